@@ -1,0 +1,295 @@
+//! Trees into Rust types, through serde. Knows protobuf's and Kubernetes' ways of JSON; the types themselves are in `kinds`.
+//!
+//! A type read by these rules should not use `flatten` or `untagged`: serde then hides from us which fields it knows.
+
+mod access;
+mod number;
+mod path;
+mod similar;
+
+use std::cell::RefCell;
+use std::fmt;
+
+use serde::Deserializer;
+use serde::de::{DeserializeOwned, Expected, Visitor};
+use serde::forward_to_deserialize_any;
+
+use self::access::{Fields, OneOf, Pairs};
+use self::path::Path;
+use crate::note::{Location, Note};
+use crate::tree::{Node, Position, Value};
+use crate::yaml::{Scalars, documents};
+
+pub(crate) use self::{access::unknown_field, similar::most_similar};
+
+/// Whose JSON a type is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rules {
+    /// Unknown fields are skipped: we read a small part of each kind.
+    Kubernetes,
+    /// As Kubernetes, and no message may quote a value.
+    Secret,
+    /// Unknown fields are warned of; `snake_case` names, numbers in quotes and enums by number are understood.
+    Protobuf,
+}
+
+/// What is wrong with a value, before it is known whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub field: String,
+    pub at: Position,
+    pub what: String,
+}
+
+pub struct Outcome<T> {
+    pub value: Result<T, Problem>,
+    pub warnings: Vec<Problem>,
+}
+
+/// Reads a tree whose root is called `root` in messages.
+pub fn read<T: DeserializeOwned>(node: &Node, root: &str, rules: Rules) -> Outcome<T> {
+    let context = Context { rules, warnings: RefCell::default() };
+    let value = T::deserialize(Reader { node, path: &Path::root(root), context: &context });
+    let value = value.map_err(|error| {
+        let (field, at) = error.place.unwrap_or_else(|| (root.to_owned(), node.at));
+        Problem { field, at, what: error.what }
+    });
+    Outcome { value, warnings: context.warnings.into_inner() }
+}
+
+/// Reads a text that is one message and no object, such as a mesh config. An empty text is an empty message.
+pub fn read_text<T: DeserializeOwned>(file: &str, text: &str, scalars: Scalars) -> Result<(T, Vec<Note>), Vec<Note>> {
+    let fail = |at: Position, field: &str, what: &str| vec![Note::error(what).field(field).at(at.in_file(file))];
+    let mut trees = documents(text, scalars);
+    let node = match trees.next() {
+        None => Node { at: Position::START, value: Value::Mapping([].into()) },
+        Some(first) => first.map_err(|fault| fail(fault.at, "", &fault.what))?,
+    };
+    match trees.next() {
+        None => {}
+        Some(Ok(second)) => return Err(fail(second.at, "", "a second document; only one is read here")),
+        Some(Err(fault)) => return Err(fail(fault.at, "", &fault.what)),
+    }
+    let Outcome { value, warnings } = read(&node, "", Rules::Protobuf);
+    let value = value.map_err(|p| fail(p.at, &p.field, &p.what))?;
+    Ok((value, warnings.into_iter().map(|p| Note::warning(p.what).field(p.field).at(p.at.in_file(file))).collect()))
+}
+
+impl Position {
+    pub(crate) fn in_file(self, file: &str) -> Location {
+        Location { file: file.into(), line: self.line, column: self.column }
+    }
+}
+
+struct Context {
+    rules: Rules,
+    warnings: RefCell<Vec<Problem>>,
+}
+
+#[derive(Clone, Copy)]
+struct Reader<'a> {
+    node: &'a Node,
+    path: &'a Path<'a>,
+    context: &'a Context,
+}
+
+/// `place` is filled in by the innermost reader that sees the error pass.
+#[derive(Debug)]
+struct Error {
+    what: String,
+    place: Option<(String, Position)>,
+}
+
+impl Reader<'_> {
+    fn placed(self, error: Error) -> Error {
+        let place = error.place.unwrap_or_else(|| (self.path.to_string(), self.node.at));
+        Error { place: Some(place), ..error }
+    }
+
+    fn error(self, what: impl Into<String>) -> Error {
+        self.placed(Error { what: what.into(), place: None })
+    }
+
+    fn unexpected(self, expected: &dyn Expected) -> Error {
+        let expected = in_plain_words(expected.to_string());
+        let quotable = matches!(self.node.value, Value::Bool(_) | Value::Integer(_) | Value::Float(_));
+        let hint = if quotable && expected == "a string" { "; put it in quotes" } else { "" };
+        self.error(format!("expected {expected}, found {}{hint}", self.found()))
+    }
+
+    /// What stands here, in the words of an error message.
+    fn found(self) -> String {
+        match &self.node.value {
+            Value::Bool(_) | Value::Integer(_) | Value::Float(_) if self.context.rules == Rules::Secret => {
+                "a number or boolean".to_owned()
+            }
+            Value::Text(_) if self.context.rules == Rules::Secret => "a text".to_owned(),
+            _ => self.node.described(),
+        }
+    }
+
+    fn is_protobuf(self) -> bool {
+        self.context.rules == Rules::Protobuf
+    }
+}
+
+/// Rust's words for types, in the words of YAML.
+fn in_plain_words(expected: String) -> String {
+    match expected.as_str() {
+        "a boolean" => "true or false".to_owned(),
+        "a sequence" => "a list".to_owned(),
+        "a map" => "a mapping".to_owned(),
+        other if other.starts_with("struct ") => "a mapping".to_owned(),
+        _ => expected,
+    }
+}
+
+macro_rules! integers {
+    ($($method:ident => $visit:ident: $type:ty),* $(,)?) => {$(
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+            let number = number::integer(self, <$type>::MIN.into(), <$type>::MAX.into())?;
+            let number = <$type>::try_from(number).map_err(|_| self.unexpected(&visitor))?;
+            visitor.$visit(number).map_err(|error| self.placed(error))
+        }
+    )*};
+}
+
+impl<'de> Deserializer<'de> for Reader<'_> {
+    type Error = Error;
+
+    /// For values without a schema: nulls stay.
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        let result = match &self.node.value {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(*value),
+            Value::Integer(value) => visitor.visit_i64(*value),
+            Value::Float(value) => visitor.visit_f64(*value),
+            Value::Text(text) => visitor.visit_str(text),
+            Value::List(_) => return self.deserialize_seq(visitor),
+            Value::Mapping(entries) => visitor.visit_map(Pairs::with_nulls(self, entries)),
+        };
+        result.map_err(|error| self.placed(error))
+    }
+
+    integers! {
+        deserialize_i8 => visit_i8: i8,
+        deserialize_i16 => visit_i16: i16,
+        deserialize_i32 => visit_i32: i32,
+        deserialize_i64 => visit_i64: i64,
+        deserialize_u8 => visit_u8: u8,
+        deserialize_u16 => visit_u16: u16,
+        deserialize_u32 => visit_u32: u32,
+        deserialize_u64 => visit_u64: u64,
+    }
+
+    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_f64(visitor)
+    }
+
+    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_f64(number::float(self)?).map_err(|error| self.placed(error))
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.node.value {
+            Value::Bool(value) => visitor.visit_bool(value).map_err(|error| self.placed(error)),
+            _ => Err(self.unexpected(&visitor)),
+        }
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match &self.node.value {
+            Value::Text(text) => visitor.visit_str(text).map_err(|error| self.placed(error)),
+            _ => Err(self.unexpected(&visitor)),
+        }
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        let result = match self.node.value {
+            Value::Null => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        };
+        result.map_err(|error| self.placed(error))
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_newtype_struct(self).map_err(|error| self.placed(error))
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match &self.node.value {
+            Value::List(items) => {
+                visitor.visit_seq(access::Items::new(self, items)).map_err(|error| self.placed(error))
+            }
+            _ => Err(self.unexpected(&visitor)),
+        }
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match &self.node.value {
+            Value::Mapping(entries) => {
+                visitor.visit_map(Pairs::without_nulls(self, entries)).map_err(|error| self.placed(error))
+            }
+            _ => Err(self.unexpected(&visitor)),
+        }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        match &self.node.value {
+            Value::Mapping(entries) => {
+                visitor.visit_map(Fields::new(self, entries, fields)).map_err(|error| self.placed(error))
+            }
+            _ => Err(self.unexpected(&visitor)),
+        }
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        let chosen = OneOf::new(self, variants)?;
+        visitor.visit_enum(chosen).map_err(|error| self.placed(error))
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_unit()
+    }
+
+    forward_to_deserialize_any! { i128 u128 char bytes byte_buf unit unit_struct tuple tuple_struct identifier }
+}
+
+impl serde::de::Error for Error {
+    fn custom<T: fmt::Display>(what: T) -> Error {
+        Error { what: what.to_string(), place: None }
+    }
+
+    fn missing_field(field: &'static str) -> Error {
+        Error::custom(format_args!("{field} is missing; it must be given"))
+    }
+
+    fn duplicate_field(field: &'static str) -> Error {
+        Error::custom(format_args!("{field} is given twice, in two spellings; remove one"))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+//! Where in an object a value stands: `spec.http[0].route[1].weight`.
+
+use std::fmt;
+
+/// Linked towards the root, so that going down costs nothing.
+pub(super) struct Path<'a> {
+    parent: Option<&'a Path<'a>>,
+    step: Step<'a>,
+}
+
+enum Step<'a> {
+    Field(&'a str),
+    Item(usize),
+}
+
+impl<'a> Path<'a> {
+    pub(super) fn root(name: &'a str) -> Path<'a> {
+        Path { parent: None, step: Step::Field(name) }
+    }
+
+    pub(super) fn field(&'a self, name: &'a str) -> Path<'a> {
+        Path { parent: Some(self), step: Step::Field(name) }
+    }
+
+    pub(super) fn item(&'a self, index: usize) -> Path<'a> {
+        Path { parent: Some(self), step: Step::Item(index) }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.parent.is_none() && matches!(self.step, Step::Field(""))
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parent = self.parent.filter(|parent| !parent.is_empty());
+        if let Some(parent) = parent {
+            parent.fmt(f)?;
+        }
+        match self.step {
+            Step::Item(index) => write!(f, "[{index}]"),
+            Step::Field(name) if !is_plain(name) => write!(f, "[{name:?}]"),
+            Step::Field(name) if parent.is_some() => write!(f, ".{name}"),
+            Step::Field(name) => f.write_str(name),
+        }
+    }
+}
+
+/// A name with other characters would not be told apart from a path.
+fn is_plain(name: &str) -> bool {
+    name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-' || b == b'@')
+}

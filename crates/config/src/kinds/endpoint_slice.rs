@@ -1,0 +1,127 @@
+//! EndpointSlice, and Endpoints read into the same form: where a service's workloads are reached.
+
+use serde::Deserialize;
+
+use super::transport::{Transport, port};
+use crate::address::AddressText;
+use crate::labels::Labels;
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "Raw")]
+pub struct EndpointSlice {
+    /// Name of the Service, from the label `kubernetes.io/service-name`; empty: it belongs to none.
+    pub service: String,
+    pub address_type: AddressType,
+    pub ports: Vec<SlicePort>,
+    pub endpoints: Vec<Endpoint>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum AddressType {
+    IPv4,
+    IPv6,
+    #[serde(rename = "FQDN")]
+    Fqdn,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[derive(Default)]
+pub struct SlicePort {
+    /// The name of the Service's port; empty for its sole port.
+    pub name: String,
+    /// `None`: any port.
+    #[serde(deserialize_with = "some_port")]
+    pub port: Option<u16>,
+    pub protocol: Transport,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Of the slice's type; all reach the same workload.
+    pub addresses: Vec<String>,
+    pub ready: bool,
+    pub serving: bool,
+    pub terminating: bool,
+    pub hostname: Option<String>,
+    pub node_name: Option<String>,
+    pub zone: Option<String>,
+    /// `None`: the endpoint was made by hand, for something that is no object.
+    pub target: Option<Target>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Target {
+    pub kind: String,
+    pub name: String,
+    pub namespace: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Raw {
+    #[serde(default)]
+    metadata: RawMeta,
+    address_type: AddressType,
+    #[serde(default)]
+    ports: Vec<SlicePort>,
+    #[serde(default)]
+    endpoints: Vec<RawEndpoint>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawMeta {
+    labels: Labels,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawEndpoint {
+    addresses: Vec<AddressText>,
+    conditions: RawConditions,
+    hostname: Option<String>,
+    node_name: Option<String>,
+    zone: Option<String>,
+    target_ref: Option<Target>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawConditions {
+    ready: Option<bool>,
+    serving: Option<bool>,
+    terminating: bool,
+}
+
+impl From<Raw> for EndpointSlice {
+    fn from(raw: Raw) -> EndpointSlice {
+        EndpointSlice {
+            service: raw.metadata.labels.get("kubernetes.io/service-name").unwrap_or_default().to_owned(),
+            address_type: raw.address_type,
+            ports: raw.ports,
+            endpoints: raw.endpoints.into_iter().map(Endpoint::from).collect(),
+        }
+    }
+}
+
+impl From<RawEndpoint> for Endpoint {
+    fn from(raw: RawEndpoint) -> Endpoint {
+        let ready = raw.conditions.ready.unwrap_or(true);
+        Endpoint {
+            addresses: raw.addresses.into_iter().map(|AddressText(text)| text).collect(),
+            ready,
+            serving: raw.conditions.serving.unwrap_or(ready),
+            terminating: raw.conditions.terminating,
+            hostname: raw.hostname,
+            node_name: raw.node_name,
+            zone: raw.zone,
+            target: raw.target_ref,
+        }
+    }
+}
+
+fn some_port<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
+    port(deserializer).map(Some)
+}

@@ -1,0 +1,108 @@
+//! Pod: where it runs, as whom, at which addresses, and whether it is ready.
+
+use std::net::IpAddr;
+
+use serde::Deserialize;
+
+use super::transport::{Transport, port};
+use crate::address::IpText;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "Raw")]
+pub struct Pod {
+    /// Empty: not scheduled yet.
+    pub node_name: String,
+    pub service_account: String,
+    pub hostname: String,
+    pub subdomain: String,
+    pub host_network: bool,
+    pub ips: Vec<IpAddr>,
+    pub phase: String,
+    /// The Ready condition; a pod without one is ready if it runs or does not say in which phase it is.
+    pub ready: bool,
+    /// Of all containers that keep running.
+    pub ports: Vec<ContainerPort>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerPort {
+    #[serde(default)]
+    pub name: String,
+    #[serde(rename = "containerPort", deserialize_with = "port")]
+    pub port: u16,
+    #[serde(default)]
+    pub protocol: Transport,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Raw {
+    spec: RawSpec,
+    status: RawStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawSpec {
+    node_name: String,
+    service_account_name: String,
+    /// The older spelling of `serviceAccountName`.
+    service_account: String,
+    hostname: String,
+    subdomain: String,
+    host_network: bool,
+    containers: Vec<RawContainer>,
+    init_containers: Vec<RawContainer>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawContainer {
+    ports: Vec<ContainerPort>,
+    restart_policy: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawStatus {
+    phase: String,
+    #[serde(rename = "podIP")]
+    pod_ip: Option<IpText>,
+    #[serde(rename = "podIPs")]
+    pod_ips: Vec<RawIp>,
+    conditions: Vec<RawCondition>,
+}
+
+#[derive(Deserialize)]
+struct RawIp {
+    ip: IpText,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawCondition {
+    r#type: String,
+    status: String,
+}
+
+impl From<Raw> for Pod {
+    fn from(Raw { spec, status }: Raw) -> Pod {
+        let ready = status.conditions.iter().find(|c| c.r#type == "Ready").map(|c| c.status == "True");
+        let ready = ready.unwrap_or(matches!(status.phase.as_str(), "" | "Running"));
+        let ips = status.pod_ips.into_iter().map(|raw| raw.ip.0).collect::<Vec<_>>();
+        let named = [spec.service_account_name, spec.service_account].into_iter().find(|name| !name.is_empty());
+        let lasting = spec.init_containers.into_iter().filter(|c| c.restart_policy == "Always");
+        Pod {
+            node_name: spec.node_name,
+            service_account: named.unwrap_or_else(|| "default".to_owned()),
+            hostname: spec.hostname,
+            subdomain: spec.subdomain,
+            host_network: spec.host_network,
+            ips: if ips.is_empty() { status.pod_ip.into_iter().map(|IpText(ip)| ip).collect() } else { ips },
+            phase: status.phase,
+            ready,
+            ports: spec.containers.into_iter().chain(lasting).flat_map(|container| container.ports).collect(),
+        }
+    }
+}

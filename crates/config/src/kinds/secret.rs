@@ -1,0 +1,50 @@
+//! Secret: named byte strings, which are never printed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use data_encoding::BASE64;
+use serde::{Deserialize, Deserializer, de};
+
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "Raw")]
+pub struct Secret {
+    pub type_: String,
+    pub data: BTreeMap<String, Vec<u8>>,
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dots = self.data.keys().map(|key| (key, "...")).collect::<BTreeMap<_, _>>();
+        f.debug_struct("Secret").field("type_", &self.type_).field("data", &dots).finish()
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Raw {
+    r#type: Option<String>,
+    data: BTreeMap<String, Base64>,
+    string_data: BTreeMap<String, String>,
+}
+
+impl From<Raw> for Secret {
+    fn from(raw: Raw) -> Secret {
+        let encoded = raw.data.into_iter().map(|(key, Base64(value))| (key, value));
+        let plain = raw.string_data.into_iter().map(|(key, value)| (key, value.into_bytes()));
+        Secret { type_: raw.r#type.unwrap_or_else(|| "Opaque".to_owned()), data: encoded.chain(plain).collect() }
+    }
+}
+
+struct Base64(Vec<u8>);
+
+impl<'de> Deserialize<'de> for Base64 {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Base64, D::Error> {
+        let mut text = String::deserialize(deserializer)?;
+        text.retain(|c| c != '\n' && c != '\r');
+        // The value is secret: the error must not quote it.
+        BASE64.decode(text.as_bytes()).map(Base64).map_err(|_| {
+            de::Error::custom("the value is not base64; encode it, or write it as it is under stringData")
+        })
+    }
+}

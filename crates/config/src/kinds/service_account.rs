@@ -1,0 +1,6 @@
+//! ServiceAccount: the identity that pods run as; only its name and annotations matter.
+
+use serde::Deserialize;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct ServiceAccount {}

@@ -1,0 +1,91 @@
+//! Labels and the selectors that choose by them.
+
+use std::collections::{BTreeMap, btree_map};
+
+use serde::Deserialize;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(transparent)]
+pub struct Labels(BTreeMap<String, String>);
+
+impl Labels {
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(String::as_str)
+    }
+
+    pub fn insert(&mut self, key: impl Into<String>, value: impl Into<String>) {
+        self.0.insert(key.into(), value.into());
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Every label of `wanted` is here, with the same value.
+    pub fn contains_all(&self, wanted: &Labels) -> bool {
+        wanted.is_subset_of(self)
+    }
+
+    pub fn is_subset_of(&self, other: &Labels) -> bool {
+        self.len() <= other.len() && self.iter().all(|(key, value)| other.get(key) == Some(value))
+    }
+}
+
+impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Labels {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Labels {
+        Labels(pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+    }
+}
+
+impl<'a> IntoIterator for &'a Labels {
+    type Item = (&'a String, &'a String);
+    type IntoIter = btree_map::Iter<'a, String, String>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+/// Chooses workloads by labels; an empty selector chooses all.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Selector {
+    pub match_labels: Labels,
+}
+
+impl Selector {
+    pub fn matches(&self, labels: &Labels) -> bool {
+        labels.contains_all(&self.match_labels)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(text: &str) -> Labels {
+        text.split(',').filter(|t| !t.is_empty()).map(|pair| pair.split_once('=').unwrap()).collect()
+    }
+
+    fn check(selector: &str, subject: &str, expected: bool) {
+        assert_eq!(Selector { match_labels: labels(selector) }.matches(&labels(subject)), expected, "{selector} on {subject}");
+    }
+
+    #[test]
+    fn a_selector_wants_every_label() {
+        check("", "", true);
+        check("", "app=a", true);
+        check("app=a", "app=a,version=v1", true);
+        check("app=a,version=v1", "app=a", false);
+        check("app=a", "app=b", false);
+        check("app=", "version=v1", false);
+    }
+}

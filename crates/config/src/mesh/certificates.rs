@@ -1,0 +1,82 @@
+//! Trust and TLS settings of the mesh config: extra roots, an outside certificate authority, versions and ciphers.
+
+use serde::Deserialize;
+
+use crate::duration::Duration;
+use crate::kinds::client_tls::ClientTlsSettings;
+use crate::kinds::one_of::{Conflict, one_of};
+
+/// A root that proxies trust besides the mesh's own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "RawCaCertificate")]
+pub struct CaCertificate {
+    pub data: Option<CertificateData>,
+    pub cert_signers: Vec<String>,
+    /// Empty: the trust domain of the mesh and its aliases.
+    pub trust_domains: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CertificateData {
+    Pem(String),
+    SpiffeBundleUrl(String),
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawCaCertificate {
+    pem: Option<String>,
+    spiffe_bundle_url: Option<String>,
+    cert_signers: Vec<String>,
+    trust_domains: Vec<String>,
+}
+
+impl TryFrom<RawCaCertificate> for CaCertificate {
+    type Error = Conflict;
+
+    fn try_from(raw: RawCaCertificate) -> Result<Self, Conflict> {
+        let data = one_of([
+            ("pem", raw.pem.map(CertificateData::Pem)),
+            ("spiffeBundleUrl", raw.spiffe_bundle_url.map(CertificateData::SpiffeBundleUrl)),
+        ])?;
+        Ok(CaCertificate { data, cert_signers: raw.cert_signers, trust_domains: raw.trust_domains })
+    }
+}
+
+/// A certificate authority outside the control plane.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CertificateAuthority {
+    pub address: String,
+    pub tls_settings: Option<ClientTlsSettings>,
+    /// `None`: 10 s.
+    pub request_timeout: Option<Duration>,
+    pub istiod_side: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DnsCertificate {
+    pub secret_name: String,
+    pub dns_names: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TlsConfig {
+    pub min_protocol_version: TlsConfigProtocol,
+    pub ecdh_curves: Vec<String>,
+    pub cipher_suites: Vec<String>,
+}
+
+/// Fewer values, and other numbers, than a Gateway's versions have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub enum TlsConfigProtocol {
+    #[default]
+    #[serde(rename = "TLS_AUTO")]
+    Auto,
+    #[serde(rename = "TLSV1_2")]
+    V1_2,
+    #[serde(rename = "TLSV1_3")]
+    V1_3,
+}

@@ -1,0 +1,80 @@
+//! Extension providers of a mesh config. istiod keeps one with a fault, so all notes are warnings.
+
+use std::net::IpAddr;
+
+use super::super::dns_name::{is_label, name_fault, wildcard_name_fault};
+use super::super::{ExtensionProvider, Provider};
+use super::port_fault;
+use crate::note::Note;
+
+pub(super) fn check(provider: &ExtensionProvider) -> Vec<Note> {
+    let faults = match &provider.provider {
+        _ if provider.name.is_empty() => vec!["the provider has no name".to_owned()],
+        None => vec!["says not what kind of provider it is".to_owned()],
+        Some(kind) => faults(kind),
+    };
+    let note = |fault| Note::warning(format!("provider {:?}: {fault}", provider.name)).field("extensionProviders");
+    faults.into_iter().map(note).collect()
+}
+
+fn faults(provider: &Provider) -> Vec<String> {
+    let mut faults = Vec::new();
+    if let Some((service, port)) = target(provider) {
+        faults.extend(service_fault(service));
+        faults.extend(port_fault(port));
+    }
+    match provider {
+        Provider::EnvoyExtAuthzHttp(http) => {
+            faults.extend(status_fault(&http.status_on_error));
+            let relative = !http.path_prefix.is_empty() && !http.path_prefix.starts_with('/');
+            faults.extend(relative.then(|| format!("pathPrefix {:?} must begin with /", http.path_prefix)));
+        }
+        Provider::EnvoyExtAuthzGrpc(grpc) => faults.extend(status_fault(&grpc.status_on_error)),
+        Provider::Lightstep(lightstep) if lightstep.access_token.is_empty() => {
+            faults.push("accessToken must not be empty".into());
+        }
+        Provider::OpenTelemetry(otel) if otel.http.is_some() && otel.grpc.is_some() => {
+            faults.push("http and grpc exclude each other; keep one of them".into());
+        }
+        _ => {}
+    }
+    faults
+}
+
+/// Whom the proxies call. `None`: nobody.
+fn target(provider: &Provider) -> Option<(&str, u32)> {
+    Some(match provider {
+        Provider::EnvoyExtAuthzHttp(p) => (p.service.as_str(), p.port),
+        Provider::EnvoyExtAuthzGrpc(p) => (p.service.as_str(), p.port),
+        Provider::Zipkin(p) => (p.service.as_str(), p.port),
+        Provider::Lightstep(p) => (p.service.as_str(), p.port),
+        Provider::Datadog(p) => (p.service.as_str(), p.port),
+        Provider::OpenCensus(p) => (p.service.as_str(), p.port),
+        Provider::SkyWalking(p) => (p.service.as_str(), p.port),
+        Provider::OpenTelemetry(p) => (p.service.as_str(), p.port),
+        Provider::EnvoyHttpAls(p) => (p.service.as_str(), p.port),
+        Provider::EnvoyTcpAls(p) => (p.service.as_str(), p.port),
+        Provider::EnvoyOtelAls(p) => (p.service.as_str(), p.port),
+        Provider::Sds(p) => (p.service.as_str(), p.port),
+        Provider::Stackdriver(_) | Provider::Prometheus(_) | Provider::EnvoyFileAccessLog(_) => return None,
+    })
+}
+
+/// `[namespace/]host`, or an IP address.
+fn service_fault(service: &str) -> Option<String> {
+    let Some((namespace, host)) = service.split_once('/') else {
+        return if service.parse::<IpAddr>().is_ok() { None } else { name_fault(service) };
+    };
+    if !is_label(namespace) && !["*", ".", "~"].contains(&namespace) {
+        return Some(format!("{namespace:?} is not a namespace"));
+    }
+    if host != "*" && !host.contains('.') {
+        return Some(format!("{host:?} is a short name; write the full one"));
+    }
+    wildcard_name_fault(host)
+}
+
+fn status_fault(status: &str) -> Option<String> {
+    let known = status.is_empty() || status.parse::<u16>().is_ok_and(|code| (100..600).contains(&code));
+    (!known).then(|| format!("statusOnError {status:?} is not an HTTP status"))
+}

@@ -1,0 +1,122 @@
+//! The proxy settings of a mesh config, as istiod checks them.
+
+use super::super::dns_name::address_fault;
+use super::super::{AuthenticationPolicy, PrivateKeyProvider, ProxyConfig, ServiceName, Tracer, Tracing};
+use super::port_fault;
+use crate::duration::Duration;
+use crate::kinds::client_tls::{ClientTlsMode, ClientTlsSettings};
+use crate::note::Note;
+
+pub(super) fn check(config: &ProxyConfig) -> Vec<Note> {
+    let mut faults = Vec::new();
+    let mut refuse = |field: &str, fault: Option<String>| faults.extend(fault.map(|what| (field.to_owned(), what)));
+    refuse("configPath", empty_fault(config.config_path.as_deref()));
+    refuse("binaryPath", empty_fault(config.binary_path.as_deref()));
+    if let Some(ServiceName::Cluster(cluster)) = config.service_name() {
+        refuse("serviceCluster", empty_fault(Some(cluster)));
+    }
+    refuse("drainDuration", drain_fault(config.drain_duration.unwrap_or_default()));
+    refuse("discoveryAddress", address_fault(config.discovery_address.as_deref().unwrap_or_default()));
+    refuse("statsdUdpAddress", optional_address_fault(&config.statsd_udp_address));
+    refuse("envoyMetricsServiceAddress", optional_address_fault(&config.envoy_metrics_service_address));
+    if let Some(service) = &config.envoy_metrics_service {
+        refuse("envoyMetricsService.address", optional_address_fault(&service.address));
+    }
+    if let Some(service) = &config.envoy_access_log_service {
+        refuse("envoyAccessLogService.address", optional_address_fault(&service.address));
+    }
+    refuse("proxyAdminPort", port_fault(config.proxy_admin_port.unwrap_or_default()));
+    refuse("statusPort", port_fault(config.status_port.unwrap_or_default()));
+    refuse("controlPlaneAuthPolicy", auth_policy_fault(config.control_plane_auth_policy));
+    refuse("privateKeyProvider", config.private_key_provider.as_ref().and_then(key_provider_fault));
+    faults.extend(config.tracing.iter().flat_map(tracing_faults));
+    let notes = faults.into_iter().map(|(field, what)| Note::error(what).field(format!("defaultConfig.{field}")));
+    notes.chain(old_allocation_note(config)).collect()
+}
+
+fn empty_fault(text: Option<&str>) -> Option<String> {
+    text.unwrap_or_default().is_empty().then(|| "must not be empty; remove the line to keep the default".into())
+}
+
+fn drain_fault(time: Duration) -> Option<String> {
+    (time < Duration::from_secs(1) || time.nanos != 0).then(|| format!("{time} must be whole seconds, at least 1s"))
+}
+
+fn optional_address_fault(address: &str) -> Option<String> {
+    if address.is_empty() { None } else { address_fault(address) }
+}
+
+fn auth_policy_fault(policy: Option<AuthenticationPolicy>) -> Option<String> {
+    (policy == Some(AuthenticationPolicy::Inherit)).then(|| "INHERIT means nothing here; use NONE or MUTUAL_TLS".into())
+}
+
+fn key_provider_fault(provider: &PrivateKeyProvider) -> Option<String> {
+    let polling = match provider {
+        PrivateKeyProvider::Unset => return Some("name a provider: cryptomb or qat".into()),
+        PrivateKeyProvider::Cryptomb(polling) | PrivateKeyProvider::Qat(polling) => polling,
+    };
+    polling.poll_delay.is_none_or(Duration::is_zero).then(|| "pollDelay must be given and not be zero".into())
+}
+
+fn tracing_faults(tracing: &Tracing) -> Vec<(String, String)> {
+    let mut faults = Vec::new();
+    let mut refuse = |field: &str, fault: Option<String>| faults.extend(fault.map(|what| (format!("tracing.{field}"), what)));
+    match &tracing.tracer {
+        Some(Tracer::Zipkin(zipkin)) => refuse("zipkin.address", tracer_address_fault(&zipkin.address)),
+        Some(Tracer::Datadog(datadog)) => refuse("datadog.address", tracer_address_fault(&datadog.address)),
+        Some(Tracer::Lightstep(lightstep)) => {
+            refuse("lightstep.address", address_fault(&lightstep.address));
+            refuse("lightstep.accessToken", lightstep.access_token.is_empty().then(|| "must not be empty".into()));
+        }
+        Some(Tracer::Stackdriver(_) | Tracer::OpenCensusAgent(_)) | None => {}
+    }
+    refuse("tlsSettings", tracing.tls_settings.as_ref().and_then(tls_fault));
+    faults
+}
+
+/// The agent puts the node's address in the place of this variable.
+fn tracer_address_fault(address: &str) -> Option<String> {
+    address_fault(&address.replacen("$(HOST_IP)", "127.0.0.1", 1))
+}
+
+fn tls_fault(tls: &ClientTlsSettings) -> Option<String> {
+    let by_name = !tls.credential_name.is_empty();
+    let verified_by = !tls.ca_certificates.is_empty() || !tls.subject_alt_names.is_empty();
+    let fault = match tls.mode {
+        ClientTlsMode::Disable | ClientTlsMode::IstioMutual => return None,
+        _ if tls.credential_name.starts_with("configmap://") => "a configmap:// credential needs a namespace, which the mesh config has not",
+        ClientTlsMode::Simple if skips(tls) && (verified_by || by_name) => SKIPS,
+        ClientTlsMode::Mutual if skips(tls) && verified_by => SKIPS,
+        _ if by_name => return (!files(tls).is_empty()).then(|| format!("{} cannot be written beside credentialName", files(tls))),
+        ClientTlsMode::Mutual if tls.client_certificate.is_empty() || tls.private_key.is_empty() => {
+            "MUTUAL needs clientCertificate and privateKey"
+        }
+        _ => return None,
+    };
+    Some(fault.into())
+}
+
+const SKIPS: &str = "insecureSkipVerify and what certificates are verified by exclude each other";
+
+fn skips(tls: &ClientTlsSettings) -> bool {
+    tls.insecure_skip_verify == Some(true)
+}
+
+fn files(tls: &ClientTlsSettings) -> String {
+    let written = [
+        ("clientCertificate", &tls.client_certificate),
+        ("privateKey", &tls.private_key),
+        ("caCertificates", &tls.ca_certificates),
+        ("caCrl", &tls.ca_crl),
+    ];
+    let names = written.into_iter().filter(|(_, value)| !value.is_empty()).map(|(name, _)| name);
+    names.collect::<Vec<_>>().join(" and ")
+}
+
+fn old_allocation_note(config: &ProxyConfig) -> Option<Note> {
+    let name = "ISTIO_META_DNS_AUTO_ALLOCATE";
+    config.proxy_metadata.contains_key(name).then(|| {
+        Note::warning(format!("{name} is deprecated: addresses of ServiceEntries are allocated without it"))
+            .field("defaultConfig.proxyMetadata")
+    })
+}

@@ -1,0 +1,397 @@
+//! Extension providers of the mesh config: where authorization is asked, and where traces, metrics and logs go.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer};
+
+use super::tracing::{TraceContext, int64};
+use crate::duration::Duration;
+use crate::kinds::json_object::JsonObject;
+use crate::kinds::one_of::{Conflict, one_of, oneof_message};
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(try_from = "RawExtensionProvider")]
+pub struct ExtensionProvider {
+    pub name: String,
+    /// `None`: not written; the provider cannot be used.
+    pub provider: Option<Provider>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Provider {
+    EnvoyExtAuthzHttp(Box<ExtAuthzHttpProvider>),
+    EnvoyExtAuthzGrpc(ExtAuthzGrpcProvider),
+    Zipkin(ZipkinProvider),
+    Lightstep(LightstepProvider),
+    Datadog(DatadogProvider),
+    Stackdriver(StackdriverProvider),
+    OpenCensus(OpenCensusProvider),
+    SkyWalking(SkyWalkingProvider),
+    OpenTelemetry(Box<OpenTelemetryProvider>),
+    Prometheus(PrometheusProvider),
+    EnvoyFileAccessLog(FileAccessLogProvider),
+    EnvoyHttpAls(HttpAlsProvider),
+    EnvoyTcpAls(TcpAlsProvider),
+    EnvoyOtelAls(OtelAlsProvider),
+    Sds(SdsProvider),
+}
+
+impl ExtensionProvider {
+    /// The providers that every mesh has.
+    pub(super) fn built_in() -> Vec<ExtensionProvider> {
+        let file = FileAccessLogProvider { path: "/dev/stdout".into(), ..Default::default() };
+        [
+            ("prometheus", Provider::Prometheus(PrometheusProvider {})),
+            ("stackdriver", Provider::Stackdriver(StackdriverProvider::default())),
+            ("envoy", Provider::EnvoyFileAccessLog(file)),
+        ]
+        .map(|(name, provider)| ExtensionProvider { name: name.into(), provider: Some(provider) })
+        .into()
+    }
+
+    /// A later provider takes the place of an earlier one of its name, built in or not.
+    pub(super) fn over_defaults<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ExtensionProvider>, D::Error> {
+        let mut all = ExtensionProvider::built_in();
+        for written in Vec::<ExtensionProvider>::deserialize(deserializer)? {
+            match all.iter_mut().find(|known| known.name == written.name) {
+                Some(known) => *known = written,
+                None => all.push(written),
+            }
+        }
+        Ok(all)
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawExtensionProvider {
+    name: String,
+    envoy_ext_authz_http: Option<Box<ExtAuthzHttpProvider>>,
+    envoy_ext_authz_grpc: Option<ExtAuthzGrpcProvider>,
+    zipkin: Option<ZipkinProvider>,
+    lightstep: Option<LightstepProvider>,
+    datadog: Option<DatadogProvider>,
+    stackdriver: Option<StackdriverProvider>,
+    opencensus: Option<OpenCensusProvider>,
+    skywalking: Option<SkyWalkingProvider>,
+    opentelemetry: Option<Box<OpenTelemetryProvider>>,
+    prometheus: Option<PrometheusProvider>,
+    envoy_file_access_log: Option<FileAccessLogProvider>,
+    envoy_http_als: Option<HttpAlsProvider>,
+    envoy_tcp_als: Option<TcpAlsProvider>,
+    envoy_otel_als: Option<OtelAlsProvider>,
+    sds: Option<SdsProvider>,
+}
+
+impl TryFrom<RawExtensionProvider> for ExtensionProvider {
+    type Error = Conflict;
+
+    fn try_from(raw: RawExtensionProvider) -> Result<Self, Conflict> {
+        let provider = one_of([
+            ("envoyExtAuthzHttp", raw.envoy_ext_authz_http.map(Provider::EnvoyExtAuthzHttp)),
+            ("envoyExtAuthzGrpc", raw.envoy_ext_authz_grpc.map(Provider::EnvoyExtAuthzGrpc)),
+            ("zipkin", raw.zipkin.map(Provider::Zipkin)),
+            ("lightstep", raw.lightstep.map(Provider::Lightstep)),
+            ("datadog", raw.datadog.map(Provider::Datadog)),
+            ("stackdriver", raw.stackdriver.map(Provider::Stackdriver)),
+            ("opencensus", raw.opencensus.map(Provider::OpenCensus)),
+            ("skywalking", raw.skywalking.map(Provider::SkyWalking)),
+            ("opentelemetry", raw.opentelemetry.map(Provider::OpenTelemetry)),
+            ("prometheus", raw.prometheus.map(Provider::Prometheus)),
+            ("envoyFileAccessLog", raw.envoy_file_access_log.map(Provider::EnvoyFileAccessLog)),
+            ("envoyHttpAls", raw.envoy_http_als.map(Provider::EnvoyHttpAls)),
+            ("envoyTcpAls", raw.envoy_tcp_als.map(Provider::EnvoyTcpAls)),
+            ("envoyOtelAls", raw.envoy_otel_als.map(Provider::EnvoyOtelAls)),
+            ("sds", raw.sds.map(Provider::Sds)),
+        ])?;
+        Ok(ExtensionProvider { name: raw.name, provider })
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ExtAuthzRequestBody {
+    pub max_request_bytes: u32,
+    pub allow_partial_message: bool,
+    pub pack_as_bytes: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ExtAuthzHttpProvider {
+    /// `[namespace/]host`, as in every provider.
+    pub service: String,
+    pub port: u32,
+    /// `None`: 600 s.
+    pub timeout: Option<Duration>,
+    pub path_prefix: String,
+    pub fail_open: bool,
+    pub clear_route_cache: bool,
+    pub status_on_error: String,
+    /// Deprecated spelling of `include_request_headers_in_check`.
+    pub include_headers_in_check: Vec<String>,
+    pub include_request_headers_in_check: Vec<String>,
+    pub include_additional_headers_in_check: BTreeMap<String, String>,
+    /// `None`: the body is not sent along.
+    pub include_request_body_in_check: Option<ExtAuthzRequestBody>,
+    pub headers_to_upstream_on_allow: Vec<String>,
+    pub headers_to_downstream_on_deny: Vec<String>,
+    pub headers_to_downstream_on_allow: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ExtAuthzGrpcProvider {
+    pub service: String,
+    pub port: u32,
+    /// `None`: 600 s.
+    pub timeout: Option<Duration>,
+    pub fail_open: bool,
+    pub clear_route_cache: bool,
+    pub status_on_error: String,
+    /// `None`: the body is not sent along.
+    pub include_request_body_in_check: Option<ExtAuthzRequestBody>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ZipkinProvider {
+    pub service: String,
+    pub port: u32,
+    pub max_tag_length: u32,
+    pub enable_64bit_trace_id: bool,
+    /// Empty: `/api/v2/spans`.
+    pub path: String,
+    pub trace_context_option: ZipkinTraceContext,
+    pub timeout: Option<Duration>,
+    pub headers: Vec<ProviderHeader>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum ZipkinTraceContext {
+    #[default]
+    UseB3,
+    UseB3WithW3cPropagation,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LightstepProvider {
+    pub service: String,
+    pub port: u32,
+    pub access_token: String,
+    pub max_tag_length: u32,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DatadogProvider {
+    pub service: String,
+    pub port: u32,
+    pub max_tag_length: u32,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SkyWalkingProvider {
+    pub service: String,
+    pub port: u32,
+    pub access_token: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StackdriverProvider {
+    pub debug: bool,
+    #[serde(deserialize_with = "int64")]
+    pub max_number_of_attributes: Option<i64>,
+    #[serde(deserialize_with = "int64")]
+    pub max_number_of_annotations: Option<i64>,
+    #[serde(deserialize_with = "int64")]
+    pub max_number_of_message_events: Option<i64>,
+    pub max_tag_length: u32,
+    pub logging: Option<StackdriverLogging>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StackdriverLogging {
+    pub labels: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OpenCensusProvider {
+    pub service: String,
+    pub port: u32,
+    pub context: Vec<TraceContext>,
+    pub max_tag_length: u32,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PrometheusProvider {}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FileAccessLogProvider {
+    pub path: String,
+    /// `None`: the format of the mesh config.
+    pub log_format: Option<LogFormat>,
+    pub omit_empty_values: bool,
+}
+
+oneof_message! {
+    pub enum LogFormat {
+        /// Written as `{}`.
+        Unset,
+        Text(String) = "text",
+        Labels(JsonObject) = "labels",
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HttpAlsProvider {
+    pub service: String,
+    pub port: u32,
+    pub log_name: String,
+    pub filter_state_objects_to_log: Vec<String>,
+    pub additional_request_headers_to_log: Vec<String>,
+    pub additional_response_headers_to_log: Vec<String>,
+    pub additional_response_trailers_to_log: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TcpAlsProvider {
+    pub service: String,
+    pub port: u32,
+    pub log_name: String,
+    pub filter_state_objects_to_log: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OtelAlsProvider {
+    pub service: String,
+    pub port: u32,
+    pub log_name: String,
+    pub log_format: Option<OtelLogFormat>,
+}
+
+/// Unlike a file's format this may have both parts: a body and attributes.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OtelLogFormat {
+    pub text: String,
+    pub labels: Option<JsonObject>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OpenTelemetryProvider {
+    pub service: String,
+    pub port: u32,
+    pub max_tag_length: u32,
+    /// `None`: gRPC.
+    pub http: Option<HttpService>,
+    pub grpc: Option<GrpcService>,
+    pub resource_detectors: Option<ResourceDetectors>,
+    pub service_attribute_enrichment: ServiceAttributeEnrichment,
+    pub dynatrace_sampler: Option<DynatraceSampler>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum ServiceAttributeEnrichment {
+    #[default]
+    IstioCanonical,
+    OtelSemanticConventions,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HttpService {
+    pub path: String,
+    pub timeout: Option<Duration>,
+    pub headers: Vec<ProviderHeader>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GrpcService {
+    pub timeout: Option<Duration>,
+    pub initial_metadata: Vec<ProviderHeader>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceDetectors {
+    pub environment: Option<ResourceDetector>,
+    pub dynatrace: Option<ResourceDetector>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceDetector {}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DynatraceSampler {
+    pub tenant: String,
+    pub cluster_id: i32,
+    pub root_spans_per_minute: u32,
+    pub http_service: Option<DynatraceApi>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DynatraceApi {
+    pub service: String,
+    pub port: u32,
+    pub http: Option<HttpService>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SdsProvider {
+    pub name: String,
+    pub service: String,
+    pub port: u32,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "RawProviderHeader")]
+pub struct ProviderHeader {
+    pub name: String,
+    pub value: Option<HeaderValue>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HeaderValue {
+    Literal(String),
+    /// Taken from this variable of the control plane's environment.
+    EnvName(String),
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawProviderHeader {
+    name: String,
+    value: Option<String>,
+    env_name: Option<String>,
+}
+
+impl TryFrom<RawProviderHeader> for ProviderHeader {
+    type Error = Conflict;
+
+    fn try_from(raw: RawProviderHeader) -> Result<Self, Conflict> {
+        let value = one_of([
+            ("value", raw.value.map(HeaderValue::Literal)),
+            ("envName", raw.env_name.map(HeaderValue::EnvName)),
+        ])?;
+        Ok(ProviderHeader { name: raw.name, value })
+    }
+}

@@ -1,0 +1,160 @@
+//! What is refused, what is only told, and where.
+
+use super::*;
+
+/// One note on one text.
+fn check(text: &str, expected: &str) {
+    assert_eq!(told(text), [expected], "{text}");
+}
+
+/// Refused, with a note on this field.
+fn refused(text: &str, field: &str) {
+    let notes = MeshConfig::parse(text, "mesh.yaml").expect_err(text);
+    assert_eq!(notes.iter().map(|note| note.field.as_str()).collect::<Vec<_>>(), [field], "{text}");
+}
+
+#[test]
+fn wrong_values_refuse_the_whole_text() {
+    check(
+        "accessLogEncoding: XML",
+        "error: mesh.yaml:1:20: accessLogEncoding: expected one of TEXT, JSON, found the text \"XML\"",
+    );
+    check(
+        "\nconnectTimeout: soon",
+        "error: mesh.yaml:2:17: connectTimeout: \"soon\" is not a duration; write it like 1.5s, 100ms or 1m30s",
+    );
+    refused("proxyListenPort: many", "proxyListenPort");
+    refused("defaultConfig: []", "defaultConfig");
+    refused("extensionProviders: [{name: a, prometheus: {}, stackdriver: {}}]", "extensionProviders[0]");
+    refused("caCertificates: [{pem: a, spiffeBundleUrl: b}]", "caCertificates[0]");
+    refused("a: [", "");
+}
+
+#[test]
+fn unknown_fields_are_told_and_left_out() {
+    check("acessLogFile: a", "warning: mesh.yaml:1:1: acessLogFile: unknown field, left out; did you mean accessLogFile?");
+    check(
+        "defaultConfig:\n  drainTime: 5s",
+        "warning: mesh.yaml:2:3: defaultConfig.drainTime: unknown field, left out",
+    );
+}
+
+#[test]
+fn ports() {
+    check("proxyListenPort: 0", "error: mesh.yaml:1:18: proxyListenPort: 0 is not a port; use 1 to 65535");
+    check("proxy_listen_port: 65536", "error: mesh.yaml:1:20: proxyListenPort: 65536 is not a port; use 1 to 65535");
+    refused("proxyInboundListenPort: 70000", "proxyInboundListenPort");
+    refused("proxyHttpPort: 70000", "proxyHttpPort");
+    refused("defaultConfig: {statusPort: 0}", "defaultConfig.statusPort");
+    refused("defaultConfig: {proxyAdminPort: 65536}", "defaultConfig.proxyAdminPort");
+}
+
+#[test]
+fn times() {
+    check("connectTimeout: 0s", "error: mesh.yaml:1:17: connectTimeout: 0s is out of range; use 1ms to 1h");
+    check("connectTimeout: 2h", "error: mesh.yaml:1:17: connectTimeout: 7200s is out of range; use 1ms to 1h");
+    check(
+        "connectTimeout: 1.5ms",
+        "error: mesh.yaml:1:17: connectTimeout: 0.001500s is too precise; use whole milliseconds",
+    );
+    assert_eq!(config("connectTimeout: 1ms").connect_timeout, Duration::from_millis(1));
+    refused("protocolDetectionTimeout: 1us", "protocolDetectionTimeout");
+    check(
+        "defaultConfig: {drainDuration: 500ms}",
+        "error: mesh.yaml:1:32: defaultConfig.drainDuration: 0.500s must be whole seconds, at least 1s",
+    );
+    refused("defaultConfig: {drainDuration: 1.5s}", "defaultConfig.drainDuration");
+}
+
+#[test]
+fn names_and_addresses() {
+    check("trustDomain: ''", "error: mesh.yaml:1:14: trustDomain: a trust domain must not be empty");
+    refused("trustDomainAliases: [a_b]", "trustDomainAliases");
+    refused("serviceSettings: [{hosts: [a, 'b.*']}]", "serviceSettings[0].hosts[1]");
+    refused("defaultConfig: {discoveryAddress: istiod}", "defaultConfig.discoveryAddress");
+    refused("defaultConfig: {statsdUdpAddress: 'a:b'}", "defaultConfig.statsdUdpAddress");
+    refused("defaultConfig: {envoyMetricsServiceAddress: a}", "defaultConfig.envoyMetricsServiceAddress");
+    refused("defaultConfig: {envoyMetricsService: {address: a}}", "defaultConfig.envoyMetricsService.address");
+    refused("defaultConfig: {envoyAccessLogService: {address: a}}", "defaultConfig.envoyAccessLogService.address");
+    refused("defaultConfig: {configPath: ''}", "defaultConfig.configPath");
+    refused("defaultConfig: {binaryPath: ''}", "defaultConfig.binaryPath");
+    refused("defaultConfig: {serviceCluster: ''}", "defaultConfig.serviceCluster");
+}
+
+#[test]
+fn tracers_and_keys() {
+    refused("defaultConfig: {tracing: {zipkin: {address: a}}}", "defaultConfig.tracing.zipkin.address");
+    refused("defaultConfig: {tracing: {datadog: {address: a}}}", "defaultConfig.tracing.datadog.address");
+    refused("defaultConfig: {tracing: {lightstep: {address: 'a:1'}}}", "defaultConfig.tracing.lightstep.accessToken");
+    refused("defaultConfig: {tracing: {tlsSettings: {mode: MUTUAL}}}", "defaultConfig.tracing.tlsSettings");
+    refused(
+        "defaultConfig: {tracing: {tlsSettings: {mode: SIMPLE, credentialName: a, caCertificates: b}}}",
+        "defaultConfig.tracing.tlsSettings",
+    );
+    refused(
+        "defaultConfig: {tracing: {tlsSettings: {mode: SIMPLE, insecureSkipVerify: true, subjectAltNames: [a]}}}",
+        "defaultConfig.tracing.tlsSettings",
+    );
+    config("defaultConfig: {tracing: {datadog: {address: '$(HOST_IP):8126'}}}");
+    refused("defaultConfig: {controlPlaneAuthPolicy: INHERIT}", "defaultConfig.controlPlaneAuthPolicy");
+    refused("defaultConfig: {privateKeyProvider: {}}", "defaultConfig.privateKeyProvider");
+    refused("defaultConfig: {privateKeyProvider: {qat: {pollDelay: 0s}}}", "defaultConfig.privateKeyProvider");
+}
+
+#[test]
+fn curves() {
+    check(
+        "meshMTLS: {ecdhCurves: [P-256]}",
+        "error: mesh.yaml:1:24: meshMTLS.ecdhCurves: the curves of mutual TLS cannot be changed; remove ecdhCurves, or set them in tlsDefaults",
+    );
+    check(
+        "tlsDefaults: {ecdhCurves: [P-256, P-256]}",
+        "warning: mesh.yaml:1:35: tlsDefaults.ecdhCurves[1]: \"P-256\" is listed twice",
+    );
+    let unknown = told("tlsDefaults: {ecdhCurves: [P-1]}");
+    assert!(unknown[0].starts_with("warning: mesh.yaml:1:28: tlsDefaults.ecdhCurves[0]: \"P-1\" is not a curve"), "{unknown:?}");
+}
+
+#[test]
+fn localities() {
+    refused("localityLbSetting: {distribute: [{from: a, to: {b: 100}}], failover: [{from: a, to: b}]}", "localityLbSetting");
+    refused("localityLbSetting: {distribute: [{from: a, to: {b: 90}}]}", "localityLbSetting.distribute[0].to");
+    refused("localityLbSetting: {failover: [{from: a, to: a}]}", "localityLbSetting.failover[0]");
+    refused(
+        "localityLbSetting: {failover: [{from: a, to: b}], failoverPriority: [topology.kubernetes.io/zone]}",
+        "localityLbSetting",
+    );
+}
+
+#[test]
+fn faulty_selectors_are_told() {
+    check(
+        "discoverySelectors: [{}, {matchExpressions: [{key: a, operator: in, values: [b]}]}]",
+        "warning: mesh.yaml:1:46: discoverySelectors[1].matchExpressions[0]: \"in\" is not an operator; use In, NotIn, Exists or DoesNotExist; the selector chooses nothing",
+    );
+    let scopes = told(
+        "serviceScopeConfigs: [{namespaceSelector: {matchExpressions: [{}]}, servicesSelector: {matchExpressions: [{}]}}]",
+    );
+    assert_eq!(scopes.len(), 2, "{scopes:?}");
+    let visibility = "
+serviceEntryVisibility:
+  policies:
+  - matchingRules: [{}, {namespaceSelector: {matchExpressions: [{operator: In}]}}]
+";
+    check(
+        visibility,
+        "warning: mesh.yaml:4:65: serviceEntryVisibility.policies[0].matchingRules[1].namespaceSelector.matchExpressions[0]: In needs at least one value; the selector chooses nothing",
+    );
+}
+
+#[test]
+fn several_faults_are_all_told() {
+    let lines = told("{proxyListenPort: 0, trustDomain: a_b, unknown: 1}");
+    assert_eq!(lines.len(), 3, "{lines:?}");
+}
+
+#[test]
+fn a_deprecated_variable_is_told() {
+    let lines = told("defaultConfig: {proxyMetadata: {ISTIO_META_DNS_AUTO_ALLOCATE: 'true'}}");
+    assert!(lines[0].starts_with("warning: mesh.yaml:1:32: defaultConfig.proxyMetadata: ISTIO_META"), "{lines:?}");
+}

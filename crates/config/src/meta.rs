@@ -1,0 +1,84 @@
+//! What every object has: name, namespace, labels, age, owners, and where it was read.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::labels::Labels;
+use crate::note::Location;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Object<S> {
+    pub meta: Meta,
+    pub spec: S,
+}
+
+/// Two metas are equal if their contents are; where they were read does not count.
+#[derive(Debug, Clone, Default)]
+pub struct Meta {
+    pub name: Arc<str>,
+    /// Empty for kinds without a namespace.
+    pub namespace: Arc<str>,
+    pub labels: Labels,
+    pub annotations: BTreeMap<String, String>,
+    /// Unix seconds. `None`: not told, counts as oldest.
+    pub created: Option<i64>,
+    pub generate_name: String,
+    pub owners: Vec<Owner>,
+    /// `None`: the object did not come from a text.
+    pub at: Option<Location>,
+    /// The object has a deletion timestamp.
+    pub deleting: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Owner {
+    pub kind: String,
+    pub name: String,
+    pub controller: bool,
+}
+
+impl Meta {
+    /// Oldest first, then by name, then by namespace.
+    pub fn age_order(&self, other: &Meta) -> Ordering {
+        let key = |meta: &Meta| (meta.created, meta.name.clone(), meta.namespace.clone());
+        key(self).cmp(&key(other))
+    }
+}
+
+impl PartialEq for Meta {
+    fn eq(&self, other: &Meta) -> bool {
+        let Meta { name, namespace, labels, annotations, created, generate_name, owners, at: _, deleting } = self;
+        *name == other.name
+            && *namespace == other.namespace
+            && *labels == other.labels
+            && *annotations == other.annotations
+            && *created == other.created
+            && *generate_name == other.generate_name
+            && *owners == other.owners
+            && *deleting == other.deleting
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(created: Option<i64>, namespace: &str, name: &str) -> Meta {
+        Meta { created, namespace: namespace.into(), name: name.into(), ..Meta::default() }
+    }
+
+    #[test]
+    fn unknown_age_is_oldest_then_age_name_namespace() {
+        let sorted =
+            [meta(None, "z", "z"), meta(Some(1), "b", "a"), meta(Some(1), "c", "a"), meta(Some(1), "a", "b"), meta(Some(2), "a", "a")];
+        assert!(sorted.is_sorted_by(|a, b| a.age_order(b) == Ordering::Less));
+    }
+
+    #[test]
+    fn the_place_is_not_content() {
+        let here = Meta { at: Some(Location { file: "a".into(), line: 1, column: 1 }), ..meta(None, "a", "a") };
+        assert_eq!(here, meta(None, "a", "a"));
+        assert_ne!(here, Meta { deleting: true, ..here.clone() });
+    }
+}

@@ -1,0 +1,138 @@
+//! Notes: what is wrong with an object, where, and what to do. A note is data; printing it is the caller's affair.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::kind::Kind;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Something was left out: an object, a file, a mesh config.
+    Error,
+    /// The object is in use, without the part that is named.
+    Warning,
+}
+
+/// Ordered by severity, then place, so that a sorted list reads like the files do.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Note {
+    pub severity: Severity,
+    /// `None`: the object did not come from a text.
+    pub at: Option<Location>,
+    /// `None`: the note is about a text that holds no object (yet).
+    pub object: Option<ObjectId>,
+    /// Path of the field, such as `spec.http[0].timeout`; empty if the note is about the whole.
+    pub field: String,
+    pub what: String,
+}
+
+impl Note {
+    pub fn error(what: impl Into<String>) -> Note {
+        Note { severity: Severity::Error, at: None, object: None, field: String::new(), what: what.into() }
+    }
+
+    pub fn warning(what: impl Into<String>) -> Note {
+        Note { severity: Severity::Warning, ..Note::error(what) }
+    }
+
+    #[must_use]
+    pub fn on(mut self, object: ObjectId) -> Note {
+        self.object = Some(object);
+        self
+    }
+
+    #[must_use]
+    pub fn field(mut self, path: impl Into<String>) -> Note {
+        self.field = path.into();
+        self
+    }
+
+    #[must_use]
+    pub fn at(mut self, at: Location) -> Note {
+        self.at = Some(at);
+        self
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.severity)?;
+        if let Some(at) = &self.at {
+            write!(f, "{at}: ")?;
+        }
+        if let Some(object) = &self.object {
+            write!(f, "{object}: ")?;
+        }
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
+        }
+        f.write_str(&self.what)
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        })
+    }
+}
+
+/// Names one object of the mesh.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId {
+    pub kind: Kind,
+    /// Empty for kinds without a namespace.
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            write!(f, "{} {}", self.kind, self.name)
+        } else {
+            write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+        }
+    }
+}
+
+/// A place in a text; lines and columns count from 1, columns in characters.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Location {
+    pub file: Arc<str>,
+    pub line: u32,
+    pub column: u32,
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_reads_from_the_place_to_the_reason() {
+        let object = ObjectId { kind: Kind::VirtualService, namespace: "shop".into(), name: "cart".into() };
+        let note = Note::error("\"5\" is not a duration; write it like 1.5s")
+            .on(object)
+            .field("spec.http[0].timeout")
+            .at(Location { file: "shop.yaml".into(), line: 12, column: 5 });
+        assert_eq!(
+            note.to_string(),
+            "error: shop.yaml:12:5: VirtualService shop/cart: spec.http[0].timeout: \"5\" is not a duration; write it like 1.5s"
+        );
+        assert_eq!(Note::warning("no objects").to_string(), "warning: no objects");
+    }
+
+    #[test]
+    fn an_object_without_a_namespace_has_no_slash() {
+        let node = ObjectId { kind: Kind::Node, namespace: "".into(), name: "node-1".into() };
+        assert_eq!(node.to_string(), "Node node-1");
+    }
+}

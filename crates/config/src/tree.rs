@@ -1,0 +1,83 @@
+//! The tree that a YAML or JSON text is read into. Every key and value knows its place; what they mean is said by `de`.
+
+use std::rc::Rc;
+
+/// Lines and columns count from 1, columns in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    pub line: u32,
+    pub column: u32,
+}
+
+impl Position {
+    pub const START: Position = Position { line: 1, column: 1 };
+}
+
+/// Cheap to clone: collections and texts are shared, as aliases do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    pub at: Position,
+    pub value: Value,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    Null,
+    Bool(bool),
+    Integer(i64),
+    Float(f64),
+    Text(Rc<str>),
+    List(Rc<[Node]>),
+    Mapping(Rc<[Entry]>),
+}
+
+/// One line of a mapping; its keys are unique.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    pub key: Rc<str>,
+    pub key_at: Position,
+    pub value: Node,
+}
+
+impl Node {
+    /// The value under a key. `None`: no such key, or a null, which means the same.
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        self.entries()?.iter().find(|e| &*e.key == key).map(|e| &e.value).filter(|node| node.value != Value::Null)
+    }
+
+    pub fn entries(&self) -> Option<&[Entry]> {
+        match &self.value {
+            Value::Mapping(entries) => Some(entries),
+            _ => None,
+        }
+    }
+
+    pub fn text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// What stands here, in the words of an error message.
+    pub fn described(&self) -> String {
+        match &self.value {
+            Value::Null => "nothing".to_owned(),
+            Value::Bool(value) => value.to_string(),
+            Value::Integer(value) => format!("the number {value}"),
+            Value::Float(value) => format!("the number {value}"),
+            Value::Text(text) => format!("the text {}", quoted(text)),
+            Value::List(_) => "a list".to_owned(),
+            Value::Mapping(_) => "a mapping".to_owned(),
+        }
+    }
+}
+
+/// In quotes, and cut to a length that fits on a line.
+pub(crate) fn quoted(text: &str) -> String {
+    const SHOWN: usize = 60;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{:?} (and {} bytes more)", &text[..end], text.len() - end),
+        None => format!("{text:?}"),
+    }
+}

@@ -1,0 +1,423 @@
+//! Command line and environment, as written by the user; the only reader of the environment. What they mean is settings.rs.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{ArgAction, CommandFactory, Parser, Subcommand, ValueEnum};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  ran, and found something wrong (`check`: an error, or with --strict a warning)
+  2  could not run: wrong arguments, unreadable folder, port in use, server not reached
+
+Data goes to stdout, everything else to stderr.";
+
+const EXAMPLES: &str = "\
+Examples:
+  meltemi serve --config ./mesh            serve a folder of YAML, follow its changes
+  meltemi check ./mesh                     what is wrong with these objects?
+  meltemi render ./mesh --proxy cart-1.shop --type cds,eds
+                                           what would this proxy get?
+  meltemi proxies                          who is connected, and who is behind?";
+
+/// A control plane for Istio meshes.
+#[derive(Debug, Parser)]
+#[command(name = "meltemi", version, before_help = EXAMPLES, after_help = EXIT_CODES, args_override_self = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve configuration to proxies (also as `discovery`, with istiod's flags; unknown flags only warn)
+    #[command(visible_alias = "discovery", after_help = EXIT_CODES, args_override_self = true)]
+    Serve(Box<Serve>),
+    /// Say what is wrong with the objects of a folder
+    #[command(after_help = EXIT_CODES)]
+    Check(Check),
+    /// Print what a proxy would get, without a server
+    #[command(after_help = EXIT_CODES)]
+    Render(Render),
+    /// Print a bootstrap that connects an Envoy to a server
+    #[command(after_help = EXIT_CODES)]
+    Bootstrap(Box<Bootstrap>),
+    /// List the connected proxies and how far each has come
+    #[command(after_help = EXIT_CODES)]
+    Proxies(Proxies),
+    /// Print the version
+    Version(Version),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Serve {
+    /// Folder of YAML and JSON files to serve, watched for changes
+    #[arg(long = "config", alias = "configDir", value_name = "DIR")]
+    pub(crate) config: Option<PathBuf>,
+    /// Plaintext xDS; an empty address turns a port off
+    #[arg(long = "grpcAddr", value_name = "ADDR", default_value = ":15010")]
+    pub(crate) grpc_addr: String,
+    /// xDS and CA over TLS (not built yet: always off)
+    #[arg(long = "secureGRPCAddr", value_name = "ADDR", default_value = ":15012")]
+    pub(crate) secure_grpc_addr: String,
+    /// Readiness
+    #[arg(long = "httpAddr", value_name = "ADDR", default_value = ":8080")]
+    pub(crate) http_addr: String,
+    /// Metrics, version and debug pages
+    #[arg(long = "monitoringAddr", value_name = "ADDR", default_value = ":15014")]
+    pub(crate) monitoring_addr: String,
+    /// Webhooks (not built yet: always off)
+    #[arg(long = "httpsAddr", value_name = "ADDR", default_value = ":15017")]
+    pub(crate) https_addr: String,
+    /// File with the mesh configuration [default: ./etc/istio/config/mesh if there, else the ConfigMap `istio`]
+    #[arg(long = "meshConfig", value_name = "FILE")]
+    pub(crate) mesh_config: Option<PathBuf>,
+    /// DNS suffix of the cluster
+    #[arg(long = "domain", default_value = "cluster.local")]
+    pub(crate) domain: String,
+    /// Name of the cluster [default: $CLUSTER_ID, else Kubernetes]
+    #[arg(long = "clusterID", value_name = "NAME")]
+    pub(crate) cluster_id: Option<String>,
+    /// Give Services without an EndpointSlice the endpoints that the pods' labels imply
+    #[arg(long = "derive-endpoints", value_parser = truth, default_value = "false",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub(crate) derive_endpoints: bool,
+    /// How long streams may take to leave after SIGTERM
+    #[arg(long = "shutdownDuration", value_name = "DURATION", default_value = "10s")]
+    pub(crate) shutdown_duration: String,
+    /// Close a proxy's connection after this long, so that replicas balance [default: never]
+    #[arg(long = "keepaliveMaxServerConnectionAge", value_name = "DURATION")]
+    pub(crate) max_connection_age: Option<String>,
+    /// Ping a silent connection after this long
+    #[arg(long = "keepaliveInterval", value_name = "DURATION")]
+    pub(crate) keepalive_interval: Option<String>,
+    /// Close a connection whose ping stays unanswered for this long
+    #[arg(long = "keepaliveTimeout", value_name = "DURATION")]
+    pub(crate) keepalive_timeout: Option<String>,
+    /// Log level: LEVEL, or SCOPE:LEVEL,.. with none, error, warn, info, debug
+    #[arg(long = "log_output_level", value_name = "LEVELS", default_value = "default:info")]
+    pub(crate) log_output_level: String,
+    /// Log lines as JSON
+    #[arg(long = "log_as_json", value_parser = truth, default_value = "false",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub(crate) log_as_json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Json,
+    Yaml,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Listing {
+    Text,
+    Json,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Check {
+    /// Folder of YAML and JSON files
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Count warnings as errors
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Output
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub(crate) output: Listing,
+    #[command(flatten)]
+    pub(crate) mesh: MeshArgs,
+}
+
+/// How the objects of a folder are read when there is no server.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MeshArgs {
+    /// File with the mesh configuration [default: the ConfigMap `istio` of the folder]
+    #[arg(long = "meshConfig", value_name = "FILE")]
+    pub(crate) mesh_config: Option<PathBuf>,
+    /// DNS suffix of the cluster
+    #[arg(long = "domain", default_value = "cluster.local")]
+    pub(crate) domain: String,
+    /// Name of the cluster [default: $CLUSTER_ID, else Kubernetes]
+    #[arg(long = "clusterID", value_name = "NAME")]
+    pub(crate) cluster_id: Option<String>,
+    /// Give Services without an EndpointSlice the endpoints that the pods' labels imply
+    #[arg(long = "derive-endpoints")]
+    pub(crate) derive_endpoints: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Render {
+    /// Folder of YAML and JSON files
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// The proxy of a Pod in the folder
+    #[arg(long, value_name = "POD.NAMESPACE", required_unless_present = "node", conflicts_with = "node")]
+    pub(crate) proxy: Option<String>,
+    /// A file with an Envoy node (or a bootstrap that has one), for a proxy that is not a Pod of the folder
+    #[arg(long, value_name = "FILE")]
+    pub(crate) node: Option<PathBuf>,
+    /// Kind of proxy [default: router if the Pod is injected with the template `gateway`, else sidecar]
+    #[arg(long, value_enum)]
+    pub(crate) proxy_type: Option<ProxyType>,
+    /// Only these types: cds, eds, lds, rds, sds, ecds, nds
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
+    pub(crate) types: Vec<String>,
+    /// Output
+    #[arg(short, long, value_enum, default_value = "yaml")]
+    pub(crate) output: Format,
+    #[command(flatten)]
+    pub(crate) mesh: MeshArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProxyType {
+    Sidecar,
+    Router,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Bootstrap {
+    /// Name of the proxy; with --config it must be a Pod of the folder
+    #[arg(long, value_name = "POD.NAMESPACE")]
+    pub(crate) proxy: String,
+    /// Address of the server's xDS port, HOST:PORT
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) server: String,
+    /// Folder with the Pod (its address, labels, account and node)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) config: Option<PathBuf>,
+    /// Kind of proxy [default: router if the Pod is injected with the template `gateway`, else sidecar]
+    #[arg(long, value_enum)]
+    pub(crate) proxy_type: Option<ProxyType>,
+    /// Address of the proxy [default: that of the Pod]
+    #[arg(long, value_name = "IP")]
+    pub(crate) ip: Option<std::net::IpAddr>,
+    /// A label of the workload; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
+    pub(crate) labels: Vec<(String, String)>,
+    /// Service account of the workload
+    #[arg(long, value_name = "NAME")]
+    pub(crate) service_account: Option<String>,
+    /// Where the proxy runs
+    #[arg(long, value_name = "REGION/ZONE/SUBZONE")]
+    pub(crate) locality: Option<String>,
+    /// A key of the node's metadata (JSON, or else a string); may be repeated
+    #[arg(long = "metadata", value_name = "KEY=VALUE", value_parser = pair)]
+    pub(crate) metadata: Vec<(String, String)>,
+    /// DNS suffix of the cluster
+    #[arg(long = "domain", default_value = "cluster.local")]
+    pub(crate) domain: String,
+    /// Name of the cluster [default: $CLUSTER_ID, else Kubernetes]
+    #[arg(long = "clusterID", value_name = "NAME")]
+    pub(crate) cluster_id: Option<String>,
+    /// Unix socket where an agent serves certificates, such as ./var/run/secrets/workload-spiffe-uds/socket
+    /// [default: ask the server]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) sds_socket: Option<String>,
+    /// Envoy's admin address; empty for none
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:15000")]
+    pub(crate) admin: String,
+    /// State of the world instead of delta
+    #[arg(long)]
+    pub(crate) sotw: bool,
+    /// Output
+    #[arg(short, long, value_enum, default_value = "yaml")]
+    pub(crate) output: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Proxies {
+    /// Monitoring address of the server
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:15014")]
+    pub(crate) server: String,
+    /// Output
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub(crate) output: Listing,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Version {
+    /// Output
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub(crate) output: Listing,
+}
+
+/// The environment variables that mean something, as written. `None`: not set, or empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Env {
+    pub(crate) cluster_id: Option<String>,
+    pub(crate) pod_namespace: Option<String>,
+    pub(crate) pod_name: Option<String>,
+    pub(crate) debounce_after: Option<String>,
+    pub(crate) debounce_max: Option<String>,
+    pub(crate) keepalive_interval: Option<String>,
+    pub(crate) keepalive_timeout: Option<String>,
+    pub(crate) max_streams: Option<String>,
+    pub(crate) max_receive_size: Option<String>,
+    pub(crate) metrics_localhost_only: Option<String>,
+}
+
+impl Env {
+    #[allow(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
+    pub(crate) fn read() -> Env {
+        Env::from_lookup(|name| std::env::var(name).ok())
+    }
+
+    fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Env {
+        let set = |name: &str| lookup(name).filter(|value| !value.is_empty());
+        Env {
+            cluster_id: set("CLUSTER_ID"),
+            pod_namespace: set("POD_NAMESPACE"),
+            pod_name: set("POD_NAME"),
+            debounce_after: set("PILOT_DEBOUNCE_AFTER"),
+            debounce_max: set("PILOT_DEBOUNCE_MAX"),
+            keepalive_interval: set("GRPC_KEEPALIVE_INTERVAL"),
+            keepalive_timeout: set("GRPC_KEEPALIVE_TIMEOUT"),
+            // istiod's own spelling of gRPC.
+            max_streams: set("ISTIO_GPRC_MAXSTREAMS"),
+            max_receive_size: set("ISTIO_GPRC_MAXRECVMSGSIZE"),
+            metrics_localhost_only: set("METRICS_LOCALHOST_ACCESS_ONLY"),
+        }
+    }
+}
+
+/// The arguments, and the flags of `serve` that are not ours and were left out.
+pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<(Args, Vec<String>), clap::Error> {
+    let (known, ignored) = without_unknown_flags(words.into_iter().collect());
+    Args::try_parse_from(known).map(|args| (args, ignored))
+}
+
+/// istiod tolerates unknown flags so that a chart newer or older than the image does not stop the pod; so do we, for its command.
+/// The command has no positional arguments: a bare word after an unknown flag can only be that flag's value.
+fn without_unknown_flags(words: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
+    let mut root = Args::command();
+    root.build();
+    let Some(serve) = words.get(1).and_then(|word| root.find_subcommand(word)).filter(|it| it.get_name() == "serve") else {
+        return (words, Vec::new());
+    };
+    let mut kept = Vec::new();
+    let mut ignored = Vec::new();
+    let mut words = words.into_iter().peekable();
+    while let Some(word) = words.next() {
+        let text = word.to_string_lossy();
+        let is_flag = text.len() > 1 && text.starts_with('-') && text != "--";
+        if !is_flag || kept.len() < 2 || is_known(serve, &text) {
+            kept.push(word);
+            continue;
+        }
+        ignored.push(text.split('=').next().unwrap_or_default().to_owned());
+        if !text.contains('=') {
+            words.next_if(|next| !next.to_string_lossy().starts_with('-'));
+        }
+    }
+    (kept, ignored)
+}
+
+fn is_known(command: &clap::Command, flag: &str) -> bool {
+    let name = flag.split('=').next().unwrap_or_default();
+    if let Some(long) = name.strip_prefix("--") {
+        return command.get_arguments().any(|arg| {
+            arg.get_long() == Some(long) || arg.get_all_aliases().is_some_and(|aliases| aliases.contains(&long))
+        });
+    }
+    let short = name.chars().nth(1);
+    command.get_arguments().any(|arg| short.is_some() && arg.get_short() == short)
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write it as KEY=VALUE".to_owned()),
+    }
+}
+
+/// A boolean in any of the spellings that istiod's flags and variables take.
+pub(crate) fn truth(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err("write true or false".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn serve(words: &[&str]) -> (Serve, Vec<String>) {
+        let words = ["meltemi"].iter().chain(words).map(OsString::from);
+        let (args, ignored) = parse(words).unwrap();
+        let Command::Serve(serve) = args.command else { panic!("not serve") };
+        (*serve, ignored)
+    }
+
+    #[test]
+    fn both_names_of_the_command_and_of_the_folder() {
+        for command in ["serve", "discovery"] {
+            for folder in [&["--config", "d"][..], &["--configDir", "d"], &["--config=d"], &["--configDir=d"]] {
+                let (serve, ignored) = serve(&[&[command], folder].concat());
+                assert_eq!(serve.config.as_deref(), Some(std::path::Path::new("d")));
+                assert!(ignored.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_flags_are_left_out_with_their_values() {
+        let (serve, ignored) = serve(&[
+            "discovery", "--kubeconfig", "/x", "--grpcAddr", ":1", "--profile", "--cniNamespace=istio-system", "-z", "9", "--config", "d",
+        ]);
+        assert_eq!(ignored, ["--kubeconfig", "--profile", "--cniNamespace", "-z"]);
+        assert_eq!(serve.grpc_addr, ":1");
+        assert_eq!(serve.config.as_deref(), Some(std::path::Path::new("d")));
+    }
+
+    #[test]
+    fn empty_address_in_both_spellings() {
+        let (serve, _) = serve(&["serve", "--grpcAddr=", "--httpAddr", ""]);
+        assert_eq!((serve.grpc_addr.as_str(), serve.http_addr.as_str()), ("", ""));
+        assert_eq!(serve.monitoring_addr, ":15014");
+    }
+
+    #[test]
+    fn booleans_as_istiod_writes_them() {
+        assert!(serve(&["serve", "--log_as_json"]).0.log_as_json);
+        assert!(serve(&["serve", "--log_as_json=T"]).0.log_as_json);
+        assert!(!serve(&["serve", "--log_as_json=false"]).0.log_as_json);
+    }
+
+    #[test]
+    fn the_last_of_a_repeated_flag_counts() {
+        assert_eq!(serve(&["serve", "--domain=a", "--domain", "b"]).0.domain, "b");
+    }
+
+    #[test]
+    fn other_commands_refuse_unknown_flags() {
+        let words = ["meltemi", "check", ".", "--nope"].map(OsString::from);
+        assert_eq!(parse(words).unwrap_err().exit_code(), 2);
+    }
+
+    #[test]
+    fn help_of_serve_is_not_an_unknown_flag() {
+        let words = ["meltemi", "serve", "--help"].map(OsString::from);
+        assert_eq!(parse(words).unwrap_err().kind(), clap::error::ErrorKind::DisplayHelp);
+    }
+
+    #[test]
+    fn empty_variables_are_not_set() {
+        let env = Env::from_lookup(|name| match name {
+            "CLUSTER_ID" => Some(String::new()),
+            "PILOT_DEBOUNCE_AFTER" => Some("5ms".into()),
+            _ => None,
+        });
+        assert_eq!(env, Env { debounce_after: Some("5ms".into()), ..Env::default() });
+    }
+
+    #[test]
+    fn the_command_definitions_are_consistent() {
+        Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,42 @@
+//! The commands that run and end. `serve` has a folder of its own.
+
+pub(crate) mod bootstrap;
+pub(crate) mod check;
+pub(crate) mod folder;
+pub(crate) mod proxies;
+pub(crate) mod render;
+
+use std::io::Write;
+
+use serde_json::Value;
+
+use crate::args::{Format, Listing, Version};
+use crate::{version, yaml};
+
+/// How a command that could run has ended; the exit code of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    /// It ran, and what it looked at is wrong.
+    Found,
+}
+
+pub(crate) fn show_version(args: &Version) -> Outcome {
+    match args.output {
+        Listing::Json => print_document(&version::document(), Format::Json),
+        Listing::Text => print(&format!("{}\n", version::dashed())),
+    }
+    Outcome::Done
+}
+
+fn print_document(document: &Value, format: Format) {
+    match format {
+        Format::Json => print(&format!("{document:#}\n")),
+        Format::Yaml => print(&yaml::document(document)),
+    }
+}
+
+/// A reader that has seen enough (`| head`) closes the pipe; that is not an error.
+fn print(text: &str) {
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+}

@@ -1,0 +1,131 @@
+//! `meltemi proxies`: who is connected and how far each has come, as a running server tells it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use comfy_table::{Table, presets};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::Uri;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+
+use super::{Outcome, print};
+use crate::args::{Listing, Proxies};
+use crate::ops::status::{ProxyStatus, State};
+
+/// A loaded server answers in well under a second; beyond this it hangs.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Ten thousand proxies need about 10 MB.
+const ANSWER_BYTES: usize = 256 << 20;
+
+pub(crate) fn run(args: &Proxies) -> Result<Outcome> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    let body = runtime.block_on(async {
+        let answer = tokio::time::timeout(PATIENCE, answer(&args.server)).await;
+        answer.unwrap_or_else(|_| bail!("{} did not answer within {PATIENCE:?}", args.server))
+    })?;
+    let proxies: Vec<ProxyStatus> = serde_json::from_slice(&body)
+        .with_context(|| format!("{} answered something else than a list of proxies; is it a meltemi?", args.server))?;
+    match args.output {
+        Listing::Json => print(&format!("{}\n", serde_json::to_string_pretty(&proxies)?)),
+        Listing::Text => print(&table(&proxies)),
+    }
+    Ok(Outcome::Done)
+}
+
+async fn answer(server: &str) -> Result<Bytes> {
+    let url: Uri = format!("{}/debug/proxies", server.trim_end_matches('/'))
+        .parse()
+        .with_context(|| format!("--server {server:?} is not a URL; write it like http://127.0.0.1:15014"))?;
+    if url.scheme_str() != Some("http") {
+        bail!("--server {server:?} is not a plain HTTP URL; write it like http://127.0.0.1:15014");
+    }
+    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+    let response = client
+        .get(url)
+        .await
+        .with_context(|| format!("cannot reach {server}; is `meltemi serve` running, and is this its --monitoringAddr?"))?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), ANSWER_BYTES)
+        .collect()
+        .await
+        .map_err(|error| anyhow::anyhow!("the answer of {server} broke off: {error}"))?
+        .to_bytes();
+    if !status.is_success() {
+        bail!("{server} answered {status}: {}", String::from_utf8_lossy(&body).trim());
+    }
+    Ok(body)
+}
+
+const TYPES: [&str; 4] = ["CDS", "LDS", "EDS", "RDS"];
+
+fn table(proxies: &[ProxyStatus]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["PROXY", "NAMESPACE", "TYPE", "VERSION"].into_iter().chain(TYPES));
+    for proxy in proxies {
+        let state = |kind: &str| proxy.types.get(kind).map_or(State::NotSent, |status| status.state).name().to_owned();
+        let named = [&proxy.proxy, &proxy.namespace, &proxy.proxy_type, &proxy.version].map(Clone::clone);
+        table.add_row(named.into_iter().chain(TYPES.into_iter().map(state)));
+    }
+    let mut text: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    let errors: Vec<String> = proxies.iter().flat_map(rejections).collect();
+    if !errors.is_empty() {
+        text.push('\n');
+        text.extend(errors);
+    }
+    text
+}
+
+fn rejections(proxy: &ProxyStatus) -> impl Iterator<Item = String> {
+    proxy.types.iter().filter(|(_, status)| status.state == State::Error).map(|(kind, status)| {
+        let reason = status.reason.split_whitespace().collect::<Vec<_>>().join(" ");
+        format!("{} rejected {kind}: {reason}\n", proxy.proxy)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::status::TypeStatus;
+
+    fn status(state: State, reason: &str) -> TypeStatus {
+        let (sent, acked, sent_at) = (String::new(), String::new(), String::new());
+        TypeStatus { state, reason: reason.to_owned(), sent, acked, sent_at }
+    }
+
+    #[test]
+    fn a_row_per_proxy_and_a_line_per_rejection() {
+        let types = [
+            ("CDS", status(State::Synced, "")),
+            ("LDS", status(State::Error, "bad\n  listener")),
+            ("EDS", status(State::Stale, "")),
+        ];
+        let proxy = ProxyStatus {
+            proxy: "cart-1.shop".into(),
+            namespace: "shop".into(),
+            proxy_type: "sidecar".into(),
+            version: "1.32.0".into(),
+            connection_id: "cart-1.shop-1".into(),
+            address: "127.0.0.1:4711".into(),
+            connected_at: String::new(),
+            types: types.map(|(kind, status)| (kind.to_owned(), status)).into(),
+        };
+        let shown = table(&[proxy]);
+        let words: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(words[0], ["PROXY", "NAMESPACE", "TYPE", "VERSION", "CDS", "LDS", "EDS", "RDS"]);
+        assert_eq!(words[1], ["cart-1.shop", "shop", "sidecar", "1.32.0", "SYNCED", "ERROR", "STALE", "NOT", "SENT"]);
+        assert_eq!(shown.lines().last(), Some("cart-1.shop rejected LDS: bad listener"));
+    }
+
+    #[test]
+    fn wrong_urls_are_named() {
+        for server in ["127.0.0.1:15014", "https://x", "http://a b"] {
+            let args = Proxies { server: server.to_owned(), output: Listing::Text };
+            let error = format!("{:#}", run(&args).err().expect("not a URL"));
+            assert!(error.contains("http://127.0.0.1:15014"), "{error}");
+        }
+    }
+}

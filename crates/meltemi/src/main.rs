@@ -1,0 +1,57 @@
+//! The program `meltemi`: reads its arguments, runs one command, turns the outcome into an exit code.
+
+mod args;
+mod commands;
+mod ops;
+mod serve;
+mod settings;
+mod version;
+mod yaml;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use args::{Args, Command, Env};
+use commands::Outcome;
+use settings::Settings;
+
+fn main() -> ExitCode {
+    let (args, ignored) = match args::parse(std::env::args_os()) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            // Help goes to stdout with code 0, wrong arguments to stderr with code 2.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    for flag in ignored {
+        eprintln!("warning: {flag} is not a flag of this version; it is ignored");
+    }
+    match run(args) {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Found) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: Args) -> Result<Outcome> {
+    let env = Env::read();
+    match args.command {
+        Command::Serve(args) => {
+            let (settings, unused) = Settings::new(*args, env)?;
+            for warning in unused {
+                eprintln!("warning: {warning}");
+            }
+            serve::run(settings)
+        }
+        Command::Check(args) => commands::check::run(args, &env),
+        Command::Render(args) => commands::render::run(args, &env),
+        Command::Bootstrap(args) => commands::bootstrap::run(*args, &env),
+        Command::Proxies(args) => commands::proxies::run(&args),
+        Command::Version(args) => Ok(commands::show_version(&args)),
+    }
+}

@@ -1,0 +1,167 @@
+//! One invented stream, in every page that shows it.
+
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde_json::json;
+use xds::{Changes, Class, ProxyInfo, Resource, Seq, SentInfo, Status, Variant};
+
+use super::*;
+use crate::ops::config_dump::{self, Endpoints};
+
+/// Holds one resource of each of some types.
+struct Held;
+
+impl Class for Held {
+    fn since(&self, kind: TypeUrl, _: Seq) -> Arc<Changes> {
+        let held: &[(TypeUrl, &str)] = &[
+            (TypeUrl::Cluster, "outbound|80||a.b"),
+            (TypeUrl::Endpoints, "outbound|80||a.b"),
+            (TypeUrl::Listener, "virtualOutbound"),
+            (TypeUrl::Secret, "default"),
+        ];
+        let mut changes = Changes { seq: 1, full: true, ..Changes::default() };
+        changes.changed = held.iter().filter(|(held, _)| *held == kind).map(|(kind, name)| resource(*kind, name)).collect();
+        Arc::new(changes)
+    }
+
+    fn named(&self, _: TypeUrl, _: &str) -> Option<Arc<Resource>> {
+        None
+    }
+}
+
+fn resource(kind: TypeUrl, name: &str) -> Arc<Resource> {
+    let key = if kind == TypeUrl::Endpoints { "clusterName" } else { "name" };
+    let mut message = json!({"@type": kind.url(), key: name});
+    if kind == TypeUrl::Secret {
+        message["tlsCertificate"] = json!({"certificateChain": {"inlineString": "public"}, "privateKey": {"inlineString": "hush"}});
+    }
+    let any = wire::json::from_value(&message).unwrap();
+    Arc::new(Resource::new(name.into(), format!("v-{name}").into(), any, Vec::new()))
+}
+
+fn watched(kind: TypeUrl, sent: Option<&str>, acked: Option<&str>, error: Option<&str>) -> Watched {
+    let sent = sent.map(|nonce| SentInfo { nonce: nonce.into(), version: 1, at: UNIX_EPOCH + Duration::from_millis(1500) });
+    Watched {
+        kind,
+        wildcard: kind.wildcard(),
+        names: if kind.wildcard() { Default::default() } else { [Arc::from("80")].into_iter().collect() },
+        sent,
+        acked: acked.map(Arc::from),
+        last_error: error.map(Arc::from),
+    }
+}
+
+fn connection() -> Connection {
+    let metadata = json!({"@type": "type.googleapis.com/google.protobuf.Struct", "value": {"CLUSTER_ID": "c1", "NAMESPACE": "shop"}});
+    Connection {
+        id: "cart-1.shop-7".into(),
+        node_id: "sidecar~10.0.0.7~cart-1.shop~shop.svc.cluster.local".into(),
+        proxy: Arc::new(ProxyInfo {
+            id: "cart-1.shop".into(),
+            kind: "sidecar".into(),
+            namespace: "shop".into(),
+            version: "1.32.0".into(),
+            labels: [("app".to_owned(), "cart".to_owned())].into(),
+            locality: "r1/z1".into(),
+            ..ProxyInfo::default()
+        }),
+        metadata: wire::json::from_value(&metadata).unwrap().value,
+        connected_at: UNIX_EPOCH,
+        address: "10.0.0.7:4711".parse().unwrap(),
+        variant: Variant::Delta,
+        class: Arc::new(Held),
+        watched: vec![
+            watched(TypeUrl::Cluster, Some("n2"), Some("n2"), None),
+            watched(TypeUrl::Endpoints, None, None, None),
+            watched(TypeUrl::Listener, Some("n2"), Some("n1"), Some("no such filter")),
+            watched(TypeUrl::Route, Some("n2"), None, None),
+        ],
+    }
+}
+
+#[test]
+fn syncz_has_istiods_keys() {
+    let expected = json!([{
+        "cluster_id": "c1", "proxy": "cart-1.shop", "proxy_type": "sidecar", "proxy_version": "1.32.0", "istio_version": "1.32.0",
+        "cluster_sent": "n2", "cluster_acked": "n2", "listener_sent": "n2", "listener_acked": "n1", "route_sent": "n2",
+        "resources": {
+            TypeUrl::Cluster.url(): {"sent": "n2", "acked": "n2", "sentTime": "1970-01-01T00:00:01.500Z"},
+            TypeUrl::Endpoints.url(): {"sent": "", "acked": "", "sentTime": ""},
+            TypeUrl::Listener.url(): {"sent": "n2", "acked": "n1", "sentTime": "1970-01-01T00:00:01.500Z", "lastError": "no such filter"},
+            TypeUrl::Route.url(): {"sent": "n2", "acked": "", "sentTime": "1970-01-01T00:00:01.500Z"},
+        },
+    }]);
+    assert_eq!(syncz(&[connection()], None), expected);
+    assert_eq!(syncz(&[connection()], Some("shop")), expected);
+    assert_eq!(syncz(&[connection()], Some("bank")), json!([]));
+}
+
+#[test]
+fn adsz_has_istiods_keys() {
+    let expected = json!({"totalClients": 1, "clients": [{
+        "connectionId": "cart-1.shop-7", "connectedAt": "1970-01-01T00:00:00.000Z", "address": "10.0.0.7:4711",
+        "labels": {"app": "cart"}, "metadata": {"CLUSTER_ID": "c1", "NAMESPACE": "shop"}, "locality": {"region": "r1", "zone": "z1"},
+        "watches": {"CDS": ["*"], "EDS": ["80"], "LDS": ["*"], "RDS": ["80"]},
+    }]});
+    assert_eq!(adsz(&[connection()]), expected);
+}
+
+#[test]
+fn connections_are_the_short_form() {
+    let expected = json!({"totalClients": 1, "clients": [
+        {"connectionId": "cart-1.shop-7", "connectedAt": "1970-01-01T00:00:00.000Z", "address": "10.0.0.7:4711"},
+    ]});
+    assert_eq!(connections(&[connection()]), expected);
+}
+
+#[test]
+fn what_was_sent_and_answered_makes_the_state() {
+    let states: Vec<_> =
+        proxies(&[connection()])[0].types.iter().map(|(kind, it)| (kind.clone(), it.state, it.reason.clone())).collect();
+    let state = |kind: &str, state, reason: &str| (kind.to_owned(), state, reason.to_owned());
+    assert_eq!(states, [
+        state("CDS", State::Synced, ""),
+        state("EDS", State::NotSent, ""),
+        state("LDS", State::Error, "no such filter"),
+        state("RDS", State::Stale, ""),
+    ]);
+    assert_eq!(watched(TypeUrl::Cluster, Some("n2"), Some("n1"), None).status(), Status::Stale);
+}
+
+#[test]
+fn proxies_are_sorted_by_namespace_and_name() {
+    let named = |id: &str, namespace: &str| {
+        let proxy = ProxyInfo { id: id.into(), namespace: namespace.into(), ..ProxyInfo::default() };
+        Connection { proxy: Arc::new(proxy), ..connection() }
+    };
+    let listed = proxies(&[named("b.shop", "shop"), named("z.bank", "bank"), named("a.shop", "shop")]);
+    assert_eq!(listed.iter().map(|it| it.proxy.as_str()).collect::<Vec<_>>(), ["z.bank", "a.shop", "b.shop"]);
+}
+
+#[test]
+fn a_dump_has_its_sections_in_order_and_hides_keys() {
+    let sections = |endpoints| {
+        let dump = config_dump::document(&Held, endpoints);
+        let configs = dump["configs"].as_array().unwrap().clone();
+        configs.iter().map(|it| it["@type"].as_str().unwrap().rsplit('.').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let all = ["Bootstrap", "Clusters", "Endpoints", "Listeners", "ScopedRoutes", "Routes", "Secrets", "Ecds"];
+    assert_eq!(sections(Endpoints::Shown), all.map(|name| format!("{name}ConfigDump")));
+    assert_eq!(sections(Endpoints::Hidden).len(), 7);
+    let dump = config_dump::document(&Held, Endpoints::Shown);
+    assert_eq!(dump["configs"][1]["dynamicActiveClusters"][0]["versionInfo"], "v-outbound|80||a.b");
+    assert_eq!(dump["configs"][1]["dynamicActiveClusters"][0]["cluster"]["name"], "outbound|80||a.b");
+    assert_eq!(dump["configs"][3]["dynamicListeners"][0]["activeState"]["listener"]["name"], "virtualOutbound");
+    let text = dump.to_string();
+    assert!(text.contains("public") && !text.contains("hush"), "{text}");
+}
+
+/// What the dump shows must be what Envoy's own types can read.
+#[test]
+fn a_dump_is_an_envoy_message() {
+    let dump = config_dump::document(&Held, Endpoints::Shown);
+    for section in dump["configs"].as_array().unwrap() {
+        wire::json::from_value(section).unwrap();
+    }
+}

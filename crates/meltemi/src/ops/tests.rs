@@ -1,0 +1,134 @@
+//! The pages as a caller sees them, with streams that never were.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use axum::body::Body;
+use http_body_util::BodyExt;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use serde_json::Value;
+use tokio::sync::watch;
+use wire::envoy::config::core::v3::Node;
+
+use super::*;
+
+/// A provider that knows nobody.
+struct Idle {
+    ready: bool,
+}
+
+impl xds::Provider for Idle {
+    fn ready(&self) -> bool {
+        self.ready
+    }
+
+    fn join(&self, _: &Node) -> Result<xds::Joined, xds::Refused> {
+        Err(xds::Refused("nobody is served".into()))
+    }
+
+    fn changed(&self) -> watch::Receiver<xds::Seq> {
+        watch::Sender::new(0).subscribe()
+    }
+}
+
+fn idle(ready: bool) -> Ops {
+    Ops {
+        provider: Arc::new(Idle { ready }),
+        connections: xds::Connections::new(),
+        metrics: Arc::new(Metrics::new(prometheus::Registry::new()).unwrap()),
+        metrics_on_loopback_only: false,
+        draining: AtomicBool::new(false),
+    }
+}
+
+const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4711);
+
+async fn answer(router: Router, peer: SocketAddr, method: &str, path: &str) -> (u16, String) {
+    let service = TowerToHyperService::new(router.layer(Extension(Peer(peer))));
+    let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+    let response = service.call(request).await.unwrap();
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+async fn page(ops: Ops, path: &str) -> (u16, String) {
+    answer(monitoring(Arc::new(ops)), HERE, "GET", path).await
+}
+
+#[tokio::test]
+async fn ready_follows_the_provider_and_the_drain() {
+    let status = async |ops: Ops| answer(readiness(Arc::new(ops)), HERE, "GET", "/ready").await.0;
+    assert_eq!(status(idle(false)).await, 503);
+    assert_eq!(status(idle(true)).await, 200);
+    let draining = idle(true);
+    draining.draining.store(true, Ordering::Relaxed);
+    assert_eq!(status(draining).await, 503);
+}
+
+#[tokio::test]
+async fn debug_pages_answer_loopback_only() {
+    let router = monitoring(Arc::new(idle(true)));
+    let outside: SocketAddr = "192.0.2.7:9".parse().unwrap();
+    let mapped: SocketAddr = "[::ffff:127.0.0.1]:9".parse().unwrap();
+    for (name, _) in PAGES {
+        let path = format!("/debug/{name}?proxyID=x");
+        let (status, body) = answer(router.clone(), outside, "GET", &path).await;
+        assert_eq!(status, 403, "{path}");
+        assert!(body.contains("loopback"), "{body}");
+        assert_ne!(answer(router.clone(), mapped, "GET", &path).await.0, 403, "{path}");
+    }
+    assert_eq!(answer(router.clone(), outside, "GET", "/debug").await.0, 403);
+    assert_eq!(answer(router.clone(), outside, "GET", "/version").await.0, 200);
+    assert_eq!(answer(router, outside, "GET", "/metrics").await.0, 200);
+}
+
+#[tokio::test]
+async fn metrics_can_be_kept_to_loopback() {
+    let router = monitoring(Arc::new(Ops { metrics_on_loopback_only: true, ..idle(true) }));
+    assert_eq!(answer(router.clone(), "192.0.2.7:9".parse().unwrap(), "GET", "/metrics").await.0, 403);
+    assert_eq!(answer(router, HERE, "GET", "/metrics").await.0, 200);
+}
+
+#[tokio::test]
+async fn every_page_of_the_index_exists() {
+    let (_, index) = page(idle(true), "/debug").await;
+    let (_, list) = page(idle(true), "/debug/list").await;
+    let list: Vec<String> = serde_json::from_str(&list).unwrap();
+    assert_eq!(list.len(), PAGES.len());
+    for path in list {
+        assert!(index.contains(&format!("\"{path}\"")), "{path}");
+        assert_ne!(page(idle(true), &path).await.1, "", "{path}");
+    }
+    assert_eq!(page(idle(true), "/debug/nothing").await.0, 404);
+}
+
+#[tokio::test]
+async fn a_page_is_read_only() {
+    let router = monitoring(Arc::new(idle(true)));
+    assert_eq!(answer(router, HERE, "POST", "/debug/syncz").await.0, 405);
+}
+
+#[tokio::test]
+async fn without_proxies_the_lists_are_empty() {
+    assert_eq!(page(idle(true), "/debug/syncz").await, (200, "[]".into()));
+    assert_eq!(page(idle(true), "/debug/proxies").await, (200, "[]".into()));
+    let (_, body) = page(idle(true), "/debug/adsz").await;
+    assert_eq!(serde_json::from_str::<Value>(&body).unwrap(), serde_json::json!({"totalClients": 0, "clients": []}));
+}
+
+#[tokio::test]
+async fn a_dump_needs_a_proxy_that_is_connected() {
+    let (status, body) = page(idle(true), "/debug/config_dump").await;
+    assert_eq!(status, 400);
+    assert!(body.starts_with("You must provide a proxyID"), "{body}");
+    let (status, body) = page(idle(true), "/debug/config_dump?proxyID=cart-1.shop").await;
+    assert_eq!(status, 404);
+    assert_eq!(body, "Proxy not connected to this Pilot instance. It may be connected to another instance.");
+}
+
+#[tokio::test]
+async fn version_has_three_parts() {
+    let (_, version) = page(idle(true), "/version").await;
+    assert_eq!(version.split('-').count(), 3, "{version}");
+}

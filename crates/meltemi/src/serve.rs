@@ -1,0 +1,113 @@
+//! `meltemi serve`: the wiring. A folder feeds the store, the store the views, the views the streams; pages look on.
+
+mod banner;
+mod debounce;
+mod events;
+mod notes;
+mod pipeline;
+mod ports;
+mod stop;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use sources::files::{self, Folder};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_blocking;
+use tracing::{error, info};
+use views::Views;
+
+use crate::commands::Outcome;
+use crate::ops::{self, Ops, http, metrics::Metrics};
+use crate::settings::{Debounce, Log, Settings};
+use banner::Banner;
+use pipeline::{First, Pipeline};
+use ports::Listeners;
+use stop::Stop;
+
+pub(crate) fn run(settings: Settings) -> Result<Outcome> {
+    start_log(&settings.log);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    let served = runtime.block_on(serve(settings));
+    // A look at the folder may be under way; nothing depends on its end.
+    runtime.shutdown_background();
+    served.map(|()| Outcome::Done)
+}
+
+fn start_log(log: &Log) {
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::new(&log.filter))
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .with_writer(std::io::stderr);
+    if log.json { lines.json().init() } else { lines.init() }
+}
+
+async fn serve(settings: Settings) -> Result<()> {
+    let Settings { folder, mesh, ports, debounce, streams, metrics_on_loopback_only, log: _ } = settings;
+    let started = Instant::now();
+    let mut stop = Stop::new()?;
+    let registry = prometheus::Registry::new();
+    let stream_metrics = xds::Metrics::new(&registry).context("cannot register the metrics of streams")?;
+    let metrics = Arc::new(Metrics::new(registry).context("cannot register metrics")?);
+    let views = Views::new(mesh.environment());
+
+    let load = {
+        let (folder, mesh, views, metrics) = (folder.clone(), mesh.clone(), views.clone(), metrics.clone());
+        spawn_blocking(move || Pipeline::load(&folder, &mesh, views, metrics))
+    };
+    let First { folder: watched, found, mut pipeline } = tokio::select! {
+        first = load => first.context("the first load failed")??,
+        () = stop.asked() => return Ok(()),
+    };
+
+    // Only now: a port that is open promises answers.
+    let Listeners { grpc, http, monitoring, open, off } = Listeners::bind(&ports).await?;
+    let ops = Arc::new(Ops {
+        provider: views.clone(),
+        connections: xds::Connections::new(),
+        metrics,
+        metrics_on_loopback_only,
+        draining: AtomicBool::new(false),
+    });
+    if let Some(listener) = http {
+        tokio::spawn(http::serve(listener, ops::readiness(ops.clone())));
+    }
+    if let Some(listener) = monitoring {
+        tokio::spawn(http::serve(listener, ops::monitoring(ops.clone())));
+    }
+    let (drain, drained) = oneshot::channel::<()>();
+    let server = xds::Server::new(views, streams, stream_metrics, ops.connections.clone());
+    let streams = tokio::spawn(async move {
+        let Some(listener) = grpc else { return };
+        // A sender that is gone means the same as one that spoke.
+        server.serve(listener, async { drop(drained.await) }).await;
+    });
+    eprint!("{}", Banner { folder: &folder, mesh: &mesh, found, open, off, took: started.elapsed() });
+    pipeline.log_notes();
+    follow(watched, pipeline, debounce);
+
+    stop.asked().await;
+    info!(connected = ops.connections.len(), "shutting down");
+    ops.draining.store(true, Ordering::Relaxed);
+    drop(drain);
+    tokio::select! {
+        _ = streams => {}
+        () = stop.asked() => info!("not waiting any longer"),
+    }
+    Ok(())
+}
+
+/// More than this many looks at the folder cannot be ahead of the refresh.
+const AHEAD: usize = 16;
+
+fn follow(folder: Folder, pipeline: Pipeline, debounce: Debounce) {
+    let (out, source) = mpsc::channel(AHEAD);
+    tokio::spawn(pipeline.follow(source, debounce));
+    tokio::spawn(async move {
+        if let Err(error) = files::watch(folder, out).await {
+            error!(%error, "the folder is no longer watched; restart to see its changes");
+        }
+    });
+}

@@ -1,0 +1,125 @@
+//! What the server says when it is ready: at most fifteen lines, for a person.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use config::note::Severity;
+use config::store::Snapshot;
+
+use crate::commands::folder::{Loaded, MeshSource};
+use crate::settings::Mesh;
+use crate::version;
+
+pub(crate) struct Banner<'a> {
+    pub(crate) folder: &'a Path,
+    pub(crate) mesh: &'a Mesh,
+    pub(crate) found: Found,
+    pub(crate) open: Vec<Open>,
+    pub(crate) off: Vec<Off>,
+    pub(crate) took: Duration,
+}
+
+/// What the first look at the source gave.
+pub(crate) struct Found {
+    objects: Vec<(&'static str, usize)>,
+    files: usize,
+    errors: usize,
+    warnings: usize,
+    mesh_config: MeshSource,
+}
+
+/// A port that is served.
+pub(crate) struct Open {
+    pub(crate) address: SocketAddr,
+    pub(crate) flag: &'static str,
+    pub(crate) what: &'static str,
+}
+
+/// A port that is not.
+pub(crate) struct Off {
+    pub(crate) flag: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) why: &'static str,
+}
+
+impl Found {
+    pub(crate) fn new(loaded: &Loaded, snapshot: &Snapshot) -> Found {
+        let count = |severity| snapshot.notes.iter().filter(|note| note.severity == severity).count();
+        Found {
+            objects: loaded.objects.iter().map(|(kind, count)| (kind.name(), *count)).collect(),
+            files: loaded.files,
+            errors: count(Severity::Error),
+            warnings: count(Severity::Warning),
+            mesh_config: loaded.mesh_config.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Banner<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Banner { folder, mesh, found, open, off, took } = self;
+        writeln!(f, "meltemi {} (revision {})", version::VERSION, version::REVISION)?;
+        writeln!(f, "mode   folder {}, cluster {}, domain {}", folder.display(), mesh.cluster_id, mesh.domain)?;
+        write!(f, "mesh   ")?;
+        match &found.mesh_config {
+            MeshSource::File(file) => writeln!(f, "{}, read at start", file.display())?,
+            MeshSource::ConfigMap => writeln!(f, "ConfigMap {}/istio", mesh.pod_namespace)?,
+            MeshSource::Defaults => writeln!(f, "defaults (no ConfigMap {}/istio, no --meshConfig)", mesh.pod_namespace)?,
+        }
+        let total: usize = found.objects.iter().map(|(_, count)| count).sum();
+        write!(f, "found  {total} objects in {} files", found.files)?;
+        for (index, (kind, count)) in found.objects.iter().enumerate() {
+            write!(f, "{} {count} {kind}", if index == 0 { ":" } else { "," })?;
+        }
+        writeln!(f)?;
+        writeln!(f, "notes  {} errors, {} warnings{}", found.errors, found.warnings, self.hint())?;
+        for Open { address, flag, what } in open {
+            writeln!(f, "port   {address} {what} ({flag})")?;
+        }
+        for Off { flag, what, why } in off {
+            writeln!(f, "off    {what} ({flag}): {why}")?;
+        }
+        writeln!(f, "ready  after {} ms", took.as_millis())
+    }
+}
+
+impl Banner<'_> {
+    fn hint(&self) -> String {
+        if self.found.errors + self.found.warnings == 0 {
+            return String::new();
+        }
+        format!("; `meltemi check {}` lists them", self.folder.display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Env, MeshArgs};
+
+    #[test]
+    fn fifteen_lines_are_enough_for_every_port() {
+        let args = MeshArgs { mesh_config: None, domain: "cluster.local".into(), cluster_id: None, derive_endpoints: false };
+        let banner = Banner {
+            folder: Path::new("mesh"),
+            mesh: &Mesh::new(args, &Env::default()),
+            found: Found {
+                objects: vec![("Pod", 3), ("Service", 2)],
+                files: 4,
+                errors: 1,
+                warnings: 0,
+                mesh_config: MeshSource::Defaults,
+            },
+            open: (1..4).map(|port| Open { address: ([127, 0, 0, 1], port).into(), flag: "--x", what: "x" }).collect(),
+            off: (1..3).map(|_| Off { flag: "--y", what: "y", why: "z" }).collect(),
+            took: Duration::from_millis(12),
+        };
+        let text = banner.to_string();
+        assert!(text.lines().count() <= 15, "{text}");
+        assert!(text.contains("found  5 objects in 4 files: 3 Pod, 2 Service\n"), "{text}");
+        assert!(text.contains("notes  1 errors, 0 warnings; `meltemi check mesh` lists them\n"), "{text}");
+        assert!(text.contains("off    y (--y): z\n"), "{text}");
+    }
+}

@@ -1,0 +1,86 @@
+//! Changes of objects as metrics: how many of which kind, and what they set off.
+
+use std::collections::HashSet;
+
+use config::kind::Kind;
+use config::note::ObjectId;
+use config::store::Update;
+
+use crate::ops::metrics::Metrics;
+
+#[derive(Default)]
+pub(crate) struct Events {
+    known: HashSet<ObjectId>,
+}
+
+impl Events {
+    pub(crate) fn count(&mut self, updates: &[Update], metrics: &Metrics) {
+        for update in updates {
+            let (kind, event) = match update {
+                Update::Put(object) if self.known.insert(object.id()) => (object.kind(), "add"),
+                Update::Put(object) => (object.kind(), "update"),
+                Update::Delete(id) => {
+                    self.known.remove(id);
+                    (id.kind, "delete")
+                }
+                Update::Notes { .. } => continue,
+            };
+            let counters = if kind.is_istio() { &metrics.config_events } else { &metrics.registry_events };
+            counters.with_label_values(&[label(kind), event]).inc();
+            metrics.triggers.with_label_values(&[trigger(kind)]).inc();
+        }
+    }
+}
+
+/// istiod's `type` of an event: its own kinds by name, those of the registry mostly in the plural.
+fn label(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Namespace => "Namespaces",
+        Kind::Node => "Nodes",
+        Kind::Pod => "Pods",
+        Kind::Service => "Services",
+        Kind::ServiceAccount => "ServiceAccounts",
+        Kind::Secret => "Secrets",
+        Kind::ConfigMap => "ConfigMaps",
+        other => other.name(),
+    }
+}
+
+/// istiod's word for what such a change sets off.
+fn trigger(kind: Kind) -> &'static str {
+    match kind {
+        Kind::EndpointSlice | Kind::Endpoints | Kind::Pod | Kind::WorkloadEntry => "endpoint",
+        Kind::Service | Kind::ServiceEntry | Kind::Node => "service",
+        Kind::Secret => "secret",
+        Kind::Namespace => "namespace",
+        Kind::ConfigMap => "global",
+        _ => "config",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    use config::kinds::service::Service;
+    use config::meta::{Meta, Object};
+    use config::object::AnyObject;
+    use prometheus::Registry;
+
+    fn service(name: &str) -> AnyObject {
+        let meta = Meta { name: name.into(), namespace: "shop".into(), ..Meta::default() };
+        AnyObject::Service(Arc::new(Object { meta, spec: Service::default() }))
+    }
+
+    #[test]
+    fn a_known_object_is_updated_and_a_deleted_one_can_be_added_again() {
+        let metrics = Metrics::new(Registry::new()).unwrap();
+        let mut events = Events::default();
+        let put = || Update::Put(service("cart"));
+        events.count(&[put(), put(), Update::Delete(service("cart").id()), put()], &metrics);
+        let count = |event| metrics.registry_events.with_label_values(&["Services", event]).get();
+        assert_eq!((count("add"), count("update"), count("delete")), (2, 1, 1));
+        assert_eq!(metrics.triggers.with_label_values(&["service"]).get(), 4);
+    }
+}

@@ -1,0 +1,108 @@
+//! Opening the ports, and saying which are off and why.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result};
+use tokio::net::TcpListener;
+
+use super::banner::{Off, Open};
+use crate::settings::{Address, Port, Ports};
+
+/// What is listened on. `None`: the port is off.
+pub(crate) struct Listeners {
+    pub(crate) grpc: Option<TcpListener>,
+    pub(crate) http: Option<TcpListener>,
+    pub(crate) monitoring: Option<TcpListener>,
+    pub(crate) open: Vec<Open>,
+    pub(crate) off: Vec<Off>,
+}
+
+const EMPTY: &str = "the address is empty";
+
+impl Listeners {
+    pub(crate) async fn bind(ports: &Ports) -> Result<Listeners> {
+        let Ports { grpc, secure_grpc, http, monitoring, https } = ports;
+        let mut listeners = Listeners { grpc: None, http: None, monitoring: None, open: Vec::new(), off: Vec::new() };
+        listeners.grpc = listeners.one(grpc, "xDS, plaintext").await?;
+        listeners.http = listeners.one(http, "readiness").await?;
+        listeners.monitoring = listeners.one(monitoring, "metrics and debug pages").await?;
+        let not_yet = [
+            (secure_grpc, "xDS over TLS", "proxies have no identity in this version"),
+            (https, "webhooks", "there is no injection or validation in this version"),
+        ];
+        for (port, what, why) in not_yet {
+            let why = if port.address.is_some() { why } else { EMPTY };
+            listeners.off.push(Off { flag: port.flag, what, why });
+        }
+        Ok(listeners)
+    }
+
+    async fn one(&mut self, port: &Port, what: &'static str) -> Result<Option<TcpListener>> {
+        let Some(address) = &port.address else {
+            self.off.push(Off { flag: port.flag, what, why: EMPTY });
+            return Ok(None);
+        };
+        let (listener, address) = listen(address)
+            .await
+            .with_context(|| format!("cannot listen on port {} for {what}; choose another with {}", address.port, port.flag))?;
+        self.open.push(Open { address, flag: port.flag, what });
+        Ok(Some(listener))
+    }
+}
+
+/// Without a host: all addresses of both families, or of IPv4 on a host without IPv6.
+async fn listen(address: &Address) -> std::io::Result<(TcpListener, SocketAddr)> {
+    let Address { host, port } = address;
+    let listener = if host.is_empty() {
+        match TcpListener::bind(("::", *port)).await {
+            Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => TcpListener::bind(("0.0.0.0", *port)).await?,
+            bound => bound?,
+        }
+    } else {
+        TcpListener::bind((host.as_str(), *port)).await?
+    };
+    let address = listener.local_addr()?;
+    Ok((listener, address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(flag: &'static str, address: Option<(&str, u16)>) -> Port {
+        Port { flag, address: address.map(|(host, port)| Address { host: host.to_owned(), port }) }
+    }
+
+    fn ports(grpc: Port) -> Ports {
+        Ports {
+            grpc,
+            secure_grpc: port("--secureGRPCAddr", Some(("", 15012))),
+            http: port("--httpAddr", Some(("127.0.0.1", 0))),
+            monitoring: port("--monitoringAddr", None),
+            https: port("--httpsAddr", None),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_off_says_why() {
+        let listeners = Listeners::bind(&ports(port("--grpcAddr", Some(("", 0))))).await.unwrap();
+        assert!(listeners.grpc.is_some() && listeners.http.is_some() && listeners.monitoring.is_none());
+        let open: Vec<_> = listeners.open.iter().map(|open| (open.flag, open.address.port() > 0)).collect();
+        assert_eq!(open, [("--grpcAddr", true), ("--httpAddr", true)]);
+        let off: Vec<_> = listeners.off.iter().map(|off| (off.flag, off.why)).collect();
+        assert_eq!(off, [
+            ("--monitoringAddr", "the address is empty"),
+            ("--secureGRPCAddr", "proxies have no identity in this version"),
+            ("--httpsAddr", "the address is empty"),
+        ]);
+    }
+
+    #[tokio::test]
+    async fn a_port_in_use_is_named_with_its_flag() {
+        let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let number = taken.local_addr().unwrap().port();
+        let error = Listeners::bind(&ports(port("--grpcAddr", Some(("127.0.0.1", number))))).await.err().expect("in use");
+        let text = format!("{error:#}");
+        assert!(text.contains(&number.to_string()) && text.contains("--grpcAddr") && text.contains("in use"), "{text}");
+    }
+}

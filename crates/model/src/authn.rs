@@ -1,0 +1,98 @@
+//! Which mutual TLS mode holds where: PeerAuthentication objects by precedence. Certificates and chains are elsewhere.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use config::kinds::peer_authentication::{MutualTlsMode, PeerAuthentication};
+use config::labels::Labels;
+use config::meta::Object;
+use config::store::Table;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MtlsMode {
+    Disable,
+    Permissive,
+    Strict,
+}
+
+/// The modes of one workload's ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortModes {
+    pub rest: MtlsMode,
+    pub ports: BTreeMap<u16, MtlsMode>,
+}
+
+impl PortModes {
+    pub fn of(&self, port: u16) -> MtlsMode {
+        self.ports.get(&port).copied().unwrap_or(self.rest)
+    }
+}
+
+type Policy = Arc<Object<PeerAuthentication>>;
+
+/// Policies by namespace, oldest first; the oldest of a level wins.
+#[derive(Debug, Default)]
+pub(crate) struct PeerAuthentications {
+    root: Arc<str>,
+    by_namespace: BTreeMap<Arc<str>, Vec<Policy>>,
+}
+
+impl PeerAuthentications {
+    pub(crate) fn new(objects: &Table<PeerAuthentication>, root: &str) -> Self {
+        let mut by_namespace: BTreeMap<Arc<str>, Vec<Policy>> = BTreeMap::new();
+        for (key, object) in objects {
+            by_namespace.entry(key.namespace.clone()).or_default().push(object.clone());
+        }
+        by_namespace.values_mut().for_each(|list| list.sort_by(|a, b| a.meta.age_order(&b.meta)));
+        Self { root: Arc::from(root), by_namespace }
+    }
+
+    /// What a client may expect of a service there, before single workloads differ.
+    pub(crate) fn namespace_mode(&self, namespace: &str) -> MtlsMode {
+        let mesh = self.unselected(&self.root).unwrap_or(MtlsMode::Permissive);
+        if *namespace == *self.root { mesh } else { self.unselected(namespace).unwrap_or(mesh) }
+    }
+
+    pub(crate) fn workload_modes(&self, namespace: &str, labels: &Labels) -> PortModes {
+        let inherited = self.namespace_mode(namespace);
+        let Some(policy) = self.selected(namespace, labels) else {
+            return PortModes { rest: inherited, ports: BTreeMap::new() };
+        };
+        let rest = declared(policy.spec.mtls.as_ref().map(|mtls| mtls.mode)).unwrap_or(inherited);
+        let ports =
+            policy.spec.port_level_mtls.iter().filter_map(|(port, mtls)| {
+                Some((u16::try_from(*port).ok()?, declared(Some(mtls.mode)).unwrap_or(rest)))
+            });
+        PortModes { rest, ports: ports.collect() }
+    }
+
+    fn unselected(&self, namespace: &str) -> Option<MtlsMode> {
+        let policy = self.by_namespace.get(namespace)?.iter().find(|policy| !has_selector(policy))?;
+        declared(policy.spec.mtls.as_ref().map(|mtls| mtls.mode))
+    }
+
+    fn selected(&self, namespace: &str, labels: &Labels) -> Option<&Policy> {
+        // In the root namespace a selector speaks for that namespace's own workloads only.
+        self.by_namespace.get(namespace)?.iter().find(|policy| {
+            policy
+                .spec
+                .selector
+                .as_ref()
+                .is_some_and(|s| !s.match_labels.is_empty() && labels.contains_all(&s.match_labels))
+        })
+    }
+}
+
+fn has_selector(policy: &Object<PeerAuthentication>) -> bool {
+    policy.spec.selector.as_ref().is_some_and(|selector| !selector.match_labels.is_empty())
+}
+
+/// `None`: unset, the next wider level decides.
+fn declared(mode: Option<MutualTlsMode>) -> Option<MtlsMode> {
+    match mode? {
+        MutualTlsMode::Unset => None,
+        MutualTlsMode::Disable => Some(MtlsMode::Disable),
+        MutualTlsMode::Permissive => Some(MtlsMode::Permissive),
+        MutualTlsMode::Strict => Some(MtlsMode::Strict),
+    }
+}

@@ -1,0 +1,146 @@
+//! Node metadata: the keys that translation reads, typed once. Unknown keys are ignored; wrong types count as absent.
+
+use std::net::IpAddr;
+
+use config::labels::Labels;
+use serde_json::Value;
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Metadata {
+    /// `None`: take it from the DNS domain of the node id.
+    pub namespace: Option<String>,
+    pub labels: Labels,
+    pub instance_ips: Vec<IpAddr>,
+    pub service_account: String,
+    pub cluster_id: String,
+    pub mesh_id: String,
+    pub network: String,
+    pub node_name: String,
+    pub workload_name: String,
+    pub istio_version: String,
+    pub interception: Interception,
+    /// Port of the HTTP proxy listener; `None`: the mesh decides.
+    pub http_proxy_port: Option<u16>,
+    pub http10: bool,
+    /// `IDLE_TIMEOUT` as written, a Go duration.
+    pub idle_timeout: Option<String>,
+    pub dns_capture: bool,
+    pub unprivileged: bool,
+    pub exact_balance_inbound: bool,
+    pub exact_balance_outbound: bool,
+    pub client_certificate: Option<CertificateFiles>,
+    pub server_certificate: Option<CertificateFiles>,
+    pub reserved_ports: Vec<u16>,
+    /// The node sent `PROXY_CONFIG`: it is an Istio agent, and mesh-wide proxy defaults do not apply to it.
+    pub has_proxy_config: bool,
+}
+
+/// A certificate on the proxy's own disk, in place of the agent's.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CertificateFiles {
+    pub chain: String,
+    pub key: String,
+    pub root: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Interception {
+    #[default]
+    Redirect,
+    Tproxy,
+    /// Nothing is redirected: listeners bind real ports.
+    None,
+}
+
+impl Metadata {
+    pub fn new(raw: &Value) -> Self {
+        let text = |key: &str| raw.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let some = |key: &str| Some(text(key)).filter(|value| !value.is_empty());
+        Self {
+            namespace: some("NAMESPACE"),
+            labels: labels(raw),
+            instance_ips: text("INSTANCE_IPS").split(',').filter_map(|ip| ip.trim().parse().ok()).collect(),
+            service_account: text("SERVICE_ACCOUNT"),
+            cluster_id: text("CLUSTER_ID"),
+            mesh_id: text("MESH_ID"),
+            network: text("NETWORK"),
+            node_name: text("NODE_NAME"),
+            workload_name: text("WORKLOAD_NAME"),
+            istio_version: text("ISTIO_VERSION"),
+            interception: match text("INTERCEPTION_MODE").as_str() {
+                "NONE" => Interception::None,
+                "TPROXY" => Interception::Tproxy,
+                _ => Interception::Redirect,
+            },
+            http_proxy_port: text("HTTP_PROXY_PORT").parse().ok(),
+            http10: text("HTTP10") == "1",
+            idle_timeout: some("IDLE_TIMEOUT"),
+            dns_capture: flag(raw, "DNS_CAPTURE"),
+            unprivileged: flag(raw, "UNPRIVILEGED_POD"),
+            exact_balance_inbound: flag(raw, "INBOUND_LISTENER_EXACT_BALANCE"),
+            exact_balance_outbound: flag(raw, "OUTBOUND_LISTENER_EXACT_BALANCE"),
+            client_certificate: certificate(raw, "TLS_CLIENT_CERT_CHAIN", "TLS_CLIENT_KEY", "TLS_CLIENT_ROOT_CERT"),
+            server_certificate: certificate(raw, "TLS_SERVER_CERT_CHAIN", "TLS_SERVER_KEY", "TLS_SERVER_ROOT_CERT"),
+            reserved_ports: RESERVED.iter().filter_map(|key| port(raw.get(*key)?)).collect(),
+            has_proxy_config: raw.get("PROXY_CONFIG").is_some_and(|value| !value.is_null()),
+        }
+    }
+}
+
+/// Ports that the agent's bootstrap listens on; no listener of ours may take them.
+const RESERVED: [&str; 3] = ["ENVOY_STATUS_PORT", "ENVOY_PROMETHEUS_PORT", "ENVOY_SECURE_METRICS_PORT"];
+
+fn labels(raw: &Value) -> Labels {
+    let listed = raw.get("LABELS").and_then(Value::as_object);
+    listed.into_iter().flatten().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+fn certificate(raw: &Value, chain: &str, key: &str, root: &str) -> Option<CertificateFiles> {
+    let text = |name: &str| raw.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let files = CertificateFiles { chain: text(chain), key: text(key), root: text(root) };
+    (!files.chain.is_empty() || !files.root.is_empty()).then_some(files)
+}
+
+/// Booleans arrive as `"true"`, sometimes as `true`, sometimes as `"1"`.
+fn flag(raw: &Value, key: &str) -> bool {
+    match raw.get(key) {
+        Some(Value::Bool(set)) => *set,
+        Some(Value::String(text)) => text == "true" || text == "1",
+        _ => false,
+    }
+}
+
+/// Numbers arrive as numbers (a protobuf Struct makes them floats) or as text.
+fn port(value: &Value) -> Option<u16> {
+    match value {
+        Value::String(text) => text.parse().ok(),
+        Value::Number(number) => {
+            let number = number.as_f64()?;
+            (number.fract() == 0.0 && (1.0..=65535.0).contains(&number)).then_some(number as u16)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn wrong_types_count_as_absent() {
+        let meta =
+            Metadata::new(&json!({"NAMESPACE": 7, "LABELS": "x", "INSTANCE_IPS": ["a"], "HTTP_PROXY_PORT": "many"}));
+        assert_eq!(meta, Metadata::default());
+    }
+
+    #[test]
+    fn booleans_and_ports_come_in_several_spellings() {
+        let meta =
+            Metadata::new(&json!({"DNS_CAPTURE": "true", "UNPRIVILEGED_POD": true, "ENVOY_STATUS_PORT": 15021.0,
+            "ENVOY_PROMETHEUS_PORT": "15090", "INTERCEPTION_MODE": "NONE"}));
+        assert!(meta.dns_capture && meta.unprivileged);
+        assert_eq!(meta.reserved_ports, [15021, 15090]);
+        assert_eq!(meta.interception, Interception::None);
+    }
+}

@@ -1,0 +1,99 @@
+//! A proxy in its mesh: the labels, place, services, scope and policies that hold for it. Everything translation asks about a proxy.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use config::labels::Labels;
+use config::locality::Locality;
+
+use crate::authn::PortModes;
+use crate::mesh::Mesh;
+use crate::metadata::Interception;
+use crate::proxy::{Proxy, ProxyKind};
+use crate::scope::Scope;
+use crate::service::{Port, Service};
+use crate::workload::{self, Workload};
+
+#[derive(Debug, Clone)]
+pub struct Placement {
+    pub proxy: Arc<Proxy>,
+    /// The registry's, where it knows the workload: a proxy cannot relabel itself.
+    pub labels: Labels,
+    pub locality: Locality,
+    pub canonical_name: String,
+    pub canonical_revision: String,
+    /// `None`: no object stands for this proxy.
+    pub workload: Option<Arc<Workload>>,
+    /// Ports that services send to this workload, oldest service first.
+    pub targets: Vec<InboundTarget>,
+    pub scope: Arc<Scope>,
+    pub modes: PortModes,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct InboundTarget {
+    pub service: Arc<Service>,
+    pub port: Port,
+    /// The port on the workload.
+    pub number: u16,
+}
+
+impl Placement {
+    pub(crate) fn new(mesh: &Mesh, proxy: &Arc<Proxy>) -> Self {
+        let workload = mesh.workload_of(proxy);
+        let labels = workload.as_ref().map_or(&proxy.metadata.labels, |known| &known.labels).clone();
+        let locality = match &workload {
+            Some(known) if !known.locality.is_empty() => known.locality.clone(),
+            _ => proxy.locality.clone(),
+        };
+        let name = match &workload {
+            Some(known) => known.name.clone(),
+            None if proxy.metadata.workload_name.is_empty() => {
+                proxy.id.split('.').next().unwrap_or_default().to_owned()
+            }
+            None => proxy.metadata.workload_name.clone(),
+        };
+        Self {
+            canonical_name: workload::canonical_name(&labels, &name),
+            canonical_revision: workload::canonical_revision(&labels),
+            targets: mesh.inbound_targets(proxy),
+            scope: mesh.scope_of(proxy, &labels),
+            modes: mesh.port_modes(&proxy.namespace, &labels),
+            proxy: proxy.clone(),
+            labels,
+            locality,
+            workload,
+        }
+    }
+
+    pub fn is_router(&self) -> bool {
+        self.proxy.kind == ProxyKind::Router
+    }
+
+    /// Listeners bind real ports: nothing redirects traffic to this proxy.
+    pub fn binds_ports(&self) -> bool {
+        self.proxy.metadata.interception == Interception::None
+    }
+
+    /// The address that stands for "any", first of the proxy's own family.
+    pub fn wildcard(&self) -> &'static str {
+        if self.has_ipv4() { "0.0.0.0" } else { "::" }
+    }
+
+    pub fn loopback(&self) -> &'static str {
+        if self.has_ipv4() { "127.0.0.1" } else { "::1" }
+    }
+
+    pub fn has_ipv4(&self) -> bool {
+        self.proxy.ips.iter().any(IpAddr::is_ipv4)
+    }
+
+    pub fn has_ipv6(&self) -> bool {
+        self.proxy.ips.iter().any(IpAddr::is_ipv6)
+    }
+
+    /// The proxy's first address; a proxy without any is refused when it joins.
+    pub fn own_address(&self) -> IpAddr {
+        self.proxy.ips[0]
+    }
+}

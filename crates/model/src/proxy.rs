@@ -1,0 +1,194 @@
+//! A connected proxy as it describes itself. What the mesh knows about it is in `placement`.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use config::kinds::pod::Pod;
+use config::locality::Locality;
+use config::meta::Object;
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::environment::Environment;
+use crate::metadata::Metadata;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Proxy {
+    pub kind: ProxyKind,
+    /// The third part of the node id, normally `pod.namespace`.
+    pub id: Arc<str>,
+    pub ips: Vec<IpAddr>,
+    pub namespace: Arc<str>,
+    /// `<namespace>.svc.<domain>`.
+    pub domain: String,
+    /// `node.cluster`: what the proxy calls its service.
+    pub cluster: String,
+    pub locality: Locality,
+    pub metadata: Metadata,
+    /// Extensions of Istio's build that this Envoy does not have.
+    pub lacks: BTreeSet<Extension>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ProxyKind {
+    Sidecar,
+    Router,
+}
+
+/// Filters that exist only in Istio's build of Envoy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Extension {
+    Alpn,
+    MetadataExchange,
+    PeerMetadata,
+    Stats,
+}
+
+impl Extension {
+    const ALL: [Self; 4] = [Self::Alpn, Self::MetadataExchange, Self::PeerMetadata, Self::Stats];
+
+    /// How Envoy lists it in `node.extensions`.
+    fn listed_as(self) -> &'static [&'static str] {
+        match self {
+            Self::Alpn => &["istio.alpn"],
+            Self::MetadataExchange => &["istio.metadata_exchange", "envoy.filters.network.metadata_exchange"],
+            Self::PeerMetadata => &["istio.peer_metadata", "envoy.filters.http.peer_metadata"],
+            Self::Stats => &["istio.stats"],
+        }
+    }
+}
+
+/// A node message in plain data; the border reads it out of the wire form.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NodeInfo {
+    pub id: String,
+    pub cluster: String,
+    pub metadata: Value,
+    pub locality: Locality,
+    /// Names of the extensions that the proxy says it has; empty: it does not say.
+    pub extensions: Vec<String>,
+}
+
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ProxyError {
+    #[error("node id {0:?} does not have four parts; write it as type~ip~name.namespace~domain")]
+    Parts(String),
+    #[error("node type {0:?} is not known; it is one of sidecar, router")]
+    Kind(String),
+    #[error("node {0:?} has no usable IP address; set one in the node id or in metadata INSTANCE_IPS")]
+    Address(String),
+}
+
+impl Proxy {
+    pub fn new(node: &NodeInfo) -> Result<Self, ProxyError> {
+        let parts: Vec<&str> = node.id.split('~').collect();
+        let [kind, ip, id, domain] = parts[..] else { return Err(ProxyError::Parts(shown(&node.id))) };
+        let kind = match kind {
+            "sidecar" => ProxyKind::Sidecar,
+            "router" => ProxyKind::Router,
+            other => return Err(ProxyError::Kind(shown(other))),
+        };
+        let metadata = Metadata::new(&node.metadata);
+        let ips = if metadata.instance_ips.is_empty() {
+            ip.parse().into_iter().collect()
+        } else {
+            metadata.instance_ips.clone()
+        };
+        if ips.is_empty() {
+            return Err(ProxyError::Address(shown(&node.id)));
+        }
+        let namespace = metadata.namespace.as_deref().unwrap_or_else(|| domain.split('.').next().unwrap_or_default());
+        Ok(Self {
+            kind,
+            id: Arc::from(id),
+            ips,
+            namespace: Arc::from(namespace),
+            domain: domain.to_owned(),
+            cluster: node.cluster.clone(),
+            locality: node.locality.clone(),
+            lacks: lacking(&node.extensions),
+            metadata,
+        })
+    }
+
+    /// The proxy that an injected pod would run: how the command line names one.
+    pub fn node_of_pod(pod: &Object<Pod>, kind: ProxyKind, env: &Environment) -> NodeInfo {
+        let (name, namespace) = (&pod.meta.name, &pod.meta.namespace);
+        let ips: Vec<String> = pod.spec.ips.iter().map(ToString::to_string).collect();
+        let labels: serde_json::Map<_, _> =
+            pod.meta.labels.iter().map(|(key, value)| (key.to_owned(), Value::from(value))).collect();
+        let kind = match kind {
+            ProxyKind::Sidecar => "sidecar",
+            ProxyKind::Router => "router",
+        };
+        let interception =
+            pod.meta.annotations.get("sidecar.istio.io/interceptionMode").map_or("REDIRECT", String::as_str);
+        NodeInfo {
+            id: format!(
+                "{kind}~{}~{name}.{namespace}~{namespace}.svc.{}",
+                ips.first().map_or("", String::as_str),
+                env.domain
+            ),
+            cluster: format!("{name}.{namespace}"),
+            metadata: json!({
+                "NAME": name.as_ref(), "NAMESPACE": namespace.as_ref(), "INSTANCE_IPS": ips.join(","), "LABELS": labels,
+                "CLUSTER_ID": env.cluster_id, "MESH_ID": "cluster.local", "SERVICE_ACCOUNT": pod.spec.service_account,
+                "NODE_NAME": pod.spec.node_name, "INTERCEPTION_MODE": interception, "PROXY_CONFIG": {},
+            }),
+            ..NodeInfo::default()
+        }
+    }
+
+    pub fn lacks(&self, extension: Extension) -> bool {
+        self.lacks.contains(&extension)
+    }
+}
+
+fn lacking(listed: &[String]) -> BTreeSet<Extension> {
+    if listed.is_empty() {
+        return BTreeSet::new();
+    }
+    let has = |extension: &Extension| extension.listed_as().iter().any(|name| listed.iter().any(|held| held == name));
+    Extension::ALL.into_iter().filter(|extension| !has(extension)).collect()
+}
+
+/// Hostile ids do not belong in an error whole.
+fn shown(text: &str) -> String {
+    text.chars().take(100).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(id: &str) -> Result<Proxy, ProxyError> {
+        Proxy::new(&NodeInfo { id: id.into(), ..NodeInfo::default() })
+    }
+
+    #[test]
+    fn a_malformed_id_is_refused_with_the_form() {
+        let error = node("a~b").expect_err("two parts").to_string();
+        assert!(error.contains("type~ip~name.namespace~domain"), "{error}");
+        assert_eq!(node("gateway~10.0.0.1~a.b~c"), Err(ProxyError::Kind("gateway".into())));
+        assert_eq!(node("sidecar~x~a.b~c"), Err(ProxyError::Address("sidecar~x~a.b~c".into())));
+    }
+
+    #[test]
+    fn the_namespace_comes_from_the_domain_when_metadata_is_silent() {
+        let proxy = node("sidecar~10.0.0.1~a.shop~shop.svc.cluster.local").expect("well-formed");
+        assert_eq!(&*proxy.namespace, "shop");
+        assert!(proxy.lacks.is_empty(), "a proxy that does not list extensions is taken for Istio's");
+    }
+
+    #[test]
+    fn a_stock_envoy_lacks_istios_filters() {
+        let info = NodeInfo {
+            id: "sidecar~10.0.0.1~a.shop~shop.svc.cluster.local".into(),
+            extensions: vec!["envoy.filters.http.router".into(), "istio.stats".into()],
+            ..NodeInfo::default()
+        };
+        let proxy = Proxy::new(&info).expect("well-formed");
+        assert!(proxy.lacks(Extension::Alpn) && !proxy.lacks(Extension::Stats));
+    }
+}

@@ -1,0 +1,155 @@
+//! A workload: what a pod is called, who it is and where it runs. Its ports and readiness belong to endpoints.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use config::kinds::pod::Pod;
+use config::labels::Labels;
+use config::locality::Locality;
+use config::meta::{Meta, Object};
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Workload {
+    /// The owner's name (Deployment and the like), else the pod's.
+    pub name: String,
+    pub namespace: Arc<str>,
+    pub labels: Labels,
+    /// `None`: nobody can say who it is.
+    pub identity: Option<Identity>,
+    pub locality: Locality,
+    pub node: String,
+    pub canonical_name: String,
+    pub canonical_revision: String,
+    /// It has a sidecar that takes mutual TLS.
+    pub mtls: bool,
+    pub addresses: Vec<IpAddr>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    pub namespace: Arc<str>,
+    pub service_account: String,
+}
+
+impl Identity {
+    pub fn spiffe(&self, trust_domain: &str) -> String {
+        format!("spiffe://{trust_domain}/ns/{}/sa/{}", self.namespace, self.service_account)
+    }
+}
+
+const TLS_MODE: &str = "security.istio.io/tlsMode";
+const LOCALITY_LABELS: [&str; 2] = ["topology.istio.io/locality", "istio-locality"];
+
+impl Workload {
+    /// `node_labels`: those of the node that the pod runs on, if it is known.
+    pub fn of_pod(object: &Object<Pod>, node_labels: Option<&Labels>) -> Self {
+        let Object { meta, spec } = object;
+        let name = owner_name(meta);
+        Self {
+            canonical_name: canonical_name(&meta.labels, &name),
+            canonical_revision: canonical_revision(&meta.labels),
+            name,
+            namespace: meta.namespace.clone(),
+            identity: Some(Identity {
+                namespace: meta.namespace.clone(),
+                service_account: spec.service_account.clone(),
+            }),
+            locality: locality(&meta.labels, node_labels),
+            node: spec.node_name.clone(),
+            mtls: meta.labels.get(TLS_MODE) == Some("istio"),
+            labels: meta.labels.clone(),
+            addresses: spec.ips.clone(),
+        }
+    }
+}
+
+/// The Deployment, CronJob or other owner of a generated pod. A pod that was named by hand keeps its name.
+fn owner_name(meta: &Meta) -> String {
+    let pod = meta.name.to_string();
+    if meta.generate_name.is_empty() {
+        return pod;
+    }
+    let Some(owner) = meta.owners.iter().find(|owner| owner.controller) else { return pod };
+    let without = |label: &str| {
+        let suffix = format!("-{}", meta.labels.get(label)?);
+        owner.name.strip_suffix(&suffix).map(str::to_owned)
+    };
+    match owner.kind.as_str() {
+        "ReplicaSet" => without("pod-template-hash").or_else(|| without("rollouts-pod-template-hash")),
+        "ReplicationController" => meta.labels.get("deploymentconfig").map(str::to_owned),
+        "Job" => cron_job(&owner.name),
+        _ => None,
+    }
+    .unwrap_or_else(|| owner.name.clone())
+}
+
+/// A Job that a CronJob made ends in the minute of its schedule.
+fn cron_job(job: &str) -> Option<String> {
+    let (name, minute) = job.rsplit_once('-')?;
+    ((8..=10).contains(&minute.len()) && minute.bytes().all(|b| b.is_ascii_digit())).then(|| name.to_owned())
+}
+
+pub(crate) fn canonical_name(labels: &Labels, workload: &str) -> String {
+    ["service.istio.io/canonical-name", "app.kubernetes.io/name", "app"]
+        .iter()
+        .find_map(|key| labels.get(key))
+        .unwrap_or(workload)
+        .to_owned()
+}
+
+pub(crate) fn canonical_revision(labels: &Labels) -> String {
+    ["service.istio.io/canonical-revision", "app.kubernetes.io/version", "version"]
+        .iter()
+        .find_map(|key| labels.get(key))
+        .unwrap_or("latest")
+        .to_owned()
+}
+
+fn locality(labels: &Labels, node_labels: Option<&Labels>) -> Locality {
+    if let Some(declared) = LOCALITY_LABELS.iter().find_map(|key| labels.get(key)).filter(|text| !text.is_empty()) {
+        // A label cannot hold a slash: dots stand for it.
+        let text = if declared.contains('/') { declared.to_owned() } else { declared.replace('.', "/") };
+        let Ok(locality) = text.parse();
+        return locality;
+    }
+    let label = |keys: &[&str]| Arc::from(keys.iter().find_map(|key| node_labels?.get(key)).unwrap_or_default());
+    Locality {
+        region: label(&["topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"]),
+        zone: label(&["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"]),
+        subzone: label(&["topology.istio.io/subzone"]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::meta::Owner;
+
+    fn owned(kind: &str, owner: &str, labels: &[(&str, &str)], generated: bool) -> String {
+        let meta = Meta {
+            name: Arc::from("pod-x"),
+            generate_name: if generated { "pod-".into() } else { String::new() },
+            owners: vec![Owner { kind: kind.into(), name: owner.into(), controller: true }],
+            labels: labels.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
+            ..Meta::default()
+        };
+        owner_name(&meta)
+    }
+
+    #[test]
+    fn a_replica_sets_hash_is_not_part_of_the_name() {
+        assert_eq!(owned("ReplicaSet", "cart-6f7", &[("pod-template-hash", "6f7")], true), "cart");
+        assert_eq!(owned("ReplicaSet", "cart-6f7", &[], true), "cart-6f7");
+    }
+
+    #[test]
+    fn a_pod_named_by_hand_keeps_its_name() {
+        assert_eq!(owned("ReplicaSet", "cart-6f7", &[("pod-template-hash", "6f7")], false), "pod-x");
+    }
+
+    #[test]
+    fn a_cron_jobs_minute_is_not_part_of_the_name() {
+        assert_eq!(owned("Job", "tidy-28470060", &[], true), "tidy");
+        assert_eq!(owned("Job", "tidy-up", &[], true), "tidy-up");
+    }
+}

@@ -1,0 +1,116 @@
+//! What one file gives: its objects in force and its notes. A broken file loses nothing that it gave before.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use config::note::{Location, Note, ObjectId, Severity};
+use config::object::{AnyObject, Parsed};
+
+use super::reading::{Content, Reading};
+use super::tree::Stamp;
+
+pub(super) struct Held {
+    pub(super) shown: Arc<str>,
+    /// `None`: read it again, whatever its stamp.
+    pub(super) stamp: Option<Stamp>,
+    pub(super) objects: BTreeMap<ObjectId, AnyObject>,
+    pub(super) notes: Vec<Note>,
+}
+
+impl Held {
+    pub(super) fn new(shown: Arc<str>) -> Held {
+        Held { shown, stamp: None, objects: BTreeMap::new(), notes: Vec::new() }
+    }
+
+    pub(super) fn take(&mut self, reading: Reading) {
+        self.stamp = reading.stamp;
+        match reading.content {
+            Content::Parsed(parsed) if parsed.complete => self.take_complete(parsed),
+            Content::Parsed(parsed) => self.keep(parsed.notes),
+            Content::Unusable(note) => self.keep(vec![note]),
+            Content::Blank if self.objects.is_empty() => self.notes.clear(),
+            Content::Blank => {
+                let at = Location { file: self.shown.clone(), line: 1, column: 1 };
+                self.keep(vec![Note::error("is empty; delete the file to remove its objects").at(at)]);
+            }
+        }
+    }
+
+    fn keep(&mut self, mut notes: Vec<Note>) {
+        if !self.objects.is_empty() {
+            let kept = format!("; the last good version of this file stays in force ({})", counted(self.objects.len()));
+            notes.iter_mut().filter(|note| note.severity == Severity::Error).for_each(|note| note.what.push_str(&kept));
+        }
+        self.notes = notes;
+    }
+
+    fn take_complete(&mut self, parsed: Parsed) {
+        let mut notes = parsed.notes;
+        let mut objects = BTreeMap::new();
+        for object in parsed.objects {
+            match objects.entry(object.id()) {
+                Entry::Vacant(free) => {
+                    free.insert(object);
+                }
+                Entry::Occupied(first) => notes.push(repeated(&object, first.get())),
+            }
+        }
+        let missing =
+            std::mem::take(&mut self.objects).into_iter().filter(|(id, _)| !objects.contains_key(id)).collect();
+        let kept = kept(missing, &parsed.refused, &mut notes);
+        objects.extend(kept);
+        self.objects = objects;
+        self.notes = notes;
+    }
+}
+
+/// Of what the file no longer gives, that which may be missing only because of an error.
+fn kept(
+    mut missing: BTreeMap<ObjectId, AnyObject>,
+    refused: &[ObjectId],
+    notes: &mut [Note],
+) -> BTreeMap<ObjectId, AnyObject> {
+    let mut kept: BTreeMap<_, _> = missing.extract_if(.., |id, _| refused.iter().any(|of| is_part(id, of))).collect();
+    let mut nameless = false;
+    for note in notes.iter_mut().filter(|note| note.severity == Severity::Error) {
+        match &note.object {
+            Some(id) if kept.contains_key(id) => note.what.push_str("; its last good version stays in force"),
+            // A document without a name could be any of those that are missing.
+            None if !missing.is_empty() => {
+                nameless = true;
+                note.what.push_str("; until this is mended, what this file no longer gives stays in force (");
+                note.what.push_str(&counted(missing.len()));
+                note.what.push(')');
+            }
+            _ => {}
+        }
+    }
+    if nameless {
+        kept.append(&mut missing);
+    }
+    kept
+}
+
+/// The object itself, or one of those that an Endpoints object with several subsets becomes: `name/1` and so on.
+fn is_part(id: &ObjectId, of: &ObjectId) -> bool {
+    let rest = id.name.strip_prefix(&*of.name);
+    id.kind == of.kind
+        && id.namespace == of.namespace
+        && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn repeated(object: &AnyObject, first: &AnyObject) -> Note {
+    let first_at = first.meta().at.as_ref();
+    let place = first_at.map_or_else(String::new, |at| format!(" at {at}"));
+    let note = Note::warning(format!("is defined before in the same file{place}; the first is used, this one is not"));
+    let note = note.on(object.id());
+    match &object.meta().at {
+        Some(at) => note.at(at.clone()),
+        None => note,
+    }
+}
+
+fn counted(objects: usize) -> String {
+    if objects == 1 { "1 object".to_owned() } else { format!("{objects} objects") }
+}

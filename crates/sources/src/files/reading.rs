@@ -1,0 +1,105 @@
+//! One file, read and parsed. What was known of the file before is `held`'s affair.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use config::note::{Location, Note};
+use config::object::{Parsed, parse_documents};
+
+use super::tree::Stamp;
+
+pub(super) struct Reading {
+    /// `None`: read it again next time, whatever its stamp.
+    pub(super) stamp: Option<Stamp>,
+    pub(super) content: Content,
+}
+
+pub(super) enum Content {
+    Parsed(Parsed),
+    /// Nothing at all, not even a comment: what a writer leaves between truncating and writing.
+    Blank,
+    Unusable(Note),
+}
+
+impl Reading {
+    /// `None`: there is no such file any more.
+    pub(super) fn new(path: &Path, shown: &Arc<str>, limit: u64) -> Option<Reading> {
+        match steady_bytes(path, limit) {
+            Ok((stamp, bytes)) => {
+                let stamp = Some(stamp).filter(|stamp| !stamp.is_young(SystemTime::now()));
+                Some(Reading { stamp, content: Content::new(shown, bytes) })
+            }
+            Err(Problem::Read(error)) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(problem) => Some(Reading::unusable(shown, &problem.to_string())),
+        }
+    }
+
+    pub(super) fn unusable(shown: &Arc<str>, why: &str) -> Reading {
+        let at = Location { file: shown.clone(), line: 1, column: 1 };
+        Reading { stamp: None, content: Content::Unusable(Note::error(why).at(at)) }
+    }
+}
+
+impl Content {
+    fn new(shown: &Arc<str>, bytes: Vec<u8>) -> Content {
+        match String::from_utf8(bytes) {
+            Ok(text) if text.trim().is_empty() => Content::Blank,
+            Ok(text) => Content::Parsed(parse_documents(shown, &text)),
+            Err(error) => Content::Unusable(not_text(shown, &error)),
+        }
+    }
+}
+
+fn not_text(shown: &Arc<str>, error: &std::string::FromUtf8Error) -> Note {
+    let bytes = error.as_bytes();
+    let good = std::str::from_utf8(&bytes[..error.utf8_error().valid_up_to()]).unwrap_or_default();
+    let line = good.matches('\n').count() + 1;
+    let column = good.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    let bad = bytes.get(good.len()).copied().unwrap_or_default();
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    Note::error(format!("byte 0x{bad:02x} is not UTF-8; save the file as UTF-8")).at(Location {
+        file: shown.clone(),
+        line: number(line),
+        column: number(column),
+    })
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Problem {
+    #[error("cannot be read: {0}")]
+    Read(#[from] io::Error),
+    #[error("is not a regular file")]
+    NotAFile,
+    #[error("has {size} bytes, the limit is {limit}; split it")]
+    TooLarge { size: u64, limit: u64 },
+    #[error("is being written all the time; replace it in one step, by renaming a finished file")]
+    Restless,
+}
+
+/// The content and the stamp it belongs to: a file that was written meanwhile is read again.
+fn steady_bytes(path: &Path, limit: u64) -> Result<(Stamp, Vec<u8>), Problem> {
+    const TRIES: usize = 5;
+    for _ in 0..TRIES {
+        let mut file = File::open(path)?;
+        let before = file.metadata()?;
+        if !before.is_file() {
+            return Err(Problem::NotAFile);
+        }
+        if before.len() > limit {
+            return Err(Problem::TooLarge { size: before.len(), limit });
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(before.len()).unwrap_or_default());
+        Read::by_ref(&mut file).take(limit + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > limit {
+            return Err(Problem::TooLarge { size: bytes.len() as u64, limit });
+        }
+        let stamp = Stamp::new(&before);
+        if stamp == Stamp::new(&file.metadata()?) {
+            return Ok((stamp, bytes));
+        }
+    }
+    Err(Problem::Restless)
+}

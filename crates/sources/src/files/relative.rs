@@ -1,0 +1,72 @@
+//! A path below the folder, compared byte by byte: the order in which files win.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// A file is `a/b.yaml`, a folder `a/`, the folder itself is empty.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Relative(Arc<[u8]>);
+
+impl Relative {
+    pub(super) fn top() -> Relative {
+        Relative(Arc::from([]))
+    }
+
+    pub(super) fn file(&self, name: &OsStr) -> Relative {
+        Relative([&self.0, name.as_bytes()].concat().into())
+    }
+
+    pub(super) fn folder(&self, name: &OsStr) -> Relative {
+        Relative([&self.0, name.as_bytes(), b"/"].concat().into())
+    }
+
+    pub(super) fn is_below(&self, folder: &Relative) -> bool {
+        self.0.starts_with(&folder.0)
+    }
+
+    /// The folders that this path is below, outermost first, without the top.
+    pub(super) fn folders(&self) -> impl Iterator<Item = Relative> {
+        let ends = self.0.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        ends.map(|(end, _)| Relative(self.0[..=end].into()))
+    }
+
+    /// For people: names that are not plain text are escaped, so that no file name can forge a line.
+    pub(super) fn shown(&self) -> Arc<str> {
+        if self.0.is_empty() {
+            return ".".into();
+        }
+        match std::str::from_utf8(&self.0) {
+            Ok(text) if !text.contains(char::is_control) => text.into(),
+            _ => self.0.escape_ascii().to_string().into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> Relative {
+        Relative(text.as_bytes().into())
+    }
+
+    #[test]
+    fn bytes_decide_the_order_not_folders() {
+        assert!(path("a.yaml") < path("a/x.yaml"));
+        assert!(path("a/z.yaml") < path("a0.yaml"));
+    }
+
+    #[test]
+    fn a_path_is_below_each_of_its_folders() {
+        assert_eq!(path("a/b/c.yaml").folders().collect::<Vec<_>>(), [path("a/"), path("a/b/")]);
+        assert_eq!(Relative::top().folder(OsStr::new("a")).file(OsStr::new("b.yaml")), path("a/b.yaml"));
+    }
+
+    #[test]
+    fn a_name_cannot_forge_a_line() {
+        assert_eq!(&*path("a\nerror: b.yaml").shown(), "a\\nerror: b.yaml");
+        assert_eq!(&*Relative(b"\xff.yaml".as_slice().into()).shown(), "\\xff.yaml");
+        assert_eq!(&*path("caf\u{e9}.yaml").shown(), "caf\u{e9}.yaml");
+    }
+}

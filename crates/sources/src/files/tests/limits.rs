@@ -1,0 +1,88 @@
+//! Large and hostile folders: refused with the limit, in bounded time, without harm to the rest.
+
+use std::time::Instant;
+
+use super::super::Limits;
+use super::*;
+
+#[test]
+fn a_file_of_100_mb_is_refused_with_the_limit() {
+    let mut bed = Bed::loaded(&[("a.yaml", &service("a", 80)), ("b.yaml", &service("b", 80))]);
+    File::create(bed.path("a.yaml")).and_then(|file| file.set_len(100_000_000)).expect("a large file");
+    assert_eq!(bed.scan(), ["notes a.yaml"]);
+    assert_eq!(
+        bed.note(),
+        "error: a.yaml:1:1: has 100000000 bytes, the limit is 16777216; split it; the last good version of this file stays in force (1 object)"
+    );
+}
+
+#[test]
+fn an_alias_bomb_is_refused_and_others_apply() {
+    let levels =
+        (1..30).map(|n| format!("l{n}: &l{n} [*l{0}, *l{0}, *l{0}, *l{0}, *l{0}, *l{0}, *l{0}, *l{0}]\n", n - 1));
+    let bomb = format!("l0: &l0 [x, x, x, x]\n{}", levels.collect::<String>());
+    check_refused(&bomb);
+}
+
+#[test]
+fn a_depth_of_10_000_is_refused_and_others_apply() {
+    check_refused(&"[".repeat(10_000));
+    check_refused(&format!("{}{}", "[".repeat(10_000), "]".repeat(10_000)));
+    check_refused(&"{\"a\":".repeat(10_000));
+}
+
+fn check_refused(text: &str) {
+    let began = Instant::now();
+    let bed = Bed::loaded(&[("bad.yaml", text), ("good.yaml", &service("a", 80))]);
+    assert!(began.elapsed() < Duration::from_secs(1));
+    assert_eq!(bed.objects(), ["Service shop/a"]);
+    assert!(bed.note().starts_with("error: bad.yaml:"), "{}", bed.note());
+}
+
+#[test]
+fn too_many_files_are_refused_as_a_whole_and_nothing_is_removed() {
+    let mut bed = Bed::loaded(&[("a.yaml", &service("a", 80)), ("b.yaml", &service("b", 80))]);
+    bed.folder.limits = Limits { files: 2, ..super::super::LIMITS };
+    bed.remove("a.yaml");
+    for name in ["c.yaml", "sub/d.yaml"] {
+        bed.write(name, service("c", 80));
+    }
+    assert_eq!(bed.scan(), ["notes ."]);
+    assert_eq!(bed.objects(), ["Service shop/a", "Service shop/b"]);
+    assert!(bed.note().contains("holds more than 2 files, the most that is taken"), "{}", bed.note());
+    bed.remove("c.yaml");
+    assert_eq!(bed.scan(), ["delete Service shop/a", "put Service shop/c", "notes ."]);
+}
+
+#[test]
+fn a_link_into_a_vast_tree_is_refused() {
+    let mut bed = Bed::loaded(&[("a.yaml", &service("a", 80))]);
+    bed.folder.limits = Limits { entries: 50, ..super::super::LIMITS };
+    for n in 0..100 {
+        write(&bed.aside(&format!("vast/{n}/file.txt")), "");
+    }
+    bed.link("../vast", "sub");
+    assert_eq!(bed.scan(), ["notes ."]);
+    assert!(bed.note().contains("holds more than 50 entries"), "{}", bed.note());
+}
+
+#[test]
+fn fifty_thousand_files_are_read_in_time_and_not_read_again() {
+    const FILES: usize = 50_000;
+    let mut bed = Bed::new(&[]);
+    for n in 0..FILES {
+        bed.write(&format!("{:02}/{n}.yaml", n % 100), service(&format!("s{n}"), 80));
+    }
+    let began = Instant::now();
+    let Scan { updates, files, .. } = bed.folder.scan();
+    let took = began.elapsed();
+    assert_eq!((updates.len(), files), (FILES, FILES));
+    let began = Instant::now();
+    assert_eq!(bed.folder.scan().read, 0);
+    let again = began.elapsed();
+    println!("50,000 files: {took:?}, again {again:?}");
+    if !cfg!(debug_assertions) {
+        assert!(took < Duration::from_secs(5), "{took:?}");
+    }
+    assert!(again < took / 2, "{again:?} of {took:?}");
+}

@@ -1,0 +1,300 @@
+//! The folder tree as it is now: which files there are, which folders cannot be listed, which places to watch.
+//! Opens no file.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, FileType, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::Limits;
+use super::name::{CONFIG_MAP_LINK, is_config, is_hidden, is_litter};
+use super::relative::Relative;
+
+#[derive(Default)]
+pub(super) struct Tree {
+    pub(super) files: BTreeMap<Relative, Entry>,
+    /// Folders, and links that may have led to one. What was known below them is kept.
+    pub(super) unlisted: BTreeMap<Relative, Unlisted>,
+    pub(super) places: Places,
+    /// Links that stand for many files at once, and where they led. A look is of one piece only if none was turned.
+    turnable: Vec<(PathBuf, PathBuf)>,
+}
+
+pub(super) struct Entry {
+    pub(super) path: PathBuf,
+    pub(super) found: Found,
+}
+
+pub(super) enum Found {
+    File(Stamp),
+    /// Listed, then gone: the next look will tell.
+    Vanished,
+    Unusable(String),
+}
+
+pub(super) enum Unlisted {
+    /// Listed, then gone: the next look will tell.
+    Vanished,
+    Folder(io::Error),
+    /// Whether it led to a folder is not known.
+    Link(io::Error),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("cannot be read: {0}")]
+    Unreadable(#[from] io::Error),
+    #[error("holds more than {limit} {what}, the most that is taken")]
+    TooMany { what: &'static str, limit: usize },
+    #[error("is being replaced faster than it can be read")]
+    Restless,
+}
+
+/// Equal stamps: the file has not been written in between, unless it was young when it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    identity: Identity,
+    size: u64,
+    /// Seconds and nanoseconds.
+    modified: (i64, i64),
+    /// As `modified`; moves also when permissions change or a time is set back.
+    changed: (i64, i64),
+}
+
+/// Device and inode: a path that leads elsewhere now has another.
+pub(super) type Identity = (u64, u64);
+
+/// Folders to watch, by their real path.
+pub(super) type Places = BTreeMap<PathBuf, Place>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) identity: Identity,
+    pub(super) interest: Interest,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Interest {
+    All,
+    Names(BTreeSet<OsString>),
+}
+
+impl Tree {
+    pub(super) fn new(root: &Path, limits: &Limits) -> Result<Tree, Refusal> {
+        // The real path, so that a look stays within one tree even if a link to the root is turned meanwhile.
+        let root = fs::canonicalize(root)?;
+        let mut walk = Walk { limits, tree: Tree::default(), entries: 0, links: BTreeMap::new(), seen: HashSet::new() };
+        walk.seen.insert(identity(&fs::metadata(&root)?));
+        let names = listing(&root)?;
+        walk.take(&Relative::top(), &root, names)?;
+        Ok(walk.tree)
+    }
+
+    pub(super) fn is_of_one_piece(&self) -> bool {
+        self.turnable.iter().all(|(link, led)| fs::read_link(link).is_ok_and(|leads| leads == *led))
+    }
+}
+
+impl Stamp {
+    pub(super) fn new(metadata: &Metadata) -> Stamp {
+        Stamp {
+            identity: identity(metadata),
+            size: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+
+    /// Written so recently that another write could carry the same time, on a file system with coarse clocks.
+    pub(super) fn is_young(&self, now: SystemTime) -> bool {
+        const COARSEST: Duration = Duration::from_secs(2);
+        let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let age = i128::from(since.as_secs()) - i128::from(self.modified.0);
+        age.unsigned_abs() <= u128::from(COARSEST.as_secs())
+    }
+}
+
+/// Adds the names whose change makes the root another folder: itself, links on the way to it, what the way lacks.
+pub(super) fn add_anchors(root: &Path, places: &mut Places) {
+    let Ok(root) = std::path::absolute(root) else { return };
+    for step in root.ancestors() {
+        let turnable = fs::symlink_metadata(step).map_or(true, |metadata| metadata.is_symlink());
+        if let (Some(parent), Some(name)) = (step.parent(), step.file_name())
+            && (turnable || step == root)
+            && let Ok(parent) = fs::canonicalize(parent)
+        {
+            watch_name(places, &parent, name);
+        }
+    }
+}
+
+struct Walk<'a> {
+    limits: &'a Limits,
+    tree: Tree,
+    entries: usize,
+    /// Links to folders, followed after all real folders, so that files go by their real path where they have one.
+    links: BTreeMap<Relative, PathBuf>,
+    /// Each folder is visited once, by whatever path: links can make neither loops nor multitudes.
+    seen: HashSet<Identity>,
+}
+
+impl Walk<'_> {
+    fn take(&mut self, top: &Relative, path: &Path, names: Vec<(OsString, FileType)>) -> Result<(), Refusal> {
+        let mut folders = Vec::new();
+        self.folder(top, path, names, &mut folders)?;
+        loop {
+            let (relative, path) = match folders.pop() {
+                Some(folder) => folder,
+                None => match self.links.pop_first() {
+                    Some(link) => link,
+                    None => return Ok(()),
+                },
+            };
+            match fs::metadata(&path) {
+                Ok(metadata) if !self.seen.insert(identity(&metadata)) => continue,
+                _ => {}
+            }
+            match listing(&path) {
+                Ok(names) => self.folder(&relative, &path, names, &mut folders)?,
+                Err(error) => {
+                    self.tree.unlisted.insert(relative, Unlisted::folder(error));
+                }
+            }
+        }
+    }
+
+    fn folder(
+        &mut self,
+        relative: &Relative,
+        path: &Path,
+        names: Vec<(OsString, FileType)>,
+        folders: &mut Vec<(Relative, PathBuf)>,
+    ) -> Result<(), Refusal> {
+        self.entries += names.len();
+        within(self.entries, self.limits.entries, "entries")?;
+        if let Ok(metadata) = fs::metadata(path) {
+            let place = Place { identity: identity(&metadata), interest: Interest::All };
+            self.tree.places.insert(path.to_owned(), place);
+        }
+        // First of all: a turn between this and the last read of a file must show.
+        if names.iter().any(|(name, kind)| kind.is_symlink() && name == CONFIG_MAP_LINK) {
+            self.note_turnable(path.join(CONFIG_MAP_LINK));
+        }
+        for (name, kind) in names {
+            let below = path.join(&name);
+            if is_hidden(&name) || is_litter(&name) {
+                continue;
+            }
+            if kind.is_dir() {
+                folders.push((relative.folder(&name), below));
+            } else if kind.is_symlink() {
+                self.link(relative, &name, below);
+            } else if is_config(&name) {
+                let found = Found::new(fs::metadata(&below));
+                self.tree.files.insert(relative.file(&name), Entry { path: below, found });
+            }
+        }
+        within(self.tree.files.len(), self.limits.files, "files")
+    }
+
+    fn link(&mut self, parent: &Relative, name: &OsStr, path: PathBuf) {
+        match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => {
+                self.note_turnable(path.clone());
+                if let Ok(real) = fs::canonicalize(&path) {
+                    self.links.insert(parent.folder(name), real);
+                }
+            }
+            found => {
+                if let Err(error) = &found {
+                    self.tree.unlisted.insert(parent.folder(name), Unlisted::link(error, &path));
+                }
+                if !is_config(name) {
+                    return;
+                }
+                if let Ok(real) = fs::canonicalize(&path)
+                    && let (Some(folder), Some(name)) = (real.parent(), real.file_name())
+                {
+                    watch_name(&mut self.tree.places, folder, name);
+                }
+                let found = Found::new_link(found, &path);
+                self.tree.files.insert(parent.file(name), Entry { path, found });
+            }
+        }
+    }
+
+    fn note_turnable(&mut self, link: PathBuf) {
+        if let Ok(led) = fs::read_link(&link) {
+            self.tree.turnable.push((link, led));
+        }
+    }
+}
+
+impl Found {
+    fn new(metadata: io::Result<Metadata>) -> Found {
+        match metadata {
+            Ok(metadata) if metadata.is_file() => Found::File(Stamp::new(&metadata)),
+            Ok(_) => Found::Unusable("is not a regular file".to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Vanished,
+            Err(error) => Found::Unusable(format!("cannot be read: {error}")),
+        }
+    }
+
+    fn new_link(metadata: io::Result<Metadata>, link: &Path) -> Found {
+        match Found::new(metadata) {
+            Found::Vanished if fs::symlink_metadata(link).is_ok() => {
+                Found::Unusable("is a link that leads nowhere".to_owned())
+            }
+            found => found,
+        }
+    }
+}
+
+impl Unlisted {
+    fn folder(error: io::Error) -> Unlisted {
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Unlisted::Vanished,
+            _ => Unlisted::Folder(error),
+        }
+    }
+
+    fn link(error: &io::Error, link: &Path) -> Unlisted {
+        match fs::symlink_metadata(link) {
+            Ok(_) => Unlisted::Link(io::Error::new(error.kind(), error.to_string())),
+            Err(_) => Unlisted::Vanished,
+        }
+    }
+}
+
+fn listing(folder: &Path) -> io::Result<Vec<(OsString, FileType)>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        match entry.file_type() {
+            Ok(kind) => names.push((entry.file_name(), kind)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(names)
+}
+
+fn within(count: usize, limit: usize, what: &'static str) -> Result<(), Refusal> {
+    if count > limit { Err(Refusal::TooMany { what, limit }) } else { Ok(()) }
+}
+
+fn identity(metadata: &Metadata) -> Identity {
+    (metadata.dev(), metadata.ino())
+}
+
+fn watch_name(places: &mut Places, folder: &Path, name: &OsStr) {
+    let Ok(metadata) = fs::metadata(folder) else { return };
+    let nothing = || Place { identity: identity(&metadata), interest: Interest::Names(BTreeSet::new()) };
+    let place = places.entry(folder.to_owned()).or_insert_with(nothing);
+    if let Interest::Names(names) = &mut place.interest {
+        names.insert(name.to_owned());
+    }
+}

@@ -1,0 +1,3 @@
+//! Where objects come from. `files` reads a folder tree; nothing here knows what the objects mean.
+
+pub mod files;

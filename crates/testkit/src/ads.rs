@@ -1,0 +1,86 @@
+//! A delta ADS client that asks as an Envoy would, one type after the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+use wire::envoy::config::core::v3::Node;
+use wire::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use wire::google::protobuf::Any;
+
+use crate::grpc;
+
+const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+
+/// How long a stream must say nothing, after it answered, to count as having said all.
+const QUIET: Duration = Duration::from_millis(250);
+
+pub struct Client {
+    address: SocketAddr,
+    node: Node,
+    /// `None` until the first question, which carries the node.
+    stream: Option<(grpc::Sender, grpc::Reader)>,
+    held: BTreeMap<String, BTreeMap<String, Any>>,
+}
+
+impl Client {
+    pub fn new(address: SocketAddr, node: Node) -> Client {
+        Client { address, node, stream: None, held: BTreeMap::new() }
+    }
+
+    /// Subscribes (to everything, if no names are given) and collects until every name is in or the stream has been quiet.
+    pub async fn ask(
+        &mut self,
+        type_url: &str,
+        names: &BTreeSet<String>,
+        wait: Duration,
+    ) -> Result<&BTreeMap<String, Any>> {
+        self.subscribe(type_url, names).await?;
+        self.held.entry(type_url.to_owned()).or_default();
+        let mut until = Instant::now() + wait;
+        let mut answered = false;
+        while !(answered && !names.is_empty() && names.iter().all(|name| self.held[type_url].contains_key(name))) {
+            let Some((sender, reader)) = &mut self.stream else { bail!("not connected") };
+            let Ok(message) = timeout_at(until, reader.next::<DeltaDiscoveryResponse>()).await else { break };
+            let message = message?.context("the control plane ended the stream")?;
+            sender.send(&DeltaDiscoveryRequest {
+                type_url: message.type_url.clone(),
+                response_nonce: message.nonce.clone(),
+                ..Default::default()
+            });
+            answered |= message.type_url == type_url;
+            self.hold(message);
+            if answered {
+                until = Instant::now() + QUIET;
+            }
+        }
+        Ok(&self.held[type_url])
+    }
+
+    async fn subscribe(&mut self, type_url: &str, names: &BTreeSet<String>) -> Result<()> {
+        let mut request = DeltaDiscoveryRequest {
+            type_url: type_url.to_owned(),
+            resource_names_subscribe: names.iter().cloned().collect(),
+            ..Default::default()
+        };
+        if let Some((sender, _)) = &self.stream {
+            sender.send(&request);
+        } else {
+            request.node = Some(self.node.clone());
+            let io = TcpStream::connect(self.address).await.context("cannot reach the control plane")?;
+            self.stream = Some(grpc::call(io, "control-plane", METHOD, &request).await?);
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, message: DeltaDiscoveryResponse) {
+        let held = self.held.entry(message.type_url).or_default();
+        for name in &message.removed_resources {
+            held.remove(name);
+        }
+        held.extend(message.resources.into_iter().filter_map(|r| Some((r.name, r.resource?))));
+    }
+}

@@ -1,0 +1,74 @@
+//! The bootstrap of a proxy under test: delta ADS, and the `sds-grpc` cluster that istiod's configuration names.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::parity::Asker;
+
+pub enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+pub struct Bootstrap<'a> {
+    pub asker: &'a Asker,
+    pub ads: Address,
+    /// Socket of the SDS stub.
+    pub sds: PathBuf,
+}
+
+impl Bootstrap<'_> {
+    pub(super) fn json(&self, admin: &Path) -> Value {
+        let [region, zone, sub_zone] = &self.asker.locality;
+        let ads = json!({ "ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s" });
+        json!({
+            "node": {
+                "id": self.asker.id,
+                "cluster": self.asker.cluster,
+                "metadata": self.asker.metadata,
+                "locality": { "region": region, "zone": zone, "sub_zone": sub_zone },
+            },
+            "admin": { "address": { "pipe": { "path": admin } } },
+            "dynamic_resources": {
+                "ads_config": {
+                    "api_type": "DELTA_GRPC",
+                    "transport_api_version": "V3",
+                    "set_node_on_first_message_only": true,
+                    "grpc_services": [{ "envoy_grpc": { "cluster_name": "xds-grpc" } }],
+                },
+                "cds_config": ads,
+                "lds_config": ads,
+            },
+            "static_resources": {
+                "clusters": [
+                    cluster("xds-grpc", &self.ads),
+                    cluster("sds-grpc", &Address::Unix(self.sds.clone())),
+                ],
+            },
+        })
+    }
+}
+
+fn cluster(name: &str, address: &Address) -> Value {
+    let address = match address {
+        Address::Tcp(at) => json!({ "socket_address": { "address": at.ip(), "port_value": at.port() } }),
+        Address::Unix(path) => json!({ "pipe": { "path": path } }),
+    };
+    json!({
+        "name": name,
+        "type": "STATIC",
+        "connect_timeout": "5s",
+        "typed_extension_protocol_options": {
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                "explicit_http_config": { "http2_protocol_options": {} },
+            },
+        },
+        "load_assignment": {
+            "cluster_name": name,
+            "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": address } }] }],
+        },
+    })
+}

@@ -1,0 +1,105 @@
+//! A live stock Envoy: started with a bootstrap of ours, asked over its admin socket, stopped when dropped.
+
+mod bootstrap;
+mod held;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use http_body_util::{BodyExt, Empty};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::net::UnixStream;
+use tokio::time::{Instant, sleep};
+
+pub use bootstrap::{Address, Bootstrap};
+pub use held::problems;
+
+pub struct Envoy {
+    child: Child,
+    folder: TempDir,
+}
+
+impl Envoy {
+    /// `wrapper` is a command that runs its arguments, such as `ip netns exec a`; empty: none.
+    pub fn start(binary: &Path, wrapper: &[&str], bootstrap: &Bootstrap) -> Result<Envoy> {
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("bootstrap.json");
+        std::fs::write(&file, bootstrap.json(&folder.path().join("admin")).to_string())?;
+        let mut words = wrapper.iter().map(PathBuf::from).chain([binary.to_owned()]);
+        let log = std::fs::File::create(folder.path().join("log"))?;
+        let child = Command::new(words.next().context("there is at least the binary")?)
+            .args(words)
+            .arg("--config-path")
+            .arg(file)
+            .args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .context("Envoy does not start")?;
+        Ok(Envoy { child, folder })
+    }
+
+    /// Until it has clusters and listeners and all of them are warm, or something was refused.
+    pub async fn wait_live(&mut self, limit: Duration) -> Result<()> {
+        let end = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("Envoy ended ({status}):\n{}", self.log());
+            }
+            if self.settled().await.unwrap_or(false) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < end, "Envoy is not live after {limit:?}:\n{}", self.log());
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// An error means that it does not listen yet.
+    async fn settled(&self) -> Result<bool> {
+        let stats = self.stats(r"^(cluster_manager\.cds|listener_manager\.lds)\.update_(success|rejected)$").await?;
+        let refused = stats.iter().any(|(name, count)| name.ends_with("rejected") && *count > 0);
+        let both = stats.iter().filter(|(name, count)| name.ends_with("success") && *count > 0).count() == 2;
+        Ok(refused || both && self.get("/ready").await? == "LIVE\n")
+    }
+
+    /// Counters and gauges whose names match.
+    pub async fn stats(&self, pattern: &str) -> Result<Vec<(String, u64)>> {
+        let plain: String = pattern.bytes().map(|b| format!("%{b:02x}")).collect();
+        let text = self.get(&format!("/stats?filter={plain}")).await?;
+        let pair = |line: &str| Some((line.rsplit_once(": ")?.0.to_owned(), line.rsplit_once(": ")?.1.parse().ok()?));
+        Ok(text.lines().filter_map(pair).collect())
+    }
+
+    /// All that it was told, with what became of it.
+    pub async fn config_dump(&self) -> Result<Value> {
+        Ok(serde_json::from_str(&self.get("/config_dump?include_eds").await?)?)
+    }
+
+    /// Warnings and errors that it has printed.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_else(|e| format!("(no log: {e})"))
+    }
+
+    async fn get(&self, path: &str) -> Result<String> {
+        let io = UnixStream::connect(self.folder.path().join("admin")).await?;
+        let (mut connection, driver) = hyper::client::conn::http1::handshake(TokioIo::new(io)).await?;
+        tokio::spawn(driver);
+        let request = Request::get(path).header("host", "admin").body(Empty::<Bytes>::new())?;
+        let body = connection.send_request(request).await?.into_body().collect().await?.to_bytes();
+        Ok(String::from_utf8(body.into())?)
+    }
+}
+
+impl Drop for Envoy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

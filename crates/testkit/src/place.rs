@@ -1,0 +1,70 @@
+//! Where things are: the repository, the built program, the tools that `cargo xtask setup` fetched. The only reader of the environment.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::path::{Path, PathBuf};
+
+pub fn on_ci() -> bool {
+    env::var("CI").as_deref() == Ok("true")
+}
+
+pub fn repository() -> PathBuf {
+    let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    crate_folder.ancestors().nth(2).expect("this crate stands in crates/testkit").to_owned()
+}
+
+/// `None`: all cases.
+pub fn wanted_cases() -> Option<BTreeSet<String>> {
+    let names = env::var("MELTEMI_CASES").ok().filter(|names| !names.is_empty())?;
+    Some(names.split(',').map(|name| name.trim().to_owned()).collect())
+}
+
+/// Set in a test that runs again inside a network namespace.
+pub struct Inside {
+    /// Which of the things to do are its own, or which role it plays.
+    pub part: String,
+    /// Where to leave what it found.
+    pub report: PathBuf,
+}
+
+/// `None`: the test was started by a person or by cargo.
+pub fn inside() -> Option<Inside> {
+    let report = PathBuf::from(env::var_os(REPORT)?);
+    Some(Inside { part: env::var(PART).ok()?, report })
+}
+
+pub const PART: &str = "MELTEMI_TEST_PART";
+pub const REPORT: &str = "MELTEMI_TEST_REPORT";
+pub const PROGRAM: &str = "MELTEMI_BIN";
+
+/// The program to test, if it is not to be built: MELTEMI_BIN.
+pub fn program() -> Option<PathBuf> {
+    env::var_os(PROGRAM).map(PathBuf::from)
+}
+
+/// A stock Envoy: MELTEMI_ENVOY, else the one that setup fetched.
+pub fn envoy() -> Option<PathBuf> {
+    tool("MELTEMI_ENVOY", "bin/envoy")
+}
+
+/// A Python with the arbiter's packages: MELTEMI_PYTHON, else the one that setup made.
+pub fn python() -> Option<PathBuf> {
+    tool("MELTEMI_PYTHON", "py/bin/python")
+}
+
+/// The arbiter of parity: MELTEMI_ARBITER, else the copy that stands beside the clone.
+pub fn arbiter() -> Option<PathBuf> {
+    let given = env::var_os("MELTEMI_ARBITER").map(PathBuf::from);
+    given.or_else(|| Some(repository().parent()?.join("shared/parity/parity.py"))).filter(|path| path.exists())
+}
+
+fn tool(variable: &str, cached: &str) -> Option<PathBuf> {
+    let given = env::var_os(variable).map(PathBuf::from);
+    given.or_else(|| Some(cache()?.join(cached))).filter(|path| path.exists())
+}
+
+fn cache() -> Option<PathBuf> {
+    let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".cache"));
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute()).or_else(home);
+    Some(cache?.join("meltemi"))
+}

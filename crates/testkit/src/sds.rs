@@ -1,0 +1,146 @@
+//! A stand-in for the agent beside a proxy: secrets over SDS on a Unix socket, state of the world, as the configuration asks for them.
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::UnixListener;
+use tokio::task::JoinHandle;
+use wire::envoy::config::core::v3::{DataSource, data_source::Specifier};
+use wire::envoy::extensions::transport_sockets::tls::v3::{
+    CertificateValidationContext, Secret, TlsCertificate, secret::Type,
+};
+use wire::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+
+use crate::authority::Authority;
+use crate::grpc::{self, Body, Reader, Sender};
+
+const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+
+/// Serves until it is dropped.
+pub struct Stub {
+    task: JoinHandle<()>,
+}
+
+impl Stub {
+    /// Must be called within a tokio runtime. `identity` is what `default` certifies.
+    pub fn start(socket: &Path, authority: &Authority, identity: &str) -> Result<Stub> {
+        let listener = UnixListener::bind(socket).with_context(|| socket.display().to_string())?;
+        let secrets = Arc::new(Secrets::new(authority, identity)?);
+        Ok(Stub { task: tokio::spawn(accept(listener, secrets)) })
+    }
+}
+
+impl Drop for Stub {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Secrets {
+    certificate: Type,
+    root: Type,
+}
+
+impl Secrets {
+    fn new(authority: &Authority, identity: &str) -> Result<Secrets> {
+        let leaf = authority.leaf(identity)?;
+        let certificate = TlsCertificate {
+            certificate_chain: Some(inline(leaf.certificate)),
+            private_key: Some(inline(leaf.key)),
+            ..Default::default()
+        };
+        let root = CertificateValidationContext { trusted_ca: Some(inline(authority.root())), ..Default::default() };
+        Ok(Secrets { certificate: Type::TlsCertificate(certificate), root: Type::ValidationContext(root) })
+    }
+
+    /// `None`: the agent would not have it either.
+    fn named(&self, name: &str) -> Option<Secret> {
+        let content = match name {
+            "default" => &self.certificate,
+            "ROOTCA" => &self.root,
+            _ if name.starts_with("file-cert:") => &self.certificate,
+            _ if name.starts_with("file-root:") => &self.root,
+            _ => return None,
+        };
+        Some(Secret { name: name.to_owned(), r#type: Some(content.clone()) })
+    }
+}
+
+fn inline(text: String) -> DataSource {
+    DataSource { specifier: Some(Specifier::InlineString(text)), ..Default::default() }
+}
+
+async fn accept(listener: UnixListener, secrets: Arc<Secrets>) {
+    while let Ok((io, _)) = listener.accept().await {
+        let secrets = secrets.clone();
+        let service = service_fn(move |request| answer(request, secrets.clone()));
+        tokio::spawn(async move {
+            let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            // A connection that breaks is an Envoy that was stopped.
+            let _ = server.serve_connection(TokioIo::new(io), service).await;
+        });
+    }
+}
+
+/// Only StreamSecrets is ever asked for: `apiType: GRPC` is what istiod's configuration says.
+async fn answer(request: Request<Incoming>, secrets: Arc<Secrets>) -> Result<Response<Body>, Infallible> {
+    let (sender, body) = grpc::body();
+    tokio::spawn(stream(Reader::new(request.into_body()), sender, secrets));
+    Ok(grpc::answer(body))
+}
+
+async fn stream(mut requests: Reader, sender: Sender, secrets: Arc<Secrets>) {
+    let mut asked = Vec::new();
+    while let Ok(Some(request)) = requests.next::<DiscoveryRequest>().await {
+        // The same names again are an acknowledgement.
+        if request.resource_names == asked {
+            continue;
+        }
+        asked = request.resource_names;
+        let found: Vec<Secret> = asked.iter().filter_map(|name| secrets.named(name)).collect();
+        if !found.is_empty() {
+            sender.send(&DiscoveryResponse {
+                version_info: "1".to_owned(),
+                nonce: asked.join(","),
+                type_url: SECRET.to_owned(),
+                resources: found.iter().map(wire::any::pack).collect(),
+                ..Default::default()
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn known_names_are_answered_and_acknowledgements_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("sds");
+        let authority = Authority::new().unwrap();
+        let _stub = Stub::start(&socket, &authority, "spiffe://cluster.local/ns/shop/sa/cart").unwrap();
+        let asking = |name: &str| DiscoveryRequest { resource_names: vec![name.to_owned()], ..Default::default() };
+        let io = UnixStream::connect(&socket).await.unwrap();
+        let path = "/envoy.service.secret.v3.SecretDiscoveryService/StreamSecrets";
+        let (sender, mut reader) = grpc::call(io, "agent", path, &asking("default")).await.unwrap();
+        let certificate = reader.next::<DiscoveryResponse>().await.unwrap().unwrap();
+        let secret: Secret = wire::any::unpack(&certificate.resources[0]).unwrap();
+        assert!(matches!(secret.r#type, Some(Type::TlsCertificate(_))));
+        sender.send(&asking("default"));
+        sender.send(&asking("kubernetes://other"));
+        sender.send(&asking("file-root:/etc/ca.pem"));
+        let root = reader.next::<DiscoveryResponse>().await.unwrap().unwrap();
+        let secret: Secret = wire::any::unpack(&root.resources[0]).unwrap();
+        assert_eq!(secret.name, "file-root:/etc/ca.pem");
+        assert!(matches!(secret.r#type, Some(Type::ValidationContext(_))));
+    }
+}

@@ -1,0 +1,115 @@
+//! Our comparer and the arbiter, parity.py, agree: on the corpus, on how messages are opened, and line by line on what differs.
+
+mod message;
+mod mutation;
+mod random;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use random::Random;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use testkit::parity::{Answers, Corpus, compare, differences, opened};
+use testkit::{place, skip};
+use wire::google::protobuf::Any;
+
+/// `None` when the arbiter or its Python is absent; then the skip has been told.
+fn ask<T: DeserializeOwned>(question: &str, input: &[u8]) -> Option<T> {
+    let (Some(arbiter), Some(python)) = (place::arbiter(), place::python()) else {
+        skip("comparing the comparers: no arbiter (MELTEMI_ARBITER) or no Python for it (`cargo xtask setup`)");
+        return None;
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/arbiter.py");
+    let mut child = Command::new(python)
+        .arg(script)
+        .arg(arbiter)
+        .arg(question)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("Python starts");
+    child.stdin.take().expect("it is piped").write_all(input).expect("the arbiter reads its input");
+    let out = child.wait_with_output().expect("the arbiter ends");
+    assert!(out.status.success(), "the arbiter failed, see above");
+    Some(serde_json::from_slice(&out.stdout).expect("the arbiter answers in JSON"))
+}
+
+#[test]
+fn what_the_arbiter_does_not_know_is_listed() {
+    let set = wire::pool().encode_to_vec();
+    let Some(unknown) = ask::<Vec<String>>("unknown", &set) else { return };
+    let listed: Vec<&str> = include_str!("../../src/parity/unknown.txt").lines().collect();
+    assert!(unknown == listed, "unknown.txt is out of date; write this to it:\n{}", unknown.join("\n"));
+}
+
+#[derive(Deserialize)]
+struct Read {
+    objects: BTreeMap<String, Value>,
+    nodes: BTreeMap<String, Value>,
+    expected: Answers,
+}
+
+#[test]
+fn cases_are_read_alike() {
+    let corpus = Corpus::open().unwrap();
+    let folder = corpus.folder.to_str().expect("a UTF-8 path");
+    let Some(theirs) = ask::<BTreeMap<String, Read>>("corpus", folder.as_bytes()) else { return };
+    assert!(theirs.keys().eq(&corpus.names));
+    for (name, theirs) in theirs {
+        let case = corpus.case(&name).unwrap();
+        assert_eq!(json!(case.objects), json!(theirs.objects), "{name}");
+        for asker in &case.askers {
+            let ours = opened(&wire::any::pack(&asker.node()));
+            let mut want = theirs.nodes[&asker.name].clone();
+            want["@type"] = ours["@type"].clone();
+            assert_eq!(differences(&want, &ours), [""; 0], "{name}: {}", asker.name);
+        }
+        let found = compare(&name, &theirs.expected, &case.expected().unwrap());
+        assert!(found.equal() && found.total > 0, "{:?}", found.lines);
+    }
+}
+
+#[test]
+fn messages_are_opened_alike() {
+    let mut random = Random::new(7);
+    let messages: Vec<Any> = (0..1500).map(|_| message::any(&mut random, 0)).collect();
+    let question: Vec<_> = messages.iter().map(|any| (&any.type_url, STANDARD.encode(&any.value))).collect();
+    let Some(theirs) = ask::<Vec<Value>>("open", &serde_json::to_vec(&question).unwrap()) else { return };
+    assert_eq!(theirs.len(), messages.len());
+    for (any, theirs) in messages.iter().zip(&theirs) {
+        assert_eq!(differences(theirs, &opened(any)), [""; 0], "{theirs}");
+    }
+}
+
+#[derive(Deserialize, PartialEq, Debug)]
+struct Verdict {
+    same: usize,
+    total: usize,
+    lines: Vec<String>,
+}
+
+#[test]
+fn differences_are_the_same_lines() {
+    let corpus = Corpus::open().unwrap();
+    let mut random = Random::new(11);
+    let mut questions = Vec::new();
+    for name in ["base-only", "services-dns-table", "routes-request-match", "authz-sources", "extend-listener"] {
+        let want = corpus.case(name).unwrap().expected().unwrap();
+        for _ in 0..4 {
+            let mut got = want.clone();
+            mutation::mutate(&mut random, &mut got);
+            questions.push((name, want.clone(), got));
+        }
+    }
+    let Some(theirs) = ask::<Vec<Verdict>>("compare", &serde_json::to_vec(&questions).unwrap()) else { return };
+    for ((name, want, got), theirs) in questions.iter().zip(theirs) {
+        let ours = compare(name, want, got);
+        assert_eq!(Verdict { same: ours.same, total: ours.total, lines: ours.lines }, theirs);
+        assert!(theirs.same < theirs.total, "the mutations of {name} must show");
+    }
+}

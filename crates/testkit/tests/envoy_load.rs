@@ -1,0 +1,124 @@
+//! Every claimed parity case in a live stock Envoy: all clusters and listeners active, none warming, nothing refused.
+
+use std::path::Path;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+use testkit::authority::Authority;
+use testkit::envoy::{Address, Bootstrap, Envoy, problems};
+use testkit::parity::{Answer, Asker, Case, Corpus};
+use testkit::place::{self, Inside};
+use testkit::server::{self, Server};
+use testkit::{netns, say, sds, skip};
+
+/// One namespace each, since all proxies bind the same ports.
+const WORKERS: usize = 2;
+
+/// Long enough for a machine that is busy with something else.
+const LIVE: Duration = Duration::from_secs(20);
+
+#[derive(Default, Serialize, Deserialize)]
+struct Report {
+    loads: usize,
+    problems: Vec<String>,
+}
+
+#[test]
+fn claimed_cases_become_active() {
+    if let Some(inside) = place::inside() {
+        return work(&inside).unwrap();
+    }
+    if let Some(why) = netns::missing() {
+        return skip(&format!("loading parity cases into Envoys: {why}"));
+    }
+    if place::envoy().is_none() {
+        return skip("loading parity cases into Envoys: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
+    }
+    let began = Instant::now();
+    let folder = tempfile::tempdir().unwrap();
+    let workers: Vec<Child> = (0..WORKERS).map(|part| worker(part, folder.path()).unwrap()).collect();
+    let mut total = Report::default();
+    for (part, mut worker) in workers.into_iter().enumerate() {
+        assert!(worker.wait().unwrap().success(), "worker {part} failed, see above");
+        let report: Report = serde_json::from_slice(&std::fs::read(report(folder.path(), part)).unwrap()).unwrap();
+        total.loads += report.loads;
+        total.problems.extend(report.problems);
+    }
+    say(&format!("envoy loads: {} ({:.1} s)", total.loads, began.elapsed().as_secs_f32()));
+    assert!(total.problems.is_empty(), "{}", total.problems.join("\n"));
+}
+
+fn report(folder: &Path, part: usize) -> std::path::PathBuf {
+    folder.join(part.to_string())
+}
+
+fn worker(part: usize, folder: &Path) -> Result<Child> {
+    let mut command = netns::lonely_rerun("claimed_cases_become_active")?;
+    command.env(place::PART, part.to_string()).env(place::REPORT, report(folder, part));
+    Ok(command.env(place::PROGRAM, server::program()?).stdout(std::process::Stdio::null()).spawn()?)
+}
+
+#[tokio::main]
+async fn work(inside: &Inside) -> Result<()> {
+    let corpus = Corpus::open()?;
+    let part: usize = inside.part.parse()?;
+    let mut report = Report::default();
+    let wanted = corpus.wanted();
+    let claimed = wanted.difference(&corpus.unclaimed).filter(|name| !corpus.not_loadable.contains_key(*name));
+    let place = Place::new()?;
+    for name in claimed.skip(part).step_by(WORKERS) {
+        let case = corpus.case(name)?;
+        report.loads += case.askers.len();
+        report.problems.extend(place.load(&case).await?.iter().map(|what| format!("{name}: {what}")));
+    }
+    std::fs::write(&inside.report, serde_json::to_vec(&report)?)?;
+    Ok(())
+}
+
+/// What all loads of one worker share.
+struct Place {
+    folder: tempfile::TempDir,
+    _secrets: sds::Stub,
+}
+
+impl Place {
+    fn new() -> Result<Place> {
+        let folder = tempfile::tempdir()?;
+        let identity = "spiffe://cluster.local/ns/shop/sa/any";
+        let secrets = sds::Stub::start(&folder.path().join("sds"), &Authority::new()?, identity)?;
+        Ok(Place { folder, _secrets: secrets })
+    }
+
+    /// What is wrong after each proxy of the case was given its configuration.
+    async fn load(&self, case: &Case) -> Result<Vec<String>> {
+        let objects = tempfile::tempdir()?;
+        case.write_objects(objects.path())?;
+        let server = Server::start(objects.path())?;
+        let expected = case.expected()?;
+        let mut out = Vec::new();
+        for asker in &case.askers {
+            let found = self.load_one(&server, asker, &expected[&asker.name]).await;
+            let found = found.unwrap_or_else(|e| vec![format!("{e:#}")]);
+            out.extend(found.iter().map(|what| format!("{}: {what}", asker.name)));
+        }
+        Ok(out)
+    }
+
+    async fn load_one(&self, server: &Server, asker: &Asker, want: &Answer) -> Result<Vec<String>> {
+        let binary = place::envoy().context("no Envoy")?;
+        let sds = self.folder.path().join("sds");
+        let mut envoy = Envoy::start(&binary, &[], &Bootstrap { asker, ads: Address::Tcp(server.address), sds })?;
+        let live = envoy.wait_live(LIVE).await;
+        let rejected = envoy.stats(r"update_rejected$").await?;
+        ensure!(!rejected.is_empty(), "Envoy has no such counters");
+        let found = problems(want, &envoy.config_dump().await?, &rejected);
+        if found.is_empty() {
+            live?;
+        } else {
+            say(&envoy.log());
+        }
+        Ok(found)
+    }
+}

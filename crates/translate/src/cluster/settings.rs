@@ -1,0 +1,118 @@
+//! What every cluster has alike: time limits, circuit breakers, keepalive, metadata, the metadata-exchange filter.
+
+use model::{Extension, Mesh, Placement, Port, Service};
+use wire::envoy::config::cluster::v3::{
+    CircuitBreakers, Cluster, Filter, UpstreamConnectionOptions, circuit_breakers::Thresholds,
+};
+use wire::envoy::config::core::v3::{BindConfig, ExtraSourceAddress, Metadata, TcpKeepalive};
+
+use crate::address;
+use crate::filter::metadata_exchange;
+use crate::names::stat_name;
+use crate::proto::{duration, list, metadata, object, structure, text, uint32};
+
+/// Source addresses of forwarded inbound connections: iptables rules know them and do not redirect them again.
+const INBOUND_SOURCE: &str = "127.0.0.6";
+const INBOUND_SOURCE_V6: &str = "::6";
+
+/// A cluster with the mesh's defaults; the caller adds what it is.
+pub(super) fn base(mesh: &Mesh, name: String) -> Cluster {
+    Cluster {
+        alt_stat_name: stat_name(&name),
+        name,
+        connect_timeout: Some(duration(&mesh.config.connect_timeout)),
+        circuit_breakers: Some(unlimited()),
+        upstream_connection_options: keepalive(mesh),
+        ..Cluster::default()
+    }
+}
+
+/// Breakers that never break: limits are the user's to set.
+fn unlimited() -> CircuitBreakers {
+    let none = Some(uint32(u32::MAX));
+    CircuitBreakers {
+        thresholds: vec![Thresholds {
+            max_connections: none,
+            max_pending_requests: none,
+            max_requests: none,
+            max_retries: none,
+            ..Thresholds::default()
+        }],
+        ..CircuitBreakers::default()
+    }
+}
+
+fn keepalive(mesh: &Mesh) -> Option<UpstreamConnectionOptions> {
+    let wanted = mesh.config.tcp_keepalive.as_ref()?;
+    let whole = |time: &config::duration::Duration| uint32(u32::try_from(time.seconds).unwrap_or(u32::MAX));
+    Some(UpstreamConnectionOptions {
+        tcp_keepalive: Some(TcpKeepalive {
+            keepalive_probes: Some(wanted.probes).filter(|&probes| probes > 0).map(uint32),
+            keepalive_time: wanted.time.as_ref().map(whole),
+            keepalive_interval: wanted.interval.as_ref().map(whole),
+        }),
+        ..UpstreamConnectionOptions::default()
+    })
+}
+
+/// `services: [{host, name, namespace}]` for telemetry.
+pub(super) fn service_metadata<'a>(services: impl Iterator<Item = &'a Service>) -> Metadata {
+    let entries = services.map(|service| {
+        object([
+            ("host", text(service.host.as_str())),
+            ("name", text(&service.name)),
+            ("namespace", text(&service.namespace)),
+        ])
+    });
+    metadata("istio", structure([("services", list(entries.collect()))]))
+}
+
+/// The TCP side of peer metadata, on connections that this proxy opens.
+pub(super) fn peer_filters(placement: &Placement) -> Vec<Filter> {
+    if placement.proxy.lacks(Extension::MetadataExchange) {
+        return Vec::new();
+    }
+    let (name, config) = metadata_exchange::network();
+    vec![Filter { name, typed_config: Some(config), ..Filter::default() }]
+}
+
+pub(super) fn inbound_source(placement: &Placement) -> BindConfig {
+    let (first, extra) = match (placement.has_ipv4(), placement.has_ipv6()) {
+        (true, true) => (INBOUND_SOURCE, Some(INBOUND_SOURCE_V6)),
+        (true, false) => (INBOUND_SOURCE, None),
+        _ => (INBOUND_SOURCE_V6, None),
+    };
+    BindConfig {
+        source_address: Some(address::socket_address(first, 0)),
+        extra_source_addresses: extra
+            .map(|host| ExtraSourceAddress {
+                address: Some(address::socket_address(host, 0)),
+                ..ExtraSourceAddress::default()
+            })
+            .into_iter()
+            .collect(),
+        ..BindConfig::default()
+    }
+}
+
+/// The statistics name by the mesh's pattern, if it has one.
+pub(super) fn patterned_stat_name(
+    pattern: &str,
+    service: &Service,
+    port: &Port,
+    target: Option<u16>,
+) -> Option<String> {
+    if pattern.is_empty() {
+        return None;
+    }
+    let short = format!("{}.{}", service.name, service.namespace);
+    let filled = pattern
+        .replace("%SERVICE_FQDN%", service.host.as_str())
+        .replace("%SERVICE_NAME%", &service.name)
+        .replace("%SERVICE_PORT_NAME%", &port.name)
+        .replace("%SERVICE_PORT%", &port.number.to_string())
+        .replace("%TARGET_PORT%", &target.map(|number| number.to_string()).unwrap_or_default())
+        .replace("%SUBSET_NAME%", "")
+        .replace("%SERVICE%", &short);
+    Some(stat_name(&filled))
+}

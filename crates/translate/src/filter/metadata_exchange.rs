@@ -1,0 +1,26 @@
+//! Peer metadata: who is on the other side, told in headers (HTTP) or ahead of the bytes (TCP).
+
+use wire::google::protobuf::Any;
+
+use super::Direction;
+use crate::proto::{list, object, structure, text, truth, typed_struct};
+
+const NAME: &str = "istio.metadata_exchange";
+
+/// The filter of connections: its name and its configuration.
+pub(crate) fn network() -> (String, Any) {
+    let value = structure([("enable_discovery", truth(true)), ("protocol", text("istio-peer-exchange"))]);
+    (NAME.to_owned(), typed_struct("envoy.tcp.metadataexchange.config.MetadataExchange", value))
+}
+
+/// The filter of requests. A server learns of its client from headers, then from the registry; a client likewise of its server.
+pub(crate) fn http(direction: Direction) -> Any {
+    let headers = || object([("istio_headers", object([]))]);
+    let discovery = list(vec![headers(), object([("workload_discovery", object([]))])]);
+    let propagation = list(vec![headers()]);
+    let value = match direction {
+        Direction::Inbound => structure([("downstream_discovery", discovery), ("downstream_propagation", propagation)]),
+        Direction::Outbound => structure([("upstream_discovery", discovery), ("upstream_propagation", propagation)]),
+    };
+    typed_struct("io.istio.http.peer_metadata.Config", value)
+}

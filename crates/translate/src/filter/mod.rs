@@ -1,0 +1,69 @@
+//! Filters of HTTP and TCP chains, one file each, and the order they stand in.
+
+pub(crate) mod alpn;
+pub(crate) mod metadata_exchange;
+pub(crate) mod tcp_proxy;
+
+use model::{Extension, Placement, Protocol};
+use prost::{Message, Name};
+use wire::any;
+use wire::envoy::config::listener::v3::{Filter, filter};
+use wire::envoy::extensions::filters::http::{cors, fault, grpc_stats, grpc_web, router};
+use wire::envoy::extensions::filters::network::http_connection_manager::v3::{HttpFilter, http_filter};
+use wire::google::protobuf::Any;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Inbound,
+    Outbound,
+}
+
+/// The HTTP filters of a chain. Order is behaviour: peers are known before policies, policies before faults, the router ends it.
+pub(crate) fn http(placement: &Placement, direction: Direction, protocol: Protocol) -> Vec<HttpFilter> {
+    let mut filters = Vec::new();
+    if !placement.proxy.lacks(Extension::PeerMetadata) {
+        filters.push(http_filter("istio.metadata_exchange", metadata_exchange::http(direction)));
+    }
+    if protocol == Protocol::GrpcWeb {
+        filters.push(http_filter("envoy.filters.http.grpc_web", any::pack(&grpc_web::v3::GrpcWeb {})));
+    }
+    filters.push(http_filter("envoy.filters.http.grpc_stats", grpc_stats()));
+    if direction == Direction::Outbound && !placement.proxy.lacks(Extension::Alpn) {
+        filters.push(http_filter("istio.alpn", alpn::config()));
+    }
+    filters.push(http_filter("envoy.filters.http.fault", any::pack(&fault::v3::HttpFault::default())));
+    filters.push(http_filter("envoy.filters.http.cors", any::pack(&cors::v3::Cors {})));
+    filters.push(http_filter("envoy.filters.http.router", any::pack(&router::v3::Router::default())));
+    filters
+}
+
+/// The network filters that stand before the last one of an inbound chain.
+pub(crate) fn inbound_network(placement: &Placement) -> Vec<Filter> {
+    if placement.proxy.lacks(Extension::MetadataExchange) {
+        return Vec::new();
+    }
+    let (name, config) = metadata_exchange::network();
+    vec![Filter { name, config_type: Some(filter::ConfigType::TypedConfig(config)) }]
+}
+
+pub(crate) fn network_filter<M: Message + Name>(name: &str, config: &M) -> Filter {
+    Filter { name: name.to_owned(), config_type: Some(filter::ConfigType::TypedConfig(any::pack(config))) }
+}
+
+fn http_filter(name: &str, config: Any) -> HttpFilter {
+    HttpFilter {
+        name: name.to_owned(),
+        config_type: Some(http_filter::ConfigType::TypedConfig(config)),
+        ..HttpFilter::default()
+    }
+}
+
+fn grpc_stats() -> Any {
+    any::pack(&grpc_stats::v3::FilterConfig {
+        emit_filter_state: true,
+        per_method_stat_specifier: Some(grpc_stats::v3::filter_config::PerMethodStatSpecifier::StatsForAllMethods(
+            crate::proto::boolean(false),
+        )),
+        ..grpc_stats::v3::FilterConfig::default()
+    })
+}

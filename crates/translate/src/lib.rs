@@ -1,0 +1,20 @@
+//! The mesh as Envoy configuration: pure functions from a mesh and a placed proxy to messages. No IO, no clock, no log, no streams.
+
+mod address;
+mod cluster;
+mod endpoint;
+mod filter;
+mod hcm;
+mod listener;
+mod made;
+mod names;
+mod proto;
+mod route;
+mod tls;
+
+pub use cluster::clusters;
+pub use endpoint::{assignment, empty_assignment};
+pub use listener::listeners;
+pub use made::Made;
+pub use names::ClusterName;
+pub use route::{empty_route, route};

@@ -1,0 +1,10 @@
+//! Connection balancing between worker threads, where a node asks for it.
+
+use wire::envoy::config::listener::v3::listener::{
+    ConnectionBalanceConfig,
+    connection_balance_config::{BalanceType, ExactBalance},
+};
+
+pub(super) fn exact(wanted: bool) -> Option<ConnectionBalanceConfig> {
+    wanted.then(|| ConnectionBalanceConfig { balance_type: Some(BalanceType::ExactBalance(ExactBalance {})) })
+}

@@ -1,0 +1,120 @@
+//! Inbound ports that a service or a Sidecar declares, and the listeners of those that bind a real port.
+
+use config::note::ObjectId;
+use model::{Capture, InboundTarget, IngressListener, Mesh, Placement, Protocol};
+use wire::envoy::config::core::v3::{Metadata, TrafficDirection};
+use wire::envoy::config::listener::v3::{FilterChain, Listener};
+
+use super::chain::{self, Target};
+use super::{balance, inspector};
+use crate::address;
+use crate::made::Made;
+use crate::names::{ClusterName, listener_name};
+use crate::proto::{duration, metadata, structure, text, uint32};
+
+/// A port of the workload and what it serves.
+pub(super) struct DeclaredPort {
+    pub(super) number: u16,
+    protocol: Protocol,
+    bind: String,
+    /// A listener of its own on a real port.
+    pub(super) bound: bool,
+    service_port: u16,
+    host: String,
+    metadata: Option<Metadata>,
+    pub(super) made_from: Vec<ObjectId>,
+}
+
+impl DeclaredPort {
+    pub(super) fn chains(&self, mesh: &Mesh, placement: &Placement) -> Vec<FilterChain> {
+        let target = Target::Declared {
+            bind: &self.bind,
+            cluster: ClusterName::Inbound { port: self.number }.to_string(),
+            service_port: self.service_port,
+            host: self.host.clone(),
+            metadata: self.metadata.clone(),
+        };
+        chain::chains(mesh, placement, self.number, self.protocol, placement.modes.of(self.number), &target)
+    }
+}
+
+/// By port. A Sidecar's ingress replaces what services declare; the first of a port wins.
+pub(super) fn declared_ports(placement: &Placement) -> impl Iterator<Item = DeclaredPort> {
+    let mut ports: Vec<DeclaredPort> = if !placement.scope.ingress.is_empty() {
+        placement.scope.ingress.iter().map(|listener| of_ingress(placement, listener)).collect()
+    } else if placement.binds_ports() {
+        // The application holds these ports itself.
+        Vec::new()
+    } else {
+        placement.targets.iter().map(|target| of_target(placement, target)).collect()
+    };
+    // Stable: among equals the oldest service stays first.
+    ports.sort_by_key(|port| port.number);
+    ports.dedup_by_key(|port| port.number);
+    ports.into_iter()
+}
+
+fn of_target(placement: &Placement, target: &InboundTarget) -> DeclaredPort {
+    DeclaredPort {
+        number: target.number,
+        protocol: target.port.protocol,
+        bind: placement.wildcard().into(),
+        bound: false,
+        service_port: target.port.number,
+        host: target.service.host.to_string(),
+        metadata: None,
+        made_from: vec![target.service.made_from.clone()],
+    }
+}
+
+fn of_ingress(placement: &Placement, listener: &IngressListener) -> DeclaredPort {
+    let sidecar = placement.scope.sidecar.as_ref();
+    let (name, namespace) = sidecar.map_or(("", ""), |object| (&*object.meta.name, &*object.meta.namespace));
+    let path = format!("/apis/networking.istio.io/v1/namespaces/{namespace}/sidecar/{name}");
+    DeclaredPort {
+        number: listener.port.number,
+        protocol: listener.port.protocol,
+        bind: listener.bind.clone().unwrap_or_else(|| placement.own_address().to_string()),
+        bound: placement.binds_ports() || listener.capture == Capture::None,
+        service_port: listener.port.number,
+        // A Sidecar has no host; its name stands in traces.
+        host: format!("{name}.{namespace}"),
+        metadata: Some(metadata("istio", structure([("config", text(&path))]))),
+        made_from: placement.scope.sidecar_id().into_iter().collect(),
+    }
+}
+
+pub(super) fn bound_listeners(mesh: &Mesh, placement: &Placement) -> Vec<Made<Listener>> {
+    declared_ports(placement)
+        .filter(|declared| declared.bound)
+        .map(|declared| {
+            let chains = declared.chains(mesh, placement);
+            let name = listener_name(&declared.bind, declared.number);
+            let filters = inspector::inspectors(&chains);
+            let base = listener(mesh, placement, name, &declared.bind, declared.number, chains);
+            Made::new(Listener { listener_filters: filters, ..base }, declared.made_from)
+        })
+        .collect()
+}
+
+/// What the virtual listener and the bound ones have alike.
+pub(super) fn listener(
+    mesh: &Mesh,
+    placement: &Placement,
+    name: String,
+    bind: &str,
+    port: u16,
+    chains: Vec<FilterChain>,
+) -> Listener {
+    Listener {
+        name,
+        address: Some(address::bind(bind, port)),
+        filter_chains: chains,
+        traffic_direction: TrafficDirection::Inbound.into(),
+        continue_on_listener_filters_timeout: true,
+        listener_filters_timeout: Some(duration(&mesh.config.protocol_detection_timeout)),
+        max_connections_to_accept_per_socket_event: Some(uint32(1)),
+        connection_balance_config: balance::exact(placement.proxy.metadata.exact_balance_inbound),
+        ..Listener::default()
+    }
+}

@@ -1,0 +1,17 @@
+//! Where a proxy gets its further resources: the stream that it already has.
+
+use wire::envoy::config::core::v3::{
+    AggregatedConfigSource, ApiVersion, ConfigSource, config_source::ConfigSourceSpecifier,
+};
+
+use crate::proto::seconds;
+
+/// Without a time limit: a proxy waits for its control plane rather than serve half a configuration.
+pub(crate) fn ads() -> ConfigSource {
+    ConfigSource {
+        config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),
+        initial_fetch_timeout: Some(seconds(0)),
+        resource_api_version: ApiVersion::V3.into(),
+        ..ConfigSource::default()
+    }
+}

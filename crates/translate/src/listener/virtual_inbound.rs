@@ -1,0 +1,61 @@
+//! virtualInbound: where iptables sends all that arrives at the pod, with a set of chains for each declared port.
+
+use model::{Interception, Mesh, Placement, Protocol};
+use wire::envoy::config::listener::v3::{FilterChain, FilterChainMatch, Listener};
+
+use super::chain::{self, Target};
+use super::{inbound, inspector};
+use crate::filter::{self, tcp_proxy};
+use crate::made::Made;
+use crate::names::BLACK_HOLE;
+use crate::proto::{boolean, uint32};
+
+pub(super) fn listener(mesh: &Mesh, placement: &Placement) -> Made<Listener> {
+    let port = mesh.inbound_port();
+    let mut chains = vec![black_hole(placement, port)];
+    chains.extend(passthrough(mesh, placement));
+    let declared = inbound::declared_ports(placement).filter(|declared| !declared.bound);
+    let mut made_from = Vec::new();
+    for declared in declared {
+        chains.extend(declared.chains(mesh, placement));
+        made_from.extend(declared.made_from);
+    }
+    let transparent = placement.proxy.metadata.interception == Interception::Tproxy;
+    let mut filters = vec![inspector::original_destination()];
+    if transparent {
+        filters.push(inspector::original_source());
+    }
+    filters.extend(inspector::inspectors(&chains));
+    let listener = Listener {
+        transparent: transparent.then(|| boolean(true)),
+        listener_filters: filters,
+        ..inbound::listener(mesh, placement, "virtualInbound".into(), placement.wildcard(), port, chains)
+    };
+    Made::new(listener, made_from)
+}
+
+/// Traffic to the port itself would come back here for ever.
+fn black_hole(placement: &Placement, port: u16) -> FilterChain {
+    let mut filters = filter::inbound_network(placement);
+    filters.push(tcp_proxy::to_nowhere(BLACK_HOLE));
+    FilterChain {
+        name: "virtualInbound-blackhole".into(),
+        filter_chain_match: Some(FilterChainMatch {
+            destination_port: Some(uint32(port.into())),
+            ..FilterChainMatch::default()
+        }),
+        filters,
+        ..FilterChain::default()
+    }
+}
+
+/// Ports that nobody declared: one set for all of them, one more for each that a policy names.
+fn passthrough(mesh: &Mesh, placement: &Placement) -> Vec<FilterChain> {
+    let declared: Vec<u16> = inbound::declared_ports(placement).map(|declared| declared.number).collect();
+    let named =
+        placement.modes.ports.iter().map(|(&port, &mode)| (port, mode)).filter(|(port, _)| !declared.contains(port));
+    std::iter::once((0, placement.modes.rest))
+        .chain(named)
+        .flat_map(|(port, mode)| chain::chains(mesh, placement, port, Protocol::Auto, mode, &Target::Passthrough))
+        .collect()
+}

@@ -1,0 +1,40 @@
+//! virtualOutbound: where iptables sends all that leaves the application. It hands over to the listener of the original address.
+
+use model::{Interception, Mesh, Placement};
+use wire::envoy::config::core::v3::TrafficDirection;
+use wire::envoy::config::listener::v3::{FilterChain, FilterChainMatch, Listener};
+
+use super::outbound;
+use crate::address;
+use crate::filter::tcp_proxy;
+use crate::names::BLACK_HOLE;
+use crate::proto::{boolean, uint32};
+
+pub(super) fn listener(mesh: &Mesh, placement: &Placement) -> Listener {
+    let port = mesh.outbound_port();
+    let loops = FilterChain {
+        name: "virtualOutbound-blackhole".into(),
+        // Traffic to the port itself would come back here for ever.
+        filter_chain_match: Some(FilterChainMatch {
+            destination_port: Some(uint32(port.into())),
+            ..FilterChainMatch::default()
+        }),
+        filters: vec![tcp_proxy::to_nowhere(BLACK_HOLE)],
+        ..FilterChain::default()
+    };
+    let rest = FilterChain {
+        name: "virtualOutbound-catchall-tcp".into(),
+        filters: vec![outbound::fallthrough(placement)],
+        ..FilterChain::default()
+    };
+    Listener {
+        name: "virtualOutbound".into(),
+        address: Some(address::socket(placement.wildcard(), port)),
+        transparent: (placement.proxy.metadata.interception == Interception::Tproxy).then(|| boolean(true)),
+        use_original_dst: Some(boolean(true)),
+        filter_chains: vec![loops, rest],
+        traffic_direction: TrafficDirection::Outbound.into(),
+        max_connections_to_accept_per_socket_event: Some(uint32(1)),
+        ..Listener::default()
+    }
+}

@@ -1,0 +1,99 @@
+//! Names on the wire that tools parse: clusters, listeners. Route names are made where routes are.
+
+use std::fmt;
+use std::str::FromStr;
+
+use config::host::Host;
+use thiserror::Error;
+
+pub(crate) const BLACK_HOLE: &str = "BlackHoleCluster";
+pub(crate) const PASSTHROUGH: &str = "PassthroughCluster";
+pub(crate) const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClusterName {
+    Outbound { port: u16, subset: String, host: Host },
+    Inbound { port: u16 },
+}
+
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("{0:?} is not a cluster name; it is direction|port|subset|host")]
+pub struct NotAClusterName(String);
+
+impl ClusterName {
+    pub fn outbound(port: u16, host: &Host) -> Self {
+        Self::Outbound { port, subset: String::new(), host: host.clone() }
+    }
+
+    /// The form that fits in DNS: the SNI of mutual TLS.
+    pub fn sni(&self) -> String {
+        match self {
+            Self::Outbound { port, subset, host } => format!("outbound_.{port}_.{subset}_.{host}"),
+            Self::Inbound { port } => format!("inbound_.{port}_._."),
+        }
+    }
+}
+
+impl fmt::Display for ClusterName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Outbound { port, subset, host } => write!(f, "outbound|{port}|{subset}|{host}"),
+            Self::Inbound { port } => write!(f, "inbound|{port}||"),
+        }
+    }
+}
+
+impl FromStr for ClusterName {
+    type Err = NotAClusterName;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bad = || NotAClusterName(text.chars().take(200).collect());
+        let parts: Vec<&str> = text.split('|').collect();
+        let [direction, port, subset, host] = parts[..] else { return Err(bad()) };
+        let port = port.parse().map_err(|_| bad())?;
+        match direction {
+            "outbound" if !host.is_empty() => {
+                Ok(Self::Outbound { port, subset: subset.to_owned(), host: Host::new(host) })
+            }
+            "inbound" if subset.is_empty() && host.is_empty() => Ok(Self::Inbound { port }),
+            _ => Err(bad()),
+        }
+    }
+}
+
+/// Colons of IPv6 addresses stay: tools split at the last underscore.
+pub(crate) fn listener_name(address: &str, port: u16) -> String {
+    format!("{address}_{port}")
+}
+
+/// Statistics names end in a delimiter so that dots inside them are kept.
+pub(crate) fn stat_name(name: &str) -> String {
+    format!("{name};")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back_as_written() {
+        for text in ["outbound|80||a.b.svc.cluster.local", "outbound|9090|v1|a.b", "inbound|8080||"] {
+            assert_eq!(text.parse::<ClusterName>().expect(text).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused() {
+        for text in [
+            "",
+            "outbound|80|",
+            "outbound|x||a",
+            "outbound|70000||a",
+            "inbound|80||a",
+            "sideways|80||a",
+            "outbound|80||",
+        ] {
+            assert!(text.parse::<ClusterName>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Small protobuf values: durations, wrappers, structs, metadata. No meaning of their own.
+
+use std::collections::BTreeMap;
+
+use wire::envoy::config::core::v3::Metadata;
+use wire::google::protobuf::{Any, BoolValue, Duration, ListValue, Struct, UInt32Value, Value, value::Kind};
+
+pub(crate) fn seconds(seconds: i64) -> Duration {
+    Duration { seconds, nanos: 0 }
+}
+
+pub(crate) fn duration(duration: &config::duration::Duration) -> Duration {
+    Duration { seconds: duration.seconds, nanos: duration.nanos }
+}
+
+pub(crate) fn uint32(value: u32) -> UInt32Value {
+    UInt32Value { value }
+}
+
+pub(crate) fn boolean(value: bool) -> BoolValue {
+    BoolValue { value }
+}
+
+pub(crate) fn text(value: &str) -> Value {
+    Value { kind: Some(Kind::StringValue(value.to_owned())) }
+}
+
+pub(crate) fn truth(value: bool) -> Value {
+    Value { kind: Some(Kind::BoolValue(value)) }
+}
+
+pub(crate) fn list(values: Vec<Value>) -> Value {
+    Value { kind: Some(Kind::ListValue(ListValue { values })) }
+}
+
+pub(crate) fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
+    Value { kind: Some(Kind::StructValue(structure(fields))) }
+}
+
+pub(crate) fn structure<const N: usize>(fields: [(&str, Value); N]) -> Struct {
+    Struct { fields: fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect() }
+}
+
+/// Metadata with one section.
+pub(crate) fn metadata(section: &str, fields: Struct) -> Metadata {
+    Metadata { filter_metadata: BTreeMap::from([(section.to_owned(), fields)]), ..Metadata::default() }
+}
+
+/// A configuration whose schema only Istio's build of Envoy has.
+pub(crate) fn typed_struct(type_name: &str, value: Struct) -> Any {
+    wire::any::pack(&wire::udpa::r#type::v1::TypedStruct {
+        type_url: format!("type.googleapis.com/{type_name}"),
+        value: Some(value),
+    })
+}

@@ -1,0 +1,52 @@
+//! Routes towards the proxy's own application: inline, one host, one route.
+
+use model::Protocol;
+use wire::envoy::config::route::v3::{
+    Decorator, RetryPolicy, Route, RouteAction, RouteConfiguration, VirtualHost, route,
+    route_action::{ClusterSpecifier, MaxStreamDuration},
+};
+
+use crate::proto::{boolean, seconds, uint32};
+
+/// How traces name the operation.
+pub(crate) struct Decorated<'a> {
+    pub(crate) host: &'a str,
+    pub(crate) port: u16,
+}
+
+pub(crate) fn configuration(cluster: &str, decorated: &Decorated<'_>, protocol: Protocol) -> RouteConfiguration {
+    let Decorated { host, port } = decorated;
+    let route = Route {
+        name: "default".into(),
+        r#match: Some(super::everything()),
+        decorator: Some(Decorator { operation: format!("{host}:{port}/*"), ..Decorator::default() }),
+        action: Some(route::Action::Route(RouteAction {
+            cluster_specifier: Some(ClusterSpecifier::Cluster(cluster.to_owned())),
+            timeout: Some(seconds(0)),
+            max_stream_duration: Some(MaxStreamDuration {
+                max_stream_duration: Some(seconds(0)),
+                grpc_timeout_header_max: Some(seconds(0)),
+                ..MaxStreamDuration::default()
+            }),
+            retry_policy: (!protocol.is_grpc()).then(lost_connection),
+            ..RouteAction::default()
+        })),
+        ..Route::default()
+    };
+    RouteConfiguration {
+        name: cluster.to_owned(),
+        virtual_hosts: vec![VirtualHost {
+            name: format!("inbound|http|{port}"),
+            domains: vec!["*".into()],
+            routes: vec![route],
+            ..VirtualHost::default()
+        }],
+        validate_clusters: Some(boolean(false)),
+        ..RouteConfiguration::default()
+    }
+}
+
+/// The application closed an idle connection just as a request was about to use it.
+fn lost_connection() -> RetryPolicy {
+    RetryPolicy { retry_on: "reset-before-request".into(), num_retries: Some(uint32(2)), ..RetryPolicy::default() }
+}

@@ -1,0 +1,13 @@
+//! Which resources each class of proxies holds: made once, versioned by content, remembered with when they changed. No sockets, no protocol.
+
+mod member;
+mod node;
+mod rendered;
+mod table;
+mod version;
+mod view;
+mod views;
+
+pub use node::node_info;
+pub use rendered::{Rendered, render};
+pub use views::Views;

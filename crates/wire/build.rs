@@ -1,0 +1,127 @@
+//! Generates the message types and the descriptor set: Envoy's from the set inside the `envoy-types` package, Istio's from
+//! `proto/`. Nothing generated is kept in the tree.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use prost::Message;
+use prost_types::{FileDescriptorProto, FileDescriptorSet};
+
+fn main() {
+    println!("cargo:rerun-if-changed=proto");
+    println!("cargo:rerun-if-changed=envoy-packages.txt");
+    println!("cargo:rerun-if-changed=build.rs");
+    let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let envoy = fs::read(envoy_types().join("src/generated/types.bin")).expect("envoy-types 0.7.7 carries types.bin");
+    let own = own_protos();
+
+    let mut pool = without_source_info(&envoy);
+    let known: BTreeSet<String> = decode(&pool).file.into_iter().map(|f| f.name().to_owned()).collect();
+    let added: Vec<_> = own.file.iter().filter(|f| !known.contains(f.name())).cloned().collect();
+    pool.extend(FileDescriptorSet { file: added.clone() }.encode_to_vec());
+    fs::write(out.join("descriptors.bin"), &pool).expect("OUT_DIR is writable");
+
+    let roots = fs::read_to_string("envoy-packages.txt").expect("envoy-packages.txt stands beside build.rs");
+    let roots: BTreeSet<&str> = roots.lines().collect();
+    let mut file = reachable(&decode(&pool), &roots);
+    file.extend(added.into_iter().filter(|f| !f.name().starts_with("google/")));
+    generate(FileDescriptorSet { file });
+}
+
+/// Where cargo unpacked the package. Offline first: a build that has its sources must not need a network.
+fn envoy_types() -> PathBuf {
+    let cargo = env::var("CARGO").expect("cargo sets CARGO");
+    let ask = |extra: &[&str]| {
+        let out = Command::new(&cargo).args(["metadata", "--format-version=1"]).args(extra).output().ok()?;
+        let found: serde_json::Value = serde_json::from_slice(&out.stdout).ok()?;
+        let package = found["packages"].as_array()?.iter().find(|p| p["name"] == "envoy-types")?;
+        Some(Path::new(package["manifest_path"].as_str()?).parent()?.to_owned())
+    };
+    ask(&["--offline"])
+        .or_else(|| ask(&[]))
+        .expect("cargo metadata must find the envoy-types package; run `cargo fetch` once with a network")
+}
+
+fn own_protos() -> FileDescriptorSet {
+    let mut files = Vec::new();
+    let mut folders = vec![PathBuf::from("proto")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("proto/ is readable") {
+            let path = entry.expect("proto/ is readable").path();
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
+        }
+    }
+    files.sort();
+    protox::compile(files, ["proto"]).unwrap_or_else(|e| panic!("{e:?}"))
+}
+
+/// Files of the wanted packages and what they import, each after its imports.
+fn reachable(set: &FileDescriptorSet, roots: &BTreeSet<&str>) -> Vec<FileDescriptorProto> {
+    let by_name: BTreeMap<&str, &FileDescriptorProto> = set.file.iter().map(|f| (f.name(), f)).collect();
+    let mut wanted: Vec<&str> = set.file.iter().filter(|f| roots.contains(f.package())).map(FileDescriptorProto::name).collect();
+    let mut taken = BTreeSet::new();
+    while let Some(name) = wanted.pop() {
+        if taken.insert(name) {
+            wanted.extend(by_name[name].dependency.iter().map(String::as_str));
+        }
+    }
+    set.file.iter().filter(|f| taken.contains(f.name())).cloned().collect()
+}
+
+fn generate(set: FileDescriptorSet) {
+    prost_build::Config::new()
+        .compile_well_known_types()
+        // Same objects, same bytes: hash maps would encode in random order.
+        .btree_map(["."])
+        .bytes([".google.protobuf.Any"])
+        .enable_type_names()
+        .type_name_domain(["."], "type.googleapis.com")
+        .include_file("messages.rs")
+        .compile_fds(set)
+        .expect("descriptors generate");
+}
+
+fn decode(set: &[u8]) -> FileDescriptorSet {
+    FileDescriptorSet::decode(set).expect("a descriptor set decodes")
+}
+
+/// Drops `source_code_info` (field 9 of each file) on the wire: a decoded and re-encoded set would lose the validation options.
+fn without_source_info(set: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(set.len() / 4);
+    for file in fields(set) {
+        let body: Vec<u8> = fields(file.body).filter(|f| f.number != 9).flat_map(|f| f.whole.to_vec()).collect();
+        out.push(0x0a);
+        prost::encoding::encode_varint(body.len() as u64, &mut out);
+        out.extend(body);
+    }
+    out
+}
+
+struct Field<'a> {
+    number: u64,
+    whole: &'a [u8],
+    body: &'a [u8],
+}
+
+/// The fields of a message that holds only length-delimited and varint fields, as descriptors do.
+fn fields(mut rest: &[u8]) -> impl Iterator<Item = Field<'_>> {
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let mut cursor = rest;
+        let key = prost::encoding::decode_varint(&mut cursor).expect("a field key");
+        let value = prost::encoding::decode_varint(&mut cursor).expect("a varint or a length");
+        let head = rest.len() - cursor.len();
+        let size = match key & 7 {
+            0 => head,
+            2 => head + usize::try_from(value).expect("a length fits"),
+            other => panic!("wire type {other} in a descriptor"),
+        };
+        let (whole, after) = rest.split_at(size);
+        rest = after;
+        Some(Field { number: key >> 3, whole, body: &whole[head..] })
+    })
+}

@@ -1,0 +1,114 @@
+//! One HTTP/2 connection: its limits, its age and its end. Calls on it are served elsewhere.
+
+use std::{
+    convert::Infallible,
+    hash::{BuildHasher, Hasher, RandomState},
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use http::Request;
+use hyper::{body::Incoming, server::conn::http2, service::service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::watch,
+    time::{Instant, sleep, timeout_at},
+};
+
+use crate::{
+    grpc::Calls,
+    server::{Options, Shared},
+};
+
+/// Of the headers of one request, in bytes.
+const MAX_HEADERS: u32 = 32 << 10;
+/// What a proxy may send ahead of our reading. A node is 2 to 20 KB, ten thousand names 600 KB.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 20;
+/// What is written to one stream ahead of the socket.
+const SEND_BUFFER: usize = 64 << 10;
+/// Between the end of the streams and the end of the socket: for the last frames to go out.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Serves until the other side leaves, the connection is too old, or `drain` says when everything must be over.
+pub(crate) async fn run<I>(io: I, address: SocketAddr, shared: Arc<Shared>, mut drain: watch::Receiver<Option<Instant>>)
+where
+    I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    // Every stream holds a receiver, so their number is the number of streams.
+    let closing = Arc::new(watch::Sender::new(None));
+    let calls = Calls { shared: shared.clone(), address, closing: closing.clone() };
+    let service = service_fn(move |request: Request<Incoming>| {
+        let response = calls.answer(request);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let mut connection = std::pin::pin!(builder(&shared.options).serve_connection(TokioIo::new(io), service));
+    let idle = || closing.receiver_count() == 0;
+    let end = tokio::select! {
+        result = connection.as_mut() => {
+            if let Err(error) = result {
+                tracing::debug!(%address, %error, "connection broke");
+            }
+            return;
+        }
+        () = old(&shared.options) => Instant::now() + shared.options.age_grace,
+        () = unused(&shared.options, idle) => Instant::now(),
+        end = drained(&mut drain, idle) => end,
+    };
+    Pin::as_mut(&mut connection).graceful_shutdown();
+    closing.send_replace(Some(end));
+    // An error or a timeout: it is over either way.
+    let _ = timeout_at(end + LAST_WORDS, connection).await;
+}
+
+fn builder(options: &Options) -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .keep_alive_interval(options.keepalive_interval)
+        .keep_alive_timeout(options.keepalive_timeout)
+        .max_concurrent_streams(options.max_streams)
+        .max_header_list_size(MAX_HEADERS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER);
+    builder
+}
+
+/// The age with a tenth of it more or less, so that connections of one moment do not end in one moment.
+async fn old(options: &Options) {
+    match options.max_age {
+        Some(age) => sleep(age.mul_f64(0.9 + 0.2 * chance())).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whoever connects and opens no stream holds a socket for nothing.
+async fn unused(options: &Options, idle: impl Fn() -> bool) {
+    sleep(options.first_request).await;
+    if !idle() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// A random moment of the window, so that the proxies of this instance do not all go to another one at once.
+async fn drained(drain: &mut watch::Receiver<Option<Instant>>, idle: impl Fn() -> bool) -> Instant {
+    let end = drain.wait_for(Option::is_some).await.map(|end| end.unwrap_or_else(Instant::now));
+    let Ok(end) = end else {
+        // Nobody is left who could ask for an end.
+        return std::future::pending().await;
+    };
+    if !idle() {
+        sleep(end.saturating_duration_since(Instant::now()).mul_f64(0.9 * chance())).await;
+    }
+    end
+}
+
+/// From 0 to 1, not for secrets.
+fn chance() -> f64 {
+    let random = RandomState::new().build_hasher().finish();
+    (random >> 11) as f64 / (1u64 << 53) as f64
+}

@@ -1,0 +1,175 @@
+//! The table of live streams, as the debug pages and `meltemi proxies` show it. Decides nothing; streams write, anyone reads.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+use bytes::Bytes;
+use imbl::OrdSet;
+
+use crate::{Class, ProxyInfo, Seq, TypeUrl};
+
+#[derive(Default)]
+pub struct Connections {
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    /// Streams opened since the start: the last part of a connection id.
+    opened: u64,
+    live: BTreeMap<u64, Arc<Entry>>,
+}
+
+/// One live stream.
+#[derive(Clone)]
+pub struct Connection {
+    /// `<pod.namespace>-<counter>`.
+    pub id: String,
+    pub node_id: String,
+    pub proxy: Arc<ProxyInfo>,
+    /// The node's metadata: an encoded google.protobuf.Struct.
+    pub metadata: Bytes,
+    pub connected_at: SystemTime,
+    pub address: SocketAddr,
+    pub variant: Variant,
+    /// What the proxy holds can be asked of its class.
+    pub class: Arc<dyn Class>,
+    /// In push order.
+    pub watched: Vec<Watched>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    Sotw,
+    Delta,
+}
+
+/// One type on one stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watched {
+    pub kind: TypeUrl,
+    pub wildcard: bool,
+    /// Names asked for one by one.
+    pub names: OrdSet<Arc<str>>,
+    /// The last response. `None`: nothing was sent yet.
+    pub sent: Option<SentInfo>,
+    /// The nonce of the last accepted response. `None`: nothing was accepted yet.
+    pub acked: Option<Arc<str>>,
+    /// Why the last response was refused. `None`: it was not; kept until the next ACK.
+    pub last_error: Option<Arc<str>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentInfo {
+    pub nonce: Arc<str>,
+    pub version: Seq,
+    pub at: SystemTime,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    NotSent,
+    /// Sent, and not answered yet.
+    Stale,
+    Synced,
+    Error,
+}
+
+impl Watched {
+    pub fn status(&self) -> Status {
+        match (&self.sent, &self.last_error) {
+            (None, _) => Status::NotSent,
+            (_, Some(_)) => Status::Error,
+            (Some(sent), None) if self.acked.as_ref() == Some(&sent.nonce) => Status::Synced,
+            _ => Status::Stale,
+        }
+    }
+}
+
+impl Connections {
+    pub fn new() -> Arc<Connections> {
+        Arc::new(Connections::default())
+    }
+
+    pub fn len(&self) -> usize {
+        self.table().live.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// In the order in which they connected.
+    pub fn snapshot(&self) -> Vec<Connection> {
+        let live: Vec<_> = self.table().live.values().cloned().collect();
+        live.iter().map(|entry| entry.connection()).collect()
+    }
+
+    /// The newest stream of a proxy, by `pod.namespace` or by connection id.
+    pub fn find(&self, proxy: &str) -> Option<Connection> {
+        let entry =
+            self.table().live.values().rev().find(|e| e.about.proxy.id == proxy || e.about.id == proxy).cloned();
+        entry.map(|entry| entry.connection())
+    }
+
+    /// Enters a stream; it leaves the table when the answer is dropped. `arrival.id` gets its counter here.
+    pub(crate) fn add(self: &Arc<Self>, mut arrival: Connection) -> Listed {
+        let mut table = self.table();
+        table.opened += 1;
+        let key = table.opened;
+        arrival.id = format!("{}-{key}", arrival.proxy.id);
+        let entry = Arc::new(Entry { about: arrival, watched: Mutex::default() });
+        table.live.insert(key, entry.clone());
+        Listed { connections: self.clone(), key, entry }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Entry {
+    about: Connection,
+    watched: Mutex<BTreeMap<TypeUrl, Watched>>,
+}
+
+impl Entry {
+    fn connection(&self) -> Connection {
+        Connection { watched: self.watched().values().cloned().collect(), ..self.about.clone() }
+    }
+
+    fn watched(&self) -> MutexGuard<'_, BTreeMap<TypeUrl, Watched>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A stream's place in the table.
+pub(crate) struct Listed {
+    connections: Arc<Connections>,
+    key: u64,
+    entry: Arc<Entry>,
+}
+
+impl Listed {
+    pub(crate) fn id(&self) -> &str {
+        &self.entry.about.id
+    }
+
+    pub(crate) fn show(&self, watched: Watched) {
+        self.entry.watched().insert(watched.kind, watched);
+    }
+
+    pub(crate) fn hide(&self, kind: TypeUrl) {
+        self.entry.watched().remove(&kind);
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.connections.table().live.remove(&self.key);
+    }
+}

@@ -1,0 +1,74 @@
+//! Requests of the delta variant: each names what is wanted besides, or no longer. What they mean for a watch; nothing is sent here.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+};
+
+use wire::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+
+use crate::{Seq, TypeUrl, ack::Verdict, owed::Owed, request::reason, subscription::Subscription, watch::Watch};
+
+/// Clusters sent before the proxy asked for load assignments: it may be warming them, and wait for assignments that it holds.
+#[derive(Debug, Default)]
+pub(crate) enum Warming {
+    #[default]
+    None,
+    Names(Vec<Arc<str>>),
+    All,
+}
+
+pub(crate) fn handle(
+    watches: &mut BTreeMap<TypeUrl, Watch>,
+    warming: &mut Warming,
+    kind: TypeUrl,
+    request: DeltaDiscoveryRequest,
+    now: Seq,
+) -> Verdict {
+    let error = reason(request.error_detail.as_ref());
+    let (subscribe, unsubscribe) = (&request.resource_names_subscribe, &request.resource_names_unsubscribe);
+    let watch = match watches.entry(kind) {
+        Entry::Occupied(entry) => entry.into_mut(),
+        // Nothing was sent on this stream that could be refused.
+        Entry::Vacant(_) if error.is_some() => return Verdict::Silent,
+        // Whatever the nonce says: it is of another stream, perhaps to another instance.
+        Entry::Vacant(entry) => {
+            let held = request.initial_resource_versions;
+            let subscription = Subscription::of_delta(kind, subscribe, unsubscribe, held.keys());
+            let owed = first_owed(&subscription, held, if kind == TypeUrl::Endpoints { Some(warming) } else { None });
+            entry.insert(Watch::new(kind, subscription, owed, now));
+            return Verdict::Silent;
+        }
+    };
+    let verdict = watch.settle(&request.response_nonce, error);
+    // Also with a stale nonce: in this variant it is told only once what is wanted.
+    let added = watch.subscription.update(subscribe, unsubscribe);
+    watch.owed.everything = (watch.owed.everything && !watch.subscription.is_empty()) || added.everything;
+    for name in unsubscribe {
+        watch.owed.names.remove(name.as_str());
+        watch.again.names.remove(name.as_str());
+    }
+    for name in added.names.iter().chain(&added.dropped) {
+        watch.owed.insist(name);
+    }
+    verdict
+}
+
+fn first_owed(subscription: &Subscription, held: BTreeMap<String, String>, warming: Option<&mut Warming>) -> Owed {
+    if subscription.is_empty() {
+        return Owed::default();
+    }
+    let mut owed = Owed { held, reply: subscription.wildcard(), ..Owed::everything() };
+    match warming.map(std::mem::take) {
+        None | Some(Warming::None) => {}
+        Some(Warming::All) => owed.forget_versions(),
+        Some(Warming::Names(names)) => {
+            for name in names {
+                if let Some(version) = owed.held.get_mut(&*name) {
+                    version.clear();
+                }
+            }
+        }
+    }
+    owed
+}

@@ -1,0 +1,108 @@
+//! The requests of one call: gRPC messages out of an HTTP body, within limits. Knows nothing of their types.
+
+use std::pin::Pin;
+
+use bytes::{Buf, Bytes, BytesMut};
+use http_body::Body;
+use http_body_util::BodyExt;
+
+use crate::{frame::PREFIX, refusal::Refusal};
+
+pub(crate) struct Inbound<B> {
+    body: B,
+    buffer: BytesMut,
+    /// Of one message, in bytes.
+    limit: usize,
+}
+
+impl<B> Inbound<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    pub(crate) fn new(body: B, limit: usize) -> Inbound<B> {
+        Inbound { body, buffer: BytesMut::new(), limit }
+    }
+
+    /// The next message. `Refusal::Done`: the proxy closed its side. Safe to drop while waiting.
+    pub(crate) async fn next(&mut self) -> Result<Bytes, Refusal> {
+        loop {
+            if let Some(message) = self.message()? {
+                return Ok(message);
+            }
+            match Pin::new(&mut self.body).frame().await {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.buffer.extend_from_slice(&data);
+                    }
+                }
+                Some(Err(_)) => return Err(Refusal::Gone),
+                None if self.buffer.is_empty() => return Err(Refusal::Done),
+                None => return Err(Refusal::Malformed("the last message is cut off".into())),
+            }
+        }
+    }
+
+    fn message(&mut self) -> Result<Option<Bytes>, Refusal> {
+        let Some(prefix) = self.buffer.first_chunk::<PREFIX>() else { return Ok(None) };
+        let [flag, len @ ..] = *prefix;
+        let len = u32::from_be_bytes(len) as usize;
+        if flag != 0 {
+            return Err(Refusal::Compressed);
+        }
+        if len > self.limit {
+            return Err(Refusal::MessageTooLarge { len, limit: self.limit });
+        }
+        if self.buffer.len() < PREFIX + len {
+            return Ok(None);
+        }
+        self.buffer.advance(PREFIX);
+        let message = self.buffer.split_to(len).freeze();
+        if self.buffer.is_empty() {
+            // An idle stream keeps no memory.
+            self.buffer = BytesMut::new();
+        }
+        Ok(Some(message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::{Full, StreamBody};
+
+    use super::*;
+
+    async fn messages(bytes: &'static [u8]) -> (Vec<Bytes>, Refusal) {
+        let mut inbound = Inbound::new(Full::new(Bytes::from_static(bytes)), 4);
+        let mut out = Vec::new();
+        loop {
+            match inbound.next().await {
+                Ok(message) => out.push(message),
+                Err(refusal) => return (out, refusal),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn messages_follow_each_other() {
+        let (got, end) = messages(b"\0\0\0\0\x02ab\0\0\0\0\0\0\0\0\0\x01c").await;
+        assert_eq!((got, end), (vec!["ab".into(), "".into(), "c".into()], Refusal::Done));
+    }
+
+    #[tokio::test]
+    async fn a_message_may_come_in_single_bytes() {
+        let bytes = b"\0\0\0\0\x03abc\0\0\0\0\x01d";
+        let frames = bytes.iter().map(|byte| Ok::<_, std::io::Error>(http_body::Frame::data(vec![*byte].into())));
+        let mut inbound = Inbound::new(StreamBody::new(futures_util::stream::iter(frames)), 4);
+        assert_eq!(inbound.next().await, Ok("abc".into()));
+        assert_eq!(inbound.next().await, Ok("d".into()));
+        assert_eq!(inbound.next().await, Err(Refusal::Done));
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_is_told() {
+        assert_eq!(messages(b"\x01\0\0\0\x01a").await.1, Refusal::Compressed);
+        assert_eq!(messages(b"\0\xff\0\0\0").await.1, Refusal::MessageTooLarge { len: 0xff00_0000, limit: 4 });
+        assert!(matches!(messages(b"\0\0\0\0\x03a").await.1, Refusal::Malformed(_)));
+        assert!(matches!(messages(b"\0\0").await.1, Refusal::Malformed(_)));
+    }
+}

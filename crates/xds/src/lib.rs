@@ -1,0 +1,32 @@
+//! The xDS protocol: streams, subscriptions, nonces, ACK and NACK, fan-out of shared bytes. Knows nothing of clusters or listeners: a resource is name + version + bytes.
+
+mod ack;
+mod connection;
+mod connections;
+mod delta;
+mod frame;
+mod grpc;
+mod inbound;
+mod metrics;
+mod nack;
+mod order;
+mod outbound;
+mod owed;
+mod provider;
+mod refusal;
+mod request;
+mod resource;
+mod server;
+mod session;
+mod sotw;
+mod stream;
+mod subscription;
+mod type_url;
+mod watch;
+
+pub use connections::{Connection, Connections, SentInfo, Status, Variant, Watched};
+pub use metrics::Metrics;
+pub use provider::{Changes, Class, Joined, Provider, ProxyInfo, Refused, Seq};
+pub use resource::Resource;
+pub use server::{Options, Server};
+pub use type_url::TypeUrl;

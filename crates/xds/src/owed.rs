@@ -1,0 +1,52 @@
+//! What a stream owes a proxy regardless of news: answers to its requests, and load assignments of clusters it warms. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use crate::Resource;
+
+#[derive(Debug, Default)]
+pub(crate) struct Owed {
+    /// All that the subscription covers.
+    pub(crate) everything: bool,
+    pub(crate) names: BTreeSet<Arc<str>>,
+    /// Versions that the proxy brought along: equal ones are not sent, and what no longer exists is removed. Empty: it
+    /// is unknown which version the proxy holds.
+    pub(crate) held: BTreeMap<String, String>,
+    /// The proxy waits for a response even if there is nothing to say.
+    pub(crate) reply: bool,
+}
+
+impl Owed {
+    pub(crate) fn everything() -> Owed {
+        Owed { everything: true, ..Owed::default() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.everything && self.names.is_empty() && !self.reply
+    }
+
+    pub(crate) fn add(&mut self, other: Owed) {
+        self.everything |= other.everything;
+        self.names.extend(other.names);
+        self.held.extend(other.held);
+        self.reply |= other.reply;
+    }
+
+    pub(crate) fn is_held(&self, resource: &Resource) -> bool {
+        !resource.version.is_empty() && self.held.get(&*resource.name).is_some_and(|held| **held == *resource.version)
+    }
+
+    /// A refused response may have been taken in part: the names are still known, the versions are not.
+    pub(crate) fn forget_versions(&mut self) {
+        self.held.values_mut().for_each(String::clear);
+    }
+
+    /// Sent whatever version the proxy holds.
+    pub(crate) fn insist(&mut self, name: &Arc<str>) {
+        self.held.remove(&**name);
+        self.names.insert(name.clone());
+    }
+}

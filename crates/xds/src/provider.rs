@@ -1,0 +1,83 @@
+//! The seam to whatever computes configuration: answers by (class, type, sequence), with shared slices. No protocol.
+
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
+
+use tokio::sync::watch;
+use wire::envoy::config::core::v3::Node;
+
+use crate::{Resource, TypeUrl};
+
+/// A position in the one history of a provider, shared by all its classes and types. 0: before everything.
+pub type Seq = u64;
+
+pub trait Provider: Send + Sync + 'static {
+    /// `false`: streams are refused with UNAVAILABLE, so that a proxy asks another instance or again later.
+    fn ready(&self) -> bool;
+
+    /// Called once per stream with the node of its first message. The class is released with the last clone of the answer.
+    fn join(&self, node: &Node) -> Result<Joined, Refused>;
+
+    /// The newest sequence. It is published once every class can answer for it.
+    fn changed(&self) -> watch::Receiver<Seq>;
+}
+
+/// Proxies that receive identical answers. Called from stream tasks: answers must be ready or quick to make.
+pub trait Class: Send + Sync {
+    /// What happened to this type after `since`; 0: everything there is. Shared by all streams of the class.
+    fn since(&self, kind: TypeUrl, since: Seq) -> Arc<Changes>;
+
+    /// One resource by name, also one that `since` never lists (an empty load assignment or route for an unknown
+    /// name). `None`: it does not exist.
+    fn named(&self, kind: TypeUrl, name: &str) -> Option<Arc<Resource>>;
+}
+
+/// A cluster and its load assignment are expected to have one name: when a cluster is sent, the load assignment of
+/// that name follows even if it is unchanged, because the proxy warms the cluster until it comes.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// The position that a stream has reached with this.
+    pub seq: Seq,
+    /// Each name once, with its content at `seq`.
+    pub changed: Vec<Arc<Resource>>,
+    pub removed: Vec<Arc<str>>,
+    /// The history does not reach back to `since` (always so for 0): `changed` is everything, `removed` is empty. For any other
+    /// `since` this should be rare: a delta stream with a wildcard is then closed, and the proxy comes back with the versions it holds.
+    pub full: bool,
+    /// When the oldest of the changes arrived, for the time to convergence. `None`: unknown, nothing is measured.
+    pub began: Option<Instant>,
+}
+
+impl Changes {
+    pub fn is_empty(&self) -> bool {
+        self.changed.is_empty() && self.removed.is_empty()
+    }
+}
+
+#[derive(Clone)]
+pub struct Joined {
+    pub class: Arc<dyn Class>,
+    pub proxy: ProxyInfo,
+}
+
+/// What the tables, log lines and metrics say of a proxy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProxyInfo {
+    /// `pod.namespace`: the third field of the node id.
+    pub id: String,
+    /// `sidecar`, `router`, ...
+    pub kind: String,
+    pub namespace: String,
+    /// As the proxy says it; empty: unknown.
+    pub version: String,
+    pub cluster: String,
+    pub labels: BTreeMap<String, String>,
+    /// `region/zone/subzone`.
+    pub locality: String,
+    /// A gRPC client without a sidecar: it is answered with all the names it watches, not only with the added ones.
+    pub proxyless: bool,
+}
+
+/// Why a node is not served: the stream ends with INVALID_ARGUMENT and this text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(pub String);

@@ -1,0 +1,68 @@
+//! What requests of both variants have in common: their limits and the reason of a refusal.
+
+use std::sync::Arc;
+
+use wire::{envoy::config::core::v3::Node, google::rpc};
+
+use prost::Message;
+
+use crate::refusal::Refusal;
+
+/// Of the reason of a NACK, in bytes. Envoy's are some hundred; a proxy may send megabytes.
+const MAX_REASON: usize = 4096;
+/// Of the whole node, in bytes. Istio's agents send 2 to 20 KB.
+const MAX_NODE: usize = 1 << 20;
+/// Of one resource name, in bytes.
+const MAX_NAME: usize = 1024;
+
+/// The text of a NACK. `None`: it is none.
+pub(crate) fn reason(error: Option<&rpc::Status>) -> Option<Arc<str>> {
+    let error = error?;
+    if error.message.is_empty() {
+        return Some(format!("no reason given (code {})", error.code).into());
+    }
+    let end = error.message.floor_char_boundary(MAX_REASON);
+    Some(error.message[..end].into())
+}
+
+/// The node of the first message.
+pub(crate) fn first_node(node: Option<&Node>) -> Result<&Node, Refusal> {
+    let node = node.filter(|node| !node.id.is_empty()).ok_or(Refusal::NoNode)?;
+    match node.encoded_len() {
+        len if len > MAX_NODE => Err(Refusal::NodeTooLarge { len, limit: MAX_NODE }),
+        _ => Ok(node),
+    }
+}
+
+pub(crate) fn check_names<'a>(names: impl IntoIterator<Item = &'a String>) -> Result<(), Refusal> {
+    match names.into_iter().map(String::len).find(|len| *len > MAX_NAME) {
+        Some(len) => Err(Refusal::NameTooLong { len, limit: MAX_NAME }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_reason_is_cut_between_characters() {
+        let status = |message: String| rpc::Status { code: 13, message, ..Default::default() };
+        assert_eq!(reason(Some(&status("bad".into()))).as_deref(), Some("bad"));
+        assert_eq!(reason(Some(&status(String::new()))).as_deref(), Some("no reason given (code 13)"));
+        let cut = reason(Some(&status(format!("x{}", "é".repeat(5_000_000))))).expect("a reason");
+        assert_eq!((cut.len(), cut.chars().count()), (4095, 2048));
+        assert_eq!(reason(None), None);
+    }
+
+    #[test]
+    fn a_node_needs_an_id_and_a_size() {
+        let mut node = Node::default();
+        assert_eq!(first_node(None), Err(Refusal::NoNode));
+        assert_eq!(first_node(Some(&node)), Err(Refusal::NoNode));
+        node.id = "sidecar~1.1.1.1~a.b~c".into();
+        assert!(first_node(Some(&node)).is_ok());
+        node.cluster = "c".repeat(MAX_NODE);
+        assert!(matches!(first_node(Some(&node)), Err(Refusal::NodeTooLarge { .. })));
+    }
+}

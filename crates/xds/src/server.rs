@@ -1,0 +1,129 @@
+//! The ADS server: accepts connections, and ends them gracefully. What is said on them is decided elsewhere.
+
+use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, sleep, timeout_at},
+};
+
+use crate::{Connections, Metrics, Provider, ack::Nonces, connection, nack::NackLog};
+
+/// After a failed accept (out of file descriptors, mostly).
+const BREATH: Duration = Duration::from_millis(100);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// istiod's GRPC_KEEPALIVE_INTERVAL.
+    pub keepalive_interval: Duration,
+    /// istiod's GRPC_KEEPALIVE_TIMEOUT.
+    pub keepalive_timeout: Duration,
+    /// Of one connection: istiod's ISTIO_GPRC_MAXSTREAMS (its spelling).
+    pub max_streams: u32,
+    /// Of one request, in bytes: istiod's ISTIO_GPRC_MAXRECVMSGSIZE.
+    pub max_message: usize,
+    /// Names that one stream may subscribe to.
+    pub max_names: usize,
+    /// How long a stream may wait with its first request, and a connection with its first stream.
+    pub first_request: Duration,
+    /// istiod's --keepaliveMaxServerConnectionAge. `None`: a connection may live forever.
+    pub max_age: Option<Duration>,
+    /// How long the streams of an old connection may take to answer what they were sent.
+    pub age_grace: Duration,
+    /// The window over which connections are closed at the end of the process.
+    pub drain: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            keepalive_interval: Duration::from_secs(30),
+            keepalive_timeout: Duration::from_secs(10),
+            max_streams: 100_000,
+            max_message: 4 << 20,
+            max_names: 100_000,
+            first_request: Duration::from_secs(10),
+            max_age: None,
+            age_grace: Duration::from_secs(10),
+            drain: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Cheap to clone: one for all ports.
+#[derive(Clone)]
+pub struct Server {
+    shared: Arc<Shared>,
+}
+
+/// What all streams use.
+pub(crate) struct Shared {
+    pub(crate) provider: Arc<dyn Provider>,
+    pub(crate) options: Options,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) nonces: Nonces,
+    pub(crate) nacks: NackLog,
+}
+
+impl Server {
+    pub fn new(
+        provider: Arc<dyn Provider>,
+        options: Options,
+        metrics: Arc<Metrics>,
+        connections: Arc<Connections>,
+    ) -> Server {
+        let (nonces, nacks) = (Nonces::new(), NackLog::default());
+        Server { shared: Arc::new(Shared { provider, options, metrics, connections, nonces, nacks }) }
+    }
+
+    /// Serves plaintext connections until `shutdown`, then sends each away at a moment of the drain window. Returns when all are
+    /// closed, at the latest when the window ends.
+    pub async fn serve(&self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
+        let mut shutdown = std::pin::pin!(shutdown);
+        let drain = watch::Sender::new(None);
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = shutdown.as_mut() => break,
+                Some(_) = connections.join_next() => {}
+                accepted = listener.accept() => match accepted {
+                    Ok((socket, address)) => {
+                        // Pushes are single small writes; a socket that refuses the option still works.
+                        let _ = socket.set_nodelay(true);
+                        connections.spawn(self.connection(socket, address, drain.subscribe()));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept a connection");
+                        sleep(BREATH).await;
+                    }
+                },
+            }
+        }
+        drop(listener);
+        let end = Instant::now() + self.shared.options.drain;
+        drain.send_replace(Some(end));
+        let all_closed = async { while connections.join_next().await.is_some() {} };
+        if timeout_at(end, all_closed).await.is_err() {
+            tracing::warn!(left = connections.len(), "connections are cut at the end of the drain window");
+        }
+        connections.shutdown().await;
+    }
+
+    /// Serves one connection that was accepted, and decrypted where needed, by the caller. `drain`: the time by which it must be over.
+    pub fn connection<I>(
+        &self,
+        io: I,
+        address: SocketAddr,
+        drain: watch::Receiver<Option<Instant>>,
+    ) -> impl Future<Output = ()> + Send + use<I>
+    where
+        I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        connection::run(io, address, self.shared.clone(), drain)
+    }
+}

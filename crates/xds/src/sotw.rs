@@ -1,0 +1,67 @@
+//! Requests of the state-of-the-world variant: each names all that is wanted. What they mean for a watch; nothing is sent here.
+
+use std::collections::{BTreeMap, btree_map::Entry};
+
+use wire::envoy::service::discovery::v3::DiscoveryRequest;
+
+use crate::{
+    ProxyInfo, Seq, TypeUrl,
+    ack::Verdict,
+    owed::Owed,
+    request::reason,
+    subscription::{Added, Subscription},
+    watch::Watch,
+};
+
+pub(crate) fn handle(
+    watches: &mut BTreeMap<TypeUrl, Watch>,
+    proxy: &ProxyInfo,
+    kind: TypeUrl,
+    request: &DiscoveryRequest,
+    now: Seq,
+) -> Verdict {
+    let error = reason(request.error_detail.as_ref());
+    let mut entry = match watches.entry(kind) {
+        Entry::Occupied(entry) => entry,
+        // Nothing was sent on this stream that could be refused.
+        Entry::Vacant(_) if error.is_some() => return Verdict::Silent,
+        // Whatever the nonce says: it is of another stream, perhaps to another instance.
+        Entry::Vacant(entry) => {
+            let subscription = Subscription::of_list(kind, &request.resource_names);
+            if !subscription.is_empty() {
+                let owed = Owed { reply: kind.wildcard(), ..Owed::everything() };
+                entry.insert(Watch::new(kind, subscription, owed, now));
+            }
+            return Verdict::Silent;
+        }
+    };
+    let watch = entry.get_mut();
+    let verdict = watch.settle(&request.response_nonce, error);
+    if matches!(verdict, Verdict::Stale) {
+        return verdict;
+    }
+    let added = watch.subscription.replace(kind, &request.resource_names);
+    if watch.subscription.is_empty() && !kind.wildcard() {
+        entry.remove();
+    } else {
+        owe(watch, proxy, added, &verdict);
+    }
+    verdict
+}
+
+fn owe(watch: &mut Watch, proxy: &ProxyInfo, added: Added, verdict: &Verdict) {
+    if watch.subscription.is_empty() {
+        watch.owed = Owed::default();
+        return;
+    }
+    let names = watch.subscription.names().clone();
+    watch.owed.names.retain(|name| names.contains(name));
+    watch.again.names.retain(|name| names.contains(name));
+    // Without a nonce and with nothing on its way, the proxy starts again; with a response on its way it has just not seen it yet.
+    let from_the_start = matches!(verdict, Verdict::Silent) && watch.ack.open().is_none();
+    let warming = matches!(verdict, Verdict::Repeated) && std::mem::take(&mut watch.ask_again);
+    let grown = !added.names.is_empty();
+    watch.owed.everything |= from_the_start || warming || added.everything || grown && proxy.proxyless;
+    watch.owed.names.extend(added.names);
+    watch.owed.reply |= (from_the_start || added.everything || grown) && watch.kind.wildcard();
+}

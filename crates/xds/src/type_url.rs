@@ -1,0 +1,112 @@
+//! The resource types that can be asked for: their URLs, short names and place in a push. No generation.
+
+/// In push order: what a type refers to goes out before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TypeUrl {
+    Cluster,
+    Endpoints,
+    Listener,
+    Route,
+    Secret,
+    Address,
+    Workload,
+    Authorization,
+    Extension,
+    NameTable,
+    ProxyConfig,
+}
+
+impl TypeUrl {
+    pub const ALL: [TypeUrl; 11] = [
+        TypeUrl::Cluster,
+        TypeUrl::Endpoints,
+        TypeUrl::Listener,
+        TypeUrl::Route,
+        TypeUrl::Secret,
+        TypeUrl::Address,
+        TypeUrl::Workload,
+        TypeUrl::Authorization,
+        TypeUrl::Extension,
+        TypeUrl::NameTable,
+        TypeUrl::ProxyConfig,
+    ];
+
+    pub fn from_url(url: &str) -> Option<TypeUrl> {
+        TypeUrl::ALL.into_iter().find(|kind| kind.url() == url)
+    }
+
+    pub fn url(self) -> &'static str {
+        match self {
+            TypeUrl::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            TypeUrl::Endpoints => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+            TypeUrl::Listener => "type.googleapis.com/envoy.config.listener.v3.Listener",
+            TypeUrl::Route => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+            TypeUrl::Secret => "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
+            TypeUrl::Address => "type.googleapis.com/istio.workload.Address",
+            TypeUrl::Workload => "type.googleapis.com/istio.workload.Workload",
+            TypeUrl::Authorization => "type.googleapis.com/istio.security.Authorization",
+            TypeUrl::Extension => "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
+            TypeUrl::NameTable => "type.googleapis.com/istio.networking.nds.v1.NameTable",
+            TypeUrl::ProxyConfig => "type.googleapis.com/istio.mesh.v1alpha1.ProxyConfig",
+        }
+    }
+
+    /// As in istiod's log lines and debug pages.
+    pub fn short(self) -> &'static str {
+        match self {
+            TypeUrl::Cluster => "CDS",
+            TypeUrl::Endpoints => "EDS",
+            TypeUrl::Listener => "LDS",
+            TypeUrl::Route => "RDS",
+            TypeUrl::Secret => "SDS",
+            TypeUrl::Address => "WDS",
+            TypeUrl::Workload => "WORKLOAD",
+            TypeUrl::Authorization => "WADS",
+            TypeUrl::Extension => "ECDS",
+            TypeUrl::NameTable => "NDS",
+            TypeUrl::ProxyConfig => "PCDS",
+        }
+    }
+
+    /// The value of the `type` label in metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            TypeUrl::Cluster => "cds",
+            TypeUrl::Endpoints => "eds",
+            TypeUrl::Listener => "lds",
+            TypeUrl::Route => "rds",
+            TypeUrl::Secret => "sds",
+            TypeUrl::Address => "wds",
+            TypeUrl::Workload => "workload",
+            TypeUrl::Authorization => "wads",
+            TypeUrl::Extension => "ecds",
+            TypeUrl::NameTable => "nds",
+            TypeUrl::ProxyConfig => "pcds",
+        }
+    }
+
+    /// A first request without names means everything. The other types have to be asked for by name.
+    pub fn wildcard(self) -> bool {
+        !matches!(self, TypeUrl::Endpoints | TypeUrl::Route | TypeUrl::Secret | TypeUrl::Extension)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_url_is_found_again() {
+        for kind in TypeUrl::ALL {
+            assert_eq!(TypeUrl::from_url(kind.url()), Some(kind));
+        }
+        assert_eq!(TypeUrl::from_url("type.googleapis.com/envoy.config.cluster.v3.clusteR"), None);
+    }
+
+    #[test]
+    fn all_is_in_push_order() {
+        assert!(TypeUrl::ALL.is_sorted());
+        let first: Vec<_> = TypeUrl::ALL.iter().take(8).map(|kind| kind.short()).collect();
+        assert_eq!(first, ["CDS", "EDS", "LDS", "RDS", "SDS", "WDS", "WORKLOAD", "WADS"]);
+    }
+}

@@ -1,0 +1,273 @@
+//! One type on one stream: what is subscribed, what is owed, what was answered, and from these the next response. No IO.
+
+use std::{collections::HashSet, sync::Arc, time::Instant};
+
+use crate::{
+    Changes, Class, Resource, Seq, TypeUrl, Variant, Watched,
+    ack::{Ack, Open, Verdict},
+    owed::Owed,
+    subscription::Subscription,
+};
+
+pub(crate) struct Watch {
+    pub(crate) kind: TypeUrl,
+    pub(crate) subscription: Subscription,
+    pub(crate) ack: Ack,
+    pub(crate) owed: Owed,
+    /// What a refused response was meant to settle: it goes along with the next one.
+    pub(crate) again: Owed,
+    /// A request that looks like a repeated ACK is answered once: the proxy may be warming clusters.
+    pub(crate) ask_again: bool,
+    /// There is nothing new up to here.
+    checked: Seq,
+}
+
+/// The content of a response.
+pub(crate) struct Answer {
+    pub(crate) resources: Vec<Arc<Resource>>,
+    pub(crate) removed: Vec<Arc<str>>,
+    pub(crate) version: Seq,
+    /// Names in `resources` whose content is new to the proxy.
+    pub(crate) fresh: Fresh,
+    pub(crate) open: Open,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Fresh {
+    All,
+    Names(Vec<Arc<str>>),
+}
+
+/// The history no longer reaches back to where the proxy is, and only the proxy knows what it holds.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Lost;
+
+/// May an answer hold news, or only what is owed?
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Free,
+    /// News of a type that goes first has to wait, so this one's waits too.
+    Held,
+}
+
+impl Watch {
+    pub(crate) fn new(kind: TypeUrl, subscription: Subscription, owed: Owed, now: Seq) -> Watch {
+        let ack = if owed.is_empty() { Ack::at(now) } else { Ack::default() };
+        Watch { kind, subscription, ack, owed, again: Owed::default(), ask_again: false, checked: 0 }
+    }
+
+    /// The next response, if there is something to say and the last one was answered. `now`: the newest sequence.
+    pub(crate) fn answer(
+        &mut self,
+        variant: Variant,
+        class: &dyn Class,
+        now: Seq,
+        turn: Turn,
+    ) -> Result<Option<Answer>, Lost> {
+        if self.ack.open().is_some() {
+            return Ok(None);
+        }
+        let news = if turn == Turn::Free { self.news(class, now) } else { None };
+        let Some(news) = news else {
+            let owed = std::mem::take(&mut self.owed);
+            return Ok(if owed.is_empty() { None } else { self.made(variant, class, now, owed, None) });
+        };
+        let mut owed = std::mem::take(&mut self.owed);
+        owed.add(std::mem::take(&mut self.again));
+        if news.full && !owed.everything {
+            if variant == Variant::Delta && self.subscription.wildcard() {
+                return Err(Lost);
+            }
+            owed.everything = true;
+        }
+        Ok(self.made(variant, class, now, owed, Some(&news)))
+    }
+
+    /// What a request says of the last response. A refused one leaves what it was meant to settle for the next.
+    pub(crate) fn settle(&mut self, nonce: &str, error: Option<Arc<str>>) -> Verdict {
+        let mut verdict = self.ack.settle(nonce, error);
+        match &mut verdict {
+            Verdict::Refused(open) => {
+                let mut owed = std::mem::take(&mut open.owed);
+                owed.forget_versions();
+                owed.reply = false;
+                self.again.add(owed);
+            }
+            Verdict::Accepted(open) if open.to.is_some() => self.again = Owed::default(),
+            _ => {}
+        }
+        verdict
+    }
+
+    /// Clusters were sent: the load assignments of those names go out again.
+    pub(crate) fn warm(&mut self, fresh: &Fresh) {
+        let names = match fresh {
+            Fresh::All => {
+                self.owed.everything = true;
+                self.owed.forget_versions();
+                &[][..]
+            }
+            Fresh::Names(names) => names,
+        };
+        for name in names.iter().filter(|name| self.subscription.covers(name)) {
+            self.owed.insist(name);
+        }
+        self.ask_again |= *fresh == Fresh::All || !names.is_empty();
+    }
+
+    /// Is there news that cannot be sent yet?
+    pub(crate) fn behind(&self, class: &dyn Class, now: Seq) -> bool {
+        let Some(open) = self.ack.open() else { return false };
+        open.as_of < now && self.touched_by(&class.since(self.kind, open.as_of))
+    }
+
+    pub(crate) fn shown(&self) -> Watched {
+        Watched {
+            kind: self.kind,
+            wildcard: self.subscription.wildcard(),
+            names: self.subscription.names().clone(),
+            sent: self.ack.last().cloned(),
+            acked: self.ack.acked().cloned(),
+            last_error: self.ack.error().cloned(),
+        }
+    }
+
+    /// What happened since the proxy last agreed, if any of it concerns the proxy and is newer than what it refused.
+    fn news(&mut self, class: &dyn Class, now: Seq) -> Option<Arc<Changes>> {
+        let (position, refused) = (self.ack.position(), self.ack.refused());
+        if self.checked >= now || (position == 0 && refused.is_none()) {
+            return None;
+        }
+        self.checked = now;
+        let newest = class.since(self.kind, refused.unwrap_or(position));
+        if !self.touched_by(&newest) {
+            if refused.is_none() {
+                self.ack.advance(newest.seq.max(now));
+            }
+            return None;
+        }
+        let all_again = self.again.everything || self.owed.everything;
+        if refused.is_none() || all_again { Some(newest) } else { Some(class.since(self.kind, position)) }
+    }
+
+    fn touched_by(&self, changes: &Changes) -> bool {
+        if changes.full {
+            return !self.subscription.is_empty();
+        }
+        changes.changed.iter().any(|resource| self.subscription.covers(&resource.name))
+            || changes.removed.iter().any(|name| self.subscription.covers(name))
+    }
+
+    /// `None`: it turned out that there is nothing to send.
+    fn made(
+        &mut self,
+        variant: Variant,
+        class: &dyn Class,
+        now: Seq,
+        mut owed: Owed,
+        news: Option<&Changes>,
+    ) -> Option<Answer> {
+        let complete = variant == Variant::Sotw && self.kind.wildcard();
+        let asked = !owed.is_empty();
+        owed.everything |= complete;
+        let Gathered { resources, mut removed, seq } = self.gathered(class, now, &owed, news);
+        if variant == Variant::Sotw || self.kind == TypeUrl::Extension {
+            removed.clear();
+        }
+        let to = (owed.everything || news.is_some()).then_some(seq);
+        if resources.is_empty() && removed.is_empty() && !owed.reply && !complete {
+            if let Some(to) = to {
+                self.ack.advance(to);
+            }
+            return None;
+        }
+        let fresh = match news {
+            Some(news) if complete && !asked => {
+                Fresh::Names(news.changed.iter().map(|resource| resource.name.clone()).collect())
+            }
+            _ if !resources.is_empty() && (complete || owed.everything && owed.held.is_empty()) => Fresh::All,
+            _ => Fresh::Names(resources.iter().map(|resource| resource.name.clone()).collect()),
+        };
+        let began: Option<Instant> = news.filter(|_| !asked).and_then(|news| news.began);
+        let open = Open { to, as_of: seq, owed, resources: resources.clone(), began, at: tokio::time::Instant::now() };
+        Some(Answer { resources, removed, version: seq, fresh, open })
+    }
+
+    fn gathered(&self, class: &dyn Class, now: Seq, owed: &Owed, news: Option<&Changes>) -> Gathered {
+        let mut out = Gathered { resources: Vec::new(), removed: Vec::new(), seq: now };
+        match news {
+            _ if owed.everything && self.subscription.wildcard() => {
+                let all = class.since(self.kind, 0);
+                out.take_all(&all, owed, &self.subscription);
+            }
+            Some(news) if !owed.everything => out.take_news(class, self.kind, news, &self.subscription),
+            _ => {}
+        }
+        let all_names = self.subscription.names().iter().filter(|_| owed.everything);
+        out.take_names(class, self.kind, all_names.chain(&owed.names), owed);
+        out
+    }
+}
+
+struct Gathered {
+    resources: Vec<Arc<Resource>>,
+    removed: Vec<Arc<str>>,
+    seq: Seq,
+}
+
+impl Gathered {
+    fn take_all(&mut self, all: &Changes, owed: &Owed, subscription: &Subscription) {
+        self.seq = all.seq;
+        self.resources.extend(all.changed.iter().filter(|resource| !owed.is_held(resource)).cloned());
+        if owed.held.is_empty() {
+            return;
+        }
+        let exist: HashSet<&str> = all.changed.iter().map(|resource| &*resource.name).collect();
+        let gone = |name: &&String| !exist.contains(name.as_str()) && !subscription.names().contains(name.as_str());
+        self.removed.extend(owed.held.keys().filter(gone).map(|name| Arc::from(name.as_str())));
+    }
+
+    fn take_news(&mut self, class: &dyn Class, kind: TypeUrl, news: &Changes, subscription: &Subscription) {
+        self.seq = news.seq;
+        let covered = |resource: &&Arc<Resource>| subscription.covers(&resource.name);
+        self.resources.extend(news.changed.iter().filter(covered).cloned());
+        for name in news.removed.iter().filter(|name| subscription.covers(name)) {
+            // A name that is asked for may have an empty form, such as a load assignment without endpoints.
+            match subscription.names().contains(name).then(|| class.named(kind, name)).flatten() {
+                Some(resource) => self.resources.push(resource),
+                None => self.removed.push(name.clone()),
+            }
+        }
+    }
+
+    /// A response must not hold a name twice.
+    fn take_names<'a>(
+        &mut self,
+        class: &dyn Class,
+        kind: TypeUrl,
+        names: impl Iterator<Item = &'a Arc<str>>,
+        owed: &Owed,
+    ) {
+        let mut names = names.peekable();
+        if names.peek().is_none() {
+            return;
+        }
+        let mut seen: HashSet<Arc<str>> = self.resources.iter().map(|resource| resource.name.clone()).collect();
+        seen.extend(self.removed.iter().cloned());
+        for name in names {
+            if !seen.insert(name.clone()) {
+                continue;
+            }
+            match class.named(kind, name) {
+                Some(resource) if owed.is_held(&resource) => {}
+                // An alias leads to a resource of another name.
+                Some(resource) if resource.name != *name && !seen.insert(resource.name.clone()) => {}
+                Some(resource) => self.resources.push(resource),
+                None => self.removed.push(name.clone()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,271 @@
+//! Bad input: each is refused with a reason, and others are not affected.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+use wire::{
+    envoy::{
+        config::core::v3::Node,
+        service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest},
+    },
+    google::protobuf::{Struct, Value, value},
+};
+use xds::{Options, Status, TypeUrl, Variant};
+
+use crate::{
+    harness::{BOTH, Harness},
+    proxy::{self, Proxy, framed},
+};
+
+async fn first_with(harness: &Harness, variant: Variant, node: Option<Node>) -> Proxy {
+    let mut proxy = harness.proxy(variant).await.with_node(node);
+    proxy.ask(TypeUrl::Cluster, &[]).await;
+    proxy
+}
+
+fn node(id: &str) -> Option<Node> {
+    Some(Node { id: id.into(), ..Node::default() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_message_needs_a_node() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        for (bad, want) in
+            [(None, "missing node information"), (node(""), "missing node information"), (node("a~b"), "four parts")]
+        {
+            let (code, text) = first_with(&harness, variant, bad).await.ended().await;
+            assert_eq!(code, 3);
+            assert!(text.contains(want), "{text}");
+        }
+        assert!(harness.connections.is_empty());
+        let mut good = harness.proxy(variant).await;
+        good.ask(TypeUrl::Cluster, &[]).await;
+        assert_eq!(good.take().await, "CDS a=1");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_giant_node_is_refused() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        let text = Value { kind: Some(value::Kind::StringValue("x".repeat(2 << 20))) };
+        let metadata = Some(Struct { fields: [("LABELS".to_owned(), text)].into() });
+        let giant = Node { id: proxy::NODE_ID.into(), metadata, ..Node::default() };
+        let (code, text) = first_with(&harness, variant, Some(giant)).await.ended().await;
+        assert_eq!(code, 3);
+        assert!(text.contains("the limit is 1048576"), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn deep_metadata_is_refused() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        // A Struct in a Value in a Struct ..., written by hand: field 1 (map entry), field 2 (value), field 5 (struct).
+        let mut deep = Vec::new();
+        for tag in [0x0a_u8, 0x12, 0x2a].into_iter().cycle().take(3000) {
+            let mut outer = vec![tag];
+            prost::encode_length_delimiter(deep.len(), &mut outer).expect("a Vec grows");
+            outer.extend(deep);
+            deep = outer;
+        }
+        let mut node = vec![0x1a_u8];
+        prost::encode_length_delimiter(deep.len(), &mut node).expect("a Vec grows");
+        node.extend(deep);
+        let mut request = vec![if variant == Variant::Sotw { 0x12 } else { 0x0a }];
+        prost::encode_length_delimiter(node.len(), &mut request).expect("a Vec grows");
+        request.extend(node);
+        let mut proxy = harness.proxy(variant).await;
+        proxy.bytes(framed(&request)).await;
+        let (code, text) = proxy.ended().await;
+        assert_eq!(code, 3, "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_beyond_the_limit_is_refused_before_it_is_read() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.bytes(Bytes::from_static(b"\0\x00\x50\x00\x00")).await;
+        let (code, text) = proxy.ended().await;
+        assert_eq!(code, 8);
+        assert!(text.contains("the limit is 4194304"), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn broken_messages_end_the_stream() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        for (bytes, want) in [(&b"\0\0\0\0\x02\xff\xff"[..], 3), (b"\x01\0\0\0\x01a", 12)] {
+            let mut proxy = harness.proxy(variant).await;
+            proxy.bytes(Bytes::from_static(bytes)).await;
+            assert_eq!(proxy.ended().await.0, want);
+        }
+        let mut proxy = harness.proxy(variant).await;
+        proxy.bytes(Bytes::from_static(b"\0\0\0\0\x09abc")).await;
+        proxy.finish();
+        assert_eq!(proxy.ended().await.0, 3, "cut off");
+        assert!(harness.connections.is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn unknown_types_are_not_answered() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        let mut proxy = harness.proxy(variant).await;
+        for url in ["", "type.googleapis.com/made.up.Type", &"x".repeat(1 << 20)] {
+            match variant {
+                Variant::Sotw => proxy.sotw(DiscoveryRequest { type_url: url.into(), ..Default::default() }).await,
+                Variant::Delta => {
+                    proxy.delta(DeltaDiscoveryRequest { type_url: url.into(), ..Default::default() }).await;
+                }
+            }
+        }
+        proxy.quiet().await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        assert_eq!(proxy.take().await, "CDS a=1", "the first message had the node");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn debug_types_are_refused() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        for url in ["istio.io/debug", "istio.io/debug/syncz"] {
+            let mut proxy = harness.proxy(variant).await;
+            match variant {
+                Variant::Sotw => proxy.sotw(DiscoveryRequest { type_url: url.into(), ..Default::default() }).await,
+                Variant::Delta => {
+                    proxy.delta(DeltaDiscoveryRequest { type_url: url.into(), ..Default::default() }).await;
+                }
+            }
+            let (code, text) = proxy.ended().await;
+            assert_eq!(code, 7);
+            assert!(text.starts_with(url), "{text}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_health_report_is_not_the_first_request() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        let mut proxy = harness.proxy(variant).await;
+        let type_url = "type.googleapis.com/istio.v1.HealthInformation".to_owned();
+        let report = match variant {
+            Variant::Sotw => DiscoveryRequest { type_url, ..Default::default() }.encode_to_vec(),
+            Variant::Delta => DeltaDiscoveryRequest { type_url, ..Default::default() }.encode_to_vec(),
+        };
+        proxy.bytes(framed(&report)).await;
+        proxy.quiet().await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        assert_eq!(proxy.take().await, "CDS a=1");
+        proxy.bytes(framed(&report)).await;
+        proxy.quiet().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_names_end_the_stream() {
+    for variant in BOTH {
+        let harness = Harness::with("EDS n0=1", Options { max_names: 10, ..Options::default() });
+        let mut proxy = harness.proxy(variant).await;
+        let names: Vec<String> = (0..11).map(|n| format!("n{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        proxy.ask(TypeUrl::Endpoints, &names[..10]).await;
+        proxy.take().await;
+        proxy.ask(TypeUrl::Endpoints, &names[10..]).await;
+        let (code, text) = proxy.ended().await;
+        assert_eq!((code, text.as_str()), (8, "11 names on one stream; the limit is 10"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_may_not_be_a_book() {
+    for variant in BOTH {
+        let harness = Harness::new("EDS a=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Endpoints, &[&"x".repeat(5000)]).await;
+        assert_eq!(proxy.ended().await.0, 3);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn made_up_versions_cannot_remove_what_is_not_theirs() {
+    let harness = Harness::new("CDS a=1, LDS l=1");
+    let mut proxy = harness.proxy(Variant::Delta).await;
+    let fake = (0..20_000).map(|n| (format!("fake{n}"), "v9".to_owned())).collect();
+    let request = proxy::delta(TypeUrl::Cluster);
+    proxy.delta(DeltaDiscoveryRequest { initial_resource_versions: fake, ..request }).await;
+    let got = proxy.take().await;
+    assert!(got.text.ends_with(" a=1"));
+    assert_eq!(got.text.matches(" -fake").count(), 20_000);
+    proxy.ask(TypeUrl::Listener, &[]).await;
+    assert_eq!(proxy.take().await, "LDS l=1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nack_of_megabytes_is_kept_short() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        let got = proxy.got().await;
+        proxy.nack(&got, &"no ".repeat(1 << 20)).await;
+        proxy.quiet().await;
+        let watched = harness.watched(TypeUrl::Cluster).expect("watched");
+        assert_eq!(watched.status(), Status::Error);
+        assert_eq!(watched.last_error.map(|error| error.len()), Some(4096));
+        let gauge = "pilot_xds_cds_reject{err=\"Internal\",node=\"cart-1.shop\"}";
+        assert_eq!(harness.metric(gauge), Some(1.0));
+        harness.mesh.set("CDS a=2");
+        proxy.take().await;
+        proxy.quiet().await;
+        assert_eq!(harness.metric(gauge), None, "accepted since");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nack_of_nothing_is_counted_and_no_more() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        let mut proxy = harness.proxy(variant).await;
+        let error_detail = Some(wire::google::rpc::Status { code: 3, message: "no".into(), ..Default::default() });
+        match variant {
+            Variant::Sotw => proxy.sotw(DiscoveryRequest { error_detail, ..proxy::sotw(TypeUrl::Cluster) }).await,
+            Variant::Delta => {
+                proxy.delta(DeltaDiscoveryRequest { error_detail, ..proxy::delta(TypeUrl::Cluster) }).await;
+            }
+        }
+        proxy.quiet().await;
+        assert_eq!(harness.metric("pilot_total_xds_rejects{type=\"cds\"}"), Some(1.0));
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        assert_eq!(proxy.take().await, "CDS a=1");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_that_never_reads_holds_nothing_up() {
+    for variant in BOTH {
+        let large = "x".repeat(300_000);
+        let harness = Harness::new(&format!("CDS a={large} b={large}, LDS l=1"));
+        let mut slow = Proxy::open(harness.io_of(1024), variant).await;
+        slow.ask(TypeUrl::Cluster, &[]).await;
+        let mut quick = harness.proxy(variant).await;
+        quick.ask(TypeUrl::Cluster, &[]).await;
+        quick.take().await;
+        for n in 0..50 {
+            harness.mesh.set(&format!("CDS c={n}"));
+            quick.take().await;
+        }
+        assert_eq!(harness.metric("pilot_xds_pushes{type=\"cds\"}"), Some(52.0), "one to the slow one");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(slow.take().await.version, "1");
+        assert!(slow.take().await.text.contains("c=49"), "and then the newest");
+    }
+}

@@ -1,0 +1,11 @@
+//! ADS as a proxy sees it: the real server over memory, a mesh that tests set, and one test per rule of the protocol.
+
+mod abuse;
+mod delta;
+mod harness;
+mod life;
+mod mesh;
+mod proxy;
+mod rules;
+mod sotw;
+mod warming;

@@ -1,0 +1,144 @@
+//! A provider in memory: resources are set and removed by name, every proxy is in one class. Its log can be cut short.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Instant,
+};
+
+use tokio::sync::watch;
+use wire::{envoy::config::core::v3::Node, google::protobuf::Any};
+use xds::{Changes, Class, Joined, Provider, ProxyInfo, Refused, Resource, Seq, TypeUrl};
+
+#[derive(Clone)]
+pub struct Mesh(Arc<Inner>);
+
+struct Inner {
+    state: Mutex<State>,
+    seq: watch::Sender<Seq>,
+}
+
+struct State {
+    ready: bool,
+    proxyless: bool,
+    /// Positions before this are forgotten.
+    oldest: Seq,
+    seq: Seq,
+    live: BTreeMap<(TypeUrl, String), (Seq, Arc<Resource>)>,
+    gone: BTreeMap<(TypeUrl, String), Seq>,
+}
+
+impl Mesh {
+    /// `text` as in [`Mesh::set`].
+    pub fn new(text: &str) -> Mesh {
+        let state =
+            State { ready: true, proxyless: false, oldest: 0, seq: 0, live: BTreeMap::new(), gone: BTreeMap::new() };
+        let mesh = Mesh(Arc::new(Inner { state: Mutex::new(state), seq: watch::Sender::new(0) }));
+        mesh.set(text);
+        mesh
+    }
+
+    /// One change: `CDS a=1 b=2 -c, EDS a=1`.
+    pub fn set(&self, text: &str) {
+        let mut state = self.state();
+        state.seq += 1;
+        let seq = state.seq;
+        for part in text.split(',').filter(|part| !part.trim().is_empty()) {
+            let mut words = part.split_whitespace();
+            let short = words.next().expect("a type");
+            let kind = TypeUrl::ALL.into_iter().find(|kind| kind.short() == short).expect("a known type");
+            for word in words {
+                state.apply(kind, seq, word);
+            }
+        }
+        drop(state);
+        self.0.seq.send_replace(seq);
+    }
+
+    pub fn set_ready(&self, ready: bool) {
+        self.state().ready = ready;
+    }
+
+    pub fn set_proxyless(&self) {
+        self.state().proxyless = true;
+    }
+
+    /// Forgets what happened so far.
+    pub fn cut_log(&self) {
+        let mut state = self.state();
+        state.oldest = state.seq;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().expect("no test panics with it")
+    }
+}
+
+impl State {
+    fn apply(&mut self, kind: TypeUrl, seq: Seq, word: &str) {
+        if let Some(name) = word.strip_prefix('-') {
+            self.live.remove(&(kind, name.to_owned())).expect("it was there");
+            self.gone.insert((kind, name.to_owned()), seq);
+        } else {
+            let (name, content) = word.split_once('=').expect("name=content");
+            self.gone.remove(&(kind, name.to_owned()));
+            self.live.insert((kind, name.to_owned()), (seq, resource(kind, name, content)));
+        }
+    }
+}
+
+/// The content says its name, for a variant that does not.
+pub fn resource(kind: TypeUrl, name: &str, content: &str) -> Arc<Resource> {
+    let any = Any { type_url: kind.url().into(), value: format!("{name}={content}").into_bytes().into() };
+    let made_from = vec![Arc::from(format!("Service shop/{name}"))];
+    Arc::new(Resource::new(name.into(), format!("v{content}").into(), any, made_from))
+}
+
+impl Provider for Mesh {
+    fn ready(&self) -> bool {
+        self.state().ready
+    }
+
+    fn join(&self, node: &Node) -> Result<Joined, Refused> {
+        let fields: Vec<&str> = node.id.split('~').collect();
+        let [kind, _, id, _] = fields[..] else {
+            return Err(Refused(format!("node id {:?} does not have four parts", node.id)));
+        };
+        let proxy = ProxyInfo {
+            id: id.to_owned(),
+            kind: kind.to_owned(),
+            version: "1.30.0".to_owned(),
+            proxyless: self.state().proxyless,
+            ..ProxyInfo::default()
+        };
+        Ok(Joined { class: Arc::new(self.clone()), proxy })
+    }
+
+    fn changed(&self) -> watch::Receiver<Seq> {
+        self.0.seq.subscribe()
+    }
+}
+
+impl Class for Mesh {
+    fn since(&self, kind: TypeUrl, since: Seq) -> Arc<Changes> {
+        let state = self.state();
+        let full = since == 0 || since < state.oldest;
+        let since = if full { 0 } else { since };
+        let changed = state.live.iter().filter(|((of, _), (seq, _))| *of == kind && *seq > since);
+        let removed = state.gone.iter().filter(|((of, _), seq)| *of == kind && **seq > since && !full);
+        Arc::new(Changes {
+            seq: state.seq,
+            changed: changed.map(|(_, (_, resource))| resource.clone()).collect(),
+            removed: removed.map(|((_, name), _)| Arc::from(name.as_str())).collect(),
+            full,
+            began: Some(Instant::now()),
+        })
+    }
+
+    fn named(&self, kind: TypeUrl, name: &str) -> Option<Arc<Resource>> {
+        let state = self.state();
+        let live = state.live.get(&(kind, name.to_owned())).map(|(_, resource)| resource.clone());
+        let empty = matches!(kind, TypeUrl::Endpoints | TypeUrl::Route);
+        live.or_else(|| empty.then(|| resource(kind, name, "empty")))
+    }
+}

@@ -1,0 +1,270 @@
+//! A proxy's side of ADS, in both variants, over memory: asks, accepts, refuses, and shows responses as short texts.
+
+use std::{collections::BTreeMap, convert::Infallible, time::Duration};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::stream;
+use http::{HeaderMap, Request};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use tokio::{io::DuplexStream, sync::mpsc, time::timeout};
+use wire::{
+    envoy::{
+        config::core::v3::Node,
+        service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse},
+    },
+    google::rpc,
+};
+use xds::{TypeUrl, Variant};
+
+/// Paused time only passes when every task waits, so this is the time for everything to settle.
+const SETTLED: Duration = Duration::from_millis(500);
+pub const NODE_ID: &str = "sidecar~10.0.0.1~cart-1.shop~shop.svc.cluster.local";
+
+pub struct Proxy {
+    pub variant: Variant,
+    requests: mpsc::Sender<Bytes>,
+    answer: Incoming,
+    buffer: BytesMut,
+    /// The message at the end of the stream.
+    trailers: Option<HeaderMap>,
+    /// The first message has it.
+    node: Option<Node>,
+    /// What a state-of-the-world request has to repeat, by type.
+    names: BTreeMap<TypeUrl, Vec<String>>,
+    nonces: BTreeMap<TypeUrl, String>,
+}
+
+#[derive(Debug, PartialEq)]
+pub struct Got {
+    pub kind: TypeUrl,
+    pub nonce: String,
+    pub version: String,
+    /// `CDS a=1 b=2 -c`, names sorted.
+    pub text: String,
+}
+
+impl PartialEq<&str> for Got {
+    fn eq(&self, text: &&str) -> bool {
+        self.text == *text
+    }
+}
+
+impl Proxy {
+    pub async fn open(io: DuplexStream, variant: Variant) -> Proxy {
+        let method = match variant {
+            Variant::Sotw => "StreamAggregatedResources",
+            Variant::Delta => "DeltaAggregatedResources",
+        };
+        let path = format!("/envoy.service.discovery.v3.AggregatedDiscoveryService/{method}");
+        let (requests, answer, headers) = call(io, &path).await;
+        let trailers = headers.contains_key("grpc-status").then_some(headers);
+        Proxy {
+            variant,
+            requests,
+            answer,
+            buffer: BytesMut::new(),
+            trailers,
+            node: Some(Node { id: NODE_ID.into(), ..Node::default() }),
+            names: BTreeMap::new(),
+            nonces: BTreeMap::new(),
+        }
+    }
+
+    pub fn with_node(mut self, node: Option<Node>) -> Proxy {
+        self.node = node;
+        self
+    }
+
+    /// Subscribes to names besides those it has. No names: as a first request, everything.
+    pub async fn ask(&mut self, kind: TypeUrl, names: &[&str]) {
+        let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+        let known = self.names.entry(kind).or_default();
+        known.extend(names.iter().cloned());
+        let resource_names = known.clone();
+        match self.variant {
+            Variant::Sotw => {
+                let nonce = self.nonces.get(&kind).cloned().unwrap_or_default();
+                self.sotw(DiscoveryRequest { resource_names, response_nonce: nonce, ..sotw(kind) }).await;
+            }
+            Variant::Delta => {
+                self.delta(DeltaDiscoveryRequest { resource_names_subscribe: names, ..delta(kind) }).await;
+            }
+        }
+    }
+
+    pub async fn leave(&mut self, kind: TypeUrl, names: &[&str]) {
+        let known = self.names.entry(kind).or_default();
+        known.retain(|known| !names.contains(&known.as_str()));
+        let resource_names = known.clone();
+        let names = names.iter().map(|name| name.to_string()).collect();
+        match self.variant {
+            Variant::Sotw => {
+                let nonce = self.nonces.get(&kind).cloned().unwrap_or_default();
+                self.sotw(DiscoveryRequest { resource_names, response_nonce: nonce, ..sotw(kind) }).await;
+            }
+            Variant::Delta => {
+                self.delta(DeltaDiscoveryRequest { resource_names_unsubscribe: names, ..delta(kind) }).await;
+            }
+        }
+    }
+
+    pub async fn ack(&mut self, got: &Got) {
+        self.settle(got, &got.nonce, None).await;
+    }
+
+    pub async fn nack(&mut self, got: &Got, reason: &str) {
+        self.settle(got, &got.nonce, Some(reason)).await;
+    }
+
+    /// The answer to a response, with any nonce.
+    pub async fn settle(&mut self, got: &Got, nonce: &str, reason: Option<&str>) {
+        let error_detail = reason.map(|reason| rpc::Status { code: 13, message: reason.into(), ..Default::default() });
+        let resource_names = self.names.get(&got.kind).cloned().unwrap_or_default();
+        let response_nonce = nonce.to_owned();
+        match self.variant {
+            Variant::Sotw => {
+                let request = DiscoveryRequest { resource_names, response_nonce, error_detail, ..sotw(got.kind) };
+                self.sotw(DiscoveryRequest { version_info: got.version.clone(), ..request }).await;
+            }
+            Variant::Delta => {
+                self.delta(DeltaDiscoveryRequest { response_nonce, error_detail, ..delta(got.kind) }).await;
+            }
+        }
+    }
+
+    /// The next response, accepted.
+    pub async fn take(&mut self) -> Got {
+        let got = self.got().await;
+        self.ack(&got).await;
+        got
+    }
+
+    pub async fn got(&mut self) -> Got {
+        let message = timeout(SETTLED, self.message()).await.expect("no response").expect("the stream ended");
+        let got = match self.variant {
+            Variant::Sotw => shown_sotw(&DiscoveryResponse::decode(message).expect("decodes")),
+            Variant::Delta => shown_delta(&DeltaDiscoveryResponse::decode(message).expect("decodes")),
+        };
+        self.nonces.insert(got.kind, got.nonce.clone());
+        got
+    }
+
+    /// Nothing comes, however long one waits.
+    pub async fn quiet(&mut self) {
+        if let Ok(message) = timeout(SETTLED, self.message()).await {
+            let message = message.map(|message| match self.variant {
+                Variant::Sotw => shown_sotw(&DiscoveryResponse::decode(message).expect("decodes")).text,
+                Variant::Delta => shown_delta(&DeltaDiscoveryResponse::decode(message).expect("decodes")).text,
+            });
+            panic!("not quiet: {message:?}, {:?}", self.trailers);
+        }
+    }
+
+    /// The status with which the server ends the stream, and its text.
+    pub async fn ended(&mut self) -> (u16, String) {
+        let message = timeout(Duration::from_secs(120), self.message()).await.expect("the stream goes on");
+        assert_eq!(message, None, "a response instead of the end");
+        let trailers = self.trailers.as_ref().expect("a status");
+        let text = |name: &str| trailers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        (text("grpc-status").parse().expect("a code"), text("grpc-message").to_owned())
+    }
+
+    pub async fn sotw(&mut self, mut request: DiscoveryRequest) {
+        request.node = self.node.take();
+        self.bytes(framed(&request.encode_to_vec())).await;
+    }
+
+    pub async fn delta(&mut self, mut request: DeltaDiscoveryRequest) {
+        request.node = self.node.take();
+        self.bytes(framed(&request.encode_to_vec())).await;
+    }
+
+    /// Raw bytes of the request body. A server that has gone is found out by reading.
+    pub async fn bytes(&mut self, bytes: Bytes) {
+        let _ = self.requests.send(bytes).await;
+    }
+
+    /// Closes its own side.
+    pub fn finish(&mut self) {
+        self.requests = mpsc::channel(1).0;
+    }
+
+    async fn message(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(message) = cut(&mut self.buffer) {
+                return Some(message);
+            }
+            let frame = self.answer.frame().await?.expect("the connection is alive");
+            match frame.into_data() {
+                Ok(data) => self.buffer.extend_from_slice(&data),
+                Err(frame) => self.trailers = frame.into_trailers().ok(),
+            }
+        }
+    }
+}
+
+/// A call of any method, and its answer.
+pub async fn call(io: DuplexStream, path: &str) -> (mpsc::Sender<Bytes>, Incoming, HeaderMap) {
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(io)).await.expect("a connection");
+    tokio::spawn(connection);
+    let (requests, receiver) = mpsc::channel::<Bytes>(64);
+    let body = StreamBody::new(stream::unfold(receiver, |mut receiver| async {
+        let bytes = receiver.recv().await?;
+        Some((Ok::<_, Infallible>(Frame::data(bytes)), receiver))
+    }));
+    let request = Request::post(format!("http://ads{path}")).header("content-type", "application/grpc");
+    let response = sender.send_request(request.body(Box::pin(body)).expect("a request")).await.expect("an answer");
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["content-type"], "application/grpc");
+    let (head, answer) = response.into_parts();
+    (requests, answer, head.headers)
+}
+
+pub fn sotw(kind: TypeUrl) -> DiscoveryRequest {
+    DiscoveryRequest { type_url: kind.url().into(), ..Default::default() }
+}
+
+pub fn delta(kind: TypeUrl) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest { type_url: kind.url().into(), ..Default::default() }
+}
+
+pub fn framed(message: &[u8]) -> Bytes {
+    let mut bytes = BytesMut::new();
+    bytes.put_u8(0);
+    bytes.put_u32(message.len() as u32);
+    bytes.put_slice(message);
+    bytes.freeze()
+}
+
+fn cut(buffer: &mut BytesMut) -> Option<Bytes> {
+    let prefix = buffer.first_chunk::<5>()?;
+    assert_eq!(prefix[0], 0, "not compressed");
+    let len = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
+    (buffer.len() >= 5 + len).then(|| buffer.split_to(5 + len).freeze().slice(5..))
+}
+
+fn shown_sotw(response: &DiscoveryResponse) -> Got {
+    let resources = response.resources.iter().map(|any| String::from_utf8_lossy(&any.value).into_owned()).collect();
+    shown(&response.type_url, &response.nonce, &response.version_info, resources)
+}
+
+fn shown_delta(response: &DeltaDiscoveryResponse) -> Got {
+    let content = |any: &wire::google::protobuf::Any| String::from_utf8_lossy(&any.value).into_owned();
+    let mut parts: Vec<String> = response.resources.iter().filter_map(|r| r.resource.as_ref().map(content)).collect();
+    parts.extend(response.removed_resources.iter().map(|name| format!("-{name}")));
+    shown(&response.type_url, &response.nonce, &response.system_version_info, parts)
+}
+
+fn shown(url: &str, nonce: &str, version: &str, mut parts: Vec<String>) -> Got {
+    let kind = TypeUrl::from_url(url).expect("a known type");
+    parts.sort();
+    let unique = parts.iter().collect::<std::collections::BTreeSet<_>>().len();
+    assert_eq!(unique, parts.len(), "a name comes twice: {parts:?}");
+    parts.insert(0, kind.short().to_owned());
+    Got { kind, nonce: nonce.into(), version: version.into(), text: parts.join(" ") }
+}

@@ -1,0 +1,487 @@
+//! Rules that hold in both variants. Where the variants differ in what they send, the test says both.
+
+use std::time::Duration;
+
+use wire::envoy::config::core::v3::Node;
+use xds::{Status, TypeUrl, Variant};
+
+use crate::{
+    harness::{BOTH, Harness},
+    proxy,
+};
+
+/// The answer that each variant gives.
+fn of<'a>(variant: Variant, sotw: &'a str, delta: &'a str) -> &'a str {
+    match variant {
+        Variant::Sotw => sotw,
+        Variant::Delta => delta,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_request_without_names_gets_everything() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1 b=1, LDS l=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        assert_eq!(proxy.take().await, "CDS a=1 b=1");
+        proxy.quiet().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_star_gets_everything() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1 b=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &["*"]).await;
+        assert_eq!(proxy.take().await, "CDS a=1 b=1");
+        harness.mesh.set("CDS c=1");
+        assert_eq!(proxy.take().await, of(variant, "CDS a=1 b=1 c=1", "CDS c=1"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_is_pushed_whole_or_as_a_difference() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1 b=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        proxy.take().await;
+        harness.mesh.set("CDS a=2 c=1 -b");
+        assert_eq!(proxy.take().await, of(variant, "CDS a=2 c=1", "CDS -b a=2 c=1"));
+        proxy.quiet().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_set_is_answered_because_the_proxy_waits() {
+    for variant in BOTH {
+        let harness = Harness::new("");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Listener, &[]).await;
+        assert_eq!(proxy.take().await, "LDS");
+        harness.mesh.set("LDS l=1");
+        assert_eq!(proxy.take().await, "LDS l=1");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_concerns_no_subscription_sends_nothing() {
+    for variant in BOTH {
+        let harness = Harness::new("EDS a=1 b=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Endpoints, &["a"]).await;
+        assert_eq!(proxy.take().await, "EDS a=1");
+        harness.mesh.set("EDS b=2, RDS r=1, CDS c=1");
+        proxy.quiet().await;
+        harness.mesh.set("EDS a=2");
+        assert_eq!(proxy.take().await, "EDS a=2");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn unknown_assignments_and_routes_are_answered_empty_and_sent_when_they_appear() {
+    for variant in BOTH {
+        let harness = Harness::new("");
+        let mut proxy = harness.proxy(variant).await;
+        for (kind, short) in [(TypeUrl::Endpoints, "EDS"), (TypeUrl::Route, "RDS")] {
+            proxy.ask(kind, &["later"]).await;
+            assert_eq!(proxy.take().await.text, format!("{short} later=empty"));
+            harness.mesh.set(&format!("{short} later=1"));
+            assert_eq!(proxy.take().await.text, format!("{short} later=1"));
+            harness.mesh.set(&format!("{short} -later"));
+            assert_eq!(proxy.take().await.text, format!("{short} later=empty"), "never removed");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_does_not_exist_is_remembered() {
+    for variant in BOTH {
+        let harness = Harness::new("");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Secret, &["cert"]).await;
+        if variant == Variant::Delta {
+            assert_eq!(proxy.take().await, "SDS -cert");
+        }
+        proxy.quiet().await;
+        harness.mesh.set("SDS cert=1 other=1");
+        assert_eq!(proxy.take().await, "SDS cert=1");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_added_names_are_answered() {
+    for variant in BOTH {
+        let harness = Harness::new("EDS a=1 b=1 c=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Endpoints, &["a"]).await;
+        proxy.take().await;
+        proxy.ask(TypeUrl::Endpoints, &["b", "c"]).await;
+        assert_eq!(proxy.take().await, "EDS b=1 c=1");
+        proxy.quiet().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_that_are_left_are_not_answered_and_not_sent_again() {
+    for variant in BOTH {
+        let harness = Harness::new("RDS a=1 b=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Route, &["a", "b"]).await;
+        proxy.take().await;
+        proxy.leave(TypeUrl::Route, &["a"]).await;
+        proxy.quiet().await;
+        harness.mesh.set("RDS a=2");
+        proxy.quiet().await;
+        proxy.leave(TypeUrl::Route, &["b"]).await;
+        proxy.quiet().await;
+        harness.mesh.set("RDS b=2");
+        proxy.quiet().await;
+        proxy.ask(TypeUrl::Route, &["a"]).await;
+        assert_eq!(proxy.take().await, "RDS a=2", "asked for again");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_response_is_outstanding_and_the_next_holds_the_newest() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        let first = proxy.got().await;
+        harness.mesh.set("CDS a=2 b=1");
+        harness.mesh.set("CDS a=3");
+        harness.mesh.set("CDS -b");
+        proxy.quiet().await;
+        proxy.ack(&first).await;
+        assert_eq!(proxy.take().await, of(variant, "CDS a=3", "CDS -b a=3"));
+        proxy.quiet().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_asked_for_meanwhile_are_answered_after_the_ack() {
+    for variant in BOTH {
+        let harness = Harness::new("EDS a=1 b=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Endpoints, &["a"]).await;
+        let first = proxy.got().await;
+        proxy.ask(TypeUrl::Endpoints, &["b"]).await;
+        if variant == Variant::Sotw {
+            // Its nonce is that of the response, so it is the ACK too.
+            assert_eq!(proxy.take().await, "EDS b=1");
+        } else {
+            proxy.quiet().await;
+            proxy.ack(&first).await;
+            assert_eq!(proxy.take().await, "EDS b=1");
+        }
+        proxy.quiet().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_version_is_not_sent_again_until_there_is_a_newer_one() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1 b=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        proxy.take().await;
+        harness.mesh.set("CDS a=bad");
+        let bad = proxy.got().await;
+        proxy.nack(&bad, "cluster a is bad").await;
+        proxy.quiet().await;
+        let watched = harness.watched(TypeUrl::Cluster).expect("watched");
+        assert_eq!((watched.status(), watched.last_error.as_deref()), (Status::Error, Some("cluster a is bad")));
+        harness.mesh.set("EDS a=1, LDS l=1");
+        proxy.quiet().await;
+        harness.mesh.set("CDS b=2");
+        let next = proxy.got().await;
+        assert_eq!(next, of(variant, "CDS a=bad b=2", "CDS a=bad b=2"), "all since the last agreement");
+        assert_eq!(harness.watched(TypeUrl::Cluster).expect("watched").status(), Status::Error);
+        proxy.ack(&next).await;
+        proxy.quiet().await;
+        assert_eq!(harness.watched(TypeUrl::Cluster).expect("watched").status(), Status::Synced);
+        assert_eq!(harness.metric("pilot_total_xds_rejects{type=\"cds\"}"), Some(1.0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_first_response_is_made_up_for() {
+    for variant in BOTH {
+        let harness = Harness::new("EDS a=bad b=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Endpoints, &["a", "b"]).await;
+        let bad = proxy.got().await;
+        proxy.nack(&bad, "").await;
+        harness.mesh.set("EDS c=1");
+        proxy.quiet().await;
+        harness.mesh.set("EDS a=2");
+        assert_eq!(proxy.take().await, "EDS a=2 b=1");
+        harness.mesh.set("EDS b=2");
+        assert_eq!(proxy.take().await, "EDS b=2");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_names_come_back_with_the_next_change() {
+    for variant in BOTH {
+        let harness = Harness::new("RDS a=1 b=bad");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Route, &["a"]).await;
+        proxy.take().await;
+        proxy.ask(TypeUrl::Route, &["b"]).await;
+        let bad = proxy.got().await;
+        proxy.nack(&bad, "no").await;
+        proxy.quiet().await;
+        harness.mesh.set("RDS a=2");
+        assert_eq!(proxy.take().await, "RDS a=2 b=bad");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_nonce_of_a_refused_response_does_not_accept_it_later() {
+    for variant in BOTH {
+        let harness = Harness::new("RDS a=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Route, &["a"]).await;
+        proxy.take().await;
+        harness.mesh.set("RDS a=bad");
+        let bad = proxy.got().await;
+        proxy.nack(&bad, "no").await;
+        proxy.ack(&bad).await;
+        proxy.quiet().await;
+        assert_eq!(harness.watched(TypeUrl::Route).expect("watched").status(), Status::Error);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_asked_for_in_a_nack_are_answered() {
+    for variant in BOTH {
+        let harness = Harness::new("RDS a=bad b=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Route, &["a"]).await;
+        let bad = proxy.got().await;
+        let error = Some(wire::google::rpc::Status { code: 13, message: "no".into(), ..Default::default() });
+        match variant {
+            Variant::Sotw => {
+                let mut request = proxy::sotw(TypeUrl::Route);
+                request.resource_names = vec!["a".into(), "b".into()];
+                (request.response_nonce, request.error_detail) = (bad.nonce, error);
+                proxy.sotw(request).await;
+            }
+            Variant::Delta => {
+                let mut request = proxy::delta(TypeUrl::Route);
+                request.resource_names_subscribe = vec!["b".into()];
+                (request.response_nonce, request.error_detail) = (bad.nonce, error);
+                proxy.delta(request).await;
+            }
+        }
+        assert_eq!(proxy.take().await, "RDS b=1");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stale_nonce_settles_nothing_and_is_counted() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1, LDS l=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        let old = proxy.take().await;
+        harness.mesh.set("CDS a=2");
+        let new = proxy.got().await;
+        proxy.settle(&new, &old.nonce, None).await;
+        proxy.settle(&new, "x".repeat(1 << 20).as_str(), None).await;
+        proxy.settle(&new, &old.nonce, Some("refused, but which?")).await;
+        harness.mesh.set("CDS a=3");
+        proxy.quiet().await;
+        assert_eq!(harness.metric("pilot_xds_expired_nonce{type=\"cds\"}"), Some(3.0));
+        let watched = harness.watched(TypeUrl::Cluster).expect("watched");
+        assert_eq!((watched.status(), watched.last_error), (Status::Stale, None));
+        proxy.ack(&new).await;
+        assert_eq!(proxy.take().await, "CDS a=3");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nonce_of_another_type_is_stale() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1, LDS l=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        let clusters = proxy.got().await;
+        proxy.ask(TypeUrl::Listener, &[]).await;
+        let listeners = proxy.got().await;
+        proxy.settle(&clusters, &listeners.nonce, None).await;
+        harness.mesh.set("CDS a=2");
+        proxy.quiet().await;
+        assert_eq!(harness.metric("pilot_xds_expired_nonce{type=\"cds\"}"), Some(1.0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nonce_from_another_stream_starts_anew() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        let mut proxy = harness.proxy(variant).await;
+        match variant {
+            Variant::Sotw => {
+                let mut request = proxy::sotw(TypeUrl::Cluster);
+                request.response_nonce = "of another instance".into();
+                proxy.sotw(request).await;
+            }
+            Variant::Delta => {
+                let mut request = proxy::delta(TypeUrl::Cluster);
+                request.response_nonce = "of another instance".into();
+                proxy.delta(request).await;
+            }
+        }
+        assert_eq!(proxy.take().await, "CDS a=1");
+        assert_eq!(harness.metric("pilot_xds_expired_nonce{type=\"cds\"}"), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_push_goes_out_in_order() {
+    for variant in BOTH {
+        let harness = Harness::new("");
+        let mut proxy = harness.proxy(variant).await;
+        for kind in TypeUrl::ALL.into_iter().rev() {
+            let names: &[&str] = if kind.wildcard() { &[] } else { &["x"] };
+            proxy.ask(kind, names).await;
+            if kind.wildcard() || variant == Variant::Delta && kind != TypeUrl::Extension || names_have_empty(kind) {
+                proxy.take().await;
+            }
+        }
+        let all = TypeUrl::ALL.map(|kind| format!("{} x=1", kind.short()));
+        proxy.quiet().await;
+        harness.mesh.set(&all.join(","));
+        for want in all {
+            assert_eq!(proxy.take().await.text, want);
+        }
+        proxy.quiet().await;
+    }
+}
+
+fn names_have_empty(kind: TypeUrl) -> bool {
+    matches!(kind, TypeUrl::Endpoints | TypeUrl::Route)
+}
+
+#[tokio::test(start_paused = true)]
+async fn news_of_a_later_type_waits_for_news_of_an_earlier_one() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1, LDS l=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        proxy.take().await;
+        proxy.ask(TypeUrl::Listener, &[]).await;
+        proxy.take().await;
+        harness.mesh.set("CDS a=2");
+        let clusters = proxy.got().await;
+        harness.mesh.set("CDS a=3, LDS l=2");
+        tokio::time::timeout(Duration::from_millis(100), proxy.got()).await.expect_err("listeners came first");
+        proxy.ack(&clusters).await;
+        assert_eq!(proxy.got().await, "CDS a=3");
+        assert_eq!(proxy.take().await, "LDS l=2");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_that_does_not_answer_one_type_gets_the_others_after_a_while() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1, LDS l=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        proxy.got().await;
+        proxy.ask(TypeUrl::Listener, &[]).await;
+        proxy.take().await;
+        harness.mesh.set("CDS a=2, LDS l=2");
+        proxy.quiet().await;
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(proxy.take().await, "LDS l=2");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn versions_are_sequences_and_nonces_differ() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        let (mut one, mut two) = (harness.proxy(variant).await, harness.proxy(variant).await);
+        one.ask(TypeUrl::Cluster, &[]).await;
+        two.ask(TypeUrl::Cluster, &[]).await;
+        let (first, second) = (one.take().await, two.take().await);
+        assert_eq!((&*first.version, &*second.version), ("1", "1"));
+        assert_ne!(first.nonce, second.nonce);
+        harness.mesh.set("CDS a=2");
+        let third = one.take().await;
+        assert_eq!(third.version, "2");
+        assert_ne!(third.nonce, first.nonce);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_node_of_a_later_message_is_ignored() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1, LDS l=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        proxy.take().await;
+        let mut proxy = proxy.with_node(Some(Node { id: "router~1.1.1.1~other.else~x".into(), ..Node::default() }));
+        proxy.ask(TypeUrl::Listener, &[]).await;
+        proxy.take().await;
+        let connections = harness.connections.snapshot();
+        assert_eq!(connections.len(), 1);
+        assert_eq!(connections[0].proxy.id, "cart-1.shop");
+        assert_eq!(connections[0].node_id, proxy::NODE_ID);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_table_and_the_metrics_tell_what_happens() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1, EDS a=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        let first = proxy.got().await;
+        proxy.ask(TypeUrl::Endpoints, &["a"]).await;
+        proxy.take().await;
+        proxy.quiet().await;
+        let watched = harness.watched(TypeUrl::Cluster).expect("watched");
+        assert_eq!(watched.status(), Status::Stale);
+        assert_eq!(watched.sent.map(|sent| sent.nonce.to_string()), Some(first.nonce.clone()));
+        let endpoints = harness.watched(TypeUrl::Endpoints).expect("watched");
+        assert_eq!((endpoints.status(), endpoints.wildcard, endpoints.names.len()), (Status::Synced, false, 1));
+        proxy.ack(&first).await;
+        harness.mesh.set("EDS a=2");
+        proxy.take().await;
+        proxy.quiet().await;
+        assert_eq!(harness.watched(TypeUrl::Cluster).expect("watched").acked.as_deref(), Some(&*first.nonce));
+        assert_eq!(harness.connections.snapshot()[0].id, "cart-1.shop-1");
+        assert_eq!(harness.connections.find("cart-1.shop").map(|found| found.variant), Some(variant));
+        assert_eq!(harness.metric("pilot_xds{version=\"1.30.0\"}"), Some(1.0));
+        assert_eq!(harness.metric("pilot_xds_pushes{type=\"eds\"}"), Some(2.0));
+        assert_eq!(harness.metric("pilot_proxy_convergence_time_count"), Some(1.0), "only the push, not the answers");
+        assert_eq!(harness.metric("pilot_xds_send_time_count"), Some(3.0));
+        drop(proxy);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(harness.connections.is_empty());
+        assert_eq!(harness.metric("pilot_xds{version=\"1.30.0\"}"), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn proxies_do_not_disturb_each_other() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        let (mut good, mut bad) = (harness.proxy(variant).await, harness.proxy(variant).await);
+        good.ask(TypeUrl::Cluster, &[]).await;
+        good.take().await;
+        bad.ask(TypeUrl::Cluster, &[]).await;
+        let got = bad.got().await;
+        bad.nack(&got, "no").await;
+        harness.mesh.set("CDS a=2");
+        assert_eq!(good.take().await, "CDS a=2");
+        assert_eq!(bad.got().await, "CDS a=2");
+    }
+}

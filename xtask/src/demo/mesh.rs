@@ -1,0 +1,182 @@
+//! The running demo: control plane, apps, Envoys and the folder they live in. When it is dropped, all of it is gone.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tempfile::TempDir;
+
+use super::process::Process;
+use super::shop::{self, CART_V2, PODS, Pod};
+use super::{http, shop::FRONT};
+use crate::{progress, project, setup};
+
+/// Long enough for four Envoys to start on two busy cores.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(super) struct Mesh {
+    pub(super) meltemi: PathBuf,
+    /// The folder that is served. The user may edit it: it is a copy.
+    pub(super) live: PathBuf,
+    /// Files that are not served yet.
+    pub(super) later: PathBuf,
+    pub(super) monitoring: SocketAddr,
+    xds: SocketAddr,
+    envoy: PathBuf,
+    processes: Vec<Process>,
+    stopped: Arc<AtomicBool>,
+    // Last, so that it goes when no process writes to it any more.
+    work: TempDir,
+}
+
+impl Mesh {
+    pub(super) fn start(keep: bool) -> Result<Mesh> {
+        let envoy = setup::tools()?.envoy;
+        eprintln!("demo:");
+        progress::step("build meltemi", &mut project::cargo(["build", "--package", "meltemi"]))?;
+        let mut mesh = Mesh::new(envoy, keep)?;
+        progress::own_step("start the apps", || PODS.into_iter().try_for_each(Pod::start_app))?;
+        progress::own_step("start the control plane", || mesh.start_control_plane())?;
+        progress::own_step("start four Envoys", || mesh.start_proxies())?;
+        progress::own_step("wait for the first answer", || {
+            mesh.until("the front service to answer", || http::get(FRONT.ingress(), "front", "/"))?;
+            Ok(())
+        })?;
+        Ok(mesh)
+    }
+
+    fn new(envoy: PathBuf, keep: bool) -> Result<Mesh> {
+        let stopped = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&stopped)).context("listen for Ctrl-C")?;
+        }
+        let mut work = tempfile::Builder::new().prefix("meltemi-demo-").tempdir().context("make the work folder")?;
+        work.disable_cleanup(keep);
+        let path = |name: &str| work.path().join(name);
+        let (live, later) = (path("shop"), path("shop-later"));
+        copy_folder(&project::root().join("examples/shop"), &live)?;
+        copy_folder(&project::root().join("examples/shop-later"), &later)?;
+        for folder in ["logs", "bootstrap"] {
+            fs::create_dir(path(folder))?;
+        }
+        Ok(Mesh {
+            meltemi: project::target().join("debug/meltemi"),
+            live,
+            later,
+            monitoring: free_port(15014)?,
+            xds: free_port(15010)?,
+            envoy,
+            processes: Vec::new(),
+            stopped,
+            work,
+        })
+    }
+
+    fn start_control_plane(&mut self) -> Result<()> {
+        let mut command = Command::new(&self.meltemi);
+        command.arg("serve").arg("--config").arg(&self.live).arg("--derive-endpoints");
+        command.arg(format!("--grpcAddr={}", self.xds)).arg(format!("--monitoringAddr={}", self.monitoring));
+        command.args(["--httpAddr=", "--secureGRPCAddr=", "--httpsAddr="]);
+        self.processes.push(Process::start("meltemi", &self.logs(), &mut command)?);
+        let xds = self.xds;
+        self.until("the control plane to listen", || Ok(TcpStream::connect_timeout(&xds, Duration::from_secs(1))?))?;
+        Ok(())
+    }
+
+    fn start_proxies(&mut self) -> Result<()> {
+        for pod in PODS {
+            for address in pod.proxy_addresses() {
+                shop::listener(address)?;
+            }
+            let bootstrap = self.bootstrap(pod)?;
+            let mut command = Command::new(&self.envoy);
+            // Without hot restart Envoy leaves nothing in shared memory, and several need no ids.
+            command.args(["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning", "--config-path"]);
+            command.arg(bootstrap);
+            self.processes.push(Process::start(&pod.proxy(), &self.logs(), &mut command)?);
+        }
+        Ok(())
+    }
+
+    fn bootstrap(&self, pod: Pod) -> Result<PathBuf> {
+        // The pod that comes later is in the other folder; what its Envoy must know is there already.
+        let folder = if pod.proxy() == CART_V2.proxy() { &self.later } else { &self.live };
+        let mut command = Command::new(&self.meltemi);
+        command.arg("bootstrap").args(["--proxy", &pod.proxy(), "--server", &self.xds.to_string()]);
+        command.args(["--admin", &pod.admin().to_string(), "--output", "json", "--config"]).arg(folder);
+        let file = self.work.path().join("bootstrap").join(format!("{}.json", pod.proxy()));
+        fs::write(&file, output(&mut command)?)?;
+        Ok(file)
+    }
+
+    /// Asks until there is an answer. Ends early when somebody pressed Ctrl-C or a process died.
+    pub(super) fn until<T>(&mut self, what: &str, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+        let start = Instant::now();
+        loop {
+            let answer = ask();
+            if self.stopped.load(Ordering::Relaxed) {
+                bail!("stopped while waiting for {what}");
+            }
+            self.processes.iter_mut().try_for_each(Process::check)?;
+            match answer {
+                Ok(answer) => return Ok(answer),
+                Err(error) if start.elapsed() > PATIENCE => {
+                    let logs: String = self.processes.iter().map(Process::last_words).collect();
+                    return Err(error.context(format!("waited {} s for {what}\n{logs}", PATIENCE.as_secs())));
+                }
+                Err(_) => thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+
+    pub(super) fn run_until_stopped(&mut self) -> Result<()> {
+        while !self.stopped.load(Ordering::Relaxed) {
+            self.processes.iter_mut().try_for_each(Process::check)?;
+            thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
+    pub(super) fn logs(&self) -> PathBuf {
+        self.work.path().join("logs")
+    }
+}
+
+impl Drop for Mesh {
+    fn drop(&mut self) {
+        self.processes.iter().for_each(Process::ask_to_end);
+    }
+}
+
+/// What a program printed; an error with its complaint when it failed.
+pub(super) fn output(command: &mut Command) -> Result<String> {
+    let program = command.get_program().display().to_string();
+    let out = command.output().with_context(|| format!("run {program}"))?;
+    if !out.status.success() {
+        let arguments: Vec<_> = command.get_args().map(|a| a.display().to_string()).collect();
+        bail!("{program} {}: {}\n{}", arguments.join(" "), out.status, String::from_utf8_lossy(&out.stderr));
+    }
+    String::from_utf8(out.stdout).with_context(|| format!("read what {program} printed"))
+}
+
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir(to)?;
+    for file in project::files(from)? {
+        fs::copy(from.join(&file), to.join(&file)).with_context(|| format!("copy {}", file.display()))?;
+    }
+    Ok(())
+}
+
+/// The usual port, so that commands need no flag; another when it is taken.
+fn free_port(usual: u16) -> Result<SocketAddr> {
+    let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let listener = TcpListener::bind(local(usual)).or_else(|_| TcpListener::bind(local(0)));
+    Ok(listener.context("find a free port on 127.0.0.1")?.local_addr()?)
+}

@@ -1,0 +1,96 @@
+//! A program that the demo started: its output goes to a file, and it ends with us, whichever way we end.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// What a program gets to end by itself before it is killed.
+const GRACE: Duration = Duration::from_secs(3);
+
+pub(super) struct Process {
+    name: String,
+    log: PathBuf,
+    child: Child,
+}
+
+impl Process {
+    pub(super) fn start(name: &str, logs: &Path, command: &mut Command) -> Result<Process> {
+        let log = logs.join(format!("{name}.log"));
+        let file = File::create(&log)?;
+        // In a group of its own: Ctrl-C reaches us only, and we end the others in order.
+        command.process_group(0).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let child = command.spawn().with_context(|| format!("start {}", command.get_program().display()))?;
+        Ok(Process { name: name.to_owned(), log, child })
+    }
+
+    /// An error with the end of its log when it has ended.
+    pub(super) fn check(&mut self) -> Result<()> {
+        let Some(status) = self.child.try_wait()? else { return Ok(()) };
+        bail!("{} ended ({status})\n{}", self.name, self.last_words())
+    }
+
+    /// The end of its log.
+    pub(super) fn last_words(&self) -> String {
+        let text = std::fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        let last = lines[lines.len().saturating_sub(15)..].iter().map(|line| format!("    {line}\n"));
+        format!("  log of {}:\n{}", self.name, last.collect::<String>())
+    }
+
+    /// Asks it to end, without waiting: several end at once.
+    pub(super) fn ask_to_end(&self) {
+        let id = i32::try_from(self.child.id()).expect("a process id fits");
+        kill(Pid::from_raw(id), Signal::SIGTERM).ok();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.ask_to_end();
+        let asked = Instant::now();
+        while asked.elapsed() < GRACE {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_alive(id: u32) -> bool {
+        kill(Pid::from_raw(i32::try_from(id).unwrap()), None).is_ok()
+    }
+
+    #[test]
+    fn it_ends_with_its_guard() {
+        let logs = tempfile::tempdir().unwrap();
+        let process = Process::start("sleep", logs.path(), Command::new("sleep").arg("60")).unwrap();
+        let id = process.child.id();
+        assert!(is_alive(id));
+        drop(process);
+        assert!(!is_alive(id));
+    }
+
+    #[test]
+    fn one_that_ended_shows_its_last_words() {
+        let logs = tempfile::tempdir().unwrap();
+        let mut process =
+            Process::start("sh", logs.path(), Command::new("sh").args(["-c", "echo no port; exit 3"])).unwrap();
+        process.child.wait().unwrap();
+        let error = process.check().unwrap_err().to_string();
+        assert!(error.contains("sh ended (exit status: 3)") && error.contains("no port"), "{error}");
+    }
+}

@@ -1,0 +1,136 @@
+//! The shop: which pods there are, what they call, and the small program that each of them runs. The objects that say the
+//! same to the control plane are in examples/shop.
+
+use std::io::{BufReader, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+
+use anyhow::{Context, Result};
+
+use super::http;
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pod {
+    pub(super) app: &'static str,
+    pub(super) version: &'static str,
+    address: Ipv4Addr,
+    /// Name of the service that the app calls, and its port on the proxy. `None`: it calls nobody.
+    next: Option<(&'static str, u16)>,
+}
+
+pub(super) const FRONT: Pod = pod("front", "v1", 1, Some(("cart", 7081)));
+pub(super) const CART_V1: Pod = pod("cart", "v1", 2, Some(("stock", 7082)));
+pub(super) const STOCK: Pod = pod("stock", "v1", 3, None);
+/// Runs from the start, but nobody knows of it until its file is copied into the folder.
+pub(super) const CART_V2: Pod = pod("cart", "v2", 4, Some(("stock", 7082)));
+
+pub(super) const PODS: [Pod; 4] = [FRONT, CART_V1, STOCK, CART_V2];
+
+/// Where the proxy takes requests for the app.
+const INGRESS: u16 = 7080;
+const APP: u16 = 7090;
+const ADMIN: u16 = 7099;
+
+const fn pod(app: &'static str, version: &'static str, last: u8, next: Option<(&'static str, u16)>) -> Pod {
+    Pod { app, version, address: Ipv4Addr::new(127, 0, 10, last), next }
+}
+
+impl Pod {
+    /// As the control plane names its proxy.
+    pub(super) fn proxy(&self) -> String {
+        format!("{}-{}.shop", self.app, self.version)
+    }
+
+    pub(super) fn ingress(&self) -> SocketAddr {
+        self.at(INGRESS)
+    }
+
+    pub(super) fn admin(&self) -> SocketAddr {
+        self.at(ADMIN)
+    }
+
+    /// Every address that this pod's proxy will listen on.
+    pub(super) fn proxy_addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        [INGRESS, ADMIN].into_iter().chain(self.next.map(|(_, port)| port)).map(|port| self.at(port))
+    }
+
+    /// Starts the app on a thread of its own, for as long as the process lives.
+    pub(super) fn start_app(self) -> Result<()> {
+        let listener = listener(self.at(APP))?;
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                thread::spawn(move || self.serve(&stream).ok());
+            }
+        });
+        Ok(())
+    }
+
+    fn serve(&self, stream: &TcpStream) -> Result<()> {
+        let mut reader = BufReader::new(stream);
+        while let Some(head) = http::head(&mut reader)? {
+            let (status, body) = match self.answer() {
+                Ok(body) => ("200 OK", body),
+                Err(error) => ("502 Bad Gateway", format!("{} {}: {error:#}\n", self.app, self.version)),
+            };
+            let close = http::field(&head, "connection").is_some_and(|v| v.eq_ignore_ascii_case("close"));
+            let ending = if close { "Connection: close\r\n" } else { "" };
+            let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n{ending}\r\n", body.len());
+            (&*stream).write_all((head + &body).as_bytes())?;
+            if close {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Its own name, and behind it what the next service said.
+    fn answer(&self) -> Result<String> {
+        let own = format!("{} {}", self.app, self.version);
+        let Some((service, port)) = self.next else { return Ok(own + "\n") };
+        Ok(format!("{own} -> {}", http::get(self.at(port), service, "/")?))
+    }
+
+    fn at(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(IpAddr::V4(self.address), port)
+    }
+}
+
+/// Binds, or says who is in the way.
+pub(super) fn listener(at: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(at).with_context(|| {
+        format!(
+            "the demo needs {at}; if another program listens there (or a demo is running), stop it; if this system has no \
+             address {} on its loopback (macOS), add it: ifconfig lo0 alias {}",
+            at.ip(),
+            at.ip()
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two places say the same; this test is what keeps them together.
+    #[test]
+    fn the_example_has_these_pods_and_ports() {
+        for pod in PODS {
+            let folder = if pod.version == "v2" { "shop-later" } else { "shop" };
+            let file = format!("examples/{folder}/{}-{}.yaml", pod.app, pod.version);
+            let text = std::fs::read_to_string(crate::project::root().join(&file)).expect(&file);
+            let address = pod.address.to_string();
+            let mut expected = vec![
+                format!("name: {}-{}", pod.app, pod.version),
+                format!("podIP: {address}\n"),
+                format!("bind: {address}\n"),
+                format!("number: {INGRESS},"),
+                format!("defaultEndpoint: 0.0.0.0:{APP}\n"),
+            ];
+            expected.extend(pod.next.map(|(service, _)| format!("\"./{service}.shop.svc.cluster.local\"")));
+            expected.extend(pod.next.map(|(_, port)| format!("number: {port},")));
+            for part in expected {
+                assert!(text.contains(&part), "{file} lacks {part:?}");
+            }
+        }
+    }
+}

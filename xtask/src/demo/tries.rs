@@ -1,0 +1,213 @@
+//! The four things to try: printed for a person, or done here (`--check`) with the same effect.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::http;
+use super::mesh::{Mesh, output};
+use super::shop::{CART_V1, CART_V2, FRONT, PODS, Pod};
+use crate::progress;
+
+pub(super) fn print(mesh: &Mesh) {
+    let (live, later, logs) = (mesh.live.display(), mesh.later.display(), mesh.logs());
+    let (meltemi, front, proxy) = (mesh.meltemi.display(), FRONT.ingress(), FRONT.proxy());
+    println!(
+        "
+The shop is open: front calls cart, cart calls stock; each has an Envoy, and Meltemi serves them from
+  {live}
+Logs: {}
+
+1. Send a request through all proxies:
+     curl http://{front}/
+
+2. Move traffic by editing files. A second version of cart appears; then the first one becomes unready:
+     cp {later}/cart-v2.yaml {live}/
+     sed -i 's/\"True\"/\"False\"/' {live}/cart-v1.yaml
+     for i in 1 2 3 4 5 6; do curl http://{front}/; done
+
+3. Who is connected, and has everybody the current configuration?
+     {meltemi} proxies --server http://{}
+
+4. What does the front's proxy get, and would get if you changed a file? (No server needed.)
+     {meltemi} render {live} --proxy {proxy} --type eds --derive-endpoints
+
+Ctrl-C stops everything and removes the folder.",
+        logs.display(),
+        mesh.monitoring,
+    );
+}
+
+pub(super) fn run(mesh: &mut Mesh) -> Result<()> {
+    progress::own_step("1 a request through all proxies", || request(mesh))?;
+    let traffic = Traffic::start();
+    let appeared = second_version(mesh)?;
+    let left = unready_pod(mesh)?;
+    traffic.end()?;
+    progress::own_step("3 meltemi proxies: everybody is synced", || proxies(mesh))?;
+    progress::own_step("4 meltemi render: the same without a server", || render(mesh))?;
+    println!(
+        "from the edit of a file to the change in Envoy: {appeared:?} (pod appears), {left:?} (pod becomes unready)"
+    );
+    Ok(())
+}
+
+fn request(mesh: &mut Mesh) -> Result<()> {
+    let answer = mesh.until("an answer of the whole chain", || http::get(FRONT.ingress(), "front", "/"))?;
+    ensure!(answer == "front v1 -> cart v1 -> stock v1\n", "the shop answered {answer:?}");
+    Ok(())
+}
+
+fn second_version(mesh: &mut Mesh) -> Result<Duration> {
+    let text = fs::read_to_string(mesh.later.join("cart-v2.yaml"))?;
+    let took = timed("2 a second version appears", || {
+        let start = Instant::now();
+        replace(&mesh.live.join("cart-v2.yaml"), &text)?;
+        mesh.until("front's Envoy to know cart v2", || knows(CART_V2, true))?;
+        Ok(start.elapsed())
+    })?;
+    mesh.until("both versions of cart to answer", || match versions_of_cart(10)? {
+        seen if seen.len() == 2 => Ok(()),
+        seen => bail!("only {seen:?} answered"),
+    })?;
+    Ok(took)
+}
+
+fn unready_pod(mesh: &mut Mesh) -> Result<Duration> {
+    let file = mesh.live.join("cart-v1.yaml");
+    let text = fs::read_to_string(&file)?;
+    let unready = text.replace("{type: Ready, status: \"True\"}", "{type: Ready, status: \"False\"}");
+    ensure!(text != unready, "{} has no Ready condition to change", file.display());
+    let took = timed("2 a pod becomes unready", || {
+        let start = Instant::now();
+        replace(&file, &unready)?;
+        mesh.until("front's Envoy to forget cart v1", || knows(CART_V1, false))?;
+        Ok(start.elapsed())
+    })?;
+    let seen = versions_of_cart(20)?;
+    ensure!(seen == BTreeSet::from(["v2".to_owned()]), "after cart v1 became unready, {seen:?} answered");
+    Ok(took)
+}
+
+fn timed(what: &str, work: impl FnOnce() -> Result<Duration>) -> Result<Duration> {
+    let mut took = Duration::ZERO;
+    progress::own_step(what, || {
+        took = work()?;
+        Ok(())
+    })?;
+    Ok(took)
+}
+
+/// Written aside and renamed, as editors do.
+fn replace(file: &Path, text: &str) -> Result<()> {
+    let aside = file.with_extension("new");
+    fs::write(&aside, text)?;
+    fs::rename(&aside, file).with_context(|| format!("replace {}", file.display()))
+}
+
+/// Whether front's Envoy sends to this pod, as its admin page tells.
+fn knows(pod: Pod, expected: bool) -> Result<()> {
+    let clusters = http::get(FRONT.admin(), "admin", "/clusters")?;
+    let endpoint = format!("::{}::health_flags::", pod.ingress());
+    ensure!(clusters.contains(&endpoint) == expected, "front's Envoy: {} known: {}", pod.proxy(), !expected);
+    Ok(())
+}
+
+fn versions_of_cart(requests: usize) -> Result<BTreeSet<String>> {
+    let mut seen = BTreeSet::new();
+    for _ in 0..requests {
+        let answer = http::get(FRONT.ingress(), "front", "/")?;
+        let version = answer.split(" -> ").find_map(|hop| hop.strip_prefix("cart "));
+        seen.insert(version.with_context(|| format!("no cart in {answer:?}"))?.to_owned());
+    }
+    Ok(seen)
+}
+
+fn proxies(mesh: &mut Mesh) -> Result<()> {
+    let (meltemi, server) = (mesh.meltemi.clone(), format!("http://{}", mesh.monitoring));
+    mesh.until("all proxies to be synced", || {
+        let text = output(Command::new(&meltemi).args(["proxies", "--output", "json", "--server", &server]))?;
+        all_synced(&serde_json::from_str(&text).context("read the list of proxies")?)
+    })
+}
+
+fn all_synced(list: &serde_json::Value) -> Result<()> {
+    let list = list.as_array().context("the list of proxies is not a list")?;
+    for pod in PODS {
+        let entry = list.iter().find(|p| p["proxy"] == pod.proxy().as_str());
+        let types =
+            entry.and_then(|p| p["types"].as_object()).with_context(|| format!("{} is not listed", pod.proxy()))?;
+        for kind in ["CDS", "LDS"] {
+            ensure!(types.contains_key(kind), "{} did not ask for {kind}", pod.proxy());
+        }
+        let behind = types.iter().find(|(_, status)| status["state"] != "SYNCED");
+        if let Some((kind, status)) = behind {
+            bail!("{} {kind}: {} {}", pod.proxy(), status["state"], status["reason"]);
+        }
+    }
+    Ok(())
+}
+
+fn render(mesh: &Mesh) -> Result<()> {
+    let mut command = Command::new(&mesh.meltemi);
+    command.arg("render").arg(&mesh.live).args(["--proxy", &FRONT.proxy(), "--type", "eds", "--derive-endpoints"]);
+    let text = output(&mut command)?;
+    for (pod, expected) in [(CART_V1, false), (CART_V2, true)] {
+        let address = pod.ingress().ip().to_string();
+        ensure!(text.contains(&address) == expected, "expected {address} in the answer: {expected}; it is\n{text}");
+    }
+    Ok(())
+}
+
+/// Requests without a pause, to see that no edit breaks one.
+struct Traffic {
+    sent: Arc<AtomicUsize>,
+    ended: Arc<AtomicBool>,
+    sender: thread::JoinHandle<Result<()>>,
+}
+
+impl Traffic {
+    fn start() -> Traffic {
+        let (sent, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (count, stop) = (Arc::clone(&sent), Arc::clone(&ended));
+        let sender = thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                http::get(FRONT.ingress(), "front", "/").context("a request failed during the edits")?;
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        Traffic { sent, ended, sender }
+    }
+
+    fn end(self) -> Result<()> {
+        self.ended.store(true, Ordering::Relaxed);
+        self.sender.join().map_err(|_| anyhow::anyhow!("the sender of requests panicked"))??;
+        println!("{} requests during the edits, none failed", self.sent.load(Ordering::Relaxed));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn one_proxy_behind_is_noticed() {
+        let list = |state: &str| {
+            let types = json!({"CDS": {"state": "SYNCED"}, "LDS": {"state": state, "reason": "bad"}});
+            json!(PODS.map(|pod| json!({"proxy": pod.proxy(), "types": types})))
+        };
+        assert!(all_synced(&list("SYNCED")).is_ok());
+        assert!(all_synced(&list("ERROR")).unwrap_err().to_string().contains("front-v1.shop LDS: \"ERROR\" \"bad\""));
+        assert!(all_synced(&json!([])).is_err());
+    }
+}

@@ -1,0 +1,61 @@
+//! The project's build tool, run as `cargo xtask`. Command line only; each command has a file of its own.
+#![allow(clippy::print_stdout, reason = "a tool talks to the person who runs it")]
+
+mod bless;
+mod check;
+mod demo;
+mod parity;
+mod progress;
+mod project;
+mod setup;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Builds, checks and shows Meltemi.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Fetch Envoy and the Python packages of the tests into the cache folder
+    Setup,
+    /// Formatting, clippy, tidy, dependency rules
+    Check,
+    /// The rules that no other tool knows: walls between crates, file sizes, words, docs that must stay true
+    Tidy,
+    /// Everything: setup, check, all tests, parity corpus, Envoy loads, demo
+    Test,
+    /// Rewrite our own golden files (tests/golden); recorded parity answers are never touched
+    Bless,
+    /// Run the parity corpus, or the named cases
+    Parity(parity::Args),
+    /// A shop of three services with real Envoys on this machine
+    Demo(demo::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Args::parse().command {
+        Command::Setup => setup::run().map(|_| ()),
+        Command::Check => check::run(),
+        Command::Tidy => tidy::run(),
+        Command::Test => test::run(),
+        Command::Bless => bless::run(),
+        Command::Parity(args) => parity::run(&args),
+        Command::Demo(args) => demo::run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! `cargo xtask test`: everything that CI runs, and at the end what ran.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::progress::elapsed;
+use crate::{check, demo, project, setup};
+
+pub(crate) fn run() -> Result<()> {
+    let start = Instant::now();
+    setup::tools()?;
+    let mut failures = Vec::new();
+    let mut stage = |name: &'static str, outcome: Result<()>| match outcome {
+        Ok(()) => "ok",
+        Err(error) => {
+            eprintln!("error: {name}: {error:#}");
+            failures.push(name);
+            "FAILED"
+        }
+    };
+    let checked = stage("check", check::run());
+    let mut results = Results::default();
+    let mut said = Said::default();
+    let tested = stage("tests", tests(&mut results, &mut said));
+    let complete = stage("completeness", said.complete());
+    let shown = stage("demo", demo::check());
+
+    println!("\nsummary");
+    println!("  check      {checked}");
+    println!(
+        "  tests      {tested}: {} passed, {} failed, {} ignored",
+        results.passed, results.failed, results.ignored
+    );
+    said.counts.iter().for_each(|line| println!("  {line}"));
+    println!("  demo       {shown}");
+    println!("  skipped    {complete}: {}", said.skipped.len());
+    said.skipped.iter().for_each(|reason| println!("    {reason}"));
+    println!("  time       {}", elapsed(start));
+    match failures[..] {
+        [] => Ok(()),
+        _ => bail!("failed: {}", failures.join(", ")),
+    }
+}
+
+fn tests(results: &mut Results, said: &mut Said) -> Result<()> {
+    eprintln!("tests:");
+    let mut command = project::cargo(["test", "--workspace", "--no-fail-fast"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (stdout, stderr) = (child.stdout.take().expect("piped above"), child.stderr.take().expect("piped above"));
+    let listener = thread::spawn(move || listen(stderr));
+    for line in BufReader::new(stdout).lines() {
+        results.read(&line.context("read the output of cargo test")?);
+    }
+    *said = listener.join().expect("only reads and prints");
+    let status = child.wait()?;
+    results.print_rest();
+    if !status.success() {
+        bail!("cargo test: {status}, {} tests failed", results.failed);
+    }
+    Ok(())
+}
+
+/// What cargo and the tests say beside the results. All of it is shown, but a build of hundreds of packages in short.
+fn listen(stderr: impl Read) -> Said {
+    let mut said = Said::default();
+    let mut compiled = 0;
+    for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+        if line.trim_start().starts_with("Compiling") {
+            compiled += 1;
+            if compiled % 50 == 1 {
+                eprintln!("  {} (package {compiled})", line.trim());
+            }
+        } else {
+            eprintln!("  {}", line.trim_end());
+            said.read(&line);
+        }
+    }
+    said
+}
+
+/// Lines that testkit writes past the harness: how much of the corpus ran, and what did not.
+#[derive(Default)]
+struct Said {
+    counts: Vec<String>,
+    skipped: Vec<String>,
+}
+
+impl Said {
+    fn read(&mut self, line: &str) {
+        if let Some(reason) = line.strip_prefix("SKIPPED: ") {
+            self.skipped.push(reason.to_owned());
+        } else if line.starts_with("parity: ") || line.starts_with("envoy loads: ") {
+            self.counts.push(line.to_owned());
+        }
+    }
+
+    /// On CI all must have run; a corpus that nobody counted did not run anywhere.
+    fn complete(&self) -> Result<()> {
+        let ran = |what: &str| self.counts.iter().any(|line| line.starts_with(what));
+        ensure!(ran("parity: "), "the parity corpus did not run");
+        if project::is_ci() {
+            ensure!(self.skipped.is_empty(), "{} tests did not run, and on CI all must", self.skipped.len());
+            ensure!(ran("envoy loads: "), "no Envoy was loaded");
+        }
+        Ok(())
+    }
+}
+
+/// Result lines of the test programs, added up.
+#[derive(Default)]
+struct Results {
+    passed: usize,
+    failed: usize,
+    ignored: usize,
+    /// The output of the test program that runs now; shown only if it fails.
+    open: Vec<String>,
+}
+
+impl Results {
+    fn read(&mut self, line: &str) {
+        self.open.push(line.to_owned());
+        if let Some(result) = line.strip_prefix("test result: ") {
+            self.finish(result);
+        }
+    }
+
+    /// `ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.03s`
+    fn finish(&mut self, result: &str) {
+        let count = |what: &str| {
+            let parts = result.split(['.', ';']).map(str::trim);
+            parts.filter_map(|part| part.strip_suffix(what)).find_map(|n| n.trim().parse::<usize>().ok()).unwrap_or(0)
+        };
+        self.passed += count("passed");
+        self.failed += count("failed");
+        self.ignored += count("ignored");
+        if !result.starts_with("ok") {
+            self.open.iter().for_each(|line| eprintln!("{line}"));
+        } else if count("passed") > 0 {
+            eprintln!("    {result}");
+        }
+        self.open.clear();
+    }
+
+    /// A test program that died has no result line, and its last words matter most.
+    fn print_rest(&mut self) {
+        self.open.drain(..).for_each(|line| eprintln!("{line}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_added_up() {
+        let mut results = Results::default();
+        for line in [
+            "running 2 tests",
+            "test a ... ok",
+            "test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.03s",
+            "test result: FAILED. 1 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.03s",
+        ] {
+            results.read(line);
+        }
+        assert_eq!((results.passed, results.failed, results.ignored), (3, 3, 1));
+    }
+
+    #[test]
+    fn a_corpus_that_did_not_run_is_noticed() {
+        let mut said = Said::default();
+        said.read("SKIPPED: loading parity cases into Envoys: no root");
+        assert!(said.complete().is_err());
+        said.read("parity: 40 cases equal, 900 resources");
+        said.read("envoy loads: 52 (30.1 s)");
+        assert_eq!(said.counts.len(), 2);
+        assert_eq!(said.skipped, ["loading parity cases into Envoys: no root"]);
+    }
+}
