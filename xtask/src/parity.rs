@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{progress, project, setup};
+use crate::{project, setup};
 
 const CORPUS: &str = "tests/parity";
 
@@ -42,8 +42,7 @@ fn by_test(cases: &[String]) -> Command {
 
 fn by_arbiter(arbiter: &Path, corpus: &Path, cases: &[String]) -> Result<Command> {
     let python = setup::tools()?.python;
-    progress::step("build meltemi", &mut project::cargo(["build", "--package", "meltemi"]))?;
-    let meltemi = project::target().join("debug/meltemi");
+    let meltemi = project::meltemi()?;
     let off = "--secureGRPCAddr= --httpAddr= --httpsAddr= --monitoringAddr=";
     let serve = format!("{} serve --config {{dir}} --grpcAddr 127.0.0.1:{{port}} {off}", meltemi.display());
     let mut command = Command::new(python);

@@ -6,6 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::progress;
+
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the project")
 }
@@ -25,8 +27,18 @@ pub(crate) fn cargo<const N: usize>(args: [&str; N]) -> Command {
 }
 
 /// Where cargo puts its output, also when CARGO_TARGET_DIR moves it.
-pub(crate) fn target() -> PathBuf {
+fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
+}
+
+/// The program, built if it is not given: MELTEMI_BIN, as for the tests. The profile is that of the tests, so that nothing is
+/// built twice.
+pub(crate) fn meltemi() -> Result<PathBuf> {
+    if let Some(given) = std::env::var_os("MELTEMI_BIN") {
+        return Ok(given.into());
+    }
+    progress::step("build meltemi", &mut cargo(["build", "--package", "meltemi"]))?;
+    Ok(target().join("debug/meltemi"))
 }
 
 pub(crate) fn is_ci() -> bool {

@@ -48,3 +48,18 @@ fn is_dns_name(text: &str) -> bool {
     let label = |l: &str| !l.is_empty() && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
     text.split('.').all(label) && text.rsplit('.').next().is_some_and(|l| !l.bytes().all(|b| b.is_ascii_digit()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_ip_address_is_no_name() {
+        for name in ["a", "a.b", "a.b.", "1.2.3.com", "_srv.a"] {
+            assert!(is_dns_name(name), "{name}");
+        }
+        for broken in ["", ".", "10.0.0.256", "10.0.0", "a..b", "a b", "1"] {
+            assert!(!is_dns_name(broken), "{broken}");
+        }
+    }
+}

@@ -11,13 +11,13 @@ use std::cell::RefCell;
 use std::fmt;
 
 use serde::Deserializer;
-use serde::de::{DeserializeOwned, Expected, Visitor};
+use serde::de::{DeserializeOwned, Expected, Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
 
 use self::access::{Fields, OneOf, Pairs};
 use self::path::Path;
 use crate::note::{Location, Note};
-use crate::tree::{Node, Position, Value};
+use crate::tree::{Node, Position, Value, quoted};
 use crate::yaml::{Scalars, documents};
 
 pub(crate) use self::{access::unknown_field, similar::most_similar};
@@ -274,12 +274,36 @@ impl serde::de::Error for Error {
         Error { what: what.to_string(), place: None }
     }
 
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Error {
+        let expected = in_plain_words(expected.to_string());
+        Error::custom(format_args!("expected {expected}, found {}", described(found)))
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Error {
+        Error::invalid_type(found, expected)
+    }
+
     fn missing_field(field: &'static str) -> Error {
         Error::custom(format_args!("{field} is missing; it must be given"))
     }
 
     fn duplicate_field(field: &'static str) -> Error {
         Error::custom(format_args!("{field} is given twice, in two spellings; remove one"))
+    }
+}
+
+/// As `Node::described`, for what a visitor did not want.
+fn described(found: Unexpected<'_>) -> String {
+    match found {
+        Unexpected::Bool(value) => value.to_string(),
+        Unexpected::Signed(number) => format!("the number {number}"),
+        Unexpected::Unsigned(number) => format!("the number {number}"),
+        Unexpected::Float(number) => format!("the number {number}"),
+        Unexpected::Str(text) => format!("the text {}", quoted(text)),
+        Unexpected::Unit | Unexpected::Option => "nothing".to_owned(),
+        Unexpected::Seq => "a list".to_owned(),
+        Unexpected::Map => "a mapping".to_owned(),
+        other => other.to_string(),
     }
 }
 

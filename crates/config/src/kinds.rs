@@ -29,6 +29,8 @@ pub mod client_tls;
 #[cfg(test)]
 pub(crate) mod example;
 pub mod json_object;
+#[cfg(test)]
+mod kubernetes_example;
 pub(crate) mod one_of;
 pub mod port;
 pub mod string_match;

@@ -11,7 +11,8 @@ use config::object::{AnyObject, parse_documents};
 fn every_case_is_read_in_full() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/parity");
     let inputs = fs::read_dir(&corpus).expect("the corpus is part of the project");
-    let inputs = inputs.map(|case| case.expect("a folder can be listed").path().join("in.yaml")).filter(|path| path.exists());
+    let inputs =
+        inputs.map(|case| case.expect("a folder can be listed").path().join("in.yaml")).filter(|path| path.exists());
     let mut notes = Vec::new();
     let (mut cases, mut objects) = (0, 0);
     for input in inputs {
@@ -30,5 +31,6 @@ fn every_case_is_read_in_full() {
 fn mesh_notes(object: &AnyObject) -> Vec<Note> {
     let AnyObject::ConfigMap(map) = object else { return Vec::new() };
     let text = map.spec.data.get("mesh").map_or("", String::as_str);
-    MeshConfig::parse(text, &format!("{}/{}", map.meta.namespace, map.meta.name)).map_or_else(|notes| notes, |(_, notes)| notes)
+    MeshConfig::parse(text, &format!("{}/{}", map.meta.namespace, map.meta.name))
+        .map_or_else(|notes| notes, |(_, notes)| notes)
 }

@@ -250,7 +250,6 @@ pub(crate) struct Version {
 pub(crate) struct Env {
     pub(crate) cluster_id: Option<String>,
     pub(crate) pod_namespace: Option<String>,
-    pub(crate) pod_name: Option<String>,
     pub(crate) debounce_after: Option<String>,
     pub(crate) debounce_max: Option<String>,
     pub(crate) keepalive_interval: Option<String>,
@@ -271,7 +270,6 @@ impl Env {
         Env {
             cluster_id: set("CLUSTER_ID"),
             pod_namespace: set("POD_NAMESPACE"),
-            pod_name: set("POD_NAME"),
             debounce_after: set("PILOT_DEBOUNCE_AFTER"),
             debounce_max: set("PILOT_DEBOUNCE_MAX"),
             keepalive_interval: set("GRPC_KEEPALIVE_INTERVAL"),

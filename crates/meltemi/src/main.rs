@@ -42,7 +42,7 @@ fn run(args: Args) -> Result<Outcome> {
     let env = Env::read();
     match args.command {
         Command::Serve(args) => {
-            let (settings, unused) = Settings::new(*args, env)?;
+            let (settings, unused) = Settings::new(*args, &env)?;
             for warning in unused {
                 eprintln!("warning: {warning}");
             }

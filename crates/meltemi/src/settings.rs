@@ -67,7 +67,7 @@ pub(crate) struct Log {
 
 impl Settings {
     /// The settings, and what was set but could not be used (variables only; a wrong flag is an error).
-    pub(crate) fn new(serve: Serve, env: Env) -> Result<(Settings, Vec<String>)> {
+    pub(crate) fn new(serve: Serve, env: &Env) -> Result<(Settings, Vec<String>)> {
         let Serve {
             config,
             grpc_addr,
@@ -86,18 +86,30 @@ impl Settings {
             log_output_level,
             log_as_json,
         } = serve;
+        let Env {
+            debounce_after,
+            debounce_max,
+            keepalive_interval: env_interval,
+            keepalive_timeout: env_timeout,
+            max_streams,
+            max_receive_size,
+            metrics_localhost_only,
+            // Read by Mesh::new.
+            cluster_id: _,
+            pod_namespace: _,
+        } = env;
         let Some(folder) = config else {
             bail!("serve needs --config DIR, a folder of YAML: reading from a Kubernetes API server is not built yet");
         };
         let mut unused = Unused::default();
         let debounce = Debounce {
-            after: unused.duration("PILOT_DEBOUNCE_AFTER", env.debounce_after.as_deref(), DEBOUNCE_AFTER),
-            max: unused.duration("PILOT_DEBOUNCE_MAX", env.debounce_max.as_deref(), DEBOUNCE_MAX),
+            after: unused.duration("PILOT_DEBOUNCE_AFTER", debounce_after, DEBOUNCE_AFTER),
+            max: unused.duration("PILOT_DEBOUNCE_MAX", debounce_max, DEBOUNCE_MAX),
         };
         let defaults = xds::Options::default();
         let interval =
-            unused.duration("GRPC_KEEPALIVE_INTERVAL", env.keepalive_interval.as_deref(), defaults.keepalive_interval);
-        let timeout = unused.duration("GRPC_KEEPALIVE_TIMEOUT", env.keepalive_timeout.as_deref(), defaults.keepalive_timeout);
+            unused.duration("GRPC_KEEPALIVE_INTERVAL", env_interval, defaults.keepalive_interval);
+        let timeout = unused.duration("GRPC_KEEPALIVE_TIMEOUT", env_timeout, defaults.keepalive_timeout);
         let streams = xds::Options {
             max_age: max_connection_age
                 .map(|text| flag_duration("--keepaliveMaxServerConnectionAge", &text))
@@ -109,16 +121,16 @@ impl Settings {
             keepalive_timeout: keepalive_timeout
                 .map_or(Ok(timeout), |text| flag_duration("--keepaliveTimeout", &text))?
                 .max(SHORTEST_KEEPALIVE),
-            max_streams: unused.number("ISTIO_GPRC_MAXSTREAMS", env.max_streams.as_deref(), defaults.max_streams),
-            max_message: unused.number("ISTIO_GPRC_MAXRECVMSGSIZE", env.max_receive_size.as_deref(), defaults.max_message),
+            max_streams: unused.number("ISTIO_GPRC_MAXSTREAMS", max_streams, defaults.max_streams),
+            max_message: unused.number("ISTIO_GPRC_MAXRECVMSGSIZE", max_receive_size, defaults.max_message),
             drain: flag_duration("--shutdownDuration", &shutdown_duration)?,
             ..defaults
         };
         let metrics_on_loopback_only =
-            unused.truth("METRICS_LOCALHOST_ACCESS_ONLY", env.metrics_localhost_only.as_deref());
+            unused.truth("METRICS_LOCALHOST_ACCESS_ONLY", metrics_localhost_only);
         let settings = Settings {
             folder,
-            mesh: Mesh::new(MeshArgs { mesh_config, domain, cluster_id, derive_endpoints }, &env),
+            mesh: Mesh::new(MeshArgs { mesh_config, domain, cluster_id, derive_endpoints }, env),
             ports: Ports {
                 grpc: Port::new("--grpcAddr", &grpc_addr)?,
                 secure_grpc: Port::new("--secureGRPCAddr", &secure_grpc_addr)?,
@@ -193,7 +205,7 @@ impl Unused {
     fn read<T: std::fmt::Debug>(
         &mut self,
         name: &str,
-        text: Option<&str>,
+        text: &Option<String>,
         default: T,
         parsed: impl Fn(&str) -> Option<T>,
     ) -> T {
@@ -204,15 +216,15 @@ impl Unused {
         })
     }
 
-    fn duration(&mut self, name: &str, text: Option<&str>, default: Duration) -> Duration {
+    fn duration(&mut self, name: &str, text: &Option<String>, default: Duration) -> Duration {
         self.read(name, text, default, go_duration)
     }
 
-    fn number<T: std::str::FromStr + PartialOrd + Default + std::fmt::Debug>(&mut self, name: &str, text: Option<&str>, default: T) -> T {
+    fn number<T: std::str::FromStr + PartialOrd + Default + std::fmt::Debug>(&mut self, name: &str, text: &Option<String>, default: T) -> T {
         self.read(name, text, default, |text| text.parse().ok().filter(|number| *number > T::default()))
     }
 
-    fn truth(&mut self, name: &str, text: Option<&str>) -> bool {
+    fn truth(&mut self, name: &str, text: &Option<String>) -> bool {
         self.read(name, text, false, |text| truth(text).ok())
     }
 }
@@ -270,7 +282,7 @@ mod tests {
         let words = ["meltemi", "serve", "--config", "d"].iter().chain(flags).map(std::ffi::OsString::from);
         let (args, _) = args::parse(words).unwrap();
         let Command::Serve(serve) = args.command else { panic!("not serve") };
-        Settings::new(*serve, env)
+        Settings::new(*serve, &env)
     }
 
     fn error(flags: &[&str]) -> String {
@@ -329,7 +341,7 @@ mod tests {
     fn without_a_folder_it_says_what_is_missing() {
         let (args, _) = args::parse(["meltemi", "serve"].map(std::ffi::OsString::from)).unwrap();
         let Command::Serve(serve) = args.command else { panic!("not serve") };
-        assert!(Settings::new(*serve, Env::default()).unwrap_err().to_string().contains("--config DIR"));
+        assert!(Settings::new(*serve, &Env::default()).unwrap_err().to_string().contains("--config DIR"));
     }
 
     #[test]

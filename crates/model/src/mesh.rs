@@ -37,8 +37,8 @@ impl Mesh {
     pub fn new(snapshot: &Snapshot, env: &Arc<Environment>) -> Self {
         let config = snapshot.mesh.clone();
         let workloads = Workloads::new(snapshot);
-        let mut services: Vec<_> =
-            snapshot.services.values().map(|object| Arc::new(Service::of_kubernetes(object, env, &config))).collect();
+        let seen = snapshot.services.values().filter(|object| is_discovered(snapshot, &object.meta.namespace));
+        let mut services: Vec<_> = seen.map(|object| Arc::new(Service::of_kubernetes(object, env, &config))).collect();
         services.sort_by(|a, b| a.precedence(b));
         let sources = Sources::new(snapshot, &workloads, env.derive_endpoints);
         let endpoints =
@@ -156,6 +156,15 @@ impl Mesh {
         }
         targets
     }
+}
+
+/// `discoverySelectors`: namespaces that none of them chooses do not exist for proxies, the root namespace included.
+fn is_discovered(snapshot: &Snapshot, namespace: &Arc<str>) -> bool {
+    let selectors = &snapshot.mesh.discovery_selectors;
+    let none = Labels::default();
+    let name = Name { namespace: Arc::from(""), name: namespace.clone() };
+    let labels = snapshot.namespaces.get(&name).map_or(&none, |object| &object.meta.labels);
+    selectors.is_empty() || selectors.iter().any(|selector| selector.matches(labels))
 }
 
 fn key(service: &Service) -> Name {

@@ -1,11 +1,19 @@
 //! Where things are: the repository, the built program, the tools that `cargo xtask setup` fetched. The only reader of the environment.
 
+// Tests have no command line of their own to take these from.
+#![allow(clippy::disallowed_methods)]
+
 use std::collections::BTreeSet;
 use std::env;
 use std::path::{Path, PathBuf};
 
 pub fn on_ci() -> bool {
     env::var("CI").as_deref() == Ok("true")
+}
+
+/// `cargo xtask bless`: golden files are rewritten instead of compared.
+pub fn blessing() -> bool {
+    env::var("MELTEMI_BLESS").as_deref() == Ok("1")
 }
 
 pub fn repository() -> PathBuf {

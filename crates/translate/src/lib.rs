@@ -10,6 +10,7 @@ mod made;
 mod names;
 mod proto;
 mod route;
+mod stat_pattern;
 mod tls;
 
 pub use cluster::clusters;

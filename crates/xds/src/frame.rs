@@ -35,7 +35,7 @@ impl Frame {
             system_version_info: head.version.to_string(),
             type_url: head.kind.url().to_owned(),
             nonce: head.nonce.to_owned(),
-            removed_resources: removed.iter().map(|name| name.to_string()).collect(),
+            removed_resources: removed.iter().map(ToString::to_string).collect(),
             ..Default::default()
         };
         Frame::new(&message, resources.iter().map(|resource| resource.delta.clone()))

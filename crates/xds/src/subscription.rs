@@ -120,7 +120,7 @@ mod tests {
     }
 
     fn shown(subscription: &Subscription) -> String {
-        let names = subscription.names.iter().map(|name| name.to_string());
+        let names = subscription.names.iter().map(ToString::to_string);
         subscription.wildcard.then(|| ALL.to_owned()).into_iter().chain(names).collect::<Vec<_>>().join(" ")
     }
 

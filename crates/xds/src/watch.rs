@@ -67,6 +67,9 @@ impl Watch {
         if self.ack.open().is_some() {
             return Ok(None);
         }
+        // The first response is about everything, also if what it was owed for has been left meanwhile.
+        let first = self.ack.position() == 0 && self.ack.refused().is_none();
+        self.owed.everything |= first && !self.owed.is_empty();
         let news = if turn == Turn::Free { self.news(class, now) } else { None };
         let Some(news) = news else {
             let owed = std::mem::take(&mut self.owed);

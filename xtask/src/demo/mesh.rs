@@ -40,8 +40,7 @@ impl Mesh {
     pub(super) fn start(keep: bool) -> Result<Mesh> {
         let envoy = setup::tools()?.envoy;
         eprintln!("demo:");
-        progress::step("build meltemi", &mut project::cargo(["build", "--package", "meltemi"]))?;
-        let mut mesh = Mesh::new(envoy, keep)?;
+        let mut mesh = Mesh::new(project::meltemi()?, envoy, keep)?;
         progress::own_step("start the apps", || PODS.into_iter().try_for_each(Pod::start_app))?;
         progress::own_step("start the control plane", || mesh.start_control_plane())?;
         progress::own_step("start four Envoys", || mesh.start_proxies())?;
@@ -52,7 +51,7 @@ impl Mesh {
         Ok(mesh)
     }
 
-    fn new(envoy: PathBuf, keep: bool) -> Result<Mesh> {
+    fn new(meltemi: PathBuf, envoy: PathBuf, keep: bool) -> Result<Mesh> {
         let stopped = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, Arc::clone(&stopped)).context("listen for Ctrl-C")?;
@@ -67,7 +66,7 @@ impl Mesh {
             fs::create_dir(path(folder))?;
         }
         Ok(Mesh {
-            meltemi: project::target().join("debug/meltemi"),
+            meltemi,
             live,
             later,
             monitoring: free_port(15014)?,

@@ -133,7 +133,7 @@ rules:
       notTrustDomains: [n]
   to:
   - operation: {hosts: [a], notHosts: [b], ports: ['1'], notPorts: ['2'], methods: [c], notMethods: [d], paths: [e], notPaths: [f]}
-  when: [{key: request.headers[x], values: [a], notValues: [b]}]
+  when: [{key: 'request.headers[x]', values: [a], notValues: [b]}]
 - {}
 ",
         );

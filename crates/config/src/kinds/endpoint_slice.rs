@@ -125,3 +125,32 @@ impl From<RawEndpoint> for Endpoint {
 fn some_port<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
     port(deserializer).map(Some)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::kubernetes_example::kubernetes;
+
+    #[test]
+    fn a_slice_gets_the_defaults_of_the_api_server() {
+        let slice: EndpointSlice = kubernetes(
+            "{metadata: {labels: {kubernetes.io/service-name: a}}, addressType: IPv4, ports: [{name: null, port: null}], \
+             endpoints: [{addresses: [10.0.0.1]}]}",
+        );
+        assert_eq!(slice.service, "a");
+        assert_eq!(slice.ports, [SlicePort { name: String::new(), port: None, protocol: Transport::Tcp }]);
+        let Endpoint { ready, serving, terminating, .. } = slice.endpoints[0];
+        assert_eq!((ready, serving, terminating), (true, true, false));
+    }
+
+    #[test]
+    fn serving_follows_ready_unless_it_is_said() {
+        let state = |conditions: &str| {
+            let slice: EndpointSlice =
+                kubernetes(&format!("{{addressType: FQDN, endpoints: [{{addresses: [a.b], conditions: {conditions}}}]}}"));
+            (slice.endpoints[0].ready, slice.endpoints[0].serving, slice.endpoints[0].terminating)
+        };
+        assert_eq!(state("{ready: false}"), (false, false, false));
+        assert_eq!(state("{ready: false, serving: true, terminating: true}"), (false, true, true));
+    }
+}

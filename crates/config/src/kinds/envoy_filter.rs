@@ -342,10 +342,14 @@ routeConfiguration:
         );
         assert_eq!(read, MatchedObject::RouteConfiguration(route));
         let cluster = ClusterMatch { port_number: 80, service: "a".into(), subset: "b".into(), name: "c".into() };
-        assert_eq!(matched("cluster: {portNumber: 80, service: a, subset: b, name: c}"), MatchedObject::Cluster(cluster));
+        assert_eq!(
+            matched("cluster: {portNumber: 80, service: a, subset: b, name: c}"),
+            MatchedObject::Cluster(cluster)
+        );
         let waypoint =
             WaypointMatch { port_number: 80, route: Some(WaypointRouteMatch { name: "r".into() }), filter: filter() };
-        let read = matched("waypoint: {portNumber: 80, route: {name: r}, filter: {name: hcm, subFilter: {name: router}}}");
+        let read =
+            matched("waypoint: {portNumber: 80, route: {name: r}, filter: {name: hcm, subFilter: {name: router}}}");
         assert_eq!(read, MatchedObject::Waypoint(waypoint));
     }
 

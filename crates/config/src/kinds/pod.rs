@@ -106,3 +106,45 @@ impl From<Raw> for Pod {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::kubernetes_example::kubernetes;
+
+    #[test]
+    fn the_service_account_has_two_spellings_and_a_default() {
+        let account = |spec: &str| kubernetes::<Pod>(&format!("spec: {spec}")).service_account;
+        assert_eq!(account("{serviceAccountName: a, serviceAccount: b}"), "a");
+        assert_eq!(account("{serviceAccount: b}"), "b");
+        assert_eq!(account("{}"), "default");
+    }
+
+    #[test]
+    fn readiness_is_the_condition_or_else_the_phase() {
+        let ready = |status: &str| kubernetes::<Pod>(&format!("status: {status}")).ready;
+        assert!(ready("{conditions: [{type: Initialized, status: 'False'}, {type: Ready, status: 'True'}]}"));
+        assert!(!ready("{phase: Running, conditions: [{type: Ready, status: 'False'}]}"));
+        assert!(ready("{phase: Running}"));
+        assert!(ready("{}"));
+        assert!(!ready("{phase: Pending}"));
+    }
+
+    #[test]
+    fn one_address_stands_for_the_list() {
+        let ips = |status: &str| kubernetes::<Pod>(&format!("status: {status}")).ips;
+        assert_eq!(ips("{podIP: 10.0.0.1}"), ["10.0.0.1".parse::<IpAddr>().unwrap()]);
+        assert_eq!(ips("{podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}, {ip: 'fd00::1'}]}").len(), 2);
+        assert!(ips("{}").is_empty());
+    }
+
+    #[test]
+    fn ports_of_lasting_init_containers_count() {
+        let pod: Pod = kubernetes(
+            "spec: {containers: [{ports: [{containerPort: 1}]}], initContainers: [{ports: [{containerPort: 2}]}, \
+             {restartPolicy: Always, ports: [{containerPort: 3, name: c, protocol: UDP}]}]}",
+        );
+        let port = |name: &str, port, protocol| ContainerPort { name: name.into(), port, protocol };
+        assert_eq!(pod.ports, [port("", 1, Transport::Tcp), port("c", 3, Transport::Udp)]);
+    }
+}

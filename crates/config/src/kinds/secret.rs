@@ -48,3 +48,24 @@ impl<'de> Deserialize<'de> for Base64 {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::kubernetes_example::{kubernetes, kubernetes_refusal};
+
+    #[test]
+    fn both_spellings_are_merged_and_plain_texts_win() {
+        let secret: Secret = kubernetes("{data: {a: 'aGVs\nbG8=', b: ''}, stringData: {b: c}}");
+        let data = BTreeMap::from([("a".to_owned(), b"hello".to_vec()), ("b".to_owned(), b"c".to_vec())]);
+        assert_eq!(secret, Secret { type_: "Opaque".into(), data });
+    }
+
+    #[test]
+    fn nothing_prints_a_value() {
+        let secret: Secret = kubernetes("{type: kubernetes.io/tls, data: {a: aGVsbG8=}}");
+        assert_eq!(format!("{secret:?}"), r#"Secret { type_: "kubernetes.io/tls", data: {"a": "..."} }"#);
+        let refused = kubernetes_refusal::<Secret>("data: {a: 'hunter 2'}");
+        assert_eq!(refused, "data.a: the value is not base64; encode it, or write it as it is under stringData");
+    }
+}

@@ -215,22 +215,75 @@ impl de::Visitor<'_> for TargetVisitor {
     type Value = RawTarget;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a port number or the name of a container's port")
+        f.write_str("a port number from 1 to 65535 or the name of a container's port")
     }
 
     fn visit_i64<E: de::Error>(self, number: i64) -> Result<RawTarget, E> {
         match u16::try_from(number) {
             Ok(0) => Ok(RawTarget::Unset),
             Ok(port) => Ok(RawTarget::Number(port)),
-            Err(_) => Err(E::custom(format!("{number} is out of range; write a number from 1 to 65535"))),
+            Err(_) => Err(E::invalid_value(de::Unexpected::Signed(number), &self)),
         }
-    }
-
-    fn visit_u64<E: de::Error>(self, number: u64) -> Result<RawTarget, E> {
-        self.visit_i64(i64::try_from(number).unwrap_or(i64::MAX))
     }
 
     fn visit_str<E: de::Error>(self, name: &str) -> Result<RawTarget, E> {
         Ok(if name.is_empty() { RawTarget::Unset } else { RawTarget::Name(name.to_owned()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::kubernetes_example::kubernetes;
+
+    fn service(spec: &str) -> Service {
+        kubernetes(&format!("spec: {spec}"))
+    }
+
+    #[test]
+    fn the_defaults_of_the_api_server() {
+        let service = service("{ports: [{port: 80}]}");
+        let port = ServicePort {
+            name: String::new(),
+            port: 80,
+            protocol: Transport::Tcp,
+            app_protocol: None,
+            target: TargetPort::Number(80),
+        };
+        assert_eq!(service, Service { ports: vec![port], ..Service::default() });
+    }
+
+    #[test]
+    fn one_address_stands_for_the_list() {
+        let ips = |spec| service(spec).cluster_ips.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(ips("{clusterIP: 10.0.0.1}"), ["10.0.0.1"]);
+        assert_eq!(ips("{clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1, 'fd00::1']}"), ["10.0.0.1", "fd00::1"]);
+        assert!(ips("{clusterIP: ''}").is_empty());
+        assert!(ips("{type: ExternalName, externalName: a.b, clusterIP: 10.0.0.1}").is_empty());
+    }
+
+    #[test]
+    fn only_none_is_headless() {
+        assert!(service("{clusterIP: None}").headless);
+        assert!(service("{clusterIPs: [None]}").headless);
+        assert!(!service("{clusterIP: ''}").headless);
+        assert!(!service("{}").headless);
+    }
+
+    #[test]
+    fn a_target_is_a_number_or_a_name() {
+        let target = |target: &str| service(&format!("{{ports: [{{port: 80, targetPort: {target}}}]}}")).ports[0].target.clone();
+        assert_eq!(target("8080"), TargetPort::Number(8080));
+        assert_eq!(target("web"), TargetPort::Name("web".into()));
+        assert_eq!(target("0"), TargetPort::Number(80));
+        assert_eq!(target("''"), TargetPort::Number(80));
+    }
+
+    #[test]
+    fn the_status_tells_where_the_load_balancer_is() {
+        let service: Service =
+            kubernetes("{spec: {type: LoadBalancer}, status: {loadBalancer: {ingress: [{ip: 1.2.3.4}, {hostname: a.b}]}}}");
+        let ip = LoadBalancerAddress::Ip("1.2.3.4".parse().unwrap());
+        assert_eq!(service.load_balancer, [ip, LoadBalancerAddress::Hostname("a.b".into())]);
     }
 }

@@ -13,14 +13,14 @@ use crate::duration::Duration;
 use crate::note::Note;
 
 /// Curves that Envoy's TLS library knows.
-const CURVES: [&str; 7] =
-    ["P-224", "P-256", "P-384", "P-521", "X25519", "X25519Kyber768Draft00", "X25519MLKEM768"];
+const CURVES: [&str; 7] = ["P-224", "P-256", "P-384", "P-521", "X25519", "X25519Kyber768Draft00", "X25519MLKEM768"];
 
 impl MeshConfig {
     /// The notes name fields, not places.
     pub(super) fn check(&self) -> Vec<Note> {
         let mut notes = Vec::new();
-        let mut refuse = |field: &str, fault: Option<String>| notes.extend(fault.map(|what| Note::error(what).field(field)));
+        let mut refuse =
+            |field: &str, fault: Option<String>| notes.extend(fault.map(|what| Note::error(what).field(field)));
         refuse("proxyListenPort", port_fault(self.proxy_listen_port));
         refuse("proxyInboundListenPort", port_fault(self.proxy_inbound_listen_port));
         refuse("proxyHttpPort", (self.proxy_http_port != 0).then(|| port_fault(self.proxy_http_port)).flatten());
@@ -37,7 +37,7 @@ impl MeshConfig {
         }
         notes.extend(proxy::check(&self.default_config));
         notes.extend(locality::check(&self.locality_lb_setting));
-        notes.extend(self.extension_providers.iter().flat_map(provider::check));
+        notes.extend(provider::check(&self.extension_providers));
         notes.extend(self.mesh_mtls.as_ref().and_then(mesh_curves_note));
         notes.extend(self.tls_defaults.iter().flat_map(default_curves_notes));
         notes.extend(self.selectors().filter_map(|(path, selector)| selector_note(&path, selector)));
@@ -55,7 +55,8 @@ impl MeshConfig {
             });
             namespaces.chain(scope.services_selector.iter().map(move |s| (format!("{path}.servicesSelector"), s)))
         });
-        let policies = self.service_entry_visibility.iter().flat_map(|visibility| visibility.policies.iter().enumerate());
+        let policies =
+            self.service_entry_visibility.iter().flat_map(|visibility| visibility.policies.iter().enumerate());
         let policies = policies.flat_map(|(at, policy)| {
             let rules = policy.matching_rules.iter().enumerate();
             rules.filter_map(move |(rule_at, rule)| {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::tracing::{TraceContext, int64};
 use crate::duration::Duration;
@@ -49,16 +49,16 @@ impl ExtensionProvider {
         .into()
     }
 
-    /// A later provider takes the place of an earlier one of its name, built in or not.
-    pub(super) fn over_defaults<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ExtensionProvider>, D::Error> {
+    /// A written provider takes the place of an earlier one of its name, built in or not.
+    pub(super) fn over_built_in(written: Vec<ExtensionProvider>) -> Vec<ExtensionProvider> {
         let mut all = ExtensionProvider::built_in();
-        for written in Vec::<ExtensionProvider>::deserialize(deserializer)? {
-            match all.iter_mut().find(|known| known.name == written.name) {
-                Some(known) => *known = written,
-                None => all.push(written),
+        for provider in written {
+            match all.iter_mut().find(|known| known.name == provider.name) {
+                Some(known) => *known = provider,
+                None => all.push(provider),
             }
         }
-        Ok(all)
+        all
     }
 }
 

@@ -71,7 +71,8 @@ mod tests {
             values: values.iter().map(|&v| v.to_owned()).collect(),
         };
         let selector = LabelSelector { match_expressions: vec![requirement], ..LabelSelector::default() };
-        let subjects = [Labels::default(), [("env", "prod")].into_iter().collect(), [("env", "test")].into_iter().collect()];
+        let subjects =
+            [Labels::default(), [("env", "prod")].into_iter().collect(), [("env", "test")].into_iter().collect()];
         assert_eq!(subjects.map(|labels| selector.matches(&labels)), expected, "{operator} {values:?}");
     }
 

@@ -27,16 +27,19 @@ use crate::duration::Duration;
 use crate::kinds::destination_rule::{LocalityLoadBalancerSetting, TcpKeepalive, ZoneAwareLoadBalancerSetting};
 use crate::kinds::virtual_service::HttpRetry;
 
-pub use certificates::{CaCertificate, CertificateAuthority, CertificateData, DnsCertificate, TlsConfig, TlsConfigProtocol};
+pub use certificates::{
+    CaCertificate, CertificateAuthority, CertificateData, DnsCertificate, TlsConfig, TlsConfigProtocol,
+};
 pub use connection_settings::{
     ConnectionProfile, ConnectionSettings, HeadersWithUnderscoresAction, PathWithEscapedSlashesAction,
 };
 pub use extension_provider::{
     DatadogProvider, DynatraceApi, DynatraceSampler, ExtAuthzGrpcProvider, ExtAuthzHttpProvider, ExtAuthzRequestBody,
-    ExtensionProvider, FileAccessLogProvider, GrpcService, HeaderValue, HttpAlsProvider, HttpService, LightstepProvider,
-    LogFormat, OpenCensusProvider, OpenTelemetryProvider, OtelAlsProvider, OtelLogFormat, PrometheusProvider, Provider,
-    ProviderHeader, ResourceDetector, ResourceDetectors, SdsProvider, ServiceAttributeEnrichment, SkyWalkingProvider,
-    StackdriverLogging, StackdriverProvider, TcpAlsProvider, ZipkinProvider, ZipkinTraceContext,
+    ExtensionProvider, FileAccessLogProvider, GrpcService, HeaderValue, HttpAlsProvider, HttpService,
+    LightstepProvider, LogFormat, OpenCensusProvider, OpenTelemetryProvider, OtelAlsProvider, OtelLogFormat,
+    PrometheusProvider, Provider, ProviderHeader, ResourceDetector, ResourceDetectors, SdsProvider,
+    ServiceAttributeEnrichment, SkyWalkingProvider, StackdriverLogging, StackdriverProvider, TcpAlsProvider,
+    ZipkinProvider, ZipkinTraceContext,
 };
 pub use label_selector::{LabelRequirement, LabelSelector};
 pub use networks::{MeshNetworks, Network, NetworkEndpoints, NetworkGateway, NetworkGatewayAddress};
@@ -54,11 +57,12 @@ pub use service_scope::{
     VisibilityMatchRule, VisibilityPolicy,
 };
 pub use tracing::{
-    OpenCensusTracer, StackdriverTracer, TraceContext, Tracer, TracerAddress, TracerWithToken, Tracing, TracingCustomTag,
+    OpenCensusTracer, StackdriverTracer, TraceContext, Tracer, TracerAddress, TracerWithToken, Tracing,
+    TracingCustomTag,
 };
 pub use traffic_policy::{
-    ConfigSource, ConfigSourceResource, DefaultProviders, DefaultTrafficPolicy, InboundTrafficMode, InboundTrafficPolicy,
-    OutboundTrafficMode, OutboundTrafficPolicy, PathNormalization, PathNormalizationType,
+    ConfigSource, ConfigSourceResource, DefaultProviders, DefaultTrafficPolicy, InboundTrafficMode,
+    InboundTrafficPolicy, OutboundTrafficMode, OutboundTrafficPolicy, PathNormalization, PathNormalizationType,
 };
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -114,8 +118,7 @@ pub struct MeshConfig {
     /// Deprecated.
     pub verify_certificate_at_client: Option<bool>,
     pub ca: Option<CertificateAuthority>,
-    /// The built-in ones first; those of the text replace them by name or follow them.
-    #[serde(deserialize_with = "ExtensionProvider::over_defaults")]
+    /// The built-in ones first; `parse` lets those of the text replace them by name or follow them.
     pub extension_providers: Vec<ExtensionProvider>,
     pub default_providers: DefaultProviders,
     /// Alternatives; empty: every namespace.

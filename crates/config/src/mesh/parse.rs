@@ -1,6 +1,6 @@
 //! Texts into the mesh config and the mesh networks, read as istiod reads them: YAML 1.1 scalars, unknown fields skipped.
 
-use super::{MeshConfig, MeshNetworks};
+use super::{ExtensionProvider, MeshConfig, MeshNetworks};
 use crate::de::read_text;
 use crate::note::{Note, Severity};
 use crate::tree::{Node, Position, Value};
@@ -9,8 +9,9 @@ use crate::yaml::{Scalars, documents};
 impl MeshConfig {
     /// The config over istiod's defaults, and warnings. `Err`: istiod would drop the whole text, and why.
     pub fn parse(text: &str, file: &str) -> Result<(MeshConfig, Vec<Note>), Vec<Note>> {
-        let (config, notes) = read_text::<MeshConfig>(file, text, Scalars::MeshConfig)?;
+        let (mut config, notes) = read_text::<MeshConfig>(file, text, Scalars::MeshConfig)?;
         let found = config.check();
+        config.extension_providers = ExtensionProvider::over_built_in(config.extension_providers);
         judged(config, notes, placed(found, text, file))
     }
 }
@@ -43,7 +44,9 @@ fn place(node: &Node, path: &str) -> Position {
     let path = path.strip_prefix('.').unwrap_or(path);
     match &node.value {
         Value::List(items) => {
-            let Some((index, rest)) = path.strip_prefix('[').and_then(|path| path.split_once(']')) else { return node.at };
+            let Some((index, rest)) = path.strip_prefix('[').and_then(|path| path.split_once(']')) else {
+                return node.at;
+            };
             let item = index.parse::<usize>().ok().and_then(|index| items.get(index));
             item.map_or(node.at, |item| place(item, rest))
         }

@@ -280,6 +280,7 @@ fn faults_of_networks_have_their_place() {
             "error: networks.yaml:6:13: networks.net.1.gateways[0].port: 0 is not a port; use 1 to 65535",
         ]
     );
-    let both = MeshNetworks::parse("networks: {a: {endpoints: [{fromCidr: 1.1.1.1, fromRegistry: b}]}}", "n").unwrap_err();
+    let both =
+        MeshNetworks::parse("networks: {a: {endpoints: [{fromCidr: 1.1.1.1, fromRegistry: b}]}}", "n").unwrap_err();
     assert_eq!(both[0].what, "fromCidr and fromRegistry exclude each other; keep one of them");
 }

@@ -1,0 +1,287 @@
+//! Documents into objects: defaults, kinds that are not ours, and each kind of bad input with the words of its note.
+
+use std::net::IpAddr;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A neighbour that must survive whatever stands beside it.
+const GOOD: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: good}\nspec: {ports: [{port: 80}]}\n";
+
+fn notes(parsed: &Parsed) -> Vec<String> {
+    parsed.notes.iter().map(ToString::to_string).collect()
+}
+
+fn ids(parsed: &Parsed) -> Vec<String> {
+    parsed.objects.iter().map(|object| object.id().to_string()).collect()
+}
+
+fn refused(parsed: &Parsed) -> Vec<String> {
+    parsed.refused.iter().map(ToString::to_string).collect()
+}
+
+/// The document gives this note and no object; the document before and the one behind it are read.
+fn check(document: &str, expected: &str) {
+    let parsed = parse_documents("f.yaml", &format!("{GOOD}---\n{document}\n---\n{GOOD}"));
+    assert_eq!(notes(&parsed), [expected], "{document}");
+    assert_eq!(ids(&parsed), ["Service default/good", "Service default/good"], "{document}");
+    assert!(parsed.complete);
+}
+
+/// The document gives this note, and its object all the same.
+fn check_warned(document: &str, object: &str, expected: &str) {
+    let parsed = parse_documents("f.yaml", document);
+    assert_eq!((notes(&parsed), ids(&parsed)), (vec![expected.to_owned()], vec![object.to_owned()]), "{document}");
+}
+
+fn only(document: &str) -> AnyObject {
+    let mut parsed = parse_documents("f.yaml", document);
+    assert_eq!((notes(&parsed), parsed.objects.len()), (vec![], 1), "{document}");
+    parsed.objects.remove(0)
+}
+
+#[test]
+fn what_is_not_an_object_says_so() {
+    check("just text", "error: f.yaml:6:1: expected an object with apiVersion, kind and metadata, found the text \"just text\"");
+    check("[a, b]", "error: f.yaml:6:1: expected an object with apiVersion, kind and metadata, found a list");
+    check("replicas: 3", "error: f.yaml:6:1: kind: it is missing; write one such as Service");
+    check("kind: Pod", "error: f.yaml:6:1: apiVersion: it is missing; write one such as v1");
+    check("{kind: 5, apiVersion: v1}", "error: f.yaml:6:8: kind: expected a string, found the number 5");
+}
+
+#[test]
+fn an_object_needs_a_name() {
+    let check = |metadata: &str, expected: &str| check(&format!("apiVersion: v1\nkind: Pod\n{metadata}"), expected);
+    check("", "error: f.yaml:6:1: metadata: it is missing; a Pod needs at least metadata.name");
+    check("metadata: x", "error: f.yaml:8:11: metadata: expected a mapping, found the text \"x\"");
+    check("metadata: {namespace: x}", "error: f.yaml:8:11: metadata.name: it is missing; give the Pod a name");
+    check("metadata: {name: 7}", "error: f.yaml:8:18: metadata.name: expected a string, found the number 7; put it in quotes");
+    check(
+        "metadata: {name: A_b}",
+        "error: f.yaml:8:18: metadata.name: \"A_b\" cannot be a name; use lower-case letters, digits, - and ., with a letter or digit at both ends",
+    );
+    check(
+        "metadata: {name: a, namespace: b.c}",
+        "error: f.yaml:8:32: metadata.namespace: \"b.c\" cannot be a name; use lower-case letters, digits and -, with a letter or digit at both ends",
+    );
+    let long = "a".repeat(254);
+    check(&format!("metadata: {{name: {long}}}"), "error: f.yaml:8:18: metadata.name: the name has 254 characters; at most 253 are allowed");
+}
+
+#[test]
+fn wrong_kinds_are_left_out_with_a_hint() {
+    let check = |kind: &str, expected: &str| {
+        let (api_version, kind) = kind.split_once(' ').unwrap();
+        check(&format!("apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: x}}"), expected);
+    };
+    check("v1 Servce", "warning: f.yaml:7:7: kind: Servce of v1 is unknown, left out; did you mean Service?");
+    check("example.com/v1 Thing", "warning: f.yaml:7:7: kind: Thing of example.com/v1 is unknown, left out");
+    check(
+        "v1 WasmPlugin",
+        "warning: f.yaml:7:7: kind: WasmPlugin of v1 is unknown, left out; did you mean extensions.istio.io/v1alpha1?",
+    );
+    check(
+        "gateway.networking.k8s.io/v1 HTTPRoute",
+        "warning: f.yaml:7:7: kind: HTTPRoute of gateway.networking.k8s.io/v1 is not supported; the object is left out",
+    );
+    check(
+        "networking.istio.io/v2 Gateway",
+        "error: f.yaml:6:13: Gateway default/x: apiVersion: \"networking.istio.io/v2\" is not a version of Gateway; \
+         write networking.istio.io/v1, networking.istio.io/v1beta1 or networking.istio.io/v1alpha3",
+    );
+}
+
+#[test]
+fn kinds_that_say_nothing_about_a_mesh_are_passed_over() {
+    for (api_version, kind) in [("apps/v1", "Deployment"), ("v1", "PersistentVolumeClaim"), ("batch/v1", "Job")] {
+        let parsed = parse_documents("f.yaml", &format!("apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: x}}"));
+        assert_eq!((notes(&parsed), parsed.objects.len()), (vec![], 0), "{kind}");
+    }
+}
+
+#[test]
+fn wrong_types_and_ranges_refuse_the_object_alone() {
+    let check = |spec: &str, expected: &str| {
+        check(&format!("apiVersion: v1\nkind: Service\nmetadata: {{name: x, namespace: shop}}\nspec: {spec}"), expected);
+    };
+    check(
+        "{ports: [{port: -1}]}",
+        "error: f.yaml:9:23: Service shop/x: spec.ports[0].port: expected a port number from 1 to 65535, found the number -1",
+    );
+    check(
+        "{ports: [{port: 0}]}",
+        "error: f.yaml:9:23: Service shop/x: spec.ports[0].port: expected a port number from 1 to 65535, found the number 0",
+    );
+    check(
+        "{ports: [{port: 80, targetPort: 70000}]}",
+        "error: f.yaml:9:39: Service shop/x: spec.ports[0].targetPort: expected a port number from 1 to 65535 or the name of a container's port, found the number 70000",
+    );
+    check(
+        "{ports: [{port: '80'}]}",
+        "error: f.yaml:9:23: Service shop/x: spec.ports[0].port: expected a port number from 1 to 65535, found the text \"80\"",
+    );
+    check("{ports: [{name: a}]}", "error: f.yaml:9:16: Service shop/x: spec.ports[0]: port is missing; it must be given");
+    check(
+        "{ports: [{port: 80, protocol: tcp}]}",
+        "error: f.yaml:9:37: Service shop/x: spec.ports[0].protocol: expected one of TCP, UDP, SCTP, found the text \"tcp\"; did you mean TCP?",
+    );
+    check(
+        "{ports: [{name: a, port: 1}, {name: a, port: 2}]}",
+        "error: f.yaml:9:15: Service shop/x: spec.ports: two ports are named \"a\"; give each its own name",
+    );
+    check(
+        "{ports: [{name: a, port: 1}, {port: 2}]}",
+        "error: f.yaml:9:15: Service shop/x: spec.ports: port 2 has no name; name each of several ports",
+    );
+    check(
+        "{clusterIP: 10.0.0}",
+        "error: f.yaml:9:19: Service shop/x: spec.clusterIP: \"10.0.0\" is not an IP address; write it like 10.0.0.1 or fd00::1",
+    );
+    check("5", "error: f.yaml:9:7: Service shop/x: spec: expected a mapping, found the number 5");
+}
+
+#[test]
+fn addresses_of_endpoints_are_checked() {
+    let slice = "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: x}\n";
+    check(slice, "error: f.yaml:6:1: EndpointSlice default/x: addressType is missing; it must be given");
+    check(
+        &format!("{slice}addressType: IPv4\nendpoints: [{{addresses: [10.0.0.256]}}]"),
+        "error: f.yaml:10:26: EndpointSlice default/x: endpoints[0].addresses[0]: \"10.0.0.256\" is not an IP address; \
+         write it like 10.0.0.1 or fd00::1",
+    );
+    check(
+        "apiVersion: v1\nkind: Endpoints\nmetadata: {name: x}\nsubsets: [{addresses: [{ip: localhost}]}]",
+        "error: f.yaml:9:29: Endpoints default/x: subsets[0].addresses[0].ip: \"localhost\" is not an IP address; \
+         write it like 10.0.0.1 or fd00::1",
+    );
+}
+
+#[test]
+fn metadata_is_checked() {
+    check_warned(
+        "apiVersion: v1\nkind: Node\nmetadata: {name: x, lables: {a: b}}",
+        "Node x",
+        "warning: f.yaml:3:21: Node x: metadata.lables: unknown field, left out; did you mean labels?",
+    );
+    check(
+        "apiVersion: v1\nkind: Node\nmetadata: {name: x, labels: {a: 1}}",
+        "error: f.yaml:8:33: Node x: metadata.labels.a: expected a string, found the number 1; put it in quotes",
+    );
+    check(
+        "apiVersion: v1\nkind: Node\nmetadata: {name: x, creationTimestamp: yesterday}",
+        "error: f.yaml:8:40: Node x: metadata.creationTimestamp: \"yesterday\" is not a time; write it like 2026-01-31T12:00:00Z",
+    );
+}
+
+#[test]
+fn fields_at_the_top_are_those_of_the_kind() {
+    check_warned(
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: x}\nstringdata: {a: b}",
+        "Secret default/x",
+        "warning: f.yaml:4:1: Secret default/x: stringdata: unknown field, left out; did you mean stringData?",
+    );
+    check_warned(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\nspec: {}",
+        "ConfigMap default/x",
+        "warning: f.yaml:4:1: ConfigMap default/x: spec: unknown field, left out",
+    );
+    only("apiVersion: v1\nkind: Service\nmetadata: {name: x, uid: u, managedFields: []}\nspec: {nonsense: 1}\nstatus: {}");
+}
+
+#[test]
+fn unknown_fields_of_istio_kinds_are_warned_of() {
+    check_warned(
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: x}\nspec: {hosts: [a], htttp: []}",
+        "VirtualService default/x",
+        "warning: f.yaml:4:20: VirtualService default/x: spec.htttp: unknown field, left out; did you mean http?",
+    );
+    check(
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: x}\nspec: {http: [{timeout: 5}]}",
+        "error: f.yaml:9:25: VirtualService default/x: spec.http[0].timeout: expected a duration such as 1.5s, found the number 5",
+    );
+    only("apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: x}");
+}
+
+#[test]
+fn a_refused_object_is_named_so_that_its_last_good_form_can_stay() {
+    let parsed = parse_documents("f.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: 5");
+    assert_eq!((refused(&parsed), parsed.complete), (vec!["Service default/x".to_owned()], true));
+}
+
+#[test]
+fn a_key_written_twice_refuses_its_document() {
+    check("kind: Pod\nkind: Pod", "error: f.yaml:7:1: the key \"kind\" is written twice; remove one");
+}
+
+#[test]
+fn broken_text_is_not_complete() {
+    let parsed = parse_documents("f.yaml", &format!("{GOOD}---\nkind: [Pod"));
+    assert_eq!(notes(&parsed), ["error: f.yaml:6:11: not valid YAML: while parsing a flow sequence, expected ',' or ']'"]);
+    assert_eq!((ids(&parsed), parsed.complete), (vec!["Service default/good".to_owned()], false));
+}
+
+#[test]
+fn lists_are_opened() {
+    let text = "{kind: List, apiVersion: v1, items: [{kind: Node, apiVersion: v1, metadata: {name: a}}, {kind: NodeList, \
+                apiVersion: v1, items: [{metadata: {name: b}}]}]}";
+    let parsed = parse_documents("f.yaml", text);
+    assert_eq!((ids(&parsed), notes(&parsed)), (vec!["Node a".to_owned(), "Node b".to_owned()], vec![]));
+    check("{kind: List, apiVersion: v1, items: 5}", "error: f.yaml:6:37: items: expected a list of objects, found the number 5");
+    check("{kind: List, apiVersion: v1, items: [5]}", "error: f.yaml:6:38: expected an object with apiVersion, kind and metadata, found the number 5");
+}
+
+#[test]
+fn metadata_is_read_and_defaulted() {
+    let object = only(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\n  creationTimestamp: 2026-01-01T00:00:10Z\n  deletionTimestamp: 2026-01-01T00:00:10Z\n  \
+         generateName: x-\n  annotations: {a: b}\n  labels: {c: d}\n  ownerReferences: [{kind: ReplicaSet, name: r, controller: true, uid: u}]",
+    );
+    let meta = object.meta();
+    assert_eq!((&*meta.namespace, meta.created, meta.deleting), ("default", Some(1_767_225_610), true));
+    assert_eq!((meta.generate_name.as_str(), meta.labels.get("c")), ("x-", Some("d")));
+    assert_eq!((meta.owners[0].kind.as_str(), meta.owners[0].controller), ("ReplicaSet", true));
+    assert_eq!(meta.at.as_ref().unwrap().to_string(), "f.yaml:1:1");
+    let null = only("apiVersion: v1\nkind: Namespace\nmetadata: {name: x, creationTimestamp: null}");
+    assert_eq!((&*null.meta().namespace, null.meta().created), ("", None));
+    assert_eq!(null.meta().labels.get("kubernetes.io/metadata.name"), Some("x"));
+}
+
+#[test]
+fn endpoints_become_slices() {
+    let text = "apiVersion: v1\nkind: Endpoints\nmetadata: {name: db}\nsubsets:\n- addresses: [{ip: 10.0.0.1, nodeName: n, targetRef: {kind: Pod, name: p}}]\n  \
+                notReadyAddresses: [{ip: 10.0.0.2}]\n  ports: [{port: 5432}]\n- addresses: [{ip: fd00::1}]\n";
+    let parsed = parse_documents("f.yaml", text);
+    assert_eq!(ids(&parsed), ["Endpoints default/db", "Endpoints default/db/1"]);
+    let AnyObject::Endpoints(first) = &parsed.objects[0] else { panic!("not Endpoints") };
+    let ready = first.spec.endpoints.iter().map(|e| (e.addresses[0].as_str(), e.ready)).collect::<Vec<_>>();
+    assert_eq!(ready, [("10.0.0.1", true), ("10.0.0.2", false)]);
+    assert_eq!((first.spec.service.as_str(), first.spec.ports[0].port), ("db", Some(5432)));
+    let AnyObject::Endpoints(second) = &parsed.objects[1] else { panic!("not Endpoints") };
+    assert_eq!(second.spec.address_type, crate::kinds::endpoint_slice::AddressType::IPv6);
+    only("apiVersion: v1\nkind: Endpoints\nmetadata: {name: db}");
+}
+
+#[test]
+fn a_service_gets_what_the_api_server_would_fill_in() {
+    use crate::kinds::service::{ServiceType, TargetPort};
+    let AnyObject::Service(object) = only("apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: {clusterIP: 10.0.0.1, ports: [{port: 80}]}") else {
+        panic!("not a Service")
+    };
+    assert_eq!((object.spec.kind, object.spec.headless), (ServiceType::ClusterIp, false));
+    assert_eq!(object.spec.cluster_ips, ["10.0.0.1".parse::<IpAddr>().unwrap()]);
+    assert_eq!(object.spec.ports[0].target, TargetPort::Number(80));
+}
+
+proptest! {
+    /// Cuts, repeats and overwrites parts of real objects.
+    #[test]
+    fn no_change_to_a_text_makes_the_reader_panic(cut in 0usize..700, kept in 0usize..700, put in 0usize..700, with in "[-:\\[\\]{}&*!|>'\"%@#\n \ta0~]{0,6}") {
+        let text = format!("{GOOD}---\n{}", include_str!("tests/shop.yaml"));
+        let chars = text.chars().collect::<Vec<_>>();
+        let mut changed = chars.iter().skip(cut).take(kept).collect::<String>();
+        let at = changed.char_indices().nth(put).map_or(changed.len(), |(at, _)| at);
+        changed.insert_str(at, &with);
+        parse_documents("f.yaml", &changed);
+    }
+}

@@ -67,10 +67,11 @@ fn table(proxies: &[ProxyStatus]) -> String {
     table.set_header(["PROXY", "NAMESPACE", "TYPE", "VERSION"].into_iter().chain(TYPES));
     for proxy in proxies {
         let state = |kind: &str| proxy.types.get(kind).map_or(State::NotSent, |status| status.state).name().to_owned();
-        let named = [&proxy.proxy, &proxy.namespace, &proxy.proxy_type, &proxy.version].map(Clone::clone);
+        let version = if proxy.version.is_empty() { "-" } else { &proxy.version };
+        let named = [&proxy.proxy, &proxy.namespace, &proxy.proxy_type, version].map(str::to_owned);
         table.add_row(named.into_iter().chain(TYPES.into_iter().map(state)));
     }
-    let mut text: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    let mut text: String = table.lines().map(|line| format!("{}\n", line.trim())).collect();
     let errors: Vec<String> = proxies.iter().flat_map(rejections).collect();
     if !errors.is_empty() {
         text.push('\n');
@@ -124,7 +125,7 @@ mod tests {
     fn wrong_urls_are_named() {
         for server in ["127.0.0.1:15014", "https://x", "http://a b"] {
             let args = Proxies { server: server.to_owned(), output: Listing::Text };
-            let error = format!("{:#}", run(&args).err().expect("not a URL"));
+            let error = format!("{:#}", run(&args).unwrap_err());
             assert!(error.contains("http://127.0.0.1:15014"), "{error}");
         }
     }

@@ -47,7 +47,7 @@ impl Process {
         set(&self.threads, line(&status, "Threads:"));
         let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
         set(&self.max_files, line(&limits, "Max open files"));
-        let open = fs::read_dir("/proc/self/fd").ok().map(|entries| entries.count());
+        let open = fs::read_dir("/proc/self/fd").ok().map(Iterator::count);
         set(&self.open_files, open.and_then(|count| i64::try_from(count).ok()));
     }
 }

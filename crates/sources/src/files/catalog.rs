@@ -6,7 +6,7 @@ use config::note::{Note, ObjectId};
 use config::object::AnyObject;
 use config::store::Update;
 
-use super::held::Held;
+use super::held::{Held, bounded};
 use super::reading::Reading;
 use super::relative::Relative;
 
@@ -78,7 +78,7 @@ impl Catalog {
                 notes.push(shadowed(object, winner));
             }
         }
-        notes
+        bounded(notes, &held.shown)
     }
 
     fn wins(&self, path: &Relative, id: &ObjectId) -> bool {

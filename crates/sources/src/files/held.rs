@@ -1,7 +1,7 @@
 //! What one file gives: its objects in force and its notes. A broken file loses nothing that it gave before.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use config::note::{Location, Note, ObjectId, Severity};
@@ -35,6 +35,7 @@ impl Held {
                 self.keep(vec![Note::error("is empty; delete the file to remove its objects").at(at)]);
             }
         }
+        self.notes = bounded(std::mem::take(&mut self.notes), &self.shown);
     }
 
     fn keep(&mut self, mut notes: Vec<Note>) {
@@ -65,13 +66,27 @@ impl Held {
     }
 }
 
+/// A file may hold a mistake on each of a million lines, and every snapshot carries the notes.
+pub(super) fn bounded(mut notes: Vec<Note>, shown: &Arc<str>) -> Vec<Note> {
+    const MOST: usize = 1000;
+    let more = notes.len().saturating_sub(MOST);
+    if more > 0 {
+        notes.sort_by_key(|note| note.severity);
+        notes.truncate(MOST);
+        let at = Location { file: shown.clone(), line: 1, column: 1 };
+        notes.push(Note::warning(format!("{more} more notes on this file are not shown")).at(at));
+    }
+    notes
+}
+
 /// Of what the file no longer gives, that which may be missing only because of an error.
 fn kept(
     mut missing: BTreeMap<ObjectId, AnyObject>,
     refused: &[ObjectId],
     notes: &mut [Note],
 ) -> BTreeMap<ObjectId, AnyObject> {
-    let mut kept: BTreeMap<_, _> = missing.extract_if(.., |id, _| refused.iter().any(|of| is_part(id, of))).collect();
+    let refused: HashSet<&ObjectId> = refused.iter().collect();
+    let mut kept: BTreeMap<_, _> = missing.extract_if(.., |id, _| refused.contains(&whole(id))).collect();
     let mut nameless = false;
     for note in notes.iter_mut().filter(|note| note.severity == Severity::Error) {
         match &note.object {
@@ -92,12 +107,12 @@ fn kept(
     kept
 }
 
-/// The object itself, or one of those that an Endpoints object with several subsets becomes: `name/1` and so on.
-fn is_part(id: &ObjectId, of: &ObjectId) -> bool {
-    let rest = id.name.strip_prefix(&*of.name);
-    id.kind == of.kind
-        && id.namespace == of.namespace
-        && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+/// An Endpoints object with several subsets becomes several: `name`, `name/1` and so on.
+fn whole(id: &ObjectId) -> ObjectId {
+    match id.name.split_once('/') {
+        Some((name, _)) => ObjectId { name: name.into(), ..id.clone() },
+        None => id.clone(),
+    }
 }
 
 fn repeated(object: &AnyObject, first: &AnyObject) -> Note {

@@ -134,10 +134,8 @@ impl Folder {
         for (path, reading) in readings {
             self.catalog.put(&path, reading, change);
         }
-        let is_kept = |path: &Relative| {
-            tree.files.contains_key(path) || path.folders().any(|folder| tree.unlisted.contains_key(&folder))
-        };
-        let gone: Vec<Relative> = self.catalog.files().keys().filter(|path| !is_kept(path)).cloned().collect();
+        let known = self.catalog.files().keys().filter(|path| !tree.files.contains_key(path));
+        let gone: Vec<Relative> = known.filter(|path| tree.lacks(path)).cloned().collect();
         for path in gone {
             self.catalog.remove(&path, change);
         }
@@ -169,9 +167,7 @@ impl Folder {
     fn tell(&mut self, notes: BTreeMap<String, Vec<Note>>) -> Vec<Update> {
         let mut updates = Vec::new();
         for (source, notes) in notes {
-            if self.told.get(&source).is_some_and(|told| *told == notes)
-                || (notes.is_empty() && !self.told.contains_key(&source))
-            {
+            if self.told.get(&source).map_or(&[][..], Vec::as_slice) == notes {
                 continue;
             }
             if notes.is_empty() {

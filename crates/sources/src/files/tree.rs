@@ -19,6 +19,8 @@ pub(super) struct Tree {
     /// Folders, and links that may have led to one. What was known below them is kept.
     pub(super) unlisted: BTreeMap<Relative, Unlisted>,
     pub(super) places: Places,
+    /// Real paths of the folders that were listed.
+    listed: BTreeMap<Relative, PathBuf>,
     /// Links that stand for many files at once, and where they led. A look is of one piece only if none was turned.
     turnable: Vec<(PathBuf, PathBuf)>,
 }
@@ -93,6 +95,17 @@ impl Tree {
         Ok(walk.tree)
     }
 
+    /// Whether a file that was known and is not among `files` is gone, as far as can be told.
+    pub(super) fn lacks(&self, file: &Relative) -> bool {
+        if file.folders().any(|folder| self.unlisted.contains_key(&folder)) {
+            return false;
+        }
+        // A listing may miss a name that is being renamed over.
+        let (folder, name) = file.split();
+        let there = self.listed.get(&folder).map(|folder| fs::symlink_metadata(folder.join(name)));
+        !there.is_some_and(|metadata| metadata.is_ok_and(|metadata| !metadata.is_dir()))
+    }
+
     pub(super) fn is_of_one_piece(&self) -> bool {
         self.turnable.iter().all(|(link, led)| fs::read_link(link).is_ok_and(|leads| leads == *led))
     }
@@ -137,7 +150,7 @@ struct Walk<'a> {
     entries: usize,
     /// Links to folders, followed after all real folders, so that files go by their real path where they have one.
     links: BTreeMap<Relative, PathBuf>,
-    /// Each folder is visited once, by whatever path: links can make neither loops nor multitudes.
+    /// No link leads to a folder a second time, so that links make neither loops nor multitudes.
     seen: HashSet<Identity>,
 }
 
@@ -145,17 +158,16 @@ impl Walk<'_> {
     fn take(&mut self, top: &Relative, path: &Path, names: Vec<(OsString, FileType)>) -> Result<(), Refusal> {
         let mut folders = Vec::new();
         self.folder(top, path, names, &mut folders)?;
+        let mut linked = false;
         loop {
-            let (relative, path) = match folders.pop() {
-                Some(folder) => folder,
-                None => match self.links.pop_first() {
-                    Some(link) => link,
-                    None => return Ok(()),
-                },
-            };
-            match fs::metadata(&path) {
-                Ok(metadata) if !self.seen.insert(identity(&metadata)) => continue,
-                _ => {}
+            let next = folders.pop().or_else(|| {
+                linked = true;
+                self.links.pop_first()
+            });
+            let Some((relative, path)) = next else { return Ok(()) };
+            let known = fs::metadata(&path).is_ok_and(|metadata| !self.seen.insert(identity(&metadata)));
+            if known && linked {
+                continue;
             }
             match listing(&path) {
                 Ok(names) => self.folder(&relative, &path, names, &mut folders)?,
@@ -173,6 +185,7 @@ impl Walk<'_> {
         names: Vec<(OsString, FileType)>,
         folders: &mut Vec<(Relative, PathBuf)>,
     ) -> Result<(), Refusal> {
+        self.tree.listed.insert(relative.clone(), path.to_owned());
         self.entries += names.len();
         within(self.entries, self.limits.entries, "entries")?;
         if let Ok(metadata) = fs::metadata(path) {
@@ -204,8 +217,9 @@ impl Walk<'_> {
         match fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() => {
                 self.note_turnable(path.clone());
-                if let Ok(real) = fs::canonicalize(&path) {
-                    self.links.insert(parent.folder(name), real);
+                match fs::canonicalize(&path) {
+                    Ok(real) => drop(self.links.insert(parent.folder(name), real)),
+                    Err(_) => drop(self.tree.unlisted.insert(parent.folder(name), Unlisted::Vanished)),
                 }
             }
             found => {

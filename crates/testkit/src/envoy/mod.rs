@@ -38,6 +38,8 @@ impl Envoy {
             .arg("--config-path")
             .arg(file)
             .args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"])
+            // It warns of every deprecated field; istiod's configuration has hundreds.
+            .args(["--component-log-level", "misc:error"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

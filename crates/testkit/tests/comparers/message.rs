@@ -38,11 +38,11 @@ pub(crate) fn any(random: &mut Random, depth: usize) -> Any {
     let descriptor = wire::pool().get_message_by_name(name).expect("the pool has it");
     Any {
         type_url: format!("type.googleapis.com/{name}"),
-        value: message(random, descriptor, depth).encode_to_vec().into(),
+        value: message(random, &descriptor, depth).encode_to_vec().into(),
     }
 }
 
-fn message(random: &mut Random, descriptor: MessageDescriptor, depth: usize) -> DynamicMessage {
+fn message(random: &mut Random, descriptor: &MessageDescriptor, depth: usize) -> DynamicMessage {
     let mut out = DynamicMessage::new(descriptor.clone());
     match descriptor.full_name() {
         "google.protobuf.Any" => out.transcode_from(&any(random, depth + 1)).expect("an Any is an Any"),
@@ -106,7 +106,7 @@ fn single(random: &mut Random, kind: &Kind, depth: usize) -> Value {
         Kind::Bool => Value::Bool(random.one_in(2)),
         Kind::String => Value::String(text(random)),
         Kind::Bytes => Value::Bytes(random.next().to_be_bytes().to_vec().into()),
-        Kind::Message(descriptor) => Value::Message(message(random, descriptor.clone(), depth + 1)),
+        Kind::Message(descriptor) => Value::Message(message(random, descriptor, depth + 1)),
         Kind::Enum(descriptor) => {
             let numbers: Vec<i32> = descriptor.values().map(|value| value.number()).chain([999]).collect();
             Value::EnumNumber(random.pick(&numbers))

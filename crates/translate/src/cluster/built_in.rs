@@ -29,7 +29,7 @@ pub(super) fn inbound_passthrough(mesh: &Mesh, placement: &Placement) -> Cluster
     Cluster {
         // As istiod names it in statistics: the outbound one's name.
         alt_stat_name: stat_name(PASSTHROUGH),
-        upstream_bind_config: Some(settings::inbound_source(placement)),
+        upstream_bind_config: Some(settings::inbound_sources(placement)),
         ..original(mesh, INBOUND_PASSTHROUGH)
     }
 }

@@ -18,7 +18,8 @@ use wire::google::protobuf::Duration;
 use super::{protocol, settings};
 use crate::address;
 use crate::made::Made;
-use crate::names::ClusterName;
+use crate::names::{ClusterName, stat_name};
+use crate::stat_pattern::{self, Named};
 
 /// Longest time that Envoy takes: hosts of an original-destination cluster are never swept.
 const NEVER: Duration = Duration { seconds: 9_223_372_035, nanos: 0 };
@@ -45,9 +46,9 @@ fn of_targets(mesh: &Mesh, placement: &Placement, targets: &[&InboundTarget]) ->
         || targets.iter().filter(|target| target.port.number == first.port.number).map(|target| &*target.service);
     let mut cluster = base(mesh, placement, first.number, first.port.protocol);
     cluster.metadata = Some(settings::service_metadata(alike()));
-    let pattern = &mesh.config.inbound_cluster_stat_name;
-    if let Some(stat) = settings::patterned_stat_name(pattern, &first.service, &first.port, Some(first.number)) {
-        cluster.alt_stat_name = stat;
+    let named = Named::port(&first.service, &first.port, Some(first.number));
+    if let Some(stat) = stat_pattern::filled(&mesh.config.inbound_cluster_stat_name, &named) {
+        cluster.alt_stat_name = stat_name(&stat);
     }
     if mesh.config.inbound_traffic_policy.mode == InboundTrafficMode::Localhost {
         to_address(&mut cluster, address::socket(placement.loopback(), first.number));

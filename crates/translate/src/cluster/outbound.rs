@@ -10,8 +10,9 @@ use wire::google::protobuf::Struct;
 use super::{protocol, settings};
 use crate::listener::source;
 use crate::made::Made;
-use crate::names::ClusterName;
+use crate::names::{ClusterName, stat_name};
 use crate::proto::{structure, text};
+use crate::stat_pattern::{self, Named};
 use crate::tls;
 
 pub(super) fn cluster(mesh: &Mesh, placement: &Placement, service: &Service, port: &Port) -> Made<Cluster> {
@@ -23,8 +24,10 @@ pub(super) fn cluster(mesh: &Mesh, placement: &Placement, service: &Service, por
         typed_extension_protocol_options: protocol::options(placement, port.protocol),
         ..settings::base(mesh, name.to_string())
     };
-    if let Some(stat) = settings::patterned_stat_name(&mesh.config.outbound_cluster_stat_name, service, port, None) {
-        cluster.alt_stat_name = stat;
+    if let Some(stat) =
+        stat_pattern::filled(&mesh.config.outbound_cluster_stat_name, &Named::port(service, port, Some(0)))
+    {
+        cluster.alt_stat_name = stat_name(&stat);
     }
     // A headless service's endpoint is the address that the application chose; a router chooses itself.
     let original = service.is_headless() && !placement.is_router();

@@ -1,6 +1,6 @@
 //! What every cluster has alike: time limits, circuit breakers, keepalive, metadata, the metadata-exchange filter.
 
-use model::{Extension, Mesh, Placement, Port, Service};
+use model::{Extension, Mesh, Placement, Service};
 use wire::envoy::config::cluster::v3::{
     CircuitBreakers, Cluster, Filter, UpstreamConnectionOptions, circuit_breakers::Thresholds,
 };
@@ -76,7 +76,13 @@ pub(super) fn peer_filters(placement: &Placement) -> Vec<Filter> {
     vec![Filter { name, typed_config: Some(config), ..Filter::default() }]
 }
 
+/// The proxy's first family alone: what an inbound port forwards to has one address.
 pub(super) fn inbound_source(placement: &Placement) -> BindConfig {
+    BindConfig { extra_source_addresses: Vec::new(), ..inbound_sources(placement) }
+}
+
+/// Both families where the proxy has both.
+pub(super) fn inbound_sources(placement: &Placement) -> BindConfig {
     let (first, extra) = match (placement.has_ipv4(), placement.has_ipv6()) {
         (true, true) => (INBOUND_SOURCE, Some(INBOUND_SOURCE_V6)),
         (true, false) => (INBOUND_SOURCE, None),
@@ -93,26 +99,4 @@ pub(super) fn inbound_source(placement: &Placement) -> BindConfig {
             .collect(),
         ..BindConfig::default()
     }
-}
-
-/// The statistics name by the mesh's pattern, if it has one.
-pub(super) fn patterned_stat_name(
-    pattern: &str,
-    service: &Service,
-    port: &Port,
-    target: Option<u16>,
-) -> Option<String> {
-    if pattern.is_empty() {
-        return None;
-    }
-    let short = format!("{}.{}", service.name, service.namespace);
-    let filled = pattern
-        .replace("%SERVICE_FQDN%", service.host.as_str())
-        .replace("%SERVICE_NAME%", &service.name)
-        .replace("%SERVICE_PORT_NAME%", &port.name)
-        .replace("%SERVICE_PORT%", &port.number.to_string())
-        .replace("%TARGET_PORT%", &target.map(|number| number.to_string()).unwrap_or_default())
-        .replace("%SUBSET_NAME%", "")
-        .replace("%SERVICE%", &short);
-    Some(stat_name(&filled))
 }

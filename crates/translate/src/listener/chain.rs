@@ -7,7 +7,8 @@ use wire::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
 use crate::filter::{self, tcp_proxy};
 use crate::names::{INBOUND_PASSTHROUGH, listener_name};
 use crate::proto::uint32;
-use crate::route::inbound::{self as route, Decorated};
+use crate::route::inbound as route;
+use crate::stat_pattern::{self, Named};
 use crate::{hcm, tls};
 
 const ISTIO: [&str; 5] = ["istio", "istio-peer-exchange", "istio-http/1.0", "istio-http/1.1", "istio-h2"];
@@ -18,7 +19,7 @@ pub(super) const PLAIN_HTTP: [&str; 2] = ["http/1.1", "h2c"];
 /// What an inbound port leads to.
 pub(super) enum Target<'a> {
     /// A port that a service or a Sidecar declares.
-    Declared { bind: &'a str, cluster: String, service_port: u16, host: String, metadata: Option<Metadata> },
+    Declared { bind: &'a str, cluster: String, named: Named, metadata: Option<Metadata> },
     /// Whatever nobody declared. On one port only where a policy names that port.
     Passthrough,
 }
@@ -37,7 +38,7 @@ pub(super) fn chains(
         .map(|case| {
             let (filters, http) = match case.serves {
                 Serves::Http => (http_filters(mesh, placement, port, protocol, target), true),
-                Serves::Tcp => (tcp_filters(placement, protocol, target), false),
+                Serves::Tcp => (tcp_filters(mesh, placement, protocol, target), false),
             };
             FilterChain {
                 name: target.chain_name(port, http),
@@ -86,10 +87,11 @@ impl Target<'_> {
         }
     }
 
-    fn decorated(&self) -> Decorated<'_> {
+    /// The service in traces and statistics.
+    fn named(&self) -> Named {
         match self {
-            Self::Declared { host, service_port, .. } => Decorated { host, port: *service_port },
-            Self::Passthrough => Decorated { host: "", port: 0 },
+            Self::Declared { named, .. } => named.clone(),
+            Self::Passthrough => Named::default(),
         }
     }
 }
@@ -165,14 +167,15 @@ fn terminated(mesh: &Mesh, http: bool) -> TransportSocket {
 }
 
 fn http_filters(mesh: &Mesh, placement: &Placement, port: u16, protocol: Protocol, target: &Target<'_>) -> Vec<Filter> {
-    let routes = route::configuration(target.cluster(), &target.decorated(), protocol);
+    let routes = route::configuration(target.cluster(), &target.named(), protocol);
     let mut filters = filter::inbound_network(placement);
     filters.push(hcm::inbound(mesh, placement, target.stat_prefix(port), routes, protocol));
     filters
 }
 
-fn tcp_filters(placement: &Placement, protocol: Protocol, target: &Target<'_>) -> Vec<Filter> {
+fn tcp_filters(mesh: &Mesh, placement: &Placement, protocol: Protocol, target: &Target<'_>) -> Vec<Filter> {
     let mut filters = filter::inbound_network(placement);
-    filters.extend(tcp_proxy::of_protocol(placement, protocol, target.cluster()));
+    let stat = stat_pattern::filled(&mesh.config.inbound_cluster_stat_name, &target.named());
+    filters.extend(tcp_proxy::of_protocol(placement, protocol, target.cluster(), stat));
     filters
 }

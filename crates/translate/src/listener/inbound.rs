@@ -11,6 +11,7 @@ use crate::address;
 use crate::made::Made;
 use crate::names::{ClusterName, listener_name};
 use crate::proto::{duration, metadata, structure, text, uint32};
+use crate::stat_pattern::Named;
 
 /// A port of the workload and what it serves.
 pub(super) struct DeclaredPort {
@@ -19,8 +20,8 @@ pub(super) struct DeclaredPort {
     bind: String,
     /// A listener of its own on a real port.
     pub(super) bound: bool,
-    service_port: u16,
-    host: String,
+    /// Where a service stands for it: that service; else the Sidecar.
+    named: Named,
     metadata: Option<Metadata>,
     pub(super) made_from: Vec<ObjectId>,
 }
@@ -30,8 +31,7 @@ impl DeclaredPort {
         let target = Target::Declared {
             bind: &self.bind,
             cluster: ClusterName::Inbound { port: self.number }.to_string(),
-            service_port: self.service_port,
-            host: self.host.clone(),
+            named: self.named.clone(),
             metadata: self.metadata.clone(),
         };
         chain::chains(mesh, placement, self.number, self.protocol, placement.modes.of(self.number), &target)
@@ -60,8 +60,7 @@ fn of_target(placement: &Placement, target: &InboundTarget) -> DeclaredPort {
         protocol: target.port.protocol,
         bind: placement.wildcard().into(),
         bound: false,
-        service_port: target.port.number,
-        host: target.service.host.to_string(),
+        named: Named::port(&target.service, &target.port, None),
         metadata: None,
         made_from: vec![target.service.made_from.clone()],
     }
@@ -70,15 +69,22 @@ fn of_target(placement: &Placement, target: &InboundTarget) -> DeclaredPort {
 fn of_ingress(placement: &Placement, listener: &IngressListener) -> DeclaredPort {
     let sidecar = placement.scope.sidecar.as_ref();
     let (name, namespace) = sidecar.map_or(("", ""), |object| (&*object.meta.name, &*object.meta.namespace));
+    // A Sidecar has no host; its name stands in traces.
+    let host = format!("{name}.{namespace}");
     let path = format!("/apis/networking.istio.io/v1/namespaces/{namespace}/sidecar/{name}");
     DeclaredPort {
         number: listener.port.number,
         protocol: listener.port.protocol,
         bind: listener.bind.clone().unwrap_or_else(|| placement.own_address().to_string()),
         bound: placement.binds_ports() || listener.capture == Capture::None,
-        service_port: listener.port.number,
-        // A Sidecar has no host; its name stands in traces.
-        host: format!("{name}.{namespace}"),
+        named: Named {
+            host: host.clone(),
+            short: host.clone(),
+            name: host,
+            port: listener.port.number,
+            port_name: listener.port.name.clone(),
+            target: None,
+        },
         metadata: Some(metadata("istio", structure([("config", text(&path))]))),
         made_from: placement.scope.sidecar_id().into_iter().collect(),
     }

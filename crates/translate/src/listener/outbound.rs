@@ -6,7 +6,7 @@ use std::sync::Arc;
 use config::note::ObjectId;
 use model::{Capture, EgressListener, Mesh, OutboundPolicy, Placement, Port, Protocol, Registry, Service};
 use wire::envoy::config::core::v3::TrafficDirection;
-use wire::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch, Listener};
+use wire::envoy::config::listener::v3::{AdditionalAddress, Filter, FilterChain, FilterChainMatch, Listener};
 
 use super::chain::PLAIN_HTTP;
 use super::{balance, inspector};
@@ -16,6 +16,7 @@ use crate::hcm;
 use crate::made::Made;
 use crate::names::{BLACK_HOLE, ClusterName, PASSTHROUGH, listener_name};
 use crate::proto::{boolean, duration, seconds, uint32};
+use crate::stat_pattern::{self, Named};
 
 /// istiod's PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT default.
 const HANDSHAKE_LIMIT: i64 = 15;
@@ -168,7 +169,10 @@ impl Table<'_> {
 
     fn tcp_chain(&self, service: &Service, port: &Port) -> Vec<Filter> {
         let cluster = ClusterName::outbound(port.number, &service.host).to_string();
-        tcp_proxy::of_protocol(self.placement, port.protocol, &cluster)
+        // istiod forgets the port's name here; pinned by parity case mesh-stat-names.
+        let named = Named { port_name: String::new(), ..Named::port(service, port, Some(0)) };
+        let stat = stat_pattern::filled(&self.mesh.config.outbound_cluster_stat_name, &named);
+        tcp_proxy::of_protocol(self.placement, port.protocol, &cluster, stat)
     }
 }
 
@@ -198,6 +202,7 @@ impl Entry {
         };
         let listener = Listener {
             address: Some(address::bind(&self.bind, self.port)),
+            additional_addresses: self.other_family(placement),
             name,
             filter_chains,
             default_filter_chain,
@@ -215,6 +220,15 @@ impl Entry {
             ..Listener::default()
         };
         Made::new(listener, self.made_from)
+    }
+
+    /// A listener on any address listens on any address of the proxy's second family too.
+    fn other_family(&self, placement: &Placement) -> Vec<AdditionalAddress> {
+        let other = (self.bind == "0.0.0.0" && placement.has_ipv6()).then(|| AdditionalAddress {
+            address: Some(address::socket("::", self.port)),
+            ..AdditionalAddress::default()
+        });
+        other.into_iter().collect()
     }
 
     fn http_filter_chain(&self, mesh: &Mesh, placement: &Placement, listener: &str, http: &HttpChain) -> FilterChain {

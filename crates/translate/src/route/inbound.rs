@@ -7,15 +7,10 @@ use wire::envoy::config::route::v3::{
 };
 
 use crate::proto::{boolean, seconds, uint32};
+use crate::stat_pattern::Named;
 
-/// How traces name the operation.
-pub(crate) struct Decorated<'a> {
-    pub(crate) host: &'a str,
-    pub(crate) port: u16,
-}
-
-pub(crate) fn configuration(cluster: &str, decorated: &Decorated<'_>, protocol: Protocol) -> RouteConfiguration {
-    let Decorated { host, port } = decorated;
+pub(crate) fn configuration(cluster: &str, named: &Named, protocol: Protocol) -> RouteConfiguration {
+    let Named { host, port, .. } = named;
     let route = Route {
         name: "default".into(),
         r#match: Some(super::everything()),

@@ -19,7 +19,7 @@ impl Class for Log {
 }
 
 fn watch(names: &[&str]) -> Watch {
-    let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
     let subscription = Subscription::of_list(TypeUrl::Endpoints, &names);
     Watch::new(TypeUrl::Endpoints, subscription, Owed::everything(), 1)
 }

@@ -8,23 +8,23 @@ use xds::{Connections, Metrics, Options, Server, TypeUrl, Variant, Watched};
 
 use crate::{mesh::Mesh, proxy::Proxy};
 
-pub const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];
+pub(crate) const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];
 const ADDRESS: &str = "10.0.0.1:4711";
 
-pub struct Harness {
-    pub mesh: Mesh,
-    pub connections: Arc<Connections>,
-    pub server: Server,
-    pub drain: watch::Sender<Option<Instant>>,
+pub(crate) struct Harness {
+    pub(crate) mesh: Mesh,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) server: Server,
+    pub(crate) drain: watch::Sender<Option<Instant>>,
     registry: Registry,
 }
 
 impl Harness {
-    pub fn new(resources: &str) -> Harness {
+    pub(crate) fn new(resources: &str) -> Harness {
         Harness::with(resources, Options::default())
     }
 
-    pub fn with(resources: &str, options: Options) -> Harness {
+    pub(crate) fn with(resources: &str, options: Options) -> Harness {
         let mesh = Mesh::new(resources);
         let registry = Registry::new();
         let metrics = Metrics::new(&registry).expect("registers");
@@ -33,17 +33,17 @@ impl Harness {
         Harness { mesh, connections, server, drain: watch::Sender::new(None), registry }
     }
 
-    pub async fn proxy(&self, variant: Variant) -> Proxy {
+    pub(crate) async fn proxy(&self, variant: Variant) -> Proxy {
         Proxy::open(self.io(), variant).await
     }
 
     /// The proxy's end of a new connection.
-    pub fn io(&self) -> DuplexStream {
+    pub(crate) fn io(&self) -> DuplexStream {
         self.io_of(64 << 10)
     }
 
     /// With this much room in the pipe.
-    pub fn io_of(&self, room: usize) -> DuplexStream {
+    pub(crate) fn io_of(&self, room: usize) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(room);
         let address = ADDRESS.parse().expect("an address");
         tokio::spawn(self.server.connection(ours, address, self.drain.subscribe()));
@@ -51,14 +51,14 @@ impl Harness {
     }
 
     /// The line of one metric, without its name and labels.
-    pub fn metric(&self, line: &str) -> Option<f64> {
+    pub(crate) fn metric(&self, line: &str) -> Option<f64> {
         let text = TextEncoder::new().encode_to_string(&self.registry.gather()).expect("encodes");
         let value = text.lines().find_map(|found| found.strip_prefix(line)?.strip_prefix(' '));
         value.map(|value| value.parse().expect("a number"))
     }
 
     /// What the table says of a type on the only stream.
-    pub fn watched(&self, kind: TypeUrl) -> Option<Watched> {
+    pub(crate) fn watched(&self, kind: TypeUrl) -> Option<Watched> {
         let all = self.connections.snapshot();
         assert_eq!(all.len(), 1);
         all[0].watched.iter().find(|watched| watched.kind == kind).cloned()

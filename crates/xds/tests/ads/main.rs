@@ -5,6 +5,7 @@ mod delta;
 mod harness;
 mod life;
 mod mesh;
+mod model;
 mod proxy;
 mod rules;
 mod sotw;

@@ -11,7 +11,7 @@ use wire::{envoy::config::core::v3::Node, google::protobuf::Any};
 use xds::{Changes, Class, Joined, Provider, ProxyInfo, Refused, Resource, Seq, TypeUrl};
 
 #[derive(Clone)]
-pub struct Mesh(Arc<Inner>);
+pub(crate) struct Mesh(Arc<Inner>);
 
 struct Inner {
     state: Mutex<State>,
@@ -30,7 +30,7 @@ struct State {
 
 impl Mesh {
     /// `text` as in [`Mesh::set`].
-    pub fn new(text: &str) -> Mesh {
+    pub(crate) fn new(text: &str) -> Mesh {
         let state =
             State { ready: true, proxyless: false, oldest: 0, seq: 0, live: BTreeMap::new(), gone: BTreeMap::new() };
         let mesh = Mesh(Arc::new(Inner { state: Mutex::new(state), seq: watch::Sender::new(0) }));
@@ -39,7 +39,7 @@ impl Mesh {
     }
 
     /// One change: `CDS a=1 b=2 -c, EDS a=1`.
-    pub fn set(&self, text: &str) {
+    pub(crate) fn set(&self, text: &str) {
         let mut state = self.state();
         state.seq += 1;
         let seq = state.seq;
@@ -55,16 +55,16 @@ impl Mesh {
         self.0.seq.send_replace(seq);
     }
 
-    pub fn set_ready(&self, ready: bool) {
+    pub(crate) fn set_ready(&self, ready: bool) {
         self.state().ready = ready;
     }
 
-    pub fn set_proxyless(&self) {
+    pub(crate) fn set_proxyless(&self) {
         self.state().proxyless = true;
     }
 
     /// Forgets what happened so far.
-    pub fn cut_log(&self) {
+    pub(crate) fn cut_log(&self) {
         let mut state = self.state();
         state.oldest = state.seq;
     }
@@ -88,7 +88,7 @@ impl State {
 }
 
 /// The content says its name, for a variant that does not.
-pub fn resource(kind: TypeUrl, name: &str, content: &str) -> Arc<Resource> {
+pub(crate) fn resource(kind: TypeUrl, name: &str, content: &str) -> Arc<Resource> {
     let any = Any { type_url: kind.url().into(), value: format!("{name}={content}").into_bytes().into() };
     let made_from = vec![Arc::from(format!("Service shop/{name}"))];
     Arc::new(Resource::new(name.into(), format!("v{content}").into(), any, made_from))

@@ -22,10 +22,10 @@ use xds::{TypeUrl, Variant};
 
 /// Paused time only passes when every task waits, so this is the time for everything to settle.
 const SETTLED: Duration = Duration::from_millis(500);
-pub const NODE_ID: &str = "sidecar~10.0.0.1~cart-1.shop~shop.svc.cluster.local";
+pub(crate) const NODE_ID: &str = "sidecar~10.0.0.1~cart-1.shop~shop.svc.cluster.local";
 
-pub struct Proxy {
-    pub variant: Variant,
+pub(crate) struct Proxy {
+    pub(crate) variant: Variant,
     requests: mpsc::Sender<Bytes>,
     answer: Incoming,
     buffer: BytesMut,
@@ -39,12 +39,12 @@ pub struct Proxy {
 }
 
 #[derive(Debug, PartialEq)]
-pub struct Got {
-    pub kind: TypeUrl,
-    pub nonce: String,
-    pub version: String,
+pub(crate) struct Got {
+    pub(crate) kind: TypeUrl,
+    pub(crate) nonce: String,
+    pub(crate) version: String,
     /// `CDS a=1 b=2 -c`, names sorted.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 impl PartialEq<&str> for Got {
@@ -54,7 +54,7 @@ impl PartialEq<&str> for Got {
 }
 
 impl Proxy {
-    pub async fn open(io: DuplexStream, variant: Variant) -> Proxy {
+    pub(crate) async fn open(io: DuplexStream, variant: Variant) -> Proxy {
         let method = match variant {
             Variant::Sotw => "StreamAggregatedResources",
             Variant::Delta => "DeltaAggregatedResources",
@@ -74,14 +74,14 @@ impl Proxy {
         }
     }
 
-    pub fn with_node(mut self, node: Option<Node>) -> Proxy {
+    pub(crate) fn with_node(mut self, node: Option<Node>) -> Proxy {
         self.node = node;
         self
     }
 
     /// Subscribes to names besides those it has. No names: as a first request, everything.
-    pub async fn ask(&mut self, kind: TypeUrl, names: &[&str]) {
-        let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+    pub(crate) async fn ask(&mut self, kind: TypeUrl, names: &[&str]) {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         let known = self.names.entry(kind).or_default();
         known.extend(names.iter().cloned());
         let resource_names = known.clone();
@@ -96,11 +96,11 @@ impl Proxy {
         }
     }
 
-    pub async fn leave(&mut self, kind: TypeUrl, names: &[&str]) {
+    pub(crate) async fn leave(&mut self, kind: TypeUrl, names: &[&str]) {
         let known = self.names.entry(kind).or_default();
         known.retain(|known| !names.contains(&known.as_str()));
         let resource_names = known.clone();
-        let names = names.iter().map(|name| name.to_string()).collect();
+        let names = names.iter().map(ToString::to_string).collect();
         match self.variant {
             Variant::Sotw => {
                 let nonce = self.nonces.get(&kind).cloned().unwrap_or_default();
@@ -112,19 +112,21 @@ impl Proxy {
         }
     }
 
-    pub async fn ack(&mut self, got: &Got) {
+    pub(crate) async fn ack(&mut self, got: &Got) {
         self.settle(got, &got.nonce, None).await;
     }
 
-    pub async fn nack(&mut self, got: &Got, reason: &str) {
+    pub(crate) async fn nack(&mut self, got: &Got, reason: &str) {
         self.settle(got, &got.nonce, Some(reason)).await;
     }
 
     /// The answer to a response, with any nonce.
-    pub async fn settle(&mut self, got: &Got, nonce: &str, reason: Option<&str>) {
+    pub(crate) async fn settle(&mut self, got: &Got, nonce: &str, reason: Option<&str>) {
         let error_detail = reason.map(|reason| rpc::Status { code: 13, message: reason.into(), ..Default::default() });
         let resource_names = self.names.get(&got.kind).cloned().unwrap_or_default();
         let response_nonce = nonce.to_owned();
+        // A proxy goes on with the nonce of what it has looked at, not of what lies in its socket.
+        self.nonces.insert(got.kind, got.nonce.clone());
         match self.variant {
             Variant::Sotw => {
                 let request = DiscoveryRequest { resource_names, response_nonce, error_detail, ..sotw(got.kind) };
@@ -137,35 +139,35 @@ impl Proxy {
     }
 
     /// The next response, accepted.
-    pub async fn take(&mut self) -> Got {
+    pub(crate) async fn take(&mut self) -> Got {
         let got = self.got().await;
         self.ack(&got).await;
         got
     }
 
-    pub async fn got(&mut self) -> Got {
-        let message = timeout(SETTLED, self.message()).await.expect("no response").expect("the stream ended");
+    pub(crate) async fn got(&mut self) -> Got {
+        self.maybe().await.expect("no response")
+    }
+
+    /// Nothing comes, however long one waits.
+    pub(crate) async fn quiet(&mut self) {
+        let got = self.maybe().await;
+        assert_eq!(got, None, "not quiet");
+    }
+
+    /// The next response, if one comes.
+    pub(crate) async fn maybe(&mut self) -> Option<Got> {
+        let message = timeout(SETTLED, self.message()).await.ok()?;
+        let message = message.unwrap_or_else(|| panic!("the stream ended: {:?}", self.trailers));
         let got = match self.variant {
             Variant::Sotw => shown_sotw(&DiscoveryResponse::decode(message).expect("decodes")),
             Variant::Delta => shown_delta(&DeltaDiscoveryResponse::decode(message).expect("decodes")),
         };
-        self.nonces.insert(got.kind, got.nonce.clone());
-        got
-    }
-
-    /// Nothing comes, however long one waits.
-    pub async fn quiet(&mut self) {
-        if let Ok(message) = timeout(SETTLED, self.message()).await {
-            let message = message.map(|message| match self.variant {
-                Variant::Sotw => shown_sotw(&DiscoveryResponse::decode(message).expect("decodes")).text,
-                Variant::Delta => shown_delta(&DeltaDiscoveryResponse::decode(message).expect("decodes")).text,
-            });
-            panic!("not quiet: {message:?}, {:?}", self.trailers);
-        }
+        Some(got)
     }
 
     /// The status with which the server ends the stream, and its text.
-    pub async fn ended(&mut self) -> (u16, String) {
+    pub(crate) async fn ended(&mut self) -> (u16, String) {
         let message = timeout(Duration::from_secs(120), self.message()).await.expect("the stream goes on");
         assert_eq!(message, None, "a response instead of the end");
         let trailers = self.trailers.as_ref().expect("a status");
@@ -173,23 +175,23 @@ impl Proxy {
         (text("grpc-status").parse().expect("a code"), text("grpc-message").to_owned())
     }
 
-    pub async fn sotw(&mut self, mut request: DiscoveryRequest) {
+    pub(crate) async fn sotw(&mut self, mut request: DiscoveryRequest) {
         request.node = self.node.take();
         self.bytes(framed(&request.encode_to_vec())).await;
     }
 
-    pub async fn delta(&mut self, mut request: DeltaDiscoveryRequest) {
+    pub(crate) async fn delta(&mut self, mut request: DeltaDiscoveryRequest) {
         request.node = self.node.take();
         self.bytes(framed(&request.encode_to_vec())).await;
     }
 
     /// Raw bytes of the request body. A server that has gone is found out by reading.
-    pub async fn bytes(&mut self, bytes: Bytes) {
+    pub(crate) async fn bytes(&mut self, bytes: Bytes) {
         let _ = self.requests.send(bytes).await;
     }
 
     /// Closes its own side.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.requests = mpsc::channel(1).0;
     }
 
@@ -208,7 +210,7 @@ impl Proxy {
 }
 
 /// A call of any method, and its answer.
-pub async fn call(io: DuplexStream, path: &str) -> (mpsc::Sender<Bytes>, Incoming, HeaderMap) {
+pub(crate) async fn call(io: DuplexStream, path: &str) -> (mpsc::Sender<Bytes>, Incoming, HeaderMap) {
     let (mut sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(io)).await.expect("a connection");
     tokio::spawn(connection);
@@ -225,15 +227,15 @@ pub async fn call(io: DuplexStream, path: &str) -> (mpsc::Sender<Bytes>, Incomin
     (requests, answer, head.headers)
 }
 
-pub fn sotw(kind: TypeUrl) -> DiscoveryRequest {
+pub(crate) fn sotw(kind: TypeUrl) -> DiscoveryRequest {
     DiscoveryRequest { type_url: kind.url().into(), ..Default::default() }
 }
 
-pub fn delta(kind: TypeUrl) -> DeltaDiscoveryRequest {
+pub(crate) fn delta(kind: TypeUrl) -> DeltaDiscoveryRequest {
     DeltaDiscoveryRequest { type_url: kind.url().into(), ..Default::default() }
 }
 
-pub fn framed(message: &[u8]) -> Bytes {
+pub(crate) fn framed(message: &[u8]) -> Bytes {
     let mut bytes = BytesMut::new();
     bytes.put_u8(0);
     bytes.put_u32(message.len() as u32);

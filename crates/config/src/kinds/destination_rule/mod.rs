@@ -14,7 +14,9 @@ use super::port::PortSelector;
 use crate::duration::Duration;
 use crate::labels::{Labels, Selector};
 
-pub use connection_pool::{ConnectionKeepalive, ConnectionPoolSettings, H2UpgradePolicy, HttpSettings, TcpKeepalive, TcpSettings};
+pub use connection_pool::{
+    ConnectionKeepalive, ConnectionPoolSettings, H2UpgradePolicy, HttpSettings, TcpKeepalive, TcpSettings,
+};
 pub use load_balancer::{
     ConsistentHash, CookieAttribute, Distribute, Failover, HashAlgorithm, HashKey, HttpCookie, LbPolicy,
     LoadBalancerSettings, LocalityLoadBalancerSetting, MagLev, RingHash, SimpleLb, WarmupConfiguration,

@@ -39,11 +39,8 @@ subsets:
     let tunnel = TunnelSettings { protocol: "POST".into(), target_host: "a.example".into(), target_port: 443 };
     assert_eq!(policy.tunnel, Some(tunnel));
     assert_eq!(policy.proxy_protocol, Some(ProxyProtocol { version: ProxyProtocolVersion::V2 }));
-    let budget = RetryBudget {
-        percent: Some(25.5),
-        min_retry_concurrency: 4,
-        budget_interval: Some(Duration::from_secs(10)),
-    };
+    let budget =
+        RetryBudget { percent: Some(25.5), min_retry_concurrency: 4, budget_interval: Some(Duration::from_secs(10)) };
     assert_eq!(policy.retry_budget, Some(budget));
     assert_eq!(rule.subsets.iter().map(|s| s.name.as_str()).collect::<Vec<_>>(), ["v1", "v2"]);
     assert_eq!(rule.subsets[0].labels.get("version"), Some("v1"));

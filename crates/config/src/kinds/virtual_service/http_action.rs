@@ -60,10 +60,8 @@ impl TryFrom<RawRedirect> for HttpRedirect {
 
     fn try_from(raw: RawRedirect) -> Result<Self, Conflict> {
         let RawRedirect { uri, authority, port, derive_port, scheme, redirect_code, prefix_rewrite } = raw;
-        let port = one_of([
-            ("port", port.map(RedirectPort::Number)),
-            ("derivePort", derive_port.map(RedirectPort::Derived)),
-        ])?;
+        let port =
+            one_of([("port", port.map(RedirectPort::Number)), ("derivePort", derive_port.map(RedirectPort::Derived))])?;
         Ok(HttpRedirect { uri, authority, port, scheme, redirect_code, prefix_rewrite })
     }
 }

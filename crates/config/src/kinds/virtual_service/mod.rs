@@ -15,9 +15,9 @@ use crate::duration::Duration;
 use crate::labels::Labels;
 
 pub use http_action::{
-    AbortError, BodyBytes, CorsPolicy, DelayTime, Delegate, HttpBody, HttpDirectResponse, HttpFaultAbort, HttpFaultDelay,
-    HttpFaultInjection, HttpRedirect, HttpRetry, HttpRewrite, RedirectPort, RedirectPortSelection, RegexRewrite,
-    UnmatchedPreflights,
+    AbortError, BodyBytes, CorsPolicy, DelayTime, Delegate, HttpBody, HttpDirectResponse, HttpFaultAbort,
+    HttpFaultDelay, HttpFaultInjection, HttpRedirect, HttpRetry, HttpRewrite, RedirectPort, RedirectPortSelection,
+    RegexRewrite, UnmatchedPreflights,
 };
 pub use http_match::HttpMatchRequest;
 

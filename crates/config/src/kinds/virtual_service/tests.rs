@@ -264,7 +264,10 @@ fn members_of_a_oneof_exclude_each_other() {
         "http: [{fault: {abort: {httpStatus: 500, grpcStatus: X}}}]",
         "spec.http[0].fault.abort: httpStatus and grpcStatus",
     );
-    check("http: [{directResponse: {body: {string: a, bytes: aA==}}}]", "spec.http[0].directResponse.body: string and bytes");
+    check(
+        "http: [{directResponse: {body: {string: a, bytes: aA==}}}]",
+        "spec.http[0].directResponse.body: string and bytes",
+    );
 }
 
 #[test]

@@ -118,7 +118,10 @@ mod tests {
             weights_fault(&Distribute { from: "r1".into(), to })
         };
         assert_eq!(fault(&[("a", 60), ("b", 40)]), None);
-        assert_eq!(fault(&[("a", 60), ("b", 30)]).as_deref(), Some("the weights add up to 90; they must add up to 100"));
+        assert_eq!(
+            fault(&[("a", 60), ("b", 30)]).as_deref(),
+            Some("the weights add up to 90; they must add up to 100")
+        );
         assert_eq!(fault(&[("a", 0), ("b", 100)]).as_deref(), Some("the weight 0 of a is out of range; use 1 to 100"));
     }
 

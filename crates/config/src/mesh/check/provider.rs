@@ -1,5 +1,6 @@
 //! Extension providers of a mesh config. istiod keeps one with a fault, so all notes are warnings.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::super::dns_name::{is_label, name_fault, wildcard_name_fault};
@@ -7,14 +8,22 @@ use super::super::{ExtensionProvider, Provider};
 use super::port_fault;
 use crate::note::Note;
 
-pub(super) fn check(provider: &ExtensionProvider) -> Vec<Note> {
-    let faults = match &provider.provider {
-        _ if provider.name.is_empty() => vec!["the provider has no name".to_owned()],
-        None => vec!["says not what kind of provider it is".to_owned()],
-        Some(kind) => faults(kind),
-    };
-    let note = |fault| Note::warning(format!("provider {:?}: {fault}", provider.name)).field("extensionProviders");
-    faults.into_iter().map(note).collect()
+pub(super) fn check(providers: &[ExtensionProvider]) -> Vec<Note> {
+    let mut notes = Vec::new();
+    let mut names = BTreeSet::new();
+    for (at, ExtensionProvider { name, provider }) in providers.iter().enumerate() {
+        let mut faults = match provider {
+            None => vec!["the kind of provider is missing".to_owned()],
+            Some(provider) => faults(provider),
+        };
+        if name.is_empty() {
+            faults.push("the name is missing".to_owned());
+        } else if !names.insert(name) {
+            faults.push(format!("a second provider is called {name:?}; it takes the place of the first"));
+        }
+        notes.extend(faults.into_iter().map(|what| Note::warning(what).field(format!("extensionProviders[{at}]"))));
+    }
+    notes
 }
 
 fn faults(provider: &Provider) -> Vec<String> {

@@ -60,7 +60,8 @@ fn key_provider_fault(provider: &PrivateKeyProvider) -> Option<String> {
 
 fn tracing_faults(tracing: &Tracing) -> Vec<(String, String)> {
     let mut faults = Vec::new();
-    let mut refuse = |field: &str, fault: Option<String>| faults.extend(fault.map(|what| (format!("tracing.{field}"), what)));
+    let mut refuse =
+        |field: &str, fault: Option<String>| faults.extend(fault.map(|what| (format!("tracing.{field}"), what)));
     match &tracing.tracer {
         Some(Tracer::Zipkin(zipkin)) => refuse("zipkin.address", tracer_address_fault(&zipkin.address)),
         Some(Tracer::Datadog(datadog)) => refuse("datadog.address", tracer_address_fault(&datadog.address)),
@@ -84,10 +85,14 @@ fn tls_fault(tls: &ClientTlsSettings) -> Option<String> {
     let verified_by = !tls.ca_certificates.is_empty() || !tls.subject_alt_names.is_empty();
     let fault = match tls.mode {
         ClientTlsMode::Disable | ClientTlsMode::IstioMutual => return None,
-        _ if tls.credential_name.starts_with("configmap://") => "a configmap:// credential needs a namespace, which the mesh config has not",
+        _ if tls.credential_name.starts_with("configmap://") => {
+            "a configmap:// credential needs a namespace, which the mesh config has not"
+        }
         ClientTlsMode::Simple if skips(tls) && (verified_by || by_name) => SKIPS,
         ClientTlsMode::Mutual if skips(tls) && verified_by => SKIPS,
-        _ if by_name => return (!files(tls).is_empty()).then(|| format!("{} cannot be written beside credentialName", files(tls))),
+        _ if by_name => {
+            return (!files(tls).is_empty()).then(|| format!("{} cannot be written beside credentialName", files(tls)));
+        }
         ClientTlsMode::Mutual if tls.client_certificate.is_empty() || tls.private_key.is_empty() => {
             "MUTUAL needs clientCertificate and privateKey"
         }

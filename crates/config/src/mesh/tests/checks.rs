@@ -32,7 +32,10 @@ fn wrong_values_refuse_the_whole_text() {
 
 #[test]
 fn unknown_fields_are_told_and_left_out() {
-    check("acessLogFile: a", "warning: mesh.yaml:1:1: acessLogFile: unknown field, left out; did you mean accessLogFile?");
+    check(
+        "acessLogFile: a",
+        "warning: mesh.yaml:1:1: acessLogFile: unknown field, left out; did you mean accessLogFile?",
+    );
     check(
         "defaultConfig:\n  drainTime: 5s",
         "warning: mesh.yaml:2:3: defaultConfig.drainTime: unknown field, left out",
@@ -112,12 +115,18 @@ fn curves() {
         "warning: mesh.yaml:1:35: tlsDefaults.ecdhCurves[1]: \"P-256\" is listed twice",
     );
     let unknown = told("tlsDefaults: {ecdhCurves: [P-1]}");
-    assert!(unknown[0].starts_with("warning: mesh.yaml:1:28: tlsDefaults.ecdhCurves[0]: \"P-1\" is not a curve"), "{unknown:?}");
+    assert!(
+        unknown[0].starts_with("warning: mesh.yaml:1:28: tlsDefaults.ecdhCurves[0]: \"P-1\" is not a curve"),
+        "{unknown:?}"
+    );
 }
 
 #[test]
 fn localities() {
-    refused("localityLbSetting: {distribute: [{from: a, to: {b: 100}}], failover: [{from: a, to: b}]}", "localityLbSetting");
+    refused(
+        "localityLbSetting: {distribute: [{from: a, to: {b: 100}}], failover: [{from: a, to: b}]}",
+        "localityLbSetting",
+    );
     refused("localityLbSetting: {distribute: [{from: a, to: {b: 90}}]}", "localityLbSetting.distribute[0].to");
     refused("localityLbSetting: {failover: [{from: a, to: a}]}", "localityLbSetting.failover[0]");
     refused(

@@ -53,7 +53,8 @@ fn the_proxy_settings_have_defaults_of_their_own() {
 
 #[test]
 fn proxy_settings_are_merged_field_by_field() {
-    let proxy = config("defaultConfig: {drainDuration: 10s, controlPlaneAuthPolicy: NONE, statNameLength: 0}").default_config;
+    let proxy =
+        config("defaultConfig: {drainDuration: 10s, controlPlaneAuthPolicy: NONE, statNameLength: 0}").default_config;
     let expected = ProxyConfig {
         drain_duration: Some(Duration::from_secs(10)),
         control_plane_auth_policy: Some(AuthenticationPolicy::None),
@@ -88,7 +89,9 @@ fn a_null_is_as_if_it_were_not_there() {
 
 #[test]
 fn protobuf_spellings_are_understood() {
-    let read = config("{proxy_listen_port: '15091', mesh_mTLS: {min_protocol_version: 2}, default_config: {status_port: 15099}}");
+    let read = config(
+        "{proxy_listen_port: '15091', mesh_mTLS: {min_protocol_version: 2}, default_config: {status_port: 15099}}",
+    );
     assert_eq!(read.proxy_listen_port, 15091);
     assert_eq!(read.mesh_mtls.unwrap().min_protocol_version, TlsConfigProtocol::V1_3);
     assert_eq!(read.default_config.status_port, Some(15099));

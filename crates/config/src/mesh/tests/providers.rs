@@ -16,7 +16,8 @@ const SERVICE: &str = "a.b.svc.cluster.local";
 
 #[test]
 fn written_providers_replace_by_name_or_follow() {
-    let read = config("extensionProviders: [{name: mine, prometheus: {}}, {name: envoy, envoyFileAccessLog: {path: /log}}]");
+    let read =
+        config("extensionProviders: [{name: mine, prometheus: {}}, {name: envoy, envoyFileAccessLog: {path: /log}}]");
     let names = read.extension_providers.iter().map(|provider| provider.name.as_str()).collect::<Vec<_>>();
     assert_eq!(names, ["prometheus", "stackdriver", "envoy", "mine"]);
     let file = FileAccessLogProvider { path: "/log".into(), ..Default::default() };
@@ -92,7 +93,9 @@ fn tracers() {
     let skywalking = provider("skywalking: {service: a.b.svc.cluster.local, port: 1, accessToken: t}");
     let expected = SkyWalkingProvider { service: SERVICE.into(), port: 1, access_token: "t".into() };
     assert_eq!(skywalking, Provider::SkyWalking(expected));
-    let census = provider("opencensus: {service: a.b.svc.cluster.local, port: 1, context: [B3, W3C_TRACE_CONTEXT], maxTagLength: 2}");
+    let census = provider(
+        "opencensus: {service: a.b.svc.cluster.local, port: 1, context: [B3, W3C_TRACE_CONTEXT], maxTagLength: 2}",
+    );
     let context = vec![TraceContext::B3, TraceContext::W3cTraceContext];
     let expected = OpenCensusProvider { service: SERVICE.into(), port: 1, context, max_tag_length: 2 };
     assert_eq!(census, Provider::OpenCensus(expected));
@@ -153,7 +156,9 @@ fn open_telemetry() {
         dynatrace_sampler: Some(sampler),
     };
     assert_eq!(read, Provider::OpenTelemetry(Box::new(expected)));
-    let read = provider("opentelemetry: {service: a.b.svc.cluster.local, port: 1, grpc: {timeout: 3s, initialMetadata: [{name: a, envName: B}]}}");
+    let read = provider(
+        "opentelemetry: {service: a.b.svc.cluster.local, port: 1, grpc: {timeout: 3s, initialMetadata: [{name: a, envName: B}]}}",
+    );
     let Provider::OpenTelemetry(read) = read else { panic!("{read:?}") };
     let metadata = vec![header("a", HeaderValue::EnvName("B".into()))];
     assert_eq!(read.grpc, Some(GrpcService { timeout: Some(Duration::from_secs(3)), initial_metadata: metadata }));
@@ -185,12 +190,15 @@ fn access_logs() {
         additional_response_trailers_to_log: strings(&["d"]),
     };
     assert_eq!(http, Provider::EnvoyHttpAls(expected));
-    let tcp = provider("envoyTcpAls: {service: a.b.svc.cluster.local, port: 1, logName: x, filterStateObjectsToLog: [a]}");
+    let tcp =
+        provider("envoyTcpAls: {service: a.b.svc.cluster.local, port: 1, logName: x, filterStateObjectsToLog: [a]}");
     let objects = strings(&["a"]);
     let expected =
         TcpAlsProvider { service: SERVICE.into(), port: 1, log_name: "x".into(), filter_state_objects_to_log: objects };
     assert_eq!(tcp, Provider::EnvoyTcpAls(expected));
-    let otel = provider("envoyOtelAls: {service: a.b.svc.cluster.local, port: 1, logName: x, logFormat: {text: t, labels: {a: 1}}}");
+    let otel = provider(
+        "envoyOtelAls: {service: a.b.svc.cluster.local, port: 1, logName: x, logFormat: {text: t, labels: {a: 1}}}",
+    );
     let log_format = Some(OtelLogFormat { text: "t".into(), labels: Some(labels()) });
     let expected = OtelAlsProvider { service: SERVICE.into(), port: 1, log_name: "x".into(), log_format };
     assert_eq!(otel, Provider::EnvoyOtelAls(expected));
@@ -206,18 +214,29 @@ fn secret_services() {
 fn faulty_providers_are_told_and_kept() {
     let check = |yaml: &str, fault: &str| {
         let lines = told(&format!("extensionProviders: [{{name: mine, {yaml}}}]"));
-        assert_eq!(lines, [format!("warning: mesh.yaml:1:21: extensionProviders: provider \"mine\": {fault}")]);
+        assert_eq!(lines, [format!("warning: mesh.yaml:1:22: extensionProviders[0]: {fault}")]);
     };
-    check("", "says not what kind of provider it is");
+    check("", "the kind of provider is missing");
     check("zipkin: {service: a.b, port: 0}", "0 is not a port; use 1 to 65535");
     check("zipkin: {service: ns/a, port: 1}", "\"a\" is a short name; write the full one");
+    check("zipkin: {service: a_b/c.d, port: 1}", "\"a_b\" is not a namespace");
     check("zipkin: {service: '', port: 1}", "a host name must not be empty");
     check("lightstep: {service: a.b, port: 1}", "accessToken must not be empty");
     check("envoyExtAuthzHttp: {service: a.b, port: 1, pathPrefix: x}", "pathPrefix \"x\" must begin with /");
-    check("envoyExtAuthzGrpc: {service: a.b, port: 1, statusOnError: '9'}", "statusOnError \"9\" is not an HTTP status");
-    check("opentelemetry: {service: a.b, port: 1, http: {}, grpc: {}}", "http and grpc exclude each other; keep one of them");
-    let unnamed = told("extensionProviders: [{prometheus: {}}]");
-    assert_eq!(unnamed, ["warning: mesh.yaml:1:21: extensionProviders: provider \"\": the provider has no name"]);
+    check(
+        "envoyExtAuthzGrpc: {service: a.b, port: 1, statusOnError: '9'}",
+        "statusOnError \"9\" is not an HTTP status",
+    );
+    check(
+        "opentelemetry: {service: a.b, port: 1, http: {}, grpc: {}}",
+        "http and grpc exclude each other; keep one of them",
+    );
+    let lines = told("extensionProviders: [{name: a, prometheus: {}}, {prometheus: {}}, {name: a, prometheus: {}}]");
+    let expected = [
+        "warning: mesh.yaml:1:49: extensionProviders[1]: the name is missing",
+        "warning: mesh.yaml:1:67: extensionProviders[2]: a second provider is called \"a\"; it takes the place of the first",
+    ];
+    assert_eq!(lines, expected);
 }
 
 #[test]

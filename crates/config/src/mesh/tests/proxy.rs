@@ -123,7 +123,10 @@ fn tracing() {
     let census = OpenCensusTracer { address: "a".into(), context: vec![TraceContext::GrpcBin] };
     assert_eq!(tracer("{openCensusAgent: {address: a, context: [GRPC_BIN]}}"), Tracer::OpenCensusAgent(census));
     let both = told("defaultConfig: {tracing: {zipkin: {}, datadog: {}}}");
-    assert!(both[0].ends_with("defaultConfig.tracing: zipkin and datadog exclude each other; keep one of them"), "{both:?}");
+    assert!(
+        both[0].ends_with("defaultConfig.tracing: zipkin and datadog exclude each other; keep one of them"),
+        "{both:?}"
+    );
 }
 
 #[test]
@@ -209,11 +212,7 @@ fn node_metadata_has_no_defaults() {
         termination_drain_duration: Some(Duration::from_secs(5)),
         concurrency: Some(2),
         interception_mode: InterceptionMode::None,
-        tracing: Some(Tracing {
-            tracer: Some(Tracer::Stackdriver(stackdriver)),
-            sampling: 1.0,
-            ..Tracing::default()
-        }),
+        tracing: Some(Tracing { tracer: Some(Tracer::Stackdriver(stackdriver)), sampling: 1.0, ..Tracing::default() }),
         ..ProxyConfig::default()
     };
     assert_eq!(sent, expected);

@@ -1,5 +1,7 @@
 //! Ordinary life of a folder: what is read, what is ignored, what an edit sends.
 
+use std::sync::atomic::AtomicBool;
+
 use config::store::{Snapshot, Store, StoreOptions};
 
 use super::*;
@@ -111,6 +113,29 @@ fn an_atomic_rename_over_a_file_sends_the_new_version_once() {
     fs::rename(bed.path("a.yaml.tmp"), bed.path("a.yaml")).expect("a rename");
     assert_eq!(bed.scan(), ["put Service shop/a", "put Service shop/b"]);
     assert_eq!(bed.scan(), Vec::<String>::new());
+}
+
+#[test]
+fn files_renamed_over_again_and_again_never_seem_gone() {
+    let names: Vec<String> = (0..20).map(|n| format!("{n}.yaml")).collect();
+    let files: Vec<(&str, String)> =
+        names.iter().map(|name| (name.as_str(), service(&name[..name.len() - 5], 80))).collect();
+    let mut bed = Bed::new(&[]);
+    files.iter().for_each(|(name, text)| bed.write(name, text));
+    bed.scan();
+    let (root, stop) = (bed.root(), std::sync::Arc::new(AtomicBool::new(false)));
+    let stopped = stop.clone();
+    let renamer = std::thread::spawn(move || {
+        for name in names.iter().cycle().take_while(|_| !stopped.load(Ordering::Relaxed)) {
+            fs::copy(root.join(name), root.join("new.tmp")).expect("a copy");
+            fs::rename(root.join("new.tmp"), root.join(name)).expect("a rename");
+        }
+    });
+    for _ in 0..200 {
+        assert_eq!(bed.scan(), Vec::<String>::new());
+    }
+    stop.store(true, Ordering::Relaxed);
+    renamer.join().expect("the renamer");
 }
 
 #[test]

@@ -1,0 +1,31 @@
+//! `meltemi bootstrap` from a folder, and `meltemi version`.
+
+use serde_json::Value;
+
+use crate::run::{SHOP, folder, path, run};
+
+#[test]
+fn a_pod_of_the_folder_describes_the_node() {
+    let dir = folder(&[("shop.yaml", SHOP)]);
+    let ran = run(&["bootstrap", "--proxy=cart-1.shop", "--server=127.0.0.1:15010", "--config", path(&dir), "-o=json"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let bootstrap: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    assert_eq!(bootstrap["node"]["id"], "sidecar~10.0.0.7~cart-1.shop~shop.svc.cluster.local");
+    assert_eq!(bootstrap["node"]["metadata"]["LABELS"]["app"], "cart");
+    assert_eq!(bootstrap["node"]["metadata"]["SERVICE_ACCOUNT"], "default");
+}
+
+#[test]
+fn a_pod_that_is_not_there_is_2() {
+    let dir = folder(&[("shop.yaml", SHOP)]);
+    let ran = run(&["bootstrap", "--proxy=x.shop", "--server=127.0.0.1:15010", "--config", path(&dir)]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""));
+    assert!(ran.stderr.contains("no Pod x in namespace shop"), "{}", ran.stderr);
+}
+
+#[test]
+fn version_in_both_forms() {
+    assert_eq!(run(&["version"]).stdout.trim().split('-').count(), 3);
+    let json: Value = serde_json::from_str(&run(&["version", "-o=json"]).stdout).expect("JSON");
+    assert_eq!(json["clientVersion"]["version"], env!("CARGO_PKG_VERSION"));
+}

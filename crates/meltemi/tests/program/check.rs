@@ -1,0 +1,83 @@
+//! `meltemi check`: messages and exit codes.
+
+use serde_json::Value;
+
+use crate::run::{SHOP, folder, path, run};
+
+const WRONG_PORT: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: bad, namespace: shop}
+spec: {ports: [{name: http, port: -7}]}
+";
+
+const UNKNOWN_FIELD: &str = "
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: odd, namespace: shop}
+spec: {hosts: [cart], colour: blue}
+";
+
+#[test]
+fn a_clean_folder_is_0_and_says_nothing_on_stdout() {
+    let dir = folder(&[("shop.yaml", SHOP)]);
+    let ran = run(&["check", path(&dir)]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{ran:?}");
+    assert_eq!(ran.stderr, "2 objects in 1 files: 0 errors, 0 warnings\n");
+}
+
+#[test]
+fn an_error_is_1_and_names_file_object_and_field() {
+    let dir = folder(&[("shop.yaml", SHOP), ("bad.yaml", WRONG_PORT)]);
+    let ran = run(&["check", path(&dir)]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    for part in ["error: bad.yaml:5:", "Service shop/bad", "spec.ports[0].port", "-7"] {
+        assert!(ran.stdout.contains(part), "{part} is not in {}", ran.stdout);
+    }
+    assert!(ran.stderr.starts_with("2 objects in 2 files: 1 errors"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_warning_is_0_unless_strict() {
+    let dir = folder(&[("odd.yaml", UNKNOWN_FIELD)]);
+    let ran = run(&["check", path(&dir)]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.starts_with("warning: odd.yaml:5:") && ran.stdout.contains("colour"), "{}", ran.stdout);
+    assert_eq!(run(&["check", path(&dir), "--strict"]).code, Some(1));
+}
+
+#[test]
+fn broken_yaml_is_1_with_a_place_and_spoils_no_other_file() {
+    let dir = folder(&[("broken.yaml", "kind: Service\n  metadata: ["), ("shop.yaml", SHOP)]);
+    let ran = run(&["check", path(&dir)]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stdout.starts_with("error: broken.yaml:2:"), "{}", ran.stdout);
+    assert!(ran.stderr.starts_with("2 objects in 2 files"), "{}", ran.stderr);
+}
+
+#[test]
+fn json_is_the_same_as_data() {
+    let dir = folder(&[("bad.yaml", WRONG_PORT)]);
+    let ran = run(&["check", path(&dir), "-o", "json"]);
+    assert_eq!(ran.code, Some(1));
+    let result: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    assert_eq!(result["errors"], 1);
+    let note = &result["notes"][0];
+    assert_eq!((&note["severity"], &note["kind"], &note["name"]), (&"error".into(), &"Service".into(), &"bad".into()));
+    assert_eq!((&note["file"], &note["line"]), (&"bad.yaml".into(), &5.into()));
+}
+
+#[test]
+fn what_cannot_be_checked_is_2() {
+    let ran = run(&["check", "/nowhere/at/all"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""));
+    assert!(ran.stderr.starts_with("error: cannot read the folder /nowhere/at/all"), "{}", ran.stderr);
+    assert_eq!(run(&["check"]).code, Some(2));
+}
+
+#[test]
+fn help_shows_the_exit_codes() {
+    let ran = run(&["check", "--help"]);
+    assert_eq!(ran.code, Some(0));
+    assert!(ran.stdout.contains("Exit codes:") && ran.stdout.contains("--strict"), "{}", ran.stdout);
+}

@@ -1,0 +1,159 @@
+//! `meltemi serve`, from its first line to its end by a signal.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use crate::run::{PROGRAM, SHOP, folder, path, run};
+
+/// Slow machines are allowed; hanging is not.
+const LIMIT: Duration = Duration::from_secs(20);
+
+struct Server {
+    child: Child,
+    /// What it said until it was ready.
+    banner: String,
+    log: BufReader<ChildStderr>,
+}
+
+impl Server {
+    fn start(dir: &TempDir, flags: &[&str]) -> Server {
+        let mut child = Command::new(PROGRAM)
+            .args(["serve", "--config", path(dir), "--grpcAddr=127.0.0.1:0", "--httpAddr=127.0.0.1:0"])
+            .args(["--monitoringAddr=127.0.0.1:0"])
+            .args(flags)
+            .env_clear()
+            .env("PILOT_DEBOUNCE_AFTER", "10ms")
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut log = BufReader::new(child.stderr.take().expect("piped"));
+        let mut banner = String::new();
+        while !banner.lines().any(|line| line.starts_with("ready ")) {
+            assert_ne!(log.read_line(&mut banner).expect("UTF-8"), 0, "it ended: {banner}");
+        }
+        Server { child, banner, log }
+    }
+
+    /// The port that it printed beside a flag.
+    fn port(&self, flag: &str) -> &str {
+        let line = self.banner.lines().find(|line| line.starts_with("port ") && line.contains(flag)).expect("a port");
+        line.split_whitespace().nth(1).expect("an address")
+    }
+
+    fn page(&self, flag: &str, path: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(self.port(flag)).expect("an open port");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("a request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a header");
+        (head.split_whitespace().nth(1).expect("a status").to_owned(), body.to_owned())
+    }
+
+    fn metric(&self, line: &str) -> Option<String> {
+        let (_, page) = self.page("--monitoringAddr", "/metrics");
+        page.lines().find_map(|it| it.strip_prefix(line).map(|value| value.trim().to_owned()))
+    }
+
+    fn wait_for(&self, line: &str, value: &str) {
+        let end = Instant::now() + LIMIT;
+        while self.metric(line).as_deref() != Some(value) {
+            assert!(Instant::now() < end, "{line} is {:?}, not {value}", self.metric(line));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// The exit code, and what it said besides the banner.
+    fn end(mut self, signal: Signal) -> (Option<i32>, String) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a pid"));
+        kill(pid, signal).expect("it still runs");
+        let mut log = String::new();
+        self.log.read_to_string(&mut log).expect("UTF-8");
+        (self.child.wait().expect("it ends").code(), log)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn it_serves_follows_changes_and_ends() {
+    let dir = folder(&[("shop.yaml", SHOP)]);
+    let server = Server::start(&dir, &["--kubeconfig", "/x", "--clusterAliases=a=b"]);
+    assert!(server.banner.contains("--kubeconfig is not a flag") && server.banner.contains("--clusterAliases is not a flag"));
+    let said = server.banner.lines().filter(|line| !line.starts_with("warning: ")).count();
+    assert!(said <= 15, "{}", server.banner);
+    assert!(server.banner.contains("found  2 objects in 1 files: 1 Pod, 1 Service"), "{}", server.banner);
+    assert!(server.banner.contains("off    xDS over TLS (--secureGRPCAddr): "), "{}", server.banner);
+
+    assert_eq!(server.page("--httpAddr", "/ready").0, "200");
+    assert_eq!(server.page("--monitoringAddr", "/debug/syncz"), ("200".into(), "[]".into()));
+    assert_eq!(server.metric("pilot_services").as_deref(), Some("1"));
+
+    std::fs::write(dir.path().join("more.yaml"), SHOP.replace("cart", "till")).expect("a second file");
+    server.wait_for("pilot_services", "2");
+    std::fs::write(dir.path().join("more.yaml"), "kind: [").expect("a broken file");
+    std::fs::write(dir.path().join("third.yaml"), SHOP.replace("cart", "desk")).expect("a third file");
+    server.wait_for("pilot_services", "3");
+    std::fs::remove_file(dir.path().join("more.yaml")).expect("one file less");
+    server.wait_for("pilot_services", "2");
+
+    let began = Instant::now();
+    let (code, log) = server.end(Signal::SIGTERM);
+    assert_eq!(code, Some(0), "{log}");
+    assert!(began.elapsed() < Duration::from_secs(5), "without streams there is nothing to wait for");
+    assert_eq!(log.matches("more.yaml:1:").count(), 2, "told once when it came and once when it went:\n{log}");
+    assert!(log.contains("resolved"), "{log}");
+}
+
+#[test]
+fn interrupt_ends_it_too() {
+    let dir = folder(&[]);
+    let server = Server::start(&dir, &["--log_as_json"]);
+    assert!(server.banner.contains("found  0 objects in 0 files\n"), "{}", server.banner);
+    let (code, log) = server.end(Signal::SIGINT);
+    assert_eq!(code, Some(0));
+    assert!(log.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()), "{log}");
+}
+
+#[test]
+fn proxies_asks_the_server() {
+    let dir = folder(&[("shop.yaml", SHOP)]);
+    let server = Server::start(&dir, &[]);
+    let url = format!("http://{}", server.port("--monitoringAddr"));
+    let table = run(&["proxies", "--server", &url]);
+    assert_eq!((table.code, table.stdout.split_whitespace().next()), (Some(0), Some("PROXY")), "{table:?}");
+    assert_eq!(run(&["proxies", "--server", &url, "-o=json"]).stdout, "[]\n");
+    drop(server);
+    let gone = run(&["proxies", "--server", &url]);
+    assert_eq!((gone.code, gone.stdout.as_str()), (Some(2), ""));
+    assert!(gone.stderr.contains("cannot reach") && gone.stderr.contains("--monitoringAddr"), "{}", gone.stderr);
+}
+
+#[test]
+fn a_port_in_use_is_2_and_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("bound").to_string();
+    let dir = folder(&[]);
+    let ran = run(&["serve", "--config", path(&dir), "--grpcAddr", &address, "--httpAddr=", "--monitoringAddr="]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.stderr.contains(&taken.local_addr().expect("bound").port().to_string()), "{}", ran.stderr);
+    assert!(ran.stderr.contains("--grpcAddr") && ran.stderr.contains("in use"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_2() {
+    let ran = run(&["discovery", "--configDir=/nowhere"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.stderr.contains("cannot read the folder /nowhere"), "{}", ran.stderr);
+    assert_eq!(run(&["serve"]).code, Some(2));
+}

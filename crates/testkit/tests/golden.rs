@@ -1,0 +1,126 @@
+//! Golden cases: what we send where istiod has no recorded answer. `cargo xtask bless` rewrites them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use config::object::parse_documents;
+use config::store::{Name, Snapshot, Store, StoreOptions, Update};
+use model::{Environment, Mesh, Proxy, ProxyKind};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use testkit::place;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    #[serde(default)]
+    derive_endpoints: bool,
+    proxies: Vec<Asker>,
+    types: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asker {
+    /// `pod.namespace`.
+    name: String,
+    /// It lists its extensions, and Istio's are not among them.
+    #[serde(default)]
+    stock: bool,
+}
+
+#[test]
+fn answers_are_as_blessed() {
+    let root = place::repository().join("tests/golden");
+    let mut wrong = Vec::new();
+    let mut cases = 0;
+    for folder in fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
+        let made = answers(&folder);
+        let held = blessed(&folder);
+        if place::blessing() {
+            bless(&folder, &made, &held);
+        } else if made != held {
+            wrong.push(format!("{}: {}", folder.display(), difference(&made, &held)));
+        }
+        cases += 1;
+    }
+    assert!(wrong.is_empty(), "{}\n`cargo xtask bless` rewrites them if the change is meant", wrong.join("\n"));
+    assert!(cases > 0, "no golden case found");
+}
+
+/// File name to text.
+type Files = BTreeMap<String, String>;
+
+fn answers(folder: &Path) -> Files {
+    let case: Case = serde_json::from_str(&fs::read_to_string(folder.join("case.json")).unwrap()).unwrap();
+    let env = Arc::new(Environment { derive_endpoints: case.derive_endpoints, ..Environment::default() });
+    let snapshot = snapshot(folder, &env);
+    let mesh = Mesh::new(&snapshot, &env);
+    let mut files = Files::new();
+    for asker in &case.proxies {
+        let proxy = Arc::new(proxy(&snapshot, &env, asker));
+        let mut by_type: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+        for made in views::render(&mesh, &mesh.place(&proxy)) {
+            by_type
+                .entry(made.kind.short())
+                .or_default()
+                .insert(made.name.to_string(), wire::json::to_value(&made.any));
+        }
+        for (kind, resources) in by_type.into_iter().filter(|(kind, _)| case.types.iter().any(|wanted| wanted == kind))
+        {
+            let text = serde_json::to_string_pretty(&resources).unwrap() + "\n";
+            files.insert(format!("{}.{kind}.json", asker.name), text);
+        }
+    }
+    files
+}
+
+fn snapshot(folder: &Path, env: &Environment) -> Arc<Snapshot> {
+    let parsed = parse_documents("in.yaml", &fs::read_to_string(folder.join("in.yaml")).unwrap());
+    assert!(parsed.notes.is_empty(), "{:?}", parsed.notes);
+    let mut store = Store::new(StoreOptions { pod_namespace: env.pod_namespace.clone(), mesh_config: None });
+    store.apply(parsed.objects.into_iter().map(Update::Put).collect())
+}
+
+fn proxy(snapshot: &Snapshot, env: &Environment, asker: &Asker) -> Proxy {
+    let (pod, namespace) = asker.name.split_once('.').expect("pod.namespace");
+    let pod = snapshot.pods.get(&Name::new(namespace, pod)).expect("the case has this pod");
+    let mut node = Proxy::node_of_pod(pod, ProxyKind::Sidecar, env);
+    if asker.stock {
+        node.extensions.push("envoy.filters.http.router".into());
+    }
+    Proxy::new(&node).unwrap()
+}
+
+fn blessed(folder: &Path) -> Files {
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let answers =
+        files.filter(|path| path.extension().is_some_and(|end| end == "json") && !path.ends_with("case.json"));
+    answers
+        .map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), fs::read_to_string(path).unwrap()))
+        .collect()
+}
+
+fn bless(folder: &Path, made: &Files, held: &Files) {
+    for stale in held.keys().filter(|name| !made.contains_key(*name)) {
+        fs::remove_file(folder.join(stale)).unwrap();
+    }
+    for (name, text) in made {
+        fs::write(folder.join(name), text).unwrap();
+    }
+}
+
+/// The first line that differs, with its file.
+fn difference(made: &Files, held: &Files) -> String {
+    let names: BTreeSet<_> = made.keys().chain(held.keys()).collect();
+    for name in names {
+        let (new, old) = (made.get(name).map_or("", String::as_str), held.get(name).map_or("", String::as_str));
+        let lines = new.lines().map(Some).chain([None]).zip(old.lines().map(Some).chain([None]));
+        if let Some((at, (new, old))) = lines.enumerate().find(|(_, (new, old))| new != old) {
+            return format!("{name}:{}: {}, blessed: {}", at + 1, new.unwrap_or("(end)"), old.unwrap_or("(end)"));
+        }
+    }
+    "files differ in length".into()
+}

@@ -1,0 +1,47 @@
+//! The mesh's patterns for statistics names of clusters and TCP chains.
+
+use model::{Port, Service};
+
+/// What a pattern may name.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Named {
+    pub(crate) host: String,
+    /// Without the domain; a host that is no Kubernetes service stands for itself.
+    pub(crate) short: String,
+    pub(crate) name: String,
+    pub(crate) port: u16,
+    pub(crate) port_name: String,
+    /// `None`: the token stays as it is, as istiod leaves it on listeners.
+    pub(crate) target: Option<u16>,
+}
+
+impl Named {
+    pub(crate) fn port(service: &Service, port: &Port, target: Option<u16>) -> Self {
+        Self {
+            host: service.host.to_string(),
+            short: format!("{}.{}", service.name, service.namespace),
+            name: service.name.to_string(),
+            port: port.number,
+            port_name: port.name.clone(),
+            target,
+        }
+    }
+}
+
+/// `None`: the mesh has no pattern.
+pub(crate) fn filled(pattern: &str, named: &Named) -> Option<String> {
+    if pattern.is_empty() {
+        return None;
+    }
+    let text = pattern
+        .replace("%SERVICE%", &named.short)
+        .replace("%SERVICE_NAME%", &named.name)
+        .replace("%SERVICE_FQDN%", &named.host)
+        .replace("%SUBSET_NAME%", "")
+        .replace("%SERVICE_PORT%", &named.port.to_string())
+        .replace("%SERVICE_PORT_NAME%", &named.port_name);
+    Some(match named.target {
+        Some(target) => text.replace("%TARGET_PORT%", &target.to_string()),
+        None => text,
+    })
+}

@@ -1,0 +1,236 @@
+//! Random lives of a proxy: whatever it asks, refuses, forgets to answer or reconnects, in the end it holds what it should.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use wire::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use xds::{TypeUrl, Variant};
+
+use crate::{
+    harness::Harness,
+    proxy::{Got, Proxy, delta},
+};
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+const KINDS: [TypeUrl; 4] = [TypeUrl::Cluster, TypeUrl::Endpoints, TypeUrl::Route, TypeUrl::Secret];
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// The mesh gets a new content for a name, or loses it.
+    Set(TypeUrl, &'static str),
+    Remove(TypeUrl, &'static str),
+    Ask(TypeUrl, &'static str),
+    Leave(TypeUrl, &'static str),
+    /// The proxy reads a response, and keeps it to itself for now.
+    Read,
+    /// It answers the oldest that it read.
+    Accept,
+    Refuse,
+    /// A new stream, with what it holds.
+    Reconnect,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let kind = prop::sample::select(&KINDS[..]);
+    let named = prop::sample::select(&KINDS[1..]);
+    let name = || prop::sample::select(&NAMES[..]);
+    prop_oneof![
+        4 => (kind.clone(), name()).prop_map(|(kind, name)| Step::Set(kind, name)),
+        2 => (kind, name()).prop_map(|(kind, name)| Step::Remove(kind, name)),
+        3 => (named.clone(), name()).prop_map(|(kind, name)| Step::Ask(kind, name)),
+        1 => (named, name()).prop_map(|(kind, name)| Step::Leave(kind, name)),
+        4 => Just(Step::Read),
+        4 => Just(Step::Accept),
+        1 => Just(Step::Refuse),
+        1 => Just(Step::Reconnect),
+    ]
+}
+
+/// Both sides, as they should be.
+struct World {
+    harness: Harness,
+    proxy: Proxy,
+    edits: usize,
+    live: BTreeMap<(TypeUrl, &'static str), String>,
+    wanted: BTreeSet<(TypeUrl, &'static str)>,
+    held: BTreeMap<(TypeUrl, String), String>,
+    unanswered: Vec<Got>,
+    newest: BTreeMap<TypeUrl, u64>,
+}
+
+impl World {
+    async fn new(variant: Variant) -> World {
+        let harness = Harness::new("CDS a=0");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        World {
+            harness,
+            proxy,
+            edits: 0,
+            live: [((TypeUrl::Cluster, "a"), "0".to_owned())].into(),
+            wanted: BTreeSet::new(),
+            held: BTreeMap::new(),
+            unanswered: Vec::new(),
+            newest: BTreeMap::new(),
+        }
+    }
+
+    async fn run(&mut self, step: &Step) {
+        match *step {
+            Step::Set(kind, name) => self.set(kind, name),
+            Step::Remove(kind, name) => {
+                if self.live.remove(&(kind, name)).is_some() {
+                    self.harness.mesh.set(&format!("{} -{name}", kind.short()));
+                }
+            }
+            Step::Ask(kind, name) => {
+                if self.wanted.insert((kind, name)) {
+                    self.proxy.ask(kind, &[name]).await;
+                }
+            }
+            Step::Leave(kind, name) => {
+                if self.wanted.remove(&(kind, name)) {
+                    self.proxy.leave(kind, &[name]).await;
+                    self.held.remove(&(kind, name.to_owned()));
+                }
+            }
+            Step::Read => self.read().await,
+            Step::Accept if !self.unanswered.is_empty() => {
+                let got = self.unanswered.remove(0);
+                self.accept(&got).await;
+            }
+            Step::Refuse if !self.unanswered.is_empty() => {
+                let got = self.unanswered.remove(0);
+                self.proxy.nack(&got, "no").await;
+            }
+            Step::Accept | Step::Refuse => {}
+            Step::Reconnect => self.reconnect().await,
+        }
+    }
+
+    fn set(&mut self, kind: TypeUrl, name: &'static str) {
+        self.edits += 1;
+        self.live.insert((kind, name), self.edits.to_string());
+        self.harness.mesh.set(&format!("{} {name}={}", kind.short(), self.edits));
+    }
+
+    async fn read(&mut self) {
+        let Some(got) = self.proxy.maybe().await else { return };
+        assert!(self.unanswered.iter().all(|other| other.kind != got.kind), "two outstanding: {got:?}");
+        let version: u64 = got.version.parse().expect("a sequence");
+        let newest = self.newest.entry(got.kind).or_default();
+        assert!(version >= *newest, "{got:?} goes back from {newest}");
+        *newest = version;
+        self.unanswered.push(got);
+    }
+
+    async fn accept(&mut self, got: &Got) {
+        if self.proxy.variant == Variant::Sotw && got.kind == TypeUrl::Cluster {
+            self.held.retain(|(kind, _), _| *kind != TypeUrl::Cluster);
+        }
+        for word in got.text.split_whitespace().skip(1) {
+            if let Some(name) = word.strip_prefix('-') {
+                self.held.remove(&(got.kind, name.to_owned()));
+            } else {
+                let (name, content) = word.split_once('=').expect("name=content");
+                let wanted = self.wanted.iter().any(|(kind, wanted)| *kind == got.kind && *wanted == name);
+                if wanted || got.kind == TypeUrl::Cluster {
+                    self.held.insert((got.kind, name.to_owned()), content.to_owned());
+                }
+            }
+        }
+        self.proxy.ack(got).await;
+    }
+
+    async fn reconnect(&mut self) {
+        self.proxy = self.harness.proxy(self.proxy.variant).await;
+        self.unanswered.clear();
+        let kinds: BTreeSet<TypeUrl> = self.wanted.iter().map(|(kind, _)| *kind).chain([TypeUrl::Cluster]).collect();
+        for kind in kinds {
+            let names: Vec<&str> = self.wanted.iter().filter(|(of, _)| *of == kind).map(|(_, name)| *name).collect();
+            if self.proxy.variant == Variant::Sotw {
+                self.proxy.ask(kind, &names).await;
+                continue;
+            }
+            let held = self.held.iter().filter(|((of, _), _)| *of == kind);
+            let request = DeltaDiscoveryRequest {
+                initial_resource_versions: held
+                    .map(|((_, name), content)| (name.clone(), format!("v{content}")))
+                    .collect(),
+                resource_names_subscribe: names.iter().map(ToString::to_string).collect(),
+                ..delta(kind)
+            };
+            self.proxy.delta(request).await;
+        }
+    }
+
+    /// Everything is answered, and whatever was refused gets a newer version.
+    async fn settle(&mut self) {
+        let again: Vec<_> = self.wanted.iter().copied().chain([(TypeUrl::Cluster, "a")]).collect();
+        for kind in KINDS {
+            self.drain().await;
+            if let Some((_, name)) = again.iter().find(|(of, _)| *of == kind) {
+                self.set(kind, name);
+            }
+        }
+        self.drain().await;
+        self.proxy.quiet().await;
+    }
+
+    async fn drain(&mut self) {
+        loop {
+            self.read().await;
+            if self.unanswered.is_empty() {
+                return;
+            }
+            let got = self.unanswered.remove(0);
+            self.accept(&got).await;
+        }
+    }
+
+    fn check(&self) {
+        let mut want: BTreeMap<(TypeUrl, String), String> = BTreeMap::new();
+        for ((kind, name), content) in &self.live {
+            if *kind == TypeUrl::Cluster || self.wanted.contains(&(*kind, *name)) {
+                want.insert((*kind, name.to_string()), content.clone());
+            }
+        }
+        for (kind, name) in self.wanted.iter().filter(|(kind, _)| *kind != TypeUrl::Secret) {
+            want.entry((*kind, name.to_string())).or_insert_with(|| "empty".to_owned());
+        }
+        // Without removals, a secret that is gone stays until nothing refers to it.
+        let told = |(kind, name): &(TypeUrl, String)| {
+            self.proxy.variant == Variant::Delta
+                || *kind != TypeUrl::Secret
+                || self.live.keys().any(|(of, live)| of == kind && live == name)
+        };
+        let held: BTreeMap<_, _> = self.held.iter().filter(|(key, _)| told(key)).collect();
+        assert_eq!(held, want.iter().collect::<BTreeMap<_, _>>());
+    }
+}
+
+fn check(variant: Variant, steps: &[Step]) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    runtime.expect("a runtime").block_on(async {
+        let mut world = World::new(variant).await;
+        for step in steps {
+            world.run(step).await;
+        }
+        world.settle().await;
+        world.check();
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn delta_proxies_end_up_with_what_there_is(steps in prop::collection::vec(step(), 0..80)) {
+        check(Variant::Delta, &steps);
+    }
+
+    #[test]
+    fn sotw_proxies_end_up_with_what_there_is(steps in prop::collection::vec(step(), 0..80)) {
+        check(Variant::Sotw, &steps);
+    }
+}
