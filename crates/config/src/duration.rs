@@ -170,7 +170,9 @@ mod tests {
 
     #[test]
     fn what_is_not_a_duration_is_quoted_back() {
-        for text in ["", "5", "s", ".s", "-", "1 s", "1.2.3s", "1d", "5s5", "1e3s", "9223372037s", "99999999999999999999h"] {
+        for text in
+            ["", "5", "s", ".s", "-", "1 s", "1.2.3s", "1d", "5s5", "1e3s", "9223372037s", "99999999999999999999h"]
+        {
             check(text, &format!("{text:?} is not a duration; write it like 1.5s, 100ms or 1m30s"));
         }
     }

@@ -76,7 +76,11 @@ mod tests {
     }
 
     fn check(selector: &str, subject: &str, expected: bool) {
-        assert_eq!(Selector { match_labels: labels(selector) }.matches(&labels(subject)), expected, "{selector} on {subject}");
+        assert_eq!(
+            Selector { match_labels: labels(selector) }.matches(&labels(subject)),
+            expected,
+            "{selector} on {subject}"
+        );
     }
 
     #[test]

@@ -41,8 +41,7 @@ pub struct Owner {
 impl Meta {
     /// Oldest first, then by name, then by namespace.
     pub fn age_order(&self, other: &Meta) -> Ordering {
-        let key = |meta: &Meta| (meta.created, meta.name.clone(), meta.namespace.clone());
-        key(self).cmp(&key(other))
+        (self.created, &self.name, &self.namespace).cmp(&(other.created, &other.name, &other.namespace))
     }
 }
 
@@ -70,8 +69,13 @@ mod tests {
 
     #[test]
     fn unknown_age_is_oldest_then_age_name_namespace() {
-        let sorted =
-            [meta(None, "z", "z"), meta(Some(1), "b", "a"), meta(Some(1), "c", "a"), meta(Some(1), "a", "b"), meta(Some(2), "a", "a")];
+        let sorted = [
+            meta(None, "z", "z"),
+            meta(Some(1), "b", "a"),
+            meta(Some(1), "c", "a"),
+            meta(Some(1), "a", "b"),
+            meta(Some(2), "a", "a"),
+        ];
         assert!(sorted.is_sorted_by(|a, b| a.age_order(b) == Ordering::Less));
     }
 

@@ -44,7 +44,10 @@ pub enum Update {
     Put(AnyObject),
     Delete(ObjectId),
     /// Takes the place of the earlier notes of that source, e.g. of a file.
-    Notes { source: String, notes: Vec<Note> },
+    Notes {
+        source: String,
+        notes: Vec<Note>,
+    },
 }
 
 macro_rules! define_snapshot {

@@ -278,20 +278,20 @@ mod tests {
     use super::*;
     use crate::args::{self, Command};
 
-    fn settings(flags: &[&str], env: Env) -> Result<(Settings, Vec<String>)> {
+    fn settings(flags: &[&str], env: &Env) -> Result<(Settings, Vec<String>)> {
         let words = ["meltemi", "serve", "--config", "d"].iter().chain(flags).map(std::ffi::OsString::from);
         let (args, _) = args::parse(words).unwrap();
         let Command::Serve(serve) = args.command else { panic!("not serve") };
-        Settings::new(*serve, &env)
+        Settings::new(*serve, env)
     }
 
     fn error(flags: &[&str]) -> String {
-        format!("{:#}", settings(flags, Env::default()).unwrap_err())
+        format!("{:#}", settings(flags, &Env::default()).unwrap_err())
     }
 
     #[test]
     fn defaults_are_those_of_istiod() {
-        let (settings, unused) = settings(&[], Env::default()).unwrap();
+        let (settings, unused) = settings(&[], &Env::default()).unwrap();
         assert!(unused.is_empty());
         assert_eq!(settings.debounce, Debounce { after: DEBOUNCE_AFTER, max: DEBOUNCE_MAX });
         assert_eq!(settings.mesh.cluster_id, "Kubernetes");
@@ -304,10 +304,10 @@ mod tests {
     #[test]
     fn flag_beats_variable_beats_default() {
         let env = Env { cluster_id: Some("env".into()), keepalive_interval: Some("7s".into()), ..Env::default() };
-        let (from_env, _) = settings(&[], env.clone()).unwrap();
+        let (from_env, _) = settings(&[], &env).unwrap();
         assert_eq!(from_env.mesh.cluster_id, "env");
         assert_eq!(from_env.streams.keepalive_interval, Duration::from_secs(7));
-        let (from_flag, _) = settings(&["--clusterID=flag", "--keepaliveInterval=8s"], env).unwrap();
+        let (from_flag, _) = settings(&["--clusterID=flag", "--keepaliveInterval=8s"], &env).unwrap();
         assert_eq!(from_flag.mesh.cluster_id, "flag");
         assert_eq!(from_flag.streams.keepalive_interval, Duration::from_secs(8));
     }
@@ -315,14 +315,14 @@ mod tests {
     #[test]
     fn unreadable_variable_is_reported_and_replaced() {
         let env = Env { debounce_after: Some("soon".into()), ..Env::default() };
-        let (settings, unused) = settings(&[], env).unwrap();
+        let (settings, unused) = settings(&[], &env).unwrap();
         assert_eq!(settings.debounce.after, DEBOUNCE_AFTER);
         assert_eq!(unused, [r#"PILOT_DEBOUNCE_AFTER="soon" cannot be read; 100ms is used instead"#]);
     }
 
     #[test]
     fn empty_address_is_off() {
-        let (settings, _) = settings(&["--grpcAddr=", "--monitoringAddr", ""], Env::default()).unwrap();
+        let (settings, _) = settings(&["--grpcAddr=", "--monitoringAddr", ""], &Env::default()).unwrap();
         assert_eq!(settings.ports.grpc.address, None);
         assert_eq!(settings.ports.monitoring.address, None);
         assert!(settings.ports.http.address.is_some());

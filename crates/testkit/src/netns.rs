@@ -15,7 +15,7 @@ pub fn missing() -> Option<String> {
     if !nix::unistd::Uid::effective().is_root() {
         return Some("network namespaces need root".to_owned());
     }
-    let made = Command::new("unshare").args(["-n", "ip", "link", "set", "lo", "up"]).output();
+    let made = Command::new("unshare").args(["-n", "sh", "-c", LONELY, "true"]).output();
     match made {
         Ok(out) if out.status.success() => None,
         Ok(out) => Some(format!("no network namespace: {}", String::from_utf8_lossy(&out.stderr).trim())),

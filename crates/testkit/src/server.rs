@@ -92,9 +92,10 @@ fn built() -> Result<PathBuf> {
         return Ok(given);
     }
     let own = std::env::current_exe()?;
-    let folder = own.ancestors().nth(2).context("a test stands in target/<profile>/deps")?;
+    let outside = "a test stands in target/<profile>/deps";
+    let folder = own.ancestors().nth(2).context(outside)?;
     let mut build = Command::new("cargo");
-    build.args(["build", "--quiet", "--package", "meltemi", "--target-dir"]).arg(folder.with_file_name(""));
+    build.args(["build", "--quiet", "--package", "meltemi", "--target-dir"]).arg(folder.parent().context(outside)?);
     if folder.ends_with("release") {
         build.arg("--release");
     }

@@ -65,10 +65,10 @@ async fn work(inside: &Inside) -> Result<()> {
     let corpus = Corpus::open()?;
     let part: usize = inside.part.parse()?;
     let mut report = Report::default();
-    let wanted = corpus.wanted();
-    let claimed = wanted.difference(&corpus.unclaimed).filter(|name| !corpus.not_loadable.contains_key(*name));
+    let demanded = corpus.demanded();
+    let loadable = demanded.iter().filter(|name| !corpus.not_loadable.contains_key(*name));
     let place = Place::new()?;
-    for name in claimed.skip(part).step_by(WORKERS) {
+    for name in loadable.skip(part).step_by(WORKERS) {
         let case = corpus.case(name)?;
         report.loads += case.askers.len();
         report.problems.extend(place.load(&case).await?.iter().map(|what| format!("{name}: {what}")));

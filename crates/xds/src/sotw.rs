@@ -41,7 +41,8 @@ pub(crate) fn handle(
         return verdict;
     }
     let added = watch.subscription.replace(kind, &request.resource_names);
-    if watch.subscription.is_empty() && !kind.wildcard() {
+    // A response on its way is still to be answered.
+    if watch.subscription.is_empty() && !kind.wildcard() && watch.ack.open().is_none() {
         entry.remove();
     } else {
         owe(watch, proxy, added, &verdict);

@@ -13,9 +13,9 @@ use anyhow::{Context, Result, bail};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tempfile::TempDir;
 
+use super::http;
 use super::process::Process;
 use super::shop::{self, CART_V2, PODS, Pod};
-use super::{http, shop::FRONT};
 use crate::{progress, project, setup};
 
 /// Long enough for four Envoys to start on two busy cores.
@@ -40,13 +40,18 @@ impl Mesh {
     pub(super) fn start(keep: bool) -> Result<Mesh> {
         let envoy = setup::tools()?.envoy;
         eprintln!("demo:");
+        for address in PODS.iter().flat_map(Pod::addresses) {
+            shop::listener(address)?;
+        }
         let mut mesh = Mesh::new(project::meltemi()?, envoy, keep)?;
         progress::own_step("start the apps", || PODS.into_iter().try_for_each(Pod::start_app))?;
         progress::own_step("start the control plane", || mesh.start_control_plane())?;
         progress::own_step("start four Envoys", || mesh.start_proxies())?;
-        progress::own_step("wait for the first answer", || {
-            mesh.until("the front service to answer", || http::get(FRONT.ingress(), "front", "/"))?;
-            Ok(())
+        progress::own_step("wait for all to answer", || {
+            PODS.iter().try_for_each(|pod| {
+                let what = format!("{} to answer", pod.proxy());
+                mesh.until(&what, || http::get(pod.ingress(), pod.app, "/")).map(|_| ())
+            })
         })?;
         Ok(mesh)
     }
@@ -91,9 +96,6 @@ impl Mesh {
 
     fn start_proxies(&mut self) -> Result<()> {
         for pod in PODS {
-            for address in pod.proxy_addresses() {
-                shop::listener(address)?;
-            }
             let bootstrap = self.bootstrap(pod)?;
             let mut command = Command::new(&self.envoy);
             // Without hot restart Envoy leaves nothing in shared memory, and several need no ids.

@@ -49,9 +49,9 @@ impl Pod {
         self.at(ADMIN)
     }
 
-    /// Every address that this pod's proxy will listen on.
-    pub(super) fn proxy_addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        [INGRESS, ADMIN].into_iter().chain(self.next.map(|(_, port)| port)).map(|port| self.at(port))
+    /// Every address that the app and its proxy will listen on.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        [INGRESS, APP, ADMIN].into_iter().chain(self.next.map(|(_, port)| port)).map(|port| self.at(port))
     }
 
     /// Starts the app on a thread of its own, for as long as the process lives.
@@ -114,22 +114,29 @@ mod tests {
     /// Two places say the same; this test is what keeps them together.
     #[test]
     fn the_example_has_these_pods_and_ports() {
+        let read =
+            |file: &str| std::fs::read_to_string(crate::project::root().join("examples").join(file)).expect(file);
+        let sidecars = read("shop/sidecars.yaml");
         for pod in PODS {
+            let (name, address) = (format!("{}-{}", pod.app, pod.version), pod.address.to_string());
             let folder = if pod.version == "v2" { "shop-later" } else { "shop" };
-            let file = format!("examples/{folder}/{}-{}.yaml", pod.app, pod.version);
-            let text = std::fs::read_to_string(crate::project::root().join(&file)).expect(&file);
-            let address = pod.address.to_string();
+            let file = read(&format!("{folder}/{name}.yaml"));
+            assert!(
+                file.contains(&format!("name: {name}\n")) && file.contains(&format!("podIP: {address}\n")),
+                "{file}"
+            );
+
+            let sidecar = sidecars.split("---\n").find(|s| s.contains(&format!("name: {name},"))).expect(&name);
             let mut expected = vec![
-                format!("name: {}-{}", pod.app, pod.version),
-                format!("podIP: {address}\n"),
-                format!("bind: {address}\n"),
+                format!("labels: {{app: {}, version: {}}}\n", pod.app, pod.version),
                 format!("number: {INGRESS},"),
+                format!("bind: {address}\n"),
                 format!("defaultEndpoint: 0.0.0.0:{APP}\n"),
             ];
             expected.extend(pod.next.map(|(service, _)| format!("\"./{service}.shop.svc.cluster.local\"")));
             expected.extend(pod.next.map(|(_, port)| format!("number: {port},")));
             for part in expected {
-                assert!(text.contains(&part), "{file} lacks {part:?}");
+                assert!(sidecar.contains(&part), "the Sidecar {name} lacks {part:?}");
             }
         }
     }

@@ -54,7 +54,9 @@ pub(super) fn run(mesh: &mut Mesh) -> Result<()> {
     progress::own_step("3 meltemi proxies: everybody is synced", || proxies(mesh))?;
     progress::own_step("4 meltemi render: the same without a server", || render(mesh))?;
     println!(
-        "from the edit of a file to the change in Envoy: {appeared:?} (pod appears), {left:?} (pod becomes unready)"
+        "from the edit of a file to the change in Envoy: {} ms (a pod appears), {} ms (a pod becomes unready)",
+        appeared.as_millis(),
+        left.as_millis()
     );
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Lists, mappings, messages and choices as serde asks for them, part by part.
 
+use serde::Deserializer;
 use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeSeed, EnumAccess, IntoDeserializer, MapAccess, SeqAccess, VariantAccess, Visitor};
-use serde::Deserializer;
 
 use super::path::Path;
 use super::{Error, Problem, Reader, most_similar};
@@ -177,7 +177,9 @@ impl<'a> OneOf<'a> {
                 continue;
             };
             if let Some(other) = chosen {
-                return Err(reader.error(format!("{} and {variant} exclude each other; keep one of them", other.variant)));
+                return Err(
+                    reader.error(format!("{} and {variant} exclude each other; keep one of them", other.variant))
+                );
             }
             chosen = Some(OneOf { reader, variant, content: Some(entry) });
         }

@@ -166,16 +166,20 @@ fn wrong_types_say_what_was_expected_and_found() {
 #[test]
 fn the_path_leads_to_the_innermost_value() {
     let yaml = "children:\n- name: a\n- children:\n  - labels:\n      a.b/c: 1\n";
-    let expected = "5:14 spec.children[1].children[0].labels[\"a.b/c\"]: expected a string, found the number 1; put it in quotes";
+    let expected =
+        "5:14 spec.children[1].children[0].labels[\"a.b/c\"]: expected a string, found the number 1; put it in quotes";
     check_refused(yaml, Rules::Protobuf, expected);
 }
 
 #[test]
 fn unknown_fields_are_warned_of_and_left_out() {
-    check_warned("{wieght: 1, nonsense: {a: b}}", &[
-        "1:2 spec.wieght: unknown field, left out; did you mean weight?",
-        "1:13 spec.nonsense: unknown field, left out",
-    ]);
+    check_warned(
+        "{wieght: 1, nonsense: {a: b}}",
+        &[
+            "1:2 spec.wieght: unknown field, left out; did you mean weight?",
+            "1:13 spec.nonsense: unknown field, left out",
+        ],
+    );
     check_warned("children: [{Name: a}]", &["1:13 spec.children[0].Name: unknown field, left out; did you mean name?"]);
     check_warned("match: {exact: a, prefix: b}", &["1:19 spec.match.prefix: unknown field, left out"]);
     check("nonsense: 1", Rules::Kubernetes, Route::default());
@@ -183,7 +187,11 @@ fn unknown_fields_are_warned_of_and_left_out() {
 
 #[test]
 fn secrets_are_not_quoted() {
-    check_refused("name: 12345", Rules::Secret, "1:7 spec.name: expected a string, found a number or boolean; put it in quotes");
+    check_refused(
+        "name: 12345",
+        Rules::Secret,
+        "1:7 spec.name: expected a string, found a number or boolean; put it in quotes",
+    );
     check_refused("labels: hunter2", Rules::Secret, "1:9 spec.labels: expected a mapping, found a text");
 }
 
@@ -195,6 +203,9 @@ fn a_text_is_one_message() {
     assert_eq!(route.name, "a");
     assert_eq!(notes[0].to_string(), "warning: m.yaml:2:1: false: unknown field, left out");
     assert_eq!(read("a: 1\n---\nb: 1\n").unwrap_err(), "error: m.yaml:3:1: a second document; only one is read here");
-    assert_eq!(read("port: x\n").unwrap_err(), "error: m.yaml:1:7: port: expected a whole number from 0 to 65535, found the text \"x\"");
+    assert_eq!(
+        read("port: x\n").unwrap_err(),
+        "error: m.yaml:1:7: port: expected a whole number from 0 to 65535, found the text \"x\""
+    );
     assert!(read("a: [").unwrap_err().starts_with("error: m.yaml:1:5: not valid YAML"));
 }

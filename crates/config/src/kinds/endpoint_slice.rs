@@ -146,8 +146,9 @@ mod tests {
     #[test]
     fn serving_follows_ready_unless_it_is_said() {
         let state = |conditions: &str| {
-            let slice: EndpointSlice =
-                kubernetes(&format!("{{addressType: FQDN, endpoints: [{{addresses: [a.b], conditions: {conditions}}}]}}"));
+            let slice: EndpointSlice = kubernetes(&format!(
+                "{{addressType: FQDN, endpoints: [{{addresses: [a.b], conditions: {conditions}}}]}}"
+            ));
             (slice.endpoints[0].ready, slice.endpoints[0].serving, slice.endpoints[0].terminating)
         };
         assert_eq!(state("{ready: false}"), (false, false, false));

@@ -46,7 +46,12 @@ fn slice(service: &str, subset: Subset) -> EndpointSlice {
     };
     let ready = subset.addresses.into_iter().map(|address| endpoint(address, true));
     let not_ready = subset.not_ready_addresses.into_iter().map(|address| endpoint(address, false));
-    EndpointSlice { service: service.to_owned(), address_type, ports: subset.ports, endpoints: ready.chain(not_ready).collect() }
+    EndpointSlice {
+        service: service.to_owned(),
+        address_type,
+        ports: subset.ports,
+        endpoints: ready.chain(not_ready).collect(),
+    }
 }
 
 fn endpoint(address: Address, ready: bool) -> Endpoint {

@@ -43,9 +43,10 @@ impl<'de> Deserialize<'de> for Base64 {
         let mut text = String::deserialize(deserializer)?;
         text.retain(|c| c != '\n' && c != '\r');
         // The value is secret: the error must not quote it.
-        BASE64.decode(text.as_bytes()).map(Base64).map_err(|_| {
-            de::Error::custom("the value is not base64; encode it, or write it as it is under stringData")
-        })
+        BASE64
+            .decode(text.as_bytes())
+            .map(Base64)
+            .map_err(|_| de::Error::custom("the value is not base64; encode it, or write it as it is under stringData"))
     }
 }
 
@@ -56,7 +57,7 @@ mod tests {
 
     #[test]
     fn both_spellings_are_merged_and_plain_texts_win() {
-        let secret: Secret = kubernetes("{data: {a: 'aGVs\nbG8=', b: ''}, stringData: {b: c}}");
+        let secret: Secret = kubernetes(r#"{data: {a: "aGVs\nbG8=", b: ''}, stringData: {b: c}}"#);
         let data = BTreeMap::from([("a".to_owned(), b"hello".to_vec()), ("b".to_owned(), b"c".to_vec())]);
         assert_eq!(secret, Secret { type_: "Opaque".into(), data });
     }

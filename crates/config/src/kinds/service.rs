@@ -272,7 +272,8 @@ mod tests {
 
     #[test]
     fn a_target_is_a_number_or_a_name() {
-        let target = |target: &str| service(&format!("{{ports: [{{port: 80, targetPort: {target}}}]}}")).ports[0].target.clone();
+        let target =
+            |target: &str| service(&format!("{{ports: [{{port: 80, targetPort: {target}}}]}}")).ports[0].target.clone();
         assert_eq!(target("8080"), TargetPort::Number(8080));
         assert_eq!(target("web"), TargetPort::Name("web".into()));
         assert_eq!(target("0"), TargetPort::Number(80));
@@ -281,8 +282,9 @@ mod tests {
 
     #[test]
     fn the_status_tells_where_the_load_balancer_is() {
-        let service: Service =
-            kubernetes("{spec: {type: LoadBalancer}, status: {loadBalancer: {ingress: [{ip: 1.2.3.4}, {hostname: a.b}]}}}");
+        let service: Service = kubernetes(
+            "{spec: {type: LoadBalancer}, status: {loadBalancer: {ingress: [{ip: 1.2.3.4}, {hostname: a.b}]}}}",
+        );
         let ip = LoadBalancerAddress::Ip("1.2.3.4".parse().unwrap());
         assert_eq!(service.load_balancer, [ip, LoadBalancerAddress::Hostname("a.b".into())]);
     }

@@ -43,7 +43,10 @@ fn only(document: &str) -> AnyObject {
 
 #[test]
 fn what_is_not_an_object_says_so() {
-    check("just text", "error: f.yaml:6:1: expected an object with apiVersion, kind and metadata, found the text \"just text\"");
+    check(
+        "just text",
+        "error: f.yaml:6:1: expected an object with apiVersion, kind and metadata, found the text \"just text\"",
+    );
     check("[a, b]", "error: f.yaml:6:1: expected an object with apiVersion, kind and metadata, found a list");
     check("replicas: 3", "error: f.yaml:6:1: kind: it is missing; write one such as Service");
     check("kind: Pod", "error: f.yaml:6:1: apiVersion: it is missing; write one such as v1");
@@ -56,7 +59,10 @@ fn an_object_needs_a_name() {
     check("", "error: f.yaml:6:1: metadata: it is missing; a Pod needs at least metadata.name");
     check("metadata: x", "error: f.yaml:8:11: metadata: expected a mapping, found the text \"x\"");
     check("metadata: {namespace: x}", "error: f.yaml:8:11: metadata.name: it is missing; give the Pod a name");
-    check("metadata: {name: 7}", "error: f.yaml:8:18: metadata.name: expected a string, found the number 7; put it in quotes");
+    check(
+        "metadata: {name: 7}",
+        "error: f.yaml:8:18: metadata.name: expected a string, found the number 7; put it in quotes",
+    );
     check(
         "metadata: {name: A_b}",
         "error: f.yaml:8:18: metadata.name: \"A_b\" cannot be a name; use lower-case letters, digits, - and ., with a letter or digit at both ends",
@@ -66,7 +72,10 @@ fn an_object_needs_a_name() {
         "error: f.yaml:8:32: metadata.namespace: \"b.c\" cannot be a name; use lower-case letters, digits and -, with a letter or digit at both ends",
     );
     let long = "a".repeat(254);
-    check(&format!("metadata: {{name: {long}}}"), "error: f.yaml:8:18: metadata.name: the name has 254 characters; at most 253 are allowed");
+    check(
+        &format!("metadata: {{name: {long}}}"),
+        "error: f.yaml:8:18: metadata.name: the name has 254 characters; at most 253 are allowed",
+    );
 }
 
 #[test]
@@ -95,7 +104,8 @@ fn wrong_kinds_are_left_out_with_a_hint() {
 #[test]
 fn kinds_that_say_nothing_about_a_mesh_are_passed_over() {
     for (api_version, kind) in [("apps/v1", "Deployment"), ("v1", "PersistentVolumeClaim"), ("batch/v1", "Job")] {
-        let parsed = parse_documents("f.yaml", &format!("apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: x}}"));
+        let parsed =
+            parse_documents("f.yaml", &format!("apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: x}}"));
         assert_eq!((notes(&parsed), parsed.objects.len()), (vec![], 0), "{kind}");
     }
 }
@@ -103,7 +113,10 @@ fn kinds_that_say_nothing_about_a_mesh_are_passed_over() {
 #[test]
 fn wrong_types_and_ranges_refuse_the_object_alone() {
     let check = |spec: &str, expected: &str| {
-        check(&format!("apiVersion: v1\nkind: Service\nmetadata: {{name: x, namespace: shop}}\nspec: {spec}"), expected);
+        check(
+            &format!("apiVersion: v1\nkind: Service\nmetadata: {{name: x, namespace: shop}}\nspec: {spec}"),
+            expected,
+        );
     };
     check(
         "{ports: [{port: -1}]}",
@@ -121,7 +134,10 @@ fn wrong_types_and_ranges_refuse_the_object_alone() {
         "{ports: [{port: '80'}]}",
         "error: f.yaml:9:23: Service shop/x: spec.ports[0].port: expected a port number from 1 to 65535, found the text \"80\"",
     );
-    check("{ports: [{name: a}]}", "error: f.yaml:9:16: Service shop/x: spec.ports[0]: port is missing; it must be given");
+    check(
+        "{ports: [{name: a}]}",
+        "error: f.yaml:9:16: Service shop/x: spec.ports[0]: port is missing; it must be given",
+    );
     check(
         "{ports: [{port: 80, protocol: tcp}]}",
         "error: f.yaml:9:37: Service shop/x: spec.ports[0].protocol: expected one of TCP, UDP, SCTP, found the text \"tcp\"; did you mean TCP?",
@@ -186,7 +202,9 @@ fn fields_at_the_top_are_those_of_the_kind() {
         "ConfigMap default/x",
         "warning: f.yaml:4:1: ConfigMap default/x: spec: unknown field, left out",
     );
-    only("apiVersion: v1\nkind: Service\nmetadata: {name: x, uid: u, managedFields: []}\nspec: {nonsense: 1}\nstatus: {}");
+    only(
+        "apiVersion: v1\nkind: Service\nmetadata: {name: x, uid: u, managedFields: []}\nspec: {nonsense: 1}\nstatus: {}",
+    );
 }
 
 #[test]
@@ -217,7 +235,10 @@ fn a_key_written_twice_refuses_its_document() {
 #[test]
 fn broken_text_is_not_complete() {
     let parsed = parse_documents("f.yaml", &format!("{GOOD}---\nkind: [Pod"));
-    assert_eq!(notes(&parsed), ["error: f.yaml:6:11: not valid YAML: while parsing a flow sequence, expected ',' or ']'"]);
+    assert_eq!(
+        notes(&parsed),
+        ["error: f.yaml:6:11: not valid YAML: while parsing a flow sequence, expected ',' or ']'"]
+    );
     assert_eq!((ids(&parsed), parsed.complete), (vec!["Service default/good".to_owned()], false));
 }
 
@@ -227,8 +248,14 @@ fn lists_are_opened() {
                 apiVersion: v1, items: [{metadata: {name: b}}]}]}";
     let parsed = parse_documents("f.yaml", text);
     assert_eq!((ids(&parsed), notes(&parsed)), (vec!["Node a".to_owned(), "Node b".to_owned()], vec![]));
-    check("{kind: List, apiVersion: v1, items: 5}", "error: f.yaml:6:37: items: expected a list of objects, found the number 5");
-    check("{kind: List, apiVersion: v1, items: [5]}", "error: f.yaml:6:38: expected an object with apiVersion, kind and metadata, found the number 5");
+    check(
+        "{kind: List, apiVersion: v1, items: 5}",
+        "error: f.yaml:6:37: items: expected a list of objects, found the number 5",
+    );
+    check(
+        "{kind: List, apiVersion: v1, items: [5]}",
+        "error: f.yaml:6:38: expected an object with apiVersion, kind and metadata, found the number 5",
+    );
 }
 
 #[test]
@@ -265,7 +292,9 @@ fn endpoints_become_slices() {
 #[test]
 fn a_service_gets_what_the_api_server_would_fill_in() {
     use crate::kinds::service::{ServiceType, TargetPort};
-    let AnyObject::Service(object) = only("apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: {clusterIP: 10.0.0.1, ports: [{port: 80}]}") else {
+    let AnyObject::Service(object) =
+        only("apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: {clusterIP: 10.0.0.1, ports: [{port: 80}]}")
+    else {
         panic!("not a Service")
     };
     assert_eq!((object.spec.kind, object.spec.headless), (ServiceType::ClusterIp, false));

@@ -19,7 +19,9 @@ fn node(name: &str) -> String {
 
 fn mesh(text: &str) -> String {
     let text = text.replace('\n', "\n    ");
-    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: istio, namespace: istio-system}}\ndata:\n  mesh: |\n    {text}\n")
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: istio, namespace: istio-system}}\ndata:\n  mesh: |\n    {text}\n"
+    )
 }
 
 fn shown(snapshot: &Snapshot) -> Vec<String> {
@@ -31,7 +33,8 @@ fn a_change_makes_a_new_snapshot_and_leaves_the_old() {
     let mut store = store();
     let first = store.snapshot();
     let second = store.apply(puts(&node("a")));
-    let third = store.apply(vec![Update::Delete(ObjectId { kind: Kind::Node, namespace: "".into(), name: "a".into() })]);
+    let third =
+        store.apply(vec![Update::Delete(ObjectId { kind: Kind::Node, namespace: "".into(), name: "a".into() })]);
     assert_eq!([first.seq, second.seq, third.seq], [0, 1, 2]);
     assert_eq!([first.nodes.len(), second.nodes.len(), third.nodes.len()], [0, 1, 0]);
 }
@@ -83,8 +86,10 @@ fn a_bad_mesh_config_keeps_the_last_good_one() {
     assert_eq!(bad.mesh.access_log_file, "/good");
     assert_eq!(
         shown(&bad),
-        ["error: f.yaml[data.mesh]:1:16: ConfigMap istio-system/istio: accessLogFile: expected a string, found a list; \
-          what was in use before stays"]
+        [
+            "error: f.yaml[data.mesh]:1:16: ConfigMap istio-system/istio: accessLogFile: expected a string, found a list; \
+          what was in use before stays"
+        ]
     );
     assert_eq!(shown(&store.apply(puts(&mesh("accessLogFile: /good")))), [] as [&str; 0]);
 }

@@ -263,7 +263,8 @@ fn merge(merged: &mut Vec<Entry>, node: &Node) -> Result<(), Fault> {
         _ => std::slice::from_ref(node),
     };
     for source in sources {
-        let entries = source.entries().ok_or_else(|| Fault::rest(source.at, "`<<` takes a mapping or a list of mappings"))?;
+        let entries =
+            source.entries().ok_or_else(|| Fault::rest(source.at, "`<<` takes a mapping or a list of mappings"))?;
         merged.extend_from_slice(entries);
     }
     Ok(())

@@ -41,7 +41,10 @@ fn keys_and_values_know_their_places() {
 
 #[test]
 fn json_is_read_by_the_same_reader() {
-    check("{\n\t\"a\": [true, null, 1.5],\n\t\"b\": \"\\u003c\"\n}\n", &["{a@2:2=[true@2:8, null@2:14, 1.5@2:20]@2:7, b@3:2=\"<\"@3:7}@1:1"]);
+    check(
+        "{\n\t\"a\": [true, null, 1.5],\n\t\"b\": \"\\u003c\"\n}\n",
+        &["{a@2:2=[true@2:8, null@2:14, 1.5@2:20]@2:7, b@3:2=\"<\"@3:7}@1:1"],
+    );
 }
 
 #[test]
@@ -68,7 +71,10 @@ fn keys_become_texts() {
 #[test]
 fn aliases_share_and_merge() {
     check("a: &x {k: 1}\nb: *x\n", &["{a@1:1={k@1:8=1@1:11}@1:4, b@2:1={k@1:8=1@1:11}@1:4}@1:1"]);
-    check("a: &x {k: 1, l: 2}\nb: {<<: *x, l: 3}\n", &["{a@1:1={k@1:8=1@1:11, l@1:14=2@1:17}@1:4, b@2:1={l@2:13=3@2:16, k@1:8=1@1:11}@2:4}@1:1"]);
+    check(
+        "a: &x {k: 1, l: 2}\nb: {<<: *x, l: 3}\n",
+        &["{a@1:1={k@1:8=1@1:11, l@1:14=2@1:17}@1:4, b@2:1={l@2:13=3@2:16, k@1:8=1@1:11}@2:4}@1:1"],
+    );
     check("<<: [{a: 1}, {a: 2, b: 3}]\n", &["{a@1:7=1@1:10, b@1:21=3@1:24}@1:1"]);
     check("'<<': 1\n", &["{<<@1:1=1@1:7}@1:1"]);
     check("<<: 1\n", &["Rest 1:5 `<<` takes a mapping or a list of mappings"]);
@@ -87,7 +93,10 @@ fn broken_texts_say_where() {
     for (text, expected) in [
         ("a: [1, 2", "Rest 1:9 not valid YAML: while parsing a flow sequence, expected ',' or ']'"),
         ("a: 'x\n", "Rest 1:4 not valid YAML: while scanning a quoted scalar, found unexpected end of stream"),
-        ("a:\n\t- b\n", "Rest 2:2 not valid YAML: tabs disallowed within this context (block indentation); indent with spaces"),
+        (
+            "a:\n\t- b\n",
+            "Rest 2:2 not valid YAML: tabs disallowed within this context (block indentation); indent with spaces",
+        ),
         ("a: b: c\n", "Rest 1:5 not valid YAML: mapping values are not allowed in this context"),
         ("a: *b\n", "Rest 1:4 not valid YAML: while parsing node, found unknown anchor"),
         ("a: &b [*b]\n", "Rest 1:8 the alias stands inside its own anchor, or in another document than it"),
@@ -137,9 +146,49 @@ fn a_text_of_more_than_16_mib_is_refused_unread() {
 }
 
 const TOKENS: &[&str] = &[
-    "a", "b: ", ": ", "- ", "? ", "\n", "\n  ", "\n    ", " ", "\t", "[", "]", "{", "}", ", ", "&a ", "*a", "!!str ", "!x ",
-    "|", ">", "|2-", "'", "\"", "#", "---\n", "...\n", "%TAG ! a\n", "<<: ", "\\", "\\u00", "\r", "é", "\u{feff}", "\u{85}", "~",
-    "0x", "kind: Service\n", "apiVersion: v1\n", "metadata: {name: a}\n", "spec:\n", "items:\n", "kind: List\n",
+    "a",
+    "b: ",
+    ": ",
+    "- ",
+    "? ",
+    "\n",
+    "\n  ",
+    "\n    ",
+    " ",
+    "\t",
+    "[",
+    "]",
+    "{",
+    "}",
+    ", ",
+    "&a ",
+    "*a",
+    "!!str ",
+    "!x ",
+    "|",
+    ">",
+    "|2-",
+    "'",
+    "\"",
+    "#",
+    "---\n",
+    "...\n",
+    "%TAG ! a\n",
+    "<<: ",
+    "\\",
+    "\\u00",
+    "\r",
+    "é",
+    "\u{feff}",
+    "\u{85}",
+    "~",
+    "0x",
+    "kind: Service\n",
+    "apiVersion: v1\n",
+    "metadata: {name: a}\n",
+    "spec:\n",
+    "items:\n",
+    "kind: List\n",
 ];
 
 proptest! {

@@ -1,5 +1,6 @@
 //! `meltemi serve`, from its first line to its end by a signal.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -8,11 +9,15 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
+use testkit::ads::Client;
+use wire::envoy::config::core::v3::Node;
 
 use crate::run::{PROGRAM, SHOP, folder, path, run};
 
 /// Slow machines are allowed; hanging is not.
 const LIMIT: Duration = Duration::from_secs(20);
+
+const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
 struct Server {
     child: Child,
@@ -68,10 +73,18 @@ impl Server {
         }
     }
 
-    /// The exit code, and what it said besides the banner.
-    fn end(mut self, signal: Signal) -> (Option<i32>, String) {
+    fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a pid"));
         kill(pid, signal).expect("it still runs");
+    }
+
+    fn end(self, signal: Signal) -> (Option<i32>, String) {
+        self.signal(signal);
+        self.ended()
+    }
+
+    /// The exit code, and what it said besides the banner.
+    fn ended(mut self) -> (Option<i32>, String) {
         let mut log = String::new();
         self.log.read_to_string(&mut log).expect("UTF-8");
         (self.child.wait().expect("it ends").code(), log)
@@ -113,6 +126,47 @@ fn it_serves_follows_changes_and_ends() {
     assert!(began.elapsed() < Duration::from_secs(5), "without streams there is nothing to wait for");
     assert_eq!(log.matches("more.yaml:1:").count(), 2, "told once when it came and once when it went:\n{log}");
     assert!(log.contains("resolved"), "{log}");
+}
+
+fn node() -> Node {
+    let id = "sidecar~10.0.0.7~cart-1.shop~shop.svc.cluster.local".to_owned();
+    Node { id, ..Node::default() }
+}
+
+/// The whole way: a proxy connects, a file changes, the proxy hears of it, operators see it, the end is graceful.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_is_served_shown_and_sent_away() {
+    let dir = folder(&[("shop.yaml", SHOP)]);
+    let server = Server::start(&dir, &["--shutdownDuration=90s"]);
+    let mut proxy = Client::new(server.port("--grpcAddr").parse().expect("an address"), node());
+    let everything = BTreeSet::new();
+    let cluster = |name: &str| format!("outbound|80||{name}.shop.svc.cluster.local");
+    assert!(proxy.ask(CLUSTER, &everything, LIMIT).await.expect("clusters").contains_key(&cluster("cart")));
+
+    let url = format!("http://{}", server.port("--monitoringAddr"));
+    let table = run(&["proxies", "--server", &url]).stdout;
+    let row: Vec<&str> = table.lines().nth(1).expect("a row").split_whitespace().collect();
+    assert_eq!(row[..5], ["cart-1.shop", "shop", "sidecar", "-", "SYNCED"], "{table}");
+    let (status, dump) = server.page("--monitoringAddr", "/debug/config_dump?proxyID=cart-1.shop");
+    assert_eq!(status, "200");
+    assert!(dump.contains(&cluster("cart")), "{dump}");
+
+    std::fs::write(dir.path().join("more.yaml"), SHOP.replace("cart", "till")).expect("a second file");
+    server.wait_for("pilot_services", "2");
+    let end = Instant::now() + LIMIT;
+    while !proxy.ask(CLUSTER, &everything, Duration::from_millis(100)).await.expect("clusters").contains_key(&cluster("till")) {
+        assert!(Instant::now() < end, "the new cluster does not come");
+    }
+
+    server.signal(Signal::SIGTERM);
+    let end = Instant::now() + LIMIT;
+    while server.page("--httpAddr", "/ready").0 != "503" {
+        assert!(Instant::now() < end, "still ready");
+    }
+    drop(proxy);
+    let (code, log) = server.ended();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(Instant::now() < end, "the last proxy is gone, there is nothing left to wait for");
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Which file defines which object, and what that means for the store when a file changes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use config::note::{Note, ObjectId};
+use config::note::{Location, Note, ObjectId};
 use config::object::AnyObject;
 use config::store::Update;
 
-use super::held::{Held, bounded};
+use super::held::Held;
 use super::reading::Reading;
 use super::relative::Relative;
 
@@ -110,4 +111,17 @@ fn shadowed(object: &AnyObject, winner: &AnyObject) -> Note {
         Some(at) => note.at(at.clone()),
         None => note,
     }
+}
+
+/// A file may hold a mistake on each of a million lines, and every snapshot carries the notes.
+fn bounded(mut notes: Vec<Note>, shown: &Arc<str>) -> Vec<Note> {
+    const MOST: usize = 1000;
+    let more = notes.len().saturating_sub(MOST);
+    if more > 0 {
+        notes.sort_by_key(|note| note.severity);
+        notes.truncate(MOST);
+        let at = Location { file: shown.clone(), line: 1, column: 1 };
+        notes.push(Note::warning(format!("{more} more notes on this file are not shown")).at(at));
+    }
+    notes
 }

@@ -35,7 +35,6 @@ impl Held {
                 self.keep(vec![Note::error("is empty; delete the file to remove its objects").at(at)]);
             }
         }
-        self.notes = bounded(std::mem::take(&mut self.notes), &self.shown);
     }
 
     fn keep(&mut self, mut notes: Vec<Note>) {
@@ -64,19 +63,6 @@ impl Held {
         self.objects = objects;
         self.notes = notes;
     }
-}
-
-/// A file may hold a mistake on each of a million lines, and every snapshot carries the notes.
-pub(super) fn bounded(mut notes: Vec<Note>, shown: &Arc<str>) -> Vec<Note> {
-    const MOST: usize = 1000;
-    let more = notes.len().saturating_sub(MOST);
-    if more > 0 {
-        notes.sort_by_key(|note| note.severity);
-        notes.truncate(MOST);
-        let at = Location { file: shown.clone(), line: 1, column: 1 };
-        notes.push(Note::warning(format!("{more} more notes on this file are not shown")).at(at));
-    }
-    notes
 }
 
 /// Of what the file no longer gives, that which may be missing only because of an error.

@@ -48,7 +48,13 @@ impl Corpus {
         Case::load(&self.folder.join(name))
     }
 
-    /// The names to run: all, or those that MELTEMI_CASES names.
+    /// Names of cases that must hold: the claimed ones, or those that MELTEMI_CASES names, claimed or not.
+    pub fn demanded(&self) -> BTreeSet<String> {
+        let wanted = self.wanted();
+        if place::wanted_cases().is_some() { wanted } else { &wanted - &self.unclaimed }
+    }
+
+    /// Names of cases to run: all, or those that MELTEMI_CASES names.
     pub fn wanted(&self) -> BTreeSet<String> {
         match place::wanted_cases() {
             Some(wanted) => self.names.intersection(&wanted).cloned().collect(),

@@ -133,6 +133,19 @@ async fn a_request_without_a_nonce_is_no_ack() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_name_left_before_its_answer_and_asked_for_again_is_pushed_later() {
+    let harness = Harness::new("EDS a=1");
+    let mut proxy = harness.proxy(Variant::Delta).await;
+    for words in ["+a", "-a", "+a"] {
+        proxy.delta(request(TypeUrl::Endpoints, words)).await;
+    }
+    assert_eq!(proxy.take().await, "EDS a=1");
+    proxy.quiet().await;
+    harness.mesh.set("EDS a=2");
+    assert_eq!(proxy.take().await, "EDS a=2");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_ack_may_change_the_subscription() {
     let harness = Harness::new("RDS a=1 b=1");
     let mut proxy = harness.proxy(Variant::Delta).await;

@@ -68,6 +68,19 @@ async fn after_leaving_a_type_nothing_is_pushed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn leaving_a_type_leaves_its_response_outstanding() {
+    let harness = Harness::new("RDS a=1 b=1");
+    let mut proxy = harness.proxy(Variant::Sotw).await;
+    list(&mut proxy, TypeUrl::Route, "a", "").await;
+    let first = proxy.got().await;
+    list(&mut proxy, TypeUrl::Route, "", "").await;
+    list(&mut proxy, TypeUrl::Route, "b", "").await;
+    proxy.quiet().await;
+    list(&mut proxy, TypeUrl::Route, "b", &first.nonce).await;
+    assert_eq!(proxy.take().await, "RDS b=1");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_second_request_before_the_first_response_adds_names() {
     let harness = Harness::new("EDS a=1 b=1");
     let mut proxy = harness.proxy(Variant::Sotw).await;
