@@ -2,17 +2,24 @@
 
 use std::process::{Command, Stdio};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::{progress, project, tidy};
 
+/// All of them, also after one has failed: a person wants the whole list.
 pub(crate) fn run() -> Result<()> {
     eprintln!("check:");
-    progress::step("cargo fmt", &mut project::cargo(["fmt", "--all", "--check"]))?;
-    progress::own_step("tidy", tidy::run)?;
+    let mut fmt = project::cargo(["fmt", "--all", "--check", "--", "--color", "never"]);
     let mut clippy = project::cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
-    progress::step("cargo clippy", &mut clippy)?;
-    deny()
+    let outcomes = [
+        progress::step("cargo fmt", &mut fmt),
+        progress::own_step("tidy", tidy::run),
+        progress::step("cargo clippy", &mut clippy),
+        deny(),
+    ];
+    let failed: Vec<String> = outcomes.into_iter().filter_map(|o| o.err().map(|e| format!("{e:#}"))).collect();
+    ensure!(failed.is_empty(), "{}", failed.join("; "));
+    Ok(())
 }
 
 /// cargo-deny takes minutes to build, so it is used where it is and not required; tidy checks the licences everywhere.

@@ -66,11 +66,11 @@ struct Line {
 
 impl Line {
     fn new(what: &str) -> Line {
-        let moving = std::io::stderr().is_terminal();
-        if !moving {
-            eprintln!("  {what} ...");
+        let (now, moving) = (Instant::now(), std::io::stderr().is_terminal());
+        if moving {
+            eprint!("  {what} ...");
         }
-        Line { what: what.to_owned(), start: Instant::now(), spoke: Instant::now(), moving }
+        Line { what: what.to_owned(), start: now, spoke: now, moving }
     }
 
     fn tick(&mut self, log: &Path) {

@@ -1,5 +1,6 @@
 //! `cargo xtask test`: everything that CI runs, and at the end what ran.
 
+use std::fmt::Display;
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 use std::thread;
@@ -30,16 +31,17 @@ pub(crate) fn run() -> Result<()> {
     let shown = stage("demo", demo::check());
 
     println!("\nsummary");
-    println!("  check      {checked}");
-    println!(
-        "  tests      {tested}: {} passed, {} failed, {} ignored",
-        results.passed, results.failed, results.ignored
-    );
-    said.counts.iter().for_each(|line| println!("  {line}"));
-    println!("  demo       {shown}");
-    println!("  skipped    {complete}: {}", said.skipped.len());
-    said.skipped.iter().for_each(|reason| println!("    {reason}"));
-    println!("  time       {}", elapsed(start));
+    let line = |what: &str, text: &dyn Display| println!("  {what:<12} {text}");
+    let Results { passed, failed, ignored, .. } = results;
+    line("check", &checked);
+    line("tests", &format!("{tested}: {passed} passed, {failed} failed, {ignored} ignored"));
+    for (what, count) in &said.counts {
+        line(what, count);
+    }
+    line("demo", &shown);
+    line("skipped", &format!("{complete}: {}", said.skipped.len()));
+    said.skipped.iter().for_each(|reason| line("", reason));
+    line("time", &elapsed(start));
     match failures[..] {
         [] => Ok(()),
         _ => bail!("failed: {}", failures.join(", ")),
@@ -85,7 +87,8 @@ fn listen(stderr: impl Read) -> Said {
 /// Lines that testkit writes past the harness: how much of the corpus ran, and what did not.
 #[derive(Default)]
 struct Said {
-    counts: Vec<String>,
+    /// What was counted, and how much of it.
+    counts: Vec<(String, String)>,
     skipped: Vec<String>,
 }
 
@@ -93,18 +96,18 @@ impl Said {
     fn read(&mut self, line: &str) {
         if let Some(reason) = line.strip_prefix("SKIPPED: ") {
             self.skipped.push(reason.to_owned());
-        } else if line.starts_with("parity: ") || line.starts_with("envoy loads: ") {
-            self.counts.push(line.to_owned());
+        } else if let Some((what @ ("parity" | "envoy loads" | "traffic"), count)) = line.split_once(": ") {
+            self.counts.push((what.to_owned(), count.to_owned()));
         }
     }
 
     /// On CI all must have run; a corpus that nobody counted did not run anywhere.
     fn complete(&self) -> Result<()> {
-        let ran = |what: &str| self.counts.iter().any(|line| line.starts_with(what));
-        ensure!(ran("parity: "), "the parity corpus did not run");
+        let ran = |what: &str| self.counts.iter().any(|(counted, _)| counted == what);
+        ensure!(ran("parity"), "the parity corpus did not run");
         if project::is_ci() {
             ensure!(self.skipped.is_empty(), "{} tests did not run, and on CI all must", self.skipped.len());
-            ensure!(ran("envoy loads: "), "no Envoy was loaded");
+            ensure!(ran("envoy loads"), "no Envoy was loaded");
         }
         Ok(())
     }
@@ -176,7 +179,7 @@ mod tests {
         assert!(said.complete().is_err());
         said.read("parity: 40 cases equal, 900 resources");
         said.read("envoy loads: 52 (30.1 s)");
-        assert_eq!(said.counts.len(), 2);
+        assert_eq!(said.counts[1], ("envoy loads".to_owned(), "52 (30.1 s)".to_owned()));
         assert_eq!(said.skipped, ["loading parity cases into Envoys: no root"]);
     }
 }

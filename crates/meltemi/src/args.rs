@@ -293,7 +293,8 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<(Args, 
 fn without_unknown_flags(words: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
     let mut root = Args::command();
     root.build();
-    let Some(serve) = words.get(1).and_then(|word| root.find_subcommand(word)).filter(|it| it.get_name() == "serve") else {
+    let Some(serve) = words.get(1).and_then(|word| root.find_subcommand(word)).filter(|it| it.get_name() == "serve")
+    else {
         return (words, Vec::new());
     };
     let mut kept = Vec::new();
@@ -366,7 +367,17 @@ mod tests {
     #[test]
     fn unknown_flags_are_left_out_with_their_values() {
         let (serve, ignored) = serve(&[
-            "discovery", "--kubeconfig", "/x", "--grpcAddr", ":1", "--profile", "--cniNamespace=istio-system", "-z", "9", "--config", "d",
+            "discovery",
+            "--kubeconfig",
+            "/x",
+            "--grpcAddr",
+            ":1",
+            "--profile",
+            "--cniNamespace=istio-system",
+            "-z",
+            "9",
+            "--config",
+            "d",
         ]);
         assert_eq!(ignored, ["--kubeconfig", "--profile", "--cniNamespace", "-z"]);
         assert_eq!(serve.grpc_addr, ":1");

@@ -82,7 +82,8 @@ async fn ready(State(ops): Shared) -> (StatusCode, &'static str) {
 
 async fn metrics_page(State(ops): Shared, Extension(peer): Extension<Peer>) -> Response {
     if ops.metrics_on_loopback_only && !peer.is_loopback() {
-        return (StatusCode::FORBIDDEN, "metrics are served to loopback only: METRICS_LOCALHOST_ACCESS_ONLY is set\n").into_response();
+        return (StatusCode::FORBIDDEN, "metrics are served to loopback only: METRICS_LOCALHOST_ACCESS_ONLY is set\n")
+            .into_response();
     }
     match ops.metrics.page() {
         Ok(page) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], page).into_response(),
@@ -104,8 +105,10 @@ async fn only_loopback(Extension(peer): Extension<Peer>, request: Request, next:
 }
 
 async fn index() -> Html<String> {
-    let rows: String =
-        PAGES.iter().map(|(name, what)| format!("<tr><td><a href=\"/debug/{name}\">{name}</a></td><td>{what}</td></tr>\n")).collect();
+    let rows: String = PAGES
+        .iter()
+        .map(|(name, what)| format!("<tr><td><a href=\"/debug/{name}\">{name}</a></td><td>{what}</td></tr>\n"))
+        .collect();
     Html(format!("<!doctype html>\n<title>meltemi debug</title>\n<table>\n{rows}</table>\n"))
 }
 
@@ -139,7 +142,8 @@ async fn config_dump(State(ops): Shared, Query(parameters): Parameters) -> Respo
         return (StatusCode::NOT_FOUND, NOT_CONNECTED).into_response();
     };
     let endpoints = if parameters.contains_key("include_eds") { Endpoints::Shown } else { Endpoints::Hidden };
-    let document = tokio::task::spawn_blocking(move || config_dump::document(connection.class.as_ref(), endpoints)).await;
+    let document =
+        tokio::task::spawn_blocking(move || config_dump::document(connection.class.as_ref(), endpoints)).await;
     match document {
         Ok(document) => json(&parameters, &document),
         Err(error) => {
@@ -153,8 +157,11 @@ async fn config_dump(State(ops): Shared, Query(parameters): Parameters) -> Respo
 const NOT_CONNECTED: &str = "Proxy not connected to this Pilot instance. It may be connected to another instance.";
 
 fn json(parameters: &HashMap<String, String>, value: &impl Serialize) -> Response {
-    let text =
-        if parameters.contains_key("pretty") { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
+    let text = if parameters.contains_key("pretty") {
+        serde_json::to_string_pretty(value)
+    } else {
+        serde_json::to_string(value)
+    };
     match text {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Err(error) => {

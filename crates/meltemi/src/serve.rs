@@ -8,6 +8,7 @@ mod pipeline;
 mod ports;
 mod stop;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -21,7 +22,7 @@ use views::Views;
 
 use crate::commands::Outcome;
 use crate::ops::{self, Ops, http, metrics::Metrics};
-use crate::settings::{Debounce, Log, Settings};
+use crate::settings::{Debounce, Log, Mesh, Settings};
 use banner::Banner;
 use pipeline::{First, Pipeline};
 use ports::Listeners;
@@ -47,6 +48,7 @@ fn start_log(log: &Log) {
 async fn serve(settings: Settings) -> Result<()> {
     let Settings { folder, mesh, ports, debounce, streams, metrics_on_loopback_only, log: _ } = settings;
     let started = Instant::now();
+    let mesh = Mesh { mesh_config: mesh.mesh_config.or_else(mounted_mesh_config), ..mesh };
     let mut stop = Stop::new()?;
     let registry = prometheus::Registry::new();
     let stream_metrics = xds::Metrics::new(&registry).context("cannot register the metrics of streams")?;
@@ -97,6 +99,11 @@ async fn serve(settings: Settings) -> Result<()> {
         () = stop.asked() => info!("not waiting any longer"),
     }
     Ok(())
+}
+
+/// istiod's default of --meshConfig, relative as there: the chart mounts it in the image.
+fn mounted_mesh_config() -> Option<PathBuf> {
+    Some(PathBuf::from("./etc/istio/config/mesh")).filter(|file| file.exists())
 }
 
 /// More than this many looks at the folder cannot be ahead of the refresh.

@@ -107,8 +107,7 @@ impl Settings {
             max: unused.duration("PILOT_DEBOUNCE_MAX", debounce_max, DEBOUNCE_MAX),
         };
         let defaults = xds::Options::default();
-        let interval =
-            unused.duration("GRPC_KEEPALIVE_INTERVAL", env_interval, defaults.keepalive_interval);
+        let interval = unused.duration("GRPC_KEEPALIVE_INTERVAL", env_interval, defaults.keepalive_interval);
         let timeout = unused.duration("GRPC_KEEPALIVE_TIMEOUT", env_timeout, defaults.keepalive_timeout);
         let streams = xds::Options {
             max_age: max_connection_age
@@ -126,8 +125,7 @@ impl Settings {
             drain: flag_duration("--shutdownDuration", &shutdown_duration)?,
             ..defaults
         };
-        let metrics_on_loopback_only =
-            unused.truth("METRICS_LOCALHOST_ACCESS_ONLY", metrics_localhost_only);
+        let metrics_on_loopback_only = unused.truth("METRICS_LOCALHOST_ACCESS_ONLY", metrics_localhost_only);
         let settings = Settings {
             folder,
             mesh: Mesh::new(MeshArgs { mesh_config, domain, cluster_id, derive_endpoints }, env),
@@ -220,7 +218,12 @@ impl Unused {
         self.read(name, text, default, go_duration)
     }
 
-    fn number<T: std::str::FromStr + PartialOrd + Default + std::fmt::Debug>(&mut self, name: &str, text: &Option<String>, default: T) -> T {
+    fn number<T: std::str::FromStr + PartialOrd + Default + std::fmt::Debug>(
+        &mut self,
+        name: &str,
+        text: &Option<String>,
+        default: T,
+    ) -> T {
         self.read(name, text, default, |text| text.parse().ok().filter(|number| *number > T::default()))
     }
 
@@ -257,7 +260,9 @@ fn log_filter(levels: &str, unused: &mut Vec<String>) -> Result<String> {
             "default" | "all" => base = level,
             "ads" | "delta" => directives.push(format!("xds={level}")),
             "file" => directives.push(format!("sources={level}")),
-            _ => unused.push(format!("--log_output_level: there is no scope {scope:?} here; the scopes are default, ads, delta, file")),
+            _ => unused.push(format!(
+                "--log_output_level: there is no scope {scope:?} here; the scopes are default, ads, delta, file"
+            )),
         }
     }
     // What the HTTP library says at debug level is of no use to an operator.
@@ -330,8 +335,14 @@ mod tests {
 
     #[test]
     fn wrong_flags_say_which_and_how() {
-        assert_eq!(error(&["--grpcAddr=15010"]), r#"--grpcAddr "15010" is not an address: write it like :15010 or 127.0.0.1:15010"#);
-        assert_eq!(error(&["--httpAddr=::1:80"]), r#"--httpAddr "::1:80" is not an address: write an IPv6 address in brackets, like [::1]:80"#);
+        assert_eq!(
+            error(&["--grpcAddr=15010"]),
+            r#"--grpcAddr "15010" is not an address: write it like :15010 or 127.0.0.1:15010"#
+        );
+        assert_eq!(
+            error(&["--httpAddr=::1:80"]),
+            r#"--httpAddr "::1:80" is not an address: write an IPv6 address in brackets, like [::1]:80"#
+        );
         assert!(error(&["--grpcAddr=:70000"]).contains("--grpcAddr"));
         assert!(error(&["--shutdownDuration=10"]).contains("like 30s"));
         assert!(error(&["--log_output_level=ads:loud"]).contains("none, error, warn, info, debug"));

@@ -28,7 +28,7 @@ struct Report {
 #[test]
 fn claimed_cases_become_active() {
     if let Some(inside) = place::inside() {
-        return work(&inside).unwrap();
+        return work(&inside).unwrap_or_else(|e| panic!("{e:#}"));
     }
     if let Some(why) = netns::missing() {
         return skip(&format!("loading parity cases into Envoys: {why}"));

@@ -1,4 +1,5 @@
-//! The answers of a proxy to the responses of one type: which is outstanding, up to where it agreed, what it refused. Pure.
+//! The answers of a proxy to the responses of one type: which is outstanding, up to where it agreed, what it refused.
+//! Pure.
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},

@@ -1,4 +1,5 @@
-//! The table of live streams, as the debug pages and `meltemi proxies` show it. Decides nothing; streams write, anyone reads.
+//! The table of live streams, as the debug pages and `meltemi proxies` show it. Decides nothing; streams write, anyone
+//! reads.
 
 use std::{
     collections::BTreeMap,
@@ -57,6 +58,8 @@ pub struct Watched {
     pub names: OrdSet<Arc<str>>,
     /// The last response. `None`: nothing was sent yet.
     pub sent: Option<SentInfo>,
+    /// Nothing had to be sent: the proxy came with the versions that there are.
+    pub resumed: bool,
     /// The nonce of the last accepted response. `None`: nothing was accepted yet.
     pub acked: Option<Arc<str>>,
     /// Why the last response was refused. `None`: it was not; kept until the next ACK.
@@ -75,6 +78,7 @@ pub enum Status {
     NotSent,
     /// Sent, and not answered yet.
     Stale,
+    /// The proxy accepted the last response, or came with all it needs.
     Synced,
     Error,
 }
@@ -82,6 +86,7 @@ pub enum Status {
 impl Watched {
     pub fn status(&self) -> Status {
         match (&self.sent, &self.last_error) {
+            (None, _) if self.resumed => Status::Synced,
             (None, _) => Status::NotSent,
             (_, Some(_)) => Status::Error,
             (Some(sent), None) if self.acked.as_ref() == Some(&sent.nonce) => Status::Synced,

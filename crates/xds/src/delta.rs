@@ -1,4 +1,5 @@
-//! Requests of the delta variant: each names what is wanted besides, or no longer. What they mean for a watch; nothing is sent here.
+//! Requests of the delta variant: each names what is wanted besides, or no longer. What they mean for a watch; nothing
+//! is sent here.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -9,7 +10,8 @@ use wire::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 
 use crate::{Seq, TypeUrl, ack::Verdict, owed::Owed, request::reason, subscription::Subscription, watch::Watch};
 
-/// Clusters sent before the proxy asked for load assignments: it may be warming them, and wait for assignments that it holds.
+/// Clusters sent before the proxy asked for load assignments: it may be warming them, and wait for assignments that it
+/// holds.
 #[derive(Debug, Default)]
 pub(crate) enum Warming {
     #[default]

@@ -1,4 +1,5 @@
-//! Responses as gRPC messages: a small head and the shared slices of resources, cut into chunks on demand. No copy of large resources.
+//! Responses as gRPC messages: a small head and the shared slices of resources, cut into chunks on demand. No copy of
+//! large resources.
 
 use std::{collections::VecDeque, sync::Arc};
 

@@ -1,4 +1,5 @@
-//! The xDS protocol: streams, subscriptions, nonces, ACK and NACK, fan-out of shared bytes. Knows nothing of clusters or listeners: a resource is name + version + bytes.
+//! The xDS protocol: streams, subscriptions, nonces, ACK and NACK, fan-out of shared bytes. Knows nothing of clusters
+//! or listeners: a resource is name + version + bytes.
 
 mod ack;
 mod connection;

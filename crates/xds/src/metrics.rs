@@ -1,4 +1,5 @@
-//! What is counted, under istiod's names. Labels come from closed sets or from live proxies, never from requests as such.
+//! What is counted, under istiod's names. Labels come from closed sets or from live proxies, never from requests as
+//! such.
 
 use std::{
     collections::BTreeMap,
@@ -136,6 +137,11 @@ impl Metrics {
         if code == Code::Internal {
             self.internal_errors.inc();
         }
+    }
+
+    /// A stream ended without a word.
+    pub(crate) fn call_broke(&self) {
+        self.internal_errors.inc();
     }
 
     pub(crate) fn received(&self, variant: Variant, bytes: usize) {

@@ -1,4 +1,5 @@
-//! The order within a push: what a type refers to goes out before it. The order of the types themselves is that of `TypeUrl`.
+//! The order within a push: what a type refers to goes out before it. The order of the types themselves is that of
+//! `TypeUrl`.
 
 use std::time::Duration;
 

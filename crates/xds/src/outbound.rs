@@ -1,4 +1,5 @@
-//! The body of a call's answer: responses one after the other, then the status. It pulls, so that a slow proxy costs no queue.
+//! The body of a call's answer: responses one after the other, then the status. It pulls, so that a slow proxy costs no
+//! queue.
 
 use std::{
     convert::Infallible,
@@ -72,7 +73,12 @@ impl Body for Outbound {
                 Some(Part::Response(response)) => self.current = Some(response),
                 end => {
                     self.parts = None;
-                    let refusal = if let Some(Part::End(refusal)) = end { refusal } else { Refusal::Broken };
+                    let refusal = if let Some(Part::End(refusal)) = end {
+                        refusal
+                    } else {
+                        self.metrics.call_broke();
+                        Refusal::Broken
+                    };
                     let mut trailers = HeaderMap::new();
                     refusal.write(&mut trailers);
                     return Poll::Ready(Some(Ok(http_body::Frame::trailers(trailers))));

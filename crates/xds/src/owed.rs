@@ -1,4 +1,5 @@
-//! What a stream owes a proxy regardless of news: answers to its requests, and load assignments of clusters it warms. Pure.
+//! What a stream owes a proxy regardless of news: answers to its requests, and load assignments of clusters it warms.
+//! Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -14,10 +14,11 @@ pub trait Provider: Send + Sync + 'static {
     /// `false`: streams are refused with UNAVAILABLE, so that a proxy asks another instance or again later.
     fn ready(&self) -> bool;
 
-    /// Called once per stream with the node of its first message. The class is released with the last clone of the answer.
+    /// Called once per stream with the node of its first message. The class is released with the last clone of the
+    /// answer.
     fn join(&self, node: &Node) -> Result<Joined, Refused>;
 
-    /// The newest sequence. It is published once every class can answer for it.
+    /// The newest sequence, from 1 on. It is published once every class can answer for it.
     fn changed(&self) -> watch::Receiver<Seq>;
 }
 
@@ -40,8 +41,9 @@ pub struct Changes {
     /// Each name once, with its content at `seq`.
     pub changed: Vec<Arc<Resource>>,
     pub removed: Vec<Arc<str>>,
-    /// The history does not reach back to `since` (always so for 0): `changed` is everything, `removed` is empty. For any other
-    /// `since` this should be rare: a delta stream with a wildcard is then closed, and the proxy comes back with the versions it holds.
+    /// The history does not reach back to `since` (always so for 0): `changed` is everything, `removed` is empty. For
+    /// any other `since` this should be rare: a delta stream with a wildcard is then closed, and the proxy comes back
+    /// with the versions it holds.
     pub full: bool,
     /// When the oldest of the changes arrived, for the time to convergence. `None`: unknown, nothing is measured.
     pub began: Option<Instant>,

@@ -80,8 +80,8 @@ impl Server {
         Server { shared: Arc::new(Shared { provider, options, metrics, connections, nonces, nacks }) }
     }
 
-    /// Serves plaintext connections until `shutdown`, then sends each away at a moment of the drain window. Returns when all are
-    /// closed, at the latest when the window ends.
+    /// Serves plaintext connections until `shutdown`, then sends each away at a moment of the drain window. Returns
+    /// when all are closed, at the latest when the window ends.
     pub async fn serve(&self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
         let mut shutdown = std::pin::pin!(shutdown);
         let drain = watch::Sender::new(None);
@@ -114,7 +114,8 @@ impl Server {
         connections.shutdown().await;
     }
 
-    /// Serves one connection that was accepted, and decrypted where needed, by the caller. `drain`: the time by which it must be over.
+    /// Serves one connection that was accepted, and decrypted where needed, by the caller. `drain`: the time by which
+    /// it must be over.
     pub fn connection<I>(
         &self,
         io: I,

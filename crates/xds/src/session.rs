@@ -1,4 +1,5 @@
-//! One stream after its first message: requests go in, responses come out. No IO; the clock only for the order of a push.
+//! One stream after its first message: requests go in, responses come out. No IO; the clock only for the order of a
+//! push.
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::SystemTime};
 
@@ -141,9 +142,13 @@ impl Session {
                 continue;
             }
             let turn = if held.is_some() && kind.follows() { Turn::Held } else { Turn::Free };
+            let resumed = watch.resumed;
             let answer = watch.answer(self.variant, &*self.class, self.now, turn);
             if let Some(answer) = answer.map_err(|_| Refusal::Lost)? {
                 return self.response(kind, answer, began).map(Next::Response);
+            }
+            if resumed != watch.resumed {
+                self.listed.show(watch.shown());
             }
         }
         Ok(held.map_or(Next::Nothing, Next::Held))

@@ -1,4 +1,5 @@
-//! Requests of the state-of-the-world variant: each names all that is wanted. What they mean for a watch; nothing is sent here.
+//! Requests of the state-of-the-world variant: each names all that is wanted. What they mean for a watch; nothing is
+//! sent here.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
@@ -58,7 +59,8 @@ fn owe(watch: &mut Watch, proxy: &ProxyInfo, added: Added, verdict: &Verdict) {
     let names = watch.subscription.names().clone();
     watch.owed.names.retain(|name| names.contains(name));
     watch.again.names.retain(|name| names.contains(name));
-    // Without a nonce and with nothing on its way, the proxy starts again; with a response on its way it has just not seen it yet.
+    // Without a nonce and with nothing on its way, the proxy starts again; with a response on its way it has just not
+    // seen it yet.
     let from_the_start = matches!(verdict, Verdict::Silent) && watch.ack.open().is_none();
     let warming = matches!(verdict, Verdict::Repeated) && std::mem::take(&mut watch.ask_again);
     let grown = !added.names.is_empty();

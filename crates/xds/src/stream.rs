@@ -102,8 +102,8 @@ where
         }
     }
 
-    /// One event. Requests come first: they tell what is still wanted and what was accepted. A response is made only when there is
-    /// room for it, so it is never older than the moment of its writing.
+    /// One event. Requests come first: they tell what is still wanted and what was accepted. A response is made only
+    /// when there is room for it, so it is never older than the moment of its writing.
     async fn step(&mut self, session: &mut Session) -> Result<(), Refusal> {
         tokio::select! {
             biased;

@@ -1,4 +1,5 @@
-//! One type on one stream: what is subscribed, what is owed, what was answered, and from these the next response. No IO.
+//! One type on one stream: what is subscribed, what is owed, what was answered, and from these the next response. No
+//! IO.
 
 use std::{collections::HashSet, sync::Arc, time::Instant};
 
@@ -18,6 +19,8 @@ pub(crate) struct Watch {
     pub(crate) again: Owed,
     /// A request that looks like a repeated ACK is answered once: the proxy may be warming clusters.
     pub(crate) ask_again: bool,
+    /// The proxy came with all it needs.
+    pub(crate) resumed: bool,
     /// There is nothing new up to here.
     checked: Seq,
 }
@@ -53,7 +56,7 @@ pub(crate) enum Turn {
 impl Watch {
     pub(crate) fn new(kind: TypeUrl, subscription: Subscription, owed: Owed, now: Seq) -> Watch {
         let ack = if owed.is_empty() { Ack::at(now) } else { Ack::default() };
-        Watch { kind, subscription, ack, owed, again: Owed::default(), ask_again: false, checked: 0 }
+        Watch { kind, subscription, ack, owed, again: Owed::default(), ask_again: false, resumed: false, checked: 0 }
     }
 
     /// The next response, if there is something to say and the last one was answered. `now`: the newest sequence.
@@ -130,6 +133,7 @@ impl Watch {
             wildcard: self.subscription.wildcard(),
             names: self.subscription.names().clone(),
             sent: self.ack.last().cloned(),
+            resumed: self.resumed,
             acked: self.ack.acked().cloned(),
             last_error: self.ack.error().cloned(),
         }
@@ -182,6 +186,7 @@ impl Watch {
             if let Some(to) = to {
                 self.ack.advance(to);
             }
+            self.resumed |= !owed.held.is_empty();
             return None;
         }
         let fresh = match news {

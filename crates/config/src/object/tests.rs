@@ -222,6 +222,15 @@ fn unknown_fields_of_istio_kinds_are_warned_of() {
 }
 
 #[test]
+fn a_status_is_not_the_users_and_is_not_warned_of() {
+    for kind in ["ServiceEntry", "WorkloadEntry", "Gateway"] {
+        only(&format!(
+            "apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: x}}\nstatus: {{nonsense: 1, conditions: []}}"
+        ));
+    }
+}
+
+#[test]
 fn a_refused_object_is_named_so_that_its_last_good_form_can_stay() {
     let parsed = parse_documents("f.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: 5");
     assert_eq!((refused(&parsed), parsed.complete), (vec!["Service default/x".to_owned()], true));

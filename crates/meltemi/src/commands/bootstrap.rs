@@ -64,13 +64,19 @@ fn node(args: Bootstrap, env: &Env) -> Result<NodeInfo> {
     );
     let mut pod = match &args.config {
         Some(dir) => (**folder::pod(&folder::load(dir, &mesh)?.store.snapshot(), &name)?).clone(),
-        None => Object { meta: Meta { name: name.0.name, namespace: name.0.namespace, ..Meta::default() }, spec: Default::default() },
+        None => Object {
+            meta: Meta { name: name.0.name, namespace: name.0.namespace, ..Meta::default() },
+            spec: Default::default(),
+        },
     };
     if let Some(ip) = args.ip {
         pod.spec.ips = vec![ip];
     }
     if pod.spec.ips.is_empty() {
-        bail!("the proxy {} has no address; say it with --ip, or name a folder that has the Pod with --config", args.proxy);
+        bail!(
+            "the proxy {} has no address; say it with --ip, or name a folder that has the Pod with --config",
+            args.proxy
+        );
     }
     if let Some(account) = args.service_account {
         pod.spec.service_account = account;
@@ -165,9 +171,15 @@ mod tests {
     #[test]
     fn golden() {
         let document = bootstrap(&[
-            "--proxy=cart-1.shop", "--server=127.0.0.1:15010", "--ip=10.0.0.7", "--label=app=cart",
-            "--service-account=cart", "--locality=r1/z1", "--metadata=INTERCEPTION_MODE=NONE",
-            "--metadata=PROXY_CONFIG={\"concurrency\": 2}", "--sds-socket=./var/run/secrets/workload-spiffe-uds/socket",
+            "--proxy=cart-1.shop",
+            "--server=127.0.0.1:15010",
+            "--ip=10.0.0.7",
+            "--label=app=cart",
+            "--service-account=cart",
+            "--locality=r1/z1",
+            "--metadata=INTERCEPTION_MODE=NONE",
+            "--metadata=PROXY_CONFIG={\"concurrency\": 2}",
+            "--sds-socket=./var/run/secrets/workload-spiffe-uds/socket",
         ])
         .unwrap();
         assert_eq!(crate::yaml::document(&document), GOLDEN);
@@ -175,7 +187,9 @@ mod tests {
 
     #[test]
     fn a_named_server_is_resolved_and_serves_secrets_too() {
-        let document = bootstrap(&["--proxy=a.b", "--server=istiod.istio-system.svc:15012", "--ip=::1", "--sotw", "--admin="]).unwrap();
+        let document =
+            bootstrap(&["--proxy=a.b", "--server=istiod.istio-system.svc:15012", "--ip=::1", "--sotw", "--admin="])
+                .unwrap();
         let clusters = &document["static_resources"]["clusters"];
         for index in 0..2 {
             assert_eq!(clusters[index]["type"], "STRICT_DNS");

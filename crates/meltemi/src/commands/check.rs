@@ -21,7 +21,8 @@ pub(crate) fn run(args: Check, env: &Env) -> Result<Outcome> {
         }
         Listing::Json => {
             let notes: Vec<Value> = notes.iter().map(document).collect();
-            let result = json!({"files": files, "objects": objects, "errors": errors, "warnings": warnings, "notes": notes});
+            let result =
+                json!({"files": files, "objects": objects, "errors": errors, "warnings": warnings, "notes": notes});
             print_document(&result, Format::Json);
         }
     }

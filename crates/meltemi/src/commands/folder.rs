@@ -16,9 +16,6 @@ use sources::files::Folder;
 use crate::args::ProxyType;
 use crate::settings::Mesh;
 
-/// What `./etc/istio/config` holds in istiod's image when the chart mounts a mesh config; relative, as istiod has it.
-const MOUNTED_MESH_CONFIG: &str = "./etc/istio/config/mesh";
-
 /// A folder, and the store that holds what it gave.
 pub(crate) struct Loaded {
     pub(crate) folder: Folder,
@@ -44,17 +41,20 @@ pub(crate) fn load(dir: &Path, mesh: &Mesh) -> Result<Loaded> {
 /// `see` gets the updates that make the first picture.
 pub(crate) fn load_seen(dir: &Path, mesh: &Mesh, see: impl FnOnce(&[Update])) -> Result<Loaded> {
     std::fs::read_dir(dir).with_context(|| format!("cannot read the folder {}", dir.display()))?;
-    let mesh_file = mesh.mesh_config.clone().or_else(|| Some(PathBuf::from(MOUNTED_MESH_CONFIG)).filter(|path| path.exists()));
-    let mesh_config = mesh_file.as_deref().map(mesh_text).transpose()?;
+    let mesh_config = mesh.mesh_config.as_deref().map(mesh_text).transpose()?;
     let mut store = Store::new(StoreOptions { pod_namespace: mesh.pod_namespace.clone(), mesh_config });
     let mut folder = Folder::open(dir);
     let scan = folder.scan();
+    if !scan.readable {
+        // Nothing at all is not the same as an empty mesh: serving it would take everything from the proxies.
+        bail!("{}", first_note(&scan.updates));
+    }
     see(&scan.updates);
     let objects = counted(&scan.updates);
     let snapshot = store.apply(scan.updates);
     let in_objects = snapshot.config_maps.contains_key(&Name::new(&mesh.pod_namespace, "istio"));
-    let mesh_config = match mesh_file {
-        Some(file) => MeshSource::File(file),
+    let mesh_config = match &mesh.mesh_config {
+        Some(file) => MeshSource::File(file.clone()),
         None if in_objects => MeshSource::ConfigMap,
         None => MeshSource::Defaults,
     };
@@ -62,8 +62,17 @@ pub(crate) fn load_seen(dir: &Path, mesh: &Mesh, see: impl FnOnce(&[Update])) ->
 }
 
 fn mesh_text(file: &Path) -> Result<MeshText> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the mesh config {}", file.display()))?;
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read the mesh config {}", file.display()))?;
     Ok(MeshText { file: file.display().to_string(), text })
+}
+
+fn first_note(updates: &[Update]) -> String {
+    let notes = updates.iter().find_map(|update| match update {
+        Update::Notes { notes, .. } => notes.first(),
+        _ => None,
+    });
+    notes.map_or_else(|| "the folder cannot be read".to_owned(), |note| note.what.clone())
 }
 
 fn counted(updates: &[Update]) -> BTreeMap<Kind, usize> {
@@ -86,7 +95,9 @@ impl FromStr for PodName {
     fn from_str(text: &str) -> Result<PodName> {
         // Names of pods may have dots, names of namespaces may not.
         match text.rsplit_once('.') {
-            Some((name, namespace)) if !name.is_empty() && !namespace.is_empty() => Ok(PodName(Name::new(namespace, name))),
+            Some((name, namespace)) if !name.is_empty() && !namespace.is_empty() => {
+                Ok(PodName(Name::new(namespace, name)))
+            }
             _ => bail!("--proxy {text:?} does not name a proxy; write it as POD.NAMESPACE"),
         }
     }
@@ -98,7 +109,8 @@ pub(crate) fn pod<'a>(snapshot: &'a Snapshot, PodName(name): &PodName) -> Result
     if let Some(pod) = snapshot.pods.get(name) {
         return Ok(pod);
     }
-    let known: Vec<String> = snapshot.pods.keys().take(SHOWN).map(|it| format!("{}.{}", it.name, it.namespace)).collect();
+    let known: Vec<String> =
+        snapshot.pods.keys().take(SHOWN).map(|it| format!("{}.{}", it.name, it.namespace)).collect();
     let known = match (known.len(), snapshot.pods.len()) {
         (0, _) => "there are no Pods".to_owned(),
         (shown, all) if shown < all => format!("there are {} and {} others", known.join(", "), all - shown),

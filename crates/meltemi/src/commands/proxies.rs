@@ -43,10 +43,9 @@ async fn answer(server: &str) -> Result<Bytes> {
         bail!("--server {server:?} is not a plain HTTP URL; write it like http://127.0.0.1:15014");
     }
     let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-    let response = client
-        .get(url)
-        .await
-        .with_context(|| format!("cannot reach {server}; is `meltemi serve` running, and is this its --monitoringAddr?"))?;
+    let response = client.get(url).await.with_context(|| {
+        format!("cannot reach {server}; is `meltemi serve` running, and is this its --monitoringAddr?")
+    })?;
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER_BYTES)
         .collect()

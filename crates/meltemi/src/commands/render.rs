@@ -33,7 +33,11 @@ pub(crate) fn run(args: Render, env: &Env) -> Result<Outcome> {
     let proxy = Arc::new(Proxy::new(&node)?);
     let mesh = model::Mesh::new(&loaded.store.snapshot(), &environment);
     let rendered = views::render(&mesh, &mesh.place(&proxy));
-    print_document(&document(&rendered, &types), args.output);
+    let document = document(&rendered, &types);
+    if document.as_object().is_some_and(Map::is_empty) {
+        eprintln!("note: this proxy gets nothing of these types");
+    }
+    print_document(&document, args.output);
     tell_notes(&loaded);
     Ok(Outcome::Done)
 }
@@ -66,7 +70,9 @@ fn kind(text: &str) -> Result<TypeUrl> {
         TypeUrl::NameTable,
     ];
     let found = SHOWN.into_iter().find(|kind| kind.short().eq_ignore_ascii_case(text.trim()));
-    found.with_context(|| format!("--type {text:?} is not a type; the types are {}", SHOWN.map(TypeUrl::label).join(", ")))
+    found.with_context(|| {
+        format!("--type {text:?} is not a type; the types are {}", SHOWN.map(TypeUrl::label).join(", "))
+    })
 }
 
 fn node_of_file(file: &Path) -> Result<NodeInfo> {
@@ -77,7 +83,8 @@ fn node_of_file(file: &Path) -> Result<NodeInfo> {
 /// An Envoy node, or a bootstrap with one, in JSON or YAML.
 fn node_of_text(text: &str) -> Result<NodeInfo> {
     let Some(document) = yaml::documents(text, Scalars::Objects).next() else { bail!("it is empty") };
-    let document = document.map_err(|fault| anyhow::anyhow!("{}:{}: {}", fault.at.line, fault.at.column, fault.what))?;
+    let document =
+        document.map_err(|fault| anyhow::anyhow!("{}:{}: {}", fault.at.line, fault.at.column, fault.what))?;
     let mut value = json(&document);
     if let Some(node) = value.get_mut("node") {
         value = node.take();
@@ -130,6 +137,9 @@ mod tests {
     fn types_are_named_in_any_case() {
         assert_eq!(kind("cds").unwrap(), TypeUrl::Cluster);
         assert_eq!(kind(" RDS").unwrap(), TypeUrl::Route);
-        assert_eq!(kind("xyz").unwrap_err().to_string(), "--type \"xyz\" is not a type; the types are cds, eds, lds, rds, sds, ecds, nds");
+        assert_eq!(
+            kind("xyz").unwrap_err().to_string(),
+            "--type \"xyz\" is not a type; the types are cds, eds, lds, rds, sds, ecds, nds"
+        );
     }
 }

@@ -27,27 +27,43 @@ fn section(name: &str) -> Value {
 }
 
 fn clusters(class: &dyn Class) -> Value {
-    with_list(section("Clusters"), "dynamicActiveClusters", class, TypeUrl::Cluster, |resource, opened| {
-        json!({"versionInfo": version(resource), "cluster": opened})
-    })
+    with_list(
+        section("Clusters"),
+        "dynamicActiveClusters",
+        class,
+        TypeUrl::Cluster,
+        |resource, opened| json!({"versionInfo": version(resource), "cluster": opened}),
+    )
 }
 
 fn load_assignments(class: &dyn Class) -> Value {
-    with_list(section("Endpoints"), "dynamicEndpointConfigs", class, TypeUrl::Endpoints, |resource, opened| {
-        json!({"versionInfo": version(resource), "endpointConfig": opened})
-    })
+    with_list(
+        section("Endpoints"),
+        "dynamicEndpointConfigs",
+        class,
+        TypeUrl::Endpoints,
+        |resource, opened| json!({"versionInfo": version(resource), "endpointConfig": opened}),
+    )
 }
 
 fn listeners(class: &dyn Class) -> Value {
-    with_list(section("Listeners"), "dynamicListeners", class, TypeUrl::Listener, |resource, opened| {
-        json!({"name": &*resource.name, "activeState": {"versionInfo": version(resource), "listener": opened}})
-    })
+    with_list(
+        section("Listeners"),
+        "dynamicListeners",
+        class,
+        TypeUrl::Listener,
+        |resource, opened| json!({"name": &*resource.name, "activeState": {"versionInfo": version(resource), "listener": opened}}),
+    )
 }
 
 fn routes(class: &dyn Class) -> Value {
-    with_list(section("Routes"), "dynamicRouteConfigs", class, TypeUrl::Route, |resource, opened| {
-        json!({"versionInfo": version(resource), "routeConfig": opened})
-    })
+    with_list(
+        section("Routes"),
+        "dynamicRouteConfigs",
+        class,
+        TypeUrl::Route,
+        |resource, opened| json!({"versionInfo": version(resource), "routeConfig": opened}),
+    )
 }
 
 fn secrets(class: &dyn Class) -> Value {
@@ -58,9 +74,13 @@ fn secrets(class: &dyn Class) -> Value {
 }
 
 fn extensions(class: &dyn Class) -> Value {
-    with_list(section("Ecds"), "ecdsFilters", class, TypeUrl::Extension, |resource, opened| {
-        json!({"versionInfo": version(resource), "ecdsFilter": opened})
-    })
+    with_list(
+        section("Ecds"),
+        "ecdsFilters",
+        class,
+        TypeUrl::Extension,
+        |resource, opened| json!({"versionInfo": version(resource), "ecdsFilter": opened}),
+    )
 }
 
 fn with_list(

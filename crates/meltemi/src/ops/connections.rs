@@ -66,7 +66,8 @@ pub(crate) fn adsz(connections: &[Connection]) -> Value {
         client["labels"] = json!(connection.proxy.labels);
         client["metadata"] = metadata(connection);
         client["locality"] = locality(&connection.proxy.locality);
-        client["watches"] = connection.watched.iter().map(|it| (it.kind.short().to_owned(), watched_names(it))).collect();
+        client["watches"] =
+            connection.watched.iter().map(|it| (it.kind.short().to_owned(), watched_names(it))).collect();
         client
     })
 }
@@ -137,12 +138,17 @@ fn metadata(connection: &Connection) -> Value {
     wire::json::message_to_value(&decoded)
 }
 
+/// Stands for the nonces of a type of which the proxy brought everything along: readers take two equal ones for "synced".
+const RESUMED: &str = "resumed";
+
 fn sent(watched: &Watched) -> &str {
-    watched.sent.as_ref().map_or("", |sent| &sent.nonce)
+    let nothing = if watched.resumed { RESUMED } else { "" };
+    watched.sent.as_ref().map_or(nothing, |sent| &sent.nonce)
 }
 
 fn acked(watched: &Watched) -> &str {
-    watched.acked.as_deref().unwrap_or_default()
+    let nothing = if watched.resumed && watched.sent.is_none() { RESUMED } else { "" };
+    watched.acked.as_deref().unwrap_or(nothing)
 }
 
 fn sent_at(watched: &Watched) -> String {

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{
+    Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+};
 
 use super::process::Process;
 use crate::version;
@@ -29,7 +31,8 @@ impl Metrics {
     pub(crate) fn new(registry: Registry) -> prometheus::Result<Metrics> {
         let info = IntGaugeVec::new(Opts::new("pilot_info", "Version of the control plane; always 1."), &["version"])?;
         info.with_label_values(&[&version::dashed()]).set(1);
-        let build = IntGaugeVec::new(Opts::new("istio_build", "Build of the component; always 1."), &["component", "tag"])?;
+        let build =
+            IntGaugeVec::new(Opts::new("istio_build", "Build of the component; always 1."), &["component", "tag"])?;
         build.with_label_values(&["pilot", version::VERSION]).set(1);
         let metrics = Metrics {
             process: Process::register(&registry)?,

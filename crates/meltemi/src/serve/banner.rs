@@ -62,12 +62,7 @@ impl fmt::Display for Banner<'_> {
         let Banner { folder, mesh, found, open, off, took } = self;
         writeln!(f, "meltemi {} (revision {})", version::VERSION, version::REVISION)?;
         writeln!(f, "mode   folder {}, cluster {}, domain {}", folder.display(), mesh.cluster_id, mesh.domain)?;
-        write!(f, "mesh   ")?;
-        match &found.mesh_config {
-            MeshSource::File(file) => writeln!(f, "{}, read at start", file.display())?,
-            MeshSource::ConfigMap => writeln!(f, "ConfigMap {}/istio", mesh.pod_namespace)?,
-            MeshSource::Defaults => writeln!(f, "defaults (no ConfigMap {}/istio, no --meshConfig)", mesh.pod_namespace)?,
-        }
+        writeln!(f, "mesh   {}", self.mesh_source())?;
         let total: usize = found.objects.iter().map(|(_, count)| count).sum();
         write!(f, "found  {total} objects in {} files", found.files)?;
         for (index, (kind, count)) in found.objects.iter().enumerate() {
@@ -86,6 +81,15 @@ impl fmt::Display for Banner<'_> {
 }
 
 impl Banner<'_> {
+    fn mesh_source(&self) -> String {
+        let namespace = &self.mesh.pod_namespace;
+        match &self.found.mesh_config {
+            MeshSource::File(file) => format!("{}, read at start", file.display()),
+            MeshSource::ConfigMap => format!("ConfigMap {namespace}/istio"),
+            MeshSource::Defaults => format!("defaults (no ConfigMap {namespace}/istio, no --meshConfig)"),
+        }
+    }
+
     fn hint(&self) -> String {
         if self.found.errors + self.found.warnings == 0 {
             return String::new();
@@ -101,7 +105,8 @@ mod tests {
 
     #[test]
     fn fifteen_lines_are_enough_for_every_port() {
-        let args = MeshArgs { mesh_config: None, domain: "cluster.local".into(), cluster_id: None, derive_endpoints: false };
+        let args =
+            MeshArgs { mesh_config: None, domain: "cluster.local".into(), cluster_id: None, derive_endpoints: false };
         let banner = Banner {
             folder: Path::new("mesh"),
             mesh: &Mesh::new(args, &Env::default()),

@@ -42,9 +42,9 @@ impl Listeners {
             self.off.push(Off { flag: port.flag, what, why: EMPTY });
             return Ok(None);
         };
-        let (listener, address) = listen(address)
-            .await
-            .with_context(|| format!("cannot listen on port {} for {what}; choose another with {}", address.port, port.flag))?;
+        let (listener, address) = listen(address).await.with_context(|| {
+            format!("cannot listen on port {} for {what}; choose another with {}", address.port, port.flag)
+        })?;
         self.open.push(Open { address, flag: port.flag, what });
         Ok(Some(listener))
     }
@@ -55,7 +55,9 @@ async fn listen(address: &Address) -> std::io::Result<(TcpListener, SocketAddr)>
     let Address { host, port } = address;
     let listener = if host.is_empty() {
         match TcpListener::bind(("::", *port)).await {
-            Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => TcpListener::bind(("0.0.0.0", *port)).await?,
+            Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => {
+                TcpListener::bind(("0.0.0.0", *port)).await?
+            }
             bound => bound?,
         }
     } else {
@@ -90,18 +92,22 @@ mod tests {
         let open: Vec<_> = listeners.open.iter().map(|open| (open.flag, open.address.port() > 0)).collect();
         assert_eq!(open, [("--grpcAddr", true), ("--httpAddr", true)]);
         let off: Vec<_> = listeners.off.iter().map(|off| (off.flag, off.why)).collect();
-        assert_eq!(off, [
-            ("--monitoringAddr", "the address is empty"),
-            ("--secureGRPCAddr", "proxies have no identity in this version"),
-            ("--httpsAddr", "the address is empty"),
-        ]);
+        assert_eq!(
+            off,
+            [
+                ("--monitoringAddr", "the address is empty"),
+                ("--secureGRPCAddr", "proxies have no identity in this version"),
+                ("--httpsAddr", "the address is empty"),
+            ]
+        );
     }
 
     #[tokio::test]
     async fn a_port_in_use_is_named_with_its_flag() {
         let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let number = taken.local_addr().unwrap().port();
-        let error = Listeners::bind(&ports(port("--grpcAddr", Some(("127.0.0.1", number))))).await.err().expect("in use");
+        let error =
+            Listeners::bind(&ports(port("--grpcAddr", Some(("127.0.0.1", number))))).await.err().expect("in use");
         let text = format!("{error:#}");
         assert!(text.contains(&number.to_string()) && text.contains("--grpcAddr") && text.contains("in use"), "{text}");
     }

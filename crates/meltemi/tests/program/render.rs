@@ -42,7 +42,8 @@ fn endpoints_follow_from_pods_when_asked() {
 #[test]
 fn a_node_from_a_file_stands_for_a_proxy_without_a_pod() {
     let node = r#"{"id": "router~10.0.0.9~edge.shop~shop.svc.cluster.local", "metadata": {"NAMESPACE": "shop"}}"#;
-    let (dir, nodes) = (folder(&[("shop.yaml", SHOP)]), folder(&[("node.json", node), ("bad.json", r#"{"id": "a~b"}"#)]));
+    let (dir, nodes) =
+        (folder(&[("shop.yaml", SHOP)]), folder(&[("node.json", node), ("bad.json", r#"{"id": "a~b"}"#)]));
     let file = nodes.path().join("node.json");
     let ran = run(&["render", path(&dir), "--node", crate::run::as_text(&file)]);
     assert_eq!(ran.code, Some(0), "{ran:?}");

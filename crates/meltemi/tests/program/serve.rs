@@ -98,11 +98,21 @@ impl Drop for Server {
     }
 }
 
+/// In one step, so that no half-written file is seen.
+fn put(dir: &TempDir, name: &str, text: &str) {
+    let aside = dir.path().join("aside");
+    std::fs::write(&aside, text).expect("a file");
+    std::fs::rename(&aside, dir.path().join(name)).expect("another name");
+}
+
 #[test]
 fn it_serves_follows_changes_and_ends() {
     let dir = folder(&[("shop.yaml", SHOP)]);
     let server = Server::start(&dir, &["--kubeconfig", "/x", "--clusterAliases=a=b"]);
-    assert!(server.banner.contains("--kubeconfig is not a flag") && server.banner.contains("--clusterAliases is not a flag"));
+    assert!(
+        server.banner.contains("--kubeconfig is not a flag")
+            && server.banner.contains("--clusterAliases is not a flag")
+    );
     let said = server.banner.lines().filter(|line| !line.starts_with("warning: ")).count();
     assert!(said <= 15, "{}", server.banner);
     assert!(server.banner.contains("found  2 objects in 1 files: 1 Pod, 1 Service"), "{}", server.banner);
@@ -112,10 +122,10 @@ fn it_serves_follows_changes_and_ends() {
     assert_eq!(server.page("--monitoringAddr", "/debug/syncz"), ("200".into(), "[]".into()));
     assert_eq!(server.metric("pilot_services").as_deref(), Some("1"));
 
-    std::fs::write(dir.path().join("more.yaml"), SHOP.replace("cart", "till")).expect("a second file");
+    put(&dir, "more.yaml", &SHOP.replace("cart", "till"));
     server.wait_for("pilot_services", "2");
-    std::fs::write(dir.path().join("more.yaml"), "kind: [").expect("a broken file");
-    std::fs::write(dir.path().join("third.yaml"), SHOP.replace("cart", "desk")).expect("a third file");
+    put(&dir, "more.yaml", "kind: [");
+    put(&dir, "third.yaml", &SHOP.replace("cart", "desk"));
     server.wait_for("pilot_services", "3");
     std::fs::remove_file(dir.path().join("more.yaml")).expect("one file less");
     server.wait_for("pilot_services", "2");
@@ -151,10 +161,15 @@ async fn a_proxy_is_served_shown_and_sent_away() {
     assert_eq!(status, "200");
     assert!(dump.contains(&cluster("cart")), "{dump}");
 
-    std::fs::write(dir.path().join("more.yaml"), SHOP.replace("cart", "till")).expect("a second file");
+    put(&dir, "more.yaml", &SHOP.replace("cart", "till"));
     server.wait_for("pilot_services", "2");
     let end = Instant::now() + LIMIT;
-    while !proxy.ask(CLUSTER, &everything, Duration::from_millis(100)).await.expect("clusters").contains_key(&cluster("till")) {
+    while !proxy
+        .ask(CLUSTER, &everything, Duration::from_millis(100))
+        .await
+        .expect("clusters")
+        .contains_key(&cluster("till"))
+    {
         assert!(Instant::now() < end, "the new cluster does not come");
     }
 

@@ -58,7 +58,7 @@ const TOP: &str = ".";
 
 const KEPT: &str = "; what it gave before stays in force";
 
-const LIMITS: Limits = Limits { files: 200_000, entries: 1_000_000, bytes_per_file: 16 << 20 };
+const LIMITS: Limits = Limits { files: 200_000, entries: 1_000_000, bytes_per_file: config::yaml::MAX_BYTES as u64 };
 
 impl Folder {
     /// Reads nothing yet. Notes name files relative to `dir`.

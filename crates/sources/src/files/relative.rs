@@ -31,10 +31,11 @@ impl Relative {
         ends.map(|(end, _)| Relative(self.0[..=end].into()))
     }
 
-    /// The folder that this file is in, and its name there.
+    /// The folder that this is in, and its name there.
     pub(super) fn split(&self) -> (Relative, &OsStr) {
-        let start = self.0.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
-        (Relative(self.0[..start].into()), OsStr::from_bytes(&self.0[start..]))
+        let path = self.0.strip_suffix(b"/").unwrap_or(&self.0);
+        let start = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        (Relative(path[..start].into()), OsStr::from_bytes(&path[start..]))
     }
 
     /// For people: names that are not plain text are escaped, so that no file name can forge a line.
@@ -67,6 +68,7 @@ mod tests {
     fn a_path_is_below_each_of_its_folders() {
         assert_eq!(path("a/b/c.yaml").folders().collect::<Vec<_>>(), [path("a/"), path("a/b/")]);
         assert_eq!(path("a/b.yaml").split(), (path("a/"), OsStr::new("b.yaml")));
+        assert_eq!(path("a/b/").split(), (path("a/"), OsStr::new("b")));
         assert_eq!(path("b.yaml").split(), (Relative::top(), OsStr::new("b.yaml")));
         assert_eq!(Relative::top().folder(OsStr::new("a")).file(OsStr::new("b.yaml")), path("a/b.yaml"));
     }

@@ -157,6 +157,12 @@ impl Held {
     }
 }
 
+/// On tmpfs if there is one: there, a name that is renamed over moves to another place of a listing in progress.
+fn in_memory() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() }.expect("a temporary folder")
+}
+
 pub(super) fn told(update: &Update) -> String {
     match update {
         Update::Put(object) => format!("put {}", object.id()),

@@ -19,8 +19,8 @@ pub(super) struct Tree {
     /// Folders, and links that may have led to one. What was known below them is kept.
     pub(super) unlisted: BTreeMap<Relative, Unlisted>,
     pub(super) places: Places,
-    /// Real paths of the folders that were listed.
-    listed: BTreeMap<Relative, PathBuf>,
+    /// Real paths of the folders that were listed. `None`: what is in it is read by another path.
+    listed: BTreeMap<Relative, Option<PathBuf>>,
     /// Links that stand for many files at once, and where they led. A look is of one piece only if none was turned.
     turnable: Vec<(PathBuf, PathBuf)>,
 }
@@ -97,13 +97,22 @@ impl Tree {
 
     /// Whether a file that was known and is not among `files` is gone, as far as can be told.
     pub(super) fn lacks(&self, file: &Relative) -> bool {
-        if file.folders().any(|folder| self.unlisted.contains_key(&folder)) {
-            return false;
+        for folder in file.folders() {
+            match self.listed.get(&folder) {
+                Some(Some(_)) => {}
+                Some(None) => return true,
+                None if self.unlisted.contains_key(&folder) => return false,
+                None => return !self.is_there(&folder, Metadata::is_dir),
+            }
         }
-        // A listing may miss a name that is being renamed over.
-        let (folder, name) = file.split();
-        let there = self.listed.get(&folder).map(|folder| fs::symlink_metadata(folder.join(name)));
-        !there.is_some_and(|metadata| metadata.is_ok_and(|metadata| !metadata.is_dir()))
+        !self.is_there(file, |metadata| !metadata.is_dir())
+    }
+
+    /// Asks once more: a listing can miss a name that is renamed over meanwhile, as tmpfs shows.
+    fn is_there(&self, path: &Relative, sort: fn(&Metadata) -> bool) -> bool {
+        let (folder, name) = path.split();
+        let real = self.listed.get(&folder).and_then(Option::as_ref);
+        real.is_some_and(|real| fs::metadata(real.join(name)).is_ok_and(|metadata| sort(&metadata)))
     }
 
     pub(super) fn is_of_one_piece(&self) -> bool {
@@ -167,6 +176,7 @@ impl Walk<'_> {
             let Some((relative, path)) = next else { return Ok(()) };
             let known = fs::metadata(&path).is_ok_and(|metadata| !self.seen.insert(identity(&metadata)));
             if known && linked {
+                self.tree.listed.insert(relative, None);
                 continue;
             }
             match listing(&path) {
@@ -185,7 +195,7 @@ impl Walk<'_> {
         names: Vec<(OsString, FileType)>,
         folders: &mut Vec<(Relative, PathBuf)>,
     ) -> Result<(), Refusal> {
-        self.tree.listed.insert(relative.clone(), path.to_owned());
+        self.tree.listed.insert(relative.clone(), Some(path.to_owned()));
         self.entries += names.len();
         within(self.entries, self.limits.entries, "entries")?;
         if let Ok(metadata) = fs::metadata(path) {

@@ -102,6 +102,7 @@ impl Pass {
                 read = scan.read,
                 changed = count(|update| matches!(update, Update::Put(_))),
                 deleted = count(|update| matches!(update, Update::Delete(_))),
+                noted = count(|update| matches!(update, Update::Notes { .. })),
                 milliseconds = began.elapsed().as_millis(),
                 "folder changed"
             );
@@ -210,11 +211,14 @@ impl View {
     }
 
     fn concerns(&mut self, event: &notify::Result<notify::Event>) -> bool {
-        // An error or an overflow says that events were lost.
-        let Ok(event) = event else { return true };
-        if event.need_rescan() {
-            return true;
-        }
+        let event = match event {
+            Ok(event) if !event.need_rescan() => event,
+            // Events were lost, perhaps those of folders that lost their watches.
+            _ => {
+                self.live.clear();
+                return true;
+            }
+        };
         match event.kind {
             EventKind::Access(AccessKind::Close(AccessMode::Write)) => {}
             // Our own reading.

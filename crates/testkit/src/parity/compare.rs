@@ -34,8 +34,9 @@ pub struct Compared {
 }
 
 impl Compared {
+    /// Nothing compared is not equal.
     pub fn equal(&self) -> bool {
-        self.same == self.total
+        self.total > 0 && self.same == self.total
     }
 }
 

@@ -58,7 +58,7 @@ fn message(random: &mut Random, descriptor: &MessageDescriptor, depth: usize) ->
         }
         _ if depth < DEPTH => {
             // Small messages are filled, large ones in part, or the trees would explode.
-            let sparse = descriptor.fields().len() / 3 + depth;
+            let sparse = descriptor.fields().len() / 8 + depth / 2;
             for field in descriptor.fields() {
                 if random.one_in(sparse.max(1)) {
                     let value = any_number(random, &field, depth);

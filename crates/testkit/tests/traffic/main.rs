@@ -18,7 +18,7 @@ use tokio::net::{TcpStream, UnixListener};
 #[test]
 fn traffic_passes_both_sidecars() {
     if let Some(inside) = place::inside() {
-        return play(&inside).unwrap();
+        return play(&inside).unwrap_or_else(|e| panic!("{e:#}"));
     }
     if let Some(why) = netns::missing().or_else(iptables_missing) {
         return skip(&format!("traffic through two sidecars: {why}"));
@@ -27,7 +27,7 @@ fn traffic_passes_both_sidecars() {
         return skip("traffic through two sidecars: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
     }
     server::program().unwrap();
-    run().unwrap();
+    run().unwrap_or_else(|e| panic!("{e:#}"));
 }
 
 fn iptables_missing() -> Option<String> {

@@ -66,6 +66,7 @@ async fn a_resumed_wildcard_gets_an_empty_answer_and_then_differences() {
 #[tokio::test(start_paused = true)]
 async fn a_resumed_name_gets_its_next_change() {
     let (harness, mut proxy) = check("RDS a=1", TypeUrl::Route, &[("+a a=v1", "-")]).await;
+    assert_eq!(harness.watched(TypeUrl::Route).expect("watched").status(), Status::Synced);
     harness.mesh.set("RDS a=2");
     assert_eq!(proxy.take().await, "RDS a=2");
 }

@@ -226,7 +226,8 @@ async fn a_server_cuts_what_is_left_at_the_end_of_the_window() {
     });
     let mut proxy = proxy::Proxy::open(theirs, Variant::Delta).await;
     proxy.ask(TypeUrl::Cluster, &[]).await;
-    proxy.got().await;
+    // Real time: a busy machine may need more than one try.
+    while proxy.maybe().await.is_none() {}
     assert_eq!(connections.len(), 1);
     shutdown.send(()).expect("it runs");
     timeout(Duration::from_secs(5), task).await.expect("within the window").expect("no panic");

@@ -1,4 +1,5 @@
-//! Random lives of a proxy: whatever it asks, refuses, forgets to answer or reconnects, in the end it holds what it should.
+//! Random lives of a proxy: whatever it asks, refuses, forgets to answer or reconnects, in the end it holds what it
+//! should.
 
 use std::collections::{BTreeMap, BTreeSet};
 

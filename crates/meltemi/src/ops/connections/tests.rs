@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::json;
-use xds::{Changes, Class, ProxyInfo, Resource, Seq, SentInfo, Status, Variant};
+use xds::{Changes, Class, ProxyInfo, Resource, SentInfo, Seq, Status, Variant};
 
 use super::*;
 use crate::ops::config_dump::{self, Endpoints};
@@ -21,7 +21,8 @@ impl Class for Held {
             (TypeUrl::Secret, "default"),
         ];
         let mut changes = Changes { seq: 1, full: true, ..Changes::default() };
-        changes.changed = held.iter().filter(|(held, _)| *held == kind).map(|(kind, name)| resource(*kind, name)).collect();
+        changes.changed =
+            held.iter().filter(|(held, _)| *held == kind).map(|(kind, name)| resource(*kind, name)).collect();
         Arc::new(changes)
     }
 
@@ -34,19 +35,22 @@ fn resource(kind: TypeUrl, name: &str) -> Arc<Resource> {
     let key = if kind == TypeUrl::Endpoints { "clusterName" } else { "name" };
     let mut message = json!({"@type": kind.url(), key: name});
     if kind == TypeUrl::Secret {
-        message["tlsCertificate"] = json!({"certificateChain": {"inlineString": "public"}, "privateKey": {"inlineString": "hush"}});
+        message["tlsCertificate"] =
+            json!({"certificateChain": {"inlineString": "public"}, "privateKey": {"inlineString": "hush"}});
     }
     let any = wire::json::from_value(&message).unwrap();
     Arc::new(Resource::new(name.into(), format!("v-{name}").into(), any, Vec::new()))
 }
 
 fn watched(kind: TypeUrl, sent: Option<&str>, acked: Option<&str>, error: Option<&str>) -> Watched {
-    let sent = sent.map(|nonce| SentInfo { nonce: nonce.into(), version: 1, at: UNIX_EPOCH + Duration::from_millis(1500) });
+    let sent =
+        sent.map(|nonce| SentInfo { nonce: nonce.into(), version: 1, at: UNIX_EPOCH + Duration::from_millis(1500) });
     Watched {
         kind,
         wildcard: kind.wildcard(),
         names: if kind.wildcard() { Default::default() } else { [Arc::from("80")].into_iter().collect() },
         sent,
+        resumed: false,
         acked: acked.map(Arc::from),
         last_error: error.map(Arc::from),
     }
@@ -98,6 +102,15 @@ fn syncz_has_istiods_keys() {
 }
 
 #[test]
+fn what_a_proxy_brought_along_is_synced() {
+    let resumed = Watched { resumed: true, ..watched(TypeUrl::Cluster, None, None, None) };
+    let connection = Connection { watched: vec![resumed], ..connection() };
+    let item = &syncz(std::slice::from_ref(&connection), None)[0];
+    assert_eq!((&item["cluster_sent"], &item["cluster_acked"]), (&json!("resumed"), &json!("resumed")));
+    assert_eq!(proxies(&[connection])[0].types["CDS"].state, State::Synced);
+}
+
+#[test]
 fn adsz_has_istiods_keys() {
     let expected = json!({"totalClients": 1, "clients": [{
         "connectionId": "cart-1.shop-7", "connectedAt": "1970-01-01T00:00:00.000Z", "address": "10.0.0.7:4711",
@@ -117,15 +130,21 @@ fn connections_are_the_short_form() {
 
 #[test]
 fn what_was_sent_and_answered_makes_the_state() {
-    let states: Vec<_> =
-        proxies(&[connection()])[0].types.iter().map(|(kind, it)| (kind.clone(), it.state, it.reason.clone())).collect();
+    let states: Vec<_> = proxies(&[connection()])[0]
+        .types
+        .iter()
+        .map(|(kind, it)| (kind.clone(), it.state, it.reason.clone()))
+        .collect();
     let state = |kind: &str, state, reason: &str| (kind.to_owned(), state, reason.to_owned());
-    assert_eq!(states, [
-        state("CDS", State::Synced, ""),
-        state("EDS", State::NotSent, ""),
-        state("LDS", State::Error, "no such filter"),
-        state("RDS", State::Stale, ""),
-    ]);
+    assert_eq!(
+        states,
+        [
+            state("CDS", State::Synced, ""),
+            state("EDS", State::NotSent, ""),
+            state("LDS", State::Error, "no such filter"),
+            state("RDS", State::Stale, ""),
+        ]
+    );
     assert_eq!(watched(TypeUrl::Cluster, Some("n2"), Some("n1"), None).status(), Status::Stale);
 }
 
@@ -144,7 +163,10 @@ fn a_dump_has_its_sections_in_order_and_hides_keys() {
     let sections = |endpoints| {
         let dump = config_dump::document(&Held, endpoints);
         let configs = dump["configs"].as_array().unwrap().clone();
-        configs.iter().map(|it| it["@type"].as_str().unwrap().rsplit('.').next().unwrap().to_owned()).collect::<Vec<_>>()
+        configs
+            .iter()
+            .map(|it| it["@type"].as_str().unwrap().rsplit('.').next().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     let all = ["Bootstrap", "Clusters", "Endpoints", "Listeners", "ScopedRoutes", "Routes", "Secrets", "Ecds"];
     assert_eq!(sections(Endpoints::Shown), all.map(|name| format!("{name}ConfigDump")));

@@ -105,6 +105,52 @@ fn a_folder_linked_into_itself_is_read_once() {
 }
 
 #[test]
+fn a_linked_folder_that_is_then_found_by_its_real_path_moves_there() {
+    let mut bed = Bed::new(&[]);
+    write(&bed.aside("far/a.yaml"), service("a", 80));
+    bed.link("../far", "z");
+    assert_eq!(bed.scan(), ["put Service shop/a"]);
+    bed.link("../far", "b");
+    assert_eq!(bed.scan(), ["put Service shop/a"]);
+    bed.check_fresh();
+    bed.remove("z");
+    fs::rename(bed.aside("far"), bed.path("c")).expect("a rename");
+    bed.link("c", "z");
+    bed.scan();
+    assert_eq!(bed.notes().len(), 2, "b leads nowhere and shadows c: {:?}", bed.notes());
+    bed.remove("b");
+    bed.scan();
+    bed.check_fresh();
+}
+
+#[test]
+fn links_turned_again_and_again_never_seem_gone() {
+    const LINKS: usize = 1500;
+    let temporary = in_memory();
+    let root = temporary.path().join("conf");
+    fs::create_dir(&root).expect("the root");
+    let to = |n: usize| format!("../far/{n}");
+    for n in 0..LINKS {
+        write(&root.join(to(n)).join("a.yaml"), "# nothing\n");
+        symlink(to(n), root.join(n.to_string())).expect("a link");
+    }
+    let mut folder = Folder::open(&root);
+    assert_eq!(folder.scan().files, LINKS);
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    let turner = std::thread::spawn(move || {
+        for n in (0..LINKS).cycle().take_while(|_| !stopped.load(Ordering::Relaxed)) {
+            symlink(to(n), root.join("new.tmp")).expect("a link");
+            fs::rename(root.join("new.tmp"), root.join(n.to_string())).expect("a rename");
+        }
+    });
+    let counts: Vec<usize> = (0..30).map(|_| folder.scan().files).collect();
+    stop.store(true, Ordering::Relaxed);
+    turner.join().expect("the turner");
+    assert_eq!(counts, [LINKS; 30]);
+}
+
+#[test]
 fn links_that_double_at_each_level_are_bounded() {
     let mut bed = Bed::new(&[]);
     for level in 0..64 {

@@ -237,10 +237,14 @@ fn view(path: &str, interest: Interest) -> View {
 }
 
 #[test]
-fn an_overflow_of_events_is_a_reason_to_look() {
-    let overflow = Event::new(EventKind::Other).set_flag(Flag::Rescan);
-    assert!(View::default().concerns(&Ok(overflow)));
-    assert!(View::default().concerns(&Err(notify::Error::generic("lost"))));
+fn after_an_overflow_all_is_looked_at_and_watched_again() {
+    let overflow = Ok(Event::new(EventKind::Other).set_flag(Flag::Rescan));
+    for lost in [overflow, Err(notify::Error::generic("lost"))] {
+        let mut view = view("/conf", Interest::All);
+        assert!(view.want(&view.wanted.clone()).1.is_empty());
+        assert!(view.concerns(&lost));
+        assert_eq!(view.want(&view.wanted.clone()).1, [PathBuf::from("/conf")]);
+    }
 }
 
 #[test]
@@ -253,7 +257,7 @@ fn own_reading_litter_and_neighbours_are_no_reason_to_look() {
     assert!(!all.concerns(&created("/conf/.a.yaml.swp")));
     let opened = Event::new(EventKind::Access(AccessKind::Open(AccessMode::Any))).add_path("/conf/a.yaml".into());
     assert!(!all.concerns(&Ok(opened)));
-    let mut one = view("/tmp", Interest::Names(["conf".into()].into()));
-    assert!(one.concerns(&created("/tmp/conf")));
-    assert!(!one.concerns(&created("/tmp/other")));
+    let mut one = view("/srv", Interest::Names(["conf".into()].into()));
+    assert!(one.concerns(&created("/srv/conf")));
+    assert!(!one.concerns(&created("/srv/other")));
 }
