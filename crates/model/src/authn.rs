@@ -16,7 +16,7 @@ pub enum MtlsMode {
 }
 
 /// The modes of one workload's ports.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PortModes {
     pub rest: MtlsMode,
     pub ports: BTreeMap<u16, MtlsMode>,

@@ -1,84 +1,145 @@
-//! Classes: proxies that receive identical answers. The key holds all that translation reads of a proxy, and nothing else.
+//! Classes: proxies that receive identical answers. Answers come in parts, and the key of each part holds all that translation reads of a
+//! proxy for it, and nothing else. Pod name and address are absent: all replicas of a Deployment share their parts.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use config::labels::Labels;
-use config::locality::Locality;
-
+use crate::authn::PortModes;
 use crate::mesh::Mesh;
-use crate::metadata::{Interception, Metadata};
+use crate::metadata::{CertificateFiles, Interception};
 use crate::placement::Placement;
 use crate::proxy::{Extension, ProxyKind};
+use crate::scope::ScopeKey;
 
-/// Pod name and pod address are absent: all replicas of a Deployment in a zone share a class.
-#[derive(Debug, Clone, PartialEq)]
+/// What one proxy's answers are put together from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Class {
-    kind: ProxyKind,
-    namespace: Arc<str>,
-    domain: String,
-    labels: Labels,
-    locality: Locality,
-    canonical_name: String,
-    metadata: Metadata,
-    families: (bool, bool),
-    lacks: BTreeSet<Extension>,
-    /// Service host, service port and workload port of each inbound target.
-    targets: Vec<(String, u16, u16)>,
-    /// Only where an answer holds it.
+    pub outbound: OutboundKey,
+    pub listeners: ListenerKey,
+    pub inbound: InboundKey,
+}
+
+/// Clusters, load assignments, routes and listeners of bytes: shared by the workloads of a namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct OutboundKey {
+    pub scope: ScopeKey,
+    own: Own,
+    client_certificate: Option<CertificateFiles>,
+    exact_balance: bool,
+    reserved_ports: Vec<u16>,
+    /// Only where a listener for each endpoint would be one for the proxy itself.
     own_address: Option<IpAddr>,
     /// Only where some service keeps traffic on the node.
     node: Option<String>,
 }
 
-/// Labels that differ from replica to replica and that no selector can sensibly mention.
-const PER_REPLICA: [&str; 4] = [
-    "pod-template-hash",
-    "controller-revision-hash",
-    "statefulset.kubernetes.io/pod-name",
-    "apps.kubernetes.io/pod-index",
-];
+/// Outbound HTTP listeners: they name the workload in traces.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ListenerKey {
+    pub outbound: OutboundKey,
+    tags: Tags,
+}
+
+/// What arrives at the workload.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct InboundKey {
+    scope: ScopeKey,
+    own: Own,
+    tags: Tags,
+    server_certificate: Option<CertificateFiles>,
+    exact_balance: bool,
+    modes: PortModes,
+    /// Host, namespace, service port and workload port of each target.
+    targets: Vec<(String, Arc<str>, u16, u16)>,
+    /// Only where listeners or clusters are named after it.
+    own_address: Option<IpAddr>,
+}
+
+/// What every part reads.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Own {
+    kind: ProxyKind,
+    interception: Interception,
+    ipv4: bool,
+    ipv6: bool,
+    lacks: BTreeSet<Extension>,
+    http10: bool,
+    idle_timeout: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Tags {
+    canonical_name: Option<String>,
+    canonical_revision: Option<String>,
+    cluster_id: String,
+    mesh_id: String,
+    namespace: Option<String>,
+}
 
 impl Class {
     pub fn of(mesh: &Mesh, placement: &Placement) -> Self {
-        let proxy = &placement.proxy;
-        let own = placement.own_address();
-        let address_shows = proxy.metadata.interception == Interception::None
-            || !placement.scope.ingress.is_empty()
-            || mesh.is_own_address_of_headless(own);
+        let outbound = outbound(mesh, placement);
         Self {
-            kind: proxy.kind,
-            namespace: proxy.namespace.clone(),
-            domain: proxy.domain.clone(),
-            labels: placement
-                .labels
-                .iter()
-                .filter(|(key, _)| !PER_REPLICA.contains(key))
-                .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                .collect(),
-            locality: placement.locality.clone(),
-            canonical_name: placement.canonical_name.clone(),
-            metadata: shared_metadata(&proxy.metadata),
-            families: (placement.has_ipv4(), placement.has_ipv6()),
-            lacks: proxy.lacks.clone(),
-            targets: placement
-                .targets
-                .iter()
-                .map(|target| (target.service.host.to_string(), target.port.number, target.number))
-                .collect(),
-            own_address: address_shows.then_some(own),
-            node: mesh.has_node_local_services().then(|| proxy.metadata.node_name.clone()),
+            listeners: ListenerKey { outbound: outbound.clone(), tags: tags(placement) },
+            outbound,
+            inbound: inbound(placement),
         }
     }
 }
 
-fn shared_metadata(metadata: &Metadata) -> Metadata {
-    Metadata {
-        labels: Labels::default(),
-        instance_ips: Vec::new(),
-        node_name: String::new(),
-        workload_name: String::new(),
-        ..metadata.clone()
+fn outbound(mesh: &Mesh, placement: &Placement) -> OutboundKey {
+    let metadata = &placement.proxy.metadata;
+    let address = placement.own_address();
+    OutboundKey {
+        scope: placement.scope_key.clone(),
+        own: own(placement),
+        client_certificate: metadata.client_certificate.clone(),
+        exact_balance: metadata.exact_balance_outbound,
+        reserved_ports: metadata.reserved_ports.clone(),
+        own_address: mesh.is_headless_endpoint(address).then_some(address),
+        node: mesh.has_node_local_services().then(|| metadata.node_name.clone()),
+    }
+}
+
+fn inbound(placement: &Placement) -> InboundKey {
+    let metadata = &placement.proxy.metadata;
+    let target = |target: &crate::InboundTarget| {
+        (target.service.host.to_string(), target.service.namespace.clone(), target.port.number, target.number)
+    };
+    InboundKey {
+        scope: placement.scope_key.clone(),
+        own: own(placement),
+        tags: tags(placement),
+        server_certificate: metadata.server_certificate.clone(),
+        exact_balance: metadata.exact_balance_inbound,
+        modes: placement.modes.clone(),
+        targets: placement.targets.iter().map(target).collect(),
+        own_address: (!placement.scope.ingress.is_empty()).then(|| placement.own_address()),
+    }
+}
+
+fn own(placement: &Placement) -> Own {
+    let proxy = &placement.proxy;
+    Own {
+        kind: proxy.kind,
+        interception: proxy.metadata.interception,
+        ipv4: placement.has_ipv4(),
+        ipv6: placement.has_ipv6(),
+        lacks: proxy.lacks.clone(),
+        http10: proxy.metadata.http10,
+        idle_timeout: proxy.metadata.idle_timeout.clone(),
+    }
+}
+
+fn tags(placement: &Placement) -> Tags {
+    let label = |key: &str| placement.labels.get(key).map(str::to_owned);
+    let metadata = &placement.proxy.metadata;
+    Tags {
+        canonical_name: label("service.istio.io/canonical-name"),
+        canonical_revision: label("service.istio.io/canonical-revision"),
+        cluster_id: metadata.cluster_id.clone(),
+        mesh_id: metadata.mesh_id.clone(),
+        namespace: metadata.namespace.clone(),
     }
 }

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use config::kinds::endpoint_slice::{self as kube, AddressType};
 use config::kinds::pod::Pod;
 use config::meta::Object;
-use config::store::{Name, Snapshot};
+use config::store::{Name, Table};
+use imbl::OrdMap;
 
-use crate::mesh::Workloads;
+use crate::mesh::Mesh;
 use crate::service::{Registry, Service, TargetPort};
-use crate::workload::{Identity, Workload};
+use crate::workload::{Identity, Workload, Workloads};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Endpoint {
@@ -45,6 +46,16 @@ impl ServiceEndpoints {
         self.by_port.get(name).map(Vec::as_slice).unwrap_or_default()
     }
 
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.by_port.values().flatten().map(|endpoint| endpoint.address)
+    }
+
+    /// By port: every endpoint takes mutual TLS.
+    pub(crate) fn mtls(&self) -> BTreeMap<&str, bool> {
+        let all = |endpoints: &[Endpoint]| endpoints.iter().all(|endpoint| endpoint.workload.mtls);
+        self.by_port.iter().map(|(port, endpoints)| (port.as_str(), all(endpoints))).collect()
+    }
+
     fn add(&mut self, port: &str, endpoint: Endpoint) {
         self.identities.extend(endpoint.workload.identity.clone());
         self.by_port.entry(port.to_owned()).or_default().push(endpoint);
@@ -52,36 +63,61 @@ impl ServiceEndpoints {
 }
 
 /// From slices, else from an Endpoints object, else, where that was asked for, from the pods themselves.
-pub(crate) fn of_service(service: &Service, sources: &Sources<'_>) -> ServiceEndpoints {
+pub(crate) fn of_service(service: &Service, mesh: &Mesh) -> ServiceEndpoints {
     let Registry::Kubernetes = service.registry;
-    let key = Name { namespace: service.namespace.clone(), name: service.name.clone() };
+    let name = Name { namespace: service.namespace.clone(), name: service.name.clone() };
     let mut found = ServiceEndpoints::default();
-    if let Some(slices) = sources.slices.get(&key) {
-        slices.iter().for_each(|slice| add_slice(&mut found, slice, sources.workloads));
-    } else if let Some(object) = sources.snapshot.endpoints.get(&key) {
-        add_slice(&mut found, object, sources.workloads);
-    } else if sources.derive {
-        add_selected_pods(&mut found, service, sources);
+    let slices = mesh.slices.of(&name);
+    if !slices.is_empty() {
+        slices.iter().for_each(|slice| add_slice(&mut found, slice, &mesh.workloads));
+    } else if let Some(object) = mesh.objects.endpoints.get(&name) {
+        add_slice(&mut found, object, &mesh.workloads);
+    } else if mesh.env.derive_endpoints {
+        add_selected_pods(&mut found, service, mesh);
     }
     found
 }
 
-/// Where endpoints come from, indexed once for all services.
-pub(crate) struct Sources<'a> {
-    pub(crate) snapshot: &'a Snapshot,
-    pub(crate) slices: BTreeMap<Name, Vec<&'a Object<kube::EndpointSlice>>>,
-    pub(crate) workloads: &'a Workloads,
-    pub(crate) derive: bool,
-}
+type Slice = Arc<Object<kube::EndpointSlice>>;
 
-impl<'a> Sources<'a> {
-    pub(crate) fn new(snapshot: &'a Snapshot, workloads: &'a Workloads, derive: bool) -> Self {
-        let mut slices: BTreeMap<Name, Vec<_>> = BTreeMap::new();
-        for (key, slice) in &snapshot.endpoint_slices {
-            let service = Name { namespace: key.namespace.clone(), name: Arc::from(slice.spec.service.as_str()) };
-            slices.entry(service).or_default().push(slice.as_ref());
+/// Slices by the service that they belong to, in order of their names.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Slices(OrdMap<Name, Arc<Vec<Slice>>>);
+
+impl Slices {
+    pub(crate) fn new(objects: &Table<kube::EndpointSlice>) -> Self {
+        let mut slices = Self::default();
+        objects.values().for_each(|slice| slices.put(None, Some(slice)));
+        slices
+    }
+
+    fn of(&self, service: &Name) -> &[Slice] {
+        self.0.get(service).map(|slices| slices.as_slice()).unwrap_or_default()
+    }
+
+    pub(crate) fn put(&mut self, old: Option<&Slice>, new: Option<&Slice>) {
+        if let Some(old) = old {
+            let name = Name::new(&old.meta.namespace, &old.spec.service);
+            let mut kept = self.of(&name).to_vec();
+            kept.retain(|slice| slice.meta.name != old.meta.name);
+            if kept.is_empty() { drop(self.0.remove(&name)) } else { drop(self.0.insert(name, Arc::new(kept))) }
         }
-        Self { snapshot, slices, workloads, derive }
+        if let Some(new) = new {
+            let name = Name::new(&new.meta.namespace, &new.spec.service);
+            let mut with = self.of(&name).to_vec();
+            with.push(new.clone());
+            with.sort_by(|a, b| a.meta.name.cmp(&b.meta.name));
+            self.0.insert(name, Arc::new(with));
+        }
+    }
+
+    /// Some slice of the service names this pod, or an address of its without saying whose it is.
+    pub(crate) fn mention(&self, service: &Service, pod: &Object<Pod>) -> bool {
+        let slices = self.of(&Name { namespace: service.namespace.clone(), name: service.name.clone() });
+        slices.iter().flat_map(|slice| &slice.spec.endpoints).any(|endpoint| match &endpoint.target {
+            Some(target) => target.name == *pod.meta.name,
+            None => endpoint.addresses.iter().any(|text| pod.spec.ips.iter().any(|ip| text.parse() == Ok(*ip))),
+        })
     }
 }
 
@@ -137,14 +173,14 @@ fn health(endpoint: &kube::Endpoint) -> Health {
     }
 }
 
-fn add_selected_pods(found: &mut ServiceEndpoints, service: &Service, sources: &Sources<'_>) {
+fn add_selected_pods(found: &mut ServiceEndpoints, service: &Service, mesh: &Mesh) {
     if service.selector.is_empty() {
         return;
     }
     let first = Name { namespace: service.namespace.clone(), name: Arc::from("") };
-    let own = sources.snapshot.pods.range(first..).take_while(|(key, _)| key.namespace == service.namespace);
+    let own = mesh.objects.pods.range(first..).take_while(|(key, _)| key.namespace == service.namespace);
     for (key, pod) in own.filter(|(_, pod)| pod.meta.labels.contains_all(&service.selector)) {
-        let Some(workload) = sources.workloads.named(&key.namespace, &key.name) else { continue };
+        let Some(workload) = mesh.workloads.named(&key.namespace, &key.name) else { continue };
         for port in &service.ports {
             let Some(number) = target_port(&port.target, &pod.spec) else { continue };
             for &address in pod.spec.ips.first().iter().copied() {

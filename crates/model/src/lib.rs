@@ -2,6 +2,7 @@
 
 mod authn;
 mod class;
+mod delta;
 mod endpoint;
 mod environment;
 mod mesh;
@@ -15,7 +16,8 @@ mod visibility;
 mod workload;
 
 pub use authn::{MtlsMode, PortModes};
-pub use class::Class;
+pub use class::{Class, InboundKey, ListenerKey, OutboundKey};
+pub use delta::{Delta, ServiceChange};
 pub use endpoint::{Endpoint, Health, ServiceEndpoints};
 pub use environment::Environment;
 pub use mesh::Mesh;
@@ -23,7 +25,7 @@ pub use metadata::{Interception, Metadata};
 pub use placement::{InboundTarget, Placement};
 pub use protocol::Protocol;
 pub use proxy::{Extension, NodeInfo, Proxy, ProxyError, ProxyKind};
-pub use scope::{Capture, EgressListener, IngressListener, ListenPort, OutboundPolicy, Scope};
+pub use scope::{Capture, EgressListener, IngressListener, ListenPort, OutboundPolicy, Scope, ScopeKey};
 pub use service::{Port, Registry, Resolution, Service, TargetPort};
 pub use visibility::Visibility;
 pub use workload::{Identity, Workload};

@@ -1,77 +1,90 @@
 //! The mesh: immutable tables made from one snapshot of objects. Questions about it are its methods; messages are made elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use config::host::Host;
-use config::kinds::sidecar::Sidecar;
 use config::labels::Labels;
 use config::mesh::MeshConfig;
-use config::store::{Name, Snapshot, Table};
+use config::store::{Name, Snapshot};
+use imbl::OrdMap;
 
 use crate::authn::{MtlsMode, PeerAuthentications, PortModes};
-use crate::endpoint::{self, ServiceEndpoints, Sources};
+use crate::delta::Delta;
+use crate::endpoint::{self, ServiceEndpoints, Slices};
 use crate::environment::Environment;
 use crate::placement::{InboundTarget, Placement};
-use crate::proxy::{Proxy, ProxyKind};
-use crate::scope::{self, Scope};
+use crate::proxy::Proxy;
+use crate::scope::{Scope, ScopeKey, Scopes};
 use crate::service::Service;
-use crate::workload::Workload;
+use crate::workload::{Workload, Workloads};
 
-#[derive(Debug)]
+/// Cheap to clone: a later mesh shares all that did not change.
+#[derive(Debug, Clone)]
 pub struct Mesh {
     pub env: Arc<Environment>,
     pub config: Arc<MeshConfig>,
-    /// In order of precedence.
-    services: Vec<Arc<Service>>,
-    by_host: BTreeMap<Host, Vec<Arc<Service>>>,
-    endpoints: BTreeMap<Name, ServiceEndpoints>,
-    workloads: Workloads,
-    pods: Table<config::kinds::pod::Pod>,
-    sidecars: Table<Sidecar>,
-    peer_authentications: PeerAuthentications,
+    pub(crate) objects: Snapshot,
+    /// By namespace and host.
+    pub(crate) services: OrdMap<Name, Arc<Service>>,
+    pub(crate) endpoints: OrdMap<Name, Arc<ServiceEndpoints>>,
+    pub(crate) slices: Slices,
+    pub(crate) workloads: Workloads,
+    pub(crate) scopes: Scopes,
+    /// Addresses behind headless services.
+    pub(crate) headless: Arc<BTreeSet<IpAddr>>,
+    pub(crate) peer_authentications: Arc<PeerAuthentications>,
 }
 
 impl Mesh {
+    /// From scratch: what `next` must always agree with.
     pub fn new(snapshot: &Snapshot, env: &Arc<Environment>) -> Self {
         let config = snapshot.mesh.clone();
-        let workloads = Workloads::new(snapshot);
-        let seen = snapshot.services.values().filter(|object| is_discovered(snapshot, &object.meta.namespace));
-        let mut services: Vec<_> = seen.map(|object| Arc::new(Service::of_kubernetes(object, env, &config))).collect();
-        services.sort_by(|a, b| a.precedence(b));
-        let sources = Sources::new(snapshot, &workloads, env.derive_endpoints);
-        let endpoints =
-            services.iter().map(|service| (key(service), endpoint::of_service(service, &sources))).collect();
-        let mut by_host: BTreeMap<Host, Vec<Arc<Service>>> = BTreeMap::new();
-        for service in &services {
-            by_host.entry(service.host.clone()).or_default().push(service.clone());
-        }
-        Self {
+        let mut mesh = Self {
             env: env.clone(),
-            peer_authentications: PeerAuthentications::new(&snapshot.peer_authentications, &config.root_namespace),
+            peer_authentications: Arc::new(PeerAuthentications::new(
+                &snapshot.peer_authentications,
+                &config.root_namespace,
+            )),
+            objects: snapshot.clone(),
+            services: OrdMap::new(),
+            endpoints: OrdMap::new(),
+            slices: Slices::new(&snapshot.endpoint_slices),
+            workloads: Workloads::new(snapshot),
+            scopes: Scopes::default(),
+            headless: Arc::default(),
             config,
-            services,
-            by_host,
-            endpoints,
-            workloads,
-            pods: snapshot.pods.clone(),
-            sidecars: snapshot.sidecars.clone(),
+        };
+        for object in snapshot.services.values() {
+            if let Some(service) = mesh.service_of(object) {
+                mesh.services.insert(key(&service), Arc::new(service));
+            }
         }
+        mesh.endpoints =
+            mesh.services.iter().map(|(key, service)| (key.clone(), mesh.made_endpoints(service))).collect();
+        mesh.scopes = Scopes::new(mesh.services.values());
+        mesh.headless = Arc::new(mesh.headless_addresses());
+        mesh
+    }
+
+    /// The mesh after a change of objects, and what that touched.
+    pub fn next(&self, snapshot: &Snapshot) -> (Self, Delta) {
+        Delta::apply(self, snapshot)
     }
 
     pub fn place(&self, proxy: &Arc<Proxy>) -> Placement {
         Placement::new(self, proxy)
     }
 
-    /// The services of this host, in order of precedence; several namespaces may claim one.
-    pub fn services_of(&self, host: &Host) -> &[Arc<Service>] {
-        self.by_host.get(host).map(Vec::as_slice).unwrap_or_default()
+    /// The service of this host that stands first; several namespaces may claim one.
+    pub fn service(&self, host: &Host) -> Option<&Arc<Service>> {
+        self.scopes.all().iter().find(|service| service.host == *host)
     }
 
     pub fn endpoints(&self, service: &Service) -> &ServiceEndpoints {
         static NONE: ServiceEndpoints = ServiceEndpoints::none();
-        self.endpoints.get(&key(service)).unwrap_or(&NONE)
+        self.endpoints.get(&key(service)).map_or(&NONE, |found| found)
     }
 
     /// What a client may expect of the servers there.
@@ -103,18 +116,18 @@ impl Mesh {
         names
     }
 
-    pub fn is_own_address_of_headless(&self, address: IpAddr) -> bool {
-        self.services.iter().filter(|service| service.is_headless()).any(|service| {
-            let endpoints = self.endpoints(service);
-            service
-                .ports
-                .iter()
-                .any(|port| endpoints.port(&port.name).iter().any(|endpoint| endpoint.address == address))
-        })
+    /// Where a listener for each endpoint would be one for the proxy itself.
+    pub(crate) fn is_headless_endpoint(&self, address: IpAddr) -> bool {
+        self.headless.contains(&address)
     }
 
-    pub fn has_node_local_services(&self) -> bool {
-        self.services.iter().any(|service| service.node_local)
+    pub(crate) fn has_node_local_services(&self) -> bool {
+        self.scopes.node_local
+    }
+
+    pub(crate) fn headless_addresses(&self) -> BTreeSet<IpAddr> {
+        let headless = self.scopes.all().iter().filter(|service| service.is_headless());
+        headless.flat_map(|service| self.endpoints(service).addresses()).collect()
     }
 
     pub(crate) fn workload_of(&self, proxy: &Proxy) -> Option<Arc<Workload>> {
@@ -122,29 +135,17 @@ impl Mesh {
         self.workloads.named(namespace, name)
     }
 
-    pub(crate) fn scope_of(&self, proxy: &Proxy, labels: &Labels) -> Arc<Scope> {
-        let visible: Vec<_> =
-            self.services.iter().filter(|service| service.visibility.allows(&proxy.namespace)).cloned().collect();
-        let sidecar = match proxy.kind {
-            ProxyKind::Sidecar => {
-                scope::sidecar_for(&self.sidecars, &self.config.root_namespace, &proxy.namespace, labels)
-            }
-            ProxyKind::Router => None,
-        };
-        Arc::new(Scope::new(sidecar, &proxy.namespace, &visible, &self.config))
+    pub(crate) fn scope_of(&self, proxy: &Proxy, labels: &Labels) -> (ScopeKey, Arc<Scope>) {
+        self.scopes.of(proxy, labels, &self.objects.sidecars, &self.config)
     }
 
     /// Ports that services send to the proxy's pod. A proxy without a known pod has none.
     pub(crate) fn inbound_targets(&self, proxy: &Proxy) -> Vec<InboundTarget> {
         let Some((name, namespace)) = proxy.id.rsplit_once('.') else { return Vec::new() };
-        let Some(pod) = self.pods.get(&Name { namespace: Arc::from(namespace), name: Arc::from(name) }) else {
-            return Vec::new();
-        };
+        let Some(pod) = self.objects.pods.get(&Name::new(namespace, name)) else { return Vec::new() };
         let mut selecting: Vec<_> = self
-            .services
-            .iter()
-            .filter(|service| *service.namespace == *namespace && !service.selector.is_empty())
-            .filter(|service| pod.meta.labels.contains_all(&service.selector))
+            .services_in(namespace)
+            .filter(|service| !service.selector.is_empty() && pod.meta.labels.contains_all(&service.selector))
             .collect();
         selecting.sort_by(|a, b| (a.created, &a.host).cmp(&(b.created, &b.host)));
         let mut targets = Vec::new();
@@ -155,6 +156,22 @@ impl Mesh {
             }
         }
         targets
+    }
+
+    pub(crate) fn services_in(&self, namespace: &str) -> impl Iterator<Item = &Arc<Service>> {
+        let namespace: Arc<str> = Arc::from(namespace);
+        let first = Name { namespace: namespace.clone(), name: Arc::from("") };
+        self.services.range(first..).take_while(move |(key, _)| key.namespace == namespace).map(|(_, service)| service)
+    }
+
+    /// `None`: its namespace is not discovered.
+    pub(crate) fn service_of(&self, object: &config::meta::Object<config::kinds::service::Service>) -> Option<Service> {
+        let seen = is_discovered(&self.objects, &object.meta.namespace);
+        seen.then(|| Service::of_kubernetes(object, &self.env, &self.config))
+    }
+
+    pub(crate) fn made_endpoints(&self, service: &Service) -> Arc<ServiceEndpoints> {
+        Arc::new(endpoint::of_service(service, self))
     }
 }
 
@@ -167,40 +184,6 @@ fn is_discovered(snapshot: &Snapshot, namespace: &Arc<str>) -> bool {
     selectors.is_empty() || selectors.iter().any(|selector| selector.matches(labels))
 }
 
-fn key(service: &Service) -> Name {
-    Name { namespace: service.namespace.clone(), name: Arc::from(&*service.host.to_string()) }
-}
-
-/// Workloads by name and by address.
-#[derive(Debug, Default)]
-pub(crate) struct Workloads {
-    by_name: BTreeMap<Name, Arc<Workload>>,
-    by_address: BTreeMap<(Arc<str>, IpAddr), Arc<Workload>>,
-}
-
-impl Workloads {
-    fn new(snapshot: &Snapshot) -> Self {
-        let mut found = Self::default();
-        for (name, pod) in &snapshot.pods {
-            let node = Name { namespace: Arc::from(""), name: Arc::from(pod.spec.node_name.as_str()) };
-            let labels = snapshot.nodes.get(&node).map(|node| &node.meta.labels);
-            let workload = Arc::new(Workload::of_pod(pod, labels));
-            // Pods on the host network share the node's address: it says nothing about who answers there.
-            if !pod.spec.host_network {
-                for address in &pod.spec.ips {
-                    found.by_address.insert((name.namespace.clone(), *address), workload.clone());
-                }
-            }
-            found.by_name.insert(name.clone(), workload);
-        }
-        found
-    }
-
-    pub(crate) fn named(&self, namespace: &str, name: &str) -> Option<Arc<Workload>> {
-        self.by_name.get(&Name { namespace: Arc::from(namespace), name: Arc::from(name) }).cloned()
-    }
-
-    pub(crate) fn at(&self, namespace: &str, address: IpAddr) -> Option<Arc<Workload>> {
-        self.by_address.get(&(Arc::from(namespace), address)).cloned()
-    }
+pub(crate) fn key(service: &Service) -> Name {
+    Name { namespace: service.namespace.clone(), name: Arc::from(service.host.as_str()) }
 }

@@ -10,7 +10,7 @@ use crate::authn::PortModes;
 use crate::mesh::Mesh;
 use crate::metadata::Interception;
 use crate::proxy::{Proxy, ProxyKind};
-use crate::scope::Scope;
+use crate::scope::{Scope, ScopeKey};
 use crate::service::{Port, Service};
 use crate::workload::{self, Workload};
 
@@ -26,6 +26,7 @@ pub struct Placement {
     pub workload: Option<Arc<Workload>>,
     /// Ports that services send to this workload, oldest service first.
     pub targets: Vec<InboundTarget>,
+    pub scope_key: ScopeKey,
     pub scope: Arc<Scope>,
     pub modes: PortModes,
 }
@@ -53,11 +54,13 @@ impl Placement {
             }
             None => proxy.metadata.workload_name.clone(),
         };
+        let (scope_key, scope) = mesh.scope_of(proxy, &labels);
         Self {
             canonical_name: workload::canonical_name(&labels, &name),
             canonical_revision: workload::canonical_revision(&labels),
             targets: mesh.inbound_targets(proxy),
-            scope: mesh.scope_of(proxy, &labels),
+            scope_key,
+            scope,
             modes: mesh.port_modes(&proxy.namespace, &labels),
             proxy: proxy.clone(),
             labels,

@@ -1,7 +1,7 @@
 //! What a sidecar imports: the Sidecar object that holds for it, read into listeners and the services behind them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use config::host::Host;
 use config::kind::Kind;
@@ -11,9 +11,11 @@ use config::labels::Labels;
 use config::mesh::{self, MeshConfig};
 use config::meta::Object;
 use config::note::ObjectId;
-use config::store::Table;
+use config::store::{Name, Table};
 
+use crate::delta::ServiceChange;
 use crate::protocol::Protocol;
+use crate::proxy::{Proxy, ProxyKind};
 use crate::service::{Resolution, Service};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +28,7 @@ pub struct Scope {
     pub outbound: OutboundPolicy,
     /// All that some egress listener imports, each once, with the ports that were imported.
     pub services: Vec<Arc<Service>>,
+    by_host: BTreeMap<Host, usize>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -69,21 +72,91 @@ pub enum OutboundPolicy {
     RegistryOnly,
 }
 
+/// What decides a scope: proxies with equal keys import the same.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ScopeKey {
+    pub namespace: Arc<str>,
+    /// `None`: no Sidecar holds.
+    pub sidecar: Option<Name>,
+}
+
+/// All services in order of precedence, and the scopes that were asked for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Scopes {
+    all: Arc<Vec<Arc<Service>>>,
+    /// Some service keeps traffic on the node.
+    pub(crate) node_local: bool,
+    made: Arc<Mutex<BTreeMap<ScopeKey, Arc<Scope>>>>,
+}
+
+impl Scopes {
+    pub(crate) fn new<'a>(services: impl Iterator<Item = &'a Arc<Service>>) -> Self {
+        let mut all: Vec<_> = services.cloned().collect();
+        all.sort_by(|a, b| a.precedence(b));
+        Self { node_local: all.iter().any(|service| service.node_local), all: Arc::new(all), made: Arc::default() }
+    }
+
+    /// Keeps the scopes that none of the changes concerns.
+    pub(crate) fn next<'a>(
+        &self,
+        services: impl Iterator<Item = &'a Arc<Service>>,
+        changes: &BTreeMap<Name, ServiceChange>,
+    ) -> Self {
+        let sides = || changes.values().flat_map(|change| [&change.old, &change.new]).flatten();
+        let mut made = self.lock().clone();
+        made.retain(|key, scope| !sides().any(|service| scope.concerns(key, service)));
+        Self { made: Arc::new(Mutex::new(made)), ..Self::new(services) }
+    }
+
+    pub(crate) fn all(&self) -> &[Arc<Service>] {
+        &self.all
+    }
+
+    pub(crate) fn of(
+        &self,
+        proxy: &Proxy,
+        labels: &Labels,
+        sidecars: &Table<Sidecar>,
+        config: &MeshConfig,
+    ) -> (ScopeKey, Arc<Scope>) {
+        let sidecar = match proxy.kind {
+            ProxyKind::Sidecar => sidecar_for(sidecars, &config.root_namespace, &proxy.namespace, labels),
+            ProxyKind::Router => None,
+        };
+        let key = ScopeKey {
+            namespace: proxy.namespace.clone(),
+            sidecar: sidecar.map(|object| Name::new(&object.meta.namespace, &object.meta.name)),
+        };
+        let made = self.lock().get(&key).cloned();
+        let scope = made.unwrap_or_else(|| {
+            let seen = self.all.iter().filter(|service| service.visibility.allows(&proxy.namespace));
+            let scope = Arc::new(Scope::new(sidecar, &proxy.namespace, &seen.cloned().collect::<Vec<_>>(), config));
+            self.lock().insert(key.clone(), scope.clone());
+            scope
+        });
+        (key, scope)
+    }
+
+    // Entries are inserted whole; a panic elsewhere cannot leave half of one.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ScopeKey, Arc<Scope>>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The Sidecar that holds: selected in the namespace, then unselected there, then unselected in the root namespace; oldest first.
-pub(crate) fn sidecar_for<'a>(
+fn sidecar_for<'a>(
     sidecars: &'a Table<Sidecar>,
     root: &str,
     namespace: &str,
     labels: &Labels,
 ) -> Option<&'a Arc<Object<Sidecar>>> {
-    let oldest = |keep: &dyn Fn(&Object<Sidecar>) -> bool| {
-        sidecars.values().filter(|object| keep(object)).min_by(|a, b| a.meta.age_order(&b.meta))
+    let oldest = |namespace: &str, keep: &dyn Fn(&Object<Sidecar>) -> bool| {
+        let here = sidecars.range(Name::new(namespace, "")..).take_while(|(key, _)| *key.namespace == *namespace);
+        here.map(|(_, object)| object).filter(|object| keep(object)).min_by(|a, b| a.meta.age_order(&b.meta))
     };
-    oldest(&|object| {
-        *object.meta.namespace == *namespace && selects(object).is_some_and(|wanted| labels.contains_all(wanted))
-    })
-    .or_else(|| oldest(&|object| *object.meta.namespace == *namespace && selects(object).is_none()))
-    .or_else(|| oldest(&|object| *object.meta.namespace == *root && selects(object).is_none()))
+    oldest(namespace, &|object| selects(object).is_some_and(|wanted| labels.contains_all(wanted)))
+        .or_else(|| oldest(namespace, &|object| selects(object).is_none()))
+        .or_else(|| oldest(root, &|object| selects(object).is_none()))
 }
 
 /// `None`: it speaks for every workload.
@@ -107,13 +180,31 @@ impl Scope {
             egress.push(catch_all(visible.to_vec()));
         }
         let mode = spec.outbound_traffic_policy.as_ref().map(|policy| policy.mode);
+        let services = imported(&egress);
         Self {
             sidecar: Some(object.clone()),
-            services: imported(&egress),
+            by_host: by_host(&services),
+            services,
             egress,
             ingress: spec.ingress.iter().filter_map(ingress_listener).collect(),
             outbound: mode.map_or_else(|| mesh_policy(config), policy),
         }
+    }
+
+    /// The imported service of this host; of several namespaces' the one that stands first.
+    pub fn service(&self, host: &Host) -> Option<&Arc<Service>> {
+        self.by_host.get(host).map(|&index| &self.services[index])
+    }
+
+    /// A change of this service may change what is imported.
+    fn concerns(&self, key: &ScopeKey, service: &Service) -> bool {
+        let egress = self.sidecar.as_ref().map(|object| object.spec.egress.as_slice()).unwrap_or_default();
+        let imported = egress.is_empty()
+            || egress.iter().any(|listener| {
+                let wanted: Vec<_> = listener.hosts.iter().map(|text| HostPattern::new(text, &key.namespace)).collect();
+                imports(&wanted, service)
+            });
+        imported && service.visibility.allows(&key.namespace)
     }
 
     /// The object that decided this scope.
@@ -128,9 +219,14 @@ impl Scope {
             egress: vec![catch_all(visible.to_vec())],
             ingress: Vec::new(),
             outbound: mesh_policy(config),
+            by_host: by_host(visible),
             services: visible.to_vec(),
         }
     }
+}
+
+fn by_host(services: &[Arc<Service>]) -> BTreeMap<Host, usize> {
+    services.iter().enumerate().rev().map(|(index, service)| (service.host.clone(), index)).collect()
 }
 
 fn catch_all(services: Vec<Arc<Service>>) -> EgressListener {

@@ -7,6 +7,8 @@ use config::kinds::pod::Pod;
 use config::labels::Labels;
 use config::locality::Locality;
 use config::meta::{Meta, Object};
+use config::store::{Name, Snapshot};
+use imbl::OrdMap;
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Workload {
@@ -60,6 +62,54 @@ impl Workload {
             labels: meta.labels.clone(),
             addresses: spec.ips.clone(),
         }
+    }
+}
+
+/// Workloads by name and by address.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Workloads {
+    by_name: OrdMap<Name, Arc<Workload>>,
+    /// Pods of one address (host network apart) are one after the other; the last by name answers for it.
+    by_address: OrdMap<(Arc<str>, IpAddr, Arc<str>), Arc<Workload>>,
+}
+
+impl Workloads {
+    pub(crate) fn new(snapshot: &Snapshot) -> Self {
+        let mut found = Self::default();
+        for (name, pod) in &snapshot.pods {
+            found.put(name, Some(pod), snapshot);
+        }
+        found
+    }
+
+    /// `None`: the pod is gone.
+    pub(crate) fn put(&mut self, name: &Name, pod: Option<&Arc<Object<Pod>>>, snapshot: &Snapshot) {
+        if let Some(old) = self.by_name.remove(name) {
+            for address in &old.addresses {
+                self.by_address.remove(&(name.namespace.clone(), *address, name.name.clone()));
+            }
+        }
+        let Some(pod) = pod else { return };
+        let labels = snapshot.nodes.get(&Name::new("", &pod.spec.node_name)).map(|node| &node.meta.labels);
+        let workload = Arc::new(Workload::of_pod(pod, labels));
+        // Pods on the host network share the node's address: it says nothing about who answers there.
+        if !pod.spec.host_network {
+            for address in &pod.spec.ips {
+                self.by_address.insert((name.namespace.clone(), *address, name.name.clone()), workload.clone());
+            }
+        }
+        self.by_name.insert(name.clone(), workload);
+    }
+
+    pub(crate) fn named(&self, namespace: &str, name: &str) -> Option<Arc<Workload>> {
+        self.by_name.get(&Name::new(namespace, name)).cloned()
+    }
+
+    pub(crate) fn at(&self, namespace: &str, address: IpAddr) -> Option<Arc<Workload>> {
+        let namespace: Arc<str> = Arc::from(namespace);
+        let first = (namespace.clone(), address, Arc::from(""));
+        let here = self.by_address.range(first..).take_while(|((n, a, _), _)| *n == namespace && *a == address);
+        here.last().map(|(_, workload)| workload.clone())
     }
 }
 

@@ -17,7 +17,7 @@ use crate::proto::{structure, text, uint32};
 /// `None`: the proxy imports no such service port; answer with an empty assignment so that the cluster does not wait.
 pub fn assignment(mesh: &Mesh, placement: &Placement, name: &ClusterName) -> Option<Made<ClusterLoadAssignment>> {
     let ClusterName::Outbound { port, host, .. } = name else { return None };
-    let service = placement.scope.services.iter().find(|service| service.host == *host)?;
+    let service = placement.scope.service(host)?;
     let port = service.port(*port)?;
     let usable =
         mesh.endpoints(service).port(&port.name).iter().filter(|endpoint| usable(endpoint, service, placement));

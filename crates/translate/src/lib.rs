@@ -13,9 +13,9 @@ mod route;
 mod stat_pattern;
 mod tls;
 
-pub use cluster::clusters;
+pub use cluster::{built_in_clusters, inbound_clusters, service_clusters};
 pub use endpoint::{assignment, empty_assignment};
-pub use listener::listeners;
+pub use listener::{OutboundListeners, inbound_listeners, outbound_listeners};
 pub use made::Made;
 pub use names::ClusterName;
 pub use route::{empty_route, route};

@@ -1,8 +1,11 @@
 //! Which resources each class of proxies holds: made once, versioned by content, remembered with when they changed. No sockets, no protocol.
 
+mod layer;
 mod member;
 mod node;
+mod parts;
 mod rendered;
+mod shelf;
 mod table;
 mod version;
 mod view;

@@ -13,7 +13,7 @@ use crate::view::View;
 pub(crate) struct Member {
     pub(crate) proxy: Arc<Proxy>,
     view: ArcSwap<View>,
-    /// When it last moved, and every name that a former class had.
+    /// When it last moved, and every name that it may hold from former classes.
     moved: Mutex<Moved>,
 }
 
@@ -40,9 +40,7 @@ impl Member {
     pub(crate) fn move_to(&self, view: Arc<View>, seq: Seq) {
         let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
         moved.at = seq;
-        for (kind, table) in self.view.load().tables() {
-            moved.left.extend(table.names().map(|name| (kind, name.clone())));
-        }
+        moved.left.extend(self.view.load().known().map(|(kind, name)| (kind, name.clone())));
         self.view.store(view);
     }
 }
@@ -51,14 +49,13 @@ impl xds::Class for Member {
     fn since(&self, kind: TypeUrl, since: Seq) -> Arc<Changes> {
         let moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
         let view = self.view.load();
-        let Some(table) = view.table(kind) else { return Arc::new(Changes { full: since == 0, ..Changes::default() }) };
         if since == 0 || since >= moved.at {
-            return table.since(since);
+            return view.since(kind, since);
         }
-        let all = table.since(0);
-        let left = moved.left.iter().filter(|(left, name)| *left == kind && table.get(name).is_none());
+        let all = view.since(kind, 0);
+        let left = moved.left.iter().filter(|(left, name)| *left == kind && !view.holds(kind, name));
         let removed = left.map(|(_, name)| name.clone()).collect();
-        Arc::new(Changes { removed, full: false, ..Changes::clone(&all) })
+        Arc::new(Changes { seq: all.seq.max(moved.at), removed, full: false, ..Changes::clone(&all) })
     }
 
     fn named(&self, kind: TypeUrl, name: &str) -> Option<Arc<Resource>> {

@@ -1,4 +1,4 @@
-//! Everything that one proxy gets, from scratch: for views that are refreshed, for `render`, and as the oracle of tests.
+//! A made resource, and everything that one proxy gets, from scratch: for `render`, and as the oracle that refreshed views must equal.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,16 +7,11 @@ use config::note::ObjectId;
 use model::{Mesh, Placement};
 use translate::{ClusterName, Made};
 use wire::any;
-use wire::envoy::config::cluster::v3::{
-    Cluster,
-    cluster::{ClusterDiscoveryType, DiscoveryType},
-};
-use wire::envoy::config::listener::v3::{FilterChain, Listener, filter};
-use wire::envoy::extensions::filters::network::http_connection_manager::v3::{
-    HttpConnectionManager, http_connection_manager::RouteSpecifier,
-};
 use wire::google::protobuf::Any;
 use xds::TypeUrl;
+
+use crate::layer::Part;
+use crate::parts::{Inbound, Listeners, Outbound};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rendered {
@@ -32,18 +27,12 @@ impl Rendered {
     }
 }
 
-/// Clusters, their load assignments, listeners, and the routes that those name; in that order.
+/// By type in push order, then by name.
 pub fn render(mesh: &Mesh, placement: &Placement) -> Vec<Rendered> {
-    let clusters = translate::clusters(mesh, placement);
-    let listeners = translate::listeners(mesh, placement);
-    let endpoints: Vec<_> = clusters.iter().filter_map(|made| eds_name(&made.value)).collect();
-    let routes: BTreeSet<_> = listeners.iter().flat_map(|made| route_names(&made.value)).collect();
-
-    let mut out: Vec<_> =
-        clusters.into_iter().map(|made| Rendered::new(TypeUrl::Cluster, &made.value.name.clone(), made)).collect();
-    out.extend(endpoints.iter().map(|name| endpoint(mesh, placement, name)));
-    out.extend(listeners.into_iter().map(|made| Rendered::new(TypeUrl::Listener, &made.value.name.clone(), made)));
-    out.extend(routes.iter().map(|name| route(mesh, placement, name)));
+    let mut out = Outbound::make(mesh, placement);
+    out.extend(Listeners::make(mesh, placement));
+    out.extend(Inbound::make(mesh, placement));
+    out.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
     out
 }
 
@@ -57,23 +46,4 @@ pub(crate) fn endpoint(mesh: &Mesh, placement: &Placement, name: &str) -> Render
 pub(crate) fn route(mesh: &Mesh, placement: &Placement, name: &str) -> Rendered {
     let made = translate::route(mesh, placement, name).unwrap_or_else(|| Made::built_in(translate::empty_route(name)));
     Rendered::new(TypeUrl::Route, name, made)
-}
-
-fn eds_name(cluster: &Cluster) -> Option<String> {
-    let by_eds = cluster.cluster_discovery_type == Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into()));
-    by_eds.then(|| cluster.eds_cluster_config.as_ref().map(|eds| eds.service_name.clone())).flatten()
-}
-
-fn route_names(listener: &Listener) -> Vec<String> {
-    let chains = listener.filter_chains.iter().chain(&listener.default_filter_chain);
-    chains
-        .flat_map(|chain: &FilterChain| &chain.filters)
-        .filter_map(|filter| {
-            let Some(filter::ConfigType::TypedConfig(config)) = &filter.config_type else { return None };
-            match any::unpack::<HttpConnectionManager>(config)?.route_specifier? {
-                RouteSpecifier::Rds(rds) => Some(rds.route_config_name),
-                _ => None,
-            }
-        })
-        .collect()
 }

@@ -1,19 +1,20 @@
-//! The resources of one type that a class holds, each with the sequence at which it last changed.
+//! Resources of one type, each with the sequence at which it last changed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use imbl::OrdMap;
 use xds::{Changes, Resource, Seq};
 
-/// Immutable but for a memory of answers: streams of a class ask the same few questions.
+/// Immutable but for a memory of answers: the streams of a class ask the same few questions.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    held: BTreeMap<Arc<str>, Held>,
+    held: OrdMap<Arc<str>, Held>,
     /// Names that are gone, with when they went.
-    gone: BTreeMap<Arc<str>, Seq>,
-    /// What the answers below reach up to.
-    seq: Seq,
+    gone: OrdMap<Arc<str>, Seq>,
+    /// When it last changed, and when the cause of that arrived.
+    pub(crate) seq: Seq,
     began: Option<Instant>,
     answers: Mutex<HashMap<Seq, Arc<Changes>>>,
 }
@@ -25,32 +26,43 @@ struct Held {
 }
 
 impl Table {
-    /// The table after a refresh. Equal versions keep their sequence: nothing is sent for them.
-    pub(crate) fn next(
+    /// The table after some of its resources were made anew and some were dropped. `None`: their content is what it was.
+    pub(crate) fn updated(
         &self,
         seq: Seq,
         began: Option<Instant>,
-        resources: impl IntoIterator<Item = Arc<Resource>>,
-    ) -> Self {
-        let mut held = BTreeMap::new();
-        for resource in resources {
-            let kept = self.held.get(&resource.name).filter(|old| old.resource.version == resource.version);
-            let entry = kept.cloned().unwrap_or(Held { resource, changed: seq });
-            held.insert(entry.resource.name.clone(), entry);
+        made: impl IntoIterator<Item = Arc<Resource>>,
+        dropped: impl IntoIterator<Item = Arc<str>>,
+    ) -> Option<Self> {
+        let (mut held, mut gone) = (self.held.clone(), self.gone.clone());
+        let mut changed = false;
+        for resource in made {
+            // Equal content stops the wave: nothing is sent for it.
+            if held.get(&resource.name).is_none_or(|old| old.resource.version != resource.version) {
+                gone.remove(&resource.name);
+                held.insert(resource.name.clone(), Held { resource, changed: seq });
+                changed = true;
+            }
         }
-        let mut gone = self.gone.clone();
-        gone.retain(|name, _| !held.contains_key(name));
-        gone.extend(self.held.keys().filter(|name| !held.contains_key(*name)).map(|name| (name.clone(), seq)));
-        Self { held, gone, seq, began, answers: Mutex::default() }
+        for name in dropped {
+            if held.remove(&name).is_some() {
+                gone.insert(name, seq);
+                changed = true;
+            }
+        }
+        changed.then(|| Self { held, gone, seq, began, answers: Mutex::default() })
     }
 
-    /// Something was added, changed or removed at this sequence.
-    pub(crate) fn changed_at(&self, seq: Seq) -> bool {
-        self.held.values().any(|held| held.changed == seq) || self.gone.values().any(|&went| went == seq)
+    /// The table after all of its resources were made anew: what is not among them is gone.
+    pub(crate) fn replaced(&self, seq: Seq, began: Option<Instant>, made: Vec<Arc<Resource>>) -> Option<Self> {
+        let names: std::collections::BTreeSet<_> = made.iter().map(|resource| resource.name.clone()).collect();
+        let dropped: Vec<_> = self.held.keys().filter(|name| !names.contains(*name)).cloned().collect();
+        self.updated(seq, began, made, dropped)
     }
 
-    pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.held.keys()
+    /// What is here and what ever was: a slow stream may still hold either.
+    pub(crate) fn known(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.held.keys().chain(self.gone.keys())
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<Resource>> {
@@ -66,7 +78,12 @@ impl Table {
     fn changes(&self, since: Seq) -> Changes {
         Changes {
             seq: self.seq,
-            changed: self.held.values().filter(|held| held.changed > since).map(|held| held.resource.clone()).collect(),
+            changed: self
+                .held
+                .values()
+                .filter(|held| since == 0 || held.changed > since)
+                .map(|held| held.resource.clone())
+                .collect(),
             removed: match since {
                 0 => Vec::new(),
                 _ => self.gone.iter().filter(|&(_, &went)| went > since).map(|(name, _)| name.clone()).collect(),
@@ -93,22 +110,34 @@ mod tests {
         assert_eq!((names.as_slice(), gone.as_slice()), (changed, removed), "since {since}");
     }
 
+    fn next(table: &Table, seq: Seq, made: &[(&str, &str)]) -> Option<Table> {
+        table.replaced(seq, None, made.iter().map(|(name, version)| resource(name, version)).collect())
+    }
+
     #[test]
     fn equal_content_is_no_change() {
-        let first = Table::default().next(1, None, [resource("a", "1"), resource("b", "1")]);
-        let second = first.next(2, None, [resource("a", "1"), resource("b", "2")]);
+        let first = next(&Table::default(), 1, &[("a", "1"), ("b", "1")]).expect("new names");
+        let second = next(&first, 2, &[("a", "1"), ("b", "2")]).expect("b changed");
         check(&second, 1, &["b"], &[]);
         check(&second, 0, &["a", "b"], &[]);
-        assert!(second.changed_at(2) && !second.next(3, None, [resource("a", "1"), resource("b", "2")]).changed_at(3));
+        assert!(next(&second, 3, &[("a", "1"), ("b", "2")]).is_none());
     }
 
     #[test]
     fn what_went_is_told_to_those_who_were_there() {
-        let first = Table::default().next(1, None, [resource("a", "1"), resource("b", "1")]);
-        let second = first.next(2, None, [resource("a", "1")]);
-        let third = second.next(3, None, [resource("a", "1"), resource("c", "1")]);
+        let first = next(&Table::default(), 1, &[("a", "1"), ("b", "1")]).expect("new names");
+        let second = next(&first, 2, &[("a", "1")]).expect("b went");
+        let third = next(&second, 3, &[("a", "1"), ("c", "1")]).expect("c came");
         check(&third, 1, &["c"], &["b"]);
         check(&third, 2, &["c"], &[]);
-        check(&third.next(4, None, [resource("b", "1")]), 1, &["b"], &["a", "c"]);
+        check(&next(&third, 4, &[("b", "1")]).expect("b is back"), 1, &["b"], &["a", "c"]);
+    }
+
+    #[test]
+    fn a_part_leaves_the_rest_alone() {
+        let first = next(&Table::default(), 1, &[("a", "1"), ("b", "1")]).expect("new names");
+        let second = first.updated(2, None, [resource("a", "2")], [Arc::from("x")]).expect("a changed");
+        check(&second, 1, &["a"], &[]);
+        assert!(second.get("b").is_some());
     }
 }

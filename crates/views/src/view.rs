@@ -1,65 +1,55 @@
-//! What one class of proxies holds, of every type, at one sequence.
+//! What one class of proxies holds: its three layers, which other classes may share.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Instant;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use model::{Class, Mesh, Placement};
-use xds::{Resource, Seq, TypeUrl};
+use xds::{Changes, Resource, Seq, TypeUrl};
 
-use crate::rendered::{self, Rendered};
-use crate::table::Table;
-use crate::version::version;
+use crate::layer::{Layer, encoded};
+use crate::rendered;
 
 #[derive(Debug)]
 pub(crate) struct View {
     pub(crate) class: Class,
-    mesh: Arc<Mesh>,
+    pub(crate) mesh: Arc<Mesh>,
     /// One member stands for all: the class key holds everything that answers depend on.
-    placement: Placement,
-    tables: BTreeMap<TypeUrl, Arc<Table>>,
+    pub(crate) placement: Placement,
+    pub(crate) layers: [Arc<Layer>; 3],
+    answers: Mutex<HashMap<(TypeUrl, Seq), Arc<Changes>>>,
 }
 
-/// The types that a view lists. The rest have no resources yet.
-const LISTED: [TypeUrl; 4] = [TypeUrl::Cluster, TypeUrl::Endpoints, TypeUrl::Listener, TypeUrl::Route];
-
 impl View {
-    /// `before`: the view of this class until now, if it had one.
-    pub(crate) fn new(
-        class: Class,
-        mesh: &Arc<Mesh>,
-        placement: Placement,
-        before: Option<&Self>,
-        seq: Seq,
-        began: Option<Instant>,
-    ) -> Self {
-        let mut by_kind: BTreeMap<TypeUrl, Vec<Arc<Resource>>> = BTreeMap::new();
-        for made in rendered::render(mesh, &placement) {
-            by_kind.entry(made.kind).or_default().push(Arc::new(resource(made)));
+    pub(crate) fn new(class: Class, mesh: &Arc<Mesh>, placement: Placement, layers: [Arc<Layer>; 3]) -> Self {
+        Self { class, mesh: mesh.clone(), placement, layers, answers: Mutex::default() }
+    }
+
+    pub(crate) fn since(&self, kind: TypeUrl, since: Seq) -> Arc<Changes> {
+        let tables: Vec<_> = self.layers.iter().filter_map(|layer| layer.table(kind)).collect();
+        match tables[..] {
+            [] => Arc::new(Changes { full: since == 0, ..Changes::default() }),
+            [only] => only.since(since),
+            _ => {
+                // A panic while holding it cannot leave a half answer: answers are inserted whole.
+                let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+                let merged = || Arc::new(merged(tables.iter().map(|table| table.since(since))));
+                answers.entry((kind, since)).or_insert_with(merged).clone()
+            }
         }
-        let empty = Arc::new(Table::default());
-        let tables = LISTED.into_iter().map(|kind| {
-            let old = before.and_then(|view| view.tables.get(&kind)).unwrap_or(&empty);
-            let resources = by_kind.remove(&kind).unwrap_or_default();
-            (kind, Arc::new(old.next(seq, began, resources)))
-        });
-        Self { tables: tables.collect(), class, mesh: mesh.clone(), placement }
     }
 
-    pub(crate) fn table(&self, kind: TypeUrl) -> Option<&Arc<Table>> {
-        self.tables.get(&kind)
+    /// Every name that a stream of this class may hold.
+    pub(crate) fn known(&self) -> impl Iterator<Item = (TypeUrl, &Arc<str>)> {
+        let tables = self.layers.iter().flat_map(|layer| layer.tables());
+        tables.flat_map(|(kind, table)| table.known().map(move |name| (kind, name)))
     }
 
-    pub(crate) fn tables(&self) -> impl Iterator<Item = (TypeUrl, &Arc<Table>)> {
-        self.tables.iter().map(|(kind, table)| (*kind, table))
-    }
-
-    pub(crate) fn changed_at(&self, seq: Seq) -> bool {
-        self.tables.values().any(|table| table.changed_at(seq))
+    pub(crate) fn holds(&self, kind: TypeUrl, name: &str) -> bool {
+        self.held(kind, name).is_some()
     }
 
     pub(crate) fn named(&self, kind: TypeUrl, name: &str) -> Option<Arc<Resource>> {
-        if let Some(held) = self.table(kind).and_then(|table| table.get(name)) {
+        if let Some(held) = self.held(kind, name) {
             return Some(held.clone());
         }
         let made = match kind {
@@ -67,12 +57,23 @@ impl View {
             TypeUrl::Route => rendered::route(&self.mesh, &self.placement, name),
             _ => return None,
         };
-        Some(Arc::new(resource(made)))
+        Some(Arc::new(encoded(made)))
+    }
+
+    fn held(&self, kind: TypeUrl, name: &str) -> Option<&Arc<Resource>> {
+        self.layers.iter().find_map(|layer| layer.table(kind)?.get(name))
     }
 }
 
-fn resource(made: Rendered) -> Resource {
-    let version = version(&made.any);
-    let made_from = made.made_from.iter().map(|object| Arc::from(object.to_string())).collect();
-    Resource::new(made.name, version, made.any, made_from)
+/// Layers have no name in common.
+fn merged(parts: impl Iterator<Item = Arc<Changes>>) -> Changes {
+    let mut all = Changes::default();
+    for part in parts {
+        all.seq = all.seq.max(part.seq);
+        all.changed.extend(part.changed.iter().cloned());
+        all.removed.extend(part.removed.iter().cloned());
+        all.full = part.full;
+        all.began = all.began.into_iter().chain(part.began).min();
+    }
+    all
 }

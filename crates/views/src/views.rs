@@ -1,16 +1,20 @@
 //! All views and who is in them. One writer refreshes; streams read what was published.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use config::store::Snapshot;
-use model::{Class, Environment, Mesh, Proxy};
+use model::{Class, Delta, Environment, InboundKey, ListenerKey, Mesh, OutboundKey, Placement, Proxy};
 use tokio::sync::watch;
 use wire::envoy::config::core::v3::Node;
 use xds::{Joined, Provider, ProxyInfo, Refused, Seq};
 
+use crate::layer::{Layer, Moment};
 use crate::member::Member;
 use crate::node::node_info;
+use crate::parts::{Inbound, Listeners, Outbound};
+use crate::shelf::Shelf;
 use crate::view::View;
 
 pub struct Views {
@@ -24,8 +28,16 @@ struct State {
     /// `None`: nothing was loaded yet.
     mesh: Option<Arc<Mesh>>,
     seq: Seq,
-    views: Vec<Arc<View>>,
+    shelves: Shelves,
+    views: HashMap<Class, Arc<View>>,
     members: Vec<Weak<Member>>,
+}
+
+#[derive(Default)]
+struct Shelves {
+    outbound: Shelf<OutboundKey>,
+    listeners: Shelf<ListenerKey>,
+    inbound: Shelf<InboundKey>,
 }
 
 impl Views {
@@ -35,17 +47,24 @@ impl Views {
 
     /// Takes a new picture of the objects. Answers whether any proxy's configuration changed; if not, nobody is woken.
     pub fn refresh(&self, snapshot: &Snapshot, began: Instant) -> bool {
-        let mesh = Arc::new(Mesh::new(snapshot, &self.env));
         let mut state = self.state();
+        let (mesh, delta) = match &state.mesh {
+            Some(mesh) => mesh.next(snapshot),
+            None => (Mesh::new(snapshot, &self.env), Delta { everything: true, ..Delta::default() }),
+        };
+        let mesh = Arc::new(mesh);
         let first = state.mesh.replace(mesh.clone()).is_none();
-        let seq = state.seq + 1;
-        let changed = state.replace_views(&mesh, seq, began);
+        if delta.is_empty() && !first {
+            return false;
+        }
+        let moment = Moment { seq: state.seq + 1, began: Some(began) };
+        let changed = state.replace_views(&mesh, &delta, moment);
         if !changed && !first {
             return false;
         }
-        state.seq = seq;
+        state.seq = moment.seq;
         drop(state);
-        self.published.send_replace(seq);
+        self.published.send_replace(moment.seq);
         changed
     }
 
@@ -66,41 +85,76 @@ impl Views {
 }
 
 impl State {
-    /// Every member is placed anew: its class may have changed with the objects.
-    fn replace_views(&mut self, mesh: &Arc<Mesh>, seq: Seq, began: Instant) -> bool {
-        let old = std::mem::take(&mut self.views);
+    /// Every class is placed anew by one of its members; a member whose class changed moves.
+    fn replace_views(&mut self, mesh: &Arc<Mesh>, delta: &Delta, moment: Moment) -> bool {
         self.members.retain(|member| member.strong_count() > 0);
+        let mut old = std::mem::take(&mut self.shelves);
+        let mut views: HashMap<Class, Arc<View>> = HashMap::new();
         let mut changed = false;
         for member in self.members.iter().filter_map(Weak::upgrade) {
+            let before = member.view();
             let placement = mesh.place(&member.proxy);
             let class = Class::of(mesh, &placement);
-            let view = self.views.iter().find(|view| view.class == class).cloned().unwrap_or_else(|| {
-                let before = old.iter().find(|view| view.class == class);
-                let view =
-                    Arc::new(View::new(class.clone(), mesh, placement, before.map(|view| &**view), seq, Some(began)));
-                changed |= view.changed_at(seq);
-                self.views.push(view.clone());
-                view
-            });
-            if member.view().class == class {
+            let view = match views.get(&class) {
+                Some(view) => view.clone(),
+                None => {
+                    let (layers, fresh) = self.shelves.carry(&mut old, &class, mesh, &placement, delta, moment);
+                    changed |= fresh;
+                    let view = Arc::new(View::new(class.clone(), mesh, placement, layers));
+                    views.insert(class.clone(), view.clone());
+                    view
+                }
+            };
+            if before.class == class {
                 member.follow(view);
             } else {
-                member.move_to(view, seq);
+                member.move_to(view, moment.seq);
                 changed = true;
             }
         }
+        self.views = views;
         changed
     }
 
     fn view_for(&mut self, mesh: &Arc<Mesh>, proxy: &Arc<Proxy>) -> Arc<View> {
         let placement = mesh.place(proxy);
         let class = Class::of(mesh, &placement);
-        if let Some(view) = self.views.iter().find(|view| view.class == class) {
+        if let Some(view) = self.views.get(&class) {
             return view.clone();
         }
-        let view = Arc::new(View::new(class, mesh, placement, None, self.seq, None));
-        self.views.push(view.clone());
+        let moment = Moment { seq: self.seq, began: None };
+        let layers = self.shelves.get_or_make(&class, mesh, &placement, moment);
+        let view = Arc::new(View::new(class.clone(), mesh, placement, layers));
+        self.views.insert(class, view.clone());
         view
+    }
+}
+
+impl Shelves {
+    fn get_or_make(&mut self, class: &Class, mesh: &Mesh, placement: &Placement, moment: Moment) -> [Arc<Layer>; 3] {
+        [
+            self.outbound.get_or_make::<Outbound>(&class.outbound, mesh, placement, moment),
+            self.listeners.get_or_make::<Listeners>(&class.listeners, mesh, placement, moment),
+            self.inbound.get_or_make::<Inbound>(&class.inbound, mesh, placement, moment),
+        ]
+    }
+
+    fn carry(
+        &mut self,
+        old: &mut Self,
+        class: &Class,
+        mesh: &Mesh,
+        placement: &Placement,
+        delta: &Delta,
+        moment: Moment,
+    ) -> ([Arc<Layer>; 3], bool) {
+        let (outbound, a) =
+            self.outbound.carry::<Outbound>(&mut old.outbound, &class.outbound, mesh, placement, delta, moment);
+        let (listeners, b) =
+            self.listeners.carry::<Listeners>(&mut old.listeners, &class.listeners, mesh, placement, delta, moment);
+        let (inbound, c) =
+            self.inbound.carry::<Inbound>(&mut old.inbound, &class.inbound, mesh, placement, delta, moment);
+        ([outbound, listeners, inbound], a || b || c)
     }
 }
 

@@ -6,24 +6,28 @@ mod outbound;
 mod protocol;
 mod settings;
 
-use model::{Mesh, Placement, Protocol};
+use model::{Mesh, Placement, Protocol, Service};
 use wire::envoy::config::cluster::v3::Cluster;
 
 use crate::made::Made;
 
-/// All clusters of a proxy.
-pub fn clusters(mesh: &Mesh, placement: &Placement) -> Vec<Made<Cluster>> {
-    let mut out = Vec::new();
-    for service in placement.scope.services.iter().filter(|service| !service.is_alias()) {
-        for port in service.ports.iter().filter(|port| port.protocol != Protocol::Udp) {
-            out.push(outbound::cluster(mesh, placement, service, port));
-        }
-    }
-    out.push(Made::built_in(built_in::black_hole(mesh)));
+/// The clusters of one imported service.
+pub fn service_clusters(mesh: &Mesh, placement: &Placement, service: &Service) -> Vec<Made<Cluster>> {
+    let served = service.ports.iter().filter(|port| port.protocol != Protocol::Udp && !service.is_alias());
+    served.map(|port| outbound::cluster(mesh, placement, service, port)).collect()
+}
+
+/// The clusters that do not depend on services.
+pub fn built_in_clusters(mesh: &Mesh, placement: &Placement) -> Vec<Made<Cluster>> {
+    let mut out = vec![Made::built_in(built_in::black_hole(mesh))];
     if !placement.is_router() {
         out.push(Made::built_in(built_in::passthrough(mesh, placement)));
-        out.extend(inbound::clusters(mesh, placement));
         out.push(Made::built_in(built_in::inbound_passthrough(mesh, placement)));
     }
     out
+}
+
+/// The clusters towards the proxy's own application.
+pub fn inbound_clusters(mesh: &Mesh, placement: &Placement) -> Vec<Made<Cluster>> {
+    if placement.is_router() { Vec::new() } else { inbound::clusters(mesh, placement) }
 }

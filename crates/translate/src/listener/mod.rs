@@ -9,21 +9,41 @@ pub(crate) mod source;
 mod virtual_inbound;
 mod virtual_outbound;
 
+use std::collections::BTreeSet;
+
 use model::{Mesh, Placement};
 use wire::envoy::config::listener::v3::Listener;
 
 use crate::made::Made;
 
-/// All listeners of a proxy. A router has those that Gateways ask for, and without any none.
-pub fn listeners(mesh: &Mesh, placement: &Placement) -> Vec<Made<Listener>> {
+/// What a sidecar listens on towards others. A router listens where Gateways ask for it, and without any nowhere.
+pub struct OutboundListeners {
+    /// They name the workload in traces; the rest do not know it.
+    pub http: Vec<Made<Listener>>,
+    pub rest: Vec<Made<Listener>>,
+    /// The routes that they ask for.
+    pub routes: BTreeSet<String>,
+}
+
+pub fn outbound_listeners(mesh: &Mesh, placement: &Placement) -> OutboundListeners {
     if placement.is_router() {
-        return Vec::new();
+        return OutboundListeners { http: Vec::new(), rest: Vec::new(), routes: BTreeSet::new() };
     }
     let mut out = outbound::listeners(mesh, placement);
     if !placement.binds_ports() {
-        out.push(Made::built_in(virtual_outbound::listener(mesh, placement)));
+        out.rest.push(Made::built_in(virtual_outbound::listener(mesh, placement)));
+    }
+    out
+}
+
+/// What arrives at the proxy's own application.
+pub fn inbound_listeners(mesh: &Mesh, placement: &Placement) -> Vec<Made<Listener>> {
+    if placement.is_router() {
+        return Vec::new();
+    }
+    let mut out = inbound::bound_listeners(mesh, placement);
+    if !placement.binds_ports() {
         out.push(virtual_inbound::listener(mesh, placement));
     }
-    out.extend(inbound::bound_listeners(mesh, placement));
     out
 }

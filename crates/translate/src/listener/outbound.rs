@@ -9,7 +9,7 @@ use wire::envoy::config::core::v3::TrafficDirection;
 use wire::envoy::config::listener::v3::{AdditionalAddress, Filter, FilterChain, FilterChainMatch, Listener};
 
 use super::chain::PLAIN_HTTP;
-use super::{balance, inspector};
+use super::{OutboundListeners, balance, inspector};
 use crate::address;
 use crate::filter::tcp_proxy;
 use crate::hcm;
@@ -21,12 +21,15 @@ use crate::stat_pattern::{self, Named};
 /// istiod's PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT default.
 const HANDSHAKE_LIMIT: i64 = 15;
 
-pub(super) fn listeners(mesh: &Mesh, placement: &Placement) -> Vec<Made<Listener>> {
+pub(super) fn listeners(mesh: &Mesh, placement: &Placement) -> OutboundListeners {
     let mut table = Table { mesh, placement, entries: BTreeMap::new() };
     for egress in &placement.scope.egress {
         table.add_egress(egress);
     }
-    table.entries.into_values().map(|entry| entry.listener(mesh, placement)).collect()
+    let routes = table.entries.values().filter_map(|entry| Some(entry.http.as_ref()?.route.clone())).collect();
+    let (http, rest): (Vec<_>, Vec<_>) = table.entries.into_values().partition(|entry| entry.http.is_some());
+    let made = |entries: Vec<Entry>| entries.into_iter().map(|entry| entry.listener(mesh, placement)).collect();
+    OutboundListeners { http: made(http), rest: made(rest), routes }
 }
 
 /// Traffic for nobody that we know: on to where it was going, or nowhere.

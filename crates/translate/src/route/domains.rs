@@ -34,7 +34,7 @@ const LONGEST_CHAIN: usize = 32;
 fn final_target(mesh: &Mesh, alias: &Service) -> Option<Host> {
     let Resolution::Alias(mut host) = alias.resolution.clone() else { return None };
     for _ in 0..LONGEST_CHAIN {
-        match &mesh.services_of(&host).first()?.resolution {
+        match &mesh.service(&host)?.resolution {
             Resolution::Alias(next) => host = next.clone(),
             _ => return Some(host),
         }

@@ -6,6 +6,7 @@ pub(crate) mod inbound;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use config::host::Host;
 use model::{Mesh, OutboundPolicy, Placement, Port, Protocol, Service};
 use wire::any;
 use wire::envoy::config::route::v3::{
@@ -61,7 +62,7 @@ fn port_route(mesh: &Mesh, placement: &Placement, name: &str, port: u16) -> Made
 
 /// The one service behind an address whose bytes turned out to be HTTP.
 fn detected_route(placement: &Placement, name: &str, host: &str, port: u16) -> Option<Made<RouteConfiguration>> {
-    let service = placement.scope.services.iter().find(|service| service.host.as_str() == host)?;
+    let service = placement.scope.service(&Host::new(host))?;
     let found = service.port(port).filter(|port| port.protocol.is_http() || port.protocol == Protocol::Auto)?;
     let hosts = vec![virtual_host(service, found, vec!["*".into()])];
     Some(Made::new(configuration(name, hosts), [service.made_from.clone()]))

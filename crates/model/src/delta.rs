@@ -1,0 +1,174 @@
+//! From one mesh to the next: which services, endpoints and workloads a change of objects touches. Equal facts stop the wave here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use config::kinds::pod::Pod;
+use config::kinds::service::{self as kube, ServiceType};
+use config::meta::Object;
+use config::store::{Name, Snapshot, Table};
+use imbl::ordmap::DiffItem;
+
+use crate::mesh::{Mesh, key};
+use crate::service::Service;
+
+#[derive(Debug, Default)]
+pub struct Delta {
+    /// A setting that anything may read changed: mesh config, scopes, policies, nodes, namespaces.
+    pub everything: bool,
+    pub services: BTreeMap<Name, ServiceChange>,
+    /// Services whose endpoints changed; `true`: their identities or mutual TLS too, which clusters hold.
+    pub endpoints: BTreeMap<Name, bool>,
+    /// Pods that changed in what a proxy of theirs is told.
+    pub workloads: BTreeSet<Name>,
+}
+
+#[derive(Debug, Clone)]
+pub struct ServiceChange {
+    pub old: Option<Arc<Service>>,
+    pub new: Option<Arc<Service>>,
+}
+
+impl Delta {
+    pub fn is_empty(&self) -> bool {
+        !self.everything && self.services.is_empty() && self.endpoints.is_empty() && self.workloads.is_empty()
+    }
+
+    pub(crate) fn apply(mesh: &Mesh, snapshot: &Snapshot) -> (Mesh, Self) {
+        let old = &mesh.objects;
+        let wide = aliases_changed(old, snapshot)
+            || *old.mesh != *snapshot.mesh
+            || changed(&old.nodes, &snapshot.nodes)
+            || changed(&old.namespaces, &snapshot.namespaces)
+            || changed(&old.sidecars, &snapshot.sidecars)
+            || changed(&old.peer_authentications, &snapshot.peer_authentications);
+        if wide {
+            return (Mesh::new(snapshot, &mesh.env), Self { everything: true, ..Self::default() });
+        }
+        let mut next = Mesh { objects: snapshot.clone(), ..mesh.clone() };
+        let mut delta = Self::default();
+        let mut stale = BTreeSet::new();
+        delta.take_services(mesh, &mut next, &mut stale);
+        delta.take_pods(mesh, &mut next, &mut stale);
+        take_slices(mesh, &mut next, &mut stale);
+        delta.take_endpoints(mesh, &mut next, stale);
+        if !delta.services.is_empty() {
+            next.scopes = mesh.scopes.next(next.services.values(), &delta.services);
+        }
+        if delta.touches_headless(mesh, &next) {
+            next.headless = Arc::new(next.headless_addresses());
+        }
+        (next, delta)
+    }
+
+    fn touches_headless(&self, old: &Mesh, new: &Mesh) -> bool {
+        let headless = |mesh: &Mesh, name: &Name| mesh.services.get(name).is_some_and(|service| service.is_headless());
+        self.services.keys().chain(self.endpoints.keys()).any(|name| headless(old, name) || headless(new, name))
+    }
+
+    fn take_services(&mut self, mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
+        for item in mesh.objects.services.diff(&next.objects.services.clone()) {
+            let (old, new) = sides(item);
+            let old = old.and_then(|object| mesh.service_of(object)).map(|service| key(&service));
+            let new = new.and_then(|object| next.service_of(object));
+            let Some(name) = old.or_else(|| new.as_ref().map(key)) else { continue };
+            let held = mesh.services.get(&name).cloned();
+            let new = new.map(Arc::new);
+            if held == new {
+                continue;
+            }
+            match &new {
+                Some(service) => drop(next.services.insert(name.clone(), service.clone())),
+                None => drop(next.services.remove(&name)),
+            }
+            stale.insert(name.clone());
+            self.services.insert(name, ServiceChange { old: held, new });
+        }
+    }
+
+    fn take_pods(&mut self, mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
+        let objects = next.objects.clone();
+        for item in mesh.objects.pods.diff(&objects.pods) {
+            let (old, new) = sides(item);
+            let name = name_of(old.or(new).expect("a difference has a side"));
+            next.workloads.put(&name, new, &objects);
+            self.workloads.insert(name.clone());
+            let concerned = next
+                .services_in(&name.namespace)
+                .filter(|service| [old, new].into_iter().flatten().any(|pod| reads_pod(next, service, pod)));
+            stale.extend(concerned.map(|service| key(service)));
+        }
+    }
+
+    fn take_endpoints(&mut self, mesh: &Mesh, next: &mut Mesh, stale: BTreeSet<Name>) {
+        for name in stale {
+            let Some(service) = next.services.get(&name).cloned() else {
+                next.endpoints.remove(&name);
+                continue;
+            };
+            let made = next.made_endpoints(&service);
+            let held = mesh.endpoints.get(&name);
+            if held.is_some_and(|held| **held == *made) {
+                continue;
+            }
+            let deep = held.is_none_or(|held| held.identities != made.identities || held.mtls() != made.mtls());
+            next.endpoints.insert(name.clone(), made);
+            self.endpoints.insert(name, deep);
+        }
+    }
+}
+
+fn take_slices(mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
+    let mut services = BTreeSet::new();
+    for item in mesh.objects.endpoint_slices.diff(&next.objects.endpoint_slices) {
+        let (old, new) = sides(item);
+        for slice in [old, new].into_iter().flatten() {
+            services.insert(Name::new(&slice.meta.namespace, &slice.spec.service));
+        }
+        next.slices.put(old, new);
+    }
+    for item in mesh.objects.endpoints.diff(&next.objects.endpoints) {
+        let (old, new) = sides(item);
+        services.insert(name_of(old.or(new).expect("a difference has a side")));
+    }
+    for name in services {
+        let host = crate::service::kubernetes_host(&name.name, &name.namespace, &mesh.env.domain);
+        stale.insert(Name { namespace: name.namespace, name: Arc::from(host.as_str()) });
+    }
+}
+
+/// Names that stand for other names: routes of anybody may hold them.
+fn aliases_changed(old: &Snapshot, new: &Snapshot) -> bool {
+    let alias = |object: &Arc<Object<kube::Service>>| object.spec.kind == ServiceType::ExternalName;
+    !old.services.ptr_eq(&new.services)
+        && old.services.diff(&new.services).any(|item| {
+            let (old, new) = sides(item);
+            old.is_some_and(alias) || new.is_some_and(alias)
+        })
+}
+
+/// The endpoints of this service may hold what the pod says of itself.
+fn reads_pod(mesh: &Mesh, service: &Service, pod: &Object<Pod>) -> bool {
+    let selected = || mesh.env.derive_endpoints && pod.meta.labels.contains_all(&service.selector);
+    mesh.slices.mention(service, pod)
+        || selected()
+        || mesh.objects.endpoints.contains_key(&Name::new(&service.namespace, &service.name))
+}
+
+type Sides<'a, S> = (Option<&'a Arc<Object<S>>>, Option<&'a Arc<Object<S>>>);
+
+fn sides<'a, S>(item: DiffItem<'a, 'a, Name, Arc<Object<S>>>) -> Sides<'a, S> {
+    match item {
+        DiffItem::Add(_, new) => (None, Some(new)),
+        DiffItem::Update { old: (_, old), new: (_, new) } => (Some(old), Some(new)),
+        DiffItem::Remove(_, old) => (Some(old), None),
+    }
+}
+
+fn name_of<S>(object: &Object<S>) -> Name {
+    Name { namespace: object.meta.namespace.clone(), name: object.meta.name.clone() }
+}
+
+fn changed<S: PartialEq>(old: &Table<S>, new: &Table<S>) -> bool {
+    !old.ptr_eq(new) && old.diff(new).next().is_some()
+}

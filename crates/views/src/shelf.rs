@@ -1,0 +1,61 @@
+//! Layers by key: each is refreshed once, whoever shares it.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use model::{Delta, Mesh, Placement};
+
+use crate::layer::{Layer, Moment, Part};
+
+pub(crate) struct Shelf<K> {
+    layers: HashMap<K, Kept>,
+}
+
+struct Kept {
+    layer: Arc<Layer>,
+    /// The place that it was made for.
+    placement: Placement,
+}
+
+impl<K> Default for Shelf<K> {
+    fn default() -> Self {
+        Self { layers: HashMap::new() }
+    }
+}
+
+impl<K: Hash + Eq + Clone> Shelf<K> {
+    pub(crate) fn get_or_make<P: Part>(
+        &mut self,
+        key: &K,
+        mesh: &Mesh,
+        placement: &Placement,
+        moment: Moment,
+    ) -> Arc<Layer> {
+        let make = || Kept { layer: Arc::new(Layer::new::<P>(mesh, placement, moment)), placement: placement.clone() };
+        self.layers.entry(key.clone()).or_insert_with(make).layer.clone()
+    }
+
+    /// Takes this key's layer over from the shelf of the former mesh, refreshed. Answers it and whether it changed.
+    pub(crate) fn carry<P: Part>(
+        &mut self,
+        old: &mut Self,
+        key: &K,
+        mesh: &Mesh,
+        placement: &Placement,
+        delta: &Delta,
+        moment: Moment,
+    ) -> (Arc<Layer>, bool) {
+        if let Some(kept) = self.layers.get(key) {
+            return (kept.layer.clone(), false);
+        }
+        let Some(Kept { layer, placement: before }) = old.layers.remove(key) else {
+            return (self.get_or_make::<P>(key, mesh, placement, moment), true);
+        };
+        let next = layer.next::<P>(mesh, placement, delta, &before, moment);
+        let changed = next.is_some();
+        let layer = next.map_or(layer, Arc::new);
+        self.layers.insert(key.clone(), Kept { layer: layer.clone(), placement: placement.clone() });
+        (layer, changed)
+    }
+}

@@ -1,0 +1,261 @@
+//! Law T1: after any sequence of edits, what each proxy was sent adds up to a computation from scratch on the current objects.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use config::kind::Kind;
+use config::note::ObjectId;
+use config::object::parse_documents;
+use config::store::{Snapshot, Store, StoreOptions, Update};
+use model::{Environment, Mesh, NodeInfo, Proxy};
+use proptest::prelude::*;
+use views::Views;
+use wire::envoy::config::core::v3::Node;
+use wire::google::protobuf::{Struct, Value, value::Kind as Json};
+use xds::{Class, Provider, Seq, TypeUrl};
+
+const KINDS: [TypeUrl; 4] = [TypeUrl::Cluster, TypeUrl::Endpoints, TypeUrl::Listener, TypeUrl::Route];
+
+/// One edit of the objects: small worlds make edits meet.
+#[derive(Debug, Clone)]
+enum Edit {
+    Service { name: u8, ns: u8, port: u8, shape: u8 },
+    NoService { name: u8, ns: u8 },
+    Pod { name: u8, ns: u8, app: u8, mtls: bool, account: u8 },
+    NoPod { name: u8, ns: u8 },
+    Slice { service: u8, ns: u8, pods: u8, ready: bool, targets: bool },
+    NoSlice { service: u8, ns: u8 },
+    Sidecar { ns: u8, hosts: u8, ingress: bool },
+    NoSidecar { ns: u8 },
+    Peer { ns: u8, mode: u8 },
+    Mesh { mode: u8 },
+    Join { ns: u8, pod: u8 },
+}
+
+const NAMESPACES: [&str; 3] = ["shop", "bank", "istio-system"];
+
+fn edit() -> impl Strategy<Value = Edit> {
+    let (n, ns) = (0..3u8, 0..3u8);
+    prop_oneof![
+        6 => (n.clone(), ns.clone(), 0..3u8, 0..7u8).prop_map(|(name, ns, port, shape)| Edit::Service { name, ns, port, shape }),
+        2 => (n.clone(), ns.clone()).prop_map(|(name, ns)| Edit::NoService { name, ns }),
+        6 => (n.clone(), ns.clone(), 0..3u8, any::<bool>(), 0..2u8).prop_map(|(name, ns, app, mtls, account)| Edit::Pod { name, ns, app, mtls, account }),
+        2 => (n.clone(), ns.clone()).prop_map(|(name, ns)| Edit::NoPod { name, ns }),
+        6 => (n.clone(), ns.clone(), 0..8u8, any::<bool>(), any::<bool>()).prop_map(|(service, ns, pods, ready, targets)| Edit::Slice { service, ns, pods, ready, targets }),
+        2 => (n.clone(), ns.clone()).prop_map(|(service, ns)| Edit::NoSlice { service, ns }),
+        2 => (ns.clone(), 0..4u8, any::<bool>()).prop_map(|(ns, hosts, ingress)| Edit::Sidecar { ns, hosts, ingress }),
+        1 => ns.clone().prop_map(|ns| Edit::NoSidecar { ns }),
+        1 => (ns.clone(), 0..3u8).prop_map(|(ns, mode)| Edit::Peer { ns, mode }),
+        1 => (0..3u8).prop_map(|mode| Edit::Mesh { mode }),
+        3 => (ns, n).prop_map(|(ns, pod)| Edit::Join { ns, pod }),
+    ]
+}
+
+fn updates(edit: &Edit) -> Vec<Update> {
+    let gone = |kind, ns: u8, name: String| {
+        let (namespace, name) = (NAMESPACES[usize::from(ns)].into(), name.into());
+        vec![Update::Delete(ObjectId { kind, namespace, name })]
+    };
+    match *edit {
+        Edit::NoService { name, ns } => gone(Kind::Service, ns, format!("s{name}")),
+        Edit::NoPod { name, ns } => gone(Kind::Pod, ns, format!("p{name}")),
+        Edit::NoSlice { service, ns } => gone(Kind::EndpointSlice, ns, format!("s{service}")),
+        Edit::NoSidecar { ns } => gone(Kind::Sidecar, ns, "only".into()),
+        Edit::Join { .. } => Vec::new(),
+        _ => {
+            let text = yaml(edit);
+            let parsed = parse_documents("edit", &text);
+            assert!(parsed.notes.is_empty(), "{text}\n{:?}", parsed.notes);
+            parsed.objects.into_iter().map(Update::Put).collect()
+        }
+    }
+}
+
+fn yaml(edit: &Edit) -> String {
+    let ns = |ns: u8| NAMESPACES[usize::from(ns)];
+    match *edit {
+        Edit::Service { name, ns: n, port, shape } => {
+            let number = [80, 81, 5432][usize::from(port)];
+            let (kind, address) = match shape {
+                0 | 1 => ("http", format!("clusterIP: 10.96.{n}.{name}")),
+                2 => ("tcp", format!("clusterIP: 10.96.{n}.{name}")),
+                3 => ("auto", format!("clusterIP: 10.96.{n}.{name}")),
+                4 => ("tcp", "clusterIP: None".into()),
+                5 => ("grpc", "clusterIP: None".into()),
+                _ => (
+                    "http",
+                    format!("{{type: ExternalName, externalName: s{}.{}.svc.cluster.local}}", (name + 1) % 3, ns(n)),
+                ),
+            };
+            if shape == 6 {
+                return format!(
+                    "{{apiVersion: v1, kind: Service, metadata: {{name: s{name}, namespace: {}}}, spec: {{type: ExternalName, externalName: s{}.{}.svc.cluster.local}}}}",
+                    ns(n),
+                    (name + 1) % 3,
+                    ns(n)
+                );
+            }
+            let export = if shape == 1 { ", annotations: {networking.istio.io/exportTo: '.'}" } else { "" };
+            format!(
+                "{{apiVersion: v1, kind: Service, metadata: {{name: s{name}, namespace: {}{export}}}, spec: {{{address}, selector: {{app: a{name}}}, ports: [{{name: {kind}, port: {number}, targetPort: 8080}}]}}}}",
+                ns(n)
+            )
+        }
+        Edit::Pod { name, ns: n, app, mtls, account } => {
+            let tls = if mtls { ", security.istio.io/tlsMode: istio" } else { "" };
+            format!(
+                "{{apiVersion: v1, kind: Pod, metadata: {{name: p{name}, namespace: {}, labels: {{app: a{app}{tls}}}}}, spec: {{serviceAccountName: x{account}, containers: []}}, status: {{phase: Running, podIP: 10.10.{n}.{name}}}}}",
+                ns(n)
+            )
+        }
+        Edit::Slice { service, ns: n, pods, ready, targets } => {
+            let entries: Vec<_> = (0..3)
+                .filter(|bit| pods >> bit & 1 == 1)
+                .map(|pod| {
+                    let target = if targets {
+                        format!(", targetRef: {{kind: Pod, name: p{pod}, namespace: {}}}", ns(n))
+                    } else {
+                        String::new()
+                    };
+                    format!("{{addresses: [10.10.{n}.{pod}], conditions: {{ready: {ready}}}{target}}}")
+                })
+                .collect();
+            let ports = "[{name: http, port: 8080}, {name: tcp, port: 8080}, {name: auto, port: 8080}, {name: grpc, port: 8080}]";
+            format!(
+                "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: s{service}, namespace: {}, labels: {{kubernetes.io/service-name: s{service}}}}}, addressType: IPv4, ports: {ports}, endpoints: [{}]}}",
+                ns(n),
+                entries.join(", ")
+            )
+        }
+        Edit::Sidecar { ns: n, hosts, ingress } => {
+            let hosts = ["./*", "*/*", "shop/*", "~/*"][usize::from(hosts)];
+            let ingress = if ingress {
+                ", ingress: [{port: {number: 9999, protocol: HTTP, name: in}, defaultEndpoint: '127.0.0.1:8080'}]"
+            } else {
+                ""
+            };
+            format!(
+                "{{apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: {{name: only, namespace: {}}}, spec: {{egress: [{{hosts: ['{hosts}']}}]{ingress}}}}}",
+                ns(n)
+            )
+        }
+        Edit::Peer { ns: n, mode } => {
+            let mode = ["STRICT", "DISABLE", "PERMISSIVE"][usize::from(mode)];
+            format!(
+                "{{apiVersion: security.istio.io/v1, kind: PeerAuthentication, metadata: {{name: default, namespace: {}}}, spec: {{mtls: {{mode: {mode}}}}}}}",
+                ns(n)
+            )
+        }
+        Edit::Mesh { mode } => {
+            let text =
+                ["enableAutoMtls: false", "outboundTrafficPolicy: {mode: REGISTRY_ONLY}", "{}"][usize::from(mode)];
+            format!(
+                "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: istio, namespace: istio-system}}, data: {{mesh: '{text}'}}}}"
+            )
+        }
+        _ => unreachable!("deletions and joins have no text"),
+    }
+}
+
+/// A proxy that keeps what it is sent, as Envoy would.
+struct Held {
+    info: NodeInfo,
+    class: Arc<dyn Class>,
+    at: BTreeMap<TypeUrl, Seq>,
+    resources: BTreeMap<TypeUrl, BTreeMap<Arc<str>, Arc<str>>>,
+}
+
+impl Held {
+    fn catch_up(&mut self) {
+        for kind in KINDS {
+            let at = self.at.entry(kind).or_default();
+            let changes = self.class.since(kind, *at);
+            let held = self.resources.entry(kind).or_default();
+            for gone in &changes.removed {
+                held.remove(gone);
+            }
+            for resource in &changes.changed {
+                held.insert(resource.name.clone(), resource.version.clone());
+            }
+            *at = (*at).max(changes.seq);
+        }
+    }
+
+    /// The same from nothing: a mesh and a provider that never saw another state.
+    fn from_scratch(&self, snapshot: &Snapshot) -> BTreeMap<TypeUrl, BTreeMap<Arc<str>, Arc<str>>> {
+        let views = Views::new(Environment::default());
+        views.refresh(snapshot, Instant::now());
+        let class = views.join(&node(&self.info)).expect("it joined before").class;
+        let listed = |kind| class.since(kind, 0).changed.iter().map(|r| (r.name.clone(), r.version.clone())).collect();
+        KINDS.into_iter().map(|kind| (kind, listed(kind))).collect()
+    }
+}
+
+fn info(ns: u8, pod: u8) -> NodeInfo {
+    let namespace = NAMESPACES[usize::from(ns)];
+    NodeInfo {
+        id: format!("sidecar~10.10.{ns}.{pod}~p{pod}.{namespace}~{namespace}.svc.cluster.local"),
+        metadata: serde_json::json!({"NAMESPACE": namespace, "LABELS": {"app": format!("a{pod}")}}),
+        ..NodeInfo::default()
+    }
+}
+
+fn node(info: &NodeInfo) -> Node {
+    let text =
+        |value: &serde_json::Value| Value { kind: Some(Json::StringValue(value.as_str().unwrap_or_default().into())) };
+    let fields = [("NAMESPACE".to_owned(), text(&info.metadata["NAMESPACE"]))].into();
+    Node { id: info.id.clone(), metadata: Some(Struct { fields }), ..Node::default() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn refreshed_views_equal_a_computation_from_scratch(edits in prop::collection::vec(edit(), 1..60), lazy in 1..4usize) {
+        let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
+        let views = Views::new(Environment::default());
+        views.refresh(&store.snapshot(), Instant::now());
+        let mut proxies: Vec<Held> = Vec::new();
+        for (step, edit) in edits.iter().enumerate() {
+            if let Edit::Join { ns, pod } = *edit {
+                let info = info(ns, pod);
+                let class = views.join(&node(&info)).expect("a well-formed node").class;
+                proxies.push(Held { info, class, at: BTreeMap::new(), resources: BTreeMap::new() });
+            }
+            let snapshot = store.apply(updates(edit));
+            views.refresh(&snapshot, Instant::now());
+            // Some proxies are slow: they hear of several changes at once.
+            for (index, proxy) in proxies.iter_mut().enumerate() {
+                if step % (index % lazy + 1) == 0 {
+                    proxy.catch_up();
+                }
+            }
+        }
+        let snapshot = store.snapshot();
+        for proxy in &mut proxies {
+            proxy.catch_up();
+            let want = proxy.from_scratch(&snapshot);
+            for kind in KINDS {
+                prop_assert_eq!(&proxy.resources[&kind], &want[&kind], "{} {:?}", proxy.info.id, kind);
+            }
+        }
+    }
+
+    #[test]
+    fn the_next_mesh_says_what_a_new_one_would(edits in prop::collection::vec(edit(), 1..40)) {
+        let env = Arc::new(Environment::default());
+        let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
+        let mut mesh = Mesh::new(&store.snapshot(), &env);
+        for edit in &edits {
+            let snapshot = store.apply(updates(edit));
+            mesh = mesh.next(&snapshot).0;
+            let fresh = Mesh::new(&snapshot, &env);
+            for ns in 0..3 {
+                let proxy = Arc::new(Proxy::new(&info(ns, 1)).expect("well-formed"));
+                let (a, b) = (mesh.place(&proxy), fresh.place(&proxy));
+                prop_assert_eq!(views::render(&mesh, &a), views::render(&fresh, &b));
+            }
+        }
+    }
+}
