@@ -60,7 +60,8 @@ fn own_protos() -> FileDescriptorSet {
 /// Files of the wanted packages and what they import, each after its imports.
 fn reachable(set: &FileDescriptorSet, roots: &BTreeSet<&str>) -> Vec<FileDescriptorProto> {
     let by_name: BTreeMap<&str, &FileDescriptorProto> = set.file.iter().map(|f| (f.name(), f)).collect();
-    let mut wanted: Vec<&str> = set.file.iter().filter(|f| roots.contains(f.package())).map(FileDescriptorProto::name).collect();
+    let mut wanted: Vec<&str> =
+        set.file.iter().filter(|f| roots.contains(f.package())).map(FileDescriptorProto::name).collect();
     let mut taken = BTreeSet::new();
     while let Some(name) = wanted.pop() {
         if taken.insert(name) {

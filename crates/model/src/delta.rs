@@ -68,7 +68,7 @@ impl Delta {
 
     fn take_services(&mut self, mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
         for item in mesh.objects.services.diff(&next.objects.services.clone()) {
-            let (old, new) = sides(item);
+            let (old, new) = sides(&item);
             let old = old.and_then(|object| mesh.service_of(object)).map(|service| key(&service));
             let new = new.and_then(|object| next.service_of(object));
             let Some(name) = old.or_else(|| new.as_ref().map(key)) else { continue };
@@ -89,7 +89,7 @@ impl Delta {
     fn take_pods(&mut self, mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
         let objects = next.objects.clone();
         for item in mesh.objects.pods.diff(&objects.pods) {
-            let (old, new) = sides(item);
+            let (old, new) = sides(&item);
             let name = name_of(old.or(new).expect("a difference has a side"));
             next.workloads.put(&name, new, &objects);
             self.workloads.insert(name.clone());
@@ -121,14 +121,14 @@ impl Delta {
 fn take_slices(mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
     let mut services = BTreeSet::new();
     for item in mesh.objects.endpoint_slices.diff(&next.objects.endpoint_slices) {
-        let (old, new) = sides(item);
+        let (old, new) = sides(&item);
         for slice in [old, new].into_iter().flatten() {
             services.insert(Name::new(&slice.meta.namespace, &slice.spec.service));
         }
         next.slices.put(old, new);
     }
     for item in mesh.objects.endpoints.diff(&next.objects.endpoints) {
-        let (old, new) = sides(item);
+        let (old, new) = sides(&item);
         services.insert(name_of(old.or(new).expect("a difference has a side")));
     }
     for name in services {
@@ -142,7 +142,7 @@ fn aliases_changed(old: &Snapshot, new: &Snapshot) -> bool {
     let alias = |object: &Arc<Object<kube::Service>>| object.spec.kind == ServiceType::ExternalName;
     !old.services.ptr_eq(&new.services)
         && old.services.diff(&new.services).any(|item| {
-            let (old, new) = sides(item);
+            let (old, new) = sides(&item);
             old.is_some_and(alias) || new.is_some_and(alias)
         })
 }
@@ -157,8 +157,8 @@ fn reads_pod(mesh: &Mesh, service: &Service, pod: &Object<Pod>) -> bool {
 
 type Sides<'a, S> = (Option<&'a Arc<Object<S>>>, Option<&'a Arc<Object<S>>>);
 
-fn sides<'a, S>(item: DiffItem<'a, 'a, Name, Arc<Object<S>>>) -> Sides<'a, S> {
-    match item {
+fn sides<'a, S>(item: &DiffItem<'a, 'a, Name, Arc<Object<S>>>) -> Sides<'a, S> {
+    match *item {
         DiffItem::Add(_, new) => (None, Some(new)),
         DiffItem::Update { old: (_, old), new: (_, new) } => (Some(old), Some(new)),
         DiffItem::Remove(_, old) => (Some(old), None),

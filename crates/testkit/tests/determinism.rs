@@ -18,7 +18,7 @@ use xds::{Provider, TypeUrl};
 const KINDS: [TypeUrl; 4] = [TypeUrl::Cluster, TypeUrl::Endpoints, TypeUrl::Listener, TypeUrl::Route];
 
 fn case(name: &str) -> Case {
-    Corpus::open().unwrap().case(name).unwrap()
+    Corpus::open().and_then(|corpus| corpus.case(name)).expect("the corpus has this case")
 }
 
 fn objects(case: &Case) -> Vec<AnyObject> {
@@ -34,7 +34,7 @@ fn bytes(case: &Case, batches: Vec<Vec<AnyObject>>) -> Vec<u8> {
     }
     let mut all = Vec::new();
     for asker in &case.askers {
-        let class = views.join(&asker.node()).unwrap().class;
+        let class = views.join(&asker.node()).expect("a recorded node is served").class;
         for kind in KINDS {
             for resource in &class.since(kind, 0).changed {
                 all.extend_from_slice(&resource.delta);

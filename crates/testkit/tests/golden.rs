@@ -36,7 +36,11 @@ fn answers_are_as_blessed() {
     let root = place::repository().join("tests/golden");
     let mut wrong = Vec::new();
     let mut cases = 0;
-    for folder in fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
+    for folder in fs::read_dir(&root)
+        .expect("golden files are well-formed")
+        .map(|entry| entry.expect("golden files are well-formed").path())
+        .filter(|path| path.is_dir())
+    {
         let made = answers(&folder);
         let held = blessed(&folder);
         if place::blessing() {
@@ -54,7 +58,9 @@ fn answers_are_as_blessed() {
 type Files = BTreeMap<String, String>;
 
 fn answers(folder: &Path) -> Files {
-    let case: Case = serde_json::from_str(&fs::read_to_string(folder.join("case.json")).unwrap()).unwrap();
+    let case: Case =
+        serde_json::from_str(&fs::read_to_string(folder.join("case.json")).expect("golden files are well-formed"))
+            .expect("golden files are well-formed");
     let env = Arc::new(Environment { derive_endpoints: case.derive_endpoints, ..Environment::default() });
     let snapshot = snapshot(folder, &env);
     let mesh = Mesh::new(&snapshot, &env);
@@ -70,7 +76,7 @@ fn answers(folder: &Path) -> Files {
         }
         for (kind, resources) in by_type.into_iter().filter(|(kind, _)| case.types.iter().any(|wanted| wanted == kind))
         {
-            let text = serde_json::to_string_pretty(&resources).unwrap() + "\n";
+            let text = serde_json::to_string_pretty(&resources).expect("golden files are well-formed") + "\n";
             files.insert(format!("{}.{kind}.json", asker.name), text);
         }
     }
@@ -78,7 +84,8 @@ fn answers(folder: &Path) -> Files {
 }
 
 fn snapshot(folder: &Path, env: &Environment) -> Arc<Snapshot> {
-    let parsed = parse_documents("in.yaml", &fs::read_to_string(folder.join("in.yaml")).unwrap());
+    let parsed =
+        parse_documents("in.yaml", &fs::read_to_string(folder.join("in.yaml")).expect("golden files are well-formed"));
     assert!(parsed.notes.is_empty(), "{:?}", parsed.notes);
     let mut store = Store::new(StoreOptions { pod_namespace: env.pod_namespace.clone(), mesh_config: None });
     store.apply(parsed.objects.into_iter().map(Update::Put).collect())
@@ -91,24 +98,31 @@ fn proxy(snapshot: &Snapshot, env: &Environment, asker: &Asker) -> Proxy {
     if asker.stock {
         node.extensions.push("envoy.filters.http.router".into());
     }
-    Proxy::new(&node).unwrap()
+    Proxy::new(&node).expect("golden files are well-formed")
 }
 
 fn blessed(folder: &Path) -> Files {
-    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files = fs::read_dir(folder)
+        .expect("golden files are well-formed")
+        .map(|entry| entry.expect("golden files are well-formed").path());
     let answers =
         files.filter(|path| path.extension().is_some_and(|end| end == "json") && !path.ends_with("case.json"));
     answers
-        .map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), fs::read_to_string(path).unwrap()))
+        .map(|path| {
+            (
+                path.file_name().expect("golden files are well-formed").to_string_lossy().into_owned(),
+                fs::read_to_string(path).expect("golden files are well-formed"),
+            )
+        })
         .collect()
 }
 
 fn bless(folder: &Path, made: &Files, held: &Files) {
     for stale in held.keys().filter(|name| !made.contains_key(*name)) {
-        fs::remove_file(folder.join(stale)).unwrap();
+        fs::remove_file(folder.join(stale)).expect("golden files are well-formed");
     }
     for (name, text) in made {
-        fs::write(folder.join(name), text).unwrap();
+        fs::write(folder.join(name), text).expect("golden files are well-formed");
     }
 }
 

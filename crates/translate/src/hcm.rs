@@ -36,7 +36,7 @@ pub(crate) fn outbound(mesh: &Mesh, placement: &Placement, listener: &str, route
             config_source: Some(source::ads()),
             route_config_name: route.to_owned(),
         })),
-        ..base(mesh, placement, format!("outbound_{listener}"), filters)
+        ..base(mesh, placement, &format!("outbound_{listener}"), filters)
     };
     filter::network_filter(NAME, &manager)
 }
@@ -45,7 +45,7 @@ pub(crate) fn outbound(mesh: &Mesh, placement: &Placement, listener: &str, route
 pub(crate) fn inbound(
     mesh: &Mesh,
     placement: &Placement,
-    stat: String,
+    stat: &str,
     routes: RouteConfiguration,
     protocol: Protocol,
 ) -> Filter {
@@ -66,9 +66,9 @@ pub(crate) fn inbound(
     filter::network_filter(NAME, &manager)
 }
 
-fn base(mesh: &Mesh, placement: &Placement, stat: String, http_filters: Vec<HttpFilter>) -> HttpConnectionManager {
+fn base(mesh: &Mesh, placement: &Placement, stat: &str, http_filters: Vec<HttpFilter>) -> HttpConnectionManager {
     let mut manager = HttpConnectionManager {
-        stat_prefix: crate::names::stat_name(&stat),
+        stat_prefix: crate::names::stat_name(stat),
         http_filters,
         use_remote_address: Some(boolean(false)),
         stream_idle_timeout: Some(seconds(0)),

@@ -183,7 +183,7 @@ impl Held {
     }
 
     /// The same from nothing: a mesh and a provider that never saw another state.
-    fn from_scratch(&self, snapshot: &Snapshot) -> BTreeMap<TypeUrl, BTreeMap<Arc<str>, Arc<str>>> {
+    fn scratch(&self, snapshot: &Snapshot) -> BTreeMap<TypeUrl, BTreeMap<Arc<str>, Arc<str>>> {
         let views = Views::new(Environment::default());
         views.refresh(snapshot, Instant::now());
         let class = views.join(&node(&self.info)).expect("it joined before").class;
@@ -235,7 +235,7 @@ proptest! {
         let snapshot = store.snapshot();
         for proxy in &mut proxies {
             proxy.catch_up();
-            let want = proxy.from_scratch(&snapshot);
+            let want = proxy.scratch(&snapshot);
             for kind in KINDS {
                 prop_assert_eq!(&proxy.resources[&kind], &want[&kind], "{} {:?}", proxy.info.id, kind);
             }

@@ -18,9 +18,9 @@ const KEY: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 /// What a port's protocol asks for; HTTP/1.1 and bytes need no options.
 pub(super) fn options(placement: &Placement, protocol: Protocol) -> BTreeMap<String, Any> {
     if protocol.is_http2() {
-        keyed(HttpProtocolOptions { upstream_protocol_options: Some(http2()), ..HttpProtocolOptions::default() })
+        keyed(&HttpProtocolOptions { upstream_protocol_options: Some(http2()), ..HttpProtocolOptions::default() })
     } else if protocol == Protocol::Auto && !placement.is_router() {
-        keyed(HttpProtocolOptions {
+        keyed(&HttpProtocolOptions {
             upstream_protocol_options: Some(as_downstream()),
             ..HttpProtocolOptions::default()
         })
@@ -31,7 +31,7 @@ pub(super) fn options(placement: &Placement, protocol: Protocol) -> BTreeMap<Str
 
 /// Unknown traffic passes in the protocol that it came in; idle connections close after five minutes.
 pub(super) fn passthrough() -> BTreeMap<String, Any> {
-    keyed(HttpProtocolOptions {
+    keyed(&HttpProtocolOptions {
         common_http_protocol_options: Some(CommonOptions {
             idle_timeout: Some(crate::proto::seconds(300)),
             ..CommonOptions::default()
@@ -55,6 +55,6 @@ fn as_downstream() -> UpstreamProtocolOptions {
     })
 }
 
-fn keyed(options: HttpProtocolOptions) -> BTreeMap<String, Any> {
-    BTreeMap::from([(KEY.to_owned(), any::pack(&options))])
+fn keyed(options: &HttpProtocolOptions) -> BTreeMap<String, Any> {
+    BTreeMap::from([(KEY.to_owned(), any::pack(options))])
 }

@@ -169,7 +169,7 @@ fn terminated(mesh: &Mesh, http: bool) -> TransportSocket {
 fn http_filters(mesh: &Mesh, placement: &Placement, port: u16, protocol: Protocol, target: &Target<'_>) -> Vec<Filter> {
     let routes = route::configuration(target.cluster(), &target.named(), protocol);
     let mut filters = filter::inbound_network(placement);
-    filters.push(hcm::inbound(mesh, placement, target.stat_prefix(port), routes, protocol));
+    filters.push(hcm::inbound(mesh, placement, &target.stat_prefix(port), routes, protocol));
     filters
 }
 
