@@ -1,12 +1,14 @@
 //! The project's build tool, run as `cargo xtask`. Command line only; each command has a file of its own.
 #![allow(clippy::print_stdout, reason = "a tool talks to the person who runs it")]
 
+mod bench;
 mod bless;
 mod check;
 mod demo;
 mod parity;
 mod progress;
 mod project;
+mod reference;
 mod setup;
 mod test;
 mod tidy;
@@ -26,7 +28,11 @@ struct Args {
 #[derive(Subcommand)]
 enum Command {
     /// Fetch Envoy and the Python packages of the tests into the cache folder
-    Setup,
+    Setup {
+        /// Build istiod and kube-apiserver instead, for `bench --reference` (needs Go; about ten minutes)
+        #[arg(long)]
+        reference: bool,
+    },
     /// Formatting, clippy, tidy, dependency rules
     Check,
     /// The rules that no other tool knows: walls between crates, file sizes, words, docs that must stay true
@@ -39,17 +45,21 @@ enum Command {
     Parity(parity::Args),
     /// A shop of three services with real Envoys on this machine
     Demo(demo::Args),
+    /// What changes cost, with a swarm of simulated proxies; with --reference istiod beside it
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Args::parse().command {
-        Command::Setup => setup::run().map(|_| ()),
+        Command::Setup { reference: false } => setup::run().map(|_| ()),
+        Command::Setup { reference: true } => reference::setup(),
         Command::Check => check::run(),
         Command::Tidy => tidy::run(),
         Command::Test => test::run(),
         Command::Bless => bless::run(),
         Command::Parity(args) => parity::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Bench(args) => bench::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -27,7 +27,7 @@ pub(crate) fn cargo<const N: usize>(args: [&str; N]) -> Command {
 }
 
 /// Where cargo puts its output, also when CARGO_TARGET_DIR moves it.
-fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use config::host::Host;
 use config::kinds::pod::Pod;
 use config::kinds::service::{self as kube, ServiceType};
 use config::meta::Object;
@@ -10,6 +11,8 @@ use config::store::{Name, Snapshot, Table};
 use imbl::ordmap::DiffItem;
 
 use crate::mesh::{Mesh, key};
+use crate::placement::Placement;
+use crate::proxy::Proxy;
 use crate::service::Service;
 
 #[derive(Debug, Default)]
@@ -21,6 +24,8 @@ pub struct Delta {
     pub endpoints: BTreeMap<Name, bool>,
     /// Pods that changed in what a proxy of theirs is told.
     pub workloads: BTreeSet<Name>,
+    /// Addresses came to headless services or left them.
+    pub headless: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -30,6 +35,27 @@ pub struct ServiceChange {
 }
 
 impl Delta {
+    /// A proxy's class may be another now: its own pod, or a service that may select it, changed.
+    pub fn may_move(&self, proxy: &Proxy) -> bool {
+        let pod = || {
+            let (name, namespace) = proxy.id.rsplit_once('.')?;
+            Some(self.workloads.contains(&Name::new(namespace, name)))
+        };
+        self.everything
+            || self.headless
+            || self.services.keys().any(|name| name.namespace == proxy.namespace)
+            || (!self.workloads.is_empty() && pod() == Some(true))
+    }
+
+    /// What a proxy of this place is sent towards others may be different now.
+    pub fn concerns(&self, mesh: &Mesh, placement: &Placement) -> bool {
+        let imported = |name: &Name| {
+            let service = placement.scope.service(&Host::new(&name.name));
+            service.is_some_and(|service| service.namespace == name.namespace)
+        };
+        self.everything || !mesh.keeps_scope(placement) || self.endpoints.keys().any(imported)
+    }
+
     pub fn is_empty(&self) -> bool {
         !self.everything && self.services.is_empty() && self.endpoints.is_empty() && self.workloads.is_empty()
     }
@@ -55,7 +81,8 @@ impl Delta {
         if !delta.services.is_empty() {
             next.scopes = mesh.scopes.next(next.services.values(), &delta.services);
         }
-        if delta.touches_headless(mesh, &next) {
+        delta.headless = delta.touches_headless(mesh, &next);
+        if delta.headless {
             next.headless = Arc::new(next.headless_addresses());
         }
         (next, delta)

@@ -139,6 +139,11 @@ impl Mesh {
         self.scopes.of(proxy, labels, &self.objects.sidecars, &self.config)
     }
 
+    /// The scope of this place is still the one that it holds.
+    pub(crate) fn keeps_scope(&self, placement: &Placement) -> bool {
+        Arc::ptr_eq(&self.scope_of(&placement.proxy, &placement.labels).1, &placement.scope)
+    }
+
     /// Ports that services send to the proxy's pod. A proxy without a known pod has none.
     pub(crate) fn inbound_targets(&self, proxy: &Proxy) -> Vec<InboundTarget> {
         let Some((name, namespace)) = proxy.id.rsplit_once('.') else { return Vec::new() };

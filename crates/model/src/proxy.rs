@@ -48,13 +48,21 @@ pub enum Extension {
 impl Extension {
     const ALL: [Self; 4] = [Self::Alpn, Self::MetadataExchange, Self::PeerMetadata, Self::Stats];
 
-    /// How Envoy lists it in `node.extensions`.
+    /// How a proxy may list it in `node.extensions`: by a name or by the type of its configuration.
     fn listed_as(self) -> &'static [&'static str] {
         match self {
-            Self::Alpn => &["istio.alpn"],
-            Self::MetadataExchange => &["istio.metadata_exchange", "envoy.filters.network.metadata_exchange"],
-            Self::PeerMetadata => &["istio.peer_metadata", "envoy.filters.http.peer_metadata"],
-            Self::Stats => &["istio.stats"],
+            Self::Alpn => &["istio.alpn", "istio.envoy.config.filter.http.alpn.v2alpha1.FilterConfig"],
+            Self::MetadataExchange => &[
+                "istio.metadata_exchange",
+                "envoy.filters.network.metadata_exchange",
+                "envoy.tcp.metadataexchange.config.MetadataExchange",
+            ],
+            Self::PeerMetadata => &[
+                "istio.peer_metadata",
+                "envoy.filters.http.peer_metadata",
+                "io.istio.http.peer_metadata.Config",
+            ],
+            Self::Stats => &["istio.stats", "envoy.filters.http.istio_stats", "stats.PluginConfig"],
         }
     }
 }
@@ -66,7 +74,7 @@ pub struct NodeInfo {
     pub cluster: String,
     pub metadata: Value,
     pub locality: Locality,
-    /// Names of the extensions that the proxy says it has; empty: it does not say.
+    /// Names and configuration types of the extensions that the proxy says it has; empty: it does not say.
     pub extensions: Vec<String>,
 }
 
@@ -185,10 +193,10 @@ mod tests {
     fn a_stock_envoy_lacks_istios_filters() {
         let info = NodeInfo {
             id: "sidecar~10.0.0.1~a.shop~shop.svc.cluster.local".into(),
-            extensions: vec!["envoy.filters.http.router".into(), "istio.stats".into()],
+            extensions: vec!["envoy.filters.http.router".into(), "io.istio.http.peer_metadata.Config".into()],
             ..NodeInfo::default()
         };
         let proxy = Proxy::new(&info).expect("well-formed");
-        assert!(proxy.lacks(Extension::Alpn) && !proxy.lacks(Extension::Stats));
+        assert!(proxy.lacks(Extension::Alpn) && !proxy.lacks(Extension::PeerMetadata));
     }
 }

@@ -5,14 +5,35 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use model::Proxy;
-use xds::{Changes, Resource, Seq, TypeUrl};
+use xds::{Bell, Changes, Resource, Seq, TypeUrl};
 
 use crate::view::View;
+
+/// A class and its newest view. Its members read through it: a refresh tells all of them at once.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    view: ArcSwap<View>,
+}
+
+impl Seat {
+    pub(crate) fn new(view: View) -> Self {
+        Self { view: ArcSwap::from_pointee(view) }
+    }
+
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.view.load_full()
+    }
+
+    pub(crate) fn refresh(&self, view: View) {
+        self.view.store(Arc::new(view));
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) proxy: Arc<Proxy>,
-    view: ArcSwap<View>,
+    pub(crate) news: Arc<Bell>,
+    seat: ArcSwap<Seat>,
     /// When it last moved, and every name that it may hold from former classes.
     moved: Mutex<Moved>,
 }
@@ -24,41 +45,36 @@ struct Moved {
 }
 
 impl Member {
-    pub(crate) fn new(proxy: Arc<Proxy>, view: Arc<View>) -> Self {
-        Self { proxy, view: ArcSwap::new(view), moved: Mutex::default() }
+    pub(crate) fn new(proxy: Arc<Proxy>, seat: Arc<Seat>, news: Arc<Bell>) -> Self {
+        Self { proxy, news, seat: ArcSwap::new(seat), moved: Mutex::default() }
     }
 
-    pub(crate) fn view(&self) -> Arc<View> {
-        self.view.load_full()
-    }
-
-    /// The same class, refreshed.
-    pub(crate) fn follow(&self, view: Arc<View>) {
-        self.view.store(view);
-    }
-
-    pub(crate) fn move_to(&self, view: Arc<View>, seq: Seq) {
+    pub(crate) fn move_to(&self, seat: Arc<Seat>, seq: Seq) {
         let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
         moved.at = seq;
-        moved.left.extend(self.view.load().known().map(|(kind, name)| (kind, name.clone())));
-        self.view.store(view);
+        moved.left.extend(self.seat.load().view().known().map(|(kind, name)| (kind, name.clone())));
+        self.seat.store(seat);
     }
 }
 
 impl xds::Class for Member {
     fn since(&self, kind: TypeUrl, since: Seq) -> Arc<Changes> {
         let moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
-        let view = self.view.load();
-        if since == 0 || since >= moved.at {
+        let view = self.seat.load().view();
+        if since >= moved.at {
             return view.since(kind, since);
         }
         let all = view.since(kind, 0);
+        if since == 0 {
+            // What this proxy was sent before it moved may be newer than anything in the class it is in now.
+            return if all.seq >= moved.at { all } else { Arc::new(Changes { seq: moved.at, ..Changes::clone(&all) }) };
+        }
         let left = moved.left.iter().filter(|(left, name)| *left == kind && !view.holds(kind, name));
         let removed = left.map(|(_, name)| name.clone()).collect();
         Arc::new(Changes { seq: all.seq.max(moved.at), removed, full: false, ..Changes::clone(&all) })
     }
 
     fn named(&self, kind: TypeUrl, name: &str) -> Option<Arc<Resource>> {
-        self.view.load().named(kind, name)
+        self.seat.load().view().named(kind, name)
     }
 }

@@ -36,7 +36,14 @@ impl<K: Hash + Eq + Clone> Shelf<K> {
         self.layers.entry(key.clone()).or_insert_with(make).layer.clone()
     }
 
-    /// Takes this key's layer over from the shelf of the former mesh, refreshed. Answers it and whether it changed.
+    /// Takes this key's layer over as it is.
+    pub(crate) fn keep(&mut self, old: &mut Self, key: &K) {
+        if let Some(kept) = old.layers.remove(key) {
+            self.layers.insert(key.clone(), kept);
+        }
+    }
+
+    /// Takes this key's layer over from the shelf of the former mesh, refreshed. An unchanged one stays the same in memory.
     pub(crate) fn carry<P: Part>(
         &mut self,
         old: &mut Self,
@@ -45,17 +52,16 @@ impl<K: Hash + Eq + Clone> Shelf<K> {
         placement: &Placement,
         delta: &Delta,
         moment: Moment,
-    ) -> (Arc<Layer>, bool) {
+    ) -> Arc<Layer> {
         if let Some(kept) = self.layers.get(key) {
-            return (kept.layer.clone(), false);
+            return kept.layer.clone();
         }
         let Some(Kept { layer, placement: before }) = old.layers.remove(key) else {
-            return (self.get_or_make::<P>(key, mesh, placement, moment), true);
+            return self.get_or_make::<P>(key, mesh, placement, moment);
         };
         let next = layer.next::<P>(mesh, placement, delta, &before, moment);
-        let changed = next.is_some();
         let layer = next.map_or(layer, Arc::new);
         self.layers.insert(key.clone(), Kept { layer: layer.clone(), placement: placement.clone() });
-        (layer, changed)
+        layer
     }
 }

@@ -90,6 +90,7 @@ impl Table {
             },
             full: since == 0,
             began: self.began,
+            ..Changes::default()
         }
     }
 }

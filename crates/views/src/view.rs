@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use model::{Class, Mesh, Placement};
+use model::{Mesh, Placement};
 use xds::{Changes, Resource, Seq, TypeUrl};
 
 use crate::layer::{Layer, encoded};
@@ -11,23 +11,31 @@ use crate::rendered;
 
 #[derive(Debug)]
 pub(crate) struct View {
-    pub(crate) class: Class,
     pub(crate) mesh: Arc<Mesh>,
     /// One member stands for all: the class key holds everything that answers depend on.
     pub(crate) placement: Placement,
     pub(crate) layers: [Arc<Layer>; 3],
+    /// The sequence at which it was made.
+    seq: Seq,
     answers: Mutex<HashMap<(TypeUrl, Seq), Arc<Changes>>>,
 }
 
 impl View {
-    pub(crate) fn new(class: Class, mesh: &Arc<Mesh>, placement: Placement, layers: [Arc<Layer>; 3]) -> Self {
-        Self { class, mesh: mesh.clone(), placement, layers, answers: Mutex::default() }
+    pub(crate) fn new(mesh: &Arc<Mesh>, placement: Placement, layers: [Arc<Layer>; 3], seq: Seq) -> Self {
+        Self { mesh: mesh.clone(), placement, layers, seq, answers: Mutex::default() }
+    }
+
+    /// The same class in a later mesh. Where nothing changed, nobody was told of the sequence either.
+    pub(crate) fn next(&self, mesh: &Arc<Mesh>, placement: Placement, layers: [Arc<Layer>; 3], seq: Seq) -> Self {
+        let next = Self::new(mesh, placement, layers, seq);
+        if next.equals(self) { Self { seq: self.seq, ..next } } else { next }
     }
 
     pub(crate) fn since(&self, kind: TypeUrl, since: Seq) -> Arc<Changes> {
         let tables: Vec<_> = self.layers.iter().filter_map(|layer| layer.table(kind)).collect();
         match tables[..] {
-            [] => Arc::new(Changes { full: since == 0, ..Changes::default() }),
+            // A stream that was told that there is nothing has come this far.
+            [] => Arc::new(Changes { seq: self.seq, full: since == 0, ..Changes::default() }),
             [only] => only.since(since),
             _ => {
                 // A panic while holding it cannot leave a half answer: answers are inserted whole.
@@ -36,6 +44,11 @@ impl View {
                 answers.entry((kind, since)).or_insert_with(merged).clone()
             }
         }
+    }
+
+    /// The same answers, in memory that is shared.
+    pub(crate) fn equals(&self, other: &Self) -> bool {
+        self.layers.iter().zip(&other.layers).all(|(one, two)| Arc::ptr_eq(one, two))
     }
 
     /// Every name that a stream of this class may hold.
@@ -74,6 +87,7 @@ fn merged(parts: impl Iterator<Item = Arc<Changes>>) -> Changes {
         all.removed.extend(part.removed.iter().cloned());
         all.full = part.full;
         all.began = all.began.into_iter().chain(part.began).min();
+        all.parts.push(part);
     }
     all
 }

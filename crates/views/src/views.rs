@@ -1,17 +1,16 @@
 //! All views and who is in them. One writer refreshes; streams read what was published.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use config::store::Snapshot;
 use model::{Class, Delta, Environment, InboundKey, ListenerKey, Mesh, OutboundKey, Placement, Proxy};
-use tokio::sync::watch;
 use wire::envoy::config::core::v3::Node;
-use xds::{Joined, Provider, ProxyInfo, Refused, Seq};
+use xds::{Bell, Joined, Journal, Provider, ProxyInfo, Push, Refused, Seq};
 
 use crate::layer::{Layer, Moment};
-use crate::member::Member;
+use crate::member::{Member, Seat};
 use crate::node::node_info;
 use crate::parts::{Inbound, Listeners, Outbound};
 use crate::shelf::Shelf;
@@ -20,7 +19,7 @@ use crate::view::View;
 pub struct Views {
     env: Arc<Environment>,
     state: Mutex<State>,
-    published: watch::Sender<Seq>,
+    journal: Arc<Journal>,
 }
 
 #[derive(Default)]
@@ -29,8 +28,35 @@ struct State {
     mesh: Option<Arc<Mesh>>,
     seq: Seq,
     shelves: Shelves,
-    views: HashMap<Class, Arc<View>>,
+    classes: HashMap<Class, Classmates>,
+}
+
+/// Who is in a class. One without members is dropped at the next refresh.
+struct Classmates {
+    seat: Arc<Seat>,
     members: Vec<Weak<Member>>,
+}
+
+/// What a refresh is about.
+#[derive(Clone, Copy)]
+struct Change<'a> {
+    mesh: &'a Arc<Mesh>,
+    delta: &'a Delta,
+    moment: Moment,
+}
+
+/// Whom a change concerns.
+#[derive(Default)]
+struct Reach {
+    classes: HashSet<Class>,
+    members: Vec<Arc<Member>>,
+}
+
+/// A proxy that a change may bring into another class, and what it was told so far.
+struct Movable {
+    from: Class,
+    held: Arc<View>,
+    member: Arc<Member>,
 }
 
 #[derive(Default)]
@@ -42,11 +68,17 @@ struct Shelves {
 
 impl Views {
     pub fn new(env: Environment) -> Arc<Self> {
-        Arc::new(Self { env: Arc::new(env), state: Mutex::default(), published: watch::Sender::new(0) })
+        Arc::new(Self { env: Arc::new(env), state: Mutex::default(), journal: Arc::default() })
     }
 
     /// Takes a new picture of the objects. Answers whether any proxy's configuration changed; if not, nobody is woken.
     pub fn refresh(&self, snapshot: &Snapshot, began: Instant) -> bool {
+        self.refresh_for("", snapshot, began)
+    }
+
+    /// The same, with what caused it for the journal.
+    pub fn refresh_for(&self, cause: &str, snapshot: &Snapshot, began: Instant) -> bool {
+        let started = Instant::now();
         let mut state = self.state();
         let (mesh, delta) = match &state.mesh {
             Some(mesh) => mesh.next(snapshot),
@@ -58,14 +90,25 @@ impl Views {
             return false;
         }
         let moment = Moment { seq: state.seq + 1, began: Some(began) };
-        let changed = state.replace_views(&mesh, &delta, moment);
-        if !changed && !first {
+        let reach = state.replace_views(Change { mesh: &mesh, delta: &delta, moment });
+        if reach.members.is_empty() && !first {
             return false;
         }
         state.seq = moment.seq;
         drop(state);
-        self.published.send_replace(moment.seq);
-        changed
+        self.journal.begin(Push {
+            seq: moment.seq,
+            cause: cause.to_owned(),
+            debounce: started.saturating_duration_since(began),
+            refresh: started.elapsed(),
+            classes: reach.classes.len(),
+            streams: reach.members.len(),
+            ..Push::default()
+        });
+        for member in &reach.members {
+            member.news.ring(moment.seq);
+        }
+        !reach.members.is_empty()
     }
 
     /// The newest mesh; `None` before the first load.
@@ -75,7 +118,7 @@ impl Views {
 
     /// How many distinct configurations exist.
     pub fn classes(&self) -> usize {
-        self.state().views.len()
+        self.state().classes.len()
     }
 
     // A panic in a refresh leaves the last whole state behind: fields are replaced, not edited.
@@ -85,48 +128,111 @@ impl Views {
 }
 
 impl State {
-    /// Every class is placed anew by one of its members; a member whose class changed moves.
-    fn replace_views(&mut self, mesh: &Arc<Mesh>, delta: &Delta, moment: Moment) -> bool {
-        self.members.retain(|member| member.strong_count() > 0);
+    /// Answers who has news. The cost is that of the classes that the change concerns, and of the proxies whose class it
+    /// may have changed.
+    fn replace_views(&mut self, change: Change<'_>) -> Reach {
         let mut old = std::mem::take(&mut self.shelves);
-        let mut views: HashMap<Class, Arc<View>> = HashMap::new();
-        let mut changed = false;
-        for member in self.members.iter().filter_map(Weak::upgrade) {
-            let before = member.view();
-            let placement = mesh.place(&member.proxy);
-            let class = Class::of(mesh, &placement);
-            let view = match views.get(&class) {
-                Some(view) => view.clone(),
-                None => {
-                    let (layers, fresh) = self.shelves.carry(&mut old, &class, mesh, &placement, delta, moment);
-                    changed |= fresh;
-                    let view = Arc::new(View::new(class.clone(), mesh, placement, layers));
-                    views.insert(class.clone(), view.clone());
-                    view
+        let mut reach = Reach::default();
+        let mut movable = Vec::new();
+        for (class, Classmates { seat, mut members }) in std::mem::take(&mut self.classes) {
+            members.retain(|member| {
+                let Some(member) = member.upgrade() else { return false };
+                let stays = !change.delta.may_move(&member.proxy);
+                if !stays {
+                    movable.push(Movable { from: class.clone(), held: seat.view(), member });
                 }
-            };
-            if before.class == class {
-                member.follow(view);
-            } else {
-                member.move_to(view, moment.seq);
-                changed = true;
+                stays
+            });
+            // One that stays speaks for all that do.
+            if let Some(member) = members.iter().find_map(Weak::upgrade) {
+                if self.refresh_class(&mut old, &class, &seat, &member.proxy, change) {
+                    reach.members.extend(members.iter().filter_map(Weak::upgrade));
+                    reach.classes.insert(class.clone());
+                }
+                self.classes.insert(class, Classmates { seat, members });
+            } else if !movable.is_empty() {
+                // Whoever comes back to it finds its history.
+                self.classes.insert(class, Classmates { seat, members });
             }
         }
-        self.views = views;
-        changed
+        for movable in movable {
+            self.place_anew(&mut old, movable, change, &mut reach);
+        }
+        self.classes.retain(|_, mates| !mates.members.is_empty());
+        reach
     }
 
-    fn view_for(&mut self, mesh: &Arc<Mesh>, proxy: &Arc<Proxy>) -> Arc<View> {
+    /// Answers whether anything is new in it.
+    fn refresh_class(
+        &mut self,
+        old: &mut Shelves,
+        class: &Class,
+        seat: &Seat,
+        proxy: &Arc<Proxy>,
+        Change { mesh, delta, moment }: Change<'_>,
+    ) -> bool {
+        let before = seat.view();
+        if !delta.concerns(mesh, &before.placement) {
+            self.shelves.keep(old, class);
+            return false;
+        }
+        let placement = mesh.place(proxy);
+        let layers = self.shelves.carry(old, class, mesh, &placement, delta, moment);
+        seat.refresh(before.next(mesh, placement, layers, moment.seq));
+        !seat.view().equals(&before)
+    }
+
+    /// A proxy whose class may be another now.
+    fn place_anew(
+        &mut self,
+        old: &mut Shelves,
+        Movable { from, held, member }: Movable,
+        Change { mesh, delta, moment }: Change<'_>,
+        reach: &mut Reach,
+    ) {
+        let placement = mesh.place(&member.proxy);
+        let class = Class::of(mesh, &placement);
+        let known = self.classes.get(&class).filter(|mates| mates.is_fresh(mesh));
+        if known.is_none() {
+            let layers = self.shelves.carry(old, &class, mesh, &placement, delta, moment);
+            match self.classes.get(&class) {
+                Some(mates) => mates.seat.refresh(mates.seat.view().next(mesh, placement, layers, moment.seq)),
+                None => {
+                    let view = View::new(mesh, placement, layers, moment.seq);
+                    self.classes.insert(class.clone(), Classmates::new(view));
+                }
+            }
+        }
+        let mates = self.classes.get_mut(&class).expect("it was there or was inserted above");
+        mates.members.push(Arc::downgrade(&member));
+        if from != class {
+            member.move_to(mates.seat.clone(), moment.seq);
+        }
+        if from != class || !mates.seat.view().equals(&held) {
+            reach.classes.insert(class);
+            reach.members.push(member);
+        }
+    }
+
+    fn seat_for(&mut self, mesh: &Arc<Mesh>, proxy: &Arc<Proxy>) -> &mut Classmates {
         let placement = mesh.place(proxy);
         let class = Class::of(mesh, &placement);
-        if let Some(view) = self.views.get(&class) {
-            return view.clone();
-        }
-        let moment = Moment { seq: self.seq, began: None };
-        let layers = self.shelves.get_or_make(&class, mesh, &placement, moment);
-        let view = Arc::new(View::new(class.clone(), mesh, placement, layers));
-        self.views.insert(class, view.clone());
-        view
+        let (shelves, seq) = (&mut self.shelves, self.seq);
+        self.classes.entry(class).or_insert_with_key(|class| {
+            let layers = shelves.get_or_make(class, mesh, &placement, Moment { seq, began: None });
+            Classmates::new(View::new(mesh, placement, layers, seq))
+        })
+    }
+}
+
+impl Classmates {
+    fn new(view: View) -> Self {
+        Self { seat: Arc::new(Seat::new(view)), members: Vec::new() }
+    }
+
+    /// Its view is already that of this mesh.
+    fn is_fresh(&self, mesh: &Arc<Mesh>) -> bool {
+        Arc::ptr_eq(&self.seat.view().mesh, mesh)
     }
 }
 
@@ -139,6 +245,12 @@ impl Shelves {
         ]
     }
 
+    fn keep(&mut self, old: &mut Self, class: &Class) {
+        self.outbound.keep(&mut old.outbound, &class.outbound);
+        self.listeners.keep(&mut old.listeners, &class.listeners);
+        self.inbound.keep(&mut old.inbound, &class.inbound);
+    }
+
     fn carry(
         &mut self,
         old: &mut Self,
@@ -147,14 +259,12 @@ impl Shelves {
         placement: &Placement,
         delta: &Delta,
         moment: Moment,
-    ) -> ([Arc<Layer>; 3], bool) {
-        let (outbound, a) =
-            self.outbound.carry::<Outbound>(&mut old.outbound, &class.outbound, mesh, placement, delta, moment);
-        let (listeners, b) =
-            self.listeners.carry::<Listeners>(&mut old.listeners, &class.listeners, mesh, placement, delta, moment);
-        let (inbound, c) =
-            self.inbound.carry::<Inbound>(&mut old.inbound, &class.inbound, mesh, placement, delta, moment);
-        ([outbound, listeners, inbound], a || b || c)
+    ) -> [Arc<Layer>; 3] {
+        [
+            self.outbound.carry::<Outbound>(&mut old.outbound, &class.outbound, mesh, placement, delta, moment),
+            self.listeners.carry::<Listeners>(&mut old.listeners, &class.listeners, mesh, placement, delta, moment),
+            self.inbound.carry::<Inbound>(&mut old.inbound, &class.inbound, mesh, placement, delta, moment),
+        ]
     }
 }
 
@@ -168,14 +278,15 @@ impl Provider for Views {
         let proxy = Arc::new(Proxy::new(&info).map_err(|error| Refused(error.to_string()))?);
         let mut state = self.state();
         let mesh = state.mesh.clone().ok_or_else(|| Refused("nothing is loaded yet; try again".into()))?;
-        let view = state.view_for(&mesh, &proxy);
-        let member = Arc::new(Member::new(proxy.clone(), view));
-        state.members.push(Arc::downgrade(&member));
-        Ok(Joined { class: member, proxy: proxy_info(&proxy) })
+        let news = Bell::new(state.seq);
+        let mates = state.seat_for(&mesh, &proxy);
+        let member = Arc::new(Member::new(proxy.clone(), mates.seat.clone(), news.clone()));
+        mates.members.push(Arc::downgrade(&member));
+        Ok(Joined { class: member, proxy: proxy_info(&proxy), news })
     }
 
-    fn changed(&self) -> watch::Receiver<Seq> {
-        self.published.subscribe()
+    fn journal(&self) -> Option<Arc<Journal>> {
+        Some(self.journal.clone())
     }
 }
 

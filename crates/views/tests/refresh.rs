@@ -209,7 +209,7 @@ fn node(info: &NodeInfo) -> Node {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn refreshed_views_equal_a_computation_from_scratch(edits in prop::collection::vec(edit(), 1..60), lazy in 1..4usize) {

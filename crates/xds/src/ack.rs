@@ -10,7 +10,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use crate::{Resource, SentInfo, Seq, owed::Owed};
+use crate::{Changes, Resource, SentInfo, Seq, owed::Owed};
 
 #[derive(Default)]
 pub(crate) struct Ack {
@@ -30,10 +30,29 @@ pub(crate) struct Open {
     pub(crate) as_of: Seq,
     /// What it was meant to settle.
     pub(crate) owed: Owed,
-    pub(crate) resources: Vec<Arc<Resource>>,
+    pub(crate) content: Content,
     /// When the oldest change in it arrived. `None`: it answers a request.
     pub(crate) began: Option<Instant>,
     pub(crate) at: tokio::time::Instant,
+    /// That it takes long was counted.
+    pub(crate) overdue: bool,
+}
+
+/// The resources of a response.
+#[derive(Clone)]
+pub(crate) enum Content {
+    /// All of an answer: other streams get the same.
+    Shared(Arc<Changes>),
+    Own(Vec<Arc<Resource>>),
+}
+
+impl Content {
+    pub(crate) fn resources(&self) -> &[Arc<Resource>] {
+        match self {
+            Content::Shared(changes) => &changes.changed,
+            Content::Own(resources) => resources,
+        }
+    }
 }
 
 /// What a request says of the last response.
@@ -99,6 +118,10 @@ impl Ack {
         self.open.as_ref()
     }
 
+    pub(crate) fn open_mut(&mut self) -> Option<&mut Open> {
+        self.open.as_mut()
+    }
+
     pub(crate) fn last(&self) -> Option<&SentInfo> {
         self.last.as_ref()
     }
@@ -138,9 +161,10 @@ mod tests {
             to,
             as_of: to.unwrap_or(9),
             owed: Owed::default(),
-            resources: Vec::new(),
+            content: Content::Own(Vec::new()),
             began: None,
             at: tokio::time::Instant::now(),
+            overdue: false,
         };
         ack.sent(nonce.into(), 1, open);
     }

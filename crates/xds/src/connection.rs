@@ -50,6 +50,9 @@ where
     let end = tokio::select! {
         result = connection.as_mut() => {
             if let Err(error) = result {
+                if error.is_timeout() {
+                    shared.metrics.zombies(closing.receiver_count());
+                }
                 tracing::debug!(%address, %error, "connection broke");
             }
             return;

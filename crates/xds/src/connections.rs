@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
@@ -119,6 +119,17 @@ impl Connections {
         let entry =
             self.table().live.values().rev().find(|e| e.about.proxy.id == proxy || e.about.id == proxy).cloned();
         entry.map(|entry| entry.connection())
+    }
+
+    /// How long ago the oldest response was sent that nobody has answered. Looks at all streams.
+    pub(crate) fn oldest_unanswered(&self) -> Duration {
+        let live: Vec<_> = self.table().live.values().cloned().collect();
+        let now = SystemTime::now();
+        let age = |watched: &Watched| {
+            let sent = watched.sent.as_ref().filter(|_| watched.status() == Status::Stale)?;
+            now.duration_since(sent.at).ok()
+        };
+        live.iter().filter_map(|entry| entry.watched().values().filter_map(age).max()).max().unwrap_or_default()
     }
 
     /// Enters a stream; it leaves the table when the answer is dropped. `arrival.id` gets its counter here.

@@ -1,26 +1,76 @@
-//! Responses as gRPC messages: a small head and the shared slices of resources, cut into chunks on demand. No copy of
-//! large resources.
+//! Responses as gRPC messages: a small head and the slices of resources, joined into chunks. What many streams get is
+//! made once, nonce included; what one stream gets refers to the same slices.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use wire::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
 
-use crate::{Resource, Seq, TypeUrl, refusal::Refusal};
+use crate::{Changes, Resource, Seq, TypeUrl, Variant, ack::Nonces, refusal::Refusal};
 
 /// Slices at least this long go out as they are. Shorter ones are copied together: h2 handles many tiny chunks slowly.
 const SHARED: usize = 16 << 10;
 /// The most that is copied together.
 const CHUNK: usize = 32 << 10;
+/// The most that goes out at once: what is handed over cannot be held back when a proxy stops reading.
+const LARGEST: usize = 64 << 10;
 /// The compressed flag and the length of a gRPC message.
 pub(crate) const PREFIX: usize = 5;
+/// Bytes of frames that are kept for the next stream although no stream is being sent them.
+const KEPT: usize = 64 << 20;
 
-/// One response.
+/// One response on its way to one stream.
 pub(crate) struct Frame {
-    pieces: VecDeque<Bytes>,
+    pieces: Pieces,
     /// Of the message, without the prefix.
     len: usize,
+}
+
+enum Pieces {
+    /// With the index of the next one.
+    Shared(Arc<Whole>, usize),
+    Own(VecDeque<Bytes>),
+}
+
+/// A response that many streams get.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    pub(crate) nonce: Arc<str>,
+    pieces: Vec<Bytes>,
+    len: usize,
+    /// So that other sums find them.
+    _parts: Vec<Arc<Chunks>>,
+}
+
+/// The resources of one answer, joined.
+#[derive(Debug)]
+struct Chunks {
+    pieces: Vec<Bytes>,
+    len: usize,
+}
+
+/// What was made of an answer for all streams that get exactly it. It lasts as long as some stream is being sent it, or
+/// it is among the last that were made.
+#[derive(Debug, Default)]
+pub struct Prepared {
+    sotw: Mutex<Memo>,
+    delta: Mutex<Memo>,
+}
+
+#[derive(Debug, Default)]
+struct Memo {
+    chunks: Weak<Chunks>,
+    whole: Weak<Whole>,
+}
+
+/// The newest frames, within a budget of bytes: whoever comes next probably gets the same.
+#[derive(Default)]
+pub(crate) struct Kept {
+    ring: Mutex<(VecDeque<Arc<Whole>>, usize)>,
 }
 
 /// Everything of a response but its resources.
@@ -30,40 +80,98 @@ pub(crate) struct Head<'a> {
     pub(crate) nonce: &'a str,
 }
 
+impl Clone for Prepared {
+    fn clone(&self) -> Prepared {
+        Prepared::default()
+    }
+}
+
+impl Prepared {
+    fn memo(&self, variant: Variant) -> &Mutex<Memo> {
+        match variant {
+            Variant::Sotw => &self.sotw,
+            Variant::Delta => &self.delta,
+        }
+    }
+}
+
+impl Changes {
+    /// The response that says exactly this. Made by the first stream that needs it, while the others wait.
+    pub(crate) fn whole(
+        &self,
+        variant: Variant,
+        kind: TypeUrl,
+        nonces: &Nonces,
+        kept: &Kept,
+    ) -> Result<Arc<Whole>, Refusal> {
+        let mut memo = self.prepared.memo(variant).lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(whole) = memo.whole.upgrade() {
+            return Ok(whole);
+        }
+        let parts = if self.parts.is_empty() {
+            vec![self.chunks(variant, &mut memo)]
+        } else {
+            self.parts.iter().map(|part| part.own_chunks(variant)).collect()
+        };
+        let nonce = nonces.next();
+        let head = Head { kind, version: self.seq, nonce: &nonce };
+        let removed = if variant == Variant::Delta { &self.removed[..] } else { &[] };
+        let len = parts.iter().map(|part| part.len).sum();
+        let (first, len) = head.encoded(variant, removed, len)?;
+        let mut pieces = Pile { pieces: VecDeque::from([first]) };
+        pieces.pieces.extend(parts.iter().flat_map(|part| part.pieces.iter().cloned()));
+        let whole = Arc::new(Whole { nonce, pieces: pieces.joined().collect(), len, _parts: parts });
+        memo.whole = Arc::downgrade(&whole);
+        kept.keep(&whole);
+        Ok(whole)
+    }
+
+    fn own_chunks(&self, variant: Variant) -> Arc<Chunks> {
+        self.chunks(variant, &mut self.prepared.memo(variant).lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn chunks(&self, variant: Variant, memo: &mut Memo) -> Arc<Chunks> {
+        if let Some(chunks) = memo.chunks.upgrade() {
+            return chunks;
+        }
+        let pile = Pile { pieces: self.changed.iter().map(|resource| resource.entry(variant).clone()).collect() };
+        let pieces: Vec<Bytes> = pile.joined().collect();
+        let len = pieces.iter().map(Bytes::len).sum();
+        let chunks = Arc::new(Chunks { pieces, len });
+        memo.chunks = Arc::downgrade(&chunks);
+        chunks
+    }
+}
+
+impl Kept {
+    fn keep(&self, whole: &Arc<Whole>) {
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        ring.1 += whole.len;
+        ring.0.push_back(whole.clone());
+        while ring.1 > KEPT {
+            let Some(oldest) = ring.0.pop_front() else { break };
+            ring.1 -= oldest.len;
+        }
+    }
+}
+
 impl Frame {
-    pub(crate) fn delta(head: &Head<'_>, resources: &[Arc<Resource>], removed: &[Arc<str>]) -> Result<Frame, Refusal> {
-        let message = DeltaDiscoveryResponse {
-            system_version_info: head.version.to_string(),
-            type_url: head.kind.url().to_owned(),
-            nonce: head.nonce.to_owned(),
-            removed_resources: removed.iter().map(ToString::to_string).collect(),
-            ..Default::default()
-        };
-        Frame::new(&message, resources.iter().map(|resource| resource.delta.clone()))
+    pub(crate) fn shared(whole: Arc<Whole>) -> Frame {
+        let len = whole.len;
+        Frame { pieces: Pieces::Shared(whole, 0), len }
     }
 
-    pub(crate) fn sotw(head: &Head<'_>, resources: &[Arc<Resource>]) -> Result<Frame, Refusal> {
-        let message = DiscoveryResponse {
-            version_info: head.version.to_string(),
-            type_url: head.kind.url().to_owned(),
-            nonce: head.nonce.to_owned(),
-            ..Default::default()
-        };
-        Frame::new(&message, resources.iter().map(|resource| resource.sotw.clone()))
-    }
-
-    /// The fields of a protobuf message may come in any order, so the resources simply follow the head.
-    fn new(head: &impl Message, resources: impl Iterator<Item = Bytes>) -> Result<Frame, Refusal> {
+    pub(crate) fn own(
+        head: &Head<'_>,
+        variant: Variant,
+        resources: &[Arc<Resource>],
+        removed: &[Arc<str>],
+    ) -> Result<Frame, Refusal> {
         let mut pieces: VecDeque<Bytes> = VecDeque::from([Bytes::new()]);
-        pieces.extend(resources);
-        let len = head.encoded_len() + pieces.iter().map(Bytes::len).sum::<usize>();
-        let wire_len = u32::try_from(len).map_err(|_| Refusal::ResponseTooLarge(len))?;
-        let mut first = BytesMut::with_capacity(PREFIX + head.encoded_len());
-        first.put_u8(0);
-        first.put_u32(wire_len);
-        head.encode(&mut first).expect("a BytesMut grows as needed");
-        pieces[0] = first.freeze();
-        Ok(Frame { pieces, len })
+        pieces.extend(resources.iter().map(|resource| resource.entry(variant).clone()));
+        let (first, len) = head.encoded(variant, removed, pieces.iter().map(Bytes::len).sum())?;
+        pieces[0] = first;
+        Ok(Frame { pieces: Pieces::Own(pieces), len })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -72,24 +180,82 @@ impl Frame {
 
     /// The next bytes to write. `None`: that was all.
     pub(crate) fn chunk(&mut self) -> Option<Bytes> {
-        let first = self.pieces.pop_front()?;
-        let together = |len: usize, next: Option<&Bytes>| {
-            next.is_some_and(|next| next.len() < SHARED && len + next.len() <= CHUNK)
-        };
-        if first.len() >= SHARED || !together(first.len(), self.pieces.front()) {
-            return Some(first);
+        match &mut self.pieces {
+            Pieces::Shared(whole, next) => {
+                *next += 1;
+                whole.pieces.get(*next - 1).cloned()
+            }
+            Pieces::Own(pieces) => chunk(pieces),
         }
-        let rest = self.pieces.iter().map(Bytes::len).scan(first.len(), |sum, len| {
-            *sum += len;
-            (len < SHARED && *sum <= CHUNK).then_some(*sum)
-        });
-        let mut chunk = BytesMut::with_capacity(rest.last().unwrap_or(first.len()));
-        chunk.put(first);
-        while together(chunk.len(), self.pieces.front()) {
-            chunk.extend(self.pieces.pop_front());
-        }
-        Some(chunk.freeze())
     }
+}
+
+impl Head<'_> {
+    /// The prefix and every field but the resources, and the length of the whole message. The fields of a protobuf
+    /// message may come in any order, so the resources simply follow.
+    fn encoded(&self, variant: Variant, removed: &[Arc<str>], resources: usize) -> Result<(Bytes, usize), Refusal> {
+        let (version, type_url, nonce) = (self.version.to_string(), self.kind.url().to_owned(), self.nonce.to_owned());
+        match variant {
+            Variant::Sotw => {
+                let message = DiscoveryResponse { version_info: version, type_url, nonce, ..Default::default() };
+                prefixed(&message, resources)
+            }
+            Variant::Delta => {
+                let message = DeltaDiscoveryResponse {
+                    system_version_info: version,
+                    type_url,
+                    nonce,
+                    removed_resources: removed.iter().map(ToString::to_string).collect(),
+                    ..Default::default()
+                };
+                prefixed(&message, resources)
+            }
+        }
+    }
+}
+
+fn prefixed(head: &impl Message, resources: usize) -> Result<(Bytes, usize), Refusal> {
+    let len = head.encoded_len() + resources;
+    let wire_len = u32::try_from(len).map_err(|_| Refusal::ResponseTooLarge(len))?;
+    let mut first = BytesMut::with_capacity(PREFIX + head.encoded_len());
+    first.put_u8(0);
+    first.put_u32(wire_len);
+    head.encode(&mut first).expect("a BytesMut grows as needed");
+    Ok((first.freeze(), len))
+}
+
+struct Pile {
+    pieces: VecDeque<Bytes>,
+}
+
+impl Pile {
+    fn joined(mut self) -> impl Iterator<Item = Bytes> {
+        std::iter::from_fn(move || chunk(&mut self.pieces))
+    }
+}
+
+/// The next pieces in one, or a large one as it is.
+fn chunk(pieces: &mut VecDeque<Bytes>) -> Option<Bytes> {
+    let mut first = pieces.pop_front()?;
+    if first.len() > LARGEST {
+        pieces.push_front(first.split_off(LARGEST));
+        return Some(first);
+    }
+    let together =
+        |len: usize, next: Option<&Bytes>| next.is_some_and(|next| next.len() < SHARED && len + next.len() <= CHUNK);
+    if first.len() >= SHARED || !together(first.len(), pieces.front()) {
+        return Some(first);
+    }
+    let rest = pieces.iter().map(Bytes::len).scan(first.len(), |sum, len| {
+        *sum += len;
+        (len < SHARED && *sum <= CHUNK).then_some(*sum)
+    });
+    let mut chunk = BytesMut::with_capacity(rest.last().unwrap_or(first.len()));
+    chunk.put(first);
+    while together(chunk.len(), pieces.front()) {
+        chunk.extend(pieces.pop_front());
+    }
+    Some(chunk.freeze())
 }
 
 #[cfg(test)]
@@ -119,7 +285,7 @@ mod tests {
     fn a_delta_response_decodes() {
         let resources = [resource("a", 10), resource("b", 40_000), resource("c", 3)];
         let head = Head { kind: TypeUrl::Cluster, version: 12, nonce: "n" };
-        let frame = Frame::delta(&head, &resources, &["gone".into()]).expect("a frame");
+        let frame = Frame::own(&head, Variant::Delta, &resources, &["gone".into()]).expect("a frame");
         let len = frame.len();
         let bytes = message(&chunks(frame));
         assert_eq!(bytes.len(), len);
@@ -133,7 +299,7 @@ mod tests {
     #[test]
     fn a_sotw_response_decodes() {
         let head = Head { kind: TypeUrl::Route, version: 3, nonce: "n" };
-        let frame = Frame::sotw(&head, &[resource("a", 10), resource("b", 20)]).expect("a frame");
+        let frame = Frame::own(&head, Variant::Sotw, &[resource("a", 10), resource("b", 20)], &[]).expect("a frame");
         let response = DiscoveryResponse::decode(message(&chunks(frame))).expect("decodes");
         assert_eq!((&*response.version_info, &*response.nonce, response.resources.len()), ("3", "n", 2));
     }
@@ -144,10 +310,76 @@ mod tests {
         let mut resources: Vec<_> = (0..2000).map(|n| resource(&n.to_string(), 40)).collect();
         resources.push(large.clone());
         let head = Head { kind: TypeUrl::Cluster, version: 3, nonce: "n" };
-        let chunks = chunks(Frame::delta(&head, &resources, &[]).expect("a frame"));
+        let chunks = chunks(Frame::own(&head, Variant::Delta, &resources, &[]).expect("a frame"));
         assert!(chunks.iter().any(|chunk| chunk.as_ptr() == large.delta.as_ptr()), "the large one is not copied");
         assert!(chunks.len() <= 6, "{} chunks", chunks.len());
         assert!(chunks.iter().all(|chunk| chunk.len() <= CHUNK));
         message(&chunks);
+    }
+
+    fn whole(changes: &Changes, variant: Variant, kept: &Kept) -> Arc<Whole> {
+        changes.whole(variant, TypeUrl::Cluster, &Nonces::new(), kept).expect("a frame")
+    }
+
+    fn answer(seq: Seq, resources: Vec<Arc<Resource>>, removed: &[&str]) -> Changes {
+        let removed = removed.iter().map(|name| Arc::from(*name)).collect();
+        Changes { seq, changed: resources, removed, ..Changes::default() }
+    }
+
+    #[test]
+    fn a_giant_is_cut_without_a_copy() {
+        let giant = resource("giant", 1 << 20);
+        let head = Head { kind: TypeUrl::Cluster, version: 3, nonce: "n" };
+        let chunks = chunks(Frame::own(&head, Variant::Delta, std::slice::from_ref(&giant), &[]).expect("a frame"));
+        assert!(chunks.iter().all(|chunk| chunk.len() <= LARGEST));
+        assert_eq!(chunks[2].as_ptr(), giant.delta[LARGEST..].as_ptr());
+        message(&chunks);
+    }
+
+    #[test]
+    fn one_answer_is_one_frame_for_all_streams() {
+        let (changes, kept) = (answer(7, vec![resource("a", 10), resource("b", 40_000)], &["gone"]), Kept::default());
+        for variant in [Variant::Sotw, Variant::Delta] {
+            let (one, two) = (whole(&changes, variant, &kept), whole(&changes, variant, &kept));
+            assert!(Arc::ptr_eq(&one, &two));
+            let (one, two) = (chunks(Frame::shared(one)), chunks(Frame::shared(two)));
+            assert!(one.iter().zip(&two).all(|(one, two)| one.as_ptr() == two.as_ptr()), "the same memory");
+            let bytes = message(&one);
+            match variant {
+                Variant::Sotw => assert_eq!(DiscoveryResponse::decode(bytes).expect("decodes").resources.len(), 2),
+                Variant::Delta => {
+                    let response = DeltaDiscoveryResponse::decode(bytes).expect("decodes");
+                    assert_eq!((response.resources.len(), &*response.system_version_info), (2, "7"));
+                    assert_eq!(response.removed_resources, ["gone"]);
+                }
+            }
+        }
+        assert!(!Arc::ptr_eq(&whole(&changes.clone(), Variant::Delta, &kept), &whole(&changes, Variant::Delta, &kept)));
+    }
+
+    #[test]
+    fn sums_share_the_bytes_of_their_parts() {
+        let outbound = Arc::new(answer(3, (0..2000).map(|n| resource(&n.to_string(), 40)).collect(), &[]));
+        let kept = Kept::default();
+        let sum = |inbound: &str| {
+            let parts = vec![outbound.clone(), Arc::new(answer(4, vec![resource(inbound, 10)], &[]))];
+            let changed = parts.iter().flat_map(|part| part.changed.clone()).collect();
+            Changes { parts, ..answer(4, changed, &[]) }
+        };
+        let sums = [sum("x"), sum("y")].map(|sum| chunks(Frame::shared(whole(&sum, Variant::Delta, &kept))));
+        let same = sums[0].iter().filter(|one| sums[1].iter().any(|two| one.as_ptr() == two.as_ptr())).count();
+        assert!(same + 2 >= sums[0].len() && same >= 3, "{same} of {}", sums[0].len());
+        let response = DeltaDiscoveryResponse::decode(message(&sums[1])).expect("decodes");
+        assert_eq!((response.resources.len(), &*response.resources[2000].name), (2001, "y"));
+    }
+
+    #[test]
+    fn frames_that_nobody_gets_are_forgotten_beyond_the_budget() {
+        let kept = Kept::default();
+        let first = answer(1, vec![resource("a", KEPT / 2)], &[]);
+        let nonce = whole(&first, Variant::Delta, &kept).nonce.clone();
+        assert_eq!(whole(&first, Variant::Delta, &kept).nonce, nonce);
+        whole(&answer(2, vec![resource("b", KEPT / 2)], &[]), Variant::Delta, &kept);
+        assert_ne!(whole(&first, Variant::Delta, &kept).nonce, nonce);
     }
 }

@@ -7,7 +7,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_T
 use http_body::Body;
 use tokio::{sync::watch, time::Instant};
 
-use crate::{Variant, outbound::Outbound, refusal::Refusal, server::Shared, stream::Stream};
+use crate::{Variant, admission::Admitted, outbound::Outbound, refusal::Refusal, server::Shared, stream::Stream};
 
 /// One connection's calls.
 #[derive(Clone)]
@@ -27,27 +27,26 @@ impl Calls {
             *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return response;
         }
-        match self.variant(request.uri().path()) {
-            Ok(variant) => self.begin(variant, request.into_body()),
+        match Calls::variant(request.uri().path()) {
+            Ok(variant) if !self.shared.provider.ready() => self.turned_away(variant, &Refusal::NotReady),
+            Ok(variant) => match self.shared.admission.enter(self.address.ip()) {
+                Ok(admitted) => self.begin(variant, request.into_body(), admitted),
+                Err(refusal) => self.turned_away(variant, &refusal),
+            },
             Err(refusal) => self.refused(&refusal),
         }
     }
 
-    fn variant(&self, path: &str) -> Result<Variant, Refusal> {
+    fn variant(path: &str) -> Result<Variant, Refusal> {
         let variant = match path {
             "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources" => Variant::Sotw,
             "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources" => Variant::Delta,
             _ => return Err(Refusal::UnknownMethod(path.chars().take(128).collect())),
         };
-        if self.shared.provider.ready() {
-            return Ok(variant);
-        }
-        self.shared.metrics.call_started(variant);
-        self.shared.metrics.call_ended(variant, Refusal::NotReady.code());
-        Err(Refusal::NotReady)
+        Ok(variant)
     }
 
-    fn begin<B>(&self, variant: Variant, body: B) -> Response<Outbound>
+    fn begin<B>(&self, variant: Variant, body: B, admitted: Admitted) -> Response<Outbound>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
     {
@@ -58,10 +57,17 @@ impl Calls {
             variant,
             body,
             out,
+            admitted,
             closing: self.closing.subscribe(),
         };
         tokio::spawn(stream.run());
         grpc_response(outbound)
+    }
+
+    fn turned_away(&self, variant: Variant, refusal: &Refusal) -> Response<Outbound> {
+        self.shared.metrics.call_started(variant);
+        self.shared.metrics.call_ended(variant, refusal.code());
+        self.refused(refusal)
     }
 
     /// The status in the headers: the call ends before it began.

@@ -2,12 +2,15 @@
 //! or listeners: a resource is name + version + bytes.
 
 mod ack;
+mod admission;
+mod bell;
 mod connection;
 mod connections;
 mod delta;
 mod frame;
 mod grpc;
 mod inbound;
+mod journal;
 mod metrics;
 mod nack;
 mod order;
@@ -22,10 +25,14 @@ mod session;
 mod sotw;
 mod stream;
 mod subscription;
+mod throttle;
 mod type_url;
 mod watch;
 
+pub use bell::Bell;
 pub use connections::{Connection, Connections, SentInfo, Status, Variant, Watched};
+pub use frame::Prepared;
+pub use journal::{Journal, Push};
 pub use metrics::Metrics;
 pub use provider::{Changes, Class, Joined, Provider, ProxyInfo, Refused, Seq};
 pub use resource::Resource;

@@ -3,21 +3,23 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
     time::Duration,
 };
 
 use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    core::Collector,
+    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    core::{Collector, Desc},
+    proto::MetricFamily,
 };
 
-use crate::{TypeUrl, Variant, refusal::Code};
+use crate::{Connections, TypeUrl, Variant, refusal::Code};
 
 const SERVICE: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
 const PUSH_SECONDS: [f64; 9] = [0.01, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0];
 const SEND_SECONDS: [f64; 8] = [0.01, 0.1, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0];
 const CONVERGENCE_SECONDS: [f64; 8] = [0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0];
+const DESTROY_SECONDS: [f64; 6] = [0.0001, 0.001, 0.01, 0.1, 1.0, 10.0];
 const SIZE_BYTES: [f64; 6] = [1.0, 1e4, 1e6, 4e6, 1e7, 4e7];
 
 pub struct Metrics {
@@ -34,6 +36,12 @@ pub struct Metrics {
     internal_errors: IntCounter,
     recv_max: IntGauge,
     convergence: Histogram,
+    queue_time: Histogram,
+    queue_depth: IntGauge,
+    slots_in_use: IntGauge,
+    oldest: Oldest,
+    zombies: IntCounter,
+    destroy_time: Histogram,
     started: IntCounterVec,
     handled: IntCounterVec,
     received: IntCounterVec,
@@ -65,6 +73,21 @@ impl Metrics {
                 "pilot_proxy_convergence_time",
                 "From a change to its acceptance by a proxy, in seconds.",
                 &CONVERGENCE_SECONDS,
+            )?,
+            queue_time: maker.histogram(
+                "pilot_proxy_queue_time",
+                "From the news for a proxy to its turn to be written to, in seconds.",
+                &CONVERGENCE_SECONDS,
+            )?,
+            queue_depth: maker
+                .gauge("meltemi_push_queue_depth", "Streams that wait for their turn to be written to.")?,
+            slots_in_use: maker.gauge("meltemi_push_slots_in_use", "Streams that are being written to.")?,
+            oldest: maker.registered(Oldest::new()?)?,
+            zombies: maker.counter("meltemi_xds_zombies_total", "Streams closed because no ping was answered.")?,
+            destroy_time: maker.histogram(
+                "pilot_destroy_time_seconds",
+                "Cleaning up after a stream, in seconds.",
+                &DESTROY_SECONDS,
             )?,
             started: maker.counters("grpc_server_started_total", "Calls begun.", &call)?,
             handled: maker.counters("grpc_server_handled_total", "Calls ended, by code.", &handled)?,
@@ -112,6 +135,28 @@ impl Metrics {
         self.convergence.observe(after.as_secs_f64());
     }
 
+    pub(crate) fn look_at(&self, connections: &Arc<Connections>) {
+        // Set already: another server shows its streams.
+        let _ = self.oldest.connections.set(Arc::downgrade(connections));
+    }
+
+    pub(crate) fn zombies(&self, streams: usize) {
+        self.zombies.inc_by(streams as u64);
+    }
+
+    pub(crate) fn destroyed(&self, took: Duration) {
+        self.destroy_time.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn queued(&self, waited: Duration) {
+        self.queue_time.observe(waited.as_secs_f64());
+    }
+
+    pub(crate) fn queue(&self, waiting: usize, inside: usize) {
+        self.queue_depth.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+        self.slots_in_use.set(i64::try_from(inside).unwrap_or(i64::MAX));
+    }
+
     pub(crate) fn rejected(&self, kind: TypeUrl) {
         self.rejects.with_label_values(&[kind.label()]).inc();
     }
@@ -150,6 +195,33 @@ impl Metrics {
         if bytes > self.recv_max.get() {
             self.recv_max.set(bytes);
         }
+    }
+}
+
+/// Computed when it is asked for, so that a response costs nothing here.
+#[derive(Clone)]
+struct Oldest {
+    gauge: Gauge,
+    connections: Arc<OnceLock<Weak<Connections>>>,
+}
+
+impl Oldest {
+    fn new() -> Result<Oldest, prometheus::Error> {
+        let help = "Age of the oldest response that was not answered, in seconds.";
+        Ok(Oldest { gauge: Gauge::new("meltemi_unacked_oldest_seconds", help)?, connections: Arc::default() })
+    }
+}
+
+impl Collector for Oldest {
+    fn desc(&self) -> Vec<&Desc> {
+        self.gauge.desc()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let connections = self.connections.get().and_then(Weak::upgrade);
+        let age = connections.map(|connections| connections.oldest_unanswered()).unwrap_or_default();
+        self.gauge.set(age.as_secs_f64());
+        self.gauge.collect()
     }
 }
 

@@ -1,24 +1,25 @@
-//! The body of a call's answer: responses one after the other, then the status. It pulls, so that a slow proxy costs no
-//! queue.
+//! The body of a call's answer: one response at a time, then the status. It pulls, so that a slow proxy costs no queue,
+//! and holds a slot of the throttle only while it gets on.
 
 use std::{
     convert::Infallible,
+    future::poll_fn,
     pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
+use futures_util::task::AtomicWaker;
 use http::HeaderMap;
 use http_body::{Body, SizeHint};
-use tokio::{sync::mpsc, time::Instant};
+use tokio::time::{Instant, sleep_until};
 
-use crate::{Metrics, TypeUrl, frame::Frame, refusal::Refusal};
+use crate::{Metrics, TypeUrl, frame::Frame, refusal::Refusal, throttle::Pass};
 
-pub(crate) enum Part {
-    Response(Response),
-    End(Refusal),
-}
+/// A proxy that takes nothing for this long loses its slot: its flow-control window is full.
+const STALLED: Duration = Duration::from_millis(5);
 
 pub(crate) struct Response {
     pub(crate) frame: Frame,
@@ -28,31 +29,190 @@ pub(crate) struct Response {
     pub(crate) made: Instant,
 }
 
+/// The side of the stream's task.
+pub(crate) struct Writer {
+    pipe: Arc<Pipe>,
+}
+
+/// The side of the connection.
 pub(crate) struct Outbound {
     /// `None`: everything was said.
-    parts: Option<mpsc::Receiver<Part>>,
-    current: Option<Response>,
+    pipe: Option<Arc<Pipe>>,
     metrics: Arc<Metrics>,
 }
 
+#[derive(Default)]
+struct Pipe {
+    state: Mutex<State>,
+    /// Set before the first response.
+    pass: OnceLock<Pass>,
+    task: AtomicWaker,
+    body: AtomicWaker,
+}
+
+#[derive(Default)]
+struct State {
+    current: Option<Written>,
+    end: Option<Refusal>,
+    /// The connection asked for more, and there was nothing: the proxy has room.
+    hungry: bool,
+    /// The connection, or the task, is gone.
+    unread: bool,
+    broken: bool,
+}
+
+struct Written {
+    response: Response,
+    /// When it last got on.
+    progress: Instant,
+    /// Its slot was taken away.
+    stalled: bool,
+}
+
+impl Pipe {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn leave(&self) {
+        if let Some(pass) = self.pass.get() {
+            pass.leave();
+        }
+    }
+
+    fn poll_slot(&self, cx: &Context<'_>) -> Poll<()> {
+        self.pass.get().map_or(Poll::Ready(()), |pass| pass.poll(cx))
+    }
+}
+
+impl Writer {
+    /// Whose slots the responses take.
+    pub(crate) fn admit(&self, pass: Pass) {
+        // There is one first request, so it is set once.
+        let _ = self.pipe.pass.set(pass);
+    }
+
+    /// Waits until the proxy has room for a response and it is this stream's turn. Then `send` or `skip`. Safe to drop
+    /// while waiting, if `skip` follows at some time.
+    pub(crate) async fn turn(&self) {
+        poll_fn(|cx| {
+            self.pipe.task.register(cx.waker());
+            if self.pipe.state().hungry { self.pipe.poll_slot(cx) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    pub(crate) fn send(&self, response: Response) {
+        let mut state = self.pipe.state();
+        state.hungry = false;
+        state.current = Some(Written { response, progress: Instant::now(), stalled: false });
+        drop(state);
+        self.pipe.body.wake();
+    }
+
+    /// There is nothing to send.
+    pub(crate) fn skip(&self) {
+        if self.pipe.state().current.is_none() {
+            self.pipe.leave();
+        }
+    }
+
+    pub(crate) async fn closed(&self) {
+        poll_fn(|cx| {
+            self.pipe.task.register(cx.waker());
+            if self.pipe.state().unread { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Gives the slot away whenever the proxy does not take what is being written.
+    pub(crate) async fn watch_stalls(&self) -> Infallible {
+        loop {
+            let progress = poll_fn(|cx| {
+                self.pipe.task.register(cx.waker());
+                match &self.pipe.state().current {
+                    Some(written) if !written.stalled => Poll::Ready(written.progress),
+                    _ => Poll::Pending,
+                }
+            })
+            .await;
+            sleep_until(progress + STALLED).await;
+            let mut state = self.pipe.state();
+            if let Some(written) = state.current.as_mut().filter(|written| written.progress == progress) {
+                written.stalled = true;
+                self.pipe.leave();
+            }
+        }
+    }
+
+    pub(crate) fn end(self, refusal: Refusal) {
+        self.pipe.state().end = Some(refusal);
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let mut state = self.pipe.state();
+        state.broken = state.end.is_none();
+        drop(state);
+        self.pipe.leave();
+        self.pipe.body.wake();
+    }
+}
+
 impl Outbound {
-    /// hyper asks for more only when the proxy has room. So at most one response is being written and one waits.
-    pub(crate) fn new(metrics: Arc<Metrics>) -> (mpsc::Sender<Part>, Outbound) {
-        let (sender, parts) = mpsc::channel(1);
-        (sender, Outbound { parts: Some(parts), current: None, metrics })
+    pub(crate) fn new(metrics: Arc<Metrics>) -> (Writer, Outbound) {
+        let pipe = Arc::<Pipe>::default();
+        (Writer { pipe: pipe.clone() }, Outbound { pipe: Some(pipe), metrics })
     }
 
     pub(crate) fn empty(metrics: Arc<Metrics>) -> Outbound {
-        Outbound { parts: None, current: None, metrics }
+        Outbound { pipe: None, metrics }
     }
 
-    fn next_chunk(&mut self) -> Option<Bytes> {
-        let chunk = self.current.as_mut()?.frame.chunk();
-        if chunk.is_none() {
-            let done = self.current.take()?;
-            self.metrics.written(done.kind, done.began.elapsed(), done.made.elapsed());
+    /// `Ready(None)`: nothing is being written.
+    fn poll_chunk(&self, pipe: &Pipe, cx: &Context<'_>) -> Poll<Option<Bytes>> {
+        let mut state = pipe.state();
+        if state.current.is_none() {
+            return Poll::Ready(None);
         }
-        chunk
+        // After the end nobody watches over its slot any more, so the rest goes without one.
+        if state.end.is_none() && !state.broken && pipe.poll_slot(cx).is_pending() {
+            return Poll::Pending;
+        }
+        let Some(written) = state.current.as_mut() else { return Poll::Ready(None) };
+        written.progress = Instant::now();
+        if std::mem::take(&mut written.stalled) {
+            pipe.task.wake();
+        }
+        if let Some(chunk) = written.response.frame.chunk() {
+            return Poll::Ready(Some(chunk));
+        }
+        let Response { kind, began, made, .. } = written.response;
+        state.current = None;
+        drop(state);
+        pipe.leave();
+        self.metrics.written(kind, began.elapsed(), made.elapsed());
+        Poll::Ready(None)
+    }
+
+    /// The status at the end. `None`: there is more to come.
+    fn trailers(&self, pipe: &Pipe) -> Option<HeaderMap> {
+        let mut state = pipe.state();
+        let refusal = match state.end.take() {
+            Some(refusal) => refusal,
+            None if state.broken => {
+                self.metrics.call_broke();
+                Refusal::Broken
+            }
+            None => {
+                state.hungry = true;
+                return None;
+            }
+        };
+        let mut trailers = HeaderMap::new();
+        refusal.write(&mut trailers);
+        Some(trailers)
     }
 }
 
@@ -64,31 +224,23 @@ impl Body for Outbound {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<http_body::Frame<Bytes>, Infallible>>> {
-        loop {
-            if let Some(chunk) = self.next_chunk() {
-                return Poll::Ready(Some(Ok(http_body::Frame::data(chunk))));
-            }
-            let Some(parts) = self.parts.as_mut() else { return Poll::Ready(None) };
-            match ready!(parts.poll_recv(cx)) {
-                Some(Part::Response(response)) => self.current = Some(response),
-                end => {
-                    self.parts = None;
-                    let refusal = if let Some(Part::End(refusal)) = end {
-                        refusal
-                    } else {
-                        self.metrics.call_broke();
-                        Refusal::Broken
-                    };
-                    let mut trailers = HeaderMap::new();
-                    refusal.write(&mut trailers);
-                    return Poll::Ready(Some(Ok(http_body::Frame::trailers(trailers))));
-                }
-            }
+        let Some(pipe) = self.pipe.clone() else { return Poll::Ready(None) };
+        pipe.body.register(cx.waker());
+        match self.poll_chunk(&pipe, cx) {
+            Poll::Ready(Some(chunk)) => return Poll::Ready(Some(Ok(http_body::Frame::data(chunk)))),
+            Poll::Ready(None) => {}
+            Poll::Pending => return Poll::Pending,
         }
+        if let Some(trailers) = self.trailers(&pipe) {
+            self.pipe = None;
+            return Poll::Ready(Some(Ok(http_body::Frame::trailers(trailers))));
+        }
+        pipe.task.wake();
+        Poll::Pending
     }
 
     fn is_end_stream(&self) -> bool {
-        self.parts.is_none() && self.current.is_none()
+        self.pipe.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -98,12 +250,18 @@ impl Body for Outbound {
 
 impl Drop for Outbound {
     fn drop(&mut self) {
-        let waiting = self.parts.as_mut().and_then(|parts| match parts.try_recv() {
-            Ok(Part::Response(response)) => Some(response),
-            _ => None,
-        });
-        for lost in self.current.take().into_iter().chain(waiting) {
-            self.metrics.push_failed(lost.kind);
+        let Some(pipe) = self.pipe.take() else { return };
+        let mut state = pipe.state();
+        state.unread = true;
+        let lost = state.current.take();
+        drop(state);
+        pipe.leave();
+        if let Some(lost) = lost {
+            self.metrics.push_failed(lost.response.kind);
         }
+        pipe.task.wake();
     }
 }
+
+#[cfg(test)]
+mod tests;

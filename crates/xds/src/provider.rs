@@ -2,10 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
-use tokio::sync::watch;
 use wire::envoy::config::core::v3::Node;
 
-use crate::{Resource, TypeUrl};
+use crate::{Bell, Resource, TypeUrl, frame::Prepared, journal::Journal};
 
 /// A position in the one history of a provider, shared by all its classes and types. 0: before everything.
 pub type Seq = u64;
@@ -18,8 +17,10 @@ pub trait Provider: Send + Sync + 'static {
     /// answer.
     fn join(&self, node: &Node) -> Result<Joined, Refused>;
 
-    /// The newest sequence, from 1 on. It is published once every class can answer for it.
-    fn changed(&self) -> watch::Receiver<Seq>;
+    /// Where pushes are noted. `None`: nowhere.
+    fn journal(&self) -> Option<Arc<Journal>> {
+        None
+    }
 }
 
 /// Proxies that receive identical answers. Called from stream tasks: answers must be ready or quick to make.
@@ -47,6 +48,10 @@ pub struct Changes {
     pub full: bool,
     /// When the oldest of the changes arrived, for the time to convergence. `None`: unknown, nothing is measured.
     pub began: Option<Instant>,
+    /// Answers of which this one is the sum, so that their bytes are shared with other sums. Empty: it is no sum.
+    pub parts: Vec<Arc<Changes>>,
+    /// The bytes for all streams that get exactly this. A copy has none.
+    pub prepared: Prepared,
 }
 
 impl Changes {
@@ -59,6 +64,8 @@ impl Changes {
 pub struct Joined {
     pub class: Arc<dyn Class>,
     pub proxy: ProxyInfo,
+    /// Rung once the class can answer for a sequence in which something changed for this proxy. The first is 1.
+    pub news: Arc<Bell>,
 }
 
 /// What the tables, log lines and metrics say of a proxy.

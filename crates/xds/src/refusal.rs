@@ -69,6 +69,10 @@ pub(crate) enum Refusal {
     NameTooLong { len: usize, limit: usize },
     #[error("{count} names on one stream; the limit is {limit}")]
     TooManyNames { count: usize, limit: usize },
+    #[error("more than {limit} streams from one address; raise the limit or close some")]
+    TooManyStreams { limit: usize },
+    #[error("streams are opened faster than PILOT_MAX_REQUESTS_PER_SECOND allows; try again")]
+    TooManyRequests,
     #[error("a message is {len} bytes; the limit is {limit}")]
     MessageTooLarge { len: usize, limit: usize },
     #[error("compressed messages are not supported; send them with grpc-encoding identity")]
@@ -100,7 +104,10 @@ impl Refusal {
             | Refusal::Node(_)
             | Refusal::NameTooLong { .. }
             | Refusal::Malformed(_) => Code::InvalidArgument,
-            Refusal::TooManyNames { .. } | Refusal::MessageTooLarge { .. } => Code::ResourceExhausted,
+            Refusal::TooManyNames { .. }
+            | Refusal::MessageTooLarge { .. }
+            | Refusal::TooManyStreams { .. }
+            | Refusal::TooManyRequests => Code::ResourceExhausted,
             Refusal::Debug(_) => Code::PermissionDenied,
             Refusal::ResponseTooLarge(_) | Refusal::Broken => Code::Internal,
         }

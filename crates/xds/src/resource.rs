@@ -6,6 +6,8 @@ use bytes::Bytes;
 use prost::Message;
 use wire::{envoy::service::discovery::v3 as discovery, google::protobuf::Any};
 
+use crate::Variant;
+
 /// Field 2, length-delimited: the `resources` of both response messages.
 const RESOURCES_TAG: u8 = 0x12;
 
@@ -36,6 +38,13 @@ impl Resource {
         let delta = Bytes::from(delta);
         let sotw = inner_any(&delta, &message);
         Resource { name, version, delta, sotw, made_from }
+    }
+
+    pub(crate) fn entry(&self, variant: Variant) -> &Bytes {
+        match variant {
+            Variant::Sotw => &self.sotw,
+            Variant::Delta => &self.delta,
+        }
     }
 }
 

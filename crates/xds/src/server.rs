@@ -10,7 +10,10 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-use crate::{Connections, Metrics, Provider, ack::Nonces, connection, nack::NackLog};
+use crate::{
+    Connections, Journal, Metrics, Provider, ack::Nonces, admission::Admission, connection, frame::Kept, nack::NackLog,
+    throttle::Throttle,
+};
 
 /// After a failed accept (out of file descriptors, mostly).
 const BREATH: Duration = Duration::from_millis(100);
@@ -27,6 +30,17 @@ pub struct Options {
     pub max_message: usize,
     /// Names that one stream may subscribe to.
     pub max_names: usize,
+    /// Streams that are written to at a time: istiod's PILOT_PUSH_THROTTLE. 0: 15 and 5 for each processor, at most 100.
+    pub push_throttle: usize,
+    /// Of one address, over all its connections.
+    pub max_streams_per_address: usize,
+    /// New streams of all proxies: istiod's PILOT_MAX_REQUESTS_PER_SECOND. 0: as many as come.
+    pub max_requests_per_second: u32,
+    /// How often one stream may change what it subscribes to, after a burst of ten times as many. Beyond that its
+    /// requests are read more slowly. 0: as often as it likes.
+    pub subscription_changes_per_second: u32,
+    /// How long the removal of a cluster waits for the listeners and routes that no longer name it to be accepted.
+    pub removal_patience: Duration,
     /// How long a stream may wait with its first request, and a connection with its first stream.
     pub first_request: Duration,
     /// istiod's --keepaliveMaxServerConnectionAge. `None`: a connection may live forever.
@@ -45,6 +59,11 @@ impl Default for Options {
             max_streams: 100_000,
             max_message: 4 << 20,
             max_names: 100_000,
+            push_throttle: 100,
+            max_streams_per_address: 50_000,
+            max_requests_per_second: 0,
+            subscription_changes_per_second: 50,
+            removal_patience: Duration::from_secs(5),
             first_request: Duration::from_secs(10),
             max_age: None,
             age_grace: Duration::from_secs(10),
@@ -67,6 +86,10 @@ pub(crate) struct Shared {
     pub(crate) connections: Arc<Connections>,
     pub(crate) nonces: Nonces,
     pub(crate) nacks: NackLog,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) throttle: Arc<Throttle>,
+    pub(crate) frames: Kept,
+    pub(crate) journal: Option<Arc<Journal>>,
 }
 
 impl Server {
@@ -76,8 +99,20 @@ impl Server {
         metrics: Arc<Metrics>,
         connections: Arc<Connections>,
     ) -> Server {
-        let (nonces, nacks) = (Nonces::new(), NackLog::default());
-        Server { shared: Arc::new(Shared { provider, options, metrics, connections, nonces, nacks }) }
+        metrics.look_at(&connections);
+        let shared = Shared {
+            admission: Admission::new(options.max_streams_per_address, options.max_requests_per_second),
+            throttle: Throttle::new(options.push_throttle, metrics.clone()),
+            journal: provider.journal(),
+            provider,
+            options,
+            metrics,
+            connections,
+            nonces: Nonces::new(),
+            nacks: NackLog::default(),
+            frames: Kept::default(),
+        };
+        Server { shared: Arc::new(shared) }
     }
 
     /// Serves plaintext connections until `shutdown`, then sends each away at a moment of the drain window. Returns

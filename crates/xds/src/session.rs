@@ -14,19 +14,20 @@ use wire::{
 };
 
 use crate::{
-    Class, Connection, Joined, ProxyInfo, Seq, TypeUrl, Variant,
-    ack::{Open, Verdict},
+    Bell, Class, Connection, Joined, ProxyInfo, Seq, TypeUrl, Variant,
+    ack::{Content, Open, Verdict},
     connections::Listed,
     delta::{self, Warming},
     frame::{Frame, Head},
     metrics::{Connected, Refusing},
     nack::Nack,
-    order::PATIENCE,
+    order::{OVERDUE, PATIENCE},
     outbound::Response,
     refusal::{Refusal, code_label},
     request::{check_names, first_node, reason},
     server::Shared,
     sotw,
+    throttle::Pass,
     watch::{Answer, Fresh, Turn, Watch},
 };
 
@@ -37,7 +38,10 @@ pub(crate) struct Session {
     proxy: Arc<ProxyInfo>,
     watches: BTreeMap<TypeUrl, Watch>,
     warming: Warming,
+    /// When clusters are removed at the latest. `None`: none waits for its removal.
+    remove_by: Option<Instant>,
     refusing: BTreeMap<TypeUrl, Option<Refusing>>,
+    pub(crate) news: Arc<Bell>,
     /// The newest sequence that this stream has heard of.
     now: Seq,
     listed: Listed,
@@ -66,7 +70,7 @@ impl Session {
         node: Option<&Node>,
     ) -> Result<Session, Refusal> {
         let node = first_node(node)?;
-        let Joined { class, proxy } = shared.provider.join(node).map_err(|refused| Refusal::Node(refused.0))?;
+        let Joined { class, proxy, news } = shared.provider.join(node).map_err(|refused| Refusal::Node(refused.0))?;
         let proxy = Arc::new(proxy);
         let listed = shared.connections.add(Connection {
             id: String::new(),
@@ -88,10 +92,21 @@ impl Session {
             proxy,
             watches: BTreeMap::new(),
             warming: Warming::None,
+            remove_by: None,
             refusing: BTreeMap::new(),
-            now: 0,
+            now: news.seq(),
+            news,
             listed,
         })
+    }
+
+    pub(crate) fn pass(&self) -> Pass {
+        self.shared.throttle.pass(&self.proxy.namespace)
+    }
+
+    /// How long news waited for their turn.
+    pub(crate) fn queued(&self, waited: std::time::Duration) {
+        self.shared.metrics.queued(waited);
     }
 
     pub(crate) fn heard(&mut self, now: Seq) {
@@ -103,15 +118,17 @@ impl Session {
         self.watches.values().all(|watch| watch.ack.open().is_none())
     }
 
-    pub(crate) fn request(&mut self, request: Request) -> Result<(), Refusal> {
+    /// Answers whether it changed what is subscribed to.
+    pub(crate) fn request(&mut self, request: Request) -> Result<bool, Refusal> {
         let kind = match Target::of(request.type_url()) {
             Target::Kind(kind) => kind,
             Target::Debug => return Err(Refusal::Debug(request.type_url().chars().take(64).collect())),
             Target::Health | Target::Unknown => {
                 tracing::debug!(connection = self.listed.id(), "request of a type that is not served");
-                return Ok(());
+                return Ok(false);
             }
         };
+        let before = self.watches.get(&kind).map(|watch| watch.subscription.clone());
         let nonce = request.nonce().to_owned();
         let error = request.error().cloned();
         let verdict = match request {
@@ -126,12 +143,53 @@ impl Session {
         };
         self.note(kind, verdict, &nonce, error.as_ref());
         self.show(kind);
-        self.check_count()
+        self.check_count()?;
+        Ok(self.watches.get(&kind).map(|watch| &watch.subscription) != before.as_ref())
+    }
+
+    /// When a response has not been answered for so long that it counts. `None`: none is on its way, or all were counted.
+    pub(crate) fn overdue_at(&self) -> Option<Instant> {
+        let open = self.watches.values().filter_map(|watch| watch.ack.open());
+        open.filter(|open| !open.overdue).map(|open| open.at + OVERDUE).min()
+    }
+
+    pub(crate) fn count_overdue(&mut self) {
+        let now = Instant::now();
+        for (&kind, watch) in &mut self.watches {
+            if let Some(open) = watch.ack.open_mut().filter(|open| !open.overdue && open.at + OVERDUE <= now) {
+                open.overdue = true;
+                self.shared.metrics.expired(kind);
+            }
+        }
     }
 
     /// The next response in push order.
     pub(crate) fn next(&mut self) -> Result<Next, Refusal> {
         let began = Instant::now();
+        let late = self.remove_by.is_some_and(|by| by <= began);
+        let next = self.next_at(began, late)?;
+        let Some(by) = self.remove_by else { return Ok(next) };
+        match next {
+            Next::Response(response) => Ok(Next::Response(response)),
+            waits if late || !self.names_may_change() => {
+                self.remove_by = None;
+                let Some(watch) = self.watches.get_mut(&TypeUrl::Cluster) else { return Ok(waits) };
+                watch.retire();
+                self.next_at(began, true)
+            }
+            Next::Nothing => Ok(Next::Held(by)),
+            Next::Held(until) => Ok(Next::Held(until.min(by))),
+        }
+    }
+
+    /// Listeners or routes are on their way that may stop naming a cluster.
+    fn names_may_change(&self) -> bool {
+        let mut watches = self.watches.iter().filter(|(kind, _)| kind.names_clusters());
+        watches.any(|(_, watch)| watch.is_unsettled(&*self.class, self.now))
+    }
+
+    fn next_at(&mut self, began: Instant, late: bool) -> Result<Next, Refusal> {
+        let careful = !late && self.names_may_change();
         let mut held: Option<Instant> = None;
         for (&kind, watch) in &mut self.watches {
             if let Some(open) = watch.ack.open() {
@@ -141,10 +199,17 @@ impl Session {
                 }
                 continue;
             }
-            let turn = if held.is_some() && kind.follows() { Turn::Held } else { Turn::Free };
+            let turn = match kind {
+                TypeUrl::Cluster if careful => Turn::Careful,
+                _ if held.is_some() && kind.follows() => Turn::Held,
+                _ => Turn::Free,
+            };
             let resumed = watch.resumed;
-            let answer = watch.answer(self.variant, &*self.class, self.now, turn);
-            if let Some(answer) = answer.map_err(|_| Refusal::Lost)? {
+            let answer = watch.answer(self.variant, &*self.class, self.now, turn).map_err(|_| Refusal::Lost)?;
+            if watch.is_retiring() {
+                self.remove_by.get_or_insert(began + self.shared.options.removal_patience);
+            }
+            if let Some(answer) = answer {
                 return self.response(kind, answer, began).map(Next::Response);
             }
             if resumed != watch.resumed {
@@ -155,16 +220,14 @@ impl Session {
     }
 
     fn response(&mut self, kind: TypeUrl, answer: Answer, began: Instant) -> Result<Response, Refusal> {
-        let Answer { resources, removed, version, fresh, open } = answer;
-        let nonce = self.shared.nonces.next();
-        let head = Head { kind, version, nonce: &nonce };
-        let frame = match self.variant {
-            Variant::Sotw => Frame::sotw(&head, &resources)?,
-            Variant::Delta => Frame::delta(&head, &resources, &removed)?,
-        };
-        let (connection, sent, removed) = (self.listed.id(), resources.len(), removed.len());
+        let Answer { content, removed, version, fresh, open } = answer;
+        let (frame, nonce) = self.frame(kind, version, &content, &removed)?;
+        let (connection, sent, removed) = (self.listed.id(), content.resources().len(), removed.len());
         tracing::debug!(connection, kind = kind.short(), version, sent, removed, bytes = frame.len(), "pushed");
         self.shared.metrics.pushed(self.variant, kind, frame.len());
+        if let Some(journal) = self.shared.journal.as_ref().filter(|_| open.began.is_some()) {
+            journal.sent(version);
+        }
         if let Some(watch) = self.watches.get_mut(&kind) {
             watch.ack.sent(nonce, version, open);
         }
@@ -173,6 +236,27 @@ impl Session {
         }
         self.show(kind);
         Ok(Response { frame, kind, began, made: Instant::now() })
+    }
+
+    /// Shared where possible, but a nonce is never that of the response before: an answer must say which it means.
+    fn frame(
+        &self,
+        kind: TypeUrl,
+        version: Seq,
+        content: &Content,
+        removed: &[Arc<str>],
+    ) -> Result<(Frame, Arc<str>), Refusal> {
+        if let Content::Shared(changes) = content {
+            let whole = changes.whole(self.variant, kind, &self.shared.nonces, &self.shared.frames)?;
+            let last = self.watches.get(&kind).and_then(|watch| watch.ack.last());
+            if last.is_none_or(|last| last.nonce != whole.nonce) {
+                let nonce = whole.nonce.clone();
+                return Ok((Frame::shared(whole), nonce));
+            }
+        }
+        let nonce = self.shared.nonces.next();
+        let head = Head { kind, version, nonce: &nonce };
+        Ok((Frame::own(&head, self.variant, content.resources(), removed)?, nonce))
     }
 
     /// A proxy that gets a cluster waits for its load assignment, even if it holds an equal one.
@@ -191,6 +275,11 @@ impl Session {
 
     fn note(&mut self, kind: TypeUrl, verdict: Verdict, nonce: &str, error: Option<&rpc::Status>) {
         let metrics = &self.shared.metrics;
+        if let (Some(journal), Verdict::Accepted(open) | Verdict::Refused(open)) = (&self.shared.journal, &verdict)
+            && open.began.is_some()
+        {
+            journal.answered(open.as_of, matches!(verdict, Verdict::Accepted(_)));
+        }
         match verdict {
             Verdict::Stale => metrics.expired(kind),
             Verdict::Accepted(Open { began, .. }) => {
@@ -205,7 +294,8 @@ impl Session {
                 self.refusing.remove(&kind);
                 self.refusing.insert(kind, metrics.refusing(kind, &self.proxy.id, code));
                 let reason = reason(error).unwrap_or_default();
-                let nack = Nack { proxy: self.listed.id(), kind, nonce, reason: &reason, resources: &open.resources };
+                let nack =
+                    Nack { proxy: self.listed.id(), kind, nonce, reason: &reason, resources: open.content.resources() };
                 self.shared.nacks.tell(&nack);
             }
             Verdict::Silent | Verdict::Repeated if error.is_some() => metrics.rejected(kind),

@@ -1,18 +1,23 @@
 //! The task of one call: waits for requests, news, room to write and the end. What to say is decided in `session`.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{self, Duration},
+};
 
 use bytes::Bytes;
 use http_body::Body;
 use tokio::{
-    sync::{mpsc, watch},
+    sync::watch,
     time::{Instant, sleep_until, timeout},
 };
 
 use crate::{
-    Seq, Variant,
+    Bell, Variant,
+    admission::{Admitted, Bucket},
     inbound::Inbound,
-    outbound::Part,
+    outbound::Writer,
     refusal::Refusal,
     server::Shared,
     session::{Next, Request, Session},
@@ -24,7 +29,8 @@ pub(crate) struct Stream<B> {
     pub(crate) address: SocketAddr,
     pub(crate) variant: Variant,
     pub(crate) body: B,
-    pub(crate) out: mpsc::Sender<Part>,
+    pub(crate) out: Writer,
+    pub(crate) admitted: Admitted,
     /// Set when the connection wants to close: the latest time for this stream to end.
     pub(crate) closing: watch::Receiver<Option<Instant>>,
 }
@@ -34,34 +40,46 @@ where
     B: Body<Data = Bytes> + Unpin,
 {
     pub(crate) async fn run(self) {
-        let Stream { shared, address, variant, body, out, closing } = self;
+        let Stream { shared, address, variant, body, out, admitted, closing } = self;
         shared.metrics.call_started(variant);
+        let rate = shared.options.subscription_changes_per_second;
         let inbound = Inbound::new(body, shared.options.max_message);
         let mut call = Call {
             requests: Requests { shared: shared.clone(), variant, inbound },
-            changed: shared.provider.changed(),
             out,
             closing,
+            woken: None,
+            changes: Bucket::new(rate, rate.saturating_mul(10)),
+            pause: None,
             look: true,
             wake: None,
             end: None,
         };
         let refusal = match call.first(address).await {
-            Ok(session) => call.serve(session).await,
+            Ok(mut session) => {
+                let refusal = call.serve(&mut session).await;
+                let ended = time::Instant::now();
+                drop((session, admitted));
+                shared.metrics.destroyed(ended.elapsed());
+                refusal
+            }
             Err(refusal) => refusal,
         };
         tracing::debug!(%address, code = refusal.code().label(), reason = %refusal, "stream ended");
         shared.metrics.call_ended(variant, refusal.code());
-        // The other side may be gone already.
-        let _ = call.out.send(Part::End(refusal)).await;
+        call.out.end(refusal);
     }
 }
 
 struct Call<B> {
     requests: Requests<B>,
-    changed: watch::Receiver<Seq>,
-    out: mpsc::Sender<Part>,
+    out: Writer,
     closing: watch::Receiver<Option<Instant>>,
+    /// When the oldest news came that were not looked at yet.
+    woken: Option<time::Instant>,
+    /// How often it may change what it subscribes to, and until when its requests are not read because of that.
+    changes: Bucket,
+    pause: Option<Instant>,
     /// There may be something to send.
     look: bool,
     /// When to look again although nothing happened.
@@ -77,6 +95,7 @@ where
     async fn first(&mut self, address: SocketAddr) -> Result<Session, Refusal> {
         let (shared, variant) = (self.requests.shared.clone(), self.requests.variant);
         let patience = shared.options.first_request;
+        shared.admission.turn().await?;
         let request = tokio::select! {
             biased;
             request = timeout(patience, self.requests.first()) => {
@@ -86,14 +105,15 @@ where
             _ = self.closing.wait_for(Option::is_some) => return Err(Refusal::Closing),
         };
         let mut session = Session::open(&shared, address, variant, request.node())?;
-        session.heard(*self.changed.borrow_and_update());
+        self.out.admit(session.pass());
         session.request(request)?;
         Ok(session)
     }
 
-    async fn serve(&mut self, mut session: Session) -> Refusal {
+    async fn serve(&mut self, session: &mut Session) -> Refusal {
+        let news = session.news.clone();
         loop {
-            if let Err(refusal) = self.step(&mut session).await {
+            if let Err(refusal) = self.step(session, &news).await {
                 return refusal;
             }
             if self.end.is_some() && session.is_quiet() {
@@ -103,30 +123,55 @@ where
     }
 
     /// One event. Requests come first: they tell what is still wanted and what was accepted. A response is made only
-    /// when there is room for it, so it is never older than the moment of its writing.
-    async fn step(&mut self, session: &mut Session) -> Result<(), Refusal> {
+    /// when there is room for it and a slot to write it, so it is never older than the moment of its writing.
+    async fn step(&mut self, session: &mut Session, news: &Bell) -> Result<(), Refusal> {
+        let overdue = session.overdue_at();
         tokio::select! {
             biased;
-            request = self.requests.next() => {
-                session.request(request?)?;
+            request = self.requests.next(), if self.pause.is_none() => {
+                let changed = session.request(request?)?;
+                self.pause = if changed { pause(&mut self.changes) } else { None };
                 self.look = true;
             }
+            () = until(self.pause) => self.pause = None,
             () = self.out.closed() => return Err(Refusal::Gone),
-            Ok(()) = self.changed.changed() => {
-                session.heard(*self.changed.borrow_and_update());
+            (seq, at) = news.rung() => {
+                session.heard(seq);
+                self.woken.get_or_insert(at);
                 self.look = true;
             }
-            Ok(end) = self.closing.wait_for(Option::is_some), if self.end.is_none() => self.end = *end,
-            Ok(permit) = self.out.reserve(), if self.look && self.end.is_none() => match session.next()? {
-                Next::Response(response) => permit.send(Part::Response(response)),
-                Next::Nothing => (self.look, self.wake) = (false, None),
-                Next::Held(until) => (self.look, self.wake) = (false, Some(until)),
-            },
+            Ok(end) = self.closing.wait_for(Option::is_some), if self.end.is_none() => {
+                self.end = *end;
+                self.out.skip();
+            }
+            () = self.out.turn(), if self.look && self.end.is_none() => {
+                if let Some(woken) = self.woken.take() {
+                    session.queued(woken.elapsed());
+                }
+                match session.next()? {
+                    Next::Response(response) => {
+                        self.out.send(response);
+                        return Ok(());
+                    }
+                    Next::Nothing => (self.look, self.wake) = (false, None),
+                    Next::Held(until) => (self.look, self.wake) = (false, Some(until)),
+                }
+                self.out.skip();
+            }
+            never = self.out.watch_stalls() => match never {},
             () = until(self.wake) => (self.look, self.wake) = (true, None),
+            () = until(overdue) => session.count_overdue(),
             () = until(self.end) => return Err(Refusal::Closing),
         }
         Ok(())
     }
+}
+
+/// `None`: the change came in time.
+fn pause(changes: &mut Bucket) -> Option<Instant> {
+    let now = Instant::now();
+    let wait = changes.take_within(now, Duration::MAX).filter(|wait| !wait.is_zero())?;
+    Some(now + wait)
 }
 
 struct Requests<B> {

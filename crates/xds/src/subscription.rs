@@ -39,7 +39,13 @@ impl Subscription {
         let before = std::mem::take(self);
         self.explicit = before.explicit || !list.is_empty();
         self.wildcard = if self.explicit { list.iter().any(|name| name == ALL) } else { kind.wildcard() };
-        self.names = list.iter().filter(|name| *name != ALL).map(|name| Arc::from(name.as_str())).collect();
+        let named = || list.iter().filter(|name| *name != ALL);
+        // An ACK repeats the names, thousands of them.
+        if named().count() == before.names.len() && named().all(|name| before.names.contains(name.as_str())) {
+            self.names = before.names;
+            return Added { everything: self.wildcard && !before.wildcard, ..Added::default() };
+        }
+        self.names = named().map(|name| Arc::from(name.as_str())).collect();
         Added {
             everything: self.wildcard && !before.wildcard,
             names: self.names.iter().filter(|name| !before.names.contains(*name)).cloned().collect(),

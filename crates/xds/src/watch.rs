@@ -1,11 +1,15 @@
 //! One type on one stream: what is subscribed, what is owed, what was answered, and from these the next response. No
 //! IO.
 
-use std::{collections::HashSet, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+    time::Instant,
+};
 
 use crate::{
     Changes, Class, Resource, Seq, TypeUrl, Variant, Watched,
-    ack::{Ack, Open, Verdict},
+    ack::{Ack, Content, Open, Verdict},
     owed::Owed,
     subscription::Subscription,
 };
@@ -23,14 +27,26 @@ pub(crate) struct Watch {
     pub(crate) resumed: bool,
     /// There is nothing new up to here.
     checked: Seq,
+    retiring: Retiring,
+}
+
+/// What is gone from the class, but may still be named by what the proxy holds.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Retiring {
+    #[default]
+    Nothing,
+    Names(BTreeSet<Arc<str>>),
+    /// Without removals by name: a response that only leaves out what is gone.
+    Response,
 }
 
 /// The content of a response.
 pub(crate) struct Answer {
-    pub(crate) resources: Vec<Arc<Resource>>,
+    pub(crate) content: Content,
+    /// Of content that is not shared.
     pub(crate) removed: Vec<Arc<str>>,
     pub(crate) version: Seq,
-    /// Names in `resources` whose content is new to the proxy.
+    /// Names in `content` whose content is new to the proxy.
     pub(crate) fresh: Fresh,
     pub(crate) open: Open,
 }
@@ -51,12 +67,24 @@ pub(crate) enum Turn {
     Free,
     /// News of a type that goes first has to wait, so this one's waits too.
     Held,
+    /// Removals wait until what names them has changed.
+    Careful,
 }
 
 impl Watch {
     pub(crate) fn new(kind: TypeUrl, subscription: Subscription, owed: Owed, now: Seq) -> Watch {
         let ack = if owed.is_empty() { Ack::at(now) } else { Ack::default() };
-        Watch { kind, subscription, ack, owed, again: Owed::default(), ask_again: false, resumed: false, checked: 0 }
+        Watch {
+            kind,
+            subscription,
+            ack,
+            owed,
+            again: Owed::default(),
+            ask_again: false,
+            resumed: false,
+            checked: 0,
+            retiring: Retiring::Nothing,
+        }
     }
 
     /// The next response, if there is something to say and the last one was answered. `now`: the newest sequence.
@@ -73,10 +101,15 @@ impl Watch {
         // The first response is about everything, also if what it was owed for has been left meanwhile.
         let first = self.ack.position() == 0 && self.ack.refused().is_none();
         self.owed.everything |= first && !self.owed.is_empty();
-        let news = if turn == Turn::Free { self.news(class, now) } else { None };
+        let careful = turn == Turn::Careful && self.owed.is_empty() && self.again.is_empty();
+        if careful && variant == Variant::Sotw && self.only_removals(class, now) {
+            self.retiring = Retiring::Response;
+            return Ok(None);
+        }
+        let news = if turn == Turn::Held { None } else { self.news(class, now) };
         let Some(news) = news else {
             let owed = std::mem::take(&mut self.owed);
-            return Ok(if owed.is_empty() { None } else { self.made(variant, class, now, owed, None) });
+            return Ok(if owed.is_empty() { None } else { self.made(variant, class, owed, None) });
         };
         let mut owed = std::mem::take(&mut self.owed);
         owed.add(std::mem::take(&mut self.again));
@@ -86,7 +119,49 @@ impl Watch {
             }
             owed.everything = true;
         }
-        Ok(self.made(variant, class, now, owed, Some(&news)))
+        if careful && variant == Variant::Delta && !news.removed.is_empty() {
+            let rest = self.without_removals(&news);
+            return Ok(self.made(variant, class, owed, Some(&rest)));
+        }
+        Ok(self.made(variant, class, owed, Some(&news)))
+    }
+
+    fn without_removals(&mut self, news: &Changes) -> Arc<Changes> {
+        let removed = news.removed.iter().filter(|name| self.subscription.covers(name)).cloned();
+        match &mut self.retiring {
+            Retiring::Names(names) => names.extend(removed),
+            other => *other = Retiring::Names(removed.collect()),
+        }
+        Arc::new(Changes { removed: Vec::new(), ..news.clone() })
+    }
+
+    fn only_removals(&self, class: &dyn Class, now: Seq) -> bool {
+        let position = self.ack.position();
+        if position == 0 || position >= now || self.ack.refused().is_some() {
+            return false;
+        }
+        let news = class.since(self.kind, position);
+        !news.full && news.changed.is_empty() && self.touched_by(&news)
+    }
+
+    pub(crate) fn is_retiring(&self) -> bool {
+        self.retiring != Retiring::Nothing
+    }
+
+    /// What waited to be removed goes out next. What exists again by now is sent instead.
+    pub(crate) fn retire(&mut self) {
+        if let Retiring::Names(names) = std::mem::take(&mut self.retiring) {
+            self.owed.names.extend(names);
+        }
+    }
+
+    /// The proxy may hold something older than what there is now.
+    pub(crate) fn is_unsettled(&self, class: &dyn Class, now: Seq) -> bool {
+        let position = self.ack.position();
+        self.ack.open().is_some()
+            || self.ack.refused().is_some()
+            || !self.owed.is_empty()
+            || position > 0 && position < now && self.touched_by(&class.since(self.kind, position))
     }
 
     /// What a request says of the last response. A refused one leaves what it was meant to settle for the next.
@@ -170,17 +245,21 @@ impl Watch {
         &mut self,
         variant: Variant,
         class: &dyn Class,
-        now: Seq,
         mut owed: Owed,
-        news: Option<&Changes>,
+        news: Option<&Arc<Changes>>,
     ) -> Option<Answer> {
         let complete = variant == Variant::Sotw && self.kind.wildcard();
         let asked = !owed.is_empty();
         owed.everything |= complete;
-        let Gathered { resources, mut removed, seq } = self.gathered(class, now, &owed, news);
+        let shared = self.shared(class, &owed, news);
+        let Gathered { content, mut removed, seq } = match shared {
+            Some(all) => Gathered { removed: all.removed.clone(), seq: all.seq, content: Content::Shared(all) },
+            None => self.gathered(class, &owed, news.map(|news| &**news)),
+        };
         if variant == Variant::Sotw || self.kind == TypeUrl::Extension {
             removed.clear();
         }
+        let resources = content.resources();
         let to = (owed.everything || news.is_some()).then_some(seq);
         if resources.is_empty() && removed.is_empty() && !owed.reply && !complete {
             if let Some(to) = to {
@@ -197,35 +276,68 @@ impl Watch {
             _ => Fresh::Names(resources.iter().map(|resource| resource.name.clone()).collect()),
         };
         let began: Option<Instant> = news.filter(|_| !asked).and_then(|news| news.began);
-        let open = Open { to, as_of: seq, owed, resources: resources.clone(), began, at: tokio::time::Instant::now() };
-        Some(Answer { resources, removed, version: seq, fresh, open })
+        let open = Open {
+            to,
+            as_of: seq,
+            owed,
+            content: content.clone(),
+            began,
+            at: tokio::time::Instant::now(),
+            overdue: false,
+        };
+        Some(Answer { content, removed, version: seq, fresh, open })
     }
 
-    fn gathered(&self, class: &dyn Class, now: Seq, owed: &Owed, news: Option<&Changes>) -> Gathered {
-        let mut out = Gathered { resources: Vec::new(), removed: Vec::new(), seq: now };
+    /// An answer of the class that is, as it stands, what this stream needs.
+    fn shared(&self, class: &dyn Class, owed: &Owed, news: Option<&Arc<Changes>>) -> Option<Arc<Changes>> {
+        if !owed.held.is_empty() || self.kind == TypeUrl::Extension {
+            return None;
+        }
+        let (names, wildcard) = (self.subscription.names(), self.subscription.wildcard());
+        let covered = |all: &Changes| all.changed.iter().all(|resource| names.contains(&resource.name));
+        if owed.everything {
+            let all = class.since(self.kind, 0);
+            let exactly = if wildcard {
+                names.is_empty() && owed.names.is_empty()
+            } else {
+                names.len() == all.changed.len() && covered(&all)
+            };
+            return exactly.then_some(all);
+        }
+        let news = news.filter(|_| owed.names.is_empty())?;
+        // A removed name that was asked for by itself may have an empty form.
+        let exactly = if wildcard { names.is_empty() } else { news.removed.is_empty() && covered(news) };
+        exactly.then(|| news.clone())
+    }
+
+    fn gathered(&self, class: &dyn Class, owed: &Owed, news: Option<&Changes>) -> Gathered {
+        let all = class.since(self.kind, 0);
+        let mut out = Picked { resources: Vec::new(), removed: Vec::new(), seq: all.seq };
         match news {
-            _ if owed.everything && self.subscription.wildcard() => {
-                let all = class.since(self.kind, 0);
-                out.take_all(&all, owed, &self.subscription);
-            }
+            _ if owed.everything && self.subscription.wildcard() => out.take_all(&all, owed, &self.subscription),
             Some(news) if !owed.everything => out.take_news(class, self.kind, news, &self.subscription),
             _ => {}
         }
         let all_names = self.subscription.names().iter().filter(|_| owed.everything);
         out.take_names(class, self.kind, all_names.chain(&owed.names), owed);
-        out
+        Gathered { content: Content::Own(out.resources), removed: out.removed, seq: out.seq }
     }
 }
 
 struct Gathered {
+    content: Content,
+    removed: Vec<Arc<str>>,
+    seq: Seq,
+}
+
+struct Picked {
     resources: Vec<Arc<Resource>>,
     removed: Vec<Arc<str>>,
     seq: Seq,
 }
 
-impl Gathered {
+impl Picked {
     fn take_all(&mut self, all: &Changes, owed: &Owed, subscription: &Subscription) {
-        self.seq = all.seq;
         self.resources.extend(all.changed.iter().filter(|resource| !owed.is_held(resource)).cloned());
         if owed.held.is_empty() {
             return;

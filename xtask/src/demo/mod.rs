@@ -2,7 +2,7 @@
 
 mod http;
 mod mesh;
-mod process;
+pub(crate) mod process;
 mod shop;
 mod tries;
 

@@ -1,4 +1,4 @@
-//! A program that the demo started: its output goes to a file, and it ends with us, whichever way we end.
+//! A program that a command started: its output goes to a file, and it ends with us, whichever way we end.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -13,14 +13,14 @@ use nix::unistd::Pid;
 /// What a program gets to end by itself before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
 
-pub(super) struct Process {
+pub(crate) struct Process {
     name: String,
     log: PathBuf,
     child: Child,
 }
 
 impl Process {
-    pub(super) fn start(name: &str, logs: &Path, command: &mut Command) -> Result<Process> {
+    pub(crate) fn start(name: &str, logs: &Path, command: &mut Command) -> Result<Process> {
         let log = logs.join(format!("{name}.log"));
         let file = File::create(&log)?;
         // In a group of its own: Ctrl-C reaches us only, and we end the others in order.
@@ -29,14 +29,18 @@ impl Process {
         Ok(Process { name: name.to_owned(), log, child })
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// An error with the end of its log when it has ended.
-    pub(super) fn check(&mut self) -> Result<()> {
+    pub(crate) fn check(&mut self) -> Result<()> {
         let Some(status) = self.child.try_wait()? else { return Ok(()) };
         bail!("{} ended ({status})\n{}", self.name, self.last_words())
     }
 
     /// The end of its log.
-    pub(super) fn last_words(&self) -> String {
+    pub(crate) fn last_words(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().collect();
@@ -45,7 +49,7 @@ impl Process {
     }
 
     /// Asks it to end, without waiting: several end at once.
-    pub(super) fn ask_to_end(&self) {
+    pub(crate) fn ask_to_end(&self) {
         let id = i32::try_from(self.child.id()).expect("a process id fits");
         kill(Pid::from_raw(id), Signal::SIGTERM).ok();
     }

@@ -7,7 +7,6 @@ use http_body_util::BodyExt;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
-use tokio::sync::watch;
 use wire::envoy::config::core::v3::Node;
 
 use super::*;
@@ -24,10 +23,6 @@ impl xds::Provider for Idle {
 
     fn join(&self, _: &Node) -> Result<xds::Joined, xds::Refused> {
         Err(xds::Refused("nobody is served".into()))
-    }
-
-    fn changed(&self) -> watch::Receiver<xds::Seq> {
-        watch::Sender::new(0).subscribe()
     }
 }
 

@@ -26,7 +26,7 @@ fn watch(names: &[&str]) -> Watch {
 
 fn sent(watch: &mut Watch, class: &Log, now: Seq) -> Option<Vec<String>> {
     let answer = watch.answer(Variant::Delta, class, now, Turn::Free).expect("not lost")?;
-    let names = answer.resources.iter().map(|resource| resource.name.to_string()).collect();
+    let names = answer.content.resources().iter().map(|resource| resource.name.to_string()).collect();
     watch.ack.sent("n".into(), answer.version, answer.open);
     Some(names)
 }
@@ -59,6 +59,6 @@ fn a_held_turn_answers_only_what_is_owed() {
     watch.owed.insist(&"b".into());
     let class = Log(vec![(1, "a"), (2, "b"), (3, "a")]);
     let answer = watch.answer(Variant::Delta, &class, 3, Turn::Held).expect("not lost").expect("something owed");
-    assert_eq!(answer.resources.iter().map(|r| &*r.name).collect::<Vec<_>>(), ["b"]);
+    assert_eq!(answer.content.resources().iter().map(|r| &*r.name).collect::<Vec<_>>(), ["b"]);
     assert_eq!(answer.open.to, None, "the news are still to come");
 }

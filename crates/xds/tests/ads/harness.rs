@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use prometheus::{Registry, TextEncoder};
-use tokio::{io::DuplexStream, sync::watch, time::Instant};
+use tokio::{
+    io::DuplexStream,
+    sync::{oneshot, watch},
+    time::Instant,
+};
 use xds::{Connections, Metrics, Options, Server, TypeUrl, Variant, Watched};
 
 use crate::{mesh::Mesh, proxy::Proxy};
@@ -48,6 +52,20 @@ impl Harness {
         let address = ADDRESS.parse().expect("an address");
         tokio::spawn(self.server.connection(ours, address, self.drain.subscribe()));
         theirs
+    }
+
+    /// A proxy whose network can be cut: from then on nothing passes, and nobody is told.
+    pub(crate) async fn cuttable(&self, variant: Variant) -> (Proxy, oneshot::Sender<()>) {
+        let mut server = self.io();
+        let (mut client, theirs) = tokio::io::duplex(64 << 10);
+        let (cut, end) = oneshot::channel();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                Ok(()) = end => std::future::pending().await,
+            }
+        });
+        (Proxy::open(theirs, variant).await, cut)
     }
 
     /// The line of one metric, without its name and labels.

@@ -2,20 +2,19 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::Instant,
 };
 
-use tokio::sync::watch;
 use wire::{envoy::config::core::v3::Node, google::protobuf::Any};
-use xds::{Changes, Class, Joined, Provider, ProxyInfo, Refused, Resource, Seq, TypeUrl};
+use xds::{Bell, Changes, Class, Joined, Journal, Provider, ProxyInfo, Push, Refused, Resource, Seq, TypeUrl};
 
 #[derive(Clone)]
 pub(crate) struct Mesh(Arc<Inner>);
 
 struct Inner {
     state: Mutex<State>,
-    seq: watch::Sender<Seq>,
+    journal: Arc<Journal>,
 }
 
 struct State {
@@ -26,14 +25,25 @@ struct State {
     seq: Seq,
     live: BTreeMap<(TypeUrl, String), (Seq, Arc<Resource>)>,
     gone: BTreeMap<(TypeUrl, String), Seq>,
+    streams: Vec<Weak<Bell>>,
+    /// Answers are shared until the next change.
+    answers: BTreeMap<(TypeUrl, Seq), Arc<Changes>>,
 }
 
 impl Mesh {
     /// `text` as in [`Mesh::set`].
     pub(crate) fn new(text: &str) -> Mesh {
-        let state =
-            State { ready: true, proxyless: false, oldest: 0, seq: 0, live: BTreeMap::new(), gone: BTreeMap::new() };
-        let mesh = Mesh(Arc::new(Inner { state: Mutex::new(state), seq: watch::Sender::new(0) }));
+        let state = State {
+            ready: true,
+            proxyless: false,
+            oldest: 0,
+            seq: 0,
+            live: BTreeMap::new(),
+            gone: BTreeMap::new(),
+            streams: Vec::new(),
+            answers: BTreeMap::new(),
+        };
+        let mesh = Mesh(Arc::new(Inner { state: Mutex::new(state), journal: Arc::default() }));
         mesh.set(text);
         mesh
     }
@@ -51,8 +61,15 @@ impl Mesh {
                 state.apply(kind, seq, word);
             }
         }
+        state.answers.clear();
+        state.streams.retain(|bell| bell.strong_count() > 0);
+        let streams = state.streams.clone();
         drop(state);
-        self.0.seq.send_replace(seq);
+        let (cause, streams) = (text.to_owned(), streams.iter().filter_map(Weak::upgrade).collect::<Vec<_>>());
+        self.0.journal.begin(Push { seq, cause, streams: streams.len(), ..Push::default() });
+        for bell in streams {
+            bell.ring(seq);
+        }
     }
 
     pub(crate) fn set_ready(&self, ready: bool) {
@@ -67,6 +84,7 @@ impl Mesh {
     pub(crate) fn cut_log(&self) {
         let mut state = self.state();
         state.oldest = state.seq;
+        state.answers.clear();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -107,32 +125,43 @@ impl Provider for Mesh {
         let proxy = ProxyInfo {
             id: id.to_owned(),
             kind: kind.to_owned(),
+            namespace: id.rsplit('.').next().unwrap_or_default().to_owned(),
             version: "1.30.0".to_owned(),
             proxyless: self.state().proxyless,
             ..ProxyInfo::default()
         };
-        Ok(Joined { class: Arc::new(self.clone()), proxy })
+        let mut state = self.state();
+        let news = Bell::new(state.seq);
+        state.streams.push(Arc::downgrade(&news));
+        drop(state);
+        Ok(Joined { class: Arc::new(self.clone()), proxy, news })
     }
 
-    fn changed(&self) -> watch::Receiver<Seq> {
-        self.0.seq.subscribe()
+    fn journal(&self) -> Option<Arc<Journal>> {
+        Some(self.0.journal.clone())
     }
 }
 
 impl Class for Mesh {
     fn since(&self, kind: TypeUrl, since: Seq) -> Arc<Changes> {
-        let state = self.state();
+        let mut state = self.state();
+        if let Some(answer) = state.answers.get(&(kind, since)) {
+            return answer.clone();
+        }
         let full = since == 0 || since < state.oldest;
-        let since = if full { 0 } else { since };
+        let (asked, since) = (since, if full { 0 } else { since });
         let changed = state.live.iter().filter(|((of, _), (seq, _))| *of == kind && *seq > since);
         let removed = state.gone.iter().filter(|((of, _), seq)| *of == kind && **seq > since && !full);
-        Arc::new(Changes {
+        let answer = Arc::new(Changes {
             seq: state.seq,
             changed: changed.map(|(_, (_, resource))| resource.clone()).collect(),
             removed: removed.map(|((_, name), _)| Arc::from(name.as_str())).collect(),
             full,
             began: Some(Instant::now()),
-        })
+            ..Changes::default()
+        });
+        state.answers.insert((kind, asked), answer.clone());
+        answer
     }
 
     fn named(&self, kind: TypeUrl, name: &str) -> Option<Arc<Resource>> {

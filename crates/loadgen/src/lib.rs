@@ -1,0 +1,13 @@
+//! A swarm of ADS clients that behave like Envoys, and meshes to serve to them. Decodes as little as it can: the control plane is what
+//! is measured.
+
+mod held;
+mod kind;
+pub mod mesh;
+mod names;
+mod proxy;
+mod scan;
+mod swarm;
+mod tally;
+
+pub use swarm::{Options, Swarm};

@@ -1,0 +1,100 @@
+//! The load generator: `mesh` writes a mesh, `swarm` connects proxies to a server and obeys lines on stdin.
+#![allow(clippy::print_stdout, reason = "its answers are lines on stdout")]
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::{Parser, Subcommand};
+use loadgen::mesh::Plan;
+use loadgen::{Options, Swarm};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+/// A swarm of simulated proxies, and meshes to serve to them.
+#[derive(Parser)]
+#[command(name = "loadgen")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Write the objects of a synthetic mesh, and the nodes of its proxies
+    Mesh {
+        /// Folder to write to
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+        #[command(flatten)]
+        plan: Plan,
+    },
+    /// Connect proxies to a server. Commands on stdin, answers (JSON lines) on stdout:
+    /// mark NAME | connect | reconnect | settle FIRST_MS QUIET_MS LIMIT_MS
+    Swarm {
+        /// Plaintext ADS address, on this machine only
+        #[arg(long, value_name = "IP:PORT")]
+        server: SocketAddr,
+        /// Nodes, one JSON object per line
+        #[arg(long, value_name = "FILE")]
+        nodes: PathBuf,
+        /// Use only the first of the nodes
+        #[arg(long)]
+        proxies: Option<usize>,
+        /// Of a hundred proxies, how many never read
+        #[arg(long, default_value_t = 0)]
+        stalled: usize,
+        /// Of a hundred proxies, how many never acknowledge
+        #[arg(long, default_value_t = 0)]
+        silent: usize,
+    },
+}
+
+fn main() -> Result<()> {
+    match Args::parse().command {
+        Command::Mesh { dir, plan } => plan.write(&dir).with_context(|| format!("write to {}", dir.display())),
+        Command::Swarm { server, nodes, proxies, stalled, silent } => {
+            if !server.ip().is_loopback() {
+                bail!("{server} is not on this machine; load goes to loopback only");
+            }
+            let nodes = read_nodes(&nodes, proxies.unwrap_or(usize::MAX))?;
+            raise_file_limit(nodes.len())?;
+            // One thread: the other core belongs to the server.
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(steer(&nodes, &Options { server, stalled, silent }))
+        }
+    }
+}
+
+fn read_nodes(file: &PathBuf, most: usize) -> Result<Vec<Value>> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+    let nodes = text.lines().take(most).map(|line| serde_json::from_str(line).context("a node is a JSON object"));
+    nodes.collect()
+}
+
+fn raise_file_limit(proxies: usize) -> Result<()> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    let needed = proxies as u64 + 100;
+    if hard < needed {
+        bail!("{proxies} proxies need {needed} open files, and the limit is {hard} (ulimit -Hn)");
+    }
+    if soft < needed {
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("raise the limit of open files")?;
+    }
+    Ok(())
+}
+
+async fn steer(nodes: &[Value], options: &Options) -> Result<()> {
+    let mut swarm = Swarm::new(nodes, options)?;
+    let (line_in, mut lines) = mpsc::channel(1);
+    // It waits in a read and cannot be asked to stop; it ends with stdin or with the program.
+    std::thread::spawn(move || {
+        let read = std::io::stdin().lines().map_while(Result::ok);
+        read.map_while(|line| line_in.blocking_send(line).ok()).count()
+    });
+    while let Some(line) = lines.recv().await {
+        println!("{}", swarm.obey(&line).await?);
+    }
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! Synthetic meshes by parameters: the same parameters give the same objects, on every machine. Objects only; who serves them is not known
+//! here.
+
+mod node;
+mod workload;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use node::node;
+use workload::{Service, pod, slice};
+
+/// Endpoints of the one service that every proxy sees, scoped or not.
+const SHARED_ENDPOINTS: usize = 8;
+/// Its pods that no endpoint stands for yet: a rollout moves to them.
+const SPARE_PODS: usize = 50;
+const ROOT_NAMESPACE: &str = "istio-system";
+/// Part of every pod's name and labels.
+pub(crate) const TEMPLATE_HASH: &str = "7c9f6d5b84";
+
+/// The size of a mesh.
+#[derive(Debug, Clone, Args)]
+pub struct Plan {
+    /// Services
+    #[arg(long, default_value_t = 1000)]
+    pub services: usize,
+    /// Endpoints of each service
+    #[arg(long, default_value_t = 3)]
+    pub endpoints: usize,
+    /// Namespaces that services and proxies are spread over
+    #[arg(long, default_value_t = 50)]
+    pub namespaces: usize,
+    /// Proxies, each in a pod of some service
+    #[arg(long, default_value_t = 1000)]
+    pub proxies: usize,
+    /// A Sidecar in each namespace that lets its proxies see their own namespace and istio-system only
+    #[arg(long)]
+    pub scoped: bool,
+}
+
+impl Plan {
+    /// Writes `objects/` (the mesh, one file per service), `spare/` (a service to be added later) and `nodes.jsonl`.
+    pub fn write(&self, dir: &Path) -> io::Result<()> {
+        let objects = dir.join("objects");
+        for (file, documents) in self.files() {
+            put(&objects.join(file), &documents)?;
+        }
+        let new = Service { virtual_service: false, destination_rule: false, ..self.service(self.services) };
+        put(&dir.join("spare/new-service.yaml"), &[new.pods(), new.objects()].concat())?;
+        let nodes: String = self.nodes().map(|node| format!("{node}\n")).collect();
+        fs::write(dir.join("nodes.jsonl"), nodes)
+    }
+
+    /// The nodes of the proxies, each the first replicas of its service first.
+    pub fn nodes(&self) -> impl Iterator<Item = Value> + '_ {
+        let most = self.services * self.endpoints;
+        (0..self.proxies.min(most)).map(|proxy| {
+            let service = self.service(proxy % self.services);
+            node(&service, proxy / self.services)
+        })
+    }
+
+    fn files(&self) -> Vec<(String, Vec<Value>)> {
+        let names = (0..self.namespaces).map(|n| self.namespace(n)).chain([ROOT_NAMESPACE.to_owned()]);
+        let namespaces =
+            names.map(|name| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }));
+        let mut files = vec![
+            ("namespaces.yaml".to_owned(), namespaces.collect()),
+            ("nodes.yaml".to_owned(), (0..3).map(cluster_node).collect()),
+        ];
+        if self.scoped {
+            files.push((
+                "sidecars.yaml".to_owned(),
+                (0..self.namespaces).map(|n| sidecar(&self.namespace(n))).collect(),
+            ));
+        }
+        let services = (0..self.services).map(|number| self.service(number)).chain([self.shared()]);
+        for service in services {
+            let path = format!("{}/{}", service.namespace, service.name);
+            files.push((format!("{path}.yaml"), service.objects()));
+            files.push((format!("{path}-pods.yaml"), service.pods()));
+        }
+        files
+    }
+
+    fn namespace(&self, number: usize) -> String {
+        format!("ns-{}", number % self.namespaces)
+    }
+
+    /// Of ten services one is TCP, three have a VirtualService, three a DestinationRule (one of them with a subset).
+    fn service(&self, number: usize) -> Service {
+        Service {
+            name: format!("s-{number}"),
+            namespace: self.namespace(number),
+            address: format!("10.96.{}.{}", 1 + number / 250, 1 + number % 250),
+            port: if number % 10 == 9 { 6379 } else { [80, 8080, 9080][number % 3] },
+            tcp: number % 10 == 9,
+            endpoints: self.endpoints,
+            pods: self.endpoints,
+            first_pod: number * self.endpoints,
+            virtual_service: matches!(number % 10, 0..=2),
+            destination_rule: matches!(number % 10, 0 | 3 | 4),
+            subset: number % 10 == 0,
+        }
+    }
+
+    fn shared(&self) -> Service {
+        Service {
+            name: "shared".to_owned(),
+            namespace: ROOT_NAMESPACE.to_owned(),
+            address: "10.96.250.1".to_owned(),
+            port: 8080,
+            tcp: false,
+            endpoints: SHARED_ENDPOINTS,
+            pods: SHARED_ENDPOINTS + SPARE_PODS,
+            first_pod: (self.services + 1) * self.endpoints,
+            virtual_service: true,
+            destination_rule: true,
+            subset: false,
+        }
+    }
+}
+
+/// One document per line: JSON is YAML, and a tool can split it without a YAML parser.
+fn put(file: &Path, documents: &[Value]) -> io::Result<()> {
+    fs::create_dir_all(file.parent().expect("a file is in a folder"))?;
+    let text: Vec<String> = documents.iter().map(Value::to_string).collect();
+    fs::write(file, text.join("\n---\n") + "\n")
+}
+
+fn cluster_node(number: usize) -> Value {
+    let labels = json!({
+        "topology.kubernetes.io/region": "region-1",
+        "topology.kubernetes.io/zone": format!("zone-{number}"),
+    });
+    json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": format!("node-{number}"), "labels": labels } })
+}
+
+fn sidecar(namespace: &str) -> Value {
+    json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "Sidecar",
+        "metadata": { "name": "default", "namespace": namespace },
+        "spec": { "egress": [{ "hosts": ["./*", format!("{ROOT_NAMESPACE}/*")] }] },
+    })
+}
+
+impl Service {
+    fn objects(&self) -> Vec<Value> {
+        let mut all = vec![self.object(), slice(self)];
+        all.extend(self.virtual_service.then(|| self.virtual_service_object()));
+        all.extend(self.destination_rule.then(|| self.destination_rule_object()));
+        all
+    }
+
+    fn pods(&self) -> Vec<Value> {
+        (0..self.pods).map(|replica| pod(self, replica)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(services: usize) -> Plan {
+        Plan { services, endpoints: 3, namespaces: 5, proxies: 40, scoped: true }
+    }
+
+    fn count(plan: &Plan, kind: &str) -> usize {
+        let files = plan.files();
+        files.iter().flat_map(|(_, documents)| documents).filter(|object| object["kind"] == kind).count()
+    }
+
+    #[test]
+    fn shares_are_as_promised() {
+        let plan = plan(100);
+        assert_eq!(count(&plan, "Service"), 101);
+        assert_eq!((count(&plan, "VirtualService"), count(&plan, "DestinationRule")), (31, 31));
+        assert_eq!((count(&plan, "Sidecar"), count(&plan, "Namespace")), (5, 6));
+        assert_eq!(count(&plan, "Pod"), 300 + 58);
+    }
+
+    #[test]
+    fn addresses_are_unique() {
+        let files = plan(600).files();
+        let mut pods: Vec<&Value> =
+            files.iter().flat_map(|(_, d)| d).filter(|o| o["kind"] == "Pod").map(|o| &o["status"]["podIP"]).collect();
+        let all = pods.len();
+        pods.sort_by_key(|ip| ip.to_string());
+        pods.dedup();
+        assert_eq!(pods.len(), all);
+    }
+
+    #[test]
+    fn a_proxy_is_one_of_the_pods() {
+        let plan = plan(30);
+        let nodes: Vec<Value> = plan.nodes().collect();
+        assert_eq!(nodes.len(), 40);
+        let files = plan.files();
+        let (_, pods) = files.iter().find(|(file, _)| file == "ns-1/s-1-pods.yaml").unwrap();
+        let replica = &pods[1];
+        let id = format!(
+            "sidecar~{}~{}.ns-1~ns-1.svc.cluster.local",
+            replica["status"]["podIP"].as_str().unwrap(),
+            replica["metadata"]["name"].as_str().unwrap()
+        );
+        assert_eq!(nodes[31]["id"], id);
+        let size = nodes[31].to_string().len();
+        assert!((1500..2600).contains(&size), "{size}");
+    }
+}

@@ -1,0 +1,235 @@
+//! One simulated proxy: its connection, its stream, and its answers. Reconnects as Envoy does, with growing pauses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use h2::client::Builder;
+use h2::{RecvStream, SendStream};
+use http::Request;
+use prost::Message;
+use prost::encoding::encode_varint;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use wire::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+
+use crate::held::Held;
+use crate::scan::{Response, Scan};
+use crate::swarm::{Round, Shared};
+
+const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+/// What pilot-agent, which stands between Envoy and istiod, gives a stream and its connection.
+const WINDOW: u32 = 1 << 20;
+/// Envoy's pauses between attempts: random below this, doubled each time, up to the second.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Temper {
+    Good,
+    /// Opens its stream and never reads from it: the flow-control window fills up and stays full.
+    Stalled,
+    /// Reads, and never acknowledges.
+    Silent,
+}
+
+pub(crate) struct Proxy {
+    pub(crate) seat: usize,
+    /// The node, encoded; the first request of a stream carries it.
+    pub(crate) node: Bytes,
+    pub(crate) temper: Temper,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) held: Held,
+}
+
+impl Proxy {
+    /// Lives until the swarm ends. Each round begins with a new connection.
+    pub(crate) async fn live(mut self, mut rounds: watch::Receiver<Round>) {
+        let mut failures = 0;
+        loop {
+            let round = *rounds.borrow_and_update();
+            match round {
+                Round::Off => failures = 0,
+                Round::Fresh(_) => self.held = Held::default(),
+                Round::Resumed(_) => {}
+            }
+            if round == Round::Off {
+                if rounds.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            loop {
+                let shared = Arc::clone(&self.shared);
+                let ended = tokio::select! {
+                    ended = self.connect() => ended,
+                    changed = rounds.changed() => match changed {
+                        Ok(()) => break,
+                        Err(_) => return,
+                    },
+                };
+                shared.tally.failed(ended);
+                failures += 1;
+                tokio::time::sleep(self.pause(failures)).await;
+            }
+        }
+    }
+
+    /// Returns why the stream ended.
+    async fn connect(&mut self) -> String {
+        match self.stream().await {
+            Ok(()) => "the server ended the stream".to_owned(),
+            Err(error) => error,
+        }
+    }
+
+    async fn stream(&mut self) -> Result<(), String> {
+        let tcp = {
+            let _dialling = self.shared.dials.acquire().await.map_err(|e| e.to_string())?;
+            TcpStream::connect(self.shared.server).await.map_err(|e| format!("connect: {e}"))?
+        };
+        tcp.set_nodelay(true).map_err(|e| format!("no delay: {e}"))?;
+        let mut builder = Builder::new();
+        if self.temper != Temper::Stalled {
+            builder.initial_window_size(WINDOW).initial_connection_window_size(WINDOW);
+        }
+        let (client, connection) = builder.handshake::<_, Bytes>(tcp).await.map_err(|e| format!("HTTP/2: {e}"))?;
+        let _task = Task(tokio::spawn(async { connection.await.ok() }).abort_handle());
+        let mut client = client.ready().await.map_err(|e| format!("HTTP/2: {e}"))?;
+        let (response, mut requests) = client.send_request(call(), false).map_err(|e| format!("call: {e}"))?;
+        self.greet(&mut requests)?;
+        let response = response.await.map_err(|e| format!("answer: {e}"))?;
+        if let Some(status) = response.headers().get("grpc-status") {
+            return Err(format!("refused: {status:?} {:?}", response.headers().get("grpc-message")));
+        }
+        let shared = Arc::clone(&self.shared);
+        shared.tally.opened();
+        let _open = Open(&shared);
+        if self.temper == Temper::Stalled {
+            return std::future::pending().await;
+        }
+        self.read(response.into_body(), requests).await
+    }
+
+    fn greet(&self, requests: &mut SendStream<Bytes>) -> Result<(), String> {
+        let greeting = self.held.greeting(&self.shared.names.lock().expect("no panic while it is held"));
+        for (at, request) in greeting.iter().enumerate() {
+            let node: &[u8] = if at == 0 { &self.node } else { &[] };
+            send(requests, node, request)?;
+        }
+        Ok(())
+    }
+
+    async fn read(&mut self, mut body: RecvStream, mut requests: SendStream<Bytes>) -> Result<(), String> {
+        let mut scan = Scan::default();
+        while let Some(chunk) = body.data().await {
+            let chunk = chunk.map_err(|e| format!("read: {e}"))?;
+            body.flow_control().release_capacity(chunk.len()).map_err(|e| format!("window: {e}"))?;
+            for response in self.scanned(&mut scan, &chunk)? {
+                self.answer(&mut requests, &response)?;
+            }
+        }
+        let trailers = body.trailers().await.map_err(|e| format!("trailers: {e}"))?;
+        Err(format!("ended: {:?}", trailers.unwrap_or_default().get("grpc-message")))
+    }
+
+    fn scanned(&self, scan: &mut Scan, chunk: &[u8]) -> Result<Vec<Response>, String> {
+        let mut complete = Vec::new();
+        let mut names = self.shared.names.lock().expect("no panic while it is held");
+        scan.feed(&mut names, chunk, |_, response| complete.push(response))
+            .map_err(|malformed| format!("malformed response: {}", malformed.0))?;
+        Ok(complete)
+    }
+
+    fn answer(&mut self, requests: &mut SendStream<Bytes>, response: &Response) -> Result<(), String> {
+        self.shared.tally.received(self.seat, response);
+        let Some(kind) = response.kind else { return Ok(()) };
+        if self.temper == Temper::Good {
+            let nonce = response.nonce.clone();
+            let ack =
+                DeltaDiscoveryRequest { type_url: kind.url().to_owned(), response_nonce: nonce, ..Default::default() };
+            send(requests, &[], &ack)?;
+        }
+        let asked = self.held.take(&self.shared.names.lock().expect("no panic while it is held"), kind, response);
+        asked.map_or(Ok(()), |request| send(requests, &[], &request))
+    }
+
+    fn pause(&self, failures: u32) -> Duration {
+        let longest = LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow(failures.clamp(1, 10) - 1));
+        longest.mul_f64(fraction(self.seat as u64 ^ (u64::from(failures) << 32)))
+    }
+}
+
+/// Ends the connection's task with the stream.
+struct Task(AbortHandle);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// An open stream, counted as long as it lives.
+struct Open<'a>(&'a Shared);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.tally.closed();
+    }
+}
+
+fn call() -> Request<()> {
+    let request = Request::post(format!("http://control-plane{METHOD}"));
+    request.header("content-type", "application/grpc").header("te", "trailers").body(()).expect("a constant request")
+}
+
+fn send(requests: &mut SendStream<Bytes>, node: &[u8], request: &DeltaDiscoveryRequest) -> Result<(), String> {
+    requests.send_data(frame(node, request), false).map_err(|e| format!("send: {e}"))
+}
+
+/// A gRPC frame with the request, and the encoded node (field 1) before its other fields.
+fn frame(node: &[u8], request: &DeltaDiscoveryRequest) -> Bytes {
+    let mut body = BytesMut::with_capacity(5 + node.len() + 16 + request.encoded_len());
+    body.put_bytes(0, 5);
+    if !node.is_empty() {
+        body.put_u8(0x0a);
+        encode_varint(node.len() as u64, &mut body);
+        body.put_slice(node);
+    }
+    request.encode(&mut body).expect("the buffer grows");
+    let length = u32::try_from(body.len() - 5).expect("requests are small");
+    body[1..5].copy_from_slice(&length.to_be_bytes());
+    body.freeze()
+}
+
+/// The same for the same seed, spread over 0..1 (the finisher of the splitmix generator).
+fn fraction(seed: u64) -> f64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::envoy::config::core::v3::Node;
+
+    #[test]
+    fn the_first_request_carries_the_node() {
+        let node = Node { id: "sidecar~1.2.3.4~a.b~b.svc".into(), ..Default::default() };
+        let request = DeltaDiscoveryRequest { type_url: "t".into(), ..Default::default() };
+        let bytes = frame(&node.encode_to_vec(), &request);
+        let read = DeltaDiscoveryRequest::decode(&bytes[5..]).unwrap();
+        assert_eq!((read.node, read.type_url), (Some(node), "t".to_owned()));
+        assert_eq!(u32::from_be_bytes(bytes[1..5].try_into().unwrap()) as usize, bytes.len() - 5);
+    }
+
+    #[test]
+    fn pauses_are_spread() {
+        let all: Vec<f64> = (0..100).map(fraction).collect();
+        assert!(all.iter().all(|f| (0.0..1.0).contains(f)));
+        assert!(all.iter().filter(|f| **f < 0.5).count() > 30);
+    }
+}

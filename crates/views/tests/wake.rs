@@ -1,0 +1,106 @@
+//! A change wakes the proxies that it concerns, and no others.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use config::object::parse_documents;
+use config::store::{Snapshot, Store, StoreOptions, Update};
+use model::Environment;
+use views::Views;
+use wire::envoy::config::core::v3::Node;
+use xds::{Joined, Provider, Seq, TypeUrl};
+
+struct World {
+    store: Store,
+    views: Arc<Views>,
+}
+
+impl World {
+    /// Two namespaces that see only themselves.
+    fn new() -> World {
+        let store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
+        let mut world = World { store, views: Views::new(Environment::default()) };
+        world.set(&["shop", "bank"].map(sidecar).join("\n---\n"));
+        world
+    }
+
+    fn set(&mut self, text: &str) {
+        let parsed = parse_documents("edit", text);
+        assert!(parsed.notes.is_empty(), "{text}\n{:?}", parsed.notes);
+        let snapshot: Arc<Snapshot> = self.store.apply(parsed.objects.into_iter().map(Update::Put).collect());
+        self.views.refresh_for(text, &snapshot, Instant::now());
+    }
+
+    fn join(&self, namespace: &str) -> Joined {
+        let id = format!("sidecar~10.10.0.1~p.{namespace}~{namespace}.svc.cluster.local");
+        self.views.join(&Node { id, ..Node::default() }).expect("a well-formed node")
+    }
+}
+
+fn sidecar(namespace: &str) -> String {
+    format!(
+        "{{apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: {{name: only, namespace: {namespace}}}, spec: {{egress: [{{hosts: ['./*']}}]}}}}"
+    )
+}
+
+fn service(namespace: &str, port: u16, note: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: Service, metadata: {{name: s, namespace: {namespace}, annotations: {{note: {note}}}}}, spec: {{clusterIP: 10.96.0.1, ports: [{{name: http, port: {port}}}]}}}}"
+    )
+}
+
+fn heard(of: &[&Joined]) -> Vec<Seq> {
+    of.iter().map(|joined| joined.news.seq()).collect()
+}
+
+#[test]
+fn an_edit_in_one_namespace_wakes_only_its_streams() {
+    let mut world = World::new();
+    let (shop, other, bank) = (world.join("shop"), world.join("shop"), world.join("bank"));
+    assert_eq!(heard(&[&shop, &other, &bank]), [1, 1, 1]);
+    world.set(&service("shop", 80, "a"));
+    assert_eq!(heard(&[&shop, &other, &bank]), [2, 2, 1]);
+    world.set(&service("bank", 80, "a"));
+    assert_eq!(heard(&[&shop, &other, &bank]), [2, 2, 3]);
+    assert!(!bank.class.since(TypeUrl::Cluster, 1).is_empty());
+}
+
+#[test]
+fn an_edit_that_means_nothing_wakes_nobody() {
+    let mut world = World::new();
+    world.set(&service("shop", 80, "a"));
+    let shop = world.join("shop");
+    let before = heard(&[&shop]);
+    world.set(&service("shop", 80, "b"));
+    assert_eq!(heard(&[&shop]), before);
+    world.set(&service("shop", 81, "b"));
+    assert!(heard(&[&shop]) > before);
+}
+
+#[test]
+fn a_change_of_scope_wakes_those_who_move() {
+    let mut world = World::new();
+    world.set(&service("bank", 80, "a"));
+    let (shop, bank) = (world.join("shop"), world.join("bank"));
+    let before = heard(&[&bank]);
+    world.set(&sidecar("shop").replace("./*", "*/*"));
+    assert!(heard(&[&shop]) > before);
+    assert_eq!(heard(&[&bank]), before);
+}
+
+#[test]
+fn the_journal_says_how_far_a_change_reaches() {
+    let mut world = World::new();
+    let joined = [world.join("shop"), world.join("shop"), world.join("bank")];
+    let text = service("shop", 80, "a");
+    world.set(&text);
+    let last = world.views.journal().expect("it keeps one").snapshot().pop().expect("a push");
+    assert_eq!((last.cause, last.classes, last.streams), (text, 1, 2));
+    assert_eq!(last.seq, joined[0].news.seq());
+}
+
+#[test]
+fn a_type_without_resources_has_a_position_all_the_same() {
+    let world = World::new();
+    assert_eq!(world.join("shop").class.since(TypeUrl::Secret, 0).seq, 1);
+}

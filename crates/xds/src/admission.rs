@@ -1,0 +1,141 @@
+//! Who may open a stream, and how often something may be asked: buckets of tokens and a count per address. Knows
+//! nothing of what is asked.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep};
+
+use crate::refusal::Refusal;
+
+/// The longest that a new stream waits for its turn, as in istiod: another instance may have room.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+pub(crate) struct Admission {
+    per_address: usize,
+    open: Mutex<HashMap<IpAddr, usize>>,
+    /// `None`: as many as come.
+    rate: Option<Mutex<Bucket>>,
+}
+
+/// A stream that was let in; it counts until this is dropped.
+pub(crate) struct Admitted {
+    admission: Arc<Admission>,
+    address: IpAddr,
+}
+
+impl Admission {
+    /// `per_second`: 0 means as many as come.
+    pub(crate) fn new(per_address: usize, per_second: u32) -> Arc<Admission> {
+        let rate = (per_second > 0).then(|| Mutex::new(Bucket::new(per_second, 1)));
+        Arc::new(Admission { per_address, open: Mutex::default(), rate })
+    }
+
+    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Result<Admitted, Refusal> {
+        let mut open = self.open();
+        let count = open.entry(address).or_default();
+        if *count >= self.per_address {
+            return Err(Refusal::TooManyStreams { limit: self.per_address });
+        }
+        *count += 1;
+        Ok(Admitted { admission: self.clone(), address })
+    }
+
+    /// Waits a little if streams come faster than they may.
+    pub(crate) async fn turn(&self) -> Result<(), Refusal> {
+        let Some(rate) = &self.rate else { return Ok(()) };
+        let wait = rate.lock().unwrap_or_else(PoisonError::into_inner).take_within(Instant::now(), PATIENCE);
+        match wait {
+            Some(wait) => {
+                sleep(wait).await;
+                Ok(())
+            }
+            None => Err(Refusal::TooManyRequests),
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let mut open = self.admission.open();
+        if let Some(count) = open.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&self.address);
+            }
+        }
+    }
+}
+
+/// Tokens that come at a steady rate, up to a number of them. It may go into debt: whoever takes then has to wait.
+pub(crate) struct Bucket {
+    per_second: f64,
+    most: f64,
+    tokens: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    pub(crate) fn new(per_second: u32, most: u32) -> Bucket {
+        let most = f64::from(most.max(1));
+        Bucket { per_second: f64::from(per_second), most, tokens: most, at: Instant::now() }
+    }
+
+    /// Takes a token. Answers how long to wait until it is there; `None`: longer than `patience`, and none was taken.
+    pub(crate) fn take_within(&mut self, now: Instant, patience: Duration) -> Option<Duration> {
+        let gained = now.saturating_duration_since(self.at).as_secs_f64() * self.per_second;
+        self.tokens = (self.tokens + gained).min(self.most);
+        self.at = now;
+        let wait = Duration::try_from_secs_f64((1.0 - self.tokens).max(0.0) / self.per_second).ok()?;
+        if wait > patience {
+            return None;
+        }
+        self.tokens -= 1.0;
+        Some(wait)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bucket_gives_at_its_rate_after_a_burst() {
+        let mut bucket = Bucket::new(10, 3);
+        let mut take = || bucket.take_within(Instant::now(), Duration::MAX).map(|wait| wait.as_millis());
+        assert_eq!([take(), take(), take()], [Some(0); 3]);
+        assert_eq!([take(), take()], [Some(100), Some(200)]);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!([take(), take(), take(), take()], [Some(0), Some(0), Some(0), Some(100)], "no more than a burst");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_would_wait_too_long_takes_nothing() {
+        let mut bucket = Bucket::new(1, 1);
+        let mut take = || bucket.take_within(Instant::now(), PATIENCE);
+        assert_eq!((take(), take(), take()), (Some(Duration::ZERO), Some(PATIENCE), None));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(take(), Some(PATIENCE));
+    }
+
+    #[test]
+    fn streams_of_an_address_are_counted_while_they_live() {
+        let admission = Admission::new(2, 0);
+        let [here, there]: [IpAddr; 2] = [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()];
+        let first = admission.enter(here);
+        let _second = admission.enter(here).expect("room");
+        assert!(matches!(admission.enter(here), Err(Refusal::TooManyStreams { limit: 2 })));
+        assert!(admission.enter(there).is_ok());
+        drop(first);
+        assert!(admission.enter(here).is_ok());
+        assert_eq!(admission.open().len(), 1, "who has gone is forgotten");
+    }
+}

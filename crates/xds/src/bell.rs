@@ -1,0 +1,78 @@
+//! How a provider wakes one stream, and only that one. An idle stream costs nothing while others have news.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use tokio::sync::Notify;
+
+use crate::Seq;
+
+/// One listener: the stream that joined with it.
+#[derive(Debug)]
+pub struct Bell {
+    state: Mutex<State>,
+    notify: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    seq: Seq,
+    /// When it was first rung since the stream last listened.
+    rung: Option<Instant>,
+}
+
+impl Bell {
+    /// `seq`: what the stream finds when it joins.
+    pub fn new(seq: Seq) -> Arc<Bell> {
+        Arc::new(Bell { state: Mutex::new(State { seq, rung: None }), notify: Notify::new() })
+    }
+
+    /// The class can answer up to here. Never goes back.
+    pub fn ring(&self, seq: Seq) {
+        let mut state = self.state();
+        state.seq = state.seq.max(seq);
+        state.rung.get_or_insert_with(Instant::now);
+        drop(state);
+        self.notify.notify_one();
+    }
+
+    pub fn seq(&self) -> Seq {
+        self.state().seq
+    }
+
+    /// Waits for the next ring. Answers the newest sequence and when the first ring for it came. Safe to drop while
+    /// waiting.
+    pub async fn rung(&self) -> (Seq, Instant) {
+        loop {
+            self.notify.notified().await;
+            let mut state = self.state();
+            if let Some(at) = state.rung.take() {
+                return (state.seq, at);
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn rings_while_nobody_listens_are_heard_once() {
+        let bell = Bell::new(3);
+        assert!(bell.rung().now_or_never().is_none());
+        bell.ring(4);
+        bell.ring(6);
+        bell.ring(5);
+        assert_eq!(bell.rung().await.0, 6);
+        assert!(bell.rung().now_or_never().is_none());
+    }
+}

@@ -1,0 +1,130 @@
+//! The last pushes as the debug pages show them: what caused each, whom it reached, how far it got. Decides nothing.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant, SystemTime},
+};
+
+use crate::Seq;
+
+/// How many pushes are remembered unless told otherwise.
+const KEPT: usize = 100;
+
+pub struct Journal {
+    pushes: Mutex<VecDeque<Entry>>,
+    kept: usize,
+}
+
+/// One push, at the moment of asking.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Push {
+    pub seq: Seq,
+    /// In the words of whoever saw the change.
+    pub cause: String,
+    /// When the change was complete and ready to be sent. `None`: not noted.
+    pub at: Option<SystemTime>,
+    /// From the arrival of the oldest change to the beginning of the refresh.
+    pub debounce: Duration,
+    /// Computing what changed.
+    pub refresh: Duration,
+    /// Classes of proxies that see a difference, and streams of these.
+    pub classes: usize,
+    pub streams: usize,
+    /// Responses that were sent, accepted and refused.
+    pub sent: u64,
+    pub acked: u64,
+    pub refused: u64,
+    /// From `at` to the first response handed to a proxy, the last one, and the last answer.
+    pub first_sent: Option<Duration>,
+    pub last_sent: Option<Duration>,
+    pub last_answer: Option<Duration>,
+}
+
+struct Entry {
+    push: Push,
+    began: Instant,
+}
+
+impl Default for Journal {
+    fn default() -> Journal {
+        Journal::new(KEPT)
+    }
+}
+
+impl Journal {
+    pub fn new(kept: usize) -> Journal {
+        Journal { pushes: Mutex::default(), kept: kept.max(1) }
+    }
+
+    /// Notes a push before its streams are woken.
+    pub fn begin(&self, push: Push) {
+        let mut pushes = self.pushes();
+        if pushes.len() == self.kept {
+            pushes.pop_front();
+        }
+        let push = Push { at: Some(push.at.unwrap_or_else(SystemTime::now)), ..push };
+        pushes.push_back(Entry { push, began: Instant::now() });
+    }
+
+    /// The newest push is the last.
+    pub fn snapshot(&self) -> Vec<Push> {
+        self.pushes().iter().map(|entry| entry.push.clone()).collect()
+    }
+
+    pub(crate) fn sent(&self, seq: Seq) {
+        self.edit(seq, |push, after| {
+            push.sent += 1;
+            push.first_sent.get_or_insert(after);
+            push.last_sent = Some(after);
+        });
+    }
+
+    pub(crate) fn answered(&self, seq: Seq, accepted: bool) {
+        self.edit(seq, |push, after| {
+            if accepted {
+                push.acked += 1;
+            } else {
+                push.refused += 1;
+            }
+            push.last_answer = Some(after);
+        });
+    }
+
+    /// A push that is forgotten already, or was never noted, has nothing to edit.
+    fn edit(&self, seq: Seq, change: impl FnOnce(&mut Push, Duration)) {
+        let mut pushes = self.pushes();
+        if let Ok(index) = pushes.binary_search_by_key(&seq, |entry| entry.push.seq) {
+            let after = pushes[index].began.elapsed();
+            change(&mut pushes[index].push, after);
+        }
+    }
+
+    fn pushes(&self) -> MutexGuard<'_, VecDeque<Entry>> {
+        self.pushes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_push_is_forgotten_first() {
+        let journal = Journal::new(2);
+        for seq in [1, 4, 6] {
+            journal.begin(Push { seq, ..Push::default() });
+        }
+        journal.sent(1);
+        journal.sent(4);
+        journal.sent(4);
+        journal.answered(4, true);
+        journal.answered(4, false);
+        journal.sent(5);
+        let shown: Vec<_> =
+            journal.snapshot().iter().map(|push| (push.seq, push.sent, push.acked, push.refused)).collect();
+        assert_eq!(shown, [(4, 2, 1, 1), (6, 0, 0, 0)]);
+        let first = &journal.snapshot()[0];
+        assert!(first.first_sent <= first.last_sent && first.last_sent <= first.last_answer);
+    }
+}

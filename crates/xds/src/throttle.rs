@@ -1,0 +1,220 @@
+//! How many streams are written to at a time, and who is next: one stream of each namespace in turn. Knows nothing of
+//! what is written.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU8, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use futures_util::task::AtomicWaker;
+
+use crate::Metrics;
+
+pub(crate) struct Throttle {
+    slots: usize,
+    queue: Mutex<Queue>,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Default)]
+struct Queue {
+    used: usize,
+    waiting: usize,
+    /// Namespaces in which somebody waits; the first is the next to be served.
+    turns: VecDeque<Arc<str>>,
+    by_namespace: HashMap<Arc<str>, VecDeque<Arc<Seat>>>,
+}
+
+/// A stream's way to a slot. Dropping it gives everything back.
+pub(crate) struct Pass {
+    throttle: Arc<Throttle>,
+    namespace: Arc<str>,
+    seat: Arc<Seat>,
+}
+
+/// Its place is written with the queue locked only.
+#[derive(Default)]
+struct Seat {
+    place: AtomicU8,
+    waker: AtomicWaker,
+}
+
+const OUTSIDE: u8 = 0;
+const WAITING: u8 = 1;
+const INSIDE: u8 = 2;
+
+impl Throttle {
+    /// `slots`: 0 means as many as istiod would take for this machine.
+    pub(crate) fn new(slots: usize, metrics: Arc<Metrics>) -> Arc<Throttle> {
+        let slots =
+            if slots == 0 { slots_for(std::thread::available_parallelism().map_or(1, usize::from)) } else { slots };
+        Arc::new(Throttle { slots, queue: Mutex::default(), metrics })
+    }
+
+    pub(crate) fn pass(self: &Arc<Self>, namespace: &str) -> Pass {
+        Pass { throttle: self.clone(), namespace: namespace.into(), seat: Arc::default() }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn show(&self, queue: &Queue) {
+        self.metrics.queue(queue.waiting, queue.used);
+    }
+}
+
+fn slots_for(cpus: usize) -> usize {
+    (15 + 5 * cpus).min(100)
+}
+
+impl Pass {
+    /// Ready: this stream may be written to, until `leave`. Only one task may wait for it at a time.
+    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
+        self.seat.waker.register(cx.waker());
+        match self.seat.place.load(Ordering::Acquire) {
+            INSIDE => return Poll::Ready(()),
+            WAITING => return Poll::Pending,
+            _ => {}
+        }
+        let mut queue = self.throttle.queue();
+        let entered = queue.used < self.throttle.slots;
+        if entered {
+            queue.used += 1;
+            self.seat.place.store(INSIDE, Ordering::Release);
+        } else {
+            queue.add(&self.namespace, &self.seat);
+        }
+        self.throttle.show(&queue);
+        if entered { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// The slot goes to the next in turn. Without one, or without a wish for one, nothing happens.
+    pub(crate) fn leave(&self) {
+        if self.seat.place.load(Ordering::Acquire) == OUTSIDE {
+            return;
+        }
+        let mut queue = self.throttle.queue();
+        match self.seat.place.swap(OUTSIDE, Ordering::AcqRel) {
+            INSIDE => match queue.next() {
+                Some(next) => {
+                    next.place.store(INSIDE, Ordering::Release);
+                    next.waker.wake();
+                }
+                None => queue.used -= 1,
+            },
+            WAITING => queue.remove(&self.namespace, &self.seat),
+            _ => {}
+        }
+        self.throttle.show(&queue);
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl Queue {
+    fn add(&mut self, namespace: &Arc<str>, seat: &Arc<Seat>) {
+        seat.place.store(WAITING, Ordering::Release);
+        self.waiting += 1;
+        let line = self.by_namespace.entry(namespace.clone()).or_default();
+        if line.is_empty() {
+            self.turns.push_back(namespace.clone());
+        }
+        line.push_back(seat.clone());
+    }
+
+    fn next(&mut self) -> Option<Arc<Seat>> {
+        let namespace = self.turns.pop_front()?;
+        let line = self.by_namespace.get_mut(&namespace)?;
+        let seat = line.pop_front();
+        if line.is_empty() {
+            self.by_namespace.remove(&namespace);
+        } else {
+            self.turns.push_back(namespace);
+        }
+        self.waiting -= usize::from(seat.is_some());
+        seat
+    }
+
+    fn remove(&mut self, namespace: &Arc<str>, seat: &Arc<Seat>) {
+        let Some(line) = self.by_namespace.get_mut(namespace) else { return };
+        let before = line.len();
+        line.retain(|other| !Arc::ptr_eq(other, seat));
+        self.waiting -= before - line.len();
+        if line.is_empty() {
+            self.by_namespace.remove(namespace);
+            self.turns.retain(|other| other != namespace);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use prometheus::Registry;
+
+    use super::*;
+
+    fn throttle(slots: usize) -> Arc<Throttle> {
+        Throttle::new(slots, Metrics::new(&Registry::new()).expect("registers"))
+    }
+
+    fn inside(pass: &Pass) -> bool {
+        pass.poll(&Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn no_more_than_the_slots_are_inside() {
+        let throttle = throttle(2);
+        let passes: Vec<_> = (0..4).map(|_| throttle.pass("a")).collect();
+        let shown = || passes.iter().map(inside).collect::<Vec<_>>();
+        assert_eq!(shown(), [true, true, false, false]);
+        passes[0].leave();
+        assert_eq!(shown(), [false, true, true, false], "and the first waits again");
+        passes[1].leave();
+        passes[2].leave();
+        assert_eq!(shown(), [true, false, false, true]);
+    }
+
+    #[test]
+    fn namespaces_take_turns() {
+        let throttle = throttle(1);
+        let noisy: Vec<_> = (0..100).map(|_| throttle.pass("noisy")).collect();
+        assert!(inside(&noisy[0]));
+        assert!(noisy[1..].iter().all(|pass| !inside(pass)));
+        let quiet = throttle.pass("quiet");
+        assert!(!inside(&quiet));
+        noisy[0].leave();
+        assert!(inside(&noisy[1]), "it was here first");
+        noisy[1].leave();
+        assert!(inside(&quiet), "before the other 98");
+    }
+
+    #[test]
+    fn who_goes_leaves_neither_a_slot_nor_a_place_in_the_queue() {
+        let throttle = throttle(1);
+        let (one, two, three) = (throttle.pass("a"), throttle.pass("a"), throttle.pass("b"));
+        assert!(inside(&one) && !inside(&two) && !inside(&three));
+        drop(two);
+        assert_eq!(throttle.queue().waiting, 1);
+        drop(one);
+        assert!(inside(&three));
+        drop(three);
+        let queue = throttle.queue();
+        assert_eq!((queue.used, queue.waiting, queue.turns.len(), queue.by_namespace.len()), (0, 0, 0, 0));
+    }
+
+    #[test]
+    fn zero_follows_the_size_of_the_machine() {
+        assert_eq!([1, 2, 16, 64].map(slots_for), [20, 25, 95, 100]);
+    }
+}

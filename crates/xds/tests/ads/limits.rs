@@ -1,0 +1,107 @@
+//! How many may come, how often they may ask, and what happens to those who do not answer.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use xds::{Options, TypeUrl};
+
+use crate::harness::{BOTH, Harness};
+
+#[tokio::test(start_paused = true)]
+async fn streams_of_one_address_are_limited() {
+    for variant in BOTH {
+        let harness = Harness::with("CDS a=1", Options { max_streams_per_address: 2, ..Options::default() });
+        let mut first = harness.proxy(variant).await;
+        let _second = harness.proxy(variant).await;
+        let (code, text) = harness.proxy(variant).await.ended().await;
+        assert_eq!(code, 8);
+        assert!(text.starts_with("more than 2 streams from one address"), "{text}");
+        first.ask(TypeUrl::Cluster, &[]).await;
+        first.take().await;
+        first.finish();
+        assert_eq!(first.ended().await.0, 0);
+        let mut third = harness.proxy(variant).await;
+        third.ask(TypeUrl::Cluster, &[]).await;
+        assert_eq!(third.take().await, "CDS a=1", "there is room again");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_streams_are_admitted_at_a_rate_if_there_is_one() {
+    for variant in BOTH {
+        let harness = Harness::with("CDS a=1", Options { max_requests_per_second: 2, ..Options::default() });
+        let begin = Instant::now();
+        let mut proxies = Vec::new();
+        for _ in 0..4 {
+            let mut proxy = harness.proxy(variant).await;
+            proxy.ask(TypeUrl::Cluster, &[]).await;
+            proxies.push(proxy);
+        }
+        let mut late = proxies.pop().expect("the last one");
+        assert_eq!(late.ended().await.0, 8, "it would have to wait for more than a second");
+        for proxy in &mut proxies {
+            while proxy.maybe().await.is_none() {}
+        }
+        assert!(begin.elapsed() >= Duration::from_secs(1), "{:?}", begin.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_that_flaps_is_read_slowly_and_still_hears_of_changes() {
+    for variant in BOTH {
+        let options = Options { subscription_changes_per_second: 1, ..Options::default() };
+        let harness = Harness::with("CDS a=1, EDS a=1", options);
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        proxy.take().await;
+        let begin = Instant::now();
+        for n in 0..20 {
+            proxy.ask(TypeUrl::Endpoints, &[&format!("n{n}")]).await;
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let known = |harness: &Harness| harness.watched(TypeUrl::Endpoints).expect("watched").names.len();
+        assert!(known(&harness) < 14, "{} of 20 were read", known(&harness));
+        harness.mesh.set("CDS a=2");
+        while proxy.got().await.kind != TypeUrl::Cluster {}
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert_eq!(known(&harness), 20, "after {:?}", begin.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_is_not_answered_is_counted_once() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        let got = proxy.got().await;
+        let expired = "pilot_xds_expired_nonce{type=\"cds\"}";
+        tokio::time::sleep(Duration::from_secs(29)).await;
+        assert_eq!(harness.metric(expired), None);
+        assert!(harness.metric("meltemi_unacked_oldest_seconds") > Some(0.0));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(harness.metric(expired), Some(1.0));
+        proxy.ack(&got).await;
+        harness.mesh.set("CDS a=2");
+        proxy.take().await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(harness.metric(expired), Some(1.0));
+        assert_eq!(harness.metric("meltemi_unacked_oldest_seconds"), Some(0.0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_behind_a_dead_network_is_dropped_and_counted() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        let (mut proxy, cut) = harness.cuttable(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        proxy.take().await;
+        assert_eq!(harness.connections.len(), 1);
+        cut.send(()).expect("it is connected");
+        tokio::time::sleep(Duration::from_secs(45)).await;
+        assert!(harness.connections.is_empty());
+        assert_eq!(harness.metric("meltemi_xds_zombies_total"), Some(1.0));
+        assert_eq!(harness.metric("pilot_destroy_time_seconds_count"), Some(1.0));
+    }
+}

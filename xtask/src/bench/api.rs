@@ -1,0 +1,162 @@
+//! Writes objects to a kube-apiserver by its REST interface. curl speaks TLS for us: the tool needs no client of its own.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+/// At once, while a mesh is loaded.
+const PARALLEL: usize = 8;
+
+pub(super) struct Api {
+    /// `https://127.0.0.1:PORT`
+    pub(super) url: String,
+    pub(super) token: String,
+}
+
+struct Call {
+    method: &'static str,
+    path: String,
+    content: &'static str,
+    body: String,
+}
+
+impl Api {
+    /// Kinds that others live in or refer to come first.
+    pub(super) fn apply_all(&self, objects: &[&Value]) -> Result<()> {
+        let of =
+            |kinds: &[&str]| objects.iter().copied().filter(|o| kinds.iter().any(|kind| o["kind"] == *kind)).collect();
+        let (first, pods): (Vec<&Value>, Vec<&Value>) = (of(&["Namespace", "Node"]), of(&["Pod"]));
+        let is_rest = |object: &&&Value| !["Namespace", "Node", "Pod"].iter().any(|kind| object["kind"] == *kind);
+        let rest: Vec<Call> = objects.iter().filter(is_rest).map(|object| applied(object)).collect();
+        self.send(&first.into_iter().map(applied).collect::<Vec<_>>())?;
+        self.send(&pods.iter().map(|pod| applied(pod)).collect::<Vec<_>>())?;
+        self.send(&pods.iter().filter_map(|pod| status(pod)).collect::<Vec<_>>())?;
+        self.send(&rest)
+    }
+
+    pub(super) fn apply(&self, object: &Value) -> Result<()> {
+        self.send(&[applied(object)])?;
+        status(object).map_or(Ok(()), |call| self.send(&[call]))
+    }
+
+    pub(super) fn delete(&self, object: &Value) -> Result<()> {
+        let path = format!("{}?gracePeriodSeconds=0", path(object));
+        self.send(&[Call { method: "DELETE", path, content: "application/json", body: String::new() }])
+    }
+
+    /// Creates what a text of YAML documents holds, all of one sort.
+    pub(super) fn create_yaml(&self, path: &str, text: &str) -> Result<()> {
+        let documents = text.split("\n---").map(str::trim).filter(|document| document.contains("\nkind:"));
+        let call = |document: &str| Call {
+            method: "POST",
+            path: path.to_owned(),
+            content: "application/yaml",
+            body: document.to_owned(),
+        };
+        self.send(&documents.map(call).collect::<Vec<_>>())
+    }
+
+    /// Services of the API server itself are no part of a mesh.
+    pub(super) fn hide_own_service(&self) -> Result<()> {
+        let body = json!({ "metadata": { "annotations": { "networking.istio.io/exportTo": "~" } } }).to_string();
+        let path = "/api/v1/namespaces/default/services/kubernetes".to_owned();
+        self.send(&[Call { method: "PATCH", path, content: "application/merge-patch+json", body }])
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        let mut curl = Command::new("curl");
+        curl.args(["-sk", "--max-time", "2", "-H", &format!("Authorization: Bearer {}", self.token)]);
+        curl.arg(format!("{}/readyz", self.url)).output().is_ok_and(|out| out.stdout == b"ok")
+    }
+
+    fn send(&self, calls: &[Call]) -> Result<()> {
+        if calls.is_empty() {
+            return Ok(());
+        }
+        let bodies = tempfile::tempdir().context("make a folder for the bodies")?;
+        let mut entries = Vec::new();
+        for (number, call) in calls.iter().enumerate() {
+            let body = bodies.path().join(number.to_string());
+            fs::write(&body, &call.body)?;
+            entries.push(self.entry(call, &body));
+        }
+        let mut curl = Command::new("curl");
+        curl.args(["-sSk", "--no-progress-meter", "--parallel", "--parallel-max", &PARALLEL.to_string()]);
+        curl.args(["--max-time", "300", "--config", "-"]);
+        curl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = curl.spawn().context("curl is needed to reach the API server")?;
+        let mut stdin = child.stdin.take().expect("piped above");
+        // curl reads all of it before it answers anything; if it refuses it, its own words say more than a broken pipe.
+        stdin.write_all(entries.join("next\n").as_bytes()).ok();
+        drop(stdin);
+        let out = child.wait_with_output()?;
+        let said = String::from_utf8_lossy(&out.stdout);
+        let good = said.lines().filter(|line| matches!(*line, "code 200" | "code 201")).count();
+        if good != calls.len() {
+            let complaint = String::from_utf8_lossy(&out.stderr);
+            let wrong = said.lines().find(|line| line.contains("\"message\"")).unwrap_or(complaint.trim());
+            let first = calls.first().map_or("", |call| &call.path);
+            bail!("{good} of {} writes succeeded, from {first} on: {wrong} ({})", calls.len(), out.status);
+        }
+        Ok(())
+    }
+
+    /// A block of curl's configuration language. The body is a file: lines of the language are limited.
+    fn entry(&self, call: &Call, body: &Path) -> String {
+        let Call { method, path, content, .. } = call;
+        let (url, token, body) = (&self.url, &self.token, body.display());
+        format!(
+            "url = \"{url}{path}\"\nrequest = \"{method}\"\ninsecure\nheader = \"Authorization: Bearer {token}\"\n\
+             header = \"Content-Type: {content}\"\nwrite-out = \"\\ncode %{{http_code}}\\n\"\ndata-binary = \"@{body}\"\n"
+        )
+    }
+}
+
+fn applied(object: &Value) -> Call {
+    let mut object = object.clone();
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+    }
+    Call {
+        method: "PATCH",
+        path: format!("{}?fieldManager=bench&force=true", path(&object)),
+        content: "application/apply-patch+yaml",
+        body: object.to_string(),
+    }
+}
+
+fn status(object: &Value) -> Option<Call> {
+    let body = json!({ "status": object.get("status")? }).to_string();
+    let path = format!("{}/status", path(object));
+    Some(Call { method: "PATCH", path, content: "application/merge-patch+json", body })
+}
+
+fn path(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let version = text(&object["apiVersion"]);
+    let root = if version.contains('/') { "apis" } else { "api" };
+    let place = match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("namespaces/{namespace}/"),
+        None => String::new(),
+    };
+    format!("/{root}/{version}/{place}{}s/{}", text(&object["kind"]).to_lowercase(), text(&object["metadata"]["name"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_objects() {
+        let slice = json!({ "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": { "name": "a-1", "namespace": "n" } });
+        assert_eq!(path(&slice), "/apis/discovery.k8s.io/v1/namespaces/n/endpointslices/a-1");
+        assert_eq!(
+            path(&json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "b" } })),
+            "/api/v1/nodes/b"
+        );
+    }
+}

@@ -1,0 +1,91 @@
+//! A control plane under test: Meltemi on a folder, or istiod on an API server. Started and stopped; what it costs is measured elsewhere.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::demo::process::Process;
+use crate::reference::Reference;
+
+/// A mesh of ten thousand services has to be read first.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// istiod's settings for large meshes, as its guides have them: nothing waits longer than it must.
+pub(super) const TUNED: &[(&str, &str)] =
+    &[("PILOT_DEBOUNCE_AFTER", "10ms"), ("PILOT_PUSH_THROTTLE", "100"), ("PILOT_MAX_REQUESTS_PER_SECOND", "100000")];
+
+pub(super) struct Plane {
+    pub(super) process: Process,
+    pub(super) xds: SocketAddr,
+}
+
+impl Plane {
+    pub(super) fn meltemi(program: &Path, folder: &Path, logs: &Path) -> Result<Plane> {
+        let (xds, monitoring) = (free_port()?, free_port()?);
+        let mut command = Command::new(program);
+        command.arg("serve").arg("--config").arg(folder).arg("--log_output_level=all:warn");
+        command.arg(format!("--grpcAddr={xds}")).arg(format!("--monitoringAddr={monitoring}"));
+        command.args(["--httpAddr=", "--secureGRPCAddr=", "--httpsAddr="]);
+        let mut process = Process::start("meltemi", logs, &mut command)?;
+        // The ports open after the first load.
+        until("meltemi to listen", &mut process, || TcpStream::connect(xds).is_ok())?;
+        Ok(Plane { process, xds })
+    }
+
+    pub(super) fn istiod(
+        reference: &Reference,
+        kubeconfig: &Path,
+        logs: &Path,
+        settings: &[(&str, &str)],
+    ) -> Result<Plane> {
+        let [http, xds, secure, monitoring, introspection] =
+            [free_port()?, free_port()?, free_port()?, free_port()?, free_port()?];
+        let mut command = Command::new(reference.program("pilot-discovery"));
+        command.arg("discovery").arg("--kubeconfig").arg(kubeconfig).current_dir(logs);
+        command.arg(format!("--httpAddr={http}")).arg(format!("--grpcAddr={xds}"));
+        command.arg(format!("--secureGRPCAddr={secure}")).arg(format!("--monitoringAddr={monitoring}"));
+        command.args(["--httpsAddr=", "--log_output_level=all:warn"]);
+        command.arg(format!("--ctrlz_port={}", introspection.port()));
+        let fixed = [
+            ("POD_NAMESPACE", "istio-system"),
+            ("POD_NAME", "istiod-0"),
+            ("CLUSTER_ID", "Kubernetes"),
+            ("REVISION", "default"),
+            ("ENABLE_LEADER_ELECTION", "false"),
+            ("PILOT_CERT_PROVIDER", "istiod"),
+            ("INJECTION_WEBHOOK_CONFIG_NAME", ""),
+            ("VALIDATION_WEBHOOK_CONFIG_NAME", ""),
+        ];
+        command.env("KUBECONFIG", kubeconfig).envs(fixed).envs(settings.iter().copied());
+        let mut process = Process::start("istiod", logs, &mut command)?;
+        let url = format!("http://{http}/ready");
+        until("istiod to be ready", &mut process, || {
+            Command::new("curl")
+                .args(["-sf", "--max-time", "2", "-o", "/dev/null", &url])
+                .status()
+                .is_ok_and(|s| s.success())
+        })?;
+        Ok(Plane { process, xds })
+    }
+}
+
+pub(super) fn until(what: &str, process: &mut Process, mut is_done: impl FnMut() -> bool) -> Result<()> {
+    let begun = Instant::now();
+    while !is_done() {
+        process.check()?;
+        if begun.elapsed() > PATIENCE {
+            bail!("waited {} s for {what}\n{}", PATIENCE.as_secs(), process.last_words());
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+pub(super) fn free_port() -> Result<SocketAddr> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port on 127.0.0.1")?;
+    Ok(listener.local_addr()?)
+}

@@ -1,0 +1,56 @@
+//! The load generator as a child process: one line in, one JSON line out.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+/// A phase is over when nobody has heard anything for so long.
+pub(super) const QUIET: Duration = Duration::from_secs(2);
+/// A phase that goes on for longer is reported as it stands.
+const LIMIT: Duration = Duration::from_secs(240);
+
+pub(super) struct Swarm {
+    child: Child,
+    /// `None` only while it ends.
+    commands: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Swarm {
+    pub(super) fn start(loadgen: &Path, server: SocketAddr, nodes: &Path, stalled: usize) -> Result<Swarm> {
+        let mut command = Command::new(loadgen);
+        command.arg("swarm").arg(format!("--server={server}")).arg("--nodes").arg(nodes);
+        command.arg(format!("--stalled={stalled}")).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("start loadgen")?;
+        let answers = BufReader::new(child.stdout.take().expect("piped above"));
+        Ok(Swarm { commands: child.stdin.take(), child, answers })
+    }
+
+    pub(super) fn say(&mut self, line: &str) -> Result<Value> {
+        let Some(commands) = &mut self.commands else { bail!("loadgen has ended") };
+        writeln!(commands, "{line}").context("write to loadgen")?;
+        let mut answer = String::new();
+        if self.answers.read_line(&mut answer)? == 0 {
+            bail!("loadgen ended after {line:?}; its complaint is above");
+        }
+        serde_json::from_str(&answer).with_context(|| format!("loadgen answered {answer:?}"))
+    }
+
+    /// Waits until a phase is over. `first` is how long the first response may take; after that there will be none.
+    pub(super) fn settle(&mut self, first: Duration) -> Result<Value> {
+        self.say(&format!("settle {} {} {}", first.as_millis(), QUIET.as_millis(), LIMIT.as_millis()))
+    }
+}
+
+impl Drop for Swarm {
+    fn drop(&mut self) {
+        drop(self.commands.take());
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}

