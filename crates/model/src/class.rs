@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use config::locality::Locality;
+
 use crate::authn::PortModes;
 use crate::mesh::Mesh;
 use crate::metadata::{CertificateFiles, Interception};
@@ -24,14 +26,21 @@ pub struct Class {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OutboundKey {
     pub scope: ScopeKey,
+    /// Names are short relative to it.
+    domain: String,
     own: Own,
     client_certificate: Option<CertificateFiles>,
     exact_balance: bool,
     reserved_ports: Vec<u16>,
+    http_proxy_port: Option<u16>,
     /// Only where a listener for each endpoint would be one for the proxy itself.
     own_address: Option<IpAddr>,
     /// Only where some service keeps traffic on the node.
     node: Option<String>,
+    /// Those that some rule chooses by.
+    labels: Vec<(String, String)>,
+    /// Only where traffic prefers some places.
+    locality: Option<Locality>,
 }
 
 /// Outbound HTTP listeners: they name the workload in traces.
@@ -65,6 +74,7 @@ struct Own {
     ipv6: bool,
     lacks: BTreeSet<Extension>,
     http10: bool,
+    dns_capture: bool,
     idle_timeout: Option<String>,
 }
 
@@ -93,13 +103,22 @@ fn outbound(mesh: &Mesh, placement: &Placement) -> OutboundKey {
     let address = placement.own_address();
     OutboundKey {
         scope: placement.scope_key.clone(),
+        domain: placement.proxy.domain.clone(),
         own: own(placement),
         client_certificate: metadata.client_certificate.clone(),
         exact_balance: metadata.exact_balance_outbound,
         reserved_ports: metadata.reserved_ports.clone(),
+        http_proxy_port: metadata.http_proxy_port,
         own_address: mesh.is_headless_endpoint(address).then_some(address),
         node: mesh.has_node_local_services().then(|| metadata.node_name.clone()),
+        labels: chosen_labels(mesh, placement),
+        locality: mesh.client_facts.locality.then(|| placement.locality.clone()),
     }
+}
+
+fn chosen_labels(mesh: &Mesh, placement: &Placement) -> Vec<(String, String)> {
+    let keys = mesh.client_facts.labels.iter();
+    keys.filter_map(|key| Some((key.clone(), placement.placed_labels.get(key)?.to_owned()))).collect()
 }
 
 fn inbound(placement: &Placement) -> InboundKey {
@@ -128,6 +147,7 @@ fn own(placement: &Placement) -> Own {
         ipv6: placement.has_ipv6(),
         lacks: proxy.lacks.clone(),
         http10: proxy.metadata.http10,
+        dns_capture: proxy.metadata.dns_capture,
         idle_timeout: proxy.metadata.idle_timeout.clone(),
     }
 }

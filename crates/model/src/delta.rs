@@ -24,8 +24,8 @@ pub struct Delta {
     pub endpoints: BTreeMap<Name, bool>,
     /// Pods that changed in what a proxy of theirs is told.
     pub workloads: BTreeSet<Name>,
-    /// Addresses came to headless services or left them.
-    pub headless: bool,
+    /// What the keys of classes hold of the mesh changed: anybody's class may be another.
+    pub rekeyed: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ impl Delta {
             Some(self.workloads.contains(&Name::new(namespace, name)))
         };
         self.everything
-            || self.headless
+            || self.rekeyed
             || self.services.keys().any(|name| name.namespace == proxy.namespace)
             || (!self.workloads.is_empty() && pod() == Some(true))
     }
@@ -67,6 +67,10 @@ impl Delta {
             || changed(&old.nodes, &snapshot.nodes)
             || changed(&old.namespaces, &snapshot.namespaces)
             || changed(&old.sidecars, &snapshot.sidecars)
+            || changed(&old.service_entries, &snapshot.service_entries)
+            || changed(&old.workload_entries, &snapshot.workload_entries)
+            || changed(&old.destination_rules, &snapshot.destination_rules)
+            || changed(&old.virtual_services, &snapshot.virtual_services)
             || changed(&old.peer_authentications, &snapshot.peer_authentications);
         if wide {
             return (Mesh::new(snapshot, &mesh.env), Self { everything: true, ..Self::default() });
@@ -79,17 +83,23 @@ impl Delta {
         take_slices(mesh, &mut next, &mut stale);
         delta.take_endpoints(mesh, &mut next, stale);
         if !delta.services.is_empty() {
-            next.scopes = mesh.scopes.next(next.services.values(), &delta.services);
+            next.scopes = mesh.scopes.next(next.all_services(), &delta.services);
+            next.client_facts = Arc::new(next.made_client_facts());
         }
-        delta.headless = delta.touches_headless(mesh, &next);
-        if delta.headless {
+        if delta.touches_headless(mesh, &next) {
             next.headless = Arc::new(next.headless_addresses());
         }
+        delta.rekeyed = next.headless != mesh.headless
+            || next.client_facts != mesh.client_facts
+            || next.scopes.node_local != mesh.scopes.node_local;
         (next, delta)
     }
 
     fn touches_headless(&self, old: &Mesh, new: &Mesh) -> bool {
-        let headless = |mesh: &Mesh, name: &Name| mesh.services.get(name).is_some_and(|service| service.is_headless());
+        let headless = |mesh: &Mesh, name: &Name| {
+            let entries = mesh.entries.of(name);
+            mesh.services.get(name).into_iter().chain(entries).any(|service| service.is_headless())
+        };
         self.services.keys().chain(self.endpoints.keys()).any(|name| headless(old, name) || headless(new, name))
     }
 
@@ -124,16 +134,21 @@ impl Delta {
                 .services_in(&name.namespace)
                 .filter(|service| [old, new].into_iter().flatten().any(|pod| reads_pod(next, service, pod)));
             stale.extend(concerned.map(|service| key(service)));
+            let selecting = next.entries.in_namespace(&name.namespace).filter(|service| {
+                let selected = |pod: &Arc<Object<Pod>>| pod.meta.labels.contains_all(&service.selector);
+                !service.selector.is_empty() && [old, new].into_iter().flatten().any(selected)
+            });
+            stale.extend(selecting.map(|service| key(service)));
         }
     }
 
     fn take_endpoints(&mut self, mesh: &Mesh, next: &mut Mesh, stale: BTreeSet<Name>) {
         for name in stale {
-            let Some(service) = next.services.get(&name).cloned() else {
+            if !next.declares(&name) {
                 next.endpoints.remove(&name);
                 continue;
-            };
-            let made = next.made_endpoints(&service);
+            }
+            let made = next.made_endpoints(&name);
             let held = mesh.endpoints.get(&name);
             if held.is_some_and(|held| **held == *made) {
                 continue;

@@ -10,16 +10,63 @@ use config::meta::Object;
 use config::store::{Name, Table};
 use imbl::OrdMap;
 
+use crate::entry_endpoint;
 use crate::mesh::Mesh;
-use crate::service::{Registry, Service, TargetPort};
+use crate::service::{Service, TargetPort};
 use crate::workload::{Identity, Workload, Workloads};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Endpoint {
-    pub address: IpAddr,
+    pub address: Address,
     pub port: u16,
     pub health: Health,
+    pub origin: Origin,
+    /// Its share of traffic beside the others of its port; 1 if nobody said.
+    pub weight: u32,
     pub workload: Arc<Workload>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    Ip(IpAddr),
+    /// For DNS.
+    Name(Arc<str>),
+    /// The path of a socket.
+    Pipe(Arc<str>),
+}
+
+impl Address {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        if let Some(path) = text.strip_prefix("unix://") {
+            return Some(Self::Pipe(Arc::from(path)));
+        }
+        if text.is_empty() {
+            return None;
+        }
+        Some(text.parse().map_or_else(|_| Self::Name(Arc::from(text)), Self::Ip))
+    }
+
+    pub fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Self::Ip(ip) => Some(*ip),
+            Self::Name(_) | Self::Pipe(_) => None,
+        }
+    }
+}
+
+/// Who vouches for an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Origin {
+    /// A WorkloadEntry or a ServiceEntry: nobody looks after its health.
+    Entry,
+    Kubernetes,
+}
+
+impl Endpoint {
+    fn of_kubernetes(address: IpAddr, port: u16, health: Health, workload: &Arc<Workload>) -> Self {
+        let address = Address::Ip(address);
+        Self { address, port, health, origin: Origin::Kubernetes, weight: 1, workload: workload.clone() }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +94,7 @@ impl ServiceEndpoints {
     }
 
     pub(crate) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
-        self.by_port.values().flatten().map(|endpoint| endpoint.address)
+        self.by_port.values().flatten().filter_map(|endpoint| endpoint.address.ip())
     }
 
     /// By port: every endpoint takes mutual TLS.
@@ -56,26 +103,41 @@ impl ServiceEndpoints {
         self.by_port.iter().map(|(port, endpoints)| (port.as_str(), all(endpoints))).collect()
     }
 
-    fn add(&mut self, port: &str, endpoint: Endpoint) {
+    pub(crate) fn add(&mut self, port: &str, endpoint: Endpoint) {
         self.identities.extend(endpoint.workload.identity.clone());
         self.by_port.entry(port.to_owned()).or_default().push(endpoint);
     }
 }
 
-/// From slices, else from an Endpoints object, else, where that was asked for, from the pods themselves.
-pub(crate) fn of_service(service: &Service, mesh: &Mesh) -> ServiceEndpoints {
-    let Registry::Kubernetes = service.registry;
-    let name = Name { namespace: service.namespace.clone(), name: service.name.clone() };
+/// Of all services of one namespace and host: a Kubernetes Service, and every ServiceEntry that claims its host.
+pub(crate) fn of_host(key: &Name, mesh: &Mesh) -> ServiceEndpoints {
     let mut found = ServiceEndpoints::default();
-    let slices = mesh.slices.of(&name);
-    if !slices.is_empty() {
-        slices.iter().for_each(|slice| add_slice(&mut found, slice, &mesh.workloads));
-    } else if let Some(object) = mesh.objects.endpoints.get(&name) {
-        add_slice(&mut found, object, &mesh.workloads);
-    } else if mesh.env.derive_endpoints {
-        add_selected_pods(&mut found, service, mesh);
+    if let Some(service) = mesh.services.get(key) {
+        add_kubernetes(&mut found, service, mesh);
+        entry_endpoint::add_machines(&mut found, service, mesh);
+    }
+    for entry in mesh.entries.of(key) {
+        entry_endpoint::add_entry(&mut found, entry, mesh);
     }
     found
+}
+
+/// From slices, else from an Endpoints object, else, where that was asked for, from the pods themselves.
+fn add_kubernetes(found: &mut ServiceEndpoints, service: &Service, mesh: &Mesh) {
+    let name = Name { namespace: service.namespace.clone(), name: service.name.clone() };
+    let slices = mesh.slices.of(&name);
+    if !slices.is_empty() {
+        slices.iter().for_each(|slice| add_slice(found, slice, &mesh.workloads));
+    } else if let Some(object) = mesh.objects.endpoints.get(&name) {
+        add_slice(found, object, &mesh.workloads);
+    } else if mesh.env.derive_endpoints {
+        add_selected_pods(found, service, mesh, |_| true);
+    }
+}
+
+/// Pods that a ServiceEntry selects; a pod that is not ready is no endpoint of it.
+pub(crate) fn add_pods_of_entry(found: &mut ServiceEndpoints, service: &Service, mesh: &Mesh) {
+    add_selected_pods(found, service, mesh, |pod| pod_health(pod) == Health::Ready);
 }
 
 type Slice = Arc<Object<kube::EndpointSlice>>;
@@ -131,10 +193,12 @@ fn add_slice(found: &mut ServiceEndpoints, slice: &Object<kube::EndpointSlice>, 
         for address in addresses {
             for port in &slice.spec.ports {
                 let Some(number) = port.port else { continue };
-                let known = found.port(&port.name).iter().any(|other| other.address == address && other.port == number);
+                let known = found
+                    .port(&port.name)
+                    .iter()
+                    .any(|other| other.address == Address::Ip(address) && other.port == number);
                 if !known {
-                    let health = health(endpoint);
-                    found.add(&port.name, Endpoint { address, port: number, health, workload: workload.clone() });
+                    found.add(&port.name, Endpoint::of_kubernetes(address, number, health(endpoint), &workload));
                 }
             }
         }
@@ -173,19 +237,23 @@ fn health(endpoint: &kube::Endpoint) -> Health {
     }
 }
 
-fn add_selected_pods(found: &mut ServiceEndpoints, service: &Service, mesh: &Mesh) {
+fn add_selected_pods(
+    found: &mut ServiceEndpoints,
+    service: &Service,
+    mesh: &Mesh,
+    keep: impl Fn(&Object<Pod>) -> bool,
+) {
     if service.selector.is_empty() {
         return;
     }
     let first = Name { namespace: service.namespace.clone(), name: Arc::from("") };
     let own = mesh.objects.pods.range(first..).take_while(|(key, _)| key.namespace == service.namespace);
-    for (key, pod) in own.filter(|(_, pod)| pod.meta.labels.contains_all(&service.selector)) {
+    for (key, pod) in own.filter(|(_, pod)| pod.meta.labels.contains_all(&service.selector) && keep(pod)) {
         let Some(workload) = mesh.workloads.named(&key.namespace, &key.name) else { continue };
         for port in &service.ports {
             let Some(number) = target_port(&port.target, &pod.spec) else { continue };
             for &address in pod.spec.ips.first().iter().copied() {
-                let endpoint = Endpoint { address, port: number, health: pod_health(pod), workload: workload.clone() };
-                found.add(&port.name, endpoint);
+                found.add(&port.name, Endpoint::of_kubernetes(address, number, pod_health(pod), &workload));
             }
         }
     }

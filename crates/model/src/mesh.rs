@@ -7,17 +7,22 @@ use std::sync::Arc;
 use config::host::Host;
 use config::labels::Labels;
 use config::mesh::MeshConfig;
+use config::meta::Meta;
 use config::store::{Name, Snapshot};
 use imbl::OrdMap;
 
 use crate::authn::{MtlsMode, PeerAuthentications, PortModes};
 use crate::delta::Delta;
+use crate::destination::{ClientFacts, DestinationRules};
 use crate::endpoint::{self, ServiceEndpoints, Slices};
+use crate::entry::Entries;
+use crate::entry_endpoint::{Listed, Machine, Machines};
 use crate::environment::Environment;
 use crate::placement::{InboundTarget, Placement};
 use crate::proxy::Proxy;
 use crate::scope::{Scope, ScopeKey, Scopes};
-use crate::service::Service;
+use crate::service::{Distribution, Port, Service};
+use crate::virtual_service::VirtualServiceIndex;
 use crate::workload::{Workload, Workloads};
 
 /// Cheap to clone: a later mesh shares all that did not change.
@@ -28,6 +33,11 @@ pub struct Mesh {
     pub(crate) objects: Snapshot,
     /// By namespace and host.
     pub(crate) services: OrdMap<Name, Arc<Service>>,
+    /// Services that ServiceEntries declare.
+    pub(crate) entries: Arc<Entries>,
+    pub(crate) machines: Arc<Machines>,
+    pub(crate) listed: Arc<Listed>,
+    /// By namespace and host, of all registries.
     pub(crate) endpoints: OrdMap<Name, Arc<ServiceEndpoints>>,
     pub(crate) slices: Slices,
     pub(crate) workloads: Workloads,
@@ -35,6 +45,9 @@ pub struct Mesh {
     /// Addresses behind headless services.
     pub(crate) headless: Arc<BTreeSet<IpAddr>>,
     pub(crate) peer_authentications: Arc<PeerAuthentications>,
+    pub(crate) destination_rules: Arc<DestinationRules>,
+    pub(crate) client_facts: Arc<ClientFacts>,
+    pub(crate) virtual_services: Arc<VirtualServiceIndex>,
 }
 
 impl Mesh {
@@ -47,8 +60,23 @@ impl Mesh {
                 &snapshot.peer_authentications,
                 &config.root_namespace,
             )),
+            destination_rules: Arc::new(DestinationRules::new(&snapshot.destination_rules, &config, &env.domain)),
+            client_facts: Arc::default(),
+            virtual_services: Arc::new(VirtualServiceIndex::new(
+                &snapshot.virtual_services,
+                &config,
+                &env.domain,
+                |namespace| **namespace == *config.root_namespace || is_discovered(snapshot, namespace),
+            )),
             objects: snapshot.clone(),
             services: OrdMap::new(),
+            entries: Arc::new(Entries::new(
+                snapshot.service_entries.values().filter(|object| is_discovered(snapshot, &object.meta.namespace)),
+                &config,
+                |object| distribution_of(&object.meta, snapshot),
+            )),
+            listed: Arc::default(),
+            machines: Arc::new(Machines::new(snapshot, |namespace| is_discovered(snapshot, namespace))),
             endpoints: OrdMap::new(),
             slices: Slices::new(&snapshot.endpoint_slices),
             workloads: Workloads::new(snapshot),
@@ -61,10 +89,12 @@ impl Mesh {
                 mesh.services.insert(key(&service), Arc::new(service));
             }
         }
-        mesh.endpoints =
-            mesh.services.iter().map(|(key, service)| (key.clone(), mesh.made_endpoints(service))).collect();
-        mesh.scopes = Scopes::new(mesh.services.values());
+        mesh.listed = Arc::new(Listed::new(&mesh.entries, snapshot));
+        let keys = mesh.services.keys().chain(mesh.entries.keys());
+        mesh.endpoints = keys.map(|key| (key.clone(), mesh.made_endpoints(key))).collect();
+        mesh.scopes = Scopes::new(mesh.all_services());
         mesh.headless = Arc::new(mesh.headless_addresses());
+        mesh.client_facts = Arc::new(mesh.made_client_facts());
         mesh
     }
 
@@ -111,6 +141,10 @@ impl Mesh {
         let endpoints =
             self.endpoints(service).identities.iter().map(|identity| identity.spiffe(&self.config.trust_domain));
         let mut names: Vec<_> = endpoints.chain(service.declared_identities.iter().cloned()).collect();
+        let aliases = &self.config.trust_domain_aliases;
+        let others = names.iter().flat_map(|name| aliases.iter().filter_map(|domain| in_domain(name, domain)));
+        let others: Vec<_> = others.collect();
+        names.extend(others);
         names.sort();
         names.dedup();
         names
@@ -130,13 +164,26 @@ impl Mesh {
         headless.flat_map(|service| self.endpoints(service).addresses()).collect()
     }
 
+    pub(crate) fn made_client_facts(&self) -> ClientFacts {
+        let rules = self.objects.destination_rules.values().map(|object| &object.spec);
+        let mut facts = ClientFacts::new(rules, &self.config);
+        facts.read_distributions(self.scopes.all());
+        facts.labels.extend(self.virtual_services.label_keys().iter().cloned());
+        facts
+    }
+
     pub(crate) fn workload_of(&self, proxy: &Proxy) -> Option<Arc<Workload>> {
         let (name, namespace) = proxy.id.rsplit_once('.')?;
-        self.workloads.named(namespace, name)
+        self.workloads.named(namespace, name).or_else(|| Some(self.machine_of(proxy)?.workload.clone()))
+    }
+
+    /// The WorkloadEntry that stands for a proxy outside Kubernetes.
+    fn machine_of(&self, proxy: &Proxy) -> Option<&Machine> {
+        proxy.ips.iter().find_map(|&ip| self.machines.at(&proxy.namespace, ip))
     }
 
     pub(crate) fn scope_of(&self, proxy: &Proxy, labels: &Labels) -> (ScopeKey, Arc<Scope>) {
-        self.scopes.of(proxy, labels, &self.objects.sidecars, &self.config)
+        self.scopes.of(proxy, labels, self)
     }
 
     /// The scope of this place is still the one that it holds.
@@ -144,19 +191,38 @@ impl Mesh {
         Arc::ptr_eq(&self.scope_of(&placement.proxy, &placement.labels).1, &placement.scope)
     }
 
-    /// Ports that services send to the proxy's pod. A proxy without a known pod has none.
+    /// Ports that services send to the proxy's pod or machine, oldest service first.
     pub(crate) fn inbound_targets(&self, proxy: &Proxy) -> Vec<InboundTarget> {
+        let mut targets = self.selected_targets(proxy);
+        let listed = proxy.ips.iter().flat_map(|&ip| self.listed.at(&proxy.namespace, ip));
+        targets.extend(listed.cloned());
+        targets.sort_by(|a, b| (a.service.created, &a.service.host).cmp(&(b.service.created, &b.service.host)));
+        targets
+    }
+
+    fn selected_targets(&self, proxy: &Proxy) -> Vec<InboundTarget> {
         let Some((name, namespace)) = proxy.id.rsplit_once('.') else { return Vec::new() };
-        let Some(pod) = self.objects.pods.get(&Name::new(namespace, name)) else { return Vec::new() };
-        let mut selecting: Vec<_> = self
-            .services_in(namespace)
-            .filter(|service| !service.selector.is_empty() && pod.meta.labels.contains_all(&service.selector))
-            .collect();
-        selecting.sort_by(|a, b| (a.created, &a.host).cmp(&(b.created, &b.host)));
+        if let Some(pod) = self.objects.pods.get(&Name::new(namespace, name)) {
+            let number = |_: &Service, port: &Port| endpoint::target_port(&port.target, &pod.spec);
+            return self.targets(namespace, &pod.meta.labels, number);
+        }
+        let Some(machine) = self.machine_of(proxy) else { return Vec::new() };
+        self.targets(&proxy.namespace, &machine.labels, |service, port| machine.port(service, port))
+    }
+
+    fn targets(
+        &self,
+        namespace: &str,
+        labels: &Labels,
+        number: impl Fn(&Service, &Port) -> Option<u16>,
+    ) -> Vec<InboundTarget> {
+        let declared = self.services_in(namespace).chain(self.entries.in_namespace(namespace));
+        let selecting =
+            declared.filter(|service| !service.selector.is_empty() && labels.contains_all(&service.selector));
         let mut targets = Vec::new();
         for service in selecting {
             for port in &service.ports {
-                let Some(number) = endpoint::target_port(&port.target, &pod.spec) else { continue };
+                let Some(number) = number(service, port) else { continue };
                 targets.push(InboundTarget { service: service.clone(), port: port.clone(), number });
             }
         }
@@ -172,12 +238,43 @@ impl Mesh {
     /// `None`: its namespace is not discovered.
     pub(crate) fn service_of(&self, object: &config::meta::Object<config::kinds::service::Service>) -> Option<Service> {
         let seen = is_discovered(&self.objects, &object.meta.namespace);
-        seen.then(|| Service::of_kubernetes(object, &self.env, &self.config))
+        seen.then(|| {
+            let mut service = Service::of_kubernetes(object, &self.env, &self.config);
+            if service.distribution.is_none() {
+                service.distribution = distribution_of(&object.meta, &self.objects);
+            }
+            service
+        })
     }
 
-    pub(crate) fn made_endpoints(&self, service: &Service) -> Arc<ServiceEndpoints> {
-        Arc::new(endpoint::of_service(service, self))
+    pub(crate) fn made_endpoints(&self, key: &Name) -> Arc<ServiceEndpoints> {
+        Arc::new(endpoint::of_host(key, self))
     }
+
+    /// Of all registries.
+    pub(crate) fn all_services(&self) -> impl Iterator<Item = &Arc<Service>> {
+        self.services.values().chain(self.entries.all())
+    }
+
+    pub(crate) fn declares(&self, key: &Name) -> bool {
+        self.services.contains_key(key) || self.entries.of(key).next().is_some()
+    }
+}
+
+/// What the object's annotation says, else that of its namespace.
+fn distribution_of(meta: &Meta, snapshot: &Snapshot) -> Option<Distribution> {
+    if Distribution::decided_by(meta) {
+        return Distribution::annotated(meta);
+    }
+    let namespace = snapshot.namespaces.get(&Name::new("", &meta.namespace))?;
+    Distribution::annotated(&namespace.meta)
+}
+
+/// The same workload in another trust domain; `None`: no SPIFFE name of a workload.
+fn in_domain(name: &str, domain: &str) -> Option<String> {
+    let (_, path) = name.strip_prefix("spiffe://")?.split_once('/')?;
+    let parts: Vec<&str> = path.split('/').collect();
+    matches!(parts[..], ["ns", _, "sa", _]).then(|| format!("spiffe://{domain}/{path}"))
 }
 
 /// `discoverySelectors`: namespaces that none of them chooses do not exist for proxies, the root namespace included.

@@ -3,10 +3,12 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use config::host::Host;
 use config::labels::Labels;
 use config::locality::Locality;
 
 use crate::authn::PortModes;
+use crate::destination::Destination;
 use crate::mesh::Mesh;
 use crate::metadata::Interception;
 use crate::proxy::{Proxy, ProxyKind};
@@ -19,6 +21,8 @@ pub struct Placement {
     pub proxy: Arc<Proxy>,
     /// The registry's, where it knows the workload: a proxy cannot relabel itself.
     pub labels: Labels,
+    /// With those that stand for its place.
+    pub placed_labels: Labels,
     pub locality: Locality,
     pub canonical_name: String,
     pub canonical_revision: String,
@@ -43,6 +47,8 @@ impl Placement {
     pub(crate) fn new(mesh: &Mesh, proxy: &Arc<Proxy>) -> Self {
         let workload = mesh.workload_of(proxy);
         let labels = workload.as_ref().map_or(&proxy.metadata.labels, |known| &known.labels).clone();
+        let placed_labels =
+            workload.as_ref().map_or_else(|| labels.clone(), |known| known.placed_labels(&mesh.env.cluster_id));
         let locality = match &workload {
             Some(known) if !known.locality.is_empty() => known.locality.clone(),
             _ => proxy.locality.clone(),
@@ -64,9 +70,20 @@ impl Placement {
             modes: mesh.port_modes(&proxy.namespace, &labels),
             proxy: proxy.clone(),
             labels,
+            placed_labels,
             locality,
             workload,
         }
+    }
+
+    /// What DestinationRules say to this client about a host that it imports.
+    pub fn destination(&self, host: &Host) -> Option<&Arc<Destination>> {
+        self.scope.destinations.of_client(host, &self.proxy.namespace, &self.placed_labels)
+    }
+
+    /// What DestinationRules say to every client of a host: its own side follows.
+    pub fn inbound_destination(&self, host: &Host) -> Option<&Arc<Destination>> {
+        self.scope.destinations.of_everybody(host)
     }
 
     pub fn is_router(&self) -> bool {
@@ -76,6 +93,20 @@ impl Placement {
     /// Listeners bind real ports: nothing redirects traffic to this proxy.
     pub fn binds_ports(&self) -> bool {
         self.proxy.metadata.interception == Interception::None
+    }
+
+    /// The addresses by which this proxy's application may call a service: its own, else allocated ones where the proxy answers DNS.
+    /// What a ServiceEntry lists stands whatever its family.
+    pub fn addresses_of(&self, service: &Service) -> Vec<IpAddr> {
+        let usable = |ip: &&IpAddr| if ip.is_ipv4() { self.has_ipv4() } else { self.has_ipv6() };
+        if !service.addresses.is_empty() && !service.is_kubernetes() {
+            return service.addresses.clone();
+        }
+        let own: Vec<_> = service.addresses.iter().filter(usable).copied().collect();
+        if !own.is_empty() || !self.proxy.metadata.dns_capture || !service.ranges.is_empty() {
+            return own;
+        }
+        service.automatic.iter().filter(usable).copied().collect()
     }
 
     /// The address that stands for "any", first of the proxy's own family.

@@ -86,6 +86,11 @@ impl Protocol {
         matches!(self, Self::Grpc | Self::GrpcWeb)
     }
 
+    /// The host that a client means can be read from the first bytes.
+    pub fn names_its_host(self) -> bool {
+        matches!(self, Self::Http | Self::Http2 | Self::Grpc | Self::Tls)
+    }
+
     /// Served as bytes, whatever they mean.
     pub fn is_tcp(self) -> bool {
         matches!(self, Self::Tcp | Self::Https | Self::Tls | Self::Mongo | Self::Mysql | Self::Redis)

@@ -57,11 +57,9 @@ impl Extension {
                 "envoy.filters.network.metadata_exchange",
                 "envoy.tcp.metadataexchange.config.MetadataExchange",
             ],
-            Self::PeerMetadata => &[
-                "istio.peer_metadata",
-                "envoy.filters.http.peer_metadata",
-                "io.istio.http.peer_metadata.Config",
-            ],
+            Self::PeerMetadata => {
+                &["istio.peer_metadata", "envoy.filters.http.peer_metadata", "io.istio.http.peer_metadata.Config"]
+            }
             Self::Stats => &["istio.stats", "envoy.filters.http.istio_stats", "stats.PluginConfig"],
         }
     }

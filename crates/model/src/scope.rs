@@ -1,10 +1,11 @@
 //! What a sidecar imports: the Sidecar object that holds for it, read into listeners and the services behind them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use config::host::Host;
 use config::kind::Kind;
+use config::kinds::destination_rule::ConnectionPoolSettings;
 use config::kinds::port;
 use config::kinds::sidecar::{self as kube, CaptureMode, OutboundTrafficMode, Sidecar};
 use config::labels::Labels;
@@ -14,9 +15,12 @@ use config::note::ObjectId;
 use config::store::{Name, Table};
 
 use crate::delta::ServiceChange;
+use crate::destination::ScopeDestinations;
+use crate::mesh::Mesh;
 use crate::protocol::Protocol;
 use crate::proxy::{Proxy, ProxyKind};
 use crate::service::{Resolution, Service};
+use crate::virtual_service::{Routed, VirtualService, VirtualServices, destination_port};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scope {
@@ -29,6 +33,9 @@ pub struct Scope {
     /// All that some egress listener imports, each once, with the ports that were imported.
     pub services: Vec<Arc<Service>>,
     by_host: BTreeMap<Host, usize>,
+    /// Hosts that routes lead to: their services are imported too.
+    routed: BTreeSet<Host>,
+    pub(crate) destinations: ScopeDestinations,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -39,6 +46,7 @@ pub struct EgressListener {
     pub bind: Option<String>,
     pub capture: Capture,
     pub services: Vec<Arc<Service>>,
+    pub virtual_services: VirtualServices,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -58,6 +66,20 @@ pub struct ListenPort {
     pub name: String,
 }
 
+impl ListenPort {
+    /// `None`: a socket, or a port that speaks the proxy protocol, serves services of any port.
+    fn only(&self) -> Option<u16> {
+        (self.number != 0 && self.protocol != Protocol::HttpProxy).then_some(self.number)
+    }
+}
+
+impl EgressListener {
+    /// `None`: services of any port.
+    pub(crate) fn only_port(&self) -> Option<u16> {
+        self.port.as_ref().and_then(ListenPort::only)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capture {
     Default,
@@ -66,9 +88,15 @@ pub enum Capture {
 }
 
 /// What happens to traffic for hosts that nobody declared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutboundPolicy {
     AllowAny,
+    /// To this service, whatever it is for; port 0: none was named.
+    Through {
+        host: Host,
+        subset: String,
+        port: u16,
+    },
     RegistryOnly,
 }
 
@@ -78,6 +106,17 @@ pub struct ScopeKey {
     pub namespace: Arc<str>,
     /// `None`: no Sidecar holds.
     pub sidecar: Option<Name>,
+}
+
+/// What a scope is cut from.
+pub(crate) struct World<'a> {
+    /// The client's.
+    pub(crate) namespace: &'a str,
+    /// What may be seen from this namespace at all, in order of precedence.
+    pub(crate) visible: &'a [Arc<Service>],
+    pub(crate) all: &'a [Arc<Service>],
+    /// Visible ones, in order of precedence.
+    pub(crate) virtual_services: &'a [Arc<VirtualService>],
 }
 
 /// All services in order of precedence, and the scopes that were asked for.
@@ -112,15 +151,11 @@ impl Scopes {
         &self.all
     }
 
-    pub(crate) fn of(
-        &self,
-        proxy: &Proxy,
-        labels: &Labels,
-        sidecars: &Table<Sidecar>,
-        config: &MeshConfig,
-    ) -> (ScopeKey, Arc<Scope>) {
+    pub(crate) fn of(&self, proxy: &Proxy, labels: &Labels, mesh: &Mesh) -> (ScopeKey, Arc<Scope>) {
         let sidecar = match proxy.kind {
-            ProxyKind::Sidecar => sidecar_for(sidecars, &config.root_namespace, &proxy.namespace, labels),
+            ProxyKind::Sidecar => {
+                sidecar_for(&mesh.objects.sidecars, &mesh.config.root_namespace, &proxy.namespace, labels)
+            }
             ProxyKind::Router => None,
         };
         let key = ScopeKey {
@@ -130,7 +165,16 @@ impl Scopes {
         let made = self.lock().get(&key).cloned();
         let scope = made.unwrap_or_else(|| {
             let seen = self.all.iter().filter(|service| service.visibility.allows(&proxy.namespace));
-            let scope = Arc::new(Scope::new(sidecar, &proxy.namespace, &seen.cloned().collect::<Vec<_>>(), config));
+            let seen = seen.cloned().collect::<Vec<_>>();
+            let world = World {
+                namespace: &proxy.namespace,
+                visible: &seen,
+                all: &self.all,
+                virtual_services: &mesh.virtual_services.visible_in(&proxy.namespace),
+            };
+            let mut scope = Scope::new(sidecar, &world, &mesh.config);
+            scope.destinations = ScopeDestinations::new(&mesh.destination_rules, &proxy.namespace, &scope.services);
+            let scope = Arc::new(scope);
             self.lock().insert(key.clone(), scope.clone());
             scope
         });
@@ -165,29 +209,28 @@ fn selects(object: &Object<Sidecar>) -> Option<&Labels> {
 }
 
 impl Scope {
-    /// `visible`: what may be seen from this namespace at all, in order of precedence.
-    pub(crate) fn new(
-        sidecar: Option<&Arc<Object<Sidecar>>>,
-        namespace: &str,
-        visible: &[Arc<Service>],
-        config: &MeshConfig,
-    ) -> Self {
-        let Some(object) = sidecar else { return Self::of_everything(visible, config) };
-        let spec = &object.spec;
-        let mut egress: Vec<_> =
-            spec.egress.iter().map(|listener| egress_listener(listener, namespace, visible)).collect();
+    /// No Sidecar: everything visible, as if by one catch-all listener.
+    pub(crate) fn new(sidecar: Option<&Arc<Object<Sidecar>>>, world: &World<'_>, config: &MeshConfig) -> Self {
+        let spec = sidecar.map(|object| &object.spec);
+        let listeners = spec.map(|spec| spec.egress.as_slice()).unwrap_or_default();
+        let mut egress: Vec<_> = listeners.iter().map(|listener| egress_listener(listener, world)).collect();
         if egress.is_empty() {
-            egress.push(catch_all(visible.to_vec()));
+            egress.push(catch_all(world));
         }
-        let mode = spec.outbound_traffic_policy.as_ref().map(|policy| policy.mode);
-        let services = imported(&egress);
+        let outbound = spec.and_then(|spec| spec.outbound_traffic_policy.as_ref());
+        let routed = Routed::new(&egress, world);
+        let services = imported(
+            egress.iter().zip(&routed.services).flat_map(|(egress, routed)| egress.services.iter().chain(routed)),
+        );
         Self {
-            sidecar: Some(object.clone()),
+            sidecar: sidecar.cloned(),
             by_host: by_host(&services),
+            routed: routed.hosts,
+            destinations: ScopeDestinations::default(),
             services,
             egress,
-            ingress: spec.ingress.iter().filter_map(ingress_listener).collect(),
-            outbound: mode.map_or_else(|| mesh_policy(config), policy),
+            ingress: spec.map(|spec| spec.ingress.iter().filter_map(ingress_listener).collect()).unwrap_or_default(),
+            outbound: outbound.map_or_else(|| mesh_policy(config), policy),
         }
     }
 
@@ -204,7 +247,18 @@ impl Scope {
                 let wanted: Vec<_> = listener.hosts.iter().map(|text| HostPattern::new(text, &key.namespace)).collect();
                 imports(&wanted, service)
             });
-        imported && service.visibility.allows(&key.namespace)
+        (imported && service.visibility.allows(&key.namespace)) || self.routed.contains(&service.host)
+    }
+
+    /// Limits of what arrives on a port: of its own listener, else of the Sidecar.
+    pub fn inbound_pool(&self, port: u16) -> Option<&ConnectionPoolSettings> {
+        let sidecar = &self.sidecar.as_ref()?.spec;
+        let here = |listener: &&kube::IngressListener| {
+            listener.port.as_ref().is_some_and(|own| own.number == u32::from(port))
+                && listener.connection_pool.is_some()
+        };
+        let own = sidecar.ingress.iter().find(here).and_then(|listener| listener.connection_pool.as_ref());
+        own.or(sidecar.inbound_connection_pool.as_ref())
     }
 
     /// The object that decided this scope.
@@ -212,25 +266,20 @@ impl Scope {
         let meta = &self.sidecar.as_ref()?.meta;
         Some(ObjectId { kind: Kind::Sidecar, namespace: meta.namespace.clone(), name: meta.name.clone() })
     }
-
-    fn of_everything(visible: &[Arc<Service>], config: &MeshConfig) -> Self {
-        Self {
-            sidecar: None,
-            egress: vec![catch_all(visible.to_vec())],
-            ingress: Vec::new(),
-            outbound: mesh_policy(config),
-            by_host: by_host(visible),
-            services: visible.to_vec(),
-        }
-    }
 }
 
 fn by_host(services: &[Arc<Service>]) -> BTreeMap<Host, usize> {
     services.iter().enumerate().rev().map(|(index, service)| (service.host.clone(), index)).collect()
 }
 
-fn catch_all(services: Vec<Arc<Service>>) -> EgressListener {
-    EgressListener { port: None, bind: None, capture: Capture::Default, services }
+fn catch_all(world: &World<'_>) -> EgressListener {
+    EgressListener {
+        port: None,
+        bind: None,
+        capture: Capture::Default,
+        services: one_namespace_each(world.visible.to_vec(), world.namespace),
+        virtual_services: VirtualServices::new(world.virtual_services.to_vec()),
+    }
 }
 
 fn mesh_policy(config: &MeshConfig) -> OutboundPolicy {
@@ -240,28 +289,33 @@ fn mesh_policy(config: &MeshConfig) -> OutboundPolicy {
     }
 }
 
-fn policy(mode: OutboundTrafficMode) -> OutboundPolicy {
-    match mode {
-        OutboundTrafficMode::RegistryOnly => OutboundPolicy::RegistryOnly,
-        OutboundTrafficMode::AllowAny => OutboundPolicy::AllowAny,
+fn policy(policy: &kube::OutboundTrafficPolicy) -> OutboundPolicy {
+    match (policy.mode, &policy.egress_proxy) {
+        (OutboundTrafficMode::RegistryOnly, _) => OutboundPolicy::RegistryOnly,
+        (OutboundTrafficMode::AllowAny, Some(to)) if !to.host.is_empty() => OutboundPolicy::Through {
+            host: Host::new(&to.host),
+            subset: to.subset.clone(),
+            port: destination_port(to).unwrap_or_default(),
+        },
+        (OutboundTrafficMode::AllowAny, _) => OutboundPolicy::AllowAny,
     }
 }
 
-fn egress_listener(listener: &kube::EgressListener, namespace: &str, visible: &[Arc<Service>]) -> EgressListener {
+fn egress_listener(listener: &kube::EgressListener, world: &World<'_>) -> EgressListener {
     let port = listener.port.as_ref().and_then(listen_port);
-    let wanted: Vec<HostPattern> = listener.hosts.iter().map(|text| HostPattern::new(text, namespace)).collect();
-    // A socket, or a port that speaks the proxy protocol, serves services of any port.
-    let only =
-        port.as_ref().filter(|port| port.protocol != Protocol::HttpProxy && !listener.bind.starts_with("unix://"));
-    let services = visible.iter().filter(|service| imports(&wanted, service)).filter_map(|service| match only {
+    let wanted: Vec<HostPattern> = listener.hosts.iter().map(|text| HostPattern::new(text, world.namespace)).collect();
+    let only = port.as_ref().and_then(ListenPort::only);
+    let services = world.visible.iter().filter(|service| imports(&wanted, service)).filter_map(|service| match only {
         None => Some(service.clone()),
-        Some(port) => trimmed(service, port.number),
+        Some(port) => trimmed(service, port),
     });
+    let rules = world.virtual_services.iter().filter(|object| wanted.iter().any(|pattern| pattern.chooses(object)));
     EgressListener {
-        services: services.collect(),
+        services: one_namespace_each(services.collect(), world.namespace),
         port,
         bind: Some(listener.bind.clone()).filter(|bind| !bind.is_empty()),
         capture: capture(listener.capture_mode),
+        virtual_services: VirtualServices::new(rules.cloned().collect()),
     }
 }
 
@@ -287,7 +341,7 @@ fn capture(mode: CaptureMode) -> Capture {
 }
 
 /// The service with that port alone; `None`: it has no such port.
-fn trimmed(service: &Arc<Service>, port: u16) -> Option<Arc<Service>> {
+pub(crate) fn trimmed(service: &Arc<Service>, port: u16) -> Option<Arc<Service>> {
     let kept = service.port(port)?;
     if service.ports.len() == 1 {
         return Some(service.clone());
@@ -295,23 +349,40 @@ fn trimmed(service: &Arc<Service>, port: u16) -> Option<Arc<Service>> {
     Some(Arc::new(Service { ports: vec![kept.clone()], ..Service::clone(service) }))
 }
 
-/// Each service once, in the order of its first import, with the union of the ports that listeners import.
-fn imported(egress: &[EgressListener]) -> Vec<Arc<Service>> {
+/// A host that several namespaces declare is taken from one of them: the client's own, else that of a Kubernetes Service, else the oldest.
+fn one_namespace_each(services: Vec<Arc<Service>>, own: &str) -> Vec<Arc<Service>> {
+    let rank = |service: &Service| (*service.namespace != *own, !service.is_kubernetes());
+    let mut best: BTreeMap<Host, Arc<Service>> = BTreeMap::new();
+    for service in &services {
+        match best.get(&service.host) {
+            Some(held) if rank(held) <= rank(service) => {}
+            _ => drop(best.insert(service.host.clone(), service.clone())),
+        }
+    }
+    services.into_iter().filter(|service| best[&service.host].namespace == service.namespace).collect()
+}
+
+/// Each host once, in the order of its first import. A Kubernetes Service beats others; of the others the first stands, with the ports that
+/// the rest of its namespace add.
+fn imported<'a>(services: impl Iterator<Item = &'a Arc<Service>>) -> Vec<Arc<Service>> {
     let mut order: Vec<Arc<Service>> = Vec::new();
-    let mut at: BTreeMap<(Host, Arc<str>), usize> = BTreeMap::new();
-    for service in egress.iter().flat_map(|listener| &listener.services) {
-        match at.get(&(service.host.clone(), service.namespace.clone())) {
-            None => {
-                at.insert((service.host.clone(), service.namespace.clone()), order.len());
-                order.push(service.clone());
+    let mut at: BTreeMap<Host, usize> = BTreeMap::new();
+    for service in services {
+        let Some(&index) = at.get(&service.host) else {
+            at.insert(service.host.clone(), order.len());
+            order.push(service.clone());
+            continue;
+        };
+        let held = &mut order[index];
+        if held.is_kubernetes() != service.is_kubernetes() {
+            if service.is_kubernetes() {
+                *held = service.clone();
             }
-            Some(&index) => {
-                let extra: Vec<_> =
-                    service.ports.iter().filter(|port| order[index].port(port.number).is_none()).cloned().collect();
-                if !extra.is_empty() {
-                    Arc::make_mut(&mut order[index]).ports.extend(extra);
-                }
-            }
+            continue;
+        }
+        let extra: Vec<_> = service.ports.iter().filter(|port| held.port(port.number).is_none()).cloned().collect();
+        if !extra.is_empty() && held.namespace == service.namespace {
+            Arc::make_mut(held).ports.extend(extra);
         }
     }
     order
@@ -346,11 +417,19 @@ impl HostPattern {
     }
 
     fn matches(&self, service: &Service) -> bool {
-        let there = match &self.namespace {
+        self.covers(&service.namespace) && self.host.matches(&service.host)
+    }
+
+    /// By the namespace that it stands in and any of its hosts.
+    fn chooses(&self, object: &VirtualService) -> bool {
+        !self.excluded && self.covers(&object.namespace) && object.hosts.iter().any(|host| self.host.matches(host))
+    }
+
+    fn covers(&self, namespace: &str) -> bool {
+        match &self.namespace {
             NamespacePattern::Any => true,
-            NamespacePattern::One(name) => **name == *service.namespace,
-        };
-        there && self.host.matches(&service.host)
+            NamespacePattern::One(name) => name == namespace,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! A service as proxies see it, and how a Kubernetes Service becomes one. Its endpoints are elsewhere.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -7,12 +8,13 @@ use config::host::Host;
 use config::kind::Kind;
 use config::kinds::service::{self as kube, ServiceType};
 use config::labels::Labels;
-use config::meta::Object;
+use config::meta::{Meta, Object};
 use config::note::ObjectId;
 
 use crate::environment::Environment;
 use crate::protocol::Protocol;
 use crate::visibility::Visibility;
+use crate::workload::{HOSTNAME, NETWORK, REGION, SUBZONE, ZONE};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Service {
@@ -24,17 +26,66 @@ pub struct Service {
     pub ports: Vec<Port>,
     /// Virtual addresses; empty: reached by any address on its port.
     pub addresses: Vec<IpAddr>,
+    /// Whole ranges of addresses that stand for it.
+    pub ranges: Vec<Range>,
+    /// Addresses that were allocated for it, for proxies that answer DNS; the first of each family counts.
+    pub automatic: Vec<IpAddr>,
     pub resolution: Resolution,
     pub registry: Registry,
+    /// Outside the mesh: nobody there speaks mutual TLS.
+    pub external: bool,
     pub visibility: Visibility,
     pub selector: Labels,
     pub labels: Labels,
     /// Only endpoints on the client's own node (`internalTrafficPolicy: Local`).
     pub node_local: bool,
+    /// `trafficDistribution`: `None`: anywhere.
+    pub distribution: Option<Distribution>,
     pub publish_not_ready: bool,
     /// SPIFFE identities that the owner declared beside those of the endpoints.
     pub declared_identities: Vec<String>,
     pub made_from: ObjectId,
+}
+
+/// Near endpoints first, others where there are none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Distribution {
+    SameZone,
+    SameNode,
+}
+
+impl Distribution {
+    const ANNOTATION: &str = "networking.istio.io/traffic-distribution";
+
+    fn of_kubernetes(object: &Object<kube::Service>) -> Option<Self> {
+        match object.spec.traffic_distribution.as_deref() {
+            Some("PreferSameZone" | "PreferClose") => Some(Self::SameZone),
+            Some("PreferSameNode") => Some(Self::SameNode),
+            _ => Self::annotated(&object.meta),
+        }
+    }
+
+    /// Of a service, or of its namespace for services that say nothing.
+    pub(crate) fn annotated(meta: &Meta) -> Option<Self> {
+        match meta.annotations.get(Self::ANNOTATION)?.to_ascii_lowercase().as_str() {
+            "prefersamezone" | "preferclose" => Some(Self::SameZone),
+            "prefersamenode" => Some(Self::SameNode),
+            _ => None,
+        }
+    }
+
+    /// The service itself has the last word, even if it is a word that nobody knows.
+    pub(crate) fn decided_by(meta: &Meta) -> bool {
+        meta.annotations.get(Self::ANNOTATION).is_some_and(|text| !text.is_empty())
+    }
+
+    /// Labels that client and endpoint have in common, the widest first.
+    pub fn labels(self) -> &'static [&'static str] {
+        match self {
+            Self::SameZone => &[NETWORK, REGION, ZONE],
+            Self::SameNode => &[NETWORK, REGION, ZONE, SUBZONE, HOSTNAME],
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,11 +111,48 @@ pub enum Resolution {
     Passthrough,
     /// Another name for this host (ExternalName).
     Alias(Host),
+    /// The proxy asks DNS for the endpoints' names, and balances over all answers.
+    Dns,
+    /// The proxy asks DNS for one name, and uses one answer at a time.
+    DnsRoundRobin,
+    /// The proxy asks DNS for the name that the application said.
+    DynamicDns,
+}
+
+/// Addresses with a common prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Range {
+    pub address: IpAddr,
+    pub length: u8,
+}
+
+impl Range {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (address, length) = text.split_once('/')?;
+        let range = Self { address: address.parse().ok()?, length: length.parse().ok()? };
+        (range.length <= range.bits()).then_some(range)
+    }
+
+    pub(crate) fn is_one(self) -> bool {
+        self.length == self.bits()
+    }
+
+    fn bits(self) -> u8 {
+        if self.address.is_ipv4() { 32 } else { 128 }
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.length)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registry {
     Kubernetes,
+    /// ServiceEntries.
+    External,
 }
 
 const EXPORT_TO: &str = "networking.istio.io/exportTo";
@@ -91,12 +179,16 @@ impl Service {
             created: meta.created,
             ports: spec.ports.iter().map(Port::of_kubernetes).collect(),
             addresses: spec.cluster_ips.clone(),
+            ranges: Vec::new(),
+            automatic: Vec::new(),
             resolution,
             registry: Registry::Kubernetes,
+            external: false,
             visibility: export_to,
             selector: spec.selector.clone(),
             labels: meta.labels.clone(),
             node_local: spec.internal_traffic_local,
+            distribution: Distribution::of_kubernetes(object),
             publish_not_ready: spec.publish_not_ready,
             declared_identities: declared_identities(object, &config.trust_domain),
             made_from: ObjectId { kind: Kind::Service, namespace: meta.namespace.clone(), name: meta.name.clone() },
@@ -107,8 +199,27 @@ impl Service {
         self.ports.iter().find(|port| port.number == number)
     }
 
+    /// Endpoints that are not ready are sent too: near ones that fail make room for far ones.
+    pub fn sends_unready(&self) -> bool {
+        self.distribution.is_some()
+    }
+
     pub fn is_headless(&self) -> bool {
         self.resolution == Resolution::Passthrough
+    }
+
+    pub fn is_kubernetes(&self) -> bool {
+        self.registry == Registry::Kubernetes
+    }
+
+    /// Any host below a wildcard, by the name that the application says.
+    pub fn is_dynamic(&self) -> bool {
+        self.resolution == Resolution::DynamicDns && self.host.is_wildcard()
+    }
+
+    /// The cluster holds the endpoints, by name, and Envoy asks DNS.
+    pub fn is_resolved_by_name(&self) -> bool {
+        matches!(self.resolution, Resolution::Dns | Resolution::DnsRoundRobin)
     }
 
     /// Oldest first, then name, then namespace: who wins an address and port that two services claim.

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use config::kinds::pod::Pod;
+use config::kinds::workload_entry::WorkloadEntry;
 use config::labels::Labels;
 use config::locality::Locality;
 use config::meta::{Meta, Object};
@@ -25,6 +26,8 @@ pub struct Workload {
     /// It has a sidecar that takes mutual TLS.
     pub mtls: bool,
     pub addresses: Vec<IpAddr>,
+    /// `<hostname>.<subdomain>`: its own name below a headless service's.
+    pub dns_name: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +41,13 @@ impl Identity {
         format!("spiffe://{trust_domain}/ns/{}/sa/{}", self.namespace, self.service_account)
     }
 }
+
+pub(crate) const NETWORK: &str = "topology.istio.io/network";
+pub(crate) const REGION: &str = "topology.kubernetes.io/region";
+pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
+pub(crate) const SUBZONE: &str = "topology.istio.io/subzone";
+pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
+const CLUSTER: &str = "topology.istio.io/cluster";
 
 const TLS_MODE: &str = "security.istio.io/tlsMode";
 const LOCALITY_LABELS: [&str; 2] = ["topology.istio.io/locality", "istio-locality"];
@@ -61,6 +71,44 @@ impl Workload {
             mtls: meta.labels.get(TLS_MODE) == Some("istio"),
             labels: meta.labels.clone(),
             addresses: spec.ips.clone(),
+            dns_name: dns_name(object),
+        }
+    }
+}
+
+impl Workload {
+    /// Its labels with those that stand for its place: what subsets and failover preferences choose by.
+    pub fn placed_labels(&self, cluster: &str) -> Labels {
+        let mut labels = self.labels.clone();
+        let Locality { region, zone, subzone } = &self.locality;
+        let place = [(REGION, &**region), (ZONE, zone), (SUBZONE, subzone), (CLUSTER, cluster), (HOSTNAME, &self.node)];
+        for (key, value) in place.into_iter().filter(|(_, value)| !value.is_empty()) {
+            labels.insert(key, value);
+        }
+        labels
+    }
+}
+
+impl Workload {
+    /// A machine, or an endpoint that a ServiceEntry lists. An account means a sidecar, unless a label says otherwise.
+    pub fn of_entry(name: &str, namespace: &Arc<str>, entry: &WorkloadEntry, labels: &Labels) -> Self {
+        let account = Some(&entry.service_account).filter(|account| !account.is_empty());
+        Self {
+            name: name.to_owned(),
+            canonical_name: canonical_name(labels, name),
+            canonical_revision: canonical_revision(labels),
+            namespace: namespace.clone(),
+            identity: account
+                .map(|account| Identity { namespace: namespace.clone(), service_account: account.clone() }),
+            locality: match entry.locality.parse::<Locality>() {
+                Ok(declared) if !declared.is_empty() => declared,
+                _ => locality(labels, None),
+            },
+            node: String::new(),
+            mtls: labels.get(TLS_MODE).map_or(account.is_some(), |mode| mode == "istio"),
+            labels: labels.clone(),
+            addresses: entry.address.parse().into_iter().collect(),
+            dns_name: None,
         }
     }
 }
@@ -111,6 +159,13 @@ impl Workloads {
         let here = self.by_address.range(first..).take_while(|((n, a, _), _)| *n == namespace && *a == address);
         here.last().map(|(_, workload)| workload.clone())
     }
+}
+
+/// A pod without a hostname is called by its own name.
+fn dns_name(object: &Object<Pod>) -> Option<String> {
+    let Object { meta, spec } = object;
+    let hostname = if spec.hostname.is_empty() { &*meta.name } else { &spec.hostname };
+    (!spec.subdomain.is_empty()).then(|| format!("{hostname}.{}", spec.subdomain))
 }
 
 /// The Deployment, CronJob or other owner of a generated pod. A pod that was named by hand keeps its name.

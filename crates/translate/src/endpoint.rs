@@ -1,93 +1,174 @@
-//! Load assignments: the ready endpoints of a service port, by locality.
+//! Load assignments: the endpoints of a service port or subset, by locality and priority.
 
 use std::collections::BTreeMap;
 
-use config::locality::Locality;
-use model::{Endpoint, Health, Mesh, MtlsMode, Placement, Service, Workload};
+use config::kinds::client_tls::ClientTlsMode;
+use config::labels::Labels;
+use config::locality::Locality as Place;
+use model::{
+    Address, Destination, Endpoint, Health, Locality, Mesh, MtlsMode, Origin, Placement, Port, Service, Workload,
+};
 use wire::envoy::config::core::v3::{self as core, HealthStatus, Metadata};
 use wire::envoy::config::endpoint::v3::{
     self as envoy, ClusterLoadAssignment, LbEndpoint, LocalityLbEndpoints, lb_endpoint,
 };
 
 use crate::address;
+use crate::locality::{self, Client, Group};
 use crate::made::Made;
 use crate::names::ClusterName;
 use crate::proto::{structure, text, uint32};
 
 /// `None`: the proxy imports no such service port; answer with an empty assignment so that the cluster does not wait.
 pub fn assignment(mesh: &Mesh, placement: &Placement, name: &ClusterName) -> Option<Made<ClusterLoadAssignment>> {
-    let ClusterName::Outbound { port, host, .. } = name else { return None };
+    let ClusterName::Outbound { port, subset, host } = name else { return None };
     let service = placement.scope.service(host)?;
     let port = service.port(*port)?;
-    let usable =
-        mesh.endpoints(service).port(&port.name).iter().filter(|endpoint| usable(endpoint, service, placement));
-    let mut by_locality: BTreeMap<&Locality, Vec<&Endpoint>> = BTreeMap::new();
-    for endpoint in usable {
-        by_locality.entry(&endpoint.workload.locality).or_default().push(endpoint);
-    }
-    let endpoints = by_locality.into_iter().map(|(place, endpoints)| group(mesh, service, place, &endpoints)).collect();
+    let rule = placement.destination(host).map(|rule| &**rule);
+    let chosen = Chosen { mesh, placement, service, port, rule, subset };
+    let endpoints =
+        if service.is_resolved_by_name() { Vec::new() } else { chosen.localities(|endpoint| !is_named(endpoint)) };
     let assignment =
         ClusterLoadAssignment { cluster_name: name.to_string(), endpoints, ..ClusterLoadAssignment::default() };
-    Some(Made::new(assignment, [service.made_from.clone()]))
+    let rules = rule.into_iter().flat_map(|rule| rule.made_from.iter().cloned());
+    Some(Made::new(assignment, rules.chain([service.made_from.clone()])))
 }
 
 pub fn empty_assignment(name: &str) -> ClusterLoadAssignment {
     ClusterLoadAssignment { cluster_name: name.to_owned(), ..ClusterLoadAssignment::default() }
 }
 
-fn usable(endpoint: &Endpoint, service: &Service, placement: &Placement) -> bool {
-    endpoint.health == Health::Ready
-        && (!service.node_local || endpoint.workload.node == placement.proxy.metadata.node_name)
-        && reachable(endpoint, placement)
+/// The endpoints that one client uses of a service port.
+#[derive(Clone, Copy)]
+pub(crate) struct Chosen<'a> {
+    pub(crate) mesh: &'a Mesh,
+    pub(crate) placement: &'a Placement,
+    pub(crate) service: &'a Service,
+    pub(crate) port: &'a Port,
+    pub(crate) rule: Option<&'a Destination>,
+    /// Empty: the whole service. One that the rule does not have chooses everything.
+    pub(crate) subset: &'a str,
 }
 
-/// A proxy of one address family cannot dial the other.
-fn reachable(endpoint: &Endpoint, placement: &Placement) -> bool {
-    if endpoint.address.is_ipv4() { placement.has_ipv4() } else { placement.has_ipv6() }
-}
+impl<'a> Chosen<'a> {
+    pub(crate) fn localities(self, keep: impl Fn(&Endpoint) -> bool) -> Vec<LocalityLbEndpoints> {
+        // Pods and machines of one place are apart, as in istiod.
+        let mut by_place: BTreeMap<(&Place, Origin), Vec<&Endpoint>> = BTreeMap::new();
+        for endpoint in self.mesh.endpoints(self.service).port(&self.port.name) {
+            if self.is_usable(endpoint) && keep(endpoint) {
+                by_place.entry((&endpoint.workload.locality, endpoint.origin)).or_default().push(endpoint);
+            }
+        }
+        let groups = by_place.into_iter().map(|((place, _), members)| Group::new(place, members)).collect();
+        self.arranged(groups).iter().map(|group| self.locality(group)).collect()
+    }
 
-fn group(mesh: &Mesh, service: &Service, place: &Locality, endpoints: &[&Endpoint]) -> LocalityLbEndpoints {
-    let members: Vec<_> = endpoints.iter().map(|endpoint| lb_endpoint(mesh, service, endpoint)).collect();
-    LocalityLbEndpoints {
-        locality: Some(core::Locality {
-            region: place.region.to_string(),
-            zone: place.zone.to_string(),
-            sub_zone: place.subzone.to_string(),
-        }),
-        load_balancing_weight: Some(uint32(u32::try_from(members.len()).unwrap_or(u32::MAX))),
-        lb_endpoints: members,
-        ..LocalityLbEndpoints::default()
+    fn arranged<'g>(self, groups: Vec<Group<'g>>) -> Vec<Group<'g>> {
+        let policy = self.rule.and_then(|rule| rule.effective(self.subset, self.port.number));
+        let config = &self.mesh.config;
+        match Locality::of(policy.as_ref(), self.service, config) {
+            Locality::Off => groups,
+            Locality::Zones(setting) if setting.enabled == Some(false) => groups,
+            Locality::Zones(setting) => locality::by_region(groups, &self.placement.locality, &setting.failover),
+            Locality::Setting { setting, forced } => {
+                let client = Client {
+                    locality: &self.placement.locality,
+                    labels: &self.placement.placed_labels,
+                    cluster: &self.mesh.env.cluster_id,
+                };
+                let fails_over = forced || model::outlier_detection(policy.as_ref(), config).is_some();
+                locality::arranged(groups, &client, &setting, fails_over)
+            }
+        }
+    }
+
+    fn is_usable(self, endpoint: &Endpoint) -> bool {
+        let healthy = match endpoint.health {
+            Health::Ready => true,
+            Health::NotReady => self.service.sends_unready(),
+            Health::Terminating => false,
+        };
+        let here = !self.service.node_local || endpoint.workload.node == self.placement.proxy.metadata.node_name;
+        healthy && here && self.is_reachable(endpoint) && self.is_selected(endpoint)
+    }
+
+    /// A proxy of one address family cannot dial the other.
+    fn is_reachable(self, endpoint: &Endpoint) -> bool {
+        match endpoint.address.ip() {
+            Some(ip) if ip.is_ipv4() => self.placement.has_ipv4(),
+            Some(_) => self.placement.has_ipv6(),
+            None => true,
+        }
+    }
+
+    fn is_selected(self, endpoint: &Endpoint) -> bool {
+        let Some(wanted) = self.subset_labels() else { return true };
+        let workload = &endpoint.workload;
+        workload.labels.contains_all(wanted) || workload.placed_labels(&self.mesh.env.cluster_id).contains_all(wanted)
+    }
+
+    fn subset_labels(self) -> Option<&'a Labels> {
+        self.rule?.subset(self.subset).map(|subset| &subset.labels)
+    }
+
+    fn locality(self, group: &Group<'_>) -> LocalityLbEndpoints {
+        LocalityLbEndpoints {
+            locality: Some(core::Locality {
+                region: group.place.region.to_string(),
+                zone: group.place.zone.to_string(),
+                sub_zone: group.place.subzone.to_string(),
+            }),
+            load_balancing_weight: Some(uint32(group.weight)),
+            lb_endpoints: group.members.iter().map(|endpoint| self.lb_endpoint(endpoint)).collect(),
+            priority: group.priority,
+            ..LocalityLbEndpoints::default()
+        }
+    }
+
+    fn lb_endpoint(self, endpoint: &Endpoint) -> LbEndpoint {
+        let address = match &endpoint.address {
+            Address::Ip(ip) => address::socket(&ip.to_string(), endpoint.port),
+            Address::Name(name) => address::socket(name, endpoint.port),
+            Address::Pipe(path) => address::pipe(path),
+        };
+        let host = envoy::Endpoint { address: Some(address), ..envoy::Endpoint::default() };
+        let health = match (endpoint.origin, endpoint.health) {
+            (Origin::Entry, _) => HealthStatus::Unknown,
+            (Origin::Kubernetes, Health::Ready) => HealthStatus::Healthy,
+            (Origin::Kubernetes, _) => HealthStatus::Unhealthy,
+        };
+        LbEndpoint {
+            host_identifier: Some(lb_endpoint::HostIdentifier::Endpoint(host)),
+            health_status: health.into(),
+            load_balancing_weight: Some(uint32(endpoint.weight)),
+            metadata: Some(self.metadata(endpoint)),
+        }
+    }
+
+    fn metadata(self, endpoint: &Endpoint) -> Metadata {
+        let workload = workload_text(&endpoint.workload, &self.mesh.env.cluster_id);
+        let mut sections = BTreeMap::from([("istio".to_owned(), structure([("workload", text(&workload))]))]);
+        if self.takes_mtls(endpoint) {
+            sections.insert("envoy.transport_socket_match".into(), structure([("tlsMode", text("istio"))]));
+        }
+        Metadata { filter_metadata: sections, ..Metadata::default() }
+    }
+
+    /// It must be able to. Then a rule's word on TLS counts, else a workload or port may decline.
+    fn takes_mtls(self, endpoint: &Endpoint) -> bool {
+        let ruled = || self.rule.and_then(|rule| rule.endpoint_tls(self.subset, self.port.number));
+        let modes = || self.mesh.port_modes(&self.service.namespace, &endpoint.workload.labels);
+        endpoint.workload.mtls
+            && match ruled() {
+                Some(mode) => mode == ClientTlsMode::IstioMutual,
+                None => modes().of(endpoint.port) != MtlsMode::Disable,
+            }
     }
 }
 
-fn lb_endpoint(mesh: &Mesh, service: &Service, endpoint: &Endpoint) -> LbEndpoint {
-    let host = envoy::Endpoint {
-        address: Some(address::socket(&endpoint.address.to_string(), endpoint.port)),
-        ..envoy::Endpoint::default()
-    };
-    LbEndpoint {
-        host_identifier: Some(lb_endpoint::HostIdentifier::Endpoint(host)),
-        health_status: HealthStatus::Healthy.into(),
-        load_balancing_weight: Some(uint32(1)),
-        metadata: Some(endpoint_metadata(mesh, service, endpoint)),
-    }
-}
-
-fn endpoint_metadata(mesh: &Mesh, service: &Service, endpoint: &Endpoint) -> Metadata {
-    let workload = &endpoint.workload;
-    let mut sections = BTreeMap::from([(
-        "istio".to_owned(),
-        structure([("workload", text(&workload_text(workload, &mesh.env.cluster_id)))]),
-    )]);
-    if workload.mtls && accepts_mtls(mesh, service, endpoint) {
-        sections.insert("envoy.transport_socket_match".into(), structure([("tlsMode", text("istio"))]));
-    }
-    Metadata { filter_metadata: sections, ..Metadata::default() }
-}
-
-/// A workload or port that declines mutual TLS is dialled in plain text.
-fn accepts_mtls(mesh: &Mesh, service: &Service, endpoint: &Endpoint) -> bool {
-    mesh.port_modes(&service.namespace, &endpoint.workload.labels).of(endpoint.port) != MtlsMode::Disable
+/// Only DNS can say where it is.
+fn is_named(endpoint: &Endpoint) -> bool {
+    matches!(endpoint.address, Address::Name(_))
 }
 
 /// `workload;namespace;canonical name;canonical revision;cluster`, the revision empty when it is the default.

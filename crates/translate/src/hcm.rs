@@ -28,16 +28,27 @@ const NAME: &str = "envoy.filters.network.http_connection_manager";
 /// istiod's PILOT_TRACE_SAMPLING default, in percent.
 const SAMPLING: f64 = 1.0;
 
-/// A chain towards other services; its routes come over RDS.
-pub(crate) fn outbound(mesh: &Mesh, placement: &Placement, listener: &str, route: &str, protocol: Protocol) -> Filter {
+/// A chain towards other services; its routes come over RDS. `proxies`: clients may write whole addresses, as to a proxy.
+pub(crate) fn outbound(
+    mesh: &Mesh,
+    placement: &Placement,
+    listener: &str,
+    route: &str,
+    protocol: Protocol,
+    proxies: bool,
+) -> Filter {
     let filters = filter::http(placement, Direction::Outbound, protocol);
-    let manager = HttpConnectionManager {
+    let mut manager = HttpConnectionManager {
         route_specifier: Some(RouteSpecifier::Rds(Rds {
             config_source: Some(source::ads()),
             route_config_name: route.to_owned(),
         })),
         ..base(mesh, placement, &format!("outbound_{listener}"), filters)
     };
+    if proxies {
+        let options = manager.http_protocol_options.get_or_insert_default();
+        options.allow_absolute_url = Some(boolean(true));
+    }
     filter::network_filter(NAME, &manager)
 }
 

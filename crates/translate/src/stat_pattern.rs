@@ -11,6 +11,8 @@ pub(crate) struct Named {
     pub(crate) name: String,
     pub(crate) port: u16,
     pub(crate) port_name: String,
+    /// Empty: the whole service.
+    pub(crate) subset: String,
     /// `None`: the token stays as it is, as istiod leaves it on listeners.
     pub(crate) target: Option<u16>,
 }
@@ -23,6 +25,7 @@ impl Named {
             name: service.name.to_string(),
             port: port.number,
             port_name: port.name.clone(),
+            subset: String::new(),
             target,
         }
     }
@@ -37,7 +40,7 @@ pub(crate) fn filled(pattern: &str, named: &Named) -> Option<String> {
         .replace("%SERVICE%", &named.short)
         .replace("%SERVICE_NAME%", &named.name)
         .replace("%SERVICE_FQDN%", &named.host)
-        .replace("%SUBSET_NAME%", "")
+        .replace("%SUBSET_NAME%", &named.subset)
         .replace("%SERVICE_PORT%", &named.port.to_string())
         .replace("%SERVICE_PORT_NAME%", &named.port_name);
     Some(match named.target {

@@ -1,10 +1,12 @@
-//! TLS contexts of mutual TLS inside the mesh, with keys from the agent's socket. Gateways and user certificates are elsewhere.
+//! TLS contexts: mutual TLS inside the mesh with keys from the agent's socket, and TLS as users set it up. Gateways are elsewhere.
 
-use model::Mesh;
+use config::kinds::client_tls::{ClientTlsMode, ClientTlsSettings};
+use config::mesh::{TlsConfig, TlsConfigProtocol};
+use model::{Mesh, Placement};
 use wire::any;
 use wire::envoy::config::core::v3::{
-    ApiConfigSource, ApiVersion, ConfigSource, GrpcService, TransportSocket, api_config_source::ApiType,
-    config_source::ConfigSourceSpecifier, grpc_service, transport_socket,
+    AggregatedConfigSource, ApiConfigSource, ApiVersion, ConfigSource, DataSource, GrpcService, TransportSocket,
+    api_config_source::ApiType, config_source::ConfigSourceSpecifier, data_source, grpc_service, transport_socket,
 };
 use wire::envoy::extensions::transport_sockets::raw_buffer::v3::RawBuffer;
 use wire::envoy::extensions::transport_sockets::tls::v3::{
@@ -38,14 +40,81 @@ pub(crate) fn upstream(sni: String, identities: &[String], alpn: &[&str]) -> Tra
 }
 
 /// The server's side: a client certificate of a trusted domain is required.
-pub(crate) fn downstream(mesh: &Mesh, alpn: &[&str]) -> TransportSocket {
+pub(crate) fn downstream(mesh: &Mesh, placement: &Placement, alpn: &[&str]) -> TransportSocket {
+    let files = placement.proxy.metadata.server_certificate.as_ref();
+    let own = files.filter(|files| !files.chain.is_empty() && !files.key.is_empty());
+    let own = own.map_or_else(
+        || agent_secret("default"),
+        |files| file_secret(format!("file-cert:{}~{}", files.chain, files.key)),
+    );
+    let root = files.filter(|files| !files.root.is_empty());
+    let root = root.map_or_else(|| agent_secret("ROOTCA"), |files| file_secret(format!("file-root:{}", files.root)));
     let domains = std::iter::once(&mesh.config.trust_domain).chain(&mesh.config.trust_domain_aliases);
     let accepted = domains.map(|domain| matcher(MatchPattern::Prefix(format!("spiffe://{domain}/")))).collect();
     socket(&DownstreamTlsContext {
-        common_tls_context: Some(common(accepted, alpn, server_parameters())),
+        common_tls_context: Some(CommonTlsContext {
+            tls_certificate_sds_secret_configs: vec![own],
+            validation_context_type: Some(combined(accepted, None, root)),
+            ..common(Vec::new(), alpn, server_parameters(mesh.config.mesh_mtls.as_ref()))
+        }),
         require_client_certificate: Some(boolean(true)),
         ..DownstreamTlsContext::default()
     })
+}
+
+/// TLS as a user sets it up; `None`: mutual TLS without a certificate to show.
+pub(crate) fn originated(
+    tls: &ClientTlsSettings,
+    alpn: &[&str],
+    defaults: Option<&TlsConfig>,
+) -> Option<TransportSocket> {
+    let mut parameters = client_parameters();
+    if let Some(defaults) = defaults {
+        parameters.ecdh_curves.clone_from(&defaults.ecdh_curves);
+        parameters.cipher_suites.clone_from(&defaults.cipher_suites);
+    }
+    let certificates = match tls.mode {
+        ClientTlsMode::Mutual => vec![client_certificate(tls)?],
+        _ => Vec::new(),
+    };
+    Some(socket(&UpstreamTlsContext {
+        common_tls_context: Some(CommonTlsContext {
+            tls_params: Some(parameters),
+            alpn_protocols: alpn.iter().map(|&protocol| protocol.to_owned()).collect(),
+            tls_certificate_sds_secret_configs: certificates,
+            validation_context_type: server_validation(tls),
+            ..CommonTlsContext::default()
+        }),
+        sni: tls.sni.clone(),
+        ..UpstreamTlsContext::default()
+    }))
+}
+
+fn client_certificate(tls: &ClientTlsSettings) -> Option<SdsSecretConfig> {
+    if !tls.credential_name.is_empty() {
+        return Some(credential(&tls.credential_name));
+    }
+    let both = !tls.client_certificate.is_empty() && !tls.private_key.is_empty();
+    both.then(|| file_secret(format!("file-cert:{}~{}", tls.client_certificate, tls.private_key)))
+}
+
+/// Who the server must be. Files without a name mean the certificates of the operating system.
+fn server_validation(tls: &ClientTlsSettings) -> Option<ValidationContextType> {
+    let from_secret = !tls.credential_name.is_empty();
+    if tls.insecure_skip_verify == Some(true) {
+        let nothing = ValidationContextType::ValidationContext(CertificateValidationContext::default());
+        return (!from_secret).then_some(nothing);
+    }
+    let authority = if from_secret {
+        credential(&format!("{}-cacert", tls.credential_name))
+    } else if tls.ca_certificates.is_empty() {
+        file_secret("file-root:system".to_owned())
+    } else {
+        file_secret(format!("file-root:{}", tls.ca_certificates))
+    };
+    let revoked = Some(&tls.ca_crl).filter(|path| !path.is_empty() && !from_secret);
+    let names = tls.subject_alt_names.iter().map(|name| matcher(MatchPattern::Exact(name.clone()))).collect();
+    Some(combined(names, revoked.map(|path| file(path)), authority))
 }
 
 pub(crate) fn plaintext() -> TransportSocket {
@@ -62,24 +131,35 @@ fn socket<M: prost::Message + prost::Name>(context: &M) -> TransportSocket {
     }
 }
 
-#[allow(deprecated)] // Envoy's typed SAN matchers replace this field; istiod still sends the plain one.
 fn common(accepted: Vec<StringMatcher>, alpn: &[&str], parameters: TlsParameters) -> CommonTlsContext {
     CommonTlsContext {
         tls_params: Some(parameters),
         alpn_protocols: alpn.iter().map(|&protocol| protocol.to_owned()).collect(),
         tls_certificate_sds_secret_configs: vec![agent_secret("default")],
-        validation_context_type: Some(ValidationContextType::CombinedValidationContext(
-            CombinedCertificateValidationContext {
-                default_validation_context: Some(CertificateValidationContext {
-                    match_subject_alt_names: accepted,
-                    ..CertificateValidationContext::default()
-                }),
-                validation_context_sds_secret_config: Some(agent_secret("ROOTCA")),
-                ..CombinedCertificateValidationContext::default()
-            },
-        )),
+        validation_context_type: Some(combined(accepted, None, agent_secret("ROOTCA"))),
         ..CommonTlsContext::default()
     }
+}
+
+#[allow(deprecated)] // Envoy's typed SAN matchers replace this field; istiod still sends the plain one.
+fn combined(
+    accepted: Vec<StringMatcher>,
+    revoked: Option<DataSource>,
+    authority: SdsSecretConfig,
+) -> ValidationContextType {
+    ValidationContextType::CombinedValidationContext(CombinedCertificateValidationContext {
+        default_validation_context: Some(CertificateValidationContext {
+            match_subject_alt_names: accepted,
+            crl: revoked,
+            ..CertificateValidationContext::default()
+        }),
+        validation_context_sds_secret_config: Some(authority),
+        ..CombinedCertificateValidationContext::default()
+    })
+}
+
+fn file(path: &str) -> DataSource {
+    DataSource { specifier: Some(data_source::Specifier::Filename(path.to_owned())), ..DataSource::default() }
 }
 
 fn matcher(pattern: MatchPattern) -> StringMatcher {
@@ -94,12 +174,30 @@ fn client_parameters() -> TlsParameters {
     }
 }
 
-fn server_parameters() -> TlsParameters {
-    TlsParameters { cipher_suites: CIPHERS.map(str::to_owned).to_vec(), ..client_parameters() }
+/// The mesh may narrow them for its servers.
+fn server_parameters(mesh: Option<&TlsConfig>) -> TlsParameters {
+    let mut parameters = TlsParameters { cipher_suites: CIPHERS.map(str::to_owned).to_vec(), ..client_parameters() };
+    let Some(mesh) = mesh else { return parameters };
+    if !mesh.cipher_suites.is_empty() {
+        parameters.cipher_suites.clone_from(&mesh.cipher_suites);
+    }
+    if mesh.min_protocol_version == TlsConfigProtocol::V1_3 {
+        parameters.tls_minimum_protocol_version = TlsProtocol::TlSv13.into();
+    }
+    parameters
 }
 
-/// A secret that the workload's own agent holds; the control plane never sees it.
+/// A secret that the workload's own agent holds; the control plane never sees it. Without it nothing starts.
 fn agent_secret(name: &str) -> SdsSecretConfig {
+    let mut secret = file_secret(name.to_owned());
+    if let Some(source) = &mut secret.sds_config {
+        source.initial_fetch_timeout = Some(seconds(0));
+    }
+    secret
+}
+
+/// A secret that the agent reads from files, so that it may change.
+fn file_secret(name: String) -> SdsSecretConfig {
     let agent = GrpcService {
         target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(grpc_service::EnvoyGrpc {
             cluster_name: "sds-grpc".into(),
@@ -107,17 +205,33 @@ fn agent_secret(name: &str) -> SdsSecretConfig {
         })),
         ..GrpcService::default()
     };
+    let agent = ConfigSourceSpecifier::ApiConfigSource(ApiConfigSource {
+        api_type: ApiType::Grpc.into(),
+        transport_api_version: ApiVersion::V3.into(),
+        grpc_services: vec![agent],
+        set_node_on_first_message_only: true,
+        ..ApiConfigSource::default()
+    });
+    secret(name, agent)
+}
+
+/// A secret that the control plane sends.
+pub(crate) fn credential(name: &str) -> SdsSecretConfig {
+    const TYPED: [&str; 3] = ["kubernetes://", "kubernetes-gateway://", "configmap://"];
+    let name = match name {
+        name if name.starts_with("builtin://") => "default".to_owned(),
+        name if name.starts_with("invalid://") => "invalid://".to_owned(),
+        name if TYPED.iter().any(|prefix| name.starts_with(prefix)) => name.to_owned(),
+        name => format!("kubernetes://{name}"),
+    };
+    secret(name, ConfigSourceSpecifier::Ads(AggregatedConfigSource {}))
+}
+
+fn secret(name: String, source: ConfigSourceSpecifier) -> SdsSecretConfig {
     SdsSecretConfig {
-        name: name.to_owned(),
+        name,
         sds_config: Some(ConfigSource {
-            config_source_specifier: Some(ConfigSourceSpecifier::ApiConfigSource(ApiConfigSource {
-                api_type: ApiType::Grpc.into(),
-                transport_api_version: ApiVersion::V3.into(),
-                grpc_services: vec![agent],
-                set_node_on_first_message_only: true,
-                ..ApiConfigSource::default()
-            })),
-            initial_fetch_timeout: Some(seconds(0)),
+            config_source_specifier: Some(source),
             resource_api_version: ApiVersion::V3.into(),
             ..ConfigSource::default()
         }),

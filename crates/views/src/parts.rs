@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use config::store::Name;
-use model::{Delta, Mesh, Placement, Service};
+use model::{Delta, Destination, Mesh, Placement, Service};
 use translate::{ClusterName, Made};
 use wire::envoy::config::cluster::v3::{
     Cluster,
@@ -27,7 +27,8 @@ pub(crate) struct Listeners;
 pub(crate) struct Inbound;
 
 impl Part for Outbound {
-    const TYPES: &'static [TypeUrl] = &[TypeUrl::Cluster, TypeUrl::Endpoints, TypeUrl::Listener, TypeUrl::Route];
+    const TYPES: &'static [TypeUrl] =
+        &[TypeUrl::Cluster, TypeUrl::Endpoints, TypeUrl::Listener, TypeUrl::Route, TypeUrl::NameTable];
 
     fn make(mesh: &Mesh, placement: &Placement) -> Vec<Rendered> {
         let mut out: Vec<_> = translate::built_in_clusters(mesh, placement).into_iter().map(cluster).collect();
@@ -37,6 +38,7 @@ impl Part for Outbound {
         let listeners = translate::outbound_listeners(mesh, placement);
         out.extend(listeners.rest.into_iter().map(listener));
         out.extend(listeners.routes.iter().map(|name| rendered::route(mesh, placement, name)));
+        out.extend(name_table(mesh, placement));
         out
     }
 
@@ -50,6 +52,8 @@ impl Part for Outbound {
         }
         if services_changed(placement, old) || touches_headless(placement, old, delta) {
             remade.push(listeners_remade(mesh, placement));
+            let made = name_table(mesh, placement).into_iter().collect();
+            remade.push(Remade::All { made, types: &[TypeUrl::NameTable] });
         }
         if services_changed(placement, old) {
             remade.push(routes_remade(mesh, placement, delta, old));
@@ -84,12 +88,17 @@ impl Part for Inbound {
     }
 
     fn remake(mesh: &Mesh, placement: &Placement, delta: &Delta, old: &Placement) -> Vec<Remade> {
-        // Targets hold the services that send to this workload; equal ones make equal chains.
-        if !delta.everything && placement.targets == old.targets {
+        // Targets hold the services that send to this workload; equal ones with equal rules make equal chains.
+        if !delta.everything && placement.targets == old.targets && rules(placement).eq(rules(old)) {
             return vec![Remade::Nothing];
         }
         vec![Remade::All { made: Self::make(mesh, placement), types: Self::TYPES }]
     }
+}
+
+/// Rules for the clients of the workload's own services hold on its side too.
+fn rules(placement: &Placement) -> impl Iterator<Item = Option<&Arc<Destination>>> {
+    placement.targets.iter().map(|target| placement.inbound_destination(&target.service.host))
 }
 
 /// The set of imported services is kept as it is when none of them changed.
@@ -111,19 +120,32 @@ fn imported<'a>(placement: &'a Placement, name: &Name) -> Option<&'a Arc<Service
 fn service_remade(mesh: &Mesh, placement: &Placement, delta: &Delta, old: &Placement, name: &Name) -> Remade {
     let (now, before) = (imported(placement, name), imported(old, name));
     let deep = delta.services.contains_key(name) || delta.endpoints.get(name).is_some_and(|deep| *deep);
+    // A cluster that holds its endpoints changes with them.
+    let deep = deep || [now, before].into_iter().flatten().any(|service| service.is_resolved_by_name());
     let mut asked = BTreeSet::new();
-    for service in [now, before].into_iter().flatten() {
-        for port in &service.ports {
-            let cluster: Arc<str> = Arc::from(ClusterName::outbound(port.number, &service.host).to_string());
-            asked.insert((TypeUrl::Endpoints, cluster.clone()));
-            if deep {
-                asked.insert((TypeUrl::Cluster, cluster));
-            }
+    for cluster in
+        [(now, placement), (before, old)].into_iter().flat_map(|(service, place)| cluster_names(service, place))
+    {
+        asked.insert((TypeUrl::Endpoints, cluster.clone()));
+        if deep {
+            asked.insert((TypeUrl::Cluster, cluster));
         }
     }
     let mut made = now.map(|service| of_service(mesh, placement, service)).unwrap_or_default();
     made.retain(|resource| deep || resource.kind == TypeUrl::Endpoints);
     if asked.is_empty() { Remade::Nothing } else { Remade::Some { made, asked } }
+}
+
+/// Of the whole service and of its subsets, on every port.
+fn cluster_names(service: Option<&Arc<Service>>, placement: &Placement) -> Vec<Arc<str>> {
+    let Some(service) = service else { return Vec::new() };
+    let rule = placement.destination(&service.host);
+    let subsets = rule.map(|rule| rule.subsets.as_slice()).unwrap_or_default();
+    let named = |port: u16| {
+        let names = std::iter::once("").chain(subsets.iter().map(|subset| subset.name.as_str()));
+        names.map(move |subset| ClusterName::Outbound { port, subset: subset.to_owned(), host: service.host.clone() })
+    };
+    service.ports.iter().flat_map(|port| named(port.number)).map(|name| Arc::from(name.to_string())).collect()
 }
 
 fn listeners_remade(mesh: &Mesh, placement: &Placement) -> Remade {
@@ -145,7 +167,8 @@ fn routes_remade(mesh: &Mesh, placement: &Placement, delta: &Delta, old: &Placem
             service.ports.iter().flat_map(|port| [port.number.to_string(), format!("{}:{}", service.host, port.number)])
         })
         .collect();
-    let made: Vec<_> = wanted.intersection(&touched).map(|name| rendered::route(mesh, placement, name)).collect();
+    let reads = |name: &&String| touched.contains(*name) || translate::serves_all_ports(placement, name);
+    let made: Vec<_> = wanted.iter().filter(reads).map(|name| rendered::route(mesh, placement, name)).collect();
     asked.extend(made.iter().map(|route| (TypeUrl::Route, route.name.clone())));
     if asked.is_empty() { Remade::Nothing } else { Remade::Some { made, asked } }
 }
@@ -157,6 +180,12 @@ fn of_service(mesh: &Mesh, placement: &Placement, service: &Service) -> Vec<Rend
     let assignments = endpoints.iter().map(|name| rendered::endpoint(mesh, placement, name));
     let assignments: Vec<_> = assignments.collect();
     clusters.into_iter().map(cluster).chain(assignments).collect()
+}
+
+/// For proxies that answer DNS.
+fn name_table(mesh: &Mesh, placement: &Placement) -> Option<Rendered> {
+    let answers = placement.proxy.metadata.dns_capture;
+    answers.then(|| Rendered::new(TypeUrl::NameTable, "", translate::name_table(mesh, placement)))
 }
 
 fn cluster(made: Made<Cluster>) -> Rendered {

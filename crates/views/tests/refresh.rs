@@ -15,7 +15,8 @@ use wire::envoy::config::core::v3::Node;
 use wire::google::protobuf::{Struct, Value, value::Kind as Json};
 use xds::{Class, Provider, Seq, TypeUrl};
 
-const KINDS: [TypeUrl; 4] = [TypeUrl::Cluster, TypeUrl::Endpoints, TypeUrl::Listener, TypeUrl::Route];
+const KINDS: [TypeUrl; 5] =
+    [TypeUrl::Cluster, TypeUrl::Endpoints, TypeUrl::Listener, TypeUrl::Route, TypeUrl::NameTable];
 
 /// One edit of the objects: small worlds make edits meet.
 #[derive(Debug, Clone)]
@@ -28,6 +29,14 @@ enum Edit {
     NoSlice { service: u8, ns: u8 },
     Sidecar { ns: u8, hosts: u8, ingress: bool },
     NoSidecar { ns: u8 },
+    Routes { ns: u8, name: u8, host: u8, shape: u8, to: u8 },
+    NoRoutes { ns: u8, name: u8 },
+    Rule { ns: u8, name: u8, host: u8, shape: u8 },
+    NoRule { ns: u8, name: u8 },
+    Entry { name: u8, ns: u8, host: u8, shape: u8 },
+    NoEntry { name: u8, ns: u8 },
+    Machine { name: u8, ns: u8, app: u8, healthy: bool },
+    NoMachine { name: u8, ns: u8 },
     Peer { ns: u8, mode: u8 },
     Mesh { mode: u8 },
     Join { ns: u8, pod: u8 },
@@ -38,7 +47,7 @@ const NAMESPACES: [&str; 3] = ["shop", "bank", "istio-system"];
 fn edit() -> impl Strategy<Value = Edit> {
     let (n, ns) = (0..3u8, 0..3u8);
     prop_oneof![
-        6 => (n.clone(), ns.clone(), 0..3u8, 0..7u8).prop_map(|(name, ns, port, shape)| Edit::Service { name, ns, port, shape }),
+        6 => (n.clone(), ns.clone(), 0..3u8, 0..8u8).prop_map(|(name, ns, port, shape)| Edit::Service { name, ns, port, shape }),
         2 => (n.clone(), ns.clone()).prop_map(|(name, ns)| Edit::NoService { name, ns }),
         6 => (n.clone(), ns.clone(), 0..3u8, any::<bool>(), 0..2u8).prop_map(|(name, ns, app, mtls, account)| Edit::Pod { name, ns, app, mtls, account }),
         2 => (n.clone(), ns.clone()).prop_map(|(name, ns)| Edit::NoPod { name, ns }),
@@ -46,6 +55,14 @@ fn edit() -> impl Strategy<Value = Edit> {
         2 => (n.clone(), ns.clone()).prop_map(|(service, ns)| Edit::NoSlice { service, ns }),
         2 => (ns.clone(), 0..4u8, any::<bool>()).prop_map(|(ns, hosts, ingress)| Edit::Sidecar { ns, hosts, ingress }),
         1 => ns.clone().prop_map(|ns| Edit::NoSidecar { ns }),
+        4 => (ns.clone(), n.clone(), 0..4u8, 0..9u8, n.clone()).prop_map(|(ns, name, host, shape, to)| Edit::Routes { ns, name, host, shape, to }),
+        1 => (ns.clone(), n.clone()).prop_map(|(ns, name)| Edit::NoRoutes { ns, name }),
+        3 => (ns.clone(), n.clone(), 0..4u8, 0..5u8).prop_map(|(ns, name, host, shape)| Edit::Rule { ns, name, host, shape }),
+        1 => (ns.clone(), n.clone()).prop_map(|(ns, name)| Edit::NoRule { ns, name }),
+        4 => (n.clone(), ns.clone(), 0..4u8, 0..7u8).prop_map(|(name, ns, host, shape)| Edit::Entry { name, ns, host, shape }),
+        1 => (n.clone(), ns.clone()).prop_map(|(name, ns)| Edit::NoEntry { name, ns }),
+        2 => (n.clone(), ns.clone(), 0..3u8, any::<bool>()).prop_map(|(name, ns, app, healthy)| Edit::Machine { name, ns, app, healthy }),
+        1 => (n.clone(), ns.clone()).prop_map(|(name, ns)| Edit::NoMachine { name, ns }),
         1 => (ns.clone(), 0..3u8).prop_map(|(ns, mode)| Edit::Peer { ns, mode }),
         1 => (0..3u8).prop_map(|mode| Edit::Mesh { mode }),
         3 => (ns, n).prop_map(|(ns, pod)| Edit::Join { ns, pod }),
@@ -62,6 +79,10 @@ fn updates(edit: &Edit) -> Vec<Update> {
         Edit::NoPod { name, ns } => gone(Kind::Pod, ns, format!("p{name}")),
         Edit::NoSlice { service, ns } => gone(Kind::EndpointSlice, ns, format!("s{service}")),
         Edit::NoSidecar { ns } => gone(Kind::Sidecar, ns, "only".into()),
+        Edit::NoRoutes { ns, name } => gone(Kind::VirtualService, ns, format!("v{name}")),
+        Edit::NoRule { ns, name } => gone(Kind::DestinationRule, ns, format!("r{name}")),
+        Edit::NoEntry { name, ns } => gone(Kind::ServiceEntry, ns, format!("e{name}")),
+        Edit::NoMachine { name, ns } => gone(Kind::WorkloadEntry, ns, format!("m{name}")),
         Edit::Join { .. } => Vec::new(),
         _ => {
             let text = yaml(edit);
@@ -96,6 +117,11 @@ fn yaml(edit: &Edit) -> String {
                     ns(n)
                 );
             }
+            let address = if shape == 7 {
+                format!("clusterIP: 10.96.{n}.{name}, trafficDistribution: PreferSameNode")
+            } else {
+                address
+            };
             let export = if shape == 1 { ", annotations: {networking.istio.io/exportTo: '.'}" } else { "" };
             format!(
                 "{{apiVersion: v1, kind: Service, metadata: {{name: s{name}, namespace: {}{export}}}, spec: {{{address}, selector: {{app: a{name}}}, ports: [{{name: {kind}, port: {number}, targetPort: 8080}}]}}}}",
@@ -137,6 +163,76 @@ fn yaml(edit: &Edit) -> String {
             };
             format!(
                 "{{apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: {{name: only, namespace: {}}}, spec: {{egress: [{{hosts: ['{hosts}']}}]{ingress}}}}}",
+                ns(n)
+            )
+        }
+        Edit::Routes { ns: n, name, host, shape, to } => {
+            let hosts = match host {
+                3 => format!("['*.{}.svc.cluster.local', plain.example]", ns(n)),
+                host => format!("[s{host}]"),
+            };
+            let route = format!("route: [{{destination: {{host: s{to}}}}}]");
+            let spec = match shape {
+                0 => format!("hosts: {hosts}, http: [{{{route}}}]"),
+                1 => {
+                    format!("hosts: {hosts}, http: [{{match: [{{sourceLabels: {{app: a1}}}}], timeout: 1s, {route}}}]")
+                }
+                2 => format!(
+                    "hosts: {hosts}, http: [{{match: [{{sourceNamespace: shop, uri: {{prefix: /a}}}}], {route}}}]"
+                ),
+                3 => format!("hosts: {hosts}, tcp: [{{match: [{{sourceLabels: {{app: a2}}}}], {route}}}]"),
+                4 => format!(
+                    "hosts: {hosts}, exportTo: ['.'], http: [{{route: [{{destination: {{host: s{to}.bank.svc.cluster.local, port: {{number: 81}}}}, weight: 1}}, {{destination: {{host: s0, subset: v1}}, weight: 3}}]}}]"
+                ),
+                5 => format!("http: [{{name: leaf, {route}}}]"),
+                6 => format!(
+                    "hosts: {hosts}, http: [{{match: [{{uri: {{prefix: /b}}}}], delegate: {{name: v{to}}}}}, {{{route}}}]"
+                ),
+                7 => format!("hosts: {hosts}, http: [{{redirect: {{uri: /c}}}}]"),
+                _ => format!(
+                    "hosts: {hosts}, tcp: [{{{route}}}], tls: [{{match: [{{sniHosts: [x.example]}}], {route}}}]"
+                ),
+            };
+            format!(
+                "{{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {{name: v{name}, namespace: {}}}, spec: {{{spec}}}}}",
+                ns(n)
+            )
+        }
+        Edit::Rule { ns: n, name, host, shape } => {
+            let host = ["s0", "s1.bank.svc.cluster.local", "*.shop.svc.cluster.local", "*"][usize::from(host)];
+            let spec = [
+                "subsets: [{name: v, labels: {app: a0}}]",
+                "trafficPolicy: {connectionPool: {tcp: {maxConnections: 3, idleTimeout: 9s}}}, exportTo: ['.']",
+                "trafficPolicy: {outlierDetection: {interval: 3s}}, subsets: [{name: w, trafficPolicy: {tls: {mode: DISABLE}}}]",
+                "workloadSelector: {matchLabels: {app: a1}}, trafficPolicy: {loadBalancer: {simple: RANDOM}}",
+                "trafficPolicy: {loadBalancer: {simple: PASSTHROUGH}, portLevelSettings: [{port: {number: 80}, tls: {mode: SIMPLE}}]}",
+            ][usize::from(shape)];
+            format!(
+                "{{apiVersion: networking.istio.io/v1, kind: DestinationRule, metadata: {{name: r{name}, namespace: {}}}, spec: {{host: '{host}', {spec}}}}}",
+                ns(n)
+            )
+        }
+        Edit::Entry { name, ns: n, host, shape } => {
+            let host =
+                ["e.example.com", "*.example.com", "s0.shop.svc.cluster.local", "f.example.com"][usize::from(host)];
+            let spec = [
+                "resolution: DNS",
+                "resolution: DNS, location: MESH_INTERNAL, workloadSelector: {labels: {app: a0}}",
+                "resolution: STATIC, location: MESH_INTERNAL, addresses: [10.99.0.1, 10.98.0.0/16], endpoints: [{address: 10.30.0.1, locality: a/b}, {address: 10.10.0.1}]",
+                "resolution: STATIC, location: MESH_INTERNAL, workloadSelector: {labels: {app: a1}}",
+                "resolution: NONE, exportTo: ['.']",
+                "resolution: DYNAMIC_DNS",
+                "resolution: NONE, location: MESH_INTERNAL, workloadSelector: {labels: {app: a2}}",
+            ][usize::from(shape)];
+            format!(
+                "{{apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {{name: e{name}, namespace: {}}}, spec: {{hosts: ['{host}'], ports: [{{number: 80, name: http, protocol: HTTP}}, {{number: 5432, name: tcp, protocol: TCP}}, {{number: 443, name: tls, protocol: TLS}}], {spec}}}}}",
+                ns(n)
+            )
+        }
+        Edit::Machine { name, ns: n, app, healthy } => {
+            let status = if healthy { "True" } else { "False" };
+            format!(
+                "{{apiVersion: networking.istio.io/v1, kind: WorkloadEntry, metadata: {{name: m{name}, namespace: {}, annotations: {{proxy.istio.io/health-checks-enabled: 'true'}}}}, spec: {{address: 10.10.{n}.{name}, labels: {{app: a{app}}}, serviceAccount: m}}, status: {{conditions: [{{type: Healthy, status: '{status}'}}]}}}}",
                 ns(n)
             )
         }
@@ -196,7 +292,7 @@ fn info(ns: u8, pod: u8) -> NodeInfo {
     let namespace = NAMESPACES[usize::from(ns)];
     NodeInfo {
         id: format!("sidecar~10.10.{ns}.{pod}~p{pod}.{namespace}~{namespace}.svc.cluster.local"),
-        metadata: serde_json::json!({"NAMESPACE": namespace, "LABELS": {"app": format!("a{pod}")}}),
+        metadata: serde_json::json!({"NAMESPACE": namespace, "LABELS": {"app": format!("a{pod}")}, "DNS_CAPTURE": (pod == 1).to_string()}),
         ..NodeInfo::default()
     }
 }
@@ -204,7 +300,7 @@ fn info(ns: u8, pod: u8) -> NodeInfo {
 fn node(info: &NodeInfo) -> Node {
     let text =
         |value: &serde_json::Value| Value { kind: Some(Json::StringValue(value.as_str().unwrap_or_default().into())) };
-    let fields = [("NAMESPACE".to_owned(), text(&info.metadata["NAMESPACE"]))].into();
+    let fields = ["NAMESPACE", "DNS_CAPTURE"].map(|key| (key.to_owned(), text(&info.metadata[key]))).into();
     Node { id: info.id.clone(), metadata: Some(Struct { fields }), ..Node::default() }
 }
 

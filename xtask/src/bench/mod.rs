@@ -15,12 +15,15 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tempfile::TempDir;
 
 use crate::reference::Reference;
@@ -83,6 +86,8 @@ struct Bench<'a> {
     meltemi: PathBuf,
     loadgen: PathBuf,
     work: TempDir,
+    /// Somebody pressed Ctrl-C: the round ends after its phase, and every process with it.
+    stopped: Arc<AtomicBool>,
     output: File,
     records: Vec<Record>,
 }
@@ -96,7 +101,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     work.disable_cleanup(args.keep);
     let path = args.output.clone().unwrap_or_else(|| project::target().join("bench.jsonl"));
     let output = File::create(&path).with_context(|| format!("write {}", path.display()))?;
-    let mut bench = Bench { args, meltemi, loadgen, work, output, records: Vec::new() };
+    let stopped = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stopped)).context("listen for Ctrl-C")?;
+    }
+    let mut bench = Bench { args, meltemi, loadgen, work, stopped, output, records: Vec::new() };
     bench.write_mesh()?;
     bench.measure(reference.as_ref())?;
     println!("{}", report::report(&bench.records));
@@ -191,6 +200,7 @@ impl Bench<'_> {
                 eprintln!("  {system} round {round} {:<20} {:>8.3} CPU s", scenario.name(), record.cpu);
                 self.records.push(record);
                 plane.process.check()?;
+                ensure!(!self.stopped.load(Ordering::Relaxed), "stopped");
             }
         }
         Ok(())

@@ -19,6 +19,22 @@ pub struct ServiceEntry {
     pub workload_selector: Option<WorkloadSelector>,
     pub export_to: Vec<String>,
     pub subject_alt_names: Vec<String>,
+    /// Not the user's: what a controller gave.
+    pub status: Status,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    pub addresses: Vec<AllocatedAddress>,
+}
+
+/// An address that was allocated for a host that has none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AllocatedAddress {
+    pub host: String,
+    pub value: String,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -56,6 +72,7 @@ location: MESH_INTERNAL
 resolution: STATIC
 exportTo: [.]
 subjectAltNames: [spiffe://a]
+status: {addresses: [{host: api.example.com, value: 240.240.0.1}]}
 workloadSelector: {labels: {app: vm}}
 endpoints:
 - address: 2.2.2.2
@@ -75,6 +92,7 @@ endpoints:
             locality: "r1/z1".into(),
             weight: 20,
             service_account: "vm".into(),
+            ..WorkloadEntry::default()
         };
         let expected = ServiceEntry {
             hosts: vec!["api.example.com".into()],
@@ -86,6 +104,9 @@ endpoints:
             workload_selector: Some(WorkloadSelector { labels: [("app", "vm")].into_iter().collect() }),
             export_to: vec![".".into()],
             subject_alt_names: vec!["spiffe://a".into()],
+            status: Status {
+                addresses: vec![AllocatedAddress { host: "api.example.com".into(), value: "240.240.0.1".into() }],
+            },
         };
         assert_eq!(entry, expected);
     }

@@ -20,4 +20,20 @@ pub struct WorkloadEntry {
     /// 0 means 1.
     pub weight: u32,
     pub service_account: String,
+    /// Not the user's: what a controller found.
+    pub status: Status,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    pub conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Condition {
+    pub r#type: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
 }

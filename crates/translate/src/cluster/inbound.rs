@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use config::mesh::InboundTrafficMode;
-use model::{InboundTarget, IngressListener, Mesh, Placement, Protocol};
+use model::{Destination, InboundTarget, IngressListener, Mesh, Placement, Protocol, Service};
 use wire::envoy::config::cluster::v3::{
     Cluster,
     cluster::{ClusterDiscoveryType, CommonLbConfig, DiscoveryType, LbPolicy},
@@ -15,7 +15,8 @@ use wire::envoy::config::endpoint::v3::{
 };
 use wire::google::protobuf::Duration;
 
-use super::{protocol, settings};
+use super::policy::Draft;
+use super::{connection_pool, protocol, settings};
 use crate::address;
 use crate::made::Made;
 use crate::names::{ClusterName, stat_name};
@@ -44,8 +45,8 @@ fn of_targets(mesh: &Mesh, placement: &Placement, targets: &[&InboundTarget]) ->
     let first = targets[0];
     let alike =
         || targets.iter().filter(|target| target.port.number == first.port.number).map(|target| &*target.service);
-    let mut cluster = base(mesh, placement, first.number, first.port.protocol);
-    cluster.metadata = Some(settings::service_metadata(alike()));
+    let own = Own { number: first.number, protocol: first.port.protocol, service: Some(first), listened: None };
+    let mut cluster = own.cluster(mesh, placement, alike());
     let named = Named::port(&first.service, &first.port, Some(first.number));
     if let Some(stat) = stat_pattern::filled(&mesh.config.inbound_cluster_stat_name, &named) {
         cluster.alt_stat_name = stat_name(&stat);
@@ -55,36 +56,69 @@ fn of_targets(mesh: &Mesh, placement: &Placement, targets: &[&InboundTarget]) ->
     } else {
         to_original(&mut cluster, placement);
     }
-    Made::new(cluster, targets.iter().map(|target| target.service.made_from.clone()))
+    let rule = own.rule(placement).map(|rule| rule.made_from.clone()).unwrap_or_default();
+    Made::new(cluster, targets.iter().map(|target| target.service.made_from.clone()).chain(rule))
 }
 
 fn of_ingress(mesh: &Mesh, placement: &Placement, listener: &IngressListener) -> Made<Cluster> {
     let number = listener.port.number;
     let services: Vec<_> = placement.targets.iter().filter(|target| target.number == number).collect();
-    let mut cluster = base(mesh, placement, number, listener.port.protocol);
-    if let Some(first) = services.first() {
-        let alike = services.iter().filter(|target| target.port.number == first.port.number);
-        cluster.metadata = Some(settings::service_metadata(alike.map(|target| &*target.service)));
-    }
-    match listener.default_endpoint.as_deref().and_then(|text| Destination::parse(text, placement)) {
+    let first = services.first().copied();
+    let own = Own { number, protocol: listener.port.protocol, service: first, listened: Some(number) };
+    let alike = services.iter().filter(|target| Some(target.port.number) == first.map(|first| first.port.number));
+    let mut cluster = own.cluster(mesh, placement, alike.map(|target| &*target.service));
+    match listener.default_endpoint.as_deref().and_then(|text| Forward::parse(text, placement)) {
         None => to_original(&mut cluster, placement),
-        Some(Destination::Loopback(address)) => to_address(&mut cluster, address),
-        Some(Destination::Elsewhere(address)) => {
+        Some(Forward::Loopback(address)) => to_address(&mut cluster, address),
+        Some(Forward::Elsewhere(address)) => {
             to_address(&mut cluster, address);
             cluster.upstream_bind_config = Some(settings::inbound_source(placement));
         }
     }
-    Made::new(
-        cluster,
-        placement.scope.sidecar_id().into_iter().chain(services.iter().map(|target| target.service.made_from.clone())),
-    )
+    let rule = own.rule(placement).map(|rule| rule.made_from.clone()).unwrap_or_default();
+    let services = services.iter().map(|target| target.service.made_from.clone());
+    Made::new(cluster, placement.scope.sidecar_id().into_iter().chain(services).chain(rule))
 }
 
-fn base(mesh: &Mesh, placement: &Placement, number: u16, protocol: Protocol) -> Cluster {
-    Cluster {
-        common_lb_config: Some(CommonLbConfig::default()),
-        typed_extension_protocol_options: protocol::options(placement, protocol),
-        ..settings::base(mesh, ClusterName::Inbound { port: number }.to_string())
+/// One port of the workload, and who decides how it is dialled.
+struct Own<'a> {
+    number: u16,
+    protocol: Protocol,
+    /// The oldest that sends there; its rule holds here too.
+    service: Option<&'a InboundTarget>,
+    /// The port of a Sidecar's own listener.
+    listened: Option<u16>,
+}
+
+impl<'a> Own<'a> {
+    fn cluster(&self, mesh: &Mesh, placement: &Placement, named: impl Iterator<Item = &'a Service>) -> Cluster {
+        let mut draft = Draft {
+            cluster: Cluster {
+                common_lb_config: Some(CommonLbConfig::default()),
+                metadata: self.service.map(|_| settings::service_metadata(named)),
+                ..settings::base(mesh, ClusterName::Inbound { port: self.number }.to_string())
+            },
+            options: protocol::options(placement, self.protocol),
+        };
+        let rule = self.rule(placement).filter(|rule| rule.policy.is_some());
+        if let (Some(rule), Some(metadata)) = (rule, &mut draft.cluster.metadata) {
+            settings::annotate(metadata, [("config", settings::rule_path(rule))]);
+        }
+        let port = self.listened.or_else(|| Some(self.service?.port.number));
+        let policy = rule.zip(port).and_then(|(rule, port)| rule.port_policy(port));
+        let ruled = policy.as_ref().and_then(|policy| policy.connection_pool.as_ref());
+        // A Sidecar's word on its own ports goes before that of rules for clients.
+        if let Some(pool) = placement.scope.inbound_pool(self.number).or(ruled) {
+            connection_pool::apply(&mut draft, mesh, pool);
+        }
+        if let Some(budget) = policy.as_ref().and_then(|policy| policy.retry_budget.as_ref()) {
+            connection_pool::apply_retry_budget(&mut draft, budget);
+        }
+        draft.finished()
+    }
+
+    fn rule<'p>(&self, placement: &'p Placement) -> Option<&'p Destination> {
+        placement.inbound_destination(&self.service?.service.host).map(|rule| &**rule)
     }
 }
 
@@ -109,12 +143,12 @@ fn to_address(cluster: &mut Cluster, address: Address) {
 }
 
 /// Where a Sidecar sends what arrives: `127.0.0.1:port`, `0.0.0.0:port` (the proxy's own address), `unix://path`.
-enum Destination {
+enum Forward {
     Loopback(Address),
     Elsewhere(Address),
 }
 
-impl Destination {
+impl Forward {
     fn parse(text: &str, placement: &Placement) -> Option<Self> {
         if let Some(path) = text.strip_prefix("unix://") {
             return Some(Self::Elsewhere(address::pipe(path)));

@@ -1,10 +1,16 @@
-//! Clusters: one per imported service port, one per inbound port, and the built-in ones. Their endpoints are elsewhere.
+//! Clusters: one per imported service port and subset, one per inbound port, and the built-in ones. Their endpoints are elsewhere.
 
 mod built_in;
+mod connection_pool;
 mod inbound;
+mod load_balancer;
 mod outbound;
+mod outlier;
+mod policy;
 mod protocol;
+pub(crate) mod resolution;
 mod settings;
+mod tls_mode;
 
 use model::{Mesh, Placement, Protocol, Service};
 use wire::envoy::config::cluster::v3::Cluster;
@@ -14,7 +20,9 @@ use crate::made::Made;
 /// The clusters of one imported service.
 pub fn service_clusters(mesh: &Mesh, placement: &Placement, service: &Service) -> Vec<Made<Cluster>> {
     let served = service.ports.iter().filter(|port| port.protocol != Protocol::Udp && !service.is_alias());
-    served.map(|port| outbound::cluster(mesh, placement, service, port)).collect()
+    // Names that applications choose themselves: what Envoy can read them from.
+    let served = served.filter(|port| !service.is_dynamic() || port.protocol.names_its_host());
+    served.flat_map(|port| outbound::clusters(mesh, placement, service, port)).collect()
 }
 
 /// The clusters that do not depend on services.

@@ -1,76 +1,169 @@
-//! The cluster of one imported service port.
+//! The clusters of one imported service port: the whole service, and each subset of its rule.
 
-use model::{Mesh, MtlsMode, Placement, Port, Protocol, Service};
-use wire::envoy::config::cluster::v3::{
-    Cluster,
-    cluster::{ClusterDiscoveryType, CommonLbConfig, DiscoveryType, EdsClusterConfig, LbPolicy, TransportSocketMatch},
-};
-use wire::google::protobuf::Struct;
+use config::kinds::destination_rule::{Subset, TrafficPolicy};
+use model::{Destination, Locality, Mesh, Placement, Port, Service};
+use wire::envoy::config::cluster::v3::{Cluster, cluster::CommonLbConfig};
+use wire::envoy::r#type::v3::Percent;
 
-use super::{protocol, settings};
-use crate::listener::source;
+use super::policy::{self, Draft};
+use super::{connection_pool, load_balancer, outlier, protocol, resolution, settings, tls_mode};
+use crate::endpoint;
 use crate::made::Made;
 use crate::names::{ClusterName, stat_name};
-use crate::proto::{structure, text};
+use crate::proto::{text, truth};
 use crate::stat_pattern::{self, Named};
-use crate::tls;
 
-pub(super) fn cluster(mesh: &Mesh, placement: &Placement, service: &Service, port: &Port) -> Made<Cluster> {
-    let name = ClusterName::outbound(port.number, &service.host);
-    let mut cluster = Cluster {
-        common_lb_config: Some(CommonLbConfig::default()),
-        filters: settings::peer_filters(placement),
-        metadata: Some(settings::service_metadata(std::iter::once(service))),
-        typed_extension_protocol_options: protocol::options(placement, port.protocol),
-        ..settings::base(mesh, name.to_string())
-    };
-    if let Some(stat) =
-        stat_pattern::filled(&mesh.config.outbound_cluster_stat_name, &Named::port(service, port, Some(0)))
-    {
-        cluster.alt_stat_name = stat_name(&stat);
+pub(super) fn clusters(mesh: &Mesh, placement: &Placement, service: &Service, port: &Port) -> Vec<Made<Cluster>> {
+    let rule = placement.destination(&service.host).map(|rule| &**rule);
+    let whole = Target { mesh, placement, service, port, rule, subset: None };
+    let subsets = rule.filter(|_| !service.is_dynamic()).map(|rule| rule.subsets.as_slice()).unwrap_or_default();
+    let subsets = subsets.iter().map(|subset| Target { subset: Some(subset), ..whole });
+    std::iter::once(whole)
+        .chain(subsets)
+        .map(Target::cluster)
+        .filter(|made| !resolution::is_pointless(&made.value))
+        .collect()
+}
+
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    mesh: &'a Mesh,
+    placement: &'a Placement,
+    service: &'a Service,
+    port: &'a Port,
+    rule: Option<&'a Destination>,
+    /// `None`: the whole service.
+    subset: Option<&'a Subset>,
+}
+
+impl Target<'_> {
+    fn cluster(self) -> Made<Cluster> {
+        let policy = self.rule.and_then(|rule| rule.effective(self.subset_name(), self.port.number));
+        let draft = self.draft(policy.as_ref());
+        let rule = self.rule.into_iter().flat_map(|rule| rule.made_from.iter().cloned());
+        Made::new(draft.finished(), rule.chain([self.service.made_from.clone()]))
     }
-    // A headless service's endpoint is the address that the application chose; a router chooses itself.
-    let original = service.is_headless() && !placement.is_router();
-    if original {
-        cluster.cluster_discovery_type = Some(ClusterDiscoveryType::Type(DiscoveryType::OriginalDst.into()));
-        cluster.lb_policy = LbPolicy::ClusterProvided.into();
-    } else {
-        cluster.cluster_discovery_type = Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into()));
-        cluster.lb_policy = LbPolicy::LeastRequest.into();
-        cluster.eds_cluster_config =
-            Some(EdsClusterConfig { eds_config: Some(source::ads()), service_name: name.to_string() });
+
+    fn draft(self, policy: Option<&TrafficPolicy>) -> Draft {
+        let (mesh, config) = (self.mesh, &self.mesh.config);
+        let mut draft = self.plain();
+        let pool = policy::connection_pool(policy, config);
+        if policy::upgrades(pool, self.port.protocol, config) {
+            draft.upgrade();
+        }
+        if let Some(pool) = pool {
+            connection_pool::apply(&mut draft, mesh, pool);
+        }
+        if let Some(budget) = policy.and_then(|policy| policy.retry_budget.as_ref()) {
+            connection_pool::apply_retry_budget(&mut draft, budget);
+        }
+        self.balance(&mut draft, policy);
+        let tls = policy.and_then(|policy| policy.tls.as_ref());
+        let automatic = tls_mode::is_automatic(mesh, self.service, self.port, model::is_passthrough(self.own_policy()));
+        tls_mode::apply(&mut draft, &self.peer(policy), tls, automatic);
+        if let Some(wanted) = policy.and_then(|policy| policy.proxy_protocol) {
+            tls_mode::apply_proxy_protocol(&mut draft, wanted);
+        }
+        self.annotate(&mut draft.cluster, policy);
+        draft
     }
-    if takes_mtls(mesh, service, port) {
-        let socket = tls::upstream(name.sni(), &mesh.identities(service), alpn(port.protocol));
-        if original {
-            cluster.transport_socket = Some(socket);
+
+    /// What the port alone asks for.
+    fn plain(self) -> Draft {
+        let (service, port) = (self.service, self.port);
+        let mut cluster = Cluster {
+            common_lb_config: Some(CommonLbConfig::default()),
+            filters: settings::peer_filters(self.placement),
+            metadata: (!service.is_dynamic()).then(|| settings::service_metadata(std::iter::once(service))),
+            ..settings::base(self.mesh, self.name().to_string())
+        };
+        let named = Named { subset: self.subset_name().to_owned(), ..Named::port(service, port, Some(0)) };
+        if let Some(stat) = stat_pattern::filled(&self.mesh.config.outbound_cluster_stat_name, &named) {
+            cluster.alt_stat_name = stat_name(&stat);
+        }
+        Draft { cluster, options: protocol::options(self.placement, port.protocol) }
+    }
+
+    fn balance(self, draft: &mut Draft, policy: Option<&TrafficPolicy>) {
+        let config = &self.mesh.config;
+        let sends_unready = self.service.sends_unready();
+        if let Some(wanted) = model::outlier_detection(policy, config) {
+            outlier::apply(draft, wanted, sends_unready);
+        }
+        if sends_unready {
+            draft.balancing().healthy_panic_threshold = Some(Percent { value: 0.0 });
+        }
+        load_balancer::apply_locality(draft, &Locality::of(policy, self.service, config));
+        if self.service.is_dynamic() {
+            draft.cluster.common_lb_config = None;
+            resolution::to_any_name(&mut draft.cluster, self.service);
+        } else if self.is_original(policy) {
+            resolution::to_original(&mut draft.cluster);
+            resolution::override_port(&mut draft.cluster, self.service, self.port);
         } else {
-            cluster.transport_socket_matches = vec![
-                TransportSocketMatch {
-                    name: "tlsMode-istio".into(),
-                    r#match: Some(structure([("tlsMode", text("istio"))])),
-                    transport_socket: Some(socket),
-                },
-                TransportSocketMatch {
-                    name: "tlsMode-disabled".into(),
-                    r#match: Some(Struct::default()),
-                    transport_socket: Some(tls::plaintext()),
-                },
-            ];
+            self.resolve(&mut draft.cluster);
+            load_balancer::apply(draft, policy.and_then(|policy| policy.load_balancer.as_ref()));
         }
     }
-    Made::new(cluster, [service.made_from.clone()])
-}
 
-/// Automatic mutual TLS. Where endpoints cannot be told apart (headless), all of them must be able to.
-fn takes_mtls(mesh: &Mesh, service: &Service, port: &Port) -> bool {
-    if !mesh.config.enable_auto_mtls || mesh.namespace_mtls(&service.namespace) == MtlsMode::Disable {
-        return false;
+    fn resolve(self, cluster: &mut Cluster) {
+        if !self.service.is_resolved_by_name() {
+            return resolution::to_discovered(cluster);
+        }
+        let Self { mesh, placement, service, port, rule, .. } = self;
+        let chosen = endpoint::Chosen { mesh, placement, service, port, rule, subset: self.subset_name() };
+        resolution::to_names(cluster, mesh, placement, service, chosen.localities(|_| true));
     }
-    let endpoints = mesh.endpoints(service).port(&port.name);
-    !service.is_headless() || (!endpoints.is_empty() && endpoints.iter().all(|endpoint| endpoint.workload.mtls))
-}
 
-fn alpn(protocol: Protocol) -> &'static [&'static str] {
-    if protocol.is_http2() { &["istio-peer-exchange", "istio", "h2"] } else { &["istio-peer-exchange", "istio"] }
+    fn annotate(self, cluster: &mut Cluster, policy: Option<&TrafficPolicy>) {
+        let metadata = cluster.metadata.get_or_insert_default();
+        if self.service.external && self.subset.is_none() {
+            settings::annotate(metadata, [("external", truth(true))]);
+        }
+        let Some(rule) = self.rule else { return };
+        settings::annotate(metadata, [("config", settings::rule_path(rule))]);
+        if let Some(subset) = self.subset {
+            settings::annotate(metadata, [("subset", text(&subset.name))]);
+        }
+        // The user's TLS comes with the user's ALPN.
+        if tls_mode::is_users(policy.and_then(|policy| policy.tls.as_ref())) {
+            settings::annotate(metadata, [("alpn_override", text("false"))]);
+        }
+    }
+
+    fn peer(&self, policy: Option<&TrafficPolicy>) -> tls_mode::Peer<'_> {
+        tls_mode::Peer {
+            mesh: self.mesh,
+            placement: self.placement,
+            service: self.service,
+            sni: if self.service.is_dynamic() { String::new() } else { self.name().sni() },
+            original: self.is_original(policy),
+            selected: self.rule.is_some_and(|rule| rule.selector.is_some()),
+        }
+    }
+
+    /// A service that passes traffic through does so with all its subsets.
+    fn is_original(self, policy: Option<&TrafficPolicy>) -> bool {
+        let whole = self.rule.and_then(|rule| rule.port_policy(self.port.number));
+        let own = self.subset.and_then(|subset| subset.traffic_policy.as_ref());
+        resolution::is_original(self.placement, self.service)
+            || [policy, whole.as_ref(), own].into_iter().any(model::is_passthrough)
+    }
+
+    /// As written for the service or the subset, whatever its ports say.
+    fn own_policy(&self) -> Option<&TrafficPolicy> {
+        match self.subset {
+            Some(subset) => subset.traffic_policy.as_ref(),
+            None => self.rule.and_then(|rule| rule.policy.as_ref()),
+        }
+    }
+
+    fn subset_name(&self) -> &str {
+        self.subset.map_or("", |subset| &subset.name)
+    }
+
+    fn name(self) -> ClusterName {
+        let subset = self.subset_name().to_owned();
+        ClusterName::Outbound { port: self.port.number, subset, host: self.service.host.clone() }
+    }
 }

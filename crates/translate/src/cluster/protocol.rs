@@ -1,4 +1,4 @@
-//! Which HTTP version a cluster speaks upstream.
+//! Which HTTP version a cluster speaks upstream, and the other options of HTTP connections.
 
 use std::collections::BTreeMap;
 
@@ -16,29 +16,58 @@ use wire::google::protobuf::Any;
 const KEY: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
 /// What a port's protocol asks for; HTTP/1.1 and bytes need no options.
-pub(super) fn options(placement: &Placement, protocol: Protocol) -> BTreeMap<String, Any> {
-    if protocol.is_http2() {
-        keyed(&HttpProtocolOptions { upstream_protocol_options: Some(http2()), ..HttpProtocolOptions::default() })
+pub(super) fn options(placement: &Placement, protocol: Protocol) -> Option<HttpProtocolOptions> {
+    let upstream = if protocol.is_http2() {
+        http2()
     } else if protocol == Protocol::Auto && !placement.is_router() {
-        keyed(&HttpProtocolOptions {
-            upstream_protocol_options: Some(as_downstream()),
-            ..HttpProtocolOptions::default()
-        })
+        as_downstream()
     } else {
-        BTreeMap::new()
+        return None;
+    };
+    Some(HttpProtocolOptions { upstream_protocol_options: Some(upstream), ..HttpProtocolOptions::default() })
+}
+
+/// HTTP/2, unless another choice was made already.
+pub(super) fn upgrade(options: &mut Option<HttpProtocolOptions>) {
+    let options = options.get_or_insert_with(HttpProtocolOptions::default);
+    options.upstream_protocol_options.get_or_insert_with(http2);
+}
+
+/// Whatever the client spoke.
+pub(super) fn follow_client(options: &mut Option<HttpProtocolOptions>) {
+    options.get_or_insert_with(HttpProtocolOptions::default).upstream_protocol_options = Some(as_downstream());
+}
+
+pub(super) fn http2_options(options: &mut Option<HttpProtocolOptions>) -> Option<&mut Http2ProtocolOptions> {
+    match options.as_mut()?.upstream_protocol_options.as_mut()? {
+        UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {
+            protocol_config: Some(ProtocolConfig::Http2ProtocolOptions(options)),
+        }) => Some(options),
+        _ => None,
     }
 }
 
 /// Unknown traffic passes in the protocol that it came in; idle connections close after five minutes.
 pub(super) fn passthrough() -> BTreeMap<String, Any> {
-    keyed(&HttpProtocolOptions {
+    packed(Some(HttpProtocolOptions {
         common_http_protocol_options: Some(CommonOptions {
             idle_timeout: Some(crate::proto::seconds(300)),
             ..CommonOptions::default()
         }),
         upstream_protocol_options: Some(as_downstream()),
         ..HttpProtocolOptions::default()
-    })
+    }))
+}
+
+/// Envoy wants a version named wherever there are options at all: HTTP/1.1.
+pub(super) fn packed(options: Option<HttpProtocolOptions>) -> BTreeMap<String, Any> {
+    let Some(mut options) = options else { return BTreeMap::new() };
+    options.upstream_protocol_options.get_or_insert_with(|| {
+        UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {
+            protocol_config: Some(ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default())),
+        })
+    });
+    BTreeMap::from([(KEY.to_owned(), any::pack(&options))])
 }
 
 fn http2() -> UpstreamProtocolOptions {
@@ -53,8 +82,4 @@ fn as_downstream() -> UpstreamProtocolOptions {
         http2_protocol_options: Some(Http2ProtocolOptions::default()),
         ..UseDownstreamHttpConfig::default()
     })
-}
-
-fn keyed(options: &HttpProtocolOptions) -> BTreeMap<String, Any> {
-    BTreeMap::from([(KEY.to_owned(), any::pack(options))])
 }

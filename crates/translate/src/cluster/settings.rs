@@ -1,11 +1,11 @@
 //! What every cluster has alike: time limits, circuit breakers, keepalive, metadata, the metadata-exchange filter.
 
-use model::{Extension, Mesh, Placement, Service};
-use wire::envoy::config::cluster::v3::{
-    CircuitBreakers, Cluster, Filter, UpstreamConnectionOptions, circuit_breakers::Thresholds,
-};
-use wire::envoy::config::core::v3::{BindConfig, ExtraSourceAddress, Metadata, TcpKeepalive};
+use model::{Destination, Extension, Mesh, Placement, Service};
+use wire::envoy::config::cluster::v3::{CircuitBreakers, Cluster, Filter, circuit_breakers::Thresholds};
+use wire::envoy::config::core::v3::{BindConfig, ExtraSourceAddress, Metadata};
+use wire::google::protobuf::Value;
 
+use super::connection_pool;
 use crate::address;
 use crate::filter::metadata_exchange;
 use crate::names::stat_name;
@@ -22,7 +22,7 @@ pub(super) fn base(mesh: &Mesh, name: String) -> Cluster {
         name,
         connect_timeout: Some(duration(&mesh.config.connect_timeout)),
         circuit_breakers: Some(unlimited()),
-        upstream_connection_options: keepalive(mesh),
+        upstream_connection_options: connection_pool::keepalive([mesh.config.tcp_keepalive.as_ref(), None]),
         ..Cluster::default()
     }
 }
@@ -42,19 +42,6 @@ fn unlimited() -> CircuitBreakers {
     }
 }
 
-fn keepalive(mesh: &Mesh) -> Option<UpstreamConnectionOptions> {
-    let wanted = mesh.config.tcp_keepalive.as_ref()?;
-    let whole = |time: &config::duration::Duration| uint32(u32::try_from(time.seconds).unwrap_or(u32::MAX));
-    Some(UpstreamConnectionOptions {
-        tcp_keepalive: Some(TcpKeepalive {
-            keepalive_probes: Some(wanted.probes).filter(|&probes| probes > 0).map(uint32),
-            keepalive_time: wanted.time.as_ref().map(whole),
-            keepalive_interval: wanted.interval.as_ref().map(whole),
-        }),
-        ..UpstreamConnectionOptions::default()
-    })
-}
-
 /// `services: [{host, name, namespace}]` for telemetry.
 pub(super) fn service_metadata<'a>(services: impl Iterator<Item = &'a Service>) -> Metadata {
     let entries = services.map(|service| {
@@ -65,6 +52,18 @@ pub(super) fn service_metadata<'a>(services: impl Iterator<Item = &'a Service>) 
         ])
     });
     metadata("istio", structure([("services", list(entries.collect()))]))
+}
+
+/// Adds fields to the section that telemetry and filters read.
+pub(super) fn annotate<'a>(metadata: &mut Metadata, fields: impl IntoIterator<Item = (&'a str, Value)>) {
+    let section = metadata.filter_metadata.entry("istio".to_owned()).or_default();
+    section.fields.extend(fields.into_iter().map(|(key, value)| (key.to_owned(), value)));
+}
+
+/// The path of the rule that shaped a cluster.
+pub(super) fn rule_path(rule: &Destination) -> Value {
+    let id = rule.id();
+    text(&format!("/apis/networking.istio.io/v1/namespaces/{}/destination-rule/{}", id.namespace, id.name))
 }
 
 /// The TCP side of peer metadata, on connections that this proxy opens.

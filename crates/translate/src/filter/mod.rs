@@ -2,6 +2,7 @@
 
 pub(crate) mod alpn;
 pub(crate) mod metadata_exchange;
+pub(crate) mod sni_forward;
 pub(crate) mod tcp_proxy;
 
 use model::{Extension, Placement, Protocol};

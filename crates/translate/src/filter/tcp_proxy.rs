@@ -1,12 +1,23 @@
 //! Bytes to a cluster, and what stands before them for protocols that Envoy understands.
 
-use model::{Placement, Protocol};
+use config::kinds::destination_rule::{
+    ConsistentHash, HashKey, LbPolicy, LoadBalancerSettings, TrafficPolicy, TunnelSettings,
+};
+use model::{Destination, Placement, Protocol};
 use wire::envoy::config::listener::v3::Filter;
 use wire::envoy::extensions::filters::network::mongo_proxy::v3::MongoProxy;
-use wire::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy::ClusterSpecifier};
+use wire::envoy::extensions::filters::network::tcp_proxy::v3::{
+    TcpProxy,
+    tcp_proxy::{ClusterSpecifier, TunnelingConfig},
+};
+use wire::envoy::r#type::v3::{
+    HashPolicy,
+    hash_policy::{self, PolicySpecifier},
+};
 
 use super::network_filter;
 use crate::hcm;
+use crate::proto::duration;
 
 const NAME: &str = "envoy.filters.network.tcp_proxy";
 
@@ -21,7 +32,7 @@ pub(crate) fn to_nowhere(cluster: &str) -> Filter {
     network_filter(NAME, &plain(cluster))
 }
 
-/// A chain of a declared protocol: statistics for those that have them, then the bytes.
+/// A chain of a declared protocol towards the workload itself.
 /// `stat`: the mesh's own name for statistics; `None`: the cluster's.
 pub(crate) fn of_protocol(
     placement: &Placement,
@@ -29,15 +40,73 @@ pub(crate) fn of_protocol(
     cluster: &str,
     stat: Option<String>,
 ) -> Vec<Filter> {
-    let stat = stat.unwrap_or_else(|| cluster.to_owned());
+    let stat_prefix = stat.unwrap_or_else(|| cluster.to_owned());
+    let proxy = TcpProxy { stat_prefix, idle_timeout: hcm::idle_timeout(placement), ..plain(cluster) };
+    with_statistics(protocol, &proxy)
+}
+
+/// A chain of a declared protocol towards a service or subset, as its rule wants it.
+pub(crate) fn to_destination(
+    placement: &Placement,
+    protocol: Protocol,
+    cluster: &str,
+    stat: Option<String>,
+    rule: Option<&Destination>,
+    subset: &str,
+) -> Vec<Filter> {
+    let stat_prefix = stat.unwrap_or_else(|| cluster.to_owned());
+    with_statistics(protocol, &ruled(TcpProxy { stat_prefix, ..plain(cluster) }, placement, rule, subset))
+}
+
+/// Statistics for protocols that have them, then the bytes.
+pub(crate) fn with_statistics(protocol: Protocol, proxy: &TcpProxy) -> Vec<Filter> {
     let mut filters = Vec::new();
     if protocol == Protocol::Mongo {
-        let mongo = MongoProxy { stat_prefix: stat.clone(), ..MongoProxy::default() };
+        let mongo = MongoProxy { stat_prefix: proxy.stat_prefix.clone(), ..MongoProxy::default() };
         filters.push(network_filter("envoy.filters.network.mongo_proxy", &mongo));
     }
-    let proxy = TcpProxy { stat_prefix: stat, idle_timeout: hcm::idle_timeout(placement), ..plain(cluster) };
-    filters.push(network_filter(NAME, &proxy));
+    filters.push(network_filter(NAME, proxy));
     filters
+}
+
+/// What a rule decides about bytes: how long connections live, which endpoint they stick to, what they tunnel through.
+/// `subset` empty: the whole service, or several destinations at once.
+pub(crate) fn ruled(proxy: TcpProxy, placement: &Placement, rule: Option<&Destination>, subset: &str) -> TcpProxy {
+    let top = rule.and_then(|rule| rule.policy.as_ref());
+    let own = rule.and_then(|rule| rule.subset(subset)).and_then(|subset| subset.traffic_policy.as_ref());
+    let tcp = top.and_then(|policy| policy.connection_pool.as_ref()).and_then(|pool| pool.tcp.as_ref());
+    let idle = tcp.and_then(|tcp| tcp.idle_timeout.as_ref()).map(duration);
+    let balancer = |policy: Option<&TrafficPolicy>| policy.and_then(|policy| policy.load_balancer.clone());
+    let sticky = balancer(own).or_else(|| balancer(top)).is_some_and(|balancer| by_source(&balancer));
+    let tunnelled = if subset.is_empty() { top } else { own };
+    TcpProxy {
+        idle_timeout: idle.or_else(|| hcm::idle_timeout(placement)),
+        max_downstream_connection_duration: tcp.and_then(|tcp| tcp.max_connection_duration.as_ref()).map(duration),
+        hash_policy: if sticky { vec![source_hash()] } else { Vec::new() },
+        tunneling_config: tunnelled.and_then(|policy| policy.tunnel.as_ref()).map(tunneled),
+        ..proxy
+    }
+}
+
+fn by_source(balancer: &LoadBalancerSettings) -> bool {
+    matches!(
+        &balancer.policy,
+        Some(LbPolicy::ConsistentHash(ConsistentHash { key: Some(HashKey::SourceIp(true)), .. }))
+    )
+}
+
+fn source_hash() -> HashPolicy {
+    HashPolicy { policy_specifier: Some(PolicySpecifier::SourceIp(hash_policy::SourceIp {})) }
+}
+
+fn tunneled(tunnel: &TunnelSettings) -> TunnelingConfig {
+    let host = &tunnel.target_host;
+    let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+    TunnelingConfig {
+        hostname: format!("{host}:{}", tunnel.target_port),
+        use_post: tunnel.protocol == "POST",
+        ..TunnelingConfig::default()
+    }
 }
 
 fn plain(cluster: &str) -> TcpProxy {

@@ -19,7 +19,7 @@ pub(super) const PLAIN_HTTP: [&str; 2] = ["http/1.1", "h2c"];
 /// What an inbound port leads to.
 pub(super) enum Target<'a> {
     /// A port that a service or a Sidecar declares.
-    Declared { bind: &'a str, cluster: String, named: Named, metadata: Option<Metadata> },
+    Declared { bind: &'a str, cluster: String, named: &'a Named, metadata: Option<Metadata> },
     /// Whatever nobody declared. On one port only where a policy names that port.
     Passthrough,
 }
@@ -49,7 +49,7 @@ pub(super) fn chains(
                     ..FilterChainMatch::default()
                 }),
                 filters,
-                transport_socket: case.terminates.then(|| terminated(mesh, http)),
+                transport_socket: case.terminates.then(|| terminated(mesh, placement, http)),
                 metadata: target.metadata(),
                 ..FilterChain::default()
             }
@@ -90,7 +90,7 @@ impl Target<'_> {
     /// The service in traces and statistics.
     fn named(&self) -> Named {
         match self {
-            Self::Declared { named, .. } => named.clone(),
+            Self::Declared { named, .. } => (*named).clone(),
             Self::Passthrough => Named::default(),
         }
     }
@@ -162,8 +162,9 @@ fn kind(protocol: Protocol) -> Kind {
     }
 }
 
-fn terminated(mesh: &Mesh, http: bool) -> TransportSocket {
-    tls::downstream(mesh, if http { &["h2", "http/1.1"] } else { &["istio-peer-exchange", "h2", "http/1.1"] })
+fn terminated(mesh: &Mesh, placement: &Placement, http: bool) -> TransportSocket {
+    let alpn: &[&str] = if http { &["h2", "http/1.1"] } else { &["istio-peer-exchange", "h2", "http/1.1"] };
+    tls::downstream(mesh, placement, alpn)
 }
 
 fn http_filters(mesh: &Mesh, placement: &Placement, port: u16, protocol: Protocol, target: &Target<'_>) -> Vec<Filter> {

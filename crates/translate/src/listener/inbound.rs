@@ -31,7 +31,7 @@ impl DeclaredPort {
         let target = Target::Declared {
             bind: &self.bind,
             cluster: ClusterName::Inbound { port: self.number }.to_string(),
-            named: self.named.clone(),
+            named: &self.named,
             metadata: self.metadata.clone(),
         };
         chain::chains(mesh, placement, self.number, self.protocol, placement.modes.of(self.number), &target)
@@ -83,6 +83,7 @@ fn of_ingress(placement: &Placement, listener: &IngressListener) -> DeclaredPort
             name: host,
             port: listener.port.number,
             port_name: listener.port.name.clone(),
+            subset: String::new(),
             target: None,
         },
         metadata: Some(metadata("istio", structure([("config", text(&path))]))),

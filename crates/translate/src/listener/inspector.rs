@@ -33,6 +33,11 @@ pub(super) fn http() -> ListenerFilter {
     filter("envoy.filters.listener.http_inspector", &HttpInspector::default(), None)
 }
 
+/// For outbound listeners that look for the name that a TLS client asks for.
+pub(super) fn tls() -> ListenerFilter {
+    filter("envoy.filters.listener.tls_inspector", &tls_config(), None)
+}
+
 /// What the chains of an inbound listener need, each off where no chain of that port asks for it.
 pub(super) fn inspectors(chains: &[FilterChain]) -> Vec<ListenerFilter> {
     let mut needs: BTreeMap<u16, Needs> = BTreeMap::new();
@@ -79,8 +84,11 @@ fn tls_inspector(needs: &BTreeMap<u16, Needs>) -> ListenerFilter {
         (true, off) => off,
         (false, on) => on.map(|rule| Predicate { rule: Some(Rule::NotMatch(Box::new(rule))) }),
     };
-    let config = TlsInspector { initial_read_buffer_size: Some(uint32(512)), ..TlsInspector::default() };
-    filter("envoy.filters.listener.tls_inspector", &config, disabled)
+    filter("envoy.filters.listener.tls_inspector", &tls_config(), disabled)
+}
+
+fn tls_config() -> TlsInspector {
+    TlsInspector { initial_read_buffer_size: Some(uint32(512)), ..TlsInspector::default() }
 }
 
 fn on_ports(ports: &[u16]) -> Option<Predicate> {

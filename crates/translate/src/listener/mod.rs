@@ -1,10 +1,12 @@
 //! Listeners: outbound ones by address and port, the virtual ones that catch redirected traffic, and inbound ones on real ports.
 
 mod balance;
+mod bytes_route;
 mod chain;
 mod inbound;
 mod inspector;
 mod outbound;
+mod outbound_chain;
 pub(crate) mod source;
 mod virtual_inbound;
 mod virtual_outbound;

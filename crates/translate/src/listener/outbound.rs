@@ -4,40 +4,36 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use config::note::ObjectId;
-use model::{Capture, EgressListener, Mesh, OutboundPolicy, Placement, Port, Protocol, Registry, Service};
+use model::{Capture, EgressListener, Mesh, Placement, Port, Protocol, Registry, Service};
 use wire::envoy::config::core::v3::TrafficDirection;
 use wire::envoy::config::listener::v3::{AdditionalAddress, Filter, FilterChain, FilterChainMatch, Listener};
 
-use super::chain::PLAIN_HTTP;
-use super::{OutboundListeners, balance, inspector};
+use super::outbound_chain::{self, Chain, Serves};
+use super::{OutboundListeners, balance, bytes_route, inspector};
 use crate::address;
 use crate::filter::tcp_proxy;
-use crate::hcm;
 use crate::made::Made;
-use crate::names::{BLACK_HOLE, ClusterName, PASSTHROUGH, listener_name};
+use crate::names::{BLACK_HOLE, listener_name};
 use crate::proto::{boolean, duration, seconds, uint32};
-use crate::stat_pattern::{self, Named};
-
-/// istiod's PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT default.
-const HANDSHAKE_LIMIT: i64 = 15;
+use crate::route::{self, HTTP_PROXY};
 
 pub(super) fn listeners(mesh: &Mesh, placement: &Placement) -> OutboundListeners {
     let mut table = Table { mesh, placement, entries: BTreeMap::new() };
     for egress in &placement.scope.egress {
         table.add_egress(egress);
     }
-    let routes = table.entries.values().filter_map(|entry| Some(entry.http.as_ref()?.route.clone())).collect();
-    let (http, rest): (Vec<_>, Vec<_>) = table.entries.into_values().partition(|entry| entry.http.is_some());
+    table.add_http_proxy();
+    let entries = table.entries.into_values();
+    let (http, rest): (Vec<_>, Vec<_>) = entries.partition(|entry| entry.routes().next().is_some());
+    let routes = http.iter().flat_map(|entry| entry.routes().map(str::to_owned)).collect();
     let made = |entries: Vec<Entry>| entries.into_iter().map(|entry| entry.listener(mesh, placement)).collect();
     OutboundListeners { http: made(http), rest: made(rest), routes }
 }
 
 /// Traffic for nobody that we know: on to where it was going, or nowhere.
 pub(super) fn fallthrough(placement: &Placement) -> Filter {
-    match placement.scope.outbound {
-        OutboundPolicy::AllowAny => tcp_proxy::to_cluster(placement, PASSTHROUGH),
-        OutboundPolicy::RegistryOnly => tcp_proxy::to_cluster(placement, BLACK_HOLE),
-    }
+    let cluster = route::unknown_cluster(placement);
+    tcp_proxy::to_cluster(placement, cluster.as_deref().unwrap_or(BLACK_HOLE))
 }
 
 struct Table<'a> {
@@ -52,23 +48,33 @@ struct Entry {
     port: u16,
     /// A real port, not one that only the virtual listener hands over to.
     bound: bool,
-    http: Option<HttpChain>,
-    tcp: Option<Vec<Filter>>,
+    chains: Vec<Chain>,
+    serves: Kind,
     /// An egress listener of a Sidecar made it: later ones add nothing.
     locked: bool,
     made_from: BTreeSet<ObjectId>,
 }
 
-struct HttpChain {
-    route: String,
-    protocol: Protocol,
-    /// Only connections that look like HTTP; others take the TCP chain or fall through.
-    detected: bool,
+/// What a listener is taken for when another service claims its address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Http,
+    /// The protocol matters: some share no port with others.
+    Bytes(Protocol),
+    /// HTTP is told from other bytes.
+    Detected,
+}
+
+/// Where a service port is listened on.
+struct Place {
+    address: String,
+    ranges: Vec<String>,
 }
 
 impl Table<'_> {
     fn add_egress(&mut self, egress: &EgressListener) {
-        let bound = self.placement.binds_ports() || egress.capture == Capture::None;
+        let socket = egress.bind.as_deref().is_some_and(|bind| bind.starts_with("unix://"));
+        let bound = self.placement.binds_ports() || egress.capture == Capture::None || socket;
         let bind = egress.bind.clone().or_else(|| bound.then(|| self.placement.loopback().to_owned()));
         match &egress.port {
             Some(listen) => {
@@ -79,14 +85,14 @@ impl Table<'_> {
                         protocol: listen.protocol,
                         target: model::TargetPort::Number(listen.number),
                     };
-                    self.add(service, &port, bind.as_deref(), bound);
+                    self.add(egress, service, &port, bind.as_deref(), bound);
                 }
             }
             None => {
                 self.entries.values_mut().for_each(|entry| entry.locked = true);
                 for service in &egress.services {
                     for port in &service.ports {
-                        self.add_service_port(service, port, bind.as_deref(), bound);
+                        self.add_service_port(egress, service, port, bind.as_deref(), bound);
                     }
                 }
             }
@@ -94,50 +100,119 @@ impl Table<'_> {
     }
 
     /// Headless bytes get a listener for each endpoint: there is no address of the service to listen on.
-    fn add_service_port(&mut self, service: &Arc<Service>, port: &Port, bind: Option<&str>, bound: bool) {
+    fn add_service_port(
+        &mut self,
+        egress: &EgressListener,
+        service: &Arc<Service>,
+        port: &Port,
+        bind: Option<&str>,
+        bound: bool,
+    ) {
         let by_endpoint = bind.is_none()
             && service.is_headless()
-            && service.addresses.is_empty()
+            && self.placement.addresses_of(service).is_empty()
+            && service.ranges.is_empty()
             && (port.protocol.is_tcp() || port.protocol == Protocol::Auto);
-        if !by_endpoint {
-            return self.add(service, port, bind, bound);
+        let endpoints = self.mesh.endpoints(service).port(&port.name);
+        // Nobody will ever be behind an entry that neither lists nor selects anybody.
+        let open = service.registry == Registry::External && endpoints.is_empty() && service.selector.is_empty();
+        if !by_endpoint || open {
+            return self.add(egress, service, port, bind, bound);
         }
-        let Registry::Kubernetes = service.registry;
         let own = self.placement.own_address();
-        for endpoint in self.mesh.endpoints(service).port(&port.name) {
+        for address in endpoints.iter().filter_map(|endpoint| endpoint.address.ip()) {
             // What the application sends to itself never passes here.
-            if endpoint.address != own {
-                self.add(service, port, Some(&endpoint.address.to_string()), bound);
+            if address != own {
+                self.add(egress, service, port, Some(&address.to_string()), bound);
             }
         }
     }
 
-    fn add(&mut self, service: &Arc<Service>, port: &Port, bind: Option<&str>, bound: bool) {
+    fn add(&mut self, egress: &EgressListener, service: &Arc<Service>, port: &Port, bind: Option<&str>, bound: bool) {
         if service.is_alias() || port.protocol == Protocol::Udp || self.is_reserved(port.number) {
             return;
         }
-        let wildcard = self.placement.wildcard();
-        let address = match bind {
-            Some(given) => given.to_owned(),
-            None if port.protocol.is_http() => wildcard.to_owned(),
-            None => self.service_address(service),
-        };
-        let http = self.http_chain(service, port, &address);
-        let tcp = (!port.protocol.is_http()).then(|| self.tcp_chain(service, port));
-        let entry = self.entries.entry((address.clone(), port.number)).or_insert_with(|| Entry {
-            bind: address,
+        for place in self.places(service, port, bind) {
+            self.add_at(egress, service, port, place, bound);
+        }
+    }
+
+    fn add_at(&mut self, egress: &EgressListener, service: &Arc<Service>, port: &Port, place: Place, bound: bool) {
+        let key = (place.address.clone(), port.number);
+        let held = self.entries.get(&key);
+        if held.is_some_and(|entry| !entry.accepts(port.protocol)) {
+            return;
+        }
+        let replaces = held.is_some_and(|entry| entry.serves == Kind::Http) && port.protocol == Protocol::Auto;
+        let (kind, chains, mut made_from) = self.chains(egress, service, port, &place);
+        made_from.insert(service.made_from.clone());
+        if replaces {
+            self.entries.remove(&key);
+        }
+        let entry = self.entries.entry(key).or_insert_with(|| Entry {
+            bind: place.address,
             port: port.number,
             bound,
-            http: None,
-            tcp: None,
+            chains: Vec::new(),
+            serves: kind,
             locked: false,
             made_from: BTreeSet::new(),
         });
-        if entry.locked {
-            return;
+        entry.made_from.extend(made_from);
+        if entry.is_told_from_other_bytes_with(kind) {
+            entry.serves = Kind::Detected;
         }
-        entry.merge(http, tcp);
-        entry.made_from.insert(service.made_from.clone());
+        outbound_chain::merge(&mut entry.chains, chains);
+    }
+
+    /// Whole ranges are told apart by chains, on a listener for any address.
+    fn places(&self, service: &Service, port: &Port, bind: Option<&str>) -> Vec<Place> {
+        let wildcard = self.placement.wildcard();
+        let plain = |address: String| Place { address, ranges: Vec::new() };
+        match bind {
+            Some(given) => return vec![plain(given.to_owned())],
+            None if port.protocol.is_http() => return vec![plain(wildcard.to_owned())],
+            None => {}
+        }
+        let own = self.placement.addresses_of(service);
+        // Each address of an entry has a listener, but only the first of a Service and of those that were allocated.
+        let each = own == service.addresses && !service.is_kubernetes();
+        let count = if each { own.len() } else { 1 };
+        let single = own.iter().take(count).map(|address| plain(address.to_string()));
+        let wide = service.ranges.iter();
+        let wide = wide.map(|range| Place { address: wildcard.to_owned(), ranges: vec![range.to_string()] });
+        let mut places: Vec<_> = single.chain(wide).collect();
+        if places.is_empty() {
+            places.push(plain(wildcard.to_owned()));
+        }
+        places
+    }
+
+    fn chains(
+        &self,
+        egress: &EgressListener,
+        service: &Arc<Service>,
+        port: &Port,
+        place: &Place,
+    ) -> (Kind, Vec<Chain>, BTreeSet<ObjectId>) {
+        let anywhere = place.address == self.placement.wildcard();
+        if port.protocol.is_http() {
+            let route = if port.number == 0 { place.address.clone() } else { port.number.to_string() };
+            let detected = anywhere && port.protocol != Protocol::HttpProxy;
+            let kind = if detected { Kind::Detected } else { Kind::Http };
+            return (kind, vec![Chain::http(route, port.protocol, detected)], BTreeSet::new());
+        }
+        let by_name = service.is_dynamic()
+            || (anywhere && (!place.ranges.is_empty() || self.placement.addresses_of(service).is_empty()));
+        let ranges = place.ranges.clone();
+        let target = bytes_route::Target { mesh: self.mesh, placement: self.placement, service, port, ranges, by_name };
+        let (mut chains, made_from) = bytes_route::chains(&target, &egress.virtual_services);
+        if port.protocol != Protocol::Auto {
+            return (Kind::Bytes(port.protocol), chains, made_from);
+        }
+        let route = if anywhere { port.number.to_string() } else { format!("{}:{}", service.host, port.number) };
+        chains.push(Chain::http(route, port.protocol, true));
+        (Kind::Detected, chains, made_from)
     }
 
     /// Ports that the agent's own listeners hold.
@@ -147,62 +222,71 @@ impl Table<'_> {
             || self.placement.proxy.metadata.reserved_ports.contains(&port)
     }
 
-    fn service_address(&self, service: &Service) -> String {
-        let placement = self.placement;
-        let usable =
-            |address: &&std::net::IpAddr| if address.is_ipv4() { placement.has_ipv4() } else { placement.has_ipv6() };
-        service.addresses.iter().find(usable).map_or_else(|| placement.wildcard().to_owned(), ToString::to_string)
-    }
-
-    fn http_chain(&self, service: &Service, port: &Port, address: &str) -> Option<HttpChain> {
-        match port.protocol {
-            Protocol::Auto => Some(HttpChain {
-                route: format!("{}:{}", service.host, port.number),
-                protocol: port.protocol,
-                detected: true,
-            }),
-            protocol if protocol.is_http() => Some(HttpChain {
-                route: port.number.to_string(),
-                protocol,
-                detected: address == self.placement.wildcard(),
-            }),
-            _ => None,
-        }
-    }
-
-    fn tcp_chain(&self, service: &Service, port: &Port) -> Vec<Filter> {
-        let cluster = ClusterName::outbound(port.number, &service.host).to_string();
-        // istiod forgets the port's name here; pinned by parity case mesh-stat-names.
-        let named = Named { port_name: String::new(), ..Named::port(service, port, Some(0)) };
-        let stat = stat_pattern::filled(&self.mesh.config.outbound_cluster_stat_name, &named);
-        tcp_proxy::of_protocol(self.placement, port.protocol, &cluster, stat)
+    /// For applications that are told of a proxy: any service of any port.
+    fn add_http_proxy(&mut self) {
+        let own = self.placement.proxy.metadata.http_proxy_port;
+        let port = own.or_else(|| u16::try_from(self.mesh.config.proxy_http_port).ok()).filter(|port| *port != 0);
+        let Some(port) = port else { return };
+        let bind = self.placement.loopback().to_owned();
+        let serves =
+            Serves::Http { route: HTTP_PROXY.into(), protocol: Protocol::HttpProxy, detected: false, proxies: true };
+        let chain = Chain { serves, ..Chain::bytes(Vec::new()) };
+        self.entries.insert(
+            (bind.clone(), port),
+            Entry {
+                bind,
+                port,
+                bound: true,
+                chains: vec![chain],
+                serves: Kind::Http,
+                locked: true,
+                made_from: BTreeSet::new(),
+            },
+        );
     }
 }
 
 impl Entry {
-    /// HTTP services share a listener; the first service keeps a TCP chain; both on one port are told apart by the first bytes.
-    fn merge(&mut self, http: Option<HttpChain>, tcp: Option<Vec<Filter>>) {
-        if self.http.is_none() {
-            self.http = http;
-        }
-        if self.tcp.is_none() {
-            self.tcp = tcp;
-        }
-        if let (Some(http), Some(_)) = (&mut self.http, &self.tcp) {
-            http.detected = true;
-        }
+    /// Whether a further service may claim this address and port too.
+    fn accepts(&self, protocol: Protocol) -> bool {
+        // Their servers speak first: looking at what the client says would wait for ever.
+        let alone = |protocol: Protocol| matches!(protocol, Protocol::Mongo | Protocol::Mysql);
+        let shares = match self.serves {
+            Kind::Bytes(held) if alone(held) || alone(protocol) => held == protocol,
+            _ => !alone(protocol),
+        };
+        // All HTTP services share one chain.
+        let same = match self.serves {
+            Kind::Http => protocol.is_http(),
+            Kind::Detected => protocol.is_http() || protocol == Protocol::Auto,
+            Kind::Bytes(_) => false,
+        };
+        !self.locked && shares && !same
+    }
+
+    fn is_told_from_other_bytes_with(&self, kind: Kind) -> bool {
+        !matches!((self.serves, kind), (Kind::Bytes(_), Kind::Bytes(_)) | (Kind::Http, Kind::Http))
+    }
+
+    fn routes(&self) -> impl Iterator<Item = &str> {
+        self.chains.iter().filter_map(Chain::route)
     }
 
     fn listener(self, mesh: &Mesh, placement: &Placement) -> Made<Listener> {
         let name = listener_name(&self.bind, self.port);
-        let detects = self.http.as_ref().is_some_and(|http| http.detected);
-        let http = self.http.as_ref().map(|http| self.http_filter_chain(mesh, placement, &name, http));
-        let tcp = self.tcp.clone().map(|filters| service_chain(filters, None));
-        let (filter_chains, default_filter_chain) = match (http, tcp) {
-            (Some(http), tcp) if detects => (vec![http], Some(tcp.unwrap_or_else(|| passthrough_chain(placement)))),
-            (Some(only), _) | (None, Some(only)) => (vec![only], None),
-            (None, None) => (Vec::new(), None),
-        };
+        let detects = self.chains.iter().any(Chain::is_detected);
+        let (filter_chains, default_filter_chain) = outbound_chain::split(
+            &self.chains,
+            |chain| chain.filter_chain(mesh, placement, &name),
+            || passthrough_chain(placement),
+        );
+        let mut listener_filters = Vec::new();
+        if self.chains.iter().any(Chain::asks_server_name) {
+            listener_filters.push(inspector::tls());
+        }
+        if detects {
+            listener_filters.push(inspector::http());
+        }
         let listener = Listener {
             address: Some(address::bind(&self.bind, self.port)),
             additional_addresses: self.other_family(placement),
@@ -211,7 +295,7 @@ impl Entry {
             default_filter_chain,
             traffic_direction: TrafficDirection::Outbound.into(),
             continue_on_listener_filters_timeout: true,
-            listener_filters: if detects { vec![inspector::http()] } else { Vec::new() },
+            listener_filters,
             listener_filters_timeout: Some(if detects {
                 duration(&mesh.config.protocol_detection_timeout)
             } else {
@@ -232,24 +316,6 @@ impl Entry {
             ..AdditionalAddress::default()
         });
         other.into_iter().collect()
-    }
-
-    fn http_filter_chain(&self, mesh: &Mesh, placement: &Placement, listener: &str, http: &HttpChain) -> FilterChain {
-        let matched = http.detected.then(|| FilterChainMatch {
-            transport_protocol: "raw_buffer".into(),
-            application_protocols: PLAIN_HTTP.map(str::to_owned).to_vec(),
-            ..FilterChainMatch::default()
-        });
-        service_chain(vec![hcm::outbound(mesh, placement, listener, &http.route, http.protocol)], matched)
-    }
-}
-
-fn service_chain(filters: Vec<Filter>, matched: Option<FilterChainMatch>) -> FilterChain {
-    FilterChain {
-        filter_chain_match: matched,
-        filters,
-        transport_socket_connect_timeout: Some(seconds(HANDSHAKE_LIMIT)),
-        ..FilterChain::default()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The names by which a service is called: full, short as its client's namespace allows, and by address.
+//! The names by which a service is called: full, short as its client's domain allows, and by address.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,14 +7,24 @@ use std::sync::Arc;
 use config::host::Host;
 use model::{Mesh, Placement, Resolution, Service};
 
-/// In istiod's order; the first virtual host that has a domain keeps it.
-pub(super) fn of_service(placement: &Placement, service: &Service, aliases: &[Arc<Service>]) -> Vec<String> {
-    let mut domains = names(placement, service);
-    domains.extend(addresses(placement, service));
-    for alias in aliases {
-        domains.extend(names(placement, alias));
+/// In istiod's order; the first virtual host that has a domain keeps it. `port`: each name also with that port.
+pub(super) fn of_service(
+    placement: &Placement,
+    service: &Service,
+    aliases: &[Arc<Service>],
+    port: Option<u16>,
+) -> Vec<String> {
+    let all = [&service.host].into_iter().chain(aliases.iter().map(|alias| &alias.host));
+    let mut names: Vec<_> = all
+        .flat_map(|host| names(host.as_str(), &placement.proxy.domain))
+        .flat_map(|name| with_port(name, port))
+        .collect();
+    // Each pod of a headless service has a name below the service's.
+    if service.is_headless() && service.is_kubernetes() {
+        names.extend(names.clone().into_iter().map(|name| format!("*.{name}")));
     }
-    domains
+    names.extend(addresses(placement, service).flat_map(|address| with_port(address, port)));
+    names
 }
 
 /// ExternalName services by the host that they finally stand for; loops and unknown hosts stand for nothing.
@@ -26,6 +36,17 @@ pub(super) fn aliases(mesh: &Mesh, placement: &Placement) -> BTreeMap<Host, Vec<
         }
     }
     found
+}
+
+/// The names of the aliases of a host, as clients say them in TLS.
+pub(crate) fn alias_names(mesh: &Mesh, placement: &Placement, host: &Host) -> Vec<String> {
+    let found = aliases(mesh, placement).remove(host).unwrap_or_default();
+    let names = found.iter().flat_map(|alias| {
+        let full = alias.host.to_string();
+        let short = short_names(&full, &placement.proxy.domain).unwrap_or_default();
+        std::iter::once(full).chain(short)
+    });
+    names.collect()
 }
 
 /// How many names may stand for each other in a row.
@@ -42,27 +63,58 @@ fn final_target(mesh: &Mesh, alias: &Service) -> Option<Host> {
     None
 }
 
-fn names(placement: &Placement, service: &Service) -> Vec<String> {
-    let full = service.host.as_str();
-    let (name, namespace) = (&service.name, &service.namespace);
-    let mut names = vec![full.to_owned(), format!("{full}.")];
-    if namespace == &placement.proxy.namespace {
-        names.extend([name.to_string(), format!("{name}.{namespace}.svc"), format!("{name}.{namespace}")]);
-    } else {
-        names.extend([format!("{name}.{namespace}"), format!("{name}.{namespace}.svc")]);
+fn with_port(name: String, port: Option<u16>) -> Vec<String> {
+    match port {
+        None => vec![name],
+        Some(port) => vec![name.clone(), format!("{name}:{port}")],
     }
-    // Each pod of a headless service has a name below the service's.
-    if service.is_headless() {
-        names.extend(names.clone().into_iter().map(|name| format!("*.{name}")));
+}
+
+/// `domain`: the client's, `namespace.svc.suffix`.
+fn names(host: &str, domain: &str) -> Vec<String> {
+    let mut names = vec![host.to_owned()];
+    if host.parse::<IpAddr>().is_err() {
+        names.push(format!("{host}."));
     }
+    names.extend(short_names(host, domain).unwrap_or_default());
     names
 }
 
+/// `None`: the host is no service of the client's cluster.
+fn short_names(host: &str, domain: &str) -> Option<Vec<String>> {
+    let (own, suffix) = domain.split_once(".svc.")?;
+    let local = host.strip_suffix(suffix)?.strip_suffix(".svc.")?;
+    let (name, namespace) = local.split_once('.')?;
+    if namespace == own {
+        return Some(vec![name.to_owned(), format!("{local}.svc"), local.to_owned()]);
+    }
+    Some(vec![local.to_owned(), format!("{local}.svc")])
+}
+
 fn addresses(placement: &Placement, service: &Service) -> impl Iterator<Item = String> {
-    let (v4, v6) = (placement.has_ipv4(), placement.has_ipv6());
-    let usable = move |address: &&IpAddr| if address.is_ipv4() { v4 } else { v6 };
-    service.addresses.iter().filter(usable).map(|address| match address {
+    let single = placement.addresses_of(service).into_iter().map(|address| match address {
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => format!("[{address}]"),
-    })
+    });
+    single.chain(service.ranges.iter().map(ToString::to_string))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_names_are_for_services_of_the_cluster() {
+        let check = |host: &str, want: &[&str]| assert_eq!(names(host, "shop.svc.cluster.local"), want, "{host}");
+        check(
+            "cart.shop.svc.cluster.local",
+            &["cart.shop.svc.cluster.local", "cart.shop.svc.cluster.local.", "cart", "cart.shop.svc", "cart.shop"],
+        );
+        check(
+            "rates.bank.svc.cluster.local",
+            &["rates.bank.svc.cluster.local", "rates.bank.svc.cluster.local.", "rates.bank", "rates.bank.svc"],
+        );
+        check("api.example.com", &["api.example.com", "api.example.com."]);
+        check("10.0.0.1", &["10.0.0.1"]);
+    }
 }

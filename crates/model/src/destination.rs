@@ -1,0 +1,136 @@
+//! What DestinationRules say about a host: the rules of a namespace merged, and which of them a client uses.
+//! The policy of one port or subset is put together in `policy`.
+
+mod lookup;
+mod merge;
+mod policy;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use config::host::Host;
+use config::kinds::destination_rule::{
+    DestinationRule, LoadBalancerSettings, LocalityLoadBalancerSetting, Subset, TrafficPolicy,
+};
+use config::labels::Labels;
+use config::mesh::MeshConfig;
+use config::note::ObjectId;
+
+use crate::service::{Distribution, Service};
+
+pub(crate) use lookup::DestinationRules;
+pub use policy::{Locality, is_passthrough, outlier_detection};
+
+/// One or several DestinationRules of one host and namespace.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Destination {
+    pub host: Host,
+    pub policy: Option<TrafficPolicy>,
+    /// Names are unique.
+    pub subsets: Vec<Subset>,
+    /// Only clients of the rule's own namespace with these labels; `None`: everybody.
+    pub selector: Option<Labels>,
+    /// The rule that it began with, then those merged into it.
+    pub made_from: Vec<ObjectId>,
+    exports: merge::Exports,
+}
+
+impl Destination {
+    pub fn subset(&self, name: &str) -> Option<&Subset> {
+        self.subsets.iter().find(|subset| subset.name == name)
+    }
+
+    /// The rule that stands for it in metadata.
+    pub fn id(&self) -> &ObjectId {
+        &self.made_from[0]
+    }
+}
+
+/// The rules that a scope's services have, by host; those with a selector first.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct ScopeDestinations(BTreeMap<Host, Vec<Arc<Destination>>>);
+
+impl ScopeDestinations {
+    pub(crate) fn new(rules: &DestinationRules, namespace: &str, services: &[Arc<Service>]) -> Self {
+        let mut found = BTreeMap::new();
+        for service in services {
+            if !found.contains_key(&service.host) {
+                let rules = rules.of(namespace, service);
+                if !rules.is_empty() {
+                    found.insert(service.host.clone(), rules);
+                }
+            }
+        }
+        Self(found)
+    }
+
+    /// What a client with these labels uses.
+    pub(crate) fn of_client(&self, host: &Host, namespace: &str, labels: &Labels) -> Option<&Arc<Destination>> {
+        let rules = self.0.get(host)?;
+        let selects = |rule: &&Arc<Destination>| {
+            let own = *rule.id().namespace == *namespace;
+            own && rule.selector.as_ref().is_some_and(|wanted| labels.contains_all(wanted))
+        };
+        rules.iter().find(selects).or_else(|| self.of_everybody(host))
+    }
+
+    /// Selectors speak of clients; the server's own side heeds the rest.
+    pub(crate) fn of_everybody(&self, host: &Host) -> Option<&Arc<Destination>> {
+        self.0.get(host)?.iter().rev().find(|rule| rule.selector.is_none())
+    }
+}
+
+/// What answers may read of a client because some rule or service asks for it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct ClientFacts {
+    pub(crate) labels: BTreeSet<String>,
+    pub(crate) locality: bool,
+}
+
+impl ClientFacts {
+    pub(crate) fn new<'a>(rules: impl Iterator<Item = &'a DestinationRule>, config: &MeshConfig) -> Self {
+        let mut facts = Self::default();
+        facts.read_setting(&config.locality_lb_setting);
+        facts.locality |= config.zone_aware_lb_setting.is_some();
+        let defaults = config.default_traffic_policy.as_ref();
+        facts.locality |= defaults.is_some_and(|policy| policy.outlier_detection.is_some());
+        for rule in rules {
+            let selector = rule.workload_selector.iter().flat_map(|selector| selector.match_labels.iter());
+            facts.labels.extend(selector.map(|(key, _)| key.to_owned()));
+            let subsets = rule.subsets.iter().filter_map(|subset| subset.traffic_policy.as_ref());
+            rule.traffic_policy.iter().chain(subsets).for_each(|policy| facts.read_policy(policy));
+        }
+        facts
+    }
+
+    /// Services that prefer what is near read where the client is.
+    pub(crate) fn read_distributions(&mut self, services: &[Arc<Service>]) {
+        let preferences = services.iter().filter_map(|service| service.distribution);
+        self.labels.extend(preferences.flat_map(Distribution::labels).map(|&key| key.to_owned()));
+    }
+
+    fn read_policy(&mut self, policy: &TrafficPolicy) {
+        let ports = &policy.port_level_settings;
+        self.locality |=
+            policy.outlier_detection.is_some() || ports.iter().any(|port| port.outlier_detection.is_some());
+        for setting in policy_balancers(policy).filter_map(|balancer| balancer.locality_lb_setting.as_ref()) {
+            self.locality = true;
+            self.read_setting(setting);
+        }
+        self.locality |= policy_balancers(policy).any(|balancer| balancer.zone_aware_lb_setting.is_some());
+    }
+
+    fn read_setting(&mut self, setting: &LocalityLoadBalancerSetting) {
+        self.locality |= !setting.distribute.is_empty();
+        let keys = setting.failover_priority.iter().filter_map(|wanted| wanted.split('=').next());
+        self.labels.extend(keys.map(str::to_owned));
+    }
+}
+
+fn policy_balancers(policy: &TrafficPolicy) -> impl Iterator<Item = &LoadBalancerSettings> {
+    let ports = policy.port_level_settings.iter().filter_map(|port| port.load_balancer.as_ref());
+    policy.load_balancer.iter().chain(ports)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+//! ServiceEntries as services: one for each host, with the addresses that stand for it. Their endpoints are elsewhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use config::host::Host;
+use config::kind::Kind;
+use config::kinds::port;
+use config::kinds::service_entry::{self as kube, Location, ServiceEntry};
+use config::mesh::MeshConfig;
+use config::meta::Object;
+use config::note::ObjectId;
+use config::store::Name;
+
+use crate::protocol::Protocol;
+use crate::service::{Distribution, Port, Range, Registry, Resolution, Service, TargetPort};
+use crate::visibility::Visibility;
+
+const OPT_OUT: &str = "networking.istio.io/enable-autoallocate-ip";
+
+/// All services that ServiceEntries declare.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Entries {
+    all: Vec<Arc<Service>>,
+    /// Positions by namespace and host, oldest first: several entries may share a host.
+    by_key: BTreeMap<Name, Vec<usize>>,
+}
+
+impl Entries {
+    pub(crate) fn new<'a>(
+        objects: impl Iterator<Item = &'a Arc<Object<ServiceEntry>>>,
+        config: &MeshConfig,
+        inherited: impl Fn(&Object<ServiceEntry>) -> Option<Distribution>,
+    ) -> Self {
+        let objects: Vec<_> = objects.collect();
+        let allocated = Allocation::new(&objects);
+        let mut all = Vec::new();
+        for object in objects {
+            let distribution = inherited(object);
+            for host in distinct(&object.spec.hosts) {
+                let automatic = allocated.of(object, host);
+                all.push(Arc::new(service(object, host, automatic, distribution, config)));
+            }
+        }
+        all.sort_by(|a, b| a.precedence(b).then_with(|| a.made_from.cmp(&b.made_from)));
+        let mut by_key: BTreeMap<Name, Vec<usize>> = BTreeMap::new();
+        for (index, service) in all.iter().enumerate() {
+            by_key.entry(crate::mesh::key(service)).or_default().push(index);
+        }
+        Self { all, by_key }
+    }
+
+    pub(crate) fn all(&self) -> &[Arc<Service>] {
+        &self.all
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Name> {
+        self.by_key.keys()
+    }
+
+    pub(crate) fn of(&self, key: &Name) -> impl Iterator<Item = &Arc<Service>> {
+        self.by_key.get(key).into_iter().flatten().map(|&index| &self.all[index])
+    }
+
+    pub(crate) fn in_namespace<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Arc<Service>> {
+        self.all.iter().filter(move |service| *service.namespace == *namespace)
+    }
+}
+
+fn distinct(hosts: &[String]) -> BTreeSet<&str> {
+    hosts.iter().map(String::as_str).filter(|host| !host.is_empty()).collect()
+}
+
+fn service(
+    object: &Object<ServiceEntry>,
+    host: &str,
+    automatic: Vec<IpAddr>,
+    distribution: Option<Distribution>,
+    config: &MeshConfig,
+) -> Service {
+    let Object { meta, spec } = object;
+    let exports = if spec.export_to.is_empty() { &config.default_service_export_to } else { &spec.export_to };
+    let (addresses, ranges) = addresses(&spec.addresses);
+    Service {
+        host: Host::new(host),
+        name: Arc::from(host),
+        namespace: meta.namespace.clone(),
+        created: meta.created,
+        ports: spec.ports.iter().filter_map(service_port).collect(),
+        addresses,
+        ranges,
+        automatic,
+        resolution: match spec.resolution {
+            kube::Resolution::None => Resolution::Passthrough,
+            kube::Resolution::Static => Resolution::ClientSide,
+            kube::Resolution::Dns => Resolution::Dns,
+            kube::Resolution::DnsRoundRobin => Resolution::DnsRoundRobin,
+            kube::Resolution::DynamicDns => Resolution::DynamicDns,
+        },
+        registry: Registry::External,
+        external: spec.location == Location::MeshExternal,
+        visibility: Visibility::new(exports.iter().map(String::as_str), &meta.namespace),
+        selector: spec.workload_selector.as_ref().map(|selector| selector.labels.clone()).unwrap_or_default(),
+        labels: meta.labels.clone(),
+        node_local: false,
+        distribution,
+        publish_not_ready: false,
+        declared_identities: spec.subject_alt_names.clone(),
+        made_from: ObjectId { kind: Kind::ServiceEntry, namespace: meta.namespace.clone(), name: meta.name.clone() },
+    }
+}
+
+/// A number that is no port makes no port.
+fn service_port(port: &port::Port) -> Option<Port> {
+    let number = u16::try_from(port.number).ok().filter(|&number| number != 0)?;
+    let target = u16::try_from(port.target_port).ok().filter(|&target| target != 0);
+    Some(Port {
+        name: port.name.clone(),
+        number,
+        protocol: Protocol::named(&port.protocol).unwrap_or(Protocol::Auto),
+        target: TargetPort::Number(target.unwrap_or(number)),
+    })
+}
+
+/// Addresses and wider ranges; what is neither is left out.
+fn addresses(listed: &[String]) -> (Vec<IpAddr>, Vec<Range>) {
+    let (mut addresses, mut ranges) = (Vec::new(), Vec::new());
+    for text in listed {
+        match (text.parse(), Range::parse(text)) {
+            (Ok(address), _) => addresses.push(address),
+            (_, Some(range)) if range.is_one() => addresses.push(range.address),
+            (_, Some(range)) => ranges.push(range),
+            _ => {}
+        }
+    }
+    (addresses, ranges)
+}
+
+/// Addresses for hosts that have none, for proxies that answer DNS: those of the status, else from a hash of the host.
+struct Allocation {
+    hashed: BTreeMap<Name, u16>,
+}
+
+impl Allocation {
+    fn new(objects: &[&Arc<Object<ServiceEntry>>]) -> Self {
+        let mut taken: BTreeSet<IpAddr> = objects
+            .iter()
+            .flat_map(|object| &object.spec.status.addresses)
+            .filter_map(|a| a.value.parse().ok())
+            .collect();
+        let wanted: BTreeSet<Name> = objects
+            .iter()
+            .flat_map(|object| distinct(&object.spec.hosts).into_iter().map(move |host| (object, host)))
+            .filter(|(object, host)| allocates(object, host) && from_status(object, host).is_empty())
+            .map(|(object, host)| Name::new(&object.meta.namespace, host))
+            .collect();
+        let mut hashed = BTreeMap::new();
+        for name in wanted {
+            let first = hash(&name);
+            // Past 64516 hosts there is nothing left to give.
+            let free = (0..=u16::MAX).map(|step| first.wrapping_add(step)).find(|&number| {
+                let [_, low] = number.to_be_bytes();
+                low != 0 && low != 255 && !taken.contains(&IpAddr::V4(v4(number)))
+            });
+            if let Some(number) = free {
+                taken.insert(IpAddr::V4(v4(number)));
+                hashed.insert(name, number);
+            }
+        }
+        Self { hashed }
+    }
+
+    fn of(&self, object: &Object<ServiceEntry>, host: &str) -> Vec<IpAddr> {
+        if !allocates(object, host) {
+            return Vec::new();
+        }
+        let given = from_status(object, host);
+        if !given.is_empty() {
+            return given;
+        }
+        let number = self.hashed.get(&Name::new(&object.meta.namespace, host));
+        number.map(|&number| vec![IpAddr::V4(v4(number)), IpAddr::V6(v6(number))]).unwrap_or_default()
+    }
+}
+
+fn allocates(object: &Object<ServiceEntry>, host: &str) -> bool {
+    let Object { meta, spec } = object;
+    let declined = meta.labels.get(OPT_OUT).is_some_and(|value| value.eq_ignore_ascii_case("false"));
+    let nameable = !host.starts_with('*') || spec.resolution == kube::Resolution::DynamicDns;
+    spec.addresses.is_empty() && spec.resolution != kube::Resolution::None && !declined && nameable
+}
+
+fn from_status(object: &Object<ServiceEntry>, host: &str) -> Vec<IpAddr> {
+    let given = object.spec.status.addresses.iter().filter(|address| address.host == host);
+    given.filter_map(|address| address.value.parse().ok()).collect()
+}
+
+fn v4(number: u16) -> Ipv4Addr {
+    let [high, low] = number.to_be_bytes();
+    Ipv4Addr::new(240, 240, high, low)
+}
+
+fn v6(number: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0xf0f0, number)
+}
+
+/// FNV-1a, folded: the same in every process and for every order of files.
+fn hash(name: &Name) -> u16 {
+    let bytes = name.namespace.bytes().chain([b'/']).chain(name.name.bytes());
+    let hash = bytes.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    ((hash >> 16) ^ (hash & 0xffff)) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::meta::Meta;
+
+    fn entry(name: &str, hosts: &[&str], resolution: kube::Resolution) -> Arc<Object<ServiceEntry>> {
+        let hosts = hosts.iter().map(ToString::to_string).collect();
+        let meta = Meta { name: Arc::from(name), namespace: Arc::from("shop"), ..Meta::default() };
+        Arc::new(Object { meta, spec: ServiceEntry { hosts, resolution, ..ServiceEntry::default() } })
+    }
+
+    fn automatic(objects: &[Arc<Object<ServiceEntry>>]) -> BTreeMap<String, Vec<IpAddr>> {
+        let entries = Entries::new(objects.iter(), &MeshConfig::default(), |_| None);
+        entries.all().iter().map(|service| (service.host.to_string(), service.automatic.clone())).collect()
+    }
+
+    #[test]
+    fn hashed_addresses_differ_and_do_not_depend_on_order() {
+        let hosts: Vec<String> = (0..2000).map(|n| format!("h{n}.example.com")).collect();
+        let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+        let (front, back) = hosts.split_at(700);
+        let dns = kube::Resolution::Dns;
+        let one = automatic(&[entry("a", front, dns), entry("b", back, dns)]);
+        let distinct: BTreeSet<_> = one.values().map(|addresses| addresses[0]).collect();
+        assert_eq!(distinct.len(), 2000);
+        assert_eq!(one, automatic(&[entry("b", back, dns), entry("a", front, dns)]));
+    }
+
+    #[test]
+    fn what_cannot_be_named_gets_no_address() {
+        assert!(automatic(&[entry("a", &["a.example.com"], kube::Resolution::None)])["a.example.com"].is_empty());
+        assert!(automatic(&[entry("a", &["*.a.example.com"], kube::Resolution::Static)])["*.a.example.com"].is_empty());
+    }
+
+    #[test]
+    fn addresses_ranges_and_nonsense_are_told_apart() {
+        let listed = ["10.0.0.1", "10.0.0.2/32", "10.1.0.0/16", "10.1.0.0/40", "x"].map(str::to_owned);
+        let (addresses, ranges) = addresses(&listed);
+        assert_eq!(addresses, ["10.0.0.1".parse::<IpAddr>().unwrap(), "10.0.0.2".parse().unwrap()]);
+        assert_eq!(ranges.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.1.0.0/16"]);
+    }
+}

@@ -1,0 +1,173 @@
+//! VirtualServices as clients see them: hosts in full, delegates put in place, told apart by who may see them. Envoy's routes are made elsewhere.
+
+mod delegate;
+mod resolved;
+mod routed;
+mod selection;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use config::host::Host;
+use config::kinds::virtual_service::{self as kube, HttpRoute, TcpRoute, TlsRoute};
+use config::mesh::MeshConfig;
+use config::meta::Object;
+use config::note::ObjectId;
+use config::store::Table;
+
+pub(crate) use routed::Routed;
+pub use selection::VirtualServices;
+
+/// The gateway that stands for every sidecar.
+pub const MESH: &str = "mesh";
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct VirtualService {
+    pub name: Arc<str>,
+    pub namespace: Arc<str>,
+    pub hosts: Vec<Host>,
+    /// Hosts of destinations are in full; none delegates.
+    pub http: Vec<HttpRoute>,
+    pub tls: Vec<TlsRoute>,
+    pub tcp: Vec<TcpRoute>,
+    /// Itself first, then the ones that it delegates to.
+    pub made_from: Vec<ObjectId>,
+    gateways: Vec<String>,
+    audience: Audience,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Audience {
+    Everybody,
+    Namespaces(BTreeSet<Arc<str>>),
+}
+
+/// All of the mesh, oldest first.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct VirtualServiceIndex {
+    all: Vec<Arc<VirtualService>>,
+    /// Labels by which some route tells its clients apart.
+    label_keys: BTreeSet<String>,
+}
+
+impl VirtualServiceIndex {
+    /// `seen`: whether a namespace is discovered.
+    pub(crate) fn new(
+        table: &Table<kube::VirtualService>,
+        config: &MeshConfig,
+        domain: &str,
+        seen: impl Fn(&Arc<str>) -> bool,
+    ) -> Self {
+        let mut objects: Vec<_> = table.values().filter(|object| seen(&object.meta.namespace)).collect();
+        objects.sort_by(|a, b| a.meta.age_order(&b.meta));
+        let leaves = delegate::Leaves::new(&objects, config, domain);
+        let roots = objects.iter().filter(|object| !object.spec.hosts.is_empty());
+        let all: Vec<_> =
+            roots.filter_map(|object| VirtualService::new(object, config, domain, &leaves)).map(Arc::new).collect();
+        Self { label_keys: all.iter().flat_map(|object| label_keys(object)).collect(), all }
+    }
+
+    /// Bound to sidecars and visible there: what is private first, then what is exported to it, then the public ones.
+    pub(crate) fn visible_in(&self, namespace: &str) -> Vec<Arc<VirtualService>> {
+        let of_mesh = || self.all.iter().filter(|object| object.is_for(MESH));
+        let rank = |object: &VirtualService| match &object.audience {
+            Audience::Everybody => Some(2),
+            Audience::Namespaces(named) if !named.contains(namespace) => None,
+            Audience::Namespaces(_) if *object.namespace == *namespace => Some(0),
+            Audience::Namespaces(_) => Some(1),
+        };
+        let mut found: Vec<_> = of_mesh().filter_map(|object| Some((rank(object)?, object.clone()))).collect();
+        found.sort_by_key(|(rank, _)| *rank);
+        found.into_iter().map(|(_, object)| object).collect()
+    }
+
+    pub(crate) fn label_keys(&self) -> &BTreeSet<String> {
+        &self.label_keys
+    }
+}
+
+impl VirtualService {
+    /// `None`: nobody may see it.
+    fn new(
+        object: &Object<kube::VirtualService>,
+        config: &MeshConfig,
+        domain: &str,
+        leaves: &delegate::Leaves,
+    ) -> Option<Self> {
+        let (meta, spec) = (&object.meta, &object.spec);
+        let audience = audience(&spec.export_to, &config.default_virtual_service_export_to, &meta.namespace)?;
+        let naming = resolved::Naming { namespace: &meta.namespace, domain };
+        let mut made_from = vec![resolved::id(meta)];
+        let http = spec.http.iter().map(|route| naming.http(route));
+        let http = http.flat_map(|route| leaves.in_place(route, &meta.namespace, &mut made_from)).collect();
+        Some(Self {
+            name: meta.name.clone(),
+            namespace: meta.namespace.clone(),
+            hosts: spec.hosts.iter().map(|host| naming.host(host)).collect(),
+            http,
+            tls: spec.tls.iter().map(|route| naming.tls(route)).collect(),
+            tcp: spec.tcp.iter().map(|route| naming.tcp(route)).collect(),
+            gateways: spec.gateways.iter().map(|name| naming.gateway(name)).collect(),
+            made_from,
+            audience,
+        })
+    }
+
+    fn is_for(&self, gateway: &str) -> bool {
+        if self.gateways.is_empty() { gateway == MESH } else { self.gateways.iter().any(|name| name == gateway) }
+    }
+
+    /// Hosts that routes lead to from clients of the namespace, with the ports that they name; `None`: all ports.
+    pub(crate) fn destinations(&self, namespace: &str) -> Vec<(Host, Option<u16>)> {
+        let http = self.http.iter().filter(|route| may_come_from(route, namespace)).flat_map(|route| {
+            let routes = route.route.iter().filter_map(|to| to.destination.as_ref());
+            routes.chain(&route.mirror).chain(route.mirrors.iter().filter_map(|to| to.destination.as_ref()))
+        });
+        let tcp = self.tcp.iter().flat_map(|route| &route.route);
+        let bytes = tcp.chain(self.tls.iter().flat_map(|route| &route.route)).filter_map(|to| to.destination.as_ref());
+        http.chain(bytes)
+            .filter(|to| !to.host.is_empty())
+            .map(|to| (Host::new(&to.host), destination_port(to)))
+            .collect()
+    }
+}
+
+/// The port that a destination names; `None`: it names none.
+pub fn destination_port(destination: &kube::Destination) -> Option<u16> {
+    destination.port.as_ref().and_then(|port| u16::try_from(port.number).ok()).filter(|port| *port != 0)
+}
+
+/// One of several matches for the namespace is enough; without any for a namespace everybody may use the route.
+fn may_come_from(route: &HttpRoute, namespace: &str) -> bool {
+    let mut named =
+        route.matches.iter().map(|one| one.source_namespace.as_str()).filter(|name| !name.is_empty()).peekable();
+    named.peek().is_none() || named.any(|name| name == namespace)
+}
+
+/// `None`: nobody. A default may only say all or the own namespace.
+fn audience(export_to: &[String], default: &[String], own: &Arc<str>) -> Option<Audience> {
+    let has = |list: &[String], entry: &str| list.iter().any(|name| name == entry);
+    let only_own = || Some(Audience::Namespaces(BTreeSet::from([own.clone()])));
+    if export_to.is_empty() {
+        return match () {
+            () if has(default, ".") => only_own(),
+            () if has(default, "*") || default.is_empty() => Some(Audience::Everybody),
+            () => None,
+        };
+    }
+    if has(export_to, "*") {
+        return Some(Audience::Everybody);
+    }
+    if has(export_to, "~") {
+        return None;
+    }
+    let namespace = |name: &String| if name == "." { own.clone() } else { Arc::from(name.as_str()) };
+    Some(Audience::Namespaces(export_to.iter().map(namespace).collect()))
+}
+
+fn label_keys(object: &VirtualService) -> Vec<String> {
+    let http = object.http.iter().flat_map(|route| &route.matches).map(|one| &one.source_labels);
+    let tls = object.tls.iter().flat_map(|route| &route.matches).map(|one| &one.source_labels);
+    let tcp = object.tcp.iter().flat_map(|route| &route.matches).map(|one| &one.source_labels);
+    http.chain(tls).chain(tcp).flat_map(|labels| labels.iter().map(|(key, _)| key.to_owned())).collect()
+}

@@ -1,0 +1,93 @@
+//! The VirtualServices of one egress listener, in order of precedence, and who of them speaks for a host.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use config::host::Host;
+
+use super::VirtualService;
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct VirtualServices {
+    all: Vec<Arc<VirtualService>>,
+    exact: BTreeMap<Host, Vec<usize>>,
+    /// Of equal wildcards the first.
+    wildcard: BTreeMap<Host, usize>,
+}
+
+impl VirtualServices {
+    pub(crate) fn new(all: Vec<Arc<VirtualService>>) -> Self {
+        let mut made = Self { all, ..Self::default() };
+        for (index, object) in made.all.iter().enumerate() {
+            for host in &object.hosts {
+                if host.is_wildcard() {
+                    made.wildcard.entry(host.clone()).or_insert(index);
+                } else {
+                    let held = made.exact.entry(host.clone()).or_default();
+                    if held.last() != Some(&index) {
+                        held.push(index);
+                    }
+                }
+            }
+        }
+        made
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<VirtualService>> {
+        self.all.iter()
+    }
+
+    /// Those whose http routes hold for a service, best first: the ones that name it, else the one with the most specific wildcard.
+    /// A later one counts only where the earlier have no route for the client.
+    pub fn for_service(&self, host: &Host) -> Vec<&Arc<VirtualService>> {
+        let named = self.exact.get(host).map(Vec::as_slice).unwrap_or_default();
+        if !named.is_empty() {
+            return named.iter().map(|&index| &self.all[index]).collect();
+        }
+        let matching = self.wildcard.iter().filter(|(wildcard, _)| host.is_subset_of(wildcard));
+        let best = matching.max_by_key(|(wildcard, _)| wildcard.as_str().len());
+        best.map(|(_, &index)| &self.all[index]).into_iter().collect()
+    }
+
+    /// Those whose tcp and tls routes hold for a service: any that has a matching host, in order.
+    pub fn matching(&self, host: &Host) -> Vec<&Arc<VirtualService>> {
+        self.all.iter().filter(|object| object.hosts.iter().any(|own| own.matches(host))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::virtual_service::Audience;
+
+    fn object(name: &str, hosts: &[&str]) -> Arc<VirtualService> {
+        Arc::new(VirtualService {
+            name: name.into(),
+            namespace: "shop".into(),
+            hosts: hosts.iter().map(|host| Host::new(host)).collect(),
+            http: Vec::new(),
+            tls: Vec::new(),
+            tcp: Vec::new(),
+            made_from: Vec::new(),
+            gateways: Vec::new(),
+            audience: Audience::Everybody,
+        })
+    }
+
+    #[test]
+    fn an_exact_host_beats_wildcards_and_the_longest_wildcard_the_rest() {
+        let all = VirtualServices::new(vec![
+            object("wide", &["*.example"]),
+            object("near", &["*.shop.example"]),
+            object("own", &["cart.shop.example"]),
+            object("late", &["*.shop.example", "cart.shop.example"]),
+        ]);
+        let names = |host: &str| -> Vec<_> {
+            all.for_service(&Host::new(host)).into_iter().map(|object| object.name.to_string()).collect()
+        };
+        assert_eq!(names("cart.shop.example"), ["own", "late"]);
+        assert_eq!(names("front.shop.example"), ["near"]);
+        assert_eq!(names("rates.bank.example"), ["wide"]);
+        assert_eq!(names("elsewhere"), [""; 0]);
+    }
+}

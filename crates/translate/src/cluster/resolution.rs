@@ -1,0 +1,128 @@
+//! How a cluster learns its endpoints, by the resolution of its service.
+
+use model::{Mesh, Placement, Port, Resolution, Service, TargetPort};
+use wire::any;
+use wire::envoy::config::cluster::v3::{
+    Cluster,
+    cluster::{
+        ClusterDiscoveryType, CustomClusterType, DiscoveryType, DnsLookupFamily, EdsClusterConfig, LbConfig, LbPolicy,
+        OriginalDstLbConfig,
+    },
+};
+use wire::envoy::config::core::v3::TypedExtensionConfig;
+use wire::envoy::config::endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints};
+use wire::envoy::extensions::clusters::dynamic_forward_proxy::v3::{
+    ClusterConfig, cluster_config::ClusterImplementationSpecifier,
+};
+use wire::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
+use wire::envoy::extensions::network::dns_resolver::cares::v3::CaresDnsResolverConfig;
+use wire::google::protobuf::Duration;
+
+use crate::listener::source;
+use crate::proto::{duration, uint32};
+
+/// Proxies do not all ask in the same moment.
+const DNS_JITTER: Duration = Duration { seconds: 0, nanos: 100_000_000 };
+
+/// The address that the application chose is the endpoint; a router chooses itself.
+pub(super) fn is_original(placement: &Placement, service: &Service) -> bool {
+    service.is_headless() && !placement.is_router()
+}
+
+pub(super) fn to_original(cluster: &mut Cluster) {
+    cluster.cluster_discovery_type = Some(ClusterDiscoveryType::Type(DiscoveryType::OriginalDst.into()));
+    cluster.lb_policy = LbPolicy::ClusterProvided.into();
+}
+
+pub(super) fn to_discovered(cluster: &mut Cluster) {
+    cluster.cluster_discovery_type = Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into()));
+    cluster.eds_cluster_config =
+        Some(EdsClusterConfig { eds_config: Some(source::ads()), service_name: cluster.name.clone() });
+}
+
+/// NONE with a target port: the application's address, another port.
+pub(super) fn override_port(cluster: &mut Cluster, service: &Service, port: &Port) {
+    if let TargetPort::Number(target) = port.target
+        && !service.is_kubernetes()
+        && service.is_headless()
+        && target != port.number
+    {
+        cluster.lb_config = Some(LbConfig::OriginalDstLbConfig(OriginalDstLbConfig {
+            upstream_port_override: Some(uint32(target.into())),
+            ..OriginalDstLbConfig::default()
+        }));
+    }
+}
+
+/// Endpoints by name, in the cluster itself.
+#[allow(deprecated)] // DNS settings of the cluster: istiod sends them there.
+pub(super) fn to_names(
+    cluster: &mut Cluster,
+    mesh: &Mesh,
+    placement: &Placement,
+    service: &Service,
+    endpoints: Vec<LocalityLbEndpoints>,
+) {
+    let kind = if service.resolution == Resolution::Dns { DiscoveryType::StrictDns } else { DiscoveryType::LogicalDns };
+    cluster.cluster_discovery_type = Some(ClusterDiscoveryType::Type(kind.into()));
+    cluster.dns_lookup_family = lookup_family(placement).into();
+    cluster.dns_refresh_rate = Some(duration(&mesh.config.dns_refresh_rate));
+    cluster.dns_jitter = Some(DNS_JITTER);
+    cluster.respect_dns_ttl = true;
+    cluster.typed_dns_resolver_config = Some(TypedExtensionConfig {
+        name: "envoy.network.dns_resolver.cares".into(),
+        typed_config: Some(any::pack(&CaresDnsResolverConfig {
+            udp_max_queries: Some(uint32(100)),
+            ..CaresDnsResolverConfig::default()
+        })),
+    });
+    cluster.load_assignment = Some(ClusterLoadAssignment {
+        cluster_name: cluster.name.clone(),
+        endpoints,
+        ..ClusterLoadAssignment::default()
+    });
+}
+
+fn lookup_family(placement: &Placement) -> DnsLookupFamily {
+    // A proxy of both families asks for the first alone, as in istiod.
+    if placement.has_ipv4() { DnsLookupFamily::V4Only } else { DnsLookupFamily::V6Only }
+}
+
+/// A DNS cluster that has nobody to ask about is not sent.
+pub(super) fn is_pointless(cluster: &Cluster) -> bool {
+    cluster.load_assignment.as_ref().is_some_and(|assignment| assignment.endpoints.is_empty())
+}
+
+/// The name that the application said, resolved when it says it.
+pub(super) fn to_any_name(cluster: &mut Cluster, service: &Service) {
+    let config = ClusterConfig {
+        cluster_implementation_specifier: Some(ClusterImplementationSpecifier::DnsCacheConfig(dns_cache(service))),
+        ..ClusterConfig::default()
+    };
+    cluster.cluster_discovery_type = Some(ClusterDiscoveryType::ClusterType(CustomClusterType {
+        name: "envoy.clusters.dynamic_forward_proxy".into(),
+        typed_config: Some(any::pack(&config)),
+    }));
+    cluster.lb_policy = LbPolicy::ClusterProvided.into();
+}
+
+/// Envoy refuses names that it cannot verify, unless it is told that they are meant.
+pub(super) fn allow_unverified_names(cluster: &mut Cluster, service: &Service) {
+    let config = ClusterConfig {
+        cluster_implementation_specifier: Some(ClusterImplementationSpecifier::DnsCacheConfig(dns_cache(service))),
+        allow_insecure_cluster_options: true,
+        ..ClusterConfig::default()
+    };
+    if let Some(ClusterDiscoveryType::ClusterType(kind)) = &mut cluster.cluster_discovery_type {
+        kind.typed_config = Some(any::pack(&config));
+    }
+}
+
+/// Listener and cluster share answers under this name.
+pub(crate) fn dns_cache(service: &Service) -> DnsCacheConfig {
+    DnsCacheConfig {
+        name: format!("{}_dfp_dns_cache", service.host),
+        dns_lookup_family: DnsLookupFamily::V4Only.into(),
+        ..DnsCacheConfig::default()
+    }
+}

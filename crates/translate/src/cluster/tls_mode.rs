@@ -1,0 +1,182 @@
+//! What a cluster's connections are wrapped in: mutual TLS of the mesh, a user's TLS, the PROXY protocol, nothing.
+
+use config::kinds::client_tls::{ClientTlsMode, ClientTlsSettings};
+use config::kinds::destination_rule::{ProxyProtocol, ProxyProtocolVersion};
+use model::{Mesh, MtlsMode, Placement, Port, Service};
+use wire::any;
+use wire::envoy::config::cluster::v3::cluster::TransportSocketMatch;
+use wire::envoy::config::core::v3::{
+    ProxyProtocolConfig, TransportSocket, UpstreamHttpProtocolOptions, proxy_protocol_config, transport_socket,
+};
+use wire::envoy::extensions::transport_sockets::proxy_protocol::v3::ProxyProtocolUpstreamTransport;
+use wire::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
+use wire::google::protobuf::Struct;
+
+use super::policy::Draft;
+use super::resolution;
+use crate::proto::{structure, text};
+use crate::tls;
+
+/// Who dials whom, for the TLS of one cluster.
+pub(super) struct Peer<'a> {
+    pub(super) mesh: &'a Mesh,
+    pub(super) placement: &'a Placement,
+    pub(super) service: &'a Service,
+    /// Of mutual TLS.
+    pub(super) sni: String,
+    /// Endpoints cannot be told apart: the application chose the address.
+    pub(super) original: bool,
+    /// The rule is for chosen workloads.
+    pub(super) selected: bool,
+}
+
+/// `automatic`: mutual TLS where the rule says nothing.
+pub(super) fn apply(draft: &mut Draft, peer: &Peer<'_>, wanted: Option<&ClientTlsSettings>, automatic: bool) {
+    let files = peer.placement.proxy.metadata.client_certificate.as_ref().filter(|files| !files.chain.is_empty());
+    match (wanted, files) {
+        (None, _) if !automatic => {}
+        (None, None) => {
+            let socket = mutual(draft, peer, &ClientTlsSettings::default());
+            if peer.original {
+                draft.cluster.transport_socket = Some(socket);
+            } else {
+                draft.cluster.transport_socket_matches = matches(socket);
+            }
+        }
+        (None, Some(files)) => {
+            let names = peer.mesh.identities(peer.service);
+            let own = ClientTlsSettings { subject_alt_names: names, sni: peer.sni.clone(), ..of_files(files) };
+            originate(draft, peer, &own);
+        }
+        (Some(tls), _) if tls.mode == ClientTlsMode::Disable => {}
+        (Some(tls), _) if tls.mode == ClientTlsMode::Simple => originate(draft, peer, tls),
+        (Some(tls), Some(files)) => {
+            let own = ClientTlsSettings {
+                subject_alt_names: tls.subject_alt_names.clone(),
+                sni: tls.sni.clone(),
+                insecure_skip_verify: tls.insecure_skip_verify,
+                ..of_files(files)
+            };
+            originate(draft, peer, &own);
+        }
+        (Some(tls), None) if tls.mode == ClientTlsMode::Mutual => originate(draft, peer, tls),
+        (Some(tls), None) => draft.cluster.transport_socket = Some(mutual(draft, peer, tls)),
+    }
+}
+
+/// Automatic mutual TLS. Where endpoints cannot be told apart, all of them must be able to.
+pub(super) fn is_automatic(mesh: &Mesh, service: &Service, port: &Port, passthrough: bool) -> bool {
+    if service.external || !mesh.config.enable_auto_mtls || mesh.namespace_mtls(&service.namespace) == MtlsMode::Disable
+    {
+        return false;
+    }
+    let endpoints = mesh.endpoints(service).port(&port.name);
+    let mixed = service.is_headless() || passthrough;
+    !mixed || (!endpoints.is_empty() && endpoints.iter().all(|endpoint| endpoint.workload.mtls))
+}
+
+pub(super) fn apply_proxy_protocol(draft: &mut Draft, wanted: ProxyProtocol) {
+    let cluster = &mut draft.cluster;
+    if cluster.transport_socket.is_none() && cluster.transport_socket_matches.is_empty() {
+        cluster.transport_socket = Some(TransportSocket { name: "raw_buffer".into(), ..tls::plaintext() });
+    }
+    let matched = cluster.transport_socket_matches.iter_mut().map(|choice| &mut choice.transport_socket);
+    for socket in std::iter::once(&mut cluster.transport_socket).chain(matched) {
+        *socket = socket.take().map(|inner| with_proxy_protocol(inner, wanted.version));
+    }
+}
+
+fn with_proxy_protocol(inner: TransportSocket, version: ProxyProtocolVersion) -> TransportSocket {
+    let version = match version {
+        ProxyProtocolVersion::V1 => proxy_protocol_config::Version::V1,
+        ProxyProtocolVersion::V2 => proxy_protocol_config::Version::V2,
+    };
+    let config = ProxyProtocolUpstreamTransport {
+        config: Some(ProxyProtocolConfig { version: version.into(), ..ProxyProtocolConfig::default() }),
+        transport_socket: Some(inner),
+        ..ProxyProtocolUpstreamTransport::default()
+    };
+    TransportSocket {
+        name: "envoy.transport_sockets.upstream_proxy_protocol".into(),
+        config_type: Some(transport_socket::ConfigType::TypedConfig(any::pack(&config))),
+    }
+}
+
+/// The mesh's own: the agent's certificate, the service's identities unless the rule names others.
+fn mutual(draft: &mut Draft, peer: &Peer<'_>, tls: &ClientTlsSettings) -> TransportSocket {
+    let sni = if tls.sni.is_empty() { peer.sni.clone() } else { tls.sni.clone() };
+    let identities = if tls.subject_alt_names.is_empty() {
+        peer.mesh.identities(peer.service)
+    } else {
+        tls.subject_alt_names.clone()
+    };
+    let alpn: &[&str] =
+        if draft.is_http2() { &["istio-peer-exchange", "istio", "h2"] } else { &["istio-peer-exchange", "istio"] };
+    tls::upstream(sni, &identities, alpn)
+}
+
+/// TLS of the user's making.
+fn originate(draft: &mut Draft, peer: &Peer<'_>, tls: &ClientTlsSettings) {
+    let secret = !tls.credential_name.is_empty() && !tls.credential_name.starts_with("configmap://");
+    // A secret for every sidecar of the mesh would keep those that may not read it from starting.
+    if secret && !peer.placement.is_router() && !peer.selected {
+        return;
+    }
+    set_automatic_names(draft, peer, tls);
+    // Names that a ServiceEntry declares stand in for those that the rule leaves out.
+    let declared = (!peer.service.is_kubernetes() && tls.subject_alt_names.is_empty())
+        .then(|| ClientTlsSettings { subject_alt_names: peer.mesh.identities(peer.service), ..tls.clone() });
+    let tls = declared.as_ref().unwrap_or(tls);
+    let alpn: &[&str] = if draft.is_http2() { &["h2"] } else { &[] };
+    if let Some(socket) = tls::originated(tls, alpn, peer.mesh.config.tls_defaults.as_ref()) {
+        draft.cluster.transport_socket = Some(socket);
+    }
+}
+
+/// Without an SNI the request's host is taken, and without names the certificate must be for it.
+fn set_automatic_names(draft: &mut Draft, peer: &Peer<'_>, tls: &ClientTlsSettings) {
+    let dynamic = peer.service.is_dynamic();
+    let auto_sni = tls.sni.is_empty();
+    let verified = tls.insecure_skip_verify != Some(true);
+    // Where the request itself says where it goes, the certificate must always be for that.
+    let auto_san_validation = verified && (dynamic || (auto_sni && tls.subject_alt_names.is_empty()));
+    if dynamic && !(auto_sni && auto_san_validation) {
+        resolution::allow_unverified_names(&mut draft.cluster, peer.service);
+    }
+    if auto_sni || auto_san_validation {
+        let options = draft.options.get_or_insert_with(HttpProtocolOptions::default);
+        options.upstream_http_protocol_options =
+            Some(UpstreamHttpProtocolOptions { auto_sni, auto_san_validation, ..Default::default() });
+    }
+}
+
+fn of_files(files: &model::CertificateFiles) -> ClientTlsSettings {
+    ClientTlsSettings {
+        mode: ClientTlsMode::Mutual,
+        client_certificate: files.chain.clone(),
+        private_key: files.key.clone(),
+        ca_certificates: files.root.clone(),
+        ..ClientTlsSettings::default()
+    }
+}
+
+/// Endpoints say themselves whether they take mutual TLS.
+fn matches(socket: TransportSocket) -> Vec<TransportSocketMatch> {
+    vec![
+        TransportSocketMatch {
+            name: "tlsMode-istio".into(),
+            r#match: Some(structure([("tlsMode", text("istio"))])),
+            transport_socket: Some(socket),
+        },
+        TransportSocketMatch {
+            name: "tlsMode-disabled".into(),
+            r#match: Some(Struct::default()),
+            transport_socket: Some(tls::plaintext()),
+        },
+    ]
+}
+
+/// TLS that the user set up against other servers than the mesh's.
+pub(super) fn is_users(tls: Option<&ClientTlsSettings>) -> bool {
+    tls.is_some_and(|tls| matches!(tls.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual))
+}

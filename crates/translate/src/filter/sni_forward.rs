@@ -1,0 +1,19 @@
+//! TLS to whatever host the client names: resolved when it says it.
+
+use model::Service;
+use wire::envoy::config::listener::v3::Filter;
+use wire::envoy::extensions::filters::network::sni_dynamic_forward_proxy::v3::{
+    FilterConfig, filter_config::PortSpecifier,
+};
+
+use super::network_filter;
+use crate::cluster::resolution;
+
+pub(crate) fn filter(service: &Service, port: u16) -> Filter {
+    let config = FilterConfig {
+        dns_cache_config: Some(resolution::dns_cache(service)),
+        port_specifier: Some(PortSpecifier::PortValue(port.into())),
+        ..FilterConfig::default()
+    };
+    network_filter("envoy.extensions.filters.network.sni_dynamic_forward_proxy", &config)
+}

@@ -1,0 +1,221 @@
+//! Chains for bytes and TLS to one service: as tcp and tls routes of VirtualServices say, else straight to the service.
+
+use std::collections::BTreeSet;
+
+use config::host::Host;
+use config::kinds::virtual_service::{Destination, RouteDestination};
+use config::labels::Labels;
+use config::note::ObjectId;
+use model::{
+    MESH, Mesh, Placement, Port, Protocol, Resolution, Service, VirtualService, VirtualServices, destination_port,
+};
+use wire::envoy::config::listener::v3::Filter;
+use wire::envoy::extensions::filters::network::tcp_proxy::v3::{
+    TcpProxy,
+    tcp_proxy::{ClusterSpecifier, WeightedCluster, weighted_cluster::ClusterWeight},
+};
+
+use super::outbound_chain::Chain;
+use crate::filter::{sni_forward, tcp_proxy};
+use crate::metadata;
+use crate::names::ClusterName;
+use crate::route::domains;
+use crate::stat_pattern::{self, Named};
+
+/// A port of a service as an application sees it.
+pub(super) struct Target<'a> {
+    pub(super) mesh: &'a Mesh,
+    pub(super) placement: &'a Placement,
+    pub(super) service: &'a Service,
+    /// Of the listener.
+    pub(super) port: &'a Port,
+    /// The service's own ranges of addresses.
+    pub(super) ranges: Vec<String>,
+    /// The listener does not know the service by address: the name that the client asks for must tell.
+    pub(super) by_name: bool,
+}
+
+/// Chains in order of precedence, and the objects that they are made from.
+pub(super) fn chains(target: &Target<'_>, rules: &VirtualServices) -> (Vec<Chain>, BTreeSet<ObjectId>) {
+    let mut made_from = BTreeSet::new();
+    let matching = rules.matching(&target.service.host);
+    let tls = matches!(target.port.protocol, Protocol::Tls | Protocol::Https);
+    let chains = if tls { target.tls(&matching, &mut made_from) } else { target.tcp(&matching, &mut made_from) };
+    (chains, made_from)
+}
+
+impl Target<'_> {
+    fn tls(&self, rules: &[&std::sync::Arc<VirtualService>], made_from: &mut BTreeSet<ObjectId>) -> Vec<Chain> {
+        let mut chains = Vec::new();
+        let mut handled = BTreeSet::new();
+        let mut ranges = self.ranges.clone();
+        let all = rules.iter().flat_map(|object| object.tls.iter().map(move |rule| (object, rule)));
+        for (object, rule) in all {
+            for wanted in &rule.matches {
+                if !self.fits(wanted.port, &wanted.gateways, &wanted.source_labels, &wanted.source_namespace) {
+                    continue;
+                }
+                // Once a match names subnets, they hold for the next ones too: so does istiod.
+                if !wanted.destination_subnets.is_empty() && self.port.number != 0 {
+                    ranges.clone_from(&wanted.destination_subnets);
+                }
+                // What only differs in what is known beforehand can be reached but once.
+                if !handled.insert((&wanted.sni_hosts, &wanted.destination_subnets)) {
+                    continue;
+                }
+                let names: Vec<_> = wanted.sni_hosts.iter().filter(|name| is_server_name(name)).cloned().collect();
+                if names.is_empty() && !wanted.sni_hosts.is_empty() {
+                    continue;
+                }
+                let Some(chain) = self.to_destinations(object, &rule.route) else { continue };
+                made_from.extend(object.made_from.iter().cloned());
+                chains.push(Chain { server_names: names, ranges: ranges.clone(), ..chain });
+            }
+        }
+        if chains.is_empty() {
+            chains.push(Chain { server_names: self.names(), ranges, ..self.to_service() });
+        }
+        chains
+    }
+
+    fn tcp(&self, rules: &[&std::sync::Arc<VirtualService>], made_from: &mut BTreeSet<ObjectId>) -> Vec<Chain> {
+        let mut chains = Vec::new();
+        let all = rules.iter().flat_map(|object| object.tcp.iter().map(move |rule| (object, rule)));
+        for (object, rule) in all {
+            let fitting: Vec<_> = rule
+                .matches
+                .iter()
+                .filter(|wanted| {
+                    self.fits(wanted.port, &wanted.gateways, &wanted.source_labels, &wanted.source_namespace)
+                })
+                .collect();
+            if fitting.is_empty() && !rule.matches.is_empty() {
+                continue;
+            }
+            let Some(chain) = self.to_destinations(object, &rule.route) else { continue };
+            made_from.extend(object.made_from.iter().cloned());
+            let anywhere = |wanted: &&config::kinds::virtual_service::L4MatchAttributes| {
+                wanted.destination_subnets.is_empty() || self.port.number == 0
+            };
+            if fitting.is_empty() || fitting.iter().any(anywhere) {
+                chains.push(Chain { ranges: self.ranges.clone(), ..chain });
+                return chains;
+            }
+            let subnets: Vec<_> = fitting.iter().flat_map(|wanted| wanted.destination_subnets.clone()).collect();
+            let sorted = |list: &[String]| list.iter().cloned().collect::<BTreeSet<_>>();
+            let same = sorted(&subnets) == sorted(&self.ranges);
+            // istiod leaves the object out of such a chain's metadata.
+            chains.push(Chain { ranges: subnets, metadata: None, ..chain });
+            if same {
+                return chains;
+            }
+        }
+        chains.push(Chain { ranges: self.ranges.clone(), ..self.to_service() });
+        chains
+    }
+
+    fn fits(&self, port: u32, gateways: &[String], labels: &Labels, namespace: &str) -> bool {
+        (port == 0 || port == u32::from(self.port.number))
+            && (gateways.is_empty() || gateways.iter().any(|name| name == MESH))
+            && self.placement.labels.contains_all(labels)
+            && (namespace.is_empty() || *namespace == *self.placement.proxy.namespace)
+    }
+
+    /// The names that clients ask for; empty where the address tells.
+    fn names(&self) -> Vec<String> {
+        if !self.by_name && self.ranges.is_empty() {
+            return Vec::new();
+        }
+        let mut names = vec![self.service.host.to_string()];
+        names.extend(domains::alias_names(self.mesh, self.placement, &self.service.host));
+        names
+    }
+
+    /// A listener on another port than the service's leads to the service's only port.
+    fn to_service(&self) -> Chain {
+        let service = self.service;
+        let number = match service.ports.as_slice() {
+            [only] => only.number,
+            _ => self.port.number,
+        };
+        let cluster = ClusterName::outbound(number, &service.host).to_string();
+        // istiod forgets the port's name here; pinned by parity case mesh-stat-names.
+        let named = Named { port_name: String::new(), port: number, ..Named::port(service, self.port, Some(0)) };
+        let stat = stat_pattern::filled(&self.mesh.config.outbound_cluster_stat_name, &named);
+        let rule = self.placement.destination(&service.host).map(|rule| &**rule);
+        let mut filters = tcp_proxy::to_destination(self.placement, self.port.protocol, &cluster, stat, rule, "");
+        if service.is_dynamic() && self.port.protocol == Protocol::Tls {
+            filters.insert(0, sni_forward::filter(service, number));
+        }
+        Chain::bytes(filters)
+    }
+
+    /// `None`: there is nowhere to send bytes.
+    fn to_destinations(&self, object: &VirtualService, routes: &[RouteDestination]) -> Option<Chain> {
+        let first = routes.first()?.destination.as_ref()?;
+        let rule = self.placement.destination(&Host::new(&first.host)).map(|rule| &**rule);
+        let filters = match routes {
+            [_] => {
+                let cluster = self.cluster(first)?.to_string();
+                let stat = self.stat(first);
+                tcp_proxy::to_destination(self.placement, self.port.protocol, &cluster, stat, rule, &first.subset)
+            }
+            several => self.weighted(object, several, rule)?,
+        };
+        Some(Chain { metadata: Some(metadata::config(&object.made_from[0])), ..Chain::bytes(filters) })
+    }
+
+    fn weighted(
+        &self,
+        object: &VirtualService,
+        routes: &[RouteDestination],
+        rule: Option<&model::Destination>,
+    ) -> Option<Vec<Filter>> {
+        let clusters: Vec<_> = routes
+            .iter()
+            .filter_map(|to| {
+                let weight = u32::try_from(to.weight).ok().filter(|weight| *weight > 0)?;
+                let name = self.cluster(to.destination.as_ref()?)?.to_string();
+                Some(ClusterWeight { name, weight, ..ClusterWeight::default() })
+            })
+            .collect();
+        if clusters.is_empty() {
+            return None;
+        }
+        let proxy = TcpProxy {
+            stat_prefix: format!("{}.{}", object.name, object.namespace),
+            cluster_specifier: Some(ClusterSpecifier::WeightedClusters(WeightedCluster { clusters })),
+            ..TcpProxy::default()
+        };
+        Some(tcp_proxy::with_statistics(self.port.protocol, &tcp_proxy::ruled(proxy, self.placement, rule, "")))
+    }
+
+    fn cluster(&self, to: &Destination) -> Option<ClusterName> {
+        if to.host.is_empty() {
+            return None;
+        }
+        let host = Host::new(&to.host);
+        let service = self.placement.scope.service(&host);
+        let only = || match service.map(|service| service.ports.as_slice()) {
+            Some([only]) => only.number,
+            _ => self.port.number,
+        };
+        let port = destination_port(to).unwrap_or_else(only);
+        let host = match service.map(|service| &service.resolution) {
+            Some(Resolution::Alias(other)) => other.clone(),
+            _ => host,
+        };
+        Some(ClusterName::Outbound { port, subset: to.subset.clone(), host })
+    }
+
+    fn stat(&self, to: &Destination) -> Option<String> {
+        let service = self.placement.scope.service(&Host::new(&to.host))?;
+        let named = Named { subset: to.subset.clone(), ..Named::port(service, self.port, Some(0)) };
+        stat_pattern::filled(&self.mesh.config.outbound_cluster_stat_name, &named)
+    }
+}
+
+/// Envoy takes a star only for whole labels at the beginning.
+fn is_server_name(name: &str) -> bool {
+    name == "*" || (!name.is_empty() && !name.strip_prefix("*.").unwrap_or(name).contains('*'))
+}

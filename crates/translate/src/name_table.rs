@@ -1,0 +1,67 @@
+//! The name table for proxies that answer DNS: services by virtual address, headless ones by the addresses of their pods.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use config::note::ObjectId;
+use model::{Endpoint, Health, Mesh, Placement, Service};
+use wire::istio::networking::nds::v1::{NameTable, name_table::NameInfo};
+
+use crate::made::Made;
+
+const KUBERNETES: &str = "Kubernetes";
+const EXTERNAL: &str = "External";
+
+/// Every name that this proxy imports and that has an address.
+pub fn name_table(mesh: &Mesh, placement: &Placement) -> Made<NameTable> {
+    let mut table = NameTable::default();
+    let mut made_from: BTreeSet<ObjectId> = BTreeSet::new();
+    for service in placement.scope.egress.iter().flat_map(|egress| &egress.services) {
+        let mut addresses = placement.addresses_of(service);
+        if addresses.is_empty() && service.ranges.is_empty() && service.is_headless() {
+            addresses = add_pods(&mut table, mesh, service);
+        }
+        if !addresses.is_empty() {
+            made_from.insert(service.made_from.clone());
+            add(&mut table, service, &addresses);
+        }
+    }
+    Made::new(table, made_from)
+}
+
+/// A Kubernetes Service beats other claims to its name; other claims add up.
+fn add(table: &mut NameTable, service: &Service, addresses: &[IpAddr]) {
+    let ips = addresses.iter().map(ToString::to_string);
+    match table.table.get_mut(service.host.as_str()) {
+        Some(held) if held.registry == KUBERNETES => {}
+        Some(held) if !service.is_kubernetes() => held.ips.extend(ips),
+        _ => drop(table.table.insert(service.host.to_string(), info(service, &service.name, ips.collect()))),
+    }
+}
+
+fn info(service: &Service, short: &str, ips: Vec<String>) -> NameInfo {
+    if !service.is_kubernetes() {
+        return NameInfo { ips, registry: EXTERNAL.into(), ..NameInfo::default() };
+    }
+    let namespace = service.namespace.to_string();
+    NameInfo { ips, registry: KUBERNETES.into(), shortname: short.to_owned(), namespace, ..NameInfo::default() }
+}
+
+/// Adds each pod that has a name below the service's domain; answers the addresses of all.
+fn add_pods(table: &mut NameTable, mesh: &Mesh, service: &Service) -> Vec<IpAddr> {
+    let Some(port) = service.ports.first() else { return Vec::new() };
+    let published = |endpoint: &&Endpoint| service.publish_not_ready || endpoint.health == Health::Ready;
+    let mut all = Vec::new();
+    for endpoint in mesh.endpoints(service).port(&port.name).iter().filter(published) {
+        let Some(address) = endpoint.address.ip() else { continue };
+        all.push(address);
+        let Some(name) = &endpoint.workload.dns_name else { continue };
+        let Some((_, domain)) = service.host.as_str().split_once('.') else { continue };
+        let entry = table.table.entry(format!("{name}.{domain}")).or_insert_with(|| info(service, name, Vec::new()));
+        let ip = address.to_string();
+        if !entry.ips.contains(&ip) {
+            entry.ips.push(ip);
+        }
+    }
+    all
+}

@@ -1,0 +1,69 @@
+//! Sticky routes: which part of a request chooses the endpoint, as the destination's rule says.
+
+use config::kinds::destination_rule::{ConsistentHash, HashKey, LbPolicy, LoadBalancerSettings, TrafficPolicy};
+use model::Destination;
+use wire::envoy::config::route::v3::route_action::{
+    HashPolicy,
+    hash_policy::{ConnectionProperties, Cookie, CookieAttribute, Header, PolicySpecifier, QueryParameter},
+};
+
+use crate::proto::duration;
+
+/// Of a service's own route on a port: the port's setting, else the top level's.
+pub(super) fn of_port(rule: &Destination, port: u16) -> Option<&ConsistentHash> {
+    let policy = rule.policy.as_ref()?;
+    on_port(policy, port).or_else(|| hash(policy.load_balancer.as_ref()))
+}
+
+/// Of a route's destination: the subset's port, the subset, the named port, the top level.
+pub(super) fn of_destination<'a>(rule: &'a Destination, subset: &str, port: Option<u16>) -> Option<&'a ConsistentHash> {
+    let top = rule.policy.as_ref();
+    let own = rule.subset(subset).and_then(|subset| subset.traffic_policy.as_ref());
+    let at = |policy: Option<&'a TrafficPolicy>| on_port(policy?, port?);
+    let all = |policy: Option<&'a TrafficPolicy>| hash(policy?.load_balancer.as_ref());
+    at(own).or_else(|| all(own)).or_else(|| at(top)).or_else(|| all(top))
+}
+
+/// `None`: the hash has no key.
+pub(super) fn policy(hash: &ConsistentHash) -> Option<HashPolicy> {
+    let specifier = match hash.key.as_ref().filter(|key| !is_nameless(key))? {
+        HashKey::HeaderName(name) => PolicySpecifier::Header(Header { header_name: name.clone(), ..Header::default() }),
+        HashKey::Cookie(cookie) => PolicySpecifier::Cookie(Cookie {
+            name: cookie.name.clone(),
+            ttl: cookie.ttl.as_ref().map(duration),
+            path: cookie.path.clone(),
+            attributes: cookie
+                .attributes
+                .iter()
+                .map(|one| CookieAttribute { name: one.name.clone(), value: one.value.clone() })
+                .collect(),
+        }),
+        HashKey::SourceIp(source_ip) => {
+            PolicySpecifier::ConnectionProperties(ConnectionProperties { source_ip: *source_ip })
+        }
+        HashKey::QueryParameterName(name) => PolicySpecifier::QueryParameter(QueryParameter { name: name.clone() }),
+    };
+    Some(HashPolicy { policy_specifier: Some(specifier), ..HashPolicy::default() })
+}
+
+/// Envoy refuses what has no name.
+fn is_nameless(key: &HashKey) -> bool {
+    match key {
+        HashKey::HeaderName(name) | HashKey::QueryParameterName(name) => name.is_empty(),
+        HashKey::Cookie(cookie) => cookie.name.is_empty(),
+        HashKey::SourceIp(_) => false,
+    }
+}
+
+fn on_port(policy: &TrafficPolicy, port: u16) -> Option<&ConsistentHash> {
+    let mut settings = policy.port_level_settings.iter();
+    let settings = settings.find(|one| one.port.is_some_and(|own| own.number == u32::from(port)))?;
+    hash(settings.load_balancer.as_ref())
+}
+
+fn hash(balancer: Option<&LoadBalancerSettings>) -> Option<&ConsistentHash> {
+    match balancer?.policy.as_ref()? {
+        LbPolicy::ConsistentHash(hash) => Some(hash),
+        LbPolicy::Simple(_) => None,
+    }
+}

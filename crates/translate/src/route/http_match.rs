@@ -1,0 +1,159 @@
+//! Which requests a route takes.
+
+use config::kinds::string_match::StringMatch;
+use config::kinds::virtual_service::HttpMatchRequest;
+use wire::envoy::config::route::v3::{
+    HeaderMatcher, QueryParameterMatcher, RouteMatch, header_matcher::HeaderMatchSpecifier,
+    query_parameter_matcher::QueryParameterMatchSpecifier, route_match::PathSpecifier,
+};
+use wire::envoy::r#type::matcher::v3::{
+    ListMatcher, MetadataMatcher, OrMatcher, ValueMatcher, list_matcher,
+    metadata_matcher::{PathSegment, path_segment::Segment},
+    value_matcher,
+};
+
+use super::header::is_name;
+use crate::proto::boolean;
+use crate::text_match::{asks_presence, matcher, pattern};
+
+/// A header of this name means a claim of the caller's token.
+const CLAIM: &str = "@request.auth.claims";
+
+/// `None`: some text cannot be compared with; then no request is known to match.
+pub(super) fn route_match(wanted: &HttpMatchRequest) -> Option<RouteMatch> {
+    let mut found = RouteMatch { case_sensitive: Some(boolean(!wanted.ignore_uri_case)), ..super::everything() };
+    if let Some(path) = wanted.uri.as_ref().and_then(path) {
+        found.path_specifier = Some(path?);
+    }
+    for (name, text) in &wanted.headers {
+        match claims(name) {
+            Some(claims) => found.dynamic_metadata.push(claim(&claims, text, false)?),
+            None => found.headers.push(header(name, text)?),
+        }
+    }
+    for (name, text) in &wanted.without_headers {
+        match claims(name) {
+            Some(claims) => found.dynamic_metadata.push(claim(&claims, text, true)?),
+            None => found.headers.push(HeaderMatcher {
+                invert_match: true,
+                treat_missing_header_as_empty: !asks_presence(text),
+                ..header(name, text)?
+            }),
+        }
+    }
+    found.headers.sort_by(|a, b| a.name.cmp(&b.name));
+    for (name, text) in [(":method", &wanted.method), (":authority", &wanted.authority), (":scheme", &wanted.scheme)] {
+        if let Some(text) = text {
+            found.headers.push(header(name, text)?);
+        }
+    }
+    for (name, text) in &wanted.query_params {
+        found.query_parameters.push(query_parameter(name, text)?);
+    }
+    Some(found)
+}
+
+/// Nothing after it can be reached.
+pub(super) fn takes_everything(found: &RouteMatch) -> bool {
+    let path = match &found.path_specifier {
+        Some(PathSpecifier::Prefix(prefix)) => prefix == "/",
+        Some(PathSpecifier::SafeRegex(pattern)) => pattern.regex == ".*",
+        _ => false,
+    };
+    path && found.headers.is_empty() && found.query_parameters.is_empty() && found.dynamic_metadata.is_empty()
+}
+
+/// The path as traces show it.
+pub(super) fn shown_path(found: &RouteMatch) -> String {
+    match &found.path_specifier {
+        Some(PathSpecifier::Prefix(prefix)) => format!("{prefix}*"),
+        Some(PathSpecifier::Path(path)) => path.clone(),
+        Some(PathSpecifier::SafeRegex(pattern)) => pattern.regex.clone(),
+        _ => "/*".into(),
+    }
+}
+
+/// Outer `None`: any path. Inner `None`: a refused pattern.
+fn path(text: &StringMatch) -> Option<Option<PathSpecifier>> {
+    match text {
+        StringMatch::Any => None,
+        StringMatch::Exact(path) => Some(Some(PathSpecifier::Path(path.clone()))),
+        StringMatch::Prefix(prefix) => Some(Some(PathSpecifier::Prefix(prefix.clone()))),
+        StringMatch::Regex(regex) => Some(pattern(regex).map(PathSpecifier::SafeRegex)),
+    }
+}
+
+fn header(name: &str, text: &StringMatch) -> Option<HeaderMatcher> {
+    if !is_name(name) {
+        return None;
+    }
+    let wanted = if asks_presence(text) {
+        HeaderMatchSpecifier::PresentMatch(true)
+    } else {
+        HeaderMatchSpecifier::StringMatch(matcher(text)?)
+    };
+    Some(HeaderMatcher { name: name.to_owned(), header_match_specifier: Some(wanted), ..HeaderMatcher::default() })
+}
+
+fn query_parameter(name: &str, text: &StringMatch) -> Option<QueryParameterMatcher> {
+    if name.is_empty() {
+        return None;
+    }
+    let wanted = if asks_presence(text) {
+        QueryParameterMatchSpecifier::PresentMatch(true)
+    } else {
+        QueryParameterMatchSpecifier::StringMatch(matcher(text)?)
+    };
+    Some(QueryParameterMatcher { name: name.to_owned(), query_parameter_match_specifier: Some(wanted) })
+}
+
+/// `.a.b` or `[a][b]` after the special name.
+fn claims(name: &str) -> Option<Vec<&str>> {
+    let rest =
+        name.get(..CLAIM.len()).filter(|start| start.eq_ignore_ascii_case(CLAIM)).map(|_| &name[CLAIM.len()..])?;
+    if let Some(dotted) = rest.strip_prefix('.').filter(|rest| !rest.is_empty()) {
+        return Some(dotted.split('.').collect());
+    }
+    let inside = rest.strip_prefix('[')?.strip_suffix(']').filter(|inside| !inside.is_empty())?;
+    Some(inside.split("][").collect())
+}
+
+/// A claim is one text or a list of them.
+fn claim(claims: &[&str], text: &StringMatch, invert: bool) -> Option<MetadataMatcher> {
+    let value = ValueMatcher { match_pattern: Some(value_matcher::MatchPattern::StringMatch(matcher(text)?)) };
+    let among = ListMatcher { match_pattern: Some(list_matcher::MatchPattern::OneOf(Box::new(value.clone()))) };
+    let among = ValueMatcher { match_pattern: Some(value_matcher::MatchPattern::ListMatch(Box::new(among))) };
+    let either = OrMatcher { value_matchers: vec![among, value] };
+    let path =
+        ["payload"].iter().chain(claims).map(|key| PathSegment { segment: Some(Segment::Key((*key).to_owned())) });
+    Some(MetadataMatcher {
+        filter: "envoy.filters.http.jwt_authn".into(),
+        path: path.collect(),
+        value: Some(ValueMatcher { match_pattern: Some(value_matcher::MatchPattern::OrMatch(either)) }),
+        invert,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_are_written_with_dots_or_brackets() {
+        assert_eq!(claims("@request.auth.claims.a.b"), Some(vec!["a", "b"]));
+        assert_eq!(claims("@Request.Auth.Claims[a][b.c]"), Some(vec!["a", "b.c"]));
+        assert_eq!(claims("@request.auth.claims"), None);
+        assert_eq!(claims("@request.auth.claims[]"), None);
+        assert_eq!(claims("x-a"), None);
+        assert_eq!(claims("\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}"), None);
+    }
+
+    #[test]
+    fn a_pattern_that_is_too_long_matches_no_request() {
+        let long = StringMatch::Regex("a".repeat(5000));
+        let on_path = HttpMatchRequest { uri: Some(long.clone()), ..HttpMatchRequest::default() };
+        let on_header = HttpMatchRequest { headers: [("a".to_owned(), long)].into(), ..HttpMatchRequest::default() };
+        assert!(route_match(&on_path).is_none() && route_match(&on_header).is_none());
+        assert!(route_match(&HttpMatchRequest::default()).is_some_and(|found| takes_everything(&found)));
+    }
+}

@@ -1,0 +1,57 @@
+//! Answers that the proxy gives itself: redirects and fixed responses.
+
+use config::kinds::virtual_service::{HttpBody, HttpDirectResponse, HttpRedirect, RedirectPort, RedirectPortSelection};
+use wire::envoy::config::core::v3::{DataSource, data_source::Specifier};
+use wire::envoy::config::route::v3::{
+    DirectResponseAction, RedirectAction,
+    redirect_action::{PathRewriteSpecifier, RedirectResponseCode, SchemeRewriteSpecifier},
+};
+
+/// `None`: no such redirect exists.
+pub(super) fn redirect(redirect: &HttpRedirect, listen_port: u16) -> Option<RedirectAction> {
+    let code = match redirect.redirect_code {
+        0 | 301 => RedirectResponseCode::MovedPermanently,
+        302 => RedirectResponseCode::Found,
+        303 => RedirectResponseCode::SeeOther,
+        307 => RedirectResponseCode::TemporaryRedirect,
+        308 => RedirectResponseCode::PermanentRedirect,
+        _ => return None,
+    };
+    let scheme = Some(redirect.scheme.clone()).filter(|scheme| !scheme.is_empty());
+    Some(RedirectAction {
+        host_redirect: redirect.authority.clone(),
+        port_redirect: port(redirect, listen_port),
+        response_code: code.into(),
+        scheme_rewrite_specifier: scheme.map(SchemeRewriteSpecifier::SchemeRedirect),
+        path_rewrite_specifier: Some(PathRewriteSpecifier::PathRedirect(redirect.uri.clone())),
+        ..RedirectAction::default()
+    })
+}
+
+/// 0: the scheme's own.
+fn port(redirect: &HttpRedirect, listen_port: u16) -> u32 {
+    let port = match redirect.port {
+        None | Some(RedirectPort::Derived(RedirectPortSelection::FromProtocolDefault)) => 0,
+        Some(RedirectPort::Derived(RedirectPortSelection::FromRequestPort)) => listen_port.into(),
+        Some(RedirectPort::Number(port)) => port,
+    };
+    match (port, redirect.scheme.as_str()) {
+        (80, "" | "http") | (443, "https") => 0,
+        (65_536.., _) => 0,
+        _ => port,
+    }
+}
+
+/// `None`: a status that HTTP does not have.
+pub(super) fn direct_response(response: &HttpDirectResponse) -> Option<DirectResponseAction> {
+    if !(200..600).contains(&response.status) {
+        return None;
+    }
+    let body = response.body.as_ref().map(|body| match body {
+        HttpBody::Empty => None,
+        HttpBody::String(text) => Some(Specifier::InlineString(text.clone())),
+        HttpBody::Bytes(bytes) => Some(Specifier::InlineBytes(bytes.0.clone())),
+    });
+    let body = body.flatten().map(|specifier| DataSource { specifier: Some(specifier), ..DataSource::default() });
+    Some(DirectResponseAction { status: response.status, body, ..DirectResponseAction::default() })
+}
