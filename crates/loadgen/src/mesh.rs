@@ -104,7 +104,7 @@ impl Plan {
             first_pod: number * self.endpoints,
             virtual_service: matches!(number % 10, 0..=2),
             destination_rule: matches!(number % 10, 0 | 3 | 4),
-            subset: number % 10 == 0,
+            subset: number.is_multiple_of(10),
         }
     }
 
@@ -189,7 +189,7 @@ mod tests {
         let mut pods: Vec<&Value> =
             files.iter().flat_map(|(_, d)| d).filter(|o| o["kind"] == "Pod").map(|o| &o["status"]["podIP"]).collect();
         let all = pods.len();
-        pods.sort_by_key(|ip| ip.to_string());
+        pods.sort_by_key(ToString::to_string);
         pods.dedup();
         assert_eq!(pods.len(), all);
     }
