@@ -37,7 +37,7 @@ impl Server {
             .spawn()
             .context("meltemi does not start")?;
         let mut server = Server { child, log, address };
-        server.wait_open(Duration::from_secs(10))?;
+        server.wait_open(Duration::from_secs(60))?;
         Ok(server)
     }
 

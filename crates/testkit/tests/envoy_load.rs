@@ -17,7 +17,7 @@ use testkit::{netns, say, sds, skip};
 const WORKERS: usize = 2;
 
 /// Long enough for a machine that is busy with something else.
-const LIVE: Duration = Duration::from_secs(20);
+const LIVE: Duration = Duration::from_secs(60);
 
 #[derive(Default, Serialize, Deserialize)]
 struct Report {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The body of a successful answer; an error for any other.
 pub(super) fn get(to: SocketAddr, host: &str, path: &str) -> Result<String> {

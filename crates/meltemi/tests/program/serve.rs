@@ -15,7 +15,7 @@ use wire::envoy::config::core::v3::Node;
 use crate::run::{PROGRAM, SHOP, folder, path, run};
 
 /// Slow machines are allowed; hanging is not.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
@@ -133,7 +133,7 @@ fn it_serves_follows_changes_and_ends() {
     let began = Instant::now();
     let (code, log) = server.end(Signal::SIGTERM);
     assert_eq!(code, Some(0), "{log}");
-    assert!(began.elapsed() < Duration::from_secs(5), "without streams there is nothing to wait for");
+    assert!(began.elapsed() < Duration::from_secs(8), "without streams there is nothing to wait for");
     assert_eq!(log.matches("more.yaml:1:").count(), 2, "told once when it came and once when it went:\n{log}");
     assert!(log.contains("resolved"), "{log}");
 }

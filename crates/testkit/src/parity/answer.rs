@@ -107,10 +107,11 @@ impl OverTheWire {
     }
 }
 
+/// For an answer, which always comes; a starved machine may take its time.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 impl Source for OverTheWire {
     fn ask(&mut self, type_url: &str, names: &BTreeSet<String>) -> Result<BTreeMap<String, Any>> {
-        // A router without gateways may get no answer to LDS at all, so that wait is short.
-        let wait = if type_url == LDS { Duration::from_millis(1500) } else { Duration::from_secs(4) };
-        Ok(self.runtime.block_on(self.client.ask(type_url, names, wait))?.clone())
+        Ok(self.runtime.block_on(self.client.ask(type_url, names, PATIENCE))?.clone())
     }
 }

@@ -106,5 +106,5 @@ async fn wait_for(file: &Path) -> Result<()> {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), wait).await.context("the web app does not listen")
+    tokio::time::timeout(Duration::from_secs(60), wait).await.context("the web app does not listen")
 }

@@ -56,7 +56,7 @@ impl Pod {
         let ads = Address::Unix(ads.to_owned());
         let bootstrap = Bootstrap { asker: &self.asker, ads, sds: self.sds.clone() };
         let sidecar = self.sidecar.insert(Envoy::start(&binary, &wrapper, &bootstrap)?);
-        sidecar.wait_live(Duration::from_secs(20)).await
+        sidecar.wait_live(Duration::from_secs(60)).await
     }
 
     /// This test again, in the pod and in a role.

