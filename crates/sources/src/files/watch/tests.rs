@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::files::tests::{Bed, Held, mount, service, told, write};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A folder that is being watched, and what a store would hold.
 struct Live {
