@@ -87,6 +87,14 @@ struct Tags {
     namespace: Option<String>,
 }
 
+impl OutboundKey {
+    /// What clusters and load assignments read of a proxy besides the services and rules of its scope.
+    pub fn client(&self) -> Self {
+        let scope = ScopeKey { namespace: Arc::from(""), sidecar: None };
+        Self { scope, domain: String::new(), ..self.clone() }
+    }
+}
+
 impl Class {
     pub fn of(mesh: &Mesh, placement: &Placement) -> Self {
         let outbound = outbound(mesh, placement);

@@ -1,4 +1,6 @@
-//! From one mesh to the next: which services, endpoints and workloads a change of objects touches. Equal facts stop the wave here.
+//! From one mesh to the next: which services, endpoints, workloads and scopes a change of objects touches. Equal facts stop the wave here.
+
+mod istio;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,14 +26,25 @@ pub struct Delta {
     pub endpoints: BTreeMap<Name, bool>,
     /// Pods that changed in what a proxy of theirs is told.
     pub workloads: BTreeSet<Name>,
+    /// Namespaces whose proxies may be in another class: Sidecars, policies, machines or entries there changed.
+    pub namespaces: BTreeSet<Arc<str>>,
+    /// Some scope reads VirtualServices, DestinationRules or Sidecars that changed.
+    pub scopes: bool,
     /// What the keys of classes hold of the mesh changed: anybody's class may be another.
     pub rekeyed: bool,
 }
 
-#[derive(Debug, Clone)]
+/// The services of one namespace and host: a Kubernetes Service, and ServiceEntries that claim its host.
+#[derive(Debug, Clone, Default)]
 pub struct ServiceChange {
-    pub old: Option<Arc<Service>>,
-    pub new: Option<Arc<Service>>,
+    pub old: Vec<Arc<Service>>,
+    pub new: Vec<Arc<Service>>,
+}
+
+impl ServiceChange {
+    pub fn sides(&self) -> impl Iterator<Item = &Arc<Service>> {
+        self.old.iter().chain(&self.new)
+    }
 }
 
 impl Delta {
@@ -43,6 +56,7 @@ impl Delta {
         };
         self.everything
             || self.rekeyed
+            || self.namespaces.contains(&proxy.namespace)
             || self.services.keys().any(|name| name.namespace == proxy.namespace)
             || (!self.workloads.is_empty() && pod() == Some(true))
     }
@@ -57,7 +71,13 @@ impl Delta {
     }
 
     pub fn is_empty(&self) -> bool {
-        !self.everything && self.services.is_empty() && self.endpoints.is_empty() && self.workloads.is_empty()
+        !self.everything
+            && !self.scopes
+            && !self.rekeyed
+            && self.services.is_empty()
+            && self.endpoints.is_empty()
+            && self.workloads.is_empty()
+            && self.namespaces.is_empty()
     }
 
     pub(crate) fn apply(mesh: &Mesh, snapshot: &Snapshot) -> (Mesh, Self) {
@@ -66,12 +86,7 @@ impl Delta {
             || *old.mesh != *snapshot.mesh
             || changed(&old.nodes, &snapshot.nodes)
             || changed(&old.namespaces, &snapshot.namespaces)
-            || changed(&old.sidecars, &snapshot.sidecars)
-            || changed(&old.service_entries, &snapshot.service_entries)
-            || changed(&old.workload_entries, &snapshot.workload_entries)
-            || changed(&old.destination_rules, &snapshot.destination_rules)
-            || changed(&old.virtual_services, &snapshot.virtual_services)
-            || changed(&old.peer_authentications, &snapshot.peer_authentications);
+            || istio::root_policy_changed(old, snapshot);
         if wide {
             return (Mesh::new(snapshot, &mesh.env), Self { everything: true, ..Self::default() });
         }
@@ -79,17 +94,17 @@ impl Delta {
         let mut delta = Self::default();
         let mut stale = BTreeSet::new();
         delta.take_services(mesh, &mut next, &mut stale);
+        delta.take_entries(mesh, &mut next, &mut stale);
+        delta.take_machines(mesh, &mut next, &mut stale);
         delta.take_pods(mesh, &mut next, &mut stale);
         take_slices(mesh, &mut next, &mut stale);
         delta.take_endpoints(mesh, &mut next, stale);
-        if !delta.services.is_empty() {
-            next.scopes = mesh.scopes.next(next.all_services(), &delta.services);
-            next.client_facts = Arc::new(next.made_client_facts());
-        }
+        delta.take_policies(mesh, &mut next);
+        delta.take_scopes(mesh, &mut next);
         if delta.touches_headless(mesh, &next) {
             next.headless = Arc::new(next.headless_addresses());
         }
-        delta.rekeyed = next.headless != mesh.headless
+        delta.rekeyed |= next.headless != mesh.headless
             || next.client_facts != mesh.client_facts
             || next.scopes.node_local != mesh.scopes.node_local;
         (next, delta)
@@ -119,7 +134,8 @@ impl Delta {
                 None => drop(next.services.remove(&name)),
             }
             stale.insert(name.clone());
-            self.services.insert(name, ServiceChange { old: held, new });
+            self.services
+                .insert(name, ServiceChange { old: held.into_iter().collect(), new: new.into_iter().collect() });
         }
     }
 
@@ -197,9 +213,9 @@ fn reads_pod(mesh: &Mesh, service: &Service, pod: &Object<Pod>) -> bool {
         || mesh.objects.endpoints.contains_key(&Name::new(&service.namespace, &service.name))
 }
 
-type Sides<'a, S> = (Option<&'a Arc<Object<S>>>, Option<&'a Arc<Object<S>>>);
+pub(crate) type Sides<'a, S> = (Option<&'a Arc<Object<S>>>, Option<&'a Arc<Object<S>>>);
 
-fn sides<'a, S>(item: &DiffItem<'a, 'a, Name, Arc<Object<S>>>) -> Sides<'a, S> {
+pub(crate) fn sides<'a, S>(item: &DiffItem<'a, 'a, Name, Arc<Object<S>>>) -> Sides<'a, S> {
     match *item {
         DiffItem::Add(_, new) => (None, Some(new)),
         DiffItem::Update { old: (_, old), new: (_, new) } => (Some(old), Some(new)),

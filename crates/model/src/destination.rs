@@ -5,7 +5,7 @@ mod lookup;
 mod merge;
 mod policy;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use config::host::Host;
@@ -15,6 +15,8 @@ use config::kinds::destination_rule::{
 use config::labels::Labels;
 use config::mesh::MeshConfig;
 use config::note::ObjectId;
+use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
 
 use crate::service::{Distribution, Service};
 
@@ -48,11 +50,11 @@ impl Destination {
 
 /// The rules that a scope's services have, by host; those with a selector first.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct ScopeDestinations(BTreeMap<Host, Vec<Arc<Destination>>>);
+pub(crate) struct ScopeDestinations(OrdMap<Host, Vec<Arc<Destination>>>);
 
 impl ScopeDestinations {
     pub(crate) fn new(rules: &DestinationRules, namespace: &str, services: &[Arc<Service>]) -> Self {
-        let mut found = BTreeMap::new();
+        let mut found = OrdMap::new();
         for service in services {
             if !found.contains_key(&service.host) {
                 let rules = rules.of(namespace, service);
@@ -62,6 +64,26 @@ impl ScopeDestinations {
             }
         }
         Self(found)
+    }
+
+    /// Looks up anew what is said about a service. Answers whether that is something else now.
+    pub(crate) fn refresh(&mut self, rules: &DestinationRules, namespace: &str, service: &Service) -> bool {
+        let now = rules.of(namespace, service);
+        if self.0.get(&service.host).map(Vec::as_slice).unwrap_or_default() == now {
+            return false;
+        }
+        match now.is_empty() {
+            true => drop(self.0.remove(&service.host)),
+            false => drop(self.0.insert(service.host.clone(), now)),
+        }
+        true
+    }
+
+    /// Hosts about which the two say different things.
+    pub(crate) fn differing<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a Host> {
+        self.0.diff(&other.0).map(|item| match item {
+            DiffItem::Add(host, _) | DiffItem::Remove(host, _) | DiffItem::Update { new: (host, _), .. } => host,
+        })
     }
 
     /// What a client with these labels uses.

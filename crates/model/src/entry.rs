@@ -51,6 +51,16 @@ impl Entries {
         Self { all, by_key }
     }
 
+    /// Services that are what they were stay the same in memory.
+    pub(crate) fn sharing(mut self, old: &Self) -> Self {
+        for service in &mut self.all {
+            if let Some(held) = old.of(&crate::mesh::key(service)).find(|held| *held == service) {
+                *service = held.clone();
+            }
+        }
+        self
+    }
+
     pub(crate) fn all(&self) -> &[Arc<Service>] {
         &self.all
     }

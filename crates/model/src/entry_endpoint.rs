@@ -24,7 +24,7 @@ const GROUP: &str = "istio.io/autoRegistrationGroup";
 const WORKLOAD_NAME: &str = "service.istio.io/workload-name";
 
 /// A WorkloadEntry that may be sent traffic.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Machine {
     pub(crate) workload: Arc<Workload>,
     pub(crate) labels: Labels,
@@ -47,6 +47,10 @@ impl Machines {
     fn selected<'a>(&'a self, namespace: &'a str, selector: &'a Labels) -> impl Iterator<Item = &'a Machine> {
         let here = self.0.range(Name::new(namespace, "")..).take_while(move |(name, _)| *name.namespace == *namespace);
         here.map(|(_, machine)| machine).filter(move |machine| machine.labels.contains_all(selector))
+    }
+
+    pub(crate) fn named(&self, name: &Name) -> Option<&Machine> {
+        self.0.get(name)
     }
 
     /// The machine that a proxy with this address runs on.

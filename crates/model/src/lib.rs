@@ -14,6 +14,7 @@ mod placement;
 mod protocol;
 mod proxy;
 mod scope;
+mod scopes;
 mod service;
 mod virtual_service;
 mod visibility;

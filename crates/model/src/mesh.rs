@@ -20,7 +20,8 @@ use crate::entry_endpoint::{Listed, Machine, Machines};
 use crate::environment::Environment;
 use crate::placement::{InboundTarget, Placement};
 use crate::proxy::Proxy;
-use crate::scope::{Scope, ScopeKey, Scopes};
+use crate::scope::{Scope, ScopeKey};
+use crate::scopes::Scopes;
 use crate::service::{Distribution, Port, Service};
 use crate::virtual_service::VirtualServiceIndex;
 use crate::workload::{Workload, Workloads};
@@ -62,19 +63,10 @@ impl Mesh {
             )),
             destination_rules: Arc::new(DestinationRules::new(&snapshot.destination_rules, &config, &env.domain)),
             client_facts: Arc::default(),
-            virtual_services: Arc::new(VirtualServiceIndex::new(
-                &snapshot.virtual_services,
-                &config,
-                &env.domain,
-                |namespace| **namespace == *config.root_namespace || is_discovered(snapshot, namespace),
-            )),
+            virtual_services: Arc::new(VirtualServiceIndex::new(snapshot, &env.domain)),
             objects: snapshot.clone(),
             services: OrdMap::new(),
-            entries: Arc::new(Entries::new(
-                snapshot.service_entries.values().filter(|object| is_discovered(snapshot, &object.meta.namespace)),
-                &config,
-                |object| distribution_of(&object.meta, snapshot),
-            )),
+            entries: Arc::new(declared_entries(snapshot)),
             listed: Arc::default(),
             machines: Arc::new(Machines::new(snapshot, |namespace| is_discovered(snapshot, namespace))),
             endpoints: OrdMap::new(),
@@ -261,6 +253,11 @@ impl Mesh {
     }
 }
 
+pub(crate) fn declared_entries(snapshot: &Snapshot) -> Entries {
+    let seen = snapshot.service_entries.values().filter(|object| is_discovered(snapshot, &object.meta.namespace));
+    Entries::new(seen, &snapshot.mesh, |object| distribution_of(&object.meta, snapshot))
+}
+
 /// What the object's annotation says, else that of its namespace.
 fn distribution_of(meta: &Meta, snapshot: &Snapshot) -> Option<Distribution> {
     if Distribution::decided_by(meta) {
@@ -278,7 +275,7 @@ fn in_domain(name: &str, domain: &str) -> Option<String> {
 }
 
 /// `discoverySelectors`: namespaces that none of them chooses do not exist for proxies, the root namespace included.
-fn is_discovered(snapshot: &Snapshot, namespace: &Arc<str>) -> bool {
+pub(crate) fn is_discovered(snapshot: &Snapshot, namespace: &Arc<str>) -> bool {
     let selectors = &snapshot.mesh.discovery_selectors;
     let none = Labels::default();
     let name = Name { namespace: Arc::from(""), name: namespace.clone() };

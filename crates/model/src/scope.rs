@@ -1,24 +1,20 @@
 //! What a sidecar imports: the Sidecar object that holds for it, read into listeners and the services behind them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use config::host::Host;
 use config::kind::Kind;
 use config::kinds::destination_rule::ConnectionPoolSettings;
 use config::kinds::port;
 use config::kinds::sidecar::{self as kube, CaptureMode, OutboundTrafficMode, Sidecar};
-use config::labels::Labels;
 use config::mesh::{self, MeshConfig};
 use config::meta::Object;
 use config::note::ObjectId;
-use config::store::{Name, Table};
+use config::store::Name;
 
-use crate::delta::ServiceChange;
 use crate::destination::ScopeDestinations;
-use crate::mesh::Mesh;
 use crate::protocol::Protocol;
-use crate::proxy::{Proxy, ProxyKind};
 use crate::service::{Resolution, Service};
 use crate::virtual_service::{Routed, VirtualService, VirtualServices, destination_port};
 
@@ -32,9 +28,9 @@ pub struct Scope {
     pub outbound: OutboundPolicy,
     /// All that some egress listener imports, each once, with the ports that were imported.
     pub services: Vec<Arc<Service>>,
-    by_host: BTreeMap<Host, usize>,
+    by_host: Arc<BTreeMap<Host, usize>>,
     /// Hosts that routes lead to: their services are imported too.
-    routed: BTreeSet<Host>,
+    routed: Arc<BTreeSet<Host>>,
     pub(crate) destinations: ScopeDestinations,
 }
 
@@ -119,95 +115,6 @@ pub(crate) struct World<'a> {
     pub(crate) virtual_services: &'a [Arc<VirtualService>],
 }
 
-/// All services in order of precedence, and the scopes that were asked for.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Scopes {
-    all: Arc<Vec<Arc<Service>>>,
-    /// Some service keeps traffic on the node.
-    pub(crate) node_local: bool,
-    made: Arc<Mutex<BTreeMap<ScopeKey, Arc<Scope>>>>,
-}
-
-impl Scopes {
-    pub(crate) fn new<'a>(services: impl Iterator<Item = &'a Arc<Service>>) -> Self {
-        let mut all: Vec<_> = services.cloned().collect();
-        all.sort_by(|a, b| a.precedence(b));
-        Self { node_local: all.iter().any(|service| service.node_local), all: Arc::new(all), made: Arc::default() }
-    }
-
-    /// Keeps the scopes that none of the changes concerns.
-    pub(crate) fn next<'a>(
-        &self,
-        services: impl Iterator<Item = &'a Arc<Service>>,
-        changes: &BTreeMap<Name, ServiceChange>,
-    ) -> Self {
-        let sides = || changes.values().flat_map(|change| [&change.old, &change.new]).flatten();
-        let mut made = self.lock().clone();
-        made.retain(|key, scope| !sides().any(|service| scope.concerns(key, service)));
-        Self { made: Arc::new(Mutex::new(made)), ..Self::new(services) }
-    }
-
-    pub(crate) fn all(&self) -> &[Arc<Service>] {
-        &self.all
-    }
-
-    pub(crate) fn of(&self, proxy: &Proxy, labels: &Labels, mesh: &Mesh) -> (ScopeKey, Arc<Scope>) {
-        let sidecar = match proxy.kind {
-            ProxyKind::Sidecar => {
-                sidecar_for(&mesh.objects.sidecars, &mesh.config.root_namespace, &proxy.namespace, labels)
-            }
-            ProxyKind::Router => None,
-        };
-        let key = ScopeKey {
-            namespace: proxy.namespace.clone(),
-            sidecar: sidecar.map(|object| Name::new(&object.meta.namespace, &object.meta.name)),
-        };
-        let made = self.lock().get(&key).cloned();
-        let scope = made.unwrap_or_else(|| {
-            let seen = self.all.iter().filter(|service| service.visibility.allows(&proxy.namespace));
-            let seen = seen.cloned().collect::<Vec<_>>();
-            let world = World {
-                namespace: &proxy.namespace,
-                visible: &seen,
-                all: &self.all,
-                virtual_services: &mesh.virtual_services.visible_in(&proxy.namespace),
-            };
-            let mut scope = Scope::new(sidecar, &world, &mesh.config);
-            scope.destinations = ScopeDestinations::new(&mesh.destination_rules, &proxy.namespace, &scope.services);
-            let scope = Arc::new(scope);
-            self.lock().insert(key.clone(), scope.clone());
-            scope
-        });
-        (key, scope)
-    }
-
-    // Entries are inserted whole; a panic elsewhere cannot leave half of one.
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ScopeKey, Arc<Scope>>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The Sidecar that holds: selected in the namespace, then unselected there, then unselected in the root namespace; oldest first.
-fn sidecar_for<'a>(
-    sidecars: &'a Table<Sidecar>,
-    root: &str,
-    namespace: &str,
-    labels: &Labels,
-) -> Option<&'a Arc<Object<Sidecar>>> {
-    let oldest = |namespace: &str, keep: &dyn Fn(&Object<Sidecar>) -> bool| {
-        let here = sidecars.range(Name::new(namespace, "")..).take_while(|(key, _)| *key.namespace == *namespace);
-        here.map(|(_, object)| object).filter(|object| keep(object)).min_by(|a, b| a.meta.age_order(&b.meta))
-    };
-    oldest(namespace, &|object| selects(object).is_some_and(|wanted| labels.contains_all(wanted)))
-        .or_else(|| oldest(namespace, &|object| selects(object).is_none()))
-        .or_else(|| oldest(root, &|object| selects(object).is_none()))
-}
-
-/// `None`: it speaks for every workload.
-fn selects(object: &Object<Sidecar>) -> Option<&Labels> {
-    object.spec.workload_selector.as_ref().map(|selector| &selector.labels).filter(|labels| !labels.is_empty())
-}
-
 impl Scope {
     /// No Sidecar: everything visible, as if by one catch-all listener.
     pub(crate) fn new(sidecar: Option<&Arc<Object<Sidecar>>>, world: &World<'_>, config: &MeshConfig) -> Self {
@@ -224,8 +131,8 @@ impl Scope {
         );
         Self {
             sidecar: sidecar.cloned(),
-            by_host: by_host(&services),
-            routed: routed.hosts,
+            by_host: Arc::new(by_host(&services)),
+            routed: Arc::new(routed.hosts),
             destinations: ScopeDestinations::default(),
             services,
             egress,
@@ -240,14 +147,38 @@ impl Scope {
     }
 
     /// A change of this service may change what is imported.
-    fn concerns(&self, key: &ScopeKey, service: &Service) -> bool {
-        let egress = self.sidecar.as_ref().map(|object| object.spec.egress.as_slice()).unwrap_or_default();
-        let imported = egress.is_empty()
-            || egress.iter().any(|listener| {
-                let wanted: Vec<_> = listener.hosts.iter().map(|text| HostPattern::new(text, &key.namespace)).collect();
-                imports(&wanted, service)
-            });
+    pub(crate) fn concerns(&self, key: &ScopeKey, service: &Service) -> bool {
+        let wanted = self.wanted(key);
+        let imported = wanted.is_empty() || wanted.iter().any(|wanted| imports(wanted, service));
         (imported && service.visibility.allows(&key.namespace)) || self.routed.contains(&service.host)
+    }
+
+    /// A change of this VirtualService may change where traffic goes.
+    pub(crate) fn reads(&self, key: &ScopeKey, object: &VirtualService) -> bool {
+        let wanted = self.wanted(key);
+        object.is_visible_in(&key.namespace)
+            && (wanted.is_empty() || wanted.iter().flatten().any(|pattern| pattern.chooses(object)))
+    }
+
+    /// What each egress listener asks for; empty: the catch-all.
+    fn wanted(&self, key: &ScopeKey) -> Vec<Vec<HostPattern>> {
+        let egress = self.sidecar.as_ref().map(|object| object.spec.egress.as_slice()).unwrap_or_default();
+        let patterns = |listener: &kube::EgressListener| {
+            listener.hosts.iter().map(|text| HostPattern::new(text, &key.namespace)).collect()
+        };
+        egress.iter().map(patterns).collect()
+    }
+
+    /// Puts a VirtualService in the place of one with the same hosts and destinations.
+    pub(crate) fn replace_route(&mut self, old: &Arc<VirtualService>, new: &Arc<VirtualService>) {
+        for listener in &mut self.egress {
+            listener.virtual_services.replace(old, new);
+        }
+    }
+
+    /// Hosts about which DestinationRules say something else than in another scope.
+    pub fn ruled_otherwise<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a Host> {
+        self.destinations.differing(&other.destinations)
     }
 
     /// Limits of what arrives on a port: of its own listener, else of the Sidecar.

@@ -20,8 +20,8 @@ mod tls;
 
 pub use cluster::{built_in_clusters, inbound_clusters, service_clusters};
 pub use endpoint::{assignment, empty_assignment};
-pub use listener::{OutboundListeners, inbound_listeners, outbound_listeners};
+pub use listener::{HttpListeners, OutboundListeners, inbound_listeners, outbound_listeners};
 pub use made::Made;
 pub use name_table::name_table;
 pub use names::ClusterName;
-pub use route::{empty_route, route, serves_all_ports};
+pub use route::{PLAIN_PORT, empty_route, read_by_routes, respoken, route, serves_all_ports};

@@ -5,15 +5,41 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use model::{Delta, Mesh, Placement};
+use translate::HttpListeners;
 use xds::{Resource, Seq, TypeUrl};
 
 use crate::rendered::Rendered;
+use crate::stock::Stock;
 use crate::table::Table;
 use crate::version::version;
 
 #[derive(Debug, Default)]
 pub(crate) struct Layer {
     tables: BTreeMap<TypeUrl, Arc<Table>>,
+    /// What its HTTP listeners are made from, or those of the layers that stand on it.
+    pub(crate) http: Arc<HttpListeners>,
+}
+
+/// An encoded resource of some type.
+pub(crate) struct Ware {
+    pub(crate) kind: TypeUrl,
+    pub(crate) resource: Arc<Resource>,
+}
+
+impl Ware {
+    pub(crate) fn new(made: Rendered) -> Self {
+        Self { kind: made.kind, resource: Arc::new(encoded(made)) }
+    }
+}
+
+/// What the layers of one class are made with.
+pub(crate) struct Making<'a> {
+    pub(crate) mesh: &'a Mesh,
+    pub(crate) stock: &'a mut Stock,
+    /// The kind of client, as the stock knows it.
+    pub(crate) client: usize,
+    /// Said by the outbound part, read by the part that stands on it.
+    pub(crate) http: Arc<HttpListeners>,
 }
 
 /// When a refresh happens and what caused it.
@@ -25,46 +51,50 @@ pub(crate) struct Moment {
 
 /// What a refresh of a layer made.
 pub(crate) enum Remade {
-    /// Nothing that it reads changed.
-    Nothing,
     /// These resources; the names that were asked about and are not among them are gone.
-    Some { made: Vec<Rendered>, asked: BTreeSet<(TypeUrl, Arc<str>)> },
+    Some { made: Vec<Ware>, asked: BTreeSet<(TypeUrl, Arc<str>)> },
     /// All resources of these types.
-    All { made: Vec<Rendered>, types: &'static [TypeUrl] },
+    All { made: Vec<Ware>, types: &'static [TypeUrl] },
+}
+
+/// What changed for a proxy that stands for all of its layer.
+pub(crate) struct Changed<'a> {
+    pub(crate) delta: &'a Delta,
+    /// The same proxy's place in the mesh until now, and in the new one.
+    pub(crate) before: &'a Placement,
+    pub(crate) now: &'a Placement,
 }
 
 /// Which part of a proxy's answers a layer is.
 pub(crate) trait Part {
     /// Everything, from scratch.
-    fn make(mesh: &Mesh, placement: &Placement) -> Vec<Rendered>;
-    /// What the change touches. `old`: the mesh until now and the same proxy's place in it.
-    fn remake(mesh: &Mesh, placement: &Placement, delta: &Delta, old: &Placement) -> Vec<Remade>;
+    fn make(making: &mut Making<'_>, placement: &Placement) -> Vec<Ware>;
+    /// What the change touches.
+    fn remake(making: &mut Making<'_>, changed: &Changed<'_>, held: &Layer) -> Vec<Remade>;
     const TYPES: &'static [TypeUrl];
 }
 
 impl Layer {
-    pub(crate) fn new<P: Part>(mesh: &Mesh, placement: &Placement, moment: Moment) -> Self {
-        let made = P::make(mesh, placement);
-        Self::default().with(Remade::All { made, types: P::TYPES }, moment).unwrap_or_default()
+    pub(crate) fn new<P: Part>(making: &mut Making<'_>, placement: &Placement, moment: Moment) -> Self {
+        let made = P::make(making, placement);
+        let tables = Self::default().with(Remade::All { made, types: P::TYPES }, moment).unwrap_or_default().tables;
+        Self { tables, http: making.http.clone() }
     }
 
     /// `None`: nothing changed.
-    pub(crate) fn next<P: Part>(
-        &self,
-        mesh: &Mesh,
-        placement: &Placement,
-        delta: &Delta,
-        old: &Placement,
-        moment: Moment,
-    ) -> Option<Self> {
+    pub(crate) fn next<P: Part>(&self, making: &mut Making<'_>, changed: &Changed<'_>, moment: Moment) -> Option<Self> {
         let mut next: Option<Self> = None;
-        for remade in P::remake(mesh, placement, delta, old) {
+        for remade in P::remake(making, changed, self) {
             let base = next.as_ref().unwrap_or(self);
             if let Some(changed) = base.with(remade, moment) {
                 next = Some(changed);
             }
         }
-        next
+        if Arc::ptr_eq(&self.http, &making.http) {
+            return next;
+        }
+        let tables = next.map_or_else(|| self.tables.clone(), |next| next.tables);
+        Some(Self { tables, http: making.http.clone() })
     }
 
     pub(crate) fn table(&self, kind: TypeUrl) -> Option<&Arc<Table>> {
@@ -77,14 +107,13 @@ impl Layer {
 
     fn with(&self, remade: Remade, moment: Moment) -> Option<Self> {
         let (made, mut asked, types) = match remade {
-            Remade::Nothing => return None,
             Remade::Some { made, asked } => (made, asked, [].as_slice()),
             Remade::All { made, types } => (made, BTreeSet::new(), types),
         };
         let mut by_kind: BTreeMap<TypeUrl, Vec<Arc<Resource>>> = types.iter().map(|&kind| (kind, Vec::new())).collect();
-        for resource in made {
-            asked.remove(&(resource.kind, resource.name.clone()));
-            by_kind.entry(resource.kind).or_default().push(Arc::new(encoded(resource)));
+        for Ware { kind, resource } in made {
+            asked.remove(&(kind, resource.name.clone()));
+            by_kind.entry(kind).or_default().push(resource);
         }
         let mut gone: BTreeMap<TypeUrl, Vec<Arc<str>>> = BTreeMap::new();
         for (kind, name) in asked {
@@ -116,7 +145,7 @@ impl Layer {
                 changed = true;
             }
         }
-        changed.then_some(Self { tables })
+        changed.then(|| Self { tables, http: self.http.clone() })
     }
 }
 

@@ -1,11 +1,14 @@
 //! Which resources each class of proxies holds: made once, versioned by content, remembered with when they changed. No sockets, no protocol.
 
+mod compared;
 mod layer;
 mod member;
 mod node;
 mod parts;
 mod rendered;
+mod routes;
 mod shelf;
+mod stock;
 mod table;
 mod version;
 mod view;

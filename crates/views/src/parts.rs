@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use config::store::Name;
-use model::{Delta, Destination, Mesh, Placement, Service};
-use translate::{ClusterName, Made};
+use config::host::Host;
+use model::{Destination, Mesh, Placement, Service};
+use translate::{ClusterName, Made, OutboundListeners};
 use wire::envoy::config::cluster::v3::{
     Cluster,
     cluster::{ClusterDiscoveryType, DiscoveryType},
@@ -14,8 +14,10 @@ use wire::envoy::config::cluster::v3::{
 use wire::envoy::config::listener::v3::Listener;
 use xds::TypeUrl;
 
-use crate::layer::{Part, Remade};
+use crate::compared::Compared;
+use crate::layer::{Changed, Layer, Making, Part, Remade, Ware};
 use crate::rendered::{self, Rendered};
+use crate::routes;
 
 /// Clusters, load assignments, routes, and listeners that do not name the workload.
 pub(crate) struct Outbound;
@@ -26,38 +28,61 @@ pub(crate) struct Listeners;
 /// Clusters and listeners of the workload's own ports.
 pub(crate) struct Inbound;
 
+/// All that goes towards others, from scratch.
+pub(crate) fn outbound(mesh: &Mesh, placement: &Placement) -> Vec<Rendered> {
+    let mut out: Vec<_> = translate::built_in_clusters(mesh, placement).into_iter().map(cluster).collect();
+    for service in &placement.scope.services {
+        out.extend(of_service(mesh, placement, service));
+    }
+    let OutboundListeners { http, rest } = translate::outbound_listeners(mesh, placement);
+    out.extend(rest.into_iter().chain(http.listeners(mesh, placement)).map(listener));
+    out.extend(http.routes.iter().map(|name| rendered::route(mesh, placement, name)));
+    out.extend(name_table(mesh, placement));
+    out
+}
+
+/// All that arrives, from scratch.
+pub(crate) fn inbound(mesh: &Mesh, placement: &Placement) -> Vec<Rendered> {
+    let mut out: Vec<_> = translate::inbound_clusters(mesh, placement).into_iter().map(cluster).collect();
+    out.extend(translate::inbound_listeners(mesh, placement).into_iter().map(listener));
+    out
+}
+
 impl Part for Outbound {
     const TYPES: &'static [TypeUrl] =
         &[TypeUrl::Cluster, TypeUrl::Endpoints, TypeUrl::Listener, TypeUrl::Route, TypeUrl::NameTable];
 
-    fn make(mesh: &Mesh, placement: &Placement) -> Vec<Rendered> {
-        let mut out: Vec<_> = translate::built_in_clusters(mesh, placement).into_iter().map(cluster).collect();
+    fn make(making: &mut Making<'_>, placement: &Placement) -> Vec<Ware> {
+        let mesh = making.mesh;
+        let built_in = translate::built_in_clusters(mesh, placement).into_iter().map(cluster);
+        let mut out: Vec<_> = built_in.map(Ware::new).collect();
         for service in &placement.scope.services {
-            out.extend(of_service(mesh, placement, service));
+            out.extend(making.stock.of_service(mesh, making.client, placement, service));
         }
-        let listeners = translate::outbound_listeners(mesh, placement);
-        out.extend(listeners.rest.into_iter().map(listener));
-        out.extend(listeners.routes.iter().map(|name| rendered::route(mesh, placement, name)));
-        out.extend(name_table(mesh, placement));
+        out.extend(listen(making, placement));
+        out.extend(making.http.routes.iter().map(|name| Ware::new(rendered::route(mesh, placement, name))));
+        out.extend(name_table(mesh, placement).map(Ware::new));
         out
     }
 
-    fn remake(mesh: &Mesh, placement: &Placement, delta: &Delta, old: &Placement) -> Vec<Remade> {
-        if delta.everything {
-            return vec![Remade::All { made: Self::make(mesh, placement), types: Self::TYPES }];
+    fn remake(making: &mut Making<'_>, changed: &Changed<'_>, held: &Layer) -> Vec<Remade> {
+        making.http = held.http.clone();
+        let (delta, placement) = (changed.delta, changed.now);
+        let found = if delta.everything { None } else { Compared::new(placement, changed.before) };
+        let Some(found) = found else {
+            return vec![Remade::All { made: Self::make(making, placement), types: Self::TYPES }];
+        };
+        let hosts = found.hosts(delta);
+        let mut remade: Vec<_> = hosts.iter().map(|(host, deep)| service_remade(making, &found, host, *deep)).collect();
+        let names = !found.services.is_empty() || found.touches_headless(delta);
+        if names || found.touches_bytes() {
+            remade.push(Remade::All { made: listen(making, placement), types: &[TypeUrl::Listener] });
         }
-        let mut remade = Vec::new();
-        for name in delta.endpoints.keys().chain(delta.services.keys()).collect::<BTreeSet<_>>() {
-            remade.push(service_remade(mesh, placement, delta, old, name));
-        }
-        if services_changed(placement, old) || touches_headless(placement, old, delta) {
-            remade.push(listeners_remade(mesh, placement));
-            let made = name_table(mesh, placement).into_iter().collect();
+        if names {
+            let made = name_table(making.mesh, placement).map(Ware::new).into_iter().collect();
             remade.push(Remade::All { made, types: &[TypeUrl::NameTable] });
         }
-        if services_changed(placement, old) {
-            remade.push(routes_remade(mesh, placement, delta, old));
-        }
+        remade.extend(routes::remade(making, &found, held));
         remade
     }
 }
@@ -65,34 +90,34 @@ impl Part for Outbound {
 impl Part for Listeners {
     const TYPES: &'static [TypeUrl] = &[TypeUrl::Listener];
 
-    fn make(mesh: &Mesh, placement: &Placement) -> Vec<Rendered> {
-        translate::outbound_listeners(mesh, placement).http.into_iter().map(listener).collect()
+    fn make(making: &mut Making<'_>, placement: &Placement) -> Vec<Ware> {
+        making.http.listeners(making.mesh, placement).into_iter().map(|made| Ware::new(listener(made))).collect()
     }
 
-    fn remake(mesh: &Mesh, placement: &Placement, delta: &Delta, old: &Placement) -> Vec<Remade> {
-        let reads = delta.everything || services_changed(placement, old) || touches_headless(placement, old, delta);
-        if !reads {
-            return vec![Remade::Nothing];
+    fn remake(making: &mut Making<'_>, changed: &Changed<'_>, held: &Layer) -> Vec<Remade> {
+        if !changed.delta.everything && Arc::ptr_eq(&making.http, &held.http) {
+            return Vec::new();
         }
-        vec![Remade::All { made: Self::make(mesh, placement), types: Self::TYPES }]
+        vec![Remade::All { made: Self::make(making, changed.now), types: Self::TYPES }]
     }
 }
 
 impl Part for Inbound {
     const TYPES: &'static [TypeUrl] = &[TypeUrl::Cluster, TypeUrl::Listener];
 
-    fn make(mesh: &Mesh, placement: &Placement) -> Vec<Rendered> {
-        let mut out: Vec<_> = translate::inbound_clusters(mesh, placement).into_iter().map(cluster).collect();
-        out.extend(translate::inbound_listeners(mesh, placement).into_iter().map(listener));
-        out
+    fn make(making: &mut Making<'_>, placement: &Placement) -> Vec<Ware> {
+        inbound(making.mesh, placement).into_iter().map(Ware::new).collect()
     }
 
-    fn remake(mesh: &Mesh, placement: &Placement, delta: &Delta, old: &Placement) -> Vec<Remade> {
+    fn remake(making: &mut Making<'_>, changed: &Changed<'_>, held: &Layer) -> Vec<Remade> {
+        making.http = held.http.clone();
+        let Changed { delta, before, now } = changed;
         // Targets hold the services that send to this workload; equal ones with equal rules make equal chains.
-        if !delta.everything && placement.targets == old.targets && rules(placement).eq(rules(old)) {
-            return vec![Remade::Nothing];
+        let same = now.targets == before.targets && rules(now).eq(rules(before)) && sidecar(now) == sidecar(before);
+        if !delta.everything && same {
+            return Vec::new();
         }
-        vec![Remade::All { made: Self::make(mesh, placement), types: Self::TYPES }]
+        vec![Remade::All { made: Self::make(making, now), types: Self::TYPES }]
     }
 }
 
@@ -101,44 +126,42 @@ fn rules(placement: &Placement) -> impl Iterator<Item = Option<&Arc<Destination>
     placement.targets.iter().map(|target| placement.inbound_destination(&target.service.host))
 }
 
-/// The set of imported services is kept as it is when none of them changed.
-fn services_changed(placement: &Placement, old: &Placement) -> bool {
-    !Arc::ptr_eq(&placement.scope, &old.scope)
+/// Its ingress listeners and limits.
+fn sidecar(placement: &Placement) -> Option<&config::kinds::sidecar::Sidecar> {
+    placement.scope.sidecar.as_ref().map(|object| &object.spec)
 }
 
-/// Bytes for a headless service have a listener for each of its endpoints.
-fn touches_headless(placement: &Placement, old: &Placement, delta: &Delta) -> bool {
-    let headless = |place: &Placement, name: &Name| imported(place, name).is_some_and(|service| service.is_headless());
-    delta.endpoints.keys().any(|name| headless(placement, name) || headless(old, name))
+/// Listeners that do not know the workload. What the others are made from is kept where it makes the same.
+fn listen(making: &mut Making<'_>, placement: &Placement) -> Vec<Ware> {
+    let OutboundListeners { http, rest } = translate::outbound_listeners(making.mesh, placement);
+    if !http.makes_the_same(&making.http) {
+        making.http = Arc::new(http);
+    }
+    rest.into_iter().map(|made| Ware::new(listener(made))).collect()
 }
 
-fn imported<'a>(placement: &'a Placement, name: &Name) -> Option<&'a Arc<Service>> {
-    let host = config::host::Host::new(&name.name);
-    placement.scope.service(&host).filter(|service| service.namespace == name.namespace)
-}
-
-fn service_remade(mesh: &Mesh, placement: &Placement, delta: &Delta, old: &Placement, name: &Name) -> Remade {
-    let (now, before) = (imported(placement, name), imported(old, name));
-    let deep = delta.services.contains_key(name) || delta.endpoints.get(name).is_some_and(|deep| *deep);
-    // A cluster that holds its endpoints changes with them.
-    let deep = deep || [now, before].into_iter().flatten().any(|service| service.is_resolved_by_name());
+/// `deep`: its clusters too, not only their endpoints.
+fn service_remade(making: &mut Making<'_>, found: &Compared<'_>, host: &Host, deep: bool) -> Remade {
     let mut asked = BTreeSet::new();
-    for cluster in
-        [(now, placement), (before, old)].into_iter().flat_map(|(service, place)| cluster_names(service, place))
+    for (placement, service) in
+        [found.now, found.before].into_iter().filter_map(|place| Some((place, place.scope.service(host)?)))
     {
-        asked.insert((TypeUrl::Endpoints, cluster.clone()));
-        if deep {
-            asked.insert((TypeUrl::Cluster, cluster));
+        for cluster in cluster_names(service, placement) {
+            asked.insert((TypeUrl::Endpoints, cluster.clone()));
+            if deep {
+                asked.insert((TypeUrl::Cluster, cluster));
+            }
         }
     }
-    let mut made = now.map(|service| of_service(mesh, placement, service)).unwrap_or_default();
-    made.retain(|resource| deep || resource.kind == TypeUrl::Endpoints);
-    if asked.is_empty() { Remade::Nothing } else { Remade::Some { made, asked } }
+    let service = found.now.scope.service(host);
+    let made = service.map(|service| making.stock.of_service(making.mesh, making.client, found.now, service));
+    let mut made = made.unwrap_or_default();
+    made.retain(|ware| deep || ware.kind == TypeUrl::Endpoints);
+    Remade::Some { made, asked }
 }
 
 /// Of the whole service and of its subsets, on every port.
-fn cluster_names(service: Option<&Arc<Service>>, placement: &Placement) -> Vec<Arc<str>> {
-    let Some(service) = service else { return Vec::new() };
+fn cluster_names(service: &Service, placement: &Placement) -> Vec<Arc<str>> {
     let rule = placement.destination(&service.host);
     let subsets = rule.map(|rule| rule.subsets.as_slice()).unwrap_or_default();
     let named = |port: u16| {
@@ -148,33 +171,8 @@ fn cluster_names(service: Option<&Arc<Service>>, placement: &Placement) -> Vec<A
     service.ports.iter().flat_map(|port| named(port.number)).map(|name| Arc::from(name.to_string())).collect()
 }
 
-fn listeners_remade(mesh: &Mesh, placement: &Placement) -> Remade {
-    let made = translate::outbound_listeners(mesh, placement).rest.into_iter().map(listener).collect();
-    Remade::All { made, types: &[TypeUrl::Listener] }
-}
-
-/// Routes of the ports that a changed service has or had; names that no listener asks for any more go.
-fn routes_remade(mesh: &Mesh, placement: &Placement, delta: &Delta, old: &Placement) -> Remade {
-    let wanted = translate::outbound_listeners(mesh, placement).routes;
-    let mut asked: BTreeSet<_> = translate::outbound_listeners(mesh, old)
-        .routes
-        .difference(&wanted)
-        .map(|name| (TypeUrl::Route, Arc::from(name.as_str())))
-        .collect();
-    let sides = delta.services.values().flat_map(|change| [&change.old, &change.new]).flatten();
-    let touched: BTreeSet<String> = sides
-        .flat_map(|service| {
-            service.ports.iter().flat_map(|port| [port.number.to_string(), format!("{}:{}", service.host, port.number)])
-        })
-        .collect();
-    let reads = |name: &&String| touched.contains(*name) || translate::serves_all_ports(placement, name);
-    let made: Vec<_> = wanted.iter().filter(reads).map(|name| rendered::route(mesh, placement, name)).collect();
-    asked.extend(made.iter().map(|route| (TypeUrl::Route, route.name.clone())));
-    if asked.is_empty() { Remade::Nothing } else { Remade::Some { made, asked } }
-}
-
 /// A service's clusters and the load assignments of those that have one.
-fn of_service(mesh: &Mesh, placement: &Placement, service: &Service) -> Vec<Rendered> {
+pub(crate) fn of_service(mesh: &Mesh, placement: &Placement, service: &Service) -> Vec<Rendered> {
     let clusters = translate::service_clusters(mesh, placement, service);
     let endpoints: Vec<_> = clusters.iter().filter_map(|made| eds_name(&made.value)).collect();
     let assignments = endpoints.iter().map(|name| rendered::endpoint(mesh, placement, name));

@@ -10,8 +10,7 @@ use wire::any;
 use wire::google::protobuf::Any;
 use xds::TypeUrl;
 
-use crate::layer::Part;
-use crate::parts::{Inbound, Listeners, Outbound};
+use crate::parts;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rendered {
@@ -29,9 +28,8 @@ impl Rendered {
 
 /// By type in push order, then by name.
 pub fn render(mesh: &Mesh, placement: &Placement) -> Vec<Rendered> {
-    let mut out = Outbound::make(mesh, placement);
-    out.extend(Listeners::make(mesh, placement));
-    out.extend(Inbound::make(mesh, placement));
+    let mut out = parts::outbound(mesh, placement);
+    out.extend(parts::inbound(mesh, placement));
     out.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
     out
 }

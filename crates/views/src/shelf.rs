@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use model::{Delta, Mesh, Placement};
+use model::{Delta, Placement};
 
-use crate::layer::{Layer, Moment, Part};
+use crate::layer::{Changed, Layer, Making, Moment, Part};
 
 pub(crate) struct Shelf<K> {
     layers: HashMap<K, Kept>,
@@ -28,11 +28,12 @@ impl<K: Hash + Eq + Clone> Shelf<K> {
     pub(crate) fn get_or_make<P: Part>(
         &mut self,
         key: &K,
-        mesh: &Mesh,
+        making: &mut Making<'_>,
         placement: &Placement,
         moment: Moment,
     ) -> Arc<Layer> {
-        let make = || Kept { layer: Arc::new(Layer::new::<P>(mesh, placement, moment)), placement: placement.clone() };
+        let make =
+            || Kept { layer: Arc::new(Layer::new::<P>(making, placement, moment)), placement: placement.clone() };
         self.layers.entry(key.clone()).or_insert_with(make).layer.clone()
     }
 
@@ -48,7 +49,7 @@ impl<K: Hash + Eq + Clone> Shelf<K> {
         &mut self,
         old: &mut Self,
         key: &K,
-        mesh: &Mesh,
+        making: &mut Making<'_>,
         placement: &Placement,
         delta: &Delta,
         moment: Moment,
@@ -57,9 +58,9 @@ impl<K: Hash + Eq + Clone> Shelf<K> {
             return kept.layer.clone();
         }
         let Some(Kept { layer, placement: before }) = old.layers.remove(key) else {
-            return self.get_or_make::<P>(key, mesh, placement, moment);
+            return self.get_or_make::<P>(key, making, placement, moment);
         };
-        let next = layer.next::<P>(mesh, placement, delta, &before, moment);
+        let next = layer.next::<P>(making, &Changed { delta, before: &before, now: placement }, moment);
         let layer = next.map_or(layer, Arc::new);
         self.layers.insert(key.clone(), Kept { layer: layer.clone(), placement: placement.clone() });
         layer

@@ -9,11 +9,12 @@ use model::{Class, Delta, Environment, InboundKey, ListenerKey, Mesh, OutboundKe
 use wire::envoy::config::core::v3::Node;
 use xds::{Bell, Joined, Journal, Provider, ProxyInfo, Push, Refused, Seq};
 
-use crate::layer::{Layer, Moment};
+use crate::layer::{Layer, Making, Moment};
 use crate::member::{Member, Seat};
 use crate::node::node_info;
 use crate::parts::{Inbound, Listeners, Outbound};
 use crate::shelf::Shelf;
+use crate::stock::Stock;
 use crate::view::View;
 
 pub struct Views {
@@ -61,6 +62,7 @@ struct Movable {
 
 #[derive(Default)]
 struct Shelves {
+    stock: Stock,
     outbound: Shelf<OutboundKey>,
     listeners: Shelf<ListenerKey>,
     inbound: Shelf<InboundKey>,
@@ -132,6 +134,8 @@ impl State {
     /// may have changed.
     fn replace_views(&mut self, change: Change<'_>) -> Reach {
         let mut old = std::mem::take(&mut self.shelves);
+        self.shelves.stock = std::mem::take(&mut old.stock);
+        self.shelves.stock.forget(change.delta);
         let mut reach = Reach::default();
         let mut movable = Vec::new();
         for (class, Classmates { seat, mut members }) in std::mem::take(&mut self.classes) {
@@ -169,15 +173,16 @@ impl State {
         class: &Class,
         seat: &Seat,
         proxy: &Arc<Proxy>,
-        Change { mesh, delta, moment }: Change<'_>,
+        change: Change<'_>,
     ) -> bool {
+        let Change { mesh, delta, moment } = change;
         let before = seat.view();
         if !delta.concerns(mesh, &before.placement) {
             self.shelves.keep(old, class);
             return false;
         }
         let placement = mesh.place(proxy);
-        let layers = self.shelves.carry(old, class, mesh, &placement, delta, moment);
+        let layers = self.shelves.carry(old, class, &placement, change);
         seat.refresh(before.next(mesh, placement, layers, moment.seq));
         !seat.view().equals(&before)
     }
@@ -187,14 +192,15 @@ impl State {
         &mut self,
         old: &mut Shelves,
         Movable { from, held, member }: Movable,
-        Change { mesh, delta, moment }: Change<'_>,
+        change: Change<'_>,
         reach: &mut Reach,
     ) {
+        let Change { mesh, moment, .. } = change;
         let placement = mesh.place(&member.proxy);
         let class = Class::of(mesh, &placement);
         let known = self.classes.get(&class).filter(|mates| mates.is_fresh(mesh));
         if known.is_none() {
-            let layers = self.shelves.carry(old, &class, mesh, &placement, delta, moment);
+            let layers = self.shelves.carry(old, &class, &placement, change);
             match self.classes.get(&class) {
                 Some(mates) => mates.seat.refresh(mates.seat.view().next(mesh, placement, layers, moment.seq)),
                 None => {
@@ -238,11 +244,14 @@ impl Classmates {
 
 impl Shelves {
     fn get_or_make(&mut self, class: &Class, mesh: &Mesh, placement: &Placement, moment: Moment) -> [Arc<Layer>; 3] {
-        [
-            self.outbound.get_or_make::<Outbound>(&class.outbound, mesh, placement, moment),
-            self.listeners.get_or_make::<Listeners>(&class.listeners, mesh, placement, moment),
-            self.inbound.get_or_make::<Inbound>(&class.inbound, mesh, placement, moment),
-        ]
+        let Self { stock, outbound, listeners, inbound } = self;
+        let client = stock.client(&class.outbound);
+        let mut making = Making { mesh, stock, client, http: Arc::default() };
+        let outbound = outbound.get_or_make::<Outbound>(&class.outbound, &mut making, placement, moment);
+        making.http = outbound.http.clone();
+        let listeners = listeners.get_or_make::<Listeners>(&class.listeners, &mut making, placement, moment);
+        let inbound = inbound.get_or_make::<Inbound>(&class.inbound, &mut making, placement, moment);
+        [outbound, listeners, inbound]
     }
 
     fn keep(&mut self, old: &mut Self, class: &Class) {
@@ -255,16 +264,19 @@ impl Shelves {
         &mut self,
         old: &mut Self,
         class: &Class,
-        mesh: &Mesh,
         placement: &Placement,
-        delta: &Delta,
-        moment: Moment,
+        Change { mesh, delta, moment }: Change<'_>,
     ) -> [Arc<Layer>; 3] {
-        [
-            self.outbound.carry::<Outbound>(&mut old.outbound, &class.outbound, mesh, placement, delta, moment),
-            self.listeners.carry::<Listeners>(&mut old.listeners, &class.listeners, mesh, placement, delta, moment),
-            self.inbound.carry::<Inbound>(&mut old.inbound, &class.inbound, mesh, placement, delta, moment),
-        ]
+        let Self { stock, outbound, listeners, inbound } = self;
+        let client = stock.client(&class.outbound);
+        let mut making = Making { mesh, stock, client, http: Arc::default() };
+        let outbound =
+            outbound.carry::<Outbound>(&mut old.outbound, &class.outbound, &mut making, placement, delta, moment);
+        making.http = outbound.http.clone();
+        let listeners =
+            listeners.carry::<Listeners>(&mut old.listeners, &class.listeners, &mut making, placement, delta, moment);
+        let inbound = inbound.carry::<Inbound>(&mut old.inbound, &class.inbound, &mut making, placement, delta, moment);
+        [outbound, listeners, inbound]
     }
 }
 

@@ -1,13 +1,14 @@
 //! Which rules hold for a client and a service: the client's namespace first, then the service's, then the root's.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use config::host::Host;
 use config::kinds::destination_rule::DestinationRule;
 use config::mesh::MeshConfig;
 use config::meta::Object;
-use config::store::Table;
+use config::store::{Name, Table};
+use imbl::OrdMap;
 
 use super::{Destination, merge};
 use crate::service::Service;
@@ -17,25 +18,97 @@ use crate::service::Service;
 pub(crate) struct DestinationRules {
     root: String,
     /// What clients of the same namespace heed.
-    home: BTreeMap<Arc<str>, Pool>,
+    home: OrdMap<Arc<str>, Pool>,
     /// What clients of other namespaces may see.
-    exported: BTreeMap<Arc<str>, Pool>,
+    exported: OrdMap<Arc<str>, Pool>,
     /// Rules that the root namespace keeps to itself.
     root_home: Pool,
 }
 
 impl DestinationRules {
     pub(crate) fn new(objects: &Table<DestinationRule>, config: &MeshConfig, domain: &str) -> Self {
-        let mut ordered: Vec<_> = objects.values().collect();
+        let mut rules = Self { root: config.root_namespace.clone(), ..Self::default() };
+        rules.add_all(objects.values(), config, domain);
+        rules
+    }
+
+    /// After a change of objects alone, with the hosts about which something else is said now.
+    pub(crate) fn next(
+        &self,
+        old: &Table<DestinationRule>,
+        new: &Table<DestinationRule>,
+        config: &MeshConfig,
+        domain: &str,
+    ) -> (Self, BTreeSet<Host>) {
+        let host =
+            |object: &Object<DestinationRule>| Host::resolve_short(&object.spec.host, &object.meta.namespace, domain);
+        let mut touched: BTreeSet<(Arc<str>, Host)> = BTreeSet::new();
+        for item in old.diff(new) {
+            let (old, new) = crate::delta::sides(&item);
+            touched.extend(old.into_iter().chain(new).map(|object| (object.meta.namespace.clone(), host(object))));
+        }
+        let mut next = self.clone();
+        let mut changed = BTreeSet::new();
+        for (namespace, about) in touched {
+            next.forget(&namespace, &about);
+            let here = new.range(Name::new(&namespace, "")..).take_while(|(name, _)| name.namespace == namespace);
+            let here = here.map(|(_, object)| object).filter(|object| host(object) == about);
+            next.add_all(here, config, domain);
+            if next.keep_equal(self, &namespace, &about) {
+                changed.insert(about);
+            }
+        }
+        (next, changed)
+    }
+
+    fn add_all<'a>(
+        &mut self,
+        objects: impl Iterator<Item = &'a Arc<Object<DestinationRule>>>,
+        config: &MeshConfig,
+        domain: &str,
+    ) {
+        let mut ordered: Vec<_> = objects.collect();
         ordered.sort_by(|a, b| {
             let selected = |object: &Object<DestinationRule>| object.spec.workload_selector.is_none();
             selected(a).cmp(&selected(b)).then_with(|| a.meta.age_order(&b.meta))
         });
-        let mut rules = Self { root: config.root_namespace.clone(), ..Self::default() };
         for object in ordered {
-            rules.add(object, config, domain);
+            self.add(object, config, domain);
         }
-        rules
+    }
+
+    fn pools(&mut self, namespace: &Arc<str>) -> [&mut Pool; 3] {
+        [
+            self.home.entry(namespace.clone()).or_default(),
+            self.exported.entry(namespace.clone()).or_default(),
+            &mut self.root_home,
+        ]
+    }
+
+    fn forget(&mut self, namespace: &Arc<str>, host: &Host) {
+        let in_root = **namespace == *self.root;
+        let [home, exported, root_home] = self.pools(namespace);
+        home.rules_mut(host).remove(host);
+        exported.rules_mut(host).remove(host);
+        if in_root {
+            root_home.rules_mut(host).remove(host);
+        }
+    }
+
+    /// What is equal to what was there stays the same in memory. Answers whether anything is not.
+    fn keep_equal(&mut self, before: &Self, namespace: &Arc<str>, host: &Host) -> bool {
+        let mut before = before.clone();
+        let pairs = self.pools(namespace).into_iter().zip(before.pools(namespace));
+        let mut changed = false;
+        for (pool, before) in pairs {
+            let (rules, held) = (pool.rules_mut(host), before.rules_mut(host).get(host));
+            if rules.get(host) != held {
+                changed = true;
+            } else if let Some(held) = held {
+                rules.insert(host.clone(), held.clone());
+            }
+        }
+        changed
     }
 
     fn add(&mut self, object: &Object<DestinationRule>, config: &MeshConfig, domain: &str) {
@@ -71,14 +144,17 @@ impl DestinationRules {
 /// Rules by host, exact names apart from wildcards.
 #[derive(Debug, Clone, Default)]
 struct Pool {
-    exact: BTreeMap<Host, Vec<Arc<Destination>>>,
-    wildcard: BTreeMap<Host, Vec<Arc<Destination>>>,
+    exact: OrdMap<Host, Vec<Arc<Destination>>>,
+    wildcard: OrdMap<Host, Vec<Arc<Destination>>>,
 }
 
 impl Pool {
     fn add(&mut self, object: &Object<DestinationRule>, host: &Host) {
-        let rules = if host.is_wildcard() { &mut self.wildcard } else { &mut self.exact };
-        merge::add(rules.entry(host.clone()).or_default(), object, host);
+        merge::add(self.rules_mut(host).entry(host.clone()).or_default(), object, host);
+    }
+
+    fn rules_mut(&mut self, host: &Host) -> &mut OrdMap<Host, Vec<Arc<Destination>>> {
+        if host.is_wildcard() { &mut self.wildcard } else { &mut self.exact }
     }
 
     /// The name itself, else the longest wildcard that covers it.

@@ -9,15 +9,18 @@ use config::mesh::MeshConfig;
 use config::meta::Object;
 use config::note::ObjectId;
 use config::store::Name;
+use imbl::OrdMap;
 
 use super::resolved::{self, Naming};
 use crate::visibility::Visibility;
 
 /// The VirtualServices without hosts.
+#[derive(Debug, Clone, Default)]
 pub(super) struct Leaves {
-    by_name: BTreeMap<Name, Leaf>,
+    by_name: OrdMap<Name, Arc<Leaf>>,
 }
 
+#[derive(Debug)]
 struct Leaf {
     id: ObjectId,
     visibility: Visibility,
@@ -25,20 +28,21 @@ struct Leaf {
 }
 
 impl Leaves {
-    pub(super) fn new(objects: &[&Arc<Object<kube::VirtualService>>], config: &MeshConfig, domain: &str) -> Self {
-        let leaves = objects.iter().filter(|object| object.spec.hosts.is_empty()).map(|object| {
-            let meta = &object.meta;
-            let naming = Naming { namespace: &meta.namespace, domain };
-            let written = &object.spec.export_to;
-            let export_to = if written.is_empty() { &config.default_virtual_service_export_to } else { written };
-            let leaf = Leaf {
-                id: resolved::id(meta),
-                visibility: Visibility::new(export_to.iter().map(String::as_str), &meta.namespace),
-                http: object.spec.http.iter().map(|route| naming.http(route)).collect(),
-            };
-            (Name::new(&meta.namespace, &meta.name), leaf)
-        });
-        Self { by_name: leaves.collect() }
+    pub(super) fn put(&mut self, object: &Object<kube::VirtualService>, config: &MeshConfig, domain: &str) {
+        let meta = &object.meta;
+        let naming = Naming { namespace: &meta.namespace, domain };
+        let written = &object.spec.export_to;
+        let export_to = if written.is_empty() { &config.default_virtual_service_export_to } else { written };
+        let leaf = Leaf {
+            id: resolved::id(meta),
+            visibility: Visibility::new(export_to.iter().map(String::as_str), &meta.namespace),
+            http: object.spec.http.iter().map(|route| naming.http(route)).collect(),
+        };
+        self.by_name.insert(Name::new(&meta.namespace, &meta.name), Arc::new(leaf));
+    }
+
+    pub(super) fn remove(&mut self, name: &Name) {
+        self.by_name.remove(name);
     }
 
     /// The route itself, or the routes that it delegates to. A delegate that is absent or hidden leaves nothing.

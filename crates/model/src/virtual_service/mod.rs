@@ -1,10 +1,12 @@
 //! VirtualServices as clients see them: hosts in full, delegates put in place, told apart by who may see them. Envoy's routes are made elsewhere.
 
 mod delegate;
+mod index;
 mod resolved;
 mod routed;
 mod selection;
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -13,8 +15,7 @@ use config::kinds::virtual_service::{self as kube, HttpRoute, TcpRoute, TlsRoute
 use config::mesh::MeshConfig;
 use config::meta::Object;
 use config::note::ObjectId;
-use config::store::Table;
-
+pub(crate) use index::{RouteChange, VirtualServiceIndex};
 pub(crate) use routed::Routed;
 pub use selection::VirtualServices;
 
@@ -34,56 +35,13 @@ pub struct VirtualService {
     pub made_from: Vec<ObjectId>,
     gateways: Vec<String>,
     audience: Audience,
+    created: Option<i64>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 enum Audience {
     Everybody,
     Namespaces(BTreeSet<Arc<str>>),
-}
-
-/// All of the mesh, oldest first.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct VirtualServiceIndex {
-    all: Vec<Arc<VirtualService>>,
-    /// Labels by which some route tells its clients apart.
-    label_keys: BTreeSet<String>,
-}
-
-impl VirtualServiceIndex {
-    /// `seen`: whether a namespace is discovered.
-    pub(crate) fn new(
-        table: &Table<kube::VirtualService>,
-        config: &MeshConfig,
-        domain: &str,
-        seen: impl Fn(&Arc<str>) -> bool,
-    ) -> Self {
-        let mut objects: Vec<_> = table.values().filter(|object| seen(&object.meta.namespace)).collect();
-        objects.sort_by(|a, b| a.meta.age_order(&b.meta));
-        let leaves = delegate::Leaves::new(&objects, config, domain);
-        let roots = objects.iter().filter(|object| !object.spec.hosts.is_empty());
-        let all: Vec<_> =
-            roots.filter_map(|object| VirtualService::new(object, config, domain, &leaves)).map(Arc::new).collect();
-        Self { label_keys: all.iter().flat_map(|object| label_keys(object)).collect(), all }
-    }
-
-    /// Bound to sidecars and visible there: what is private first, then what is exported to it, then the public ones.
-    pub(crate) fn visible_in(&self, namespace: &str) -> Vec<Arc<VirtualService>> {
-        let of_mesh = || self.all.iter().filter(|object| object.is_for(MESH));
-        let rank = |object: &VirtualService| match &object.audience {
-            Audience::Everybody => Some(2),
-            Audience::Namespaces(named) if !named.contains(namespace) => None,
-            Audience::Namespaces(_) if *object.namespace == *namespace => Some(0),
-            Audience::Namespaces(_) => Some(1),
-        };
-        let mut found: Vec<_> = of_mesh().filter_map(|object| Some((rank(object)?, object.clone()))).collect();
-        found.sort_by_key(|(rank, _)| *rank);
-        found.into_iter().map(|(_, object)| object).collect()
-    }
-
-    pub(crate) fn label_keys(&self) -> &BTreeSet<String> {
-        &self.label_keys
-    }
 }
 
 impl VirtualService {
@@ -110,7 +68,30 @@ impl VirtualService {
             gateways: spec.gateways.iter().map(|name| naming.gateway(name)).collect(),
             made_from,
             audience,
+            created: meta.created,
         })
+    }
+
+    /// Oldest first.
+    fn age_order(&self, other: &Self) -> Ordering {
+        (self.created, &self.name, &self.namespace).cmp(&(other.created, &other.name, &other.namespace))
+    }
+
+    /// The other can stand in its place: the same hosts for the same clients, in the same order.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.age_order(other) == Ordering::Equal
+            && self.hosts == other.hosts
+            && self.gateways == other.gateways
+            && self.audience == other.audience
+    }
+
+    /// Whether proxies of the namespace may see it as sidecars.
+    pub(crate) fn is_visible_in(&self, namespace: &str) -> bool {
+        let seen = match &self.audience {
+            Audience::Everybody => true,
+            Audience::Namespaces(named) => named.contains(namespace),
+        };
+        seen && self.is_for(MESH)
     }
 
     fn is_for(&self, gateway: &str) -> bool {
@@ -163,11 +144,4 @@ fn audience(export_to: &[String], default: &[String], own: &Arc<str>) -> Option<
     }
     let namespace = |name: &String| if name == "." { own.clone() } else { Arc::from(name.as_str()) };
     Some(Audience::Namespaces(export_to.iter().map(namespace).collect()))
-}
-
-fn label_keys(object: &VirtualService) -> Vec<String> {
-    let http = object.http.iter().flat_map(|route| &route.matches).map(|one| &one.source_labels);
-    let tls = object.tls.iter().flat_map(|route| &route.matches).map(|one| &one.source_labels);
-    let tcp = object.tcp.iter().flat_map(|route| &route.matches).map(|one| &one.source_labels);
-    http.chain(tls).chain(tcp).flat_map(|labels| labels.iter().map(|(key, _)| key.to_owned())).collect()
 }

@@ -10,6 +10,11 @@ use super::VirtualService;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct VirtualServices {
     all: Vec<Arc<VirtualService>>,
+    by_host: Arc<ByHost>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+struct ByHost {
     exact: BTreeMap<Host, Vec<usize>>,
     /// Of equal wildcards the first.
     wildcard: BTreeMap<Host, usize>,
@@ -17,20 +22,27 @@ pub struct VirtualServices {
 
 impl VirtualServices {
     pub(crate) fn new(all: Vec<Arc<VirtualService>>) -> Self {
-        let mut made = Self { all, ..Self::default() };
-        for (index, object) in made.all.iter().enumerate() {
+        let mut by_host = ByHost::default();
+        for (index, object) in all.iter().enumerate() {
             for host in &object.hosts {
                 if host.is_wildcard() {
-                    made.wildcard.entry(host.clone()).or_insert(index);
+                    by_host.wildcard.entry(host.clone()).or_insert(index);
                 } else {
-                    let held = made.exact.entry(host.clone()).or_default();
+                    let held = by_host.exact.entry(host.clone()).or_default();
                     if held.last() != Some(&index) {
                         held.push(index);
                     }
                 }
             }
         }
-        made
+        Self { all, by_host: Arc::new(by_host) }
+    }
+
+    /// Puts the new one where the old one stood. Their hosts are the same.
+    pub(crate) fn replace(&mut self, old: &Arc<VirtualService>, new: &Arc<VirtualService>) {
+        if let Some(held) = self.all.iter_mut().find(|held| Arc::ptr_eq(held, old)) {
+            *held = new.clone();
+        }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<VirtualService>> {
@@ -40,11 +52,11 @@ impl VirtualServices {
     /// Those whose http routes hold for a service, best first: the ones that name it, else the one with the most specific wildcard.
     /// A later one counts only where the earlier have no route for the client.
     pub fn for_service(&self, host: &Host) -> Vec<&Arc<VirtualService>> {
-        let named = self.exact.get(host).map(Vec::as_slice).unwrap_or_default();
+        let named = self.by_host.exact.get(host).map(Vec::as_slice).unwrap_or_default();
         if !named.is_empty() {
             return named.iter().map(|&index| &self.all[index]).collect();
         }
-        let matching = self.wildcard.iter().filter(|(wildcard, _)| host.is_subset_of(wildcard));
+        let matching = self.by_host.wildcard.iter().filter(|(wildcard, _)| host.is_subset_of(wildcard));
         let best = matching.max_by_key(|(wildcard, _)| wildcard.as_str().len());
         best.map(|(_, &index)| &self.all[index]).into_iter().collect()
     }
@@ -70,6 +82,7 @@ mod tests {
             tcp: Vec::new(),
             made_from: Vec::new(),
             gateways: Vec::new(),
+            created: None,
             audience: Audience::Everybody,
         })
     }

@@ -11,25 +11,23 @@ pub(crate) mod source;
 mod virtual_inbound;
 mod virtual_outbound;
 
-use std::collections::BTreeSet;
-
 use model::{Mesh, Placement};
 use wire::envoy::config::listener::v3::Listener;
 
+pub use self::outbound::HttpListeners;
 use crate::made::Made;
 
 /// What a sidecar listens on towards others. A router listens where Gateways ask for it, and without any nowhere.
+#[derive(Default)]
 pub struct OutboundListeners {
     /// They name the workload in traces; the rest do not know it.
-    pub http: Vec<Made<Listener>>,
+    pub http: HttpListeners,
     pub rest: Vec<Made<Listener>>,
-    /// The routes that they ask for.
-    pub routes: BTreeSet<String>,
 }
 
 pub fn outbound_listeners(mesh: &Mesh, placement: &Placement) -> OutboundListeners {
     if placement.is_router() {
-        return OutboundListeners { http: Vec::new(), rest: Vec::new(), routes: BTreeSet::new() };
+        return OutboundListeners::default();
     }
     let mut out = outbound::listeners(mesh, placement);
     if !placement.binds_ports() {

@@ -26,8 +26,29 @@ pub(super) fn listeners(mesh: &Mesh, placement: &Placement) -> OutboundListeners
     let entries = table.entries.into_values();
     let (http, rest): (Vec<_>, Vec<_>) = entries.partition(|entry| entry.routes().next().is_some());
     let routes = http.iter().flat_map(|entry| entry.routes().map(str::to_owned)).collect();
-    let made = |entries: Vec<Entry>| entries.into_iter().map(|entry| entry.listener(mesh, placement)).collect();
-    OutboundListeners { http: made(http), rest: made(rest), routes }
+    let rest = rest.iter().map(|entry| entry.listener(mesh, placement)).collect();
+    OutboundListeners { http: HttpListeners { entries: http, routes }, rest }
+}
+
+/// Listeners of HTTP without what names the workload: the workloads of a namespace share them.
+#[derive(Debug, Default)]
+pub struct HttpListeners {
+    entries: Vec<Entry>,
+    /// The routes that they ask for.
+    pub routes: BTreeSet<String>,
+}
+
+impl HttpListeners {
+    /// As one workload gets them.
+    pub fn listeners(&self, mesh: &Mesh, placement: &Placement) -> Vec<Made<Listener>> {
+        self.entries.iter().map(|entry| entry.listener(mesh, placement)).collect()
+    }
+
+    /// They make the same listeners, whichever objects they are from.
+    pub fn makes_the_same(&self, other: &Self) -> bool {
+        self.entries.len() == other.entries.len()
+            && self.entries.iter().zip(&other.entries).all(|(one, two)| one.makes_the_same(two))
+    }
 }
 
 /// Traffic for nobody that we know: on to where it was going, or nowhere.
@@ -43,6 +64,7 @@ struct Table<'a> {
 }
 
 /// A listener in the making.
+#[derive(Debug)]
 struct Entry {
     bind: String,
     port: u16,
@@ -272,7 +294,11 @@ impl Entry {
         self.chains.iter().filter_map(Chain::route)
     }
 
-    fn listener(self, mesh: &Mesh, placement: &Placement) -> Made<Listener> {
+    fn makes_the_same(&self, other: &Self) -> bool {
+        (&self.bind, self.port, self.bound, &self.chains) == (&other.bind, other.port, other.bound, &other.chains)
+    }
+
+    fn listener(&self, mesh: &Mesh, placement: &Placement) -> Made<Listener> {
         let name = listener_name(&self.bind, self.port);
         let detects = self.chains.iter().any(Chain::is_detected);
         let (filter_chains, default_filter_chain) = outbound_chain::split(
@@ -306,7 +332,7 @@ impl Entry {
             connection_balance_config: balance::exact(placement.proxy.metadata.exact_balance_outbound),
             ..Listener::default()
         };
-        Made::new(listener, self.made_from)
+        Made::new(listener, self.made_from.iter().cloned())
     }
 
     /// A listener on any address listens on any address of the proxy's second family too.

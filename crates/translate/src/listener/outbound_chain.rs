@@ -13,7 +13,7 @@ use crate::proto::{seconds, uint32};
 /// istiod's PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT default.
 const HANDSHAKE_LIMIT: i64 = 15;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Chain {
     /// Names that the client asks for; empty, or with a star among them: any.
     pub(super) server_names: Vec<String>,
@@ -23,7 +23,7 @@ pub(super) struct Chain {
     pub(super) metadata: Option<Metadata>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum Serves {
     Http {
         route: String,

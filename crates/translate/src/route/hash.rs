@@ -9,6 +9,16 @@ use wire::envoy::config::route::v3::route_action::{
 
 use crate::proto::duration;
 
+/// Some route may be sticky because of this rule; nothing else of a rule is in routes.
+pub fn read_by_routes(rule: &Destination) -> bool {
+    let sticky = |policy: &TrafficPolicy| {
+        let ports = policy.port_level_settings.iter().map(|port| port.load_balancer.as_ref());
+        ports.chain([policy.load_balancer.as_ref()]).any(|balancer| hash(balancer).is_some())
+    };
+    let subsets = rule.subsets.iter().filter_map(|subset| subset.traffic_policy.as_ref());
+    rule.policy.iter().chain(subsets).any(sticky)
+}
+
 /// Of a service's own route on a port: the port's setting, else the top level's.
 pub(super) fn of_port(rule: &Destination, port: u16) -> Option<&ConsistentHash> {
     let policy = rule.policy.as_ref()?;

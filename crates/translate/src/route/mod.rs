@@ -11,6 +11,7 @@ mod http_match;
 pub(crate) mod inbound;
 mod mirror;
 mod redirect;
+mod respoken;
 mod retry;
 mod virtual_host;
 mod virtual_service;
@@ -23,6 +24,9 @@ use wire::envoy::config::route::v3::{
 };
 
 use self::client::Client;
+pub use self::hash::read_by_routes;
+pub use self::respoken::respoken;
+pub use self::virtual_host::PLAIN as PLAIN_PORT;
 use crate::made::Made;
 use crate::names::{ClusterName, PASSTHROUGH};
 use crate::proto::{boolean, seconds, uint32};
@@ -61,14 +65,18 @@ pub fn serves_all_ports(placement: &Placement, name: &str) -> bool {
 /// All HTTP services of a port, or of all ports (0), told apart by host.
 fn shared_route(mesh: &Mesh, placement: &Placement, name: &str, port: u16) -> Option<Made<RouteConfiguration>> {
     let egress = egress_of(placement, name, port)?;
-    let proxies = egress.port.as_ref().is_some_and(|listen| listen.protocol == Protocol::HttpProxy);
-    let client = Client::new(mesh, placement, if proxies { 0 } else { port }, &egress.services);
+    let client = shared_client(mesh, placement, egress, port);
     let mut hosts = virtual_host::of_listener(&client, egress);
     // A VirtualService for every host stands in its place.
     if !hosts.iter().any(|host| host.domains.iter().any(|domain| domain == "*")) {
         hosts.push(catch_all(placement));
     }
     Some(Made::new(configuration(name, hosts), client.made_from()))
+}
+
+fn shared_client<'a>(mesh: &'a Mesh, placement: &'a Placement, egress: &'a EgressListener, port: u16) -> Client<'a> {
+    let proxies = egress.port.as_ref().is_some_and(|listen| listen.protocol == Protocol::HttpProxy);
+    Client::new(mesh, placement, if proxies { 0 } else { port }, &egress.services)
 }
 
 /// The one service behind an address whose bytes turned out to be HTTP.

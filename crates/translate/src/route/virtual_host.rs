@@ -12,7 +12,7 @@ use super::{domains, hash, retry, to_cluster, virtual_service};
 use crate::names::ClusterName;
 
 /// The port on which hosts that are nobody's services are served.
-const PLAIN: u16 = 80;
+pub const PLAIN: u16 = 80;
 
 /// All of them by name, on a listener of one port or of all (0).
 pub(super) fn of_listener(client: &Client<'_>, egress: &EgressListener) -> Vec<VirtualHost> {
@@ -70,7 +70,7 @@ impl<'a> Speakers<'a> {
         let place: BTreeMap<*const VirtualService, usize> =
             egress.virtual_services.iter().enumerate().map(|(index, object)| (Arc::as_ptr(object), index)).collect();
         for (index, object) in egress.virtual_services.iter().enumerate() {
-            if client.port == PLAIN || object.hosts.iter().any(|host| is_there(client, host)) {
+            if reads(client, object) {
                 let made = used_routes(client, object);
                 if !made.is_empty() {
                     routes.insert(index, made);
@@ -87,6 +87,30 @@ impl<'a> Speakers<'a> {
         }
         Self { speaks_for, spoken_for, routes }
     }
+}
+
+/// Whether routes of the VirtualService may stand on this listener.
+pub(super) fn reads(client: &Client<'_>, object: &VirtualService) -> bool {
+    client.port == PLAIN || object.hosts.iter().any(|host| is_there(client, host))
+}
+
+/// The virtual hosts that have the routes of this VirtualService, which has some. No other claims one of its hosts.
+pub(super) fn spoken_by(client: &Client<'_>, egress: &EgressListener, object: &Arc<VirtualService>) -> Vec<String> {
+    let plain = plain_hosts(client, object);
+    let ports = plain_ports(client, egress, object);
+    let plain = plain.iter().flat_map(|host| ports.iter().map(move |port| format!("{host}:{port}")));
+    let services = client.services.values().copied().filter(|service| {
+        let mut named = object.hosts.iter().map(|host| service.host.is_subset_of(host));
+        is_http(service) && named.any(|named| named) && {
+            let mut spoken = egress.virtual_services.for_service(&service.host).into_iter();
+            let first =
+                spoken.find(|other| Arc::ptr_eq(other, object) || !virtual_service::routes(client, other).is_empty());
+            first.is_some_and(|first| Arc::ptr_eq(first, object))
+        }
+    });
+    let services = services
+        .flat_map(|service| http_ports(service, client.port).map(|port| format!("{}:{}", service.host, port.number)));
+    plain.chain(services).collect()
 }
 
 /// Ports on which hosts of the VirtualService that are no services are served: those of its services, and the plain one without any.

@@ -1,0 +1,151 @@
+//! The scopes of a mesh that were asked for, made when they are, and how a change of objects changes them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use config::host::Host;
+use config::kinds::sidecar::Sidecar;
+use config::labels::Labels;
+use config::meta::Object;
+use config::store::{Name, Table};
+
+use crate::delta::ServiceChange;
+use crate::destination::ScopeDestinations;
+use crate::mesh::Mesh;
+use crate::proxy::{Proxy, ProxyKind};
+use crate::scope::{Scope, ScopeKey, World};
+use crate::service::Service;
+use crate::virtual_service::RouteChange;
+
+/// All services in order of precedence, and the scopes that were asked for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Scopes {
+    all: Arc<Vec<Arc<Service>>>,
+    /// Some service keeps traffic on the node.
+    pub(crate) node_local: bool,
+    made: Arc<Mutex<BTreeMap<ScopeKey, Arc<Scope>>>>,
+}
+
+/// What of the things that scopes are cut from is new.
+pub(crate) struct ScopeChanges<'a> {
+    pub(crate) services: &'a BTreeMap<Name, ServiceChange>,
+    pub(crate) routes: &'a [RouteChange],
+    /// Hosts about which DestinationRules say something else.
+    pub(crate) rules: &'a BTreeSet<Host>,
+    pub(crate) sidecars: &'a BTreeSet<Name>,
+}
+
+impl ScopeChanges<'_> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.services.is_empty() && self.routes.is_empty() && self.rules.is_empty() && self.sidecars.is_empty()
+    }
+
+    /// Brings new routes and rules into a scope. `false`: it must be cut anew.
+    fn is_taken_over(&self, mesh: &Mesh, key: &ScopeKey, scope: &mut Arc<Scope>) -> bool {
+        for change in self.routes {
+            if !change.sides().any(|object| scope.reads(key, object)) {
+                continue;
+            }
+            let Some((old, new)) = change.in_place(&key.namespace) else { return false };
+            Arc::make_mut(scope).replace_route(old, new);
+        }
+        for host in self.rules {
+            let about: Vec<_> = match scope.service(host) {
+                Some(service) if !host.is_wildcard() => vec![service.clone()],
+                _ if !host.is_wildcard() => Vec::new(),
+                _ => scope.services.iter().filter(|service| service.host.is_subset_of(host)).cloned().collect(),
+            };
+            let mut destinations = scope.destinations.clone();
+            let changed =
+                about.iter().filter(|service| destinations.refresh(&mesh.destination_rules, &key.namespace, service));
+            if changed.count() > 0 {
+                Arc::make_mut(scope).destinations = destinations;
+            }
+        }
+        true
+    }
+}
+
+impl Scopes {
+    pub(crate) fn new<'a>(services: impl Iterator<Item = &'a Arc<Service>>) -> Self {
+        let mut all: Vec<_> = services.cloned().collect();
+        all.sort_by(|a, b| a.precedence(b));
+        Self { node_local: all.iter().any(|service| service.node_local), all: Arc::new(all), made: Arc::default() }
+    }
+
+    /// Keeps the scopes that none of the changes concerns, and changes those in place that stay cut as they are.
+    pub(crate) fn next(&self, mesh: &Mesh, changes: &ScopeChanges<'_>) -> Self {
+        let services = || changes.services.values().flat_map(ServiceChange::sides);
+        let mut made = self.lock().clone();
+        made.retain(|key, scope| {
+            let cut_anew = key.sidecar.as_ref().is_some_and(|name| changes.sidecars.contains(name))
+                || services().any(|service| scope.concerns(key, service));
+            !cut_anew && changes.is_taken_over(mesh, key, scope)
+        });
+        let made = Arc::new(Mutex::new(made));
+        match changes.services.is_empty() {
+            true => Self { made, ..self.clone() },
+            false => Self { made, ..Self::new(mesh.all_services()) },
+        }
+    }
+
+    pub(crate) fn all(&self) -> &[Arc<Service>] {
+        &self.all
+    }
+
+    pub(crate) fn of(&self, proxy: &Proxy, labels: &Labels, mesh: &Mesh) -> (ScopeKey, Arc<Scope>) {
+        let sidecar = match proxy.kind {
+            ProxyKind::Sidecar => {
+                sidecar_for(&mesh.objects.sidecars, &mesh.config.root_namespace, &proxy.namespace, labels)
+            }
+            ProxyKind::Router => None,
+        };
+        let key = ScopeKey {
+            namespace: proxy.namespace.clone(),
+            sidecar: sidecar.map(|object| Name::new(&object.meta.namespace, &object.meta.name)),
+        };
+        let made = self.lock().get(&key).cloned();
+        let scope = made.unwrap_or_else(|| {
+            let seen = self.all.iter().filter(|service| service.visibility.allows(&proxy.namespace));
+            let seen = seen.cloned().collect::<Vec<_>>();
+            let world = World {
+                namespace: &proxy.namespace,
+                visible: &seen,
+                all: &self.all,
+                virtual_services: &mesh.virtual_services.visible_in(&proxy.namespace),
+            };
+            let mut scope = Scope::new(sidecar, &world, &mesh.config);
+            scope.destinations = ScopeDestinations::new(&mesh.destination_rules, &proxy.namespace, &scope.services);
+            let scope = Arc::new(scope);
+            self.lock().insert(key.clone(), scope.clone());
+            scope
+        });
+        (key, scope)
+    }
+
+    // Entries are inserted whole; a panic elsewhere cannot leave half of one.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ScopeKey, Arc<Scope>>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The Sidecar that holds: selected in the namespace, then unselected there, then unselected in the root namespace; oldest first.
+fn sidecar_for<'a>(
+    sidecars: &'a Table<Sidecar>,
+    root: &str,
+    namespace: &str,
+    labels: &Labels,
+) -> Option<&'a Arc<Object<Sidecar>>> {
+    let oldest = |namespace: &str, keep: &dyn Fn(&Object<Sidecar>) -> bool| {
+        let here = sidecars.range(Name::new(namespace, "")..).take_while(|(key, _)| *key.namespace == *namespace);
+        here.map(|(_, object)| object).filter(|object| keep(object)).min_by(|a, b| a.meta.age_order(&b.meta))
+    };
+    oldest(namespace, &|object| selects(object).is_some_and(|wanted| labels.contains_all(wanted)))
+        .or_else(|| oldest(namespace, &|object| selects(object).is_none()))
+        .or_else(|| oldest(root, &|object| selects(object).is_none()))
+}
+
+/// `None`: it speaks for every workload.
+fn selects(object: &Object<Sidecar>) -> Option<&Labels> {
+    object.spec.workload_selector.as_ref().map(|selector| &selector.labels).filter(|labels| !labels.is_empty())
+}

@@ -1,0 +1,160 @@
+//! All VirtualServices of the mesh in order of age, and how a change of objects changes them. Unchanged ones stay the same in memory.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use config::kinds::virtual_service::{self as kube, HttpAction};
+use config::meta::Object;
+use config::store::{Name, Snapshot, Table};
+
+use super::delegate::Leaves;
+use super::{Audience, MESH, VirtualService};
+use crate::mesh::is_discovered;
+
+/// All of the mesh, oldest first.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct VirtualServiceIndex {
+    all: Vec<Arc<VirtualService>>,
+    leaves: Leaves,
+    /// Labels by which some route tells its clients apart.
+    label_keys: BTreeSet<String>,
+}
+
+/// One that came, went, or says something else.
+#[derive(Debug)]
+pub(crate) struct RouteChange {
+    pub(crate) old: Option<Arc<VirtualService>>,
+    pub(crate) new: Option<Arc<VirtualService>>,
+}
+
+impl RouteChange {
+    pub(crate) fn sides(&self) -> impl Iterator<Item = &Arc<VirtualService>> {
+        self.old.iter().chain(&self.new)
+    }
+
+    /// Both sides, where the new one can take the old one's place for clients of the namespace.
+    pub(crate) fn in_place(&self, namespace: &str) -> Option<(&Arc<VirtualService>, &Arc<VirtualService>)> {
+        let (old, new) = (self.old.as_ref()?, self.new.as_ref()?);
+        (old.is_like(new) && old.destinations(namespace) == new.destinations(namespace)).then_some((old, new))
+    }
+}
+
+impl VirtualServiceIndex {
+    pub(crate) fn new(snapshot: &Snapshot, domain: &str) -> Self {
+        let table = &snapshot.virtual_services;
+        let objects = || table.values().filter(|object| is_seen(snapshot, object));
+        let mut leaves = Leaves::default();
+        for object in objects().filter(|object| is_leaf(object)) {
+            leaves.put(object, &snapshot.mesh, domain);
+        }
+        let roots = objects().filter(|object| !is_leaf(object));
+        let made = roots.filter_map(|object| VirtualService::new(object, &snapshot.mesh, domain, &leaves));
+        let mut all: Vec<_> = made.map(Arc::new).collect();
+        all.sort_by(|a, b| a.age_order(b));
+        Self { label_keys: all.iter().flat_map(|object| label_keys(object)).collect(), leaves, all }
+    }
+
+    /// After a change of objects alone: mesh config and namespaces are what they were.
+    pub(crate) fn next(
+        &self,
+        old: &Table<kube::VirtualService>,
+        snapshot: &Snapshot,
+        domain: &str,
+    ) -> (Self, Vec<RouteChange>) {
+        let mut next = self.clone();
+        let mut names = next.take_leaves(old, snapshot, domain);
+        names.extend(differing(old, &snapshot.virtual_services));
+        let mut changes = Vec::new();
+        for name in names {
+            let object = snapshot.virtual_services.get(&name).filter(|object| is_seen(snapshot, object));
+            let root = object.filter(|object| !is_leaf(object));
+            let new = root.and_then(|object| VirtualService::new(object, &snapshot.mesh, domain, &next.leaves));
+            let at = next.all.iter().position(|held| held.name == name.name && held.namespace == name.namespace);
+            if at.map(|at| &*next.all[at]) == new.as_ref() {
+                continue;
+            }
+            let (old, new) = (at.map(|at| next.all.remove(at)), new.map(Arc::new));
+            if let Some(new) = &new {
+                let at = next.all.partition_point(|held| held.age_order(new).is_lt());
+                next.all.insert(at, new.clone());
+            }
+            changes.push(RouteChange { old, new });
+        }
+        if changes.iter().flat_map(RouteChange::sides).any(|object| !label_keys(object).is_empty()) {
+            next.label_keys = next.all.iter().flat_map(|object| label_keys(object)).collect();
+        }
+        (next, changes)
+    }
+
+    /// Answers the roots that delegate to a leaf that changed.
+    fn take_leaves(&mut self, old: &Table<kube::VirtualService>, snapshot: &Snapshot, domain: &str) -> BTreeSet<Name> {
+        let table = &snapshot.virtual_services;
+        let mut changed = BTreeSet::new();
+        for name in differing(old, table) {
+            self.leaves.remove(&name);
+            let leaf = table.get(&name).filter(|object| is_leaf(object) && is_seen(snapshot, object));
+            if let Some(object) = leaf {
+                self.leaves.put(object, &snapshot.mesh, domain);
+            }
+            if [old.get(&name), table.get(&name)].into_iter().flatten().any(|object| is_leaf(object)) {
+                changed.insert(name);
+            }
+        }
+        if changed.is_empty() {
+            return changed;
+        }
+        let roots = table.iter().filter(|(_, object)| delegates(object).any(|to| changed.contains(&to)));
+        roots.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Bound to sidecars and visible there: what is private first, then what is exported to it, then the public ones.
+    pub(crate) fn visible_in(&self, namespace: &str) -> Vec<Arc<VirtualService>> {
+        let of_mesh = || self.all.iter().filter(|object| object.is_for(MESH));
+        let rank = |object: &VirtualService| match &object.audience {
+            Audience::Everybody => Some(2),
+            Audience::Namespaces(named) if !named.contains(namespace) => None,
+            Audience::Namespaces(_) if *object.namespace == *namespace => Some(0),
+            Audience::Namespaces(_) => Some(1),
+        };
+        let mut found: Vec<_> = of_mesh().filter_map(|object| Some((rank(object)?, object.clone()))).collect();
+        found.sort_by_key(|(rank, _)| *rank);
+        found.into_iter().map(|(_, object)| object).collect()
+    }
+
+    pub(crate) fn label_keys(&self) -> &BTreeSet<String> {
+        &self.label_keys
+    }
+}
+
+fn differing(old: &Table<kube::VirtualService>, new: &Table<kube::VirtualService>) -> Vec<Name> {
+    use imbl::ordmap::DiffItem::{Add, Remove, Update};
+    let names = old.diff(new).map(|item| match item {
+        Add(name, _) | Remove(name, _) | Update { new: (name, _), .. } => name.clone(),
+    });
+    names.collect()
+}
+
+fn is_seen(snapshot: &Snapshot, object: &Object<kube::VirtualService>) -> bool {
+    let namespace = &object.meta.namespace;
+    **namespace == *snapshot.mesh.root_namespace || is_discovered(snapshot, namespace)
+}
+
+/// Without hosts it stands only where another delegates to it.
+fn is_leaf(object: &Object<kube::VirtualService>) -> bool {
+    object.spec.hosts.is_empty()
+}
+
+fn delegates(object: &Object<kube::VirtualService>) -> impl Iterator<Item = Name> {
+    object.spec.http.iter().filter_map(|route| match route.action() {
+        HttpAction::Delegate(to) if to.namespace.is_empty() => Some(Name::new(&object.meta.namespace, &to.name)),
+        HttpAction::Delegate(to) => Some(Name::new(&to.namespace, &to.name)),
+        _ => None,
+    })
+}
+
+fn label_keys(object: &VirtualService) -> Vec<String> {
+    let http = object.http.iter().flat_map(|route| &route.matches).map(|one| &one.source_labels);
+    let tls = object.tls.iter().flat_map(|route| &route.matches).map(|one| &one.source_labels);
+    let tcp = object.tcp.iter().flat_map(|route| &route.matches).map(|one| &one.source_labels);
+    http.chain(tls).chain(tcp).flat_map(|labels| labels.iter().map(|(key, _)| key.to_owned())).collect()
+}

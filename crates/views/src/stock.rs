@@ -1,0 +1,75 @@
+//! Clusters and load assignments that several layers hold: made once for each service, rule and kind of client, whichever scopes import
+//! them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use config::store::Name;
+use model::{Delta, Destination, Mesh, OutboundKey, Placement, Service};
+use xds::{Resource, TypeUrl};
+
+use crate::layer::Ware;
+use crate::parts;
+
+#[derive(Default)]
+pub(crate) struct Stock {
+    clients: HashMap<OutboundKey, usize>,
+    made: HashMap<Key, Kept>,
+}
+
+/// The kind of client, and where service and rule are in memory.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    client: usize,
+    service: usize,
+    rule: usize,
+}
+
+/// Service and rule are kept, so that nothing else can be where they are.
+struct Kept {
+    service: Arc<Service>,
+    rule: Option<Arc<Destination>>,
+    resources: Vec<(TypeUrl, Arc<Resource>)>,
+}
+
+impl Stock {
+    pub(crate) fn client(&mut self, key: &OutboundKey) -> usize {
+        let next = self.clients.len();
+        *self.clients.entry(key.client()).or_insert(next)
+    }
+
+    /// The clusters of a service, and their load assignments.
+    pub(crate) fn of_service(
+        &mut self,
+        mesh: &Mesh,
+        client: usize,
+        placement: &Placement,
+        service: &Arc<Service>,
+    ) -> Vec<Ware> {
+        let rule = placement.destination(&service.host);
+        let key = Key {
+            client,
+            service: Arc::as_ptr(service).addr(),
+            rule: rule.map(|rule| Arc::as_ptr(rule).addr()).unwrap_or_default(),
+        };
+        let kept = self.made.entry(key).or_insert_with(|| {
+            let made = parts::of_service(mesh, placement, service).into_iter().map(Ware::new);
+            let resources = made.map(|ware| (ware.kind, ware.resource)).collect();
+            Kept { service: service.clone(), rule: rule.cloned(), resources }
+        });
+        kept.resources.iter().map(|(kind, resource)| Ware { kind: *kind, resource: resource.clone() }).collect()
+    }
+
+    /// What a change touches, and what nobody imports any more.
+    pub(crate) fn forget(&mut self, delta: &Delta) {
+        if delta.everything {
+            *self = Self::default();
+        }
+        self.made.retain(|_, kept| {
+            let name = Name { namespace: kept.service.namespace.clone(), name: Arc::from(kept.service.host.as_str()) };
+            let imported = Arc::strong_count(&kept.service) > 1;
+            let ruled = kept.rule.as_ref().is_none_or(|rule| Arc::strong_count(rule) > 1);
+            imported && ruled && !delta.endpoints.contains_key(&name) && !delta.services.contains_key(&name)
+        });
+    }
+}
