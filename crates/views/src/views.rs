@@ -190,6 +190,11 @@ impl State {
         Change { mesh, delta, moment }: Change<'_>,
         reach: &mut Reach,
     ) {
+        match (held.mesh.has_pod_of(&member.proxy), mesh.has_pod_of(&member.proxy)) {
+            (true, false) => member.news.lose(),
+            (false, true) => member.news.regain(),
+            _ => {}
+        }
         let placement = mesh.place(&member.proxy);
         let class = Class::of(mesh, &placement);
         let known = self.classes.get(&class).filter(|mates| mates.is_fresh(mesh));
