@@ -152,6 +152,19 @@ async fn pushes_shows_what_was_sent_and_why() {
     };
     assert_eq!(last["cause"], "EndpointSlice shop/cart-1");
     assert_eq!((&last["proxies"], &last["sent"], &last["refused"]), (&1.into(), &1.into(), &0.into()));
+    for part in ["informer_cache", "push_context", "delta", "serialization", "send"] {
+        let bytes = server.metric(&format!("meltemi_memory_bytes{{part=\"{part}\"}}")).expect("it is shown");
+        assert!(bytes.parse::<u64>().is_ok_and(|bytes| bytes > 0), "{part}: {bytes}");
+    }
+    for stage in ["informer_cache", "debounce", "push_context", "push_queue", "delta", "serialization", "send", "ack"] {
+        let spent =
+            server.metric(&format!("meltemi_stage_cpu_seconds_total{{stage=\"{stage}\"}}")).expect("it is shown");
+        assert!(spent.parse::<f64>().is_ok_and(|spent| spent > 0.0), "{stage}: {spent}");
+    }
+    let (_, memory) = server.page("--monitoringAddr", "/debug/memory");
+    let memory: serde_json::Value = serde_json::from_str(&memory).expect("JSON");
+    assert_eq!((&memory["proxies"], &memory["services"], &memory["endpoints"]), (&1.into(), &1.into(), &3.into()));
+    assert!(memory["bytesPerProxy"].as_u64() > Some(0) && memory["residentBytes"].as_u64() > Some(0), "{memory}");
     let table = run(&["pushes", "--server", &url]).stdout;
     assert!(table.starts_with("PUSH") && table.trim_end().ends_with("EndpointSlice shop/cart-1"), "{table}");
 }
