@@ -1,6 +1,7 @@
 //! The store: one writer that turns updates into numbered, immutable snapshots. Where updates come from is not its concern.
 
 mod mesh_text;
+mod size;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,6 +49,8 @@ pub enum Update {
         source: String,
         notes: Vec<Note>,
     },
+    /// Takes the place of the mesh config that was given at the start.
+    MeshConfig(MeshText),
 }
 
 macro_rules! define_snapshot {
@@ -160,6 +163,11 @@ impl Store {
             Update::Put(object) => next.put(object),
             Update::Delete(id) => next.delete(id.kind, &Name { namespace: id.namespace, name: id.name }),
             Update::Notes { source, notes } => self.replace_notes(source, notes),
+            Update::MeshConfig(text) => {
+                // Whether that changes anything is found when the texts are read.
+                self.given = Some(text);
+                Change::None
+            }
         }
     }
 

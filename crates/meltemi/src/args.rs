@@ -19,7 +19,8 @@ Examples:
   meltemi check ./mesh                     what is wrong with these objects?
   meltemi render ./mesh --proxy cart-1.shop --type cds,eds
                                            what would this proxy get?
-  meltemi proxies                          who is connected, and who is behind?";
+  meltemi proxies                          who is connected, and who is behind?
+  meltemi pushes --follow                  what is sent, why, and how far did it get?";
 
 /// A control plane for Istio meshes.
 #[derive(Debug, Parser)]
@@ -46,6 +47,9 @@ pub(crate) enum Command {
     /// List the connected proxies and how far each has come
     #[command(after_help = EXIT_CODES)]
     Proxies(Proxies),
+    /// List the last pushes: why each was made, whom it reached, how far it got
+    #[command(after_help = EXIT_CODES)]
+    Pushes(Pushes),
     /// Print the version
     Version(Version),
 }
@@ -239,6 +243,22 @@ pub(crate) struct Proxies {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct Pushes {
+    /// Monitoring address of the server
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:15014")]
+    pub(crate) server: String,
+    /// Go on: a line for each push, and again whenever it got on
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Output
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub(crate) output: Listing,
+    /// The same as --output json
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct Version {
     /// Output
     #[arg(short, long, value_enum, default_value = "text")]
@@ -252,6 +272,13 @@ pub(crate) struct Env {
     pub(crate) pod_namespace: Option<String>,
     pub(crate) debounce_after: Option<String>,
     pub(crate) debounce_max: Option<String>,
+    pub(crate) eds_debounce: Option<String>,
+    pub(crate) endpoint_window: Option<String>,
+    pub(crate) push_throttle: Option<String>,
+    pub(crate) max_requests_per_second: Option<String>,
+    pub(crate) max_streams_per_address: Option<String>,
+    pub(crate) subscription_changes_per_second: Option<String>,
+    pub(crate) removal_patience: Option<String>,
     pub(crate) keepalive_interval: Option<String>,
     pub(crate) keepalive_timeout: Option<String>,
     pub(crate) max_streams: Option<String>,
@@ -272,6 +299,13 @@ impl Env {
             pod_namespace: set("POD_NAMESPACE"),
             debounce_after: set("PILOT_DEBOUNCE_AFTER"),
             debounce_max: set("PILOT_DEBOUNCE_MAX"),
+            eds_debounce: set("PILOT_ENABLE_EDS_DEBOUNCE"),
+            endpoint_window: set("MELTEMI_ENDPOINT_WINDOW"),
+            push_throttle: set("PILOT_PUSH_THROTTLE"),
+            max_requests_per_second: set("PILOT_MAX_REQUESTS_PER_SECOND"),
+            max_streams_per_address: set("MELTEMI_MAX_STREAMS_PER_ADDRESS"),
+            subscription_changes_per_second: set("MELTEMI_SUBSCRIPTION_CHANGES_PER_SECOND"),
+            removal_patience: set("MELTEMI_REMOVAL_PATIENCE"),
             keepalive_interval: set("GRPC_KEEPALIVE_INTERVAL"),
             keepalive_timeout: set("GRPC_KEEPALIVE_TIMEOUT"),
             // istiod's own spelling of gRPC.

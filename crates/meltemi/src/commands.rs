@@ -4,7 +4,9 @@ pub(crate) mod bootstrap;
 pub(crate) mod check;
 pub(crate) mod folder;
 pub(crate) mod proxies;
+pub(crate) mod pushes;
 pub(crate) mod render;
+mod server;
 
 use std::io::Write;
 

@@ -52,6 +52,7 @@ fn run(args: Args) -> Result<Outcome> {
         Command::Render(args) => commands::render::run(args, &env),
         Command::Bootstrap(args) => commands::bootstrap::run(*args, &env),
         Command::Proxies(args) => commands::proxies::run(&args),
+        Command::Pushes(args) => commands::pushes::run(&args),
         Command::Version(args) => Ok(commands::show_version(&args)),
     }
 }

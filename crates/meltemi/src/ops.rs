@@ -3,8 +3,10 @@
 mod config_dump;
 mod connections;
 pub(crate) mod http;
+pub(crate) mod memory;
 pub(crate) mod metrics;
 mod process;
+pub(crate) mod pushes;
 pub(crate) mod status;
 
 use std::collections::HashMap;
@@ -52,7 +54,9 @@ pub(crate) fn monitoring(ops: Arc<Ops>) -> Router {
         .route("/debug/config_dump", get(config_dump))
         .route("/debug/connections", get(connected))
         .route("/debug/list", get(list))
+        .route("/debug/memory", get(memory_page))
         .route("/debug/proxies", get(proxies))
+        .route("/debug/pushes", get(pushes))
         .route("/debug/syncz", get(syncz))
         .layer(middleware::from_fn(only_loopback));
     Router::new()
@@ -62,11 +66,13 @@ pub(crate) fn monitoring(ops: Arc<Ops>) -> Router {
         .with_state(ops)
 }
 
-const PAGES: [(&str, &str); 5] = [
+const PAGES: [(&str, &str); 7] = [
     ("adsz", "connected proxies and what each watches"),
     ("config_dump", "what one proxy should hold, as Envoy would show it; ?proxyID=, &include_eds"),
     ("connections", "connected proxies"),
+    ("memory", "what the stages of a push hold, and bytes per proxy, service and endpoint"),
     ("proxies", "connected proxies and how far each has come, for `meltemi proxies`"),
+    ("pushes", "the last pushes: cause, reach, times, answers, for `meltemi pushes`; ?after= an id"),
     ("syncz", "what each proxy was sent and has acknowledged; ?namespace="),
 ];
 
@@ -131,6 +137,17 @@ async fn connected(State(ops): Shared, Query(parameters): Parameters) -> Respons
 
 async fn proxies(State(ops): Shared, Query(parameters): Parameters) -> Response {
     json(&parameters, &connections::proxies(&ops.connections.snapshot()))
+}
+
+async fn memory_page(State(ops): Shared, Query(parameters): Parameters) -> Response {
+    let (resident, counts, parts) = ops.metrics.memory();
+    json(&parameters, &memory::document(resident, ops.connections.len(), counts, parts))
+}
+
+async fn pushes(State(ops): Shared, Query(parameters): Parameters) -> Response {
+    let after = parameters.get("after").and_then(|id| id.parse().ok()).unwrap_or(0);
+    let journal = ops.provider.journal();
+    json(&parameters, &journal.map(|journal| pushes::pushes(&journal, after)).unwrap_or_default())
 }
 
 async fn config_dump(State(ops): Shared, Query(parameters): Parameters) -> Response {

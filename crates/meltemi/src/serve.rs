@@ -1,12 +1,12 @@
 //! `meltemi serve`: the wiring. A folder feeds the store, the store the views, the views the streams; pages look on.
 
 mod banner;
-mod debounce;
 mod events;
 mod notes;
 mod pipeline;
 mod ports;
 mod stop;
+mod waiting;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use config::store::MeshText;
 use sources::files::{self, Folder};
+use sources::text;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tracing::{error, info};
@@ -50,9 +52,7 @@ async fn serve(settings: Settings) -> Result<()> {
     let started = Instant::now();
     let mesh = Mesh { mesh_config: mesh.mesh_config.or_else(mounted_mesh_config), ..mesh };
     let mut stop = Stop::new()?;
-    let registry = prometheus::Registry::new();
-    let stream_metrics = xds::Metrics::new(&registry).context("cannot register the metrics of streams")?;
-    let metrics = Arc::new(Metrics::new(registry).context("cannot register metrics")?);
+    let metrics = Arc::new(Metrics::new(prometheus::Registry::new()).context("cannot register metrics")?);
     let views = Views::new(mesh.environment());
 
     let load = {
@@ -69,7 +69,7 @@ async fn serve(settings: Settings) -> Result<()> {
     let ops = Arc::new(Ops {
         provider: views.clone(),
         connections: xds::Connections::new(),
-        metrics,
+        metrics: metrics.clone(),
         metrics_on_loopback_only,
         draining: AtomicBool::new(false),
     });
@@ -80,15 +80,17 @@ async fn serve(settings: Settings) -> Result<()> {
         tokio::spawn(http::serve(listener, ops::monitoring(ops.clone())));
     }
     let (drain, drained) = oneshot::channel::<()>();
-    let server = xds::Server::new(views, streams, stream_metrics, ops.connections.clone());
+    let server = xds::Server::new(views, streams, metrics.streams.clone(), ops.connections.clone());
     let streams = tokio::spawn(async move {
         let Some(listener) = grpc else { return };
         // A sender that is gone means the same as one that spoke.
         server.serve(listener, async { drop(drained.await) }).await;
     });
+    let mesh_text = found.mesh_text().cloned();
     eprint!("{}", Banner { folder: &folder, mesh: &mesh, found, open, off, took: started.elapsed() });
     pipeline.log_notes();
-    follow(watched, pipeline, debounce);
+    let mesh_config = mesh.mesh_config.zip(mesh_text);
+    follow(watched, mesh_config, pipeline, debounce);
 
     stop.asked().await;
     info!(connected = ops.connections.len(), "shutting down");
@@ -109,9 +111,12 @@ fn mounted_mesh_config() -> Option<PathBuf> {
 /// More than this many looks at the folder cannot be ahead of the refresh.
 const AHEAD: usize = 16;
 
-fn follow(folder: Folder, pipeline: Pipeline, debounce: Debounce) {
+fn follow(folder: Folder, mesh_config: Option<(PathBuf, MeshText)>, pipeline: Pipeline, debounce: Debounce) {
     let (out, source) = mpsc::channel(AHEAD);
     tokio::spawn(pipeline.follow(source, debounce));
+    if let Some((file, known)) = mesh_config {
+        tokio::spawn(text::follow_mesh_config(file, known, out.clone()));
+    }
     tokio::spawn(async move {
         if let Err(error) = files::watch(folder, out).await {
             error!(%error, "the folder is no longer watched; restart to see its changes");

@@ -56,6 +56,8 @@ pub(crate) struct Address {
 pub(crate) struct Debounce {
     pub(crate) after: Duration,
     pub(crate) max: Duration,
+    /// How long a new endpoint waits for others. `None`: endpoints wait as everything else does, istiod's way.
+    pub(crate) endpoints: Option<Duration>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -89,6 +91,13 @@ impl Settings {
         let Env {
             debounce_after,
             debounce_max,
+            eds_debounce,
+            endpoint_window,
+            push_throttle,
+            max_requests_per_second,
+            max_streams_per_address,
+            subscription_changes_per_second,
+            removal_patience,
             keepalive_interval: env_interval,
             keepalive_timeout: env_timeout,
             max_streams,
@@ -102,7 +111,9 @@ impl Settings {
             bail!("serve needs --config DIR, a folder of YAML: reading from a Kubernetes API server is not built yet");
         };
         let mut unused = Unused::default();
+        let window = unused.duration("MELTEMI_ENDPOINT_WINDOW", endpoint_window, ENDPOINT_WINDOW);
         let debounce = Debounce {
+            endpoints: (!unused.truth("PILOT_ENABLE_EDS_DEBOUNCE", eds_debounce)).then_some(window),
             after: unused.duration("PILOT_DEBOUNCE_AFTER", debounce_after, DEBOUNCE_AFTER),
             max: unused.duration("PILOT_DEBOUNCE_MAX", debounce_max, DEBOUNCE_MAX),
         };
@@ -122,6 +133,23 @@ impl Settings {
                 .max(SHORTEST_KEEPALIVE),
             max_streams: unused.number("ISTIO_GPRC_MAXSTREAMS", max_streams, defaults.max_streams),
             max_message: unused.number("ISTIO_GPRC_MAXRECVMSGSIZE", max_receive_size, defaults.max_message),
+            push_throttle: unused.count("PILOT_PUSH_THROTTLE", push_throttle, defaults.push_throttle),
+            max_requests_per_second: unused.rate(
+                "PILOT_MAX_REQUESTS_PER_SECOND",
+                max_requests_per_second,
+                defaults.max_requests_per_second,
+            ),
+            max_streams_per_address: unused.number(
+                "MELTEMI_MAX_STREAMS_PER_ADDRESS",
+                max_streams_per_address,
+                defaults.max_streams_per_address,
+            ),
+            subscription_changes_per_second: unused.count(
+                "MELTEMI_SUBSCRIPTION_CHANGES_PER_SECOND",
+                subscription_changes_per_second,
+                defaults.subscription_changes_per_second,
+            ),
+            removal_patience: unused.duration("MELTEMI_REMOVAL_PATIENCE", removal_patience, defaults.removal_patience),
             drain: flag_duration("--shutdownDuration", &shutdown_duration)?,
             ..defaults
         };
@@ -227,6 +255,19 @@ impl Unused {
         self.read(name, text, default, |text| text.parse().ok().filter(|number| *number > T::default()))
     }
 
+    /// Also 0.
+    fn count<T: std::str::FromStr + std::fmt::Debug>(&mut self, name: &str, text: &Option<String>, default: T) -> T {
+        self.read(name, text, default, |text| text.parse().ok())
+    }
+
+    /// As istiod's, which may have a fraction; that counts as one more.
+    fn rate(&mut self, name: &str, text: &Option<String>, default: u32) -> u32 {
+        self.read(name, text, default, |text| {
+            let rate = text.parse::<f64>().ok()?.ceil();
+            (0.0..=f64::from(u32::MAX)).contains(&rate).then_some(rate as u32)
+        })
+    }
+
     fn truth(&mut self, name: &str, text: &Option<String>) -> bool {
         self.read(name, text, false, |text| truth(text).ok())
     }
@@ -275,6 +316,8 @@ fn log_filter(levels: &str, unused: &mut Vec<String>) -> Result<String> {
 const DEBOUNCE_AFTER: Duration = Duration::from_millis(100);
 /// istiod's default of PILOT_DEBOUNCE_MAX.
 const DEBOUNCE_MAX: Duration = Duration::from_secs(10);
+/// Long enough for the slices of one service, too short to be felt.
+const ENDPOINT_WINDOW: Duration = Duration::from_millis(20);
 /// Pings closer together than this would be an attack on ourselves; grpc-go has the same floor.
 const SHORTEST_KEEPALIVE: Duration = Duration::from_secs(1);
 
@@ -298,7 +341,13 @@ mod tests {
     fn defaults_are_those_of_istiod() {
         let (settings, unused) = settings(&[], &Env::default()).unwrap();
         assert!(unused.is_empty());
-        assert_eq!(settings.debounce, Debounce { after: DEBOUNCE_AFTER, max: DEBOUNCE_MAX });
+        assert_eq!(
+            settings.debounce,
+            Debounce { after: DEBOUNCE_AFTER, max: DEBOUNCE_MAX, endpoints: Some(ENDPOINT_WINDOW) }
+        );
+        assert_eq!(settings.streams.push_throttle, 100);
+        assert_eq!(settings.streams.max_requests_per_second, 0);
+        assert_eq!(settings.streams.max_streams_per_address, 50_000);
         assert_eq!(settings.mesh.cluster_id, "Kubernetes");
         assert_eq!(settings.mesh.pod_namespace, "istio-system");
         assert_eq!(settings.ports.grpc.address, Some(Address { host: String::new(), port: 15010 }));
@@ -323,6 +372,41 @@ mod tests {
         let (settings, unused) = settings(&[], &env).unwrap();
         assert_eq!(settings.debounce.after, DEBOUNCE_AFTER);
         assert_eq!(unused, [r#"PILOT_DEBOUNCE_AFTER="soon" cannot be read; 100ms is used instead"#]);
+    }
+
+    #[test]
+    fn delivery_is_set_by_variables() {
+        let set = |text: &str| Some(text.to_owned());
+        let env = Env {
+            eds_debounce: set("true"),
+            push_throttle: set("0"),
+            max_requests_per_second: set("12.5"),
+            max_streams_per_address: set("7"),
+            subscription_changes_per_second: set("0"),
+            removal_patience: set("2s"),
+            ..Env::default()
+        };
+        let (settings, unused) = settings(&[], &env).unwrap();
+        assert_eq!(unused, [""; 0]);
+        assert_eq!(settings.debounce.endpoints, None);
+        let xds::Options { push_throttle, max_requests_per_second, max_streams_per_address, .. } = settings.streams;
+        assert_eq!((push_throttle, max_requests_per_second, max_streams_per_address), (0, 13, 7));
+        assert_eq!(settings.streams.subscription_changes_per_second, 0);
+        assert_eq!(settings.streams.removal_patience, Duration::from_secs(2));
+    }
+
+    #[test]
+    fn a_cap_of_no_stream_at_all_is_refused() {
+        let env = Env {
+            max_streams_per_address: Some("0".into()),
+            max_requests_per_second: Some("-1".into()),
+            push_throttle: Some("many".into()),
+            ..Env::default()
+        };
+        let (settings, unused) = settings(&[], &env).unwrap();
+        assert_eq!(settings.streams.max_streams_per_address, 50_000);
+        let named: Vec<&str> = unused.iter().filter_map(|text| text.split('=').next()).collect();
+        assert_eq!(named, ["PILOT_PUSH_THROTTLE", "PILOT_MAX_REQUESTS_PER_SECOND", "MELTEMI_MAX_STREAMS_PER_ADDRESS"]);
     }
 
     #[test]

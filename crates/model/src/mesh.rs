@@ -99,6 +99,12 @@ impl Mesh {
         Placement::new(self, proxy)
     }
 
+    /// The pod that a proxy says it runs in is known.
+    pub fn has_pod_of(&self, proxy: &Proxy) -> bool {
+        let pod = proxy.id.rsplit_once('.').map(|(name, namespace)| Name::new(namespace, name));
+        pod.is_some_and(|pod| self.objects.pods.contains_key(&pod))
+    }
+
     /// The service of this host that stands first; several namespaces may claim one.
     pub fn service(&self, host: &Host) -> Option<&Arc<Service>> {
         self.scopes.all().iter().find(|service| service.host == *host)

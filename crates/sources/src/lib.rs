@@ -1,3 +1,4 @@
-//! Where objects come from. `files` reads a folder tree; nothing here knows what the objects mean.
+//! Where objects come from. `files` reads a folder tree, `text` one file; nothing here knows what the objects mean.
 
 pub mod files;
+pub mod text;

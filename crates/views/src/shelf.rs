@@ -37,6 +37,12 @@ impl<K: Hash + Eq + Clone> Shelf<K> {
         self.layers.entry(key.clone()).or_insert_with(make).layer.clone()
     }
 
+    /// Names in all layers.
+    pub(crate) fn names(&self) -> usize {
+        let tables = self.layers.values().flat_map(|kept| kept.layer.tables());
+        tables.map(|(_, table)| table.len()).sum()
+    }
+
     /// Takes this key's layer over as it is.
     pub(crate) fn keep(&mut self, old: &mut Self, key: &K) {
         if let Some(kept) = old.layers.remove(key) {

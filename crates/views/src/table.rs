@@ -65,6 +65,11 @@ impl Table {
         self.held.keys().chain(self.gone.keys())
     }
 
+    /// How many names are here or ever were.
+    pub(crate) fn len(&self) -> usize {
+        self.held.len() + self.gone.len()
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<Resource>> {
         self.held.get(name).map(|held| &held.resource)
     }

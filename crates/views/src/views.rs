@@ -123,6 +123,18 @@ impl Views {
         self.state().classes.len()
     }
 
+    /// Roughly what the views take besides the encoded resources, in bytes.
+    pub fn bytes(&self) -> usize {
+        /// Of a name in a table: its entry in a tree of which a third is empty, and its sequence.
+        const NAME: usize = 64;
+        let state = self.state();
+        let Shelves { outbound, listeners, inbound, .. } = &state.shelves;
+        let members: usize = state.classes.values().map(|mates| mates.members.len()).sum();
+        (outbound.names() + listeners.names() + inbound.names()) * NAME
+            + state.classes.len() * (size_of::<Class>() + size_of::<View>())
+            + members * size_of::<Member>()
+    }
+
     // A panic in a refresh leaves the last whole state behind: fields are replaced, not edited.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -196,6 +208,11 @@ impl State {
         reach: &mut Reach,
     ) {
         let Change { mesh, moment, .. } = change;
+        match (held.mesh.has_pod_of(&member.proxy), mesh.has_pod_of(&member.proxy)) {
+            (true, false) => member.news.lose(),
+            (false, true) => member.news.regain(),
+            _ => {}
+        }
         let placement = mesh.place(&member.proxy);
         let class = Class::of(mesh, &placement);
         let known = self.classes.get(&class).filter(|mates| mates.is_fresh(mesh));

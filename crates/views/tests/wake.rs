@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use config::kind::Kind;
+use config::note::ObjectId;
 use config::object::parse_documents;
 use config::store::{Snapshot, Store, StoreOptions, Update};
 use model::Environment;
@@ -97,6 +99,25 @@ fn the_journal_says_how_far_a_change_reaches() {
     let last = world.views.journal().expect("it keeps one").snapshot().pop().expect("a push");
     assert_eq!((last.cause, last.classes, last.streams), (text, 1, 2));
     assert_eq!(last.seq, joined[0].news.seq());
+}
+
+#[test]
+fn a_proxy_whose_pod_is_gone_is_told() {
+    let pod = |namespace: &str| {
+        format!("{{apiVersion: v1, kind: Pod, metadata: {{name: p, namespace: {namespace}}}, spec: {{}}}}")
+    };
+    let mut world = World::new();
+    world.set(&pod("shop"));
+    let (shop, bank) = (world.join("shop"), world.join("bank"));
+    let gone = || [&shop, &bank].map(|joined| joined.news.gone().is_some());
+    let id = ObjectId { kind: Kind::Pod, namespace: "shop".into(), name: "p".into() };
+    let snapshot = world.store.apply(vec![Update::Delete(id)]);
+    world.views.refresh_for("", &snapshot, Instant::now());
+    assert_eq!(gone(), [true, false], "nobody ever saw the pod of the other");
+    world.set(&pod("bank"));
+    assert_eq!(gone(), [true, false]);
+    world.set(&pod("shop"));
+    assert_eq!(gone(), [false, false]);
 }
 
 #[test]

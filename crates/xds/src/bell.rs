@@ -21,12 +21,13 @@ struct State {
     seq: Seq,
     /// When it was first rung since the stream last listened.
     rung: Option<Instant>,
+    gone: Option<tokio::time::Instant>,
 }
 
 impl Bell {
     /// `seq`: what the stream finds when it joins.
     pub fn new(seq: Seq) -> Arc<Bell> {
-        Arc::new(Bell { state: Mutex::new(State { seq, rung: None }), notify: Notify::new() })
+        Arc::new(Bell { state: Mutex::new(State { seq, rung: None, gone: None }), notify: Notify::new() })
     }
 
     /// The class can answer up to here. Never goes back.
@@ -36,6 +37,29 @@ impl Bell {
         state.rung.get_or_insert_with(Instant::now);
         drop(state);
         self.notify.notify_one();
+    }
+
+    /// The workload of the proxy was there and is gone: unless it comes back, the stream is that of a zombie.
+    pub fn lose(&self) {
+        self.set_gone(Some(tokio::time::Instant::now()));
+    }
+
+    /// The workload is there again.
+    pub fn regain(&self) {
+        self.set_gone(None);
+    }
+
+    fn set_gone(&self, gone: Option<tokio::time::Instant>) {
+        let mut state = self.state();
+        state.gone = gone;
+        state.rung.get_or_insert_with(Instant::now);
+        drop(state);
+        self.notify.notify_one();
+    }
+
+    /// Since when the workload is gone. `None`: it is there, or was never known.
+    pub fn gone(&self) -> Option<tokio::time::Instant> {
+        self.state().gone
     }
 
     pub fn seq(&self) -> Seq {

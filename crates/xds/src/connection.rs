@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    future::poll_fn,
     hash::{BuildHasher, Hasher, RandomState},
     net::SocketAddr,
     pin::Pin,
@@ -14,11 +15,12 @@ use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::watch,
+    sync::{Notify, watch},
     time::{Instant, sleep, timeout_at},
 };
 
 use crate::{
+    Stage,
     grpc::Calls,
     server::{Options, Shared},
 };
@@ -40,15 +42,17 @@ where
 {
     // Every stream holds a receiver, so their number is the number of streams.
     let closing = Arc::new(watch::Sender::new(None));
-    let calls = Calls { shared: shared.clone(), address, closing: closing.clone() };
+    let hang_up = Arc::new(Notify::new());
+    let calls = Calls { shared: shared.clone(), address, closing: closing.clone(), hang_up: hang_up.clone() };
     let service = service_fn(move |request: Request<Incoming>| {
         let response = calls.answer(request);
         async move { Ok::<_, Infallible>(response) }
     });
     let mut connection = std::pin::pin!(builder(&shared.options).serve_connection(TokioIo::new(io), service));
+    let stages = shared.metrics.stages();
     let idle = || closing.receiver_count() == 0;
     let end = tokio::select! {
-        result = connection.as_mut() => {
+        result = poll_fn(|cx| stages.run(Stage::Send, || connection.as_mut().poll(cx))) => {
             if let Err(error) = result {
                 if error.is_timeout() {
                     shared.metrics.zombies(closing.receiver_count());
@@ -57,6 +61,7 @@ where
             }
             return;
         }
+        () = hang_up.notified() => return,
         () = old(&shared.options) => Instant::now() + shared.options.age_grace,
         () = unused(&shared.options, idle) => Instant::now(),
         end = drained(&mut drain, idle) => end,

@@ -121,6 +121,20 @@ impl Connections {
         entry.map(|entry| entry.connection())
     }
 
+    /// Streams, types that they watch, names that they ask for, and nonces that are remembered. Looks at all streams.
+    pub(crate) fn counts(&self) -> (usize, usize, usize, usize) {
+        let live: Vec<_> = self.table().live.values().cloned().collect();
+        let mut counts = (live.len(), 0, 0, 0);
+        for entry in live {
+            for watched in entry.watched().values() {
+                counts.1 += 1;
+                counts.2 += watched.names.len();
+                counts.3 += usize::from(watched.sent.is_some()) + usize::from(watched.acked.is_some());
+            }
+        }
+        counts
+    }
+
     /// How long ago the oldest response was sent that nobody has answered. Looks at all streams.
     pub(crate) fn oldest_unanswered(&self) -> Duration {
         let live: Vec<_> = self.table().live.values().cloned().collect();

@@ -144,6 +144,10 @@ impl Changes {
 }
 
 impl Kept {
+    pub(crate) fn bytes(&self) -> usize {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner).1
+    }
+
     fn keep(&self, whole: &Arc<Whole>) {
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         ring.1 += whole.len;

@@ -5,7 +5,10 @@ use std::{net::SocketAddr, sync::Arc};
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body::Body;
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 
 use crate::{Variant, admission::Admitted, outbound::Outbound, refusal::Refusal, server::Shared, stream::Stream};
 
@@ -15,6 +18,8 @@ pub(crate) struct Calls {
     pub(crate) shared: Arc<Shared>,
     pub(crate) address: SocketAddr,
     pub(crate) closing: Arc<watch::Sender<Option<Instant>>>,
+    /// Ends the connection at once.
+    pub(crate) hang_up: Arc<Notify>,
 }
 
 impl Calls {
@@ -59,6 +64,7 @@ impl Calls {
             out,
             admitted,
             closing: self.closing.subscribe(),
+            hang_up: self.hang_up.clone(),
         };
         tokio::spawn(stream.run());
         grpc_response(outbound)

@@ -72,12 +72,14 @@ impl Journal {
         self.pushes().iter().map(|entry| entry.push.clone()).collect()
     }
 
-    pub(crate) fn sent(&self, seq: Seq) {
+    /// Answers how long it took to compute what is sent. `None`: that is forgotten.
+    pub(crate) fn sent(&self, seq: Seq) -> Option<Duration> {
         self.edit(seq, |push, after| {
             push.sent += 1;
             push.first_sent.get_or_insert(after);
             push.last_sent = Some(after);
-        });
+            push.refresh
+        })
     }
 
     pub(crate) fn answered(&self, seq: Seq, accepted: bool) {
@@ -92,12 +94,11 @@ impl Journal {
     }
 
     /// A push that is forgotten already, or was never noted, has nothing to edit.
-    fn edit(&self, seq: Seq, change: impl FnOnce(&mut Push, Duration)) {
+    fn edit<T>(&self, seq: Seq, change: impl FnOnce(&mut Push, Duration) -> T) -> Option<T> {
         let mut pushes = self.pushes();
-        if let Ok(index) = pushes.binary_search_by_key(&seq, |entry| entry.push.seq) {
-            let after = pushes[index].began.elapsed();
-            change(&mut pushes[index].push, after);
-        }
+        let index = pushes.binary_search_by_key(&seq, |entry| entry.push.seq).ok()?;
+        let after = pushes[index].began.elapsed();
+        Some(change(&mut pushes[index].push, after))
     }
 
     fn pushes(&self) -> MutexGuard<'_, VecDeque<Entry>> {

@@ -13,7 +13,7 @@ use prometheus::{
     proto::MetricFamily,
 };
 
-use crate::{Connections, TypeUrl, Variant, refusal::Code};
+use crate::{Connections, Memory, Stages, TypeUrl, Variant, refusal::Code};
 
 const SERVICE: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
 const PUSH_SECONDS: [f64; 9] = [0.01, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0];
@@ -23,6 +23,8 @@ const DESTROY_SECONDS: [f64; 6] = [0.0001, 0.001, 0.01, 0.1, 1.0, 10.0];
 const SIZE_BYTES: [f64; 6] = [1.0, 1e4, 1e6, 4e6, 1e7, 4e7];
 
 pub struct Metrics {
+    stages: Stages,
+    memory: Memory,
     connected: IntGaugeVec,
     by_version: Mutex<BTreeMap<String, i64>>,
     pushes: IntCounterVec,
@@ -54,6 +56,8 @@ impl Metrics {
         let call = ["grpc_type", "grpc_service", "grpc_method"];
         let handled = ["grpc_type", "grpc_service", "grpc_method", "grpc_code"];
         Ok(Arc::new(Metrics {
+            stages: Stages::new(registry)?,
+            memory: Memory::new(registry)?,
             connected: maker.gauges("pilot_xds", "Connected proxies by their version.", &["version"])?,
             by_version: Mutex::default(),
             pushes: maker.counters(
@@ -83,7 +87,10 @@ impl Metrics {
                 .gauge("meltemi_push_queue_depth", "Streams that wait for their turn to be written to.")?,
             slots_in_use: maker.gauge("meltemi_push_slots_in_use", "Streams that are being written to.")?,
             oldest: maker.registered(Oldest::new()?)?,
-            zombies: maker.counter("meltemi_xds_zombies_total", "Streams closed because no ping was answered.")?,
+            zombies: maker.counter(
+                "meltemi_xds_zombies_total",
+                "Streams closed because no ping was answered or their workload is gone.",
+            )?,
             destroy_time: maker.histogram(
                 "pilot_destroy_time_seconds",
                 "Cleaning up after a stream, in seconds.",
@@ -94,6 +101,14 @@ impl Metrics {
             received: maker.counters("grpc_server_msg_received_total", "Messages received.", &call)?,
             sent: maker.counters("grpc_server_msg_sent_total", "Messages sent.", &call)?,
         }))
+    }
+
+    pub fn stages(&self) -> &Stages {
+        &self.stages
+    }
+
+    pub fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     /// Counts a proxy as connected until the answer is dropped.

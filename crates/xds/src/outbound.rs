@@ -24,7 +24,7 @@ const STALLED: Duration = Duration::from_millis(5);
 pub(crate) struct Response {
     pub(crate) frame: Frame,
     pub(crate) kind: TypeUrl,
-    /// When its making began, and when it was ready to be written.
+    /// When its making began, with the refresh that it waited for, and when it was ready to be written.
     pub(crate) began: Instant,
     pub(crate) made: Instant,
 }
@@ -63,6 +63,8 @@ struct State {
 
 struct Written {
     response: Response,
+    /// When it was handed over.
+    began: Instant,
     /// When it last got on.
     progress: Instant,
     /// Its slot was taken away.
@@ -105,7 +107,8 @@ impl Writer {
     pub(crate) fn send(&self, response: Response) {
         let mut state = self.pipe.state();
         state.hungry = false;
-        state.current = Some(Written { response, progress: Instant::now(), stalled: false });
+        let now = Instant::now();
+        state.current = Some(Written { response, began: now, progress: now, stalled: false });
         drop(state);
         self.pipe.body.wake();
     }
@@ -123,6 +126,11 @@ impl Writer {
             if self.pipe.state().unread { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
+    }
+
+    /// Since when a response is being written. `None`: none is.
+    pub(crate) fn writing_since(&self) -> Option<Instant> {
+        self.pipe.state().current.as_ref().map(|written| written.began)
     }
 
     /// Gives the slot away whenever the proxy does not take what is being written.

@@ -83,6 +83,10 @@ pub(crate) enum Refusal {
     Debug(String),
     #[error("too far behind to be sent a difference; reconnect to resume")]
     Lost,
+    #[error("a response was not read within {0} seconds; reconnect")]
+    TooSlow(u64),
+    #[error("the workload of this proxy is gone; reconnect if it is not")]
+    WorkloadGone,
     #[error("this connection is closing; reconnect")]
     Closing,
     #[error("a response would be {0} bytes, more than a gRPC message can hold")]
@@ -96,9 +100,9 @@ impl Refusal {
         match self {
             Refusal::Done => Code::Ok,
             Refusal::Gone => Code::Cancelled,
-            Refusal::NotReady | Refusal::Lost | Refusal::Closing => Code::Unavailable,
+            Refusal::NotReady | Refusal::Lost | Refusal::WorkloadGone | Refusal::Closing => Code::Unavailable,
             Refusal::UnknownMethod(_) | Refusal::Compressed => Code::Unimplemented,
-            Refusal::NoRequest(_) => Code::DeadlineExceeded,
+            Refusal::NoRequest(_) | Refusal::TooSlow(_) => Code::DeadlineExceeded,
             Refusal::NoNode
             | Refusal::NodeTooLarge { .. }
             | Refusal::Node(_)

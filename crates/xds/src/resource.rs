@@ -6,7 +6,7 @@ use bytes::Bytes;
 use prost::Message;
 use wire::{envoy::service::discovery::v3 as discovery, google::protobuf::Any};
 
-use crate::Variant;
+use crate::{Variant, memory::Encoded};
 
 /// Field 2, length-delimited: the `resources` of both response messages.
 const RESOURCES_TAG: u8 = 0x12;
@@ -22,6 +22,7 @@ pub struct Resource {
     pub sotw: Bytes,
     /// The objects it was made from, for the blame of a NACK.
     pub made_from: Vec<Arc<str>>,
+    _counted: Encoded,
 }
 
 impl Resource {
@@ -37,7 +38,8 @@ impl Resource {
         message.encode_length_delimited(&mut delta).expect("a Vec grows as needed");
         let delta = Bytes::from(delta);
         let sotw = inner_any(&delta, &message);
-        Resource { name, version, delta, sotw, made_from }
+        let _counted = Encoded::new(delta.len() + name.len() + version.len() + std::mem::size_of::<Resource>());
+        Resource { name, version, delta, sotw, made_from, _counted }
     }
 
     pub(crate) fn entry(&self, variant: Variant) -> &Bytes {

@@ -41,6 +41,10 @@ pub struct Options {
     pub subscription_changes_per_second: u32,
     /// How long the removal of a cluster waits for the listeners and routes that no longer name it to be accepted.
     pub removal_patience: Duration,
+    /// How long a proxy may take to read one response.
+    pub read_patience: Duration,
+    /// How long a stream goes on after the workload of its proxy is gone.
+    pub gone_patience: Duration,
     /// How long a stream may wait with its first request, and a connection with its first stream.
     pub first_request: Duration,
     /// istiod's --keepaliveMaxServerConnectionAge. `None`: a connection may live forever.
@@ -64,6 +68,8 @@ impl Default for Options {
             max_requests_per_second: 0,
             subscription_changes_per_second: 50,
             removal_patience: Duration::from_secs(5),
+            read_patience: Duration::from_secs(300),
+            gone_patience: Duration::from_secs(60),
             first_request: Duration::from_secs(10),
             max_age: None,
             age_grace: Duration::from_secs(10),
@@ -112,7 +118,9 @@ impl Server {
             nacks: NackLog::default(),
             frames: Kept::default(),
         };
-        Server { shared: Arc::new(shared) }
+        let shared = Arc::new(shared);
+        shared.metrics.memory().look_at(&shared);
+        Server { shared }
     }
 
     /// Serves plaintext connections until `shutdown`, then sends each away at a moment of the drain window. Returns

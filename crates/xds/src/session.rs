@@ -1,7 +1,12 @@
 //! One stream after its first message: requests go in, responses come out. No IO; the clock only for the order of a
 //! push.
 
-use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::SystemTime};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::Arc,
+    time::{self, SystemTime},
+};
 
 use prost::Message;
 use tokio::time::Instant;
@@ -14,7 +19,7 @@ use wire::{
 };
 
 use crate::{
-    Bell, Class, Connection, Joined, ProxyInfo, Seq, TypeUrl, Variant,
+    Bell, Class, Connection, Joined, ProxyInfo, Seq, Stage, TypeUrl, Variant,
     ack::{Content, Open, Verdict},
     connections::Listed,
     delta::{self, Warming},
@@ -45,6 +50,8 @@ pub(crate) struct Session {
     /// The newest sequence that this stream has heard of.
     now: Seq,
     listed: Listed,
+    /// How long the last look at what to send encoded responses.
+    encoding: time::Duration,
     _connected: Connected,
 }
 
@@ -97,6 +104,7 @@ impl Session {
             now: news.seq(),
             news,
             listed,
+            encoding: time::Duration::ZERO,
         })
     }
 
@@ -120,6 +128,11 @@ impl Session {
 
     /// Answers whether it changed what is subscribed to.
     pub(crate) fn request(&mut self, request: Request) -> Result<bool, Refusal> {
+        let stages = self.shared.metrics.stages().clone();
+        stages.run(Stage::Ack, || self.take_request(request))
+    }
+
+    fn take_request(&mut self, request: Request) -> Result<bool, Refusal> {
         let kind = match Target::of(request.type_url()) {
             Target::Kind(kind) => kind,
             Target::Debug => return Err(Refusal::Debug(request.type_url().chars().take(64).collect())),
@@ -165,6 +178,16 @@ impl Session {
 
     /// The next response in push order.
     pub(crate) fn next(&mut self) -> Result<Next, Refusal> {
+        let began = time::Instant::now();
+        let next = self.look();
+        let stages = self.shared.metrics.stages();
+        let encoding = std::mem::take(&mut self.encoding);
+        stages.add(Stage::Serialization, encoding);
+        stages.add(Stage::Delta, began.elapsed().saturating_sub(encoding));
+        next
+    }
+
+    fn look(&mut self) -> Result<Next, Refusal> {
         let began = Instant::now();
         let late = self.remove_by.is_some_and(|by| by <= began);
         let next = self.next_at(began, late)?;
@@ -221,13 +244,14 @@ impl Session {
 
     fn response(&mut self, kind: TypeUrl, answer: Answer, began: Instant) -> Result<Response, Refusal> {
         let Answer { content, removed, version, fresh, open } = answer;
+        let encoding = time::Instant::now();
         let (frame, nonce) = self.frame(kind, version, &content, &removed)?;
+        self.encoding += encoding.elapsed();
         let (connection, sent, removed) = (self.listed.id(), content.resources().len(), removed.len());
         tracing::debug!(connection, kind = kind.short(), version, sent, removed, bytes = frame.len(), "pushed");
         self.shared.metrics.pushed(self.variant, kind, frame.len());
-        if let Some(journal) = self.shared.journal.as_ref().filter(|_| open.began.is_some()) {
-            journal.sent(version);
-        }
+        let pushed = self.shared.journal.as_ref().filter(|_| open.began.is_some());
+        let refresh = pushed.and_then(|journal| journal.sent(version)).unwrap_or_default();
         if let Some(watch) = self.watches.get_mut(&kind) {
             watch.ack.sent(nonce, version, open);
         }
@@ -235,7 +259,7 @@ impl Session {
             self.warm(fresh);
         }
         self.show(kind);
-        Ok(Response { frame, kind, began, made: Instant::now() })
+        Ok(Response { frame, kind, began: began.checked_sub(refresh).unwrap_or(began), made: Instant::now() })
     }
 
     /// Shared where possible, but a nonce is never that of the response before: an answer must say which it means.

@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use http_body::Body;
 use tokio::{
-    sync::watch,
+    sync::{Notify, watch},
     time::{Instant, sleep_until, timeout},
 };
 
@@ -33,6 +33,8 @@ pub(crate) struct Stream<B> {
     pub(crate) admitted: Admitted,
     /// Set when the connection wants to close: the latest time for this stream to end.
     pub(crate) closing: watch::Receiver<Option<Instant>>,
+    /// Ends the connection: a status cannot reach a proxy that does not read.
+    pub(crate) hang_up: Arc<Notify>,
 }
 
 impl<B> Stream<B>
@@ -40,7 +42,7 @@ where
     B: Body<Data = Bytes> + Unpin,
 {
     pub(crate) async fn run(self) {
-        let Stream { shared, address, variant, body, out, admitted, closing } = self;
+        let Stream { shared, address, variant, body, out, admitted, closing, hang_up } = self;
         shared.metrics.call_started(variant);
         let rate = shared.options.subscription_changes_per_second;
         let inbound = Inbound::new(body, shared.options.max_message);
@@ -54,6 +56,7 @@ where
             look: true,
             wake: None,
             end: None,
+            gone: None,
         };
         let refusal = match call.first(address).await {
             Ok(mut session) => {
@@ -65,6 +68,11 @@ where
             }
             Err(refusal) => refusal,
         };
+        match refusal {
+            Refusal::WorkloadGone => shared.metrics.zombies(1),
+            Refusal::TooSlow(_) => hang_up.notify_one(),
+            _ => {}
+        }
         tracing::debug!(%address, code = refusal.code().label(), reason = %refusal, "stream ended");
         shared.metrics.call_ended(variant, refusal.code());
         call.out.end(refusal);
@@ -86,6 +94,8 @@ struct Call<B> {
     wake: Option<Instant>,
     /// When to stop, answered or not.
     end: Option<Instant>,
+    /// When to stop because the proxy's workload is no more.
+    gone: Option<Instant>,
 }
 
 impl<B> Call<B>
@@ -126,6 +136,8 @@ where
     /// when there is room for it and a slot to write it, so it is never older than the moment of its writing.
     async fn step(&mut self, session: &mut Session, news: &Bell) -> Result<(), Refusal> {
         let overdue = session.overdue_at();
+        let patience = self.requests.shared.options.read_patience;
+        let late = self.out.writing_since().map(|since| since + patience);
         tokio::select! {
             biased;
             request = self.requests.next(), if self.pause.is_none() => {
@@ -139,6 +151,7 @@ where
                 session.heard(seq);
                 self.woken.get_or_insert(at);
                 self.look = true;
+                self.gone = news.gone().map(|since| since + self.requests.shared.options.gone_patience);
             }
             Ok(end) = self.closing.wait_for(Option::is_some), if self.end.is_none() => {
                 self.end = *end;
@@ -162,6 +175,12 @@ where
             () = until(self.wake) => (self.look, self.wake) = (true, None),
             () = until(overdue) => session.count_overdue(),
             () = until(self.end) => return Err(Refusal::Closing),
+            () = until(late) => {
+                if self.out.writing_since().is_some_and(|since| since + patience <= Instant::now()) {
+                    return Err(Refusal::TooSlow(patience.as_secs()));
+                }
+            }
+            () = until(self.gone) => return Err(Refusal::WorkloadGone),
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use std::{
 
 use futures_util::task::AtomicWaker;
 
-use crate::Metrics;
+use crate::{Metrics, Stage};
 
 pub(crate) struct Throttle {
     slots: usize,
@@ -59,6 +59,10 @@ impl Throttle {
         Pass { throttle: self.clone(), namespace: namespace.into(), seat: Arc::default() }
     }
 
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue().waiting
+    }
+
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -81,6 +85,10 @@ impl Pass {
             WAITING => return Poll::Pending,
             _ => {}
         }
+        self.throttle.metrics.stages().run(Stage::PushQueue, || self.enter())
+    }
+
+    fn enter(&self) -> Poll<()> {
         let mut queue = self.throttle.queue();
         let entered = queue.used < self.throttle.slots;
         if entered {
@@ -95,9 +103,12 @@ impl Pass {
 
     /// The slot goes to the next in turn. Without one, or without a wish for one, nothing happens.
     pub(crate) fn leave(&self) {
-        if self.seat.place.load(Ordering::Acquire) == OUTSIDE {
-            return;
+        if self.seat.place.load(Ordering::Acquire) != OUTSIDE {
+            self.throttle.metrics.stages().run(Stage::PushQueue, || self.give_back());
         }
+    }
+
+    fn give_back(&self) {
         let mut queue = self.throttle.queue();
         match self.seat.place.swap(OUTSIDE, Ordering::AcqRel) {
             INSIDE => match queue.next() {

@@ -79,6 +79,18 @@ fn a_given_mesh_config_goes_first() {
 }
 
 #[test]
+fn a_given_mesh_config_may_change() {
+    let text = |text: &str| MeshText { file: "mesh.yaml".into(), text: text.into() };
+    let given = Some(text("accessLogFile: /given\n"));
+    let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: given });
+    let next = store.apply(vec![Update::MeshConfig(text("accessLogFile: /next\n"))]);
+    assert_eq!((next.seq, next.mesh.access_log_file.as_str()), (1, "/next"));
+    let broken = store.apply(vec![Update::MeshConfig(text("accessLogFile: ["))]);
+    assert_eq!((broken.seq, broken.mesh.access_log_file.as_str()), (1, "/next"));
+    assert!(shown(&broken)[0].ends_with("what was in use before stays"), "{:?}", shown(&broken));
+}
+
+#[test]
 fn a_bad_mesh_config_keeps_the_last_good_one() {
     let mut store = store();
     store.apply(puts(&mesh("accessLogFile: /good")));

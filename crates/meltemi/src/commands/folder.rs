@@ -1,7 +1,7 @@
 //! A folder read once, for the commands that need no server, and the proxies that its Pods imply.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(crate) struct Loaded {
 /// Where the mesh configuration comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MeshSource {
-    File(PathBuf),
+    File(MeshText),
     ConfigMap,
     Defaults,
 }
@@ -41,8 +41,9 @@ pub(crate) fn load(dir: &Path, mesh: &Mesh) -> Result<Loaded> {
 /// `see` gets the updates that make the first picture.
 pub(crate) fn load_seen(dir: &Path, mesh: &Mesh, see: impl FnOnce(&[Update])) -> Result<Loaded> {
     std::fs::read_dir(dir).with_context(|| format!("cannot read the folder {}", dir.display()))?;
-    let mesh_config = mesh.mesh_config.as_deref().map(mesh_text).transpose()?;
-    let mut store = Store::new(StoreOptions { pod_namespace: mesh.pod_namespace.clone(), mesh_config });
+    let given = mesh.mesh_config.as_deref().map(mesh_text).transpose()?;
+    let options = StoreOptions { pod_namespace: mesh.pod_namespace.clone(), mesh_config: given.clone() };
+    let mut store = Store::new(options);
     let mut folder = Folder::open(dir);
     let scan = folder.scan();
     if !scan.readable {
@@ -53,8 +54,8 @@ pub(crate) fn load_seen(dir: &Path, mesh: &Mesh, see: impl FnOnce(&[Update])) ->
     let objects = counted(&scan.updates);
     let snapshot = store.apply(scan.updates);
     let in_objects = snapshot.config_maps.contains_key(&Name::new(&mesh.pod_namespace, "istio"));
-    let mesh_config = match &mesh.mesh_config {
-        Some(file) => MeshSource::File(file.clone()),
+    let mesh_config = match given {
+        Some(text) => MeshSource::File(text),
         None if in_objects => MeshSource::ConfigMap,
         None => MeshSource::Defaults,
     };

@@ -1,61 +1,19 @@
 //! `meltemi proxies`: who is connected and how far each has come, as a running server tells it.
 
-use std::time::Duration;
-
-use anyhow::{Context, Result, bail};
-use bytes::Bytes;
+use anyhow::Result;
 use comfy_table::{Table, presets};
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::Uri;
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
 
-use super::{Outcome, print};
+use super::{Outcome, print, server};
 use crate::args::{Listing, Proxies};
 use crate::ops::status::{ProxyStatus, State};
 
-/// A loaded server answers in well under a second; beyond this it hangs.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Ten thousand proxies need about 10 MB.
-const ANSWER_BYTES: usize = 256 << 20;
-
 pub(crate) fn run(args: &Proxies) -> Result<Outcome> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
-    let body = runtime.block_on(async {
-        let answer = tokio::time::timeout(PATIENCE, answer(&args.server)).await;
-        answer.unwrap_or_else(|_| bail!("{} did not answer within {PATIENCE:?}", args.server))
-    })?;
-    let proxies: Vec<ProxyStatus> = serde_json::from_slice(&body)
-        .with_context(|| format!("{} answered something else than a list of proxies; is it a meltemi?", args.server))?;
+    let proxies: Vec<ProxyStatus> = server::ask(server::page(&args.server, "/debug/proxies", "a list of proxies"))?;
     match args.output {
         Listing::Json => print(&format!("{}\n", serde_json::to_string_pretty(&proxies)?)),
         Listing::Text => print(&table(&proxies)),
     }
     Ok(Outcome::Done)
-}
-
-async fn answer(server: &str) -> Result<Bytes> {
-    let url: Uri = format!("{}/debug/proxies", server.trim_end_matches('/'))
-        .parse()
-        .with_context(|| format!("--server {server:?} is not a URL; write it like http://127.0.0.1:15014"))?;
-    if url.scheme_str() != Some("http") {
-        bail!("--server {server:?} is not a plain HTTP URL; write it like http://127.0.0.1:15014");
-    }
-    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-    let response = client.get(url).await.with_context(|| {
-        format!("cannot reach {server}; is `meltemi serve` running, and is this its --monitoringAddr?")
-    })?;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), ANSWER_BYTES)
-        .collect()
-        .await
-        .map_err(|error| anyhow::anyhow!("the answer of {server} broke off: {error}"))?
-        .to_bytes();
-    if !status.is_success() {
-        bail!("{server} answered {status}: {}", String::from_utf8_lossy(&body).trim());
-    }
-    Ok(body)
 }
 
 const TYPES: [&str; 4] = ["CDS", "LDS", "EDS", "RDS"];

@@ -156,7 +156,7 @@ fn sent_at(watched: &Watched) -> String {
 }
 
 /// RFC 3339, to the millisecond.
-fn time(at: SystemTime) -> String {
+pub(crate) fn time(at: SystemTime) -> String {
     jiff::Timestamp::try_from(at).map_or_else(|_| String::new(), |at| format!("{at:.3}"))
 }
 

@@ -1,16 +1,20 @@
-//! The program's own metrics, under istiod's names. Those of streams are registered by `xds`.
+//! The program's own metrics, under istiod's names. Those of streams are made by `xds`.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prometheus::{
     Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
+use super::memory::{Counts, Objects};
 use super::process::Process;
 use crate::version;
 
 pub(crate) struct Metrics {
     registry: Registry,
+    pub(crate) streams: Arc<xds::Metrics>,
+    pub(crate) objects: Objects,
     process: Process,
     started: Instant,
     uptime: IntGauge,
@@ -35,6 +39,8 @@ impl Metrics {
             IntGaugeVec::new(Opts::new("istio_build", "Build of the component; always 1."), &["component", "tag"])?;
         build.with_label_values(&["pilot", version::VERSION]).set(1);
         let metrics = Metrics {
+            streams: xds::Metrics::new(&registry)?,
+            objects: Objects::default(),
             process: Process::register(&registry)?,
             started: Instant::now(),
             uptime: IntGauge::new("istiod_uptime_seconds", "Time since the process started.")?,
@@ -78,6 +84,11 @@ impl Metrics {
         ]
     }
 
+    /// Where the CPU time goes.
+    pub(crate) fn stages(&self) -> &xds::Stages {
+        self.streams.stages()
+    }
+
     pub(crate) fn debounced(&self, waited: Duration) {
         self.debounce.observe(waited.as_secs_f64());
     }
@@ -87,10 +98,18 @@ impl Metrics {
         self.refreshes.inc();
     }
 
+    /// What the process holds: as the kernel says, of which objects, by stage.
+    pub(crate) fn memory(&self) -> (i64, Counts, [(xds::Stage, usize); 9]) {
+        self.process.observe();
+        let (counts, memory) = (self.objects.counts(), self.streams.memory());
+        memory.set(xds::Stage::InformerCache, counts.bytes);
+        (self.process.resident(), counts, memory.parts())
+    }
+
     /// The page that Prometheus scrapes.
     pub(crate) fn page(&self) -> prometheus::Result<String> {
         self.uptime.set(i64::try_from(self.started.elapsed().as_secs()).unwrap_or(i64::MAX));
-        self.process.observe();
+        self.memory();
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }
 }

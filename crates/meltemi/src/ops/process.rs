@@ -36,6 +36,10 @@ impl Process {
         })
     }
 
+    pub(crate) fn resident(&self) -> i64 {
+        self.resident.get()
+    }
+
     /// Where /proc does not answer, the last values stay.
     pub(crate) fn observe(&self) {
         if let Some(seconds) = fs::read_to_string("/proc/self/stat").ok().as_deref().and_then(cpu_seconds) {

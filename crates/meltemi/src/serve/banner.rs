@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use config::note::Severity;
-use config::store::Snapshot;
+use config::store::{MeshText, Snapshot};
 
 use crate::commands::folder::{Loaded, MeshSource};
 use crate::settings::Mesh;
@@ -55,6 +55,14 @@ impl Found {
             mesh_config: loaded.mesh_config.clone(),
         }
     }
+
+    /// The mesh config that came from a file.
+    pub(crate) fn mesh_text(&self) -> Option<&MeshText> {
+        match &self.mesh_config {
+            MeshSource::File(text) => Some(text),
+            MeshSource::ConfigMap | MeshSource::Defaults => None,
+        }
+    }
 }
 
 impl fmt::Display for Banner<'_> {
@@ -84,7 +92,7 @@ impl Banner<'_> {
     fn mesh_source(&self) -> String {
         let namespace = &self.mesh.pod_namespace;
         match &self.found.mesh_config {
-            MeshSource::File(file) => format!("{}, read at start", file.display()),
+            MeshSource::File(text) => format!("{}, followed", text.file),
             MeshSource::ConfigMap => format!("ConfigMap {namespace}/istio"),
             MeshSource::Defaults => format!("defaults (no ConfigMap {namespace}/istio, no --meshConfig)"),
         }

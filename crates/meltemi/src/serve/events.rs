@@ -23,6 +23,10 @@ impl Events {
                     self.known.remove(id);
                     (id.kind, "delete")
                 }
+                Update::MeshConfig(_) => {
+                    metrics.triggers.with_label_values(&["global"]).inc();
+                    continue;
+                }
                 Update::Notes { .. } => continue,
             };
             let counters = if kind.is_istio() { &metrics.config_events } else { &metrics.registry_events };

@@ -1,8 +1,8 @@
-//! From changes of objects to new views: applied at once, worked in when the source is quiet. One at a time.
+//! From changes of objects to new views, one batch at a time. Which changes go together is decided in `waiting`.
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use config::store::{Snapshot, Store, Update};
@@ -11,11 +11,12 @@ use tokio::sync::mpsc::Receiver;
 use tokio::task::spawn_blocking;
 use tracing::{debug, error};
 use views::Views;
+use xds::Stage;
 
 use super::banner::Found;
-use super::debounce;
 use super::events::Events;
 use super::notes::NoteLog;
+use super::waiting::{Batch, Waiting};
 use crate::commands::folder;
 use crate::ops::metrics::Metrics;
 use crate::settings::{Debounce, Mesh};
@@ -42,9 +43,11 @@ impl Pipeline {
     pub(crate) fn load(dir: &Path, mesh: &Mesh, views: Arc<Views>, metrics: Arc<Metrics>) -> Result<First> {
         let began = Instant::now();
         let mut events = Events::default();
-        let loaded = folder::load_seen(dir, mesh, |updates| events.count(updates, &metrics))?;
+        let load = || folder::load_seen(dir, mesh, |updates| events.count(updates, &metrics));
+        let loaded = metrics.stages().run_long(Stage::InformerCache, load)?;
         let snapshot = loaded.store.snapshot();
-        refresh(&views, &metrics, &snapshot, began);
+        metrics.objects.set(snapshot.clone());
+        refresh(&views, &metrics, "start", &snapshot, began);
         let found = Found::new(&loaded, &snapshot);
         let pipeline =
             Pipeline { store: loaded.store, shown: snapshot.seq, views, metrics, events, notes: NoteLog::default() };
@@ -57,42 +60,88 @@ impl Pipeline {
 
     /// Until the source is gone.
     pub(crate) async fn follow(mut self, mut source: Receiver<Vec<Update>>, limits: Debounce) {
-        while let Some(waited) = debounce::batch(&mut source, limits, |updates| self.take(updates)).await {
+        let mut waiting = Waiting::new(limits);
+        loop {
+            let objects = self.store.snapshot();
+            let (events, metrics) = (&mut self.events, &self.metrics);
+            let mut held = waiting.len();
+            let batch = waiting.batch(&mut source, &objects, |updates| {
+                events.count(updates, metrics);
+                held += updates.len();
+                metrics.streams.memory().set(Stage::Debounce, held * size_of::<Update>());
+            });
+            let Some(Batch { updates, waited, spent }) = batch.await else { return };
+            self.metrics.streams.memory().set(Stage::Debounce, waiting.len() * size_of::<Update>());
+            self.metrics.stages().add(Stage::Debounce, spent);
             self.metrics.debounced(waited);
-            let snapshot = self.store.snapshot();
-            if snapshot.seq != self.shown {
-                self.shown = snapshot.seq;
-                let (views, metrics) = (self.views.clone(), self.metrics.clone());
-                let refreshed = spawn_blocking(move || {
-                    let began = Instant::now();
-                    refresh(&views, &metrics, &snapshot, began.checked_sub(waited).unwrap_or(began));
-                });
-                if let Err(error) = refreshed.await {
-                    error!(%error, "a change could not be worked in; proxies keep what they have");
-                }
-            }
+            self.work_in(updates, waited).await;
             self.log_notes();
         }
     }
 
-    fn take(&mut self, updates: Vec<Update>) {
-        self.events.count(&updates, &self.metrics);
-        self.store.apply(updates);
+    async fn work_in(&mut self, updates: Vec<Update>, waited: Duration) {
+        let cause = cause(&updates);
+        let snapshot = self.metrics.stages().run_long(Stage::InformerCache, || self.store.apply(updates));
+        if snapshot.seq == self.shown {
+            return;
+        }
+        self.shown = snapshot.seq;
+        self.metrics.objects.set(snapshot.clone());
+        let (views, metrics) = (self.views.clone(), self.metrics.clone());
+        let refreshed = spawn_blocking(move || {
+            let began = Instant::now();
+            refresh(&views, &metrics, &cause, &snapshot, began.checked_sub(waited).unwrap_or(began));
+        });
+        if let Err(error) = refreshed.await {
+            error!(%error, "a change could not be worked in; proxies keep what they have");
+        }
     }
 }
 
+/// What changed, for people.
+fn cause(updates: &[Update]) -> String {
+    const NAMED: usize = 3;
+    let named = updates.iter().filter_map(|update| match update {
+        Update::Put(object) => Some(object.id().to_string()),
+        Update::Delete(id) => Some(format!("{id} deleted")),
+        Update::MeshConfig(text) => Some(format!("mesh config {}", text.file)),
+        Update::Notes { .. } => None,
+    });
+    let all: Vec<String> = named.collect();
+    let first = all[..all.len().min(NAMED)].join(", ");
+    if all.len() > NAMED { format!("{first} and {} more", all.len() - NAMED) } else { first }
+}
+
 /// `began`: when the oldest of the changes arrived.
-fn refresh(views: &Views, metrics: &Metrics, snapshot: &Snapshot, began: Instant) {
+fn refresh(views: &Views, metrics: &Metrics, cause: &str, snapshot: &Snapshot, began: Instant) {
     let start = Instant::now();
-    let changed = views.refresh(snapshot, began);
+    let changed = metrics.stages().run_long(Stage::PushContext, || views.refresh_for(cause, snapshot, began));
     let took = start.elapsed();
     metrics.refreshed(took);
     let entries: usize = snapshot.service_entries.values().map(|entry| entry.spec.hosts.len()).sum();
+    metrics.streams.memory().set(Stage::PushContext, views.bytes());
     metrics.services.set(count(snapshot.services.len() + entries));
     metrics.virtual_services.set(count(snapshot.virtual_services.len()));
-    debug!(seq = snapshot.seq, ?took, changed, "refreshed");
+    debug!(seq = snapshot.seq, ?took, changed, cause, "refreshed");
 }
 
 fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::kind::Kind;
+    use config::note::ObjectId;
+
+    #[test]
+    fn a_cause_names_a_few_objects() {
+        let gone =
+            |name: &str| Update::Delete(ObjectId { kind: Kind::Service, namespace: "shop".into(), name: name.into() });
+        assert_eq!(cause(&[gone("a")]), "Service shop/a deleted");
+        let many: Vec<Update> = ["a", "b", "c", "d", "e"].map(gone).into();
+        assert_eq!(cause(&many), "Service shop/a deleted, Service shop/b deleted, Service shop/c deleted and 2 more");
+        assert_eq!(cause(&[Update::Notes { source: "f".into(), notes: Vec::new() }]), "");
+    }
 }

@@ -2,6 +2,7 @@
 
 mod bootstrap;
 mod check;
+mod delivery;
 mod render;
 mod run;
 mod serve;

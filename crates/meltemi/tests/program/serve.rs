@@ -15,25 +15,31 @@ use wire::envoy::config::core::v3::Node;
 use crate::run::{PROGRAM, SHOP, folder, path, run};
 
 /// Slow machines are allowed; hanging is not.
-const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-struct Server {
+pub(crate) struct Server {
     child: Child,
     /// What it said until it was ready.
-    banner: String,
+    pub(crate) banner: String,
     log: BufReader<ChildStderr>,
 }
 
 impl Server {
     fn start(dir: &TempDir, flags: &[&str]) -> Server {
+        Server::start_with(dir, flags, &[])
+    }
+
+    /// With variables of the environment.
+    pub(crate) fn start_with(dir: &TempDir, flags: &[&str], env: &[(&str, &str)]) -> Server {
         let mut child = Command::new(PROGRAM)
             .args(["serve", "--config", path(dir), "--grpcAddr=127.0.0.1:0", "--httpAddr=127.0.0.1:0"])
             .args(["--monitoringAddr=127.0.0.1:0"])
             .args(flags)
             .env_clear()
             .env("PILOT_DEBOUNCE_AFTER", "10ms")
+            .envs(env.iter().copied())
             .stderr(Stdio::piped())
             .spawn()
             .expect("the program starts");
@@ -46,12 +52,12 @@ impl Server {
     }
 
     /// The port that it printed beside a flag.
-    fn port(&self, flag: &str) -> &str {
+    pub(crate) fn port(&self, flag: &str) -> &str {
         let line = self.banner.lines().find(|line| line.starts_with("port ") && line.contains(flag)).expect("a port");
         line.split_whitespace().nth(1).expect("an address")
     }
 
-    fn page(&self, flag: &str, path: &str) -> (String, String) {
+    pub(crate) fn page(&self, flag: &str, path: &str) -> (String, String) {
         let mut stream = TcpStream::connect(self.port(flag)).expect("an open port");
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("a request");
         let mut answer = String::new();
@@ -60,12 +66,12 @@ impl Server {
         (head.split_whitespace().nth(1).expect("a status").to_owned(), body.to_owned())
     }
 
-    fn metric(&self, line: &str) -> Option<String> {
+    pub(crate) fn metric(&self, line: &str) -> Option<String> {
         let (_, page) = self.page("--monitoringAddr", "/metrics");
         page.lines().find_map(|it| it.strip_prefix(line).map(|value| value.trim().to_owned()))
     }
 
-    fn wait_for(&self, line: &str, value: &str) {
+    pub(crate) fn wait_for(&self, line: &str, value: &str) {
         let end = Instant::now() + LIMIT;
         while self.metric(line).as_deref() != Some(value) {
             assert!(Instant::now() < end, "{line} is {:?}, not {value}", self.metric(line));
@@ -99,7 +105,7 @@ impl Drop for Server {
 }
 
 /// In one step, so that no half-written file is seen.
-fn put(dir: &TempDir, name: &str, text: &str) {
+pub(crate) fn put(dir: &TempDir, name: &str, text: &str) {
     let aside = dir.path().join("aside");
     std::fs::write(&aside, text).expect("a file");
     std::fs::rename(&aside, dir.path().join(name)).expect("another name");
@@ -138,7 +144,7 @@ fn it_serves_follows_changes_and_ends() {
     assert!(log.contains("resolved"), "{log}");
 }
 
-fn node() -> Node {
+pub(crate) fn node() -> Node {
     let id = "sidecar~10.0.0.7~cart-1.shop~shop.svc.cluster.local".to_owned();
     Node { id, ..Node::default() }
 }

@@ -129,6 +129,7 @@ impl Held {
                 Update::Notes { source, notes } => {
                     self.notes.insert(source, notes);
                 }
+                Update::MeshConfig(text) => panic!("a folder gives no {text:?}"),
             }
         }
     }
@@ -168,6 +169,7 @@ pub(super) fn told(update: &Update) -> String {
         Update::Put(object) => format!("put {}", object.id()),
         Update::Delete(id) => format!("delete {id}"),
         Update::Notes { source, .. } => format!("notes {source}"),
+        Update::MeshConfig(text) => format!("mesh config {}", text.file),
     }
 }
 

@@ -22,7 +22,8 @@ pub enum Error {
     Scan(#[source] tokio::task::JoinError),
 }
 
-/// Sends what changes until the receiver is dropped. The first thing sent is what changed since the last scan.
+/// Sends what changes until the receiver is dropped. The first thing sent is what changed since the last scan. Nothing at all is sent
+/// whenever the folder is being written to and more is to come.
 pub async fn watch(folder: Folder, out: mpsc::Sender<Vec<Update>>) -> Result<(), Error> {
     watch_at(&PACE, Eyes::open, folder, out).await
 }
@@ -69,14 +70,16 @@ pub(super) async fn watch_at(
         let wait = if readable && eyes.works() { pace.safety } else { pace.poll };
         tokio::select! {
             () = out.closed() => return Ok(()),
-            ticked = timeout(wait, ticks.recv()) => if ticked.is_ok() { settle(pace, &mut ticks).await },
+            ticked = timeout(wait, ticks.recv()) => if ticked.is_ok() { settle(pace, &mut ticks, &out).await },
         }
     }
 }
 
-async fn settle(pace: &Pace, ticks: &mut mpsc::Receiver<()>) {
+async fn settle(pace: &Pace, ticks: &mut mpsc::Receiver<()>, out: &mpsc::Sender<Vec<Update>>) {
     let end = Instant::now() + pace.restless;
     while Instant::now() < end {
+        // Full: the receiver has enough to do.
+        let _ = out.try_send(Vec::new());
         let quiet = (Instant::now() + pace.quiet).min(end);
         if timeout_at(quiet, ticks.recv()).await.is_err() {
             return;

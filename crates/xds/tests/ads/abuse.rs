@@ -85,6 +85,22 @@ async fn deep_metadata_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hundred_thousand_labels_are_refused() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        let text = Value { kind: Some(value::Kind::StringValue("v".into())) };
+        let labels = (0..100_000).map(|n| (format!("label-{n}"), text.clone())).collect();
+        let labels = Value { kind: Some(value::Kind::StructValue(Struct { fields: labels })) };
+        let metadata = Some(Struct { fields: [("LABELS".to_owned(), labels)].into() });
+        let node = Node { id: proxy::NODE_ID.into(), metadata, ..Node::default() };
+        let (code, text) = first_with(&harness, variant, Some(node)).await.ended().await;
+        assert_eq!(code, 3);
+        assert!(text.contains("the limit is 1048576"), "{text}");
+        assert!(harness.connections.is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_message_beyond_the_limit_is_refused_before_it_is_read() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1");
@@ -129,6 +145,27 @@ async fn unknown_types_are_not_answered() {
         proxy.quiet().await;
         proxy.ask(TypeUrl::Cluster, &[]).await;
         assert_eq!(proxy.take().await, "CDS a=1", "the first message had the node");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn made_up_types_make_no_labels() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        proxy.take().await;
+        let lines = |harness: &Harness| harness.metrics().lines().count();
+        let before = lines(&harness);
+        for n in 0..200 {
+            let type_url = format!("type.googleapis.com/made.up.Type{n}");
+            match variant {
+                Variant::Sotw => proxy.sotw(DiscoveryRequest { type_url, ..Default::default() }).await,
+                Variant::Delta => proxy.delta(DeltaDiscoveryRequest { type_url, ..Default::default() }).await,
+            }
+        }
+        proxy.quiet().await;
+        assert_eq!(lines(&harness), before);
     }
 }
 
@@ -182,6 +219,20 @@ async fn too_many_names_end_the_stream() {
         proxy.ask(TypeUrl::Endpoints, &names[10..]).await;
         let (code, text) = proxy.ended().await;
         assert_eq!((code, text.as_str()), (8, "11 names on one stream; the limit is 10"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_than_a_hundred_thousand_names_end_the_stream() {
+    for variant in BOTH {
+        let harness = Harness::new("EDS n0=1");
+        let mut proxy = harness.proxy(variant).await;
+        let names: Vec<String> = (0..100_001).map(|n| format!("n{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        proxy.ask(TypeUrl::Endpoints, &names).await;
+        let (code, text) = proxy.ended().await;
+        assert_eq!((code, text.as_str()), (8, "100001 names on one stream; the limit is 100000"));
+        assert!(harness.connections.is_empty());
     }
 }
 
@@ -247,6 +298,79 @@ async fn a_nack_of_nothing_is_counted_and_no_more() {
         proxy.ask(TypeUrl::Cluster, &[]).await;
         assert_eq!(proxy.take().await, "CDS a=1");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nack_without_code_or_reason_is_one_all_the_same() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        let response_nonce = proxy.got().await.nonce;
+        let error_detail = Some(wire::google::rpc::Status::default());
+        match variant {
+            Variant::Sotw => {
+                let request = DiscoveryRequest { error_detail, response_nonce, ..proxy::sotw(TypeUrl::Cluster) };
+                proxy.sotw(request).await;
+            }
+            Variant::Delta => {
+                let request = DeltaDiscoveryRequest { error_detail, response_nonce, ..proxy::delta(TypeUrl::Cluster) };
+                proxy.delta(request).await;
+            }
+        }
+        proxy.quiet().await;
+        let watched = harness.watched(TypeUrl::Cluster).expect("watched");
+        assert_eq!(watched.last_error.as_deref(), Some("no reason given (code 0)"));
+        assert_eq!(harness.metric("pilot_total_xds_rejects{type=\"cds\"}"), Some(1.0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nonce_of_a_megabyte_is_a_stale_one() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        let got = proxy.got().await;
+        proxy.settle(&got, &"x".repeat(1 << 20), None).await;
+        proxy.quiet().await;
+        assert_eq!(harness.metric("pilot_xds_expired_nonce{type=\"cds\"}"), Some(1.0));
+        assert_eq!(harness.watched(TypeUrl::Cluster).expect("watched").status(), Status::Stale, "still not answered");
+        proxy.ack(&got).await;
+        proxy.quiet().await;
+        proxy.ack(&got).await;
+        proxy.quiet().await;
+        assert_eq!(harness.metric("pilot_xds_expired_nonce{type=\"cds\"}"), Some(1.0), "said twice is no other nonce");
+        assert_eq!(harness.watched(TypeUrl::Cluster).expect("watched").status(), Status::Synced);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_was_never_sent_means_nothing() {
+    let harness = Harness::new("CDS a=1");
+    let mut proxy = harness.proxy(Variant::Sotw).await;
+    proxy.ask(TypeUrl::Cluster, &[]).await;
+    let mut got = proxy.got().await;
+    got.version = "99999999".into();
+    proxy.ack(&got).await;
+    proxy.quiet().await;
+    harness.mesh.set("CDS a=2");
+    assert_eq!(proxy.take().await, "CDS a=2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_out_of_nowhere_that_asks_for_nothing_is_not_answered() {
+    let harness = Harness::new("CDS a=1, EDS a=1");
+    let mut proxy = harness.proxy(Variant::Delta).await;
+    proxy.ask(TypeUrl::Endpoints, &["a"]).await;
+    proxy.take().await;
+    for _ in 0..100 {
+        proxy.delta(proxy::delta(TypeUrl::Endpoints)).await;
+    }
+    proxy.quiet().await;
+    harness.mesh.set("EDS a=2");
+    assert_eq!(proxy.take().await, "EDS a=2");
+    proxy.quiet().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -68,9 +68,13 @@ impl Harness {
         (Proxy::open(theirs, variant).await, cut)
     }
 
+    pub(crate) fn metrics(&self) -> String {
+        TextEncoder::new().encode_to_string(&self.registry.gather()).expect("encodes")
+    }
+
     /// The line of one metric, without its name and labels.
     pub(crate) fn metric(&self, line: &str) -> Option<f64> {
-        let text = TextEncoder::new().encode_to_string(&self.registry.gather()).expect("encodes");
+        let text = self.metrics();
         let value = text.lines().find_map(|found| found.strip_prefix(line)?.strip_prefix(' '));
         value.map(|value| value.parse().expect("a number"))
     }

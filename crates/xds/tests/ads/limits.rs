@@ -91,17 +91,49 @@ async fn a_response_that_is_not_answered_is_counted_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_behind_a_dead_network_is_dropped_and_counted() {
+async fn a_hundred_proxies_behind_a_dead_network_are_gone_within_45_seconds() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1");
-        let (mut proxy, cut) = harness.cuttable(variant).await;
-        proxy.ask(TypeUrl::Cluster, &[]).await;
-        proxy.take().await;
-        assert_eq!(harness.connections.len(), 1);
-        cut.send(()).expect("it is connected");
+        let mut proxies = Vec::new();
+        for _ in 0..100 {
+            let (mut proxy, cut) = harness.cuttable(variant).await;
+            proxy.ask(TypeUrl::Cluster, &[]).await;
+            proxy.take().await;
+            proxies.push((proxy, cut));
+        }
+        assert_eq!(harness.connections.len(), 100);
+        let mut cut_off = Vec::new();
+        for (proxy, cut) in proxies {
+            cut.send(()).expect("it is connected");
+            cut_off.push(proxy);
+        }
         tokio::time::sleep(Duration::from_secs(45)).await;
         assert!(harness.connections.is_empty());
+        assert_eq!(harness.metric("meltemi_xds_zombies_total"), Some(100.0));
+        assert_eq!(harness.metric("pilot_destroy_time_seconds_count"), Some(100.0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_whose_workload_is_gone_for_a_minute_is_dropped() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        proxy.take().await;
+        harness.mesh.set_gone(true);
+        tokio::time::sleep(Duration::from_secs(59)).await;
+        harness.mesh.set_gone(false);
+        tokio::time::sleep(Duration::from_secs(59)).await;
+        assert_eq!(harness.connections.len(), 1, "it came back");
+        harness.mesh.set_gone(true);
+        tokio::time::sleep(Duration::from_secs(59)).await;
+        harness.mesh.set("CDS a=2");
+        proxy.take().await;
+        let (code, text) = proxy.ended().await;
+        assert_eq!(code, 14);
+        assert!(text.contains("workload of this proxy is gone"), "{text}");
+        assert!(harness.connections.is_empty());
         assert_eq!(harness.metric("meltemi_xds_zombies_total"), Some(1.0));
-        assert_eq!(harness.metric("pilot_destroy_time_seconds_count"), Some(1.0));
     }
 }

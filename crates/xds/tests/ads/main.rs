@@ -2,6 +2,8 @@
 
 mod abuse;
 mod delta;
+mod faults;
+mod floods;
 mod harness;
 mod life;
 mod limits;

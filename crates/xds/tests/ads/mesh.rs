@@ -72,6 +72,13 @@ impl Mesh {
         }
     }
 
+    /// The workloads of all proxies are gone, or there again.
+    pub(crate) fn set_gone(&self, gone: bool) {
+        for bell in self.state().streams.iter().filter_map(Weak::upgrade) {
+            if gone { bell.lose() } else { bell.regain() }
+        }
+    }
+
     pub(crate) fn set_ready(&self, ready: bool) {
         self.state().ready = ready;
     }

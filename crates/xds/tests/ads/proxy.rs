@@ -55,12 +55,17 @@ impl PartialEq<&str> for Got {
 
 impl Proxy {
     pub(crate) async fn open(io: DuplexStream, variant: Variant) -> Proxy {
+        Proxy::open_with(io, variant, None).await
+    }
+
+    /// With a flow-control window of this many bytes: without reading it takes no more. `None`: that of hyper.
+    pub(crate) async fn open_with(io: DuplexStream, variant: Variant, window: Option<u32>) -> Proxy {
         let method = match variant {
             Variant::Sotw => "StreamAggregatedResources",
             Variant::Delta => "DeltaAggregatedResources",
         };
         let path = format!("/envoy.service.discovery.v3.AggregatedDiscoveryService/{method}");
-        let (requests, answer, headers) = call(io, &path).await;
+        let (requests, answer, headers) = call_with(io, &path, window).await;
         let trailers = headers.contains_key("grpc-status").then_some(headers);
         Proxy {
             variant,
@@ -211,8 +216,15 @@ impl Proxy {
 
 /// A call of any method, and its answer.
 pub(crate) async fn call(io: DuplexStream, path: &str) -> (mpsc::Sender<Bytes>, Incoming, HeaderMap) {
-    let (mut sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(io)).await.expect("a connection");
+    call_with(io, path, None).await
+}
+
+async fn call_with(io: DuplexStream, path: &str, window: Option<u32>) -> (mpsc::Sender<Bytes>, Incoming, HeaderMap) {
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    if let Some(window) = window {
+        builder.initial_stream_window_size(window);
+    }
+    let (mut sender, connection) = builder.handshake(TokioIo::new(io)).await.expect("a connection");
     tokio::spawn(connection);
     let (requests, receiver) = mpsc::channel::<Bytes>(64);
     let body = StreamBody::new(stream::unfold(receiver, |mut receiver| async {

@@ -458,6 +458,15 @@ async fn the_table_and_the_metrics_tell_what_happens() {
         assert_eq!(harness.metric("pilot_xds_pushes{type=\"eds\"}"), Some(2.0));
         assert_eq!(harness.metric("pilot_proxy_convergence_time_count"), Some(1.0), "only the push, not the answers");
         assert_eq!(harness.metric("pilot_xds_send_time_count"), Some(3.0));
+        assert_eq!(harness.metric("pilot_xds_push_time_count{type=\"eds\"}"), Some(2.0));
+        for stage in ["push_queue", "delta", "serialization", "send", "ack"] {
+            let spent = harness.metric(&format!("meltemi_stage_cpu_seconds_total{{stage=\"{stage}\"}}"));
+            assert!(spent > Some(0.0), "{stage}: {spent:?}");
+        }
+        for part in ["delta", "serialization", "send", "ack"] {
+            let held = harness.metric(&format!("meltemi_memory_bytes{{part=\"{part}\"}}"));
+            assert!(held > Some(0.0), "{part}: {held:?}");
+        }
         drop(proxy);
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(harness.connections.is_empty());

@@ -48,6 +48,10 @@ impl Live {
     }
 
     fn take(&mut self, batch: Vec<Update>) {
+        // The folder is busy, no more.
+        if batch.is_empty() {
+            return;
+        }
         self.batches.push(batch.iter().map(told).collect::<Vec<_>>().join(", "));
         self.held.apply(batch);
     }

@@ -1,0 +1,118 @@
+//! What the objects take in memory: an estimate from their sizes and the texts inside the large ones. Looks at every object.
+
+use std::mem::{size_of, size_of_val};
+
+use super::{Name, Snapshot, Table};
+use crate::catalogue::for_each_kind;
+use crate::kind::Kind;
+use crate::kinds::endpoint_slice::{Endpoint, EndpointSlice};
+use crate::kinds::pod::{ContainerPort, Pod};
+use crate::labels::Labels;
+use crate::meta::{Meta, Object};
+
+/// Of an entry in a table: its key, its pointer and its share of the nodes, of which a third is empty.
+const ENTRY: usize = (size_of::<Name>() + size_of::<usize>()) * 3 / 2 + 2 * size_of::<usize>();
+
+/// Of an allocation: what the allocator and an `Arc` add.
+const ALLOCATION: usize = 16;
+
+macro_rules! define_sizes {
+    ($($variant:ident $table:ident $spec:ty;)*) => {
+        impl Snapshot {
+            /// Bytes of all objects of a kind.
+            pub fn bytes_of(&self, kind: Kind) -> usize {
+                match kind {
+                    $(Kind::$variant => bytes(&self.$table),)*
+                }
+            }
+
+            pub fn count_of(&self, kind: Kind) -> usize {
+                match kind {
+                    $(Kind::$variant => self.$table.len(),)*
+                }
+            }
+        }
+    };
+}
+for_each_kind!(define_sizes);
+
+impl Snapshot {
+    pub fn bytes(&self) -> usize {
+        let inside = self.pods.values().map(|pod| in_pod(&pod.spec)).sum::<usize>()
+            + self.endpoint_slices.values().chain(self.endpoints.values()).map(|it| in_slice(&it.spec)).sum::<usize>();
+        Kind::ALL.iter().map(|kind| self.bytes_of(*kind)).sum::<usize>() + inside
+    }
+
+    /// Endpoints in slices, whatever their health, and what these take.
+    pub fn endpoint_bytes(&self) -> (usize, usize) {
+        let slices = || self.endpoint_slices.values().chain(self.endpoints.values());
+        let count = slices().map(|slice| slice.spec.endpoints.len()).sum();
+        (count, slices().map(|slice| in_slice(&slice.spec)).sum())
+    }
+}
+
+fn bytes<S>(table: &Table<S>) -> usize {
+    table.values().map(|object| ENTRY + ALLOCATION + size_of_val::<Object<S>>(object) + in_meta(&object.meta)).sum()
+}
+
+fn in_meta(meta: &Meta) -> usize {
+    let annotations = meta.annotations.iter().map(|(key, value)| text(key) + text(value)).sum::<usize>();
+    let owners = meta.owners.iter().map(|owner| size_of_val(owner) + text(&owner.kind) + text(&owner.name));
+    text(&meta.name) + text(&meta.namespace) + in_labels(&meta.labels) + annotations + owners.sum::<usize>()
+}
+
+fn in_labels(labels: &Labels) -> usize {
+    labels.iter().map(|(key, value)| 2 * size_of::<String>() + text(key) + text(value)).sum()
+}
+
+fn in_pod(pod: &Pod) -> usize {
+    let ports = pod.ports.iter().map(|port| size_of::<ContainerPort>() + text(&port.name)).sum::<usize>();
+    text(&pod.node_name) + text(&pod.service_account) + text(&pod.phase) + size_of_val(&*pod.ips) + ports
+}
+
+fn in_slice(slice: &EndpointSlice) -> usize {
+    let endpoint = |endpoint: &Endpoint| {
+        let addresses = endpoint.addresses.iter().map(|address| size_of::<String>() + text(address));
+        let target = endpoint.target.as_ref().map_or(0, |it| text(&it.kind) + text(&it.name) + text(&it.namespace));
+        let place = [&endpoint.node_name, &endpoint.zone, &endpoint.hostname];
+        size_of_val(endpoint)
+            + addresses.sum::<usize>()
+            + target
+            + place.iter().map(|it| it.as_deref().map_or(0, text)).sum::<usize>()
+    };
+    slice.endpoints.iter().map(endpoint).sum()
+}
+
+fn text(text: &str) -> usize {
+    if text.is_empty() { 0 } else { text.len() + ALLOCATION }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::parse_documents;
+    use crate::store::{Store, StoreOptions, Update};
+
+    fn snapshot(endpoints: usize) -> std::sync::Arc<Snapshot> {
+        let list: Vec<String> = (0..endpoints).map(|n| format!("{{addresses: [10.0.0.{n}]}}")).collect();
+        let text = format!(
+            "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4, metadata: {{name: s, namespace: shop}}, \
+             endpoints: [{}]}}",
+            list.join(", ")
+        );
+        let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
+        store.apply(parse_documents("f", &text).objects.into_iter().map(Update::Put).collect())
+    }
+
+    #[test]
+    fn endpoints_count_by_what_they_hold() {
+        let (few, many) = (snapshot(2), snapshot(102));
+        let ((two, small), (hundred, large)) = (few.endpoint_bytes(), many.endpoint_bytes());
+        assert_eq!((two, hundred), (2, 102));
+        assert!(large > 40 * small, "{small} and {large} bytes");
+        assert_eq!(many.bytes() - few.bytes(), large - small);
+        assert_eq!(few.count_of(Kind::EndpointSlice), 1);
+        assert!(few.bytes_of(Kind::EndpointSlice) > size_of::<EndpointSlice>());
+        assert_eq!(few.bytes_of(Kind::Pod), 0);
+    }
+}

@@ -1,0 +1,115 @@
+//! `meltemi pushes`: what was sent to the proxies, why, and how far it got, as a running server tells it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use comfy_table::{Table, presets};
+
+use super::{Outcome, print, server};
+use crate::args::{Listing, Pushes};
+use crate::ops::pushes::PushStatus;
+
+/// How often the server is asked in follow mode.
+const LOOK: Duration = Duration::from_secs(1);
+
+pub(crate) fn run(args: &Pushes) -> Result<Outcome> {
+    let output = if args.json { Listing::Json } else { args.output };
+    server::ask(async {
+        let pushes = pushes(&args.server).await?;
+        if args.follow {
+            return follow(&args.server, pushes, output).await;
+        }
+        match output {
+            Listing::Json => print(&format!("{}\n", serde_json::to_string_pretty(&pushes)?)),
+            Listing::Text => print(&table(&pushes)),
+        }
+        Ok(Outcome::Done)
+    })
+}
+
+async fn pushes(server: &str) -> Result<Vec<PushStatus>> {
+    server::page(server, "/debug/pushes", "a list of pushes").await
+}
+
+/// A line for each push, and again whenever it got on, until the command is interrupted or the server is gone.
+async fn follow(server: &str, mut now: Vec<PushStatus>, output: Listing) -> Result<Outcome> {
+    let mut known = BTreeMap::new();
+    if output == Listing::Text {
+        print(&format!("{}\n", HEADERS.join("  ")));
+    }
+    loop {
+        for push in news(&mut known, now) {
+            match output {
+                Listing::Json => print(&format!("{}\n", serde_json::to_string(&push)?)),
+                Listing::Text => print(&format!("{}\n", row(&push).join("  "))),
+            }
+        }
+        tokio::time::sleep(LOOK).await;
+        now = pushes(server).await?;
+    }
+}
+
+/// What is new or got on since the last look. Only what the server still remembers is kept.
+fn news(known: &mut BTreeMap<u64, PushStatus>, now: Vec<PushStatus>) -> Vec<PushStatus> {
+    let news = now.iter().filter(|push| known.get(&push.id) != Some(push)).cloned().collect();
+    *known = now.into_iter().map(|push| (push.id, push)).collect();
+    news
+}
+
+const HEADERS: [&str; 11] =
+    ["PUSH", "AT", "CLASSES", "PROXIES", "DEBOUNCE", "REFRESH", "SENT", "ACKED", "REFUSED", "LAST ACK", "CAUSE"];
+
+fn table(pushes: &[PushStatus]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(HEADERS);
+    for push in pushes {
+        table.add_row(row(push));
+    }
+    table.lines().map(|line| format!("{}\n", line.trim())).collect()
+}
+
+fn row(push: &PushStatus) -> [String; 11] {
+    let time = |milliseconds: f64| format!("{milliseconds:.1}ms");
+    [
+        push.id.to_string(),
+        push.at.clone(),
+        push.classes.to_string(),
+        push.proxies.to_string(),
+        time(push.debounce_ms),
+        time(push.refresh_ms),
+        push.sent.to_string(),
+        push.acked.to_string(),
+        push.refused.to_string(),
+        push.last_answer_ms.map_or_else(|| "-".to_owned(), time),
+        if push.cause.is_empty() { "-".to_owned() } else { push.cause.clone() },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(id: u64, acked: u64) -> PushStatus {
+        let cause = "Service shop/cart".to_owned();
+        PushStatus { id, acked, sent: 2, proxies: 2, last_answer_ms: Some(1.25), cause, ..PushStatus::default() }
+    }
+
+    #[test]
+    fn a_row_per_push() {
+        let shown = table(&[push(7, 1)]);
+        let row: Vec<&str> = shown.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(row, ["7", "0", "2", "0.0ms", "0.0ms", "2", "1", "0", "1.2ms", "Service", "shop/cart"]);
+        assert!(shown.starts_with("PUSH"), "{shown}");
+    }
+
+    #[test]
+    fn following_shows_what_got_on() {
+        let mut known = BTreeMap::new();
+        assert_eq!(news(&mut known, vec![push(1, 0), push(2, 0)]).len(), 2);
+        assert_eq!(news(&mut known, vec![push(1, 0), push(2, 1), push(3, 0)]), [push(2, 1), push(3, 0)]);
+        assert_eq!(news(&mut known, vec![push(3, 0)]), []);
+        assert_eq!(known.len(), 1, "what the server forgot is forgotten");
+    }
+}

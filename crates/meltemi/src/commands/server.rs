@@ -1,0 +1,54 @@
+//! A running server as the commands ask it: one page over plain HTTP.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::Uri;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use serde::de::DeserializeOwned;
+
+/// A loaded server answers in well under a second; beyond this it hangs.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Ten thousand proxies need about 10 MB.
+const ANSWER_BYTES: usize = 256 << 20;
+
+/// What the page says. `what`: what it should hold, for the error.
+pub(crate) async fn page<T: DeserializeOwned>(server: &str, path: &str, what: &str) -> Result<T> {
+    let body = tokio::time::timeout(PATIENCE, answer(server, path)).await;
+    let body = body.unwrap_or_else(|_| bail!("{server} did not answer within {PATIENCE:?}"))?;
+    serde_json::from_slice(&body)
+        .with_context(|| format!("{server} answered something else than {what}; is it a meltemi?"))
+}
+
+async fn answer(server: &str, path: &str) -> Result<Bytes> {
+    let url: Uri = format!("{}{path}", server.trim_end_matches('/'))
+        .parse()
+        .with_context(|| format!("--server {server:?} is not a URL; write it like http://127.0.0.1:15014"))?;
+    if url.scheme_str() != Some("http") {
+        bail!("--server {server:?} is not a plain HTTP URL; write it like http://127.0.0.1:15014");
+    }
+    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+    let response = client.get(url).await.with_context(|| {
+        format!("cannot reach {server}; is `meltemi serve` running, and is this its --monitoringAddr?")
+    })?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), ANSWER_BYTES)
+        .collect()
+        .await
+        .map_err(|error| anyhow::anyhow!("the answer of {server} broke off: {error}"))?
+        .to_bytes();
+    if !status.is_success() {
+        bail!("{server} answered {status}: {}", String::from_utf8_lossy(&body).trim());
+    }
+    Ok(body)
+}
+
+/// Runs one command that asks a server.
+pub(crate) fn ask<T>(asking: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    runtime.block_on(asking)
+}

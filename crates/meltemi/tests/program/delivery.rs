@@ -1,0 +1,204 @@
+//! How changes reach proxies in the built program: how often, why, and what becomes of proxies that are gone.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use prost::Message;
+use tempfile::TempDir;
+use testkit::ads::Client;
+use testkit::grpc;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use wire::envoy::config::cluster::v3::Cluster;
+use wire::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+
+use crate::run::{SHOP, folder, run};
+use crate::serve::{LIMIT, Server, node, put};
+
+const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+const ENDPOINTS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+const CART: &str = "outbound|80||cart.shop.svc.cluster.local";
+
+/// The endpoints of the cart: three in a row.
+fn slice(first: usize) -> String {
+    let endpoints: Vec<String> = (first..first + 3).map(|host| format!("{{addresses: [10.0.1.{host}]}}")).collect();
+    format!(
+        "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4, metadata: {{name: cart-1, namespace: shop, labels: \
+         {{kubernetes.io/service-name: cart}}}}, ports: [{{name: http, port: 8080}}], endpoints: [{}]}}",
+        endpoints.join(", ")
+    )
+}
+
+/// Counts the load assignments that a proxy is sent, accepting each.
+struct Counted {
+    responses: Arc<AtomicUsize>,
+    newest: watch::Receiver<Vec<u8>>,
+}
+
+impl Counted {
+    async fn new(server: &Server) -> Counted {
+        let io = TcpStream::connect(server.port("--grpcAddr")).await.expect("an open port");
+        let first = DeltaDiscoveryRequest {
+            node: Some(node()),
+            type_url: ENDPOINTS.into(),
+            resource_names_subscribe: vec![CART.into()],
+            ..Default::default()
+        };
+        let (sender, mut reader) = grpc::call(io, "test", METHOD, &first).await.expect("a stream");
+        let (responses, (newest, seen)) = (Arc::<AtomicUsize>::default(), watch::channel(Vec::new()));
+        let counter = responses.clone();
+        tokio::spawn(async move {
+            while let Ok(Some(message)) = reader.next::<DeltaDiscoveryResponse>().await {
+                counter.fetch_add(1, Ordering::SeqCst);
+                let any = message.resources.first().and_then(|resource| resource.resource.clone());
+                newest.send_replace(any.map(|any| any.value.to_vec()).unwrap_or_default());
+                sender.send(&DeltaDiscoveryRequest {
+                    type_url: message.type_url,
+                    response_nonce: message.nonce,
+                    ..Default::default()
+                });
+            }
+        });
+        Counted { responses, newest: seen }
+    }
+
+    /// Until the newest load assignment holds this address.
+    async fn holds(&mut self, address: &str) {
+        let found = |bytes: &Vec<u8>| bytes.windows(address.len()).any(|part| part == address.as_bytes());
+        tokio::time::timeout(LIMIT, self.newest.wait_for(found)).await.expect("in time").expect("connected");
+    }
+}
+
+/// Replaces fifty pods and returns how many responses that was, and how long the writing took.
+async fn rollout(dir: &TempDir, server: &Server) -> (usize, Duration) {
+    let mut proxy = Counted::new(server).await;
+    proxy.holds("10.0.1.3").await;
+    let (before, began) = (proxy.responses.load(Ordering::SeqCst), Instant::now());
+    for step in 1..=50 {
+        put(dir, "slice.yaml", &slice(step));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let took = began.elapsed();
+    proxy.holds("10.0.1.52").await;
+    (proxy.responses.load(Ordering::SeqCst) - before, took)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_of_fifty_pods_is_at_most_five_responses() {
+    let dir = folder(&[("shop.yaml", SHOP), ("slice.yaml", &slice(1))]);
+    let server = Server::start_with(&dir, &[], &[]);
+    let (responses, took) = rollout(&dir, &server).await;
+    // Beyond a second and a half a starved machine makes more of it, one for each second.
+    let most = 5 + usize::try_from(took.as_secs()).expect("a short time");
+    assert!((1..=most).contains(&responses), "{responses} responses in {took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn as_istiod_a_rollout_of_fifty_pods_is_one_response() {
+    let dir = folder(&[("shop.yaml", SHOP), ("slice.yaml", &slice(1))]);
+    let env = [("PILOT_ENABLE_EDS_DEBOUNCE", "true"), ("PILOT_DEBOUNCE_AFTER", "2s")];
+    let server = Server::start_with(&dir, &[], &env);
+    let (responses, took) = rollout(&dir, &server).await;
+    assert_eq!(responses, 1, "in {took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_mesh_config_file_reaches_proxies() {
+    let dir = folder(&[("shop.yaml", SHOP)]);
+    let aside = folder(&[("mesh.yaml", "connectTimeout: 3s\n")]);
+    let file = aside.path().join("mesh.yaml");
+    let server = Server::start_with(&dir, &["--meshConfig", file.to_str().expect("UTF-8")], &[]);
+    let mut proxy = Client::new(server.port("--grpcAddr").parse().expect("an address"), node());
+    let everything = BTreeSet::new();
+    for (text, want) in [("", 3), ("connectTimeout: 7s\n", 7)] {
+        if !text.is_empty() {
+            put(&aside, "mesh.yaml", text);
+        }
+        let end = Instant::now() + LIMIT;
+        loop {
+            let held = proxy.ask(CLUSTER, &everything, Duration::from_millis(100)).await.expect("clusters");
+            let cluster = Cluster::decode(held[CART].value.clone()).expect("a cluster");
+            let seconds = cluster.connect_timeout.map(|timeout| timeout.seconds);
+            if seconds == Some(want) {
+                break;
+            }
+            assert!(Instant::now() < end, "the timeout is {seconds:?}, not {want}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pushes_shows_what_was_sent_and_why() {
+    let dir = folder(&[("shop.yaml", SHOP), ("slice.yaml", &slice(1))]);
+    let server = Server::start_with(&dir, &[], &[]);
+    let mut proxy = Counted::new(&server).await;
+    proxy.holds("10.0.1.3").await;
+    put(&dir, "slice.yaml", &slice(2));
+    proxy.holds("10.0.1.4").await;
+    let url = format!("http://{}", server.port("--monitoringAddr"));
+    let end = Instant::now() + LIMIT;
+    let last = loop {
+        let list: serde_json::Value =
+            serde_json::from_str(&run(&["pushes", "--server", &url, "--json"]).stdout).expect("JSON");
+        let last = list.as_array().and_then(|list| list.last()).cloned().expect("a push");
+        if last["acked"] == 1 {
+            break last;
+        }
+        assert!(Instant::now() < end, "{last}");
+    };
+    assert_eq!(last["cause"], "EndpointSlice shop/cart-1");
+    assert_eq!((&last["proxies"], &last["sent"], &last["refused"]), (&1.into(), &1.into(), &0.into()));
+    for part in ["informer_cache", "push_context", "delta", "serialization", "send"] {
+        let bytes = server.metric(&format!("meltemi_memory_bytes{{part=\"{part}\"}}")).expect("it is shown");
+        assert!(bytes.parse::<u64>().is_ok_and(|bytes| bytes > 0), "{part}: {bytes}");
+    }
+    for stage in ["informer_cache", "debounce", "push_context", "push_queue", "delta", "serialization", "send", "ack"] {
+        let spent =
+            server.metric(&format!("meltemi_stage_cpu_seconds_total{{stage=\"{stage}\"}}")).expect("it is shown");
+        assert!(spent.parse::<f64>().is_ok_and(|spent| spent > 0.0), "{stage}: {spent}");
+    }
+    let (_, memory) = server.page("--monitoringAddr", "/debug/memory");
+    let memory: serde_json::Value = serde_json::from_str(&memory).expect("JSON");
+    assert_eq!((&memory["proxies"], &memory["services"], &memory["endpoints"]), (&1.into(), &1.into(), &3.into()));
+    assert!(memory["bytesPerProxy"].as_u64() > Some(0) && memory["residentBytes"].as_u64() > Some(0), "{memory}");
+    let table = run(&["pushes", "--server", &url]).stdout;
+    assert!(table.starts_with("PUSH") && table.trim_end().ends_with("EndpointSlice shop/cart-1"), "{table}");
+}
+
+/// A proxy whose packets are dropped from some moment on: its socket stays open, and nobody reads or writes it.
+async fn cuttable(address: String, mut cut: watch::Receiver<bool>) {
+    let mut socket = TcpStream::connect(address).await.expect("an open port");
+    let (io, mut other) = tokio::io::duplex(1 << 16);
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = tokio::io::copy_bidirectional(&mut other, &mut socket) => {}
+            _ = cut.wait_for(|cut| *cut) => {}
+        }
+        std::future::pending::<()>().await;
+    });
+    let first = DeltaDiscoveryRequest { node: Some(node()), type_url: CLUSTER.into(), ..Default::default() };
+    let (sender, mut reader) = grpc::call(io, "test", METHOD, &first).await.expect("a stream");
+    reader.next::<DeltaDiscoveryResponse>().await.expect("a response");
+    std::mem::forget((sender, reader));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_proxies_whose_packets_are_dropped_are_gone() {
+    let dir = folder(&[("shop.yaml", SHOP)]);
+    let server = Server::start_with(&dir, &["--keepaliveInterval=1s", "--keepaliveTimeout=1s"], &[]);
+    let (cut, uncut) = watch::channel(false);
+    let mut proxies = JoinSet::new();
+    for _ in 0..100 {
+        proxies.spawn(cuttable(server.port("--grpcAddr").to_owned(), uncut.clone()));
+    }
+    proxies.join_all().await;
+    assert_eq!(server.metric("meltemi_xds_zombies_total").as_deref(), Some("0"));
+    cut.send_replace(true);
+    server.wait_for("meltemi_xds_zombies_total", "100");
+    server.wait_for("pilot_destroy_time_seconds_count", "100");
+    assert_eq!(server.page("--monitoringAddr", "/debug/proxies").1, "[]");
+}
