@@ -1,6 +1,7 @@
 //! How a provider wakes one stream, and only that one. An idle stream costs nothing while others have news.
 
 use std::{
+    collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
@@ -8,6 +9,9 @@ use std::{
 use tokio::sync::Notify;
 
 use crate::Seq;
+
+/// As many pushes as a journal remembers: nobody asks for the progress of older ones.
+pub(crate) const REMEMBERED: usize = 100;
 
 /// One listener: the stream that joined with it.
 #[derive(Debug)]
@@ -21,19 +25,28 @@ struct State {
     seq: Seq,
     /// When it was first rung since the stream last listened.
     rung: Option<Instant>,
+    /// For which sequences it was rung since they were last asked for, the newest of them.
+    pushes: VecDeque<Seq>,
     gone: Option<tokio::time::Instant>,
 }
 
 impl Bell {
     /// `seq`: what the stream finds when it joins.
     pub fn new(seq: Seq) -> Arc<Bell> {
-        Arc::new(Bell { state: Mutex::new(State { seq, rung: None, gone: None }), notify: Notify::new() })
+        Arc::new(Bell {
+            state: Mutex::new(State { seq, rung: None, pushes: VecDeque::new(), gone: None }),
+            notify: Notify::new(),
+        })
     }
 
     /// The class can answer up to here. Never goes back.
     pub fn ring(&self, seq: Seq) {
         let mut state = self.state();
         state.seq = state.seq.max(seq);
+        if state.pushes.len() == REMEMBERED {
+            state.pushes.pop_front();
+        }
+        state.pushes.push_back(seq);
         state.rung.get_or_insert_with(Instant::now);
         drop(state);
         self.notify.notify_one();
@@ -60,6 +73,11 @@ impl Bell {
     /// Since when the workload is gone. `None`: it is there, or was never known.
     pub fn gone(&self) -> Option<tokio::time::Instant> {
         self.state().gone
+    }
+
+    /// The pushes that it was rung for since the last such question.
+    pub(crate) fn pushes(&self) -> VecDeque<Seq> {
+        std::mem::take(&mut self.state().pushes)
     }
 
     pub fn seq(&self) -> Seq {

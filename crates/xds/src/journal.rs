@@ -6,10 +6,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use crate::Seq;
-
-/// How many pushes are remembered unless told otherwise.
-const KEPT: usize = 100;
+use crate::{Seq, bell::REMEMBERED};
 
 pub struct Journal {
     pushes: Mutex<VecDeque<Entry>>,
@@ -35,10 +32,13 @@ pub struct Push {
     pub sent: u64,
     pub acked: u64,
     pub refused: u64,
-    /// From `at` to the first response handed to a proxy, the last one, and the last answer.
+    /// Streams that hold all of it: everything that they were sent since is accepted.
+    pub done: usize,
+    /// From `at` to the first response handed to a proxy, the last one, the last answer, and the last stream that was done.
     pub first_sent: Option<Duration>,
     pub last_sent: Option<Duration>,
     pub last_answer: Option<Duration>,
+    pub last_done: Option<Duration>,
 }
 
 struct Entry {
@@ -48,7 +48,7 @@ struct Entry {
 
 impl Default for Journal {
     fn default() -> Journal {
-        Journal::new(KEPT)
+        Journal::new(REMEMBERED)
     }
 }
 
@@ -59,6 +59,8 @@ impl Journal {
 
     /// Notes a push before its streams are woken.
     pub fn begin(&self, push: Push) {
+        let Push { seq, cause, classes, streams, debounce, refresh, .. } = &push;
+        tracing::debug!(push = seq, cause, classes, streams, ?debounce, ?refresh, "push begins");
         let mut pushes = self.pushes();
         if pushes.len() == self.kept {
             pushes.pop_front();
@@ -90,6 +92,13 @@ impl Journal {
                 push.refused += 1;
             }
             push.last_answer = Some(after);
+        });
+    }
+
+    pub(crate) fn done(&self, seq: Seq) {
+        self.edit(seq, |push, after| {
+            push.done += 1;
+            push.last_done = Some(after);
         });
     }
 

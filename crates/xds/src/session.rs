@@ -2,7 +2,7 @@
 //! push.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     net::SocketAddr,
     sync::Arc,
     time::{self, SystemTime},
@@ -21,6 +21,7 @@ use wire::{
 use crate::{
     Bell, Class, Connection, Joined, ProxyInfo, Seq, Stage, TypeUrl, Variant,
     ack::{Content, Open, Verdict},
+    bell::REMEMBERED,
     connections::Listed,
     delta::{self, Warming},
     frame::{Frame, Head},
@@ -50,6 +51,8 @@ pub(crate) struct Session {
     /// The newest sequence that this stream has heard of.
     now: Seq,
     listed: Listed,
+    /// Pushes for this proxy that it does not hold yet, as many as a journal remembers.
+    pushes: VecDeque<Seq>,
     /// How long the last look at what to send encoded responses.
     encoding: time::Duration,
     _connected: Connected,
@@ -104,6 +107,7 @@ impl Session {
             now: news.seq(),
             news,
             listed,
+            pushes: VecDeque::new(),
             encoding: time::Duration::ZERO,
         })
     }
@@ -119,6 +123,22 @@ impl Session {
 
     pub(crate) fn heard(&mut self, now: Seq) {
         self.now = self.now.max(now);
+        self.pushes.extend(self.news.pushes());
+        let old = self.pushes.len().saturating_sub(REMEMBERED);
+        self.pushes.drain(..old);
+    }
+
+    /// There is nothing to send: what was sent and accepted is all there is, unless something is on its way or refused.
+    pub(crate) fn note_done(&mut self) {
+        let settled = |watch: &Watch| watch.ack.open().is_none() && watch.ack.refused().is_none();
+        if self.pushes.is_empty() || !self.watches.values().all(settled) {
+            return;
+        }
+        for seq in std::mem::take(&mut self.pushes) {
+            if let Some(journal) = &self.shared.journal {
+                journal.done(seq);
+            }
+        }
     }
 
     /// Every response was answered.
@@ -248,7 +268,7 @@ impl Session {
         let (frame, nonce) = self.frame(kind, version, &content, &removed)?;
         self.encoding += encoding.elapsed();
         let (connection, sent, removed) = (self.listed.id(), content.resources().len(), removed.len());
-        tracing::debug!(connection, kind = kind.short(), version, sent, removed, bytes = frame.len(), "pushed");
+        tracing::debug!(connection, kind = kind.short(), push = version, sent, removed, bytes = frame.len(), "pushed");
         self.shared.metrics.pushed(self.variant, kind, frame.len());
         let pushed = self.shared.journal.as_ref().filter(|_| open.began.is_some());
         let refresh = pushed.and_then(|journal| journal.sent(version)).unwrap_or_default();

@@ -166,7 +166,10 @@ where
                         self.out.send(response);
                         return Ok(());
                     }
-                    Next::Nothing => (self.look, self.wake) = (false, None),
+                    Next::Nothing => {
+                        (self.look, self.wake) = (false, None);
+                        session.note_done();
+                    }
                     Next::Held(until) => (self.look, self.wake) = (false, Some(until)),
                 }
                 self.out.skip();

@@ -57,8 +57,8 @@ fn news(known: &mut BTreeMap<u64, PushStatus>, now: Vec<PushStatus>) -> Vec<Push
     news
 }
 
-const HEADERS: [&str; 11] =
-    ["PUSH", "AT", "CLASSES", "PROXIES", "DEBOUNCE", "REFRESH", "SENT", "ACKED", "REFUSED", "LAST ACK", "CAUSE"];
+const HEADERS: [&str; 12] =
+    ["PUSH", "AT", "CLASSES", "PROXIES", "DONE", "AFTER", "DEBOUNCE", "REFRESH", "SENT", "ACKED", "REFUSED", "CAUSE"];
 
 fn table(pushes: &[PushStatus]) -> String {
     let mut table = Table::new();
@@ -70,19 +70,20 @@ fn table(pushes: &[PushStatus]) -> String {
     table.lines().map(|line| format!("{}\n", line.trim())).collect()
 }
 
-fn row(push: &PushStatus) -> [String; 11] {
+fn row(push: &PushStatus) -> [String; 12] {
     let time = |milliseconds: f64| format!("{milliseconds:.1}ms");
     [
         push.id.to_string(),
         push.at.clone(),
         push.classes.to_string(),
         push.proxies.to_string(),
+        push.done.to_string(),
+        push.last_done_ms.map_or_else(|| "-".to_owned(), time),
         time(push.debounce_ms),
         time(push.refresh_ms),
         push.sent.to_string(),
         push.acked.to_string(),
         push.refused.to_string(),
-        push.last_answer_ms.map_or_else(|| "-".to_owned(), time),
         if push.cause.is_empty() { "-".to_owned() } else { push.cause.clone() },
     ]
 }
@@ -93,14 +94,14 @@ mod tests {
 
     fn push(id: u64, acked: u64) -> PushStatus {
         let cause = "Service shop/cart".to_owned();
-        PushStatus { id, acked, sent: 2, proxies: 2, last_answer_ms: Some(1.25), cause, ..PushStatus::default() }
+        PushStatus { id, acked, sent: 2, proxies: 2, done: 1, last_done_ms: Some(1.25), cause, ..PushStatus::default() }
     }
 
     #[test]
     fn a_row_per_push() {
         let shown = table(&[push(7, 1)]);
         let row: Vec<&str> = shown.lines().nth(1).unwrap().split_whitespace().collect();
-        assert_eq!(row, ["7", "0", "2", "0.0ms", "0.0ms", "2", "1", "0", "1.2ms", "Service", "shop/cart"]);
+        assert_eq!(row, ["7", "0", "2", "1", "1.2ms", "0.0ms", "0.0ms", "2", "1", "0", "Service", "shop/cart"]);
         assert!(shown.starts_with("PUSH"), "{shown}");
     }
 

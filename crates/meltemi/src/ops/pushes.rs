@@ -26,6 +26,8 @@ pub(crate) struct PushStatus {
     pub(crate) sent: u64,
     pub(crate) acked: u64,
     pub(crate) refused: u64,
+    /// Proxies that hold all of it.
+    pub(crate) done: usize,
     /// Since `at`. Absent: not yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) first_sent_ms: Option<f64>,
@@ -33,6 +35,8 @@ pub(crate) struct PushStatus {
     pub(crate) last_sent_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_answer_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_done_ms: Option<f64>,
 }
 
 /// The newest is the last. `after`: only those with a greater id.
@@ -52,9 +56,11 @@ fn status(push: xds::Push) -> PushStatus {
         sent,
         acked,
         refused,
+        done,
         first_sent,
         last_sent,
         last_answer,
+        last_done,
     } = push;
     PushStatus {
         id: seq,
@@ -67,9 +73,11 @@ fn status(push: xds::Push) -> PushStatus {
         sent,
         acked,
         refused,
+        done,
         first_sent_ms: first_sent.map(milliseconds),
         last_sent_ms: last_sent.map(milliseconds),
         last_answer_ms: last_answer.map(milliseconds),
+        last_done_ms: last_done.map(milliseconds),
     }
 }
 

@@ -199,11 +199,18 @@ async fn the_journal_follows_a_push() {
         one.quiet().await;
         let last = journal.snapshot().pop().expect("a push");
         assert_eq!((last.seq, &*last.cause, last.streams), (2, "CDS a=2", 2));
-        assert_eq!((last.sent, last.acked, last.refused), (2, 1, 0));
+        assert_eq!((last.sent, last.acked, last.refused, last.done), (2, 1, 0, 1));
         two.nack(&got, "no").await;
         two.quiet().await;
         let last = journal.snapshot().pop().expect("a push");
-        assert_eq!((last.sent, last.acked, last.refused), (2, 1, 1));
+        assert_eq!((last.sent, last.acked, last.refused, last.done), (2, 1, 1, 1));
         assert!(last.last_answer >= last.last_sent && last.last_sent >= last.first_sent);
+        harness.mesh.set("CDS a=3, EDS x=1");
+        for proxy in [&mut one, &mut two] {
+            proxy.take().await;
+            proxy.quiet().await;
+        }
+        let done: Vec<_> = journal.snapshot().iter().map(|push| (push.seq, push.done)).collect();
+        assert_eq!(done, [(1, 0), (2, 2), (3, 2)], "whoever refused one holds it with the next");
     }
 }
