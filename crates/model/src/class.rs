@@ -41,6 +41,8 @@ pub struct OutboundKey {
     labels: Vec<(String, String)>,
     /// Only where traffic prefers some places.
     locality: Option<Locality>,
+    network: String,
+    network_view: Vec<String>,
 }
 
 /// Outbound HTTP listeners: they name the workload in traces.
@@ -121,6 +123,8 @@ fn outbound(mesh: &Mesh, placement: &Placement) -> OutboundKey {
         node: mesh.has_node_local_services().then(|| metadata.node_name.clone()),
         labels: chosen_labels(mesh, placement),
         locality: mesh.client_facts.locality.then(|| placement.locality.clone()),
+        network: metadata.network.clone(),
+        network_view: metadata.network_view.clone(),
     }
 }
 

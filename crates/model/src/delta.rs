@@ -12,7 +12,9 @@ use config::meta::Object;
 use config::store::{Name, Snapshot, Table};
 use imbl::ordmap::DiffItem;
 
+use crate::environment::Environment;
 use crate::mesh::{Mesh, key};
+use crate::network;
 use crate::placement::Placement;
 use crate::proxy::Proxy;
 use crate::service::Service;
@@ -83,7 +85,9 @@ impl Delta {
     pub(crate) fn apply(mesh: &Mesh, snapshot: &Snapshot) -> (Mesh, Self) {
         let old = &mesh.objects;
         let wide = aliases_changed(old, snapshot)
+            || gateways_changed(old, snapshot, &mesh.env)
             || *old.mesh != *snapshot.mesh
+            || *old.networks != *snapshot.networks
             || changed(&old.nodes, &snapshot.nodes)
             || changed(&old.namespaces, &snapshot.namespaces)
             || istio::root_policy_changed(old, snapshot);
@@ -202,6 +206,16 @@ fn aliases_changed(old: &Snapshot, new: &Snapshot) -> bool {
         && old.services.diff(&new.services).any(|item| {
             let (old, new) = sides(&item);
             old.is_some_and(alias) || new.is_some_and(alias)
+        })
+}
+
+/// Services that lead into a network: any load assignment may hold their addresses.
+fn gateways_changed(old: &Snapshot, new: &Snapshot, env: &Environment) -> bool {
+    !old.services.ptr_eq(&new.services)
+        && old.services.diff(&new.services).any(|item| {
+            let (before, after) = sides(&item);
+            let leads = |objects: &Snapshot, object| network::is_gateway(object, &objects.networks, env);
+            before.is_some_and(|object| leads(old, object)) || after.is_some_and(|object| leads(new, object))
         })
 }
 

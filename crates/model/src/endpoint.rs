@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use config::kinds::endpoint_slice::{self as kube, AddressType};
 use config::kinds::pod::Pod;
+use config::labels::Labels;
 use config::meta::Object;
 use config::store::{Name, Table};
 use imbl::OrdMap;
@@ -23,6 +24,8 @@ pub struct Endpoint {
     pub origin: Origin,
     /// Its share of traffic beside the others of its port; 1 if nobody said.
     pub weight: u32,
+    /// Empty: in no network that anybody named.
+    pub network: Arc<str>,
     pub workload: Arc<Workload>,
 }
 
@@ -33,6 +36,8 @@ pub enum Address {
     Name(Arc<str>),
     /// The path of a socket.
     Pipe(Arc<str>),
+    /// Nobody said; a gateway of its network knows.
+    Unknown,
 }
 
 impl Address {
@@ -49,7 +54,7 @@ impl Address {
     pub fn ip(&self) -> Option<IpAddr> {
         match self {
             Self::Ip(ip) => Some(*ip),
-            Self::Name(_) | Self::Pipe(_) => None,
+            Self::Name(_) | Self::Pipe(_) | Self::Unknown => None,
         }
     }
 }
@@ -63,9 +68,15 @@ pub enum Origin {
 }
 
 impl Endpoint {
-    fn of_kubernetes(address: IpAddr, port: u16, health: Health, workload: &Arc<Workload>) -> Self {
+    fn of_kubernetes(address: IpAddr, port: u16, health: Health, workload: &Arc<Workload>, mesh: &Mesh) -> Self {
+        let network = mesh.networks.of(Some(address), &workload.labels);
         let address = Address::Ip(address);
-        Self { address, port, health, origin: Origin::Kubernetes, weight: 1, workload: workload.clone() }
+        Self { address, port, health, origin: Origin::Kubernetes, weight: 1, network, workload: workload.clone() }
+    }
+
+    /// Labels of its workload with those that stand for its place.
+    pub fn placed_labels(&self, cluster: &str) -> Labels {
+        self.workload.placed_labels(cluster, &self.network)
     }
 }
 
@@ -74,6 +85,8 @@ pub enum Health {
     Ready,
     NotReady,
     Terminating,
+    /// It ends, and still serves those that it served before.
+    Draining,
 }
 
 /// All endpoints of one service, whatever their health.
@@ -127,9 +140,9 @@ fn add_kubernetes(found: &mut ServiceEndpoints, service: &Service, mesh: &Mesh) 
     let name = Name { namespace: service.namespace.clone(), name: service.name.clone() };
     let slices = mesh.slices.of(&name);
     if !slices.is_empty() {
-        slices.iter().for_each(|slice| add_slice(found, slice, &mesh.workloads));
+        slices.iter().for_each(|slice| add_slice(found, service, slice, mesh));
     } else if let Some(object) = mesh.objects.endpoints.get(&name) {
-        add_slice(found, object, &mesh.workloads);
+        add_slice(found, service, object, mesh);
     } else if mesh.env.derive_endpoints {
         add_selected_pods(found, service, mesh, |_| true);
     }
@@ -183,13 +196,14 @@ impl Slices {
     }
 }
 
-fn add_slice(found: &mut ServiceEndpoints, slice: &Object<kube::EndpointSlice>, workloads: &Workloads) {
+fn add_slice(found: &mut ServiceEndpoints, service: &Service, slice: &Object<kube::EndpointSlice>, mesh: &Mesh) {
     if slice.spec.address_type == AddressType::Fqdn {
         return;
     }
     for endpoint in &slice.spec.endpoints {
-        let Some(workload) = workload_behind(endpoint, slice, workloads) else { continue };
+        let Some(workload) = workload_behind(endpoint, slice, &mesh.workloads) else { continue };
         let addresses: Vec<IpAddr> = endpoint.addresses.iter().filter_map(|text| text.parse().ok()).collect();
+        let health = health(endpoint, service, &workload);
         for address in addresses {
             for port in &slice.spec.ports {
                 let Some(number) = port.port else { continue };
@@ -198,7 +212,7 @@ fn add_slice(found: &mut ServiceEndpoints, slice: &Object<kube::EndpointSlice>, 
                     .iter()
                     .any(|other| other.address == Address::Ip(address) && other.port == number);
                 if !known {
-                    found.add(&port.name, Endpoint::of_kubernetes(address, number, health(endpoint), &workload));
+                    found.add(&port.name, Endpoint::of_kubernetes(address, number, health, &workload, mesh));
                 }
             }
         }
@@ -229,9 +243,11 @@ fn workload_behind(
     }
 }
 
-fn health(endpoint: &kube::Endpoint) -> Health {
+fn health(endpoint: &kube::Endpoint, service: &Service, workload: &Workload) -> Health {
     match endpoint {
+        kube::Endpoint { ready: true, .. } if workload.is_draining() => Health::Draining,
         kube::Endpoint { ready: true, .. } => Health::Ready,
+        kube::Endpoint { terminating: true, serving: true, .. } if service.keeps_sessions() => Health::Draining,
         kube::Endpoint { terminating: true, .. } => Health::Terminating,
         _ => Health::NotReady,
     }
@@ -253,7 +269,7 @@ fn add_selected_pods(
         for port in &service.ports {
             let Some(number) = target_port(&port.target, &pod.spec) else { continue };
             for &address in pod.spec.ips.first().iter().copied() {
-                found.add(&port.name, Endpoint::of_kubernetes(address, number, pod_health(pod), &workload));
+                found.add(&port.name, Endpoint::of_kubernetes(address, number, pod_health(pod), &workload, mesh));
             }
         }
     }

@@ -31,6 +31,8 @@ pub(crate) struct Machine {
     address: Address,
     ports: BTreeMap<String, u32>,
     weight: u32,
+    /// As written; empty: nobody said.
+    network: Arc<str>,
 }
 
 /// Healthy WorkloadEntries, in order of their names.
@@ -61,10 +63,12 @@ impl Machines {
 }
 
 impl Machine {
-    /// `None`: it has no address, so that only a gateway of its network could reach it.
+    /// `None`: it has neither an address nor a network whose gateway could reach it.
     fn new(name: &str, namespace: &Arc<str>, entry: &WorkloadEntry, labels: &Labels) -> Option<Self> {
-        let address = Address::parse(&entry.address)?;
+        let hidden = || (!entry.network.is_empty()).then_some(Address::Unknown);
+        let address = Address::parse(&entry.address).or_else(hidden)?;
         Some(Self {
+            network: Arc::from(entry.network.as_str()),
             workload: Arc::new(Workload::of_entry(name, namespace, entry, labels)),
             labels: labels.clone(),
             address,
@@ -102,6 +106,11 @@ impl Machine {
         }
     }
 
+    /// No name, which only DNS could find, and no socket.
+    fn is_placed(&self) -> bool {
+        matches!(self.address, Address::Ip(_) | Address::Unknown)
+    }
+
     pub(crate) fn port(&self, service: &Service, port: &Port) -> Option<u16> {
         if service.is_kubernetes() { self.service_port(port) } else { self.entry_port(port) }
     }
@@ -114,6 +123,7 @@ impl Machine {
             health: Health::Ready,
             origin: Origin::Entry,
             weight: self.weight,
+            network: self.network.clone(),
             workload: self.workload.clone(),
         }
     }
@@ -133,10 +143,7 @@ pub(crate) fn add_machines(found: &mut ServiceEndpoints, service: &Service, mesh
     if service.selector.is_empty() {
         return;
     }
-    for machine in mesh.machines.selected(&service.namespace, &service.selector) {
-        if machine.address.ip().is_none() {
-            continue;
-        }
+    for machine in mesh.machines.selected(&service.namespace, &service.selector).filter(|machine| machine.is_placed()) {
         for port in &service.ports {
             if let Some(number) = machine.service_port(port) {
                 found.add(&port.name, machine.endpoint(number));
@@ -163,7 +170,7 @@ pub(crate) fn add_entry(found: &mut ServiceEndpoints, service: &Service, mesh: &
 fn add_selected(found: &mut ServiceEndpoints, service: &Service, mesh: &Mesh) {
     endpoint::add_pods_of_entry(found, service, mesh);
     // Only DNS clusters take machines without an address.
-    let takes = |machine: &&Machine| service.is_resolved_by_name() || machine.address.ip().is_some();
+    let takes = |machine: &&Machine| service.is_resolved_by_name() || machine.is_placed();
     for machine in mesh.machines.selected(&service.namespace, &service.selector).filter(takes) {
         add_machine(found, service, machine);
     }

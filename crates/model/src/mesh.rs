@@ -18,6 +18,7 @@ use crate::endpoint::{self, ServiceEndpoints, Slices};
 use crate::entry::Entries;
 use crate::entry_endpoint::{Listed, Machine, Machines};
 use crate::environment::Environment;
+use crate::network::Networks;
 use crate::placement::{InboundTarget, Placement};
 use crate::proxy::Proxy;
 use crate::scope::{Scope, ScopeKey};
@@ -31,6 +32,7 @@ use crate::workload::{Workload, Workloads};
 pub struct Mesh {
     pub env: Arc<Environment>,
     pub config: Arc<MeshConfig>,
+    pub networks: Arc<Networks>,
     pub(crate) objects: Snapshot,
     /// By namespace and host.
     pub(crate) services: OrdMap<Name, Arc<Service>>,
@@ -64,6 +66,7 @@ impl Mesh {
             destination_rules: Arc::new(DestinationRules::new(&snapshot.destination_rules, &config, &env.domain)),
             client_facts: Arc::default(),
             virtual_services: Arc::new(VirtualServiceIndex::new(snapshot, &env.domain)),
+            networks: Arc::new(Networks::new(snapshot, env)),
             objects: snapshot.clone(),
             services: OrdMap::new(),
             entries: Arc::new(declared_entries(snapshot)),

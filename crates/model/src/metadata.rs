@@ -15,6 +15,8 @@ pub struct Metadata {
     pub cluster_id: String,
     pub mesh_id: String,
     pub network: String,
+    /// Networks whose endpoints it wants to see; empty: all.
+    pub network_view: Vec<String>,
     pub node_name: String,
     pub workload_name: String,
     pub istio_version: String,
@@ -64,6 +66,11 @@ impl Metadata {
             cluster_id: text("CLUSTER_ID"),
             mesh_id: text("MESH_ID"),
             network: text("NETWORK"),
+            network_view: text("REQUESTED_NETWORK_VIEW")
+                .split(',')
+                .filter(|n| !n.is_empty())
+                .map(str::to_owned)
+                .collect(),
             node_name: text("NODE_NAME"),
             workload_name: text("WORKLOAD_NAME"),
             istio_version: text("ISTIO_VERSION"),

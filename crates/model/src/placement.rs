@@ -47,12 +47,11 @@ impl Placement {
     pub(crate) fn new(mesh: &Mesh, proxy: &Arc<Proxy>) -> Self {
         let workload = mesh.workload_of(proxy);
         let labels = workload.as_ref().map_or(&proxy.metadata.labels, |known| &known.labels).clone();
-        let placed_labels =
-            workload.as_ref().map_or_else(|| labels.clone(), |known| known.placed_labels(&mesh.env.cluster_id));
         let locality = match &workload {
             Some(known) if !known.locality.is_empty() => known.locality.clone(),
             _ => proxy.locality.clone(),
         };
+        let placed_labels = placed_labels(mesh, proxy, workload.as_deref(), &labels, &locality);
         let name = match &workload {
             Some(known) => known.name.clone(),
             None if proxy.metadata.workload_name.is_empty() => {
@@ -95,6 +94,18 @@ impl Placement {
         self.proxy.metadata.interception == Interception::None
     }
 
+    /// Traffic to that network needs no gateway: it is the proxy's own, or one of the two is unknown.
+    pub fn is_in_network(&self, network: &str) -> bool {
+        let own = self.proxy.metadata.network.as_str();
+        own.is_empty() || network.is_empty() || own == network
+    }
+
+    /// The proxy wants endpoints of that network.
+    pub fn views_network(&self, network: &str) -> bool {
+        let view = &self.proxy.metadata.network_view;
+        view.is_empty() || network.is_empty() || view.iter().any(|wanted| wanted == network)
+    }
+
     /// The addresses by which this proxy's application may call a service: its own, else allocated ones where the proxy answers DNS.
     /// What a ServiceEntry lists stands whatever its family.
     pub fn addresses_of(&self, service: &Service) -> Vec<IpAddr> {
@@ -130,4 +141,14 @@ impl Placement {
     pub fn own_address(&self) -> IpAddr {
         self.proxy.ips[0]
     }
+}
+
+/// What the registry knows goes before what the proxy says of itself.
+fn placed_labels(mesh: &Mesh, proxy: &Proxy, known: Option<&Workload>, labels: &Labels, place: &Locality) -> Labels {
+    let metadata = &proxy.metadata;
+    let of_registry = known.map(|known| mesh.networks.of(known.addresses.first().copied(), &known.labels));
+    let network = of_registry.filter(|network| !network.is_empty()).unwrap_or_else(|| metadata.network.as_str().into());
+    let node = if metadata.node_name.is_empty() { known.map_or("", |known| &known.node) } else { &metadata.node_name };
+    let cluster = if metadata.cluster_id.is_empty() { &mesh.env.cluster_id } else { &metadata.cluster_id };
+    workload::placed_labels(labels, place, cluster, node, &network)
 }

@@ -215,8 +215,11 @@ fn catch_all(world: &World<'_>) -> EgressListener {
 
 fn mesh_policy(config: &MeshConfig) -> OutboundPolicy {
     match config.outbound_traffic_policy.mode {
-        mesh::OutboundTrafficMode::RegistryOnly => OutboundPolicy::RegistryOnly,
-        mesh::OutboundTrafficMode::AllowAny | mesh::OutboundTrafficMode::AllowAnyDynamicDns => OutboundPolicy::AllowAny,
+        mesh::OutboundTrafficMode::AllowAny => OutboundPolicy::AllowAny,
+        // istiod knows the name of the last one and has nothing behind it; pinned by parity case mesh-any-dynamic-dns.
+        mesh::OutboundTrafficMode::RegistryOnly | mesh::OutboundTrafficMode::AllowAnyDynamicDns => {
+            OutboundPolicy::RegistryOnly
+        }
     }
 }
 

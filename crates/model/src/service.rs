@@ -204,6 +204,20 @@ impl Service {
         self.distribution.is_some()
     }
 
+    /// Endpoints that end keep the clients that they have, by a cookie or a header.
+    pub fn keeps_sessions(&self) -> bool {
+        self.keeps_cookies() || self.has_label("istio.io/persistent-session-header")
+    }
+
+    /// Only with a cookie are endpoints that end still sent.
+    pub fn keeps_cookies(&self) -> bool {
+        self.has_label("istio.io/persistent-session")
+    }
+
+    fn has_label(&self, key: &str) -> bool {
+        self.labels.get(key).is_some_and(|value| !value.is_empty())
+    }
+
     pub fn is_headless(&self) -> bool {
         self.resolution == Resolution::Passthrough
     }

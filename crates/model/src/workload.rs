@@ -49,6 +49,7 @@ pub(crate) const SUBZONE: &str = "topology.istio.io/subzone";
 pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
 const CLUSTER: &str = "topology.istio.io/cluster";
 
+const DRAINING: &str = "istio.io/draining";
 const TLS_MODE: &str = "security.istio.io/tlsMode";
 const LOCALITY_LABELS: [&str; 2] = ["topology.istio.io/locality", "istio-locality"];
 
@@ -78,15 +79,34 @@ impl Workload {
 
 impl Workload {
     /// Its labels with those that stand for its place: what subsets and failover preferences choose by.
-    pub fn placed_labels(&self, cluster: &str) -> Labels {
-        let mut labels = self.labels.clone();
-        let Locality { region, zone, subzone } = &self.locality;
-        let place = [(REGION, &**region), (ZONE, zone), (SUBZONE, subzone), (CLUSTER, cluster), (HOSTNAME, &self.node)];
-        for (key, value) in place.into_iter().filter(|(_, value)| !value.is_empty()) {
-            labels.insert(key, value);
-        }
-        labels
+    pub(crate) fn placed_labels(&self, cluster: &str, network: &str) -> Labels {
+        placed_labels(&self.labels, &self.locality, cluster, &self.node, network)
     }
+
+    /// It was labelled as one that ends: nobody new is sent there.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.labels.get(DRAINING).is_some_and(|value| !value.is_empty())
+    }
+}
+
+/// A network that a label names is not overruled.
+pub(crate) fn placed_labels(labels: &Labels, place: &Locality, cluster: &str, node: &str, network: &str) -> Labels {
+    let mut labels = labels.clone();
+    let Locality { region, zone, subzone } = place;
+    let named = labels.get(NETWORK).is_some_and(|network| !network.is_empty());
+    let network = if named { "" } else { network };
+    let all = [
+        (REGION, &**region),
+        (ZONE, zone),
+        (SUBZONE, subzone),
+        (CLUSTER, cluster),
+        (HOSTNAME, node),
+        (NETWORK, network),
+    ];
+    for (key, value) in all.into_iter().filter(|(_, value)| !value.is_empty()) {
+        labels.insert(key, value);
+    }
+    labels
 }
 
 impl Workload {

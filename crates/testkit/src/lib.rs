@@ -5,9 +5,11 @@ pub mod ads;
 pub mod authority;
 pub mod envoy;
 pub mod grpc;
+pub mod load;
 pub mod netns;
 pub mod parity;
 pub mod place;
+pub mod pod;
 pub mod sds;
 pub mod server;
 

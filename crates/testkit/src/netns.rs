@@ -1,8 +1,14 @@
 //! Network namespaces for tests that bind foreign addresses or redirect traffic. Needs root and `ip`, `unshare`.
 
+use std::fs::File;
+use std::path::Path;
 use std::process::Command;
+use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, ensure};
+use nix::sched::{CloneFlags, setns};
+use tokio::runtime::{self, Handle};
+use tokio::sync::oneshot;
 
 /// Loopback only, and any address can be bound, whether the host has it or not.
 const LONELY: &str = "ip link set lo up \
@@ -15,7 +21,7 @@ pub fn missing() -> Option<String> {
     if !nix::unistd::Uid::effective().is_root() {
         return Some("network namespaces need root".to_owned());
     }
-    let made = Command::new("unshare").args(["-n", "sh", "-c", LONELY, "true"]).output();
+    let made = Command::new("unshare").args(["-n", "-m", "sh", "-c", LONELY, "true"]).output();
     match made {
         Ok(out) if out.status.success() => None,
         Ok(out) => Some(format!("no network namespace: {}", String::from_utf8_lossy(&out.stderr).trim())),
@@ -23,12 +29,29 @@ pub fn missing() -> Option<String> {
     }
 }
 
-/// This test binary again, inside a namespace of its own that ends with it. The caller marks it by environment variables.
+/// This test binary again, inside namespaces of its own (network and mounts) that end with it. The caller marks it by environment
+/// variables.
 pub fn lonely_rerun(test: &str) -> Result<Command> {
     let mut command = Command::new("unshare");
-    command.args(["-n", "sh", "-c", LONELY]).arg(std::env::current_exe()?);
+    command.args(["-n", "-m", "sh", "-c", LONELY]).arg(std::env::current_exe()?);
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
     Ok(command)
+}
+
+/// Puts files below /etc that only this process and its children see. Only inside `lonely_rerun`: elsewhere the whole host would.
+/// `folder` holds them for as long as they are wanted.
+pub fn provide_in_etc(folder: &Path, files: &[(&str, &str)]) -> Result<()> {
+    let own = std::fs::read_link("/proc/self/ns/mnt")?;
+    let parents = std::fs::read_link("/proc/1/ns/mnt")?;
+    ensure!(own != parents, "not in a mount namespace of its own");
+    let copy = folder.join("etc");
+    run(&["cp", "-a", "/etc", &copy.to_string_lossy()])?;
+    for (file, text) in files {
+        let file = copy.join(file);
+        std::fs::create_dir_all(file.parent().context("a file stands in a folder")?)?;
+        std::fs::write(file, text)?;
+    }
+    run(&["mount", "--bind", &copy.to_string_lossy(), "/etc"])
 }
 
 /// A named namespace; deleted when dropped.
@@ -46,6 +69,46 @@ impl Namespace {
 
     pub fn run(&self, words: &[&str]) -> Result<()> {
         run(&[&["ip", "netns", "exec", &self.name], words].concat())
+    }
+
+    /// A runtime on a thread of its own whose sockets are in the namespace.
+    pub fn worker(&self) -> Result<Worker> {
+        let namespace = File::open(format!("/var/run/netns/{}", self.name))?;
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (entered, result) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let _ = entered.send(setns(namespace, CloneFlags::CLONE_NEWNET));
+            let _ = runtime.block_on(stopped);
+        });
+        result.recv()?.with_context(|| format!("cannot enter {}", self.name))?;
+        Ok(Worker { handle, stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+/// Runs what it is given inside a namespace; all of it ends when this is dropped.
+pub struct Worker {
+    handle: Handle,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    pub fn spawn<F>(&self, work: F) -> tokio::task::JoinHandle<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        self.handle.spawn(work)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
     }
 }
 

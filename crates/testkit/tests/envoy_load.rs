@@ -87,7 +87,10 @@ impl Place {
     fn new() -> Result<Place> {
         let folder = tempfile::tempdir()?;
         let identity = "spiffe://cluster.local/ns/shop/sa/any";
-        let secrets = sds::Stub::start(&folder.path().join("sds"), &Authority::new()?, identity)?;
+        let authority = Authority::new()?;
+        let secrets = sds::Stub::start(&folder.path().join("sds"), &authority, identity)?;
+        // What cases expect on a workload's own disk.
+        netns::provide_in_etc(folder.path(), &[("certs/crl.pem", &authority.revocations()?)])?;
         Ok(Place { folder, _secrets: secrets })
     }
 

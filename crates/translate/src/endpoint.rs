@@ -1,6 +1,9 @@
 //! Load assignments: the endpoints of a service port or subset, by locality and priority.
 
+mod network;
+
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use config::kinds::client_tls::ClientTlsMode;
 use config::labels::Labels;
@@ -14,7 +17,7 @@ use wire::envoy::config::endpoint::v3::{
 };
 
 use crate::address;
-use crate::locality::{self, Client, Group};
+use crate::locality::{self, Client, Group, Member, Via};
 use crate::made::Made;
 use crate::names::ClusterName;
 use crate::proto::{structure, text, uint32};
@@ -59,8 +62,18 @@ impl<'a> Chosen<'a> {
                 by_place.entry((&endpoint.workload.locality, endpoint.origin)).or_default().push(endpoint);
             }
         }
-        let groups = by_place.into_iter().map(|((place, _), members)| Group::new(place, members)).collect();
+        let groups = by_place.into_iter().map(|((place, _), members)| Group::new(place, self.members(&members)));
+        let groups = groups.collect();
         self.arranged(groups).iter().map(|group| self.locality(group)).collect()
+    }
+
+    /// Endpoints of one place as this client reaches them: themselves, or the gateways of their networks.
+    fn members(self, endpoints: &[&'a Endpoint]) -> Vec<Member<'a>> {
+        if self.mesh.networks.are_apart() {
+            network::members(self, endpoints)
+        } else {
+            endpoints.iter().map(|endpoint| Member::itself(endpoint, 1)).collect()
+        }
     }
 
     fn arranged<'g>(self, groups: Vec<Group<'g>>) -> Vec<Group<'g>> {
@@ -87,24 +100,30 @@ impl<'a> Chosen<'a> {
             Health::Ready => true,
             Health::NotReady => self.service.sends_unready(),
             Health::Terminating => false,
+            Health::Draining => self.service.keeps_cookies(),
         };
         let here = !self.service.node_local || endpoint.workload.node == self.placement.proxy.metadata.node_name;
-        healthy && here && self.is_reachable(endpoint) && self.is_selected(endpoint)
+        let visible = self.placement.views_network(&endpoint.network);
+        healthy && here && visible && self.is_reachable(endpoint) && self.is_selected(endpoint)
     }
 
-    /// A proxy of one address family cannot dial the other.
+    /// A proxy of one address family cannot dial the other, and what has no address needs a gateway.
     fn is_reachable(self, endpoint: &Endpoint) -> bool {
-        match endpoint.address.ip() {
-            Some(ip) if ip.is_ipv4() => self.placement.has_ipv4(),
-            Some(_) => self.placement.has_ipv6(),
-            None => true,
+        match &endpoint.address {
+            Address::Ip(ip) => self.dials(*ip),
+            Address::Unknown => self.mesh.networks.are_apart(),
+            Address::Name(_) | Address::Pipe(_) => true,
         }
+    }
+
+    fn dials(self, address: IpAddr) -> bool {
+        if address.is_ipv4() { self.placement.has_ipv4() } else { self.placement.has_ipv6() }
     }
 
     fn is_selected(self, endpoint: &Endpoint) -> bool {
         let Some(wanted) = self.subset_labels() else { return true };
         let workload = &endpoint.workload;
-        workload.labels.contains_all(wanted) || workload.placed_labels(&self.mesh.env.cluster_id).contains_all(wanted)
+        workload.labels.contains_all(wanted) || endpoint.placed_labels(&self.mesh.env.cluster_id).contains_all(wanted)
     }
 
     fn subset_labels(self) -> Option<&'a Labels> {
@@ -118,21 +137,28 @@ impl<'a> Chosen<'a> {
                 zone: group.place.zone.to_string(),
                 sub_zone: group.place.subzone.to_string(),
             }),
-            load_balancing_weight: Some(uint32(group.weight)),
-            lb_endpoints: group.members.iter().map(|endpoint| self.lb_endpoint(endpoint)).collect(),
+            load_balancing_weight: (group.weight > 0).then(|| uint32(group.weight)),
+            lb_endpoints: group.members.iter().map(|member| self.lb_endpoint(member)).collect(),
             priority: group.priority,
             ..LocalityLbEndpoints::default()
         }
     }
 
-    fn lb_endpoint(self, endpoint: &Endpoint) -> LbEndpoint {
+    fn lb_endpoint(self, member: &Member<'_>) -> LbEndpoint {
+        let endpoint = match member.via {
+            Via::Itself(endpoint) => endpoint,
+            Via::Gateway(gateway) => return network::lb_endpoint(gateway, member.weight),
+        };
         let address = match &endpoint.address {
             Address::Ip(ip) => address::socket(&ip.to_string(), endpoint.port),
             Address::Name(name) => address::socket(name, endpoint.port),
             Address::Pipe(path) => address::pipe(path),
+            // A gateway stands in its place.
+            Address::Unknown => address::socket("", endpoint.port),
         };
         let host = envoy::Endpoint { address: Some(address), ..envoy::Endpoint::default() };
         let health = match (endpoint.origin, endpoint.health) {
+            (_, Health::Draining) => HealthStatus::Draining,
             (Origin::Entry, _) => HealthStatus::Unknown,
             (Origin::Kubernetes, Health::Ready) => HealthStatus::Healthy,
             (Origin::Kubernetes, _) => HealthStatus::Unhealthy,
@@ -140,7 +166,7 @@ impl<'a> Chosen<'a> {
         LbEndpoint {
             host_identifier: Some(lb_endpoint::HostIdentifier::Endpoint(host)),
             health_status: health.into(),
-            load_balancing_weight: Some(uint32(endpoint.weight)),
+            load_balancing_weight: Some(uint32(member.weight)),
             metadata: Some(self.metadata(endpoint)),
         }
     }
@@ -155,7 +181,7 @@ impl<'a> Chosen<'a> {
     }
 
     /// It must be able to. Then a rule's word on TLS counts, else a workload or port may decline.
-    fn takes_mtls(self, endpoint: &Endpoint) -> bool {
+    pub(crate) fn takes_mtls(self, endpoint: &Endpoint) -> bool {
         let ruled = || self.rule.and_then(|rule| rule.endpoint_tls(self.subset, self.port.number));
         let modes = || self.mesh.port_modes(&self.service.namespace, &endpoint.workload.labels);
         endpoint.workload.mtls

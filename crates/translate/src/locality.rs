@@ -5,21 +5,49 @@ use std::collections::{BTreeMap, BTreeSet};
 use config::kinds::destination_rule::{Distribute, Failover, LocalityLoadBalancerSetting};
 use config::labels::Labels;
 use config::locality::Locality;
-use model::Endpoint;
+use model::{Endpoint, NetworkGateway};
 
 /// Endpoints of one locality, or those among them of one priority.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Group<'a> {
     pub(crate) place: &'a Locality,
-    pub(crate) members: Vec<&'a Endpoint>,
+    pub(crate) members: Vec<Member<'a>>,
     pub(crate) weight: u32,
     /// 0 is used first.
     pub(crate) priority: u32,
 }
 
+/// One that traffic goes to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Member<'a> {
+    pub(crate) via: Via<'a>,
+    pub(crate) weight: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Via<'a> {
+    Itself(&'a Endpoint),
+    /// It stands for the endpoints behind it.
+    Gateway(&'a NetworkGateway),
+}
+
+impl<'a> Member<'a> {
+    pub(crate) fn itself(endpoint: &'a Endpoint, scale: u32) -> Self {
+        Self { via: Via::Itself(endpoint), weight: endpoint.weight.saturating_mul(scale) }
+    }
+
+    /// What failover chooses by.
+    fn labels(&self, cluster: &str) -> Labels {
+        match self.via {
+            Via::Itself(endpoint) => endpoint.placed_labels(cluster),
+            Via::Gateway(gateway) => gateway.placed_labels(),
+        }
+    }
+}
+
 impl<'a> Group<'a> {
-    pub(crate) fn new(place: &'a Locality, members: Vec<&'a Endpoint>) -> Self {
-        let weight = members.iter().fold(0_u32, |sum, endpoint| sum.saturating_add(endpoint.weight));
+    pub(crate) fn new(place: &'a Locality, members: Vec<Member<'a>>) -> Self {
+        let weight = members.iter().fold(0_u32, |sum, member| sum.saturating_add(member.weight));
         Self { place, members, weight, priority: 0 }
     }
 }
@@ -132,11 +160,11 @@ fn by_labels<'a>(groups: &[Group<'a>], client: &Client<'_>, wanted: &[String]) -
         .collect();
     let mut split = Vec::new();
     for group in groups {
-        let mut by_priority: BTreeMap<usize, Vec<&Endpoint>> = BTreeMap::new();
-        for &endpoint in &group.members {
-            let labels = endpoint.workload.placed_labels(client.cluster);
+        let mut by_priority: BTreeMap<usize, Vec<Member<'_>>> = BTreeMap::new();
+        for &member in &group.members {
+            let labels = member.labels(client.cluster);
             let alike = values.iter().take_while(|(key, value)| labels.get(key).unwrap_or_default() == *value).count();
-            by_priority.entry(values.len() - alike).or_default().push(endpoint);
+            by_priority.entry(values.len() - alike).or_default().push(member);
         }
         split.extend(by_priority.into_iter().map(|(priority, members)| Group {
             priority: u32::try_from(priority).unwrap_or(u32::MAX),
@@ -173,15 +201,16 @@ mod tests {
             health: Health::Ready,
             origin: Origin::Kubernetes,
             weight: 1,
+            network: Arc::default(),
             workload: Arc::new(Workload { labels, locality, ..Workload::default() }),
         }
     }
 
     fn check(places: &[(&str, &str)], setting: &LocalityLoadBalancerSetting, want: &[(&str, u32, u32, usize)]) {
         let endpoints: Vec<_> = places.iter().map(|(place, version)| endpoint(place, version)).collect();
-        let mut by_place: BTreeMap<&Locality, Vec<&Endpoint>> = BTreeMap::new();
+        let mut by_place: BTreeMap<&Locality, Vec<Member<'_>>> = BTreeMap::new();
         for endpoint in &endpoints {
-            by_place.entry(&endpoint.workload.locality).or_default().push(endpoint);
+            by_place.entry(&endpoint.workload.locality).or_default().push(Member::itself(endpoint, 1));
         }
         let groups = by_place.into_iter().map(|(place, members)| Group::new(place, members)).collect();
         let locality: Locality = "r1/a".parse().expect("any text is a place");

@@ -1,5 +1,7 @@
 //! TLS contexts: mutual TLS inside the mesh with keys from the agent's socket, and TLS as users set it up. Gateways are elsewhere.
 
+use std::collections::BTreeSet;
+
 use config::kinds::client_tls::{ClientTlsMode, ClientTlsSettings};
 use config::mesh::{TlsConfig, TlsConfigProtocol};
 use model::{Mesh, Placement};
@@ -49,8 +51,8 @@ pub(crate) fn downstream(mesh: &Mesh, placement: &Placement, alpn: &[&str]) -> T
     );
     let root = files.filter(|files| !files.root.is_empty());
     let root = root.map_or_else(|| agent_secret("ROOTCA"), |files| file_secret(format!("file-root:{}", files.root)));
-    let domains = std::iter::once(&mesh.config.trust_domain).chain(&mesh.config.trust_domain_aliases);
-    let accepted = domains.map(|domain| matcher(MatchPattern::Prefix(format!("spiffe://{domain}/")))).collect();
+    let accepted = trusted_domains(mesh).map(|domain| matcher(MatchPattern::Prefix(format!("spiffe://{domain}/"))));
+    let accepted = accepted.collect();
     socket(&DownstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
             tls_certificate_sds_secret_configs: vec![own],
@@ -60,6 +62,14 @@ pub(crate) fn downstream(mesh: &Mesh, placement: &Placement, alpn: &[&str]) -> T
         require_client_certificate: Some(boolean(true)),
         ..DownstreamTlsContext::default()
     })
+}
+
+/// The mesh's own, its older names, and those that foreign roots may speak for; each once.
+fn trusted_domains(mesh: &Mesh) -> impl Iterator<Item = &String> {
+    let own = std::iter::once(&mesh.config.trust_domain).chain(&mesh.config.trust_domain_aliases);
+    let mut seen = BTreeSet::new();
+    own.chain(mesh.config.ca_certificates.iter().flat_map(|root| &root.trust_domains))
+        .filter(move |name| seen.insert(*name))
 }
 
 /// TLS as a user sets it up; `None`: mutual TLS without a certificate to show.

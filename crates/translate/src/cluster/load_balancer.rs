@@ -8,7 +8,7 @@ use wire::envoy::config::cluster::v3::cluster::{
     LbConfig, LbPolicy, LeastRequestLbConfig, MaglevLbConfig, RingHashLbConfig, RoundRobinLbConfig, SlowStartConfig,
     common_lb_config::{LocalityConfigSpecifier, LocalityWeightedLbConfig, ZoneAwareLbConfig},
 };
-use wire::envoy::config::core::v3::RuntimeDouble;
+use wire::envoy::config::core::v3::{HealthStatus, HealthStatusSet, RuntimeDouble};
 use wire::envoy::r#type::v3::Percent;
 use wire::google::protobuf::UInt64Value;
 
@@ -64,6 +64,13 @@ pub(super) fn apply_locality(draft: &mut Draft, locality: &Locality) {
         draft.balancing().locality_config_specifier =
             Some(LocalityConfigSpecifier::LocalityWeightedLbConfig(LocalityWeightedLbConfig {}));
     }
+}
+
+/// Endpoints that end stay for requests that name them.
+pub(super) fn keep_draining(draft: &mut Draft) {
+    let statuses =
+        [HealthStatus::Healthy, HealthStatus::Draining, HealthStatus::Unknown, HealthStatus::Degraded].map(i32::from);
+    draft.balancing().override_host_status = Some(HealthStatusSet { statuses: statuses.into() });
 }
 
 fn hashed(hash: &ConsistentHash) -> (LbPolicy, Option<LbConfig>) {

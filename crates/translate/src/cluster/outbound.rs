@@ -58,6 +58,9 @@ impl Target<'_> {
             connection_pool::apply_retry_budget(&mut draft, budget);
         }
         self.balance(&mut draft, policy);
+        if self.subset.is_none() && self.service.keeps_sessions() {
+            load_balancer::keep_draining(&mut draft);
+        }
         let tls = policy.and_then(|policy| policy.tls.as_ref());
         let automatic = tls_mode::is_automatic(mesh, self.service, self.port, model::is_passthrough(self.own_policy()));
         tls_mode::apply(&mut draft, &self.peer(policy), tls, automatic);

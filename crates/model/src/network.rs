@@ -1,0 +1,261 @@
+//! Networks: which one an endpoint is in, and the gateways that lead into each. How a client uses them is translation's choice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use config::kinds::service::{LoadBalancerAddress, Service, ServiceType};
+use config::labels::Labels;
+use config::locality::Locality;
+use config::mesh::{MeshNetworks, NetworkEndpoints, NetworkGatewayAddress};
+use config::meta::Object;
+use config::store::{Name, Snapshot};
+use ipnet::IpNet;
+
+use crate::environment::Environment;
+use crate::service::kubernetes_host;
+use crate::workload::{self, NETWORK};
+
+/// The port of a gateway Service that says nothing else.
+const GATEWAY_PORT: u16 = 15443;
+const GATEWAY_PORT_LABEL: &str = "networking.istio.io/gatewayPort";
+/// A gateway Service with this port alone serves ambient clients, which sidecars are not.
+const TUNNEL_PORT: u16 = 15008;
+
+/// A door into a network, for mutual TLS that names its destination in the SNI.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct NetworkGateway {
+    pub network: Arc<str>,
+    /// Empty: the mesh's networks name it, and nobody knows its cluster.
+    pub cluster: Arc<str>,
+    pub address: IpAddr,
+    /// `None`: not for sidecars; it counts all the same where weights are shared out.
+    pub port: Option<u16>,
+}
+
+impl NetworkGateway {
+    /// All that is known of where it is.
+    pub fn placed_labels(&self) -> Labels {
+        workload::placed_labels(&Labels::default(), &Locality::default(), &self.cluster, "", &self.network)
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Networks {
+    /// Of pods that say nothing else: the label of the control plane's namespace.
+    own: Arc<str>,
+    /// Of endpoints that nothing else tells the network of, all of them.
+    registry: Option<Arc<str>>,
+    /// Narrow ranges first.
+    ranges: Vec<(IpNet, Arc<str>)>,
+    /// In the order in which they appear in a load assignment.
+    gateways: BTreeMap<Arc<str>, Vec<NetworkGateway>>,
+    /// Weights times this can be shared out among the gateways of any network.
+    scale: u32,
+}
+
+impl Networks {
+    pub(crate) fn new(snapshot: &Snapshot, env: &Environment) -> Self {
+        let namespace = snapshot.namespaces.get(&Name::new("", &env.pod_namespace));
+        let mut networks = Self {
+            own: namespace.and_then(|object| object.meta.labels.get(NETWORK)).unwrap_or_default().into(),
+            ..Self::default()
+        };
+        let mut named: BTreeMap<&str, Vec<(Arc<str>, u16)>> = BTreeMap::new();
+        let mut gateways = Vec::new();
+        for (name, network) in &snapshot.networks.networks {
+            let name: Arc<str> = Arc::from(name.as_str());
+            let mut whole = false;
+            for endpoints in &network.endpoints {
+                match endpoints {
+                    NetworkEndpoints::FromCidr(text) => {
+                        networks.ranges.extend(text.parse().ok().map(|range| (range, name.clone())));
+                    }
+                    NetworkEndpoints::FromRegistry(cluster) => whole |= *cluster == env.cluster_id,
+                    NetworkEndpoints::Unset => {}
+                }
+            }
+            if whole {
+                networks.registry.get_or_insert_with(|| name.clone());
+            }
+            for gateway in &network.gateways {
+                let port = u16::try_from(gateway.port).ok();
+                match &gateway.address {
+                    Some(NetworkGatewayAddress::Address(text)) => {
+                        // A name would have to be asked for; istiod leaves it out too unless told otherwise.
+                        let Ok(address) = text.parse() else { continue };
+                        gateways.push(NetworkGateway { network: name.clone(), cluster: Arc::from(""), address, port });
+                    }
+                    Some(NetworkGatewayAddress::RegistryServiceName(host)) if whole => {
+                        named.entry(host).or_default().extend(port.map(|port| (name.clone(), port)));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        networks.ranges.sort_by_key(|(range, _)| std::cmp::Reverse(range.prefix_len()));
+        for object in snapshot.services.values() {
+            gateways.extend(gateways_of(object, &named, env));
+        }
+        networks.take_gateways(gateways);
+        networks
+    }
+
+    fn take_gateways(&mut self, gateways: Vec<NetworkGateway>) {
+        for gateway in gateways {
+            let here = self.gateways.entry(gateway.network.clone()).or_default();
+            if !here.contains(&gateway) {
+                here.push(gateway);
+            }
+        }
+        self.scale = 1;
+        for here in self.gateways.values_mut() {
+            here.sort_by_cached_key(|gateway| (gateway.address.to_string(), gateway.port));
+            let clusters: BTreeSet<&Arc<str>> = here.iter().map(|gateway| &gateway.cluster).collect();
+            let of = |cluster: &Arc<str>| here.iter().filter(|gateway| gateway.cluster == *cluster).count();
+            for count in clusters.into_iter().map(of).chain([here.len()]) {
+                self.scale = common_multiple(self.scale, u32::try_from(count).unwrap_or(1));
+            }
+        }
+    }
+
+    /// Empty: in no network that anybody named.
+    pub(crate) fn of(&self, address: Option<IpAddr>, labels: &Labels) -> Arc<str> {
+        if let Some(network) = labels.get(NETWORK).filter(|network| !network.is_empty()) {
+            return Arc::from(network);
+        }
+        if !self.own.is_empty() {
+            return self.own.clone();
+        }
+        if let Some(network) = &self.registry {
+            return network.clone();
+        }
+        let within = |range: &IpNet| address.is_some_and(|address| range.contains(&address));
+        let found = self.ranges.iter().find(|(range, _)| within(range));
+        found.map(|(_, network)| network.clone()).unwrap_or_default()
+    }
+
+    /// There are gateways, so networks are apart.
+    pub fn are_apart(&self) -> bool {
+        !self.gateways.is_empty()
+    }
+
+    pub fn scale(&self) -> u32 {
+        self.scale.max(1)
+    }
+
+    /// The gateways to endpoints of a network in a cluster: of the same cluster, else of any.
+    pub fn gateways(&self, network: &str, cluster: &str) -> Vec<&NetworkGateway> {
+        let all = self.gateways.get(network).map(Vec::as_slice).unwrap_or_default();
+        let near: Vec<_> = all.iter().filter(|gateway| *gateway.cluster == *cluster).collect();
+        let chosen = if near.is_empty() { all.iter().collect() } else { near };
+        chosen.into_iter().filter(|gateway| gateway.port.is_some()).collect()
+    }
+}
+
+/// The Service leads into some network, by its label or because the mesh's networks name it.
+pub(crate) fn is_gateway(object: &Object<Service>, networks: &MeshNetworks, env: &Environment) -> bool {
+    let labelled = object.meta.labels.get(NETWORK).is_some_and(|network| !network.is_empty());
+    let mut gateways = networks.networks.values().flat_map(|network| &network.gateways);
+    let named = |gateway: &config::mesh::NetworkGateway| match &gateway.address {
+        Some(NetworkGatewayAddress::RegistryServiceName(name)) => {
+            *name == *kubernetes_host(&object.meta.name, &object.meta.namespace, &env.domain).as_str()
+        }
+        _ => false,
+    };
+    labelled || gateways.any(named)
+}
+
+/// By its label, else by the mesh's networks, which name it.
+fn gateways_of(
+    object: &Object<Service>,
+    named: &BTreeMap<&str, Vec<(Arc<str>, u16)>>,
+    env: &Environment,
+) -> Vec<NetworkGateway> {
+    let doors: Vec<(Arc<str>, Option<u16>)> = match object.meta.labels.get(NETWORK) {
+        Some(network) if !network.is_empty() => {
+            let wanted = object.meta.labels.get(GATEWAY_PORT_LABEL).and_then(|text| text.parse().ok());
+            let wanted = wanted.unwrap_or(GATEWAY_PORT);
+            let has = |number: u16| object.spec.ports.iter().any(|port| port.port == number);
+            if !has(wanted) && !has(TUNNEL_PORT) {
+                return Vec::new();
+            }
+            vec![(Arc::from(network), has(wanted).then_some(wanted))]
+        }
+        _ => {
+            let host = kubernetes_host(&object.meta.name, &object.meta.namespace, &env.domain);
+            let listed = named.get(host.as_str()).map(Vec::as_slice).unwrap_or_default();
+            listed.iter().map(|(network, port)| (network.clone(), Some(*port))).collect()
+        }
+    };
+    let cluster: Arc<str> = Arc::from(env.cluster_id.as_str());
+    let addresses = outside_addresses(&object.spec);
+    doors
+        .into_iter()
+        .flat_map(|(network, port)| {
+            let cluster = cluster.clone();
+            let door =
+                move |address| NetworkGateway { network: network.clone(), cluster: cluster.clone(), address, port };
+            addresses.clone().into_iter().map(door)
+        })
+        .collect()
+}
+
+/// By which the Service is reached from outside the cluster.
+fn outside_addresses(service: &Service) -> Vec<IpAddr> {
+    let balanced = service.load_balancer.iter().filter_map(|address| match address {
+        LoadBalancerAddress::Ip(ip) => Some(*ip),
+        LoadBalancerAddress::Hostname(_) => None,
+    });
+    let balanced = balanced.filter(|_| service.kind == ServiceType::LoadBalancer);
+    balanced.chain(service.external_ips.iter().copied()).collect()
+}
+
+fn common_multiple(a: u32, b: u32) -> u32 {
+    let (mut x, mut y) = (a.max(1), b.max(1));
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    (a.max(1) / x).saturating_mul(b.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gateway(network: &str, cluster: &str, last: u8) -> NetworkGateway {
+        let (network, cluster) = (Arc::from(network), Arc::from(cluster));
+        NetworkGateway { network, cluster, address: [10, 0, 0, last].into(), port: Some(15443) }
+    }
+
+    #[test]
+    fn weights_can_be_shared_out_among_all_gateways() {
+        let mut networks = Networks::default();
+        networks.take_gateways(vec![
+            gateway("a", "", 1),
+            gateway("a", "", 2),
+            gateway("b", "x", 1),
+            gateway("b", "x", 2),
+            gateway("b", "y", 3),
+            gateway("b", "y", 3),
+        ]);
+        assert_eq!(networks.scale(), 6);
+        assert_eq!(networks.gateways("b", "y").len(), 1, "those of the endpoint's cluster");
+        assert_eq!(networks.gateways("b", "z").len(), 3, "else all of the network");
+    }
+
+    #[test]
+    fn the_narrowest_range_wins_and_labels_beat_ranges() {
+        let range = |text: &str, name: &str| (text.parse().expect("a range"), Arc::from(name));
+        let networks = Networks {
+            ranges: vec![range("10.1.2.0/24", "narrow"), range("10.1.0.0/16", "wide")],
+            ..Networks::default()
+        };
+        let of = |ip: [u8; 4], labels: &Labels| networks.of(Some(ip.into()), labels).to_string();
+        let none = Labels::default();
+        assert_eq!(of([10, 1, 2, 3], &none), "narrow");
+        assert_eq!(of([10, 1, 3, 3], &none), "wide");
+        assert_eq!(of([10, 2, 3, 3], &none), "");
+        assert_eq!(of([10, 1, 2, 3], &Labels::from_iter([(NETWORK, "told")])), "told");
+    }
+}

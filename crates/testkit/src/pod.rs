@@ -1,0 +1,131 @@
+//! Pods without a kubelet: network namespaces on one bridge, each with an address, a redirected sidecar and room for an application.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::authority::Authority;
+use crate::envoy::{Address, Bootstrap, Envoy};
+use crate::netns::{Namespace, Worker};
+use crate::parity::Asker;
+use crate::{place, sds};
+
+/// Traffic of this group is the sidecar's own and is not redirected.
+const SIDECAR_GROUP: &str = "1337";
+
+/// Where the sockets of a mesh's helpers are, and who certifies its workloads.
+pub struct Neighbourhood {
+    pub folder: PathBuf,
+    pub authority: Authority,
+    /// A socket that leads to the control plane.
+    pub ads: PathBuf,
+}
+
+/// The wires between pods. It has an address of its own: a host outside the mesh.
+pub struct Switch {
+    namespace: Namespace,
+}
+
+impl Switch {
+    pub fn new(address: Ipv4Addr) -> Result<Switch> {
+        let namespace = Namespace::new(format!("switch-{}", std::process::id()))?;
+        namespace.run(&["ip", "link", "add", "br0", "type", "bridge"])?;
+        namespace.run(&["ip", "address", "add", &format!("{address}/24"), "dev", "br0"])?;
+        namespace.run(&["ip", "link", "set", "br0", "up"])?;
+        Ok(Switch { namespace })
+    }
+
+    pub fn worker(&self) -> Result<Worker> {
+        self.namespace.worker()
+    }
+
+    fn connect(&self, pod: &Namespace, address: Ipv4Addr) -> Result<()> {
+        let port = format!("p{}", address.octets()[3]);
+        self.namespace
+            .run(&["ip", "link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", &pod.name])?;
+        self.namespace.run(&["ip", "link", "set", &port, "master", "br0", "up"])?;
+        pod.run(&["ip", "address", "add", &format!("{address}/24"), "dev", "eth0"])?;
+        pod.run(&["ip", "link", "set", "eth0", "up"])?;
+        pod.run(&["ip", "route", "add", "default", "dev", "eth0"])
+    }
+}
+
+pub struct Pod {
+    // Before the namespace, so that nothing runs in it any more when it goes.
+    sidecar: Option<Envoy>,
+    pub worker: Worker,
+    namespace: Namespace,
+    asker: Asker,
+    sds: PathBuf,
+    _secrets: sds::Stub,
+}
+
+impl Pod {
+    /// `entry` is as in a case's proxies.yaml, with a service account. Must be called within a tokio runtime.
+    pub fn new(switch: &Switch, near: &Neighbourhood, entry: &Value) -> Result<Pod> {
+        let text = |key: &str| entry[key].as_str().with_context(|| format!("a pod needs {key}: {entry}"));
+        let (name, account, space) = (text("name")?, text("serviceAccount")?, text("namespace")?);
+        let namespace = Namespace::new(format!("{name}-{}", std::process::id()))?;
+        switch.connect(&namespace, text("ip")?.parse()?)?;
+        redirect(&namespace)?;
+        let sds = near.folder.join(format!("{name}-sds"));
+        let secrets =
+            sds::Stub::start(&sds, &near.authority, &format!("spiffe://cluster.local/ns/{space}/sa/{account}"))?;
+        let worker = namespace.worker()?;
+        Ok(Pod { sidecar: None, worker, namespace, asker: Asker::new(entry)?, sds, _secrets: secrets })
+    }
+
+    /// Returns when it is live.
+    pub async fn start_sidecar(&mut self, ads: &Path) -> Result<()> {
+        let binary = place::envoy().context("no Envoy")?;
+        let enter = ["ip", "netns", "exec", &self.namespace.name];
+        let wrapper = [&enter[..], &["setpriv", "--regid", SIDECAR_GROUP, "--clear-groups"]].concat();
+        let bootstrap = Bootstrap { asker: &self.asker, ads: Address::Unix(ads.to_owned()), sds: self.sds.clone() };
+        let sidecar = self.sidecar.insert(Envoy::start(&binary, &wrapper, &bootstrap)?);
+        sidecar.wait_live(Duration::from_secs(60)).await
+    }
+
+    /// As a crash would.
+    pub fn stop_sidecar(&mut self) {
+        self.sidecar = None;
+    }
+
+    /// The sum of the sidecar's counters whose names match.
+    pub async fn count(&self, pattern: &str) -> Result<u64> {
+        let sidecar = self.sidecar.as_ref().context("the sidecar runs")?;
+        Ok(sidecar.stats(pattern).await?.iter().map(|(_, count)| count).sum())
+    }
+
+    pub fn log(&self) -> String {
+        self.sidecar.as_ref().map(Envoy::log).unwrap_or_default()
+    }
+}
+
+/// As istio-init does: all that comes in goes to 15006, all that the application sends to 15001.
+fn redirect(namespace: &Namespace) -> Result<()> {
+    for rule in [
+        &["PREROUTING", "-p", "tcp", "-j", "REDIRECT", "--to-ports", "15006"][..],
+        &["OUTPUT", "-p", "tcp", "-m", "owner", "--gid-owner", SIDECAR_GROUP, "-j", "RETURN"],
+        &["OUTPUT", "-p", "tcp", "-d", "127.0.0.1/32", "-j", "RETURN"],
+        &["OUTPUT", "-p", "tcp", "-j", "REDIRECT", "--to-ports", "15001"],
+    ] {
+        namespace.run(&[&["iptables", "-w", "-t", "nat", "-A"], rule].concat())?;
+    }
+    Ok(())
+}
+
+/// A pod as an object: running, ready, with what the control plane reads of it.
+pub fn object(entry: &Value, node: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": entry["name"], "namespace": entry["namespace"], "labels": entry["labels"] },
+        "spec": { "nodeName": node, "serviceAccountName": entry["serviceAccount"], "containers": [{ "name": "app" }] },
+        "status": {
+            "phase": "Running", "podIP": entry["ip"], "podIPs": [{ "ip": entry["ip"] }],
+            "conditions": [{ "type": "Ready", "status": "True" }],
+        },
+    })
+}

@@ -1,0 +1,62 @@
+//! Endpoints of other networks: the gateways that lead there stand in their place, with their weight.
+
+use std::collections::BTreeMap;
+
+use model::{Address, Endpoint, NetworkGateway};
+use wire::envoy::config::core::v3::Metadata;
+use wire::envoy::config::endpoint::v3::{self as envoy, LbEndpoint, lb_endpoint};
+
+use super::Chosen;
+use crate::address;
+use crate::locality::{Member, Via};
+use crate::proto::{structure, text, uint32};
+
+/// Endpoints that need no gateway first. All weights are scaled so that shares among gateways stay whole.
+pub(super) fn members<'a>(chosen: Chosen<'a>, endpoints: &[&'a Endpoint]) -> Vec<Member<'a>> {
+    let networks = &chosen.mesh.networks;
+    let scale = networks.scale();
+    let mut members = Vec::new();
+    let mut doors: BTreeMap<(String, Option<u16>), Member<'a>> = BTreeMap::new();
+    for &endpoint in endpoints {
+        let gateways = networks.gateways(&endpoint.network, &chosen.mesh.env.cluster_id);
+        // A client that does not know its own network takes the gateway where there is one.
+        let astray = chosen.placement.proxy.metadata.network.is_empty() && !endpoint.network.is_empty();
+        let near = !astray && chosen.placement.is_in_network(&endpoint.network);
+        if near || gateways.is_empty() {
+            if endpoint.address != Address::Unknown {
+                members.push(Member::itself(endpoint, scale));
+            }
+            continue;
+        }
+        let usable: Vec<_> = gateways.into_iter().filter(|gateway| chosen.dials(gateway.address)).collect();
+        // The gateway reads where to go from the SNI, which only mutual TLS has.
+        if usable.is_empty() || !chosen.takes_mtls(endpoint) {
+            continue;
+        }
+        let count = u32::try_from(usable.len()).unwrap_or(u32::MAX);
+        let share = endpoint.weight.saturating_mul(scale) / count;
+        for gateway in usable {
+            let order = (gateway.address.to_string(), gateway.port);
+            let door = doors.entry(order).or_insert(Member { via: Via::Gateway(gateway), weight: 0 });
+            door.weight = door.weight.saturating_add(share);
+        }
+    }
+    let doors = doors.into_values().map(|door| Member { weight: door.weight.max(1), ..door });
+    members.extend(doors);
+    members
+}
+
+pub(super) fn lb_endpoint(gateway: &NetworkGateway, weight: u32) -> LbEndpoint {
+    let address = address::socket(&gateway.address.to_string(), gateway.port.unwrap_or_default());
+    let host = envoy::Endpoint { address: Some(address), ..envoy::Endpoint::default() };
+    let sections = [
+        ("istio".to_owned(), structure([("workload", text(&format!(";;;;{}", gateway.cluster)))])),
+        ("envoy.transport_socket_match".to_owned(), structure([("tlsMode", text("istio"))])),
+    ];
+    LbEndpoint {
+        host_identifier: Some(lb_endpoint::HostIdentifier::Endpoint(host)),
+        load_balancing_weight: Some(uint32(weight)),
+        metadata: Some(Metadata { filter_metadata: sections.into(), ..Metadata::default() }),
+        ..LbEndpoint::default()
+    }
+}
