@@ -9,12 +9,14 @@ use super::connection_settings::ConnectionSettings;
 use super::private_key_provider::PrivateKeyProvider;
 use super::proxy_headers::ProxyHeaders;
 use super::tracing::Tracing;
+use crate::de::read_text;
 use crate::duration::Duration;
 use crate::kinds::client_tls::ClientTlsSettings;
 use crate::kinds::destination_rule::TcpKeepalive;
 use crate::kinds::one_of::one_of;
 use crate::kinds::proxy_config_object::ProxyImage;
 use crate::kinds::workload_group::ReadinessProbe;
+use crate::yaml::Scalars;
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -90,6 +92,12 @@ impl ProxyConfig {
             termination_drain_duration: Some(Duration::from_secs(5)),
             ..ProxyConfig::default()
         }
+    }
+
+    /// What an agent says of its proxy: PROXY_CONFIG in its node metadata. One that cannot be read stands for an empty one.
+    pub fn of_node(sent: &serde_json::Value) -> ProxyConfig {
+        let read = read_text::<ProxyConfig>("PROXY_CONFIG", &sent.to_string(), Scalars::Objects);
+        read.map(|(config, _)| config).unwrap_or_default()
     }
 
     pub fn service_name(&self) -> Option<ServiceName<'_>> {
@@ -180,7 +188,7 @@ pub struct Topology {
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyProtocolConfiguration {}
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ForwardClientCertDetails {
     #[default]
