@@ -41,9 +41,11 @@ pub fn lonely_rerun(test: &str) -> Result<Command> {
 /// Puts files below /etc that only this process and its children see. Only inside `lonely_rerun`: elsewhere the whole host would.
 /// `folder` holds them for as long as they are wanted.
 pub fn provide_in_etc(folder: &Path, files: &[(&str, &str)]) -> Result<()> {
-    let own = std::fs::read_link("/proc/self/ns/mnt")?;
-    let parents = std::fs::read_link("/proc/1/ns/mnt")?;
-    ensure!(own != parents, "not in a mount namespace of its own");
+    let parents = format!("/proc/{}/ns/mnt", std::os::unix::process::parent_id());
+    ensure!(
+        std::fs::read_link("/proc/self/ns/mnt")? != std::fs::read_link(parents)?,
+        "not in a mount namespace of its own"
+    );
     let copy = folder.join("etc");
     run(&["cp", "-a", "/etc", &copy.to_string_lossy()])?;
     for (file, text) in files {

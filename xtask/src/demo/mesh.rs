@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::http;
 use super::process::Process;
-use super::shop::{self, CART_V2, PODS, Pod};
+use super::shop::{self, CART_V2, PODS, Pod, SUPPLIER};
 use crate::{progress, project, setup};
 
 /// Long enough for four Envoys to start on two busy cores.
@@ -40,11 +40,11 @@ impl Mesh {
     pub(super) fn start(keep: bool) -> Result<Mesh> {
         let envoy = setup::tools()?.envoy;
         eprintln!("demo:");
-        for address in PODS.iter().flat_map(Pod::addresses) {
+        for address in PODS.iter().flat_map(Pod::addresses).chain([SUPPLIER.app_address()]) {
             shop::listener(address)?;
         }
         let mut mesh = Mesh::new(project::meltemi()?, envoy, keep)?;
-        progress::own_step("start the apps", || PODS.into_iter().try_for_each(Pod::start_app))?;
+        progress::own_step("start the apps", || PODS.into_iter().chain([SUPPLIER]).try_for_each(Pod::start_app))?;
         progress::own_step("start the control plane", || mesh.start_control_plane())?;
         progress::own_step("start four Envoys", || mesh.start_proxies())?;
         progress::own_step("wait for all to answer", || {

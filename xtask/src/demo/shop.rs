@@ -14,17 +14,20 @@ pub(super) struct Pod {
     pub(super) app: &'static str,
     pub(super) version: &'static str,
     address: Ipv4Addr,
-    /// Name of the service that the app calls, and its port on the proxy. `None`: it calls nobody.
+    /// Host that the app calls, and its port on the proxy. `None`: it calls nobody.
     next: Option<(&'static str, u16)>,
 }
 
 pub(super) const FRONT: Pod = pod("front", "v1", 1, Some(("cart", 7081)));
 pub(super) const CART_V1: Pod = pod("cart", "v1", 2, Some(("stock", 7082)));
-pub(super) const STOCK: Pod = pod("stock", "v1", 3, None);
+pub(super) const STOCK: Pod = pod("stock", "v1", 3, Some(("supplier.example.com", 7083)));
 /// Runs from the start, but nobody knows of it until its file is copied into the folder.
 pub(super) const CART_V2: Pod = pod("cart", "v2", 4, Some(("stock", 7082)));
 
 pub(super) const PODS: [Pod; 4] = [FRONT, CART_V1, STOCK, CART_V2];
+
+/// An app without a proxy: the mesh knows it by a ServiceEntry.
+pub(super) const SUPPLIER: Pod = pod("supplier", "outside", 9, None);
 
 /// Where the proxy takes requests for the app.
 const INGRESS: u16 = 7080;
@@ -49,6 +52,10 @@ impl Pod {
         self.at(ADMIN)
     }
 
+    pub(super) fn app_address(&self) -> SocketAddr {
+        self.at(APP)
+    }
+
     /// Every address that the app and its proxy will listen on.
     pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         [INGRESS, APP, ADMIN].into_iter().chain(self.next.map(|(_, port)| port)).map(|port| self.at(port))
@@ -56,7 +63,7 @@ impl Pod {
 
     /// Starts the app on a thread of its own, for as long as the process lives.
     pub(super) fn start_app(self) -> Result<()> {
-        let listener = listener(self.at(APP))?;
+        let listener = listener(self.app_address())?;
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 thread::spawn(move || self.serve(&stream).ok());
@@ -86,8 +93,8 @@ impl Pod {
     /// Its own name, and behind it what the next service said.
     fn answer(&self) -> Result<String> {
         let own = format!("{} {}", self.app, self.version);
-        let Some((service, port)) = self.next else { return Ok(own + "\n") };
-        Ok(format!("{own} -> {}", http::get(self.at(port), service, "/")?))
+        let Some((host, port)) = self.next else { return Ok(own + "\n") };
+        Ok(format!("{own} -> {}", http::get(self.at(port), host, "/")?))
     }
 
     fn at(&self, port: u16) -> SocketAddr {
@@ -111,6 +118,19 @@ pub(super) fn listener(at: SocketAddr) -> Result<TcpListener> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_example_has_this_supplier() {
+        let file = crate::project::root().join("examples/shop/supplier.yaml");
+        let entry = std::fs::read_to_string(file).expect("the example has it");
+        let (host, port) = STOCK.next.expect("stock calls it");
+        let app = format!("ports: {{http: {APP}}}");
+        for part in
+            [format!("hosts: [{host}]"), format!("number: {port},"), format!("address: {}\n", SUPPLIER.address), app]
+        {
+            assert!(entry.contains(&part), "supplier.yaml lacks {part:?}");
+        }
+    }
+
     /// Two places say the same; this test is what keeps them together.
     #[test]
     fn the_example_has_these_pods_and_ports() {
@@ -133,7 +153,10 @@ mod tests {
                 format!("bind: {address}\n"),
                 format!("defaultEndpoint: 0.0.0.0:{APP}\n"),
             ];
-            expected.extend(pod.next.map(|(service, _)| format!("\"./{service}.shop.svc.cluster.local\"")));
+            expected.extend(pod.next.map(|(host, _)| match host.contains('.') {
+                true => format!("\"./{host}\""),
+                false => format!("\"./{host}.shop.svc.cluster.local\""),
+            }));
             expected.extend(pod.next.map(|(_, port)| format!("number: {port},")));
             for part in expected {
                 assert!(sidecar.contains(&part), "the Sidecar {name} lacks {part:?}");

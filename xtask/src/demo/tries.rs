@@ -1,4 +1,4 @@
-//! The four things to try: printed for a person, or done here (`--check`) with the same effect.
+//! The things to try: printed for a person, or done here (`--check`) with the same effect.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,22 +16,30 @@ use super::mesh::{Mesh, output};
 use super::shop::{CART_V1, CART_V2, FRONT, PODS, Pod};
 use crate::progress;
 
+/// Requests that show a canary's share: with 20 % of them asked for, less than 10 % or more than 30 % is no accident.
+const CANARY: usize = 300;
+
 pub(super) fn print(mesh: &Mesh) {
     let (live, later, logs) = (mesh.live.display(), mesh.later.display(), mesh.logs());
     let (meltemi, front, proxy) = (mesh.meltemi.display(), FRONT.ingress(), FRONT.proxy());
     println!(
         "
-The shop is open: front calls cart, cart calls stock; each has an Envoy, and Meltemi serves them from
+The shop is open: front calls cart, cart calls stock, and stock calls a supplier outside the mesh; each of the three has an
+Envoy, and Meltemi serves them from
   {live}
 Logs: {}
 
 1. Send a request through all proxies:
      curl http://{front}/
 
-2. Move traffic by editing files. A second version of cart appears; then the first one becomes unready:
+2. Move traffic by editing files. A second version of cart appears and takes half; as a canary a fifth; then all, and the
+   first one becomes unready:
      cp {later}/cart-v2.yaml {live}/
+     cp {later}/cart-canary.yaml {live}/
+     sed -i 's/weight: 80/weight: 0/; s/weight: 20/weight: 100/' {live}/cart-canary.yaml
      sed -i 's/\"True\"/\"False\"/' {live}/cart-v1.yaml
-     for i in 1 2 3 4 5 6; do curl http://{front}/; done
+   and after each:
+     for i in $(seq 20); do curl -s http://{front}/; done | sort | uniq -c
 
 3. Who is connected, and has everybody the current configuration?
      {meltemi} proxies --server http://{}
@@ -49,10 +57,12 @@ pub(super) fn run(mesh: &mut Mesh) -> Result<()> {
     progress::own_step("1 a request through all proxies", || request(mesh))?;
     let traffic = Traffic::start();
     let appeared = second_version(mesh)?;
+    let share = canary(mesh)?;
     let left = unready_pod(mesh)?;
     traffic.end()?;
     progress::own_step("3 meltemi proxies: everybody is synced", || proxies(mesh))?;
     progress::own_step("4 meltemi render: the same without a server", || render(mesh))?;
+    println!("a canary of 20 % got {share} of {CANARY} requests");
     println!(
         "from the edit of a file to the change in Envoy: {} ms (a pod appears), {} ms (a pod becomes unready)",
         appeared.as_millis(),
@@ -63,7 +73,7 @@ pub(super) fn run(mesh: &mut Mesh) -> Result<()> {
 
 fn request(mesh: &mut Mesh) -> Result<()> {
     let answer = mesh.until("an answer of the whole chain", || http::get(FRONT.ingress(), "front", "/"))?;
-    ensure!(answer == "front v1 -> cart v1 -> stock v1\n", "the shop answered {answer:?}");
+    ensure!(answer == "front v1 -> cart v1 -> stock v1 -> supplier outside\n", "the shop answered {answer:?}");
     Ok(())
 }
 
@@ -80,6 +90,34 @@ fn second_version(mesh: &mut Mesh) -> Result<Duration> {
         seen => bail!("only {seen:?} answered"),
     })?;
     Ok(took)
+}
+
+/// How many of the requests went to the second version while it was to have a fifth. It has all of them in the end.
+fn canary(mesh: &mut Mesh) -> Result<usize> {
+    let text = fs::read_to_string(mesh.later.join("cart-canary.yaml"))?;
+    let file = mesh.live.join("cart-canary.yaml");
+    let mut share = 0;
+    progress::own_step("2 a canary takes a fifth, then all", || {
+        replace(&file, &text)?;
+        mesh.until("front's Envoy to route by version", || routes_to("v2", true))?;
+        share = answers_of_cart(CANARY)?.iter().filter(|version| *version == "v2").count();
+        ensure!((CANARY / 10..=CANARY * 3 / 10).contains(&share), "a fifth of {CANARY} requests for v2, got {share}");
+        let all = text.replace("weight: 80", "weight: 0").replace("weight: 20", "weight: 100");
+        replace(&file, &all)?;
+        mesh.until("front's Envoy to send all to v2", || routes_to("v1", false))?;
+        let seen = versions_of_cart(20)?;
+        ensure!(seen == BTreeSet::from(["v2".to_owned()]), "with all weight on v2, {seen:?} answered");
+        Ok(())
+    })?;
+    Ok(share)
+}
+
+/// Whether front's Envoy routes to this version of cart by name, as its admin page tells.
+fn routes_to(version: &str, expected: bool) -> Result<()> {
+    let routes = http::get(FRONT.admin(), "admin", "/config_dump?resource=dynamic_route_configs")?;
+    let cluster = format!("|{version}|cart.shop");
+    ensure!(routes.contains(&cluster) == expected, "front's Envoy: a route to {cluster}: {}", !expected);
+    Ok(())
 }
 
 fn unready_pod(mesh: &mut Mesh) -> Result<Duration> {
@@ -123,13 +161,16 @@ fn knows(pod: Pod, expected: bool) -> Result<()> {
 }
 
 fn versions_of_cart(requests: usize) -> Result<BTreeSet<String>> {
-    let mut seen = BTreeSet::new();
-    for _ in 0..requests {
+    Ok(answers_of_cart(requests)?.into_iter().collect())
+}
+
+fn answers_of_cart(requests: usize) -> Result<Vec<String>> {
+    let ask = || {
         let answer = http::get(FRONT.ingress(), "front", "/")?;
         let version = answer.split(" -> ").find_map(|hop| hop.strip_prefix("cart "));
-        seen.insert(version.with_context(|| format!("no cart in {answer:?}"))?.to_owned());
-    }
-    Ok(seen)
+        Ok(version.with_context(|| format!("no cart in {answer:?}"))?.to_owned())
+    };
+    (0..requests).map(|_| ask()).collect()
 }
 
 fn proxies(mesh: &mut Mesh) -> Result<()> {
