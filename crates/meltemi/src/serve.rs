@@ -113,12 +113,14 @@ const AHEAD: usize = 16;
 
 fn follow(folder: Folder, mesh_config: Option<(PathBuf, MeshText)>, pipeline: Pipeline, debounce: Debounce) {
     let (out, source) = mpsc::channel(AHEAD);
+    let stages = pipeline.stages();
     tokio::spawn(pipeline.follow(source, debounce));
     if let Some((file, known)) = mesh_config {
         tokio::spawn(text::follow_mesh_config(file, known, out.clone()));
     }
     tokio::spawn(async move {
-        if let Err(error) = files::watch(folder, out).await {
+        let spent = move |took| stages.add(xds::Stage::InformerCache, took);
+        if let Err(error) = files::watch(folder, out, spent).await {
             error!(%error, "the folder is no longer watched; restart to see its changes");
         }
     });

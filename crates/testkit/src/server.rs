@@ -24,7 +24,11 @@ pub struct Server {
 impl Server {
     /// Returns once the port is open, which is after the first load.
     pub fn start(folder: &Path) -> Result<Server> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+        Server::start_on(folder, SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?)))
+    }
+
+    /// In the place of one that is gone.
+    pub fn start_on(folder: &Path, address: SocketAddr) -> Result<Server> {
         let log = tempfile::tempfile()?;
         let child = Command::new(program()?)
             .args(["serve", "--config"])

@@ -54,6 +54,10 @@ impl Pipeline {
         Ok(First { folder: loaded.folder, found, pipeline })
     }
 
+    pub(crate) fn stages(&self) -> xds::Stages {
+        self.metrics.stages().clone()
+    }
+
     pub(crate) fn log_notes(&mut self) {
         self.notes.log(self.store.snapshot().notes.iter().cloned());
     }

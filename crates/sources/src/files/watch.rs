@@ -23,9 +23,13 @@ pub enum Error {
 }
 
 /// Sends what changes until the receiver is dropped. The first thing sent is what changed since the last scan. Nothing at all is sent
-/// whenever the folder is being written to and more is to come.
-pub async fn watch(folder: Folder, out: mpsc::Sender<Vec<Update>>) -> Result<(), Error> {
-    watch_at(&PACE, Eyes::open, folder, out).await
+/// whenever the folder is being written to and more is to come. `spent` is told how long each look took.
+pub async fn watch(
+    folder: Folder,
+    out: mpsc::Sender<Vec<Update>>,
+    spent: impl Fn(Duration) + Send,
+) -> Result<(), Error> {
+    watch_at(&PACE, Eyes::open, folder, out, spent).await
 }
 
 pub(super) struct Pace {
@@ -51,6 +55,7 @@ pub(super) async fn watch_at(
     eyes: fn(mpsc::Sender<()>) -> Eyes,
     mut folder: Folder,
     out: mpsc::Sender<Vec<Update>>,
+    spent: impl Fn(Duration) + Send,
 ) -> Result<(), Error> {
     // One waiting tick is enough: it says only that there is something to look at.
     let (tick, mut ticks) = mpsc::channel(1);
@@ -59,6 +64,7 @@ pub(super) async fn watch_at(
         let pass = tokio::task::spawn_blocking(move || Pass::new(folder, eyes));
         let done = pass.await.map_err(Error::Scan)?;
         (folder, eyes) = (done.folder, done.eyes);
+        spent(done.took);
         let Scan { updates, readable, .. } = done.scan;
         if !updates.is_empty() && out.send(updates).await.is_err() {
             return Ok(());
@@ -91,6 +97,7 @@ struct Pass {
     folder: Folder,
     eyes: Eyes,
     scan: Scan,
+    took: Duration,
     new_places: bool,
 }
 
@@ -98,6 +105,7 @@ impl Pass {
     fn new(mut folder: Folder, mut eyes: Eyes) -> Pass {
         let began = std::time::Instant::now();
         let scan = folder.scan();
+        let took = began.elapsed();
         if !scan.updates.is_empty() {
             let count = |is: fn(&Update) -> bool| scan.updates.iter().filter(|update| is(update)).count();
             info!(
@@ -106,12 +114,12 @@ impl Pass {
                 changed = count(|update| matches!(update, Update::Put(_))),
                 deleted = count(|update| matches!(update, Update::Delete(_))),
                 noted = count(|update| matches!(update, Update::Notes { .. })),
-                milliseconds = began.elapsed().as_millis(),
+                milliseconds = took.as_millis(),
                 "folder changed"
             );
         }
         let new_places = eyes.turn_to(&folder.places);
-        Pass { folder, eyes, scan, new_places }
+        Pass { folder, eyes, scan, took, new_places }
     }
 }
 

@@ -33,7 +33,7 @@ impl Live {
         held.apply(bed.folder.scan().updates);
         let unused = Folder::open(&bed.root());
         let folder = std::mem::replace(&mut bed.folder, unused);
-        let watching = tokio::spawn(watch_at(pace, eyes, folder, out));
+        let watching = tokio::spawn(watch_at(pace, eyes, folder, out, |_| ()));
         Live { bed, updates, watching, held, batches: Vec::new() }
     }
 
