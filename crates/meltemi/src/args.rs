@@ -284,12 +284,17 @@ pub(crate) struct Env {
     pub(crate) max_streams: Option<String>,
     pub(crate) max_receive_size: Option<String>,
     pub(crate) metrics_localhost_only: Option<String>,
+    pub(crate) trace_sampling: Option<String>,
+    /// All of it: headers to extension providers may be taken from any.
+    pub(crate) variables: model::Variables,
 }
 
 impl Env {
     #[allow(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
     pub(crate) fn read() -> Env {
-        Env::from_lookup(|name| std::env::var(name).ok())
+        let text = |word: OsString| word.into_string().ok();
+        let all = std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?)));
+        Env { variables: model::Variables::new(all), ..Env::from_lookup(|name| std::env::var(name).ok()) }
     }
 
     fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Env {
@@ -312,6 +317,8 @@ impl Env {
             max_streams: set("ISTIO_GPRC_MAXSTREAMS"),
             max_receive_size: set("ISTIO_GPRC_MAXRECVMSGSIZE"),
             metrics_localhost_only: set("METRICS_LOCALHOST_ACCESS_ONLY"),
+            trace_sampling: set("PILOT_TRACE_SAMPLING"),
+            variables: model::Variables::default(),
         }
     }
 }

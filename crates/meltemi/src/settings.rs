@@ -27,6 +27,8 @@ pub(crate) struct Mesh {
     pub(crate) cluster_id: String,
     pub(crate) pod_namespace: String,
     pub(crate) derive_endpoints: bool,
+    pub(crate) trace_sampling: model::Percent,
+    pub(crate) variables: model::Variables,
 }
 
 #[derive(Debug)]
@@ -103,9 +105,11 @@ impl Settings {
             max_streams,
             max_receive_size,
             metrics_localhost_only,
+            trace_sampling,
             // Read by Mesh::new.
             cluster_id: _,
             pod_namespace: _,
+            variables: _,
         } = env;
         let Some(folder) = config else {
             bail!("serve needs --config DIR, a folder of YAML: reading from a Kubernetes API server is not built yet");
@@ -154,6 +158,7 @@ impl Settings {
             ..defaults
         };
         let metrics_on_loopback_only = unused.truth("METRICS_LOCALHOST_ACCESS_ONLY", metrics_localhost_only);
+        unused.read("PILOT_TRACE_SAMPLING", trace_sampling, TRACE_SAMPLING, percent);
         let settings = Settings {
             folder,
             mesh: Mesh::new(MeshArgs { mesh_config, domain, cluster_id, derive_endpoints }, env),
@@ -183,6 +188,8 @@ impl Mesh {
             cluster_id: cluster_id.unwrap_or_else(|| "Kubernetes".to_owned()),
             pod_namespace: env.pod_namespace.clone().unwrap_or_else(|| "istio-system".to_owned()),
             derive_endpoints,
+            trace_sampling: model::Percent(env.trace_sampling.as_deref().and_then(percent).unwrap_or(TRACE_SAMPLING)),
+            variables: env.variables.clone(),
         }
     }
 
@@ -192,6 +199,8 @@ impl Mesh {
             cluster_id: self.cluster_id.clone(),
             pod_namespace: self.pod_namespace.clone(),
             derive_endpoints: self.derive_endpoints,
+            trace_sampling: self.trace_sampling,
+            variables: self.variables.clone(),
         }
     }
 }
@@ -283,6 +292,10 @@ fn go_duration(text: &str) -> Option<Duration> {
     (duration >= config::duration::Duration::ZERO).then(|| duration.to_std())
 }
 
+fn percent(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|share| (0.0..=100.0).contains(share))
+}
+
 /// istiod's `SCOPE:LEVEL,..` as directives of a tracing filter.
 fn log_filter(levels: &str, unused: &mut Vec<String>) -> Result<String> {
     let mut base = "info";
@@ -318,6 +331,8 @@ const DEBOUNCE_AFTER: Duration = Duration::from_millis(100);
 const DEBOUNCE_MAX: Duration = Duration::from_secs(10);
 /// Long enough for the slices of one service, too short to be felt.
 const ENDPOINT_WINDOW: Duration = Duration::from_millis(20);
+/// istiod's default of PILOT_TRACE_SAMPLING.
+const TRACE_SAMPLING: f64 = 1.0;
 /// Pings closer together than this would be an attack on ourselves; grpc-go has the same floor.
 const SHORTEST_KEEPALIVE: Duration = Duration::from_secs(1);
 
@@ -407,6 +422,15 @@ mod tests {
         assert_eq!(settings.streams.max_streams_per_address, 50_000);
         let named: Vec<&str> = unused.iter().filter_map(|text| text.split('=').next()).collect();
         assert_eq!(named, ["PILOT_PUSH_THROTTLE", "PILOT_MAX_REQUESTS_PER_SECOND", "MELTEMI_MAX_STREAMS_PER_ADDRESS"]);
+    }
+
+    #[test]
+    fn a_share_of_traces_beyond_a_hundred_is_reported() {
+        let env = |text: &str| Env { trace_sampling: Some(text.into()), ..Env::default() };
+        assert_eq!(settings(&[], &env("12.5")).unwrap().0.mesh.trace_sampling, model::Percent(12.5));
+        let (settings, unused) = settings(&[], &env("101")).unwrap();
+        assert_eq!(settings.mesh.trace_sampling, model::Percent(1.0));
+        assert_eq!(unused, [r#"PILOT_TRACE_SAMPLING="101" cannot be read; 1.0 is used instead"#]);
     }
 
     #[test]

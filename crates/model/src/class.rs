@@ -6,13 +6,18 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use config::locality::Locality;
+use config::mesh::ProxyHeaders;
+use config::note::ObjectId;
 
 use crate::authn::PortModes;
 use crate::mesh::Mesh;
 use crate::metadata::{CertificateFiles, Interception};
 use crate::placement::Placement;
 use crate::proxy::{Extension, ProxyKind};
+use crate::proxy_settings::ProxySettings;
+use crate::release::Release;
 use crate::scope::ScopeKey;
+use crate::telemetry::{Logs, Metrics, Side, Tracing};
 
 /// What one proxy's answers are put together from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -29,6 +34,11 @@ pub struct OutboundKey {
     /// Names are short relative to it.
     domain: String,
     own: Own,
+    headers: ProxyHeaders,
+    logs: Logs,
+    metrics: Vec<Metrics>,
+    /// Objects that decided the two.
+    observed_by: Vec<ObjectId>,
     client_certificate: Option<CertificateFiles>,
     exact_balance: bool,
     reserved_ports: Vec<u16>,
@@ -49,6 +59,8 @@ pub struct OutboundKey {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ListenerKey {
     pub outbound: OutboundKey,
+    tracing: Tracing,
+    settings: ProxySettings,
     tags: Tags,
 }
 
@@ -57,6 +69,9 @@ pub struct ListenerKey {
 pub struct InboundKey {
     scope: ScopeKey,
     own: Own,
+    settings: ProxySettings,
+    telemetry: Side,
+    observed_by: Vec<ObjectId>,
     tags: Tags,
     server_certificate: Option<CertificateFiles>,
     exact_balance: bool,
@@ -87,6 +102,9 @@ struct Tags {
     cluster_id: String,
     mesh_id: String,
     namespace: Option<String>,
+    release: Release,
+    /// Only where spans name the proxy.
+    traced_as: Option<String>,
 }
 
 impl OutboundKey {
@@ -101,9 +119,14 @@ impl Class {
     pub fn of(mesh: &Mesh, placement: &Placement) -> Self {
         let outbound = outbound(mesh, placement);
         Self {
-            listeners: ListenerKey { outbound: outbound.clone(), tags: tags(placement) },
+            listeners: ListenerKey {
+                outbound: outbound.clone(),
+                tracing: placement.telemetry.client.tracing.clone(),
+                settings: placement.settings.clone(),
+                tags: tags(mesh, placement, &placement.telemetry.client),
+            },
             outbound,
-            inbound: inbound(placement),
+            inbound: inbound(mesh, placement),
         }
     }
 }
@@ -115,6 +138,10 @@ fn outbound(mesh: &Mesh, placement: &Placement) -> OutboundKey {
         scope: placement.scope_key.clone(),
         domain: placement.proxy.domain.clone(),
         own: own(placement),
+        headers: placement.settings.headers.clone(),
+        logs: placement.telemetry.client.logs.clone(),
+        metrics: placement.telemetry.client.metrics.clone(),
+        observed_by: placement.telemetry.made_from.clone(),
         client_certificate: metadata.client_certificate.clone(),
         exact_balance: metadata.exact_balance_outbound,
         reserved_ports: metadata.reserved_ports.clone(),
@@ -133,7 +160,7 @@ fn chosen_labels(mesh: &Mesh, placement: &Placement) -> Vec<(String, String)> {
     keys.filter_map(|key| Some((key.clone(), placement.placed_labels.get(key)?.to_owned()))).collect()
 }
 
-fn inbound(placement: &Placement) -> InboundKey {
+fn inbound(mesh: &Mesh, placement: &Placement) -> InboundKey {
     let metadata = &placement.proxy.metadata;
     let target = |target: &crate::InboundTarget| {
         (target.service.host.to_string(), target.service.namespace.clone(), target.port.number, target.number)
@@ -141,7 +168,10 @@ fn inbound(placement: &Placement) -> InboundKey {
     InboundKey {
         scope: placement.scope_key.clone(),
         own: own(placement),
-        tags: tags(placement),
+        settings: placement.settings.clone(),
+        telemetry: placement.telemetry.server.clone(),
+        observed_by: placement.telemetry.made_from.clone(),
+        tags: tags(mesh, placement, &placement.telemetry.server),
         server_certificate: metadata.server_certificate.clone(),
         exact_balance: metadata.exact_balance_inbound,
         modes: placement.modes.clone(),
@@ -164,7 +194,7 @@ fn own(placement: &Placement) -> Own {
     }
 }
 
-fn tags(placement: &Placement) -> Tags {
+fn tags(mesh: &Mesh, placement: &Placement, side: &Side) -> Tags {
     let label = |key: &str| placement.labels.get(key).map(str::to_owned);
     let metadata = &placement.proxy.metadata;
     Tags {
@@ -173,5 +203,7 @@ fn tags(placement: &Placement) -> Tags {
         cluster_id: metadata.cluster_id.clone(),
         mesh_id: metadata.mesh_id.clone(),
         namespace: metadata.namespace.clone(),
+        release: placement.proxy.release,
+        traced_as: mesh.tracer(side).and_then(|provider| placement.traced_as(provider)),
     }
 }

@@ -104,7 +104,13 @@ impl Delta {
         take_slices(mesh, &mut next, &mut stale);
         delta.take_endpoints(mesh, &mut next, stale);
         delta.take_policies(mesh, &mut next);
+        delta.take_telemetries(mesh, &mut next);
         delta.take_scopes(mesh, &mut next);
+        if !delta.services.is_empty() {
+            next.provider_hosts = Arc::new(next.made_provider_hosts());
+            // Anybody's logs and spans may go to that service.
+            delta.everything = next.provider_hosts != mesh.provider_hosts;
+        }
         if delta.touches_headless(mesh, &next) {
             next.headless = Arc::new(next.headless_addresses());
         }

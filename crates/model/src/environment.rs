@@ -1,5 +1,10 @@
 //! What the process was told at start and translation depends on. Read from flags and the environment elsewhere.
 
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::percent::Percent;
+
 /// Data, not globals: two environments give two meshes in one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Environment {
@@ -11,6 +16,30 @@ pub struct Environment {
     pub pod_namespace: String,
     /// `--derive-endpoints`: a Service without a slice takes its endpoints from the pods that it selects.
     pub derive_endpoints: bool,
+    /// `PILOT_TRACE_SAMPLING`: how many requests leave spans where nothing else says.
+    pub trace_sampling: Percent,
+    /// What headers to providers may be taken from.
+    pub variables: Variables,
+}
+
+/// The control plane's own environment. Its values may be secrets.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Variables(BTreeMap<String, String>);
+
+impl Variables {
+    pub fn new(variables: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self(variables.into_iter().collect())
+    }
+
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+}
+
+impl fmt::Debug for Variables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} variables", self.0.len())
+    }
 }
 
 impl Default for Environment {
@@ -20,6 +49,8 @@ impl Default for Environment {
             cluster_id: "Kubernetes".into(),
             pod_namespace: "istio-system".into(),
             derive_endpoints: false,
+            trace_sampling: Percent(1.0),
+            variables: Variables::default(),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use config::host::Host;
 use config::labels::Labels;
-use config::mesh::MeshConfig;
+use config::mesh::{MeshConfig, Provider};
 use config::meta::Meta;
 use config::store::{Name, Snapshot};
 use imbl::OrdMap;
@@ -20,10 +20,12 @@ use crate::entry_endpoint::{Listed, Machine, Machines};
 use crate::environment::Environment;
 use crate::network::Networks;
 use crate::placement::{InboundTarget, Placement};
+use crate::provider::ProviderHosts;
 use crate::proxy::Proxy;
 use crate::scope::{Scope, ScopeKey};
 use crate::scopes::Scopes;
 use crate::service::{Distribution, Port, Service};
+use crate::telemetry::{Side, Telemetries, Telemetry};
 use crate::virtual_service::VirtualServiceIndex;
 use crate::workload::{Workload, Workloads};
 
@@ -51,6 +53,8 @@ pub struct Mesh {
     pub(crate) destination_rules: Arc<DestinationRules>,
     pub(crate) client_facts: Arc<ClientFacts>,
     pub(crate) virtual_services: Arc<VirtualServiceIndex>,
+    pub(crate) provider_hosts: Arc<ProviderHosts>,
+    pub(crate) telemetries: Arc<Telemetries>,
 }
 
 impl Mesh {
@@ -67,6 +71,8 @@ impl Mesh {
             client_facts: Arc::default(),
             virtual_services: Arc::new(VirtualServiceIndex::new(snapshot, &env.domain)),
             networks: Arc::new(Networks::new(snapshot, env)),
+            provider_hosts: Arc::default(),
+            telemetries: Arc::new(telemetries(snapshot)),
             objects: snapshot.clone(),
             services: OrdMap::new(),
             entries: Arc::new(declared_entries(snapshot)),
@@ -90,6 +96,7 @@ impl Mesh {
         mesh.scopes = Scopes::new(mesh.all_services());
         mesh.headless = Arc::new(mesh.headless_addresses());
         mesh.client_facts = Arc::new(mesh.made_client_facts());
+        mesh.provider_hosts = Arc::new(mesh.made_provider_hosts());
         mesh
     }
 
@@ -125,6 +132,24 @@ impl Mesh {
 
     pub fn port_modes(&self, namespace: &str, labels: &Labels) -> PortModes {
         self.peer_authentications.workload_modes(namespace, labels)
+    }
+
+    /// The host behind what an extension provider names as its service; `None`: nobody declares it, or several namespaces do.
+    pub fn provider_host(&self, service: &str) -> Option<&Host> {
+        self.provider_hosts.get(service)
+    }
+
+    /// Where spans of this side go.
+    pub fn tracer(&self, side: &Side) -> Option<&Provider> {
+        self.extension_provider(side.tracing.provider()?)
+    }
+
+    pub fn extension_provider(&self, name: &str) -> Option<&Provider> {
+        self.config.extension_providers.iter().find(|provider| provider.name == name)?.provider.as_ref()
+    }
+
+    pub(crate) fn telemetry(&self, namespace: &str, labels: &Labels) -> Telemetry {
+        self.telemetries.of(namespace, labels, &self.config, &|service| self.provider_host(service).is_some())
     }
 
     /// The port of virtualOutbound.
@@ -171,6 +196,10 @@ impl Mesh {
         facts.read_distributions(self.scopes.all());
         facts.labels.extend(self.virtual_services.label_keys().iter().cloned());
         facts
+    }
+
+    pub(crate) fn made_provider_hosts(&self) -> ProviderHosts {
+        ProviderHosts::new(&self.config, self.scopes.all())
     }
 
     pub(crate) fn workload_of(&self, proxy: &Proxy) -> Option<Arc<Workload>> {
@@ -265,6 +294,12 @@ impl Mesh {
 pub(crate) fn declared_entries(snapshot: &Snapshot) -> Entries {
     let seen = snapshot.service_entries.values().filter(|object| is_discovered(snapshot, &object.meta.namespace));
     Entries::new(seen, &snapshot.mesh, |object| distribution_of(&object.meta, snapshot))
+}
+
+pub(crate) fn telemetries(snapshot: &Snapshot) -> Telemetries {
+    let root = &snapshot.mesh.root_namespace;
+    let known = |namespace: &Arc<str>| **namespace == **root || is_discovered(snapshot, namespace);
+    Telemetries::new(snapshot.telemetries.values().filter(|object| known(&object.meta.namespace)), root)
 }
 
 /// What the object's annotation says, else that of its namespace.

@@ -1,8 +1,10 @@
 //! Node metadata: the keys that translation reads, typed once. Unknown keys are ignored; wrong types count as absent.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use config::labels::Labels;
+use config::mesh::ProxyConfig;
 use serde_json::Value;
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -33,8 +35,12 @@ pub struct Metadata {
     pub client_certificate: Option<CertificateFiles>,
     pub server_certificate: Option<CertificateFiles>,
     pub reserved_ports: Vec<u16>,
-    /// The node sent `PROXY_CONFIG`: it is an Istio agent, and mesh-wide proxy defaults do not apply to it.
-    pub has_proxy_config: bool,
+    /// `PROXY_CONFIG`; `None`: the node sent none, and the mesh's settings for proxies hold for it.
+    pub proxy_config: Option<Arc<ProxyConfig>>,
+    /// What the pod's annotations call its service in traces.
+    pub annotated_service: Option<String>,
+    /// The only container of the application, where there is but one.
+    pub container: Option<String>,
 }
 
 /// A certificate on the proxy's own disk, in place of the agent's.
@@ -89,7 +95,12 @@ impl Metadata {
             client_certificate: certificate(raw, "TLS_CLIENT_CERT_CHAIN", "TLS_CLIENT_KEY", "TLS_CLIENT_ROOT_CERT"),
             server_certificate: certificate(raw, "TLS_SERVER_CERT_CHAIN", "TLS_SERVER_KEY", "TLS_SERVER_ROOT_CERT"),
             reserved_ports: RESERVED.iter().filter_map(|key| port(raw.get(*key)?)).collect(),
-            has_proxy_config: raw.get("PROXY_CONFIG").is_some_and(|value| !value.is_null()),
+            proxy_config: raw
+                .get("PROXY_CONFIG")
+                .filter(|sent| !sent.is_null())
+                .map(|sent| Arc::new(ProxyConfig::of_node(sent))),
+            annotated_service: annotation(raw, "resource.opentelemetry.io/service.name"),
+            container: some("APP_CONTAINERS").filter(|names| !names.contains(',')),
         }
     }
 }
@@ -100,6 +111,11 @@ const RESERVED: [&str; 3] = ["ENVOY_STATUS_PORT", "ENVOY_PROMETHEUS_PORT", "ENVO
 fn labels(raw: &Value) -> Labels {
     let listed = raw.get("LABELS").and_then(Value::as_object);
     listed.into_iter().flatten().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+fn annotation(raw: &Value, key: &str) -> Option<String> {
+    let found = raw.get("ANNOTATIONS")?.get(key)?.as_str()?;
+    Some(found.to_owned()).filter(|value| !value.is_empty())
 }
 
 fn certificate(raw: &Value, chain: &str, key: &str, root: &str) -> Option<CertificateFiles> {

@@ -6,14 +6,17 @@ use std::sync::Arc;
 use config::host::Host;
 use config::labels::Labels;
 use config::locality::Locality;
+use config::mesh::{Provider, ServiceAttributeEnrichment};
 
 use crate::authn::PortModes;
 use crate::destination::Destination;
 use crate::mesh::Mesh;
 use crate::metadata::Interception;
 use crate::proxy::{Proxy, ProxyKind};
+use crate::proxy_settings::ProxySettings;
 use crate::scope::{Scope, ScopeKey};
 use crate::service::{Port, Service};
+use crate::telemetry::Telemetry;
 use crate::workload::{self, Workload};
 
 #[derive(Debug, Clone)]
@@ -33,6 +36,8 @@ pub struct Placement {
     pub scope_key: ScopeKey,
     pub scope: Arc<Scope>,
     pub modes: PortModes,
+    pub settings: ProxySettings,
+    pub telemetry: Arc<Telemetry>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -67,6 +72,8 @@ impl Placement {
             scope_key,
             scope,
             modes: mesh.port_modes(&proxy.namespace, &labels),
+            settings: ProxySettings::new(proxy.metadata.proxy_config.as_deref().unwrap_or(&mesh.config.default_config)),
+            telemetry: Arc::new(mesh.telemetry(&proxy.namespace, &labels)),
             proxy: proxy.clone(),
             labels,
             placed_labels,
@@ -83,6 +90,36 @@ impl Placement {
     /// What DestinationRules say to every client of a host: its own side follows.
     pub fn inbound_destination(&self, host: &Host) -> Option<&Arc<Destination>> {
         self.scope.destinations.of_everybody(host)
+    }
+
+    /// What spans call the proxy; `None`: the provider takes the name from the proxy itself.
+    pub fn traced_as(&self, provider: &Provider) -> Option<String> {
+        match provider {
+            Provider::OpenTelemetry(otel)
+                if otel.service_attribute_enrichment == ServiceAttributeEnrichment::OtelSemanticConventions =>
+            {
+                Some(self.service_attribute())
+            }
+            Provider::OpenTelemetry(_) | Provider::Datadog(_) => Some(self.proxy.cluster.clone()),
+            _ => None,
+        }
+    }
+
+    /// `service.name` by OpenTelemetry's conventions for Kubernetes.
+    fn service_attribute(&self) -> String {
+        let metadata = &self.proxy.metadata;
+        let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let label = |key: &str| self.labels.get(key).and_then(given);
+        let pod = || self.proxy.id.split_once('.').and_then(|(pod, _)| given(pod));
+        metadata
+            .annotated_service
+            .clone()
+            .or_else(|| label("app.kubernetes.io/instance"))
+            .or_else(|| label("app.kubernetes.io/name"))
+            .or_else(|| given(&metadata.workload_name))
+            .or_else(pod)
+            .or_else(|| metadata.container.clone())
+            .unwrap_or_else(|| "unknown_service".into())
     }
 
     pub fn is_router(&self) -> bool {

@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use crate::environment::Environment;
 use crate::metadata::Metadata;
+use crate::release::Release;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Proxy {
@@ -26,6 +27,7 @@ pub struct Proxy {
     pub cluster: String,
     pub locality: Locality,
     pub metadata: Metadata,
+    pub release: Release,
     /// Extensions of Istio's build that this Envoy does not have.
     pub lacks: BTreeSet<Extension>,
 }
@@ -114,6 +116,7 @@ impl Proxy {
             cluster: node.cluster.clone(),
             locality: node.locality.clone(),
             lacks: lacking(&node.extensions),
+            release: Release::of(&metadata.istio_version),
             metadata,
         })
     }

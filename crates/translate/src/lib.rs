@@ -6,6 +6,7 @@ mod endpoint;
 mod filter;
 mod fraction;
 mod hcm;
+mod headers;
 mod listener;
 mod locality;
 mod made;
@@ -15,6 +16,7 @@ mod names;
 mod proto;
 mod route;
 mod stat_pattern;
+mod telemetry;
 mod text_match;
 mod tls;
 

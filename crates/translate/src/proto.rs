@@ -41,6 +41,31 @@ pub(crate) fn structure<const N: usize>(fields: [(&str, Value); N]) -> Struct {
     Struct { fields: fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect() }
 }
 
+/// `None`: it is no text.
+pub(crate) fn as_text(value: &Value) -> Option<&str> {
+    match &value.kind {
+        Some(Kind::StringValue(text)) => Some(text),
+        _ => None,
+    }
+}
+
+pub(crate) fn json_object(object: &serde_json::Map<String, serde_json::Value>) -> Struct {
+    Struct { fields: object.iter().map(|(key, value)| (key.clone(), json(value))).collect() }
+}
+
+fn json(value: &serde_json::Value) -> Value {
+    use serde_json::Value as Json;
+    let kind = match value {
+        Json::Null => Kind::NullValue(0),
+        Json::Bool(set) => Kind::BoolValue(*set),
+        Json::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or_default()),
+        Json::String(text) => Kind::StringValue(text.clone()),
+        Json::Array(values) => Kind::ListValue(ListValue { values: values.iter().map(json).collect() }),
+        Json::Object(object) => Kind::StructValue(json_object(object)),
+    };
+    Value { kind: Some(kind) }
+}
+
 /// Metadata with one section.
 pub(crate) fn metadata(section: &str, fields: Struct) -> Metadata {
     Metadata { filter_metadata: BTreeMap::from([(section.to_owned(), fields)]), ..Metadata::default() }

@@ -38,6 +38,8 @@ enum Edit {
     Machine { name: u8, ns: u8, app: u8, healthy: bool },
     NoMachine { name: u8, ns: u8 },
     Peer { ns: u8, mode: u8 },
+    Telemetry { ns: u8, name: u8, app: u8, shape: u8 },
+    NoTelemetry { ns: u8, name: u8 },
     Mesh { mode: u8 },
     Join { ns: u8, pod: u8 },
 }
@@ -64,7 +66,9 @@ fn edit() -> impl Strategy<Value = Edit> {
         2 => (n.clone(), ns.clone(), 0..3u8, any::<bool>()).prop_map(|(name, ns, app, healthy)| Edit::Machine { name, ns, app, healthy }),
         1 => (n.clone(), ns.clone()).prop_map(|(name, ns)| Edit::NoMachine { name, ns }),
         1 => (ns.clone(), 0..3u8).prop_map(|(ns, mode)| Edit::Peer { ns, mode }),
-        1 => (0..3u8).prop_map(|mode| Edit::Mesh { mode }),
+        3 => (ns.clone(), n.clone(), 0..4u8, 0..5u8).prop_map(|(ns, name, app, shape)| Edit::Telemetry { ns, name, app, shape }),
+        1 => (ns.clone(), n.clone()).prop_map(|(ns, name)| Edit::NoTelemetry { ns, name }),
+        1 => (0..4u8).prop_map(|mode| Edit::Mesh { mode }),
         3 => (ns, n).prop_map(|(ns, pod)| Edit::Join { ns, pod }),
     ]
 }
@@ -83,6 +87,7 @@ fn updates(edit: &Edit) -> Vec<Update> {
         Edit::NoRule { ns, name } => gone(Kind::DestinationRule, ns, format!("r{name}")),
         Edit::NoEntry { name, ns } => gone(Kind::ServiceEntry, ns, format!("e{name}")),
         Edit::NoMachine { name, ns } => gone(Kind::WorkloadEntry, ns, format!("m{name}")),
+        Edit::NoTelemetry { ns, name } => gone(Kind::Telemetry, ns, format!("t{name}")),
         Edit::Join { .. } => Vec::new(),
         _ => {
             let text = yaml(edit);
@@ -243,9 +248,28 @@ fn yaml(edit: &Edit) -> String {
                 ns(n)
             )
         }
+        Edit::Telemetry { ns: n, name, app, shape } => {
+            let selector =
+                if app == 3 { String::new() } else { format!("selector: {{matchLabels: {{app: a{app}}}}}, ") };
+            let spec = [
+                "accessLogging: [{providers: [{name: envoy}], filter: {expression: x}}]",
+                "accessLogging: [{disabled: true}, {match: {mode: CLIENT}, providers: [{name: als}]}]",
+                "tracing: [{providers: [{name: zip}], randomSamplingPercentage: 7}]",
+                "metrics: [{providers: [{name: prometheus}], overrides: [{match: {mode: CLIENT}, disabled: true}]}]",
+                "tracing: [{match: {mode: SERVER}, disableSpanReporting: true}]",
+            ][usize::from(shape)];
+            format!(
+                "{{apiVersion: telemetry.istio.io/v1, kind: Telemetry, metadata: {{name: t{name}, namespace: {}}}, spec: {{{selector}{spec}}}}}",
+                ns(n)
+            )
+        }
         Edit::Mesh { mode } => {
-            let text =
-                ["enableAutoMtls: false", "outboundTrafficPolicy: {mode: REGISTRY_ONLY}", "{}"][usize::from(mode)];
+            let text = [
+                "enableAutoMtls: false",
+                "outboundTrafficPolicy: {mode: REGISTRY_ONLY}",
+                "{}",
+                "{defaultProviders: {tracing: [zip]}, extensionProviders: [{name: zip, zipkin: {service: s0.shop.svc.cluster.local, port: 80}}, {name: als, envoyHttpAls: {service: s1.bank.svc.cluster.local, port: 81}}]}",
+            ][usize::from(mode)];
             format!(
                 "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: istio, namespace: istio-system}}, data: {{mesh: '{text}'}}}}"
             )

@@ -59,6 +59,7 @@ pub struct ProviderRef {
 
 oneof_message! {
     /// Where the value of a span tag comes from.
+    #[derive(Hash)]
     pub enum CustomTag {
         /// Written as `{}`.
         Unset,
@@ -69,13 +70,13 @@ oneof_message! {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Literal {
     pub value: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NamedValue {
     pub name: String,

@@ -62,6 +62,30 @@ impl ExtensionProvider {
     }
 }
 
+impl Provider {
+    /// The services that it is reached at, as written.
+    pub fn services(&self) -> Vec<&str> {
+        match self {
+            Self::EnvoyExtAuthzHttp(provider) => vec![&provider.service],
+            Self::EnvoyExtAuthzGrpc(provider) => vec![&provider.service],
+            Self::Zipkin(provider) => vec![&provider.service],
+            Self::Lightstep(provider) => vec![&provider.service],
+            Self::Datadog(provider) => vec![&provider.service],
+            Self::OpenCensus(provider) => vec![&provider.service],
+            Self::SkyWalking(provider) => vec![&provider.service],
+            Self::OpenTelemetry(provider) => {
+                let sampler = provider.dynatrace_sampler.as_ref().and_then(|sampler| sampler.http_service.as_ref());
+                std::iter::once(&provider.service).chain(sampler.map(|api| &api.service)).map(String::as_str).collect()
+            }
+            Self::EnvoyHttpAls(provider) => vec![&provider.service],
+            Self::EnvoyTcpAls(provider) => vec![&provider.service],
+            Self::EnvoyOtelAls(provider) => vec![&provider.service],
+            Self::Sds(provider) => vec![&provider.service],
+            Self::Stackdriver(_) | Self::Prometheus(_) | Self::EnvoyFileAccessLog(_) => Vec::new(),
+        }
+    }
+}
+
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct RawExtensionProvider {

@@ -9,12 +9,14 @@ use super::connection_settings::ConnectionSettings;
 use super::private_key_provider::PrivateKeyProvider;
 use super::proxy_headers::ProxyHeaders;
 use super::tracing::Tracing;
+use crate::de::read_text;
 use crate::duration::Duration;
 use crate::kinds::client_tls::ClientTlsSettings;
 use crate::kinds::destination_rule::TcpKeepalive;
 use crate::kinds::one_of::one_of;
 use crate::kinds::proxy_config_object::ProxyImage;
 use crate::kinds::workload_group::ReadinessProbe;
+use crate::yaml::Scalars;
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -92,6 +94,12 @@ impl ProxyConfig {
         }
     }
 
+    /// What an agent says of its proxy: PROXY_CONFIG in its node metadata. One that cannot be read stands for an empty one.
+    pub fn of_node(sent: &serde_json::Value) -> ProxyConfig {
+        let read = read_text::<ProxyConfig>("PROXY_CONFIG", &sent.to_string(), Scalars::Objects);
+        read.map(|(config, _)| config).unwrap_or_default()
+    }
+
     pub fn service_name(&self) -> Option<ServiceName<'_>> {
         match (self.tracing_service_name, &self.service_cluster) {
             (Some(derived), _) => Some(ServiceName::Derived(derived)),
@@ -167,7 +175,7 @@ pub struct RemoteService {
 }
 
 /// What stands in front of a gateway.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Topology {
     pub num_trusted_proxies: u32,
@@ -176,11 +184,11 @@ pub struct Topology {
     pub proxy_protocol: Option<ProxyProtocolConfiguration>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyProtocolConfiguration {}
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ForwardClientCertDetails {
     #[default]

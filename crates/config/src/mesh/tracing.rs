@@ -114,6 +114,7 @@ pub enum TraceContext {
 
 oneof_message! {
     /// Where the value of a span tag comes from. Telemetry objects know one form more.
+    #[derive(Hash)]
     pub enum TracingCustomTag {
         /// Written as `{}`.
         Unset,

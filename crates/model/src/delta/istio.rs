@@ -11,7 +11,7 @@ use super::{Delta, ServiceChange, changed, name_of, sides};
 use crate::authn::PeerAuthentications;
 use crate::entry::Entries;
 use crate::entry_endpoint::{Listed, Machines};
-use crate::mesh::{Mesh, declared_entries, is_discovered, key};
+use crate::mesh::{Mesh, declared_entries, is_discovered, key, telemetries};
 use crate::scopes::ScopeChanges;
 
 /// The root namespace's policy is everybody's.
@@ -80,6 +80,19 @@ impl Delta {
             let declared = next.services_in(&namespace).chain(next.entries.in_namespace(&namespace));
             self.endpoints.extend(declared.map(|service| (key(service), true)));
             self.namespaces.insert(namespace);
+        }
+    }
+
+    /// Keys hold what objects decide about a workload: only its class may change.
+    pub(super) fn take_telemetries(&mut self, mesh: &Mesh, next: &mut Mesh) {
+        let differing = differing(&mesh.objects.telemetries, &next.objects.telemetries);
+        if differing.is_empty() {
+            return;
+        }
+        next.telemetries = Arc::new(telemetries(&next.objects));
+        for name in differing {
+            self.rekeyed |= *name.namespace == *mesh.config.root_namespace;
+            self.namespaces.insert(name.namespace);
         }
     }
 

@@ -22,7 +22,7 @@ pub(super) fn black_hole(mesh: &Mesh) -> Cluster {
 }
 
 pub(super) fn passthrough(mesh: &Mesh, placement: &Placement) -> Cluster {
-    Cluster { filters: settings::peer_filters(placement), ..original(mesh, PASSTHROUGH) }
+    Cluster { filters: settings::peer_filters(placement), ..original(mesh, placement, PASSTHROUGH) }
 }
 
 pub(super) fn inbound_passthrough(mesh: &Mesh, placement: &Placement) -> Cluster {
@@ -30,15 +30,15 @@ pub(super) fn inbound_passthrough(mesh: &Mesh, placement: &Placement) -> Cluster
         // As istiod names it in statistics: the outbound one's name.
         alt_stat_name: stat_name(PASSTHROUGH),
         upstream_bind_config: Some(settings::inbound_sources(placement)),
-        ..original(mesh, INBOUND_PASSTHROUGH)
+        ..original(mesh, placement, INBOUND_PASSTHROUGH)
     }
 }
 
-fn original(mesh: &Mesh, name: &str) -> Cluster {
+fn original(mesh: &Mesh, placement: &Placement, name: &str) -> Cluster {
     Cluster {
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::OriginalDst.into())),
         lb_policy: LbPolicy::ClusterProvided.into(),
-        typed_extension_protocol_options: protocol::passthrough(),
+        typed_extension_protocol_options: protocol::passthrough(placement),
         ..settings::base(mesh, name.to_owned())
     }
 }

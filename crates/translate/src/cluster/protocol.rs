@@ -13,14 +13,19 @@ use wire::envoy::extensions::upstreams::http::v3::{
 };
 use wire::google::protobuf::Any;
 
+use crate::headers;
+
 const KEY: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
 /// What a port's protocol asks for; HTTP/1.1 and bytes need no options.
 pub(super) fn options(placement: &Placement, protocol: Protocol) -> Option<HttpProtocolOptions> {
+    let detected = protocol == Protocol::Auto;
     let upstream = if protocol.is_http2() {
         http2()
-    } else if protocol == Protocol::Auto && !placement.is_router() {
-        as_downstream()
+    } else if detected && !placement.is_router() {
+        as_downstream(http1(placement))
+    } else if headers::preserves_case(placement) && (detected || protocol.is_http()) {
+        explicit(http1(placement))
     } else {
         return None;
     };
@@ -35,7 +40,14 @@ pub(super) fn upgrade(options: &mut Option<HttpProtocolOptions>) {
 
 /// Whatever the client spoke.
 pub(super) fn follow_client(options: &mut Option<HttpProtocolOptions>) {
-    options.get_or_insert_with(HttpProtocolOptions::default).upstream_protocol_options = Some(as_downstream());
+    let upstream = &mut options.get_or_insert_with(HttpProtocolOptions::default).upstream_protocol_options;
+    let http1 = match upstream.take() {
+        Some(UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {
+            protocol_config: Some(ProtocolConfig::HttpProtocolOptions(options)),
+        })) => options,
+        _ => Http1ProtocolOptions::default(),
+    };
+    *upstream = Some(as_downstream(http1));
 }
 
 pub(super) fn http2_options(options: &mut Option<HttpProtocolOptions>) -> Option<&mut Http2ProtocolOptions> {
@@ -48,13 +60,13 @@ pub(super) fn http2_options(options: &mut Option<HttpProtocolOptions>) -> Option
 }
 
 /// Unknown traffic passes in the protocol that it came in; idle connections close after five minutes.
-pub(super) fn passthrough() -> BTreeMap<String, Any> {
+pub(super) fn passthrough(placement: &Placement) -> BTreeMap<String, Any> {
     packed(Some(HttpProtocolOptions {
         common_http_protocol_options: Some(CommonOptions {
             idle_timeout: Some(crate::proto::seconds(300)),
             ..CommonOptions::default()
         }),
-        upstream_protocol_options: Some(as_downstream()),
+        upstream_protocol_options: Some(as_downstream(http1(placement))),
         ..HttpProtocolOptions::default()
     }))
 }
@@ -62,11 +74,7 @@ pub(super) fn passthrough() -> BTreeMap<String, Any> {
 /// Envoy wants a version named wherever there are options at all: HTTP/1.1.
 pub(super) fn packed(options: Option<HttpProtocolOptions>) -> BTreeMap<String, Any> {
     let Some(mut options) = options else { return BTreeMap::new() };
-    options.upstream_protocol_options.get_or_insert_with(|| {
-        UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {
-            protocol_config: Some(ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default())),
-        })
-    });
+    options.upstream_protocol_options.get_or_insert_with(|| explicit(Http1ProtocolOptions::default()));
     BTreeMap::from([(KEY.to_owned(), any::pack(&options))])
 }
 
@@ -76,9 +84,22 @@ fn http2() -> UpstreamProtocolOptions {
     })
 }
 
-fn as_downstream() -> UpstreamProtocolOptions {
+fn http1(placement: &Placement) -> Http1ProtocolOptions {
+    Http1ProtocolOptions {
+        header_key_format: headers::preserves_case(placement).then(headers::as_written),
+        ..Http1ProtocolOptions::default()
+    }
+}
+
+fn explicit(http1: Http1ProtocolOptions) -> UpstreamProtocolOptions {
+    UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {
+        protocol_config: Some(ProtocolConfig::HttpProtocolOptions(http1)),
+    })
+}
+
+fn as_downstream(http1: Http1ProtocolOptions) -> UpstreamProtocolOptions {
     UpstreamProtocolOptions::UseDownstreamProtocolConfig(UseDownstreamHttpConfig {
-        http_protocol_options: Some(Http1ProtocolOptions::default()),
+        http_protocol_options: Some(http1),
         http2_protocol_options: Some(Http2ProtocolOptions::default()),
         ..UseDownstreamHttpConfig::default()
     })

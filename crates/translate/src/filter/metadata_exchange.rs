@@ -1,8 +1,10 @@
 //! Peer metadata: who is on the other side, told in headers (HTTP) or ahead of the bytes (TCP).
 
+use model::Placement;
 use wire::google::protobuf::Any;
 
 use super::Direction;
+use crate::headers;
 use crate::proto::{list, object, structure, text, truth, typed_struct};
 
 const NAME: &str = "istio.metadata_exchange";
@@ -14,13 +16,18 @@ pub(crate) fn network() -> (String, Any) {
 }
 
 /// The filter of requests. A server learns of its client from headers, then from the registry; a client likewise of its server.
-pub(crate) fn http(direction: Direction) -> Any {
-    let headers = || object([("istio_headers", object([]))]);
-    let discovery = list(vec![headers(), object([("workload_discovery", object([]))])]);
-    let propagation = list(vec![headers()]);
+pub(crate) fn http(placement: &Placement, direction: Direction) -> Any {
+    let plain = || object([("istio_headers", object([]))]);
+    let discovery = list(vec![plain(), object([("workload_discovery", object([]))])]);
+    let told = || list(vec![plain()]);
+    // Strangers need not know who calls them.
+    let told_in_mesh = || list(vec![object([("istio_headers", object([("skip_external_clusters", truth(true))]))])]);
     let value = match direction {
-        Direction::Inbound => structure([("downstream_discovery", discovery), ("downstream_propagation", propagation)]),
-        Direction::Outbound => structure([("upstream_discovery", discovery), ("upstream_propagation", propagation)]),
+        Direction::Inbound => structure([("downstream_discovery", discovery), ("downstream_propagation", told())]),
+        Direction::Outbound => {
+            let propagation = if headers::stay_in_mesh(placement) { told_in_mesh() } else { told() };
+            structure([("upstream_discovery", discovery), ("upstream_propagation", propagation)])
+        }
     };
     typed_struct("io.istio.http.peer_metadata.Config", value)
 }

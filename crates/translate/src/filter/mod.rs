@@ -13,6 +13,9 @@ use wire::envoy::extensions::filters::http::{cors, fault, grpc_stats, grpc_web, 
 use wire::envoy::extensions::filters::network::http_connection_manager::v3::{HttpFilter, http_filter};
 use wire::google::protobuf::Any;
 
+use crate::headers;
+use crate::telemetry::stats;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     Inbound,
@@ -23,7 +26,7 @@ pub(crate) enum Direction {
 pub(crate) fn http(placement: &Placement, direction: Direction, protocol: Protocol) -> Vec<HttpFilter> {
     let mut filters = Vec::new();
     if !placement.proxy.lacks(Extension::PeerMetadata) {
-        filters.push(http_filter("istio.metadata_exchange", metadata_exchange::http(direction)));
+        filters.push(http_filter("istio.metadata_exchange", metadata_exchange::http(placement, direction)));
     }
     if protocol == Protocol::GrpcWeb {
         filters.push(http_filter("envoy.filters.http.grpc_web", any::pack(&grpc_web::v3::GrpcWeb {})));
@@ -34,7 +37,10 @@ pub(crate) fn http(placement: &Placement, direction: Direction, protocol: Protoc
     }
     filters.push(http_filter("envoy.filters.http.fault", any::pack(&fault::v3::HttpFault::default())));
     filters.push(http_filter("envoy.filters.http.cors", any::pack(&cors::v3::Cors {})));
-    filters.push(http_filter("envoy.filters.http.router", any::pack(&router::v3::Router::default())));
+    filters.extend(stats::configs(placement, direction).into_iter().map(|config| http_filter(stats::NAME, config)));
+    let router =
+        router::v3::Router { suppress_envoy_headers: headers::hides_envoy(placement), ..router::v3::Router::default() };
+    filters.push(http_filter("envoy.filters.http.router", any::pack(&router)));
     filters
 }
 

@@ -3,7 +3,7 @@
 use config::kinds::destination_rule::{
     ConsistentHash, HashKey, LbPolicy, LoadBalancerSettings, TrafficPolicy, TunnelSettings,
 };
-use model::{Destination, Placement, Protocol};
+use model::{Destination, Mesh, Placement, Protocol};
 use wire::envoy::config::listener::v3::Filter;
 use wire::envoy::extensions::filters::network::mongo_proxy::v3::MongoProxy;
 use wire::envoy::extensions::filters::network::tcp_proxy::v3::{
@@ -15,16 +15,17 @@ use wire::envoy::r#type::v3::{
     hash_policy::{self, PolicySpecifier},
 };
 
-use super::network_filter;
+use super::{Direction, network_filter};
 use crate::hcm;
 use crate::proto::duration;
+use crate::telemetry::access_log;
 
 const NAME: &str = "envoy.filters.network.tcp_proxy";
 
-/// The end of a TCP chain.
-pub(crate) fn to_cluster(placement: &Placement, cluster: &str) -> Filter {
+/// The end of an outbound TCP chain.
+pub(crate) fn to_cluster(mesh: &Mesh, placement: &Placement, cluster: &str) -> Filter {
     let proxy = TcpProxy { idle_timeout: hcm::idle_timeout(placement), ..plain(cluster) };
-    network_filter(NAME, &proxy)
+    network_filter(NAME, &logged(proxy, mesh, placement, Direction::Outbound))
 }
 
 /// To a black hole: nothing stays idle there.
@@ -35,6 +36,7 @@ pub(crate) fn to_nowhere(cluster: &str) -> Filter {
 /// A chain of a declared protocol towards the workload itself.
 /// `stat`: the mesh's own name for statistics; `None`: the cluster's.
 pub(crate) fn of_protocol(
+    mesh: &Mesh,
     placement: &Placement,
     protocol: Protocol,
     cluster: &str,
@@ -42,11 +44,12 @@ pub(crate) fn of_protocol(
 ) -> Vec<Filter> {
     let stat_prefix = stat.unwrap_or_else(|| cluster.to_owned());
     let proxy = TcpProxy { stat_prefix, idle_timeout: hcm::idle_timeout(placement), ..plain(cluster) };
-    with_statistics(protocol, &proxy)
+    with_statistics(protocol, &logged(proxy, mesh, placement, Direction::Inbound))
 }
 
 /// A chain of a declared protocol towards a service or subset, as its rule wants it.
 pub(crate) fn to_destination(
+    mesh: &Mesh,
     placement: &Placement,
     protocol: Protocol,
     cluster: &str,
@@ -55,7 +58,8 @@ pub(crate) fn to_destination(
     subset: &str,
 ) -> Vec<Filter> {
     let stat_prefix = stat.unwrap_or_else(|| cluster.to_owned());
-    with_statistics(protocol, &ruled(TcpProxy { stat_prefix, ..plain(cluster) }, placement, rule, subset))
+    let proxy = ruled(TcpProxy { stat_prefix, ..plain(cluster) }, mesh, placement, rule, subset);
+    with_statistics(protocol, &proxy)
 }
 
 /// Statistics for protocols that have them, then the bytes.
@@ -71,7 +75,13 @@ pub(crate) fn with_statistics(protocol: Protocol, proxy: &TcpProxy) -> Vec<Filte
 
 /// What a rule decides about bytes: how long connections live, which endpoint they stick to, what they tunnel through.
 /// `subset` empty: the whole service, or several destinations at once.
-pub(crate) fn ruled(proxy: TcpProxy, placement: &Placement, rule: Option<&Destination>, subset: &str) -> TcpProxy {
+pub(crate) fn ruled(
+    proxy: TcpProxy,
+    mesh: &Mesh,
+    placement: &Placement,
+    rule: Option<&Destination>,
+    subset: &str,
+) -> TcpProxy {
     let top = rule.and_then(|rule| rule.policy.as_ref());
     let own = rule.and_then(|rule| rule.subset(subset)).and_then(|subset| subset.traffic_policy.as_ref());
     let tcp = top.and_then(|policy| policy.connection_pool.as_ref()).and_then(|pool| pool.tcp.as_ref());
@@ -79,6 +89,7 @@ pub(crate) fn ruled(proxy: TcpProxy, placement: &Placement, rule: Option<&Destin
     let balancer = |policy: Option<&TrafficPolicy>| policy.and_then(|policy| policy.load_balancer.clone());
     let sticky = balancer(own).or_else(|| balancer(top)).is_some_and(|balancer| by_source(&balancer));
     let tunnelled = if subset.is_empty() { top } else { own };
+    let proxy = logged(proxy, mesh, placement, Direction::Outbound);
     TcpProxy {
         idle_timeout: idle.or_else(|| hcm::idle_timeout(placement)),
         max_downstream_connection_duration: tcp.and_then(|tcp| tcp.max_connection_duration.as_ref()).map(duration),
@@ -86,6 +97,10 @@ pub(crate) fn ruled(proxy: TcpProxy, placement: &Placement, rule: Option<&Destin
         tunneling_config: tunnelled.and_then(|policy| policy.tunnel.as_ref()).map(tunneled),
         ..proxy
     }
+}
+
+fn logged(proxy: TcpProxy, mesh: &Mesh, placement: &Placement, direction: Direction) -> TcpProxy {
+    TcpProxy { access_log: access_log::logs(mesh, placement, direction, access_log::Of::Connections), ..proxy }
 }
 
 fn by_source(balancer: &LoadBalancerSettings) -> bool {

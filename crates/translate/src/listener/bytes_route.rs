@@ -16,11 +16,12 @@ use wire::envoy::extensions::filters::network::tcp_proxy::v3::{
 };
 
 use super::outbound_chain::Chain;
-use crate::filter::{sni_forward, tcp_proxy};
+use crate::filter::{Direction, sni_forward, tcp_proxy};
 use crate::metadata;
 use crate::names::ClusterName;
 use crate::route::domains;
 use crate::stat_pattern::{self, Named};
+use crate::telemetry::stats;
 
 /// A port of a service as an application sees it.
 pub(super) struct Target<'a> {
@@ -143,10 +144,12 @@ impl Target<'_> {
         let named = Named { port_name: String::new(), port: number, ..Named::port(service, self.port, Some(0)) };
         let stat = stat_pattern::filled(&self.mesh.config.outbound_cluster_stat_name, &named);
         let rule = self.placement.destination(&service.host).map(|rule| &**rule);
-        let mut filters = tcp_proxy::to_destination(self.placement, self.port.protocol, &cluster, stat, rule, "");
+        let mut filters = stats::network(self.placement, Direction::Outbound);
         if service.is_dynamic() && self.port.protocol == Protocol::Tls {
-            filters.insert(0, sni_forward::filter(service, number));
+            filters.push(sni_forward::filter(service, number));
         }
+        let Self { mesh, placement, port, .. } = self;
+        filters.extend(tcp_proxy::to_destination(mesh, placement, port.protocol, &cluster, stat, rule, ""));
         Chain::bytes(filters)
     }
 
@@ -154,14 +157,16 @@ impl Target<'_> {
     fn to_destinations(&self, object: &VirtualService, routes: &[RouteDestination]) -> Option<Chain> {
         let first = routes.first()?.destination.as_ref()?;
         let rule = self.placement.destination(&Host::new(&first.host)).map(|rule| &**rule);
-        let filters = match routes {
+        let Self { mesh, placement, port, .. } = self;
+        let mut filters = stats::network(placement, Direction::Outbound);
+        filters.extend(match routes {
             [_] => {
                 let cluster = self.cluster(first)?.to_string();
                 let stat = self.stat(first);
-                tcp_proxy::to_destination(self.placement, self.port.protocol, &cluster, stat, rule, &first.subset)
+                tcp_proxy::to_destination(mesh, placement, port.protocol, &cluster, stat, rule, &first.subset)
             }
             several => self.weighted(object, several, rule)?,
-        };
+        });
         Some(Chain { metadata: Some(metadata::config(&object.made_from[0])), ..Chain::bytes(filters) })
     }
 
@@ -187,7 +192,8 @@ impl Target<'_> {
             cluster_specifier: Some(ClusterSpecifier::WeightedClusters(WeightedCluster { clusters })),
             ..TcpProxy::default()
         };
-        Some(tcp_proxy::with_statistics(self.port.protocol, &tcp_proxy::ruled(proxy, self.placement, rule, "")))
+        let proxy = tcp_proxy::ruled(proxy, self.mesh, self.placement, rule, "");
+        Some(tcp_proxy::with_statistics(self.port.protocol, &proxy))
     }
 
     fn cluster(&self, to: &Destination) -> Option<ClusterName> {

@@ -4,11 +4,12 @@ use model::{Mesh, MtlsMode, Placement, Protocol};
 use wire::envoy::config::core::v3::{Metadata, TransportSocket};
 use wire::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
 
-use crate::filter::{self, tcp_proxy};
+use crate::filter::{self, Direction, tcp_proxy};
 use crate::names::{INBOUND_PASSTHROUGH, listener_name};
 use crate::proto::uint32;
 use crate::route::inbound as route;
 use crate::stat_pattern::{self, Named};
+use crate::telemetry::stats;
 use crate::{hcm, tls};
 
 const ISTIO: [&str; 5] = ["istio", "istio-peer-exchange", "istio-http/1.0", "istio-http/1.1", "istio-h2"];
@@ -177,6 +178,7 @@ fn http_filters(mesh: &Mesh, placement: &Placement, port: u16, protocol: Protoco
 fn tcp_filters(mesh: &Mesh, placement: &Placement, protocol: Protocol, target: &Target<'_>) -> Vec<Filter> {
     let mut filters = filter::inbound_network(placement);
     let stat = stat_pattern::filled(&mesh.config.inbound_cluster_stat_name, &target.named());
-    filters.extend(tcp_proxy::of_protocol(placement, protocol, target.cluster(), stat));
+    filters.extend(stats::network(placement, Direction::Inbound));
+    filters.extend(tcp_proxy::of_protocol(mesh, placement, protocol, target.cluster(), stat));
     filters
 }

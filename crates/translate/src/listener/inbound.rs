@@ -8,10 +8,12 @@ use wire::envoy::config::listener::v3::{FilterChain, Listener};
 use super::chain::{self, Target};
 use super::{balance, inspector};
 use crate::address;
+use crate::filter::Direction;
 use crate::made::Made;
 use crate::names::{ClusterName, listener_name};
 use crate::proto::{duration, metadata, structure, text, uint32};
 use crate::stat_pattern::Named;
+use crate::telemetry::access_log;
 
 /// A port of the workload and what it serves.
 pub(super) struct DeclaredPort {
@@ -99,7 +101,8 @@ pub(super) fn bound_listeners(mesh: &Mesh, placement: &Placement) -> Vec<Made<Li
             let name = listener_name(&declared.bind, declared.number);
             let filters = inspector::inspectors(&chains);
             let base = listener(mesh, placement, name, &declared.bind, declared.number, chains);
-            Made::new(Listener { listener_filters: filters, ..base }, declared.made_from)
+            let observed = placement.telemetry.made_from.iter().cloned();
+            Made::new(Listener { listener_filters: filters, ..base }, declared.made_from.into_iter().chain(observed))
         })
         .collect()
 }
@@ -120,6 +123,7 @@ pub(super) fn listener(
         traffic_direction: TrafficDirection::Inbound.into(),
         continue_on_listener_filters_timeout: true,
         listener_filters_timeout: Some(duration(&mesh.config.protocol_detection_timeout)),
+        access_log: access_log::logs(mesh, placement, Direction::Inbound, access_log::Of::Listener),
         max_connections_to_accept_per_socket_event: Some(uint32(1)),
         connection_balance_config: balance::exact(placement.proxy.metadata.exact_balance_inbound),
         ..Listener::default()

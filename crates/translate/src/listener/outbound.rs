@@ -11,11 +11,12 @@ use wire::envoy::config::listener::v3::{AdditionalAddress, Filter, FilterChain, 
 use super::outbound_chain::{self, Chain, Serves};
 use super::{OutboundListeners, balance, bytes_route, inspector};
 use crate::address;
-use crate::filter::tcp_proxy;
+use crate::filter::{Direction, tcp_proxy};
 use crate::made::Made;
 use crate::names::{BLACK_HOLE, listener_name};
 use crate::proto::{boolean, duration, seconds, uint32};
 use crate::route::{self, HTTP_PROXY};
+use crate::telemetry::stats;
 
 pub(super) fn listeners(mesh: &Mesh, placement: &Placement) -> OutboundListeners {
     let mut table = Table { mesh, placement, entries: BTreeMap::new() };
@@ -52,9 +53,11 @@ impl HttpListeners {
 }
 
 /// Traffic for nobody that we know: on to where it was going, or nowhere.
-pub(super) fn fallthrough(placement: &Placement) -> Filter {
+pub(super) fn fallthrough(mesh: &Mesh, placement: &Placement) -> Vec<Filter> {
     let cluster = route::unknown_cluster(placement);
-    tcp_proxy::to_cluster(placement, cluster.as_deref().unwrap_or(BLACK_HOLE))
+    let mut filters = stats::network(placement, Direction::Outbound);
+    filters.push(tcp_proxy::to_cluster(mesh, placement, cluster.as_deref().unwrap_or(BLACK_HOLE)));
+    filters
 }
 
 struct Table<'a> {
@@ -304,7 +307,7 @@ impl Entry {
         let (filter_chains, default_filter_chain) = outbound_chain::split(
             &self.chains,
             |chain| chain.filter_chain(mesh, placement, &name),
-            || passthrough_chain(placement),
+            || passthrough_chain(mesh, placement),
         );
         let mut listener_filters = Vec::new();
         if self.chains.iter().any(Chain::asks_server_name) {
@@ -332,7 +335,8 @@ impl Entry {
             connection_balance_config: balance::exact(placement.proxy.metadata.exact_balance_outbound),
             ..Listener::default()
         };
-        Made::new(listener, self.made_from.iter().cloned())
+        let observed = placement.telemetry.made_from.iter();
+        Made::new(listener, self.made_from.iter().chain(observed).cloned())
     }
 
     /// A listener on any address listens on any address of the proxy's second family too.
@@ -345,11 +349,11 @@ impl Entry {
     }
 }
 
-fn passthrough_chain(placement: &Placement) -> FilterChain {
+fn passthrough_chain(mesh: &Mesh, placement: &Placement) -> FilterChain {
     FilterChain {
         name: "PassthroughFilterChain".into(),
         filter_chain_match: Some(FilterChainMatch::default()),
-        filters: vec![fallthrough(placement)],
+        filters: fallthrough(mesh, placement),
         ..FilterChain::default()
     }
 }

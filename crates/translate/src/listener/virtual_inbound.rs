@@ -5,17 +5,18 @@ use wire::envoy::config::listener::v3::{FilterChain, FilterChainMatch, Listener}
 
 use super::chain::{self, Target};
 use super::{inbound, inspector};
-use crate::filter::{self, tcp_proxy};
+use crate::filter::{self, Direction, tcp_proxy};
 use crate::made::Made;
 use crate::names::BLACK_HOLE;
 use crate::proto::{boolean, uint32};
+use crate::telemetry::stats;
 
 pub(super) fn listener(mesh: &Mesh, placement: &Placement) -> Made<Listener> {
     let port = mesh.inbound_port();
     let mut chains = vec![black_hole(placement, port)];
     chains.extend(passthrough(mesh, placement));
     let declared = inbound::declared_ports(placement).filter(|declared| !declared.bound);
-    let mut made_from = Vec::new();
+    let mut made_from = placement.telemetry.made_from.clone();
     for declared in declared {
         chains.extend(declared.chains(mesh, placement));
         made_from.extend(declared.made_from);
@@ -37,6 +38,7 @@ pub(super) fn listener(mesh: &Mesh, placement: &Placement) -> Made<Listener> {
 /// Traffic to the port itself would come back here for ever.
 fn black_hole(placement: &Placement, port: u16) -> FilterChain {
     let mut filters = filter::inbound_network(placement);
+    filters.extend(stats::network(placement, Direction::Inbound));
     filters.push(tcp_proxy::to_nowhere(BLACK_HOLE));
     FilterChain {
         name: "virtualInbound-blackhole".into(),

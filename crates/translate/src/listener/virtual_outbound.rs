@@ -6,9 +6,10 @@ use wire::envoy::config::listener::v3::{FilterChain, FilterChainMatch, Listener}
 
 use super::outbound;
 use crate::address;
-use crate::filter::tcp_proxy;
+use crate::filter::{Direction, tcp_proxy};
 use crate::names::BLACK_HOLE;
 use crate::proto::{boolean, uint32};
+use crate::telemetry::{access_log, stats};
 
 pub(super) fn listener(mesh: &Mesh, placement: &Placement) -> Listener {
     let port = mesh.outbound_port();
@@ -19,12 +20,16 @@ pub(super) fn listener(mesh: &Mesh, placement: &Placement) -> Listener {
             destination_port: Some(uint32(port.into())),
             ..FilterChainMatch::default()
         }),
-        filters: vec![tcp_proxy::to_nowhere(BLACK_HOLE)],
+        filters: {
+            let mut filters = stats::network(placement, Direction::Outbound);
+            filters.push(tcp_proxy::to_nowhere(BLACK_HOLE));
+            filters
+        },
         ..FilterChain::default()
     };
     let rest = FilterChain {
         name: "virtualOutbound-catchall-tcp".into(),
-        filters: vec![outbound::fallthrough(placement)],
+        filters: outbound::fallthrough(mesh, placement),
         ..FilterChain::default()
     };
     Listener {
@@ -34,6 +39,7 @@ pub(super) fn listener(mesh: &Mesh, placement: &Placement) -> Listener {
         use_original_dst: Some(boolean(true)),
         filter_chains: vec![loops, rest],
         traffic_direction: TrafficDirection::Outbound.into(),
+        access_log: access_log::logs(mesh, placement, Direction::Outbound, access_log::Of::Listener),
         max_connections_to_accept_per_socket_event: Some(uint32(1)),
         ..Listener::default()
     }

@@ -16,6 +16,7 @@ use wire::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 use super::client::Client;
 use super::header::Operations;
 use super::{hash, mirror, retry};
+use crate::headers;
 use crate::names::ClusterName;
 use crate::proto::{duration, seconds, uint32};
 use crate::text_match::pattern;
@@ -35,6 +36,7 @@ pub(super) fn forwarding(
         request_mirror_policies: mirror::policies(client, rule),
         ..RouteAction::default()
     };
+    action.append_x_forwarded_host = rule.rewrite.is_some() && headers::appends_host(client.placement);
     let rewritten = rule.rewrite.as_ref().and_then(|rewrite| rewrite_path(rewrite, &mut action));
     action.host_rewrite_specifier = rewritten.or(authority).map(HostRewriteSpecifier::HostRewriteLiteral);
     let mut sticky = false;

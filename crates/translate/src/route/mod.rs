@@ -27,6 +27,7 @@ use self::client::Client;
 pub use self::hash::read_by_routes;
 pub use self::respoken::respoken;
 pub use self::virtual_host::PLAIN as PLAIN_PORT;
+use crate::headers;
 use crate::made::Made;
 use crate::names::{ClusterName, PASSTHROUGH};
 use crate::proto::{boolean, seconds, uint32};
@@ -129,7 +130,10 @@ pub(crate) fn unknown_cluster(placement: &Placement) -> Option<String> {
 /// Hosts that nobody declared.
 fn catch_all(placement: &Placement) -> VirtualHost {
     let (name, action) = match unknown_cluster(placement) {
-        Some(cluster) => ("allow_any", route::Action::Route(to_cluster(cluster))),
+        Some(cluster) => {
+            let append_x_forwarded_host = headers::appends_host(placement);
+            ("allow_any", route::Action::Route(RouteAction { append_x_forwarded_host, ..to_cluster(cluster) }))
+        }
         None => (
             "block_all",
             route::Action::DirectResponse(DirectResponseAction { status: 502, body: None, ..Default::default() }),
@@ -144,7 +148,7 @@ fn catch_all(placement: &Placement) -> VirtualHost {
             action: Some(action),
             ..Route::default()
         }],
-        include_request_attempt_count: true,
+        include_request_attempt_count: headers::counts_attempts(placement),
         ..VirtualHost::default()
     }
 }

@@ -9,6 +9,7 @@ use wire::envoy::config::route::v3::{Decorator, Route, RouteAction, VirtualHost,
 
 use super::client::Client;
 use super::{domains, hash, retry, to_cluster, virtual_service};
+use crate::headers;
 use crate::names::ClusterName;
 
 /// The port on which hosts that are nobody's services are served.
@@ -52,7 +53,7 @@ pub(super) fn of_service(client: &Client<'_>, egress: &EgressListener, service: 
     let spoken = egress.virtual_services.for_service(&service.host).into_iter();
     let routes = spoken.map(|object| used_routes(client, object)).find(|routes| !routes.is_empty());
     let routes = routes.unwrap_or_else(|| vec![default_route(client, service, port)]);
-    virtual_host(&service.host, port.number, vec!["*".into()], routes)
+    virtual_host(client, &service.host, port.number, vec!["*".into()], routes)
 }
 
 /// Which VirtualService speaks for which service, and with which routes.
@@ -208,17 +209,17 @@ impl Table<'_, '_> {
             domains.retain(|domain| domain.contains(':'));
         }
         if !domains.is_empty() {
-            self.hosts.insert(name, virtual_host(host, port, domains, routes));
+            self.hosts.insert(name, virtual_host(self.client, host, port, domains, routes));
         }
     }
 }
 
-fn virtual_host(host: &Host, port: u16, domains: Vec<String>, routes: Vec<Route>) -> VirtualHost {
+fn virtual_host(client: &Client<'_>, host: &Host, port: u16, domains: Vec<String>, routes: Vec<Route>) -> VirtualHost {
     VirtualHost {
         name: format!("{host}:{port}"),
         domains,
         routes,
-        include_request_attempt_count: true,
+        include_request_attempt_count: headers::counts_attempts(client.placement),
         ..VirtualHost::default()
     }
 }

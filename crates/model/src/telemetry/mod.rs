@@ -1,0 +1,137 @@
+//! What is observed of a workload, and where that goes: Telemetry objects from the root namespace down to the workload, over the mesh's
+//! default providers. How a provider is told is translation's business.
+
+mod logs;
+mod metrics;
+mod tracing;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use config::kind::Kind;
+use config::kinds::telemetry::{self as kube, WorkloadMode};
+use config::labels::Labels;
+use config::mesh::{ExtensionProvider, MeshConfig};
+use config::meta::Object;
+use config::note::ObjectId;
+
+use crate::attachment::Attachment;
+
+pub use logs::{LogTo, Logs};
+pub use metrics::{MetricOverride, Metrics};
+pub use tracing::{TraceTo, Tracing};
+
+/// What holds for a workload. Providers are named as the mesh config names them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Telemetry {
+    /// As it calls others.
+    pub client: Side,
+    /// As others call it.
+    pub server: Side,
+    pub made_from: Vec<ObjectId>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Side {
+    pub logs: Logs,
+    pub tracing: Tracing,
+    /// Of the providers that count in the proxy itself, by name.
+    pub metrics: Vec<Metrics>,
+}
+
+type Written = Arc<Object<kube::Telemetry>>;
+
+/// All objects by namespace, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Telemetries {
+    root: Arc<str>,
+    by_namespace: BTreeMap<Arc<str>, Vec<Written>>,
+}
+
+impl Telemetries {
+    pub(crate) fn new<'a>(objects: impl Iterator<Item = &'a Written>, root: &str) -> Self {
+        let mut by_namespace: BTreeMap<Arc<str>, Vec<Written>> = BTreeMap::new();
+        for object in objects {
+            by_namespace.entry(object.meta.namespace.clone()).or_default().push(object.clone());
+        }
+        by_namespace.values_mut().for_each(|list| list.sort_by(|a, b| a.meta.age_order(&b.meta)));
+        Self { root: Arc::from(root), by_namespace }
+    }
+
+    /// `finds`: whether the mesh has the service that a provider names.
+    pub(crate) fn of(
+        &self,
+        namespace: &str,
+        labels: &Labels,
+        config: &MeshConfig,
+        finds: &dyn Fn(&str) -> bool,
+    ) -> Telemetry {
+        let objects = self.applicable(namespace, labels);
+        let providers = Providers { config, finds };
+        Telemetry {
+            client: Side::new(&objects, WorkloadMode::Client, providers),
+            server: Side::new(&objects, WorkloadMode::Server, providers),
+            made_from: objects.iter().map(|object| id(object)).collect(),
+        }
+    }
+
+    /// The wide one of the root namespace, that of the workload's own, then all that choose the workload: later ones go before.
+    fn applicable(&self, namespace: &str, labels: &Labels) -> Vec<&Written> {
+        let own = self.by_namespace.get(namespace).map(Vec::as_slice).unwrap_or_default();
+        let wide = (*namespace != *self.root).then(|| oldest_wide(own)).flatten();
+        let root = self.by_namespace.get(&self.root).and_then(|objects| oldest_wide(objects));
+        let chosen = own.iter().filter(|object| attachment(object).chooses(namespace, labels));
+        root.into_iter().chain(wide).chain(chosen).collect()
+    }
+}
+
+impl Side {
+    fn new(objects: &[&Written], mode: WorkloadMode, providers: Providers<'_>) -> Self {
+        let specs: Vec<&kube::Telemetry> = objects.iter().map(|object| &object.spec).collect();
+        Self {
+            logs: Logs::new(&specs, mode, providers),
+            tracing: Tracing::new(&specs, mode, providers),
+            metrics: Metrics::all(&specs, mode, providers),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Providers<'a> {
+    config: &'a MeshConfig,
+    finds: &'a dyn Fn(&str) -> bool,
+}
+
+impl<'a> Providers<'a> {
+    /// However its letters are written.
+    fn named(self, name: &str) -> Option<&'a ExtensionProvider> {
+        self.config.extension_providers.iter().find(|provider| provider.name.eq_ignore_ascii_case(name))
+    }
+}
+
+fn oldest_wide(objects: &[Written]) -> Option<&Written> {
+    objects.iter().find(|object| attachment(object).is_namespace_wide())
+}
+
+fn attachment(object: &Written) -> Attachment<'_> {
+    let kube::Telemetry { selector, target_ref, target_refs, .. } = &object.spec;
+    Attachment { selector: selector.as_ref(), targets: target_refs, target: target_ref.as_ref() }
+}
+
+fn id(object: &Written) -> ObjectId {
+    let meta = &object.meta;
+    ObjectId { kind: Kind::Telemetry, namespace: meta.namespace.clone(), name: meta.name.clone() }
+}
+
+/// Names as written.
+fn names(providers: &[kube::ProviderRef]) -> impl Iterator<Item = &str> {
+    providers.iter().map(|provider| provider.name.as_str())
+}
+
+/// An entry that does not say is for both sides.
+fn concerns(wanted: WorkloadMode, mode: WorkloadMode) -> bool {
+    wanted == WorkloadMode::ClientAndServer || wanted == mode
+}
