@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use config::mesh::{ProxyConfig, ProxyHeaders, Topology, TracingCustomTag};
+use config::mesh::{ProxyConfig, ProxyHeaders, TracingCustomTag};
 
 use crate::percent::Percent;
 
@@ -11,8 +11,6 @@ use crate::percent::Percent;
 pub struct ProxySettings {
     pub headers: ProxyHeaders,
     pub tracing: TracingSettings,
-    /// What stands in front of a gateway.
-    pub topology: Topology,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -39,10 +37,6 @@ impl ProxySettings {
             custom_tags: tracing.custom_tags.clone(),
             istio_tags: tracing.enable_istio_tags.unwrap_or(true),
         });
-        Self {
-            headers: config.proxy_headers.clone().unwrap_or_default(),
-            tracing: tracing.unwrap_or_default(),
-            topology: config.gateway_topology.unwrap_or_default(),
-        }
+        Self { headers: config.proxy_headers.clone().unwrap_or_default(), tracing: tracing.unwrap_or_default() }
     }
 }

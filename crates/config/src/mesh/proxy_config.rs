@@ -175,7 +175,7 @@ pub struct RemoteService {
 }
 
 /// What stands in front of a gateway.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Topology {
     pub num_trusted_proxies: u32,
@@ -184,7 +184,7 @@ pub struct Topology {
     pub proxy_protocol: Option<ProxyProtocolConfiguration>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyProtocolConfiguration {}
 

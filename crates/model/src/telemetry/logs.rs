@@ -44,7 +44,7 @@ impl Logs {
         };
         let known = told.into_iter().filter_map(|(name, told)| {
             let provider = providers.named(name)?;
-            logs(provider.provider.as_ref()?, providers).then(|| (provider.name.as_str(), told))
+            logs(provider.provider.as_ref()?, providers).then_some((provider.name.as_str(), told))
         });
         // Two spellings may name one provider.
         let mut known: Vec<_> = known.collect();
