@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
+/// Who the API server notes as the owner of what is written.
+const OWNER: &str = "bench";
 /// At once, while a mesh is loaded.
 const PARALLEL: usize = 8;
 
@@ -31,15 +33,20 @@ impl Api {
             |kinds: &[&str]| objects.iter().copied().filter(|o| kinds.iter().any(|kind| o["kind"] == *kind)).collect();
         let (first, pods): (Vec<&Value>, Vec<&Value>) = (of(&["Namespace", "Node"]), of(&["Pod"]));
         let is_rest = |object: &&&Value| !["Namespace", "Node", "Pod"].iter().any(|kind| object["kind"] == *kind);
-        let rest: Vec<Call> = objects.iter().filter(is_rest).map(|object| applied(object)).collect();
-        self.send(&first.into_iter().map(applied).collect::<Vec<_>>())?;
-        self.send(&pods.iter().map(|pod| applied(pod)).collect::<Vec<_>>())?;
+        let rest: Vec<Call> = objects.iter().filter(is_rest).map(|object| applied(object, OWNER)).collect();
+        self.send(&first.into_iter().map(|object| applied(object, OWNER)).collect::<Vec<_>>())?;
+        self.send(&pods.iter().map(|pod| applied(pod, OWNER)).collect::<Vec<_>>())?;
         self.send(&pods.iter().filter_map(|pod| status(pod)).collect::<Vec<_>>())?;
         self.send(&rest)
     }
 
+    /// Nothing but its resourceVersion changes: another owner of the same fields is noted in the metadata.
+    pub(super) fn revise(&self, object: &Value, owner: &str) -> Result<()> {
+        self.send(&[applied(object, owner)])
+    }
+
     pub(super) fn apply(&self, object: &Value) -> Result<()> {
-        self.send(&[applied(object)])?;
+        self.send(&[applied(object, OWNER)])?;
         status(object).map_or(Ok(()), |call| self.send(&[call]))
     }
 
@@ -116,14 +123,14 @@ impl Api {
     }
 }
 
-fn applied(object: &Value) -> Call {
+fn applied(object: &Value, owner: &str) -> Call {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");
     }
     Call {
         method: "PATCH",
-        path: format!("{}?fieldManager=bench&force=true", path(&object)),
+        path: format!("{}?fieldManager={owner}&force=true", path(&object)),
         content: "application/apply-patch+yaml",
         body: object.to_string(),
     }

@@ -47,16 +47,27 @@ impl Objects {
         Ok(self.files.get(file).with_context(|| format!("the mesh has no file {file}"))?)
     }
 
-    /// Changes the object of this kind in a file.
+    /// Changes the object of this kind in a file; the last, if there are several. The number is another at every call.
     pub(super) fn edit(&mut self, file: &str, kind: &str, change: impl FnOnce(&mut Value, usize)) -> Result<()> {
+        let object = find(&mut self.files, file, kind)?;
         self.step += 1;
-        let documents = self.files.get_mut(file).with_context(|| format!("the mesh has no file {file}"))?;
-        let object = documents.iter_mut().find(|object| object["kind"] == kind);
-        let object = object.with_context(|| format!("{file} has no {kind}"))?;
         change(object, self.step);
         match &self.home {
             Home::Folder { .. } => self.save(file),
             Home::Api(api) => api.apply(object),
+        }
+    }
+
+    /// Gives an object another resourceVersion, and changes nothing else.
+    pub(super) fn revise(&mut self, file: &str, kind: &str) -> Result<()> {
+        let object = find(&mut self.files, file, kind)?;
+        self.step += 1;
+        match &self.home {
+            Home::Folder { .. } => {
+                object["metadata"]["resourceVersion"] = Value::from(self.step.to_string());
+                self.save(file)
+            }
+            Home::Api(api) => api.revise(object, &format!("bench-{}", self.step)),
         }
     }
 
@@ -90,6 +101,12 @@ impl Objects {
     }
 }
 
+fn find<'a>(files: &'a mut BTreeMap<String, Vec<Value>>, file: &str, kind: &str) -> Result<&'a mut Value> {
+    let documents = files.get_mut(file).with_context(|| format!("the mesh has no file {file}"))?;
+    let object = documents.iter_mut().rfind(|object| object["kind"] == kind);
+    object.with_context(|| format!("{file} has no {kind}"))
+}
+
 fn parsed(text: &str) -> Result<Vec<Value>> {
     text.split("\n---\n").map(|document| serde_json::from_str(document).context("one JSON document")).collect()
 }
@@ -111,6 +128,9 @@ mod tests {
         objects.edit("a/b.yaml", "Pod", |pod, step| pod["n"] = Value::from(step + 1)).unwrap();
         let text = fs::read_to_string(path("live/a/b.yaml")).unwrap();
         assert_eq!(text, "{\"kind\":\"Service\"}\n---\n{\"kind\":\"Pod\",\"n\":2}\n");
+        objects.revise("a/b.yaml", "Service").unwrap();
+        let text = fs::read_to_string(path("live/a/b.yaml")).unwrap();
+        assert!(text.starts_with("{\"kind\":\"Service\",\"metadata\":{\"resourceVersion\":\"2\"}}\n"), "{text}");
         objects.add("new.yaml").unwrap();
         assert!(path("live/new.yaml").exists());
         objects.remove("new.yaml").unwrap();
