@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -45,6 +46,13 @@ impl Api {
         self.send(&[applied(object, owner)])
     }
 
+    /// One after another on one connection, a write every `pace`.
+    pub(super) fn apply_paced(&self, objects: &[Value], pace: Duration) -> Result<()> {
+        let calls: Vec<Call> = objects.iter().map(|object| applied(object, OWNER)).collect();
+        let per_minute = Duration::from_secs(60).as_millis() / pace.as_millis().max(1);
+        self.curl(&calls, &["--rate", &format!("{per_minute}/m")])
+    }
+
     pub(super) fn apply(&self, object: &Value) -> Result<()> {
         self.send(&[applied(object, OWNER)])?;
         status(object).map_or(Ok(()), |call| self.send(&[call]))
@@ -81,6 +89,10 @@ impl Api {
     }
 
     fn send(&self, calls: &[Call]) -> Result<()> {
+        self.curl(calls, &["--parallel", "--parallel-max", &PARALLEL.to_string()])
+    }
+
+    fn curl(&self, calls: &[Call], order: &[&str]) -> Result<()> {
         if calls.is_empty() {
             return Ok(());
         }
@@ -92,7 +104,7 @@ impl Api {
             entries.push(self.entry(call, &body));
         }
         let mut curl = Command::new("curl");
-        curl.args(["-sSk", "--no-progress-meter", "--parallel", "--parallel-max", &PARALLEL.to_string()]);
+        curl.args(["-sSk", "--no-progress-meter"]).args(order);
         curl.args(["--max-time", "300", "--config", "-"]);
         curl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = curl.spawn().context("curl is needed to reach the API server")?;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -56,6 +58,33 @@ impl Objects {
             Home::Folder { .. } => self.save(file),
             Home::Api(api) => api.apply(object),
         }
+    }
+
+    /// Changes an object so many times, one write every `pace`. Returns when the last write began, or ended if that is not known.
+    pub(super) fn edit_paced(
+        &mut self,
+        (file, kind): (&str, &str),
+        (times, pace): (usize, Duration),
+        change: impl Fn(&mut Value),
+    ) -> Result<Duration> {
+        let begun = Instant::now();
+        if let Home::Api(api) = &self.home {
+            let object = find(&mut self.files, file, kind)?;
+            let mut next = || {
+                change(object);
+                object.clone()
+            };
+            let versions: Vec<Value> = (0..times).map(|_| next()).collect();
+            api.apply_paced(&versions, pace)?;
+            return Ok(begun.elapsed());
+        }
+        let mut last = Duration::ZERO;
+        for _ in 0..times {
+            thread::sleep(pace);
+            last = begun.elapsed();
+            self.edit(file, kind, |object, _| change(object))?;
+        }
+        Ok(last)
     }
 
     /// Gives an object another resourceVersion, and changes nothing else.

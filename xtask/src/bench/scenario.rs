@@ -1,7 +1,7 @@
 //! What is done to a mesh, in which order, and who should hear of it. Where the objects live, in a folder or an API server, is not known here.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
@@ -111,7 +111,7 @@ impl Scenario {
         match self {
             Scenario::Connect | Scenario::Reconnect => {}
             Scenario::Idle => thread::sleep(IDLE),
-            Scenario::Endpoint => next_pod(objects)?,
+            Scenario::Endpoint => replace_pod(objects)?,
             Scenario::EndpointOfOne => objects.edit(ONE, "EndpointSlice", |slice, _| {
                 let ready = &mut slice["endpoints"][0]["conditions"]["ready"];
                 *ready = json!(*ready != json!(true));
@@ -147,34 +147,29 @@ fn annotate(object: &mut Value, step: usize) {
 }
 
 fn roll_out(objects: &mut Objects) -> Result<Duration> {
-    let begun = Instant::now();
-    let mut last = Duration::ZERO;
-    for _ in 0..ROLLOUT_PODS {
-        thread::sleep(ROLLOUT_PACE);
-        last = begun.elapsed();
-        next_pod(objects)?;
-    }
-    Ok(last)
+    let pods = objects.documents(SHARED_PODS)?.to_vec();
+    let slice = (SHARED, "EndpointSlice");
+    objects.edit_paced(slice, (ROLLOUT_PODS, ROLLOUT_PACE), |slice| next_pod(slice, &pods)).context("replace pods")
 }
 
-/// The next pod of the shared service takes the place of the one that has served longest.
-fn next_pod(objects: &mut Objects) -> Result<()> {
+fn replace_pod(objects: &mut Objects) -> Result<()> {
     let pods = objects.documents(SHARED_PODS)?.to_vec();
-    objects
-        .edit(SHARED, "EndpointSlice", |slice, _| {
-            let Some(endpoints) = slice["endpoints"].as_array_mut() else { return };
-            let served = endpoints.last().map(|endpoint| endpoint["targetRef"]["name"].clone());
-            let at = pods.iter().position(|pod| Some(&pod["metadata"]["name"]) == served.as_ref()).unwrap_or(0);
-            let pod = &pods[(at + 1) % pods.len()];
-            let node = pod["spec"]["nodeName"].clone();
-            let mut endpoint = endpoints.remove(0);
-            endpoint["addresses"] = json!([pod["status"]["podIP"]]);
-            endpoint["zone"] = json!(node.as_str().map(|name| name.replace("node", "zone")));
-            endpoint["nodeName"] = node;
-            endpoint["targetRef"]["name"] = pod["metadata"]["name"].clone();
-            endpoints.push(endpoint);
-        })
-        .context("replace a pod")
+    objects.edit(SHARED, "EndpointSlice", |slice, _| next_pod(slice, &pods)).context("replace a pod")
+}
+
+/// The next pod takes the place of the one that has served longest.
+fn next_pod(slice: &mut Value, pods: &[Value]) {
+    let Some(endpoints) = slice["endpoints"].as_array_mut() else { return };
+    let served = endpoints.last().map(|endpoint| endpoint["targetRef"]["name"].clone());
+    let at = pods.iter().position(|pod| Some(&pod["metadata"]["name"]) == served.as_ref()).unwrap_or(0);
+    let pod = &pods[(at + 1) % pods.len()];
+    let node = pod["spec"]["nodeName"].clone();
+    let mut endpoint = endpoints.remove(0);
+    endpoint["addresses"] = json!([pod["status"]["podIP"]]);
+    endpoint["zone"] = json!(node.as_str().map(|name| name.replace("node", "zone")));
+    endpoint["nodeName"] = node;
+    endpoint["targetRef"]["name"] = pod["metadata"]["name"].clone();
+    endpoints.push(endpoint);
 }
 
 #[cfg(test)]
