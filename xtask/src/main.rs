@@ -47,6 +47,8 @@ enum Command {
     Demo(demo::Args),
     /// What changes cost, with a swarm of simulated proxies; with --reference istiod beside it
     Bench(bench::Args),
+    /// Meltemi under steady churn of objects and proxies: whether memory, tasks and open files stay flat
+    Soak(bench::soak::Args),
 }
 
 fn main() -> ExitCode {
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Command::Parity(args) => parity::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Soak(args) => bench::soak::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

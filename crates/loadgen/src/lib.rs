@@ -6,6 +6,7 @@ mod kind;
 pub mod mesh;
 mod names;
 mod proxy;
+mod round;
 mod scan;
 mod swarm;
 mod tally;

@@ -31,7 +31,7 @@ enum Command {
         plan: Plan,
     },
     /// Connect proxies to a server. Commands on stdin, answers (JSON lines) on stdout:
-    /// mark NAME | connect | reconnect | settle FIRST_MS QUIET_MS LIMIT_MS
+    /// mark NAME AUDIENCE | connect | reconnect | replace SHARE | temper STALLED SILENT | settle WAIT_MS QUIET_MS LIMIT_MS
     Swarm {
         /// Plaintext ADS address, on this machine only
         #[arg(long, value_name = "IP:PORT")]

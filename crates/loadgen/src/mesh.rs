@@ -40,6 +40,12 @@ pub struct Plan {
     /// A Sidecar in each namespace that lets its proxies see their own namespace and istio-system only
     #[arg(long)]
     pub scoped: bool,
+    /// Of a hundred services, how many have a VirtualService
+    #[arg(long, default_value_t = 30)]
+    pub virtual_services: usize,
+    /// Of a hundred services, how many have a DestinationRule
+    #[arg(long, default_value_t = 30)]
+    pub destination_rules: usize,
 }
 
 impl Plan {
@@ -49,19 +55,24 @@ impl Plan {
         for (file, documents) in self.files() {
             put(&objects.join(file), &documents)?;
         }
-        let new = Service { virtual_service: false, destination_rule: false, ..self.service(self.services) };
+        let new =
+            Service { virtual_service: false, destination_rule: false, subset: false, ..self.service(self.services) };
         put(&dir.join("spare/new-service.yaml"), &[new.pods(), new.objects()].concat())?;
         let nodes: String = self.nodes().map(|node| format!("{node}\n")).collect();
         fs::write(dir.join("nodes.jsonl"), nodes)
     }
 
-    /// The nodes of the proxies, each the first replicas of its service first.
+    /// The nodes of the proxies: the first replica of every service, then the second.
     pub fn nodes(&self) -> impl Iterator<Item = Value> + '_ {
-        let most = self.services * self.endpoints;
-        (0..self.proxies.min(most)).map(|proxy| {
+        (0..self.proxies).map(|proxy| {
             let service = self.service(proxy % self.services);
             node(&service, proxy / self.services)
         })
+    }
+
+    /// Every proxy has a pod. No endpoint stands for those beyond `endpoints`, so that a mesh can grow in proxies alone.
+    fn pods(&self) -> usize {
+        self.endpoints.max(self.proxies.div_ceil(self.services))
     }
 
     fn files(&self) -> Vec<(String, Vec<Value>)> {
@@ -91,8 +102,11 @@ impl Plan {
         format!("ns-{}", number % self.namespaces)
     }
 
-    /// Of ten services one is TCP, three have a VirtualService, three a DestinationRule (one of them with a subset).
+    /// Of ten services one is TCP. With the usual shares three have a VirtualService and three a DestinationRule; one has both, and a subset.
     fn service(&self, number: usize) -> Service {
+        let place = number % 10 * 10 + number / 10 % 10;
+        let virtual_service = place < self.virtual_services;
+        let destination_rule = (place + 80) % 100 < self.destination_rules;
         Service {
             name: format!("s-{number}"),
             namespace: self.namespace(number),
@@ -100,11 +114,11 @@ impl Plan {
             port: if number % 10 == 9 { 6379 } else { [80, 8080, 9080][number % 3] },
             tcp: number % 10 == 9,
             endpoints: self.endpoints,
-            pods: self.endpoints,
-            first_pod: number * self.endpoints,
-            virtual_service: matches!(number % 10, 0..=2),
-            destination_rule: matches!(number % 10, 0 | 3 | 4),
-            subset: number.is_multiple_of(10),
+            pods: self.pods(),
+            first_pod: number * self.pods(),
+            virtual_service,
+            destination_rule,
+            subset: virtual_service && destination_rule,
         }
     }
 
@@ -117,7 +131,7 @@ impl Plan {
             tcp: false,
             endpoints: SHARED_ENDPOINTS,
             pods: SHARED_ENDPOINTS + SPARE_PODS,
-            first_pod: (self.services + 1) * self.endpoints,
+            first_pod: (self.services + 1) * self.pods(),
             virtual_service: true,
             destination_rule: true,
             subset: false,
@@ -166,7 +180,15 @@ mod tests {
     use super::*;
 
     fn plan(services: usize) -> Plan {
-        Plan { services, endpoints: 3, namespaces: 5, proxies: 40, scoped: true }
+        Plan {
+            services,
+            endpoints: 3,
+            namespaces: 5,
+            proxies: 40,
+            scoped: true,
+            virtual_services: 30,
+            destination_rules: 30,
+        }
     }
 
     fn count(plan: &Plan, kind: &str) -> usize {
@@ -184,8 +206,26 @@ mod tests {
     }
 
     #[test]
+    fn shares_follow_their_parameters() {
+        let plan = Plan { virtual_services: 75, destination_rules: 0, ..plan(200) };
+        assert_eq!((count(&plan, "VirtualService"), count(&plan, "DestinationRule")), (151, 1));
+    }
+
+    #[test]
+    fn more_proxies_than_endpoints_have_pods_of_their_own() {
+        let plan = Plan { proxies: 700, ..plan(100) };
+        assert_eq!(plan.nodes().count(), 700);
+        assert_eq!(count(&plan, "Pod"), 700 + 58);
+        check_addresses(&plan);
+    }
+
+    #[test]
     fn addresses_are_unique() {
-        let files = plan(600).files();
+        check_addresses(&plan(600));
+    }
+
+    fn check_addresses(plan: &Plan) {
+        let files = plan.files();
         let mut pods: Vec<&Value> =
             files.iter().flat_map(|(_, d)| d).filter(|o| o["kind"] == "Pod").map(|o| &o["status"]["podIP"]).collect();
         let all = pods.len();

@@ -1,5 +1,7 @@
 //! One simulated proxy: its connection, its stream, and its answers. Reconnects as Envoy does, with growing pauses.
 
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,30 +11,24 @@ use h2::{RecvStream, SendStream};
 use http::Request;
 use prost::Message;
 use prost::encoding::encode_varint;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use wire::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 
 use crate::held::Held;
+use crate::round::{Round, Temper, called};
 use crate::scan::{Response, Scan};
-use crate::swarm::{Round, Shared};
+use crate::swarm::Shared;
 
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+/// A window that the first responses fill, so that a proxy that never reads has a full one.
+const STALLED_WINDOW: u32 = 8 << 10;
 /// What pilot-agent, which stands between Envoy and istiod, gives a stream and its connection.
 const WINDOW: u32 = 1 << 20;
 /// Envoy's pauses between attempts: random below this, doubled each time, up to the second.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Temper {
-    Good,
-    /// Opens its stream and never reads from it: the flow-control window fills up and stays full.
-    Stalled,
-    /// Reads, and never acknowledges.
-    Silent,
-}
 
 pub(crate) struct Proxy {
     pub(crate) seat: usize,
@@ -44,56 +40,43 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Lives until the swarm ends. Each round begins with a new connection.
+    /// Lives until the swarm ends. Each round that concerns it begins with a new connection.
     pub(crate) async fn live(mut self, mut rounds: watch::Receiver<Round>) {
-        let mut failures = 0;
-        loop {
-            let round = *rounds.borrow_and_update();
-            match round {
-                Round::Off => failures = 0,
-                Round::Fresh(_) => self.held = Held::default(),
-                Round::Resumed(_) => {}
+        let mut call = called(&mut rounds, self.seat, self.temper).await;
+        while let Some(round) = call {
+            self.temper = round.temper(self.seat);
+            if round.forgets() || self.temper == Temper::Stalled {
+                self.held = Held::default();
             }
-            if round == Round::Off {
-                if rounds.changed().await.is_err() {
-                    return;
-                }
-                continue;
-            }
-            loop {
-                let shared = Arc::clone(&self.shared);
-                let ended = tokio::select! {
-                    ended = self.connect() => ended,
-                    changed = rounds.changed() => match changed {
-                        Ok(()) => break,
-                        Err(_) => return,
-                    },
-                };
-                shared.tally.failed(ended);
-                failures += 1;
-                tokio::time::sleep(self.pause(failures)).await;
-            }
+            let (seat, temper) = (self.seat, self.temper);
+            call = tokio::select! {
+                next = called(&mut rounds, seat, temper) => next,
+                never = self.stay_connected() => match never {},
+            };
         }
     }
 
-    /// Returns why the stream ended.
-    async fn connect(&mut self) -> String {
-        match self.stream().await {
-            Ok(()) => "the server ended the stream".to_owned(),
-            Err(error) => error,
+    async fn stay_connected(&mut self) -> Infallible {
+        let mut failures = 0;
+        loop {
+            let why = self.stream().await.err().unwrap_or_else(|| "the server ended the stream".to_owned());
+            self.shared.tally.failed(why);
+            failures += 1;
+            tokio::time::sleep(self.pause(failures)).await;
         }
     }
 
     async fn stream(&mut self) -> Result<(), String> {
         let tcp = {
             let _dialling = self.shared.dials.acquire().await.map_err(|e| e.to_string())?;
-            TcpStream::connect(self.shared.server).await.map_err(|e| format!("connect: {e}"))?
+            dial(self.seat, self.shared.server).await.map_err(|e| format!("connect: {e}"))?
         };
         tcp.set_nodelay(true).map_err(|e| format!("no delay: {e}"))?;
         let mut builder = Builder::new();
-        if self.temper != Temper::Stalled {
-            builder.initial_window_size(WINDOW).initial_connection_window_size(WINDOW);
-        }
+        match self.temper {
+            Temper::Stalled => builder.initial_window_size(STALLED_WINDOW),
+            Temper::Good | Temper::Silent => builder.initial_window_size(WINDOW).initial_connection_window_size(WINDOW),
+        };
         let (client, connection) = builder.handshake::<_, Bytes>(tcp).await.map_err(|e| format!("HTTP/2: {e}"))?;
         let _task = Task(tokio::spawn(async { connection.await.ok() }).abort_handle());
         let mut client = client.ready().await.map_err(|e| format!("HTTP/2: {e}"))?;
@@ -177,6 +160,20 @@ impl Drop for Open<'_> {
     fn drop(&mut self) {
         self.0.tally.closed();
     }
+}
+
+/// Each proxy has an address of its own, as in a cluster: limits by address and ports that are used up would be no property of the server.
+async fn dial(seat: usize, server: SocketAddr) -> std::io::Result<TcpStream> {
+    let SocketAddr::V4(_) = server else { return TcpStream::connect(server).await };
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((address(seat), 0).into())?;
+    socket.connect(server).await
+}
+
+/// In 127.0.0.0/8, all of which is this machine on Linux.
+fn address(seat: usize) -> Ipv4Addr {
+    let part = |value: usize| u8::try_from(value % 250).expect("below 250");
+    Ipv4Addr::new(127, 1 + part(seat / 62_500), part(seat / 250), 1 + part(seat))
 }
 
 fn call() -> Request<()> {

@@ -11,8 +11,9 @@ use tokio::time::Instant;
 
 use crate::held::Held;
 use crate::names::Names;
-use crate::proxy::{Proxy, Temper};
-use crate::tally::Tally;
+use crate::proxy::Proxy;
+use crate::round::{Call, Round, Temper, Tempers};
+use crate::tally::{Audience, Tally};
 
 /// How many may be waiting for the server to accept them: less than the backlog of a listening socket, so that no dial is lost.
 const DIALS: usize = 512;
@@ -25,15 +26,6 @@ pub struct Options {
     pub silent: usize,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Round {
-    Off,
-    /// Connect and know nothing.
-    Fresh(u64),
-    /// Connect and say what is held.
-    Resumed(u64),
-}
-
 pub(crate) struct Shared {
     pub(crate) server: SocketAddr,
     pub(crate) tally: Tally,
@@ -44,7 +36,7 @@ pub(crate) struct Shared {
 pub struct Swarm {
     shared: Arc<Shared>,
     rounds: watch::Sender<Round>,
-    round: u64,
+    tempers: Tempers,
     phase: String,
 }
 
@@ -58,79 +50,72 @@ impl Swarm {
             names: Mutex::default(),
             dials: Semaphore::new(DIALS),
         });
-        let (rounds, listener) = watch::channel(Round::Off);
+        let tempers = Tempers { stalled: options.stalled, silent: options.silent };
+        let (rounds, listener) = watch::channel(Round { number: 0, call: Call::Wait, tempers });
         for (seat, node) in nodes.iter().enumerate() {
             let mut typed = node.clone();
             typed["@type"] = json!("type.googleapis.com/envoy.config.core.v3.Node");
             let node = wire::json::from_value(&typed).with_context(|| format!("node {}", seat + 1))?.value;
-            let temper = temper(seat, options);
-            let proxy = Proxy { seat, node, temper, shared: Arc::clone(&shared), held: Held::default() };
+            let proxy =
+                Proxy { seat, node, temper: tempers.of(seat), shared: Arc::clone(&shared), held: Held::default() };
             tokio::spawn(proxy.live(listener.clone()));
         }
-        Ok(Swarm { shared, rounds, round: 0, phase: "start".to_owned() })
+        Ok(Swarm { shared, rounds, tempers, phase: "start".to_owned() })
     }
 
-    /// `mark NAME`: a phase begins. `connect`, `reconnect`: all proxies dial at once, knowing nothing or what they hold.
-    /// `settle FIRST_MS QUIET_MS LIMIT_MS`: waits until all streams are open and nothing was heard for `QUIET_MS` (for `FIRST_MS`, if nothing
-    /// was heard at all), and sums the phase up.
+    /// - `mark NAME AUDIENCE`: a phase begins, of which `all`, `none` or the proxies of one namespace should hear.
+    /// - `connect`, `reconnect`: all proxies dial at once, knowing nothing or what they hold.
+    /// - `replace SHARE`: so many of a hundred end, and others that know nothing take their places.
+    /// - `temper STALLED SILENT`: so many of a hundred never read, or never acknowledge, from now on.
+    /// - `settle WAIT_MS QUIET_MS LIMIT_MS`: waits until all streams are open, all who should hear have heard (for `WAIT_MS` at most) and nothing
+    ///   was heard for `QUIET_MS`, and sums the phase up.
     pub async fn obey(&mut self, line: &str) -> Result<Value> {
         let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |text: &str| text.parse::<usize>().with_context(|| format!("{text:?} in {line:?} is no number"));
         match words[..] {
-            ["mark", phase] => {
+            ["mark", phase, audience] => {
                 self.phase = phase.to_owned();
-                self.shared.tally.mark();
+                self.shared.tally.mark(Audience::of(audience));
                 Ok(json!({ "marked": phase }))
             }
-            ["connect"] => Ok(self.start(Round::Fresh)),
-            ["reconnect"] => Ok(self.start(Round::Resumed)),
-            ["settle", first, quiet, limit] => {
-                let read = |text: &str| text.parse().map(Duration::from_millis).context("a number of milliseconds");
-                Ok(self.settle(read(first)?, read(quiet)?, read(limit)?).await)
+            ["connect"] => Ok(self.call(Call::Fresh)),
+            ["reconnect"] => Ok(self.call(Call::Resumed)),
+            ["replace", share] => Ok(self.call(Call::Replaced(number(share)?))),
+            ["temper", stalled, silent] => {
+                self.tempers = Tempers { stalled: number(stalled)?, silent: number(silent)? };
+                Ok(self.call(Call::Tempered))
             }
-            _ => bail!("unknown command {line:?}; mark NAME, connect, reconnect, settle FIRST_MS QUIET_MS LIMIT_MS"),
+            ["settle", wait, quiet, limit] => {
+                let read = |text: &str| number(text).map(|ms| Duration::from_millis(ms as u64));
+                Ok(self.settle(read(wait)?, read(quiet)?, read(limit)?).await)
+            }
+            _ => bail!(
+                "unknown command {line:?}; mark NAME AUDIENCE, connect, reconnect, replace SHARE, temper STALLED SILENT, \
+                 settle WAIT_MS QUIET_MS LIMIT_MS"
+            ),
         }
     }
 
-    fn start(&mut self, round: fn(u64) -> Round) -> Value {
-        self.round += 1;
-        self.rounds.send_replace(round(self.round));
-        json!({ "round": self.round })
+    fn call(&mut self, call: Call) -> Value {
+        let number = self.rounds.borrow().number + 1;
+        self.rounds.send_replace(Round { number, call, tempers: self.tempers });
+        json!({ "round": number })
     }
 
-    async fn settle(&self, first: Duration, quiet: Duration, limit: Duration) -> Value {
+    async fn settle(&self, wait: Duration, quiet: Duration, limit: Duration) -> Value {
         let begun = Instant::now();
         let tally = &self.shared.tally;
-        let is_whole = || self.round == 0 || tally.open() == tally.proxies();
+        let answers = |seat| self.tempers.of(seat) == Temper::Good;
+        let is_whole = || self.rounds.borrow().number == 0 || tally.open() == tally.proxies();
         let is_over = |waited: Duration| {
-            let enough = if tally.has_begun() { quiet } else { first };
-            waited >= enough && tally.is_quiet(quiet) && is_whole()
+            let is_quiet = waited >= quiet && tally.is_quiet(quiet) && is_whole();
+            is_quiet && (waited >= wait || tally.missed(answers) == 0)
         };
         while begun.elapsed() < limit && !is_over(begun.elapsed()) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let mut summary = tally.summary(&self.phase);
+        let mut summary = tally.summary(&self.phase, answers);
         summary["settled"] = json!(begun.elapsed() < limit);
         summary
-    }
-}
-
-/// Spread evenly, so that every namespace has its share.
-fn temper(seat: usize, options: &Options) -> Temper {
-    match seat * 37 % 100 {
-        place if place < options.stalled => Temper::Stalled,
-        place if place < options.stalled + options.silent => Temper::Silent,
-        _ => Temper::Good,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn five_of_a_hundred_are_stalled() {
-        let options = Options { server: ([127, 0, 0, 1], 1).into(), stalled: 5, silent: 2 };
-        let count = |wanted| (0..1000).filter(|seat| temper(*seat, &options) == wanted).count();
-        assert_eq!((count(Temper::Stalled), count(Temper::Silent)), (50, 20));
     }
 }

@@ -20,6 +20,32 @@ pub(crate) struct Tally {
     last_failure: Mutex<String>,
     kinds: [Sum; 4],
     proxies: Vec<Seat>,
+    audience: Mutex<Audience>,
+}
+
+/// Who should hear of a phase.
+pub(crate) enum Audience {
+    All,
+    Nobody,
+    Namespace(String),
+}
+
+impl Audience {
+    pub(crate) fn of(text: &str) -> Audience {
+        match text {
+            "all" => Audience::All,
+            "none" => Audience::Nobody,
+            namespace => Audience::Namespace(namespace.to_owned()),
+        }
+    }
+
+    fn has(&self, namespace: &str) -> bool {
+        match self {
+            Audience::All => true,
+            Audience::Nobody => false,
+            Audience::Namespace(name) => name == namespace,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -36,6 +62,12 @@ struct Seat {
     first: AtomicU64,
     last: AtomicU64,
     responses: [AtomicU32; 4],
+}
+
+impl Seat {
+    fn was_reached(&self) -> bool {
+        self.last.load(Relaxed) > 0
+    }
 }
 
 impl Tally {
@@ -55,11 +87,13 @@ impl Tally {
             last_failure: Mutex::default(),
             kinds: Default::default(),
             proxies: namespaces.into_iter().map(seat).collect(),
+            audience: Mutex::new(Audience::All),
         }
     }
 
     /// Forgets what was received so far; times count from now.
-    pub(crate) fn mark(&self) {
+    pub(crate) fn mark(&self, audience: Audience) {
+        *self.audience.lock().expect("nobody panics while it is replaced") = audience;
         self.mark.store(self.now(), Relaxed);
         self.failed.store(0, Relaxed);
         for sum in &self.kinds {
@@ -110,9 +144,11 @@ impl Tally {
         self.open.load(Relaxed)
     }
 
-    /// Whether anybody received anything since the mark.
-    pub(crate) fn has_begun(&self) -> bool {
-        self.kinds.iter().any(|sum| sum.responses.load(Relaxed) > 0)
+    /// How many of those who should hear of the phase, and answer, have heard nothing.
+    pub(crate) fn missed(&self, answers: impl Fn(usize) -> bool) -> usize {
+        let audience = self.audience.lock().expect("nobody panics while it is replaced");
+        let seats = self.proxies.iter().enumerate();
+        seats.filter(|(at, seat)| !seat.was_reached() && answers(*at) && audience.has(&seat.namespace)).count()
     }
 
     pub(crate) fn is_quiet(&self, time: Duration) -> bool {
@@ -120,14 +156,19 @@ impl Tally {
         Duration::from_micros(since) >= time
     }
 
-    /// What happened since the mark, as one JSON object. Times are milliseconds since the mark, of the last receipt at each proxy.
-    pub(crate) fn summary(&self, phase: &str) -> Value {
+    /// What happened since the mark, as one JSON object. Times are milliseconds since the mark, of the last receipt at each proxy. Of those
+    /// that do not answer nothing is expected.
+    pub(crate) fn summary(&self, phase: &str, answers: impl Fn(usize) -> bool) -> Value {
         let mark = self.mark.load(Relaxed);
         let since = |at: u64| at.saturating_sub(mark) as f64 / 1000.0;
-        let reached: Vec<&Seat> = self.proxies.iter().filter(|seat| seat.last.load(Relaxed) > 0).collect();
+        let reached: Vec<&Seat> = self.proxies.iter().filter(|seat| seat.was_reached()).collect();
         let mut last: Vec<f64> = reached.iter().map(|seat| since(seat.last.load(Relaxed))).collect();
         last.sort_by(f64::total_cmp);
         let first = reached.iter().map(|seat| since(seat.first.load(Relaxed))).min_by(f64::total_cmp);
+        let missed = self.missed(&answers);
+        let audience = self.audience.lock().expect("nobody panics while it is replaced");
+        let should = self.proxies.iter().enumerate().filter(|(at, seat)| answers(*at) && audience.has(&seat.namespace));
+        let strangers = reached.iter().filter(|seat| !audience.has(&seat.namespace)).count();
         let namespaces: BTreeSet<&str> = reached.iter().map(|seat| seat.namespace.as_str()).collect();
         let bytes: u64 = self.kinds.iter().map(|sum| sum.bytes.load(Relaxed)).sum();
         json!({
@@ -136,6 +177,9 @@ impl Tally {
             "open": self.open(),
             "reached": reached.len(),
             "namespaces_reached": namespaces.len(),
+            "expected": should.count(),
+            "missed": missed,
+            "strangers": strangers,
             "first_ms": first,
             "p50_ms": quantile(&last, 0.5),
             "p99_ms": quantile(&last, 0.99),
@@ -192,12 +236,26 @@ mod tests {
         let tally = Tally::new(["a", "b", "b"].map(String::from));
         let response = || Response { kind: Some(Kind::Route), bytes: 10, ..Default::default() };
         tally.received(0, &response());
-        tally.mark();
+        tally.mark(Audience::All);
         tally.received(1, &response());
         tally.received(1, &response());
-        let summary = tally.summary("x");
+        let summary = tally.summary("x", |_| true);
         assert_eq!((&summary["reached"], &summary["namespaces_reached"]), (&json!(1), &json!(1)));
         assert_eq!(summary["types"]["RDS"]["most_responses_of_one_proxy"], 2);
         assert_eq!(summary["bytes"], 20);
+    }
+    #[test]
+    fn who_should_hear_is_told_from_who_heard() {
+        let tally = Tally::new(["a", "a", "b", "b"].map(String::from));
+        tally.mark(Audience::of("a"));
+        for proxy in [0, 2] {
+            tally.received(proxy, &Response { kind: Some(Kind::Route), ..Default::default() });
+        }
+        let counts = |answers: fn(usize) -> bool| {
+            let summary = tally.summary("x", answers);
+            ["expected", "missed", "strangers"].map(|name| summary[name].as_u64().unwrap())
+        };
+        assert_eq!(counts(|_| true), [2, 1, 1]);
+        assert_eq!(counts(|proxy| proxy != 1), [1, 0, 1], "one that never reads is not missed");
     }
 }

@@ -4,10 +4,13 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
+/// Who the API server notes as the owner of what is written.
+const OWNER: &str = "bench";
 /// At once, while a mesh is loaded.
 const PARALLEL: usize = 8;
 
@@ -31,15 +34,27 @@ impl Api {
             |kinds: &[&str]| objects.iter().copied().filter(|o| kinds.iter().any(|kind| o["kind"] == *kind)).collect();
         let (first, pods): (Vec<&Value>, Vec<&Value>) = (of(&["Namespace", "Node"]), of(&["Pod"]));
         let is_rest = |object: &&&Value| !["Namespace", "Node", "Pod"].iter().any(|kind| object["kind"] == *kind);
-        let rest: Vec<Call> = objects.iter().filter(is_rest).map(|object| applied(object)).collect();
-        self.send(&first.into_iter().map(applied).collect::<Vec<_>>())?;
-        self.send(&pods.iter().map(|pod| applied(pod)).collect::<Vec<_>>())?;
+        let rest: Vec<Call> = objects.iter().filter(is_rest).map(|object| applied(object, OWNER)).collect();
+        self.send(&first.into_iter().map(|object| applied(object, OWNER)).collect::<Vec<_>>())?;
+        self.send(&pods.iter().map(|pod| applied(pod, OWNER)).collect::<Vec<_>>())?;
         self.send(&pods.iter().filter_map(|pod| status(pod)).collect::<Vec<_>>())?;
         self.send(&rest)
     }
 
+    /// Nothing but its resourceVersion changes: another owner of the same fields is noted in the metadata.
+    pub(super) fn revise(&self, object: &Value, owner: &str) -> Result<()> {
+        self.send(&[applied(object, owner)])
+    }
+
+    /// One after another on one connection, a write every `pace`.
+    pub(super) fn apply_paced(&self, objects: &[Value], pace: Duration) -> Result<()> {
+        let calls: Vec<Call> = objects.iter().map(|object| applied(object, OWNER)).collect();
+        let per_minute = Duration::from_secs(60).as_millis() / pace.as_millis().max(1);
+        self.curl(&calls, &["--rate", &format!("{per_minute}/m")])
+    }
+
     pub(super) fn apply(&self, object: &Value) -> Result<()> {
-        self.send(&[applied(object)])?;
+        self.send(&[applied(object, OWNER)])?;
         status(object).map_or(Ok(()), |call| self.send(&[call]))
     }
 
@@ -74,6 +89,10 @@ impl Api {
     }
 
     fn send(&self, calls: &[Call]) -> Result<()> {
+        self.curl(calls, &["--parallel", "--parallel-max", &PARALLEL.to_string()])
+    }
+
+    fn curl(&self, calls: &[Call], order: &[&str]) -> Result<()> {
         if calls.is_empty() {
             return Ok(());
         }
@@ -85,7 +104,7 @@ impl Api {
             entries.push(self.entry(call, &body));
         }
         let mut curl = Command::new("curl");
-        curl.args(["-sSk", "--no-progress-meter", "--parallel", "--parallel-max", &PARALLEL.to_string()]);
+        curl.args(["-sSk", "--no-progress-meter"]).args(order);
         curl.args(["--max-time", "300", "--config", "-"]);
         curl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = curl.spawn().context("curl is needed to reach the API server")?;
@@ -116,14 +135,14 @@ impl Api {
     }
 }
 
-fn applied(object: &Value) -> Call {
+fn applied(object: &Value, owner: &str) -> Call {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");
     }
     Call {
         method: "PATCH",
-        path: format!("{}?fieldManager=bench&force=true", path(&object)),
+        path: format!("{}?fieldManager={owner}&force=true", path(&object)),
         content: "application/apply-patch+yaml",
         body: object.to_string(),
     }

@@ -18,8 +18,8 @@ pub(super) struct Cluster {
     pub(super) kubeconfig: PathBuf,
     address: SocketAddr,
     // The API server goes before its store.
-    _api: Process,
-    _store: Process,
+    api: Process,
+    store: Process,
 }
 
 impl Cluster {
@@ -36,7 +36,12 @@ impl Cluster {
         until("Istio's kinds", &mut api, || cluster_api.hide_own_service().is_ok())?;
         let kubeconfig = dir.join("kubeconfig");
         fs::write(&kubeconfig, kubeconfig_text(address))?;
-        Ok(Cluster { kubeconfig, address, _api: api, _store: store })
+        Ok(Cluster { kubeconfig, address, api, store })
+    }
+
+    /// Its programs work for the measurement, and are no part of what is measured.
+    pub(super) fn processes(&self) -> [u32; 2] {
+        [self.api.id(), self.store.id()]
     }
 
     pub(super) fn api(&self) -> Api {

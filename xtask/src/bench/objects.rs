@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -47,16 +49,54 @@ impl Objects {
         Ok(self.files.get(file).with_context(|| format!("the mesh has no file {file}"))?)
     }
 
-    /// Changes the object of this kind in a file.
+    /// Changes the object of this kind in a file; the last, if there are several. The number is another at every call.
     pub(super) fn edit(&mut self, file: &str, kind: &str, change: impl FnOnce(&mut Value, usize)) -> Result<()> {
+        let object = find(&mut self.files, file, kind)?;
         self.step += 1;
-        let documents = self.files.get_mut(file).with_context(|| format!("the mesh has no file {file}"))?;
-        let object = documents.iter_mut().find(|object| object["kind"] == kind);
-        let object = object.with_context(|| format!("{file} has no {kind}"))?;
         change(object, self.step);
         match &self.home {
             Home::Folder { .. } => self.save(file),
             Home::Api(api) => api.apply(object),
+        }
+    }
+
+    /// Changes an object so many times, one write every `pace`. Returns when the last write began, or ended if that is not known.
+    pub(super) fn edit_paced(
+        &mut self,
+        (file, kind): (&str, &str),
+        (times, pace): (usize, Duration),
+        change: impl Fn(&mut Value),
+    ) -> Result<Duration> {
+        let begun = Instant::now();
+        if let Home::Api(api) = &self.home {
+            let object = find(&mut self.files, file, kind)?;
+            let mut next = || {
+                change(object);
+                object.clone()
+            };
+            let versions: Vec<Value> = (0..times).map(|_| next()).collect();
+            api.apply_paced(&versions, pace)?;
+            return Ok(begun.elapsed());
+        }
+        let mut last = Duration::ZERO;
+        for _ in 0..times {
+            thread::sleep(pace);
+            last = begun.elapsed();
+            self.edit(file, kind, |object, _| change(object))?;
+        }
+        Ok(last)
+    }
+
+    /// Gives an object another resourceVersion, and changes nothing else.
+    pub(super) fn revise(&mut self, file: &str, kind: &str) -> Result<()> {
+        let object = find(&mut self.files, file, kind)?;
+        self.step += 1;
+        match &self.home {
+            Home::Folder { .. } => {
+                object["metadata"]["resourceVersion"] = Value::from(self.step.to_string());
+                self.save(file)
+            }
+            Home::Api(api) => api.revise(object, &format!("bench-{}", self.step)),
         }
     }
 
@@ -90,6 +130,12 @@ impl Objects {
     }
 }
 
+fn find<'a>(files: &'a mut BTreeMap<String, Vec<Value>>, file: &str, kind: &str) -> Result<&'a mut Value> {
+    let documents = files.get_mut(file).with_context(|| format!("the mesh has no file {file}"))?;
+    let object = documents.iter_mut().rfind(|object| object["kind"] == kind);
+    object.with_context(|| format!("{file} has no {kind}"))
+}
+
 fn parsed(text: &str) -> Result<Vec<Value>> {
     text.split("\n---\n").map(|document| serde_json::from_str(document).context("one JSON document")).collect()
 }
@@ -111,6 +157,9 @@ mod tests {
         objects.edit("a/b.yaml", "Pod", |pod, step| pod["n"] = Value::from(step + 1)).unwrap();
         let text = fs::read_to_string(path("live/a/b.yaml")).unwrap();
         assert_eq!(text, "{\"kind\":\"Service\"}\n---\n{\"kind\":\"Pod\",\"n\":2}\n");
+        objects.revise("a/b.yaml", "Service").unwrap();
+        let text = fs::read_to_string(path("live/a/b.yaml")).unwrap();
+        assert!(text.starts_with("{\"kind\":\"Service\",\"metadata\":{\"resourceVersion\":\"2\"}}\n"), "{text}");
         objects.add("new.yaml").unwrap();
         assert!(path("live/new.yaml").exists());
         objects.remove("new.yaml").unwrap();

@@ -14,33 +14,34 @@ use crate::reference::Reference;
 /// A mesh of ten thousand services has to be read first.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// istiod's settings for large meshes, as its guides have them: nothing waits longer than it must.
-pub(super) const TUNED: &[(&str, &str)] =
-    &[("PILOT_DEBOUNCE_AFTER", "10ms"), ("PILOT_PUSH_THROTTLE", "100"), ("PILOT_MAX_REQUESTS_PER_SECOND", "100000")];
-
 pub(super) struct Plane {
     pub(super) process: Process,
     pub(super) xds: SocketAddr,
+    /// Metrics.
+    pub(super) monitoring: SocketAddr,
 }
 
+/// Settings beside those that every run needs.
+pub(super) type Environment<'a> = &'a [(&'a str, &'a str)];
+
 impl Plane {
-    pub(super) fn meltemi(program: &Path, folder: &Path, logs: &Path) -> Result<Plane> {
+    pub(super) fn meltemi(program: &Path, folder: &Path, logs: &Path, environment: Environment) -> Result<Plane> {
         let (xds, monitoring) = (free_port()?, free_port()?);
         let mut command = Command::new(program);
         command.arg("serve").arg("--config").arg(folder).arg("--log_output_level=all:warn");
         command.arg(format!("--grpcAddr={xds}")).arg(format!("--monitoringAddr={monitoring}"));
-        command.args(["--httpAddr=", "--secureGRPCAddr=", "--httpsAddr="]);
+        command.args(["--httpAddr=", "--secureGRPCAddr=", "--httpsAddr="]).envs(environment.iter().copied());
         let mut process = Process::start("meltemi", logs, &mut command)?;
         // The ports open after the first load.
         until("meltemi to listen", &mut process, || TcpStream::connect(xds).is_ok())?;
-        Ok(Plane { process, xds })
+        Ok(Plane { process, xds, monitoring })
     }
 
     pub(super) fn istiod(
         reference: &Reference,
         kubeconfig: &Path,
         logs: &Path,
-        settings: &[(&str, &str)],
+        environment: Environment,
     ) -> Result<Plane> {
         let [http, xds, secure, monitoring, introspection] =
             [free_port()?, free_port()?, free_port()?, free_port()?, free_port()?];
@@ -60,7 +61,7 @@ impl Plane {
             ("INJECTION_WEBHOOK_CONFIG_NAME", ""),
             ("VALIDATION_WEBHOOK_CONFIG_NAME", ""),
         ];
-        command.env("KUBECONFIG", kubeconfig).envs(fixed).envs(settings.iter().copied());
+        command.env("KUBECONFIG", kubeconfig).envs(fixed).envs(environment.iter().copied());
         let mut process = Process::start("istiod", logs, &mut command)?;
         let url = format!("http://{http}/ready");
         until("istiod to be ready", &mut process, || {
@@ -69,7 +70,7 @@ impl Plane {
                 .status()
                 .is_ok_and(|s| s.success())
         })?;
-        Ok(Plane { process, xds })
+        Ok(Plane { process, xds, monitoring })
     }
 }
 

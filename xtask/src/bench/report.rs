@@ -1,136 +1,164 @@
-//! Tables of medians, in Markdown so that they can be kept as they are, and the ratios between two systems.
+//! The tables of a run, in Markdown so that they can be kept as they are. What they hold is computed elsewhere and has a JSON twin.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::record::{Record, median};
+use serde::Serialize;
+
+use super::claim::Claim;
+use super::figure::{BUSY, Figure, Row, ours, ratio, theirs};
 use super::scenario::Scenario;
+use super::size::Size;
+use super::system::System;
 
-pub(super) fn report(records: &[Record]) -> String {
-    let mut systems: Vec<&str> = Vec::new();
-    for record in records {
-        if !systems.contains(&record.system.as_str()) {
-            systems.push(&record.system);
+/// All that the tables show.
+#[derive(Serialize)]
+pub(super) struct Report {
+    pub(super) mesh: Size,
+    pub(super) rows: Vec<Row>,
+    pub(super) claims: Vec<Claim>,
+}
+
+impl Report {
+    pub(super) fn text(&self) -> String {
+        let mut text = format!("\n{}\n", self.mesh);
+        if self.rows.iter().any(|row| row.system != System::Meltemi) {
+            text += &self.comparison();
+        }
+        text += &details(&self.rows);
+        text += &verdicts(&self.claims);
+        let most = self.rows.iter().map(|row| row.busy).fold(0.0, f64::max);
+        if most > BUSY {
+            let _ = writeln!(
+                text,
+                "\n~ taken while other processes had up to {:.0} % of the cores: times of receipt are too long, CPU seconds hold.",
+                most * 100.0
+            );
+        }
+        text
+    }
+
+    /// Both systems in one table: theirs / ours = ratio.
+    fn comparison(&self) -> String {
+        let titles = Figure::ALL.map(Figure::title).join(" | ");
+        let mut text = format!(
+            "\nistiod (the better of its settings, per figure) / meltemi = ratio\n\n| scenario | {titles} |\n|---|"
+        );
+        text += &"---|".repeat(Figure::ALL.len());
+        text.push('\n');
+        for row in self.rows.iter().filter(|row| row.system == System::Meltemi) {
+            let cells = Figure::ALL.map(|figure| self.cell(row, figure)).join(" | ");
+            let _ = writeln!(text, "| {} | {cells} |", row.scenario.name());
+        }
+        text
+    }
+
+    fn cell(&self, mine: &Row, figure: Figure) -> String {
+        let other = theirs(&self.rows, mine.scenario, figure);
+        let show = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| number(value, figure));
+        let values = format!("{} / {}", show(other), show(mine.value(figure)));
+        let busy = if figure == Figure::P99 && mine.busy > BUSY { " ~" } else { "" };
+        match ratio(mine, other, figure) {
+            Some(ratio) => format!("{values} = **{ratio:.1}**{busy}"),
+            None if mine.missed > 0 => format!("{values}, not comparable"),
+            None => format!("{values}{busy}"),
         }
     }
-    let mut text: String = systems.iter().map(|system| table(records, system)).collect();
-    if let [ours, others @ ..] = &systems[..]
-        && !others.is_empty()
-    {
-        text += &ratios(records, ours, others);
-    }
-    text
 }
 
-fn table(records: &[Record], system: &str) -> String {
-    let mut text = format!(
-        "\n{system}\n\n| scenario | CPU s (least-greatest) | RSS MB (peak) | reached | p50 / p99 / max ms | MB | responses | failed streams |\n\
-         |---|---|---|---|---|---|---|---|\n"
-    );
-    for scenario in scenarios(records) {
-        let of: Vec<&Record> = of(records, system, scenario).collect();
-        let Some(last) = of.last() else { continue };
-        let middle = |value: fn(&Record) -> f64| median(of.iter().map(|r| value(r))).unwrap_or(0.0);
-        let cpu: Vec<f64> = of.iter().map(|r| r.cpu).collect();
-        let (least, most) = cpu.iter().fold((f64::MAX, 0.0_f64), |(l, m), c| (l.min(*c), m.max(*c)));
-        let time = |which: &str| match median(of.iter().filter_map(|r| r.time(which))) {
-            Some(ms) => format!("{ms:.1}"),
-            None => "-".to_owned(),
-        };
+fn details(rows: &[Row]) -> String {
+    let mut text = "\n| scenario | system | CPU s (least-greatest) | RSS MB (peak) | reached / should | p50 / p99 / max ms | MB sent | responses \
+                    | failed streams | loadgen CPU s |\n|---|---|---|---|---|---|---|---|---|---|\n"
+        .to_owned();
+    for row in rows {
+        let time = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}"));
+        let responses: Vec<String> = row.responses.iter().map(|(name, count)| format!("{name} {count}")).collect();
         let _ = writeln!(
             text,
-            "| {} | {:.3} ({least:.3}-{most:.3}) | {:.0} ({:.0}) | {} | {} / {} / {} | {:.2} | {} | {} |",
-            scenario.name(),
-            middle(|r| r.cpu),
-            middle(|r| r.resident),
-            middle(|r| r.peak),
-            last.seen["reached"],
-            time("p50_ms"),
-            time("p99_ms"),
-            time("max_ms"),
-            middle(Record::megabytes),
-            last.responses(),
-            last.seen["failed_streams"],
+            "| {} | {} | {:.3} ({:.3}-{:.3}) | {:.0} ({:.0}) | {} / {} | {} / {} / {}{} | {:.2} | {} | {} | {:.2} |",
+            row.scenario.name(),
+            row.system.name(),
+            row.cpu_s,
+            row.least_cpu_s,
+            row.greatest_cpu_s,
+            row.rss_mb,
+            row.peak_mb,
+            row.reached,
+            row.expected,
+            time(row.p50_ms),
+            time(row.p99_ms),
+            time(row.max_ms),
+            if row.busy > BUSY { " ~" } else { "" },
+            row.sent_mb,
+            if responses.is_empty() { "none".to_owned() } else { responses.join(", ") },
+            row.failed_streams,
+            row.loadgen_cpu_s,
         );
     }
-    text
-}
-
-/// How many times more the better of the others needs, figure by figure.
-fn ratios(records: &[Record], ours: &str, others: &[&str]) -> String {
-    let mut text = format!("\n{} / {ours} (the better of its runs, per figure)\n\n", others.join(", "));
-    text += "| scenario | CPU | RSS | peak RSS | p99 | bytes |\n|---|---|---|---|---|---|\n";
-    for scenario in scenarios(records) {
-        let reached = |system: &str| median(of(records, system, scenario).filter_map(|r| r.seen["reached"].as_f64()));
-        if scenario.must_reach() && others.iter().any(|other| reached(other) != reached(ours)) {
-            // A control plane that leaves proxies out is cheap, not fast.
-            let _ = writeln!(text, "| {} | not comparable: different proxies were reached | | | | |", scenario.name());
-            continue;
-        }
-        let ratio = |value: &dyn Fn(&Record) -> Option<f64>| {
-            let of = |system: &str| median(of(records, system, scenario).filter_map(value));
-            let best = others.iter().filter_map(|other| of(other)).min_by(f64::total_cmp);
-            match (best, of(ours)) {
-                (Some(theirs), Some(mine)) if mine > 0.0 => format!("{:.1}", theirs / mine),
-                (Some(theirs), _) if theirs > 0.0 => "all".to_owned(),
-                _ => "-".to_owned(),
-            }
-        };
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {} | {} |",
-            scenario.name(),
-            ratio(&|r| Some(r.cpu)),
-            ratio(&|r| Some(r.resident)),
-            ratio(&|r| Some(r.peak)),
-            ratio(&|r| r.time("p99_ms")),
-            ratio(&|r| Some(r.megabytes())),
-        );
+    let late: Vec<String> = rows.iter().filter(|row| !row.settled).map(|row| row.scenario.name()).collect();
+    if !late.is_empty() {
+        let _ = writeln!(text, "\nnot at rest when their time was over: {}", late.join(", "));
     }
-    text
+    text + &reconnected(rows)
 }
 
-fn scenarios(records: &[Record]) -> BTreeSet<Scenario> {
-    records.iter().map(|record| record.scenario).collect()
+fn reconnected(rows: &[Row]) -> String {
+    let (Some(first), Some(again)) = (ours(rows, Scenario::Connect), ours(rows, Scenario::Reconnect)) else {
+        return String::new();
+    };
+    format!("\nreconnect sent {:.2} % of the bytes of the first connect\n", again.sent_mb / first.sent_mb * 100.0)
 }
 
-fn of<'a>(records: &'a [Record], system: &str, scenario: Scenario) -> impl Iterator<Item = &'a Record> {
-    records.iter().filter(move |record| record.system == system && record.scenario == scenario)
+fn verdicts(claims: &[Claim]) -> String {
+    let mut text = "\n| claim | target | measured | reached | remark |\n|---|---|---|---|---|\n".to_owned();
+    for Claim { what, target, measured, is_met, remark } in claims {
+        let verdict = if *is_met { "yes" } else { "**no**" };
+        let _ = writeln!(text, "| {what} | {target} | {measured} | {verdict} | {remark} |");
+    }
+    let met = claims.iter().filter(|claim| claim.is_met).count();
+    text + &format!("\n{met} of {} targets reached\n", claims.len())
+}
+
+fn number(value: f64, figure: Figure) -> String {
+    match figure {
+        Figure::Cpu => format!("{value:.3}"),
+        Figure::Settled | Figure::Peak | Figure::P99 => format!("{value:.0}"),
+        Figure::Bytes => format!("{value:.2}"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::claim::claims;
+    use super::super::figure::rows;
+    use super::super::record::Record;
+    use super::super::system::Istiod;
     use super::*;
-    use serde_json::json;
 
-    fn record(system: &str, cpu: f64, bytes: u64) -> Record {
-        Record {
-            system: system.into(),
-            round: 1,
-            scenario: Scenario::Endpoint,
-            cpu,
-            resident: 10.0,
-            peak: 20.0,
-            written: 0.0,
-            seen: json!({ "reached": 5, "p99_ms": 3.0, "bytes": bytes, "types": { "EDS": { "responses": 5 } }, "failed_streams": 0 }),
-        }
+    fn report(records: &[Record]) -> String {
+        let (mesh, rows) = (records[0].mesh.clone(), rows(records));
+        Report { claims: claims(&mesh, &rows), mesh, rows }.text()
     }
 
     #[test]
-    fn a_change_that_was_not_sent_is_not_a_victory() {
-        let mut ours = record("ours", 0.1, 0);
-        ours.seen["reached"] = json!(0);
-        let text = report(&[ours, record("theirs", 9.0, 100)]);
-        assert!(text.contains("| endpoint | not comparable"), "{text}");
-    }
-
-    #[test]
-    fn the_better_of_two_is_compared() {
-        let text = report(&[record("ours", 0.5, 0), record("slow", 9.0, 100), record("fast", 5.0, 100)]);
+    fn both_systems_stand_in_one_table() {
+        let istiod = System::Istiod(Istiod::Tuned);
+        let record = |system, cpu, bytes| Record::example(system, Scenario::Endpoint, cpu, bytes);
+        let text = report(&[record(System::Meltemi, 0.5, 1_000_000), record(istiod, 5.0, 100_000_000)]);
         assert!(
-            text.contains("| endpoint | 0.500 (0.500-0.500) | 10 (20) | 5 | - / 3.0 / - | 0.00 | EDS 5 | 0 |"),
+            text.contains("| endpoint | 5.000 / 0.500 = **10.0** | 10 / 10 = **1.0** | 20 / 20 = **1.0** | 3 / 3 = **1.0** | 100.00 / 1.00 = **100.0** |"),
             "{text}"
         );
-        assert!(text.contains("| endpoint | 10.0 | 1.0 | 1.0 | 1.0 | all |"), "{text}");
+        assert!(
+            text.contains("| endpoint: CPU s, istiod / meltemi | >= 8 | 10.0 (5.000 / 0.500) | yes |  |"),
+            "{text}"
+        );
+        assert!(!text.contains('~'), "{text}");
+    }
+
+    #[test]
+    fn times_of_a_busy_machine_are_marked() {
+        let record = Record { busy: 0.6, ..Record::example(System::Meltemi, Scenario::Endpoint, 0.5, 1) };
+        let text = report(&[record]);
+        assert!(text.contains("| 2.0 / 3.0 / 3.0 ~ |") && text.contains("up to 60 % of the cores"), "{text}");
     }
 }

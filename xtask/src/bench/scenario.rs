@@ -1,16 +1,19 @@
-//! What is done to a mesh, and in which order. Where the objects live, in a folder or an API server, is not known here.
+//! What is done to a mesh, in which order, and who should hear of it. Where the objects live, in a folder or an API server, is not known here.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::objects::Objects;
+use super::size::Size;
 use super::swarm::QUIET;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Scenario {
     /// All proxies connect at once, knowing nothing
     Connect,
@@ -18,105 +21,176 @@ pub(super) enum Scenario {
     Idle,
     /// An endpoint of the service that every proxy sees is replaced
     Endpoint,
-    /// An endpoint of a service that one namespace sees becomes unready, or ready again
+    /// An endpoint of a service in one namespace becomes unready, or ready again
     EndpointOfOne,
     /// A timeout of the VirtualService that every proxy sees
     VirtualService,
+    /// A timeout of a VirtualService in one namespace
+    VirtualServiceOfOne,
     /// A limit of the DestinationRule that every proxy sees
     DestinationRule,
     /// A Service with endpoints appears in one namespace
     NewService,
     /// It goes again
     DeletedService,
-    /// An annotation on a VirtualService
-    NoopVirtualService,
-    /// An annotation on a Service
+    /// An annotation on the VirtualService that every proxy sees
+    NoopAnnotation,
+    /// An annotation on the Service that every proxy sees
     NoopService,
+    /// A label on a Pod that nothing selects
+    NoopLabel,
+    /// A VirtualService gets another resourceVersion
+    NoopVersion,
     /// An object is written again as it was
     NoopSave,
     /// Fifty pods of one service are replaced, one every 20 ms
     Rollout,
+    /// The same with PILOT_ENABLE_EDS_DEBOUNCE=true, which is istiod's default
+    RolloutDebounced,
     /// All proxies lose their streams and connect again with what they hold
     Reconnect,
+    /// Five of a hundred proxies stop reading; then a timeout of the VirtualService that every proxy sees
+    SlowConsumers,
 }
 
 const ROLLOUT_PODS: usize = 50;
 const ROLLOUT_PACE: Duration = Duration::from_millis(20);
+const IDLE: Duration = Duration::from_secs(10);
 
 const SHARED: &str = "istio-system/shared.yaml";
 const SHARED_PODS: &str = "istio-system/shared-pods.yaml";
+const ONE: &str = "ns-0/s-0.yaml";
+const ONE_PODS: &str = "ns-0/s-0-pods.yaml";
 const NEW_SERVICE: &str = "new-service.yaml";
 
 impl Scenario {
+    /// Changes that must reach nobody.
+    pub(super) const NOOPS: [Scenario; 5] = [
+        Scenario::NoopAnnotation,
+        Scenario::NoopService,
+        Scenario::NoopLabel,
+        Scenario::NoopVersion,
+        Scenario::NoopSave,
+    ];
+
     pub(super) fn name(self) -> String {
         self.to_possible_value().expect("no variant is hidden").get_name().to_owned()
     }
 
-    /// How long to wait for the first response. Where none should come, a machine that is busy must not make one look late.
+    /// How long those who should hear may take: on a machine that is busy a change must not be counted as the next one's.
     pub(super) fn patience(self) -> Duration {
-        if self.must_reach() { QUIET * 4 } else { QUIET }
+        if self.must_reach() { QUIET * 30 } else { QUIET }
     }
 
     /// Whether some proxy has to hear of it.
     pub(super) fn must_reach(self) -> bool {
-        use Scenario::{Idle, NoopSave, NoopService, NoopVirtualService};
-        !matches!(self, Idle | NoopSave | NoopService | NoopVirtualService)
+        self != Scenario::Idle && !Scenario::NOOPS.contains(&self)
+    }
+
+    /// What loadgen is told: `all`, `none`, or the namespace whose proxies should hear of it.
+    pub(super) fn audience(self, size: &Size) -> String {
+        match self {
+            _ if !self.must_reach() => "none".to_owned(),
+            Scenario::EndpointOfOne | Scenario::VirtualServiceOfOne if size.scoped => size.namespace(0),
+            Scenario::NewService | Scenario::DeletedService if size.scoped => size.namespace(size.services),
+            _ => "all".to_owned(),
+        }
+    }
+
+    /// What the swarm is told as the phase begins.
+    pub(super) fn command(self) -> Option<&'static str> {
+        match self {
+            Scenario::Connect => Some("connect"),
+            Scenario::Reconnect => Some("reconnect"),
+            _ => None,
+        }
     }
 
     /// Makes the change. Returns how long it took until its last write began, where that matters.
     pub(super) fn change(self, objects: &mut Objects) -> Result<Duration> {
-        let begun = Instant::now();
-        let mut last = Duration::ZERO;
         match self {
-            Scenario::Connect | Scenario::Reconnect | Scenario::Idle => {}
-            Scenario::Endpoint => next_pod(objects)?,
-            Scenario::EndpointOfOne => objects.edit("ns-0/s-0.yaml", "EndpointSlice", |slice, _| {
+            Scenario::Connect | Scenario::Reconnect => {}
+            Scenario::Idle => thread::sleep(IDLE),
+            Scenario::Endpoint => replace_pod(objects)?,
+            Scenario::EndpointOfOne => objects.edit(ONE, "EndpointSlice", |slice, _| {
                 let ready = &mut slice["endpoints"][0]["conditions"]["ready"];
                 *ready = json!(*ready != json!(true));
             })?,
-            Scenario::VirtualService => objects.edit(SHARED, "VirtualService", |object, step| {
-                object["spec"]["http"][1]["timeout"] = json!(format!("{}s", 11 + step));
-            })?,
+            Scenario::VirtualService | Scenario::SlowConsumers => {
+                objects.edit(SHARED, "VirtualService", set_timeout)?;
+            }
+            Scenario::VirtualServiceOfOne => objects.edit(ONE, "VirtualService", set_timeout)?,
             Scenario::DestinationRule => objects.edit(SHARED, "DestinationRule", |object, step| {
                 object["spec"]["trafficPolicy"]["connectionPool"]["tcp"]["maxConnections"] = json!(200 + step);
             })?,
             Scenario::NewService => objects.add(NEW_SERVICE)?,
             Scenario::DeletedService => objects.remove(NEW_SERVICE)?,
-            Scenario::NoopVirtualService => objects.edit(SHARED, "VirtualService", annotate)?,
+            Scenario::NoopAnnotation => objects.edit(SHARED, "VirtualService", annotate)?,
             Scenario::NoopService => objects.edit(SHARED, "Service", annotate)?,
+            Scenario::NoopLabel => objects.edit(ONE_PODS, "Pod", |pod, step| {
+                pod["metadata"]["labels"]["bench.meltemi/step"] = json!(step.to_string());
+            })?,
+            Scenario::NoopVersion => objects.revise(SHARED, "VirtualService")?,
             Scenario::NoopSave => objects.edit(SHARED, "VirtualService", |_, _| ())?,
-            Scenario::Rollout => {
-                for _ in 0..ROLLOUT_PODS {
-                    thread::sleep(ROLLOUT_PACE);
-                    last = begun.elapsed();
-                    next_pod(objects)?;
-                }
-            }
+            Scenario::Rollout | Scenario::RolloutDebounced => return roll_out(objects),
         }
-        Ok(last)
+        Ok(Duration::ZERO)
     }
+}
+
+fn set_timeout(object: &mut Value, step: usize) {
+    object["spec"]["http"][1]["timeout"] = json!(format!("{}s", 11 + step));
 }
 
 fn annotate(object: &mut Value, step: usize) {
     object["metadata"]["annotations"] = json!({ "bench.meltemi/step": step.to_string() });
 }
 
-/// The next pod of the shared service takes the place of the one that has served longest.
-fn next_pod(objects: &mut Objects) -> Result<()> {
+fn roll_out(objects: &mut Objects) -> Result<Duration> {
     let pods = objects.documents(SHARED_PODS)?.to_vec();
-    objects
-        .edit(SHARED, "EndpointSlice", |slice, _| {
-            let Some(endpoints) = slice["endpoints"].as_array_mut() else { return };
-            let served = endpoints.last().map(|endpoint| endpoint["targetRef"]["name"].clone());
-            let at = pods.iter().position(|pod| Some(&pod["metadata"]["name"]) == served.as_ref()).unwrap_or(0);
-            let pod = &pods[(at + 1) % pods.len()];
-            let node = pod["spec"]["nodeName"].clone();
-            let mut endpoint = endpoints.remove(0);
-            endpoint["addresses"] = json!([pod["status"]["podIP"]]);
-            endpoint["zone"] = json!(node.as_str().map(|name| name.replace("node", "zone")));
-            endpoint["nodeName"] = node;
-            endpoint["targetRef"]["name"] = pod["metadata"]["name"].clone();
-            endpoints.push(endpoint);
-        })
-        .context("replace a pod")
+    let slice = (SHARED, "EndpointSlice");
+    objects.edit_paced(slice, (ROLLOUT_PODS, ROLLOUT_PACE), |slice| next_pod(slice, &pods)).context("replace pods")
+}
+
+fn replace_pod(objects: &mut Objects) -> Result<()> {
+    let pods = objects.documents(SHARED_PODS)?.to_vec();
+    objects.edit(SHARED, "EndpointSlice", |slice, _| next_pod(slice, &pods)).context("replace a pod")
+}
+
+/// The next pod takes the place of the one that has served longest.
+fn next_pod(slice: &mut Value, pods: &[Value]) {
+    let Some(endpoints) = slice["endpoints"].as_array_mut() else { return };
+    let served = endpoints.last().map(|endpoint| endpoint["targetRef"]["name"].clone());
+    let at = pods.iter().position(|pod| Some(&pod["metadata"]["name"]) == served.as_ref()).unwrap_or(0);
+    let pod = &pods[(at + 1) % pods.len()];
+    let node = pod["spec"]["nodeName"].clone();
+    let mut endpoint = endpoints.remove(0);
+    endpoint["addresses"] = json!([pod["status"]["podIP"]]);
+    endpoint["zone"] = json!(node.as_str().map(|name| name.replace("node", "zone")));
+    endpoint["nodeName"] = node;
+    endpoint["targetRef"]["name"] = pod["metadata"]["name"].clone();
+    endpoints.push(endpoint);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        size: Size,
+    }
+
+    #[test]
+    fn a_change_in_one_namespace_concerns_its_proxies_when_they_are_scoped() {
+        let size = |args: &[&str]| Line::parse_from([&["x"], args].concat()).size;
+        let (open, scoped) = (size(&[]), size(&["--scoped", "--services=13", "--namespaces=5"]));
+        assert_eq!(Scenario::EndpointOfOne.audience(&open), "all");
+        assert_eq!(Scenario::EndpointOfOne.audience(&scoped), "ns-0");
+        assert_eq!(Scenario::NewService.audience(&scoped), "ns-3");
+        assert_eq!(Scenario::VirtualService.audience(&scoped), "all");
+        assert!(Scenario::NOOPS.iter().all(|noop| noop.audience(&scoped) == "none"));
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -9,8 +10,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use super::size::Size;
+
 /// A phase is over when nobody has heard anything for so long.
 pub(super) const QUIET: Duration = Duration::from_secs(2);
+const SHORT_QUIET: Duration = Duration::from_millis(300);
 /// A phase that goes on for longer is reported as it stands.
 const LIMIT: Duration = Duration::from_secs(240);
 
@@ -22,13 +26,19 @@ pub(super) struct Swarm {
 }
 
 impl Swarm {
-    pub(super) fn start(loadgen: &Path, server: SocketAddr, nodes: &Path, stalled: usize) -> Result<Swarm> {
+    pub(super) fn start(loadgen: &Path, server: SocketAddr, nodes: &Path, size: &Size) -> Result<Swarm> {
         let mut command = Command::new(loadgen);
         command.arg("swarm").arg(format!("--server={server}")).arg("--nodes").arg(nodes);
-        command.arg(format!("--stalled={stalled}")).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.arg(format!("--stalled={}", size.stalled)).arg(format!("--silent={}", size.silent));
+        // In a group of its own: Ctrl-C reaches us only, and the phase ends in order.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("start loadgen")?;
         let answers = BufReader::new(child.stdout.take().expect("piped above"));
         Ok(Swarm { commands: child.stdin.take(), child, answers })
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     pub(super) fn say(&mut self, line: &str) -> Result<Value> {
@@ -41,9 +51,14 @@ impl Swarm {
         serde_json::from_str(&answer).with_context(|| format!("loadgen answered {answer:?}"))
     }
 
-    /// Waits until a phase is over. `first` is how long the first response may take; after that there will be none.
-    pub(super) fn settle(&mut self, first: Duration) -> Result<Value> {
-        self.say(&format!("settle {} {} {}", first.as_millis(), QUIET.as_millis(), LIMIT.as_millis()))
+    /// Waits until a phase is over. `wait` is how long those who should hear may take; after that they will not.
+    pub(super) fn settle(&mut self, wait: Duration) -> Result<Value> {
+        self.say(&format!("settle {} {} {}", wait.as_millis(), QUIET.as_millis(), LIMIT.as_millis()))
+    }
+
+    /// Waits for the end of what came after a phase had seemed to be over; sums it up.
+    pub(super) fn settle_again(&mut self) -> Result<Value> {
+        self.say(&format!("settle 0 {} {}", SHORT_QUIET.as_millis(), LIMIT.as_millis()))
     }
 }
 

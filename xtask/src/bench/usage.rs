@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -9,6 +11,11 @@ use anyhow::{Context, Result};
 const TICKS: f64 = 100.0;
 /// Ticks are rounded per thread; a larger difference means that a thread ended and took its fine count with it.
 const ROUNDING: f64 = 0.05;
+
+/// So many looks in a row, 50 ms apart, that found no thread at work or waiting for a core.
+const CALM: usize = 8;
+/// A process that is never calm is measured as it stands.
+const RESTLESS: Duration = Duration::from_secs(60);
 
 /// Processor time so far, twice: exact for living threads, and coarse with those that ended.
 pub(super) struct Cpu {
@@ -43,6 +50,23 @@ impl Cpu {
     }
 }
 
+/// Waits until a process has had nothing to do for a while. What is late on a busy machine waits for a core, and is seen here.
+pub(super) fn rest(process: u32) -> Result<()> {
+    let (begun, mut calm) = (Instant::now(), 0);
+    while calm < CALM && begun.elapsed() < RESTLESS {
+        thread::sleep(Duration::from_millis(50));
+        calm = if is_running(process)? { 0 } else { calm + 1 };
+    }
+    Ok(())
+}
+
+fn is_running(process: u32) -> Result<bool> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).context("the process has ended")?.flatten();
+    let states = threads.map(|thread| fs::read_to_string(thread.path().join("stat")).unwrap_or_default());
+    let is_running = |stat: &str| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('R'));
+    Ok(states.into_iter().any(|stat| is_running(&stat)))
+}
+
 /// Megabytes.
 pub(super) struct Memory {
     pub(super) resident: f64,
@@ -74,7 +98,6 @@ fn read(process: u32, what: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
 
     #[test]
     fn work_is_counted() {
@@ -87,5 +110,15 @@ mod tests {
         assert!(Cpu::of(me).unwrap().since(&before) > 0.01);
         let memory = Memory::of(me).unwrap();
         assert!(memory.resident > 0.5 && memory.peak >= memory.resident);
+    }
+
+    #[test]
+    fn one_that_sleeps_is_calm() {
+        let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        rest(sleeper.id()).unwrap();
+        assert!(!is_running(sleeper.id()).unwrap());
+        assert!(is_running(std::process::id()).unwrap(), "the thread that asks is at work");
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
     }
 }

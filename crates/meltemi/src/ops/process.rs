@@ -1,4 +1,4 @@
-//! The process as the kernel sees it: memory, CPU time, open files. Read from /proc when somebody asks.
+//! The process as the kernel sees it: memory, CPU time, open files; and the tasks of its runtime. Read when somebody asks.
 
 use std::fs;
 
@@ -11,6 +11,7 @@ pub(crate) struct Process {
     open_files: IntGauge,
     max_files: IntGauge,
     threads: IntGauge,
+    tasks: IntGauge,
 }
 
 impl Process {
@@ -33,6 +34,7 @@ impl Process {
             open_files: gauge("process_open_fds", "Open file descriptors.")?,
             max_files: gauge("process_max_fds", "Limit of open file descriptors.")?,
             threads: gauge("process_threads", "Threads of the process.")?,
+            tasks: gauge("meltemi_tasks", "Asynchronous tasks that have not ended.")?,
         })
     }
 
@@ -53,6 +55,8 @@ impl Process {
         set(&self.max_files, line(&limits, "Max open files"));
         let open = fs::read_dir("/proc/self/fd").ok().map(Iterator::count);
         set(&self.open_files, open.and_then(|count| i64::try_from(count).ok()));
+        let tasks = tokio::runtime::Handle::try_current().ok().map(|runtime| runtime.metrics().num_alive_tasks());
+        set(&self.tasks, tasks.and_then(|count| i64::try_from(count).ok()));
     }
 }
 
@@ -96,5 +100,17 @@ mod tests {
         assert!(process.resident.get() > 0 && process.virtual_memory.get() >= process.resident.get());
         assert!(process.open_files.get() > 0 && process.max_files.get() >= process.open_files.get());
         assert!(process.threads.get() > 0);
+    }
+
+    #[tokio::test]
+    async fn tasks_are_counted_while_they_live() {
+        let process = Process::register(&Registry::new()).unwrap();
+        let task = tokio::spawn(std::future::pending::<()>());
+        process.observe();
+        let with = process.tasks.get();
+        task.abort();
+        task.await.unwrap_err();
+        process.observe();
+        assert_eq!(process.tasks.get(), with - 1);
     }
 }
