@@ -50,6 +50,9 @@ pub(crate) enum Command {
     /// List the last pushes: why each was made, whom it reached, how far it got
     #[command(after_help = EXIT_CODES)]
     Pushes(Pushes),
+    /// Tokens of service accounts, for proxies without a Kubernetes API server
+    #[command(subcommand)]
+    Token(Token),
     /// Print the version
     Version(Version),
 }
@@ -62,7 +65,7 @@ pub(crate) struct Serve {
     /// Plaintext xDS; an empty address turns a port off
     #[arg(long = "grpcAddr", value_name = "ADDR", default_value = ":15010")]
     pub(crate) grpc_addr: String,
-    /// xDS and CA over TLS (not built yet: always off)
+    /// xDS and certificates over TLS
     #[arg(long = "secureGRPCAddr", value_name = "ADDR", default_value = ":15012")]
     pub(crate) secure_grpc_addr: String,
     /// Readiness
@@ -87,6 +90,12 @@ pub(crate) struct Serve {
     #[arg(long = "derive-endpoints", value_parser = truth, default_value = "false",
           num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub(crate) derive_endpoints: bool,
+    /// Where the root of the mesh and the key of tokens are kept [default: $XDG_STATE_HOME/meltemi]
+    #[arg(long = "stateDir", value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// JSON Web Key Set of tokens that are believed besides those of `meltemi token`
+    #[arg(long = "jwks", value_name = "FILE")]
+    pub(crate) jwks: Option<PathBuf>,
     /// How long streams may take to leave after SIGTERM
     #[arg(long = "shutdownDuration", value_name = "DURATION", default_value = "10s")]
     pub(crate) shutdown_duration: String,
@@ -242,6 +251,29 @@ pub(crate) struct Proxies {
     pub(crate) output: Listing,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum Token {
+    /// Print a token
+    #[command(after_help = EXIT_CODES)]
+    Create(TokenCreate),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TokenCreate {
+    /// Whose token
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    pub(crate) service_account: String,
+    /// For whom
+    #[arg(long, default_value = "istio-ca")]
+    pub(crate) audience: String,
+    /// For how long
+    #[arg(long, value_name = "DURATION", default_value = "24h")]
+    pub(crate) lifetime: String,
+    /// The state folder of the server that shall believe it [default: $XDG_STATE_HOME/meltemi]
+    #[arg(long = "stateDir", value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Pushes {
     /// Monitoring address of the server
@@ -287,6 +319,27 @@ pub(crate) struct Env {
     pub(crate) trace_sampling: Option<String>,
     /// All of it: headers to extension providers may be taken from any.
     pub(crate) variables: model::Variables,
+    pub(crate) identity: IdentityEnv,
+}
+
+/// Those that mean something to identity.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct IdentityEnv {
+    pub(crate) home: Option<String>,
+    pub(crate) state_home: Option<String>,
+    pub(crate) root_ca_dir: Option<String>,
+    pub(crate) key_type: Option<String>,
+    pub(crate) rsa_key_size: Option<String>,
+    pub(crate) root_ttl: Option<String>,
+    pub(crate) root_grace: Option<String>,
+    pub(crate) default_ttl: Option<String>,
+    pub(crate) max_ttl: Option<String>,
+    pub(crate) workload_ttl: Option<String>,
+    pub(crate) token_audiences: Option<String>,
+    pub(crate) trusted_gateways: Option<String>,
+    pub(crate) custom_host: Option<String>,
+    pub(crate) xds_auth: Option<String>,
+    pub(crate) identity_check: Option<String>,
 }
 
 impl Env {
@@ -319,6 +372,23 @@ impl Env {
             metrics_localhost_only: set("METRICS_LOCALHOST_ACCESS_ONLY"),
             trace_sampling: set("PILOT_TRACE_SAMPLING"),
             variables: model::Variables::default(),
+            identity: IdentityEnv {
+                home: set("HOME"),
+                state_home: set("XDG_STATE_HOME"),
+                root_ca_dir: set("ROOT_CA_DIR"),
+                key_type: set("CITADEL_SELF_SIGNED_CA_KEY_TYPE"),
+                rsa_key_size: set("CITADEL_SELF_SIGNED_CA_RSA_KEY_SIZE"),
+                root_ttl: set("CITADEL_SELF_SIGNED_CA_CERT_TTL"),
+                root_grace: set("CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE"),
+                default_ttl: set("DEFAULT_WORKLOAD_CERT_TTL"),
+                max_ttl: set("MAX_WORKLOAD_CERT_TTL"),
+                workload_ttl: set("PILOT_WORKLOAD_CERT_TTL"),
+                token_audiences: set("TOKEN_AUDIENCES"),
+                trusted_gateways: set("TRUSTED_GATEWAY_CIDR"),
+                custom_host: set("ISTIOD_CUSTOM_HOST"),
+                xds_auth: set("XDS_AUTH"),
+                identity_check: set("PILOT_ENABLE_XDS_IDENTITY_CHECK"),
+            },
         }
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod proxies;
 pub(crate) mod pushes;
 pub(crate) mod render;
 mod server;
+pub(crate) mod token;
 
 use std::io::Write;
 

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use args::{Args, Command, Env};
+use args::{Args, Command, Env, Token};
 use commands::Outcome;
 use settings::Settings;
 
@@ -53,6 +53,7 @@ fn run(args: Args) -> Result<Outcome> {
         Command::Bootstrap(args) => commands::bootstrap::run(*args, &env),
         Command::Proxies(args) => commands::proxies::run(&args),
         Command::Pushes(args) => commands::pushes::run(&args),
+        Command::Token(Token::Create(args)) => commands::token::create(&args, &env),
         Command::Version(args) => Ok(commands::show_version(&args)),
     }
 }

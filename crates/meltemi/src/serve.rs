@@ -1,6 +1,9 @@
 //! `meltemi serve`: the wiring. A folder feeds the store, the store the views, the views the streams; pages look on.
 
+mod authority;
 mod banner;
+mod certificates;
+mod door;
 mod events;
 mod notes;
 mod pipeline;
@@ -17,14 +20,16 @@ use anyhow::{Context, Result};
 use config::store::MeshText;
 use sources::files::{self, Folder};
 use sources::text;
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::spawn_blocking;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinSet, spawn_blocking};
 use tracing::{error, info};
 use views::Views;
 
 use crate::commands::Outcome;
 use crate::ops::{self, Ops, http, metrics::Metrics};
 use crate::settings::{Debounce, Log, Mesh, Settings};
+use authority::Secure;
 use banner::Banner;
 use pipeline::{First, Pipeline};
 use ports::Listeners;
@@ -48,11 +53,12 @@ fn start_log(log: &Log) {
 }
 
 async fn serve(settings: Settings) -> Result<()> {
-    let Settings { folder, mesh, ports, debounce, streams, metrics_on_loopback_only, log: _ } = settings;
+    let Settings { folder, mesh, ports, debounce, streams, identity, metrics_on_loopback_only, log: _ } = settings;
     let started = Instant::now();
     let mesh = Mesh { mesh_config: mesh.mesh_config.or_else(mounted_mesh_config), ..mesh };
     let mut stop = Stop::new()?;
-    let metrics = Arc::new(Metrics::new(prometheus::Registry::new()).context("cannot register metrics")?);
+    let registry = prometheus::Registry::new();
+    let metrics = Arc::new(Metrics::new(registry.clone()).context("cannot register metrics")?);
     let views = Views::new(mesh.environment());
 
     let load = {
@@ -65,7 +71,7 @@ async fn serve(settings: Settings) -> Result<()> {
     };
 
     // Only now: a port that is open promises answers.
-    let Listeners { grpc, http, monitoring, open, off } = Listeners::bind(&ports).await?;
+    let Listeners { grpc, secure, http, monitoring, open, off } = Listeners::bind(&ports).await?;
     let ops = Arc::new(Ops {
         provider: views.clone(),
         connections: xds::Connections::new(),
@@ -79,13 +85,21 @@ async fn serve(settings: Settings) -> Result<()> {
     if let Some(listener) = monitoring {
         tokio::spawn(http::serve(listener, ops::monitoring(ops.clone())));
     }
-    let (drain, drained) = oneshot::channel::<()>();
+    let mut served: Vec<(TcpListener, xds::Port)> =
+        grpc.map(|listener| (listener, xds::Port::default())).into_iter().collect();
+    if let Some(listener) = secure {
+        let authority = Secure::open(identity, pipeline.trust_domains(), &mesh.pod_namespace, &registry)?;
+        served.push((listener, authority.port()?));
+        tokio::spawn(authority.follow());
+    }
+    let (drain, drained) = watch::channel(());
     let server = xds::Server::new(views, streams, metrics.streams.clone(), ops.connections.clone());
-    let streams = tokio::spawn(async move {
-        let Some(listener) = grpc else { return };
-        // A sender that is gone means the same as one that spoke.
-        server.serve(listener, async { drop(drained.await) }).await;
-    });
+    let mut streams = JoinSet::new();
+    for (listener, port) in served {
+        let (server, mut drained) = (server.clone(), drained.clone());
+        // A sender that is gone is the sign.
+        streams.spawn(async move { server.serve(listener, port, async { drop(drained.changed().await) }).await });
+    }
     let mesh_text = found.mesh_text().cloned();
     eprint!("{}", Banner { folder: &folder, mesh: &mesh, found, open, off, took: started.elapsed() });
     pipeline.log_notes();
@@ -97,7 +111,7 @@ async fn serve(settings: Settings) -> Result<()> {
     ops.draining.store(true, Ordering::Relaxed);
     drop(drain);
     tokio::select! {
-        _ = streams => {}
+        () = async { while streams.join_next().await.is_some() {} } => {}
         () = stop.asked() => info!("not waiting any longer"),
     }
     Ok(())

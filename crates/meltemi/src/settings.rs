@@ -1,11 +1,14 @@
 //! What the flags and variables of `serve` mean: checked values, handed on in pieces. Reads nothing by itself.
 
+mod identity;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use crate::args::{Env, MeshArgs, Serve, truth};
+pub(crate) use identity::{Identity, state_folder};
 
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -14,6 +17,7 @@ pub(crate) struct Settings {
     pub(crate) ports: Ports,
     pub(crate) debounce: Debounce,
     pub(crate) streams: xds::Options,
+    pub(crate) identity: Identity,
     pub(crate) metrics_on_loopback_only: bool,
     pub(crate) log: Log,
 }
@@ -83,6 +87,8 @@ impl Settings {
             domain,
             cluster_id,
             derive_endpoints,
+            state_dir,
+            jwks,
             shutdown_duration,
             max_connection_age,
             keepalive_interval,
@@ -106,6 +112,7 @@ impl Settings {
             max_receive_size,
             metrics_localhost_only,
             trace_sampling,
+            identity,
             // Read by Mesh::new.
             cluster_id: _,
             pod_namespace: _,
@@ -157,6 +164,7 @@ impl Settings {
             drain: flag_duration("--shutdownDuration", &shutdown_duration)?,
             ..defaults
         };
+        let identity = Identity::new(state_dir, jwks, identity, &mut unused)?;
         let metrics_on_loopback_only = unused.truth("METRICS_LOCALHOST_ACCESS_ONLY", metrics_localhost_only);
         unused.read("PILOT_TRACE_SAMPLING", trace_sampling, TRACE_SAMPLING, percent);
         let settings = Settings {
@@ -171,6 +179,7 @@ impl Settings {
             },
             debounce,
             streams,
+            identity,
             metrics_on_loopback_only,
             log: Log { filter: log_filter(&log_output_level, &mut unused.0)?, json: log_as_json },
         };
@@ -287,7 +296,7 @@ fn flag_duration(flag: &str, text: &str) -> Result<Duration> {
 }
 
 /// A duration in Go's spelling; a negative one is no setting that anything here could mean.
-fn go_duration(text: &str) -> Option<Duration> {
+pub(crate) fn go_duration(text: &str) -> Option<Duration> {
     let duration = text.parse::<config::duration::Duration>().ok()?;
     (duration >= config::duration::Duration::ZERO).then(|| duration.to_std())
 }

@@ -4,7 +4,6 @@ use std::{
     convert::Infallible,
     future::poll_fn,
     hash::{BuildHasher, Hasher, RandomState},
-    net::SocketAddr,
     pin::Pin,
     sync::Arc,
     time::Duration,
@@ -20,7 +19,7 @@ use tokio::{
 };
 
 use crate::{
-    Stage,
+    Peer, Port, Stage,
     grpc::Calls,
     server::{Options, Shared},
 };
@@ -36,17 +35,23 @@ const SEND_BUFFER: usize = 64 << 10;
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Serves until the other side leaves, the connection is too old, or `drain` says when everything must be over.
-pub(crate) async fn run<I>(io: I, address: SocketAddr, shared: Arc<Shared>, mut drain: watch::Receiver<Option<Instant>>)
-where
+pub(crate) async fn run<I>(
+    io: I,
+    peer: Peer,
+    port: Port,
+    shared: Arc<Shared>,
+    mut drain: watch::Receiver<Option<Instant>>,
+) where
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     // Every stream holds a receiver, so their number is the number of streams.
     let closing = Arc::new(watch::Sender::new(None));
     let hang_up = Arc::new(Notify::new());
-    let calls = Calls { shared: shared.clone(), address, closing: closing.clone(), hang_up: hang_up.clone() };
+    let address = peer.address;
+    let calls = Calls { shared: shared.clone(), peer, port, closing: closing.clone(), hang_up: hang_up.clone() };
     let service = service_fn(move |request: Request<Incoming>| {
-        let response = calls.answer(request);
-        async move { Ok::<_, Infallible>(response) }
+        let calls = calls.clone();
+        async move { Ok::<_, Infallible>(calls.answer(request).await) }
     });
     let mut connection = std::pin::pin!(builder(&shared.options).serve_connection(TokioIo::new(io), service));
     let stages = shared.metrics.stages();

@@ -1,44 +1,79 @@
 //! From an HTTP request to a call: which method, and whether it may begin. Framing and protocol are elsewhere.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body::Body;
+use http_body_util::Either;
 use tokio::{
     sync::{Notify, watch},
     time::Instant,
 };
 
-use crate::{Variant, admission::Admitted, outbound::Outbound, refusal::Refusal, server::Shared, stream::Stream};
+use crate::{
+    Peer, Port, Variant,
+    admission::Admitted,
+    door::Entered,
+    outbound::Outbound,
+    refusal::Refusal,
+    server::Shared,
+    stream::Stream,
+    unary::{self, Once},
+};
+
+pub(crate) type Answer = Response<Either<Outbound, Once>>;
 
 /// One connection's calls.
 #[derive(Clone)]
 pub(crate) struct Calls {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) address: SocketAddr,
+    pub(crate) peer: Peer,
+    pub(crate) port: Port,
     pub(crate) closing: Arc<watch::Sender<Option<Instant>>>,
     /// Ends the connection at once.
     pub(crate) hang_up: Arc<Notify>,
 }
 
 impl Calls {
-    pub(crate) fn answer<B>(&self, request: Request<B>) -> Response<Outbound>
+    pub(crate) async fn answer<B>(&self, request: Request<B>) -> Answer
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
     {
         if !is_grpc(&request) {
             let mut response = Response::new(Outbound::empty(self.shared.metrics.clone()));
             *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-            return response;
+            return response.map(Either::Left);
         }
-        match Calls::variant(request.uri().path()) {
-            Ok(variant) if !self.shared.provider.ready() => self.turned_away(variant, &Refusal::NotReady),
-            Ok(variant) => match self.shared.admission.enter(self.address.ip()) {
-                Ok(admitted) => self.begin(variant, request.into_body(), admitted),
-                Err(refusal) => self.turned_away(variant, &refusal),
-            },
-            Err(refusal) => self.refused(&refusal),
+        if let Some(methods) = self.port.methods.as_ref().filter(|methods| methods.serves(request.uri().path())) {
+            let options = &self.shared.options;
+            let once = unary::answer(methods, &self.peer, request, options.max_message, options.first_request).await;
+            return grpc_response(Either::Right(once));
+        }
+        let variant = match Calls::variant(request.uri().path()) {
+            Ok(variant) => variant,
+            Err(refusal) => return self.refused(&refusal).map(Either::Left),
+        };
+        let response = match self.admitted(&request).await {
+            Ok((admitted, entered)) => self.begin(variant, request.into_body(), admitted, entered),
+            Err(refusal) => self.turned_away(variant, &refusal),
+        };
+        response.map(Either::Left)
+    }
+
+    /// istiod's order: ready, limits, identity.
+    async fn admitted<B>(&self, request: &Request<B>) -> Result<(Admitted, Option<Entered>), Refusal> {
+        if !self.shared.provider.ready() {
+            return Err(Refusal::NotReady);
+        }
+        let admitted = self.shared.admission.enter(self.peer.address.ip())?;
+        let Some(door) = &self.port.door else { return Ok((admitted, None)) };
+        match door.caller(&self.peer, request.headers()).await {
+            Ok(caller) => Ok((admitted, Some(Entered { caller, door: door.clone() }))),
+            Err(reason) => {
+                tracing::warn!(address = %self.peer.address, reason, "a stream was refused: nobody is known");
+                Err(Refusal::Stranger)
+            }
         }
     }
 
@@ -51,14 +86,21 @@ impl Calls {
         Ok(variant)
     }
 
-    fn begin<B>(&self, variant: Variant, body: B, admitted: Admitted) -> Response<Outbound>
+    fn begin<B>(
+        &self,
+        variant: Variant,
+        body: B,
+        admitted: Admitted,
+        entered: Option<Entered>,
+    ) -> Response<Outbound>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
     {
         let (out, outbound) = Outbound::new(self.shared.metrics.clone());
         let stream = Stream {
             shared: self.shared.clone(),
-            address: self.address,
+            address: self.peer.address,
+            entered,
             variant,
             body,
             out,
@@ -84,7 +126,7 @@ impl Calls {
     }
 }
 
-fn grpc_response(body: Outbound) -> Response<Outbound> {
+fn grpc_response<B>(body: B) -> Response<B> {
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response.headers_mut().insert("grpc-accept-encoding", HeaderValue::from_static("identity"));

@@ -2,6 +2,8 @@
 
 use http::{HeaderMap, HeaderValue};
 
+use crate::Failure;
+
 /// gRPC status codes: https://grpc.github.io/grpc/core/md_doc_statuscodes.html
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
@@ -14,6 +16,7 @@ pub(crate) enum Code {
     Unimplemented = 12,
     Internal = 13,
     Unavailable = 14,
+    Unauthenticated = 16,
 }
 
 impl Code {
@@ -65,6 +68,12 @@ pub(crate) enum Refusal {
     NodeTooLarge { len: usize, limit: usize },
     #[error("{0}")]
     Node(String),
+    #[error("cannot tell who calls; show a client certificate or a token of this mesh")]
+    Stranger,
+    #[error("{0}")]
+    Denied(String),
+    #[error("{}", .0.text())]
+    Method(Failure),
     #[error("a resource name is {len} bytes; the limit is {limit}")]
     NameTooLong { len: usize, limit: usize },
     #[error("{count} names on one stream; the limit is {limit}")]
@@ -112,7 +121,15 @@ impl Refusal {
             | Refusal::MessageTooLarge { .. }
             | Refusal::TooManyStreams { .. }
             | Refusal::TooManyRequests => Code::ResourceExhausted,
-            Refusal::Debug(_) => Code::PermissionDenied,
+            Refusal::Stranger => Code::Unauthenticated,
+            Refusal::Debug(_) | Refusal::Denied(_) => Code::PermissionDenied,
+            Refusal::Method(failure) => match failure {
+                Failure::Unauthenticated(_) => Code::Unauthenticated,
+                Failure::InvalidArgument(_) => Code::InvalidArgument,
+                Failure::PermissionDenied(_) => Code::PermissionDenied,
+                Failure::Unavailable(_) => Code::Unavailable,
+                Failure::Internal(_) => Code::Internal,
+            },
             Refusal::ResponseTooLarge(_) | Refusal::Broken => Code::Internal,
         }
     }

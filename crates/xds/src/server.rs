@@ -2,21 +2,24 @@
 
 use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     sync::watch,
     task::JoinSet,
-    time::{Instant, sleep, timeout_at},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 
 use crate::{
-    Connections, Journal, Metrics, Provider, ack::Nonces, admission::Admission, connection, frame::Kept, nack::NackLog,
+    Connections, Journal, Metrics, Peer, Port, Provider, ack::Nonces, admission::Admission, connection, frame::Kept, nack::NackLog,
     throttle::Throttle,
 };
 
 /// After a failed accept (out of file descriptors, mostly).
 const BREATH: Duration = Duration::from_millis(100);
+/// A slow handshake must not hold a socket.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -123,9 +126,9 @@ impl Server {
         Server { shared }
     }
 
-    /// Serves plaintext connections until `shutdown`, then sends each away at a moment of the drain window. Returns
+    /// Serves the connections of a port until `shutdown`, then sends each away at a moment of the drain window. Returns
     /// when all are closed, at the latest when the window ends.
-    pub async fn serve(&self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
+    pub async fn serve(&self, listener: TcpListener, port: Port, shutdown: impl Future<Output = ()>) {
         let mut shutdown = std::pin::pin!(shutdown);
         let drain = watch::Sender::new(None);
         let mut connections = JoinSet::new();
@@ -138,7 +141,7 @@ impl Server {
                     Ok((socket, address)) => {
                         // Pushes are single small writes; a socket that refuses the option still works.
                         let _ = socket.set_nodelay(true);
-                        connections.spawn(self.connection(socket, address, drain.subscribe()));
+                        connections.spawn(self.accepted(socket, address, port.clone(), drain.subscribe()));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a connection");
@@ -157,17 +160,43 @@ impl Server {
         connections.shutdown().await;
     }
 
+    fn accepted(
+        &self,
+        socket: TcpStream,
+        address: SocketAddr,
+        port: Port,
+        drain: watch::Receiver<Option<Instant>>,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let server = self.clone();
+        async move {
+            let Some(tls) = &port.tls else {
+                let peer = Peer { address, certificate: None };
+                return server.connection(socket, peer, port, drain).await;
+            };
+            match timeout(HANDSHAKE, tls.accept(socket)).await {
+                Ok(Ok(socket)) => {
+                    let chain = socket.get_ref().1.peer_certificates();
+                    let certificate = chain.and_then(<[_]>::first).map(|leaf| Bytes::copy_from_slice(leaf));
+                    server.connection(socket, Peer { address, certificate }, port, drain).await;
+                }
+                Ok(Err(error)) => tracing::debug!(%address, %error, "TLS handshake failed"),
+                Err(_) => tracing::debug!(%address, "TLS handshake took too long"),
+            }
+        }
+    }
+
     /// Serves one connection that was accepted, and decrypted where needed, by the caller. `drain`: the time by which
     /// it must be over.
     pub fn connection<I>(
         &self,
         io: I,
-        address: SocketAddr,
+        peer: Peer,
+        port: Port,
         drain: watch::Receiver<Option<Instant>>,
     ) -> impl Future<Output = ()> + Send + use<I>
     where
         I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        connection::run(io, address, self.shared.clone(), drain)
+        connection::run(io, peer, port, self.shared.clone(), drain)
     }
 }

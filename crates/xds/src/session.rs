@@ -24,6 +24,7 @@ use crate::{
     bell::REMEMBERED,
     connections::Listed,
     delta::{self, Warming},
+    door::Entered,
     frame::{Frame, Head},
     metrics::{Connected, Refusing},
     nack::Nack,
@@ -76,10 +77,14 @@ impl Session {
     pub(crate) fn open(
         shared: &Arc<Shared>,
         address: SocketAddr,
+        entered: Option<&Entered>,
         variant: Variant,
         node: Option<&Node>,
     ) -> Result<Session, Refusal> {
         let node = first_node(node)?;
+        let admitted = entered.map(|entered| entered.door.admit(&entered.caller, node)).transpose();
+        let admitted = admitted.map_err(Refusal::Denied)?;
+        let node = admitted.as_ref().unwrap_or(node);
         let Joined { class, proxy, news } = shared.provider.join(node).map_err(|refused| Refusal::Node(refused.0))?;
         let proxy = Arc::new(proxy);
         let listed = shared.connections.add(Connection {

@@ -16,6 +16,7 @@ use tokio::{
 use crate::{
     Bell, Variant,
     admission::{Admitted, Bucket},
+    door::Entered,
     inbound::Inbound,
     outbound::Writer,
     refusal::Refusal,
@@ -27,6 +28,8 @@ use crate::{
 pub(crate) struct Stream<B> {
     pub(crate) shared: Arc<Shared>,
     pub(crate) address: SocketAddr,
+    /// `None`: the port asks nobody.
+    pub(crate) entered: Option<Entered>,
     pub(crate) variant: Variant,
     pub(crate) body: B,
     pub(crate) out: Writer,
@@ -42,7 +45,7 @@ where
     B: Body<Data = Bytes> + Unpin,
 {
     pub(crate) async fn run(self) {
-        let Stream { shared, address, variant, body, out, admitted, closing, hang_up } = self;
+        let Stream { shared, address, entered, variant, body, out, admitted, closing, hang_up } = self;
         shared.metrics.call_started(variant);
         let rate = shared.options.subscription_changes_per_second;
         let inbound = Inbound::new(body, shared.options.max_message);
@@ -58,7 +61,7 @@ where
             end: None,
             gone: None,
         };
-        let refusal = match call.first(address).await {
+        let refusal = match call.first(address, entered.as_ref()).await {
             Ok(mut session) => {
                 let refusal = call.serve(&mut session).await;
                 let ended = time::Instant::now();
@@ -102,7 +105,7 @@ impl<B> Call<B>
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    async fn first(&mut self, address: SocketAddr) -> Result<Session, Refusal> {
+    async fn first(&mut self, address: SocketAddr, entered: Option<&Entered>) -> Result<Session, Refusal> {
         let (shared, variant) = (self.requests.shared.clone(), self.requests.variant);
         let patience = shared.options.first_request;
         shared.admission.turn().await?;
@@ -114,7 +117,7 @@ where
             () = self.out.closed() => return Err(Refusal::Gone),
             _ = self.closing.wait_for(Option::is_some) => return Err(Refusal::Closing),
         };
-        let mut session = Session::open(&shared, address, variant, request.node())?;
+        let mut session = Session::open(&shared, address, entered, variant, request.node())?;
         self.out.admit(session.pass());
         session.request(request)?;
         Ok(session)

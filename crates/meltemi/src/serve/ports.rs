@@ -11,6 +11,7 @@ use crate::settings::{Address, Port, Ports};
 /// What is listened on. `None`: the port is off.
 pub(crate) struct Listeners {
     pub(crate) grpc: Option<TcpListener>,
+    pub(crate) secure: Option<TcpListener>,
     pub(crate) http: Option<TcpListener>,
     pub(crate) monitoring: Option<TcpListener>,
     pub(crate) open: Vec<Open>,
@@ -22,18 +23,13 @@ const EMPTY: &str = "the address is empty";
 impl Listeners {
     pub(crate) async fn bind(ports: &Ports) -> Result<Listeners> {
         let Ports { grpc, secure_grpc, http, monitoring, https } = ports;
-        let mut listeners = Listeners { grpc: None, http: None, monitoring: None, open: Vec::new(), off: Vec::new() };
+        let mut listeners = Listeners { grpc: None, secure: None, http: None, monitoring: None, open: Vec::new(), off: Vec::new() };
         listeners.grpc = listeners.one(grpc, "xDS, plaintext").await?;
+        listeners.secure = listeners.one(secure_grpc, "xDS and certificates, TLS").await?;
         listeners.http = listeners.one(http, "readiness").await?;
         listeners.monitoring = listeners.one(monitoring, "metrics and debug pages").await?;
-        let not_yet = [
-            (secure_grpc, "xDS over TLS", "proxies have no identity in this version"),
-            (https, "webhooks", "there is no injection or validation in this version"),
-        ];
-        for (port, what, why) in not_yet {
-            let why = if port.address.is_some() { why } else { EMPTY };
-            listeners.off.push(Off { flag: port.flag, what, why });
-        }
+        let why = if https.address.is_some() { "there is no injection or validation in this version" } else { EMPTY };
+        listeners.off.push(Off { flag: https.flag, what: "webhooks", why });
         Ok(listeners)
     }
 
@@ -78,7 +74,7 @@ mod tests {
     fn ports(grpc: Port) -> Ports {
         Ports {
             grpc,
-            secure_grpc: port("--secureGRPCAddr", Some(("", 15012))),
+            secure_grpc: port("--secureGRPCAddr", None),
             http: port("--httpAddr", Some(("127.0.0.1", 0))),
             monitoring: port("--monitoringAddr", None),
             https: port("--httpsAddr", None),
@@ -95,8 +91,8 @@ mod tests {
         assert_eq!(
             off,
             [
+                ("--secureGRPCAddr", "the address is empty"),
                 ("--monitoringAddr", "the address is empty"),
-                ("--secureGRPCAddr", "proxies have no identity in this version"),
                 ("--httpsAddr", "the address is empty"),
             ]
         );

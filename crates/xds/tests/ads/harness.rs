@@ -8,7 +8,7 @@ use tokio::{
     sync::{oneshot, watch},
     time::Instant,
 };
-use xds::{Connections, Metrics, Options, Server, TypeUrl, Variant, Watched};
+use xds::{Connections, Metrics, Options, Peer, Port, Server, TypeUrl, Variant, Watched};
 
 use crate::{mesh::Mesh, proxy::Proxy};
 
@@ -50,7 +50,7 @@ impl Harness {
     pub(crate) fn io_of(&self, room: usize) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(room);
         let address = ADDRESS.parse().expect("an address");
-        tokio::spawn(self.server.connection(ours, address, self.drain.subscribe()));
+        tokio::spawn(self.server.connection(ours, Peer { address, certificate: None }, Port::default(), self.drain.subscribe()));
         theirs
     }
 

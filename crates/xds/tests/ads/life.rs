@@ -200,7 +200,7 @@ async fn running(drain: Duration) -> Running {
         let end = async {
             let _ = end.await;
         };
-        server.serve(listener, end).await;
+        server.serve(listener, xds::Port::default(), end).await;
     });
     Running { address, connections, shutdown, task }
 }

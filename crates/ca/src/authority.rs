@@ -1,0 +1,254 @@
+//! One signer with its chain and its roots: what it signs, and that it never promises more than it has.
+
+use std::time::{Duration, SystemTime};
+
+use rcgen::{
+    CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose, SanType,
+    SerialNumber,
+};
+use time::OffsetDateTime;
+
+use crate::{Certificate, Csr, Identity, Private, Unusable};
+
+/// Clocks of proxies may be behind ours by this much.
+const SKEW: Duration = Duration::from_secs(120);
+
+/// Immutable: a new root or intermediate is a new authority.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    /// The signer first, then who signed it; the root only if it signs itself.
+    chain: Vec<Certificate>,
+    roots: Vec<Certificate>,
+}
+
+/// A certificate and what a client needs to check it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signed {
+    pub leaf: Certificate,
+    /// PEM, one element each: leaf, intermediates, and last all roots in one.
+    pub chain: Vec<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum CannotSign {
+    #[error("the authority's own certificate cannot be used: {0}")]
+    Unusable(#[from] Unusable),
+    #[error("signing failed: {0}")]
+    Crypto(#[from] rcgen::Error),
+}
+
+impl Authority {
+    /// `chain`: the signer, then its signers. `roots`: whom clients trust. Everything is checked, so that no certificate
+    /// is ever signed that nobody would accept.
+    pub fn new(
+        key: &Private,
+        chain: Vec<Certificate>,
+        roots: Vec<Certificate>,
+        now: SystemTime,
+    ) -> Result<Authority, Unusable> {
+        let signer = chain.first().ok_or(Unusable::Empty)?;
+        if rcgen::PublicKeyData::subject_public_key_info(&key.0) != signer.public_key {
+            return Err(Unusable::Mismatch);
+        }
+        if !signer.is_ca {
+            return Err(Unusable::NotAuthority);
+        }
+        for (index, pair) in chain.windows(2).enumerate() {
+            if !pair[0].is_signed_by(&pair[1]) {
+                return Err(Unusable::Chain(index + 2));
+            }
+        }
+        for certificate in &chain {
+            certificate.valid_at(now)?;
+        }
+        let last = &chain[chain.len() - 1];
+        if !roots.iter().any(|root| root == last || last.is_signed_by(root)) {
+            return Err(Unusable::Root);
+        }
+        let copy = KeyPair::from_pem(&key.pem()).map_err(|_| Unusable::Key)?;
+        let issuer = Issuer::from_ca_cert_der(&signer.der, copy).map_err(|_| Unusable::Form(1))?;
+        Ok(Authority { issuer, chain, roots })
+    }
+
+    pub fn roots(&self) -> &[Certificate] {
+        &self.roots
+    }
+
+    /// All roots in one PEM text: what `istio-ca-root-cert` and `ROOTCA` hold.
+    pub fn roots_pem(&self) -> String {
+        self.roots.iter().map(Certificate::pem).collect()
+    }
+
+    /// When the first of the signer and those above it ends.
+    pub fn not_after(&self) -> SystemTime {
+        let ends = self.chain.iter().map(|certificate| certificate.not_after);
+        ends.min().unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+
+    /// The public key comes from the request, the name from the authenticated caller.
+    pub fn sign(
+        &self,
+        csr: &Csr,
+        identities: &[Identity],
+        lifetime: Duration,
+        now: SystemTime,
+    ) -> Result<Signed, CannotSign> {
+        let names = identities.iter().map(|identity| Ok(SanType::URI(identity.to_string().try_into()?)));
+        let names = names.collect::<Result<Vec<_>, rcgen::Error>>()?;
+        self.leaf(&csr.public_key, names, lifetime, now)
+    }
+
+    /// A certificate of the control plane itself, for its DNS names.
+    pub fn serving(
+        &self,
+        key: &Private,
+        hosts: &[String],
+        lifetime: Duration,
+        now: SystemTime,
+    ) -> Result<Signed, CannotSign> {
+        let names = hosts.iter().map(|host| match host.parse() {
+            Ok(address) => Ok(SanType::IpAddress(address)),
+            Err(_) => Ok(SanType::DnsName(host.as_str().try_into()?)),
+        });
+        let names = names.collect::<Result<Vec<_>, rcgen::Error>>()?;
+        self.leaf(&key.0, names, lifetime, now)
+    }
+
+    fn leaf(
+        &self,
+        key: &impl rcgen::PublicKeyData,
+        names: Vec<SanType>,
+        lifetime: Duration,
+        now: SystemTime,
+    ) -> Result<Signed, CannotSign> {
+        let end = self.not_after();
+        if now >= end {
+            return Err(Unusable::Expired.into());
+        }
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.subject_alt_names = names;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.use_authority_key_identifier_extension = true;
+        params.serial_number = Some(serial()?);
+        params.not_before = OffsetDateTime::from(now.checked_sub(SKEW).unwrap_or(now));
+        params.not_after = OffsetDateTime::from(now.checked_add(lifetime).unwrap_or(end).min(end));
+        let made = params.signed_by(key, &self.issuer)?;
+        let leaf = Certificate::parse(made.der()).ok_or(rcgen::Error::CouldNotParseCertificate)?;
+        Ok(Signed { chain: self.chain_of(&leaf), leaf })
+    }
+
+    fn chain_of(&self, leaf: &Certificate) -> Vec<String> {
+        let above = self.chain.iter().filter(|certificate| !self.roots.contains(certificate)).map(Certificate::pem);
+        std::iter::once(leaf.pem()).chain(above).chain([self.roots_pem()]).collect()
+    }
+}
+
+/// 128 random bits: rcgen would derive it from the public key, and renewals would collide.
+pub(crate) fn serial() -> Result<SerialNumber, rcgen::Error> {
+    let mut bytes = [0; 16];
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| rcgen::Error::RingUnspecified)?;
+    // A serial is a positive number, and its first byte must not be zero.
+    bytes[0] = bytes[0] & 0x7f | 0x40;
+    Ok(SerialNumber::from_slice(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{KeyType, RootOptions, csr::tests::request};
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn authority(kind: KeyType, lifetime: Duration, now: SystemTime) -> Authority {
+        let options = RootOptions { key: kind, lifetime, organization: "cluster.local".to_owned() };
+        let (key, root) = options.made(now).unwrap();
+        Authority::new(&key, vec![root.clone()], vec![root], now).unwrap()
+    }
+
+    fn cart() -> Identity {
+        "spiffe://cluster.local/ns/shop/sa/cart".parse().unwrap()
+    }
+
+    #[test]
+    fn the_caller_decides_the_name_not_the_request() {
+        let now = SystemTime::now();
+        let authority = authority(KeyType::P256, 24 * HOUR, now);
+        let csr = Csr::parse(&request(KeyType::P256)).unwrap();
+        let signed = authority.sign(&csr, &[cart()], HOUR, now).unwrap();
+        assert_eq!(signed.leaf.uris, ["spiffe://cluster.local/ns/shop/sa/cart"]);
+        assert!(!signed.leaf.is_ca && signed.leaf.is_signed_by(&authority.roots()[0]));
+        assert_eq!(signed.chain, [signed.leaf.pem(), authority.roots_pem()]);
+    }
+
+    #[test]
+    fn every_kind_of_authority_signs_every_kind_of_key() {
+        let now = SystemTime::now();
+        for kind in [KeyType::P256, KeyType::P384, KeyType::Rsa2048] {
+            let authority = authority(kind, 24 * HOUR, now);
+            for key in [KeyType::P256, KeyType::Rsa2048] {
+                let csr = Csr::parse(&request(key)).unwrap();
+                let signed = authority.sign(&csr, &[cart()], HOUR, now).unwrap();
+                assert!(signed.leaf.is_signed_by(&authority.roots()[0]), "{kind} {key}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_leaf_never_outlives_its_signer() {
+        let now = SystemTime::now();
+        let authority = authority(KeyType::P256, HOUR, now);
+        let csr = Csr::parse(&request(KeyType::P256)).unwrap();
+        let signed = authority.sign(&csr, &[cart()], 24 * HOUR, now).unwrap();
+        assert!(signed.leaf.not_after <= authority.not_after());
+        assert!(authority.sign(&csr, &[cart()], HOUR, now + 2 * HOUR).is_err());
+        // Not even where the sum of times has no name.
+        assert!(authority.sign(&csr, &[cart()], Duration::MAX, now).unwrap().leaf.not_after <= authority.not_after());
+    }
+
+    #[test]
+    fn slow_clocks_accept_a_fresh_certificate() {
+        let now = SystemTime::now();
+        let authority = authority(KeyType::P256, 24 * HOUR, now);
+        let csr = Csr::parse(&request(KeyType::P256)).unwrap();
+        let leaf = authority.sign(&csr, &[cart()], HOUR, now).unwrap().leaf;
+        assert!(leaf.valid_at(now - Duration::from_secs(110)).is_ok());
+    }
+
+    #[test]
+    fn serials_differ_for_the_same_key() {
+        let now = SystemTime::now();
+        let authority = authority(KeyType::P256, 24 * HOUR, now);
+        let csr = Csr::parse(&request(KeyType::P256)).unwrap();
+        let leaves: Vec<_> = (0..3).map(|_| authority.sign(&csr, &[cart()], HOUR, now).unwrap().leaf.der).collect();
+        let serial = |der: &[u8]| {
+            use x509_parser::prelude::FromDer;
+            x509_parser::certificate::X509Certificate::from_der(der).unwrap().1.raw_serial().to_vec()
+        };
+        assert!(serial(&leaves[0]) != serial(&leaves[1]) && serial(&leaves[1]) != serial(&leaves[2]));
+    }
+
+    #[test]
+    fn a_foreign_key_or_root_is_no_authority() {
+        let now = SystemTime::now();
+        let options = RootOptions { key: KeyType::P256, lifetime: HOUR, organization: "d".to_owned() };
+        let (key, root) = options.made(now).unwrap();
+        let (other_key, other) = options.made(now).unwrap();
+        let new = |key, chain, roots, now| Authority::new(key, chain, roots, now).err();
+        assert_eq!(new(&other_key, vec![root.clone()], vec![root.clone()], now), Some(Unusable::Mismatch));
+        assert_eq!(new(&key, vec![root.clone()], vec![other.clone()], now), Some(Unusable::Root));
+        assert_eq!(new(&key, vec![root.clone(), other], vec![root.clone()], now), Some(Unusable::Chain(2)));
+        assert_eq!(new(&key, vec![root.clone()], vec![root], now + 2 * HOUR), Some(Unusable::Expired));
+    }
+
+    #[test]
+    fn serving_names_are_hosts_and_addresses() {
+        let now = SystemTime::now();
+        let authority = authority(KeyType::P256, 24 * HOUR, now);
+        let key = Private::generate(KeyType::P256).unwrap();
+        let hosts = ["istiod.istio-system.svc".to_owned(), "127.0.0.1".to_owned()];
+        let leaf = authority.serving(&key, &hosts, HOUR, now).unwrap().leaf;
+        assert!(leaf.uris.is_empty() && leaf.is_signed_by(&authority.roots()[0]));
+    }
+}

@@ -1,0 +1,164 @@
+//! A signing request: only its public key is used, and only once its owner has shown to have the private one.
+
+use x509_parser::{
+    certification_request::X509CertificationRequest, extensions::ParsedExtension, pem::parse_x509_pem,
+    prelude::FromDer, public_key::PublicKey,
+};
+
+/// Of the PEM text. A request with an RSA key of 8192 bits has 3 KB.
+const MAX_SIZE: usize = 16 << 10;
+const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
+
+/// A request whose signature holds.
+#[derive(Debug)]
+pub struct Csr {
+    pub(crate) public_key: rcgen::SubjectPublicKeyInfo,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CsrRefused {
+    #[error("the signing request has {0} bytes; at most {MAX_SIZE} are read")]
+    Size(usize),
+    #[error("the signing request is not PEM of a CERTIFICATE REQUEST")]
+    Form,
+    #[error("the signing request is not signed by the key that it carries")]
+    Signature,
+    #[error("the signing request asks to become an authority")]
+    Authority,
+    #[error("the signing request has a critical extension that is not known here: {0}")]
+    Critical(String),
+    #[error("the key of the signing request is not accepted: {0}; use ECDSA P-256 or P-384, or RSA with 2048 bits or more")]
+    Key(String),
+}
+
+impl Csr {
+    pub fn parse(pem: &str) -> Result<Csr, CsrRefused> {
+        if pem.len() > MAX_SIZE {
+            return Err(CsrRefused::Size(pem.len()));
+        }
+        let (_, block) = parse_x509_pem(pem.as_bytes()).map_err(|_| CsrRefused::Form)?;
+        if !matches!(&*block.label, "CERTIFICATE REQUEST" | "NEW CERTIFICATE REQUEST") {
+            return Err(CsrRefused::Form);
+        }
+        let (rest, request) =
+            X509CertificationRequest::from_der(&block.contents).map_err(|_| CsrRefused::Form)?;
+        if !rest.is_empty() {
+            return Err(CsrRefused::Form);
+        }
+        accepted(&request)?;
+        request.verify_signature().map_err(|_| CsrRefused::Signature)?;
+        let public_key = rcgen::SubjectPublicKeyInfo::from_der(request.certification_request_info.subject_pki.raw)
+            .map_err(|e| CsrRefused::Key(e.to_string()))?;
+        Ok(Csr { public_key })
+    }
+}
+
+/// What the request wishes for is not granted (the caller's identity decides), but a wish for power is a reason to refuse.
+fn accepted(request: &X509CertificationRequest<'_>) -> Result<(), CsrRefused> {
+    let info = &request.certification_request_info;
+    match info.subject_pki.parsed().map_err(|_| CsrRefused::Form)? {
+        PublicKey::RSA(key) if !RSA_BITS.contains(&key.key_size()) => {
+            return Err(CsrRefused::Key(format!("RSA with {} bits", key.key_size())));
+        }
+        PublicKey::RSA(_) => {}
+        PublicKey::EC(point) if matches!(point.key_size(), 256 | 384) => {}
+        PublicKey::EC(point) => return Err(CsrRefused::Key(format!("an elliptic curve of {} bits", point.key_size()))),
+        _ => return Err(CsrRefused::Key("neither RSA nor ECDSA".to_owned())),
+    }
+    for extension in request.requested_extensions().into_iter().flatten() {
+        match extension {
+            ParsedExtension::BasicConstraints(constraints) if constraints.ca => return Err(CsrRefused::Authority),
+            ParsedExtension::UnsupportedExtension { oid } if is_critical(request, oid) => {
+                return Err(CsrRefused::Critical(oid.to_id_string()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn is_critical(request: &X509CertificationRequest<'_>, oid: &x509_parser::oid_registry::Oid<'_>) -> bool {
+    use x509_parser::cri_attributes::ParsedCriAttribute;
+    request.certification_request_info.iter_attributes().any(|attribute| match attribute.parsed_attribute() {
+        ParsedCriAttribute::ExtensionRequest(requested) => {
+            requested.extensions.iter().any(|extension| extension.critical && extension.oid == *oid)
+        }
+        _ => false,
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+
+    use super::*;
+    use crate::{Identity, KeyType, Private};
+
+    pub(crate) fn request(kind: KeyType) -> String {
+        let identity: Identity = "spiffe://elsewhere/ns/other/sa/admin".parse().unwrap();
+        Private::generate(kind).unwrap().csr(&identity).unwrap()
+    }
+
+    #[test]
+    fn keys_of_agents_are_accepted() {
+        for kind in [KeyType::P256, KeyType::P384, KeyType::Rsa2048] {
+            Csr::parse(&request(kind)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_tampered_request_is_refused() {
+        let pem = request(KeyType::P256);
+        let lines: Vec<&str> = pem.lines().collect();
+        let mut body = data_encoding_base64(&lines[1..lines.len() - 1].concat());
+        let last = body.len() - 3;
+        body[last] ^= 1;
+        let forged = x509_parser::pem::Pem { label: "CERTIFICATE REQUEST".into(), contents: body };
+        assert!(matches!(Csr::parse(&pem_text(&forged)).unwrap_err(), CsrRefused::Signature | CsrRefused::Form));
+    }
+
+    #[test]
+    fn a_request_to_be_an_authority_is_refused() {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.serialize_request(&key).unwrap().pem().unwrap();
+        assert_eq!(Csr::parse(&pem).unwrap_err(), CsrRefused::Authority);
+    }
+
+    #[test]
+    fn an_unknown_critical_extension_is_refused() {
+        let mut extension = rcgen::CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 99999, 1], vec![5, 0]);
+        extension.set_criticality(true);
+        let mut params = CertificateParams::default();
+        params.custom_extensions = vec![extension];
+        let key = KeyPair::generate().unwrap();
+        let pem = params.serialize_request(&key).unwrap().pem().unwrap();
+        assert_eq!(Csr::parse(&pem).unwrap_err(), CsrRefused::Critical("1.3.6.1.4.1.99999.1".to_owned()));
+    }
+
+    #[test]
+    fn a_weak_key_is_refused_before_its_signature_is_looked_at() {
+        // openssl req -new -newkey rsa:1024 -nodes -subj /CN=weak
+        let pem = include_str!("csr/rsa-1024.pem");
+        assert_eq!(Csr::parse(pem).unwrap_err(), CsrRefused::Key("RSA with 1024 bits".to_owned()));
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused() {
+        let certificate = include_str!("csr/certificate.pem");
+        for bad in ["", "hello", certificate, "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n"] {
+            assert_eq!(Csr::parse(bad).unwrap_err(), CsrRefused::Form, "{bad}");
+        }
+        assert_eq!(Csr::parse(&"x".repeat(1 << 20)).unwrap_err(), CsrRefused::Size(1 << 20));
+    }
+
+    fn data_encoding_base64(text: &str) -> Vec<u8> {
+        data_encoding::BASE64.decode(text.as_bytes()).unwrap()
+    }
+
+    fn pem_text(pem: &x509_parser::pem::Pem) -> String {
+        let body = data_encoding::BASE64.encode(&pem.contents);
+        format!("-----BEGIN {0}-----\n{body}\n-----END {0}-----\n", pem.label)
+    }
+}

@@ -1,0 +1,181 @@
+//! `istio.v1.auth.IstioCertificateService`: from an authenticated request to a chain. How it arrives is elsewhere.
+
+use std::{sync::Arc, time::SystemTime};
+
+use arc_swap::ArcSwap;
+use wire::istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse};
+
+use crate::{Authority, Csr, CsrRefused, Identity, Lifetimes, Metrics, TooLong, authority::CannotSign};
+
+/// Signs for callers, with the authority of the moment.
+pub struct Certificates {
+    authority: ArcSwap<Authority>,
+    lifetimes: Lifetimes,
+    metrics: Arc<Metrics>,
+}
+
+/// Why a caller gets no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum Denied {
+    #[error(transparent)]
+    Csr(#[from] CsrRefused),
+    #[error(transparent)]
+    Lifetime(#[from] TooLong),
+    #[error("the caller has no identity that a certificate could say")]
+    Nobody,
+    /// istiod offers this to ztunnels, which Meltemi does not serve.
+    #[error("a certificate for another identity is not given")]
+    Impersonation,
+    #[error(transparent)]
+    Signing(#[from] CannotSign),
+}
+
+impl Certificates {
+    pub fn new(authority: Authority, lifetimes: Lifetimes, metrics: Arc<Metrics>) -> Certificates {
+        metrics.look_at(&authority, SystemTime::now());
+        Certificates { authority: ArcSwap::from_pointee(authority), lifetimes, metrics }
+    }
+
+    pub fn authority(&self) -> Arc<Authority> {
+        self.authority.load_full()
+    }
+
+    /// From now on this one signs. What the old one signed lives on.
+    pub fn replace(&self, authority: Authority) {
+        self.metrics.look_at(&authority, SystemTime::now());
+        self.authority.store(Arc::new(authority));
+    }
+
+    pub fn answer(
+        &self,
+        request: &IstioCertificateRequest,
+        callers: &[Identity],
+        now: SystemTime,
+    ) -> Result<IstioCertificateResponse, Denied> {
+        self.metrics.csrs.inc();
+        let signed = self.signed(request, callers, now);
+        match &signed {
+            Ok(_) => self.metrics.issued.inc(),
+            Err(Denied::Csr(_)) => self.metrics.unreadable.inc(),
+            Err(Denied::Nobody) => self.metrics.nobody.inc(),
+            Err(denied) => self.metrics.unsigned.with_label_values(&[denied.label()]).inc(),
+        }
+        signed
+    }
+
+    fn signed(
+        &self,
+        request: &IstioCertificateRequest,
+        callers: &[Identity],
+        now: SystemTime,
+    ) -> Result<IstioCertificateResponse, Denied> {
+        if callers.is_empty() {
+            return Err(Denied::Nobody);
+        }
+        let asked = request.metadata.as_ref().is_some_and(|wish| wish.fields.contains_key("ImpersonatedIdentity"));
+        if asked {
+            return Err(Denied::Impersonation);
+        }
+        let csr = Csr::parse(&request.csr)?;
+        let lifetime = self.lifetimes.of(request.validity_duration)?;
+        let signed = self.authority.load().sign(&csr, callers, lifetime, now)?;
+        Ok(IstioCertificateResponse { cert_chain: signed.chain })
+    }
+}
+
+impl Denied {
+    /// istiod's names for the label `error`.
+    fn label(&self) -> &'static str {
+        match self {
+            Denied::Csr(_) => "CSR_ERROR",
+            Denied::Lifetime(_) => "TTL_ERROR",
+            Denied::Nobody | Denied::Impersonation => "CA_UNAUTHORIZED",
+            Denied::Signing(CannotSign::Unusable(_)) => "CA_NOT_READY",
+            Denied::Signing(CannotSign::Crypto(_)) => "CERT_GEN_ERROR",
+        }
+    }
+
+    /// It is the caller's doing; asking again does not help.
+    pub fn is_callers(&self) -> bool {
+        matches!(self, Denied::Csr(_) | Denied::Lifetime(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{KeyType, RootOptions, bundle, csr::tests::request};
+
+    fn certificates(lifetimes: Lifetimes) -> (Certificates, prometheus::Registry) {
+        let registry = prometheus::Registry::new();
+        let options = RootOptions {
+            key: KeyType::P256,
+            lifetime: Duration::from_secs(365 * 86_400),
+            organization: "cluster.local".to_owned(),
+        };
+        let now = SystemTime::now();
+        let (key, root) = options.made(now).unwrap();
+        let authority = Authority::new(&key, vec![root.clone()], vec![root], now).unwrap();
+        (Certificates::new(authority, lifetimes, Metrics::new(&registry).unwrap()), registry)
+    }
+
+    fn ask(validity_duration: i64) -> IstioCertificateRequest {
+        IstioCertificateRequest { csr: request(KeyType::P256), validity_duration, metadata: None }
+    }
+
+    fn cart() -> [Identity; 1] {
+        ["spiffe://cluster.local/ns/shop/sa/cart".parse().unwrap()]
+    }
+
+    fn counted(registry: &prometheus::Registry, name: &str) -> f64 {
+        let family = registry.gather().into_iter().find(|family| family.name() == name);
+        family.map_or(0.0, |family| family.get_metric().iter().map(|metric| metric.get_counter().get_value()).sum())
+    }
+
+    #[test]
+    fn a_workload_gets_its_own_name_for_the_time_it_asked() {
+        let (certificates, registry) = certificates(Lifetimes::default());
+        let now = SystemTime::now();
+        let chain = certificates.answer(&ask(3600), &cart(), now).unwrap().cert_chain;
+        let leaf = &bundle(&chain[0]).unwrap()[0];
+        assert_eq!(leaf.uris, ["spiffe://cluster.local/ns/shop/sa/cart"]);
+        let life = leaf.not_after.duration_since(now).unwrap();
+        assert!((3598..=3600).contains(&life.as_secs()), "{life:?}");
+        assert_eq!(counted(&registry, "citadel_server_success_cert_issuance_count"), 1.0);
+    }
+
+    #[test]
+    fn the_setting_wins_over_the_agent() {
+        let fixed = Some(Duration::from_secs(48 * 3600));
+        let (certificates, _) = certificates(Lifetimes { fixed, ..Lifetimes::default() });
+        let now = SystemTime::now();
+        let chain = certificates.answer(&ask(60), &cart(), now).unwrap().cert_chain;
+        let life = bundle(&chain[0]).unwrap()[0].not_after.duration_since(now).unwrap();
+        assert!(life > Duration::from_secs(47 * 3600));
+    }
+
+    #[test]
+    fn refusals_are_counted_by_kind() {
+        let (certificates, registry) = certificates(Lifetimes::default());
+        let now = SystemTime::now();
+        let answer = |request: &IstioCertificateRequest, callers: &[Identity]| {
+            certificates.answer(request, callers, now).unwrap_err()
+        };
+        assert!(matches!(answer(&ask(0), &[]), Denied::Nobody));
+        let junk = IstioCertificateRequest { csr: "junk".to_owned(), ..ask(0) };
+        assert!(answer(&junk, &cart()).is_callers());
+        assert!(answer(&ask(i64::MAX), &cart()).is_callers());
+        let mut other = ask(0);
+        let wish = wire::google::protobuf::Struct {
+            fields: [("ImpersonatedIdentity".to_owned(), Default::default())].into(),
+        };
+        other.metadata = Some(wish);
+        assert!(matches!(answer(&other, &cart()), Denied::Impersonation));
+        assert_eq!(counted(&registry, "citadel_server_csr_count"), 4.0);
+        assert_eq!(counted(&registry, "citadel_server_csr_parsing_err_count"), 1.0);
+        assert_eq!(counted(&registry, "citadel_server_id_extraction_err_count"), 1.0);
+        assert_eq!(counted(&registry, "citadel_server_csr_sign_err_count"), 2.0);
+    }
+}

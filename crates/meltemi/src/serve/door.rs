@@ -1,0 +1,192 @@
+//! Who calls on the secure port, in istiod's order: client certificate, token, forwarded certificate. And what that allows.
+
+
+use ca::{ClientCertificate, Identity, Tokens, TrustDomains, forwarded_identities};
+use http::{HeaderMap, header::AUTHORIZATION};
+use ipnet::IpNet;
+use wire::envoy::config::core::v3::Node;
+use wire::google::protobuf::{Struct, Value, value::Kind};
+use xds::{Caller, Later, Peer};
+
+pub(crate) struct Door {
+    pub(crate) domains: TrustDomains,
+    pub(crate) tokens: Tokens,
+    pub(crate) trusted_gateways: Vec<IpNet>,
+    /// PILOT_ENABLE_XDS_IDENTITY_CHECK.
+    pub(crate) check: bool,
+}
+
+impl Door {
+    /// Whom the first authenticator that succeeds names; else all their reasons.
+    pub(crate) fn identities(&self, peer: &Peer, headers: &HeaderMap) -> Result<Vec<Identity>, String> {
+        let mut reasons = Vec::new();
+        match &peer.certificate {
+            Some(der) => match ClientCertificate::of(der, &self.domains) {
+                Ok(ClientCertificate(identity)) => return Ok(vec![identity]),
+                Err(why) => reasons.push(why.to_string()),
+            },
+            None => reasons.push("there is no client certificate".to_owned()),
+        }
+        match bearer(headers) {
+            Some(token) => match self.tokens.identity(token, &self.domains) {
+                Ok(identity) => return Ok(vec![identity]),
+                Err(why) => reasons.push(why.to_string()),
+            },
+            None => reasons.push("there is no bearer token".to_owned()),
+        }
+        let forwarded: Vec<&str> =
+            headers.get_all("x-forwarded-client-cert").iter().filter_map(|value| value.to_str().ok()).collect();
+        let identities =
+            forwarded_identities(peer.address.ip(), &forwarded, &self.trusted_gateways, &self.domains);
+        if identities.is_empty() { Err(reasons.join("; ")) } else { Ok(identities) }
+    }
+}
+
+impl xds::Door for Door {
+    fn caller<'a>(&'a self, peer: &'a Peer, headers: &'a HeaderMap) -> Later<'a, Result<Caller, String>> {
+        let identities = self.identities(peer, headers);
+        let names = |identities: Vec<Identity>| identities.iter().map(ToString::to_string).collect();
+        Box::pin(async move { identities.map(|identities| Caller { identities: names(identities) }) })
+    }
+
+    fn admit(&self, caller: &Caller, node: &Node) -> Result<Node, String> {
+        if !self.check {
+            return Ok(node.clone());
+        }
+        let identities: Vec<Identity> = caller.identities.iter().filter_map(|name| name.parse().ok()).collect();
+        let claimed = claimed(node);
+        let fits = |identity: &&Identity| {
+            let same = |claim: &str, own: &str| claim.is_empty() || claim == own;
+            same(&claimed.namespace, &identity.namespace) && same(&claimed.account, &identity.service_account)
+        };
+        match identities.iter().find(fits) {
+            Some(identity) => Ok(filled(node, &claimed, identity)),
+            None => {
+                tracing::warn!(
+                    node = node.id,
+                    namespace = claimed.namespace,
+                    account = claimed.account,
+                    caller = caller.identities.join(","),
+                    "a proxy speaks for another identity than its own"
+                );
+                Err(format!(
+                    "the caller {} may not act for namespace {:?} and service account {:?}",
+                    caller.identities.join(","),
+                    claimed.namespace,
+                    claimed.account
+                ))
+            }
+        }
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ").map(str::trim)
+}
+
+/// What a node says of itself; empty: nothing.
+struct Claimed {
+    namespace: String,
+    account: String,
+}
+
+fn claimed(node: &Node) -> Claimed {
+    let text = |key: &str| match node.metadata.as_ref()?.fields.get(key)?.kind.as_ref()? {
+        Kind::StringValue(text) => Some(text.clone()).filter(|text| !text.is_empty()),
+        _ => None,
+    };
+    // As istiod: the namespace is the first label of the domain where the metadata has none.
+    let by_domain = || {
+        let domain = node.id.split('~').nth(3).unwrap_or_default();
+        domain.split_once('.').map(|(namespace, _)| namespace.to_owned())
+    };
+    Claimed {
+        namespace: text("NAMESPACE").or_else(by_domain).unwrap_or_default(),
+        account: text("SERVICE_ACCOUNT").unwrap_or_default(),
+    }
+}
+
+/// What the node left open is the identity's: nobody is served as nobody.
+fn filled(node: &Node, claimed: &Claimed, identity: &Identity) -> Node {
+    let mut node = node.clone();
+    let metadata = node.metadata.get_or_insert_with(Struct::default);
+    let mut fill = |key: &str, claim: &str, own: &str| {
+        if claim.is_empty() {
+            let kind = Some(Kind::StringValue(own.to_owned()));
+            metadata.fields.insert(key.to_owned(), Value { kind });
+        }
+    };
+    fill("NAMESPACE", &claimed.namespace, &identity.namespace);
+    fill("SERVICE_ACCOUNT", &claimed.account, &identity.service_account);
+    node
+}
+
+
+#[cfg(test)]
+mod tests {
+    use xds::Door as _;
+
+    use super::*;
+
+    fn door() -> Door {
+        Door {
+            domains: TrustDomains { own: "cluster.local".to_owned(), aliases: Vec::new() },
+            tokens: Tokens { rules: Vec::new(), audiences: vec!["istio-ca".to_owned()] },
+            trusted_gateways: Vec::new(),
+            check: true,
+        }
+    }
+
+    fn node(id: &str, metadata: &[(&str, &str)]) -> Node {
+        let value = |text: &str| Value { kind: Some(Kind::StringValue(text.to_owned())) };
+        let fields = metadata.iter().map(|(key, text)| ((*key).to_owned(), value(text))).collect();
+        Node { id: id.to_owned(), metadata: Some(Struct { fields }), ..Node::default() }
+    }
+
+    const ID: &str = "sidecar~10.0.0.1~cart-1.shop~shop.svc.cluster.local";
+
+    fn admit(node: &Node) -> Result<Node, String> {
+        let caller = Caller { identities: vec!["spiffe://cluster.local/ns/shop/sa/cart".to_owned()] };
+        door().admit(&caller, node)
+    }
+
+    #[test]
+    fn another_namespace_is_denied() {
+        assert!(admit(&node(ID, &[("NAMESPACE", "shop")])).is_ok());
+        let denied = admit(&node(ID, &[("NAMESPACE", "bank")])).unwrap_err();
+        assert!(denied.contains("bank") && denied.contains("ns/shop/sa/cart"), "{denied}");
+        assert!(admit(&node("sidecar~10.0.0.1~x.bank~bank.svc.cluster.local", &[])).is_err());
+    }
+
+    #[test]
+    fn another_account_is_denied() {
+        assert!(admit(&node(ID, &[("SERVICE_ACCOUNT", "cart")])).is_ok());
+        assert!(admit(&node(ID, &[("SERVICE_ACCOUNT", "admin")])).is_err());
+    }
+
+    #[test]
+    fn what_is_left_open_is_filled_from_the_identity() {
+        let served = admit(&node("sidecar~10.0.0.1~x~nodot", &[])).unwrap();
+        let claimed = claimed(&served);
+        assert_eq!((&*claimed.namespace, &*claimed.account), ("shop", "cart"));
+    }
+
+    #[test]
+    fn the_check_can_be_turned_off() {
+        let open = Door { check: false, ..door() };
+        assert!(open.admit(&Caller::default(), &node(ID, &[("NAMESPACE", "bank")])).is_ok());
+    }
+
+    #[test]
+    fn a_stranger_hears_every_reason() {
+        let peer = Peer { address: "127.0.0.1:1".parse().unwrap(), certificate: None };
+        let mut headers = HeaderMap::new();
+        assert_eq!(
+            door().identities(&peer, &headers).unwrap_err(),
+            "there is no client certificate; there is no bearer token"
+        );
+        headers.insert("x-forwarded-client-cert", "URI=spiffe://cluster.local/ns/a/sa/b".parse().unwrap());
+        headers.insert(AUTHORIZATION, "Bearer x.y.z".parse().unwrap());
+        assert!(door().identities(&peer, &headers).unwrap_err().ends_with("the token is not a signed JWT"));
+    }
+}

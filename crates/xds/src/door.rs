@@ -1,0 +1,66 @@
+//! What a port adds to the streams: TLS, who may come in, and other methods that are served there. How identities are
+//! shown, and what they allow, is decided by whoever implements these traits.
+
+use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use tokio_rustls::TlsAcceptor;
+use wire::envoy::config::core::v3::Node;
+
+/// A port of the server. The default is plaintext and asks nobody who they are.
+#[derive(Clone, Default)]
+pub struct Port {
+    pub tls: Option<TlsAcceptor>,
+    pub door: Option<Arc<dyn Door>>,
+    pub methods: Option<Arc<dyn Methods>>,
+}
+
+/// The other end of a connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    pub address: SocketAddr,
+    /// The client's certificate (DER), whose chain was verified in the handshake.
+    pub certificate: Option<Bytes>,
+}
+
+/// Who opened a stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// SPIFFE names; at least one.
+    pub identities: Vec<String>,
+}
+
+/// A caller and the door that let it in.
+pub(crate) struct Entered {
+    pub(crate) caller: Caller,
+    pub(crate) door: Arc<dyn Door>,
+}
+
+pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+pub trait Door: Send + Sync + 'static {
+    /// Who calls; or why that could not be told, for the log. The caller is only told that it failed.
+    fn caller<'a>(&'a self, peer: &'a Peer, headers: &'a HeaderMap) -> Later<'a, Result<Caller, String>>;
+
+    /// Whether this caller may speak for this node, and the node as it is served then: what it left open is the
+    /// caller's. The error's text is sent with PERMISSION_DENIED.
+    fn admit(&self, caller: &Caller, node: &Node) -> Result<Node, String>;
+}
+
+/// Methods with one request and one response.
+pub trait Methods: Send + Sync + 'static {
+    fn serves(&self, path: &str) -> bool;
+
+    fn call<'a>(&'a self, peer: &'a Peer, headers: &'a HeaderMap, message: Bytes) -> Later<'a, Result<Bytes, Failure>>;
+}
+
+/// Why such a method has no response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    Unauthenticated(String),
+    InvalidArgument(String),
+    PermissionDenied(String),
+    Unavailable(String),
+    Internal(String),
+}
