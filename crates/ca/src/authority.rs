@@ -47,7 +47,7 @@ impl Authority {
         now: SystemTime,
     ) -> Result<Authority, Unusable> {
         let signer = chain.first().ok_or(Unusable::Empty)?;
-        if rcgen::PublicKeyData::subject_public_key_info(&key.0) != signer.public_key {
+        if !signer.is_of(key) {
             return Err(Unusable::Mismatch);
         }
         if !signer.is_ca {

@@ -64,6 +64,10 @@ impl Certificate {
         })
     }
 
+    pub fn is_of(&self, key: &crate::Private) -> bool {
+        rcgen::PublicKeyData::subject_public_key_info(&key.0) == self.public_key
+    }
+
     pub fn pem(&self) -> String {
         let body = data_encoding::BASE64.encode(&self.der);
         let mut text = String::with_capacity(body.len() + 128);

@@ -44,6 +44,9 @@ pub(crate) enum Command {
     /// Print a bootstrap that connects an Envoy to a server
     #[command(after_help = EXIT_CODES)]
     Bootstrap(Box<Bootstrap>),
+    /// Accompany an Envoy: get and renew its certificate, start it, drain it
+    #[command(after_help = EXIT_CODES)]
+    Agent(Box<Agent>),
     /// List the connected proxies and how far each has come
     #[command(after_help = EXIT_CODES)]
     Proxies(Proxies),
@@ -230,6 +233,12 @@ pub(crate) struct Bootstrap {
     /// [default: ask the server]
     #[arg(long, value_name = "PATH")]
     pub(crate) sds_socket: Option<String>,
+    /// The server's port is the one with TLS; the certificate comes from --sds-socket
+    #[arg(long, requires = "sds_socket")]
+    pub(crate) secure: bool,
+    /// The name that the server's certificate must have [default: the host of --server]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) server_name: Option<String>,
     /// Envoy's admin address; empty for none
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:15000")]
     pub(crate) admin: String,
@@ -239,6 +248,43 @@ pub(crate) struct Bootstrap {
     /// Output
     #[arg(short, long, value_enum, default_value = "yaml")]
     pub(crate) output: Format,
+}
+
+/// The flags of `bootstrap`, and what the agent needs besides.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Agent {
+    #[command(flatten)]
+    pub(crate) bootstrap: Bootstrap,
+    /// File with the roots of the mesh
+    #[arg(long, value_name = "FILE", default_value = "./var/run/secrets/istio/root-cert.pem")]
+    pub(crate) root: PathBuf,
+    /// File with the token of the workload; `meltemi token create` makes one
+    #[arg(long, value_name = "FILE", default_value = "./var/run/secrets/tokens/istio-token")]
+    pub(crate) token: PathBuf,
+    /// Where certificates come from [default: --server]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) ca: Option<String>,
+    /// The trust domain that the signing request names
+    #[arg(long, default_value = "cluster.local")]
+    pub(crate) trust_domain: String,
+    /// How long a certificate should last
+    #[arg(long, value_name = "DURATION", default_value = "24h")]
+    pub(crate) lifetime: String,
+    /// Kind of the workload's key: P-256, P-384, RSA-2048, RSA-4096 [default: $ECC_SIGNATURE_ALGORITHM, else RSA-2048]
+    #[arg(long, value_name = "KIND")]
+    pub(crate) key: Option<String>,
+    /// Folder for the socket and Envoy's bootstrap
+    #[arg(long, value_name = "DIR", default_value = "./etc/istio/proxy")]
+    pub(crate) workdir: PathBuf,
+    /// The Envoy to start
+    #[arg(long, value_name = "FILE", default_value = "envoy")]
+    pub(crate) envoy: PathBuf,
+    /// How long connections may take to end after SIGTERM
+    #[arg(long, value_name = "DURATION", default_value = "5s")]
+    pub(crate) drain: String,
+    /// More arguments for Envoy
+    #[arg(last = true, value_name = "ARGS")]
+    pub(crate) envoy_args: Vec<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -340,6 +386,7 @@ pub(crate) struct IdentityEnv {
     pub(crate) custom_host: Option<String>,
     pub(crate) xds_auth: Option<String>,
     pub(crate) identity_check: Option<String>,
+    pub(crate) ecc_algorithm: Option<String>,
 }
 
 impl Env {
@@ -388,6 +435,7 @@ impl Env {
                 custom_host: set("ISTIOD_CUSTOM_HOST"),
                 xds_auth: set("XDS_AUTH"),
                 identity_check: set("PILOT_ENABLE_XDS_IDENTITY_CHECK"),
+                ecc_algorithm: set("ECC_SIGNATURE_ALGORITHM"),
             },
         }
     }

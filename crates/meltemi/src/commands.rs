@@ -1,5 +1,6 @@
 //! The commands that run and end. `serve` has a folder of its own.
 
+pub(crate) mod agent;
 pub(crate) mod bootstrap;
 pub(crate) mod check;
 pub(crate) mod folder;

@@ -81,6 +81,9 @@ impl Calls {
         let variant = match path {
             "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources" => Variant::Sotw,
             "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources" => Variant::Delta,
+            // Secrets alone, for proxies that get them from another server than their configuration.
+            "/envoy.service.secret.v3.SecretDiscoveryService/StreamSecrets" => Variant::Sotw,
+            "/envoy.service.secret.v3.SecretDiscoveryService/DeltaSecrets" => Variant::Delta,
             _ => return Err(Refusal::UnknownMethod(path.chars().take(128).collect())),
         };
         Ok(variant)

@@ -18,7 +18,7 @@ pub(crate) fn run(args: Bootstrap, env: &Env) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn document(args: Bootstrap, env: &Env) -> Result<Value> {
+pub(super) fn document(args: Bootstrap, env: &Env) -> Result<Value> {
     let server = required_address("--server", &args.server)?;
     let admin = if args.admin.is_empty() { None } else { Some(required_address("--admin", &args.admin)?) };
     let agent = match &args.sds_socket {
@@ -26,6 +26,10 @@ fn document(args: Bootstrap, env: &Env) -> Result<Value> {
         None => socket_address(&server),
     };
     let sotw = args.sotw;
+    let mut xds = cluster("xds-grpc", &socket_address(&server));
+    if args.secure {
+        xds["transport_socket"] = mutual_tls(args.server_name.as_deref().unwrap_or(&server.host));
+    }
     let node = node(args, env)?;
     let mut document = json!({
         "node": node_document(&node),
@@ -40,7 +44,7 @@ fn document(args: Bootstrap, env: &Env) -> Result<Value> {
             "lds_config": over_ads(),
         },
         "static_resources": {"clusters": [
-            cluster("xds-grpc", &socket_address(&server)),
+            xds,
             cluster("sds-grpc", &agent),
         ]},
         // Routes of users hold regular expressions that are longer than Envoy's own limit of 100 steps.
@@ -149,6 +153,40 @@ fn cluster(name: &str, address: &Value) -> Value {
                 "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
                 "explicit_http_config": {
                     "http2_protocol_options": {"connection_keepalive": {"interval": "30s", "timeout": "10s"}},
+                },
+            },
+        },
+    })
+}
+
+/// The workload's own certificate, and a server that shows its name under the mesh's roots.
+fn mutual_tls(name: &str) -> Value {
+    let secret = |name: &str| {
+        json!({"name": name, "sds_config": {
+            "resource_api_version": "V3",
+            "initial_fetch_timeout": "0s",
+            "api_config_source": {
+                "api_type": "GRPC",
+                "transport_api_version": "V3",
+                "set_node_on_first_message_only": true,
+                "grpc_services": [{"envoy_grpc": {"cluster_name": "sds-grpc"}}],
+            },
+        }})
+    };
+    let kind = if name.parse::<IpAddr>().is_ok() { "IP_ADDRESS" } else { "DNS" };
+    json!({
+        "name": "envoy.transport_sockets.tls",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+            "sni": name,
+            "common_tls_context": {
+                "alpn_protocols": ["h2"],
+                "tls_certificate_sds_secret_configs": [secret("default")],
+                "combined_validation_context": {
+                    "default_validation_context": {
+                        "match_typed_subject_alt_names": [{"san_type": kind, "matcher": {"exact": name}}],
+                    },
+                    "validation_context_sds_secret_config": secret("ROOTCA"),
                 },
             },
         },

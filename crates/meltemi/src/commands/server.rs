@@ -47,6 +47,17 @@ async fn answer(server: &str, path: &str) -> Result<Bytes> {
     Ok(body)
 }
 
+/// Asks for something to happen.
+pub(crate) async fn post(url: &str) -> Result<()> {
+    let request = hyper::Request::post(url).body(Empty::<Bytes>::new())?;
+    let client = Client::builder(TokioExecutor::new()).build_http();
+    let response = tokio::time::timeout(PATIENCE, client.request(request)).await.context("no answer")??;
+    if !response.status().is_success() {
+        bail!("{url} answered {}", response.status());
+    }
+    Ok(())
+}
+
 /// Runs one command that asks a server.
 pub(crate) fn ask<T>(asking: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;

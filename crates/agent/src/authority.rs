@@ -1,0 +1,135 @@
+//! The far side of a signing request: one call to `CreateCertificate` over TLS, with the token of the moment.
+
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::{Request, header::{AUTHORIZATION, CONTENT_TYPE}};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs, pki_types::ServerName};
+use tokio::{net::TcpStream, time::timeout};
+use tokio_rustls::TlsConnector;
+use wire::istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse};
+
+const METHOD: &str = "/istio.v1.auth.IstioCertificateService/CreateCertificate";
+/// Of one call, with its handshake.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A chain of ten certificates has 20 KB.
+const MAX_ANSWER: usize = 1 << 20;
+
+/// Where certificates come from.
+#[derive(Clone, Debug)]
+pub struct Authority {
+    /// `host:port`.
+    pub address: String,
+    /// The name that its certificate must have. `None`: the host of the address.
+    pub name: Option<String>,
+    /// PEM of the roots that it is checked against; read for every call, so that a new root is seen.
+    pub roots: PathBuf,
+    /// The token of the workload; read for every call.
+    pub token: PathBuf,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    #[error("{}: {error}", path.display())]
+    File { path: PathBuf, error: io::Error },
+    #[error("{}: {why}", path.display())]
+    Roots { path: PathBuf, why: String },
+    #[error("{address}: cannot be reached: {why}")]
+    Unreachable { address: String, why: String },
+    #[error("the authority refused: {0}")]
+    Refused(String),
+    #[error("the authority's answer cannot be used: {0}")]
+    Answer(String),
+}
+
+impl Authority {
+    /// The chain for a signing request: leaf first, roots last.
+    pub async fn certificate(&self, csr: &str, lifetime: Duration) -> Result<Vec<String>, AskError> {
+        match timeout(PATIENCE, self.asked(csr, lifetime)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.unreachable(&format!("no answer within {} s", PATIENCE.as_secs()))),
+        }
+    }
+
+    async fn asked(&self, csr: &str, lifetime: Duration) -> Result<Vec<String>, AskError> {
+        let token = zeroize::Zeroizing::new(read(&self.token)?);
+        let connector = TlsConnector::from(self.tls()?);
+        let socket = TcpStream::connect(&self.address).await.map_err(|e| self.unreachable(&e))?;
+        let socket = connector.connect(self.server_name()?, socket).await.map_err(|e| self.unreachable(&e))?;
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket))
+                .await
+                .map_err(|e| self.unreachable(&e))?;
+        let driver = tokio::spawn(connection);
+        let request = self.request(&token, csr, lifetime)?;
+        let answered = match sender.send_request(request).await {
+            Ok(response) => answer(response).await,
+            Err(error) => Err(self.unreachable(&error)),
+        };
+        driver.abort();
+        answered
+    }
+
+    fn request(&self, token: &str, csr: &str, lifetime: Duration) -> Result<Request<Full<Bytes>>, AskError> {
+        let message = IstioCertificateRequest {
+            csr: csr.to_owned(),
+            validity_duration: i64::try_from(lifetime.as_secs()).unwrap_or(i64::MAX),
+            metadata: None,
+        };
+        let mut framed = BytesMut::new();
+        framed.put_u8(0);
+        framed.put_u32(u32::try_from(message.encoded_len()).unwrap_or(u32::MAX));
+        framed.put_slice(&message.encode_to_vec());
+        Request::post(format!("https://{}{METHOD}", self.address))
+            .header(CONTENT_TYPE, "application/grpc")
+            .header("te", "trailers")
+            .header(AUTHORIZATION, format!("Bearer {}", token.trim()))
+            .body(Full::new(framed.freeze()))
+            .map_err(|e| self.unreachable(&e))
+    }
+
+    fn tls(&self) -> Result<Arc<ClientConfig>, AskError> {
+        let wrong = |why: String| AskError::Roots { path: self.roots.clone(), why };
+        let roots = ca::bundle(&read(&self.roots)?).map_err(|e| wrong(e.to_string()))?;
+        let mut store = RootCertStore::empty();
+        for root in roots {
+            store.add(root.der).map_err(|e| wrong(e.to_string()))?;
+        }
+        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().map_err(|e| wrong(e.to_string()))?;
+        let mut config = builder.with_root_certificates(store).with_no_client_auth();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    fn server_name(&self) -> Result<ServerName<'static>, AskError> {
+        let host = self.address.rsplit_once(':').map_or(&*self.address, |(host, _)| host);
+        let name = self.name.as_deref().unwrap_or(host.trim_matches(['[', ']']));
+        ServerName::try_from(name.to_owned()).map_err(|e| self.unreachable(&e))
+    }
+
+    fn unreachable(&self, why: &impl ToString) -> AskError {
+        AskError::Unreachable { address: self.address.clone(), why: why.to_string() }
+    }
+}
+
+async fn answer(response: http::Response<hyper::body::Incoming>) -> Result<Vec<String>, AskError> {
+    let (head, body) = response.into_parts();
+    let whole = Limited::new(body, MAX_ANSWER).collect().await.map_err(|e| AskError::Answer(e.to_string()))?;
+    let trailers = whole.trailers().cloned().unwrap_or(head.headers);
+    let text = |name: &str| trailers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if text("grpc-status") != "0" {
+        return Err(AskError::Refused(format!("{} (gRPC status {})", text("grpc-message"), text("grpc-status"))));
+    }
+    let bytes = whole.to_bytes();
+    let message = bytes.get(5..).ok_or_else(|| AskError::Answer("it is empty".to_owned()))?;
+    let response = IstioCertificateResponse::decode(message).map_err(|e| AskError::Answer(e.to_string()))?;
+    Ok(response.cert_chain)
+}
+
+fn read(path: &std::path::Path) -> Result<String, AskError> {
+    std::fs::read_to_string(path).map_err(|error| AskError::File { path: path.to_owned(), error })
+}

@@ -1,0 +1,30 @@
+//! The Unix socket on which Envoy asks for its secrets.
+
+use std::{fs, io, net::{Ipv4Addr, SocketAddr}, path::Path, sync::Arc};
+
+use tokio::{net::UnixListener, sync::watch};
+use xds::{Connections, Metrics, Options, Peer, Port, Server};
+
+use crate::{Secrets, secrets::SecretsProvider};
+
+/// Serves until dropped. A socket file that is left from before is replaced.
+pub async fn serve(path: &Path, secrets: Arc<Secrets>) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    // The key goes over it: nobody but the owner may connect.
+    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    let metrics = Metrics::new(&prometheus::Registry::new()).map_err(io::Error::other)?;
+    let server = Server::new(Arc::new(SecretsProvider(secrets)), Options::default(), metrics, Connections::new());
+    let drain = watch::Sender::new(None);
+    loop {
+        let (socket, _) = listener.accept().await?;
+        let peer = Peer { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), certificate: None };
+        tokio::spawn(server.connection(socket, peer, Port::default(), drain.subscribe()));
+    }
+}

@@ -1,0 +1,135 @@
+//! `meltemi agent`: beside one Envoy. It gets and renews the certificate, serves it over SDS, starts Envoy and drains it.
+
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use agent::{Authority, Holder, Renewal, Secrets};
+use anyhow::{Context, Result, bail};
+use ca::KeyType;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use super::{Outcome, bootstrap, folder::PodName};
+use crate::args::{Agent, Bootstrap, Env};
+use crate::settings::go_duration;
+
+/// pilot-agent takes half. Four fifths halves the signing and still leaves a fifth of the life for a CA that is away.
+const RENEW_AFTER: f64 = 0.8;
+const JITTER: f64 = 0.05;
+/// Without a certificate Envoy would start with listeners that refuse everybody.
+const FIRST_CERTIFICATE: Duration = Duration::from_secs(60);
+
+pub(crate) fn run(args: Agent, env: &Env) -> Result<Outcome> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    runtime.block_on(accompany(args, env))
+}
+
+async fn accompany(args: Agent, env: &Env) -> Result<Outcome> {
+    let folder = args.workdir.clone();
+    std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    let socket = std::path::absolute(folder.join("sds.sock"))?;
+    let drain = go_duration(&args.drain)
+        .with_context(|| format!("--drain {:?} is not a duration; write it like 5s", args.drain))?;
+    let (renewal, authority) = (renewal(&args, env)?, authority(&args));
+
+    let holder = Holder::default();
+    let mut held = holder.changes();
+    tokio::spawn(agent::keep(renewal, authority, holder.clone()));
+    let secrets = Secrets::new(holder);
+    let serving = {
+        let socket = socket.clone();
+        tokio::spawn(async move { agent::serve(&socket, secrets).await })
+    };
+    if timeout(FIRST_CERTIFICATE, held.changed()).await.is_err() {
+        bail!("no certificate within {} s; the log above says why", FIRST_CERTIFICATE.as_secs());
+    }
+    let config = folder.join("envoy.json");
+    let Agent { bootstrap, envoy, envoy_args, .. } = args;
+    let admin = bootstrap.admin.clone();
+    let sds_socket = Some(socket.display().to_string());
+    let document = bootstrap::document(Bootstrap { sds_socket, secure: true, ..bootstrap }, env)?;
+    std::fs::write(&config, format!("{document:#}\n")).with_context(|| config.display().to_string())?;
+    let mut envoy = started(&envoy, &config, &envoy_args)?;
+    let mut stop = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let ended = tokio::select! {
+        status = envoy.wait() => status?,
+        served = serving => bail!("the secrets can no longer be served: {:?}", served?),
+        _ = stop.recv() => drained(&mut envoy, &admin, drain).await?,
+        _ = interrupt.recv() => drained(&mut envoy, &admin, drain).await?,
+    };
+    info!(%ended, "Envoy ended");
+    Ok(if ended.success() { Outcome::Done } else { Outcome::Found })
+}
+
+fn renewal(args: &Agent, env: &Env) -> Result<Renewal> {
+    let name: PodName = args.bootstrap.proxy.parse()?;
+    let lifetime = go_duration(&args.lifetime)
+        .with_context(|| format!("--lifetime {:?} is not a duration; write it like 24h", args.lifetime))?;
+    let account = args.bootstrap.service_account.as_deref().unwrap_or("default");
+    let identity = format!("spiffe://{}/ns/{}/sa/{account}", args.trust_domain, name.0.namespace);
+    Ok(Renewal {
+        identity: identity.parse()?,
+        key: key(args.key.as_deref(), env)?,
+        lifetime,
+        after: RENEW_AFTER,
+        jitter: JITTER,
+    })
+}
+
+/// As pilot-agent: RSA unless an elliptic curve is asked for.
+fn key(flag: Option<&str>, env: &Env) -> Result<KeyType> {
+    match (flag, env.identity.ecc_algorithm.as_deref()) {
+        (Some(kind), _) => kind.parse().map_err(|why: String| anyhow::anyhow!("--key: {why}")),
+        (None, Some("ECDSA")) => Ok(KeyType::P256),
+        (None, Some(other)) => bail!("ECC_SIGNATURE_ALGORITHM={other:?} is not known; the only one is ECDSA"),
+        (None, None) => Ok(KeyType::Rsa2048),
+    }
+}
+
+fn authority(args: &Agent) -> Authority {
+    Authority {
+        address: args.ca.clone().unwrap_or_else(|| args.bootstrap.server.clone()),
+        name: args.bootstrap.server_name.clone(),
+        roots: args.root.clone(),
+        token: args.token.clone(),
+    }
+}
+
+fn started(envoy: &Path, config: &Path, more: &[String]) -> Result<Child> {
+    Command::new(envoy)
+        .arg("-c")
+        .arg(config)
+        .args(more)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("{} does not start; name Envoy with --envoy", envoy.display()))
+}
+
+/// New connections are refused gently, the open ones get `drain` to end.
+async fn drained(envoy: &mut Child, admin: &str, drain: Duration) -> Result<ExitStatus> {
+    info!(?drain, "draining");
+    if let Err(problem) = super::server::post(&format!("http://{admin}/drain_listeners?graceful")).await {
+        warn!(%problem, "Envoy could not be asked to drain");
+    }
+    if let Ok(status) = timeout(drain, envoy.wait()).await {
+        return Ok(status?);
+    }
+    if let Some(id) = envoy.id().and_then(|id| i32::try_from(id).ok()) {
+        kill(Pid::from_raw(id), Signal::SIGTERM)?;
+    }
+    match timeout(Duration::from_secs(5), envoy.wait()).await {
+        Ok(status) => Ok(status?),
+        Err(_) => {
+            envoy.kill().await?;
+            Ok(envoy.wait().await?)
+        }
+    }
+}
