@@ -3,7 +3,10 @@
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use http::{Request, header::{AUTHORIZATION, CONTENT_TYPE}};
+use http::{
+    Request,
+    header::{AUTHORIZATION, CONTENT_TYPE},
+};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;

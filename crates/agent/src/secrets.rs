@@ -38,15 +38,20 @@ impl Secrets {
             let mut state = secrets.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.seq += 1;
             let seq = state.seq;
-            state.streams.retain(|bell| bell.upgrade().is_some_and(|bell| {
-                bell.ring(seq);
-                true
-            }));
+            state.streams.retain(|bell| {
+                bell.upgrade().is_some_and(|bell| {
+                    bell.ring(seq);
+                    true
+                })
+            });
         }
     }
 
     fn resources(&self) -> Vec<Arc<Resource>> {
-        self.holder.get().map(|held| vec![resource("default", certificate(&held)), resource("ROOTCA", roots(&held))]).unwrap_or_default()
+        self.holder
+            .get()
+            .map(|held| vec![resource("default", certificate(&held)), resource("ROOTCA", roots(&held))])
+            .unwrap_or_default()
     }
 }
 
@@ -81,8 +86,10 @@ impl Class for Workload {
     }
 
     fn named(&self, kind: TypeUrl, name: &str) -> Option<Arc<Resource>> {
-        let found = (kind == TypeUrl::Secret).then(|| self.0.resources()).unwrap_or_default();
-        found.into_iter().find(|resource| &*resource.name == name)
+        if kind != TypeUrl::Secret {
+            return None;
+        }
+        self.0.resources().into_iter().find(|resource| &*resource.name == name)
     }
 }
 
@@ -108,5 +115,5 @@ fn roots(held: &Held) -> Type {
 }
 
 fn inline(text: String) -> DataSource {
-    DataSource { specifier: Some(Specifier::InlineBytes(text.into_bytes().into())), ..Default::default() }
+    DataSource { specifier: Some(Specifier::InlineBytes(text.into_bytes())), ..Default::default() }
 }

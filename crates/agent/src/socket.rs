@@ -1,6 +1,11 @@
 //! The Unix socket on which Envoy asks for its secrets.
 
-use std::{fs, io, net::{Ipv4Addr, SocketAddr}, path::Path, sync::Arc};
+use std::{
+    fs, io,
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+    sync::Arc,
+};
 
 use tokio::{net::UnixListener, sync::watch};
 use xds::{Connections, Metrics, Options, Peer, Port, Server};

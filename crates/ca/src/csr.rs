@@ -27,7 +27,9 @@ pub enum CsrRefused {
     Authority,
     #[error("the signing request has a critical extension that is not known here: {0}")]
     Critical(String),
-    #[error("the key of the signing request is not accepted: {0}; use ECDSA P-256 or P-384, or RSA with 2048 bits or more")]
+    #[error(
+        "the key of the signing request is not accepted: {0}; use ECDSA P-256 or P-384, or RSA with 2048 bits or more"
+    )]
     Key(String),
 }
 
@@ -40,8 +42,7 @@ impl Csr {
         if !matches!(&*block.label, "CERTIFICATE REQUEST" | "NEW CERTIFICATE REQUEST") {
             return Err(CsrRefused::Form);
         }
-        let (rest, request) =
-            X509CertificationRequest::from_der(&block.contents).map_err(|_| CsrRefused::Form)?;
+        let (rest, request) = X509CertificationRequest::from_der(&block.contents).map_err(|_| CsrRefused::Form)?;
         if !rest.is_empty() {
             return Err(CsrRefused::Form);
         }
@@ -147,7 +148,9 @@ pub(crate) mod tests {
     #[test]
     fn what_is_no_request_is_refused() {
         let certificate = include_str!("csr/certificate.pem");
-        for bad in ["", "hello", certificate, "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n"] {
+        for bad in
+            ["", "hello", certificate, "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n"]
+        {
             assert_eq!(Csr::parse(bad).unwrap_err(), CsrRefused::Form, "{bad}");
         }
         assert_eq!(Csr::parse(&"x".repeat(1 << 20)).unwrap_err(), CsrRefused::Size(1 << 20));

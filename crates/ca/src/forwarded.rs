@@ -69,7 +69,9 @@ mod tests {
         let header = format!("By=spiffe://cluster.local/ns/x/sa/y;Hash=ab;URI={CART}");
         assert_eq!(identities("10.1.2.3", &[&header], &["10.0.0.0/8"]), [CART]);
         assert_eq!(identities("::ffff:10.1.2.3", &[&header], &["10.0.0.0/8"]), [CART]);
-        for (peer, trusted) in [("127.0.0.1", vec![]), ("192.168.0.1", vec!["10.0.0.0/8"]), ("::1", vec!["127.0.0.0/8"])] {
+        for (peer, trusted) in
+            [("127.0.0.1", vec![]), ("192.168.0.1", vec!["10.0.0.0/8"]), ("::1", vec!["127.0.0.0/8"])]
+        {
             assert_eq!(identities(peer, &[&header], &trusted), [""; 0], "{peer}");
         }
     }

@@ -32,8 +32,10 @@ impl Metrics {
             let gauge = IntGauge::new(format!("citadel_server_{name}"), help)?;
             registry.register(Box::new(gauge.clone())).map(|()| gauge)
         };
-        let unsigned =
-            IntCounterVec::new(Opts::new("citadel_server_csr_sign_err_count", "Requests that were not signed."), &["error"])?;
+        let unsigned = IntCounterVec::new(
+            Opts::new("citadel_server_csr_sign_err_count", "Requests that were not signed."),
+            &["error"],
+        )?;
         registry.register(Box::new(unsigned.clone()))?;
         Ok(Arc::new(Metrics {
             csrs: counter("csr_count", "Signing requests.")?,

@@ -144,7 +144,10 @@ mod tests {
             let signed = authority.sign(&csr, &[identity], Duration::from_secs(60), SystemTime::now()).unwrap();
             assert_eq!(signed.chain.len(), 3, "leaf, intermediate, root");
             let bundled = |pem: &str| bundle(pem).unwrap();
-            assert_eq!((bundled(&signed.chain[1]), bundled(&signed.chain[2])), (bundled(&pki.intermediate), bundled(&pki.root)));
+            assert_eq!(
+                (bundled(&signed.chain[1]), bundled(&signed.chain[2])),
+                (bundled(&pki.intermediate), bundled(&pki.root))
+            );
         }
     }
 

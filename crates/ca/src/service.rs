@@ -168,9 +168,8 @@ mod tests {
         assert!(answer(&junk, &cart()).is_callers());
         assert!(answer(&ask(i64::MAX), &cart()).is_callers());
         let mut other = ask(0);
-        let wish = wire::google::protobuf::Struct {
-            fields: [("ImpersonatedIdentity".to_owned(), Default::default())].into(),
-        };
+        let wish =
+            wire::google::protobuf::Struct { fields: [("ImpersonatedIdentity".to_owned(), Default::default())].into() };
         other.metadata = Some(wish);
         assert!(matches!(answer(&other, &cart()), Denied::Impersonation));
         assert_eq!(counted(&registry, "citadel_server_csr_count"), 4.0);

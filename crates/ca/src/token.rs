@@ -171,12 +171,12 @@ mod tests {
         let none = format!("{}.{}.", part(&json!({"alg": "none"})), part(&claims(subject, "istio-ca", 60)));
         assert_eq!(tokens.identity(&none, &domains()), Err(TokenRefused::Form));
         let public = serde_json::to_vec(&issuer.rules().keys).unwrap();
-        let confused =
-            encode(&Header::new(Algorithm::HS256), &claims(subject, "istio-ca", 60), &EncodingKey::from_secret(&public));
-        assert_eq!(
-            tokens.identity(&confused.unwrap(), &domains()),
-            Err(TokenRefused::Algorithm("HS256".to_owned()))
+        let confused = encode(
+            &Header::new(Algorithm::HS256),
+            &claims(subject, "istio-ca", 60),
+            &EncodingKey::from_secret(&public),
         );
+        assert_eq!(tokens.identity(&confused.unwrap(), &domains()), Err(TokenRefused::Algorithm("HS256".to_owned())));
         assert_eq!(tokens.identity(&"x".repeat(1 << 20), &domains()), Err(TokenRefused::Size(1 << 20)));
         assert_eq!(tokens.identity("a.b.c", &domains()), Err(TokenRefused::Form));
     }

@@ -89,13 +89,7 @@ impl Calls {
         Ok(variant)
     }
 
-    fn begin<B>(
-        &self,
-        variant: Variant,
-        body: B,
-        admitted: Admitted,
-        entered: Option<Entered>,
-    ) -> Response<Outbound>
+    fn begin<B>(&self, variant: Variant, body: B, admitted: Admitted, entered: Option<Entered>) -> Response<Outbound>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
     {

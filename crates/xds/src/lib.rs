@@ -35,7 +35,7 @@ mod watch;
 
 pub use bell::Bell;
 pub use connections::{Connection, Connections, SentInfo, Status, Variant, Watched};
-pub use door::{Caller, Door, Later, Methods, Peer, Port, Failure};
+pub use door::{Caller, Door, Failure, Later, Methods, Peer, Port};
 pub use frame::Prepared;
 pub use journal::{Journal, Push};
 pub use memory::Memory;

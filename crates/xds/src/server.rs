@@ -12,8 +12,8 @@ use tokio::{
 };
 
 use crate::{
-    Connections, Journal, Metrics, Peer, Port, Provider, ack::Nonces, admission::Admission, connection, frame::Kept, nack::NackLog,
-    throttle::Throttle,
+    Connections, Journal, Metrics, Peer, Port, Provider, ack::Nonces, admission::Admission, connection, frame::Kept,
+    nack::NackLog, throttle::Throttle,
 };
 
 /// After a failed accept (out of file descriptors, mostly).

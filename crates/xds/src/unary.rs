@@ -12,7 +12,7 @@ use http::{HeaderMap, Request};
 use http_body::{Body, Frame};
 use tokio::time::timeout;
 
-use crate::{Methods, Peer, Failure, frame::PREFIX, inbound::Inbound, refusal::Refusal};
+use crate::{Failure, Methods, Peer, frame::PREFIX, inbound::Inbound, refusal::Refusal};
 
 /// A message and the trailers of its call.
 pub(crate) struct Once {
@@ -69,10 +69,7 @@ impl Body for Once {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let frame = match self.message.take() {
             Some(message) => Some(Frame::data(message)),
             None => self.trailers.take().map(Frame::trailers),

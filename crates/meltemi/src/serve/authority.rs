@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
-use ca::{Authority, Certificates, Clients, Issuer, KeyType, Kept, Plugged, Private, RootOptions, Serving, Tokens, TrustDomains};
+use ca::{
+    Authority, Certificates, Clients, Issuer, Kept, KeyType, Plugged, Private, RootOptions, Serving, Tokens,
+    TrustDomains,
+};
 use tracing::{error, info};
 
 use super::certificates::CertificateService;
@@ -39,11 +42,8 @@ impl Secure {
         registry: &prometheus::Registry,
     ) -> Result<Secure> {
         let metrics = ca::Metrics::new(registry).context("cannot register the metrics of the authority")?;
-        let root = RootOptions {
-            key: settings.key,
-            lifetime: settings.root_lifetime,
-            organization: domains.own.clone(),
-        };
+        let root =
+            RootOptions { key: settings.key, lifetime: settings.root_lifetime, organization: domains.own.clone() };
         let now = SystemTime::now();
         let plugged = ca::plugged(&settings.plugged).context("cannot read the plugged-in authority")?;
         let authority = authority(&settings, &root, plugged.as_ref(), now)?;
@@ -135,12 +135,7 @@ impl Secure {
     }
 }
 
-fn authority(
-    settings: &Identity,
-    root: &RootOptions,
-    plugged: Option<&Plugged>,
-    now: SystemTime,
-) -> Result<Authority> {
+fn authority(settings: &Identity, root: &RootOptions, plugged: Option<&Plugged>, now: SystemTime) -> Result<Authority> {
     match plugged {
         Some(plugged) => Ok(plugged.authority(&settings.plugged, now)?),
         None => Ok(Kept(settings.state.join("ca")).authority(root, settings.grace_percent, now)?),

@@ -8,7 +8,7 @@ use ca::{Certificates, Denied};
 use http::HeaderMap;
 use prost::Message;
 use wire::istio::v1::auth::IstioCertificateRequest;
-use xds::{Later, Peer, Failure};
+use xds::{Failure, Later, Peer};
 
 use super::door::Door;
 

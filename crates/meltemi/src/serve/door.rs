@@ -1,6 +1,5 @@
 //! Who calls on the secure port, in istiod's order: client certificate, token, forwarded certificate. And what that allows.
 
-
 use ca::{ClientCertificate, Identity, Tokens, TrustDomains, forwarded_identities};
 use http::{HeaderMap, header::AUTHORIZATION};
 use ipnet::IpNet;
@@ -36,8 +35,7 @@ impl Door {
         }
         let forwarded: Vec<&str> =
             headers.get_all("x-forwarded-client-cert").iter().filter_map(|value| value.to_str().ok()).collect();
-        let identities =
-            forwarded_identities(peer.address.ip(), &forwarded, &self.trusted_gateways, &self.domains);
+        let identities = forwarded_identities(peer.address.ip(), &forwarded, &self.trusted_gateways, &self.domains);
         if identities.is_empty() { Err(reasons.join("; ")) } else { Ok(identities) }
     }
 }
@@ -120,7 +118,6 @@ fn filled(node: &Node, claimed: &Claimed, identity: &Identity) -> Node {
     fill("SERVICE_ACCOUNT", &claimed.account, &identity.service_account);
     node
 }
-
 
 #[cfg(test)]
 mod tests {

@@ -23,7 +23,8 @@ const EMPTY: &str = "the address is empty";
 impl Listeners {
     pub(crate) async fn bind(ports: &Ports) -> Result<Listeners> {
         let Ports { grpc, secure_grpc, http, monitoring, https } = ports;
-        let mut listeners = Listeners { grpc: None, secure: None, http: None, monitoring: None, open: Vec::new(), off: Vec::new() };
+        let mut listeners =
+            Listeners { grpc: None, secure: None, http: None, monitoring: None, open: Vec::new(), off: Vec::new() };
         listeners.grpc = listeners.one(grpc, "xDS, plaintext").await?;
         listeners.secure = listeners.one(secure_grpc, "xDS and certificates, TLS").await?;
         listeners.http = listeners.one(http, "readiness").await?;

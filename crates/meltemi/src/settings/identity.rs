@@ -51,11 +51,7 @@ impl Identity {
             plugged: env.root_ca_dir.as_deref().unwrap_or("./etc/cacerts").into(),
             key: key_type(env, unused),
             root_lifetime: unused.duration("CITADEL_SELF_SIGNED_CA_CERT_TTL", &env.root_ttl, 87_600 * HOUR),
-            grace_percent: unused.number(
-                "CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE",
-                &env.root_grace,
-                20,
-            ),
+            grace_percent: unused.number("CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE", &env.root_grace, 20),
             lifetimes: Lifetimes {
                 default: unused.duration("DEFAULT_WORKLOAD_CERT_TTL", &env.default_ttl, lifetimes.default),
                 max: unused.duration("MAX_WORKLOAD_CERT_TTL", &env.max_ttl, lifetimes.max),

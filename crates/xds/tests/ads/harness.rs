@@ -50,7 +50,12 @@ impl Harness {
     pub(crate) fn io_of(&self, room: usize) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(room);
         let address = ADDRESS.parse().expect("an address");
-        tokio::spawn(self.server.connection(ours, Peer { address, certificate: None }, Port::default(), self.drain.subscribe()));
+        tokio::spawn(self.server.connection(
+            ours,
+            Peer { address, certificate: None },
+            Port::default(),
+            self.drain.subscribe(),
+        ));
         theirs
     }
 
