@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::args::{Env, MeshArgs, Serve, truth};
-pub(crate) use identity::{Identity, state_folder};
+pub(crate) use identity::{Identity, NO_STATE, state_folder};
 
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -164,7 +164,7 @@ impl Settings {
             drain: flag_duration("--shutdownDuration", &shutdown_duration)?,
             ..defaults
         };
-        let identity = Identity::new(state_dir, jwks, identity, &mut unused)?;
+        let identity = Identity::new(state_dir, jwks, identity, &mut unused);
         let metrics_on_loopback_only = unused.truth("METRICS_LOCALHOST_ACCESS_ONLY", metrics_localhost_only);
         unused.read("PILOT_TRACE_SAMPLING", trace_sampling, TRACE_SAMPLING, percent);
         let settings = Settings {

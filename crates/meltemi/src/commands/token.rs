@@ -7,7 +7,7 @@ use ca::Issuer;
 
 use super::{Outcome, print};
 use crate::args::{Env, TokenCreate};
-use crate::settings::{go_duration, state_folder};
+use crate::settings::{NO_STATE, go_duration, state_folder};
 
 pub(crate) fn create(args: &TokenCreate, env: &Env) -> Result<Outcome> {
     let Some((namespace, account)) = args.service_account.split_once('/') else {
@@ -20,7 +20,7 @@ pub(crate) fn create(args: &TokenCreate, env: &Env) -> Result<Outcome> {
     }
     let lifetime = go_duration(&args.lifetime).filter(|lifetime| *lifetime >= Duration::from_secs(1));
     let lifetime = lifetime.with_context(|| format!("--lifetime {:?}: write it like 24h or 30m", args.lifetime))?;
-    let issuer = Issuer::open(&state_folder(args.state_dir.clone(), &env.identity)?)?;
+    let issuer = Issuer::open(&state_folder(args.state_dir.clone(), &env.identity).context(NO_STATE)?)?;
     let token = issuer.token(namespace, account, &args.audience, lifetime, SystemTime::now())?;
     print(&format!("{token}\n"));
     Ok(Outcome::Done)

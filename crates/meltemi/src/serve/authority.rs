@@ -13,7 +13,7 @@ use tracing::{error, info};
 
 use super::certificates::CertificateService;
 use super::door::Door;
-use crate::settings::Identity;
+use crate::settings::{Identity, NO_STATE};
 
 /// The certificate that the server shows is made for this long, and anew at half of it.
 const SERVING_LIFETIME: Duration = Duration::from_secs(24 * 3600);
@@ -138,8 +138,12 @@ impl Secure {
 fn authority(settings: &Identity, root: &RootOptions, plugged: Option<&Plugged>, now: SystemTime) -> Result<Authority> {
     match plugged {
         Some(plugged) => Ok(plugged.authority(&settings.plugged, now)?),
-        None => Ok(Kept(settings.state.join("ca")).authority(root, settings.grace_percent, now)?),
+        None => Ok(Kept(state(settings)?.join("ca")).authority(root, settings.grace_percent, now)?),
     }
+}
+
+fn state(settings: &Identity) -> Result<&Path> {
+    settings.state.as_deref().context(NO_STATE)
 }
 
 fn serving(authority: &Authority, hosts: &[String], now: SystemTime) -> Result<(Arc<Serving>, SystemTime)> {
@@ -168,7 +172,7 @@ fn hosts(namespace: &str, more: &[String]) -> Vec<String> {
 }
 
 fn tokens(settings: &Identity) -> Result<Tokens> {
-    let issuer = Issuer::open(&settings.state)?;
+    let issuer = Issuer::open(state(settings)?)?;
     let mut rules = vec![issuer.rules()];
     if let Some(file) = &settings.jwks {
         rules.push(ca::TokenRules { issuer: String::new(), keys: jwks(file)? });

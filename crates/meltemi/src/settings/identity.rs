@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
 use ca::{KeyType, Lifetimes};
 use ipnet::IpNet;
 
@@ -12,8 +11,8 @@ use crate::args::IdentityEnv;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Where the root and the key of tokens are kept.
-    pub(crate) state: PathBuf,
+    /// Where the root and the key of tokens are kept. `None`: there is no home folder either.
+    pub(crate) state: Option<PathBuf>,
     /// ROOT_CA_DIR: an authority that somebody else made.
     pub(crate) plugged: PathBuf,
     pub(crate) key: KeyType,
@@ -36,6 +35,7 @@ pub(crate) struct Identity {
     pub(crate) check: bool,
 }
 
+pub(crate) const NO_STATE: &str = "there is no home folder to keep the root in; name a folder with --stateDir";
 const HOUR: Duration = Duration::from_secs(3600);
 
 impl Identity {
@@ -44,10 +44,10 @@ impl Identity {
         jwks: Option<PathBuf>,
         env: &IdentityEnv,
         unused: &mut Unused,
-    ) -> Result<Identity> {
+    ) -> Identity {
         let lifetimes = Lifetimes::default();
-        Ok(Identity {
-            state: state_folder(state, env)?,
+        Identity {
+            state: state_folder(state, env),
             plugged: env.root_ca_dir.as_deref().unwrap_or("./etc/cacerts").into(),
             key: key_type(env, unused),
             root_lifetime: unused.duration("CITADEL_SELF_SIGNED_CA_CERT_TTL", &env.root_ttl, 87_600 * HOUR),
@@ -66,15 +66,15 @@ impl Identity {
             check: unused.read("PILOT_ENABLE_XDS_IDENTITY_CHECK", &env.identity_check, true, |text| {
                 crate::args::truth(text).ok()
             }),
-        })
+        }
     }
 }
 
 /// --stateDir, else the user's state folder of the XDG convention.
-pub(crate) fn state_folder(flag: Option<PathBuf>, env: &IdentityEnv) -> Result<PathBuf> {
+pub(crate) fn state_folder(flag: Option<PathBuf>, env: &IdentityEnv) -> Option<PathBuf> {
     let home = || env.home.as_ref().map(|home| PathBuf::from(home).join(".local/state"));
     let default = || env.state_home.as_ref().map(PathBuf::from).or_else(home).map(|state| state.join("meltemi"));
-    flag.or_else(default).context("there is no home folder to keep the root in; name a folder with --stateDir")
+    flag.or_else(default)
 }
 
 /// istiod's own variable for the size of RSA keys counts where ours is not set.
@@ -104,7 +104,7 @@ mod tests {
 
     fn identity(env: &IdentityEnv) -> (Identity, Vec<String>) {
         let mut unused = Unused::default();
-        let identity = Identity::new(Some("s".into()), None, env, &mut unused).unwrap();
+        let identity = Identity::new(Some("s".into()), None, env, &mut unused);
         (identity, unused.0)
     }
 
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(state_folder(None, &env).unwrap(), PathBuf::from("/h/.local/state/meltemi"));
         let env = IdentityEnv { state_home: Some("/x".into()), ..env };
         assert_eq!(state_folder(None, &env).unwrap(), PathBuf::from("/x/meltemi"));
-        assert!(state_folder(None, &IdentityEnv::default()).unwrap_err().to_string().contains("--stateDir"));
+        assert_eq!(state_folder(None, &IdentityEnv::default()), None);
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl Server {
     pub(crate) fn start_with(dir: &TempDir, flags: &[&str], env: &[(&str, &str)]) -> Server {
         let mut child = Command::new(PROGRAM)
             .args(["serve", "--config", path(dir), "--grpcAddr=127.0.0.1:0", "--httpAddr=127.0.0.1:0"])
-            .args(["--monitoringAddr=127.0.0.1:0"])
+            .args(["--monitoringAddr=127.0.0.1:0", "--secureGRPCAddr="])
             .args(flags)
             .env_clear()
             .env("PILOT_DEBOUNCE_AFTER", "10ms")
@@ -122,7 +122,7 @@ fn it_serves_follows_changes_and_ends() {
     let said = server.banner.lines().filter(|line| !line.starts_with("warning: ")).count();
     assert!(said <= 15, "{}", server.banner);
     assert!(server.banner.contains("found  2 objects in 1 files: 1 Pod, 1 Service"), "{}", server.banner);
-    assert!(server.banner.contains("off    xDS over TLS (--secureGRPCAddr): "), "{}", server.banner);
+    assert!(server.banner.contains("off    xDS and certificates, TLS (--secureGRPCAddr): "), "{}", server.banner);
 
     assert_eq!(server.page("--httpAddr", "/ready").0, "200");
     assert_eq!(server.page("--monitoringAddr", "/debug/syncz"), ("200".into(), "[]".into()));
@@ -219,7 +219,7 @@ fn a_port_in_use_is_2_and_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("bound").to_string();
     let dir = folder(&[]);
-    let ran = run(&["serve", "--config", path(&dir), "--grpcAddr", &address, "--httpAddr=", "--monitoringAddr="]);
+    let ran = run(&["serve", "--config", path(&dir), "--grpcAddr", &address, "--secureGRPCAddr=", "--httpAddr=", "--monitoringAddr="]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(ran.stderr.contains(&taken.local_addr().expect("bound").port().to_string()), "{}", ran.stderr);
     assert!(ran.stderr.contains("--grpcAddr") && ran.stderr.contains("in use"), "{}", ran.stderr);
