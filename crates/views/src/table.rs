@@ -1,7 +1,8 @@
 //! Resources of one type, each with the sequence at which it last changed.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use imbl::OrdMap;
@@ -16,7 +17,7 @@ pub(crate) struct Table {
     /// When it last changed, and when the cause of that arrived.
     pub(crate) seq: Seq,
     began: Option<Instant>,
-    answers: Mutex<HashMap<Seq, Arc<Changes>>>,
+    answers: Mutex<HashMap<Seq, Weak<Changes>>>,
 }
 
 #[derive(Debug, Clone)]
@@ -77,7 +78,7 @@ impl Table {
     pub(crate) fn since(&self, since: Seq) -> Arc<Changes> {
         // A panic while holding it cannot leave a half answer: answers are inserted whole.
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        answers.entry(since).or_insert_with(|| Arc::new(self.changes(since))).clone()
+        remembered(&mut answers, since, || self.changes(since))
     }
 
     fn changes(&self, since: Seq) -> Changes {
@@ -98,6 +99,21 @@ impl Table {
             ..Changes::default()
         }
     }
+}
+
+/// An answer lasts as long as some stream is being told it.
+pub(crate) fn remembered<K: Hash + Eq>(
+    answers: &mut HashMap<K, Weak<Changes>>,
+    question: K,
+    make: impl FnOnce() -> Changes,
+) -> Arc<Changes> {
+    if let Some(held) = answers.get(&question).and_then(Weak::upgrade) {
+        return held;
+    }
+    answers.retain(|_, answer| answer.strong_count() > 0);
+    let made = Arc::new(make());
+    answers.insert(question, Arc::downgrade(&made));
+    made
 }
 
 #[cfg(test)]

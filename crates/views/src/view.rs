@@ -1,13 +1,14 @@
 //! What one class of proxies holds: its three layers, which other classes may share.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use model::{Mesh, Placement};
 use xds::{Changes, Resource, Seq, TypeUrl};
 
 use crate::layer::{Layer, encoded};
 use crate::rendered;
+use crate::table::remembered;
 
 #[derive(Debug)]
 pub(crate) struct View {
@@ -17,7 +18,7 @@ pub(crate) struct View {
     pub(crate) layers: [Arc<Layer>; 3],
     /// The sequence at which it was made.
     seq: Seq,
-    answers: Mutex<HashMap<(TypeUrl, Seq), Arc<Changes>>>,
+    answers: Mutex<HashMap<(TypeUrl, Seq), Weak<Changes>>>,
 }
 
 impl View {
@@ -40,8 +41,7 @@ impl View {
             _ => {
                 // A panic while holding it cannot leave a half answer: answers are inserted whole.
                 let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-                let merged = || Arc::new(merged(tables.iter().map(|table| table.since(since))));
-                answers.entry((kind, since)).or_insert_with(merged).clone()
+                remembered(&mut answers, (kind, since), || merged(tables.iter().map(|table| table.since(since))))
             }
         }
     }

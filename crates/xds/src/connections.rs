@@ -9,9 +9,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use imbl::OrdSet;
 
-use crate::{Class, ProxyInfo, Seq, TypeUrl};
+use crate::{Class, Names, ProxyInfo, Seq, TypeUrl};
 
 #[derive(Default)]
 pub struct Connections {
@@ -43,7 +42,7 @@ pub struct Connection {
     pub watched: Vec<Watched>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Variant {
     Sotw,
     Delta,
@@ -55,7 +54,7 @@ pub struct Watched {
     pub kind: TypeUrl,
     pub wildcard: bool,
     /// Names asked for one by one.
-    pub names: OrdSet<Arc<str>>,
+    pub names: Names,
     /// The last response. `None`: nothing was sent yet.
     pub sent: Option<SentInfo>,
     /// Nothing had to be sent: the proxy came with the versions that there are.
