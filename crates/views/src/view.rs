@@ -8,7 +8,7 @@ use xds::{Changes, Resource, Seq, TypeUrl};
 
 use crate::layer::{Layer, encoded};
 use crate::rendered;
-use crate::table::remembered;
+use crate::table::{Table, remembered};
 
 #[derive(Debug)]
 pub(crate) struct View {
@@ -34,6 +34,8 @@ impl View {
 
     pub(crate) fn since(&self, kind: TypeUrl, since: Seq) -> Arc<Changes> {
         let tables: Vec<_> = self.layers.iter().filter_map(|layer| layer.table(kind)).collect();
+        // Half a history is none.
+        let since = if tables.iter().any(|table| since < table.forgotten) { 0 } else { since };
         match tables[..] {
             // A stream that was told that there is nothing has come this far.
             [] => Arc::new(Changes { seq: self.seq, full: since == 0, ..Changes::default() }),
@@ -51,10 +53,8 @@ impl View {
         self.layers.iter().zip(&other.layers).all(|(one, two)| Arc::ptr_eq(one, two))
     }
 
-    /// Every name that a stream of this class may hold.
-    pub(crate) fn known(&self) -> impl Iterator<Item = (TypeUrl, &Arc<str>)> {
-        let tables = self.layers.iter().flat_map(|layer| layer.tables());
-        tables.flat_map(|(kind, table)| table.known().map(move |name| (kind, name)))
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (TypeUrl, &Arc<Table>)> {
+        self.layers.iter().flat_map(|layer| layer.tables())
     }
 
     pub(crate) fn holds(&self, kind: TypeUrl, name: &str) -> bool {
