@@ -14,7 +14,7 @@ use crate::table::{Table, remembered};
 pub(crate) struct View {
     pub(crate) mesh: Arc<Mesh>,
     /// One member stands for all: the class key holds everything that answers depend on.
-    pub(crate) placement: Placement,
+    pub(crate) placement: Arc<Placement>,
     pub(crate) layers: [Arc<Layer>; 3],
     /// The sequence at which it was made.
     seq: Seq,
@@ -22,12 +22,12 @@ pub(crate) struct View {
 }
 
 impl View {
-    pub(crate) fn new(mesh: &Arc<Mesh>, placement: Placement, layers: [Arc<Layer>; 3], seq: Seq) -> Self {
+    pub(crate) fn new(mesh: &Arc<Mesh>, placement: Arc<Placement>, layers: [Arc<Layer>; 3], seq: Seq) -> Self {
         Self { mesh: mesh.clone(), placement, layers, seq, answers: Mutex::default() }
     }
 
     /// The same class in a later mesh. Where nothing changed, nobody was told of the sequence either.
-    pub(crate) fn next(&self, mesh: &Arc<Mesh>, placement: Placement, layers: [Arc<Layer>; 3], seq: Seq) -> Self {
+    pub(crate) fn next(&self, mesh: &Arc<Mesh>, placement: Arc<Placement>, layers: [Arc<Layer>; 3], seq: Seq) -> Self {
         let next = Self::new(mesh, placement, layers, seq);
         if next.equals(self) { Self { seq: self.seq, ..next } } else { next }
     }
