@@ -181,7 +181,9 @@ mod tests {
     fn names_that_came_and_went_are_forgotten_at_last() {
         let mut table = next(&Table::default(), 1, &[("a", "1")]).expect("a new name");
         for seq in 2..10_000 {
-            table = table.updated(seq, None, [resource(&seq.to_string(), "1")], [(seq - 1).to_string().into()]).expect("news");
+            table = table
+                .updated(seq, None, [resource(&seq.to_string(), "1")], [(seq - 1).to_string().into()])
+                .expect("news");
         }
         assert!(table.len() <= 2 * REMEMBERED, "{} names", table.len());
         let recent = table.since(9_990);

@@ -22,29 +22,114 @@ const KINDS: [TypeUrl; 5] =
 /// One edit of the objects: small worlds make edits meet.
 #[derive(Debug, Clone)]
 enum Edit {
-    Service { name: u8, ns: u8, port: u8, shape: u8 },
-    NoService { name: u8, ns: u8 },
-    Pod { name: u8, ns: u8, app: u8, mtls: bool, account: u8 },
-    NoPod { name: u8, ns: u8 },
-    Slice { service: u8, ns: u8, pods: u8, ready: bool, targets: bool },
-    NoSlice { service: u8, ns: u8 },
-    Sidecar { ns: u8, hosts: u8, ingress: bool },
-    NoSidecar { ns: u8 },
-    Routes { ns: u8, name: u8, host: u8, shape: u8, to: u8 },
+    Service {
+        name: u8,
+        ns: u8,
+        port: u8,
+        shape: u8,
+    },
+    NoService {
+        name: u8,
+        ns: u8,
+    },
+    Pod {
+        name: u8,
+        ns: u8,
+        app: u8,
+        mtls: bool,
+        account: u8,
+    },
+    NoPod {
+        name: u8,
+        ns: u8,
+    },
+    Slice {
+        service: u8,
+        ns: u8,
+        pods: u8,
+        ready: bool,
+        targets: bool,
+    },
+    NoSlice {
+        service: u8,
+        ns: u8,
+    },
+    Sidecar {
+        ns: u8,
+        hosts: u8,
+        ingress: bool,
+    },
+    NoSidecar {
+        ns: u8,
+    },
+    Routes {
+        ns: u8,
+        name: u8,
+        host: u8,
+        shape: u8,
+        to: u8,
+    },
     /// Routes of one service that change in place.
-    Timeout { ns: u8, name: u8, shape: u8 },
-    NoRoutes { ns: u8, name: u8 },
-    Rule { ns: u8, name: u8, host: u8, shape: u8 },
-    NoRule { ns: u8, name: u8 },
-    Entry { name: u8, ns: u8, host: u8, shape: u8 },
-    NoEntry { name: u8, ns: u8 },
-    Machine { name: u8, ns: u8, app: u8, healthy: bool },
-    NoMachine { name: u8, ns: u8 },
-    Peer { ns: u8, mode: u8 },
-    Telemetry { ns: u8, name: u8, app: u8, shape: u8 },
-    NoTelemetry { ns: u8, name: u8 },
-    Mesh { mode: u8 },
-    Join { ns: u8, pod: u8 },
+    Timeout {
+        ns: u8,
+        name: u8,
+        shape: u8,
+    },
+    NoRoutes {
+        ns: u8,
+        name: u8,
+    },
+    Rule {
+        ns: u8,
+        name: u8,
+        host: u8,
+        shape: u8,
+    },
+    NoRule {
+        ns: u8,
+        name: u8,
+    },
+    Entry {
+        name: u8,
+        ns: u8,
+        host: u8,
+        shape: u8,
+    },
+    NoEntry {
+        name: u8,
+        ns: u8,
+    },
+    Machine {
+        name: u8,
+        ns: u8,
+        app: u8,
+        healthy: bool,
+    },
+    NoMachine {
+        name: u8,
+        ns: u8,
+    },
+    Peer {
+        ns: u8,
+        mode: u8,
+    },
+    Telemetry {
+        ns: u8,
+        name: u8,
+        app: u8,
+        shape: u8,
+    },
+    NoTelemetry {
+        ns: u8,
+        name: u8,
+    },
+    Mesh {
+        mode: u8,
+    },
+    Join {
+        ns: u8,
+        pod: u8,
+    },
 }
 
 const NAMESPACES: [&str; 3] = ["shop", "bank", "istio-system"];
@@ -348,7 +433,8 @@ impl Held {
 /// Objects that only their own namespace may see.
 fn private(snapshot: &Snapshot) -> BTreeSet<String> {
     let own = |export_to: &[String]| matches!(export_to, [only] if only == ".");
-    let id = |kind, name: &Name| ObjectId { kind, namespace: name.namespace.clone(), name: name.name.clone() }.to_string();
+    let id =
+        |kind, name: &Name| ObjectId { kind, namespace: name.namespace.clone(), name: name.name.clone() }.to_string();
     let services = snapshot.services.iter().filter(|(_, object)| {
         object.meta.annotations.get("networking.istio.io/exportTo").is_some_and(|text| text == ".")
     });

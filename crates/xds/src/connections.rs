@@ -2,7 +2,7 @@
 //! reads.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
@@ -124,10 +124,14 @@ impl Connections {
     pub(crate) fn counts(&self) -> (usize, usize, usize, usize) {
         let live: Vec<_> = self.table().live.values().cloned().collect();
         let mut counts = (live.len(), 0, 0, 0);
+        let mut sets = HashSet::new();
         for entry in live {
             for watched in entry.watched().values() {
                 counts.1 += 1;
-                counts.2 += watched.names.len();
+                // Equal sets are one in memory.
+                if sets.insert(watched.names.address()) {
+                    counts.2 += watched.names.len();
+                }
                 counts.3 += usize::from(watched.sent.is_some()) + usize::from(watched.acked.is_some());
             }
         }

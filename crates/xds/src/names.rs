@@ -40,9 +40,8 @@ impl Digest {
 
     /// Of names with the version of each.
     pub(crate) fn of_versions<'a>(items: impl IntoIterator<Item = (&'a str, &'a str)>) -> Digest {
-        let one = |(name, version): (&str, &str)| {
-            xxh3_128(name.as_bytes()).rotate_left(1) ^ xxh3_128(version.as_bytes())
-        };
+        let one =
+            |(name, version): (&str, &str)| xxh3_128(name.as_bytes()).rotate_left(1) ^ xxh3_128(version.as_bytes());
         Digest(items.into_iter().fold(0, |sum: u128, item| sum.wrapping_add(one(item))))
     }
 }
@@ -79,6 +78,11 @@ impl Names {
     pub(crate) fn digest(&self) -> Digest {
         self.0.digest
     }
+
+    /// Where it is in memory.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
 }
 
 impl Pool {
@@ -95,6 +99,12 @@ impl Pool {
         let set = Arc::new(Set { sorted: sorted.iter().map(|name| Arc::from(*name)).collect(), digest });
         sets.insert(digest, Arc::downgrade(&set));
         Names(set)
+    }
+}
+
+impl<'a> FromIterator<&'a str> for Names {
+    fn from_iter<I: IntoIterator<Item = &'a str>>(names: I) -> Names {
+        Names::of(names)
     }
 }
 

@@ -17,9 +17,18 @@ const BASE: &str = "
 ";
 
 const KINDS: [(&str, &str); 6] = [
-    ("networking.istio.io/v1, kind: VirtualService", "hosts: [cart], http: [{timeout: 1s, route: [{destination: {host: cart}}]}]"),
-    ("networking.istio.io/v1, kind: DestinationRule", "host: cart, trafficPolicy: {connectionPool: {tcp: {maxConnections: 3}}}"),
-    ("networking.istio.io/v1, kind: ServiceEntry", "hosts: [a.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: DNS"),
+    (
+        "networking.istio.io/v1, kind: VirtualService",
+        "hosts: [cart], http: [{timeout: 1s, route: [{destination: {host: cart}}]}]",
+    ),
+    (
+        "networking.istio.io/v1, kind: DestinationRule",
+        "host: cart, trafficPolicy: {connectionPool: {tcp: {maxConnections: 3}}}",
+    ),
+    (
+        "networking.istio.io/v1, kind: ServiceEntry",
+        "hosts: [a.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: DNS",
+    ),
     ("networking.istio.io/v1, kind: WorkloadEntry", "address: 10.1.1.1, labels: {app: cart}"),
     ("networking.istio.io/v1, kind: Sidecar", "egress: [{hosts: ['*/*']}]"),
     ("security.istio.io/v1, kind: PeerAuthentication", "mtls: {mode: STRICT}"),
@@ -56,7 +65,9 @@ impl World {
 }
 
 fn object(kind: &str, spec: &str, note: &str) -> String {
-    format!("{{apiVersion: {kind}, metadata: {{name: x, namespace: shop, annotations: {{note: {note}}}}}, spec: {{{spec}}}}}")
+    format!(
+        "{{apiVersion: {kind}, metadata: {{name: x, namespace: shop, annotations: {{note: {note}}}}}, spec: {{{spec}}}}}"
+    )
 }
 
 #[test]
