@@ -16,6 +16,10 @@ use args::{Args, Command, Env, Token};
 use commands::Outcome;
 use settings::Settings;
 
+/// Its settings are in `.cargo/config.toml`: they are built in.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let (args, ignored) = match args::parse(std::env::args_os()) {
         Ok(parsed) => parsed,

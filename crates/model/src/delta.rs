@@ -250,3 +250,6 @@ fn name_of<S>(object: &Object<S>) -> Name {
 fn changed<S: PartialEq>(old: &Table<S>, new: &Table<S>) -> bool {
     !old.ptr_eq(new) && old.diff(new).next().is_some()
 }
+
+#[cfg(test)]
+mod tests;

@@ -216,9 +216,14 @@ impl Mesh {
         self.scopes.of(proxy, labels, self)
     }
 
+    /// What a place imports in this mesh, if the proxy's own labels are what they were.
+    pub fn scope_at(&self, placement: &Placement) -> Arc<Scope> {
+        self.scope_of(&placement.proxy, &placement.labels).1
+    }
+
     /// The scope of this place is still the one that it holds.
     pub(crate) fn keeps_scope(&self, placement: &Placement) -> bool {
-        Arc::ptr_eq(&self.scope_of(&placement.proxy, &placement.labels).1, &placement.scope)
+        Arc::ptr_eq(&self.scope_at(placement), &placement.scope)
     }
 
     /// Ports that services send to the proxy's pod or machine, oldest service first.

@@ -47,6 +47,8 @@ pub(crate) struct Making<'a> {
 pub(crate) struct Moment {
     pub(crate) seq: Seq,
     pub(crate) began: Option<Instant>,
+    /// Counts refreshes, also those that nobody heard of.
+    pub(crate) round: u64,
 }
 
 /// What a refresh of a layer made.
@@ -128,7 +130,7 @@ impl Layer {
         by_kind: BTreeMap<TypeUrl, Vec<Arc<Resource>>>,
         gone: &BTreeMap<TypeUrl, Vec<Arc<str>>>,
         whole: &[TypeUrl],
-        Moment { seq, began }: Moment,
+        Moment { seq, began, .. }: Moment,
     ) -> Option<Self> {
         let empty = Arc::new(Table::default());
         let mut tables = self.tables.clone();

@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use model::Proxy;
 use xds::{Bell, Changes, Resource, Seq, TypeUrl};
 
+use crate::table::Table;
 use crate::view::View;
 
 /// A class and its newest view. Its members read through it: a refresh tells all of them at once.
@@ -41,7 +42,29 @@ pub(crate) struct Member {
 #[derive(Debug, Default)]
 struct Moved {
     at: Seq,
+    /// When it came into the class that it left, and what that class held then.
+    came: Seq,
+    former: Vec<(TypeUrl, Arc<Table>)>,
+    /// Every name that it may hold from former classes, unless it is behind `forgotten`.
     left: BTreeSet<(TypeUrl, Arc<str>)>,
+    forgotten: Seq,
+}
+
+impl Moved {
+    fn leave(&mut self, view: &View, seq: Seq) {
+        (self.came, self.at) = (self.at, seq);
+        self.former = view.tables().map(|(kind, table)| (kind, table.clone())).collect();
+        for (kind, table) in &self.former {
+            self.left.extend(table.known().map(|name| (*kind, name.clone())));
+            self.forgotten = self.forgotten.max(table.forgotten);
+        }
+    }
+
+    /// The proxy has it from the class that it left.
+    fn has(&self, kind: TypeUrl, since: Seq, resource: &Resource) -> bool {
+        let former = self.former.iter().filter(|(former, _)| *former == kind);
+        since >= self.came && former.map(|(_, table)| table).any(|table| table.was_told(since, resource))
+    }
 }
 
 impl Member {
@@ -51,27 +74,32 @@ impl Member {
 
     pub(crate) fn move_to(&self, seat: Arc<Seat>, seq: Seq) {
         let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
-        moved.at = seq;
-        moved.left.extend(self.seat.load().view().known().map(|(kind, name)| (kind, name.clone())));
+        moved.leave(&self.seat.load().view(), seq);
         self.seat.store(seat);
     }
 }
 
 impl xds::Class for Member {
     fn since(&self, kind: TypeUrl, since: Seq) -> Arc<Changes> {
-        let moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
         let view = self.seat.load().view();
         if since >= moved.at {
+            moved.former.retain(|(former, _)| *former != kind);
             return view.since(kind, since);
         }
         let all = view.since(kind, 0);
-        if since == 0 {
+        if since < moved.forgotten.max(1) {
             // What this proxy was sent before it moved may be newer than anything in the class it is in now.
             return if all.seq >= moved.at { all } else { Arc::new(Changes { seq: moved.at, ..Changes::clone(&all) }) };
         }
         let left = moved.left.iter().filter(|(left, name)| *left == kind && !view.holds(kind, name));
-        let removed = left.map(|(_, name)| name.clone()).collect();
-        Arc::new(Changes { seq: all.seq.max(moved.at), removed, full: false, ..Changes::clone(&all) })
+        Arc::new(Changes {
+            seq: all.seq.max(moved.at),
+            changed: all.changed.iter().filter(|resource| !moved.has(kind, since, resource)).cloned().collect(),
+            removed: left.map(|(_, name)| name.clone()).collect(),
+            began: all.began,
+            ..Changes::default()
+        })
     }
 
     fn named(&self, kind: TypeUrl, name: &str) -> Option<Arc<Resource>> {

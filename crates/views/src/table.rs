@@ -1,22 +1,28 @@
 //! Resources of one type, each with the sequence at which it last changed.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use imbl::OrdMap;
 use xds::{Changes, Resource, Seq};
 
+/// So many names that are gone are remembered in any case; of a larger table as many as it holds.
+const REMEMBERED: usize = 1024;
+
 /// Immutable but for a memory of answers: the streams of a class ask the same few questions.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     held: OrdMap<Arc<str>, Held>,
-    /// Names that are gone, with when they went.
+    /// Names that are gone, with when they went, as far back as is remembered.
     gone: OrdMap<Arc<str>, Seq>,
+    /// What went up to here is forgotten: a stream that is behind it must compare what it holds.
+    pub(crate) forgotten: Seq,
     /// When it last changed, and when the cause of that arrived.
     pub(crate) seq: Seq,
     began: Option<Instant>,
-    answers: Mutex<HashMap<Seq, Arc<Changes>>>,
+    answers: Mutex<HashMap<Seq, Weak<Changes>>>,
 }
 
 #[derive(Debug, Clone)]
@@ -50,7 +56,14 @@ impl Table {
                 changed = true;
             }
         }
-        changed.then(|| Self { held, gone, seq, began, answers: Mutex::default() })
+        let mut forgotten = self.forgotten;
+        if gone.len() > held.len().max(REMEMBERED) {
+            let mut times: Vec<_> = gone.values().copied().collect();
+            times.sort_unstable();
+            forgotten = times[times.len() / 2];
+            gone = gone.into_iter().filter(|(_, went)| *went > forgotten).collect();
+        }
+        changed.then(|| Self { held, gone, forgotten, seq, began, answers: Mutex::default() })
     }
 
     /// The table after all of its resources were made anew: what is not among them is gone.
@@ -74,30 +87,55 @@ impl Table {
         self.held.get(name).map(|held| &held.resource)
     }
 
+    /// Whoever was told everything up to `since` holds this version.
+    pub(crate) fn was_told(&self, since: Seq, resource: &Resource) -> bool {
+        let held = self.held.get(&resource.name);
+        held.is_some_and(|held| held.changed <= since && held.resource.version == resource.version)
+    }
+
     pub(crate) fn since(&self, since: Seq) -> Arc<Changes> {
         // A panic while holding it cannot leave a half answer: answers are inserted whole.
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        answers.entry(since).or_insert_with(|| Arc::new(self.changes(since))).clone()
+        remembered(&mut answers, since, || self.changes(since))
     }
 
     fn changes(&self, since: Seq) -> Changes {
+        let full = since == 0 || since < self.forgotten;
+        if !full && since >= self.seq {
+            return Changes { seq: self.seq, began: self.began, ..Changes::default() };
+        }
         Changes {
             seq: self.seq,
             changed: self
                 .held
                 .values()
-                .filter(|held| since == 0 || held.changed > since)
+                .filter(|held| full || held.changed > since)
                 .map(|held| held.resource.clone())
                 .collect(),
-            removed: match since {
-                0 => Vec::new(),
-                _ => self.gone.iter().filter(|&(_, &went)| went > since).map(|(name, _)| name.clone()).collect(),
+            removed: match full {
+                true => Vec::new(),
+                false => self.gone.iter().filter(|&(_, &went)| went > since).map(|(name, _)| name.clone()).collect(),
             },
-            full: since == 0,
+            full,
             began: self.began,
             ..Changes::default()
         }
     }
+}
+
+/// An answer lasts as long as some stream is being told it.
+pub(crate) fn remembered<K: Hash + Eq>(
+    answers: &mut HashMap<K, Weak<Changes>>,
+    question: K,
+    make: impl FnOnce() -> Changes,
+) -> Arc<Changes> {
+    if let Some(held) = answers.get(&question).and_then(Weak::upgrade) {
+        return held;
+    }
+    answers.retain(|_, answer| answer.strong_count() > 0);
+    let made = Arc::new(make());
+    answers.insert(question, Arc::downgrade(&made));
+    made
 }
 
 #[cfg(test)]
@@ -137,6 +175,20 @@ mod tests {
         check(&third, 1, &["c"], &["b"]);
         check(&third, 2, &["c"], &[]);
         check(&next(&third, 4, &[("b", "1")]).expect("b is back"), 1, &["b"], &["a", "c"]);
+    }
+
+    #[test]
+    fn names_that_came_and_went_are_forgotten_at_last() {
+        let mut table = next(&Table::default(), 1, &[("a", "1")]).expect("a new name");
+        for seq in 2..10_000 {
+            table = table
+                .updated(seq, None, [resource(&seq.to_string(), "1")], [(seq - 1).to_string().into()])
+                .expect("news");
+        }
+        assert!(table.len() <= 2 * REMEMBERED, "{} names", table.len());
+        let recent = table.since(9_990);
+        assert_eq!((recent.removed.len(), recent.full), (9, false));
+        assert!(table.since(5).full, "it must compare what it holds");
     }
 
     #[test]

@@ -1,38 +1,41 @@
 //! What one class of proxies holds: its three layers, which other classes may share.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use model::{Mesh, Placement};
 use xds::{Changes, Resource, Seq, TypeUrl};
 
 use crate::layer::{Layer, encoded};
 use crate::rendered;
+use crate::table::{Table, remembered};
 
 #[derive(Debug)]
 pub(crate) struct View {
     pub(crate) mesh: Arc<Mesh>,
     /// One member stands for all: the class key holds everything that answers depend on.
-    pub(crate) placement: Placement,
+    pub(crate) placement: Arc<Placement>,
     pub(crate) layers: [Arc<Layer>; 3],
     /// The sequence at which it was made.
     seq: Seq,
-    answers: Mutex<HashMap<(TypeUrl, Seq), Arc<Changes>>>,
+    answers: Mutex<HashMap<(TypeUrl, Seq), Weak<Changes>>>,
 }
 
 impl View {
-    pub(crate) fn new(mesh: &Arc<Mesh>, placement: Placement, layers: [Arc<Layer>; 3], seq: Seq) -> Self {
+    pub(crate) fn new(mesh: &Arc<Mesh>, placement: Arc<Placement>, layers: [Arc<Layer>; 3], seq: Seq) -> Self {
         Self { mesh: mesh.clone(), placement, layers, seq, answers: Mutex::default() }
     }
 
     /// The same class in a later mesh. Where nothing changed, nobody was told of the sequence either.
-    pub(crate) fn next(&self, mesh: &Arc<Mesh>, placement: Placement, layers: [Arc<Layer>; 3], seq: Seq) -> Self {
+    pub(crate) fn next(&self, mesh: &Arc<Mesh>, placement: Arc<Placement>, layers: [Arc<Layer>; 3], seq: Seq) -> Self {
         let next = Self::new(mesh, placement, layers, seq);
         if next.equals(self) { Self { seq: self.seq, ..next } } else { next }
     }
 
     pub(crate) fn since(&self, kind: TypeUrl, since: Seq) -> Arc<Changes> {
         let tables: Vec<_> = self.layers.iter().filter_map(|layer| layer.table(kind)).collect();
+        // Half a history is none.
+        let since = if tables.iter().any(|table| since < table.forgotten) { 0 } else { since };
         match tables[..] {
             // A stream that was told that there is nothing has come this far.
             [] => Arc::new(Changes { seq: self.seq, full: since == 0, ..Changes::default() }),
@@ -40,8 +43,7 @@ impl View {
             _ => {
                 // A panic while holding it cannot leave a half answer: answers are inserted whole.
                 let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-                let merged = || Arc::new(merged(tables.iter().map(|table| table.since(since))));
-                answers.entry((kind, since)).or_insert_with(merged).clone()
+                remembered(&mut answers, (kind, since), || merged(tables.iter().map(|table| table.since(since))))
             }
         }
     }
@@ -51,10 +53,8 @@ impl View {
         self.layers.iter().zip(&other.layers).all(|(one, two)| Arc::ptr_eq(one, two))
     }
 
-    /// Every name that a stream of this class may hold.
-    pub(crate) fn known(&self) -> impl Iterator<Item = (TypeUrl, &Arc<str>)> {
-        let tables = self.layers.iter().flat_map(|layer| layer.tables());
-        tables.flat_map(|(kind, table)| table.known().map(move |name| (kind, name)))
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (TypeUrl, &Arc<Table>)> {
+        self.layers.iter().flat_map(|layer| layer.tables())
     }
 
     pub(crate) fn holds(&self, kind: TypeUrl, name: &str) -> bool {

@@ -13,7 +13,7 @@ use crate::layer::{Layer, Making, Moment};
 use crate::member::{Member, Seat};
 use crate::node::node_info;
 use crate::parts::{Inbound, Listeners, Outbound};
-use crate::shelf::Shelf;
+use crate::shelf::{Place, Shelf};
 use crate::stock::Stock;
 use crate::view::View;
 
@@ -28,13 +28,16 @@ struct State {
     /// `None`: nothing was loaded yet.
     mesh: Option<Arc<Mesh>>,
     seq: Seq,
+    /// How often it was refreshed.
+    round: u64,
     shelves: Shelves,
-    classes: HashMap<Class, Classmates>,
+    classes: HashMap<Arc<Class>, Classmates>,
 }
 
 /// Who is in a class. One without members is dropped at the next refresh.
 struct Classmates {
     seat: Arc<Seat>,
+    places: [Place; 3],
     members: Vec<Weak<Member>>,
 }
 
@@ -49,13 +52,13 @@ struct Change<'a> {
 /// Whom a change concerns.
 #[derive(Default)]
 struct Reach {
-    classes: HashSet<Class>,
+    classes: HashSet<Arc<Class>>,
     members: Vec<Arc<Member>>,
 }
 
 /// A proxy that a change may bring into another class, and what it was told so far.
 struct Movable {
-    from: Class,
+    from: Arc<Class>,
     held: Arc<View>,
     member: Arc<Member>,
 }
@@ -91,7 +94,8 @@ impl Views {
         if delta.is_empty() && !first {
             return false;
         }
-        let moment = Moment { seq: state.seq + 1, began: Some(began) };
+        state.round += 1;
+        let moment = Moment { seq: state.seq + 1, began: Some(began), round: state.round };
         let reach = state.replace_views(Change { mesh: &mesh, delta: &delta, moment });
         if reach.members.is_empty() && !first {
             return false;
@@ -135,7 +139,7 @@ impl Views {
             + members * size_of::<Member>()
     }
 
-    // A panic in a refresh leaves the last whole state behind: fields are replaced, not edited.
+    // A panic in a refresh leaves views and layers behind that are whole: they are replaced, not edited.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -145,12 +149,12 @@ impl State {
     /// Answers who has news. The cost is that of the classes that the change concerns, and of the proxies whose class it
     /// may have changed.
     fn replace_views(&mut self, change: Change<'_>) -> Reach {
-        let mut old = std::mem::take(&mut self.shelves);
-        self.shelves.stock = std::mem::take(&mut old.stock);
         self.shelves.stock.forget(change.delta);
+        let Self { shelves, classes, .. } = self;
         let mut reach = Reach::default();
         let mut movable = Vec::new();
-        for (class, Classmates { seat, mut members }) in std::mem::take(&mut self.classes) {
+        for (class, mates) in classes.iter_mut() {
+            let Classmates { seat, places, members } = mates;
             members.retain(|member| {
                 let Some(member) = member.upgrade() else { return false };
                 let stays = !change.delta.may_move(&member.proxy);
@@ -159,74 +163,48 @@ impl State {
                 }
                 stays
             });
-            // One that stays speaks for all that do.
-            if let Some(member) = members.iter().find_map(Weak::upgrade) {
-                if self.refresh_class(&mut old, &class, &seat, &member.proxy, change) {
-                    reach.members.extend(members.iter().filter_map(Weak::upgrade));
-                    reach.classes.insert(class.clone());
-                }
-                self.classes.insert(class, Classmates { seat, members });
-            } else if !movable.is_empty() {
-                // Whoever comes back to it finds its history.
-                self.classes.insert(class, Classmates { seat, members });
+            if !members.is_empty() && shelves.refresh_class(*places, seat, change) {
+                reach.members.extend(members.iter().filter_map(Weak::upgrade));
+                reach.classes.insert(class.clone());
             }
         }
+        // Whoever comes back to a class that all have left finds its history.
         for movable in movable {
-            self.place_anew(&mut old, movable, change, &mut reach);
+            self.place_anew(movable, change, &mut reach);
         }
+        let before = self.classes.len();
         self.classes.retain(|_, mates| !mates.members.is_empty());
+        if self.classes.len() < before {
+            self.shelves.sweep(self.classes.values().map(|mates| mates.places));
+        }
         reach
     }
 
-    /// Answers whether anything is new in it.
-    fn refresh_class(
-        &mut self,
-        old: &mut Shelves,
-        class: &Class,
-        seat: &Seat,
-        proxy: &Arc<Proxy>,
-        change: Change<'_>,
-    ) -> bool {
-        let Change { mesh, delta, moment } = change;
-        let before = seat.view();
-        if !delta.concerns(mesh, &before.placement) {
-            self.shelves.keep(old, class);
-            return false;
-        }
-        let placement = mesh.place(proxy);
-        let layers = self.shelves.carry(old, class, &placement, change);
-        seat.refresh(before.next(mesh, placement, layers, moment.seq));
-        !seat.view().equals(&before)
-    }
-
     /// A proxy whose class may be another now.
-    fn place_anew(
-        &mut self,
-        old: &mut Shelves,
-        Movable { from, held, member }: Movable,
-        change: Change<'_>,
-        reach: &mut Reach,
-    ) {
+    fn place_anew(&mut self, Movable { from, held, member }: Movable, change: Change<'_>, reach: &mut Reach) {
         let Change { mesh, moment, .. } = change;
         match (held.mesh.has_pod_of(&member.proxy), mesh.has_pod_of(&member.proxy)) {
             (true, false) => member.news.lose(),
             (false, true) => member.news.regain(),
             _ => {}
         }
-        let placement = mesh.place(&member.proxy);
+        let placement = Arc::new(mesh.place(&member.proxy));
         let class = Class::of(mesh, &placement);
         let known = self.classes.get(&class).filter(|mates| mates.is_fresh(mesh));
         if known.is_none() {
-            let layers = self.shelves.carry(old, &class, &placement, change);
+            let places = self.shelves.carry(&class, &placement, change);
+            let layers = self.shelves.layers(places);
             match self.classes.get(&class) {
                 Some(mates) => mates.seat.refresh(mates.seat.view().next(mesh, placement, layers, moment.seq)),
                 None => {
                     let view = View::new(mesh, placement, layers, moment.seq);
-                    self.classes.insert(class.clone(), Classmates::new(view));
+                    self.classes.insert(Arc::new(class.clone()), Classmates::new(view, places));
                 }
             }
         }
-        let mates = self.classes.get_mut(&class).expect("it was there or was inserted above");
+        let (class, _) = self.classes.get_key_value(&class).expect("it was there or was inserted above");
+        let class = class.clone();
+        let mates = self.classes.get_mut(&class).expect("its key is there");
         mates.members.push(Arc::downgrade(&member));
         if from != class {
             member.move_to(mates.seat.clone(), moment.seq);
@@ -238,19 +216,19 @@ impl State {
     }
 
     fn seat_for(&mut self, mesh: &Arc<Mesh>, proxy: &Arc<Proxy>) -> &mut Classmates {
-        let placement = mesh.place(proxy);
-        let class = Class::of(mesh, &placement);
-        let (shelves, seq) = (&mut self.shelves, self.seq);
+        let placement = Arc::new(mesh.place(proxy));
+        let class = Arc::new(Class::of(mesh, &placement));
+        let (shelves, seq, round) = (&mut self.shelves, self.seq, self.round);
         self.classes.entry(class).or_insert_with_key(|class| {
-            let layers = shelves.get_or_make(class, mesh, &placement, Moment { seq, began: None });
-            Classmates::new(View::new(mesh, placement, layers, seq))
+            let places = shelves.get_or_make(class, mesh, &placement, Moment { seq, began: None, round });
+            Classmates::new(View::new(mesh, placement, shelves.layers(places), seq), places)
         })
     }
 }
 
 impl Classmates {
-    fn new(view: View) -> Self {
-        Self { seat: Arc::new(Seat::new(view)), members: Vec::new() }
+    fn new(view: View, places: [Place; 3]) -> Self {
+        Self { seat: Arc::new(Seat::new(view)), places, members: Vec::new() }
     }
 
     /// Its view is already that of this mesh.
@@ -260,40 +238,62 @@ impl Classmates {
 }
 
 impl Shelves {
-    fn get_or_make(&mut self, class: &Class, mesh: &Mesh, placement: &Placement, moment: Moment) -> [Arc<Layer>; 3] {
+    fn get_or_make(&mut self, class: &Class, mesh: &Mesh, placement: &Arc<Placement>, moment: Moment) -> [Place; 3] {
         let Self { stock, outbound, listeners, inbound } = self;
         let client = stock.client(&class.outbound);
         let mut making = Making { mesh, stock, client, http: Arc::default() };
-        let outbound = outbound.get_or_make::<Outbound>(&class.outbound, &mut making, placement, moment);
-        making.http = outbound.http.clone();
-        let listeners = listeners.get_or_make::<Listeners>(&class.listeners, &mut making, placement, moment);
-        let inbound = inbound.get_or_make::<Inbound>(&class.inbound, &mut making, placement, moment);
-        [outbound, listeners, inbound]
+        let first = outbound.get_or_make::<Outbound>(&class.outbound, &mut making, placement, moment);
+        making.http = outbound.kept(first).layer.http.clone();
+        let second = listeners.get_or_make::<Listeners>(&class.listeners, &mut making, placement, moment);
+        let third = inbound.get_or_make::<Inbound>(&class.inbound, &mut making, placement, moment);
+        [first, second, third]
     }
 
-    fn keep(&mut self, old: &mut Self, class: &Class) {
-        self.outbound.keep(&mut old.outbound, &class.outbound);
-        self.listeners.keep(&mut old.listeners, &class.listeners);
-        self.inbound.keep(&mut old.inbound, &class.inbound);
+    /// A class whose members stay in it: only what they import may have changed. Answers whether anything is new.
+    fn refresh_class(&mut self, places: [Place; 3], seat: &Seat, Change { mesh, delta, moment }: Change<'_>) -> bool {
+        let Self { stock, outbound, listeners, inbound } = self;
+        let [first, second, third] = places;
+        if !outbound.is_concerned(first, moment.round, |placement| delta.concerns(mesh, placement)) {
+            return false;
+        }
+        let before = seat.view();
+        let place = &outbound.kept(first).placement;
+        let scope = mesh.scope_at(place);
+        let placement = match Arc::ptr_eq(&scope, &before.placement.scope) {
+            true => before.placement.clone(),
+            false => Arc::new(Placement { scope, ..Placement::clone(&before.placement) }),
+        };
+        let client = outbound.kept(first).client;
+        let mut making = Making { mesh, stock, client, http: Arc::default() };
+        outbound.refresh::<Outbound>(first, &mut making, &placement, delta, moment);
+        making.http = outbound.kept(first).layer.http.clone();
+        listeners.refresh::<Listeners>(second, &mut making, &placement, delta, moment);
+        inbound.refresh::<Inbound>(third, &mut making, &placement, delta, moment);
+        seat.refresh(before.next(mesh, placement, self.layers(places), moment.seq));
+        !seat.view().equals(&before)
     }
 
-    fn carry(
-        &mut self,
-        old: &mut Self,
-        class: &Class,
-        placement: &Placement,
-        Change { mesh, delta, moment }: Change<'_>,
-    ) -> [Arc<Layer>; 3] {
+    fn carry(&mut self, class: &Class, placement: &Arc<Placement>, change: Change<'_>) -> [Place; 3] {
+        let Change { mesh, delta, moment } = change;
         let Self { stock, outbound, listeners, inbound } = self;
         let client = stock.client(&class.outbound);
         let mut making = Making { mesh, stock, client, http: Arc::default() };
-        let outbound =
-            outbound.carry::<Outbound>(&mut old.outbound, &class.outbound, &mut making, placement, delta, moment);
-        making.http = outbound.http.clone();
-        let listeners =
-            listeners.carry::<Listeners>(&mut old.listeners, &class.listeners, &mut making, placement, delta, moment);
-        let inbound = inbound.carry::<Inbound>(&mut old.inbound, &class.inbound, &mut making, placement, delta, moment);
-        [outbound, listeners, inbound]
+        let first = outbound.carry::<Outbound>(&class.outbound, &mut making, placement, delta, moment);
+        making.http = outbound.kept(first).layer.http.clone();
+        let second = listeners.carry::<Listeners>(&class.listeners, &mut making, placement, delta, moment);
+        let third = inbound.carry::<Inbound>(&class.inbound, &mut making, placement, delta, moment);
+        [first, second, third]
+    }
+
+    fn layers(&self, [first, second, third]: [Place; 3]) -> [Arc<Layer>; 3] {
+        [&self.outbound.kept(first).layer, &self.listeners.kept(second).layer, &self.inbound.kept(third).layer]
+            .map(Arc::clone)
+    }
+
+    fn sweep(&mut self, held: impl Iterator<Item = [Place; 3]> + Clone) {
+        self.outbound.sweep(&held.clone().map(|[first, ..]| first).collect());
+        self.listeners.sweep(&held.clone().map(|[_, second, _]| second).collect());
+        self.inbound.sweep(&held.map(|[.., third]| third).collect());
     }
 }
 

@@ -1,13 +1,14 @@
-//! Law T1: after any sequence of edits, what each proxy was sent adds up to a computation from scratch on the current objects.
+//! Laws T1 to T3: after any sequence of edits, what each proxy was sent adds up to a computation from scratch on the current objects, came
+//! in order, and is made from nothing that another namespace keeps to itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use config::kind::Kind;
 use config::note::ObjectId;
 use config::object::parse_documents;
-use config::store::{Snapshot, Store, StoreOptions, Update};
+use config::store::{Name, Snapshot, Store, StoreOptions, Update};
 use model::{Environment, Mesh, NodeInfo, Proxy};
 use proptest::prelude::*;
 use views::Views;
@@ -21,27 +22,114 @@ const KINDS: [TypeUrl; 5] =
 /// One edit of the objects: small worlds make edits meet.
 #[derive(Debug, Clone)]
 enum Edit {
-    Service { name: u8, ns: u8, port: u8, shape: u8 },
-    NoService { name: u8, ns: u8 },
-    Pod { name: u8, ns: u8, app: u8, mtls: bool, account: u8 },
-    NoPod { name: u8, ns: u8 },
-    Slice { service: u8, ns: u8, pods: u8, ready: bool, targets: bool },
-    NoSlice { service: u8, ns: u8 },
-    Sidecar { ns: u8, hosts: u8, ingress: bool },
-    NoSidecar { ns: u8 },
-    Routes { ns: u8, name: u8, host: u8, shape: u8, to: u8 },
-    NoRoutes { ns: u8, name: u8 },
-    Rule { ns: u8, name: u8, host: u8, shape: u8 },
-    NoRule { ns: u8, name: u8 },
-    Entry { name: u8, ns: u8, host: u8, shape: u8 },
-    NoEntry { name: u8, ns: u8 },
-    Machine { name: u8, ns: u8, app: u8, healthy: bool },
-    NoMachine { name: u8, ns: u8 },
-    Peer { ns: u8, mode: u8 },
-    Telemetry { ns: u8, name: u8, app: u8, shape: u8 },
-    NoTelemetry { ns: u8, name: u8 },
-    Mesh { mode: u8 },
-    Join { ns: u8, pod: u8 },
+    Service {
+        name: u8,
+        ns: u8,
+        port: u8,
+        shape: u8,
+    },
+    NoService {
+        name: u8,
+        ns: u8,
+    },
+    Pod {
+        name: u8,
+        ns: u8,
+        app: u8,
+        mtls: bool,
+        account: u8,
+    },
+    NoPod {
+        name: u8,
+        ns: u8,
+    },
+    Slice {
+        service: u8,
+        ns: u8,
+        pods: u8,
+        ready: bool,
+        targets: bool,
+    },
+    NoSlice {
+        service: u8,
+        ns: u8,
+    },
+    Sidecar {
+        ns: u8,
+        hosts: u8,
+        ingress: bool,
+    },
+    NoSidecar {
+        ns: u8,
+    },
+    Routes {
+        ns: u8,
+        name: u8,
+        host: u8,
+        shape: u8,
+        to: u8,
+    },
+    /// Routes of one service that change in place.
+    Timeout {
+        ns: u8,
+        name: u8,
+        shape: u8,
+    },
+    NoRoutes {
+        ns: u8,
+        name: u8,
+    },
+    Rule {
+        ns: u8,
+        name: u8,
+        host: u8,
+        shape: u8,
+    },
+    NoRule {
+        ns: u8,
+        name: u8,
+    },
+    Entry {
+        name: u8,
+        ns: u8,
+        host: u8,
+        shape: u8,
+    },
+    NoEntry {
+        name: u8,
+        ns: u8,
+    },
+    Machine {
+        name: u8,
+        ns: u8,
+        app: u8,
+        healthy: bool,
+    },
+    NoMachine {
+        name: u8,
+        ns: u8,
+    },
+    Peer {
+        ns: u8,
+        mode: u8,
+    },
+    Telemetry {
+        ns: u8,
+        name: u8,
+        app: u8,
+        shape: u8,
+    },
+    NoTelemetry {
+        ns: u8,
+        name: u8,
+    },
+    Mesh {
+        mode: u8,
+    },
+    Join {
+        ns: u8,
+        pod: u8,
+    },
 }
 
 const NAMESPACES: [&str; 3] = ["shop", "bank", "istio-system"];
@@ -58,8 +146,9 @@ fn edit() -> impl Strategy<Value = Edit> {
         2 => (ns.clone(), 0..4u8, any::<bool>()).prop_map(|(ns, hosts, ingress)| Edit::Sidecar { ns, hosts, ingress }),
         1 => ns.clone().prop_map(|ns| Edit::NoSidecar { ns }),
         4 => (ns.clone(), n.clone(), 0..4u8, 0..9u8, n.clone()).prop_map(|(ns, name, host, shape, to)| Edit::Routes { ns, name, host, shape, to }),
+        5 => (ns.clone(), n.clone(), 0..5u8).prop_map(|(ns, name, shape)| Edit::Timeout { ns, name, shape }),
         1 => (ns.clone(), n.clone()).prop_map(|(ns, name)| Edit::NoRoutes { ns, name }),
-        3 => (ns.clone(), n.clone(), 0..4u8, 0..5u8).prop_map(|(ns, name, host, shape)| Edit::Rule { ns, name, host, shape }),
+        3 => (ns.clone(), n.clone(), 0..4u8, 0..6u8).prop_map(|(ns, name, host, shape)| Edit::Rule { ns, name, host, shape }),
         1 => (ns.clone(), n.clone()).prop_map(|(ns, name)| Edit::NoRule { ns, name }),
         4 => (n.clone(), ns.clone(), 0..4u8, 0..7u8).prop_map(|(name, ns, host, shape)| Edit::Entry { name, ns, host, shape }),
         1 => (n.clone(), ns.clone()).prop_map(|(name, ns)| Edit::NoEntry { name, ns }),
@@ -203,6 +292,20 @@ fn yaml(edit: &Edit) -> String {
                 ns(n)
             )
         }
+        Edit::Timeout { ns: n, name, shape } => {
+            let to = format!("route: [{{destination: {{host: s{name}}}}}]");
+            let http = match shape {
+                0 => format!("{{{to}}}"),
+                1 => format!("{{timeout: 1s, {to}}}"),
+                2 => format!("{{match: [{{sourceLabels: {{app: a1}}}}], timeout: 2s, {to}}}"),
+                3 => format!("{{match: [{{sourceNamespace: shop}}], {to}}}, {{timeout: 3s, {to}}}"),
+                _ => format!("{{match: [{{uri: {{prefix: /a}}}}], timeout: 4s, {to}}}"),
+            };
+            format!(
+                "{{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {{name: v{name}, namespace: {}}}, spec: {{hosts: [s{name}, extra{name}.example], http: [{http}]}}}}",
+                ns(n)
+            )
+        }
         Edit::Rule { ns: n, name, host, shape } => {
             let host = ["s0", "s1.bank.svc.cluster.local", "*.shop.svc.cluster.local", "*"][usize::from(host)];
             let spec = [
@@ -211,6 +314,7 @@ fn yaml(edit: &Edit) -> String {
                 "trafficPolicy: {outlierDetection: {interval: 3s}}, subsets: [{name: w, trafficPolicy: {tls: {mode: DISABLE}}}]",
                 "workloadSelector: {matchLabels: {app: a1}}, trafficPolicy: {loadBalancer: {simple: RANDOM}}",
                 "trafficPolicy: {loadBalancer: {simple: PASSTHROUGH}, portLevelSettings: [{port: {number: 80}, tls: {mode: SIMPLE}}]}",
+                "trafficPolicy: {loadBalancer: {consistentHash: {httpHeaderName: x}}}, subsets: [{name: v1, labels: {app: a1}}]",
             ][usize::from(shape)];
             format!(
                 "{{apiVersion: networking.istio.io/v1, kind: DestinationRule, metadata: {{name: r{name}, namespace: {}}}, spec: {{host: '{host}', {spec}}}}}",
@@ -291,6 +395,8 @@ impl Held {
         for kind in KINDS {
             let at = self.at.entry(kind).or_default();
             let changes = self.class.since(kind, *at);
+            // Law T3: what a proxy is told never goes back.
+            assert!(changes.is_empty() || changes.seq > *at, "{kind:?} goes from {at} to {}", changes.seq);
             let held = self.resources.entry(kind).or_default();
             for gone in &changes.removed {
                 held.remove(gone);
@@ -302,6 +408,18 @@ impl Held {
         }
     }
 
+    /// Law T2: nothing is made from what another namespace keeps to itself.
+    fn sees_nothing_private(&self, private: &BTreeSet<String>) {
+        let own = self.info.metadata["NAMESPACE"].as_str().expect("set above");
+        for kind in KINDS {
+            for resource in &self.class.since(kind, 0).changed {
+                for id in resource.made_from.iter().filter(|id| private.contains(&***id)) {
+                    assert!(id.contains(&format!(" {own}/")), "{own} gets {kind:?} {} made from {id}", resource.name);
+                }
+            }
+        }
+    }
+
     /// The same from nothing: a mesh and a provider that never saw another state.
     fn scratch(&self, snapshot: &Snapshot) -> BTreeMap<TypeUrl, BTreeMap<Arc<str>, Arc<str>>> {
         let views = Views::new(Environment::default());
@@ -310,6 +428,23 @@ impl Held {
         let listed = |kind| class.since(kind, 0).changed.iter().map(|r| (r.name.clone(), r.version.clone())).collect();
         KINDS.into_iter().map(|kind| (kind, listed(kind))).collect()
     }
+}
+
+/// Objects that only their own namespace may see.
+fn private(snapshot: &Snapshot) -> BTreeSet<String> {
+    let own = |export_to: &[String]| matches!(export_to, [only] if only == ".");
+    let id =
+        |kind, name: &Name| ObjectId { kind, namespace: name.namespace.clone(), name: name.name.clone() }.to_string();
+    let services = snapshot.services.iter().filter(|(_, object)| {
+        object.meta.annotations.get("networking.istio.io/exportTo").is_some_and(|text| text == ".")
+    });
+    let routes = snapshot.virtual_services.iter().filter(|(_, object)| own(&object.spec.export_to));
+    let rules = snapshot.destination_rules.iter().filter(|(_, object)| own(&object.spec.export_to));
+    let entries = snapshot.service_entries.iter().filter(|(_, object)| own(&object.spec.export_to));
+    let all = services.map(|(name, _)| id(Kind::Service, name));
+    let all = all.chain(routes.map(|(name, _)| id(Kind::VirtualService, name)));
+    let all = all.chain(rules.map(|(name, _)| id(Kind::DestinationRule, name)));
+    all.chain(entries.map(|(name, _)| id(Kind::ServiceEntry, name))).collect()
 }
 
 fn info(ns: u8, pod: u8) -> NodeInfo {
@@ -354,8 +489,10 @@ proptest! {
             }
         }
         let snapshot = store.snapshot();
+        let private = private(&snapshot);
         for proxy in &mut proxies {
             proxy.catch_up();
+            proxy.sees_nothing_private(&private);
             let want = proxy.scratch(&snapshot);
             for kind in KINDS {
                 prop_assert_eq!(&proxy.resources[&kind], &want[&kind], "{} {:?}", proxy.info.id, kind);

@@ -2,16 +2,15 @@
 //! reads.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
-use imbl::OrdSet;
 
-use crate::{Class, ProxyInfo, Seq, TypeUrl};
+use crate::{Class, Names, ProxyInfo, Seq, TypeUrl};
 
 #[derive(Default)]
 pub struct Connections {
@@ -43,7 +42,7 @@ pub struct Connection {
     pub watched: Vec<Watched>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Variant {
     Sotw,
     Delta,
@@ -55,7 +54,7 @@ pub struct Watched {
     pub kind: TypeUrl,
     pub wildcard: bool,
     /// Names asked for one by one.
-    pub names: OrdSet<Arc<str>>,
+    pub names: Names,
     /// The last response. `None`: nothing was sent yet.
     pub sent: Option<SentInfo>,
     /// Nothing had to be sent: the proxy came with the versions that there are.
@@ -125,10 +124,14 @@ impl Connections {
     pub(crate) fn counts(&self) -> (usize, usize, usize, usize) {
         let live: Vec<_> = self.table().live.values().cloned().collect();
         let mut counts = (live.len(), 0, 0, 0);
+        let mut sets = HashSet::new();
         for entry in live {
             for watched in entry.watched().values() {
                 counts.1 += 1;
-                counts.2 += watched.names.len();
+                // Equal sets are one in memory.
+                if sets.insert(watched.names.address()) {
+                    counts.2 += watched.names.len();
+                }
                 counts.3 += usize::from(watched.sent.is_some()) + usize::from(watched.acked.is_some());
             }
         }

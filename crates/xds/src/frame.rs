@@ -2,15 +2,15 @@
 //! made once, nonce included; what one stream gets refers to the same slices.
 
 use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
 };
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use wire::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
 
-use crate::{Changes, Resource, Seq, TypeUrl, Variant, ack::Nonces, refusal::Refusal};
+use crate::{Changes, Resource, Seq, TypeUrl, Variant, ack::Nonces, names::Digest, refusal::Refusal};
 
 /// Slices at least this long go out as they are. Shorter ones are copied together: h2 handles many tiny chunks slowly.
 const SHARED: usize = 16 << 10;
@@ -49,6 +49,7 @@ pub(crate) struct Whole {
 /// The resources of one answer, joined.
 #[derive(Debug)]
 struct Chunks {
+    of: Vec<Arc<Resource>>,
     pieces: Vec<Bytes>,
     len: usize,
 }
@@ -57,20 +58,18 @@ struct Chunks {
 /// it is among the last that were made.
 #[derive(Debug, Default)]
 pub struct Prepared {
-    sotw: Mutex<Memo>,
-    delta: Mutex<Memo>,
-}
-
-#[derive(Debug, Default)]
-struct Memo {
-    chunks: Weak<Chunks>,
-    whole: Weak<Whole>,
+    sotw: Mutex<Weak<Whole>>,
+    delta: Mutex<Weak<Whole>>,
+    pub(crate) names: OnceLock<Digest>,
+    pub(crate) versions: OnceLock<Digest>,
 }
 
 /// The newest frames, within a budget of bytes: whoever comes next probably gets the same.
 #[derive(Default)]
 pub(crate) struct Kept {
     ring: Mutex<(VecDeque<Arc<Whole>>, usize)>,
+    /// Joined resources that somebody is being sent, by what they are: layers of several namespaces hold the same.
+    chunks: Mutex<HashMap<(Variant, Digest), Weak<Chunks>>>,
 }
 
 /// Everything of a response but its resources.
@@ -87,7 +86,7 @@ impl Clone for Prepared {
 }
 
 impl Prepared {
-    fn memo(&self, variant: Variant) -> &Mutex<Memo> {
+    fn memo(&self, variant: Variant) -> &Mutex<Weak<Whole>> {
         match variant {
             Variant::Sotw => &self.sotw,
             Variant::Delta => &self.delta,
@@ -105,13 +104,13 @@ impl Changes {
         kept: &Kept,
     ) -> Result<Arc<Whole>, Refusal> {
         let mut memo = self.prepared.memo(variant).lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(whole) = memo.whole.upgrade() {
+        if let Some(whole) = memo.upgrade() {
             return Ok(whole);
         }
-        let parts = if self.parts.is_empty() {
-            vec![self.chunks(variant, &mut memo)]
+        let parts: Vec<_> = if self.parts.is_empty() {
+            vec![kept.chunks(self, variant)]
         } else {
-            self.parts.iter().map(|part| part.own_chunks(variant)).collect()
+            self.parts.iter().map(|part| kept.chunks(part, variant)).collect()
         };
         let nonce = nonces.next();
         let head = Head { kind, version: self.seq, nonce: &nonce };
@@ -121,31 +120,49 @@ impl Changes {
         let mut pieces = Pile { pieces: VecDeque::from([first]) };
         pieces.pieces.extend(parts.iter().flat_map(|part| part.pieces.iter().cloned()));
         let whole = Arc::new(Whole { nonce, pieces: pieces.joined().collect(), len, _parts: parts });
-        memo.whole = Arc::downgrade(&whole);
+        *memo = Arc::downgrade(&whole);
         kept.keep(&whole);
         Ok(whole)
     }
+}
 
-    fn own_chunks(&self, variant: Variant) -> Arc<Chunks> {
-        self.chunks(variant, &mut self.prepared.memo(variant).lock().unwrap_or_else(PoisonError::into_inner))
+impl Chunks {
+    fn new(of: Vec<Arc<Resource>>, variant: Variant) -> Chunks {
+        let pile = Pile { pieces: of.iter().map(|resource| resource.entry(variant).clone()).collect() };
+        let pieces: Vec<Bytes> = pile.joined().collect();
+        Chunks { len: pieces.iter().map(Bytes::len).sum(), pieces, of }
     }
 
-    fn chunks(&self, variant: Variant, memo: &mut Memo) -> Arc<Chunks> {
-        if let Some(chunks) = memo.chunks.upgrade() {
-            return chunks;
-        }
-        let pile = Pile { pieces: self.changed.iter().map(|resource| resource.entry(variant).clone()).collect() };
-        let pieces: Vec<Bytes> = pile.joined().collect();
-        let len = pieces.iter().map(Bytes::len).sum();
-        let chunks = Arc::new(Chunks { pieces, len });
-        memo.chunks = Arc::downgrade(&chunks);
-        chunks
+    fn is_of(&self, resources: &[Arc<Resource>]) -> bool {
+        let same = |one: &Arc<Resource>, two: &Arc<Resource>| {
+            Arc::ptr_eq(one, two) || (&one.name, &one.version) == (&two.name, &two.version)
+        };
+        self.of.len() == resources.len() && self.of.iter().zip(resources).all(|(one, two)| same(one, two))
     }
 }
 
 impl Kept {
     pub(crate) fn bytes(&self) -> usize {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner).1
+    }
+
+    /// The bytes of an answer's resources, shared with every answer that has the same.
+    fn chunks(&self, changes: &Changes, variant: Variant) -> Arc<Chunks> {
+        let key = (variant, changes.versions());
+        let find = || {
+            let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+            chunks.get(&key).and_then(Weak::upgrade).filter(|held| held.is_of(&changes.changed))
+        };
+        if let Some(held) = find() {
+            return held;
+        }
+        let made = Arc::new(Chunks::new(changes.changed.clone(), variant));
+        let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        if chunks.len() == chunks.capacity() {
+            chunks.retain(|_, held| held.strong_count() > 0);
+        }
+        chunks.insert(key, Arc::downgrade(&made));
+        made
     }
 
     fn keep(&self, whole: &Arc<Whole>) {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use wire::envoy::config::core::v3::Node;
 
-use crate::{Bell, Resource, TypeUrl, frame::Prepared, journal::Journal};
+use crate::{Bell, Resource, TypeUrl, frame::Prepared, journal::Journal, names::Digest};
 
 /// A position in the one history of a provider, shared by all its classes and types. 0: before everything.
 pub type Seq = u64;
@@ -57,6 +57,18 @@ pub struct Changes {
 impl Changes {
     pub fn is_empty(&self) -> bool {
         self.changed.is_empty() && self.removed.is_empty()
+    }
+
+    /// Of the names in `changed`.
+    pub(crate) fn names(&self) -> Digest {
+        *self.prepared.names.get_or_init(|| Digest::of(self.changed.iter().map(|resource| &*resource.name)))
+    }
+
+    /// Of the names in `changed` with their versions.
+    pub(crate) fn versions(&self) -> Digest {
+        *self.prepared.versions.get_or_init(|| {
+            Digest::of_versions(self.changed.iter().map(|resource| (&*resource.name, &*resource.version)))
+        })
     }
 }
 

@@ -1,10 +1,11 @@
 //! What a proxy asked for of one type: everything, names, or both. Pure; used by both variants of the protocol.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
-use imbl::OrdSet;
-
-use crate::TypeUrl;
+use crate::{
+    TypeUrl,
+    names::{Digest, Names},
+};
 
 /// The name that stands for everything.
 const ALL: &str = "*";
@@ -12,7 +13,7 @@ const ALL: &str = "*";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Subscription {
     wildcard: bool,
-    names: OrdSet<Arc<str>>,
+    names: Names,
     /// Once names were sent, an empty list no longer means everything.
     explicit: bool,
 }
@@ -41,14 +42,15 @@ impl Subscription {
         self.wildcard = if self.explicit { list.iter().any(|name| name == ALL) } else { kind.wildcard() };
         let named = || list.iter().filter(|name| *name != ALL);
         // An ACK repeats the names, thousands of them.
-        if named().count() == before.names.len() && named().all(|name| before.names.contains(name.as_str())) {
+        let same = || Digest::of(named().map(String::as_str)) == before.names.digest();
+        if named().count() == before.names.len() && same() {
             self.names = before.names;
             return Added { everything: self.wildcard && !before.wildcard, ..Added::default() };
         }
-        self.names = named().map(|name| Arc::from(name.as_str())).collect();
+        self.names = Names::of(named().map(String::as_str));
         Added {
             everything: self.wildcard && !before.wildcard,
-            names: self.names.iter().filter(|name| !before.names.contains(*name)).cloned().collect(),
+            names: self.names.iter().filter(|name| !before.names.contains(name)).cloned().collect(),
             dropped: Vec::new(),
         }
     }
@@ -56,48 +58,39 @@ impl Subscription {
     /// The first request of a type in the delta variant. `held`: names the proxy brings from an earlier stream.
     pub(crate) fn of_delta<'a>(
         kind: TypeUrl,
-        subscribe: &[String],
+        subscribe: &'a [String],
         unsubscribe: &[String],
         held: impl Iterator<Item = &'a String>,
     ) -> Subscription {
         let legacy = subscribe.is_empty() && unsubscribe.is_empty() && kind.wildcard();
-        let mut subscription = Subscription { wildcard: legacy, ..Subscription::default() };
-        subscription.update(subscribe, unsubscribe);
-        if !subscription.wildcard && !kind.wildcard() {
-            let gone = |name: &&String| unsubscribe.contains(name);
-            subscription.names.extend(held.filter(|name| !gone(name)).map(|name| Arc::from(name.as_str())));
-        }
-        subscription
+        let all = |names: &[String]| names.iter().any(|name| name == ALL);
+        let wildcard = legacy || all(subscribe) && !all(unsubscribe);
+        let held = held.filter(|_| !wildcard && !kind.wildcard());
+        let gone: HashSet<&str> = unsubscribe.iter().map(String::as_str).chain([ALL]).collect();
+        let names = subscribe.iter().chain(held).map(String::as_str).filter(|name| !gone.contains(name));
+        Subscription { wildcard, names: Names::of(names), explicit: !subscribe.is_empty() }
     }
 
     /// A later request of the delta variant.
     pub(crate) fn update(&mut self, subscribe: &[String], unsubscribe: &[String]) -> Added {
-        let mut added = Added::default();
+        if subscribe.is_empty() && unsubscribe.is_empty() {
+            return Added::default();
+        }
         self.explicit |= !subscribe.is_empty();
-        for name in subscribe {
-            if name == ALL {
-                self.wildcard = true;
-                added.everything = true;
-            } else {
-                // Also a name that is known already: the proxy may have forgotten its content.
-                let name: Arc<str> = Arc::from(name.as_str());
-                self.names.insert(name.clone());
-                added.names.push(name);
-            }
+        let all = |names: &[String]| names.iter().any(|name| name == ALL);
+        self.wildcard = (self.wildcard || all(subscribe)) && !all(unsubscribe);
+        let gone: HashSet<&str> = unsubscribe.iter().map(String::as_str).chain([ALL]).collect();
+        let kept = self.names.iter().map(|name| &**name).chain(subscribe.iter().map(String::as_str));
+        let names = Names::of(kept.filter(|name| !gone.contains(name)));
+        let before = std::mem::replace(&mut self.names, names);
+        // Also a name that is known already: the proxy may have forgotten its content.
+        let added = subscribe.iter().filter_map(|name| self.names.get(name)).cloned().collect();
+        let dropped = |name: &String| before.get(name).cloned().or_else(|| named(subscribe, name));
+        Added {
+            everything: all(subscribe) && self.wildcard,
+            names: added,
+            dropped: if self.wildcard { unsubscribe.iter().filter_map(dropped).collect() } else { Vec::new() },
         }
-        for name in unsubscribe {
-            if name == ALL {
-                self.wildcard = false;
-                added.everything = false;
-            } else if self.names.remove(name.as_str()).is_some() {
-                added.names.retain(|added| **added != **name);
-                added.dropped.push(Arc::from(name.as_str()));
-            }
-        }
-        if !self.wildcard {
-            added.dropped.clear();
-        }
-        added
     }
 
     pub(crate) fn covers(&self, name: &str) -> bool {
@@ -108,13 +101,18 @@ impl Subscription {
         self.wildcard
     }
 
-    pub(crate) fn names(&self) -> &OrdSet<Arc<str>> {
+    pub(crate) fn names(&self) -> &Names {
         &self.names
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         !self.wildcard && self.names.is_empty()
     }
+}
+
+/// Of a request that asks for it and drops it at once.
+fn named(subscribe: &[String], name: &str) -> Option<Arc<str>> {
+    subscribe.iter().any(|other| other == name && name != ALL).then(|| Arc::from(name))
 }
 
 #[cfg(test)]

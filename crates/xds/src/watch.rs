@@ -10,6 +10,7 @@ use std::{
 use crate::{
     Changes, Class, Resource, Seq, TypeUrl, Variant, Watched,
     ack::{Ack, Content, Open, Verdict},
+    names::Digest,
     owed::Owed,
     subscription::Subscription,
 };
@@ -300,7 +301,7 @@ impl Watch {
             let exactly = if wildcard {
                 names.is_empty() && owed.names.is_empty()
             } else {
-                names.len() == all.changed.len() && covered(&all)
+                names.len() == all.changed.len() && names.digest() == all.names()
             };
             return exactly.then_some(all);
         }
@@ -312,6 +313,9 @@ impl Watch {
 
     fn gathered(&self, class: &dyn Class, owed: &Owed, news: Option<&Changes>) -> Gathered {
         let all = class.since(self.kind, 0);
+        if owed.everything && self.holds_all(&all, owed) {
+            return Gathered { content: Content::Own(Vec::new()), removed: Vec::new(), seq: all.seq };
+        }
         let mut out = Picked { resources: Vec::new(), removed: Vec::new(), seq: all.seq };
         match news {
             _ if owed.everything && self.subscription.wildcard() => out.take_all(&all, owed, &self.subscription),
@@ -321,6 +325,18 @@ impl Watch {
         let all_names = self.subscription.names().iter().filter(|_| owed.everything);
         out.take_names(class, self.kind, all_names.chain(&owed.names), owed);
         Gathered { content: Content::Own(out.resources), removed: out.removed, seq: out.seq }
+    }
+
+    /// The proxy came with exactly what there is for it.
+    fn holds_all(&self, all: &Changes, owed: &Owed) -> bool {
+        let names = self.subscription.names();
+        let wanted = if self.subscription.wildcard() {
+            names.is_empty()
+        } else {
+            names.len() == all.changed.len() && names.digest() == all.names()
+        };
+        let held = || Digest::of_versions(owed.held.iter().map(|(name, version)| (name.as_str(), version.as_str())));
+        wanted && owed.names.is_empty() && owed.held.len() == all.changed.len() && held() == all.versions()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket, lookup_host};
 
 use super::banner::{Off, Open};
 use crate::settings::{Address, Port, Ports};
@@ -17,6 +17,9 @@ pub(crate) struct Listeners {
     pub(crate) open: Vec<Open>,
     pub(crate) off: Vec<Off>,
 }
+
+/// Connections that may wait to be accepted: a fleet comes back in one moment, and a lost SYN costs a second.
+const BACKLOG: u32 = 4096;
 
 const EMPTY: &str = "the address is empty";
 
@@ -51,17 +54,29 @@ impl Listeners {
 async fn listen(address: &Address) -> std::io::Result<(TcpListener, SocketAddr)> {
     let Address { host, port } = address;
     let listener = if host.is_empty() {
-        match TcpListener::bind(("::", *port)).await {
-            Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => {
-                TcpListener::bind(("0.0.0.0", *port)).await?
-            }
+        match bind("::", *port).await {
+            Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => bind("0.0.0.0", *port).await?,
             bound => bound?,
         }
     } else {
-        TcpListener::bind((host.as_str(), *port)).await?
+        bind(host, *port).await?
     };
     let address = listener.local_addr()?;
     Ok((listener, address))
+}
+
+/// On the first of the host's addresses that can be had.
+async fn bind(host: &str, port: u16) -> std::io::Result<TcpListener> {
+    let mut failed = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
+    for address in lookup_host((host, port)).await? {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        socket.set_reuseaddr(true)?;
+        match socket.bind(address).and_then(|()| socket.listen(BACKLOG)) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ fn watched(kind: TypeUrl, sent: Option<&str>, acked: Option<&str>, error: Option
     Watched {
         kind,
         wildcard: kind.wildcard(),
-        names: if kind.wildcard() { Default::default() } else { [Arc::from("80")].into_iter().collect() },
+        names: if kind.wildcard() { Default::default() } else { ["80"].into_iter().collect() },
         sent,
         resumed: false,
         acked: acked.map(Arc::from),

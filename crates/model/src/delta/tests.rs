@@ -1,0 +1,119 @@
+//! Which edits are stopped, and how far the others reach.
+
+use std::sync::Arc;
+
+use config::object::parse_documents;
+use config::store::{Store, StoreOptions, Update};
+
+use super::Delta;
+use crate::{Environment, Mesh, NodeInfo, Placement, Proxy};
+
+const BASE: &str = "
+{apiVersion: v1, kind: Service, metadata: {name: cart, namespace: shop}, spec: {clusterIP: 10.96.0.1, selector: {app: cart}, ports: [{name: http, port: 80}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: rates, namespace: bank}, spec: {clusterIP: 10.96.0.2, ports: [{name: http, port: 80}]}}
+---
+{apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: {name: only, namespace: bank}, spec: {egress: [{hosts: ['./*']}]}}
+";
+
+const KINDS: [(&str, &str); 6] = [
+    (
+        "networking.istio.io/v1, kind: VirtualService",
+        "hosts: [cart], http: [{timeout: 1s, route: [{destination: {host: cart}}]}]",
+    ),
+    (
+        "networking.istio.io/v1, kind: DestinationRule",
+        "host: cart, trafficPolicy: {connectionPool: {tcp: {maxConnections: 3}}}",
+    ),
+    (
+        "networking.istio.io/v1, kind: ServiceEntry",
+        "hosts: [a.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: DNS",
+    ),
+    ("networking.istio.io/v1, kind: WorkloadEntry", "address: 10.1.1.1, labels: {app: cart}"),
+    ("networking.istio.io/v1, kind: Sidecar", "egress: [{hosts: ['*/*']}]"),
+    ("security.istio.io/v1, kind: PeerAuthentication", "mtls: {mode: STRICT}"),
+];
+
+struct World {
+    store: Store,
+    mesh: Mesh,
+}
+
+impl World {
+    fn new() -> World {
+        let store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
+        let mesh = Mesh::new(&store.snapshot(), &Arc::new(Environment::default()));
+        let mut world = World { store, mesh };
+        world.set(BASE);
+        world
+    }
+
+    fn set(&mut self, text: &str) -> Delta {
+        let parsed = parse_documents("test", text);
+        assert!(parsed.notes.is_empty(), "{text}\n{:?}", parsed.notes);
+        let snapshot = self.store.apply(parsed.objects.into_iter().map(Update::Put).collect());
+        let (mesh, delta) = self.mesh.next(&snapshot);
+        self.mesh = mesh;
+        delta
+    }
+
+    fn place(&self, namespace: &str) -> Placement {
+        let id = format!("sidecar~10.0.0.1~a.{namespace}~{namespace}.svc.cluster.local");
+        let proxy = Proxy::new(&NodeInfo { id, ..NodeInfo::default() }).expect("well-formed");
+        self.mesh.place(&Arc::new(proxy))
+    }
+}
+
+fn object(kind: &str, spec: &str, note: &str) -> String {
+    format!(
+        "{{apiVersion: {kind}, metadata: {{name: x, namespace: shop, annotations: {{note: {note}}}}}, spec: {{{spec}}}}}"
+    )
+}
+
+#[test]
+fn an_annotation_is_stopped_before_anything_is_made() {
+    for (kind, spec) in KINDS {
+        let mut world = World::new();
+        assert!(!world.set(&object(kind, spec, "a")).is_empty(), "{kind} is new");
+        assert!(world.set(&object(kind, spec, "b")).is_empty(), "{kind} says the same");
+    }
+}
+
+#[test]
+fn none_of_these_kinds_touches_everything() {
+    for (kind, spec) in KINDS {
+        let mut world = World::new();
+        let (shop, bank) = (world.place("shop"), world.place("bank"));
+        let delta = world.set(&object(kind, spec, "a"));
+        assert!(!delta.everything && !delta.rekeyed, "{kind}");
+        assert!(!delta.concerns(&world.mesh, &bank), "{kind} of another namespace that is not imported");
+        assert!(delta.may_move(&shop.proxy) || delta.concerns(&world.mesh, &shop), "{kind} of its own");
+    }
+}
+
+#[test]
+fn a_timeout_leaves_the_scope_as_it_is_cut() {
+    let mut world = World::new();
+    let (kind, spec) = KINDS[0];
+    world.set(&object(kind, spec, "a"));
+    let before = world.place("shop").scope;
+    let delta = world.set(&object(kind, &spec.replace("1s", "2s"), "a"));
+    let after = world.place("shop").scope;
+    assert!(delta.scopes && delta.services.is_empty());
+    assert!(!Arc::ptr_eq(&before, &after));
+    assert!(before.services.iter().zip(&after.services).all(|(one, two)| Arc::ptr_eq(one, two)));
+    let timeout = |scope: &crate::Scope| scope.egress[0].virtual_services.iter().next().expect("one").http[0].timeout;
+    assert_ne!(timeout(&before), timeout(&after));
+}
+
+#[test]
+fn a_rule_changes_what_is_said_of_its_host_alone() {
+    let mut world = World::new();
+    let (kind, spec) = KINDS[1];
+    world.set(&object(kind, spec, "a"));
+    let before = world.place("shop").scope;
+    world.set(&object(kind, &spec.replace('3', "4"), "a"));
+    let after = world.place("shop").scope;
+    let hosts: Vec<_> = after.ruled_otherwise(&before).map(ToString::to_string).collect();
+    assert_eq!(hosts, ["cart.shop.svc.cluster.local"]);
+}
