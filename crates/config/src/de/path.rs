@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Linked towards the root, so that going down costs nothing.
-pub(super) struct Path<'a> {
+pub(crate) struct Path<'a> {
     parent: Option<&'a Path<'a>>,
     step: Step<'a>,
 }
@@ -14,15 +14,15 @@ enum Step<'a> {
 }
 
 impl<'a> Path<'a> {
-    pub(super) fn root(name: &'a str) -> Path<'a> {
+    pub(crate) fn root(name: &'a str) -> Path<'a> {
         Path { parent: None, step: Step::Field(name) }
     }
 
-    pub(super) fn field(&'a self, name: &'a str) -> Path<'a> {
+    pub(crate) fn field(&'a self, name: &'a str) -> Path<'a> {
         Path { parent: Some(self), step: Step::Field(name) }
     }
 
-    pub(super) fn item(&'a self, index: usize) -> Path<'a> {
+    pub(crate) fn item(&'a self, index: usize) -> Path<'a> {
         Path { parent: Some(self), step: Step::Item(index) }
     }
 
@@ -39,7 +39,7 @@ impl fmt::Display for Path<'_> {
         }
         match self.step {
             Step::Item(index) => write!(f, "[{index}]"),
-            Step::Field(name) if !is_plain(name) => write!(f, "[{name:?}]"),
+            Step::Field(name) if !is_plain(name) && !self.is_empty() => write!(f, "[{name:?}]"),
             Step::Field(name) if parent.is_some() => write!(f, ".{name}"),
             Step::Field(name) => f.write_str(name),
         }
@@ -48,5 +48,5 @@ impl fmt::Display for Path<'_> {
 
 /// A name with other characters would not be told apart from a path.
 fn is_plain(name: &str) -> bool {
-    name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-' || b == b'@')
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-' || b == b'@')
 }
