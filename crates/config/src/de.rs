@@ -19,8 +19,8 @@ use crate::note::{Location, Note};
 use crate::tree::{Node, Position, Value, quoted};
 use crate::yaml::{Scalars, documents};
 
-pub(crate) use self::access::{camel_case, unknown_field};
-pub(crate) use self::path::Path;
+pub(crate) use self::access::unknown_field;
+pub(crate) use self::path::{Found, Path};
 pub(crate) use self::similar::most_similar;
 
 /// Whose JSON a type is written in.

@@ -30,20 +30,18 @@ mod wasm_plugin;
 mod workload_entry;
 mod workload_group;
 
-use std::cell::RefCell;
-
 use crate::kinds::destination_rule::LocalityLoadBalancerSetting;
 use crate::note::Note;
 use crate::object::AnyObject;
 use crate::tree::{Node, Position, Value};
 
-use self::spot::Spot;
+use self::spot::{Findings, Spot};
 
 pub use self::spot::{Finding, Grade};
 
 /// `tree`: what the object was read from, for the places of fields.
 pub fn findings(object: &AnyObject, tree: &Node) -> Vec<Finding> {
-    let found = RefCell::default();
+    let found = Findings::new();
     let root = Spot::root("", tree, &found);
     let (at, meta) = (root.field("spec"), object.meta());
     if object.kind().is_istio() {
@@ -66,17 +64,17 @@ pub fn findings(object: &AnyObject, tree: &Node) -> Vec<Finding> {
         AnyObject::ProxyConfig(o) => proxy_config::check(&at, &o.spec),
         _ => {}
     }
-    found.into_inner()
+    found.into_list()
 }
 
 /// On the mesh config's own preferences; its checks name fields, not places.
 pub(crate) fn locality_notes(setting: &LocalityLoadBalancerSetting) -> Vec<Note> {
-    let found = RefCell::default();
+    let found = Findings::new();
     let nothing = Node { at: Position::START, value: Value::Null };
     locality::check_locality(&Spot::root("localityLbSetting", &nothing, &found), setting);
     let note = |finding: Finding| Note {
         severity: finding.grade.severity(),
         ..Note::error(finding.what).field(finding.field)
     };
-    found.into_inner().into_iter().map(note).collect()
+    found.into_list().into_iter().map(note).collect()
 }

@@ -2,10 +2,18 @@
 
 use std::fmt;
 
+use super::access::camel_case;
+use crate::tree::{Node, Value};
+
 /// Linked towards the root, so that going down costs nothing.
 pub(crate) struct Path<'a> {
     parent: Option<&'a Path<'a>>,
     step: Step<'a>,
+}
+
+pub(crate) enum Found<'n> {
+    Here(&'n Node),
+    Around(&'n Node),
 }
 
 enum Step<'a> {
@@ -24,6 +32,26 @@ impl<'a> Path<'a> {
 
     pub(crate) fn item(&'a self, index: usize) -> Path<'a> {
         Path { parent: Some(self), step: Step::Item(index) }
+    }
+
+    /// The value that stands here in a tree; where nothing is written, the nearest value around it.
+    pub(crate) fn find<'n>(&self, root: &'n Node) -> Found<'n> {
+        let around = match self.parent {
+            None => return Found::Here(root),
+            Some(parent) => parent.find(root),
+        };
+        let Found::Here(node) = around else { return around };
+        let child = match (&self.step, &node.value) {
+            (Step::Item(index), Value::List(items)) => items.get(*index),
+            (Step::Field(name), Value::Mapping(entries)) => {
+                let exact = entries.iter().find(|entry| *entry.key == **name);
+                exact
+                    .or_else(|| entries.iter().find(|entry| camel_case(&entry.key) == **name))
+                    .map(|entry| &entry.value)
+            }
+            _ => None,
+        };
+        child.filter(|child| child.value != Value::Null).map_or(Found::Around(node), Found::Here)
     }
 
     fn is_empty(&self) -> bool {

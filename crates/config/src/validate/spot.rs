@@ -1,14 +1,14 @@
 //! Where a check stands in an object, and what it found there. The checks themselves are in the files beside this one.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use super::network::port_fault;
 use super::quantity::duration_fault;
-use crate::de::{Path, camel_case};
+use crate::de::{Found, Path};
 use crate::duration::Duration;
 use crate::note::Severity;
 use crate::pattern::compile;
-use crate::tree::{Node, Position, Value};
+use crate::tree::{Node, Position};
 
 /// What a check has to say about one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,42 +37,50 @@ impl Grade {
     }
 }
 
+/// What was found in one object, and what is left of the bounds that keep a hostile one from taking long.
+pub(super) struct Findings {
+    list: RefCell<Vec<Finding>>,
+    patterns: Cell<usize>,
+}
+
+/// Findings of one object that are told.
+const MOST_FINDINGS: usize = 100;
+/// Regular expressions of one object. Each may take a millisecond.
+const MOST_PATTERNS: usize = 2000;
+
+impl Findings {
+    pub(super) fn new() -> Findings {
+        Findings { list: RefCell::default(), patterns: Cell::new(MOST_PATTERNS) }
+    }
+
+    pub(super) fn into_list(self) -> Vec<Finding> {
+        self.list.into_inner()
+    }
+}
+
 pub(crate) struct Spot<'a> {
     path: Path<'a>,
-    /// What is written here, or the nearest thing around it.
-    node: &'a Node,
-    written: bool,
-    found: &'a RefCell<Vec<Finding>>,
+    /// The whole object. Fields are looked up in it only for findings: most objects have none.
+    tree: &'a Node,
+    found: &'a Findings,
 }
 
 impl<'a> Spot<'a> {
-    pub(super) fn root(name: &'a str, node: &'a Node, found: &'a RefCell<Vec<Finding>>) -> Spot<'a> {
-        Spot { path: Path::root(name), node, written: true, found }
+    pub(super) fn root(name: &'a str, tree: &'a Node, found: &'a Findings) -> Spot<'a> {
+        Spot { path: Path::root(name), tree, found }
     }
 
     /// A field of a message, or an entry of a map.
     pub(super) fn field<'b>(&'b self, name: &'b str) -> Spot<'b> {
-        self.child(self.path.field(name), |node| {
-            let entries = node.entries()?;
-            let entry = entries.iter().find(|entry| &*entry.key == name);
-            entry.or_else(|| entries.iter().find(|entry| camel_case(&entry.key) == name)).map(|entry| &entry.value)
-        })
+        Spot { path: self.path.field(name), tree: self.tree, found: self.found }
     }
 
     pub(super) fn item(&self, index: usize) -> Spot<'_> {
-        self.child(self.path.item(index), |node| match &node.value {
-            Value::List(items) => items.get(index),
-            _ => None,
-        })
-    }
-
-    fn child<'b>(&'b self, path: Path<'b>, find: impl Fn(&'b Node) -> Option<&'b Node>) -> Spot<'b> {
-        let node = if self.written { find(self.node).filter(|node| node.value != Value::Null) } else { None };
-        Spot { path, node: node.unwrap_or(self.node), written: node.is_some(), found: self.found }
+        Spot { path: self.path.item(index), tree: self.tree, found: self.found }
     }
 
     pub(super) fn is_written(&self) -> bool {
-        self.written
+        matches!(self.path.find(self.tree), Found::Here(_))
     }
 
     pub(super) fn error(&self, what: impl Into<String>) {
@@ -88,8 +96,13 @@ impl<'a> Spot<'a> {
     }
 
     pub(super) fn say(&self, grade: Grade, what: impl Into<String>) {
-        let finding = Finding { grade, field: self.path.to_string(), at: self.node.at, what: what.into() };
-        self.found.borrow_mut().push(finding);
+        let mut list = self.found.list.borrow_mut();
+        // The worst must not be lost behind a hundred others: it decides what becomes of the object.
+        if list.len() >= MOST_FINDINGS && list.iter().any(|finding| finding.grade >= grade) {
+            return;
+        }
+        let (Found::Here(node) | Found::Around(node)) = self.path.find(self.tree);
+        list.push(Finding { grade, field: self.path.to_string(), at: node.at, what: what.into() });
     }
 
     /// An error on the field, if there is a fault.
@@ -140,6 +153,12 @@ impl<'a> Spot<'a> {
 
     /// An error on the field, unless it is a regular expression that proxies may be given.
     pub(super) fn check_pattern(&self, field: &str, pattern: &str) {
+        let Some(left) = self.found.patterns.get().checked_sub(1) else {
+            return self
+                .field(field)
+                .unfit(format!("{MOST_PATTERNS} regular expressions are enough for one object; split it"));
+        };
+        self.found.patterns.set(left);
         self.bar(field, compile(pattern).err().map(|fault| fault.to_string()));
     }
 
@@ -159,6 +178,42 @@ impl<'a> Spot<'a> {
     pub(super) fn if_given<T>(&self, field: &str, value: Option<T>, check: impl FnOnce(&Spot<'_>, T)) {
         if let Some(value) = value {
             check(&self.field(field), value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use crate::note::Severity;
+    use crate::object::parse_documents;
+
+    fn routes(matches: &str) -> String {
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: a}}\nspec: {{hosts: [a], http: [{{match: [{matches}], route: [{{destination: {{host: a}}}}]}}]}}\n"
+        )
+    }
+
+    #[test]
+    fn a_hundred_findings_are_told_and_the_worst_is_among_them() {
+        let odd = "{sourceNamespace: a.b}, ".repeat(150);
+        let parsed = parse_documents("f", &routes(&format!("{odd}{{uri: {{regex: '('}}}}")));
+        assert_eq!((parsed.notes.len(), parsed.refused.len()), (101, 1));
+        assert!(parsed.notes[100].what.ends_with("the object is left out"), "{}", parsed.notes[100]);
+        assert!(parsed.notes.iter().all(|note| note.severity == Severity::Error));
+    }
+
+    #[test]
+    fn an_object_made_of_bad_headers_or_expressions_takes_no_time() {
+        let headers = (0..50_000).map(|n| format!("'h {n}': {{exact: a}}")).collect::<Vec<_>>().join(", ");
+        let patterns = (0..3000).map(|n| format!("{{uri: {{regex: 'a{n}'}}}}")).collect::<Vec<_>>().join(", ");
+        for text in [routes(&format!("{{headers: {{{headers}}}}}")), routes(&patterns)] {
+            let before = Instant::now();
+            let parsed = parse_documents("f", &text);
+            assert!(!parsed.notes.is_empty() && parsed.notes.len() <= 101, "{}", parsed.notes.len());
+            // Far more than it takes, for machines that are busy with other things.
+            assert!(before.elapsed() < Duration::from_secs(20), "{:?}", before.elapsed());
         }
     }
 }

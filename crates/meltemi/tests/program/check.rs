@@ -58,7 +58,10 @@ fn a_route_to_nobody_is_a_warning_and_a_bad_expression_an_error() {
             "warning: routes.yaml:2:1: VirtualService shop/odd: spec.http[0].route[0].destination.host: no Service or ServiceEntry is called cart.shop.svc.cluster.local; requests that are sent there fail with 503\n"
         )
     );
-    let dir = folder(&[("routes.yaml", &routes.replace("{route:", "{match: [{uri: {regex: '('}}], route:")), ("shop.yaml", SHOP)]);
+    let dir = folder(&[
+        ("routes.yaml", &routes.replace("{route:", "{match: [{uri: {regex: '('}}], route:")),
+        ("shop.yaml", SHOP),
+    ]);
     let ran = run(&["check", path(&dir)]);
     assert_eq!(
         (ran.code, ran.stdout.as_str()),
