@@ -12,6 +12,7 @@ mod reference;
 mod setup;
 mod test;
 mod tidy;
+mod validation;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,8 @@ enum Command {
     Test,
     /// Rewrite our own golden files (tests/golden); recorded parity answers are never touched
     Bless,
+    /// Ask istioctl anew what it thinks of the objects of tests/validation
+    Validation(validation::Args),
     /// Run the parity corpus, or the named cases
     Parity(parity::Args),
     /// A shop of three services with real Envoys on this machine
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Command::Test => test::run(),
         Command::Bless => bless::run(),
         Command::Parity(args) => parity::run(&args),
+        Command::Validation(args) => validation::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Soak(args) => bench::soak::run(&args),

@@ -15,12 +15,13 @@ use serde::de::{DeserializeOwned, Expected, Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
 
 use self::access::{Fields, OneOf, Pairs};
-use self::path::Path;
 use crate::note::{Location, Note};
 use crate::tree::{Node, Position, Value, quoted};
 use crate::yaml::{Scalars, documents};
 
-pub(crate) use self::{access::unknown_field, similar::most_similar};
+pub(crate) use self::access::unknown_field;
+pub(crate) use self::path::{Found, Path};
+pub(crate) use self::similar::most_similar;
 
 /// Whose JSON a type is written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,6 +14,8 @@ pub mod mesh;
 pub mod meta;
 pub mod note;
 pub mod object;
+pub mod pattern;
 pub mod store;
 pub mod tree;
+pub mod validate;
 pub mod yaml;

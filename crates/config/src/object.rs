@@ -14,6 +14,7 @@ use crate::kinds::endpoints::Endpoints;
 use crate::meta::{Meta, Object};
 use crate::note::{Location, Note, ObjectId};
 use crate::tree::{Entry, Node, Position, Value};
+use crate::validate::{Finding, Grade, findings};
 use crate::yaml::{Extent, Scalars, documents};
 
 use self::header::{Header, header};
@@ -168,8 +169,26 @@ impl Reading {
         };
         outcome.warnings.into_iter().for_each(|problem| self.warning(Some(id), problem));
         match outcome.value {
-            Ok(object) => self.parsed.objects.push(object),
+            Ok(object) => self.validated(id, object, node),
             Err(problem) => self.refuse(id, problem),
+        }
+    }
+
+    /// What istiod's webhook would refuse is used all the same, as istiod does with what got past its webhook; what proxies would
+    /// choke on is left out.
+    fn validated(&mut self, id: &ObjectId, object: AnyObject, node: &Node) {
+        let mut unfit = false;
+        for Finding { grade, field, at, mut what } in findings(&object, node) {
+            if grade == Grade::Unfit {
+                unfit = true;
+                what.push_str("; the object is left out");
+            }
+            self.note(Some(id), at, Note { severity: grade.severity(), ..Note::error(what).field(field) });
+        }
+        if unfit {
+            self.parsed.refused.push(id.clone());
+        } else {
+            self.parsed.objects.push(object);
         }
     }
 

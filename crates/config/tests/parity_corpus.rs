@@ -1,4 +1,5 @@
-//! Every input of the parity corpus is read without a remark: no field and no value of it is unknown to us.
+//! Every input of the parity corpus is read in full: no field and no value of it is unknown to us, and no object is left out, not even
+//! those that istiod's webhook would refuse (the corpus was recorded without it).
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +21,8 @@ fn every_case_is_read_in_full() {
         let parsed = parse_documents(&input.to_string_lossy(), &text);
         cases += 1;
         objects += parsed.objects.len();
-        notes.extend(parsed.notes);
+        assert_eq!(parsed.refused, [], "{}", input.display());
+        notes.extend(parsed.notes.into_iter().filter(|note| note.what.contains("unknown")));
         notes.extend(parsed.objects.iter().flat_map(mesh_notes));
     }
     let lines = notes.iter().map(Note::to_string).collect::<Vec<_>>();

@@ -1,5 +1,6 @@
 //! The mesh as facts: services, endpoints, who sees whom, which policy holds where. Pure: no Envoy, no Kubernetes client, no clock, no IO.
 
+mod analysis;
 mod attachment;
 mod authn;
 mod class;

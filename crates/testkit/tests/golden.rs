@@ -86,7 +86,7 @@ fn answers(folder: &Path) -> Files {
 fn snapshot(folder: &Path, env: &Environment) -> Arc<Snapshot> {
     let parsed =
         parse_documents("in.yaml", &fs::read_to_string(folder.join("in.yaml")).expect("golden files are well-formed"));
-    assert!(parsed.notes.is_empty(), "{:?}", parsed.notes);
+    assert!(parsed.refused.is_empty(), "{:?}", parsed.notes);
     let mut store = Store::new(StoreOptions { pod_namespace: env.pod_namespace.clone(), mesh_config: None });
     store.apply(parsed.objects.into_iter().map(Update::Put).collect())
 }

@@ -181,7 +181,7 @@ fn updates(edit: &Edit) -> Vec<Update> {
         _ => {
             let text = yaml(edit);
             let parsed = parse_documents("edit", &text);
-            assert!(parsed.notes.is_empty(), "{text}\n{:?}", parsed.notes);
+            assert!(parsed.refused.is_empty(), "{text}\n{:?}", parsed.notes);
             parsed.objects.into_iter().map(Update::Put).collect()
         }
     }

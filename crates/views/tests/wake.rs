@@ -28,7 +28,7 @@ impl World {
 
     fn set(&mut self, text: &str) {
         let parsed = parse_documents("edit", text);
-        assert!(parsed.notes.is_empty(), "{text}\n{:?}", parsed.notes);
+        assert!(parsed.refused.is_empty(), "{text}\n{:?}", parsed.notes);
         let snapshot: Arc<Snapshot> = self.store.apply(parsed.objects.into_iter().map(Update::Put).collect());
         self.views.refresh_for(text, &snapshot, Instant::now());
     }

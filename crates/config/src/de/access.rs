@@ -120,7 +120,7 @@ fn known_name(reader: Reader<'_>, key: &str, known: &'static [&'static str]) -> 
     find(key).or_else(|| if reader.is_protobuf() && key.contains('_') { find(&camel_case(key)) } else { None })
 }
 
-fn camel_case(name: &str) -> String {
+pub(super) fn camel_case(name: &str) -> String {
     let mut parts = name.split('_');
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |mut name, part| {

@@ -2,10 +2,18 @@
 
 use std::fmt;
 
+use super::access::camel_case;
+use crate::tree::{Node, Value};
+
 /// Linked towards the root, so that going down costs nothing.
-pub(super) struct Path<'a> {
+pub(crate) struct Path<'a> {
     parent: Option<&'a Path<'a>>,
     step: Step<'a>,
+}
+
+pub(crate) enum Found<'n> {
+    Here(&'n Node),
+    Around(&'n Node),
 }
 
 enum Step<'a> {
@@ -14,16 +22,36 @@ enum Step<'a> {
 }
 
 impl<'a> Path<'a> {
-    pub(super) fn root(name: &'a str) -> Path<'a> {
+    pub(crate) fn root(name: &'a str) -> Path<'a> {
         Path { parent: None, step: Step::Field(name) }
     }
 
-    pub(super) fn field(&'a self, name: &'a str) -> Path<'a> {
+    pub(crate) fn field(&'a self, name: &'a str) -> Path<'a> {
         Path { parent: Some(self), step: Step::Field(name) }
     }
 
-    pub(super) fn item(&'a self, index: usize) -> Path<'a> {
+    pub(crate) fn item(&'a self, index: usize) -> Path<'a> {
         Path { parent: Some(self), step: Step::Item(index) }
+    }
+
+    /// The value that stands here in a tree; where nothing is written, the nearest value around it.
+    pub(crate) fn find<'n>(&self, root: &'n Node) -> Found<'n> {
+        let around = match self.parent {
+            None => return Found::Here(root),
+            Some(parent) => parent.find(root),
+        };
+        let Found::Here(node) = around else { return around };
+        let child = match (&self.step, &node.value) {
+            (Step::Item(index), Value::List(items)) => items.get(*index),
+            (Step::Field(name), Value::Mapping(entries)) => {
+                let exact = entries.iter().find(|entry| *entry.key == **name);
+                exact
+                    .or_else(|| entries.iter().find(|entry| camel_case(&entry.key) == **name))
+                    .map(|entry| &entry.value)
+            }
+            _ => None,
+        };
+        child.filter(|child| child.value != Value::Null).map_or(Found::Around(node), Found::Here)
     }
 
     fn is_empty(&self) -> bool {
@@ -39,7 +67,7 @@ impl fmt::Display for Path<'_> {
         }
         match self.step {
             Step::Item(index) => write!(f, "[{index}]"),
-            Step::Field(name) if !is_plain(name) => write!(f, "[{name:?}]"),
+            Step::Field(name) if !is_plain(name) && !self.is_empty() => write!(f, "[{name:?}]"),
             Step::Field(name) if parent.is_some() => write!(f, ".{name}"),
             Step::Field(name) => f.write_str(name),
         }
@@ -48,5 +76,5 @@ impl fmt::Display for Path<'_> {
 
 /// A name with other characters would not be told apart from a path.
 fn is_plain(name: &str) -> bool {
-    name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-' || b == b'@')
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-' || b == b'@')
 }

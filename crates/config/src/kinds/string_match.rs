@@ -3,6 +3,7 @@
 use super::one_of::oneof_message;
 
 oneof_message! {
+    #[derive(Hash)]
     pub enum StringMatch {
         /// Written as `{}`. On a header it asks only that the header is present.
         Any,

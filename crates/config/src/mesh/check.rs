@@ -1,6 +1,5 @@
 //! What istiod refuses in a mesh config (errors: the whole text is dropped) and what it only complains about (warnings).
 
-mod locality;
 mod provider;
 mod proxy;
 
@@ -11,6 +10,7 @@ use super::label_selector::LabelSelector;
 use super::{MeshConfig, TlsConfig};
 use crate::duration::Duration;
 use crate::note::Note;
+use crate::validate::locality_notes;
 
 /// Curves that Envoy's TLS library knows.
 const CURVES: [&str; 7] = ["P-224", "P-256", "P-384", "P-521", "X25519", "X25519Kyber768Draft00", "X25519MLKEM768"];
@@ -36,7 +36,7 @@ impl MeshConfig {
             }
         }
         notes.extend(proxy::check(&self.default_config));
-        notes.extend(locality::check(&self.locality_lb_setting));
+        notes.extend(locality_notes(&self.locality_lb_setting));
         notes.extend(provider::check(&self.extension_providers));
         notes.extend(self.mesh_mtls.as_ref().and_then(mesh_curves_note));
         notes.extend(self.tls_defaults.iter().flat_map(default_curves_notes));

@@ -6,7 +6,7 @@ const LONGEST_NAME: usize = 255;
 const LONGEST_LABEL: usize = 63;
 
 /// Letters, digits and inner hyphens.
-pub(super) fn is_label(text: &str) -> bool {
+pub(crate) fn is_label(text: &str) -> bool {
     let bytes = text.as_bytes();
     let ends_well = |end: Option<&u8>| end.is_some_and(u8::is_ascii_alphanumeric);
     bytes.len() <= LONGEST_LABEL
@@ -15,12 +15,12 @@ pub(super) fn is_label(text: &str) -> bool {
         && bytes.iter().all(|&b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-pub(super) fn name_fault(name: &str) -> Option<String> {
+pub(crate) fn name_fault(name: &str) -> Option<String> {
     length_fault(name).or_else(|| labels_fault(name))
 }
 
 /// A name whose first label may be `*`, `*x` or `*-x`.
-pub(super) fn wildcard_name_fault(name: &str) -> Option<String> {
+pub(crate) fn wildcard_name_fault(name: &str) -> Option<String> {
     if let Some(fault) = length_fault(name) {
         return Some(fault);
     }
@@ -29,11 +29,11 @@ pub(super) fn wildcard_name_fault(name: &str) -> Option<String> {
     if first != "*" && !(first.len() <= LONGEST_LABEL && is_label(tail)) {
         return Some(label_fault(name, first));
     }
-    rest.and_then(labels_fault)
+    rest.filter(|rest| !rest.is_empty()).and_then(labels_fault)
 }
 
 /// A trust domain may be all digits and of any length, which a host name may not.
-pub(super) fn trust_domain_fault(domain: &str) -> Option<String> {
+pub(crate) fn trust_domain_fault(domain: &str) -> Option<String> {
     if domain.is_empty() {
         return Some("a trust domain must not be empty".into());
     }
@@ -42,7 +42,7 @@ pub(super) fn trust_domain_fault(domain: &str) -> Option<String> {
 }
 
 /// `host:port`, with an IPv6 address in brackets.
-pub(super) fn address_fault(address: &str) -> Option<String> {
+pub(crate) fn address_fault(address: &str) -> Option<String> {
     let Some((host, port)) = address.rsplit_once(':') else {
         return Some(format!("{address:?} has no port; write host:port"));
     };
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn wildcards_stand_in_front() {
-        for good in ["*", "*.a", "*a.b", "*-a.b", "a.b"] {
+        for good in ["*", "*.a", "*a.b", "*-a.b", "a.b", "a."] {
             assert_eq!(wildcard_name_fault(good), None, "{good}");
         }
         for bad in ["", "a.*", "a*.b", "**", "*-", "*.*"] {

@@ -4,7 +4,7 @@
 mod certificates;
 mod check;
 mod connection_settings;
-mod dns_name;
+pub(crate) mod dns_name;
 mod extension_provider;
 mod label_selector;
 mod networks;

@@ -210,7 +210,7 @@ fn fields_at_the_top_are_those_of_the_kind() {
 #[test]
 fn unknown_fields_of_istio_kinds_are_warned_of() {
     check_warned(
-        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: x}\nspec: {hosts: [a], htttp: []}",
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: x}\nspec: {hosts: [a], htttp: [], tcp: [{route: [{destination: {host: a}}]}]}",
         "VirtualService default/x",
         "warning: f.yaml:4:20: VirtualService default/x: spec.htttp: unknown field, left out; did you mean http?",
     );
@@ -223,11 +223,33 @@ fn unknown_fields_of_istio_kinds_are_warned_of() {
 
 #[test]
 fn a_status_is_not_the_users_and_is_not_warned_of() {
-    for kind in ["ServiceEntry", "WorkloadEntry", "Gateway"] {
+    for (kind, spec) in [
+        ("ServiceEntry", "{hosts: [a.com]}"),
+        ("WorkloadEntry", "{address: 1.1.1.1}"),
+        ("Gateway", "{servers: [{hosts: ['*'], port: {number: 80, name: http, protocol: HTTP}}]}"),
+    ] {
         only(&format!(
-            "apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: x}}\nstatus: {{nonsense: 1, conditions: []}}"
+            "apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: x}}\nspec: {spec}\nstatus: {{nonsense: 1, conditions: []}}"
         ));
     }
+}
+
+#[test]
+fn what_proxies_would_choke_on_is_left_out_and_what_only_the_webhook_refuses_is_not() {
+    let object = |timeout: &str| {
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: x}}\nspec:\n  hosts: [a]\n  http:\n  - timeout: {timeout}\n    route: [{{destination: {{host: a}}}}]"
+        )
+    };
+    check(
+        &object("-1s"),
+        "error: f.yaml:12:14: VirtualService default/x: spec.http[0].timeout: -1s is too short; use 1ms or more, or remove the field; the object is left out",
+    );
+    check_warned(
+        &object("0s"),
+        "VirtualService default/x",
+        "error: f.yaml:7:14: VirtualService default/x: spec.http[0].timeout: 0s is too short; use 1ms or more, or remove the field",
+    );
 }
 
 #[test]

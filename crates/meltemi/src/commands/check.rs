@@ -1,4 +1,6 @@
-//! `meltemi check`: every note on the objects of a folder.
+//! `meltemi check`: every note on the objects of a folder, and on how they fit together.
+
+use std::sync::Arc;
 
 use anyhow::Result;
 use config::note::{Note, Severity};
@@ -9,8 +11,12 @@ use crate::args::{Check, Env, Format, Listing};
 use crate::settings::Mesh;
 
 pub(crate) fn run(args: Check, env: &Env) -> Result<Outcome> {
-    let loaded = folder::load(&args.dir, &Mesh::new(args.mesh, env))?;
-    let notes = &loaded.store.snapshot().notes;
+    let settings = Mesh::new(args.mesh, env);
+    let loaded = folder::load(&args.dir, &settings)?;
+    let snapshot = loaded.store.snapshot();
+    let mut notes = model::Mesh::new(&snapshot, &Arc::new(settings.environment())).analysis();
+    notes.extend(snapshot.notes.iter().cloned());
+    notes.sort();
     let count = |severity| notes.iter().filter(|note| note.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     let (objects, files) = (loaded.objects.values().sum::<usize>(), loaded.files);

@@ -15,7 +15,7 @@ const UNKNOWN_FIELD: &str = "
 apiVersion: networking.istio.io/v1
 kind: VirtualService
 metadata: {name: odd, namespace: shop}
-spec: {hosts: [cart], colour: blue}
+spec: {hosts: [cart], colour: blue, http: [{route: [{destination: {host: cart}}]}]}
 ";
 
 #[test]
@@ -39,11 +39,37 @@ fn an_error_is_1_and_names_file_object_and_field() {
 
 #[test]
 fn a_warning_is_0_unless_strict() {
-    let dir = folder(&[("odd.yaml", UNKNOWN_FIELD)]);
+    let dir = folder(&[("odd.yaml", UNKNOWN_FIELD), ("shop.yaml", SHOP)]);
     let ran = run(&["check", path(&dir)]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.stdout.starts_with("warning: odd.yaml:5:") && ran.stdout.contains("colour"), "{}", ran.stdout);
     assert_eq!(run(&["check", path(&dir), "--strict"]).code, Some(1));
+}
+
+#[test]
+fn a_route_to_nobody_is_a_warning_and_a_bad_expression_an_error() {
+    let routes = UNKNOWN_FIELD.replace("colour: blue, ", "");
+    let dir = folder(&[("routes.yaml", &routes)]);
+    let ran = run(&["check", path(&dir)]);
+    assert_eq!(
+        (ran.code, ran.stdout.as_str()),
+        (
+            Some(0),
+            "warning: routes.yaml:2:1: VirtualService shop/odd: spec.http[0].route[0].destination.host: no Service or ServiceEntry is called cart.shop.svc.cluster.local; requests that are sent there fail with 503\n"
+        )
+    );
+    let dir = folder(&[
+        ("routes.yaml", &routes.replace("{route:", "{match: [{uri: {regex: '('}}], route:")),
+        ("shop.yaml", SHOP),
+    ]);
+    let ran = run(&["check", path(&dir)]);
+    assert_eq!(
+        (ran.code, ran.stdout.as_str()),
+        (
+            Some(1),
+            "error: routes.yaml:5:53: VirtualService shop/odd: spec.http[0].match[0].uri.regex: not a regular expression of RE2: a ( is not closed; the object is left out\n"
+        )
+    );
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn placed(rules: &[String], client: &str, app: &str) -> Placement {
     let service = "{apiVersion: v1, kind: Service, metadata: {name: cart, namespace: shop}, spec: {clusterIP: 10.96.0.1, ports: [{name: http, port: 80}]}}\n---\n";
     let text = format!("{service}{}", rules.concat());
     let parsed = parse_documents("test", &text);
-    assert!(parsed.notes.is_empty(), "{:?}", parsed.notes);
+    assert!(parsed.refused.is_empty(), "{:?}", parsed.notes);
     let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
     let snapshot = store.apply(parsed.objects.into_iter().map(Update::Put).collect());
     let mesh = Mesh::new(&snapshot, &Arc::new(Environment::default()));

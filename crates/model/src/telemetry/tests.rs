@@ -29,7 +29,7 @@ fn held(mesh: &str, objects: &[(&str, &str, &str)]) -> Telemetry {
         })
         .collect();
     let parsed = parse_documents("objects", &text.join("\n---\n"));
-    assert!(parsed.notes.is_empty(), "{:?}", parsed.notes);
+    assert!(parsed.refused.is_empty(), "{:?}", parsed.notes);
     let objects: Vec<_> = parsed
         .objects
         .into_iter()

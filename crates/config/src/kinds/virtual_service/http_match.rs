@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::kinds::string_match::StringMatch;
 use crate::labels::Labels;
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpMatchRequest {
     pub name: String,

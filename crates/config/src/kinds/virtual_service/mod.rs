@@ -137,7 +137,7 @@ pub struct TlsRoute {
     pub route: Vec<RouteDestination>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsMatchAttributes {
     pub sni_hosts: Vec<String>,
@@ -157,7 +157,7 @@ pub struct TcpRoute {
     pub route: Vec<RouteDestination>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct L4MatchAttributes {
     pub destination_subnets: Vec<String>,

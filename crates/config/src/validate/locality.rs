@@ -1,25 +1,16 @@
-//! Locality preferences of a mesh config, as istiod checks them.
+//! Locality preferences of DestinationRules and of the mesh config, as istiod checks them.
 
+use super::spot::Spot;
 use crate::kinds::destination_rule::{Distribute, Failover, LocalityLoadBalancerSetting};
-use crate::note::Note;
 
 const TOPOLOGY_LABELS: [&str; 3] =
     ["topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.istio.io/subzone"];
 
-pub(super) fn check(setting: &LocalityLoadBalancerSetting) -> Vec<Note> {
-    let mut notes = Vec::new();
-    let mut refuse = |field: &str, fault: Option<String>| {
-        notes.extend(fault.map(|what| Note::error(what).field(format!("localityLbSetting{field}"))));
-    };
-    refuse("", exclusion_fault(setting));
-    for (at, distribute) in setting.distribute.iter().enumerate() {
-        refuse(&format!(".distribute[{at}].to"), weights_fault(distribute));
-    }
-    refuse(".distribute", overlap_fault(setting.distribute.iter().map(|distribute| distribute.from.as_str())));
-    for (at, failover) in setting.failover.iter().enumerate() {
-        refuse(&format!(".failover[{at}]"), failover_fault(failover));
-    }
-    notes
+pub(super) fn check_locality(at: &Spot<'_>, setting: &LocalityLoadBalancerSetting) {
+    at.refuse_here(exclusion_fault(setting));
+    at.each("distribute", &setting.distribute, |at, distribute| at.refuse("to", weights_fault(distribute)));
+    at.refuse("distribute", overlap_fault(setting.distribute.iter().map(|distribute| distribute.from.as_str())));
+    at.each("failover", &setting.failover, |at, failover| at.refuse_here(failover_fault(failover)));
 }
 
 fn exclusion_fault(setting: &LocalityLoadBalancerSetting) -> Option<String> {

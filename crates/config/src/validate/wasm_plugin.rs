@@ -1,0 +1,59 @@
+//! WasmPlugin: where the code is, and what it is given.
+
+use std::collections::BTreeSet;
+
+use super::network::port_fault;
+use super::spot::Spot;
+use super::target::check_target;
+use super::url::code_fault;
+use crate::kinds::wasm_plugin::{EnvValueSource, EnvVar, WasmPlugin};
+
+pub(super) fn check(at: &Spot<'_>, plugin: &WasmPlugin) {
+    check_target(at, plugin.selector.as_ref(), plugin.target_ref.as_ref(), &plugin.target_refs);
+    at.refuse("url", code_fault(&plugin.url));
+    let digest = plugin.sha256.len() == 64 && plugin.sha256.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    at.refuse_if("sha256", !plugin.sha256.is_empty() && !digest, "not a digest; write 64 digits of 0-9 and a-f");
+    at.refuse_if(
+        "imagePullSecret",
+        plugin.image_pull_secret.len() > 253,
+        "too long for the name of a Secret; 253 characters at most",
+    );
+    at.refuse_if("pluginName", plugin.plugin_name.len() > 256, "too long; 256 characters at most");
+    if let Some(vm) = &plugin.vm_config {
+        let mut names = BTreeSet::new();
+        at.field("vmConfig").each("env", &vm.env, |at, env| check_env(at, env, &mut names));
+    }
+    at.each("match", &plugin.matches, |at, selector| {
+        at.each("ports", &selector.ports, |at, port| at.refuse("number", port_fault(port.number)));
+    });
+}
+
+fn check_env<'a>(at: &Spot<'_>, env: &'a EnvVar, names: &mut BTreeSet<&'a str>) {
+    at.refuse_if("name", env.name.is_empty(), "it is missing; name the variable");
+    at.refuse_if("name", env.name.len() > 256, "too long; 256 characters at most");
+    at.refuse_if("name", !names.insert(&env.name), "another variable has this name; remove one");
+    let both = env.value_from != EnvValueSource::Inline && !env.value.is_empty();
+    at.refuse_if("value", both, "the value comes from the host; remove it, or set valueFrom: INLINE");
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::validate::example::{Table, check};
+
+    #[test]
+    fn code_and_environment() {
+        let table = Table { kind: "WasmPlugin", valid: "{url: 'oci://a/b:1'}" };
+        check(&table, "{}", &["error spec.url: it is missing; name the image or the address of the code"]);
+        check(
+            &table,
+            "{url: 'ftp://a', sha256: abc, vmConfig: {env: [{name: A}, {name: A, valueFrom: HOST, value: x}]}, match: [{ports: [{number: 0}]}]}",
+            &[
+                "error spec.url: \"ftp\" is not a scheme for code; use oci, https, http or file",
+                "error spec.sha256: not a digest; write 64 digits of 0-9 and a-f",
+                "error spec.vmConfig.env[1].name: another variable has this name; remove one",
+                "error spec.vmConfig.env[1].value: the value comes from the host; remove it, or set valueFrom: INLINE",
+                "error spec.match[0].ports[0].number: 0 is not a port; use 1 to 65535",
+            ],
+        );
+    }
+}

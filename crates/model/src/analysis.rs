@@ -1,0 +1,106 @@
+//! Notes on objects that are fine by themselves and not among the others: destinations that nobody declares, gateways that do not exist,
+//! selectors that choose nothing. All are warnings, for people: translation does not read them.
+
+mod destination;
+mod entry;
+mod provider;
+mod route;
+mod selection;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use config::host::Host;
+use config::kind::Kind;
+use config::labels::Labels;
+use config::meta::Meta;
+use config::note::{Note, ObjectId};
+
+use crate::mesh::Mesh;
+use crate::service::Service;
+
+impl Mesh {
+    /// Sorted.
+    pub fn analysis(&self) -> Vec<Note> {
+        let mut notes = Notes::default();
+        let known = Known::new(self);
+        route::check(self, &known, &mut notes);
+        destination::check(self, &known, &mut notes);
+        entry::check(self, &mut notes);
+        selection::check(self, &known, &mut notes);
+        provider::check(self, &mut notes);
+        notes.0.sort();
+        notes.0
+    }
+}
+
+#[derive(Default)]
+struct Notes(Vec<Note>);
+
+impl Notes {
+    fn warn(&mut self, kind: Kind, meta: &Meta, field: impl Into<String>, what: impl Into<String>) {
+        let id = ObjectId { kind, namespace: meta.namespace.clone(), name: meta.name.clone() };
+        let note = Note::warning(what).on(id).field(field);
+        self.0.push(match &meta.at {
+            Some(at) => note.at(at.clone()),
+            None => note,
+        });
+    }
+}
+
+/// What objects may refer to, by name.
+struct Known<'a> {
+    domain: &'a str,
+    services: BTreeMap<&'a Host, Vec<&'a Arc<Service>>>,
+    /// Of hosts that have any.
+    subsets: BTreeMap<Host, BTreeSet<&'a str>>,
+    /// Labels of pods and other workloads, by namespace.
+    workloads: BTreeMap<&'a str, Vec<Labels>>,
+}
+
+impl<'a> Known<'a> {
+    fn new(mesh: &'a Mesh) -> Self {
+        let mut services: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for service in mesh.all_services() {
+            services.entry(&service.host).or_default().push(service);
+        }
+        let domain = mesh.env.domain.as_str();
+        let mut subsets: BTreeMap<Host, BTreeSet<&str>> = BTreeMap::new();
+        for rule in mesh.objects.destination_rules.values() {
+            let host = Host::resolve_short(&rule.spec.host, &rule.meta.namespace, domain);
+            subsets.entry(host).or_default().extend(rule.spec.subsets.iter().map(|subset| subset.name.as_str()));
+        }
+        Known { domain, services, subsets, workloads: workloads(mesh) }
+    }
+
+    /// Services that answer for a host, wildcards among them.
+    fn services_of(&self, host: &Host) -> Vec<&'a Arc<Service>> {
+        if let Some(services) = self.services.get(host) {
+            return services.clone();
+        }
+        let wider = self.services.iter().filter(|(known, _)| known.is_wildcard() && host.is_subset_of(known));
+        wider.flat_map(|(_, services)| services.iter().copied()).collect()
+    }
+
+    fn has_subset(&self, host: &Host, subset: &str) -> bool {
+        let exact = self.subsets.get(host).is_some_and(|names| names.contains(subset));
+        let wider = |(rule, names): (&Host, &BTreeSet<&str>)| {
+            rule.is_wildcard() && host.is_subset_of(rule) && names.contains(subset)
+        };
+        exact || self.subsets.iter().any(wider)
+    }
+}
+
+fn workloads(mesh: &Mesh) -> BTreeMap<&str, Vec<Labels>> {
+    let mut workloads: BTreeMap<&str, Vec<Labels>> = BTreeMap::new();
+    for pod in mesh.objects.pods.values() {
+        workloads.entry(&pod.meta.namespace).or_default().push(pod.meta.labels.clone());
+    }
+    for entry in mesh.objects.workload_entries.values() {
+        let labels = entry.meta.labels.iter().chain(entry.spec.labels.iter()).collect();
+        workloads.entry(&entry.meta.namespace).or_default().push(labels);
+    }
+    workloads
+}

@@ -1,0 +1,243 @@
+//! VirtualServices: destinations, gateways, delegates, ports, and hosts that an older one has taken.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use config::host::Host;
+use config::kind::Kind;
+use config::kinds::virtual_service::{Destination, VirtualService};
+use config::meta::Object;
+use config::store::Name;
+
+use super::{Known, Notes};
+use crate::mesh::Mesh;
+use crate::virtual_service::MESH;
+use crate::visibility::Visibility;
+
+type Routes = Object<VirtualService>;
+
+pub(super) fn check(mesh: &Mesh, known: &Known<'_>, notes: &mut Notes) {
+    let mut objects: Vec<&Arc<Routes>> = mesh.objects.virtual_services.values().collect();
+    objects.sort_by(|a, b| a.meta.age_order(&b.meta));
+    for object in &objects {
+        check_destinations(object, known, notes);
+        check_weights(object, notes);
+        check_gateways(mesh, object, notes);
+        check_delegates(mesh, object, notes);
+        check_ports(object, known, notes);
+    }
+    check_orphans(&objects, notes);
+    check_rivals(mesh, &objects, known, notes);
+}
+
+fn warn(notes: &mut Notes, object: &Routes, field: impl Into<String>, what: impl Into<String>) {
+    notes.warn(Kind::VirtualService, &object.meta, field, what);
+}
+
+/// Destinations with the paths of their fields.
+fn destinations(spec: &VirtualService) -> Vec<(String, &Destination)> {
+    let mut found = Vec::new();
+    for (index, route) in spec.http.iter().enumerate() {
+        let to = route.route.iter().map(|to| to.destination.as_ref());
+        found.extend(numbered(&format!("spec.http[{index}].route"), to));
+        found.extend(route.mirror.as_ref().map(|mirror| (format!("spec.http[{index}].mirror"), mirror)));
+        let mirrors = route.mirrors.iter().map(|mirror| mirror.destination.as_ref());
+        found.extend(numbered(&format!("spec.http[{index}].mirrors"), mirrors));
+    }
+    for (index, route) in spec.tls.iter().enumerate() {
+        found.extend(numbered(
+            &format!("spec.tls[{index}].route"),
+            route.route.iter().map(|to| to.destination.as_ref()),
+        ));
+    }
+    for (index, route) in spec.tcp.iter().enumerate() {
+        found.extend(numbered(
+            &format!("spec.tcp[{index}].route"),
+            route.route.iter().map(|to| to.destination.as_ref()),
+        ));
+    }
+    found
+}
+
+fn numbered<'a>(path: &str, list: impl Iterator<Item = Option<&'a Destination>>) -> Vec<(String, &'a Destination)> {
+    let placed = list.enumerate().filter_map(|(index, to)| Some((format!("{path}[{index}].destination"), to?)));
+    placed.collect()
+}
+
+fn check_destinations(object: &Routes, known: &Known<'_>, notes: &mut Notes) {
+    for (path, destination) in destinations(&object.spec) {
+        let host = Host::resolve_short(&destination.host, &object.meta.namespace, known.domain);
+        let services = known.services_of(&host);
+        if services.is_empty() {
+            warn(
+                notes,
+                object,
+                format!("{path}.host"),
+                format!("no Service or ServiceEntry is called {host}; requests that are sent there fail with 503"),
+            );
+            continue;
+        }
+        if !destination.subset.is_empty() && !known.has_subset(&host, &destination.subset) {
+            warn(
+                notes,
+                object,
+                format!("{path}.subset"),
+                format!(
+                    "no DestinationRule has a subset {:?} of {host}; requests that are sent there fail with 503",
+                    destination.subset
+                ),
+            );
+        }
+        let number = destination.port.map_or(0, |port| port.number);
+        let has_port = services.iter().any(|service| service.ports.iter().any(|port| u32::from(port.number) == number));
+        if number != 0 && !has_port {
+            warn(
+                notes,
+                object,
+                format!("{path}.port"),
+                format!("{host} has no port {number}; requests that are sent there fail with 503"),
+            );
+        }
+    }
+}
+
+fn check_weights(object: &Routes, notes: &mut Notes) {
+    let http = object.spec.http.iter().map(|route| route.route.iter().map(|to| to.weight).collect::<Vec<_>>());
+    let tcp = object.spec.tcp.iter().map(|route| route.route.iter().map(|to| to.weight).collect());
+    let tls = object.spec.tls.iter().map(|route| route.route.iter().map(|to| to.weight).collect());
+    let all = [("http", http.collect::<Vec<_>>()), ("tcp", tcp.collect()), ("tls", tls.collect())];
+    for (kind, routes) in all {
+        for (index, weights) in routes.iter().enumerate().filter(|(_, weights)| weights.len() > 1) {
+            let total: i64 = weights.iter().map(|&weight| i64::from(weight)).sum();
+            if total != 100 && total > 0 {
+                let what = format!("the weights add up to {total}, not to 100; each is taken as a share of {total}");
+                warn(notes, object, format!("spec.{kind}[{index}].route"), what);
+            }
+        }
+    }
+}
+
+fn check_gateways(mesh: &Mesh, object: &Routes, notes: &mut Notes) {
+    for (index, name) in object.spec.gateways.iter().enumerate().filter(|(_, name)| *name != MESH) {
+        let (namespace, gateway) = name.split_once('/').unwrap_or((&object.meta.namespace, name));
+        let dotted = !name.contains('/') && name.contains('.');
+        if !dotted && !mesh.objects.gateways.contains_key(&Name::new(namespace, gateway)) {
+            let what =
+                format!("there is no Gateway {namespace}/{gateway}, so that nobody is routed this way through it");
+            warn(notes, object, format!("spec.gateways[{index}]"), what);
+        }
+    }
+}
+
+fn check_delegates(mesh: &Mesh, object: &Routes, notes: &mut Notes) {
+    let own = &object.meta.namespace;
+    for (index, route) in object.spec.http.iter().enumerate() {
+        let Some(delegate) = &route.delegate else { continue };
+        let namespace: &str = if delegate.namespace.is_empty() { own } else { &delegate.namespace };
+        let name = format!("{namespace}/{}", delegate.name);
+        let found = mesh.objects.virtual_services.get(&Name::new(namespace, &delegate.name));
+        let what = match found {
+            None => format!("there is no VirtualService {name}; the route is left out"),
+            Some(found) if !found.spec.hosts.is_empty() => {
+                format!("{name} has hosts, so that nobody can delegate to it; remove its hosts. The route is left out")
+            }
+            Some(found) if !visibility(mesh, found).allows(own) => {
+                format!("{name} is not exported to {own}; add it to exportTo there. The route is left out")
+            }
+            Some(found) if found.spec.http.iter().any(|route| route.delegate.is_some()) => {
+                format!(
+                    "{name} delegates in turn, which is not followed, in circles or not; those of its routes are left out"
+                )
+            }
+            Some(_) => continue,
+        };
+        warn(notes, object, format!("spec.http[{index}].delegate"), what);
+    }
+}
+
+fn visibility(mesh: &Mesh, object: &Routes) -> Visibility {
+    let written = &object.spec.export_to;
+    let export_to = if written.is_empty() { &mesh.config.default_virtual_service_export_to } else { written };
+    Visibility::new(export_to.iter().map(String::as_str), &object.meta.namespace)
+}
+
+/// VirtualServices without hosts that nobody delegates to.
+fn check_orphans(objects: &[&Arc<Routes>], notes: &mut Notes) {
+    let mut named = BTreeSet::new();
+    for object in objects {
+        for delegate in object.spec.http.iter().filter_map(|route| route.delegate.as_ref()) {
+            let namespace =
+                if delegate.namespace.is_empty() { &*object.meta.namespace } else { delegate.namespace.as_str() };
+            named.insert((namespace, delegate.name.as_str()));
+        }
+    }
+    for object in objects.iter().filter(|object| object.spec.hosts.is_empty()) {
+        if !named.contains(&(&*object.meta.namespace, &*object.meta.name)) {
+            warn(
+                notes,
+                object,
+                "spec.hosts",
+                "it has no hosts and nobody delegates to it, so that it has no effect; give it hosts, or delegate to it",
+            );
+        }
+    }
+}
+
+/// Ports that are matched and that none of the hosts listens on.
+fn check_ports(object: &Routes, known: &Known<'_>, notes: &mut Notes) {
+    if !is_for_mesh(object) {
+        return;
+    }
+    let hosts = object.spec.hosts.iter().map(|host| Host::resolve_short(host, &object.meta.namespace, known.domain));
+    let services: Vec<_> = hosts.flat_map(|host| known.services_of(&host)).collect();
+    let ports: BTreeSet<u32> =
+        services.iter().flat_map(|service| &service.ports).map(|port| u32::from(port.number)).collect();
+    if ports.is_empty() || object.spec.hosts.iter().any(|host| host.starts_with('*')) {
+        return;
+    }
+    let http = object.spec.http.iter().map(|route| route.matches.iter().map(|wanted| wanted.port).collect::<Vec<_>>());
+    let tcp = object.spec.tcp.iter().map(|route| route.matches.iter().map(|wanted| wanted.port).collect());
+    let tls = object.spec.tls.iter().map(|route| route.matches.iter().map(|wanted| wanted.port).collect());
+    for (kind, routes) in [("http", http.collect::<Vec<_>>()), ("tcp", tcp.collect()), ("tls", tls.collect())] {
+        for (index, matches) in routes.iter().enumerate() {
+            for (place, port) in matches.iter().enumerate().filter(|(_, port)| **port != 0 && !ports.contains(port)) {
+                let what = format!("none of the hosts has port {port}, so that no listener takes such requests");
+                warn(notes, object, format!("spec.{kind}[{index}].match[{place}].port"), what);
+            }
+        }
+    }
+}
+
+fn is_for_mesh(object: &Routes) -> bool {
+    object.spec.gateways.is_empty() || object.spec.gateways.iter().any(|gateway| gateway == MESH)
+}
+
+/// Sidecars take the oldest VirtualService of a host and no other.
+fn check_rivals(mesh: &Mesh, objects: &[&Arc<Routes>], known: &Known<'_>, notes: &mut Notes) {
+    let mut first: BTreeMap<Host, &Arc<Routes>> = BTreeMap::new();
+    for object in objects.iter().filter(|object| is_for_mesh(object)) {
+        for (index, host) in object.spec.hosts.iter().enumerate() {
+            let host = Host::resolve_short(host, &object.meta.namespace, known.domain);
+            let Some(older) = first.get(&host) else {
+                first.insert(host, object);
+                continue;
+            };
+            if !Arc::ptr_eq(older, object) && meet(&visibility(mesh, older), &visibility(mesh, object)) {
+                let (namespace, name) = (&older.meta.namespace, &older.meta.name);
+                let what = format!(
+                    "VirtualService {namespace}/{name} has {host} too and goes first; put the routes of sidecars into one of them"
+                );
+                warn(notes, object, format!("spec.hosts[{index}]"), what);
+            }
+        }
+    }
+}
+
+/// Some namespace sees both.
+fn meet(a: &Visibility, b: &Visibility) -> bool {
+    match (a, b) {
+        (Visibility::Nobody, _) | (_, Visibility::Nobody) => false,
+        (Visibility::Namespaces(a), Visibility::Namespaces(b)) => !a.is_disjoint(b),
+        _ => true,
+    }
+}

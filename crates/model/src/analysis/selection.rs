@@ -1,0 +1,134 @@
+//! Selectors that choose no workload, and Sidecars that choose what another one has.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use config::host::Host;
+use config::kind::Kind;
+use config::kinds::sidecar::Sidecar;
+use config::labels::{Labels, Selector};
+use config::meta::{Meta, Object};
+use config::store::Table;
+
+use super::{Known, Notes};
+use crate::mesh::Mesh;
+
+pub(super) fn check(mesh: &Mesh, known: &Known<'_>, notes: &mut Notes) {
+    let root = mesh.config.root_namespace.as_str();
+    let mut check = Check { known, root, notes };
+    let objects = &mesh.objects;
+    check.policies(Kind::PeerAuthentication, &objects.peer_authentications, |spec| spec.selector.as_ref());
+    check.policies(Kind::RequestAuthentication, &objects.request_authentications, |spec| spec.selector.as_ref());
+    check.policies(Kind::AuthorizationPolicy, &objects.authorization_policies, |spec| spec.selector.as_ref());
+    check.policies(Kind::Telemetry, &objects.telemetries, |spec| spec.selector.as_ref());
+    check.policies(Kind::WasmPlugin, &objects.wasm_plugins, |spec| spec.selector.as_ref());
+    check.policies(Kind::ProxyConfig, &objects.proxy_configs, |spec| spec.selector.as_ref());
+    for object in objects.sidecars.values() {
+        let labels = object.spec.workload_selector.as_ref().map(|selector| &selector.labels);
+        check.labels(Kind::Sidecar, &object.meta, "spec.workloadSelector", labels);
+    }
+    for object in objects.envoy_filters.values() {
+        let labels = object.spec.workload_selector.as_ref().map(|selector| &selector.labels);
+        check.labels(Kind::EnvoyFilter, &object.meta, "spec.workloadSelector", labels);
+    }
+    for object in objects.service_entries.values() {
+        let labels = object.spec.workload_selector.as_ref().map(|selector| &selector.labels);
+        check.labels(Kind::ServiceEntry, &object.meta, "spec.workloadSelector", labels);
+    }
+    check_gateways(mesh, known, notes);
+    check_sidecars(&objects.sidecars, notes);
+    check_egress(&objects.sidecars, known, notes);
+}
+
+struct Check<'a> {
+    known: &'a Known<'a>,
+    root: &'a str,
+    notes: &'a mut Notes,
+}
+
+impl Check<'_> {
+    fn policies<S: Clone>(&mut self, kind: Kind, table: &Table<S>, selector: fn(&S) -> Option<&Selector>) {
+        for object in table.values() {
+            self.labels(
+                kind,
+                &object.meta,
+                "spec.selector",
+                selector(&object.spec).map(|selector| &selector.match_labels),
+            );
+        }
+    }
+
+    fn labels(&mut self, kind: Kind, meta: &Meta, field: &str, labels: Option<&Labels>) {
+        let Some(labels) = labels.filter(|labels| !labels.is_empty()) else { return };
+        let everywhere = *meta.namespace == *self.root && kind != Kind::ServiceEntry;
+        let of = |namespace: &str| everywhere || *namespace == *meta.namespace;
+        let mut workloads =
+            self.known.workloads.iter().filter(|(namespace, _)| of(namespace)).flat_map(|(_, list)| list).peekable();
+        // A folder without workloads says nothing about which there are.
+        if workloads.peek().is_some() && !workloads.any(|workload| workload.contains_all(labels)) {
+            let place = if everywhere { "the mesh".to_owned() } else { format!("namespace {}", meta.namespace) };
+            self.notes.warn(
+                kind,
+                meta,
+                field,
+                format!("no workload of {place} has these labels ({}), so that it has no effect", shown(labels)),
+            );
+        }
+    }
+}
+
+fn shown(labels: &Labels) -> String {
+    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ")
+}
+
+fn check_gateways(mesh: &Mesh, known: &Known<'_>, notes: &mut Notes) {
+    for gateway in mesh.objects.gateways.values().filter(|gateway| !gateway.spec.selector.is_empty()) {
+        let mut workloads = known.workloads.values().flatten().peekable();
+        if workloads.peek().is_some() && !workloads.any(|workload| workload.contains_all(&gateway.spec.selector)) {
+            let what =
+                format!("no workload has these labels ({}), so that nobody listens", shown(&gateway.spec.selector));
+            notes.warn(Kind::Gateway, &gateway.meta, "spec.selector", what);
+        }
+    }
+}
+
+/// One Sidecar without a selector holds for a namespace.
+fn check_sidecars(sidecars: &Table<Sidecar>, notes: &mut Notes) {
+    let mut objects: Vec<&Arc<Object<Sidecar>>> = sidecars.values().collect();
+    objects.sort_by(|a, b| a.meta.age_order(&b.meta));
+    let mut first = BTreeMap::new();
+    for object in objects {
+        let labels =
+            object.spec.workload_selector.as_ref().map(|selector| &selector.labels).filter(|labels| !labels.is_empty());
+        let Some(older) = first.insert((&object.meta.namespace, labels), &object.meta.name) else { continue };
+        first.insert((&object.meta.namespace, labels), older);
+        let what = format!(
+            "Sidecar {older} of the same namespace selects the same workloads and is older, so that this one has no effect"
+        );
+        notes.warn(Kind::Sidecar, &object.meta, "spec.workloadSelector", what);
+    }
+}
+
+/// Hosts that are imported and that no service has.
+fn check_egress(sidecars: &Table<Sidecar>, known: &Known<'_>, notes: &mut Notes) {
+    for object in sidecars.values() {
+        for (index, listener) in object.spec.egress.iter().enumerate() {
+            for (place, entry) in listener.hosts.iter().enumerate() {
+                let Some((namespace, name)) = entry.split_once('/') else { continue };
+                if namespace == "~" || name == "*" {
+                    continue;
+                }
+                let namespace = if namespace == "." { &*object.meta.namespace } else { namespace };
+                let host = Host::new(name);
+                let fits = |(known, services): (&&Host, &Vec<&Arc<crate::service::Service>>)| {
+                    known.matches(&host)
+                        && services.iter().any(|service| namespace == "*" || *service.namespace == *namespace)
+                };
+                if !known.services.iter().any(fits) {
+                    let what = format!("no service is called {name} in {namespace}, so that nothing is imported");
+                    notes.warn(Kind::Sidecar, &object.meta, format!("spec.egress[{index}].hosts[{place}]"), what);
+                }
+            }
+        }
+    }
+}
