@@ -13,6 +13,8 @@ macro_rules! for_each_kind {
             ServiceAccount service_accounts crate::kinds::service_account::ServiceAccount;
             Secret secrets crate::kinds::secret::Secret;
             ConfigMap config_maps crate::kinds::config_map::ConfigMap;
+            Ingress ingresses crate::kinds::ingress::Ingress;
+            IngressClass ingress_classes crate::kinds::ingress_class::IngressClass;
             VirtualService virtual_services crate::kinds::virtual_service::VirtualService;
             DestinationRule destination_rules crate::kinds::destination_rule::DestinationRule;
             Gateway gateways crate::kinds::gateway::Gateway;

@@ -13,6 +13,8 @@ pub enum Kind {
     ServiceAccount,
     Secret,
     ConfigMap,
+    Ingress,
+    IngressClass,
     VirtualService,
     DestinationRule,
     Gateway,
@@ -33,7 +35,7 @@ const NETWORKING: &str = "networking.istio.io";
 const SECURITY: &str = "security.istio.io";
 
 impl Kind {
-    pub const ALL: [Kind; 23] = [
+    pub const ALL: [Kind; 25] = [
         Kind::Namespace,
         Kind::Node,
         Kind::Pod,
@@ -43,6 +45,8 @@ impl Kind {
         Kind::ServiceAccount,
         Kind::Secret,
         Kind::ConfigMap,
+        Kind::Ingress,
+        Kind::IngressClass,
         Kind::VirtualService,
         Kind::DestinationRule,
         Kind::Gateway,
@@ -70,6 +74,8 @@ impl Kind {
             Kind::ServiceAccount => "ServiceAccount",
             Kind::Secret => "Secret",
             Kind::ConfigMap => "ConfigMap",
+            Kind::Ingress => "Ingress",
+            Kind::IngressClass => "IngressClass",
             Kind::VirtualService => "VirtualService",
             Kind::DestinationRule => "DestinationRule",
             Kind::Gateway => "Gateway",
@@ -99,6 +105,7 @@ impl Kind {
             | Kind::Secret
             | Kind::ConfigMap => "",
             Kind::EndpointSlice => "discovery.k8s.io",
+            Kind::Ingress | Kind::IngressClass => "networking.k8s.io",
             Kind::VirtualService
             | Kind::DestinationRule
             | Kind::Gateway
@@ -127,7 +134,7 @@ impl Kind {
     }
 
     pub fn is_namespaced(self) -> bool {
-        !matches!(self, Kind::Namespace | Kind::Node)
+        !matches!(self, Kind::Namespace | Kind::Node | Kind::IngressClass)
     }
 
     /// Istio's kinds follow protobuf's JSON rules, the others Kubernetes' own.

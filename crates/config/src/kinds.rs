@@ -3,6 +3,8 @@
 pub mod config_map;
 pub mod endpoint_slice;
 pub(crate) mod endpoints;
+pub mod ingress;
+pub mod ingress_class;
 pub mod namespace;
 pub mod node;
 pub mod pod;

@@ -365,6 +365,9 @@ pub(crate) struct Env {
     pub(crate) trace_sampling: Option<String>,
     /// All of it: headers to extension providers may be taken from any.
     pub(crate) variables: model::Variables,
+    pub(crate) ingress_namespace: Option<String>,
+    pub(crate) scope_gateways_to_namespace: Option<String>,
+    pub(crate) filter_gateway_clusters: Option<String>,
     pub(crate) identity: IdentityEnv,
 }
 
@@ -419,6 +422,9 @@ impl Env {
             metrics_localhost_only: set("METRICS_LOCALHOST_ACCESS_ONLY"),
             trace_sampling: set("PILOT_TRACE_SAMPLING"),
             variables: model::Variables::default(),
+            ingress_namespace: set("K8S_INGRESS_NS"),
+            scope_gateways_to_namespace: set("PILOT_SCOPE_GATEWAY_TO_NAMESPACE"),
+            filter_gateway_clusters: set("PILOT_FILTER_GATEWAY_CLUSTER_CONFIG"),
             identity: IdentityEnv {
                 home: set("HOME"),
                 state_home: set("XDG_STATE_HOME"),

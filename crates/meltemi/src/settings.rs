@@ -33,6 +33,9 @@ pub(crate) struct Mesh {
     pub(crate) derive_endpoints: bool,
     pub(crate) trace_sampling: model::Percent,
     pub(crate) variables: model::Variables,
+    pub(crate) ingress_namespace: String,
+    pub(crate) scope_gateways_to_namespace: bool,
+    pub(crate) filter_gateway_clusters: bool,
 }
 
 #[derive(Debug)]
@@ -113,9 +116,12 @@ impl Settings {
             metrics_localhost_only,
             trace_sampling,
             identity,
+            scope_gateways_to_namespace,
+            filter_gateway_clusters,
             // Read by Mesh::new.
             cluster_id: _,
             pod_namespace: _,
+            ingress_namespace: _,
             variables: _,
         } = env;
         let Some(folder) = config else {
@@ -167,6 +173,8 @@ impl Settings {
         let identity = Identity::new(state_dir, jwks, identity, &mut unused);
         let metrics_on_loopback_only = unused.truth("METRICS_LOCALHOST_ACCESS_ONLY", metrics_localhost_only);
         unused.read("PILOT_TRACE_SAMPLING", trace_sampling, TRACE_SAMPLING, percent);
+        unused.truth("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", scope_gateways_to_namespace);
+        unused.truth("PILOT_FILTER_GATEWAY_CLUSTER_CONFIG", filter_gateway_clusters);
         let settings = Settings {
             folder,
             mesh: Mesh::new(MeshArgs { mesh_config, domain, cluster_id, derive_endpoints }, env),
@@ -199,6 +207,9 @@ impl Mesh {
             derive_endpoints,
             trace_sampling: model::Percent(env.trace_sampling.as_deref().and_then(percent).unwrap_or(TRACE_SAMPLING)),
             variables: env.variables.clone(),
+            ingress_namespace: env.ingress_namespace.clone().unwrap_or_else(|| "istio-system".to_owned()),
+            scope_gateways_to_namespace: is_set(&env.scope_gateways_to_namespace),
+            filter_gateway_clusters: is_set(&env.filter_gateway_clusters),
         }
     }
 
@@ -210,6 +221,9 @@ impl Mesh {
             derive_endpoints: self.derive_endpoints,
             trace_sampling: self.trace_sampling,
             variables: self.variables.clone(),
+            ingress_namespace: self.ingress_namespace.clone(),
+            scope_gateways_to_namespace: self.scope_gateways_to_namespace,
+            filter_gateway_clusters: self.filter_gateway_clusters,
         }
     }
 }
@@ -289,6 +303,11 @@ impl Unused {
     fn truth(&mut self, name: &str, text: &Option<String>) -> bool {
         self.read(name, text, false, |text| truth(text).ok())
     }
+}
+
+/// What cannot be read was reported where all variables are, and counts as not set.
+fn is_set(variable: &Option<String>) -> bool {
+    variable.as_deref().is_some_and(|text| truth(text) == Ok(true))
 }
 
 fn flag_duration(flag: &str, text: &str) -> Result<Duration> {

@@ -10,6 +10,7 @@ use config::mesh::ProxyHeaders;
 use config::note::ObjectId;
 
 use crate::authn::PortModes;
+use crate::gateway::RouterKey;
 use crate::mesh::Mesh;
 use crate::metadata::{CertificateFiles, Interception};
 use crate::placement::Placement;
@@ -18,6 +19,7 @@ use crate::proxy_settings::ProxySettings;
 use crate::release::Release;
 use crate::scope::ScopeKey;
 use crate::telemetry::{Logs, Metrics, Side, Tracing};
+use crate::topology::Topology;
 
 /// What one proxy's answers are put together from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -53,6 +55,18 @@ pub struct OutboundKey {
     locality: Option<Locality>,
     network: String,
     network_view: Vec<String>,
+    /// `None`: not a router.
+    router: Option<RouterFacts>,
+}
+
+/// What a router listens on, and what stands before it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct RouterFacts {
+    key: RouterKey,
+    topology: Topology,
+    unprivileged: bool,
+    /// It has clusters for names in handshakes.
+    auto_passthrough: bool,
 }
 
 /// Outbound HTTP listeners: they name the workload in traces.
@@ -152,6 +166,12 @@ fn outbound(mesh: &Mesh, placement: &Placement) -> OutboundKey {
         locality: mesh.client_facts.locality.then(|| placement.locality.clone()),
         network: metadata.network.clone(),
         network_view: metadata.network_view.clone(),
+        router: placement.router.as_ref().map(|router| RouterFacts {
+            key: router.key.clone(),
+            topology: placement.settings.topology,
+            unprivileged: metadata.unprivileged,
+            auto_passthrough: router.gateway.auto_passthrough,
+        }),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::environment::Environment;
 use crate::mesh::{Mesh, key};
 use crate::network;
 use crate::placement::Placement;
-use crate::proxy::Proxy;
+use crate::proxy::{Proxy, ProxyKind};
 use crate::service::Service;
 
 #[derive(Debug, Default)]
@@ -30,6 +30,10 @@ pub struct Delta {
     pub workloads: BTreeSet<Name>,
     /// Namespaces whose proxies may be in another class: Sidecars, policies, machines or entries there changed.
     pub namespaces: BTreeSet<Arc<str>>,
+    /// Gateways came, went or changed: routers may listen elsewhere.
+    pub gateways: bool,
+    /// `namespace/name` of Gateways to which other VirtualServices are bound now, or bound ones say something else.
+    pub routed: BTreeSet<String>,
     /// Some scope reads VirtualServices, DestinationRules or Sidecars that changed.
     pub scopes: bool,
     /// What the keys of classes hold of the mesh changed: anybody's class may be another.
@@ -58,6 +62,7 @@ impl Delta {
         };
         self.everything
             || self.rekeyed
+            || (self.gateways && proxy.kind == ProxyKind::Router)
             || self.namespaces.contains(&proxy.namespace)
             || self.services.keys().any(|name| name.namespace == proxy.namespace)
             || (!self.workloads.is_empty() && pod() == Some(true))
@@ -69,13 +74,16 @@ impl Delta {
             let service = placement.scope.service(&Host::new(&name.name));
             service.is_some_and(|service| service.namespace == name.namespace)
         };
-        self.everything || !mesh.keeps_scope(placement) || self.endpoints.keys().any(imported)
+        let routed = placement.is_router() && (self.gateways || !self.routed.is_empty());
+        self.everything || routed || !mesh.keeps_scope(placement) || self.endpoints.keys().any(imported)
     }
 
     pub fn is_empty(&self) -> bool {
         !self.everything
             && !self.scopes
             && !self.rekeyed
+            && !self.gateways
+            && self.routed.is_empty()
             && self.services.is_empty()
             && self.endpoints.is_empty()
             && self.workloads.is_empty()
@@ -90,7 +98,10 @@ impl Delta {
             || *old.networks != *snapshot.networks
             || changed(&old.nodes, &snapshot.nodes)
             || changed(&old.namespaces, &snapshot.namespaces)
-            || istio::root_policy_changed(old, snapshot);
+            || istio::root_policy_changed(old, snapshot)
+            || changed(&old.ingresses, &snapshot.ingresses)
+            || changed(&old.ingress_classes, &snapshot.ingress_classes)
+            || ingress_ports_changed(mesh, snapshot);
         if wide {
             return (Mesh::new(snapshot, &mesh.env), Self { everything: true, ..Self::default() });
         }
@@ -109,8 +120,9 @@ impl Delta {
         if !delta.services.is_empty() {
             next.provider_hosts = Arc::new(next.made_provider_hosts());
             // Anybody's logs and spans may go to that service.
-            delta.everything = next.provider_hosts != mesh.provider_hosts;
+            delta.everything |= next.provider_hosts != mesh.provider_hosts;
         }
+        delta.take_gateways(mesh, &mut next);
         if delta.touches_headless(mesh, &next) {
             next.headless = Arc::new(next.headless_addresses());
         }
@@ -203,6 +215,13 @@ fn take_slices(mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
         let host = crate::service::kubernetes_host(&name.name, &name.namespace, &mesh.env.domain);
         stale.insert(Name { namespace: name.namespace, name: Arc::from(host.as_str()) });
     }
+}
+
+/// Ingresses may name ports of Services.
+fn ingress_ports_changed(mesh: &Mesh, snapshot: &Snapshot) -> bool {
+    !snapshot.ingresses.is_empty()
+        && changed(&mesh.objects.services, &snapshot.services)
+        && Mesh::made_ingress(snapshot, &mesh.env) != *mesh.ingress
 }
 
 /// Names that stand for other names: routes of anybody may hold them.

@@ -14,12 +14,18 @@ pub struct Environment {
     pub cluster_id: String,
     /// Where the control plane runs; holds its mesh config.
     pub pod_namespace: String,
+    /// `K8S_INGRESS_NS`: where the routers of Ingresses are.
+    pub ingress_namespace: String,
     /// `--derive-endpoints`: a Service without a slice takes its endpoints from the pods that it selects.
     pub derive_endpoints: bool,
     /// `PILOT_TRACE_SAMPLING`: how many requests leave spans where nothing else says.
     pub trace_sampling: Percent,
     /// What headers to providers may be taken from.
     pub variables: Variables,
+    /// `PILOT_SCOPE_GATEWAY_TO_NAMESPACE`: a Gateway chooses routers of its own namespace alone.
+    pub scope_gateways_to_namespace: bool,
+    /// `PILOT_FILTER_GATEWAY_CLUSTER_CONFIG`: routers get the clusters that their routes name, not all.
+    pub filter_gateway_clusters: bool,
 }
 
 /// The control plane's own environment. Its values may be secrets.
@@ -48,9 +54,12 @@ impl Default for Environment {
             domain: "cluster.local".into(),
             cluster_id: "Kubernetes".into(),
             pod_namespace: "istio-system".into(),
+            ingress_namespace: "istio-system".into(),
             derive_endpoints: false,
             trace_sampling: Percent(1.0),
             variables: Variables::default(),
+            scope_gateways_to_namespace: false,
+            filter_gateway_clusters: false,
         }
     }
 }

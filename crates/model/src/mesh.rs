@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use config::host::Host;
 use config::labels::Labels;
-use config::mesh::{MeshConfig, Provider};
+use config::mesh::{ExtensionProvider, MeshConfig, Provider};
 use config::meta::Meta;
+use config::note::Note;
 use config::store::{Name, Snapshot};
 use imbl::OrdMap;
 
@@ -18,6 +19,8 @@ use crate::endpoint::{self, ServiceEndpoints, Slices};
 use crate::entry::Entries;
 use crate::entry_endpoint::{Listed, Machine, Machines};
 use crate::environment::Environment;
+use crate::gateway::{Gateways, MergedGateway};
+use crate::ingress::Converted;
 use crate::network::Networks;
 use crate::placement::{InboundTarget, Placement};
 use crate::provider::ProviderHosts;
@@ -26,7 +29,7 @@ use crate::scope::{Scope, ScopeKey};
 use crate::scopes::Scopes;
 use crate::service::{Distribution, Port, Service};
 use crate::telemetry::{Side, Telemetries, Telemetry};
-use crate::virtual_service::VirtualServiceIndex;
+use crate::virtual_service::{VirtualService, VirtualServiceIndex};
 use crate::workload::{Workload, Workloads};
 
 /// Cheap to clone: a later mesh shares all that did not change.
@@ -55,12 +58,15 @@ pub struct Mesh {
     pub(crate) virtual_services: Arc<VirtualServiceIndex>,
     pub(crate) provider_hosts: Arc<ProviderHosts>,
     pub(crate) telemetries: Arc<Telemetries>,
+    pub(crate) gateways: Arc<Gateways>,
+    pub(crate) ingress: Arc<Converted>,
 }
 
 impl Mesh {
     /// From scratch: what `next` must always agree with.
     pub fn new(snapshot: &Snapshot, env: &Arc<Environment>) -> Self {
         let config = snapshot.mesh.clone();
+        let ingress = Arc::new(Self::made_ingress(snapshot, env));
         let mut mesh = Self {
             env: env.clone(),
             peer_authentications: Arc::new(PeerAuthentications::new(
@@ -69,7 +75,9 @@ impl Mesh {
             )),
             destination_rules: Arc::new(DestinationRules::new(&snapshot.destination_rules, &config, &env.domain)),
             client_facts: Arc::default(),
-            virtual_services: Arc::new(VirtualServiceIndex::new(snapshot, &env.domain)),
+            virtual_services: Arc::new(VirtualServiceIndex::new(snapshot, &ingress.routes, &env.domain)),
+            gateways: Arc::new(Gateways::new(snapshot, &ingress.gateways)),
+            ingress,
             networks: Arc::new(Networks::new(snapshot, env)),
             provider_hosts: Arc::default(),
             telemetries: Arc::new(telemetries(snapshot)),
@@ -123,6 +131,35 @@ impl Mesh {
     pub fn endpoints(&self, service: &Service) -> &ServiceEndpoints {
         static NONE: ServiceEndpoints = ServiceEndpoints::none();
         self.endpoints.get(&key(service)).map_or(&NONE, |found| found)
+    }
+
+    /// VirtualServices bound to a Gateway (`namespace/name`) that routers of a namespace may see, in order of precedence.
+    pub fn gateway_routes(&self, namespace: &str, gateway: &str) -> Vec<Arc<VirtualService>> {
+        self.virtual_services.for_gateway(namespace, gateway)
+    }
+
+    /// The service that a route means: one of the route's own namespace that the router may see, else the one that it imports.
+    pub fn routed_service<'a>(&'a self, placement: &'a Placement, from: &str, host: &Host) -> Option<&'a Arc<Service>> {
+        let name = Name { namespace: Arc::from(from), name: Arc::from(host.as_str()) };
+        let near = self.services.get(&name).or_else(|| self.entries.of(&name).next());
+        let near = near.filter(|service| service.visibility.allows(&placement.proxy.namespace));
+        near.or_else(|| placement.scope.service(host))
+    }
+
+    /// Hosts that routes of these Gateways lead to, and those of extension providers.
+    pub(crate) fn needed_by(&self, gateway: &MergedGateway) -> BTreeSet<Host> {
+        let routed = gateway.gateways.iter().flat_map(|name| {
+            // A Gateway is kept to its namespace: so are routes for clients of others.
+            let own = self.env.scope_gateways_to_namespace.then(|| name.split('/').next().unwrap_or_default());
+            let bound = self.virtual_services.bound_to(name);
+            bound.flat_map(move |object| object.destinations(own)).map(|(host, _)| host)
+        });
+        routed.chain(self.config.extension_providers.iter().filter_map(provider_host)).collect()
+    }
+
+    /// Parts of objects that were left out because others came first.
+    pub fn notes(&self) -> Vec<Note> {
+        self.gateways.notes().into_iter().chain(self.ingress.notes.iter().cloned()).collect()
     }
 
     /// What a client may expect of the servers there.
@@ -188,6 +225,10 @@ impl Mesh {
     pub(crate) fn headless_addresses(&self) -> BTreeSet<IpAddr> {
         let headless = self.scopes.all().iter().filter(|service| service.is_headless());
         headless.flat_map(|service| self.endpoints(service).addresses()).collect()
+    }
+
+    pub(crate) fn made_ingress(snapshot: &Snapshot, env: &Environment) -> Converted {
+        Converted::new(snapshot, env, |namespace| is_discovered(snapshot, namespace))
     }
 
     pub(crate) fn made_client_facts(&self) -> ClientFacts {
@@ -321,6 +362,17 @@ fn in_domain(name: &str, domain: &str) -> Option<String> {
     let (_, path) = name.strip_prefix("spiffe://")?.split_once('/')?;
     let parts: Vec<&str> = path.split('/').collect();
     matches!(parts[..], ["ns", _, "sa", _]).then(|| format!("spiffe://{domain}/{path}"))
+}
+
+/// The service that stands behind an extension provider.
+fn provider_host(provider: &ExtensionProvider) -> Option<Host> {
+    let service = provider.service()?;
+    Some(Host::new(service.rsplit('/').next().unwrap_or(service)))
+}
+
+/// Configuration of the root namespace is read even where that is not discovered.
+pub(crate) fn reads_config_of(snapshot: &Snapshot, namespace: &Arc<str>) -> bool {
+    **namespace == *snapshot.mesh.root_namespace || is_discovered(snapshot, namespace)
 }
 
 /// `discoverySelectors`: namespaces that none of them chooses do not exist for proxies, the root namespace included.

@@ -1,5 +1,6 @@
 //! A proxy in its mesh: the labels, place, services, scope and policies that hold for it. Everything translation asks about a proxy.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use config::mesh::{Provider, ServiceAttributeEnrichment};
 
 use crate::authn::PortModes;
 use crate::destination::Destination;
+use crate::gateway::{MergedGateway, RouterKey};
 use crate::mesh::Mesh;
 use crate::metadata::Interception;
 use crate::proxy::{Proxy, ProxyKind};
@@ -38,6 +40,17 @@ pub struct Placement {
     pub modes: PortModes,
     pub settings: ProxySettings,
     pub telemetry: Arc<Telemetry>,
+    /// `None`: not a router.
+    pub router: Option<Router>,
+}
+
+/// What only routers have.
+#[derive(Debug, Clone)]
+pub struct Router {
+    pub key: RouterKey,
+    pub gateway: Arc<MergedGateway>,
+    /// Hosts whose clusters it needs; `None`: all that it imports.
+    needs: Option<BTreeSet<Host>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +59,14 @@ pub struct InboundTarget {
     pub port: Port,
     /// The port on the workload.
     pub number: u16,
+}
+
+impl Router {
+    fn new(mesh: &Mesh, proxy: &Proxy, labels: &Labels, targets: &[InboundTarget]) -> Self {
+        let (key, gateway) = mesh.gateways.of_router(&mesh.env, &proxy.namespace, labels, targets);
+        let needs = mesh.env.filter_gateway_clusters.then(|| mesh.needed_by(&gateway));
+        Self { key, gateway, needs }
+    }
 }
 
 impl Placement {
@@ -65,10 +86,12 @@ impl Placement {
             None => proxy.metadata.workload_name.clone(),
         };
         let (scope_key, scope) = mesh.scope_of(proxy, &labels);
+        let targets = mesh.inbound_targets(proxy);
         Self {
             canonical_name: workload::canonical_name(&labels, &name),
             canonical_revision: workload::canonical_revision(&labels),
-            targets: mesh.inbound_targets(proxy),
+            router: (proxy.kind == ProxyKind::Router).then(|| Router::new(mesh, proxy, &labels, &targets)),
+            targets,
             scope_key,
             scope,
             modes: mesh.port_modes(&proxy.namespace, &labels),
@@ -120,6 +143,18 @@ impl Placement {
             .or_else(pod)
             .or_else(|| metadata.container.clone())
             .unwrap_or_else(|| "unknown_service".into())
+    }
+
+    /// The proxy needs the clusters of this service that it imports.
+    pub fn reaches(&self, service: &Service) -> bool {
+        let needs = self.router.as_ref().and_then(|router| router.needs.as_ref());
+        needs.is_none_or(|hosts| hosts.contains(&service.host))
+    }
+
+    /// Gateways merged; empty for a sidecar.
+    pub fn gateway(&self) -> &MergedGateway {
+        static NONE: MergedGateway = MergedGateway::none();
+        self.router.as_ref().map_or(&NONE, |router| &router.gateway)
     }
 
     pub fn is_router(&self) -> bool {

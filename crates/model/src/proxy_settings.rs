@@ -6,11 +6,13 @@ use std::collections::BTreeMap;
 use config::mesh::{ProxyConfig, ProxyHeaders, TracingCustomTag};
 
 use crate::percent::Percent;
+use crate::topology::Topology;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct ProxySettings {
     pub headers: ProxyHeaders,
     pub tracing: TracingSettings,
+    pub topology: Topology,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -37,6 +39,10 @@ impl ProxySettings {
             custom_tags: tracing.custom_tags.clone(),
             istio_tags: tracing.enable_istio_tags.unwrap_or(true),
         });
-        Self { headers: config.proxy_headers.clone().unwrap_or_default(), tracing: tracing.unwrap_or_default() }
+        Self {
+            headers: config.proxy_headers.clone().unwrap_or_default(),
+            tracing: tracing.unwrap_or_default(),
+            topology: config.gateway_topology.as_ref().map(Topology::new).unwrap_or_default(),
+        }
     }
 }

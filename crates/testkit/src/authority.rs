@@ -45,9 +45,18 @@ impl Authority {
 
     /// Good for both ends of a connection; `identity` is like `spiffe://cluster.local/ns/shop/sa/cart`.
     pub fn leaf(&self, identity: &str) -> Result<Leaf> {
+        self.named(SanType::URI(identity.try_into()?))
+    }
+
+    /// For a host, such as `shop.example.com`.
+    pub fn site(&self, host: &str) -> Result<Leaf> {
+        self.named(SanType::DnsName(host.try_into()?))
+    }
+
+    fn named(&self, name: SanType) -> Result<Leaf> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
-        params.subject_alt_names = vec![SanType::URI(identity.try_into()?)];
+        params.subject_alt_names = vec![name];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let certificate = params.signed_by(&key, &self.issuer)?.pem();

@@ -64,11 +64,31 @@ impl Secrets {
         let content = match name {
             "default" => &self.certificate,
             "ROOTCA" => &self.root,
-            _ if name.starts_with("file-cert:") => &self.certificate,
-            _ if name.starts_with("file-root:") => &self.root,
+            _ if name.starts_with("file-") => {
+                return Some(Secret { name: name.to_owned(), r#type: Some(self.file(name)?) });
+            }
             _ => return None,
         };
         Some(Secret { name: name.to_owned(), r#type: Some(content.clone()) })
+    }
+}
+
+impl Secrets {
+    /// What the files hold; where the test wrote none, the agent's own.
+    fn file(&self, name: &str) -> Option<Type> {
+        let read = |path: &str| std::fs::read_to_string(path).ok();
+        if let Some(root) = name.strip_prefix("file-root:") {
+            let own = |text| CertificateValidationContext { trusted_ca: Some(inline(text)), ..Default::default() };
+            return Some(read(root).map_or_else(|| self.root.clone(), |text| Type::ValidationContext(own(text))));
+        }
+        let (chain, key) = name.strip_prefix("file-cert:")?.split_once('~')?;
+        let pair = |chain, key| TlsCertificate {
+            certificate_chain: Some(inline(chain)),
+            private_key: Some(inline(key)),
+            ..Default::default()
+        };
+        let files = read(chain).zip(read(key));
+        Some(files.map_or_else(|| self.certificate.clone(), |(chain, key)| Type::TlsCertificate(pair(chain, key))))
     }
 }
 

@@ -24,13 +24,20 @@ use crate::proto::{structure, text, uint32};
 
 /// `None`: the proxy imports no such service port; answer with an empty assignment so that the cluster does not wait.
 pub fn assignment(mesh: &Mesh, placement: &Placement, name: &ClusterName) -> Option<Made<ClusterLoadAssignment>> {
-    let ClusterName::Outbound { port, subset, host } = name else { return None };
+    let (port, subset, host, through) = match name {
+        ClusterName::Outbound { port, subset, host } => (port, subset, host, false),
+        ClusterName::Sni { port, subset, host } => (port, subset, host, true),
+        ClusterName::Inbound { .. } => return None,
+    };
     let service = placement.scope.service(host)?;
     let port = service.port(*port)?;
     let rule = placement.destination(host).map(|rule| &**rule);
     let chosen = Chosen { mesh, placement, service, port, rule, subset };
-    let endpoints =
-        if service.is_resolved_by_name() { Vec::new() } else { chosen.localities(|endpoint| !is_named(endpoint)) };
+    let endpoints = match (service.is_resolved_by_name(), through) {
+        (true, _) => Vec::new(),
+        (false, true) => chosen.mutual_localities(|endpoint| !is_named(endpoint)),
+        (false, false) => chosen.localities(|endpoint| !is_named(endpoint)),
+    };
     let assignment =
         ClusterLoadAssignment { cluster_name: name.to_string(), endpoints, ..ClusterLoadAssignment::default() };
     let rules = rule.into_iter().flat_map(|rule| rule.made_from.iter().cloned());
@@ -55,6 +62,16 @@ pub(crate) struct Chosen<'a> {
 
 impl<'a> Chosen<'a> {
     pub(crate) fn localities(self, keep: impl Fn(&Endpoint) -> bool) -> Vec<LocalityLbEndpoints> {
+        self.of_groups(keep, |_| true)
+    }
+
+    /// Those alone that are known to take mutual TLS; a place of others stays, empty.
+    pub(crate) fn mutual_localities(self, keep: impl Fn(&Endpoint) -> bool) -> Vec<LocalityLbEndpoints> {
+        self.of_groups(keep, |endpoint| self.takes_mtls(endpoint))
+    }
+
+    /// `keep`: endpoints that count at all; `sent`: those among them that are sent.
+    fn of_groups(self, keep: impl Fn(&Endpoint) -> bool, sent: impl Fn(&Endpoint) -> bool) -> Vec<LocalityLbEndpoints> {
         // Pods and machines of one place are apart, as in istiod.
         let mut by_place: BTreeMap<(&Place, Origin), Vec<&Endpoint>> = BTreeMap::new();
         for endpoint in self.mesh.endpoints(self.service).port(&self.port.name) {
@@ -62,7 +79,10 @@ impl<'a> Chosen<'a> {
                 by_place.entry((&endpoint.workload.locality, endpoint.origin)).or_default().push(endpoint);
             }
         }
-        let groups = by_place.into_iter().map(|((place, _), members)| Group::new(place, self.members(&members)));
+        let groups = by_place.into_iter().map(|((place, _), mut members)| {
+            members.retain(|endpoint| sent(endpoint));
+            Group::new(place, self.members(&members))
+        });
         let groups = groups.collect();
         self.arranged(groups).iter().map(|group| self.locality(group)).collect()
     }

@@ -2,12 +2,15 @@
 
 use config::mesh::PathNormalizationType;
 use model::{Mesh, Placement, Protocol};
-use wire::envoy::config::core::v3::{Http2ProtocolOptions, HttpProtocolOptions};
+use wire::envoy::config::core::v3::{Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions};
 use wire::envoy::config::listener::v3::Filter;
 use wire::envoy::config::route::v3::RouteConfiguration;
 use wire::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, Rds,
-    http_connection_manager::{PathWithEscapedSlashesAction, RouteSpecifier, UpgradeConfig},
+    http_connection_manager::{
+        ForwardClientCertDetails, PathWithEscapedSlashesAction, RouteSpecifier, SetCurrentClientCertDetails,
+        UpgradeConfig,
+    },
 };
 use wire::google::protobuf::Duration;
 
@@ -31,10 +34,7 @@ pub(crate) fn outbound(
 ) -> Filter {
     let filters = filter::http(placement, Direction::Outbound, protocol);
     let mut manager = HttpConnectionManager {
-        route_specifier: Some(RouteSpecifier::Rds(Rds {
-            config_source: Some(source::ads()),
-            route_config_name: route.to_owned(),
-        })),
+        route_specifier: Some(rds(route)),
         ..base(mesh, placement, Direction::Outbound, &format!("outbound_{listener}"), filters)
     };
     if proxies {
@@ -42,6 +42,38 @@ pub(crate) fn outbound(
         options.allow_absolute_url = Some(boolean(true));
     }
     filter::network_filter(NAME, &manager)
+}
+
+/// A chain of a router: its clients are strangers, so what they say of others is not believed beyond the proxies that stand before it.
+/// `stat` is the whole statistics prefix.
+pub(crate) fn gateway(mesh: &Mesh, placement: &Placement, stat: &str, route: &str, protocol: Protocol) -> Filter {
+    use ForwardClientCertDetails::{AppendForward, SanitizeSet};
+    let topology = placement.settings.topology;
+    let forwarded = headers::forwarding(topology.forwarded).unwrap_or(SanitizeSet);
+    let filters = filter::http(placement, Direction::Outbound, protocol);
+    let mut manager = HttpConnectionManager {
+        stat_prefix: stat.to_owned(),
+        route_specifier: Some(rds(route)),
+        use_remote_address: Some(boolean(true)),
+        xff_num_trusted_hops: topology.trusted_proxies,
+        forward_client_cert_details: forwarded.into(),
+        set_current_client_cert_details: matches!(forwarded, AppendForward | SanitizeSet).then(|| {
+            SetCurrentClientCertDetails {
+                subject: Some(boolean(true)),
+                cert: true,
+                dns: true,
+                uri: true,
+                ..SetCurrentClientCertDetails::default()
+            }
+        }),
+        ..base(mesh, placement, Direction::Outbound, "", filters)
+    };
+    manager.http_protocol_options.get_or_insert_default();
+    filter::network_filter(NAME, &manager)
+}
+
+fn rds(route: &str) -> RouteSpecifier {
+    RouteSpecifier::Rds(Rds { config_source: Some(source::ads()), route_config_name: route.to_owned() })
 }
 
 /// A chain towards the proxy's own application; its routes are inline. `stat` is the statistics prefix.
@@ -91,7 +123,7 @@ fn base(
     };
     if placement.proxy.metadata.http10 {
         manager.http_protocol_options =
-            Some(wire::envoy::config::core::v3::Http1ProtocolOptions { accept_http_10: true, ..Default::default() });
+            Some(Http1ProtocolOptions { accept_http_10: true, ..Http1ProtocolOptions::default() });
     }
     if headers::preserves_case(placement) {
         let options = manager.http_protocol_options.get_or_insert_default();

@@ -15,15 +15,17 @@ mod name_table;
 mod names;
 mod proto;
 mod route;
+mod secret;
 mod stat_pattern;
 mod telemetry;
 mod text_match;
 mod tls;
 
-pub use cluster::{built_in_clusters, inbound_clusters, service_clusters};
+pub use cluster::{built_in_clusters, inbound_clusters, service_clusters, sni_clusters};
 pub use endpoint::{assignment, empty_assignment};
 pub use listener::{HttpListeners, OutboundListeners, inbound_listeners, outbound_listeners};
 pub use made::Made;
 pub use name_table::name_table;
 pub use names::ClusterName;
 pub use route::{PLAIN_PORT, empty_route, read_by_routes, respoken, route, serves_all_ports};
+pub use secret::secret;

@@ -12,8 +12,20 @@ pub(crate) const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClusterName {
-    Outbound { port: u16, subset: String, host: Host },
-    Inbound { port: u16 },
+    Outbound {
+        port: u16,
+        subset: String,
+        host: Host,
+    },
+    /// The same behind a router that lets mutual TLS through: its name is the SNI.
+    Sni {
+        port: u16,
+        subset: String,
+        host: Host,
+    },
+    Inbound {
+        port: u16,
+    },
 }
 
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -28,7 +40,9 @@ impl ClusterName {
     /// The form that fits in DNS: the SNI of mutual TLS.
     pub fn sni(&self) -> String {
         match self {
-            Self::Outbound { port, subset, host } => format!("outbound_.{port}_.{subset}_.{host}"),
+            Self::Outbound { port, subset, host } | Self::Sni { port, subset, host } => {
+                format!("outbound_.{port}_.{subset}_.{host}")
+            }
             Self::Inbound { port } => format!("inbound_.{port}_._."),
         }
     }
@@ -38,6 +52,7 @@ impl fmt::Display for ClusterName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Outbound { port, subset, host } => write!(f, "outbound|{port}|{subset}|{host}"),
+            Self::Sni { .. } => f.write_str(&self.sni()),
             Self::Inbound { port } => write!(f, "inbound|{port}||"),
         }
     }
@@ -48,11 +63,15 @@ impl FromStr for ClusterName {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let bad = || NotAClusterName(text.chars().take(200).collect());
-        let parts: Vec<&str> = text.split('|').collect();
+        let (separator, sni) = if text.starts_with("outbound_.") { ("_.", true) } else { ("|", false) };
+        let parts: Vec<&str> = text.splitn(4, separator).collect();
         let [direction, port, subset, host] = parts[..] else { return Err(bad()) };
         let port = port.parse().map_err(|_| bad())?;
         match direction {
-            "outbound" if !host.is_empty() => {
+            "outbound" if !host.is_empty() && sni => {
+                Ok(Self::Sni { port, subset: subset.to_owned(), host: Host::new(host) })
+            }
+            "outbound" if !host.is_empty() && !host.contains('|') => {
                 Ok(Self::Outbound { port, subset: subset.to_owned(), host: Host::new(host) })
             }
             "inbound" if subset.is_empty() && host.is_empty() => Ok(Self::Inbound { port }),
@@ -77,7 +96,9 @@ mod tests {
 
     #[test]
     fn names_read_back_as_written() {
-        for text in ["outbound|80||a.b.svc.cluster.local", "outbound|9090|v1|a.b", "inbound|8080||"] {
+        for text in
+            ["outbound|80||a.b.svc.cluster.local", "outbound|9090|v1|a.b", "inbound|8080||", "outbound_.80_.v1_.a.b"]
+        {
             assert_eq!(text.parse::<ClusterName>().expect(text).to_string(), text);
         }
     }
@@ -92,6 +113,9 @@ mod tests {
             "inbound|80||a",
             "sideways|80||a",
             "outbound|80||",
+            "outbound|80||a|b",
+            "outbound_.80_._.",
+            "outbound_.x_._.a",
         ] {
             assert!(text.parse::<ClusterName>().is_err(), "{text}");
         }

@@ -56,7 +56,7 @@ pub(crate) fn downstream(mesh: &Mesh, placement: &Placement, alpn: &[&str]) -> T
     socket(&DownstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
             tls_certificate_sds_secret_configs: vec![own],
-            validation_context_type: Some(combined(accepted, None, root)),
+            validation_context_type: Some(combined(names(accepted), root)),
             ..common(Vec::new(), alpn, server_parameters(mesh.config.mesh_mtls.as_ref()))
         }),
         require_client_certificate: Some(boolean(true)),
@@ -124,7 +124,8 @@ fn server_validation(tls: &ClientTlsSettings) -> Option<ValidationContextType> {
     };
     let revoked = Some(&tls.ca_crl).filter(|path| !path.is_empty() && !from_secret);
     let names = tls.subject_alt_names.iter().map(|name| matcher(MatchPattern::Exact(name.clone()))).collect();
-    Some(combined(names, revoked.map(|path| file(path)), authority))
+    let server = CertificateValidationContext { crl: revoked.map(|path| file(path)), ..self::names(names) };
+    Some(combined(server, authority))
 }
 
 pub(crate) fn plaintext() -> TransportSocket {
@@ -134,7 +135,7 @@ pub(crate) fn plaintext() -> TransportSocket {
     }
 }
 
-fn socket<M: prost::Message + prost::Name>(context: &M) -> TransportSocket {
+pub(crate) fn socket<M: prost::Message + prost::Name>(context: &M) -> TransportSocket {
     TransportSocket {
         name: "envoy.transport_sockets.tls".into(),
         config_type: Some(transport_socket::ConfigType::TypedConfig(any::pack(context))),
@@ -146,30 +147,31 @@ fn common(accepted: Vec<StringMatcher>, alpn: &[&str], parameters: TlsParameters
         tls_params: Some(parameters),
         alpn_protocols: alpn.iter().map(|&protocol| protocol.to_owned()).collect(),
         tls_certificate_sds_secret_configs: vec![agent_secret("default")],
-        validation_context_type: Some(combined(accepted, None, agent_secret("ROOTCA"))),
+        validation_context_type: Some(combined(names(accepted), agent_secret("ROOTCA"))),
         ..CommonTlsContext::default()
     }
 }
 
 #[allow(deprecated)] // Envoy's typed SAN matchers replace this field; istiod still sends the plain one.
-fn combined(
-    accepted: Vec<StringMatcher>,
-    revoked: Option<DataSource>,
-    authority: SdsSecretConfig,
-) -> ValidationContextType {
+fn names(accepted: Vec<StringMatcher>) -> CertificateValidationContext {
+    CertificateValidationContext { match_subject_alt_names: accepted, ..CertificateValidationContext::default() }
+}
+
+/// Certificates of an authority that comes as a secret, and what else is asked of them.
+pub(crate) fn combined(asked: CertificateValidationContext, authority: SdsSecretConfig) -> ValidationContextType {
     ValidationContextType::CombinedValidationContext(CombinedCertificateValidationContext {
-        default_validation_context: Some(CertificateValidationContext {
-            match_subject_alt_names: accepted,
-            crl: revoked,
-            ..CertificateValidationContext::default()
-        }),
+        default_validation_context: Some(asked),
         validation_context_sds_secret_config: Some(authority),
         ..CombinedCertificateValidationContext::default()
     })
 }
 
-fn file(path: &str) -> DataSource {
+pub(crate) fn file(path: &str) -> DataSource {
     DataSource { specifier: Some(data_source::Specifier::Filename(path.to_owned())), ..DataSource::default() }
+}
+
+pub(crate) fn exactly(name: &str) -> StringMatcher {
+    matcher(MatchPattern::Exact(name.to_owned()))
 }
 
 fn matcher(pattern: MatchPattern) -> StringMatcher {
@@ -198,7 +200,7 @@ fn server_parameters(mesh: Option<&TlsConfig>) -> TlsParameters {
 }
 
 /// A secret that the workload's own agent holds; the control plane never sees it. Without it nothing starts.
-fn agent_secret(name: &str) -> SdsSecretConfig {
+pub(crate) fn agent_secret(name: &str) -> SdsSecretConfig {
     let mut secret = file_secret(name.to_owned());
     if let Some(source) = &mut secret.sds_config {
         source.initial_fetch_timeout = Some(seconds(0));
@@ -207,7 +209,7 @@ fn agent_secret(name: &str) -> SdsSecretConfig {
 }
 
 /// A secret that the agent reads from files, so that it may change.
-fn file_secret(name: String) -> SdsSecretConfig {
+pub(crate) fn file_secret(name: String) -> SdsSecretConfig {
     let agent = GrpcService {
         target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(grpc_service::EnvoyGrpc {
             cluster_name: "sds-grpc".into(),

@@ -6,6 +6,7 @@ mod member;
 mod node;
 mod parts;
 mod rendered;
+mod router;
 mod routes;
 mod shelf;
 mod stock;

@@ -17,7 +17,7 @@ use xds::TypeUrl;
 use crate::compared::Compared;
 use crate::layer::{Changed, Layer, Making, Part, Remade, Ware};
 use crate::rendered::{self, Rendered};
-use crate::routes;
+use crate::{router, routes};
 
 /// Clusters, load assignments, routes, and listeners that do not name the workload.
 pub(crate) struct Outbound;
@@ -74,6 +74,10 @@ impl Part for Outbound {
         };
         let hosts = found.hosts(delta);
         let mut remade: Vec<_> = hosts.iter().map(|(host, deep)| service_remade(making, &found, host, *deep)).collect();
+        if placement.is_router() {
+            remade.extend(router::remade(making, changed, &found, held));
+            return remade;
+        }
         let names = !found.services.is_empty() || found.touches_headless(delta);
         if names || found.touches_bytes() {
             remade.push(Remade::All { made: listen(making, placement), types: &[TypeUrl::Listener] });
@@ -132,7 +136,7 @@ fn sidecar(placement: &Placement) -> Option<&config::kinds::sidecar::Sidecar> {
 }
 
 /// Listeners that do not know the workload. What the others are made from is kept where it makes the same.
-fn listen(making: &mut Making<'_>, placement: &Placement) -> Vec<Ware> {
+pub(crate) fn listen(making: &mut Making<'_>, placement: &Placement) -> Vec<Ware> {
     let OutboundListeners { http, rest } = translate::outbound_listeners(making.mesh, placement);
     if !http.makes_the_same(&making.http) {
         making.http = Arc::new(http);
@@ -166,14 +170,22 @@ fn cluster_names(service: &Service, placement: &Placement) -> Vec<Arc<str>> {
     let subsets = rule.map(|rule| rule.subsets.as_slice()).unwrap_or_default();
     let named = |port: u16| {
         let names = std::iter::once("").chain(subsets.iter().map(|subset| subset.name.as_str()));
-        names.map(move |subset| ClusterName::Outbound { port, subset: subset.to_owned(), host: service.host.clone() })
+        names.flat_map(move |subset| {
+            let (subset, host) = (subset.to_owned(), service.host.clone());
+            [
+                ClusterName::Outbound { port, subset: subset.clone(), host: host.clone() },
+                ClusterName::Sni { port, subset, host },
+            ]
+        })
     };
     service.ports.iter().flat_map(|port| named(port.number)).map(|name| Arc::from(name.to_string())).collect()
 }
 
 /// A service's clusters and the load assignments of those that have one.
 pub(crate) fn of_service(mesh: &Mesh, placement: &Placement, service: &Service) -> Vec<Rendered> {
-    let clusters = translate::service_clusters(mesh, placement, service);
+    let mut clusters =
+        if placement.reaches(service) { translate::service_clusters(mesh, placement, service) } else { Vec::new() };
+    clusters.extend(translate::sni_clusters(mesh, placement, service));
     let endpoints: Vec<_> = clusters.iter().filter_map(|made| eds_name(&made.value)).collect();
     let assignments = endpoints.iter().map(|name| rendered::endpoint(mesh, placement, name));
     let assignments: Vec<_> = assignments.collect();

@@ -79,6 +79,24 @@ enum Edit {
         ns: u8,
         name: u8,
     },
+    Gateway {
+        ns: u8,
+        name: u8,
+        shape: u8,
+    },
+    NoGateway {
+        ns: u8,
+        name: u8,
+    },
+    Ingress {
+        ns: u8,
+        name: u8,
+        to: u8,
+    },
+    NoIngress {
+        ns: u8,
+        name: u8,
+    },
     Rule {
         ns: u8,
         name: u8,
@@ -145,9 +163,13 @@ fn edit() -> impl Strategy<Value = Edit> {
         2 => (n.clone(), ns.clone()).prop_map(|(service, ns)| Edit::NoSlice { service, ns }),
         2 => (ns.clone(), 0..4u8, any::<bool>()).prop_map(|(ns, hosts, ingress)| Edit::Sidecar { ns, hosts, ingress }),
         1 => ns.clone().prop_map(|ns| Edit::NoSidecar { ns }),
-        4 => (ns.clone(), n.clone(), 0..4u8, 0..9u8, n.clone()).prop_map(|(ns, name, host, shape, to)| Edit::Routes { ns, name, host, shape, to }),
+        4 => (ns.clone(), n.clone(), 0..4u8, 0..12u8, n.clone()).prop_map(|(ns, name, host, shape, to)| Edit::Routes { ns, name, host, shape, to }),
         5 => (ns.clone(), n.clone(), 0..5u8).prop_map(|(ns, name, shape)| Edit::Timeout { ns, name, shape }),
         1 => (ns.clone(), n.clone()).prop_map(|(ns, name)| Edit::NoRoutes { ns, name }),
+        3 => (ns.clone(), n.clone(), 0..6u8).prop_map(|(ns, name, shape)| Edit::Gateway { ns, name, shape }),
+        1 => (ns.clone(), n.clone()).prop_map(|(ns, name)| Edit::NoGateway { ns, name }),
+        2 => (ns.clone(), n.clone(), n.clone()).prop_map(|(ns, name, to)| Edit::Ingress { ns, name, to }),
+        1 => (ns.clone(), n.clone()).prop_map(|(ns, name)| Edit::NoIngress { ns, name }),
         3 => (ns.clone(), n.clone(), 0..4u8, 0..6u8).prop_map(|(ns, name, host, shape)| Edit::Rule { ns, name, host, shape }),
         1 => (ns.clone(), n.clone()).prop_map(|(ns, name)| Edit::NoRule { ns, name }),
         4 => (n.clone(), ns.clone(), 0..4u8, 0..7u8).prop_map(|(name, ns, host, shape)| Edit::Entry { name, ns, host, shape }),
@@ -173,6 +195,8 @@ fn updates(edit: &Edit) -> Vec<Update> {
         Edit::NoSlice { service, ns } => gone(Kind::EndpointSlice, ns, format!("s{service}")),
         Edit::NoSidecar { ns } => gone(Kind::Sidecar, ns, "only".into()),
         Edit::NoRoutes { ns, name } => gone(Kind::VirtualService, ns, format!("v{name}")),
+        Edit::NoIngress { ns, name } => gone(Kind::Ingress, ns, format!("i{name}")),
+        Edit::NoGateway { ns, name } => gone(Kind::Gateway, ns, format!("g{name}")),
         Edit::NoRule { ns, name } => gone(Kind::DestinationRule, ns, format!("r{name}")),
         Edit::NoEntry { name, ns } => gone(Kind::ServiceEntry, ns, format!("e{name}")),
         Edit::NoMachine { name, ns } => gone(Kind::WorkloadEntry, ns, format!("m{name}")),
@@ -224,8 +248,9 @@ fn yaml(edit: &Edit) -> String {
         }
         Edit::Pod { name, ns: n, app, mtls, account } => {
             let tls = if mtls { ", security.istio.io/tlsMode: istio" } else { "" };
+            let edge = if n == 2 { ", istio: ingressgateway" } else { "" };
             format!(
-                "{{apiVersion: v1, kind: Pod, metadata: {{name: p{name}, namespace: {}, labels: {{app: a{app}{tls}}}}}, spec: {{serviceAccountName: x{account}, containers: []}}, status: {{phase: Running, podIP: 10.10.{n}.{name}}}}}",
+                "{{apiVersion: v1, kind: Pod, metadata: {{name: p{name}, namespace: {}, labels: {{app: a{app}{tls}{edge}}}}}, spec: {{serviceAccountName: x{account}, containers: []}}, status: {{phase: Running, podIP: 10.10.{n}.{name}}}}}",
                 ns(n)
             )
         }
@@ -283,6 +308,13 @@ fn yaml(edit: &Edit) -> String {
                     "hosts: {hosts}, http: [{{match: [{{uri: {{prefix: /b}}}}], delegate: {{name: v{to}}}}}, {{{route}}}]"
                 ),
                 7 => format!("hosts: {hosts}, http: [{{redirect: {{uri: /c}}}}]"),
+                8 => format!("hosts: {hosts}, gateways: [shop/g0, bank/g0], http: [{{{route}}}], tcp: [{{{route}}}]"),
+                9 => format!(
+                    "hosts: [a.example, s{to}], gateways: [shop/g{name}, mesh], http: [{{match: [{{sourceLabels: {{app: a0}}}}], {route}}}]"
+                ),
+                10 => format!(
+                    "hosts: ['*'], gateways: [shop/g1], tls: [{{match: [{{sniHosts: [b.example]}}], {route}}}], http: [{{match: [{{uri: {{prefix: /d}}}}], delegate: {{name: v{to}}}}}]"
+                ),
                 _ => format!(
                     "hosts: {hosts}, tcp: [{{{route}}}], tls: [{{match: [{{sniHosts: [x.example]}}], {route}}}]"
                 ),
@@ -303,6 +335,29 @@ fn yaml(edit: &Edit) -> String {
             };
             format!(
                 "{{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {{name: v{name}, namespace: {}}}, spec: {{hosts: [s{name}, extra{name}.example], http: [{http}]}}}}",
+                ns(n)
+            )
+        }
+        Edit::Gateway { ns: n, name, shape } => {
+            let servers = [
+                "{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}",
+                "{port: {number: 81, name: http, protocol: GRPC}, hosts: ['./a.example'], tls: {httpsRedirect: true}}",
+                "{port: {number: 443, name: https, protocol: HTTPS}, hosts: ['*.example'], tls: {mode: MUTUAL, credentialName: c}}",
+                "{port: {number: 5432, name: tcp, protocol: TCP}, hosts: ['*']}",
+                "{port: {number: 443, name: tls, protocol: TLS}, hosts: ['*'], tls: {mode: PASSTHROUGH}}",
+                "{port: {number: 15443, name: tls, protocol: TLS}, hosts: ['*.shop.svc.cluster.local'], tls: {mode: AUTO_PASSTHROUGH}}",
+            ];
+            let (one, other) = (servers[usize::from(shape)], servers[usize::from((shape + name + 1) % 6)]);
+            let selector = ["{}", "{app: a0}", "{app: a1}"][usize::from(name)];
+            format!(
+                "{{apiVersion: networking.istio.io/v1, kind: Gateway, metadata: {{name: g{name}, namespace: {}}}, spec: {{selector: {selector}, servers: [{one}, {other}]}}}}",
+                ns(n)
+            )
+        }
+        Edit::Ingress { ns: n, name, to } => {
+            let port = ["{number: 80}", "{name: http}", "{name: grpc}"][usize::from(name)];
+            format!(
+                "{{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {{name: i{name}, namespace: {}, annotations: {{kubernetes.io/ingress.class: istio}}}}, spec: {{rules: [{{host: i.example, http: {{paths: [{{path: /i{name}, pathType: Prefix, backend: {{service: {{name: s{to}, port: {port}}}}}}}]}}}}]}}}}",
                 ns(n)
             )
         }
@@ -449,8 +504,9 @@ fn private(snapshot: &Snapshot) -> BTreeSet<String> {
 
 fn info(ns: u8, pod: u8) -> NodeInfo {
     let namespace = NAMESPACES[usize::from(ns)];
+    let kind = if ns == 2 && pod != 1 { "router" } else { "sidecar" };
     NodeInfo {
-        id: format!("sidecar~10.10.{ns}.{pod}~p{pod}.{namespace}~{namespace}.svc.cluster.local"),
+        id: format!("{kind}~10.10.{ns}.{pod}~p{pod}.{namespace}~{namespace}.svc.cluster.local"),
         metadata: serde_json::json!({"NAMESPACE": namespace, "LABELS": {"app": format!("a{pod}")}, "DNS_CAPTURE": (pod == 1).to_string()}),
         ..NodeInfo::default()
     }
@@ -509,8 +565,8 @@ proptest! {
             let snapshot = store.apply(updates(edit));
             mesh = mesh.next(&snapshot).0;
             let fresh = Mesh::new(&snapshot, &env);
-            for ns in 0..3 {
-                let proxy = Arc::new(Proxy::new(&info(ns, 1)).expect("well-formed"));
+            for (ns, pod) in [(0, 1), (1, 1), (2, 0), (2, 1)] {
+                let proxy = Arc::new(Proxy::new(&info(ns, pod)).expect("well-formed"));
                 let (a, b) = (mesh.place(&proxy), fresh.place(&proxy));
                 prop_assert_eq!(views::render(&mesh, &a), views::render(&fresh, &b));
             }

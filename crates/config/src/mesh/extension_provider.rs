@@ -37,6 +37,27 @@ pub enum Provider {
 }
 
 impl ExtensionProvider {
+    /// `[namespace/]host` of the service behind it; `None`: there is none, or nobody is sent there any more.
+    pub fn service(&self) -> Option<&str> {
+        Some(match self.provider.as_ref()? {
+            Provider::EnvoyExtAuthzHttp(to) => &to.service,
+            Provider::EnvoyExtAuthzGrpc(to) => &to.service,
+            Provider::Zipkin(to) => &to.service,
+            Provider::Datadog(to) => &to.service,
+            Provider::SkyWalking(to) => &to.service,
+            Provider::OpenTelemetry(to) => &to.service,
+            Provider::EnvoyHttpAls(to) => &to.service,
+            Provider::EnvoyTcpAls(to) => &to.service,
+            Provider::EnvoyOtelAls(to) => &to.service,
+            Provider::Sds(to) => &to.service,
+            Provider::Lightstep(_)
+            | Provider::OpenCensus(_)
+            | Provider::Stackdriver(_)
+            | Provider::Prometheus(_)
+            | Provider::EnvoyFileAccessLog(_) => return None,
+        })
+    }
+
     /// The providers that every mesh has.
     pub(super) fn built_in() -> Vec<ExtensionProvider> {
         let file = FileAccessLogProvider { path: "/dev/stdout".into(), ..Default::default() };

@@ -65,7 +65,8 @@ impl Pipeline {
     }
 
     pub(crate) fn log_notes(&mut self) {
-        self.notes.log(self.store.snapshot().notes.iter().cloned());
+        let merged = self.views.mesh().map(|mesh| mesh.notes()).unwrap_or_default();
+        self.notes.log(self.store.snapshot().notes.iter().cloned().chain(merged));
     }
 
     /// Until the source is gone.

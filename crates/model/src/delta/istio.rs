@@ -11,8 +11,10 @@ use super::{Delta, ServiceChange, changed, name_of, sides};
 use crate::authn::PeerAuthentications;
 use crate::entry::Entries;
 use crate::entry_endpoint::{Listed, Machines};
+use crate::gateway::Gateways;
 use crate::mesh::{Mesh, declared_entries, is_discovered, key, telemetries};
 use crate::scopes::ScopeChanges;
+use crate::virtual_service::RouteChange;
 
 /// The root namespace's policy is everybody's.
 pub(super) fn root_policy_changed(old: &Snapshot, new: &Snapshot) -> bool {
@@ -103,6 +105,8 @@ impl Delta {
         if changed(&mesh.objects.virtual_services, &next.objects.virtual_services) {
             let (index, changes) = mesh.virtual_services.next(&mesh.objects.virtual_services, &next.objects, domain);
             (next.virtual_services, routes) = (Arc::new(index), changes);
+            let sides = routes.iter().flat_map(RouteChange::sides);
+            self.routed = sides.flat_map(|object| object.bound_to().cloned()).collect();
         }
         let (old, new) = (&mesh.objects.destination_rules, &next.objects.destination_rules);
         if changed(old, new) {
@@ -121,6 +125,17 @@ impl Delta {
         self.scopes = !(routes.is_empty() && rules.is_empty() && sidecars.is_empty());
         next.scopes = mesh.scopes.next(next, &changes);
         next.client_facts = Arc::new(next.made_client_facts());
+    }
+
+    /// After VirtualServices, which say what routers need.
+    pub(super) fn take_gateways(&mut self, mesh: &Mesh, next: &mut Mesh) {
+        self.gateways = !differing(&mesh.objects.gateways, &next.objects.gateways).is_empty();
+        if self.gateways {
+            next.gateways = Arc::new(Gateways::new(&next.objects, &next.ingress.gateways));
+            self.rekeyed |= next.gateways.label_keys != mesh.gateways.label_keys;
+        }
+        // Which clusters a router gets hangs on both.
+        self.everything |= mesh.env.filter_gateway_clusters && (self.gateways || !self.routed.is_empty());
     }
 }
 

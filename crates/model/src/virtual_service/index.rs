@@ -6,15 +6,19 @@ use std::sync::Arc;
 use config::kinds::virtual_service::{self as kube, HttpAction};
 use config::meta::Object;
 use config::store::{Name, Snapshot, Table};
+use imbl::OrdMap;
 
 use super::delegate::Leaves;
-use super::{Audience, MESH, VirtualService};
-use crate::mesh::is_discovered;
+use super::{Audience, MESH, PathPrefix, VirtualService};
+use crate::ingress::IngressRoutes;
+use crate::mesh::reads_config_of;
 
 /// All of the mesh, oldest first.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct VirtualServiceIndex {
     all: Vec<Arc<VirtualService>>,
+    /// By `namespace/name` of the Gateways that they are bound to, each oldest first.
+    by_gateway: OrdMap<String, Vec<Arc<VirtualService>>>,
     leaves: Leaves,
     /// Labels by which some route tells its clients apart.
     label_keys: BTreeSet<String>,
@@ -35,23 +39,35 @@ impl RouteChange {
     /// Both sides, where the new one can take the old one's place for clients of the namespace.
     pub(crate) fn in_place(&self, namespace: &str) -> Option<(&Arc<VirtualService>, &Arc<VirtualService>)> {
         let (old, new) = (self.old.as_ref()?, self.new.as_ref()?);
-        (old.is_like(new) && old.destinations(namespace) == new.destinations(namespace)).then_some((old, new))
+        (old.is_like(new) && old.destinations(Some(namespace)) == new.destinations(Some(namespace)))
+            .then_some((old, new))
     }
 }
 
 impl VirtualServiceIndex {
-    pub(crate) fn new(snapshot: &Snapshot, domain: &str) -> Self {
+    /// `ingress`: what Ingresses became.
+    pub(crate) fn new(snapshot: &Snapshot, ingress: &[IngressRoutes], domain: &str) -> Self {
         let table = &snapshot.virtual_services;
-        let objects = || table.values().filter(|object| is_seen(snapshot, object));
+        let objects = || table.values().filter(|object| reads_config_of(snapshot, &object.meta.namespace));
         let mut leaves = Leaves::default();
         for object in objects().filter(|object| is_leaf(object)) {
             leaves.put(object, &snapshot.mesh, domain);
         }
         let roots = objects().filter(|object| !is_leaf(object));
         let made = roots.filter_map(|object| VirtualService::new(object, &snapshot.mesh, domain, &leaves));
-        let mut all: Vec<_> = made.map(Arc::new).collect();
+        let of_ingress = ingress.iter().filter_map(|routes| {
+            let own = VirtualService::new(&routes.object, &snapshot.mesh, domain, &leaves)?;
+            Some(own.of_ingress(routes))
+        });
+        let mut all: Vec<_> = made.chain(of_ingress).map(Arc::new).collect();
         all.sort_by(|a, b| a.age_order(b));
-        Self { label_keys: all.iter().flat_map(|object| label_keys(object)).collect(), leaves, all }
+        let mut by_gateway: OrdMap<String, Vec<Arc<VirtualService>>> = OrdMap::new();
+        for object in &all {
+            for gateway in object.bound_to() {
+                by_gateway.entry(gateway.clone()).or_default().push(object.clone());
+            }
+        }
+        Self { label_keys: all.iter().flat_map(|object| label_keys(object)).collect(), by_gateway, leaves, all }
     }
 
     /// After a change of objects alone: mesh config and namespaces are what they were.
@@ -66,10 +82,15 @@ impl VirtualServiceIndex {
         names.extend(differing(old, &snapshot.virtual_services));
         let mut changes = Vec::new();
         for name in names {
-            let object = snapshot.virtual_services.get(&name).filter(|object| is_seen(snapshot, object));
+            let object =
+                snapshot.virtual_services.get(&name).filter(|object| reads_config_of(snapshot, &object.meta.namespace));
             let root = object.filter(|object| !is_leaf(object));
             let new = root.and_then(|object| VirtualService::new(object, &snapshot.mesh, domain, &next.leaves));
-            let at = next.all.iter().position(|held| held.name == name.name && held.namespace == name.namespace);
+            let written = |held: &VirtualService| held.prefix == PathPrefix::Text;
+            let at = next
+                .all
+                .iter()
+                .position(|held| held.name == name.name && held.namespace == name.namespace && written(held));
             if at.map(|at| &*next.all[at]) == new.as_ref() {
                 continue;
             }
@@ -78,12 +99,30 @@ impl VirtualServiceIndex {
                 let at = next.all.partition_point(|held| held.age_order(new).is_lt());
                 next.all.insert(at, new.clone());
             }
-            changes.push(RouteChange { old, new });
+            let change = RouteChange { old, new };
+            next.rebind(&change);
+            changes.push(change);
         }
         if changes.iter().flat_map(RouteChange::sides).any(|object| !label_keys(object).is_empty()) {
             next.label_keys = next.all.iter().flat_map(|object| label_keys(object)).collect();
         }
         (next, changes)
+    }
+
+    fn rebind(&mut self, change: &RouteChange) {
+        if let Some(old) = &change.old {
+            for gateway in old.bound_to() {
+                if let Some(held) = self.by_gateway.get_mut(gateway) {
+                    held.retain(|object| !Arc::ptr_eq(object, old));
+                }
+            }
+        }
+        if let Some(new) = &change.new {
+            for gateway in new.bound_to() {
+                let held = self.by_gateway.entry(gateway.clone()).or_default();
+                held.insert(held.partition_point(|object| object.age_order(new).is_lt()), new.clone());
+            }
+        }
     }
 
     /// Answers the roots that delegate to a leaf that changed.
@@ -92,7 +131,8 @@ impl VirtualServiceIndex {
         let mut changed = BTreeSet::new();
         for name in differing(old, table) {
             self.leaves.remove(&name);
-            let leaf = table.get(&name).filter(|object| is_leaf(object) && is_seen(snapshot, object));
+            let leaf =
+                table.get(&name).filter(|object| is_leaf(object) && reads_config_of(snapshot, &object.meta.namespace));
             if let Some(object) = leaf {
                 self.leaves.put(object, &snapshot.mesh, domain);
             }
@@ -107,23 +147,37 @@ impl VirtualServiceIndex {
         roots.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Bound to sidecars and visible there: what is private first, then what is exported to it, then the public ones.
+    /// Bound to sidecars and visible there.
     pub(crate) fn visible_in(&self, namespace: &str) -> Vec<Arc<VirtualService>> {
-        let of_mesh = || self.all.iter().filter(|object| object.is_for(MESH));
-        let rank = |object: &VirtualService| match &object.audience {
-            Audience::Everybody => Some(2),
-            Audience::Namespaces(named) if !named.contains(namespace) => None,
-            Audience::Namespaces(_) if *object.namespace == *namespace => Some(0),
-            Audience::Namespaces(_) => Some(1),
-        };
-        let mut found: Vec<_> = of_mesh().filter_map(|object| Some((rank(object)?, object.clone()))).collect();
-        found.sort_by_key(|(rank, _)| *rank);
-        found.into_iter().map(|(_, object)| object).collect()
+        ranked(self.all.iter().filter(|object| object.is_for(MESH)), namespace)
+    }
+
+    /// Bound to a Gateway and visible to routers of the namespace.
+    pub(crate) fn for_gateway(&self, namespace: &str, gateway: &str) -> Vec<Arc<VirtualService>> {
+        ranked(self.bound_to(gateway), namespace)
+    }
+
+    /// Visible or not.
+    pub(crate) fn bound_to(&self, gateway: &str) -> impl Iterator<Item = &Arc<VirtualService>> {
+        self.by_gateway.get(gateway).into_iter().flatten()
     }
 
     pub(crate) fn label_keys(&self) -> &BTreeSet<String> {
         &self.label_keys
     }
+}
+
+/// What is private first, then what is exported to the namespace, then the public ones; oldest first in each.
+fn ranked<'a>(objects: impl Iterator<Item = &'a Arc<VirtualService>>, namespace: &str) -> Vec<Arc<VirtualService>> {
+    let rank = |object: &VirtualService| match &object.audience {
+        Audience::Everybody => Some(2),
+        Audience::Namespaces(named) if !named.contains(namespace) => None,
+        Audience::Namespaces(_) if *object.namespace == *namespace => Some(0),
+        Audience::Namespaces(_) => Some(1),
+    };
+    let mut found: Vec<_> = objects.filter_map(|object| Some((rank(object)?, object.clone()))).collect();
+    found.sort_by_key(|(rank, _)| *rank);
+    found.into_iter().map(|(_, object)| object).collect()
 }
 
 fn differing(old: &Table<kube::VirtualService>, new: &Table<kube::VirtualService>) -> Vec<Name> {
@@ -132,11 +186,6 @@ fn differing(old: &Table<kube::VirtualService>, new: &Table<kube::VirtualService
         Add(name, _) | Remove(name, _) | Update { new: (name, _), .. } => name.clone(),
     });
     names.collect()
-}
-
-fn is_seen(snapshot: &Snapshot, object: &Object<kube::VirtualService>) -> bool {
-    let namespace = &object.meta.namespace;
-    **namespace == *snapshot.mesh.root_namespace || is_discovered(snapshot, namespace)
 }
 
 /// Without hosts it stands only where another delegates to it.

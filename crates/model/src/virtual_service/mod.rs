@@ -15,6 +15,9 @@ use config::kinds::virtual_service::{self as kube, HttpRoute, TcpRoute, TlsRoute
 use config::mesh::MeshConfig;
 use config::meta::Object;
 use config::note::ObjectId;
+
+use crate::ingress::IngressRoutes;
+
 pub(crate) use index::{RouteChange, VirtualServiceIndex};
 pub(crate) use routed::Routed;
 pub use selection::VirtualServices;
@@ -33,9 +36,19 @@ pub struct VirtualService {
     pub tcp: Vec<TcpRoute>,
     /// Itself first, then the ones that it delegates to.
     pub made_from: Vec<ObjectId>,
+    /// How the prefix of a path is meant.
+    pub prefix: PathPrefix,
     gateways: Vec<String>,
     audience: Audience,
     created: Option<i64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathPrefix {
+    /// Any text that begins so.
+    Text,
+    /// Whole segments: `/a` means `/a` and `/a/b`, not `/ab`. An Ingress means it so.
+    Segments,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -67,6 +80,7 @@ impl VirtualService {
             tcp: spec.tcp.iter().map(|route| naming.tcp(route)).collect(),
             gateways: spec.gateways.iter().map(|name| naming.gateway(name)).collect(),
             made_from,
+            prefix: PathPrefix::Text,
             audience,
             created: meta.created,
         })
@@ -94,13 +108,25 @@ impl VirtualService {
         seen && self.is_for(MESH)
     }
 
+    fn of_ingress(mut self, routes: &IngressRoutes) -> Self {
+        self.made_from.extend(routes.made_from.iter().cloned());
+        Self { prefix: PathPrefix::Segments, ..self }
+    }
+
+    /// `namespace/name` of the Gateways that it is bound to.
+    pub(crate) fn bound_to(&self) -> impl Iterator<Item = &String> {
+        self.gateways.iter().filter(|name| *name != MESH)
+    }
+
     fn is_for(&self, gateway: &str) -> bool {
         if self.gateways.is_empty() { gateway == MESH } else { self.gateways.iter().any(|name| name == gateway) }
     }
 
     /// Hosts that routes lead to from clients of the namespace, with the ports that they name; `None`: all ports.
-    pub(crate) fn destinations(&self, namespace: &str) -> Vec<(Host, Option<u16>)> {
-        let http = self.http.iter().filter(|route| may_come_from(route, namespace)).flat_map(|route| {
+    /// `namespace` `None`: from anybody.
+    pub(crate) fn destinations(&self, namespace: Option<&str>) -> Vec<(Host, Option<u16>)> {
+        let from = |route: &&HttpRoute| namespace.is_none_or(|namespace| may_come_from(route, namespace));
+        let http = self.http.iter().filter(from).flat_map(|route| {
             let routes = route.route.iter().filter_map(|to| to.destination.as_ref());
             routes.chain(&route.mirror).chain(route.mirrors.iter().filter_map(|to| to.destination.as_ref()))
         });

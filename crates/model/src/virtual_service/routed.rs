@@ -40,7 +40,7 @@ impl Routed {
 /// Ports by host; a `None` among them: all ports.
 fn destinations(listener: &EgressListener, namespace: &str) -> BTreeMap<Host, BTreeSet<Option<u16>>> {
     let mut found: BTreeMap<Host, BTreeSet<Option<u16>>> = BTreeMap::new();
-    for (host, port) in listener.virtual_services.iter().flat_map(|object| object.destinations(namespace)) {
+    for (host, port) in listener.virtual_services.iter().flat_map(|object| object.destinations(Some(namespace))) {
         found.entry(host).or_default().insert(port);
     }
     found

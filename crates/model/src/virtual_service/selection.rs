@@ -70,7 +70,7 @@ impl VirtualServices {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::virtual_service::Audience;
+    use crate::virtual_service::{Audience, PathPrefix};
 
     fn object(name: &str, hosts: &[&str]) -> Arc<VirtualService> {
         Arc::new(VirtualService {
@@ -81,6 +81,7 @@ mod tests {
             tls: Vec::new(),
             tcp: Vec::new(),
             made_from: Vec::new(),
+            prefix: PathPrefix::Text,
             gateways: Vec::new(),
             created: None,
             audience: Audience::Everybody,

@@ -25,6 +25,15 @@ pub fn service_clusters(mesh: &Mesh, placement: &Placement, service: &Service) -
     served.flat_map(|port| outbound::clusters(mesh, placement, service, port)).collect()
 }
 
+/// The clusters of one imported service behind a router that lets the mesh's mutual TLS through.
+pub fn sni_clusters(mesh: &Mesh, placement: &Placement, service: &Service) -> Vec<Made<Cluster>> {
+    if service.external || !placement.gateway().auto_passthrough {
+        return Vec::new();
+    }
+    let served = service.ports.iter().filter(|port| port.protocol != Protocol::Udp);
+    served.flat_map(|port| outbound::sni_clusters(mesh, placement, service, port)).collect()
+}
+
 /// The clusters that do not depend on services.
 pub fn built_in_clusters(mesh: &Mesh, placement: &Placement) -> Vec<Made<Cluster>> {
     let mut out = vec![Made::built_in(built_in::black_hole(mesh))];

@@ -15,7 +15,16 @@ use crate::stat_pattern::{self, Named};
 
 pub(super) fn clusters(mesh: &Mesh, placement: &Placement, service: &Service, port: &Port) -> Vec<Made<Cluster>> {
     let rule = placement.destination(&service.host).map(|rule| &**rule);
-    let whole = Target { mesh, placement, service, port, rule, subset: None };
+    all(Target { mesh, placement, service, port, rule, subset: None, client: Client::Own })
+}
+
+pub(super) fn sni_clusters(mesh: &Mesh, placement: &Placement, service: &Service, port: &Port) -> Vec<Made<Cluster>> {
+    let rule = placement.destination(&service.host).map(|rule| &**rule);
+    all(Target { mesh, placement, service, port, rule, subset: None, client: Client::Through })
+}
+
+fn all(whole: Target<'_>) -> Vec<Made<Cluster>> {
+    let Target { service, rule, .. } = whole;
     let subsets = rule.filter(|_| !service.is_dynamic()).map(|rule| rule.subsets.as_slice()).unwrap_or_default();
     let subsets = subsets.iter().map(|subset| Target { subset: Some(subset), ..whole });
     std::iter::once(whole)
@@ -34,6 +43,16 @@ struct Target<'a> {
     rule: Option<&'a Destination>,
     /// `None`: the whole service.
     subset: Option<&'a Subset>,
+    client: Client,
+}
+
+/// Whose connections they are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Client {
+    /// The proxy's: TLS begins here.
+    Own,
+    /// Somebody else's, already in mutual TLS.
+    Through,
 }
 
 impl Target<'_> {
@@ -61,14 +80,21 @@ impl Target<'_> {
         if self.subset.is_none() && self.service.keeps_sessions() {
             load_balancer::keep_draining(&mut draft);
         }
-        let tls = policy.and_then(|policy| policy.tls.as_ref());
-        let automatic = tls_mode::is_automatic(mesh, self.service, self.port, model::is_passthrough(self.own_policy()));
-        tls_mode::apply(&mut draft, &self.peer(policy), tls, automatic);
-        if let Some(wanted) = policy.and_then(|policy| policy.proxy_protocol) {
-            tls_mode::apply_proxy_protocol(&mut draft, wanted);
+        if self.client == Client::Own {
+            self.secure(&mut draft, policy);
         }
         self.annotate(&mut draft.cluster, policy);
         draft
+    }
+
+    fn secure(self, draft: &mut Draft, policy: Option<&TrafficPolicy>) {
+        let tls = policy.and_then(|policy| policy.tls.as_ref());
+        let passthrough = model::is_passthrough(self.own_policy());
+        let automatic = tls_mode::is_automatic(self.mesh, self.service, self.port, passthrough);
+        tls_mode::apply(draft, &self.peer(policy), tls, automatic);
+        if let Some(wanted) = policy.and_then(|policy| policy.proxy_protocol) {
+            tls_mode::apply_proxy_protocol(draft, wanted);
+        }
     }
 
     /// What the port alone asks for.
@@ -115,7 +141,11 @@ impl Target<'_> {
         }
         let Self { mesh, placement, service, port, rule, .. } = self;
         let chosen = endpoint::Chosen { mesh, placement, service, port, rule, subset: self.subset_name() };
-        resolution::to_names(cluster, mesh, placement, service, chosen.localities(|_| true));
+        let localities = match self.client {
+            Client::Own => chosen.localities(|_| true),
+            Client::Through => chosen.mutual_localities(|_| true),
+        };
+        resolution::to_names(cluster, mesh, placement, service, localities);
     }
 
     fn annotate(self, cluster: &mut Cluster, policy: Option<&TrafficPolicy>) {
@@ -166,7 +196,10 @@ impl Target<'_> {
     }
 
     fn name(self) -> ClusterName {
-        let subset = self.subset_name().to_owned();
-        ClusterName::Outbound { port: self.port.number, subset, host: self.service.host.clone() }
+        let (port, subset, host) = (self.port.number, self.subset_name().to_owned(), self.service.host.clone());
+        match self.client {
+            Client::Own => ClusterName::Outbound { port, subset, host },
+            Client::Through => ClusterName::Sni { port, subset, host },
+        }
     }
 }

@@ -62,6 +62,21 @@ pub(crate) fn to_destination(
     with_statistics(protocol, &proxy)
 }
 
+/// To a service of the mesh by the name in the client's handshake. What its rule tunnels through is for its own clients.
+pub(crate) fn to_named_service(
+    mesh: &Mesh,
+    placement: &Placement,
+    protocol: Protocol,
+    cluster: &str,
+    stat: Option<String>,
+    rule: Option<&Destination>,
+    subset: &str,
+) -> Vec<Filter> {
+    let stat_prefix = stat.unwrap_or_else(|| cluster.to_owned());
+    let proxy = ruled(TcpProxy { stat_prefix, ..plain(cluster) }, mesh, placement, rule, subset);
+    with_statistics(protocol, &TcpProxy { tunneling_config: None, ..proxy })
+}
+
 /// Statistics for protocols that have them, then the bytes.
 pub(crate) fn with_statistics(protocol: Protocol, proxy: &TcpProxy) -> Vec<Filter> {
     let mut filters = Vec::new();

@@ -2,19 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use config::host::Host;
-use config::kinds::virtual_service::{Destination, RouteDestination};
+use config::kinds::virtual_service::RouteDestination;
 use config::labels::Labels;
 use config::note::ObjectId;
-use model::{
-    MESH, Mesh, Placement, Port, Protocol, Resolution, Service, VirtualService, VirtualServices, destination_port,
-};
-use wire::envoy::config::listener::v3::Filter;
-use wire::envoy::extensions::filters::network::tcp_proxy::v3::{
-    TcpProxy,
-    tcp_proxy::{ClusterSpecifier, WeightedCluster, weighted_cluster::ClusterWeight},
-};
+use model::{MESH, Mesh, Placement, Port, Protocol, Service, VirtualService, VirtualServices};
 
+use super::bytes_destination::Sender;
 use super::outbound_chain::Chain;
 use crate::filter::{Direction, sni_forward, tcp_proxy};
 use crate::metadata;
@@ -155,73 +148,13 @@ impl Target<'_> {
 
     /// `None`: there is nowhere to send bytes.
     fn to_destinations(&self, object: &VirtualService, routes: &[RouteDestination]) -> Option<Chain> {
-        let first = routes.first()?.destination.as_ref()?;
-        let rule = self.placement.destination(&Host::new(&first.host)).map(|rule| &**rule);
-        let Self { mesh, placement, port, .. } = self;
-        let mut filters = stats::network(placement, Direction::Outbound);
-        filters.extend(match routes {
-            [_] => {
-                let cluster = self.cluster(first)?.to_string();
-                let stat = self.stat(first);
-                tcp_proxy::to_destination(mesh, placement, port.protocol, &cluster, stat, rule, &first.subset)
-            }
-            several => self.weighted(object, several, rule)?,
-        });
+        let sender = Sender { mesh: self.mesh, placement: self.placement, port: self.port };
+        let filters = sender.filters(object, routes)?;
         Some(Chain { metadata: Some(metadata::config(&object.made_from[0])), ..Chain::bytes(filters) })
-    }
-
-    fn weighted(
-        &self,
-        object: &VirtualService,
-        routes: &[RouteDestination],
-        rule: Option<&model::Destination>,
-    ) -> Option<Vec<Filter>> {
-        let clusters: Vec<_> = routes
-            .iter()
-            .filter_map(|to| {
-                let weight = u32::try_from(to.weight).ok().filter(|weight| *weight > 0)?;
-                let name = self.cluster(to.destination.as_ref()?)?.to_string();
-                Some(ClusterWeight { name, weight, ..ClusterWeight::default() })
-            })
-            .collect();
-        if clusters.is_empty() {
-            return None;
-        }
-        let proxy = TcpProxy {
-            stat_prefix: format!("{}.{}", object.name, object.namespace),
-            cluster_specifier: Some(ClusterSpecifier::WeightedClusters(WeightedCluster { clusters })),
-            ..TcpProxy::default()
-        };
-        let proxy = tcp_proxy::ruled(proxy, self.mesh, self.placement, rule, "");
-        Some(tcp_proxy::with_statistics(self.port.protocol, &proxy))
-    }
-
-    fn cluster(&self, to: &Destination) -> Option<ClusterName> {
-        if to.host.is_empty() {
-            return None;
-        }
-        let host = Host::new(&to.host);
-        let service = self.placement.scope.service(&host);
-        let only = || match service.map(|service| service.ports.as_slice()) {
-            Some([only]) => only.number,
-            _ => self.port.number,
-        };
-        let port = destination_port(to).unwrap_or_else(only);
-        let host = match service.map(|service| &service.resolution) {
-            Some(Resolution::Alias(other)) => other.clone(),
-            _ => host,
-        };
-        Some(ClusterName::Outbound { port, subset: to.subset.clone(), host })
-    }
-
-    fn stat(&self, to: &Destination) -> Option<String> {
-        let service = self.placement.scope.service(&Host::new(&to.host))?;
-        let named = Named { subset: to.subset.clone(), ..Named::port(service, self.port, Some(0)) };
-        stat_pattern::filled(&self.mesh.config.outbound_cluster_stat_name, &named)
     }
 }
 
 /// Envoy takes a star only for whole labels at the beginning.
-fn is_server_name(name: &str) -> bool {
+pub(super) fn is_server_name(name: &str) -> bool {
     name == "*" || (!name.is_empty() && !name.strip_prefix("*.").unwrap_or(name).contains('*'))
 }

@@ -12,7 +12,7 @@ use crate::stat_pattern::{self, Named};
 use crate::telemetry::stats;
 use crate::{hcm, tls};
 
-const ISTIO: [&str; 5] = ["istio", "istio-peer-exchange", "istio-http/1.0", "istio-http/1.1", "istio-h2"];
+pub(super) const ISTIO: [&str; 5] = ["istio", "istio-peer-exchange", "istio-http/1.0", "istio-http/1.1", "istio-h2"];
 const ISTIO_HTTP: [&str; 3] = ["istio-http/1.0", "istio-http/1.1", "istio-h2"];
 const ISTIO_TCP: [&str; 2] = ["istio-peer-exchange", "istio"];
 pub(super) const PLAIN_HTTP: [&str; 2] = ["http/1.1", "h2c"];

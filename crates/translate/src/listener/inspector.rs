@@ -11,6 +11,7 @@ use wire::envoy::config::listener::v3::{
 use wire::envoy::extensions::filters::listener::http_inspector::v3::HttpInspector;
 use wire::envoy::extensions::filters::listener::original_dst::v3::OriginalDst;
 use wire::envoy::extensions::filters::listener::original_src::v3::OriginalSrc;
+use wire::envoy::extensions::filters::listener::proxy_protocol::v3::ProxyProtocol;
 use wire::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
 use wire::envoy::r#type::v3::Int32Range;
 
@@ -26,6 +27,11 @@ pub(super) fn original_destination() -> ListenerFilter {
 
 pub(super) fn original_source() -> ListenerFilter {
     filter("envoy.filters.listener.original_src", &OriginalSrc { mark: MARK, ..OriginalSrc::default() }, None)
+}
+
+/// For routers behind a proxy that tells of its clients ahead of the bytes.
+pub(super) fn proxy_protocol() -> ListenerFilter {
+    filter("envoy.filters.listener.proxy_protocol", &ProxyProtocol::default(), None)
 }
 
 /// For outbound listeners that tell HTTP from other bytes.

@@ -1,8 +1,13 @@
-//! Listeners: outbound ones by address and port, the virtual ones that catch redirected traffic, and inbound ones on real ports.
+//! Listeners: outbound ones by address and port, the virtual ones that catch redirected traffic, inbound ones on real ports, and those of
+//! routers.
 
 mod balance;
+mod bytes_destination;
 mod bytes_route;
 mod chain;
+mod gateway;
+mod gateway_bytes;
+mod gateway_tls;
 mod inbound;
 mod inspector;
 mod outbound;
@@ -27,7 +32,7 @@ pub struct OutboundListeners {
 
 pub fn outbound_listeners(mesh: &Mesh, placement: &Placement) -> OutboundListeners {
     if placement.is_router() {
-        return OutboundListeners::default();
+        return gateway::listeners(mesh, placement);
     }
     let mut out = outbound::listeners(mesh, placement);
     if !placement.binds_ports() {

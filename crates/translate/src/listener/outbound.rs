@@ -9,7 +9,7 @@ use wire::envoy::config::core::v3::TrafficDirection;
 use wire::envoy::config::listener::v3::{AdditionalAddress, Filter, FilterChain, FilterChainMatch, Listener};
 
 use super::outbound_chain::{self, Chain, Serves};
-use super::{OutboundListeners, balance, bytes_route, inspector};
+use super::{OutboundListeners, balance, bytes_route, gateway, inspector};
 use crate::address;
 use crate::filter::{Direction, tcp_proxy};
 use crate::made::Made;
@@ -28,26 +28,36 @@ pub(super) fn listeners(mesh: &Mesh, placement: &Placement) -> OutboundListeners
     let (http, rest): (Vec<_>, Vec<_>) = entries.partition(|entry| entry.routes().next().is_some());
     let routes = http.iter().flat_map(|entry| entry.routes().map(str::to_owned)).collect();
     let rest = rest.iter().map(|entry| entry.listener(mesh, placement)).collect();
-    OutboundListeners { http: HttpListeners { entries: http, routes }, rest }
+    OutboundListeners { http: HttpListeners { entries: http, routes, ..HttpListeners::default() }, rest }
 }
 
 /// Listeners of HTTP without what names the workload: the workloads of a namespace share them.
 #[derive(Debug, Default)]
 pub struct HttpListeners {
     entries: Vec<Entry>,
+    /// Those of a router, which has no others.
+    of_gateways: Vec<gateway::Entry>,
     /// The routes that they ask for.
     pub routes: BTreeSet<String>,
 }
 
 impl HttpListeners {
+    pub(super) fn of_router(of_gateways: Vec<gateway::Entry>, routes: BTreeSet<String>) -> Self {
+        Self { entries: Vec::new(), of_gateways, routes }
+    }
+
     /// As one workload gets them.
     pub fn listeners(&self, mesh: &Mesh, placement: &Placement) -> Vec<Made<Listener>> {
-        self.entries.iter().map(|entry| entry.listener(mesh, placement)).collect()
+        let of_gateways = self.of_gateways.iter().map(|entry| entry.listener(mesh, placement));
+        self.entries.iter().map(|entry| entry.listener(mesh, placement)).chain(of_gateways).collect()
     }
 
     /// They make the same listeners, whichever objects they are from.
     pub fn makes_the_same(&self, other: &Self) -> bool {
-        self.entries.len() == other.entries.len()
+        let same = |(one, two): (&gateway::Entry, &gateway::Entry)| one.makes_the_same(two);
+        self.of_gateways.len() == other.of_gateways.len()
+            && self.of_gateways.iter().zip(&other.of_gateways).all(same)
+            && self.entries.len() == other.entries.len()
             && self.entries.iter().zip(&other.entries).all(|(one, two)| one.makes_the_same(two))
     }
 }

@@ -11,7 +11,7 @@ use crate::hcm;
 use crate::proto::{seconds, uint32};
 
 /// istiod's PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT default.
-const HANDSHAKE_LIMIT: i64 = 15;
+pub(super) const HANDSHAKE_LIMIT: i64 = 15;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Chain {

@@ -1,4 +1,5 @@
-//! A client at one of its ports: what routes read of it, and the objects that they turned out to be made from.
+//! A client at one of its ports: what routes read of it, and the objects that they turned out to be made from. A router is the client of
+//! what its Gateways expose.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +21,19 @@ pub(super) struct Client<'a> {
     pub(super) services: BTreeMap<&'a Host, &'a Arc<Service>>,
     /// Those of them that stand for many hosts.
     pub(super) wild: Vec<&'a Host>,
+    /// `None`: a sidecar.
+    entrance: Option<Entrance<'a>>,
     made_from: RefCell<BTreeSet<ObjectId>>,
+}
+
+/// Where requests come into the mesh.
+#[derive(Clone, Copy)]
+pub(super) struct Entrance<'a> {
+    /// `namespace/name` of the Gateway.
+    pub(super) gateway: &'a str,
+    /// Of the VirtualService: its names mean services there first.
+    pub(super) namespace: &'a str,
+    pub(super) tls: bool,
 }
 
 impl<'a> Client<'a> {
@@ -34,8 +47,15 @@ impl<'a> Client<'a> {
             port,
             wild: services.keys().copied().filter(|host| host.is_wildcard()).collect(),
             services,
+            entrance: None,
             made_from: RefCell::default(),
         }
+    }
+
+    /// A router, for one VirtualService that is bound to one of its Gateways.
+    pub(super) fn of_gateway(mesh: &'a Mesh, placement: &'a Placement, port: u16, entrance: Entrance<'a>) -> Self {
+        let (services, wild, made_from) = (BTreeMap::new(), Vec::new(), RefCell::default());
+        Self { mesh, placement, port, services, wild, entrance: Some(entrance), made_from }
     }
 
     pub(super) fn used(&self, ids: impl IntoIterator<Item = ObjectId>) {
@@ -52,7 +72,8 @@ impl<'a> Client<'a> {
             return false;
         }
         if !wanted.gateways.is_empty() {
-            return wanted.gateways.iter().any(|name| name == MESH);
+            let own = self.entrance.map_or(MESH, |entrance| entrance.gateway);
+            return wanted.gateways.iter().any(|name| name == own);
         }
         self.placement.labels.contains_all(&wanted.source_labels)
             && (wanted.source_namespace.is_empty() || *wanted.source_namespace == *self.placement.proxy.namespace)
@@ -61,9 +82,11 @@ impl<'a> Client<'a> {
     /// A port that is not named is the listener's, or the only one of a service.
     pub(super) fn cluster(&self, to: &Destination) -> ClusterName {
         let host = Host::new(&to.host);
-        let service = self.services.get(&host);
+        let service = self.service(&host);
+        // A sidecar without a port of its own, and a router, whose port has nothing to do with the service's.
+        let free = self.port == 0 || self.entrance.is_some();
         let only = || match service.map(|service| service.ports.as_slice()) {
-            Some([only]) if self.port == 0 => only.number,
+            Some([only]) if free => only.number,
             _ => self.port,
         };
         let port = destination_port(to).unwrap_or_else(only);
@@ -72,5 +95,17 @@ impl<'a> Client<'a> {
             _ => host,
         };
         ClusterName::Outbound { port, subset: to.subset.clone(), host }
+    }
+
+    /// How requests came, where a redirect does not say otherwise.
+    pub(super) fn scheme(&self) -> &'static str {
+        if self.entrance.is_some_and(|entrance| entrance.tls) { "https" } else { "http" }
+    }
+
+    fn service(&self, host: &Host) -> Option<&Arc<Service>> {
+        match self.entrance {
+            Some(entrance) => self.mesh.routed_service(self.placement, entrance.namespace, host),
+            None => self.services.get(host).copied(),
+        }
     }
 }

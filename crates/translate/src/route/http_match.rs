@@ -2,6 +2,7 @@
 
 use config::kinds::string_match::StringMatch;
 use config::kinds::virtual_service::HttpMatchRequest;
+use model::PathPrefix;
 use wire::envoy::config::route::v3::{
     HeaderMatcher, QueryParameterMatcher, RouteMatch, header_matcher::HeaderMatchSpecifier,
     query_parameter_matcher::QueryParameterMatchSpecifier, route_match::PathSpecifier,
@@ -20,9 +21,9 @@ use crate::text_match::{asks_presence, matcher, pattern};
 const CLAIM: &str = "@request.auth.claims";
 
 /// `None`: some text cannot be compared with; then no request is known to match.
-pub(super) fn route_match(wanted: &HttpMatchRequest) -> Option<RouteMatch> {
+pub(super) fn route_match(wanted: &HttpMatchRequest, prefix: PathPrefix) -> Option<RouteMatch> {
     let mut found = RouteMatch { case_sensitive: Some(boolean(!wanted.ignore_uri_case)), ..super::everything() };
-    if let Some(path) = wanted.uri.as_ref().and_then(path) {
+    if let Some(path) = wanted.uri.as_ref().and_then(|text| path(text, prefix)) {
         found.path_specifier = Some(path?);
     }
     for (name, text) in &wanted.headers {
@@ -74,11 +75,20 @@ pub(super) fn shown_path(found: &RouteMatch) -> String {
 }
 
 /// Outer `None`: any path. Inner `None`: a refused pattern.
-fn path(text: &StringMatch) -> Option<Option<PathSpecifier>> {
+fn path(text: &StringMatch, meant: PathPrefix) -> Option<Option<PathSpecifier>> {
     match text {
         StringMatch::Any => None,
         StringMatch::Exact(path) => Some(Some(PathSpecifier::Path(path.clone()))),
-        StringMatch::Prefix(prefix) => Some(Some(PathSpecifier::Prefix(prefix.clone()))),
+        StringMatch::Prefix(prefix) => {
+            let trimmed = prefix.strip_suffix('/').unwrap_or(prefix);
+            // Envoy takes no shorter segments.
+            let segments = meant == PathPrefix::Segments && trimmed.len() > 1 && !trimmed.ends_with('/');
+            Some(Some(if segments {
+                PathSpecifier::PathSeparatedPrefix(trimmed.to_owned())
+            } else {
+                PathSpecifier::Prefix(prefix.clone())
+            }))
+        }
         StringMatch::Regex(regex) => Some(pattern(regex).map(PathSpecifier::SafeRegex)),
     }
 }
@@ -149,11 +159,23 @@ mod tests {
     }
 
     #[test]
+    fn an_ingress_means_whole_segments() {
+        let made = |text: &str| path(&StringMatch::Prefix(text.into()), PathPrefix::Segments).flatten();
+        for (text, want) in [("/a", "/a"), ("/a/b/", "/a/b")] {
+            assert_eq!(made(text), Some(PathSpecifier::PathSeparatedPrefix(want.into())));
+        }
+        for text in ["/", "//", ""] {
+            assert_eq!(made(text), Some(PathSpecifier::Prefix(text.into())));
+        }
+    }
+
+    #[test]
     fn a_pattern_that_is_too_long_matches_no_request() {
         let long = StringMatch::Regex("a".repeat(5000));
         let on_path = HttpMatchRequest { uri: Some(long.clone()), ..HttpMatchRequest::default() };
         let on_header = HttpMatchRequest { headers: [("a".to_owned(), long)].into(), ..HttpMatchRequest::default() };
-        assert!(route_match(&on_path).is_none() && route_match(&on_header).is_none());
-        assert!(route_match(&HttpMatchRequest::default()).is_some_and(|found| takes_everything(&found)));
+        let made = |wanted: &HttpMatchRequest| route_match(wanted, PathPrefix::Text);
+        assert!(made(&on_path).is_none() && made(&on_header).is_none());
+        assert!(made(&HttpMatchRequest::default()).is_some_and(|found| takes_everything(&found)));
     }
 }

@@ -1,9 +1,10 @@
-//! Route configurations of outbound listeners: a virtual host for each service of the port, and one for the rest.
+//! Route configurations of outbound listeners: a virtual host for each service of the port, and one for the rest; and those of routers.
 
 mod client;
 mod cors;
 pub(crate) mod domains;
 mod fault;
+mod gateway;
 mod hash;
 mod header;
 mod http_action;
@@ -40,6 +41,9 @@ pub(crate) const HTTP_PROXY: &str = "http_proxy";
 
 /// `None`: no listener of this proxy can name such a route.
 pub fn route(mesh: &Mesh, placement: &Placement, name: &str) -> Option<Made<RouteConfiguration>> {
+    if placement.is_router() {
+        return Some(gateway::configuration(mesh, placement, name));
+    }
     if name == HTTP_PROXY || name.starts_with("unix://") {
         return shared_route(mesh, placement, name, 0);
     }
@@ -54,13 +58,14 @@ pub fn empty_route(name: &str) -> RouteConfiguration {
     RouteConfiguration { name: name.to_owned(), ..RouteConfiguration::default() }
 }
 
-/// The route serves services of any port: each of them may change it.
+/// The route serves services of any port: each of them may change it. So do those of routers, whose ports are not the services'.
 pub fn serves_all_ports(placement: &Placement, name: &str) -> bool {
     let proxies = |listener: &EgressListener| {
         let port = listener.port.as_ref().filter(|port| port.protocol == Protocol::HttpProxy);
         port.is_some_and(|port| port.number.to_string() == name)
     };
-    name == HTTP_PROXY || name.starts_with("unix://") || placement.scope.egress.iter().any(proxies)
+    let any = placement.is_router() || name == HTTP_PROXY || name.starts_with("unix://");
+    any || placement.scope.egress.iter().any(proxies)
 }
 
 /// All HTTP services of a port, or of all ports (0), told apart by host.

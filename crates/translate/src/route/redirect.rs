@@ -7,8 +7,10 @@ use wire::envoy::config::route::v3::{
     redirect_action::{PathRewriteSpecifier, RedirectResponseCode, SchemeRewriteSpecifier},
 };
 
+use super::client::Client;
+
 /// `None`: no such redirect exists.
-pub(super) fn redirect(redirect: &HttpRedirect, listen_port: u16) -> Option<RedirectAction> {
+pub(super) fn redirect(redirect: &HttpRedirect, client: &Client<'_>) -> Option<RedirectAction> {
     let code = match redirect.redirect_code {
         0 | 301 => RedirectResponseCode::MovedPermanently,
         302 => RedirectResponseCode::Found,
@@ -20,7 +22,7 @@ pub(super) fn redirect(redirect: &HttpRedirect, listen_port: u16) -> Option<Redi
     let scheme = Some(redirect.scheme.clone()).filter(|scheme| !scheme.is_empty());
     Some(RedirectAction {
         host_redirect: redirect.authority.clone(),
-        port_redirect: port(redirect, listen_port),
+        port_redirect: port(redirect, client),
         response_code: code.into(),
         scheme_rewrite_specifier: scheme.map(SchemeRewriteSpecifier::SchemeRedirect),
         path_rewrite_specifier: Some(PathRewriteSpecifier::PathRedirect(redirect.uri.clone())),
@@ -29,14 +31,15 @@ pub(super) fn redirect(redirect: &HttpRedirect, listen_port: u16) -> Option<Redi
 }
 
 /// 0: the scheme's own.
-fn port(redirect: &HttpRedirect, listen_port: u16) -> u32 {
+fn port(redirect: &HttpRedirect, client: &Client<'_>) -> u32 {
     let port = match redirect.port {
         None | Some(RedirectPort::Derived(RedirectPortSelection::FromProtocolDefault)) => 0,
-        Some(RedirectPort::Derived(RedirectPortSelection::FromRequestPort)) => listen_port.into(),
+        Some(RedirectPort::Derived(RedirectPortSelection::FromRequestPort)) => client.port.into(),
         Some(RedirectPort::Number(port)) => port,
     };
-    match (port, redirect.scheme.as_str()) {
-        (80, "" | "http") | (443, "https") => 0,
+    let scheme = if redirect.scheme.is_empty() { client.scheme() } else { &redirect.scheme };
+    match (port, scheme) {
+        (80, "http") | (443, "https") => 0,
         (65_536.., _) => 0,
         _ => port,
     }

@@ -152,7 +152,7 @@ fn plain_hosts(client: &Client<'_>, object: &VirtualService) -> Vec<Host> {
 }
 
 /// Envoy refuses the whole configuration for a domain that is none.
-fn is_domain(host: &Host) -> bool {
+pub(super) fn is_domain(host: &Host) -> bool {
     let name = host.as_str();
     let rest = name.strip_prefix('*').unwrap_or(name);
     !name.is_empty() && rest.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'*')

@@ -41,7 +41,10 @@ fn one_route(
     let own = Operations::new(rule.headers.as_ref());
     let route = Route {
         name: name(rule, wanted),
-        r#match: Some(wanted.map_or_else(|| Some(super::everything()), http_match::route_match)?),
+        r#match: Some(
+            wanted
+                .map_or_else(|| Some(super::everything()), |wanted| http_match::route_match(wanted, object.prefix))?,
+        ),
         metadata: Some(metadata::config(&object.made_from[0])),
         stat_prefix: wanted.map(|wanted| wanted.stat_prefix.clone()).unwrap_or_default(),
         request_headers_to_add: own.request_add,
@@ -53,7 +56,7 @@ fn one_route(
     let mut route = match rule.action() {
         HttpAction::Delegate(_) => return None,
         HttpAction::Redirect(to) => {
-            Route { action: Some(route::Action::Redirect(redirect::redirect(to, client.port)?)), ..route }
+            Route { action: Some(route::Action::Redirect(redirect::redirect(to, client)?)), ..route }
         }
         HttpAction::DirectResponse(response) => {
             Route { action: Some(route::Action::DirectResponse(redirect::direct_response(response)?)), ..route }

@@ -1,0 +1,233 @@
+//! Credentials that gateways name: what a name means, who may have what stands behind it, and where that is. Nobody looks into
+//! certificates here.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use config::kinds::gateway::{ServerTlsMode, ServerTlsSettings};
+use config::store::Name;
+use thiserror::Error;
+
+use crate::gateway::MergedGateway;
+use crate::mesh::Mesh;
+
+/// The end of the name of a Secret that holds authorities only.
+const AUTHORITY: &str = "-cacert";
+
+/// The name of a secret on the wire. Anything that no object can be called is none.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CredentialName {
+    store: CredentialStore,
+    /// `None`: the reader's.
+    namespace: Option<String>,
+    name: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum CredentialStore {
+    /// A Secret of the reader's namespace.
+    Kubernetes,
+    /// A Secret that a Gateway of the reader's namespace names.
+    Gateway,
+    /// Authorities alone, which are no secret.
+    ConfigMap,
+}
+
+const STORES: [(CredentialStore, &str); 3] = [
+    (CredentialStore::Kubernetes, "kubernetes://"),
+    (CredentialStore::Gateway, "kubernetes-gateway://"),
+    (CredentialStore::ConfigMap, "configmap://"),
+];
+
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error(
+    "{0:?} names no credential; it is kubernetes://[NAMESPACE/]NAME, kubernetes-gateway://NAMESPACE/NAME or configmap://NAMESPACE/NAME"
+)]
+pub struct NotACredential(String);
+
+impl FromStr for CredentialName {
+    type Err = NotACredential;
+
+    fn from_str(text: &str) -> Result<Self, NotACredential> {
+        // Hostile names do not belong in an error whole.
+        let none = || NotACredential(text.chars().take(100).collect());
+        let (store, rest) =
+            STORES.iter().find_map(|(store, prefix)| Some((*store, text.strip_prefix(prefix)?))).ok_or_else(none)?;
+        let (namespace, name) = match rest.split_once('/') {
+            Some((namespace, name)) => (Some(namespace), name),
+            None if store == CredentialStore::Kubernetes => (None, rest),
+            None => return Err(none()),
+        };
+        if !is_object_name(name) || !namespace.is_none_or(is_object_name) {
+            return Err(none());
+        }
+        Ok(Self { store, namespace: namespace.map(str::to_owned), name: name.to_owned() })
+    }
+}
+
+impl fmt::Display for CredentialName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefix = STORES.iter().find(|(store, _)| *store == self.store).map_or("", |(_, prefix)| prefix);
+        match &self.namespace {
+            Some(namespace) => write!(f, "{prefix}{namespace}/{}", self.name),
+            None => write!(f, "{prefix}{}", self.name),
+        }
+    }
+}
+
+/// As Kubernetes lets objects be called.
+fn is_object_name(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
+    let edge = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+    text.len() <= 253 && text.bytes().all(allowed) && edge(text.bytes().next()) && edge(text.bytes().last())
+}
+
+/// A proxy whose identity was proven.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Reader {
+    pub namespace: Arc<str>,
+    pub service_account: Arc<str>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Denied {
+    #[error("it is of another namespace")]
+    OtherNamespace,
+    #[error("the service account may not read secrets of its namespace")]
+    NotAllowed,
+    #[error("no Gateway of the namespace names it")]
+    Unverified,
+}
+
+impl CredentialName {
+    /// `lists`: whether the service account may read the secrets of its namespace; asked only where that decides. Asked for every
+    /// reader before anything is looked up, so that what one may have is never given to another from memory.
+    pub fn allowed(
+        &self,
+        reader: &Reader,
+        gateway: &MergedGateway,
+        lists: impl FnOnce(&Reader) -> bool,
+    ) -> Result<(), Denied> {
+        match self.store {
+            CredentialStore::ConfigMap => Ok(()),
+            CredentialStore::Gateway if verified(gateway, &reader.namespace).contains(self) => Ok(()),
+            CredentialStore::Gateway => Err(Denied::Unverified),
+            CredentialStore::Kubernetes if self.namespace(reader) != &*reader.namespace => Err(Denied::OtherNamespace),
+            // Authorities are public.
+            CredentialStore::Kubernetes if self.is_authority() || lists(reader) => Ok(()),
+            CredentialStore::Kubernetes => Err(Denied::NotAllowed),
+        }
+    }
+
+    fn namespace<'a>(&'a self, reader: &'a Reader) -> &'a str {
+        self.namespace.as_deref().unwrap_or(&reader.namespace)
+    }
+
+    fn is_authority(&self) -> bool {
+        self.store == CredentialStore::ConfigMap || self.name.ends_with(AUTHORITY)
+    }
+}
+
+/// Credentials that Gateways of the router's own namespace name there: pod, Secret and Gateway are of one hand.
+fn verified(gateway: &MergedGateway, namespace: &str) -> BTreeSet<CredentialName> {
+    let servers = gateway.ports.iter().flat_map(|port| &port.servers);
+    let own = servers.filter(|server| *server.made_from.namespace == *namespace);
+    let named = own.filter_map(|server| server.tls.as_ref()).flat_map(references);
+    named.filter(|name| name.namespace.as_deref() == Some(namespace)).collect()
+}
+
+fn references(tls: &ServerTlsSettings) -> Vec<CredentialName> {
+    let one = Some(&tls.credential_name).filter(|_| tls.credential_names.is_empty());
+    let names: Vec<CredentialName> =
+        tls.credential_names.iter().chain(one).filter_map(|name| name.parse().ok()).collect();
+    let mutual = matches!(tls.mode, ServerTlsMode::Mutual | ServerTlsMode::OptionalMutual);
+    let authorities = names
+        .iter()
+        .filter(|_| mutual)
+        .map(|name| CredentialName { name: format!("{}{AUTHORITY}", name.name), ..name.clone() });
+    let authorities: Vec<_> = authorities.collect();
+    names.into_iter().chain(authorities).collect()
+}
+
+/// What stands behind a name. Bytes are as written; nobody looked into them yet.
+#[derive(PartialEq, Eq)]
+pub enum Credential<'a> {
+    Pair { chain: &'a [u8], key: &'a [u8], staple: Option<&'a [u8]> },
+    Authorities { roots: &'a [u8], revoked: Option<&'a [u8]> },
+}
+
+/// Private keys are not printed.
+impl fmt::Debug for Credential<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pair { .. } => "Pair(..)",
+            Self::Authorities { .. } => "Authorities(..)",
+        })
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Missing {
+    #[error("there is no {kind} {namespace}/{name}; write it, or change the name")]
+    Object { kind: &'static str, namespace: String, name: String },
+    #[error("{kind} {namespace}/{name} has no {keys} with content")]
+    Keys { kind: &'static str, namespace: String, name: String, keys: &'static str },
+}
+
+impl Mesh {
+    /// The material behind a name, for a reader that may have it.
+    pub fn credential(&self, wanted: &CredentialName, reader: &Reader) -> Result<Credential<'_>, Missing> {
+        let namespace = wanted.namespace(reader);
+        if wanted.store == CredentialStore::ConfigMap {
+            return self.config_map_authorities(wanted, namespace);
+        }
+        let secret = |name: &str| self.objects.secrets.get(&Name::new(namespace, name));
+        // A compound Secret holds its authorities beside the key.
+        let plain = wanted.name.strip_suffix(AUTHORITY).filter(|_| wanted.is_authority());
+        let found = secret(&wanted.name).or_else(|| secret(plain?));
+        let object = found.ok_or_else(|| wanted.absent("Secret", namespace))?;
+        let value = |key: &str| object.spec.data.get(key).map(Vec::as_slice).filter(|value| !value.is_empty());
+        let made = if wanted.is_authority() { authorities(value) } else { pair(value) };
+        let keys = if wanted.is_authority() { "cacert or ca.crt" } else { "cert and key, or tls.crt and tls.key," };
+        made.ok_or_else(|| wanted.empty("Secret", namespace, keys))
+    }
+
+    fn config_map_authorities(&self, wanted: &CredentialName, namespace: &str) -> Result<Credential<'_>, Missing> {
+        let name = wanted.name.strip_suffix(AUTHORITY).unwrap_or(&wanted.name);
+        let object = self.objects.config_maps.get(&Name::new(namespace, name));
+        let object = object.ok_or_else(|| wanted.absent("ConfigMap", namespace))?;
+        let value = |key: &str| object.spec.data.get(key).map(String::as_bytes).filter(|value| !value.is_empty());
+        authorities(value).ok_or_else(|| wanted.empty("ConfigMap", namespace, "cacert or ca.crt"))
+    }
+}
+
+impl CredentialName {
+    fn absent(&self, kind: &'static str, namespace: &str) -> Missing {
+        Missing::Object { kind, namespace: namespace.to_owned(), name: self.name.clone() }
+    }
+
+    fn empty(&self, kind: &'static str, namespace: &str, keys: &'static str) -> Missing {
+        Missing::Keys { kind, namespace: namespace.to_owned(), name: self.name.clone(), keys }
+    }
+}
+
+/// Generic keys go before those of TLS Secrets.
+fn pair<'a>(value: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Credential<'a>> {
+    let both = |chain: &str, key: &str| Some((value(chain)?, value(key)?));
+    if let Some((chain, key)) = both("cert", "key") {
+        return Some(Credential::Pair { chain, key, staple: None });
+    }
+    let (chain, key) = both("tls.crt", "tls.key")?;
+    Some(Credential::Pair { chain, key, staple: value("tls.ocsp-staple") })
+}
+
+fn authorities<'a>(value: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Credential<'a>> {
+    let with =
+        |roots: &str, revoked: &str| Some(Credential::Authorities { roots: value(roots)?, revoked: value(revoked) });
+    with("cacert", "crl").or_else(|| with("ca.crt", "ca.crl"))
+}
+
+#[cfg(test)]
+mod tests;

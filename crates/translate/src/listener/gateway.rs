@@ -1,0 +1,220 @@
+//! Listeners of a router: what merged Gateways ask for, one per address and port.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use config::note::ObjectId;
+use model::{GatewayPort, Mesh, Placement, Protocol, Server, Serves};
+use wire::envoy::config::core::v3::{TrafficDirection, TransportSocket};
+use wire::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch, Listener};
+
+use super::gateway_bytes::{self, ClaimedNames};
+use super::outbound::HttpListeners;
+use super::outbound_chain::HANDSHAKE_LIMIT;
+use super::{OutboundListeners, balance, gateway_tls, inspector};
+use crate::address;
+use crate::filter::Direction;
+use crate::hcm;
+use crate::made::Made;
+use crate::names::{listener_name, stat_name};
+use crate::proto::{seconds, uint32};
+use crate::telemetry::access_log;
+
+/// Ports below this one are the superuser's.
+const FIRST_FREE_PORT: u16 = 1024;
+
+pub(super) fn listeners(mesh: &Mesh, placement: &Placement) -> OutboundListeners {
+    let mut table = Table { mesh, placement, entries: BTreeMap::new(), claimed: ClaimedNames::default() };
+    let privileged = !placement.proxy.metadata.unprivileged;
+    let usable = placement.gateway().ports.iter().filter(|port| privileged || port.number >= FIRST_FREE_PORT);
+    usable.for_each(|port| table.add(port));
+    // Servers without any route have no chain, and Envoy takes no listener without one.
+    let entries = table.entries.into_values().filter(|entry| !entry.chains.is_empty());
+    let (http, rest): (Vec<_>, Vec<_>) = entries.partition(|entry| entry.routes().next().is_some());
+    let routes = http.iter().flat_map(|entry| entry.routes().map(str::to_owned)).collect();
+    let rest = rest.iter().map(|entry| entry.listener(mesh, placement)).collect();
+    OutboundListeners { http: HttpListeners::of_router(http, routes), rest }
+}
+
+struct Table<'a> {
+    mesh: &'a Mesh,
+    placement: &'a Placement,
+    entries: BTreeMap<String, Entry>,
+    claimed: ClaimedNames,
+}
+
+/// A listener in the making.
+#[derive(Debug)]
+pub(super) struct Entry {
+    name: String,
+    bind: String,
+    port: u16,
+    chains: Vec<Chain>,
+    made_from: BTreeSet<ObjectId>,
+}
+
+/// A filter chain and what must be known of a connection to choose it.
+#[derive(Debug, PartialEq)]
+pub(super) struct Chain {
+    /// Names that the client asks for; empty, or with a star among them: any.
+    pub(super) server_names: Vec<String>,
+    pub(super) application_protocols: &'static [&'static str],
+    /// `None`: TLS does not end here.
+    pub(super) tls: Option<TransportSocket>,
+    pub(super) content: Content,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum Content {
+    Bytes(Vec<Filter>),
+    /// `stat`: the whole statistics prefix.
+    Http {
+        stat: String,
+        route: String,
+        protocol: Protocol,
+    },
+}
+
+impl Table<'_> {
+    fn add(&mut self, port: &GatewayPort) {
+        let bind = port.bind.clone().unwrap_or_else(|| self.placement.wildcard().to_owned());
+        let name = listener_name(&bind, port.number);
+        let mut made_from: BTreeSet<_> = port.servers.iter().map(|server| server.made_from.clone()).collect();
+        let chains = match port.servers.first() {
+            // All HTTP servers of a port are told apart by the hosts of requests.
+            Some(first) if first.serves() == Serves::Http => vec![Self::http(port, first, &name)],
+            _ => port.servers.iter().flat_map(|server| self.chains(port, server, &name, &mut made_from)).collect(),
+        };
+        let entry = self.entries.entry(name.clone()).or_insert_with(|| Entry {
+            name,
+            bind,
+            port: port.number,
+            chains: Vec::new(),
+            made_from: BTreeSet::new(),
+        });
+        entry.chains.extend(chains);
+        entry.made_from.extend(made_from);
+    }
+
+    fn http(port: &GatewayPort, first: &Server, listener: &str) -> Chain {
+        let route = first.route_name(port.number).unwrap_or_default();
+        let stat = stat_name(&format!("outbound_{listener}"));
+        Chain::new(Content::Http { stat, route, protocol: port.protocol })
+    }
+
+    fn chains(
+        &mut self,
+        port: &GatewayPort,
+        server: &Server,
+        listener: &str,
+        made_from: &mut BTreeSet<ObjectId>,
+    ) -> Vec<Chain> {
+        if server.serves() == Serves::Https {
+            return vec![self.https(port, server, listener)];
+        }
+        let bytes = gateway_bytes::Target { mesh: self.mesh, placement: self.placement, server };
+        let filters = |made_from: &mut _| bytes.by_port(made_from);
+        match server.serves() {
+            Serves::Passthrough => bytes.by_name(port.number, &mut self.claimed, made_from),
+            Serves::AutoPassthrough => bytes.by_service(made_from),
+            Serves::Terminated => filters(made_from)
+                .map(|filters| Chain { server_names: names(server), tls: self.tls(server), ..Chain::bytes(filters) })
+                .into_iter()
+                .collect(),
+            _ => filters(made_from).map(Chain::bytes).into_iter().collect(),
+        }
+    }
+
+    fn https(&self, port: &GatewayPort, server: &Server, listener: &str) -> Chain {
+        let route = server.route_name(port.number).unwrap_or_default();
+        let stat = Some(server.name.clone()).filter(|name| !name.is_empty());
+        let stat = stat.unwrap_or_else(|| stat_name(&format!("outbound_{listener}")));
+        let content = Content::Http { stat, route, protocol: port.protocol };
+        Chain { server_names: names(server), tls: self.tls(server), ..Chain::new(content) }
+    }
+
+    fn tls(&self, server: &Server) -> Option<TransportSocket> {
+        server.tls.as_ref().map(|tls| gateway_tls::socket(self.mesh, self.placement, server, tls))
+    }
+}
+
+impl Entry {
+    fn routes(&self) -> impl Iterator<Item = &str> {
+        self.chains.iter().filter_map(|chain| match &chain.content {
+            Content::Http { route, .. } => Some(route.as_str()),
+            Content::Bytes(_) => None,
+        })
+    }
+
+    pub(super) fn makes_the_same(&self, other: &Self) -> bool {
+        (&self.name, &self.chains) == (&other.name, &other.chains)
+    }
+
+    pub(super) fn listener(&self, mesh: &Mesh, placement: &Placement) -> Made<Listener> {
+        let mut listener_filters = Vec::new();
+        if placement.settings.topology.proxy_protocol {
+            listener_filters.push(inspector::proxy_protocol());
+        }
+        if self.chains.iter().any(Chain::looks_at_handshake) {
+            listener_filters.push(inspector::tls());
+        }
+        let listener = Listener {
+            name: self.name.clone(),
+            address: Some(address::bind(&self.bind, self.port)),
+            filter_chains: self.chains.iter().map(|chain| chain.filter_chain(mesh, placement)).collect(),
+            listener_filters,
+            traffic_direction: TrafficDirection::Outbound.into(),
+            access_log: access_log::logs(mesh, placement, Direction::Outbound, access_log::Of::Listener),
+            max_connections_to_accept_per_socket_event: Some(uint32(1)),
+            connection_balance_config: balance::exact(placement.proxy.metadata.exact_balance_outbound),
+            ..Listener::default()
+        };
+        let observed = placement.telemetry.made_from.iter();
+        Made::new(listener, self.made_from.iter().chain(observed).cloned())
+    }
+}
+
+impl Chain {
+    fn new(content: Content) -> Self {
+        Self { server_names: Vec::new(), application_protocols: &[], tls: None, content }
+    }
+
+    pub(super) fn bytes(filters: Vec<Filter>) -> Self {
+        Self::new(Content::Bytes(filters))
+    }
+
+    fn looks_at_handshake(&self) -> bool {
+        !self.server_names.is_empty() || self.tls.is_some()
+    }
+
+    fn filter_chain(&self, mesh: &Mesh, placement: &Placement) -> FilterChain {
+        let mut server_names = self.server_names.clone();
+        if server_names.iter().any(|name| name == "*") {
+            server_names.clear();
+        }
+        server_names.sort();
+        let any = server_names.is_empty() && self.application_protocols.is_empty();
+        let matched = FilterChainMatch {
+            server_names,
+            application_protocols: self.application_protocols.iter().map(|&name| name.to_owned()).collect(),
+            ..FilterChainMatch::default()
+        };
+        FilterChain {
+            filter_chain_match: (!any).then_some(matched),
+            filters: match &self.content {
+                Content::Bytes(filters) => filters.clone(),
+                Content::Http { stat, route, protocol } => {
+                    vec![hcm::gateway(mesh, placement, stat, route, *protocol)]
+                }
+            },
+            transport_socket: self.tls.clone(),
+            transport_socket_connect_timeout: Some(seconds(HANDSHAKE_LIMIT)),
+            ..FilterChain::default()
+        }
+    }
+}
+
+/// Each once, whichever namespaces may bind to it.
+fn names(server: &Server) -> Vec<String> {
+    let names: BTreeSet<_> = server.hosts.iter().map(|host| host.host.to_string()).collect();
+    names.into_iter().collect()
+}

@@ -1,0 +1,163 @@
+//! Bytes through a router: by the port that they arrive on, by the name that a TLS client asks for, or to any service of the mesh.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use config::note::ObjectId;
+use model::{Mesh, Placement, Port, Protocol, Server, Service, TargetPort, VirtualService};
+use wire::envoy::config::listener::v3::Filter;
+
+use super::bytes_destination::Sender;
+use super::bytes_route::is_server_name;
+use super::chain::ISTIO;
+use super::gateway::Chain;
+use crate::filter::{self, Direction, tcp_proxy};
+use crate::names::ClusterName;
+use crate::stat_pattern::{self, Named};
+use crate::telemetry::stats;
+
+/// Names that chains of the router take, by port and address: Envoy refuses a listener that has one twice.
+#[derive(Default)]
+pub(super) struct ClaimedNames(BTreeMap<(u16, String), Option<String>>);
+
+impl ClaimedNames {
+    /// All of them or none.
+    fn claim(&mut self, port: u16, bind: Option<&String>, names: &[String]) -> bool {
+        let key = |name: &String| (port, name.clone());
+        if names.iter().any(|name| self.0.get(&key(name)).is_some_and(|held| held.as_ref() == bind)) {
+            return false;
+        }
+        self.0.extend(names.iter().map(|name| (key(name), bind.cloned())));
+        true
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Target<'a> {
+    pub(super) mesh: &'a Mesh,
+    pub(super) placement: &'a Placement,
+    pub(super) server: &'a Server,
+}
+
+impl Target<'_> {
+    /// The first tcp route for the port of the first VirtualService that has one. `None`: there is none.
+    pub(super) fn by_port(self, made_from: &mut BTreeSet<ObjectId>) -> Option<Vec<Filter>> {
+        let bound = self.bound();
+        let (object, route) = bound.iter().find_map(|object| {
+            let fits = |route: &&config::kinds::virtual_service::TcpRoute| {
+                route.matches.is_empty() || route.matches.iter().any(|one| self.fits(one.port, &one.gateways))
+            };
+            Some((object, object.tcp.iter().find(fits)?))
+        })?;
+        let port = self.port();
+        let bytes = self.sender(&port).filters(object, &route.route)?;
+        made_from.extend(object.made_from.iter().cloned());
+        let mut filters = if self.is_of_the_mesh() { filter::inbound_network(self.placement) } else { Vec::new() };
+        filters.extend(bytes);
+        Some(filters)
+    }
+
+    /// A chain for each tls route.
+    pub(super) fn by_name(
+        self,
+        listen: u16,
+        claimed: &mut ClaimedNames,
+        made_from: &mut BTreeSet<ObjectId>,
+    ) -> Vec<Chain> {
+        let port = self.port();
+        let mut chains = Vec::new();
+        for object in self.bound() {
+            for route in &object.tls {
+                let fitting = route.matches.iter().filter(|one| self.fits(one.port, &one.gateways));
+                for names in fitting.map(|one| &one.sni_hosts) {
+                    if !names.iter().all(|name| is_server_name(name))
+                        || !claimed.claim(listen, self.server.bind.as_ref(), names)
+                    {
+                        continue;
+                    }
+                    let Some(filters) = self.sender(&port).filters(&object, &route.route) else { continue };
+                    made_from.extend(object.made_from.iter().cloned());
+                    chains.push(Chain { server_names: names.clone(), ..Chain::bytes(filters) });
+                }
+            }
+        }
+        chains
+    }
+
+    /// A chain for each service and subset that the server's hosts cover. Only the mesh's own mutual TLS is let through: nobody
+    /// looks inside here.
+    pub(super) fn by_service(self, made_from: &mut BTreeSet<ObjectId>) -> Vec<Chain> {
+        let covered = |service: &&Arc<Service>| {
+            !service.external && self.server.hosts.iter().any(|host| service.host.is_subset_of(&host.host))
+        };
+        let mut chains = Vec::new();
+        for service in self.placement.scope.services.iter().filter(covered) {
+            made_from.insert(service.made_from.clone());
+            for port in service.ports.iter().filter(|port| port.protocol != Protocol::Udp) {
+                chains.extend(self.to_service(service, port));
+            }
+        }
+        chains
+    }
+
+    fn to_service(self, service: &Service, port: &Port) -> Vec<Chain> {
+        let Self { mesh, placement, .. } = self;
+        let rule = self.placement.destination(&service.host).map(|rule| &**rule);
+        let subsets = rule.map(|rule| rule.subsets.as_slice()).unwrap_or_default();
+        let names = std::iter::once("").chain(subsets.iter().map(|subset| subset.name.as_str()));
+        names
+            .map(|subset| {
+                let (number, host) = (port.number, service.host.clone());
+                let cluster = ClusterName::Sni { port: number, subset: subset.to_owned(), host }.to_string();
+                let named = Named { subset: subset.to_owned(), ..Named::port(service, port, Some(0)) };
+                let stat = stat_pattern::filled(&self.mesh.config.outbound_cluster_stat_name, &named);
+                let mut filters = stats::network(placement, Direction::Outbound);
+                filters.extend(tcp_proxy::to_named_service(
+                    mesh,
+                    placement,
+                    port.protocol,
+                    &cluster,
+                    stat,
+                    rule,
+                    subset,
+                ));
+                Chain { server_names: vec![cluster], application_protocols: &ISTIO, ..Chain::bytes(filters) }
+            })
+            .collect()
+    }
+
+    /// VirtualServices with a host that the server has too.
+    fn bound(self) -> Vec<Arc<VirtualService>> {
+        let mut all = self.mesh.gateway_routes(&self.placement.proxy.namespace, &self.server.gateway);
+        all.retain(|object| {
+            let own = || self.server.hosts_for(&object.namespace);
+            object.hosts.iter().any(|host| own().any(|server| server.matches(host)))
+        });
+        all
+    }
+
+    fn fits(self, port: u32, gateways: &[String]) -> bool {
+        (port == 0 || port == u32::from(self.server.port.number))
+            && (gateways.is_empty() || gateways.iter().any(|name| **name == *self.server.gateway))
+    }
+
+    fn is_of_the_mesh(self) -> bool {
+        let mode = self.server.tls.as_ref().map(|tls| tls.mode);
+        mode == Some(config::kinds::gateway::ServerTlsMode::IstioMutual)
+    }
+
+    /// As declared: routes without a port lead to the number that clients know.
+    fn port(self) -> Port {
+        let declared = &self.server.port;
+        Port {
+            name: declared.name.clone(),
+            number: declared.number,
+            protocol: declared.protocol,
+            target: TargetPort::Number(declared.number),
+        }
+    }
+
+    fn sender<'b>(&'b self, port: &'b Port) -> Sender<'b> {
+        Sender { mesh: self.mesh, placement: self.placement, port }
+    }
+}
