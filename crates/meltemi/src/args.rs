@@ -365,6 +365,10 @@ pub(crate) struct Env {
     pub(crate) trace_sampling: Option<String>,
     /// All of it: headers to extension providers may be taken from any.
     pub(crate) variables: model::Variables,
+    pub(crate) several_authorizers: Option<String>,
+    pub(crate) keys_refresh: Option<String>,
+    pub(crate) keys_blocked: Option<String>,
+    pub(crate) keys_allowed: Option<String>,
     pub(crate) identity: IdentityEnv,
 }
 
@@ -419,6 +423,10 @@ impl Env {
             metrics_localhost_only: set("METRICS_LOCALHOST_ACCESS_ONLY"),
             trace_sampling: set("PILOT_TRACE_SAMPLING"),
             variables: model::Variables::default(),
+            several_authorizers: set("PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS"),
+            keys_refresh: set("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL"),
+            keys_blocked: set("BLOCKED_CIDRS_IN_JWKS_URIS"),
+            keys_allowed: set("MELTEMI_ALLOWED_CIDRS_IN_JWKS_URIS"),
             identity: IdentityEnv {
                 home: set("HOME"),
                 state_home: set("XDG_STATE_HOME"),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use sources::jwks::{Guard, Schedule};
 
 use crate::args::{Env, MeshArgs, Serve, truth};
 pub(crate) use identity::{Identity, NO_STATE, state_folder};
@@ -19,6 +20,7 @@ pub(crate) struct Settings {
     pub(crate) streams: xds::Options,
     pub(crate) identity: Identity,
     pub(crate) metrics_on_loopback_only: bool,
+    pub(crate) keys: Keys,
     pub(crate) log: Log,
 }
 
@@ -33,6 +35,7 @@ pub(crate) struct Mesh {
     pub(crate) derive_endpoints: bool,
     pub(crate) trace_sampling: model::Percent,
     pub(crate) variables: model::Variables,
+    pub(crate) several_authorizers: bool,
 }
 
 #[derive(Debug)]
@@ -64,6 +67,13 @@ pub(crate) struct Debounce {
     pub(crate) max: Duration,
     /// How long a new endpoint waits for others. `None`: endpoints wait as everything else does, istiod's way.
     pub(crate) endpoints: Option<Duration>,
+}
+
+/// How keys of token issuers are fetched.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    pub(crate) guard: Guard,
+    pub(crate) schedule: Schedule,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -113,9 +123,13 @@ impl Settings {
             metrics_localhost_only,
             trace_sampling,
             identity,
+            keys_refresh,
+            keys_blocked,
+            keys_allowed,
             // Read by Mesh::new.
             cluster_id: _,
             pod_namespace: _,
+            several_authorizers: _,
             variables: _,
         } = env;
         let Some(folder) = config else {
@@ -167,6 +181,18 @@ impl Settings {
         let identity = Identity::new(state_dir, jwks, identity, &mut unused);
         let metrics_on_loopback_only = unused.truth("METRICS_LOCALHOST_ACCESS_ONLY", metrics_localhost_only);
         unused.read("PILOT_TRACE_SAMPLING", trace_sampling, TRACE_SAMPLING, percent);
+        let keys = Keys {
+            guard: Guard {
+                blocked: ranges("BLOCKED_CIDRS_IN_JWKS_URIS", keys_blocked)?,
+                allowed: ranges("MELTEMI_ALLOWED_CIDRS_IN_JWKS_URIS", keys_allowed)?,
+            },
+            schedule: Schedule {
+                refresh: unused
+                    .duration("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL", keys_refresh, Schedule::default().refresh)
+                    .max(SHORTEST_REFRESH),
+                ..Schedule::default()
+            },
+        };
         let settings = Settings {
             folder,
             mesh: Mesh::new(MeshArgs { mesh_config, domain, cluster_id, derive_endpoints }, env),
@@ -181,6 +207,7 @@ impl Settings {
             streams,
             identity,
             metrics_on_loopback_only,
+            keys,
             log: Log { filter: log_filter(&log_output_level, &mut unused.0)?, json: log_as_json },
         };
         Ok((settings, unused.0))
@@ -199,6 +226,7 @@ impl Mesh {
             derive_endpoints,
             trace_sampling: model::Percent(env.trace_sampling.as_deref().and_then(percent).unwrap_or(TRACE_SAMPLING)),
             variables: env.variables.clone(),
+            several_authorizers: env.several_authorizers.as_deref().is_some_and(|text| truth(text) == Ok(true)),
         }
     }
 
@@ -210,6 +238,7 @@ impl Mesh {
             derive_endpoints: self.derive_endpoints,
             trace_sampling: self.trace_sampling,
             variables: self.variables.clone(),
+            several_authorizers: self.several_authorizers,
         }
     }
 }
@@ -305,6 +334,17 @@ fn percent(text: &str) -> Option<f64> {
     text.parse().ok().filter(|share| (0.0..=100.0).contains(share))
 }
 
+/// Ranges with commas between them. What cannot be read is an error: a range that is left out here would be left open.
+fn ranges(name: &str, text: &Option<String>) -> Result<Vec<ipnet::IpNet>> {
+    let entries = text.as_deref().unwrap_or_default().split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    let range = |entry: &str| {
+        let single = || entry.parse::<std::net::IpAddr>().map(ipnet::IpNet::from);
+        let range = entry.parse().or_else(|_| single());
+        range.with_context(|| format!("{name}: {entry:?} is not a range; write it like 10.0.0.0/8"))
+    };
+    entries.map(range).collect()
+}
+
 /// istiod's `SCOPE:LEVEL,..` as directives of a tracing filter.
 fn log_filter(levels: &str, unused: &mut Vec<String>) -> Result<String> {
     let mut base = "info";
@@ -342,6 +382,8 @@ const DEBOUNCE_MAX: Duration = Duration::from_secs(10);
 const ENDPOINT_WINDOW: Duration = Duration::from_millis(20);
 /// istiod's default of PILOT_TRACE_SAMPLING.
 const TRACE_SAMPLING: f64 = 1.0;
+/// More often than this no issuer changes its keys.
+const SHORTEST_REFRESH: Duration = Duration::from_secs(1);
 /// Pings closer together than this would be an attack on ourselves; grpc-go has the same floor.
 const SHORTEST_KEEPALIVE: Duration = Duration::from_secs(1);
 
@@ -440,6 +482,19 @@ mod tests {
         let (settings, unused) = settings(&[], &env("101")).unwrap();
         assert_eq!(settings.mesh.trace_sampling, model::Percent(1.0));
         assert_eq!(unused, [r#"PILOT_TRACE_SAMPLING="101" cannot be read; 1.0 is used instead"#]);
+    }
+
+    #[test]
+    fn ranges_of_key_servers_must_be_readable() {
+        let env = |text: &str| Env { keys_blocked: Some(text.into()), ..Env::default() };
+        let (settings, _) = self::settings(&[], &env("10.0.0.0/8, 192.0.2.1,fd00::/8")).unwrap();
+        let blocked: Vec<_> = settings.keys.guard.blocked.iter().map(ToString::to_string).collect();
+        assert_eq!(blocked, ["10.0.0.0/8", "192.0.2.1/32", "fd00::/8"]);
+        let error = format!("{:#}", self::settings(&[], &env("10.0.0.0/8,private")).unwrap_err());
+        assert!(
+            error.contains("BLOCKED_CIDRS_IN_JWKS_URIS: \"private\"") && error.contains("like 10.0.0.0/8"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub struct OutboundKey {
     locality: Option<Locality>,
     network: String,
     network_view: Vec<String>,
+    /// Of a router: what comes in there goes out to others.
+    policies: Option<Vec<ObjectId>>,
 }
 
 /// Outbound HTTP listeners: they name the workload in traces.
@@ -76,6 +78,7 @@ pub struct InboundKey {
     server_certificate: Option<CertificateFiles>,
     exact_balance: bool,
     modes: PortModes,
+    policies: Vec<ObjectId>,
     /// Host, namespace, service port and workload port of each target.
     targets: Vec<(String, Arc<str>, u16, u16)>,
     /// Only where listeners or clusters are named after it.
@@ -152,6 +155,7 @@ fn outbound(mesh: &Mesh, placement: &Placement) -> OutboundKey {
         locality: mesh.client_facts.locality.then(|| placement.locality.clone()),
         network: metadata.network.clone(),
         network_view: metadata.network_view.clone(),
+        policies: placement.is_router().then(|| placement.policies.made_from.clone()),
     }
 }
 
@@ -175,6 +179,7 @@ fn inbound(mesh: &Mesh, placement: &Placement) -> InboundKey {
         server_certificate: metadata.server_certificate.clone(),
         exact_balance: metadata.exact_balance_inbound,
         modes: placement.modes.clone(),
+        policies: placement.policies.made_from.clone(),
         targets: placement.targets.iter().map(target).collect(),
         own_address: (!placement.scope.ingress.is_empty()).then(|| placement.own_address()),
     }

@@ -16,6 +16,8 @@ pub struct Environment {
     pub pod_namespace: String,
     /// `--derive-endpoints`: a Service without a slice takes its endpoints from the pods that it selects.
     pub derive_endpoints: bool,
+    /// PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS: several services may decide about the requests to one workload.
+    pub several_authorizers: bool,
     /// `PILOT_TRACE_SAMPLING`: how many requests leave spans where nothing else says.
     pub trace_sampling: Percent,
     /// What headers to providers may be taken from.
@@ -51,6 +53,7 @@ impl Default for Environment {
             derive_endpoints: false,
             trace_sampling: Percent(1.0),
             variables: Variables::default(),
+            several_authorizers: false,
         }
     }
 }

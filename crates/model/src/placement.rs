@@ -12,6 +12,7 @@ use crate::authn::PortModes;
 use crate::destination::Destination;
 use crate::mesh::Mesh;
 use crate::metadata::Interception;
+use crate::policy::Policies;
 use crate::proxy::{Proxy, ProxyKind};
 use crate::proxy_settings::ProxySettings;
 use crate::scope::{Scope, ScopeKey};
@@ -38,6 +39,7 @@ pub struct Placement {
     pub modes: PortModes,
     pub settings: ProxySettings,
     pub telemetry: Arc<Telemetry>,
+    pub policies: Policies,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -74,6 +76,7 @@ impl Placement {
             modes: mesh.port_modes(&proxy.namespace, &labels),
             settings: ProxySettings::new(proxy.metadata.proxy_config.as_deref().unwrap_or(&mesh.config.default_config)),
             telemetry: Arc::new(mesh.telemetry(&proxy.namespace, &labels)),
+            policies: Policies::new(mesh, &proxy.namespace, &labels),
             proxy: proxy.clone(),
             labels,
             placed_labels,

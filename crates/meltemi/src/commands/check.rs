@@ -1,5 +1,7 @@
 //! `meltemi check`: every note on the objects of a folder.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use config::note::{Note, Severity};
 use serde_json::{Value, json};
@@ -9,8 +11,12 @@ use crate::args::{Check, Env, Format, Listing};
 use crate::settings::Mesh;
 
 pub(crate) fn run(args: Check, env: &Env) -> Result<Outcome> {
-    let loaded = folder::load(&args.dir, &Mesh::new(args.mesh, env))?;
-    let notes = &loaded.store.snapshot().notes;
+    let mesh = Mesh::new(args.mesh, env);
+    let loaded = folder::load(&args.dir, &mesh)?;
+    let snapshot = loaded.store.snapshot();
+    let mut notes = snapshot.notes.clone();
+    notes.extend(model::Mesh::new(&snapshot, &Arc::new(mesh.environment())).policy_notes());
+    notes.sort();
     let count = |severity| notes.iter().filter(|note| note.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     let (objects, files) = (loaded.objects.values().sum::<usize>(), loaded.files);
