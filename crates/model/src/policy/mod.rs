@@ -41,7 +41,7 @@ impl Policies {
             authorization.refuse_several();
         }
         let authentications = mesh.request_authentications.of_workload(root, namespace, labels);
-        let mut made_from: Vec<_> = authorization.policies().map(|policy| policy.id()).collect();
+        let mut made_from: Vec<_> = authorization.policies().map(Policy::id).collect();
         made_from.extend(authentications.iter().map(|object| token::id(object)));
         made_from.sort();
         Self { tokens: token::tokens(&authentications, &mesh.objects.keys), authorization, made_from }

@@ -24,13 +24,13 @@ use crate::random::{IDENTITIES, SERVER_NAMES};
 
 const LONGEST: Duration = Duration::from_secs(20);
 
-pub struct Clients {
+pub(crate) struct Clients {
     by_identity: BTreeMap<&'static str, Arc<ClientConfig>>,
     server: Value,
 }
 
 impl Clients {
-    pub fn new() -> Result<Clients> {
+    pub(crate) fn new() -> Result<Clients> {
         let mut params = named("root");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
@@ -63,12 +63,12 @@ impl Clients {
     }
 
     /// What ends mutual TLS for these clients.
-    pub fn server_tls(&self) -> Value {
+    pub(crate) fn server_tls(&self) -> Value {
         self.server.clone()
     }
 
     /// The HTTP status of the answer.
-    pub async fn status(&self, request: &Request, token: Option<&str>) -> Result<u16> {
+    pub(crate) async fn status(&self, request: &Request, token: Option<&str>) -> Result<u16> {
         let mut text =
             format!("{} {} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n", request.method, request.path, request.host);
         for (name, value) in &request.headers {
@@ -83,7 +83,7 @@ impl Clients {
     }
 
     /// Whether the connection is answered and not closed.
-    pub async fn is_served(&self, request: &Request) -> Result<bool> {
+    pub(crate) async fn is_served(&self, request: &Request) -> Result<bool> {
         match self.answer(request, "x").await {
             Ok(answer) if answer == "ok" => Ok(true),
             Ok(answer) if answer.is_empty() => Ok(false),

@@ -6,34 +6,34 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 /// The names of the mesh's trust domain.
-pub const DOMAINS: [&str; 2] = ["mesh.example", "old.example"];
+pub(crate) const DOMAINS: [&str; 2] = ["mesh.example", "old.example"];
 
-pub struct Request {
-    pub source: IpAddr,
+pub(crate) struct Request {
+    pub(crate) source: IpAddr,
     /// The client that proxies before this one speak of.
-    pub remote: IpAddr,
-    pub port: u16,
+    pub(crate) remote: IpAddr,
+    pub(crate) port: u16,
     /// `trust-domain/ns/namespace/sa/account`; `None`: no mutual TLS.
-    pub principal: Option<String>,
-    pub server_name: Option<String>,
-    pub method: String,
-    pub host: String,
+    pub(crate) principal: Option<String>,
+    pub(crate) server_name: Option<String>,
+    pub(crate) method: String,
+    pub(crate) host: String,
     /// As it is sent, with dots and query.
-    pub path: String,
-    pub headers: Vec<(String, String)>,
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(String, String)>,
     /// Of a good token.
-    pub claims: Option<Value>,
+    pub(crate) claims: Option<Value>,
 }
 
 /// Whether rules are read about requests or about connections, which have no HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
+pub(crate) enum Seen {
     Request,
     Bytes,
 }
 
 /// All of them hold for the workload that is asked.
-pub fn allowed(policies: &[Value], request: &Request, seen: Seen) -> bool {
+pub(crate) fn allowed(policies: &[Value], request: &Request, seen: Seen) -> bool {
     let enforced = policies.iter().filter(|policy| policy["metadata"]["annotations"]["istio.io/dry-run"] != "true");
     let (mut allows, mut matched) = (false, false);
     for policy in enforced {

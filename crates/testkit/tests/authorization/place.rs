@@ -13,10 +13,10 @@ use wire::envoy::config::listener::v3::{Filter, Listener, filter};
 use wire::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 
 /// The filters that a workload gets for these objects: before its HTTP, and before its bytes.
-pub struct Guards {
+pub(crate) struct Guards {
     /// A connection manager without routes.
-    pub http: Value,
-    pub bytes: Vec<Value>,
+    pub(crate) http: Value,
+    pub(crate) bytes: Vec<Value>,
 }
 
 const WORKLOAD: &str = "
@@ -40,7 +40,7 @@ data:
 
 impl Guards {
     /// `policies` in YAML.
-    pub fn new(policies: &str) -> Result<Guards> {
+    pub(crate) fn new(policies: &str) -> Result<Guards> {
         let env = Arc::new(Environment::default());
         let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
         let parsed = parse_documents("policies.yaml", &format!("{WORKLOAD}\n---\n{policies}"));
@@ -97,13 +97,13 @@ fn config(filter: &Filter) -> Option<&wire::google::protobuf::Any> {
 
 /// What a connection meets behind the guards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Behind {
+pub(crate) enum Behind {
     Http,
     Bytes,
 }
 
 /// With mutual TLS for who brings a certificate, and plain for the others.
-pub fn listener(port: u16, guards: &Guards, behind: Behind, tls: &Value) -> Value {
+pub(crate) fn listener(port: u16, guards: &Guards, behind: Behind, tls: &Value) -> Value {
     let filters = match behind {
         Behind::Http => json!([{"name": "http", "typed_config": guards.http}]),
         Behind::Bytes => {

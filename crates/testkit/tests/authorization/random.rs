@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use crate::evaluate::Request;
 
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
@@ -20,7 +20,7 @@ impl Random {
         self.0
     }
 
-    pub fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() >> 33).unwrap() % limit
     }
 
@@ -34,14 +34,14 @@ impl Random {
     }
 }
 
-pub const IDENTITIES: [&str; 5] = [
+pub(crate) const IDENTITIES: [&str; 5] = [
     "mesh.example/ns/shop/sa/front",
     "old.example/ns/bank/sa/ledger",
     "other.example/ns/shop/sa/front",
     "mesh.example/ns/bankX2/sa/ledXer",
     "other.example/ns/bank/sa/batch",
 ];
-pub const SERVER_NAMES: [&str; 2] = ["front.example.com", "a.example.org"];
+pub(crate) const SERVER_NAMES: [&str; 2] = ["front.example.com", "a.example.org"];
 
 const SOURCE: [(&str, &[&str]); 7] = [
     (
@@ -99,7 +99,7 @@ const CONDITION: [(&str, &[&str]); 17] = [
 ];
 
 /// Policies of one workload in namespace `shop` with the label `app: web`; the port is what `OWN` stands for.
-pub fn policies(random: &mut Random, port: u16) -> Vec<Value> {
+pub(crate) fn policies(random: &mut Random, port: u16) -> Vec<Value> {
     (0..=random.below(3)).map(|at| policy(random, at, port)).collect()
 }
 
@@ -162,7 +162,7 @@ fn values(random: &mut Random, pool: &[&str], port: u16) -> Value {
 }
 
 /// `claims` of the tokens that exist.
-pub fn request(random: &mut Random, port: u16, claims: &[Value]) -> Request {
+pub(crate) fn request(random: &mut Random, port: u16, claims: &[Value]) -> Request {
     let principal = (!random.once_in(4)).then(|| random.of(&IDENTITIES).to_owned());
     let source = IpAddr::from([127, 0, 0, 1 + u8::try_from(random.below(5)).unwrap()]);
     let forwarded = random.of(&[None, None, Some("203.0.113.9"), Some("198.51.100.7"), Some("2001:db8::5")]);

@@ -5,17 +5,17 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rcgen::{KeyPair, PublicKeyData, SigningKey};
 use serde_json::{Value, json};
 
-pub struct Issuer {
+pub(crate) struct Issuer {
     key: KeyPair,
 }
 
 impl Issuer {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { key: KeyPair::generate().unwrap() }
     }
 
     /// The key set, in JSON.
-    pub fn keys(&self) -> String {
+    pub(crate) fn keys(&self) -> String {
         // 4, then both coordinates.
         let point = self.key.der_bytes();
         let part = |at: std::ops::Range<usize>| URL_SAFE_NO_PAD.encode(&point[at]);
@@ -23,7 +23,7 @@ impl Issuer {
             .to_string()
     }
 
-    pub fn token(&self, claims: &Value) -> String {
+    pub(crate) fn token(&self, claims: &Value) -> String {
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let signed = format!("{}.{}", part(&json!({"alg": "ES256", "kid": "k", "typ": "JWT"})), part(claims));
         let signature = self.key.sign(signed.as_bytes()).unwrap();

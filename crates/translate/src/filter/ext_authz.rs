@@ -30,7 +30,7 @@ pub(super) const POLICY_PREFIX: &str = "istio-ext-authz";
 
 /// Among bytes.
 pub(super) enum OnBytes {
-    Asked(Filter),
+    Asked(Box<Filter>),
     HttpOnly,
     /// Something in the provider means nothing to Envoy.
     Refused,
@@ -62,7 +62,7 @@ pub(super) fn network(name: &str, authorizer: &Authorizer) -> OnBytes {
         filter_enabled_metadata: Some(is_asked(rbac::NETWORK, name)),
         ..network::ExtAuthz::default()
     };
-    OnBytes::Asked(network_filter("envoy.filters.network.ext_authz", &config))
+    OnBytes::Asked(Box::new(network_filter("envoy.filters.network.ext_authz", &config)))
 }
 
 fn over_http(provider: &ExtAuthzHttpProvider, authorizer: &Authorizer) -> Option<ExtAuthz> {

@@ -50,7 +50,7 @@ pub(super) fn custom_network(placement: &Placement) -> Vec<Filter> {
     for (provider, custom) in &placement.policies.authorization.custom {
         let rules = custom_rules(provider, custom, Chain::Network);
         match custom.authorizer.as_ref().map(|authorizer| ext_authz::network(provider, authorizer)) {
-            Some(ext_authz::OnBytes::Asked(filter)) => filters.extend([network_rbac(rules.observing()), filter]),
+            Some(ext_authz::OnBytes::Asked(filter)) => filters.extend([network_rbac(rules.observing()), *filter]),
             // It decides about requests and nothing else.
             Some(ext_authz::OnBytes::HttpOnly) => {}
             Some(ext_authz::OnBytes::Refused) | None => filters.push(network_rbac(rules.denying())),
