@@ -117,7 +117,7 @@ fn a_provider_that_cannot_be_asked_is_no_authorizer_and_says_why() {
         let notes: Vec<_> = mesh.policy_notes().iter().map(ToString::to_string).collect();
         (policies(&mesh, "shop").authorization.custom["gate"].authorizer.is_some(), notes.join("\n"))
     };
-    let (usable, note) = asked(&[custom.clone()]);
+    let (usable, note) = asked(std::slice::from_ref(&custom));
     assert!(
         !usable && note.contains("AuthorizationPolicy shop/a: spec.provider.name") && note.contains("denied"),
         "{note}"

@@ -63,8 +63,8 @@ impl Guards {
                 matched.transport_protocol == "raw_buffer"
                     && matched.destination_port.is_some_and(|it| it.value == port)
             };
-            let chains = listener.filter_chains.iter();
-            let found = chains.filter(|chain| chain.filter_chain_match.as_ref().is_some_and(plain)).next();
+            let mut chains = listener.filter_chains.iter();
+            let found = chains.find(|chain| chain.filter_chain_match.as_ref().is_some_and(plain));
             found.map(|chain| &chain.filters).context("no chain")
         };
         let manager = chain(8080)?.last().context("no filter")?;

@@ -21,7 +21,7 @@ impl Random {
     }
 
     pub(crate) fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.next() >> 33).unwrap() % limit
+        usize::try_from(self.next() >> 33).expect("31 bits") % limit
     }
 
     fn of<T: Clone>(&mut self, pool: &[T]) -> T {
@@ -164,7 +164,7 @@ fn values(random: &mut Random, pool: &[&str], port: u16) -> Value {
 /// `claims` of the tokens that exist.
 pub(crate) fn request(random: &mut Random, port: u16, claims: &[Value]) -> Request {
     let principal = (!random.once_in(4)).then(|| random.of(&IDENTITIES).to_owned());
-    let source = IpAddr::from([127, 0, 0, 1 + u8::try_from(random.below(5)).unwrap()]);
+    let source = IpAddr::from([127, 0, 0, 1 + u8::try_from(random.below(5)).expect("below 5")]);
     let forwarded = random.of(&[None, None, Some("203.0.113.9"), Some("198.51.100.7"), Some("2001:db8::5")]);
     let mut headers = Vec::new();
     headers.extend(forwarded.map(|address| ("x-forwarded-for".to_owned(), address.to_owned())));
@@ -172,7 +172,7 @@ pub(crate) fn request(random: &mut Random, port: u16, claims: &[Value]) -> Reque
     headers.extend(team.map(|team| ("x-team".to_owned(), team.to_owned())));
     Request {
         source,
-        remote: forwarded.map_or(source, |address| address.parse().unwrap()),
+        remote: forwarded.map_or(source, |address| address.parse().expect("an address")),
         port,
         server_name: principal.as_ref().map(|_| random.of(&SERVER_NAMES).to_owned()),
         principal,

@@ -11,7 +11,7 @@ pub(crate) struct Issuer {
 
 impl Issuer {
     pub(crate) fn new() -> Self {
-        Self { key: KeyPair::generate().unwrap() }
+        Self { key: KeyPair::generate().expect("a key") }
     }
 
     /// The key set, in JSON.
@@ -26,7 +26,7 @@ impl Issuer {
     pub(crate) fn token(&self, claims: &Value) -> String {
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let signed = format!("{}.{}", part(&json!({"alg": "ES256", "kid": "k", "typ": "JWT"})), part(claims));
-        let signature = self.key.sign(signed.as_bytes()).unwrap();
+        let signature = self.key.sign(signed.as_bytes()).expect("a signature");
         format!("{signed}.{}", URL_SAFE_NO_PAD.encode(raw(&signature)))
     }
 }
