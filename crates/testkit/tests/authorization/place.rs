@@ -1,4 +1,4 @@
-//! One Envoy with a listener for each set of policies. The filters are those that a workload is sent; what they guard is a fixed answer.
+//! One Envoy with a listener for each set of policies. The filters are those that a workload is sent; what they guard is a fixed answer, or an echo.
 
 use std::sync::Arc;
 
@@ -107,14 +107,11 @@ pub(crate) fn listener(port: u16, guards: &Guards, behind: Behind, tls: &Value) 
     let filters = match behind {
         Behind::Http => json!([{"name": "http", "typed_config": guards.http}]),
         Behind::Bytes => {
-            let answer = json!({
-                "name": "answer",
-                "typed_config": {
-                    "@type": "type.googleapis.com/envoy.extensions.filters.network.direct_response.v3.Config",
-                    "response": {"inline_string": "ok"},
-                },
+            let echo = json!({
+                "name": "echo",
+                "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.echo.v3.Echo"},
             });
-            guards.bytes.iter().cloned().chain([answer]).collect()
+            guards.bytes.iter().cloned().chain([echo]).collect()
         }
     };
     json!({
