@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::catalogue::for_each_kind;
+use crate::jwks::{FetchedKeys, KeySource};
 use crate::kind::Kind;
 use crate::mesh::{MeshConfig, MeshNetworks};
 use crate::meta::Object;
@@ -44,6 +45,11 @@ pub struct StoreOptions {
 pub enum Update {
     Put(AnyObject),
     Delete(ObjectId),
+    /// What a fetch of keys brought. `None`: they must not be used any longer.
+    Keys {
+        source: KeySource,
+        keys: Option<Arc<str>>,
+    },
     /// Takes the place of the earlier notes of that source, e.g. of a file.
     Notes {
         source: String,
@@ -63,13 +69,14 @@ macro_rules! define_snapshot {
             $(pub $table: Table<$spec>,)*
             pub mesh: Arc<MeshConfig>,
             pub networks: Arc<MeshNetworks>,
+            pub keys: FetchedKeys,
             /// Sorted, without repetitions.
             pub notes: Vec<Note>,
         }
 
         impl Snapshot {
             fn empty() -> Snapshot {
-                Snapshot { seq: 0, $($table: Table::new(),)* mesh: Arc::default(), networks: Arc::default(), notes: Vec::new() }
+                Snapshot { seq: 0, $($table: Table::new(),)* mesh: Arc::default(), networks: Arc::default(), keys: FetchedKeys::new(), notes: Vec::new() }
             }
 
             fn put(&mut self, object: AnyObject) -> Change {
@@ -107,6 +114,17 @@ fn put<S: Clone + PartialEq>(table: &mut Table<S>, object: Arc<Object<S>>) -> Ch
     };
     table.insert(name, object);
     change
+}
+
+fn replace_keys(held: &mut FetchedKeys, source: KeySource, keys: Option<Arc<str>>) -> Change {
+    if held.get(&source) == keys.as_ref() {
+        return Change::None;
+    }
+    match keys {
+        Some(keys) => drop(held.insert(source, keys)),
+        None => drop(held.remove(&source)),
+    }
+    Change::Content
 }
 
 pub struct Store {
@@ -162,6 +180,7 @@ impl Store {
         match update {
             Update::Put(object) => next.put(object),
             Update::Delete(id) => next.delete(id.kind, &Name { namespace: id.namespace, name: id.name }),
+            Update::Keys { source, keys } => replace_keys(&mut next.keys, source, keys),
             Update::Notes { source, notes } => self.replace_notes(source, notes),
             Update::MeshConfig(text) => {
                 // Whether that changes anything is found when the texts are read.

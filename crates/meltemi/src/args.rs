@@ -368,6 +368,10 @@ pub(crate) struct Env {
     pub(crate) ingress_namespace: Option<String>,
     pub(crate) scope_gateways_to_namespace: Option<String>,
     pub(crate) filter_gateway_clusters: Option<String>,
+    pub(crate) several_authorizers: Option<String>,
+    pub(crate) keys_refresh: Option<String>,
+    pub(crate) keys_blocked: Option<String>,
+    pub(crate) keys_allowed: Option<String>,
     pub(crate) identity: IdentityEnv,
 }
 
@@ -425,6 +429,10 @@ impl Env {
             ingress_namespace: set("K8S_INGRESS_NS"),
             scope_gateways_to_namespace: set("PILOT_SCOPE_GATEWAY_TO_NAMESPACE"),
             filter_gateway_clusters: set("PILOT_FILTER_GATEWAY_CLUSTER_CONFIG"),
+            several_authorizers: set("PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS"),
+            keys_refresh: set("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL"),
+            keys_blocked: set("BLOCKED_CIDRS_IN_JWKS_URIS"),
+            keys_allowed: set("MELTEMI_ALLOWED_CIDRS_IN_JWKS_URIS"),
             identity: IdentityEnv {
                 home: set("HOME"),
                 state_home: set("XDG_STATE_HOME"),

@@ -5,6 +5,7 @@ mod banner;
 mod certificates;
 mod door;
 mod events;
+mod keys;
 mod notes;
 mod pipeline;
 mod ports;
@@ -14,11 +15,12 @@ mod waiting;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use config::store::MeshText;
 use sources::files::{self, Folder};
+use sources::jwks::Keys;
 use sources::text;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -53,7 +55,7 @@ fn start_log(log: &Log) {
 }
 
 async fn serve(settings: Settings) -> Result<()> {
-    let Settings { folder, mesh, ports, debounce, streams, identity, metrics_on_loopback_only, log: _ } = settings;
+    let Settings { folder, mesh, ports, debounce, streams, identity, metrics_on_loopback_only, keys, log: _ } = settings;
     let started = Instant::now();
     let mesh = Mesh { mesh_config: mesh.mesh_config.or_else(mounted_mesh_config), ..mesh };
     let mut stop = Stop::new()?;
@@ -69,6 +71,9 @@ async fn serve(settings: Settings) -> Result<()> {
         first = load => first.context("the first load failed")??,
         () = stop.asked() => return Ok(()),
     };
+
+    let mut keys = keys::source(keys, pipeline.wanted_keys(), &metrics)?;
+    pipeline.work_in(keys.first().await, Duration::ZERO).await;
 
     // Only now: a port that is open promises answers.
     let Listeners { grpc, secure, http, monitoring, open, off } = Listeners::bind(&ports).await?;
@@ -104,7 +109,7 @@ async fn serve(settings: Settings) -> Result<()> {
     eprint!("{}", Banner { folder: &folder, mesh: &mesh, found, open, off, took: started.elapsed() });
     pipeline.log_notes();
     let mesh_config = mesh.mesh_config.zip(mesh_text);
-    follow(watched, mesh_config, pipeline, debounce);
+    follow(watched, mesh_config, keys, pipeline, debounce);
 
     stop.asked().await;
     info!(connected = ops.connections.len(), "shutting down");
@@ -125,9 +130,16 @@ fn mounted_mesh_config() -> Option<PathBuf> {
 /// More than this many looks at the folder cannot be ahead of the refresh.
 const AHEAD: usize = 16;
 
-fn follow(folder: Folder, mesh_config: Option<(PathBuf, MeshText)>, pipeline: Pipeline, debounce: Debounce) {
+fn follow(
+    folder: Folder,
+    mesh_config: Option<(PathBuf, MeshText)>,
+    keys: Keys,
+    pipeline: Pipeline,
+    debounce: Debounce,
+) {
     let (out, source) = mpsc::channel(AHEAD);
     let stages = pipeline.stages();
+    tokio::spawn(keys.follow(out.clone()));
     tokio::spawn(pipeline.follow(source, debounce));
     if let Some((file, known)) = mesh_config {
         tokio::spawn(text::follow_mesh_config(file, known, out.clone()));

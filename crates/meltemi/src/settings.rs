@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use sources::jwks::{Guard, Schedule};
 
 use crate::args::{Env, MeshArgs, Serve, truth};
 pub(crate) use identity::{Identity, NO_STATE, state_folder};
@@ -19,6 +20,7 @@ pub(crate) struct Settings {
     pub(crate) streams: xds::Options,
     pub(crate) identity: Identity,
     pub(crate) metrics_on_loopback_only: bool,
+    pub(crate) keys: Keys,
     pub(crate) log: Log,
 }
 
@@ -36,6 +38,7 @@ pub(crate) struct Mesh {
     pub(crate) ingress_namespace: String,
     pub(crate) scope_gateways_to_namespace: bool,
     pub(crate) filter_gateway_clusters: bool,
+    pub(crate) several_authorizers: bool,
 }
 
 #[derive(Debug)]
@@ -67,6 +70,13 @@ pub(crate) struct Debounce {
     pub(crate) max: Duration,
     /// How long a new endpoint waits for others. `None`: endpoints wait as everything else does, istiod's way.
     pub(crate) endpoints: Option<Duration>,
+}
+
+/// How keys of token issuers are fetched.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    pub(crate) guard: Guard,
+    pub(crate) schedule: Schedule,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -118,10 +128,14 @@ impl Settings {
             identity,
             scope_gateways_to_namespace,
             filter_gateway_clusters,
+            keys_refresh,
+            keys_blocked,
+            keys_allowed,
             // Read by Mesh::new.
             cluster_id: _,
             pod_namespace: _,
             ingress_namespace: _,
+            several_authorizers: _,
             variables: _,
         } = env;
         let Some(folder) = config else {
@@ -175,6 +189,18 @@ impl Settings {
         unused.read("PILOT_TRACE_SAMPLING", trace_sampling, TRACE_SAMPLING, percent);
         unused.truth("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", scope_gateways_to_namespace);
         unused.truth("PILOT_FILTER_GATEWAY_CLUSTER_CONFIG", filter_gateway_clusters);
+        let keys = Keys {
+            guard: Guard {
+                blocked: ranges("BLOCKED_CIDRS_IN_JWKS_URIS", keys_blocked)?,
+                allowed: ranges("MELTEMI_ALLOWED_CIDRS_IN_JWKS_URIS", keys_allowed)?,
+            },
+            schedule: Schedule {
+                refresh: unused
+                    .duration("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL", keys_refresh, Schedule::default().refresh)
+                    .max(SHORTEST_REFRESH),
+                ..Schedule::default()
+            },
+        };
         let settings = Settings {
             folder,
             mesh: Mesh::new(MeshArgs { mesh_config, domain, cluster_id, derive_endpoints }, env),
@@ -189,6 +215,7 @@ impl Settings {
             streams,
             identity,
             metrics_on_loopback_only,
+            keys,
             log: Log { filter: log_filter(&log_output_level, &mut unused.0)?, json: log_as_json },
         };
         Ok((settings, unused.0))
@@ -210,6 +237,7 @@ impl Mesh {
             ingress_namespace: env.ingress_namespace.clone().unwrap_or_else(|| "istio-system".to_owned()),
             scope_gateways_to_namespace: is_set(&env.scope_gateways_to_namespace),
             filter_gateway_clusters: is_set(&env.filter_gateway_clusters),
+            several_authorizers: is_set(&env.several_authorizers),
         }
     }
 
@@ -224,6 +252,7 @@ impl Mesh {
             ingress_namespace: self.ingress_namespace.clone(),
             scope_gateways_to_namespace: self.scope_gateways_to_namespace,
             filter_gateway_clusters: self.filter_gateway_clusters,
+            several_authorizers: self.several_authorizers,
         }
     }
 }
@@ -324,6 +353,17 @@ fn percent(text: &str) -> Option<f64> {
     text.parse().ok().filter(|share| (0.0..=100.0).contains(share))
 }
 
+/// Ranges with commas between them. What cannot be read is an error: a range that is left out here would be left open.
+fn ranges(name: &str, text: &Option<String>) -> Result<Vec<ipnet::IpNet>> {
+    let entries = text.as_deref().unwrap_or_default().split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    let range = |entry: &str| {
+        let single = || entry.parse::<std::net::IpAddr>().map(ipnet::IpNet::from);
+        let range = entry.parse().or_else(|_| single());
+        range.with_context(|| format!("{name}: {entry:?} is not a range; write it like 10.0.0.0/8"))
+    };
+    entries.map(range).collect()
+}
+
 /// istiod's `SCOPE:LEVEL,..` as directives of a tracing filter.
 fn log_filter(levels: &str, unused: &mut Vec<String>) -> Result<String> {
     let mut base = "info";
@@ -361,6 +401,8 @@ const DEBOUNCE_MAX: Duration = Duration::from_secs(10);
 const ENDPOINT_WINDOW: Duration = Duration::from_millis(20);
 /// istiod's default of PILOT_TRACE_SAMPLING.
 const TRACE_SAMPLING: f64 = 1.0;
+/// More often than this no issuer changes its keys.
+const SHORTEST_REFRESH: Duration = Duration::from_secs(1);
 /// Pings closer together than this would be an attack on ourselves; grpc-go has the same floor.
 const SHORTEST_KEEPALIVE: Duration = Duration::from_secs(1);
 
@@ -459,6 +501,19 @@ mod tests {
         let (settings, unused) = settings(&[], &env("101")).unwrap();
         assert_eq!(settings.mesh.trace_sampling, model::Percent(1.0));
         assert_eq!(unused, [r#"PILOT_TRACE_SAMPLING="101" cannot be read; 1.0 is used instead"#]);
+    }
+
+    #[test]
+    fn ranges_of_key_servers_must_be_readable() {
+        let env = |text: &str| Env { keys_blocked: Some(text.into()), ..Env::default() };
+        let (settings, _) = self::settings(&[], &env("10.0.0.0/8, 192.0.2.1,fd00::/8")).unwrap();
+        let blocked: Vec<_> = settings.keys.guard.blocked.iter().map(ToString::to_string).collect();
+        assert_eq!(blocked, ["10.0.0.0/8", "192.0.2.1/32", "fd00::/8"]);
+        let error = format!("{:#}", self::settings(&[], &env("10.0.0.0/8,private")).unwrap_err());
+        assert!(
+            error.contains("BLOCKED_CIDRS_IN_JWKS_URIS: \"private\"") && error.contains("like 10.0.0.0/8"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -72,7 +72,10 @@ impl PeerAuthentications {
     }
 
     fn selected(&self, namespace: &str, labels: &Labels) -> Option<&Policy> {
-        // In the root namespace a selector speaks for that namespace's own workloads only.
+        // In the root namespace policies are those of the mesh; one with a selector says nothing there.
+        if *namespace == *self.root {
+            return None;
+        }
         self.by_namespace.get(namespace)?.iter().find(|policy| {
             policy
                 .spec

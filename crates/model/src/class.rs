@@ -57,6 +57,8 @@ pub struct OutboundKey {
     network_view: Vec<String>,
     /// `None`: not a router.
     router: Option<RouterFacts>,
+    /// Of a router: what comes in there goes out to others.
+    policies: Option<Vec<ObjectId>>,
 }
 
 /// What a router listens on, and what stands before it.
@@ -90,6 +92,7 @@ pub struct InboundKey {
     server_certificate: Option<CertificateFiles>,
     exact_balance: bool,
     modes: PortModes,
+    policies: Vec<ObjectId>,
     /// Host, namespace, service port and workload port of each target.
     targets: Vec<(String, Arc<str>, u16, u16)>,
     /// Only where listeners or clusters are named after it.
@@ -172,6 +175,7 @@ fn outbound(mesh: &Mesh, placement: &Placement) -> OutboundKey {
             unprivileged: metadata.unprivileged,
             auto_passthrough: router.gateway.auto_passthrough,
         }),
+        policies: placement.is_router().then(|| placement.policies.made_from.clone()),
     }
 }
 
@@ -195,6 +199,7 @@ fn inbound(mesh: &Mesh, placement: &Placement) -> InboundKey {
         server_certificate: metadata.server_certificate.clone(),
         exact_balance: metadata.exact_balance_inbound,
         modes: placement.modes.clone(),
+        policies: placement.policies.made_from.clone(),
         targets: placement.targets.iter().map(target).collect(),
         own_address: (!placement.scope.ingress.is_empty()).then(|| placement.own_address()),
     }

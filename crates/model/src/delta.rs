@@ -1,6 +1,7 @@
 //! From one mesh to the next: which services, endpoints, workloads and scopes a change of objects touches. Equal facts stop the wave here.
 
 mod istio;
+mod policy;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -116,6 +117,7 @@ impl Delta {
         delta.take_endpoints(mesh, &mut next, stale);
         delta.take_policies(mesh, &mut next);
         delta.take_telemetries(mesh, &mut next);
+        delta.take_guards(mesh, &mut next);
         delta.take_scopes(mesh, &mut next);
         if !delta.services.is_empty() {
             next.provider_hosts = Arc::new(next.made_provider_hosts());

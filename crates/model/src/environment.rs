@@ -18,6 +18,8 @@ pub struct Environment {
     pub ingress_namespace: String,
     /// `--derive-endpoints`: a Service without a slice takes its endpoints from the pods that it selects.
     pub derive_endpoints: bool,
+    /// PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS: several services may decide about the requests to one workload.
+    pub several_authorizers: bool,
     /// `PILOT_TRACE_SAMPLING`: how many requests leave spans where nothing else says.
     pub trace_sampling: Percent,
     /// What headers to providers may be taken from.
@@ -60,6 +62,7 @@ impl Default for Environment {
             variables: Variables::default(),
             scope_gateways_to_namespace: false,
             filter_gateway_clusters: false,
+            several_authorizers: false,
         }
     }
 }

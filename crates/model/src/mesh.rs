@@ -23,6 +23,7 @@ use crate::gateway::{Gateways, MergedGateway};
 use crate::ingress::Converted;
 use crate::network::Networks;
 use crate::placement::{InboundTarget, Placement};
+use crate::policy::{AuthorizationPolicies, Authorizers, RequestAuthentications};
 use crate::provider::ProviderHosts;
 use crate::proxy::Proxy;
 use crate::scope::{Scope, ScopeKey};
@@ -53,6 +54,9 @@ pub struct Mesh {
     /// Addresses behind headless services.
     pub(crate) headless: Arc<BTreeSet<IpAddr>>,
     pub(crate) peer_authentications: Arc<PeerAuthentications>,
+    pub(crate) request_authentications: RequestAuthentications,
+    pub(crate) authorization: AuthorizationPolicies,
+    pub(crate) authorizers: Arc<Authorizers>,
     pub(crate) destination_rules: Arc<DestinationRules>,
     pub(crate) client_facts: Arc<ClientFacts>,
     pub(crate) virtual_services: Arc<VirtualServiceIndex>,
@@ -73,6 +77,9 @@ impl Mesh {
                 &snapshot.peer_authentications,
                 &config.root_namespace,
             )),
+            request_authentications: RequestAuthentications::new(&snapshot.request_authentications),
+            authorization: AuthorizationPolicies::new(&snapshot.authorization_policies, &config),
+            authorizers: Arc::default(),
             destination_rules: Arc::new(DestinationRules::new(&snapshot.destination_rules, &config, &env.domain)),
             client_facts: Arc::default(),
             virtual_services: Arc::new(VirtualServiceIndex::new(snapshot, &ingress.routes, &env.domain)),
@@ -105,6 +112,7 @@ impl Mesh {
         mesh.headless = Arc::new(mesh.headless_addresses());
         mesh.client_facts = Arc::new(mesh.made_client_facts());
         mesh.provider_hosts = Arc::new(mesh.made_provider_hosts());
+        mesh.authorizers = Arc::new(Authorizers::new(&mesh));
         mesh
     }
 

@@ -14,6 +14,7 @@ use crate::destination::Destination;
 use crate::gateway::{MergedGateway, RouterKey};
 use crate::mesh::Mesh;
 use crate::metadata::Interception;
+use crate::policy::Policies;
 use crate::proxy::{Proxy, ProxyKind};
 use crate::proxy_settings::ProxySettings;
 use crate::scope::{Scope, ScopeKey};
@@ -40,6 +41,7 @@ pub struct Placement {
     pub modes: PortModes,
     pub settings: ProxySettings,
     pub telemetry: Arc<Telemetry>,
+    pub policies: Policies,
     /// `None`: not a router.
     pub router: Option<Router>,
 }
@@ -97,6 +99,7 @@ impl Placement {
             modes: mesh.port_modes(&proxy.namespace, &labels),
             settings: ProxySettings::new(proxy.metadata.proxy_config.as_deref().unwrap_or(&mesh.config.default_config)),
             telemetry: Arc::new(mesh.telemetry(&proxy.namespace, &labels)),
+            policies: Policies::new(mesh, &proxy.namespace, &labels),
             proxy: proxy.clone(),
             labels,
             placed_labels,

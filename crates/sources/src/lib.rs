@@ -1,4 +1,6 @@
-//! Where objects come from. `files` reads a folder tree, `text` one file; nothing here knows what the objects mean.
+//! Where objects come from. `files` reads a folder tree, `text` one file, `jwks` fetches keys of token issuers; nothing here knows what the
+//! objects mean.
 
 pub mod files;
+pub mod jwks;
 pub mod text;

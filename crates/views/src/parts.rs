@@ -117,7 +117,10 @@ impl Part for Inbound {
         making.http = held.http.clone();
         let Changed { delta, before, now } = changed;
         // Targets hold the services that send to this workload; equal ones with equal rules make equal chains.
-        let same = now.targets == before.targets && rules(now).eq(rules(before)) && sidecar(now) == sidecar(before);
+        let same = now.targets == before.targets
+            && now.policies == before.policies
+            && rules(now).eq(rules(before))
+            && sidecar(now) == sidecar(before);
         if !delta.everything && same {
             return Vec::new();
         }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use config::jwks::KeySource;
 use config::kind::Kind;
 use config::note::ObjectId;
 use config::object::parse_documents;
@@ -141,6 +142,11 @@ enum Edit {
         ns: u8,
         name: u8,
     },
+    Authorization { ns: u8, name: u8, shape: u8 },
+    NoAuthorization { ns: u8, name: u8 },
+    Tokens { ns: u8, name: u8, shape: u8 },
+    NoTokens { ns: u8, name: u8 },
+    Keys { source: u8, keys: u8 },
     Mesh {
         mode: u8,
     },
@@ -179,7 +185,12 @@ fn edit() -> impl Strategy<Value = Edit> {
         1 => (ns.clone(), 0..3u8).prop_map(|(ns, mode)| Edit::Peer { ns, mode }),
         3 => (ns.clone(), n.clone(), 0..4u8, 0..5u8).prop_map(|(ns, name, app, shape)| Edit::Telemetry { ns, name, app, shape }),
         1 => (ns.clone(), n.clone()).prop_map(|(ns, name)| Edit::NoTelemetry { ns, name }),
-        1 => (0..4u8).prop_map(|mode| Edit::Mesh { mode }),
+        3 => (ns.clone(), n.clone(), 0..4u8).prop_map(|(ns, name, shape)| Edit::Authorization { ns, name, shape }),
+        1 => (ns.clone(), n.clone()).prop_map(|(ns, name)| Edit::NoAuthorization { ns, name }),
+        2 => (ns.clone(), n.clone(), 0..3u8).prop_map(|(ns, name, shape)| Edit::Tokens { ns, name, shape }),
+        1 => (ns.clone(), n.clone()).prop_map(|(ns, name)| Edit::NoTokens { ns, name }),
+        2 => (0..2u8, 0..3u8).prop_map(|(source, keys)| Edit::Keys { source, keys }),
+        2 => (0..5u8).prop_map(|mode| Edit::Mesh { mode }),
         3 => (ns, n).prop_map(|(ns, pod)| Edit::Join { ns, pod }),
     ]
 }
@@ -201,6 +212,13 @@ fn updates(edit: &Edit) -> Vec<Update> {
         Edit::NoEntry { name, ns } => gone(Kind::ServiceEntry, ns, format!("e{name}")),
         Edit::NoMachine { name, ns } => gone(Kind::WorkloadEntry, ns, format!("m{name}")),
         Edit::NoTelemetry { ns, name } => gone(Kind::Telemetry, ns, format!("t{name}")),
+        Edit::NoAuthorization { ns, name } => gone(Kind::AuthorizationPolicy, ns, format!("a{name}")),
+        Edit::NoTokens { ns, name } => gone(Kind::RequestAuthentication, ns, format!("t{name}")),
+        Edit::Keys { source, keys } => {
+            let source = KeySource::Uri(format!("https://keys{source}").as_str().into());
+            let keys = (keys > 0).then(|| format!("{{\"keys\": [{keys}]}}").as_str().into());
+            vec![Update::Keys { source, keys }]
+        }
         Edit::Join { .. } => Vec::new(),
         _ => {
             let text = yaml(edit);
@@ -422,12 +440,36 @@ fn yaml(edit: &Edit) -> String {
                 ns(n)
             )
         }
+        Edit::Authorization { ns: n, name, shape } => {
+            let spec = [
+                "{action: DENY, rules: [{to: [{operation: {paths: [/x]}}]}]}",
+                "{selector: {matchLabels: {app: a1}}, rules: [{from: [{source: {namespaces: [shop]}}]}]}",
+                "{action: CUSTOM, provider: {name: gate}, rules: [{}]}",
+                "{selector: {matchLabels: {app: a0}}, action: CUSTOM, provider: {name: other}, rules: [{}]}",
+            ][usize::from(shape)];
+            format!(
+                "{{apiVersion: security.istio.io/v1, kind: AuthorizationPolicy, metadata: {{name: a{name}, namespace: {}}}, spec: {spec}}}",
+                ns(n)
+            )
+        }
+        Edit::Tokens { ns: n, name, shape } => {
+            let spec = [
+                "{jwtRules: [{issuer: i, jwks: '{}'}]}",
+                "{selector: {matchLabels: {app: a1}}, jwtRules: [{issuer: h, jwksUri: 'https://keys0'}]}",
+                "{jwtRules: [{issuer: j, jwksUri: 'https://keys1'}, {issuer: g}]}",
+            ][usize::from(shape)];
+            format!(
+                "{{apiVersion: security.istio.io/v1, kind: RequestAuthentication, metadata: {{name: t{name}, namespace: {}}}, spec: {spec}}}",
+                ns(n)
+            )
+        }
         Edit::Mesh { mode } => {
             let text = [
                 "enableAutoMtls: false",
                 "outboundTrafficPolicy: {mode: REGISTRY_ONLY}",
                 "{}",
                 "{defaultProviders: {tracing: [zip]}, extensionProviders: [{name: zip, zipkin: {service: s0.shop.svc.cluster.local, port: 80}}, {name: als, envoyHttpAls: {service: s1.bank.svc.cluster.local, port: 81}}]}",
+                "extensionProviders: [{name: gate, envoyExtAuthzGrpc: {service: s0.shop.svc.cluster.local, port: 80}}]",
             ][usize::from(mode)];
             format!(
                 "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: istio, namespace: istio-system}}, data: {{mesh: '{text}'}}}}"

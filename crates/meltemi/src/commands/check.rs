@@ -14,7 +14,9 @@ pub(crate) fn run(args: Check, env: &Env) -> Result<Outcome> {
     let settings = Mesh::new(args.mesh, env);
     let loaded = folder::load(&args.dir, &settings)?;
     let snapshot = loaded.store.snapshot();
-    let mut notes = model::Mesh::new(&snapshot, &Arc::new(settings.environment())).analysis();
+    let mesh = model::Mesh::new(&snapshot, &Arc::new(settings.environment()));
+    let mut notes = mesh.analysis();
+    notes.extend(mesh.policy_notes());
     notes.extend(snapshot.notes.iter().cloned());
     notes.sort();
     let count = |severity| notes.iter().filter(|note| note.severity == severity).count();

@@ -29,6 +29,8 @@ pub(crate) struct Metrics {
     pub(crate) config_events: IntCounterVec,
     /// By `type` and `event`: objects of Kubernetes' kinds.
     pub(crate) registry_events: IntCounterVec,
+    pub(crate) keys_fetched: IntCounter,
+    pub(crate) keys_failed: IntCounter,
 }
 
 impl Metrics {
@@ -60,6 +62,14 @@ impl Metrics {
             triggers: counters("pilot_push_triggers", "What led to a refresh.", &["type"])?,
             config_events: counters("pilot_k8s_cfg_events", "Changes of Istio objects.", &["type", "event"])?,
             registry_events: counters("pilot_k8s_reg_events", "Changes of Kubernetes objects.", &["type", "event"])?,
+            keys_fetched: IntCounter::new(
+                "pilot_jwks_resolver_network_fetch_success_total",
+                "Fetches of an issuer's keys that succeeded.",
+            )?,
+            keys_failed: IntCounter::new(
+                "pilot_jwks_resolver_network_fetch_fail_total",
+                "Fetches of an issuer's keys that failed.",
+            )?,
             registry,
         };
         for collector in metrics.collectors() {
@@ -81,6 +91,8 @@ impl Metrics {
             Box::new(self.triggers.clone()),
             Box::new(self.config_events.clone()),
             Box::new(self.registry_events.clone()),
+            Box::new(self.keys_fetched.clone()),
+            Box::new(self.keys_failed.clone()),
         ]
     }
 
@@ -141,6 +153,8 @@ mod tests {
             "istiod_uptime_seconds 0",
             "pilot_services 0",
             "pilot_virt_services 0",
+            "pilot_jwks_resolver_network_fetch_success_total 0",
+            "pilot_jwks_resolver_network_fetch_fail_total 0",
             "pilot_debounce_time_bucket{le=\"0.01\"} 0",
             "pilot_debounce_time_bucket{le=\"0.5\"} 1",
             "pilot_pushcontext_init_seconds_bucket{le=\"0.1\"} 1",

@@ -27,7 +27,7 @@ impl Events {
                     metrics.triggers.with_label_values(&["global"]).inc();
                     continue;
                 }
-                Update::Notes { .. } => continue,
+                Update::Notes { .. } | Update::Keys { .. } => continue,
             };
             let counters = if kind.is_istio() { &metrics.config_events } else { &metrics.registry_events };
             counters.with_label_values(&[label(kind), event]).inc();

@@ -8,7 +8,9 @@ use anyhow::Result;
 use ca::TrustDomains;
 use config::store::{Snapshot, Store, Update};
 use sources::files::Folder;
+use sources::jwks::{self, Wanted};
 use tokio::sync::mpsc::Receiver;
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tracing::{debug, error};
 use views::Views;
@@ -30,6 +32,7 @@ pub(crate) struct Pipeline {
     metrics: Arc<Metrics>,
     events: Events,
     notes: NoteLog,
+    wanted_keys: watch::Sender<Wanted>,
 }
 
 /// After the first load.
@@ -50,8 +53,15 @@ impl Pipeline {
         metrics.objects.set(snapshot.clone());
         refresh(&views, &metrics, "start", &snapshot, began);
         let found = Found::new(&loaded, &snapshot);
-        let pipeline =
-            Pipeline { store: loaded.store, shown: snapshot.seq, views, metrics, events, notes: NoteLog::default() };
+        let pipeline = Pipeline {
+            wanted_keys: watch::Sender::new(jwks::wanted(&snapshot.request_authentications)),
+            store: loaded.store,
+            shown: snapshot.seq,
+            views,
+            metrics,
+            events,
+            notes: NoteLog::default(),
+        };
         Ok(First { folder: loaded.folder, found, pipeline })
     }
 
@@ -65,8 +75,14 @@ impl Pipeline {
     }
 
     pub(crate) fn log_notes(&mut self) {
-        let merged = self.views.mesh().map(|mesh| mesh.notes()).unwrap_or_default();
+        let mesh = self.views.mesh();
+        let merged = mesh.iter().flat_map(|mesh| mesh.notes().into_iter().chain(mesh.policy_notes()));
         self.notes.log(self.store.snapshot().notes.iter().cloned().chain(merged));
+    }
+
+    /// Keys of token issuers that the policies want, as they change.
+    pub(crate) fn wanted_keys(&self) -> watch::Receiver<Wanted> {
+        self.wanted_keys.subscribe()
     }
 
     /// Until the source is gone.
@@ -74,10 +90,12 @@ impl Pipeline {
         let mut waiting = Waiting::new(limits);
         loop {
             let objects = self.store.snapshot();
-            let (events, metrics) = (&mut self.events, &self.metrics);
+            let (events, metrics, wanted) = (&mut self.events, &self.metrics, &self.wanted_keys);
             let mut held = waiting.len();
             let batch = waiting.batch(&mut source, &objects, |updates| {
                 events.count(updates, metrics);
+                // At once, so that the keys come while the change still waits for others.
+                wanted.send_if_modified(|held| jwks::add_wanted(held, updates));
                 held += updates.len();
                 metrics.streams.memory().set(Stage::Debounce, held * size_of::<Update>());
             });
@@ -90,11 +108,15 @@ impl Pipeline {
         }
     }
 
-    async fn work_in(&mut self, updates: Vec<Update>, waited: Duration) {
-        let cause = cause(&updates);
+    pub(crate) async fn work_in(&mut self, updates: Vec<Update>, waited: Duration) {
+        let (cause, before) = (cause(&updates), self.store.snapshot());
         let snapshot = self.metrics.stages().run_long(Stage::InformerCache, || self.store.apply(updates));
         if snapshot.seq == self.shown {
             return;
+        }
+        if !before.request_authentications.ptr_eq(&snapshot.request_authentications) {
+            let wanted = jwks::wanted(&snapshot.request_authentications);
+            self.wanted_keys.send_if_modified(|held| std::mem::replace(held, wanted.clone()) != wanted);
         }
         self.shown = snapshot.seq;
         self.metrics.objects.set(snapshot.clone());
@@ -116,6 +138,7 @@ fn cause(updates: &[Update]) -> String {
         Update::Put(object) => Some(object.id().to_string()),
         Update::Delete(id) => Some(format!("{id} deleted")),
         Update::MeshConfig(text) => Some(format!("mesh config {}", text.file)),
+        Update::Keys { source, .. } => Some(format!("keys of {source}")),
         Update::Notes { .. } => None,
     });
     let all: Vec<String> = named.collect();

@@ -130,6 +130,7 @@ impl Held {
                     self.notes.insert(source, notes);
                 }
                 Update::MeshConfig(text) => panic!("a folder gives no {text:?}"),
+                Update::Keys { source, .. } => panic!("a folder holds no keys of {source}"),
             }
         }
     }
@@ -170,6 +171,7 @@ pub(super) fn told(update: &Update) -> String {
         Update::Delete(id) => format!("delete {id}"),
         Update::Notes { source, .. } => format!("notes {source}"),
         Update::MeshConfig(text) => format!("mesh config {}", text.file),
+        Update::Keys { source, .. } => format!("keys {source}"),
     }
 }
 

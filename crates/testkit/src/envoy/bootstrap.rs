@@ -51,6 +51,15 @@ impl Bootstrap<'_> {
     }
 }
 
+/// A proxy that listens and knows nobody.
+pub(super) fn of_listeners(admin: &Path, listeners: &[Value]) -> Value {
+    json!({
+        "node": { "id": "static", "cluster": "static" },
+        "admin": { "address": { "pipe": { "path": admin } } },
+        "static_resources": { "listeners": listeners },
+    })
+}
+
 fn cluster(name: &str, address: &Address) -> Value {
     let address = match address {
         Address::Tcp(at) => json!({ "socket_address": { "address": at.ip(), "port_value": at.port() } }),

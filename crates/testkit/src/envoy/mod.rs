@@ -28,9 +28,18 @@ pub struct Envoy {
 impl Envoy {
     /// `wrapper` is a command that runs its arguments, such as `ip netns exec a`; empty: none.
     pub fn start(binary: &Path, wrapper: &[&str], bootstrap: &Bootstrap) -> Result<Envoy> {
+        Envoy::run(binary, wrapper, |admin| bootstrap.json(admin))
+    }
+
+    /// With these listeners and no control plane.
+    pub fn start_static(binary: &Path, listeners: &[Value]) -> Result<Envoy> {
+        Envoy::run(binary, &[], |admin| bootstrap::of_listeners(admin, listeners))
+    }
+
+    fn run(binary: &Path, wrapper: &[&str], bootstrap: impl FnOnce(&Path) -> Value) -> Result<Envoy> {
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("bootstrap.json");
-        std::fs::write(&file, bootstrap.json(&folder.path().join("admin")).to_string())?;
+        std::fs::write(&file, bootstrap(&folder.path().join("admin")).to_string())?;
         let mut words = wrapper.iter().map(PathBuf::from).chain([binary.to_owned()]);
         let log = std::fs::File::create(folder.path().join("log"))?;
         let child = Command::new(words.next().context("there is at least the binary")?)
@@ -46,6 +55,19 @@ impl Envoy {
             .spawn()
             .context("Envoy does not start")?;
         Ok(Envoy { child, folder })
+    }
+
+    /// Until it serves what stands in its bootstrap.
+    pub async fn wait_ready(&mut self, limit: Duration) -> Result<()> {
+        let end = Instant::now() + limit;
+        while !self.get("/ready").await.is_ok_and(|state| state == "LIVE\n") {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("Envoy ended ({status}):\n{}", self.log());
+            }
+            ensure!(Instant::now() < end, "Envoy is not ready after {limit:?}:\n{}", self.log());
+            sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
     }
 
     /// Until it has clusters and listeners and all of them are warm, or something was refused.

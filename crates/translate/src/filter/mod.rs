@@ -1,7 +1,10 @@
 //! Filters of HTTP and TCP chains, one file each, and the order they stand in.
 
 pub(crate) mod alpn;
+mod ext_authz;
+mod jwt;
 pub(crate) mod metadata_exchange;
+mod rbac;
 pub(crate) mod sni_forward;
 pub(crate) mod tcp_proxy;
 
@@ -28,6 +31,12 @@ pub(crate) fn http(placement: &Placement, direction: Direction, protocol: Protoc
     if !placement.proxy.lacks(Extension::PeerMetadata) {
         filters.push(http_filter("istio.metadata_exchange", metadata_exchange::http(placement, direction)));
     }
+    // Only at the door: a sidecar does not guard the way out.
+    if direction == Direction::Inbound || placement.is_router() {
+        filters.extend(rbac::custom_http(placement));
+        filters.extend(jwt::filter(placement));
+        filters.extend(rbac::local_http(placement));
+    }
     if protocol == Protocol::GrpcWeb {
         filters.push(http_filter("envoy.filters.http.grpc_web", any::pack(&grpc_web::v3::GrpcWeb {})));
     }
@@ -51,6 +60,13 @@ pub(crate) fn inbound_network(placement: &Placement) -> Vec<Filter> {
     }
     let (name, config) = metadata_exchange::network();
     vec![Filter { name, config_type: Some(filter::ConfigType::TypedConfig(config)) }]
+}
+
+/// What decides whether bytes may come in; it stands before all that passes them on.
+pub(crate) fn network_policies(placement: &Placement) -> Vec<Filter> {
+    let mut filters = rbac::custom_network(placement);
+    filters.extend(rbac::local_network(placement));
+    filters
 }
 
 pub(crate) fn network_filter<M: Message + Name>(name: &str, config: &M) -> Filter {

@@ -177,6 +177,7 @@ fn http_filters(mesh: &Mesh, placement: &Placement, port: u16, protocol: Protoco
 
 fn tcp_filters(mesh: &Mesh, placement: &Placement, protocol: Protocol, target: &Target<'_>) -> Vec<Filter> {
     let mut filters = filter::inbound_network(placement);
+    filters.extend(filter::network_policies(placement));
     let stat = stat_pattern::filled(&mesh.config.inbound_cluster_stat_name, &target.named());
     filters.extend(stats::network(placement, Direction::Inbound));
     filters.extend(tcp_proxy::of_protocol(mesh, placement, protocol, target.cluster(), stat));

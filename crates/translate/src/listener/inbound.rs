@@ -101,8 +101,8 @@ pub(super) fn bound_listeners(mesh: &Mesh, placement: &Placement) -> Vec<Made<Li
             let name = listener_name(&declared.bind, declared.number);
             let filters = inspector::inspectors(&chains);
             let base = listener(mesh, placement, name, &declared.bind, declared.number, chains);
-            let observed = placement.telemetry.made_from.iter().cloned();
-            Made::new(Listener { listener_filters: filters, ..base }, declared.made_from.into_iter().chain(observed))
+            let policies = placement.policies.made_from.iter().chain(&placement.telemetry.made_from).cloned();
+            Made::new(Listener { listener_filters: filters, ..base }, declared.made_from.into_iter().chain(policies))
         })
         .collect()
 }

@@ -11,11 +11,8 @@ use crate::note::Note;
 pub(super) fn check(providers: &[ExtensionProvider]) -> Vec<Note> {
     let mut notes = Vec::new();
     let mut names = BTreeSet::new();
-    for (at, ExtensionProvider { name, provider }) in providers.iter().enumerate() {
-        let mut faults = match provider {
-            None => vec!["the kind of provider is missing".to_owned()],
-            Some(provider) => faults(provider),
-        };
+    for (at, provider) in providers.iter().enumerate() {
+        let (name, mut faults) = (&provider.name, provider.faults());
         if name.is_empty() {
             faults.push("the name is missing".to_owned());
         } else if !names.insert(name) {
@@ -24,6 +21,13 @@ pub(super) fn check(providers: &[ExtensionProvider]) -> Vec<Note> {
         notes.extend(faults.into_iter().map(|what| Note::warning(what).field(format!("extensionProviders[{at}]"))));
     }
     notes
+}
+
+impl ExtensionProvider {
+    /// What is wrong with it, apart from its name.
+    pub fn faults(&self) -> Vec<String> {
+        self.provider.as_ref().map_or_else(|| vec!["the kind of provider is missing".to_owned()], faults)
+    }
 }
 
 fn faults(provider: &Provider) -> Vec<String> {

@@ -1,0 +1,47 @@
+//! What policies about requests touch: the workloads of their namespace, and of all namespaces where the root says something else.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use config::store::Table;
+use imbl::ordmap::DiffItem;
+
+use super::{Delta, sides};
+use crate::mesh::Mesh;
+use crate::policy::Authorizers;
+
+impl Delta {
+    /// After services, which providers of authorization are.
+    pub(super) fn take_guards(&mut self, mesh: &Mesh, next: &mut Mesh) {
+        let (old, new) = (&mesh.objects, next.objects.clone());
+        let mut touched = touched(&old.authorization_policies, &new.authorization_policies);
+        for namespace in &touched {
+            next.authorization.renew(namespace, &new.authorization_policies, &next.config);
+        }
+        let renewed = self::touched(&old.request_authentications, &new.request_authentications);
+        for namespace in &renewed {
+            next.request_authentications.renew(namespace, &new.request_authentications);
+        }
+        touched.extend(renewed);
+        for item in old.keys.diff(&new.keys) {
+            let (DiffItem::Add(source, _) | DiffItem::Update { new: (source, _), .. } | DiffItem::Remove(source, _)) =
+                item;
+            touched.extend(next.request_authentications.readers(source).cloned());
+        }
+        if self.services.keys().any(|name| mesh.authorizers.asks(name)) {
+            next.authorizers = Arc::new(Authorizers::new(next));
+        }
+        self.rekeyed |= touched.iter().any(|namespace| **namespace == *next.config.root_namespace)
+            || next.authorizers != mesh.authorizers;
+        self.namespaces.extend(touched);
+    }
+}
+
+/// The namespaces of the objects that differ.
+fn touched<S: PartialEq>(old: &Table<S>, new: &Table<S>) -> BTreeSet<Arc<str>> {
+    let namespace = |item| {
+        let (old, new) = sides(&item);
+        old.or(new).map(|object| object.meta.namespace.clone())
+    };
+    old.diff(new).filter_map(namespace).collect()
+}

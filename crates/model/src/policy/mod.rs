@@ -1,0 +1,63 @@
+//! Policies that hold for a workload: who may call it, and which tokens it takes. Mutual TLS is in `authn`.
+
+mod attachment;
+mod authorization;
+mod authorizer;
+mod by_namespace;
+mod rule;
+mod token;
+mod trust_domain;
+
+#[cfg(test)]
+mod tests;
+
+use config::labels::Labels;
+use config::note::{Note, ObjectId};
+
+use crate::mesh::Mesh;
+
+pub use authorization::{Authorization, Custom, Policy};
+pub use authorizer::Authorizer;
+pub use rule::{Asked, Caller, Rule, Term};
+pub use token::Token;
+
+pub(crate) use authorization::AuthorizationPolicies;
+pub(crate) use authorizer::Authorizers;
+pub(crate) use token::RequestAuthentications;
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Policies {
+    pub authorization: Authorization,
+    pub tokens: Vec<Token>,
+    /// The objects behind them.
+    pub made_from: Vec<ObjectId>,
+}
+
+impl Policies {
+    pub(crate) fn new(mesh: &Mesh, namespace: &str, labels: &Labels) -> Self {
+        let root = &mesh.config.root_namespace;
+        let mut authorization = mesh.authorization.of_workload(root, namespace, labels, &mesh.authorizers);
+        if !mesh.env.several_authorizers {
+            authorization.refuse_several();
+        }
+        let authentications = mesh.request_authentications.of_workload(root, namespace, labels);
+        let mut made_from: Vec<_> = authorization.policies().map(Policy::id).collect();
+        made_from.extend(authentications.iter().map(|object| token::id(object)));
+        made_from.sort();
+        Self { tokens: token::tokens(&authentications, &mesh.objects.keys), authorization, made_from }
+    }
+}
+
+impl Authorization {
+    fn policies(&self) -> impl Iterator<Item = &Policy> {
+        let custom = self.custom.values().flat_map(|custom| &custom.policies);
+        custom.chain(&self.audit).chain(&self.deny).chain(&self.allow).map(|policy| &**policy)
+    }
+}
+
+impl Mesh {
+    /// Policies that are in force in another way than they were written.
+    pub fn policy_notes(&self) -> Vec<Note> {
+        self.authorization.notes(&self.authorizers)
+    }
+}

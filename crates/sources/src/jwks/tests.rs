@@ -1,0 +1,276 @@
+//! Servers that mean harm, and what becomes of their answers.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use config::kinds::request_authentication::JwtRule;
+use config::meta::Meta;
+use config::store::Name;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use super::*;
+
+const KEYS: &str = r#"{"keys":[]}"#;
+const SHORT: Duration = Duration::from_millis(300);
+
+fn open() -> Guard {
+    Guard { allowed: vec!["127.0.0.1/32".parse().unwrap()], ..Guard::default() }
+}
+
+fn client(guard: Guard) -> Client {
+    Client::new(guard, tls(b"").unwrap())
+}
+
+/// A server that does this to everybody who asks; the request's head is read first.
+async fn server<F>(behave: impl Fn(TcpStream, String) -> F + Send + 'static) -> SocketAddr
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && stream.read_exact(&mut byte).await.is_ok() {
+                head.push(byte[0]);
+            }
+            tokio::spawn(behave(stream, String::from_utf8_lossy(&head).into_owned()));
+        }
+    });
+    address
+}
+
+async fn saying(text: impl Into<String>) -> SocketAddr {
+    let text: String = text.into();
+    server(move |mut stream, _| {
+        let text = text.clone();
+        async move { drop(stream.write_all(text.as_bytes()).await) }
+    })
+    .await
+}
+
+fn ok(body: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+}
+
+fn redirect(to: &str) -> String {
+    format!("HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n")
+}
+
+async fn fetched(guard: Guard, uri: &str) -> Result<String, String> {
+    let source = KeySource::Uri(uri.into());
+    let done = timeout(Duration::from_secs(5), keys(&client(guard), &source, SHORT)).await.expect("bounded in time");
+    done.map(|keys| keys.to_string()).map_err(|failure| reasons(&failure))
+}
+
+async fn check_refused(uri: &str, why: &str) {
+    let refused = fetched(open(), uri).await.unwrap_err();
+    assert!(refused.contains(why), "{uri}: {refused}");
+}
+
+#[tokio::test]
+async fn keys_are_fetched_from_an_address_or_where_the_issuer_says() {
+    let address = saying(ok(KEYS)).await;
+    assert_eq!(fetched(open(), &format!("http://{address}/keys?a=b")).await.as_deref(), Ok(KEYS));
+    let issuer = saying(ok(&format!(r#"{{"jwks_uri":"http://{address}/k"}}"#))).await;
+    let source = KeySource::Issuer(format!("http://{issuer}/realm/").as_str().into());
+    assert_eq!(&*keys(&client(open()), &source, SHORT).await.unwrap(), KEYS);
+}
+
+#[tokio::test]
+async fn the_request_names_path_and_host_and_no_password() {
+    let address = server(|mut stream, head| async move {
+        let fine = head.starts_with("GET /a?b HTTP/1.1\r\n")
+            && head.contains("\r\nhost: 127.0.0.1:")
+            && !head.contains("secret");
+        drop(stream.write_all(ok(if fine { KEYS } else { "no" }).as_bytes()).await);
+    })
+    .await;
+    assert_eq!(fetched(open(), &format!("http://user:secret@{address}/a?b#c")).await.as_deref(), Ok(KEYS));
+}
+
+#[tokio::test]
+async fn closed_addresses_are_not_connected_to_under_any_name() {
+    let address = saying(ok(KEYS)).await;
+    let port = address.port();
+    for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "169.254.169.254", "[fe80::1]", "0.0.0.0"] {
+        let refused = fetched(Guard::default(), &format!("http://{host}:{port}/")).await.unwrap_err();
+        assert!(refused.contains("may not be fetched from"), "{host}: {refused}");
+    }
+    let private = Guard { blocked: vec!["10.0.0.0/8".parse().unwrap()], ..Guard::default() };
+    assert!(fetched(private, "http://10.1.2.3/").await.unwrap_err().contains("may not be fetched from"));
+}
+
+#[tokio::test]
+async fn a_redirect_or_a_discovered_address_is_looked_at_like_any_other() {
+    let closed = saying(redirect("http://169.254.169.254/latest/meta-data")).await;
+    check_refused(&format!("http://{closed}/"), "169.254.169.254").await;
+    let issuer = saying(ok(r#"{"jwks_uri":"http://169.254.169.254/"}"#)).await;
+    let source = KeySource::Issuer(format!("http://{issuer}").as_str().into());
+    let refused = reasons(&keys(&client(open()), &source, SHORT).await.unwrap_err());
+    assert!(refused.contains("169.254.169.254"), "{refused}");
+}
+
+#[tokio::test]
+async fn redirects_are_followed_a_few_times() {
+    let end = saying(ok(KEYS)).await;
+    let near = saying(redirect(&format!("http://{end}/"))).await;
+    assert_eq!(fetched(open(), &format!("http://{near}/")).await.as_deref(), Ok(KEYS));
+    let round = saying(redirect("/again")).await;
+    check_refused(&format!("http://{round}/"), "more than 5 times").await;
+    let nowhere = saying(redirect("again")).await;
+    check_refused(&format!("http://{nowhere}/"), "to nowhere").await;
+    let file = saying(redirect("ftp://127.0.0.1/")).await;
+    check_refused(&format!("http://{file}/"), "is not an address of HTTP").await;
+}
+
+#[tokio::test]
+async fn a_body_without_end_is_cut_by_size() {
+    let endless = server(|mut stream, _| async move {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await;
+        while stream.write_all(&[b' '; 65536]).await.is_ok() {}
+    })
+    .await;
+    check_refused(&format!("http://{endless}/"), "larger than 1048576 bytes").await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_slow_or_silent_is_cut_by_time() {
+    let slow = server(|mut stream, _| async move {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n{").await;
+        while stream.write_all(b" ").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    check_refused(&format!("http://{slow}/"), "longer than 300ms").await;
+    let silent = server(|stream, _| async move {
+        std::future::pending::<()>().await;
+        drop(stream);
+    })
+    .await;
+    check_refused(&format!("http://{silent}/"), "longer than 300ms").await;
+}
+
+#[tokio::test]
+async fn compressed_foreign_and_failed_answers_are_refused() {
+    let bomb = saying("HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 2\r\n\r\n\x1f\x0b").await;
+    check_refused(&format!("http://{bomb}/"), "compressed").await;
+    let page = saying(ok("<html>")).await;
+    check_refused(&format!("http://{page}/"), "not JSON").await;
+    let list = saying(ok("[]")).await;
+    check_refused(&format!("http://{list}/"), "not JSON").await;
+    let missing = saying("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await;
+    check_refused(&format!("http://{missing}/"), "404").await;
+    check_refused("ftp://127.0.0.1/", "write it like https://host/path").await;
+    check_refused("not an address", "write it like https://host/path").await;
+}
+
+#[tokio::test]
+async fn a_server_without_a_trusted_certificate_is_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let plain = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        drop(stream.write_all(ok(KEYS).as_bytes()).await);
+    });
+    check_refused(&format!("https://{plain}/"), "no TLS").await;
+}
+
+fn known(sources: &[&str]) -> (Known, Wanted, Instant) {
+    let object = ObjectId { kind: Kind::RequestAuthentication, namespace: "shop".into(), name: "jwt".into() };
+    let want = Want { patience: SHORT, object };
+    let wanted = sources.iter().map(|uri| (KeySource::Uri((*uri).into()), want.clone())).collect();
+    let mut known = Known { schedule: Schedule::default(), sources: BTreeMap::new() };
+    let now = Instant::now();
+    known.want(&wanted, now);
+    (known, wanted, now)
+}
+
+fn failure() -> Result<Arc<str>, Failure> {
+    Err(Failure::NoUri)
+}
+
+fn keys_in(updates: &[Update]) -> Vec<Option<String>> {
+    let keys = |update: &Update| match update {
+        Update::Keys { keys, .. } => Some(keys.as_ref().map(ToString::to_string)),
+        _ => None,
+    };
+    updates.iter().filter_map(keys).collect()
+}
+
+#[tokio::test]
+async fn failures_are_asked_again_ever_more_slowly() {
+    let (mut known, _, mut now) = known(&["a"]);
+    let mut waits = Vec::new();
+    for _ in 0..9 {
+        let (source, _) = known.start_due(now).expect("due");
+        assert!(known.start_due(now).is_none(), "one fetch at a time");
+        known.take(&source, failure(), now);
+        let due = known.next_due().unwrap();
+        waits.push((due - now).as_secs());
+        now = due;
+    }
+    assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+}
+
+#[tokio::test]
+async fn good_keys_survive_failures_for_a_week_and_then_go() {
+    let (mut known, _, now) = known(&["a"]);
+    let (source, _) = known.start_due(now).unwrap();
+    assert_eq!(keys_in(&known.take(&source, Ok(KEYS.into()), now)), [Some(KEYS.to_owned())]);
+    assert_eq!(known.next_due().unwrap() - now, Schedule::default().refresh);
+    let later = now + Schedule::default().keep - Duration::from_secs(1);
+    assert!(keys_in(&known.take(&source, failure(), later)).is_empty());
+    assert_eq!(keys_in(&known.take(&source, failure(), later + Duration::from_secs(1))), [None]);
+}
+
+#[tokio::test]
+async fn a_failure_is_a_note_on_the_policy_until_it_is_over() {
+    let (mut known, _, now) = known(&["a"]);
+    let (source, _) = known.start_due(now).unwrap();
+    let notes = |updates: Vec<Update>| {
+        let texts = |update| match update {
+            Update::Notes { notes, .. } => notes.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            _ => Vec::new(),
+        };
+        updates.into_iter().flat_map(texts).collect::<Vec<_>>().join("\n")
+    };
+    let told = notes(known.take(&source, failure(), now));
+    assert!(told.contains("RequestAuthentication shop/jwt") && told.contains("are refused"), "{told}");
+    assert_eq!(notes(known.take(&source, Ok(KEYS.into()), now)), "");
+    assert!(notes(known.take(&source, failure(), now)).contains("stay in use"));
+}
+
+#[tokio::test]
+async fn what_nobody_wants_any_more_is_forgotten() {
+    let (mut known, mut wanted, now) = known(&["a", "b"]);
+    let (source, _) = known.start_due(now).unwrap();
+    wanted.remove(&source);
+    assert_eq!(keys_in(&known.want(&wanted, now)), [None]);
+    assert!(known.take(&source, Ok(KEYS.into()), now).is_empty(), "a fetch that comes too late");
+}
+
+#[tokio::test]
+async fn what_policies_want_is_fetched_and_told() {
+    let address = saying(ok(KEYS)).await;
+    let uri = format!("http://{address}/");
+    let rule = JwtRule { issuer: "i".into(), jwks_uri: uri.clone(), ..JwtRule::default() };
+    let spec = RequestAuthentication { jwt_rules: vec![rule], ..RequestAuthentication::default() };
+    let object = Arc::new(Object { meta: Meta::default(), spec });
+    let table: Table<_> = std::iter::once((Name::new("shop", "jwt"), object)).collect();
+    let (want, wanted) = watch::channel(super::wanted(&table));
+    let (out, mut updates) = mpsc::channel(4);
+    let mut keys = Keys::new(client(open()), Schedule::default(), wanted, |_| {});
+    assert_eq!(keys_in(&keys.first().await), [Some(KEYS.to_owned())]);
+    let task = tokio::spawn(keys.follow(out));
+    want.send_replace(Wanted::new());
+    assert_eq!(keys_in(&updates.recv().await.unwrap()), [None]);
+    want.send_replace(super::wanted(&table));
+    assert_eq!(keys_in(&updates.recv().await.unwrap()), [Some(KEYS.to_owned())]);
+    drop(want);
+    timeout(Duration::from_secs(5), task).await.expect("it ends with whoever wanted keys").unwrap();
+}

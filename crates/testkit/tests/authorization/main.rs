@@ -1,0 +1,228 @@
+//! AuthorizationPolicy and RequestAuthentication in a real Envoy: what it decides is what the policies say, read by an evaluator that knows
+//! nothing of filters.
+
+mod client;
+mod evaluate;
+mod place;
+mod random;
+mod token;
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use client::Clients;
+use evaluate::{Request, Seen, allowed};
+use place::{Behind, Guards, listener};
+use random::Random;
+use serde_json::{Value, json};
+use testkit::envoy::Envoy;
+use testkit::{place as tools, say, skip};
+use token::Issuer;
+
+/// Sets of policies, and requests to each.
+const WORLDS: usize = 100;
+const REQUESTS: usize = 20;
+const CONNECTIONS: usize = 4;
+
+/// At a time.
+const SENT: usize = 8;
+
+struct World {
+    port: u16,
+    bytes_port: u16,
+    policies: Vec<Value>,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn envoy_decides_as_the_policies_say() {
+    let Some(binary) = tools::envoy() else {
+        return skip("policies in an Envoy: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
+    };
+    let began = Instant::now();
+    let (issuer, clients) = (Issuer::new(), Clients::new().unwrap());
+    let claims = claims();
+    let tokens: Vec<String> = claims.iter().map(|claims| issuer.token(claims)).collect();
+    let mut random = Random::new(20);
+    let mut listeners = Vec::new();
+    let ports = free_ports(2 * WORLDS).unwrap();
+    let pairs_of_ports = ports.chunks_exact(2).map(|ports| [ports[0], ports[1]]);
+    let worlds: Vec<World> =
+        pairs_of_ports.map(|ports| world(&mut random, ports, &issuer, &clients, &mut listeners).unwrap()).collect();
+    let mut envoy = Envoy::start_static(&binary, &listeners).unwrap();
+    envoy.wait_ready(Duration::from_secs(60)).await.unwrap();
+
+    let mut pairs = Vec::new();
+    for (at, world) in worlds.iter().enumerate() {
+        let mut pair = |port: u16, seen: Seen| {
+            let request = random::request(&mut random, port, &claims);
+            let expected = allowed(&world.policies, &request, seen);
+            let token = request.claims.as_ref().and_then(|held| claims.iter().position(|it| it == held));
+            Pair { world: at, seen, expected, token: token.map(|at| tokens[at].clone()), request }
+        };
+        pairs.extend((0..REQUESTS).map(|_| pair(world.port, Seen::Request)).collect::<Vec<_>>());
+        pairs.extend((0..CONNECTIONS).map(|_| pair(world.bytes_port, Seen::Bytes)).collect::<Vec<_>>());
+    }
+    let (total, kept) = (pairs.len(), pairs.iter().filter(|pair| pair.expected).count());
+    assert!(
+        total >= 2000 && (total / 4..total * 3 / 4).contains(&kept),
+        "{kept} of {total} are allowed: the pools tell nothing"
+    );
+    let wrong = judged(pairs, &clients, &worlds).await;
+    say(&format!("policies in Envoy: {total} pairs, {kept} allowed ({:.1} s)", began.elapsed().as_secs_f32()));
+    assert!(wrong.is_empty(), "{} of {total}:\n{}", wrong.len(), wrong[..wrong.len().min(3)].join("\n"));
+}
+
+struct Pair {
+    world: usize,
+    seen: Seen,
+    expected: bool,
+    token: Option<String>,
+    request: Request,
+}
+
+/// Those that Envoy decides differently.
+async fn judged(pairs: Vec<Pair>, clients: &Clients, worlds: &[World]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for batch in pairs.chunks(SENT) {
+        let asked = batch.iter().map(|pair| async {
+            match pair.seen {
+                Seen::Request => match clients.status(&pair.request, pair.token.as_deref()).await {
+                    Ok(200) => Ok(true),
+                    Ok(403) => Ok(false),
+                    Ok(other) => Err(anyhow::anyhow!("answered {other}")),
+                    Err(e) => Err(e),
+                },
+                Seen::Bytes => clients.is_served(&pair.request).await,
+            }
+        });
+        let decided = futures_util::future::join_all(asked).await;
+        for (pair, decided) in batch.iter().zip(decided) {
+            if !matches!(decided, Ok(allowed) if allowed == pair.expected) {
+                let policies: Vec<String> = worlds[pair.world].policies.iter().map(ToString::to_string).collect();
+                wrong.push(format!(
+                    "{:?} {}: Envoy says {decided:?}, the policies {}\n{}",
+                    pair.seen,
+                    pair.request,
+                    pair.expected,
+                    policies.join("\n")
+                ));
+            }
+        }
+    }
+    wrong
+}
+
+/// `ports`: of its requests and of its bytes.
+fn world(
+    random: &mut Random,
+    ports: [u16; 2],
+    issuer: &Issuer,
+    clients: &Clients,
+    listeners: &mut Vec<Value>,
+) -> Result<World> {
+    let [port, bytes_port] = ports;
+    let policies = random::policies(random, port);
+    let documents: Vec<String> = policies.iter().map(ToString::to_string).chain([authentication(issuer)]).collect();
+    let guards = Guards::new(&documents.join("\n---\n"))?;
+    listeners.push(listener(port, &guards, Behind::Http, &clients.server_tls()));
+    listeners.push(listener(bytes_port, &guards, Behind::Bytes, &clients.server_tls()));
+    Ok(World { port, bytes_port, policies })
+}
+
+fn authentication(issuer: &Issuer) -> String {
+    json!({
+        "apiVersion": "security.istio.io/v1", "kind": "RequestAuthentication",
+        "metadata": {"name": "tokens", "namespace": "shop"},
+        "spec": {"jwtRules": [{"issuer": ISSUER, "jwks": issuer.keys()}]},
+    })
+    .to_string()
+}
+
+const ISSUER: &str = "https://issuer.example";
+
+fn claims() -> Vec<Value> {
+    vec![
+        json!({"iss": ISSUER, "sub": "alice", "aud": ["shop", "api"], "azp": "web", "groups": ["admin", "core-lead"],
+            "scope": "read write", "org": {"team": "core"}, "exp": 4_000_000_000_u64}),
+        json!({"iss": ISSUER, "sub": "bob", "aud": "shop", "groups": "guest", "org": {"team": ["infra", "x"]},
+            "exp": 4_000_000_000_u64}),
+    ]
+}
+
+/// Ports that nobody has; they differ, because all are held until the last is found.
+fn free_ports(count: usize) -> Result<Vec<u16>> {
+    let held: Vec<_> = (0..count)
+        .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
+        .collect::<Result<_, _>>()
+        .context("no free port")?;
+    held.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+}
+
+/// A request with a good token passes where its claim is asked for; without, with a bad, expired or foreign one it does not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_of_good_tokens_allow_and_deny() {
+    let Some(binary) = tools::envoy() else {
+        return skip("tokens in an Envoy: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
+    };
+    let (issuer, stranger, clients) = (Issuer::new(), Issuer::new(), Clients::new().unwrap());
+    let policy = |name: &str, action: &str, group: &str| {
+        json!({
+            "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",
+            "metadata": {"name": name, "namespace": "shop"},
+            "spec": {"action": action, "rules": [{"when": [{"key": "request.auth.claims[groups]", "values": [group]}]}]},
+        })
+        .to_string()
+    };
+    let documents = [authentication(&issuer), policy("in", "ALLOW", "admin"), policy("out", "DENY", "banned")];
+    let port = free_ports(1).unwrap()[0];
+    let guards = Guards::new(&documents.join("\n---\n")).unwrap();
+    let mut envoy =
+        Envoy::start_static(&binary, &[listener(port, &guards, Behind::Http, &clients.server_tls())]).unwrap();
+    envoy.wait_ready(Duration::from_secs(60)).await.unwrap();
+
+    let good = json!({"iss": ISSUER, "sub": "a", "groups": ["admin"], "exp": 4_000_000_000_u64});
+    let with = |change: Value| {
+        let mut claims = good.clone();
+        claims.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        issuer.token(&claims)
+    };
+    let tampered = format!("{}x", &issuer.token(&good)[..issuer.token(&good).len() - 1]);
+    let request = random::request(&mut Random::new(1), port, &claims());
+    for (what, token, status) in [
+        ("a good token", Some(issuer.token(&good)), 200),
+        ("no token", None, 403),
+        ("another group", Some(with(json!({"groups": ["guest"]}))), 403),
+        ("a banned group besides", Some(with(json!({"groups": ["admin", "banned"]}))), 403),
+        ("an expired token", Some(with(json!({"exp": 1_000_000_000}))), 401),
+        ("another issuer", Some(with(json!({"iss": "https://other.example"}))), 401),
+        ("another's key", Some(stranger.token(&good)), 401),
+        ("a changed signature", Some(tampered), 401),
+        ("no token at all", Some("x.y.z".to_owned()), 401),
+    ] {
+        assert_eq!(clients.status(&request, token.as_deref()).await.unwrap(), status, "{what}");
+    }
+}
+
+/// Keys that could not be fetched are no keys: every token is refused, and requests without one are left to the policies.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_keys_no_token_is_good() {
+    let Some(binary) = tools::envoy() else {
+        return skip("tokens in an Envoy: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
+    };
+    let (issuer, clients) = (Issuer::new(), Clients::new().unwrap());
+    let authentication = json!({
+        "apiVersion": "security.istio.io/v1", "kind": "RequestAuthentication",
+        "metadata": {"name": "tokens", "namespace": "shop"},
+        "spec": {"jwtRules": [{"issuer": ISSUER, "jwksUri": "https://issuer.example/keys"}]},
+    });
+    let port = free_ports(1).unwrap()[0];
+    let guards = Guards::new(&authentication.to_string()).unwrap();
+    let mut envoy =
+        Envoy::start_static(&binary, &[listener(port, &guards, Behind::Http, &clients.server_tls())]).unwrap();
+    envoy.wait_ready(Duration::from_secs(60)).await.unwrap();
+    let request = random::request(&mut Random::new(1), port, &claims());
+    let token = issuer.token(&json!({"iss": ISSUER, "sub": "a", "exp": 4_000_000_000_u64}));
+    assert_eq!(clients.status(&request, Some(&token)).await.unwrap(), 401);
+    assert_eq!(clients.status(&request, None).await.unwrap(), 200);
+}

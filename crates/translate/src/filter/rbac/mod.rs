@@ -1,0 +1,168 @@
+//! Authorization as filters of Envoy: one per action, with all policies of that action that hold for the workload. What a rule means is in `rule`.
+
+mod permission;
+mod principal;
+mod rule;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::{Custom, Placement, Policy};
+use wire::any;
+use wire::envoy::config::listener::v3::Filter;
+use wire::envoy::config::rbac::v3::{self as config, rbac::Action};
+use wire::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+use wire::envoy::extensions::filters::{http, network};
+
+use super::{ext_authz, http_filter, network_filter};
+
+pub(super) const HTTP: &str = "envoy.filters.http.rbac";
+pub(super) const NETWORK: &str = "envoy.filters.network.rbac";
+
+/// What runs before the name under which a filter reports what its shadow rules would have decided.
+pub(super) const CUSTOM_PREFIX: &str = "istio_ext_authz_";
+
+/// What a chain carries: rules about requests mean nothing among bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chain {
+    Http,
+    Network,
+}
+
+/// Filters that ask other services, each behind one that finds out whether it is to be asked.
+pub(super) fn custom_http(placement: &Placement) -> Vec<HttpFilter> {
+    let mut filters = Vec::new();
+    for (provider, custom) in &placement.policies.authorization.custom {
+        let rules = custom_rules(provider, custom, Chain::Http);
+        let asked = custom.authorizer.as_ref().and_then(|authorizer| ext_authz::http(provider, authorizer));
+        filters.push(http_rbac(if asked.is_some() { rules.observing() } else { rules.denying() }));
+        filters.extend(asked);
+    }
+    filters
+}
+
+pub(super) fn custom_network(placement: &Placement) -> Vec<Filter> {
+    let mut filters = Vec::new();
+    for (provider, custom) in &placement.policies.authorization.custom {
+        let rules = custom_rules(provider, custom, Chain::Network);
+        match custom.authorizer.as_ref().map(|authorizer| ext_authz::network(provider, authorizer)) {
+            Some(ext_authz::OnBytes::Asked(filter)) => filters.extend([network_rbac(rules.observing()), *filter]),
+            // It decides about requests and nothing else.
+            Some(ext_authz::OnBytes::HttpOnly) => {}
+            Some(ext_authz::OnBytes::Refused) | None => filters.push(network_rbac(rules.denying())),
+        }
+    }
+    filters
+}
+
+pub(super) fn local_http(placement: &Placement) -> Vec<HttpFilter> {
+    local(placement, Chain::Http).map(http_rbac).collect()
+}
+
+pub(super) fn local_network(placement: &Placement) -> Vec<Filter> {
+    local(placement, Chain::Network).map(network_rbac).collect()
+}
+
+/// One filter's rules: those that decide, and those that are only reported. `None`: no policy of that sort.
+struct Rules {
+    enforced: Option<config::Rbac>,
+    shadow: Option<config::Rbac>,
+    shadow_prefix: &'static str,
+}
+
+fn local(placement: &Placement, chain: Chain) -> impl Iterator<Item = Rules> {
+    let policies = &placement.policies.authorization;
+    let by_action = [(Action::Log, &policies.audit), (Action::Deny, &policies.deny), (Action::Allow, &policies.allow)];
+    by_action.into_iter().filter(|(_, policies)| !policies.is_empty()).map(move |(action, policies)| {
+        let sort = |dry_run: bool| -> Option<config::Rbac> {
+            let chosen: Vec<_> = policies.iter().filter(|policy| policy.dry_run == dry_run).collect();
+            (!chosen.is_empty()).then(|| rbac(action, chosen, "", chain))
+        };
+        let shadow = sort(true);
+        let shadow_prefix = match shadow.as_ref().map(|_| action) {
+            Some(Action::Deny) => "istio_dry_run_deny_",
+            Some(Action::Log) => "",
+            // Also where nothing is reported: so does istiod, pinned by parity case authz-custom.
+            Some(Action::Allow) | None => "istio_dry_run_allow_",
+        };
+        Rules { enforced: sort(false), shadow, shadow_prefix }
+    })
+}
+
+/// A provider's policies: the ones in force and the dry ones.
+struct CustomRules {
+    enforced: config::Rbac,
+    dry: config::Rbac,
+}
+
+fn custom_rules(provider: &str, custom: &Custom, chain: Chain) -> CustomRules {
+    let prefix = match provider {
+        "" => format!("{}-", ext_authz::POLICY_PREFIX),
+        named => format!("{}-{named}-", ext_authz::POLICY_PREFIX),
+    };
+    let sort = |dry_run: bool| {
+        let chosen = custom.policies.iter().filter(|policy| policy.dry_run == dry_run);
+        rbac(Action::Deny, chosen, &prefix, chain)
+    };
+    CustomRules { enforced: sort(false), dry: sort(true) }
+}
+
+impl CustomRules {
+    /// Finds out which policy matches; deciding is left to the filter behind it.
+    fn observing(self) -> Rules {
+        // Dry rules would decide here: so does istiod.
+        let dry = Some(self.dry).filter(|rules| !rules.policies.is_empty());
+        Rules { enforced: dry, shadow: Some(self.enforced), shadow_prefix: CUSTOM_PREFIX }
+    }
+
+    /// Nobody can be asked: what would have been asked about is denied.
+    fn denying(self) -> Rules {
+        let renamed = self.enforced.policies.into_iter();
+        let policies = renamed.map(|(name, policy)| (format!("{name}-deny-due-to-bad-CUSTOM-action"), policy));
+        let enforced = config::Rbac { policies: policies.collect(), ..self.enforced };
+        Rules { enforced: Some(enforced), shadow: None, shadow_prefix: "" }
+    }
+}
+
+fn rbac<'a>(
+    action: Action,
+    policies: impl IntoIterator<Item = &'a Arc<Policy>>,
+    prefix: &str,
+    chain: Chain,
+) -> config::Rbac {
+    let mut made = BTreeMap::new();
+    for policy in policies {
+        let name = |at: usize| format!("{prefix}ns[{}]-policy[{}]-rule[{at}]", policy.namespace, policy.name);
+        if policy.rules.is_empty() {
+            made.insert(name(0), rule::never());
+        }
+        let rules = policy.rules.iter().enumerate();
+        made.extend(rules.filter_map(|(at, rule)| Some((name(at), rule::policy(rule, chain, action)?))));
+    }
+    config::Rbac { action: action.into(), policies: made, ..config::Rbac::default() }
+}
+
+fn http_rbac(Rules { enforced, shadow, shadow_prefix }: Rules) -> HttpFilter {
+    let config = http::rbac::v3::Rbac {
+        rules: enforced,
+        shadow_rules: shadow,
+        shadow_rules_stat_prefix: shadow_prefix.to_owned(),
+        ..http::rbac::v3::Rbac::default()
+    };
+    http_filter(HTTP, any::pack(&config))
+}
+
+fn network_rbac(Rules { enforced, shadow, shadow_prefix }: Rules) -> Filter {
+    let config = network::rbac::v3::Rbac {
+        rules: enforced,
+        stat_prefix: "tcp.".to_owned(),
+        shadow_rules: shadow,
+        shadow_rules_stat_prefix: shadow_prefix.to_owned(),
+        ..network::rbac::v3::Rbac::default()
+    };
+    network_filter(NETWORK, &config)
+}
