@@ -85,7 +85,7 @@ fn cold(criterion: &mut Criterion) {
     };
     let names: Vec<ClusterName> = clusters().filter_map(|made| made.value.name.parse().ok()).collect();
     let names: Vec<_> = names.into_iter().filter(|name| translate::assignment(mesh, place, name).is_some()).collect();
-    let routes = translate::outbound_listeners(mesh, place).routes;
+    let routes = translate::outbound_listeners(mesh, place).http.routes;
     assert!(names.len() > SERVICES && routes.len() >= 3, "{} assignments, {} routes", names.len(), routes.len());
 
     let mut group = criterion.benchmark_group(format!("cold/{SERVICES} services"));
@@ -98,8 +98,8 @@ fn cold(criterion: &mut Criterion) {
     group.bench_function("LDS", |b| {
         b.iter(|| {
             let outbound = translate::outbound_listeners(mesh, place);
-            let listeners =
-                outbound.http.into_iter().chain(outbound.rest).chain(translate::inbound_listeners(mesh, place));
+            let http = outbound.http.listeners(mesh, place);
+            let listeners = http.into_iter().chain(outbound.rest).chain(translate::inbound_listeners(mesh, place));
             listeners.map(|made| made.value.encode_to_vec().len()).sum::<usize>()
         });
     });

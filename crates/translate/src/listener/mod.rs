@@ -36,7 +36,8 @@ pub fn outbound_listeners(mesh: &Mesh, placement: &Placement) -> OutboundListene
     }
     let mut out = outbound::listeners(mesh, placement);
     if !placement.binds_ports() {
-        out.rest.push(Made::built_in(virtual_outbound::listener(mesh, placement)));
+        let observed = placement.telemetry.made_from.iter().cloned();
+        out.rest.push(Made::new(virtual_outbound::listener(mesh, placement), observed));
     }
     out
 }
