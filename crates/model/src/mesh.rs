@@ -252,8 +252,15 @@ impl Mesh {
     }
 
     pub(crate) fn workload_of(&self, proxy: &Proxy) -> Option<Arc<Workload>> {
+        let pod = self.pod_name(proxy).and_then(|pod| self.workloads.named(&pod.namespace, &pod.name));
+        pod.or_else(|| Some(self.machine_of(proxy)?.workload.clone()))
+    }
+
+    /// `None`: its pod is in another cluster, and one of the same name here is another's.
+    fn pod_name(&self, proxy: &Proxy) -> Option<Name> {
         let (name, namespace) = proxy.id.rsplit_once('.')?;
-        self.workloads.named(namespace, name).or_else(|| Some(self.machine_of(proxy)?.workload.clone()))
+        let cluster = &proxy.metadata.cluster_id;
+        (cluster.is_empty() || *cluster == self.env.cluster_id).then(|| Name::new(namespace, name))
     }
 
     /// The WorkloadEntry that stands for a proxy outside Kubernetes.
@@ -285,10 +292,9 @@ impl Mesh {
     }
 
     fn selected_targets(&self, proxy: &Proxy) -> Vec<InboundTarget> {
-        let Some((name, namespace)) = proxy.id.rsplit_once('.') else { return Vec::new() };
-        if let Some(pod) = self.objects.pods.get(&Name::new(namespace, name)) {
+        if let Some(pod) = self.pod_name(proxy).and_then(|name| self.objects.pods.get(&name)) {
             let number = |_: &Service, port: &Port| endpoint::target_port(&port.target, &pod.spec);
-            return self.targets(namespace, &pod.meta.labels, number);
+            return self.targets(&pod.meta.namespace, &pod.meta.labels, number);
         }
         let Some(machine) = self.machine_of(proxy) else { return Vec::new() };
         self.targets(&proxy.namespace, &machine.labels, |service, port| machine.port(service, port))

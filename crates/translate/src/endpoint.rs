@@ -127,15 +127,12 @@ impl<'a> Chosen<'a> {
         healthy && here && visible && self.is_reachable(endpoint) && self.is_selected(endpoint)
     }
 
-    /// A proxy of one address family cannot dial the other, and what has no address needs a gateway.
+    /// What has no address needs a gateway.
     fn is_reachable(self, endpoint: &Endpoint) -> bool {
-        match &endpoint.address {
-            Address::Ip(ip) => self.dials(*ip),
-            Address::Unknown => self.mesh.networks.are_apart(),
-            Address::Name(_) | Address::Pipe(_) => true,
-        }
+        endpoint.address != Address::Unknown || self.mesh.networks.are_apart()
     }
 
+    /// A proxy of one address family cannot dial the other.
     fn dials(self, address: IpAddr) -> bool {
         if address.is_ipv4() { self.placement.has_ipv4() } else { self.placement.has_ipv6() }
     }

@@ -161,7 +161,7 @@ const NAMESPACES: [&str; 3] = ["shop", "bank", "istio-system"];
 fn edit() -> impl Strategy<Value = Edit> {
     let (n, ns) = (0..3u8, 0..3u8);
     prop_oneof![
-        6 => (n.clone(), ns.clone(), 0..3u8, 0..8u8).prop_map(|(name, ns, port, shape)| Edit::Service { name, ns, port, shape }),
+        6 => (n.clone(), ns.clone(), 0..3u8, 0..11u8).prop_map(|(name, ns, port, shape)| Edit::Service { name, ns, port, shape }),
         2 => (n.clone(), ns.clone()).prop_map(|(name, ns)| Edit::NoService { name, ns }),
         6 => (n.clone(), ns.clone(), 0..3u8, any::<bool>(), 0..2u8).prop_map(|(name, ns, app, mtls, account)| Edit::Pod { name, ns, app, mtls, account }),
         2 => (n.clone(), ns.clone()).prop_map(|(name, ns)| Edit::NoPod { name, ns }),
@@ -190,7 +190,7 @@ fn edit() -> impl Strategy<Value = Edit> {
         2 => (ns.clone(), n.clone(), 0..3u8).prop_map(|(ns, name, shape)| Edit::Tokens { ns, name, shape }),
         1 => (ns.clone(), n.clone()).prop_map(|(ns, name)| Edit::NoTokens { ns, name }),
         2 => (0..2u8, 0..3u8).prop_map(|(source, keys)| Edit::Keys { source, keys }),
-        2 => (0..5u8).prop_map(|mode| Edit::Mesh { mode }),
+        2 => (0..6u8).prop_map(|mode| Edit::Mesh { mode }),
         3 => (ns, n).prop_map(|(ns, pod)| Edit::Join { ns, pod }),
     ]
 }
@@ -253,12 +253,18 @@ fn yaml(edit: &Edit) -> String {
                     ns(n)
                 );
             }
-            let address = if shape == 7 {
-                format!("clusterIP: 10.96.{n}.{name}, trafficDistribution: PreferSameNode")
-            } else {
-                address
+            let address = match shape {
+                7 => format!("clusterIP: 10.96.{n}.{name}, trafficDistribution: PreferSameNode"),
+                8.. => format!("clusterIP: 10.96.{n}.{name}, externalIPs: [203.0.113.{name}]"),
+                _ => address,
             };
-            let export = if shape == 1 { ", annotations: {networking.istio.io/exportTo: '.'}" } else { "" };
+            let export = match shape {
+                1 => ", annotations: {networking.istio.io/exportTo: '.'}",
+                8 => ", labels: {istio.io/persistent-session: c}",
+                9 => ", labels: {topology.istio.io/network: far, networking.istio.io/gatewayPort: '80'}",
+                10 => ", labels: {topology.istio.io/network: near}",
+                _ => "",
+            };
             format!(
                 "{{apiVersion: v1, kind: Service, metadata: {{name: s{name}, namespace: {}{export}}}, spec: {{{address}, selector: {{app: a{name}}}, ports: [{{name: {kind}, port: {number}, targetPort: 8080}}]}}}}",
                 ns(n)
@@ -281,7 +287,7 @@ fn yaml(edit: &Edit) -> String {
                     } else {
                         String::new()
                     };
-                    format!("{{addresses: [10.10.{n}.{pod}], conditions: {{ready: {ready}}}{target}}}")
+                    format!("{{addresses: [10.10.{n}.{pod}], conditions: {{ready: {ready}, serving: true, terminating: {}}}{target}}}", !ready && pod == 2)
                 })
                 .collect();
             let ports = "[{name: http, port: 8080}, {name: tcp, port: 8080}, {name: auto, port: 8080}, {name: grpc, port: 8080}]";
@@ -470,9 +476,16 @@ fn yaml(edit: &Edit) -> String {
                 "{}",
                 "{defaultProviders: {tracing: [zip]}, extensionProviders: [{name: zip, zipkin: {service: s0.shop.svc.cluster.local, port: 80}}, {name: als, envoyHttpAls: {service: s1.bank.svc.cluster.local, port: 81}}]}",
                 "extensionProviders: [{name: gate, envoyExtAuthzGrpc: {service: s0.shop.svc.cluster.local, port: 80}}]",
+                "{}",
             ][usize::from(mode)];
+            let networks = match mode {
+                5 => {
+                    ", meshNetworks: 'networks: {far: {endpoints: [{fromCidr: 10.10.1.0/24}], gateways: [{address: 172.16.0.1, port: 15443}]}}'"
+                }
+                _ => "",
+            };
             format!(
-                "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: istio, namespace: istio-system}}, data: {{mesh: '{text}'}}}}"
+                "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: istio, namespace: istio-system}}, data: {{mesh: '{text}'{networks}}}}}"
             )
         }
         _ => unreachable!("deletions and joins have no text"),
@@ -547,9 +560,10 @@ fn private(snapshot: &Snapshot) -> BTreeSet<String> {
 fn info(ns: u8, pod: u8) -> NodeInfo {
     let namespace = NAMESPACES[usize::from(ns)];
     let kind = if ns == 2 && pod != 1 { "router" } else { "sidecar" };
+    let network = ["", "near", "far"][usize::from(pod)];
     NodeInfo {
         id: format!("{kind}~10.10.{ns}.{pod}~p{pod}.{namespace}~{namespace}.svc.cluster.local"),
-        metadata: serde_json::json!({"NAMESPACE": namespace, "LABELS": {"app": format!("a{pod}")}, "DNS_CAPTURE": (pod == 1).to_string()}),
+        metadata: serde_json::json!({"NAMESPACE": namespace, "LABELS": {"app": format!("a{pod}")}, "DNS_CAPTURE": (pod == 1).to_string(), "NETWORK": network}),
         ..NodeInfo::default()
     }
 }
@@ -557,7 +571,7 @@ fn info(ns: u8, pod: u8) -> NodeInfo {
 fn node(info: &NodeInfo) -> Node {
     let text =
         |value: &serde_json::Value| Value { kind: Some(Json::StringValue(value.as_str().unwrap_or_default().into())) };
-    let fields = ["NAMESPACE", "DNS_CAPTURE"].map(|key| (key.to_owned(), text(&info.metadata[key]))).into();
+    let fields = ["NAMESPACE", "DNS_CAPTURE", "NETWORK"].map(|key| (key.to_owned(), text(&info.metadata[key]))).into();
     Node { id: info.id.clone(), metadata: Some(Struct { fields }), ..Node::default() }
 }
 
