@@ -20,8 +20,8 @@ const CHUNK: usize = 32 << 10;
 const LARGEST: usize = 64 << 10;
 /// The compressed flag and the length of a gRPC message.
 pub(crate) const PREFIX: usize = 5;
-/// Bytes of frames that are kept for the next stream although no stream is being sent them.
-const KEPT: usize = 64 << 20;
+/// Bytes of frames that are kept for the next stream although no stream is being sent them: most of a storm's streams overlap anyway.
+const KEPT: usize = 8 << 20;
 
 /// One response on its way to one stream.
 pub(crate) struct Frame {
