@@ -81,9 +81,9 @@ pub(crate) async fn called(rounds: &mut watch::Receiver<Round>, seat: usize, tem
     }
 }
 
-/// Neighbours draw far apart.
+/// A hundred neighbours draw all lots, far apart; each hundred in another order, because proxies of one namespace may be hundreds apart.
 fn lot(seat: usize) -> usize {
-    seat * 37 % 100
+    (seat * 37 + seat / 100 * 11) % 100
 }
 
 #[cfg(test)]
@@ -95,6 +95,16 @@ mod tests {
         let tempers = Tempers { stalled: 5, silent: 2 };
         let count = |wanted| (0..1000).filter(|seat| tempers.of(*seat) == wanted).count();
         assert_eq!((count(Temper::Stalled), count(Temper::Silent)), (50, 20));
+    }
+
+    #[test]
+    fn no_namespace_is_stalled_as_a_whole() {
+        let tempers = Tempers { stalled: 5, silent: 0 };
+        for namespace in 0..200 {
+            let seats = (0..10_000).filter(|seat| seat % 200 == namespace);
+            let stalled = seats.filter(|seat| tempers.of(*seat) == Temper::Stalled).count();
+            assert!((1..=4).contains(&stalled), "{stalled} of 50 in namespace {namespace}");
+        }
     }
 
     #[test]
