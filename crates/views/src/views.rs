@@ -127,18 +127,6 @@ impl Views {
         self.state().classes.len()
     }
 
-    /// Roughly what the views take besides the encoded resources, in bytes.
-    pub fn bytes(&self) -> usize {
-        /// Of a name in a table: its entry in a tree of which a third is empty, and its sequence.
-        const NAME: usize = 64;
-        let state = self.state();
-        let Shelves { outbound, listeners, inbound, .. } = &state.shelves;
-        let members: usize = state.classes.values().map(|mates| mates.members.len()).sum();
-        (outbound.names() + listeners.names() + inbound.names()) * NAME
-            + state.classes.len() * (size_of::<Class>() + size_of::<View>())
-            + members * size_of::<Member>()
-    }
-
     // A panic in a refresh leaves views and layers behind that are whole: they are replaced, not edited.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -312,6 +300,17 @@ impl Provider for Views {
         let member = Arc::new(Member::new(proxy.clone(), mates.seat.clone(), news.clone()));
         mates.members.push(Arc::downgrade(&member));
         Ok(Joined { class: member, proxy: proxy_info(&proxy), news })
+    }
+
+    fn bytes(&self) -> usize {
+        /// Of a name in a table: its entry in a tree of which a third is empty, and its sequence.
+        const NAME: usize = 64;
+        let state = self.state();
+        let Shelves { outbound, listeners, inbound, .. } = &state.shelves;
+        let members: usize = state.classes.values().map(|mates| mates.members.len()).sum();
+        (outbound.names() + listeners.names() + inbound.names()) * NAME
+            + state.classes.len() * (size_of::<Class>() + size_of::<View>())
+            + members * size_of::<Member>()
     }
 
     fn journal(&self) -> Option<Arc<Journal>> {

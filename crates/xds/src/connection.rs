@@ -57,6 +57,8 @@ pub(crate) async fn run<I>(
     let stages = shared.metrics.stages();
     let idle = || closing.receiver_count() == 0;
     let end = tokio::select! {
+        // What lies in the socket is read before a deadline counts: that it was not read is not the proxy's fault.
+        biased;
         result = poll_fn(|cx| stages.run(Stage::Send, || connection.as_mut().poll(cx))) => {
             if let Err(error) = result {
                 if error.is_timeout() {

@@ -83,6 +83,7 @@ impl Memory {
     fn look(&self) {
         let Some(shared) = self.looked_at.get().and_then(Weak::upgrade) else { return };
         let Streams { state, answers } = Streams::of(&shared.connections);
+        self.set(Stage::PushContext, shared.provider.bytes());
         self.set(Stage::Delta, state);
         self.set(Stage::Ack, answers);
         self.set(Stage::PushQueue, shared.throttle.waiting() * size_of::<usize>() * 2);

@@ -17,6 +17,11 @@ pub trait Provider: Send + Sync + 'static {
     /// answer.
     fn join(&self, node: &Node) -> Result<Joined, Refused>;
 
+    /// Roughly what it holds besides encoded resources, in bytes. Asked for at every look at the metrics.
+    fn bytes(&self) -> usize {
+        0
+    }
+
     /// Where pushes are noted. `None`: nowhere.
     fn journal(&self) -> Option<Arc<Journal>> {
         None

@@ -85,7 +85,9 @@ impl Session {
         let admitted = entered.map(|entered| entered.door.admit(&entered.caller, node)).transpose();
         let admitted = admitted.map_err(Refusal::Denied)?;
         let node = admitted.as_ref().unwrap_or(node);
-        let Joined { class, proxy, news } = shared.provider.join(node).map_err(|refused| Refusal::Node(refused.0))?;
+        // The first of its class waits until that is computed.
+        let joined = shared.metrics.stages().run_long(Stage::PushContext, || shared.provider.join(node));
+        let Joined { class, proxy, news } = joined.map_err(|refused| Refusal::Node(refused.0))?;
         let proxy = Arc::new(proxy);
         let listed = shared.connections.add(Connection {
             id: String::new(),

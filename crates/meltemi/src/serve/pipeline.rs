@@ -129,7 +129,6 @@ fn refresh(views: &Views, metrics: &Metrics, cause: &str, snapshot: &Snapshot, b
     let took = start.elapsed();
     metrics.refreshed(took);
     let entries: usize = snapshot.service_entries.values().map(|entry| entry.spec.hosts.len()).sum();
-    metrics.streams.memory().set(Stage::PushContext, views.bytes());
     metrics.services.set(count(snapshot.services.len() + entries));
     metrics.virtual_services.set(count(snapshot.virtual_services.len()));
     debug!(seq = snapshot.seq, ?took, changed, cause, "refreshed");

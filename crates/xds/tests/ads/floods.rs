@@ -162,6 +162,32 @@ async fn a_hundred_thousand_pings_are_answered_or_refused() {
     assert!(answered <= 17 * 100_000 + 1000, "{answered} bytes for as many pings");
 }
 
+/// HPACK: a call of the delta variant.
+fn ads_call() -> Vec<u8> {
+    let path = b"/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+    let mut block = b"\x83\x86\x41\x01a\x44".to_vec();
+    block.push(u8::try_from(path.len()).expect("short"));
+    block.extend(path);
+    block.extend(b"\x5f\x10application/grpc");
+    block
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_came_in_time_is_served_however_late_it_is_read() {
+    let harness = Harness::new("CDS a=1");
+    for _ in 0..30 {
+        let mut io = raw(&harness).await;
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        io.write_all(&frame(HEADERS, END_HEADERS, 1, &ads_call())).await.expect("written");
+        // The server comes to look when its patience with an unused connection is over.
+        tokio::time::advance(Duration::from_secs(10)).await;
+        let (kinds, _) = said(&mut io).await;
+        assert!(kinds.contains(&HEADERS) && !kinds.contains(&GOAWAY), "{kinds:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn calls_that_break_off_leave_nothing() {
     for variant in BOTH {
