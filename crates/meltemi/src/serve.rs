@@ -89,7 +89,7 @@ async fn serve(settings: Settings) -> Result<()> {
         grpc.map(|listener| (listener, xds::Port::default())).into_iter().collect();
     if let Some(listener) = secure {
         let authority = Secure::open(identity, pipeline.trust_domains(), &mesh.pod_namespace, &registry)?;
-        served.push((listener, authority.port()?));
+        served.push((listener, authority.port(metrics.stages().clone())?));
         tokio::spawn(authority.follow());
     }
     let (drain, drained) = watch::channel(());

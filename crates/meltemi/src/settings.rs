@@ -104,6 +104,7 @@ impl Settings {
             push_throttle,
             max_requests_per_second,
             max_streams_per_address,
+            max_streams_per_identity,
             subscription_changes_per_second,
             removal_patience,
             keepalive_interval: env_interval,
@@ -154,6 +155,11 @@ impl Settings {
                 "MELTEMI_MAX_STREAMS_PER_ADDRESS",
                 max_streams_per_address,
                 defaults.max_streams_per_address,
+            ),
+            max_streams_per_identity: unused.number(
+                "MELTEMI_MAX_STREAMS_PER_IDENTITY",
+                max_streams_per_identity,
+                defaults.max_streams_per_identity,
             ),
             subscription_changes_per_second: unused.count(
                 "MELTEMI_SUBSCRIPTION_CHANGES_PER_SECOND",
@@ -406,6 +412,7 @@ mod tests {
             push_throttle: set("0"),
             max_requests_per_second: set("12.5"),
             max_streams_per_address: set("7"),
+            max_streams_per_identity: set("6"),
             subscription_changes_per_second: set("0"),
             removal_patience: set("2s"),
             ..Env::default()
@@ -415,7 +422,10 @@ mod tests {
         assert_eq!(settings.debounce.endpoints, None);
         let xds::Options { push_throttle, max_requests_per_second, max_streams_per_address, .. } = settings.streams;
         assert_eq!((push_throttle, max_requests_per_second, max_streams_per_address), (0, 13, 7));
-        assert_eq!(settings.streams.subscription_changes_per_second, 0);
+        assert_eq!(
+            (settings.streams.max_streams_per_identity, settings.streams.subscription_changes_per_second),
+            (6, 0)
+        );
         assert_eq!(settings.streams.removal_patience, Duration::from_secs(2));
     }
 

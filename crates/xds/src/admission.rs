@@ -3,6 +3,7 @@
 
 use std::{
     collections::HashMap,
+    hash::Hash,
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -17,32 +18,43 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Admission {
     per_address: usize,
-    open: Mutex<HashMap<IpAddr, usize>>,
+    per_caller: usize,
+    open: Mutex<Open>,
     /// `None`: as many as come.
     rate: Option<Mutex<Bucket>>,
+}
+
+/// How many streams there are.
+#[derive(Default)]
+struct Open {
+    by_address: HashMap<IpAddr, usize>,
+    /// Of an identity from an address: replicas share an identity, and whoever comes through a gateway its address.
+    by_caller: HashMap<(Arc<str>, IpAddr), usize>,
 }
 
 /// A stream that was let in; it counts until this is dropped.
 pub(crate) struct Admitted {
     admission: Arc<Admission>,
     address: IpAddr,
+    /// `None`: nobody asked who it is.
+    caller: Option<Arc<str>>,
 }
 
 impl Admission {
     /// `per_second`: 0 means as many as come.
-    pub(crate) fn new(per_address: usize, per_second: u32) -> Arc<Admission> {
+    pub(crate) fn new(per_address: usize, per_caller: usize, per_second: u32) -> Arc<Admission> {
         let rate = (per_second > 0).then(|| Mutex::new(Bucket::new(per_second, 1)));
-        Arc::new(Admission { per_address, open: Mutex::default(), rate })
+        Arc::new(Admission { per_address, per_caller, open: Mutex::default(), rate })
     }
 
     pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Result<Admitted, Refusal> {
         let mut open = self.open();
-        let count = open.entry(address).or_default();
+        let count = open.by_address.entry(address).or_default();
         if *count >= self.per_address {
             return Err(Refusal::TooManyStreams { limit: self.per_address });
         }
         *count += 1;
-        Ok(Admitted { admission: self.clone(), address })
+        Ok(Admitted { admission: self.clone(), address, caller: None })
     }
 
     /// Waits a little if streams come faster than they may.
@@ -58,19 +70,43 @@ impl Admission {
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+    fn open(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Admitted {
+    /// Counts it for its caller too, once that is known.
+    pub(crate) fn belongs_to(&mut self, caller: &str) -> Result<(), Refusal> {
+        let limit = self.admission.per_caller;
+        let key = (Arc::from(caller), self.address);
+        let mut open = self.admission.open();
+        let count = open.by_caller.entry(key).or_default();
+        if *count >= limit {
+            return Err(Refusal::TooManyOfCaller { limit });
+        }
+        *count += 1;
+        self.caller = Some(Arc::from(caller));
+        Ok(())
     }
 }
 
 impl Drop for Admitted {
     fn drop(&mut self) {
         let mut open = self.admission.open();
-        if let Some(count) = open.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                open.remove(&self.address);
-            }
+        leave(&mut open.by_address, &self.address);
+        if let Some(caller) = self.caller.take() {
+            leave(&mut open.by_caller, &(caller, self.address));
+        }
+    }
+}
+
+/// Who has gone is forgotten.
+fn leave<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
         }
     }
 }
@@ -128,7 +164,7 @@ mod tests {
 
     #[test]
     fn streams_of_an_address_are_counted_while_they_live() {
-        let admission = Admission::new(2, 0);
+        let admission = Admission::new(2, 2, 0);
         let [here, there]: [IpAddr; 2] = [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()];
         let first = admission.enter(here);
         let _second = admission.enter(here).expect("room");
@@ -136,6 +172,24 @@ mod tests {
         assert!(admission.enter(there).is_ok());
         drop(first);
         assert!(admission.enter(here).is_ok());
-        assert_eq!(admission.open().len(), 1, "who has gone is forgotten");
+        assert_eq!(admission.open().by_address.len(), 1, "who has gone is forgotten");
+    }
+
+    #[test]
+    fn streams_of_an_identity_are_counted_by_address() {
+        let admission = Admission::new(10, 1, 0);
+        let [here, there]: [IpAddr; 2] = [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()];
+        let entered = |address, caller| {
+            let mut admitted = admission.enter(address)?;
+            admitted.belongs_to(caller).map(|()| admitted)
+        };
+        let first = entered(here, "spiffe://a");
+        assert!(first.is_ok());
+        assert!(matches!(entered(here, "spiffe://a"), Err(Refusal::TooManyOfCaller { limit: 1 })));
+        assert!(entered(here, "spiffe://b").is_ok());
+        assert!(entered(there, "spiffe://a").is_ok(), "a replica");
+        drop(first);
+        assert!(entered(here, "spiffe://a").is_ok());
+        assert_eq!((admission.open().by_address.len(), admission.open().by_caller.len()), (0, 0));
     }
 }

@@ -66,10 +66,15 @@ impl Calls {
         if !self.shared.provider.ready() {
             return Err(Refusal::NotReady);
         }
-        let admitted = self.shared.admission.enter(self.peer.address.ip())?;
+        let mut admitted = self.shared.admission.enter(self.peer.address.ip())?;
         let Some(door) = &self.port.door else { return Ok((admitted, None)) };
         match door.caller(&self.peer, request.headers()).await {
-            Ok(caller) => Ok((admitted, Some(Entered { caller, door: door.clone() }))),
+            Ok(caller) => {
+                if let Some(identity) = caller.identities.first() {
+                    admitted.belongs_to(identity)?;
+                }
+                Ok((admitted, Some(Entered { caller, door: door.clone() })))
+            }
             Err(reason) => {
                 tracing::warn!(address = %self.peer.address, reason, "a stream was refused: nobody is known");
                 Err(Refusal::Stranger)

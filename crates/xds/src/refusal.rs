@@ -80,6 +80,8 @@ pub(crate) enum Refusal {
     TooManyNames { count: usize, limit: usize },
     #[error("more than {limit} streams from one address; raise the limit or close some")]
     TooManyStreams { limit: usize },
+    #[error("more than {limit} streams of one identity from one address; raise the limit or close some")]
+    TooManyOfCaller { limit: usize },
     #[error("streams are opened faster than PILOT_MAX_REQUESTS_PER_SECOND allows; try again")]
     TooManyRequests,
     #[error("a message is {len} bytes; the limit is {limit}")]
@@ -120,6 +122,7 @@ impl Refusal {
             Refusal::TooManyNames { .. }
             | Refusal::MessageTooLarge { .. }
             | Refusal::TooManyStreams { .. }
+            | Refusal::TooManyOfCaller { .. }
             | Refusal::TooManyRequests => Code::ResourceExhausted,
             Refusal::Stranger => Code::Unauthenticated,
             Refusal::Debug(_) | Refusal::Denied(_) => Code::PermissionDenied,

@@ -37,6 +37,8 @@ pub struct Options {
     pub push_throttle: usize,
     /// Of one address, over all its connections.
     pub max_streams_per_address: usize,
+    /// Of one identity from one address, where identities are asked for.
+    pub max_streams_per_identity: usize,
     /// New streams of all proxies: istiod's PILOT_MAX_REQUESTS_PER_SECOND. 0: as many as come.
     pub max_requests_per_second: u32,
     /// How often one stream may change what it subscribes to, after a burst of ten times as many. Beyond that its
@@ -68,6 +70,7 @@ impl Default for Options {
             max_names: 100_000,
             push_throttle: 100,
             max_streams_per_address: 50_000,
+            max_streams_per_identity: 20_000,
             max_requests_per_second: 0,
             subscription_changes_per_second: 50,
             removal_patience: Duration::from_secs(5),
@@ -110,7 +113,11 @@ impl Server {
     ) -> Server {
         metrics.look_at(&connections);
         let shared = Shared {
-            admission: Admission::new(options.max_streams_per_address, options.max_requests_per_second),
+            admission: Admission::new(
+                options.max_streams_per_address,
+                options.max_streams_per_identity,
+                options.max_requests_per_second,
+            ),
             throttle: Throttle::new(options.push_throttle, metrics.clone()),
             journal: provider.journal(),
             provider,

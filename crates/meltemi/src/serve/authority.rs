@@ -70,12 +70,13 @@ impl Secure {
         })
     }
 
-    pub(crate) fn port(&self) -> Result<xds::Port> {
+    pub(crate) fn port(&self, stages: xds::Stages) -> Result<xds::Port> {
         let tls = ca::server_config(self.serving.clone(), self.clients.clone())?;
         let methods = CertificateService {
             certificates: self.certificates.clone(),
             door: self.door.clone(),
             metrics: self.metrics.clone(),
+            stages,
         };
         Ok(xds::Port {
             tls: Some(tls.into()),

@@ -18,6 +18,7 @@ pub(crate) struct CertificateService {
     pub(crate) certificates: Arc<Certificates>,
     pub(crate) door: Arc<Door>,
     pub(crate) metrics: Arc<ca::Metrics>,
+    pub(crate) stages: xds::Stages,
 }
 
 impl CertificateService {
@@ -30,7 +31,8 @@ impl CertificateService {
         })?;
         let request = IstioCertificateRequest::decode(message)
             .map_err(|error| Failure::InvalidArgument(format!("cannot read the request: {error}")))?;
-        let response = self.certificates.answer(&request, &callers, SystemTime::now());
+        let sign = || self.certificates.answer(&request, &callers, SystemTime::now());
+        let response = self.stages.run(xds::Stage::Certificates, sign);
         response.map(|response| response.encode_to_vec().into()).map_err(|denied| {
             tracing::warn!(address = %peer.address, caller = %callers[0], %denied, "a signing request was refused");
             match &denied {
