@@ -55,7 +55,8 @@ fn start_log(log: &Log) {
 }
 
 async fn serve(settings: Settings) -> Result<()> {
-    let Settings { folder, mesh, ports, debounce, streams, identity, metrics_on_loopback_only, keys, log: _ } = settings;
+    let Settings { folder, mesh, ports, debounce, streams, identity, metrics_on_loopback_only, keys, log: _ } =
+        settings;
     let started = Instant::now();
     let mesh = Mesh { mesh_config: mesh.mesh_config.or_else(mounted_mesh_config), ..mesh };
     let mut stop = Stop::new()?;

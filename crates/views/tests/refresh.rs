@@ -142,11 +142,28 @@ enum Edit {
         ns: u8,
         name: u8,
     },
-    Authorization { ns: u8, name: u8, shape: u8 },
-    NoAuthorization { ns: u8, name: u8 },
-    Tokens { ns: u8, name: u8, shape: u8 },
-    NoTokens { ns: u8, name: u8 },
-    Keys { source: u8, keys: u8 },
+    Authorization {
+        ns: u8,
+        name: u8,
+        shape: u8,
+    },
+    NoAuthorization {
+        ns: u8,
+        name: u8,
+    },
+    Tokens {
+        ns: u8,
+        name: u8,
+        shape: u8,
+    },
+    NoTokens {
+        ns: u8,
+        name: u8,
+    },
+    Keys {
+        source: u8,
+        keys: u8,
+    },
     Mesh {
         mode: u8,
     },

@@ -219,7 +219,16 @@ fn a_port_in_use_is_2_and_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("bound").to_string();
     let dir = folder(&[]);
-    let ran = run(&["serve", "--config", path(&dir), "--grpcAddr", &address, "--secureGRPCAddr=", "--httpAddr=", "--monitoringAddr="]);
+    let ran = run(&[
+        "serve",
+        "--config",
+        path(&dir),
+        "--grpcAddr",
+        &address,
+        "--secureGRPCAddr=",
+        "--httpAddr=",
+        "--monitoringAddr=",
+    ]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(ran.stderr.contains(&taken.local_addr().expect("bound").port().to_string()), "{}", ran.stderr);
     assert!(ran.stderr.contains("--grpcAddr") && ran.stderr.contains("in use"), "{}", ran.stderr);
