@@ -38,7 +38,8 @@ pub(crate) fn allowed(policies: &[Value], request: &Request, seen: Seen) -> bool
     let (mut allows, mut matched) = (false, false);
     for policy in enforced {
         let action = policy["spec"]["action"].as_str().unwrap_or("ALLOW");
-        let hit = list(&policy["spec"]["rules"]).any(|rule| Rule { rule, request, seen, action }.matches());
+        let home = policy["metadata"]["namespace"].as_str().unwrap_or_default();
+        let hit = list(&policy["spec"]["rules"]).any(|rule| Rule { rule, request, seen, action, home }.matches());
         match action {
             "DENY" if hit => return false,
             "ALLOW" => {
@@ -56,6 +57,8 @@ struct Rule<'a> {
     request: &'a Request,
     seen: Seen,
     action: &'a str,
+    /// The namespace of the policy, where accounts are that name none.
+    home: &'a str,
 }
 
 impl Rule<'_> {
@@ -117,13 +120,15 @@ impl Rule<'_> {
             "principals" | "source.principal" => self.is_principal(value),
             "namespaces" | "source.namespace" => self.part("ns").is_some_and(|ns| star(value, ns)),
             "serviceAccounts" | "source.serviceAccount" => {
-                let (ns, account) = value.split_once('/').unwrap_or(("shop", value));
+                let (ns, account) = value.split_once('/').unwrap_or((self.home, value));
                 self.part("ns") == Some(ns) && self.part("sa") == Some(account)
             }
             "trustDomains" | "source.trustDomain" => self.domain().is_some_and(|domain| {
                 if DOMAINS.contains(&value) { DOMAINS.contains(&domain) } else { star(value, domain) }
             }),
             "ipBlocks" | "source.ip" => within(value, request.source),
+            // Nobody forwards bytes on behalf of others.
+            "remoteIpBlocks" | "remote.ip" if self.seen == Seen::Bytes => within(value, request.source),
             "remoteIpBlocks" | "remote.ip" => within(value, request.remote),
             "destination.ip" => within(value, IpAddr::from([127, 0, 0, 1])),
             "ports" | "destination.port" => value.parse() == Ok(request.port),
