@@ -99,7 +99,9 @@ impl Part for Listeners {
     }
 
     fn remake(making: &mut Making<'_>, changed: &Changed<'_>, held: &Layer) -> Vec<Remade> {
-        if !changed.delta.everything && Arc::ptr_eq(&making.http, &held.http) {
+        // A router's listeners hold its policies; a sidecar's are not for those who come in.
+        let guarded = changed.now.is_router() && changed.now.policies != changed.before.policies;
+        if !changed.delta.everything && !guarded && Arc::ptr_eq(&making.http, &held.http) {
             return Vec::new();
         }
         vec![Remade::All { made: Self::make(making, changed.now), types: Self::TYPES }]

@@ -21,7 +21,8 @@ pub(crate) fn remade(
     let all = !changed.delta.services.is_empty() || !found.services.is_empty() || !found.rules.is_empty();
     let routed = |server: &Arc<Server>| changed.delta.routed.contains(&*server.gateway);
     let mut remade = Vec::new();
-    if all || now.ports != before.ports || now.ports.iter().flat_map(|port| &port.servers).any(routed) {
+    let guarded = changed.now.policies != changed.before.policies;
+    if all || guarded || now.ports != before.ports || now.ports.iter().flat_map(|port| &port.servers).any(routed) {
         remade.push(Remade::All { made: parts::listen(making, changed.now), types: &[TypeUrl::Listener] });
     }
     let gone = held.http.routes.difference(&making.http.routes);

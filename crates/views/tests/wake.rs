@@ -125,3 +125,24 @@ fn a_type_without_resources_has_a_position_all_the_same() {
     let world = World::new();
     assert_eq!(world.join("shop").class.since(TypeUrl::Secret, 0).seq, 1);
 }
+
+/// Its listeners are made from Gateways, which did not change; what guards them did.
+#[test]
+fn an_edited_policy_reaches_a_router() {
+    let mut world = World::new();
+    let gateway = "{apiVersion: networking.istio.io/v1, kind: Gateway, metadata: {name: g, namespace: shop}, spec: {selector: {app: edge}, servers: [{port: {number: 8080, name: http, protocol: HTTP}, hosts: ['*']}]}}";
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: shop, labels: {app: edge}}, spec: {containers: []}, status: {phase: Running, podIP: 10.10.0.1}}";
+    let policy = |path: &str| {
+        format!(
+            "{{apiVersion: security.istio.io/v1, kind: AuthorizationPolicy, metadata: {{name: a, namespace: shop}}, spec: {{action: DENY, rules: [{{to: [{{operation: {{paths: [{path}]}}}}]}}]}}}}"
+        )
+    };
+    world.set(&[pod, gateway, &policy("/a")].join("\n---\n"));
+    let id = "router~10.10.0.1~p.shop~shop.svc.cluster.local".to_owned();
+    let joined = world.views.join(&Node { id, ..Node::default() }).expect("a well-formed node");
+    let listeners = |since| joined.class.since(TypeUrl::Listener, since);
+    let first = listeners(0);
+    assert_eq!(first.changed.len(), 1, "the router listens");
+    world.set(&policy("/b"));
+    assert_eq!(listeners(first.seq).changed.len(), 1);
+}
