@@ -7,7 +7,7 @@ use std::process::Command;
 use std::{env, fs};
 
 use prost::Message;
-use prost_types::{FileDescriptorProto, FileDescriptorSet};
+use prost_types::{DescriptorProto, FileDescriptorProto, FileDescriptorSet, field_descriptor_proto::Label};
 
 fn main() {
     println!("cargo:rerun-if-changed=proto");
@@ -27,7 +27,7 @@ fn main() {
     let roots: BTreeSet<&str> = roots.lines().collect();
     let mut file = reachable(&decode(&pool), &roots);
     file.extend(added.into_iter().filter(|f| !f.name().starts_with("google/")));
-    generate(FileDescriptorSet { file });
+    generate(FileDescriptorSet { file: file.into_iter().map(with_packing).collect() });
 }
 
 /// Where cargo unpacked the package. Offline first: a build that has its sources must not need a network.
@@ -82,6 +82,23 @@ fn generate(set: FileDescriptorSet) {
         .include_file("messages.rs")
         .compile_fds(set)
         .expect("descriptors generate");
+}
+
+/// Proto3 packs lists of numbers unless told otherwise. The generator forgets that where a field has any option, such as a rule of
+/// validation; so it is said outright.
+fn with_packing(mut file: FileDescriptorProto) -> FileDescriptorProto {
+    fn mark(message: &mut DescriptorProto) {
+        for field in message.field.iter_mut().filter(|field| field.label() == Label::Repeated) {
+            if let Some(options) = &mut field.options {
+                options.packed.get_or_insert(true);
+            }
+        }
+        message.nested_type.iter_mut().for_each(mark);
+    }
+    if file.syntax() == "proto3" {
+        file.message_type.iter_mut().for_each(mark);
+    }
+    file
 }
 
 fn decode(set: &[u8]) -> FileDescriptorSet {

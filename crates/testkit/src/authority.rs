@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, ExtendedKeyUsagePurpose,
-    IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, SanType, SerialNumber, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DistinguishedName,
+    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, SanType, SerialNumber, date_time_ymd,
 };
 
 pub struct Authority {
@@ -57,6 +57,8 @@ impl Authority {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
         params.subject_alt_names = vec![name];
+        // The default is the root's own name, and OpenSSL takes a leaf of that name for self-signed.
+        params.distinguished_name = DistinguishedName::new();
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let certificate = params.signed_by(&key, &self.issuer)?.pem();

@@ -190,6 +190,7 @@ mod tests {
         assert!(entered(there, "spiffe://a").is_ok(), "a replica");
         drop(first);
         assert!(entered(here, "spiffe://a").is_ok());
-        assert_eq!((admission.open().by_address.len(), admission.open().by_caller.len()), (0, 0));
+        let open = admission.open();
+        assert_eq!((open.by_address.len(), open.by_caller.len()), (0, 0));
     }
 }

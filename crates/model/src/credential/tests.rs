@@ -40,7 +40,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let parsed = parse_documents("test", OBJECTS);
-        assert!(parsed.notes.is_empty(), "{:?}", parsed.notes);
+        assert!(parsed.refused.is_empty(), "{:?}", parsed.notes);
         let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
         let snapshot = store.apply(parsed.objects.into_iter().map(Update::Put).collect());
         let mesh = Mesh::new(&snapshot, &Arc::new(Environment::default()));

@@ -50,7 +50,7 @@ impl World {
 
     fn set(&mut self, text: &str) -> Delta {
         let parsed = parse_documents("test", text);
-        assert!(parsed.notes.is_empty(), "{text}\n{:?}", parsed.notes);
+        assert!(parsed.refused.is_empty(), "{text}\n{:?}", parsed.notes);
         let snapshot = self.store.apply(parsed.objects.into_iter().map(Update::Put).collect());
         let (mesh, delta) = self.mesh.next(&snapshot);
         self.mesh = mesh;

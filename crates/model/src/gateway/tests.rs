@@ -27,7 +27,7 @@ fn server(port: u16, protocol: &str, hosts: &str, more: &str) -> String {
 
 fn merged_in(env: Environment, objects: &[String]) -> Arc<MergedGateway> {
     let parsed = parse_documents("test", &format!("{ROUTER}{}", objects.concat()));
-    assert!(parsed.notes.is_empty(), "{:?}", parsed.notes);
+    assert!(parsed.refused.is_empty(), "{:?}", parsed.notes);
     let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
     let snapshot = store.apply(parsed.objects.into_iter().map(Update::Put).collect());
     let mesh = Mesh::new(&snapshot, &Arc::new(env));

@@ -14,7 +14,7 @@ fn converted(mesh: &str, objects: &[&str]) -> Converted {
     );
     let text = [config.as_str()].iter().chain(objects).copied().collect::<Vec<_>>().join("\n---\n");
     let parsed = parse_documents("test", &text);
-    assert!(parsed.notes.is_empty(), "{:?}", parsed.notes);
+    assert!(parsed.refused.is_empty(), "{:?}", parsed.notes);
     let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
     let snapshot = store.apply(parsed.objects.into_iter().map(Update::Put).collect());
     Converted::new(&snapshot, &Environment::default(), |_| true)

@@ -20,7 +20,7 @@ fn store(text: &str) -> Store {
 
 fn puts(text: &str) -> Vec<Update> {
     let parsed = parse_documents("policies.yaml", text);
-    assert!(parsed.notes.is_empty(), "{:?}", parsed.notes);
+    assert!(parsed.refused.is_empty(), "{:?}", parsed.notes);
     parsed.objects.into_iter().map(Update::Put).collect()
 }
 

@@ -44,7 +44,7 @@ impl Guards {
         let env = Arc::new(Environment::default());
         let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
         let parsed = parse_documents("policies.yaml", &format!("{WORKLOAD}\n---\n{policies}"));
-        anyhow::ensure!(parsed.notes.is_empty(), "{:?}\n{policies}", parsed.notes);
+        anyhow::ensure!(parsed.refused.is_empty(), "{:?}\n{policies}", parsed.notes);
         store.apply(parsed.objects.into_iter().map(Update::Put).collect());
         let entry = json!({"name": "web-1", "namespace": "shop", "ip": "10.10.0.1", "labels": {"app": "web"}});
         let mut node = views::node_info(&Asker::new(&entry)?.node());
