@@ -32,7 +32,7 @@ struct Held {
 }
 
 impl Table {
-    /// The table after some of its resources were made anew and some were dropped. `None`: their content is what it was.
+    /// The table after some of its resources were made anew and some were dropped. `None`: all is what it was.
     pub(crate) fn updated(
         &self,
         seq: Seq,
@@ -41,13 +41,22 @@ impl Table {
         dropped: impl IntoIterator<Item = Arc<str>>,
     ) -> Option<Self> {
         let (mut held, mut gone) = (self.held.clone(), self.gone.clone());
-        let mut changed = false;
+        let (mut changed, mut blamed) = (false, false);
         for resource in made {
-            // Equal content stops the wave: nothing is sent for it.
-            if held.get(&resource.name).is_none_or(|old| old.resource.version != resource.version) {
-                gone.remove(&resource.name);
-                held.insert(resource.name.clone(), Held { resource, changed: seq });
-                changed = true;
+            match held.get(&resource.name) {
+                // Equal content stops the wave: nothing is sent for it. What it is made from is told all the same.
+                Some(old) if old.resource.version == resource.version => {
+                    if old.resource.made_from != resource.made_from {
+                        let since = old.changed;
+                        held.insert(resource.name.clone(), Held { resource, changed: since });
+                        blamed = true;
+                    }
+                }
+                _ => {
+                    gone.remove(&resource.name);
+                    held.insert(resource.name.clone(), Held { resource, changed: seq });
+                    changed = true;
+                }
             }
         }
         for name in dropped {
@@ -56,6 +65,10 @@ impl Table {
                 changed = true;
             }
         }
+        if !changed {
+            let Self { forgotten, seq, began, .. } = *self;
+            return blamed.then(|| Self { held, gone, forgotten, seq, began, answers: Mutex::default() });
+        }
         let mut forgotten = self.forgotten;
         if gone.len() > held.len().max(REMEMBERED) {
             let mut times: Vec<_> = gone.values().copied().collect();
@@ -63,7 +76,7 @@ impl Table {
             forgotten = times[times.len() / 2];
             gone = gone.into_iter().filter(|(_, went)| *went > forgotten).collect();
         }
-        changed.then(|| Self { held, gone, forgotten, seq, began, answers: Mutex::default() })
+        Some(Self { held, gone, forgotten, seq, began, answers: Mutex::default() })
     }
 
     /// The table after all of its resources were made anew: what is not among them is gone.
@@ -165,6 +178,15 @@ mod tests {
         check(&second, 1, &["b"], &[]);
         check(&second, 0, &["a", "b"], &[]);
         assert!(next(&second, 3, &[("a", "1"), ("b", "2")]).is_none());
+    }
+
+    #[test]
+    fn blame_follows_the_objects_where_the_content_stays() {
+        let first = next(&Table::default(), 1, &[("a", "1")]).expect("a new name");
+        let from = |object: &str| Resource::new("a".into(), "1".into(), Any::default(), vec![object.into()]);
+        let second = first.updated(2, None, [Arc::new(from("ServiceEntry shop/b"))], []).expect("another object");
+        check(&second, 1, &[], &[]);
+        assert_eq!(second.get("a").expect("held").made_from, [Arc::from("ServiceEntry shop/b")]);
     }
 
     #[test]

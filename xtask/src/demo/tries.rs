@@ -35,6 +35,7 @@ Logs: {}
 2. Move traffic by editing files. A second version of cart appears and takes half; as a canary a fifth; then all, and the
    first one becomes unready:
      cp {later}/cart-v2.yaml {live}/
+     cp {later}/cart-versions.yaml {live}/
      cp {later}/cart-canary.yaml {live}/
      sed -i 's/weight: 80/weight: 0/; s/weight: 20/weight: 100/' {live}/cart-canary.yaml
      sed -i 's/\"True\"/\"False\"/' {live}/cart-v1.yaml
@@ -98,6 +99,8 @@ fn canary(mesh: &mut Mesh) -> Result<usize> {
     let file = mesh.live.join("cart-canary.yaml");
     let mut share = 0;
     progress::own_step("2 a canary takes a fifth, then all", || {
+        fs::copy(mesh.later.join("cart-versions.yaml"), mesh.live.join("cart-versions.yaml"))?;
+        mesh.until("front's Envoy to know the versions", || knows_version("v2"))?;
         replace(&file, &text)?;
         mesh.until("front's Envoy to route by version", || routes_to("v2", true))?;
         share = answers_of_cart(CANARY)?.iter().filter(|version| *version == "v2").count();
@@ -110,6 +113,16 @@ fn canary(mesh: &mut Mesh) -> Result<usize> {
         Ok(())
     })?;
     Ok(share)
+}
+
+/// That front's Envoy holds endpoints of this version of cart.
+fn knows_version(version: &str) -> Result<()> {
+    let clusters = http::get(FRONT.admin(), "admin", "/clusters")?;
+    let warm = clusters
+        .lines()
+        .any(|line| line.contains(&format!("|{version}|cart.shop")) && line.contains("::health_flags::"));
+    ensure!(warm, "front's Envoy: no endpoint of cart {version}");
+    Ok(())
 }
 
 /// Whether front's Envoy routes to this version of cart by name, as its admin page tells.
