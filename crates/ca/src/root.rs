@@ -38,6 +38,8 @@ pub enum KeepError {
         path.display()
     )]
     Unusable { path: PathBuf, why: Unusable },
+    #[error("{} no longer holds the root; restore {KEY} and {CERTIFICATE}, the old one signs until then", .0.display())]
+    Lost(PathBuf),
     #[error("cannot make a root: {0}")]
     Crypto(#[from] rcgen::Error),
 }
@@ -72,20 +74,21 @@ impl Kept {
         grace_percent: u32,
         now: SystemTime,
     ) -> Result<Authority, KeepError> {
-        let (key, root) = match self.read()? {
-            Some((key, root)) if due(&root, grace_percent, now) => {
-                let renewed = options.root_of(&key, now)?;
-                self.write(CERTIFICATE, renewed.pem().as_bytes())?;
-                (key, renewed)
-            }
-            Some(kept) => kept,
-            None => {
-                let (key, root) = options.made(now)?;
-                self.write(KEY, key.pem().as_bytes())?;
-                self.write(CERTIFICATE, root.pem().as_bytes())?;
-                (key, root)
-            }
-        };
+        if self.read()?.is_none() {
+            let (key, root) = options.made(now)?;
+            self.write(KEY, key.pem().as_bytes())?;
+            self.write(CERTIFICATE, root.pem().as_bytes())?;
+        }
+        self.known(options, grace_percent, now)
+    }
+
+    /// The root of the folder, which must be there: a server that lost its files must not begin a new trust.
+    pub fn known(&self, options: &RootOptions, grace_percent: u32, now: SystemTime) -> Result<Authority, KeepError> {
+        let (key, mut root) = self.read()?.ok_or_else(|| KeepError::Lost(self.0.clone()))?;
+        if due(&root, grace_percent, now) {
+            root = options.root_of(&key, now)?;
+            self.write(CERTIFICATE, root.pem().as_bytes())?;
+        }
         Authority::new(&key, vec![root.clone()], vec![root], now).map_err(|why| self.unusable(why))
     }
 
@@ -177,6 +180,17 @@ mod tests {
         let new = kept.authority(&options(), 20, now + 9 * YEAR).unwrap();
         assert_ne!(old.roots_pem(), new.roots_pem());
         assert!(leaf.is_signed_by(&new.roots()[0]));
+    }
+
+    #[test]
+    fn a_root_that_went_is_not_made_anew_under_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = Kept(folder.path().join("ca"));
+        let now = SystemTime::now();
+        kept.authority(&options(), 20, now).unwrap();
+        fs::remove_dir_all(&kept.0).unwrap();
+        assert!(matches!(kept.known(&options(), 20, now), Err(KeepError::Lost(_))));
+        assert!(!kept.0.exists());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::spot::Spot;
-use crate::kinds::gateway::{ServerTlsMode, ServerTlsSettings, TlsProtocol};
+use crate::kinds::gateway::{CIPHERS, ServerTlsMode, ServerTlsSettings, TlsProtocol};
 
 pub(super) fn check_server_tls(at: &Spot<'_>, tls: &ServerTlsSettings) {
     if matches!(tls.min_protocol_version, TlsProtocol::V1_0 | TlsProtocol::V1_1) && tls.cipher_suites.is_empty() {
@@ -42,25 +42,7 @@ pub(super) fn check_server_tls(at: &Spot<'_>, tls: &ServerTlsSettings) {
     }
 }
 
-/// As istiod has them; it passes expressions such as `!aNULL` on unseen.
-const CIPHERS: [&str; 15] = [
-    "ECDHE-ECDSA-AES128-GCM-SHA256",
-    "ECDHE-RSA-AES128-GCM-SHA256",
-    "ECDHE-ECDSA-AES256-GCM-SHA384",
-    "ECDHE-RSA-AES256-GCM-SHA384",
-    "ECDHE-ECDSA-CHACHA20-POLY1305",
-    "ECDHE-RSA-CHACHA20-POLY1305",
-    "ECDHE-ECDSA-AES128-SHA",
-    "ECDHE-RSA-AES128-SHA",
-    "ECDHE-ECDSA-AES256-SHA",
-    "ECDHE-RSA-AES256-SHA",
-    "AES128-GCM-SHA256",
-    "AES256-GCM-SHA384",
-    "AES128-SHA",
-    "AES256-SHA",
-    "DES-CBC3-SHA",
-];
-
+/// Expressions such as `!aNULL` istiod passes on unseen.
 fn check_ciphers(at: &Spot<'_>, tls: &ServerTlsSettings) {
     let mut seen = BTreeSet::new();
     at.each("cipherSuites", &tls.cipher_suites, |at, cipher| {

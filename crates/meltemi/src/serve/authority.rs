@@ -107,14 +107,16 @@ impl Secure {
         if self.plugged.is_some() && found.is_none() {
             anyhow::bail!("{} holds no authority any longer", self.settings.plugged.display());
         }
-        let changed = found != self.plugged;
-        let renewed = if changed || found.is_none() {
-            let next = authority(&self.settings, &self.root, found.as_ref(), now)?;
-            (next.roots_pem() != self.certificates.authority().roots_pem() || changed).then_some(next)
-        } else {
-            None
+        let next = match &found {
+            Some(plugged) if found != self.plugged => Some(self.under_the_same_roots(plugged, now)?),
+            Some(_) => None,
+            None => {
+                let kept = Kept(state(&self.settings)?.join("ca"));
+                let next = kept.known(&self.root, self.settings.grace_percent, now)?;
+                Some(next).filter(|next| next.roots() != self.certificates.authority().roots())
+            }
         };
-        if let Some(next) = renewed {
+        if let Some(next) = next {
             self.clients.replace(next.roots())?;
             self.certificates.replace(next);
             self.plugged = found;
@@ -122,6 +124,19 @@ impl Secure {
             info!("a new authority signs from now on");
         }
         self.serve_anew(now)
+    }
+
+    /// Another intermediate is welcome; a mesh that lost a root would refuse everybody who was certified under it.
+    fn under_the_same_roots(&self, plugged: &Plugged, now: SystemTime) -> Result<Authority> {
+        let next = plugged.authority(&self.settings.plugged, now)?;
+        let lost = self.certificates.authority().roots().iter().any(|root| !next.roots().contains(root));
+        if lost {
+            anyhow::bail!(
+                "{} leaves out a root that the mesh trusts; keep the old root beside the new one, or restart to change trust",
+                self.settings.plugged.display()
+            );
+        }
+        Ok(next)
     }
 
     fn serve_anew(&mut self, now: SystemTime) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use config::kinds::gateway::{ServerTlsMode, ServerTlsSettings, TlsProtocol};
+use config::kinds::gateway::{CIPHERS, ServerTlsMode, ServerTlsSettings, TlsProtocol};
 use config::mesh::{TlsConfig, TlsConfigProtocol};
 use model::{CertificateFiles, Mesh, Placement, Protocol, Server};
 use wire::envoy::config::core::v3::TransportSocket;
@@ -13,25 +13,6 @@ use wire::envoy::extensions::transport_sockets::tls::v3::{
 
 use crate::proto::boolean;
 use crate::tls;
-
-/// What Envoy knows, and istiod lets pass.
-const CIPHERS: [&str; 15] = [
-    "ECDHE-ECDSA-AES128-GCM-SHA256",
-    "ECDHE-RSA-AES128-GCM-SHA256",
-    "ECDHE-ECDSA-AES256-GCM-SHA384",
-    "ECDHE-RSA-AES256-GCM-SHA384",
-    "ECDHE-ECDSA-CHACHA20-POLY1305",
-    "ECDHE-RSA-CHACHA20-POLY1305",
-    "ECDHE-ECDSA-AES128-SHA",
-    "ECDHE-RSA-AES128-SHA",
-    "ECDHE-ECDSA-AES256-SHA",
-    "ECDHE-RSA-AES256-SHA",
-    "AES128-GCM-SHA256",
-    "AES256-GCM-SHA384",
-    "AES128-SHA",
-    "AES256-SHA",
-    "DES-CBC3-SHA",
-];
 
 pub(super) fn socket(
     mesh: &Mesh,

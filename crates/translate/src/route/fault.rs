@@ -1,6 +1,8 @@
 //! Faults on purpose: delays and aborts of a share of the requests.
 
-use config::kinds::virtual_service::{AbortError, DelayTime, HttpFaultAbort, HttpFaultDelay, HttpFaultInjection};
+use config::kinds::virtual_service::{
+    AbortError, DelayTime, GRPC_STATUS, HttpFaultAbort, HttpFaultDelay, HttpFaultInjection,
+};
 use wire::any;
 use wire::envoy::extensions::filters::common::fault::v3::{FaultDelay, fault_delay::FaultDelaySecifier};
 use wire::envoy::extensions::filters::http::fault::v3::{FaultAbort, HttpFault, fault_abort::ErrorType};
@@ -49,24 +51,5 @@ fn abort(abort: &HttpFaultAbort) -> Option<FaultAbort> {
 }
 
 fn grpc_status(name: &str) -> Option<u32> {
-    const NAMES: [&str; 17] = [
-        "OK",
-        "CANCELLED",
-        "UNKNOWN",
-        "INVALID_ARGUMENT",
-        "DEADLINE_EXCEEDED",
-        "NOT_FOUND",
-        "ALREADY_EXISTS",
-        "PERMISSION_DENIED",
-        "RESOURCE_EXHAUSTED",
-        "FAILED_PRECONDITION",
-        "ABORTED",
-        "OUT_OF_RANGE",
-        "UNIMPLEMENTED",
-        "INTERNAL",
-        "UNAVAILABLE",
-        "DATA_LOSS",
-        "UNAUTHENTICATED",
-    ];
-    NAMES.iter().position(|known| *known == name).and_then(|code| u32::try_from(code).ok())
+    GRPC_STATUS.iter().position(|known| *known == name).and_then(|code| u32::try_from(code).ok())
 }

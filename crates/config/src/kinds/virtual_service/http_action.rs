@@ -196,6 +196,27 @@ pub struct HttpFaultAbort {
     pub error: Option<AbortError>,
 }
 
+/// The names of gRPC's statuses, each at its number.
+pub const GRPC_STATUS: [&str; 17] = [
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+];
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AbortError {
     HttpStatus(i32),

@@ -15,7 +15,7 @@ use crate::duration::Duration;
 use crate::labels::Labels;
 
 pub use http_action::{
-    AbortError, BodyBytes, CorsPolicy, DelayTime, Delegate, HttpBody, HttpDirectResponse, HttpFaultAbort,
+    AbortError, BodyBytes, CorsPolicy, DelayTime, Delegate, GRPC_STATUS, HttpBody, HttpDirectResponse, HttpFaultAbort,
     HttpFaultDelay, HttpFaultInjection, HttpRedirect, HttpRetry, HttpRewrite, RedirectPort, RedirectPortSelection,
     RegexRewrite, UnmatchedPreflights,
 };

@@ -2,8 +2,8 @@
 
 use crate::kinds::string_match::StringMatch;
 use crate::kinds::virtual_service::{
-    AbortError, BodyBytes, CorsPolicy, DelayTime, HttpBody, HttpDirectResponse, HttpFaultAbort, HttpFaultDelay,
-    HttpFaultInjection, HttpRedirect, HttpRetry, HttpRewrite, RedirectPort,
+    AbortError, BodyBytes, CorsPolicy, DelayTime, GRPC_STATUS, HttpBody, HttpDirectResponse, HttpFaultAbort,
+    HttpFaultDelay, HttpFaultInjection, HttpRedirect, HttpRetry, HttpRewrite, RedirectPort,
 };
 use crate::validate::header::cors_name_fault;
 use crate::validate::quantity::fine_percent_fault;
@@ -60,26 +60,6 @@ fn check_abort(at: &Spot<'_>, abort: &HttpFaultAbort) {
         None => at.warn("no error is named, so that nothing is aborted; add httpStatus or grpcStatus"),
     }
 }
-
-const GRPC_STATUS: [&str; 17] = [
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
-];
 
 fn check_delay(at: &Spot<'_>, delay: &HttpFaultDelay) {
     at.refuse("percentage", delay.percentage.and_then(fine_percent_fault));
