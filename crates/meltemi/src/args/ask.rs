@@ -1,0 +1,29 @@
+//! The flags of commands that ask a running server: `proxies`, `pushes`.
+
+use super::Listing;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Proxies {
+    /// Monitoring address of the server
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:15014")]
+    pub(crate) server: String,
+    /// Output
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub(crate) output: Listing,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Pushes {
+    /// Monitoring address of the server
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:15014")]
+    pub(crate) server: String,
+    /// Go on: a line for each push, and again whenever it got on
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Output
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub(crate) output: Listing,
+    /// The same as --output json
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,132 @@
+//! The environment, as written; the only place that reads it.
+
+use std::ffi::OsString;
+
+/// The environment variables that mean something, as written. `None`: not set, or empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Env {
+    pub(crate) cluster_id: Option<String>,
+    pub(crate) pod_namespace: Option<String>,
+    pub(crate) debounce_after: Option<String>,
+    pub(crate) debounce_max: Option<String>,
+    pub(crate) eds_debounce: Option<String>,
+    pub(crate) endpoint_window: Option<String>,
+    pub(crate) push_throttle: Option<String>,
+    pub(crate) max_requests_per_second: Option<String>,
+    pub(crate) max_streams_per_address: Option<String>,
+    pub(crate) max_streams_per_identity: Option<String>,
+    pub(crate) subscription_changes_per_second: Option<String>,
+    pub(crate) removal_patience: Option<String>,
+    pub(crate) keepalive_interval: Option<String>,
+    pub(crate) keepalive_timeout: Option<String>,
+    pub(crate) max_streams: Option<String>,
+    pub(crate) max_receive_size: Option<String>,
+    pub(crate) metrics_localhost_only: Option<String>,
+    pub(crate) trace_sampling: Option<String>,
+    /// All of it: headers to extension providers may be taken from any.
+    pub(crate) variables: model::Variables,
+    pub(crate) ingress_namespace: Option<String>,
+    pub(crate) scope_gateways_to_namespace: Option<String>,
+    pub(crate) filter_gateway_clusters: Option<String>,
+    pub(crate) several_authorizers: Option<String>,
+    pub(crate) keys_refresh: Option<String>,
+    pub(crate) keys_blocked: Option<String>,
+    pub(crate) keys_allowed: Option<String>,
+    pub(crate) identity: IdentityEnv,
+}
+
+/// Those that mean something to identity.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct IdentityEnv {
+    pub(crate) home: Option<String>,
+    pub(crate) state_home: Option<String>,
+    pub(crate) root_ca_dir: Option<String>,
+    pub(crate) key_type: Option<String>,
+    pub(crate) rsa_key_size: Option<String>,
+    pub(crate) root_ttl: Option<String>,
+    pub(crate) root_grace: Option<String>,
+    pub(crate) default_ttl: Option<String>,
+    pub(crate) max_ttl: Option<String>,
+    pub(crate) workload_ttl: Option<String>,
+    pub(crate) token_audiences: Option<String>,
+    pub(crate) trusted_gateways: Option<String>,
+    pub(crate) custom_host: Option<String>,
+    pub(crate) xds_auth: Option<String>,
+    pub(crate) identity_check: Option<String>,
+    pub(crate) ecc_algorithm: Option<String>,
+}
+
+impl Env {
+    #[allow(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
+    pub(crate) fn read() -> Env {
+        let text = |word: OsString| word.into_string().ok();
+        let all = std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?)));
+        Env { variables: model::Variables::new(all), ..Env::from_lookup(|name| std::env::var(name).ok()) }
+    }
+
+    fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Env {
+        let set = |name: &str| lookup(name).filter(|value| !value.is_empty());
+        Env {
+            cluster_id: set("CLUSTER_ID"),
+            pod_namespace: set("POD_NAMESPACE"),
+            debounce_after: set("PILOT_DEBOUNCE_AFTER"),
+            debounce_max: set("PILOT_DEBOUNCE_MAX"),
+            eds_debounce: set("PILOT_ENABLE_EDS_DEBOUNCE"),
+            endpoint_window: set("MELTEMI_ENDPOINT_WINDOW"),
+            push_throttle: set("PILOT_PUSH_THROTTLE"),
+            max_requests_per_second: set("PILOT_MAX_REQUESTS_PER_SECOND"),
+            max_streams_per_address: set("MELTEMI_MAX_STREAMS_PER_ADDRESS"),
+            max_streams_per_identity: set("MELTEMI_MAX_STREAMS_PER_IDENTITY"),
+            subscription_changes_per_second: set("MELTEMI_SUBSCRIPTION_CHANGES_PER_SECOND"),
+            removal_patience: set("MELTEMI_REMOVAL_PATIENCE"),
+            keepalive_interval: set("GRPC_KEEPALIVE_INTERVAL"),
+            keepalive_timeout: set("GRPC_KEEPALIVE_TIMEOUT"),
+            // istiod's own spelling of gRPC.
+            max_streams: set("ISTIO_GPRC_MAXSTREAMS"),
+            max_receive_size: set("ISTIO_GPRC_MAXRECVMSGSIZE"),
+            metrics_localhost_only: set("METRICS_LOCALHOST_ACCESS_ONLY"),
+            trace_sampling: set("PILOT_TRACE_SAMPLING"),
+            variables: model::Variables::default(),
+            ingress_namespace: set("K8S_INGRESS_NS"),
+            scope_gateways_to_namespace: set("PILOT_SCOPE_GATEWAY_TO_NAMESPACE"),
+            filter_gateway_clusters: set("PILOT_FILTER_GATEWAY_CLUSTER_CONFIG"),
+            several_authorizers: set("PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS"),
+            keys_refresh: set("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL"),
+            keys_blocked: set("BLOCKED_CIDRS_IN_JWKS_URIS"),
+            keys_allowed: set("MELTEMI_ALLOWED_CIDRS_IN_JWKS_URIS"),
+            identity: IdentityEnv {
+                home: set("HOME"),
+                state_home: set("XDG_STATE_HOME"),
+                root_ca_dir: set("ROOT_CA_DIR"),
+                key_type: set("CITADEL_SELF_SIGNED_CA_KEY_TYPE"),
+                rsa_key_size: set("CITADEL_SELF_SIGNED_CA_RSA_KEY_SIZE"),
+                root_ttl: set("CITADEL_SELF_SIGNED_CA_CERT_TTL"),
+                root_grace: set("CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE"),
+                default_ttl: set("DEFAULT_WORKLOAD_CERT_TTL"),
+                max_ttl: set("MAX_WORKLOAD_CERT_TTL"),
+                workload_ttl: set("PILOT_WORKLOAD_CERT_TTL"),
+                token_audiences: set("TOKEN_AUDIENCES"),
+                trusted_gateways: set("TRUSTED_GATEWAY_CIDR"),
+                custom_host: set("ISTIOD_CUSTOM_HOST"),
+                xds_auth: set("XDS_AUTH"),
+                identity_check: set("PILOT_ENABLE_XDS_IDENTITY_CHECK"),
+                ecc_algorithm: set("ECC_SIGNATURE_ALGORITHM"),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_variables_are_not_set() {
+        let env = Env::from_lookup(|name| match name {
+            "CLUSTER_ID" => Some(String::new()),
+            "PILOT_DEBOUNCE_AFTER" => Some("5ms".into()),
+            _ => None,
+        });
+        assert_eq!(env, Env { debounce_after: Some("5ms".into()), ..Env::default() });
+    }
+}

@@ -1,0 +1,61 @@
+//! The flags of commands that read a folder and need no server: `check`, `render`.
+
+use std::path::PathBuf;
+
+use super::{Format, Listing, ProxyType};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Check {
+    /// Folder of YAML and JSON files
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Count warnings as errors
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Output
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub(crate) output: Listing,
+    #[command(flatten)]
+    pub(crate) mesh: MeshArgs,
+}
+
+/// How the objects of a folder are read when there is no server.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MeshArgs {
+    /// File with the mesh configuration [default: the ConfigMap `istio` of the folder]
+    #[arg(long = "meshConfig", value_name = "FILE")]
+    pub(crate) mesh_config: Option<PathBuf>,
+    /// DNS suffix of the cluster
+    #[arg(long = "domain", default_value = "cluster.local")]
+    pub(crate) domain: String,
+    /// Name of the cluster [default: $CLUSTER_ID, else Kubernetes]
+    #[arg(long = "clusterID", value_name = "NAME")]
+    pub(crate) cluster_id: Option<String>,
+    /// Give Services without an EndpointSlice the endpoints that the pods' labels imply
+    #[arg(long = "derive-endpoints")]
+    pub(crate) derive_endpoints: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Render {
+    /// Folder of YAML and JSON files
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// The proxy of a Pod in the folder
+    #[arg(long, value_name = "POD.NAMESPACE", required_unless_present = "node", conflicts_with = "node")]
+    pub(crate) proxy: Option<String>,
+    /// A file with an Envoy node (or a bootstrap that has one), for a proxy that is not a Pod of the folder
+    #[arg(long, value_name = "FILE")]
+    pub(crate) node: Option<PathBuf>,
+    /// Kind of proxy [default: router if the Pod is injected with the template `gateway`, else sidecar]
+    #[arg(long, value_enum)]
+    pub(crate) proxy_type: Option<ProxyType>,
+    /// Only these types: cds, eds, lds, rds, sds, ecds, nds
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
+    pub(crate) types: Vec<String>,
+    /// Output
+    #[arg(short, long, value_enum, default_value = "yaml")]
+    pub(crate) output: Format,
+    #[command(flatten)]
+    pub(crate) mesh: MeshArgs,
+}

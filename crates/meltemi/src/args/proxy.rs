@@ -1,0 +1,105 @@
+//! The flags of commands for one proxy: `bootstrap`, `agent`.
+
+use std::path::PathBuf;
+
+use super::{Format, ProxyType};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Bootstrap {
+    /// Name of the proxy; with --config it must be a Pod of the folder
+    #[arg(long, value_name = "POD.NAMESPACE")]
+    pub(crate) proxy: String,
+    /// Address of the server's xDS port, HOST:PORT
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) server: String,
+    /// Folder with the Pod (its address, labels, account and node)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) config: Option<PathBuf>,
+    /// Kind of proxy [default: router if the Pod is injected with the template `gateway`, else sidecar]
+    #[arg(long, value_enum)]
+    pub(crate) proxy_type: Option<ProxyType>,
+    /// Address of the proxy [default: that of the Pod]
+    #[arg(long, value_name = "IP")]
+    pub(crate) ip: Option<std::net::IpAddr>,
+    /// A label of the workload; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
+    pub(crate) labels: Vec<(String, String)>,
+    /// Service account of the workload
+    #[arg(long, value_name = "NAME")]
+    pub(crate) service_account: Option<String>,
+    /// Where the proxy runs
+    #[arg(long, value_name = "REGION/ZONE/SUBZONE")]
+    pub(crate) locality: Option<String>,
+    /// A key of the node's metadata (JSON, or else a string); may be repeated
+    #[arg(long = "metadata", value_name = "KEY=VALUE", value_parser = pair)]
+    pub(crate) metadata: Vec<(String, String)>,
+    /// DNS suffix of the cluster
+    #[arg(long = "domain", default_value = "cluster.local")]
+    pub(crate) domain: String,
+    /// Name of the cluster [default: $CLUSTER_ID, else Kubernetes]
+    #[arg(long = "clusterID", value_name = "NAME")]
+    pub(crate) cluster_id: Option<String>,
+    /// Unix socket where an agent serves certificates, such as ./var/run/secrets/workload-spiffe-uds/socket
+    /// [default: ask the server]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) sds_socket: Option<String>,
+    /// The server's port is the one with TLS; the certificate comes from --sds-socket
+    #[arg(long, requires = "sds_socket")]
+    pub(crate) secure: bool,
+    /// The name that the server's certificate must have [default: the host of --server]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) server_name: Option<String>,
+    /// Envoy's admin address; empty for none
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:15000")]
+    pub(crate) admin: String,
+    /// State of the world instead of delta
+    #[arg(long)]
+    pub(crate) sotw: bool,
+    /// Output
+    #[arg(short, long, value_enum, default_value = "yaml")]
+    pub(crate) output: Format,
+}
+
+/// The flags of `bootstrap`, and what the agent needs besides.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Agent {
+    #[command(flatten)]
+    pub(crate) bootstrap: Bootstrap,
+    /// File with the roots of the mesh
+    #[arg(long, value_name = "FILE", default_value = "./var/run/secrets/istio/root-cert.pem")]
+    pub(crate) root: PathBuf,
+    /// File with the token of the workload; `meltemi token create` makes one
+    #[arg(long, value_name = "FILE", default_value = "./var/run/secrets/tokens/istio-token")]
+    pub(crate) token: PathBuf,
+    /// Where certificates come from [default: --server]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) ca: Option<String>,
+    /// The trust domain that the signing request names
+    #[arg(long, default_value = "cluster.local")]
+    pub(crate) trust_domain: String,
+    /// How long a certificate should last
+    #[arg(long, value_name = "DURATION", default_value = "24h")]
+    pub(crate) lifetime: String,
+    /// Kind of the workload's key: P-256, P-384, RSA-2048, RSA-4096 [default: $ECC_SIGNATURE_ALGORITHM, else RSA-2048]
+    #[arg(long, value_name = "KIND")]
+    pub(crate) key: Option<String>,
+    /// Folder for the socket and Envoy's bootstrap
+    #[arg(long, value_name = "DIR", default_value = "./etc/istio/proxy")]
+    pub(crate) workdir: PathBuf,
+    /// The Envoy to start
+    #[arg(long, value_name = "FILE", default_value = "envoy")]
+    pub(crate) envoy: PathBuf,
+    /// How long connections may take to end after SIGTERM
+    #[arg(long, value_name = "DURATION", default_value = "5s")]
+    pub(crate) drain: String,
+    /// More arguments for Envoy
+    #[arg(last = true, value_name = "ARGS")]
+    pub(crate) envoy_args: Vec<String>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write it as KEY=VALUE".to_owned()),
+    }
+}

@@ -1,0 +1,67 @@
+//! The flags of `serve`, most of them istiod's.
+
+use std::path::PathBuf;
+
+use clap::ArgAction;
+
+use super::truth;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Serve {
+    /// Folder of YAML and JSON files to serve, watched for changes
+    #[arg(long = "config", alias = "configDir", value_name = "DIR")]
+    pub(crate) config: Option<PathBuf>,
+    /// Plaintext xDS; an empty address turns a port off
+    #[arg(long = "grpcAddr", value_name = "ADDR", default_value = ":15010")]
+    pub(crate) grpc_addr: String,
+    /// xDS and certificates over TLS
+    #[arg(long = "secureGRPCAddr", value_name = "ADDR", default_value = ":15012")]
+    pub(crate) secure_grpc_addr: String,
+    /// Readiness
+    #[arg(long = "httpAddr", value_name = "ADDR", default_value = ":8080")]
+    pub(crate) http_addr: String,
+    /// Metrics, version and debug pages
+    #[arg(long = "monitoringAddr", value_name = "ADDR", default_value = ":15014")]
+    pub(crate) monitoring_addr: String,
+    /// Webhooks (not built yet: always off)
+    #[arg(long = "httpsAddr", value_name = "ADDR", default_value = ":15017")]
+    pub(crate) https_addr: String,
+    /// File with the mesh configuration [default: ./etc/istio/config/mesh if there, else the ConfigMap `istio`]
+    #[arg(long = "meshConfig", value_name = "FILE")]
+    pub(crate) mesh_config: Option<PathBuf>,
+    /// DNS suffix of the cluster
+    #[arg(long = "domain", default_value = "cluster.local")]
+    pub(crate) domain: String,
+    /// Name of the cluster [default: $CLUSTER_ID, else Kubernetes]
+    #[arg(long = "clusterID", value_name = "NAME")]
+    pub(crate) cluster_id: Option<String>,
+    /// Give Services without an EndpointSlice the endpoints that the pods' labels imply
+    #[arg(long = "derive-endpoints", value_parser = truth, default_value = "false",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub(crate) derive_endpoints: bool,
+    /// Where the root of the mesh and the key of tokens are kept [default: $XDG_STATE_HOME/meltemi]
+    #[arg(long = "stateDir", value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// JSON Web Key Set of tokens that are believed besides those of `meltemi token`
+    #[arg(long = "jwks", value_name = "FILE")]
+    pub(crate) jwks: Option<PathBuf>,
+    /// How long streams may take to leave after SIGTERM
+    #[arg(long = "shutdownDuration", value_name = "DURATION", default_value = "10s")]
+    pub(crate) shutdown_duration: String,
+    /// Close a proxy's connection after this long, so that replicas balance [default: never]
+    #[arg(long = "keepaliveMaxServerConnectionAge", value_name = "DURATION")]
+    pub(crate) max_connection_age: Option<String>,
+    /// Ping a silent connection after this long
+    #[arg(long = "keepaliveInterval", value_name = "DURATION")]
+    pub(crate) keepalive_interval: Option<String>,
+    /// Close a connection whose ping stays unanswered for this long
+    #[arg(long = "keepaliveTimeout", value_name = "DURATION")]
+    pub(crate) keepalive_timeout: Option<String>,
+    /// Log level: LEVEL, or SCOPE:LEVEL,.. with none, error, warn, info, debug
+    #[arg(long = "log_output_level", value_name = "LEVELS", default_value = "default:info")]
+    pub(crate) log_output_level: String,
+    /// Log lines as JSON
+    #[arg(long = "log_as_json", value_parser = truth, default_value = "false",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub(crate) log_as_json: bool,
+}

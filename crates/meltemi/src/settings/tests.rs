@@ -1,0 +1,153 @@
+//! What flags and variables come to.
+
+use super::*;
+use crate::args::{self, Command};
+
+fn settings(flags: &[&str], env: &Env) -> Result<(Settings, Vec<String>)> {
+    let words = ["meltemi", "serve", "--config", "d"].iter().chain(flags).map(std::ffi::OsString::from);
+    let (args, _) = args::parse(words).unwrap();
+    let Command::Serve(serve) = args.command else { panic!("not serve") };
+    Settings::new(*serve, env)
+}
+
+fn error(flags: &[&str]) -> String {
+    format!("{:#}", settings(flags, &Env::default()).unwrap_err())
+}
+
+#[test]
+fn defaults_are_those_of_istiod() {
+    let (settings, unused) = settings(&[], &Env::default()).unwrap();
+    assert!(unused.is_empty());
+    assert_eq!(
+        settings.debounce,
+        Debounce { after: DEBOUNCE_AFTER, max: DEBOUNCE_MAX, endpoints: Some(ENDPOINT_WINDOW) }
+    );
+    assert_eq!(settings.streams.push_throttle, 100);
+    assert_eq!(settings.streams.max_requests_per_second, 0);
+    assert_eq!(settings.streams.max_streams_per_address, 50_000);
+    assert_eq!(settings.mesh.cluster_id, "Kubernetes");
+    assert_eq!(settings.mesh.pod_namespace, "istio-system");
+    assert_eq!(settings.ports.grpc.address, Some(Address { host: String::new(), port: 15010 }));
+    assert_eq!(settings.streams.max_age, None);
+    assert_eq!(settings.streams.drain, Duration::from_secs(10));
+}
+
+#[test]
+fn flag_beats_variable_beats_default() {
+    let env = Env { cluster_id: Some("env".into()), keepalive_interval: Some("7s".into()), ..Env::default() };
+    let (from_env, _) = settings(&[], &env).unwrap();
+    assert_eq!(from_env.mesh.cluster_id, "env");
+    assert_eq!(from_env.streams.keepalive_interval, Duration::from_secs(7));
+    let (from_flag, _) = settings(&["--clusterID=flag", "--keepaliveInterval=8s"], &env).unwrap();
+    assert_eq!(from_flag.mesh.cluster_id, "flag");
+    assert_eq!(from_flag.streams.keepalive_interval, Duration::from_secs(8));
+}
+
+#[test]
+fn unreadable_variable_is_reported_and_replaced() {
+    let env = Env { debounce_after: Some("soon".into()), ..Env::default() };
+    let (settings, unused) = settings(&[], &env).unwrap();
+    assert_eq!(settings.debounce.after, DEBOUNCE_AFTER);
+    assert_eq!(unused, [r#"PILOT_DEBOUNCE_AFTER="soon" cannot be read; 100ms is used instead"#]);
+}
+
+#[test]
+fn delivery_is_set_by_variables() {
+    let set = |text: &str| Some(text.to_owned());
+    let env = Env {
+        eds_debounce: set("true"),
+        push_throttle: set("0"),
+        max_requests_per_second: set("12.5"),
+        max_streams_per_address: set("7"),
+        max_streams_per_identity: set("6"),
+        subscription_changes_per_second: set("0"),
+        removal_patience: set("2s"),
+        ..Env::default()
+    };
+    let (settings, unused) = settings(&[], &env).unwrap();
+    assert_eq!(unused, [""; 0]);
+    assert_eq!(settings.debounce.endpoints, None);
+    let xds::Options { push_throttle, max_requests_per_second, max_streams_per_address, .. } = settings.streams;
+    assert_eq!((push_throttle, max_requests_per_second, max_streams_per_address), (0, 13, 7));
+    assert_eq!((settings.streams.max_streams_per_identity, settings.streams.subscription_changes_per_second), (6, 0));
+    assert_eq!(settings.streams.removal_patience, Duration::from_secs(2));
+}
+
+#[test]
+fn a_cap_of_no_stream_at_all_is_refused() {
+    let env = Env {
+        max_streams_per_address: Some("0".into()),
+        max_requests_per_second: Some("-1".into()),
+        push_throttle: Some("many".into()),
+        ..Env::default()
+    };
+    let (settings, unused) = settings(&[], &env).unwrap();
+    assert_eq!(settings.streams.max_streams_per_address, 50_000);
+    let named: Vec<&str> = unused.iter().filter_map(|text| text.split('=').next()).collect();
+    assert_eq!(named, ["PILOT_PUSH_THROTTLE", "PILOT_MAX_REQUESTS_PER_SECOND", "MELTEMI_MAX_STREAMS_PER_ADDRESS"]);
+}
+
+#[test]
+fn a_share_of_traces_beyond_a_hundred_is_reported() {
+    let env = |text: &str| Env { trace_sampling: Some(text.into()), ..Env::default() };
+    assert_eq!(settings(&[], &env("12.5")).unwrap().0.mesh.trace_sampling, model::Percent(12.5));
+    let (settings, unused) = settings(&[], &env("101")).unwrap();
+    assert_eq!(settings.mesh.trace_sampling, model::Percent(1.0));
+    assert_eq!(unused, [r#"PILOT_TRACE_SAMPLING="101" cannot be read; 1.0 is used instead"#]);
+}
+
+#[test]
+fn ranges_of_key_servers_must_be_readable() {
+    let env = |text: &str| Env { keys_blocked: Some(text.into()), ..Env::default() };
+    let (settings, _) = self::settings(&[], &env("10.0.0.0/8, 192.0.2.1,fd00::/8")).unwrap();
+    let blocked: Vec<_> = settings.keys.guard.blocked.iter().map(ToString::to_string).collect();
+    assert_eq!(blocked, ["10.0.0.0/8", "192.0.2.1/32", "fd00::/8"]);
+    let error = format!("{:#}", self::settings(&[], &env("10.0.0.0/8,private")).unwrap_err());
+    assert!(error.contains("BLOCKED_CIDRS_IN_JWKS_URIS: \"private\"") && error.contains("like 10.0.0.0/8"), "{error}");
+}
+
+#[test]
+fn empty_address_is_off() {
+    let (settings, _) = settings(&["--grpcAddr=", "--monitoringAddr", ""], &Env::default()).unwrap();
+    assert_eq!(settings.ports.grpc.address, None);
+    assert_eq!(settings.ports.monitoring.address, None);
+    assert!(settings.ports.http.address.is_some());
+}
+
+#[test]
+fn wrong_flags_say_which_and_how() {
+    assert_eq!(
+        error(&["--grpcAddr=15010"]),
+        r#"--grpcAddr "15010" is not an address: write it like :15010 or 127.0.0.1:15010"#
+    );
+    assert_eq!(
+        error(&["--httpAddr=::1:80"]),
+        r#"--httpAddr "::1:80" is not an address: write an IPv6 address in brackets, like [::1]:80"#
+    );
+    assert!(error(&["--grpcAddr=:70000"]).contains("--grpcAddr"));
+    assert!(error(&["--shutdownDuration=10"]).contains("like 30s"));
+    assert!(error(&["--log_output_level=ads:loud"]).contains("none, error, warn, info, debug"));
+}
+
+#[test]
+fn without_a_folder_it_says_what_is_missing() {
+    let (args, _) = args::parse(["meltemi", "serve"].map(std::ffi::OsString::from)).unwrap();
+    let Command::Serve(serve) = args.command else { panic!("not serve") };
+    assert!(Settings::new(*serve, &Env::default()).unwrap_err().to_string().contains("--config DIR"));
+}
+
+#[test]
+fn negative_durations_are_refused() {
+    assert_eq!(go_duration("1m0.5s"), Some(Duration::from_millis(60_500)));
+    assert_eq!(go_duration("-1s"), None);
+    assert_eq!(go_duration("soon"), None);
+}
+
+#[test]
+fn log_scopes_become_directives() {
+    let mut unused = Vec::new();
+    let filter = log_filter("all:warn,ads:debug,wasm:info", &mut unused).unwrap();
+    assert!(filter.starts_with("warn,") && filter.ends_with("xds=debug"), "{filter}");
+    assert_eq!(unused.len(), 1);
+    assert!(log_filter("debug", &mut unused).unwrap().starts_with("debug,"));
+}
