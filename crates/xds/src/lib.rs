@@ -3,6 +3,7 @@
 
 mod ack;
 mod admission;
+mod arrival;
 mod bell;
 mod connection;
 mod connections;
