@@ -20,6 +20,7 @@ mod names;
 mod order;
 mod outbound;
 mod owed;
+mod pieces;
 mod provider;
 mod refusal;
 mod request;
