@@ -155,5 +155,7 @@ impl Layer {
 pub(crate) fn encoded(made: Rendered) -> Resource {
     let version = version(&made.any);
     let made_from = made.made_from.iter().map(|object| Arc::from(object.to_string())).collect();
-    Resource::new(made.name, version, made.any, made_from)
+    let resource = Resource::new(made.name, version, made.any, made_from);
+    // Listeners name their workload, so that there are as many as proxies.
+    if made.kind == TypeUrl::Listener { resource.cut() } else { resource }
 }

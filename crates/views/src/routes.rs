@@ -9,7 +9,7 @@ use prost::Message;
 use wire::envoy::config::route::v3::{Route, VirtualHost};
 use wire::envoy::service::discovery::v3::DiscoveryResponse;
 use wire::google::protobuf::Any;
-use xds::{Resource, TypeUrl};
+use xds::{Resource, TypeUrl, Variant};
 
 use crate::compared::Compared;
 use crate::layer::{Layer, Making, Remade, Ware};
@@ -81,7 +81,7 @@ fn spliced(making: &Making<'_>, found: &Compared<'_>, name: &str, before: &Resou
     if !found.services.is_empty() || !found.rules.is_empty() {
         return None;
     }
-    let any = DiscoveryResponse::decode(before.sotw.clone()).ok()?.resources.pop()?;
+    let any = DiscoveryResponse::decode(before.entry(Variant::Sotw)).ok()?.resources.pop()?;
     let (mut bytes, mut made_from) = (any.value, before.made_from.clone());
     for change in &found.routes {
         let (old, new) = (change.old?, change.new?);

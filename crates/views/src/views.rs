@@ -52,7 +52,8 @@ struct Change<'a> {
 /// Whom a change concerns.
 #[derive(Default)]
 struct Reach {
-    classes: HashSet<Arc<Class>>,
+    /// Where they are in memory: a class is long to hash, and lives on in the table of classes.
+    classes: HashSet<*const Class>,
     members: Vec<Arc<Member>>,
 }
 
@@ -153,7 +154,7 @@ impl State {
             });
             if !members.is_empty() && shelves.refresh_class(*places, seat, change) {
                 reach.members.extend(members.iter().filter_map(Weak::upgrade));
-                reach.classes.insert(class.clone());
+                reach.classes.insert(Arc::as_ptr(class));
             }
         }
         // Whoever comes back to a class that all have left finds its history.
@@ -198,7 +199,7 @@ impl State {
             member.move_to(mates.seat.clone(), moment.seq);
         }
         if from != class || !mates.seat.view().equals(&held) {
-            reach.classes.insert(class);
+            reach.classes.insert(Arc::as_ptr(&class));
             reach.members.push(member);
         }
     }

@@ -21,7 +21,7 @@ const LARGEST: usize = 64 << 10;
 /// The compressed flag and the length of a gRPC message.
 pub(crate) const PREFIX: usize = 5;
 /// Bytes of frames that are kept for the next stream although no stream is being sent them: most of a storm's streams overlap anyway.
-const KEPT: usize = 8 << 20;
+const KEPT: usize = 4 << 20;
 
 /// One response on its way to one stream.
 pub(crate) struct Frame {
@@ -128,7 +128,7 @@ impl Changes {
 
 impl Chunks {
     fn new(of: Vec<Arc<Resource>>, variant: Variant) -> Chunks {
-        let pile = Pile { pieces: of.iter().map(|resource| resource.entry(variant).clone()).collect() };
+        let pile = Pile { pieces: of.iter().map(|resource| resource.entry(variant)).collect() };
         let pieces: Vec<Bytes> = pile.joined().collect();
         Chunks { len: pieces.iter().map(Bytes::len).sum(), pieces, of }
     }
@@ -189,7 +189,7 @@ impl Frame {
         removed: &[Arc<str>],
     ) -> Result<Frame, Refusal> {
         let mut pieces: VecDeque<Bytes> = VecDeque::from([Bytes::new()]);
-        pieces.extend(resources.iter().map(|resource| resource.entry(variant).clone()));
+        pieces.extend(resources.iter().map(|resource| resource.entry(variant)));
         let (first, len) = head.encoded(variant, removed, pieces.iter().map(Bytes::len).sum())?;
         pieces[0] = first;
         Ok(Frame { pieces: Pieces::Own(pieces), len })
@@ -332,7 +332,10 @@ mod tests {
         resources.push(large.clone());
         let head = Head { kind: TypeUrl::Cluster, version: 3, nonce: "n" };
         let chunks = chunks(Frame::own(&head, Variant::Delta, &resources, &[]).expect("a frame"));
-        assert!(chunks.iter().any(|chunk| chunk.as_ptr() == large.delta.as_ptr()), "the large one is not copied");
+        assert!(
+            chunks.iter().any(|chunk| chunk.as_ptr() == large.entry(Variant::Delta).as_ptr()),
+            "the large one is not copied"
+        );
         assert!(chunks.len() <= 6, "{} chunks", chunks.len());
         assert!(chunks.iter().all(|chunk| chunk.len() <= CHUNK));
         message(&chunks);
@@ -353,7 +356,7 @@ mod tests {
         let head = Head { kind: TypeUrl::Cluster, version: 3, nonce: "n" };
         let chunks = chunks(Frame::own(&head, Variant::Delta, std::slice::from_ref(&giant), &[]).expect("a frame"));
         assert!(chunks.iter().all(|chunk| chunk.len() <= LARGEST));
-        assert_eq!(chunks[2].as_ptr(), giant.delta[LARGEST..].as_ptr());
+        assert_eq!(chunks[2].as_ptr(), giant.entry(Variant::Delta)[LARGEST..].as_ptr());
         message(&chunks);
     }
 

@@ -3,6 +3,7 @@
 
 mod ack;
 mod admission;
+mod arrival;
 mod bell;
 mod connection;
 mod connections;
@@ -19,6 +20,7 @@ mod names;
 mod order;
 mod outbound;
 mod owed;
+mod pieces;
 mod provider;
 mod refusal;
 mod request;

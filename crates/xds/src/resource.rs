@@ -6,7 +6,7 @@ use bytes::Bytes;
 use prost::Message;
 use wire::{envoy::service::discovery::v3 as discovery, google::protobuf::Any};
 
-use crate::{Variant, memory::Encoded};
+use crate::{Variant, memory::Encoded, pieces::Pieces};
 
 /// Field 2, length-delimited: the `resources` of both response messages.
 const RESOURCES_TAG: u8 = 0x12;
@@ -17,12 +17,19 @@ pub struct Resource {
     /// Equal versions mean equal content, on every replica.
     pub version: Arc<str>,
     /// The `resources` entry of a DeltaDiscoveryResponse, with its tag and length.
-    pub delta: Bytes,
-    /// The `resources` entry of a DiscoveryResponse, with its tag and length: a slice of `delta`'s memory.
-    pub sotw: Bytes,
+    delta: Body,
+    /// Where in it the `resources` entry of a DiscoveryResponse is, with its tag and length.
+    sotw: (usize, usize),
     /// The objects it was made from, for the blame of a NACK.
     pub made_from: Vec<Arc<str>>,
     _counted: Encoded,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Body {
+    Whole(Bytes),
+    /// Much of it is in other resources too.
+    Cut(Pieces),
 }
 
 impl Resource {
@@ -36,22 +43,33 @@ impl Resource {
         let mut delta = Vec::with_capacity(message.encoded_len() + 6);
         delta.push(RESOURCES_TAG);
         message.encode_length_delimited(&mut delta).expect("a Vec grows as needed");
-        let delta = Bytes::from(delta);
-        let sotw = inner_any(&delta, &message);
+        let sotw = inner_any(delta.len(), &message);
         let _counted = Encoded::new(delta.len() + name.len() + version.len() + std::mem::size_of::<Resource>());
-        Resource { name, version, delta, sotw, made_from, _counted }
+        Resource { name, version, delta: Body::Whole(delta.into()), sotw, made_from, _counted }
     }
 
-    pub(crate) fn entry(&self, variant: Variant) -> &Bytes {
-        match variant {
-            Variant::Sotw => &self.sotw,
-            Variant::Delta => &self.delta,
+    /// The same, in memory that it shares with others of its kind: for resources that each proxy has its own of.
+    pub fn cut(self) -> Resource {
+        let Body::Whole(whole) = &self.delta else { return self };
+        let pieces = Pieces::new(whole);
+        let size = pieces.bytes() + self.name.len() + self.version.len() + std::mem::size_of::<Resource>();
+        Resource { delta: Body::Cut(pieces), _counted: Encoded::new(size), ..self }
+    }
+
+    /// What a response of this variant holds of it. A copy, if it is cut.
+    pub fn entry(&self, variant: Variant) -> Bytes {
+        let (start, end) = self.sotw;
+        match (&self.delta, variant) {
+            (Body::Whole(delta), Variant::Delta) => delta.clone(),
+            (Body::Whole(delta), Variant::Sotw) => delta.slice(start..end),
+            (Body::Cut(pieces), Variant::Delta) => pieces.joined(0, usize::MAX),
+            (Body::Cut(pieces), Variant::Sotw) => pieces.joined(start, end),
         }
     }
 }
 
 /// `Resource.resource` is field 2 too, so its encoding inside the delta entry is the entry of the other variant.
-fn inner_any(delta: &Bytes, message: &discovery::Resource) -> Bytes {
+fn inner_any(delta: usize, message: &discovery::Resource) -> (usize, usize) {
     let any = message.resource.as_ref().expect("set by the caller");
     let len = any.encoded_len();
     let entry = 1 + prost::length_delimiter_len(len) + len;
@@ -60,8 +78,8 @@ fn inner_any(delta: &Bytes, message: &discovery::Resource) -> Bytes {
         0 => 0,
         len => 1 + prost::length_delimiter_len(len) + len,
     };
-    let end = delta.len() - name;
-    delta.slice(end - entry..end)
+    let end = delta - name;
+    (end - entry, end)
 }
 
 #[cfg(test)]
@@ -70,13 +88,17 @@ mod tests {
 
     fn check(name: &str, version: &str, value: &'static [u8]) {
         let any = Any { type_url: "type.googleapis.com/a.B".into(), value: Bytes::from_static(value) };
-        let resource = Resource::new(name.into(), version.into(), any.clone(), Vec::new());
-        let delta = discovery::DeltaDiscoveryResponse::decode(resource.delta.clone()).expect("delta entry decodes");
-        assert_eq!(delta.resources.len(), 1);
-        assert_eq!((&*delta.resources[0].name, &*delta.resources[0].version), (name, version));
-        assert_eq!(delta.resources[0].resource.as_ref(), Some(&any));
-        let sotw = discovery::DiscoveryResponse::decode(resource.sotw).expect("sotw entry decodes");
-        assert_eq!(sotw.resources, [any]);
+        let whole = Resource::new(name.into(), version.into(), any.clone(), Vec::new());
+        for resource in [whole.clone(), whole.cut()] {
+            let entry = resource.entry(Variant::Delta);
+            let delta = discovery::DeltaDiscoveryResponse::decode(entry).expect("delta entry decodes");
+            assert_eq!(delta.resources.len(), 1);
+            assert_eq!((&*delta.resources[0].name, &*delta.resources[0].version), (name, version));
+            assert_eq!(delta.resources[0].resource.as_ref(), Some(&any));
+            let entry = resource.entry(Variant::Sotw);
+            let sotw = discovery::DiscoveryResponse::decode(entry).expect("sotw entry decodes");
+            assert_eq!(sotw.resources, std::slice::from_ref(&any));
+        }
     }
 
     #[test]

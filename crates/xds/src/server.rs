@@ -178,13 +178,14 @@ impl Server {
         async move {
             let Some(tls) = &port.tls else {
                 let peer = Peer { address, certificate: None };
-                return server.connection(socket, peer, port, drain).await;
+                return Box::pin(server.connection(socket, peer, port, drain)).await;
             };
             match timeout(HANDSHAKE, tls.accept(socket)).await {
                 Ok(Ok(socket)) => {
                     let chain = socket.get_ref().1.peer_certificates();
                     let certificate = chain.and_then(<[_]>::first).map(|leaf| Bytes::copy_from_slice(leaf));
-                    server.connection(socket, Peer { address, certificate }, port, drain).await;
+                    // On the heap, so that a connection in plain text does not reserve the room that TLS takes.
+                    Box::pin(server.connection(socket, Peer { address, certificate }, port, drain)).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%address, %error, "TLS handshake failed"),
                 Err(_) => tracing::debug!(%address, "TLS handshake took too long"),

@@ -21,6 +21,7 @@ use wire::{
 use crate::{
     Bell, Class, Connection, Joined, ProxyInfo, Seq, Stage, TypeUrl, Variant,
     ack::{Content, Open, Verdict},
+    arrival::Arrival,
     bell::REMEMBERED,
     connections::Listed,
     delta::{self, Warming},
@@ -45,6 +46,8 @@ pub(crate) struct Session {
     proxy: Arc<ProxyInfo>,
     watches: BTreeMap<TypeUrl, Watch>,
     warming: Warming,
+    /// Clusters that the proxy was sent and cannot use yet.
+    arrival: Option<Arrival>,
     /// When clusters are removed at the latest. `None`: none waits for its removal.
     remove_by: Option<Instant>,
     refusing: BTreeMap<TypeUrl, Option<Refusing>>,
@@ -109,6 +112,7 @@ impl Session {
             proxy,
             watches: BTreeMap::new(),
             warming: Warming::None,
+            arrival: None,
             remove_by: None,
             refusing: BTreeMap::new(),
             now: news.seq(),
@@ -238,8 +242,13 @@ impl Session {
         watches.any(|(_, watch)| watch.is_unsettled(&*self.class, self.now))
     }
 
+    fn would_remove(&self) -> bool {
+        self.watches.get(&TypeUrl::Cluster).is_some_and(|watch| watch.would_remove(&*self.class, self.now))
+    }
+
     fn next_at(&mut self, began: Instant, late: bool) -> Result<Next, Refusal> {
-        let careful = !late && self.names_may_change();
+        let careful = !late && self.would_remove() && self.names_may_change();
+        let awaited = self.awaited(began);
         let mut held: Option<Instant> = None;
         for (&kind, watch) in &mut self.watches {
             if let Some(open) = watch.ack.open() {
@@ -252,6 +261,7 @@ impl Session {
             let turn = match kind {
                 TypeUrl::Cluster if careful => Turn::Careful,
                 _ if held.is_some() && kind.follows() => Turn::Held,
+                _ if awaited.is_some() && kind.names_clusters() => Turn::Held,
                 _ => Turn::Free,
             };
             let resumed = watch.resumed;
@@ -266,7 +276,18 @@ impl Session {
                 self.listed.show(watch.shown());
             }
         }
-        Ok(held.map_or(Next::Nothing, Next::Held))
+        let until = held.into_iter().chain(awaited).min();
+        Ok(until.map_or(Next::Nothing, Next::Held))
+    }
+
+    /// Until when listeners and routes wait for clusters that they may name.
+    fn awaited(&mut self, now: Instant) -> Option<Instant> {
+        let [clusters, endpoints] = [TypeUrl::Cluster, TypeUrl::Endpoints].map(|kind| self.watches.get(&kind));
+        let until = self.arrival.as_ref()?.awaited(clusters, endpoints, now);
+        if until.is_none() {
+            self.arrival = None;
+        }
+        until
     }
 
     fn response(&mut self, kind: TypeUrl, answer: Answer, began: Instant) -> Result<Response, Refusal> {
@@ -283,6 +304,10 @@ impl Session {
             watch.ack.sent(nonce, version, open);
         }
         if kind == TypeUrl::Cluster {
+            // At the start a proxy waits for all of its clusters by itself.
+            if let (Fresh::Names(names), true) = (&fresh, self.watches.contains_key(&TypeUrl::Listener)) {
+                self.arrival = Arrival::new(names.clone(), Instant::now());
+            }
             self.warm(fresh);
         }
         self.show(kind);
@@ -330,6 +355,13 @@ impl Session {
             && open.began.is_some()
         {
             journal.answered(open.as_of, matches!(verdict, Verdict::Accepted(_)));
+        }
+        if kind == TypeUrl::Cluster {
+            match (&verdict, &mut self.arrival) {
+                (Verdict::Accepted(_), Some(arrival)) => arrival.accepted(Instant::now()),
+                (Verdict::Refused(_), arrival) => *arrival = None,
+                _ => {}
+            }
         }
         match verdict {
             Verdict::Stale => metrics.expired(kind),

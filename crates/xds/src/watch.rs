@@ -136,6 +136,12 @@ impl Watch {
         Arc::new(Changes { removed: Vec::new(), ..news.clone() })
     }
 
+    /// Names went since the proxy last agreed.
+    pub(crate) fn would_remove(&self, class: &dyn Class, now: Seq) -> bool {
+        let position = self.ack.position();
+        position > 0 && position < now && !class.since(self.kind, position).removed.is_empty()
+    }
+
     fn only_removals(&self, class: &dyn Class, now: Seq) -> bool {
         let position = self.ack.position();
         if position == 0 || position >= now || self.ack.refused().is_some() {

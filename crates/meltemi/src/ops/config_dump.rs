@@ -3,7 +3,7 @@
 use prost::Message;
 use serde_json::{Map, Value, json};
 use wire::envoy::service::discovery::v3::DiscoveryResponse;
-use xds::{Class, Resource, TypeUrl};
+use xds::{Class, Resource, TypeUrl, Variant};
 
 /// Whether load assignments are shown; Envoy leaves them out too unless asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +105,7 @@ fn version(resource: &Resource) -> &str {
 
 /// The messages in one encoded entry: one, or none if it does not decode.
 fn opened(resource: &Resource) -> impl Iterator<Item = Value> {
-    let response = DiscoveryResponse::decode(resource.sotw.clone()).unwrap_or_default();
+    let response = DiscoveryResponse::decode(resource.entry(Variant::Sotw)).unwrap_or_default();
     response.resources.into_iter().map(|any| wire::json::to_value(&any))
 }
 

@@ -8,7 +8,7 @@ use config::object::AnyObject;
 use config::store::Update;
 
 use super::held::Held;
-use super::reading::Reading;
+use super::reading::{Content, Reading};
 use super::relative::Relative;
 
 /// Of several files that define an object, the first path in byte order wins.
@@ -36,6 +36,9 @@ impl Catalog {
     }
 
     pub(super) fn put(&mut self, path: &Relative, reading: Reading, change: &mut Change) {
+        if let (Content::Same, Some(held)) = (&reading.content, self.files.get_mut(path)) {
+            return held.take(reading);
+        }
         let mut held = self.remove(path, change).unwrap_or_else(|| Held::new(path.shown()));
         held.take(reading);
         for id in held.objects.keys() {

@@ -7,25 +7,27 @@ use std::sync::Arc;
 use config::note::{Location, Note, ObjectId, Severity};
 use config::object::{AnyObject, Parsed};
 
-use super::reading::{Content, Reading};
+use super::reading::{Content, Digest, Reading};
 use super::tree::Stamp;
 
 pub(super) struct Held {
     pub(super) shown: Arc<str>,
     /// `None`: read it again, whatever its stamp.
     pub(super) stamp: Option<Stamp>,
+    pub(super) digest: Option<Digest>,
     pub(super) objects: BTreeMap<ObjectId, AnyObject>,
     pub(super) notes: Vec<Note>,
 }
 
 impl Held {
     pub(super) fn new(shown: Arc<str>) -> Held {
-        Held { shown, stamp: None, objects: BTreeMap::new(), notes: Vec::new() }
+        Held { shown, stamp: None, digest: None, objects: BTreeMap::new(), notes: Vec::new() }
     }
 
     pub(super) fn take(&mut self, reading: Reading) {
-        self.stamp = reading.stamp;
+        (self.stamp, self.digest) = (reading.stamp, reading.digest);
         match reading.content {
+            Content::Same => {}
             Content::Parsed(parsed) if parsed.complete => self.take_complete(parsed),
             Content::Parsed(parsed) => self.keep(parsed.notes),
             Content::Unusable(note) => self.keep(vec![note]),

@@ -119,11 +119,12 @@ impl Folder {
             Found::Vanished => None,
             Found::Unusable(why) => Some(Reading::unusable(&path.shown(), why)),
             Found::File(stamp) => {
-                let known = self.catalog.files().get(path).and_then(|held| held.stamp);
-                if known == Some(*stamp) {
+                let known = self.catalog.files().get(path);
+                if known.and_then(|held| held.stamp) == Some(*stamp) {
                     return None;
                 }
-                Reading::new(&entry.path, &path.shown(), self.limits.bytes_per_file)
+                let digest = known.and_then(|held| held.digest);
+                Reading::new(&entry.path, &path.shown(), self.limits.bytes_per_file, digest)
             }
         }
     }

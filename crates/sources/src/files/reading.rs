@@ -8,16 +8,23 @@ use std::time::SystemTime;
 
 use config::note::{Location, Note};
 use config::object::{Parsed, parse_documents};
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::tree::Stamp;
 
 pub(super) struct Reading {
     /// `None`: read it again next time, whatever its stamp.
     pub(super) stamp: Option<Stamp>,
+    pub(super) digest: Option<Digest>,
     pub(super) content: Content,
 }
 
+/// Of a file's bytes. Parsing costs a hundred times as much, and a young file is read twice.
+pub(super) type Digest = u128;
+
 pub(super) enum Content {
+    /// What it was when it was last read.
+    Same,
     Parsed(Parsed),
     /// Nothing at all, not even a comment: what a writer leaves between truncating and writing.
     Blank,
@@ -25,12 +32,14 @@ pub(super) enum Content {
 }
 
 impl Reading {
-    /// `None`: there is no such file any more.
-    pub(super) fn new(path: &Path, shown: &Arc<str>, limit: u64) -> Option<Reading> {
+    /// `None`: there is no such file any more. `known`: what its bytes were.
+    pub(super) fn new(path: &Path, shown: &Arc<str>, limit: u64, known: Option<Digest>) -> Option<Reading> {
         match steady_bytes(path, limit) {
             Ok((stamp, bytes)) => {
                 let stamp = Some(stamp).filter(|stamp| !stamp.is_young(SystemTime::now()));
-                Some(Reading { stamp, content: Content::new(shown, bytes) })
+                let digest = Some(xxh3_128(&bytes));
+                let content = if digest == known { Content::Same } else { Content::new(shown, bytes) };
+                Some(Reading { stamp, digest, content })
             }
             Err(Problem::Read(error)) if error.kind() == io::ErrorKind::NotFound => None,
             Err(problem) => Some(Reading::unusable(shown, &problem.to_string())),
@@ -39,7 +48,7 @@ impl Reading {
 
     pub(super) fn unusable(shown: &Arc<str>, why: &str) -> Reading {
         let at = Location { file: shown.clone(), line: 1, column: 1 };
-        Reading { stamp: None, content: Content::Unusable(Note::error(why).at(at)) }
+        Reading { stamp: None, digest: None, content: Content::Unusable(Note::error(why).at(at)) }
     }
 }
 

@@ -11,7 +11,7 @@ use prost::Message;
 use views::Views;
 use wire::envoy::service::discovery::v3::DeltaDiscoveryResponse;
 use wire::google::protobuf::Any;
-use xds::{Joined, Provider, Resource, TypeUrl};
+use xds::{Joined, Provider, Resource, TypeUrl, Variant};
 
 use super::{Asker, Case, Source};
 
@@ -55,6 +55,6 @@ impl Source for Member {
 }
 
 fn sent(resource: &Resource) -> Result<(String, Any)> {
-    let entry = DeltaDiscoveryResponse::decode(resource.delta.clone())?.resources.pop().context("one entry")?;
+    let entry = DeltaDiscoveryResponse::decode(resource.entry(Variant::Delta))?.resources.pop().context("one entry")?;
     Ok((entry.name, entry.resource.context("it holds an Any")?))
 }

@@ -352,10 +352,43 @@ async fn a_push_goes_out_in_order() {
         let all = TypeUrl::ALL.map(|kind| format!("{} x=1", kind.short()));
         proxy.quiet().await;
         harness.mesh.set(&all.join(","));
-        for want in all {
-            assert_eq!(proxy.take().await.text, want);
+        let mut got = Vec::new();
+        for _ in &all {
+            got.push(proxy.take().await.text);
         }
+        // Listeners and routes wait for the clusters that came with them; the types that name none do not.
+        let waits = |text: &String| text.starts_with("LDS") || text.starts_with("RDS");
+        let parted = |all: &[String]| all.iter().cloned().partition::<Vec<_>, _>(waits);
+        assert_eq!(parted(&got), parted(&all));
+        assert!(got.iter().position(waits) > got.iter().position(|text| text.starts_with("EDS")), "{got:?}");
         proxy.quiet().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn routes_wait_until_their_new_clusters_can_be_used() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1, EDS a=1, LDS l=1, RDS r=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        proxy.take().await;
+        for (kind, names) in [(TypeUrl::Endpoints, &["a"][..]), (TypeUrl::Listener, &[]), (TypeUrl::Route, &["r"])] {
+            proxy.ask(kind, names).await;
+            proxy.take().await;
+        }
+        harness.mesh.set("CDS b=1, EDS b=1, RDS r=2");
+        assert!(proxy.take().await.text.contains("b=1"));
+        proxy.ask(TypeUrl::Endpoints, &["a", "b"]).await;
+        let endpoints = proxy.got().await;
+        assert!(endpoints.text.contains("b=1"), "{endpoints:?}");
+        proxy.quiet().await;
+        proxy.ack(&endpoints).await;
+        assert_eq!(proxy.take().await, "RDS r=2");
+        // A change of known clusters does not keep routes back for longer than the answer to it takes.
+        harness.mesh.set("CDS b=2, RDS r=3");
+        assert!(proxy.take().await.text.contains("b=2"));
+        assert!(proxy.take().await.text.starts_with("EDS"), "a cluster that is warmed waits for its endpoints");
+        assert_eq!(proxy.take().await, "RDS r=3");
     }
 }
 
@@ -377,7 +410,10 @@ async fn news_of_a_later_type_waits_for_news_of_an_earlier_one() {
         harness.mesh.set("CDS a=3, LDS l=2");
         tokio::time::timeout(Duration::from_millis(100), proxy.got()).await.expect_err("listeners came first");
         proxy.ack(&clusters).await;
-        assert_eq!(proxy.got().await, "CDS a=3");
+        let clusters = proxy.got().await;
+        assert_eq!(clusters, "CDS a=3");
+        proxy.quiet().await;
+        proxy.ack(&clusters).await;
         assert_eq!(proxy.take().await, "LDS l=2");
     }
 }
