@@ -13,7 +13,7 @@ use proptest::sample::Index;
 use testkit::parity::{Case, Corpus};
 use testkit::server;
 use views::Views;
-use xds::{Provider, TypeUrl};
+use xds::{Provider, TypeUrl, Variant};
 
 const KINDS: [TypeUrl; 4] = [TypeUrl::Cluster, TypeUrl::Endpoints, TypeUrl::Listener, TypeUrl::Route];
 
@@ -37,7 +37,7 @@ fn bytes(case: &Case, batches: Vec<Vec<AnyObject>>) -> Vec<u8> {
         let class = views.join(&asker.node()).expect("a recorded node is served").class;
         for kind in KINDS {
             for resource in &class.since(kind, 0).changed {
-                all.extend_from_slice(&resource.delta);
+                all.extend_from_slice(&resource.entry(Variant::Delta));
             }
         }
     }
