@@ -1,12 +1,14 @@
 //! Labels and the selectors that choose by them.
 
 use std::collections::{BTreeMap, btree_map};
+use std::sync::Arc;
 
 use serde::Deserialize;
 
+/// Cheap to clone: objects, workloads and endpoints share those of a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(transparent)]
-pub struct Labels(BTreeMap<String, String>);
+pub struct Labels(Arc<BTreeMap<String, String>>);
 
 impl Labels {
     pub fn get(&self, key: &str) -> Option<&str> {
@@ -14,7 +16,7 @@ impl Labels {
     }
 
     pub fn insert(&mut self, key: impl Into<String>, value: impl Into<String>) {
-        self.0.insert(key.into(), value.into());
+        Arc::make_mut(&mut self.0).insert(key.into(), value.into());
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
@@ -41,7 +43,7 @@ impl Labels {
 
 impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Labels {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Labels {
-        Labels(pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+        Labels(Arc::new(pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect()))
     }
 }
 

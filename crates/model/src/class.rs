@@ -24,9 +24,9 @@ use crate::topology::Topology;
 /// What one proxy's answers are put together from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Class {
-    pub outbound: OutboundKey,
-    pub listeners: ListenerKey,
-    pub inbound: InboundKey,
+    pub outbound: Arc<OutboundKey>,
+    pub listeners: Arc<ListenerKey>,
+    pub inbound: Arc<InboundKey>,
 }
 
 /// Clusters, load assignments, routes and listeners of bytes: shared by the workloads of a namespace.
@@ -74,7 +74,7 @@ struct RouterFacts {
 /// Outbound HTTP listeners: they name the workload in traces.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ListenerKey {
-    pub outbound: OutboundKey,
+    pub outbound: Arc<OutboundKey>,
     tracing: Tracing,
     settings: ProxySettings,
     tags: Tags,
@@ -134,17 +134,14 @@ impl OutboundKey {
 
 impl Class {
     pub fn of(mesh: &Mesh, placement: &Placement) -> Self {
-        let outbound = outbound(mesh, placement);
-        Self {
-            listeners: ListenerKey {
-                outbound: outbound.clone(),
-                tracing: placement.telemetry.client.tracing.clone(),
-                settings: placement.settings.clone(),
-                tags: tags(mesh, placement, &placement.telemetry.client),
-            },
-            outbound,
-            inbound: inbound(mesh, placement),
-        }
+        let outbound = Arc::new(outbound(mesh, placement));
+        let listeners = ListenerKey {
+            outbound: outbound.clone(),
+            tracing: placement.telemetry.client.tracing.clone(),
+            settings: placement.settings.clone(),
+            tags: tags(mesh, placement, &placement.telemetry.client),
+        };
+        Self { outbound, listeners: Arc::new(listeners), inbound: Arc::new(inbound(mesh, placement)) }
     }
 }
 

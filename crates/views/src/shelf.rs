@@ -12,7 +12,7 @@ use crate::layer::{Changed, Layer, Making, Moment, Part};
 pub(crate) type Place = u64;
 
 pub(crate) struct Shelf<K> {
-    places: HashMap<K, Place>,
+    places: HashMap<Arc<K>, Place>,
     layers: HashMap<Place, Kept>,
     /// The next place.
     next: Place,
@@ -36,10 +36,10 @@ impl<K> Default for Shelf<K> {
     }
 }
 
-impl<K: Hash + Eq + Clone> Shelf<K> {
+impl<K: Hash + Eq> Shelf<K> {
     pub(crate) fn get_or_make<P: Part>(
         &mut self,
-        key: &K,
+        key: &Arc<K>,
         making: &mut Making<'_>,
         placement: &Arc<Placement>,
         moment: Moment,
@@ -65,7 +65,7 @@ impl<K: Hash + Eq + Clone> Shelf<K> {
     /// The same, in a round of refreshing.
     pub(crate) fn carry<P: Part>(
         &mut self,
-        key: &K,
+        key: &Arc<K>,
         making: &mut Making<'_>,
         placement: &Arc<Placement>,
         delta: &Delta,

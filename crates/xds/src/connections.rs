@@ -126,7 +126,7 @@ impl Connections {
         let mut counts = (live.len(), 0, 0, 0);
         let mut sets = HashSet::new();
         for entry in live {
-            for watched in entry.watched().values() {
+            for watched in entry.watched().iter() {
                 counts.1 += 1;
                 // Equal sets are one in memory.
                 if sets.insert(watched.names.address()) {
@@ -146,7 +146,7 @@ impl Connections {
             let sent = watched.sent.as_ref().filter(|_| watched.status() == Status::Stale)?;
             now.duration_since(sent.at).ok()
         };
-        live.iter().filter_map(|entry| entry.watched().values().filter_map(age).max()).max().unwrap_or_default()
+        live.iter().filter_map(|entry| entry.watched().iter().filter_map(age).max()).max().unwrap_or_default()
     }
 
     /// Enters a stream; it leaves the table when the answer is dropped. `arrival.id` gets its counter here.
@@ -167,15 +167,16 @@ impl Connections {
 
 struct Entry {
     about: Connection,
-    watched: Mutex<BTreeMap<TypeUrl, Watched>>,
+    /// In push order.
+    watched: Mutex<Vec<Watched>>,
 }
 
 impl Entry {
     fn connection(&self) -> Connection {
-        Connection { watched: self.watched().values().cloned().collect(), ..self.about.clone() }
+        Connection { watched: self.watched().clone(), ..self.about.clone() }
     }
 
-    fn watched(&self) -> MutexGuard<'_, BTreeMap<TypeUrl, Watched>> {
+    fn watched(&self) -> MutexGuard<'_, Vec<Watched>> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -193,11 +194,15 @@ impl Listed {
     }
 
     pub(crate) fn show(&self, watched: Watched) {
-        self.entry.watched().insert(watched.kind, watched);
+        let mut all = self.entry.watched();
+        match all.binary_search_by_key(&watched.kind, |known| known.kind) {
+            Ok(known) => all[known] = watched,
+            Err(place) => all.insert(place, watched),
+        }
     }
 
     pub(crate) fn hide(&self, kind: TypeUrl) {
-        self.entry.watched().remove(&kind);
+        self.entry.watched().retain(|known| known.kind != kind);
     }
 }
 

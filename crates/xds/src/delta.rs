@@ -21,7 +21,7 @@ pub(crate) enum Warming {
 }
 
 pub(crate) fn handle(
-    watches: &mut BTreeMap<TypeUrl, Watch>,
+    watches: &mut BTreeMap<TypeUrl, Box<Watch>>,
     warming: &mut Warming,
     kind: TypeUrl,
     request: DeltaDiscoveryRequest,
@@ -38,7 +38,7 @@ pub(crate) fn handle(
             let held = request.initial_resource_versions;
             let subscription = Subscription::of_delta(kind, subscribe, unsubscribe, held.keys());
             let owed = first_owed(&subscription, held, if kind == TypeUrl::Endpoints { Some(warming) } else { None });
-            entry.insert(Watch::new(kind, subscription, owed, now));
+            entry.insert(Box::new(Watch::new(kind, subscription, owed, now)));
             return Verdict::Silent;
         }
     };

@@ -44,7 +44,8 @@ pub(crate) struct Session {
     variant: Variant,
     class: Arc<dyn Class>,
     proxy: Arc<ProxyInfo>,
-    watches: BTreeMap<TypeUrl, Watch>,
+    /// Boxed: a map reserves room for eleven.
+    watches: BTreeMap<TypeUrl, Box<Watch>>,
     warming: Warming,
     /// Clusters that the proxy was sent and cannot use yet.
     arrival: Option<Arrival>,
@@ -142,7 +143,7 @@ impl Session {
     /// There is nothing to send: what was sent and accepted is all there is, unless something is on its way or refused.
     pub(crate) fn note_done(&mut self) {
         let settled = |watch: &Watch| watch.ack.open().is_none() && watch.ack.refused().is_none();
-        if self.pushes.is_empty() || !self.watches.values().all(settled) {
+        if self.pushes.is_empty() || !self.watches.values().all(|watch| settled(watch)) {
             return;
         }
         for seq in std::mem::take(&mut self.pushes) {
@@ -282,7 +283,8 @@ impl Session {
 
     /// Until when listeners and routes wait for clusters that they may name.
     fn awaited(&mut self, now: Instant) -> Option<Instant> {
-        let [clusters, endpoints] = [TypeUrl::Cluster, TypeUrl::Endpoints].map(|kind| self.watches.get(&kind));
+        let [clusters, endpoints] =
+            [TypeUrl::Cluster, TypeUrl::Endpoints].map(|kind| self.watches.get(&kind).map(|watch| &**watch));
         let until = self.arrival.as_ref()?.awaited(clusters, endpoints, now);
         if until.is_none() {
             self.arrival = None;

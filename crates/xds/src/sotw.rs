@@ -15,7 +15,7 @@ use crate::{
 };
 
 pub(crate) fn handle(
-    watches: &mut BTreeMap<TypeUrl, Watch>,
+    watches: &mut BTreeMap<TypeUrl, Box<Watch>>,
     proxy: &ProxyInfo,
     kind: TypeUrl,
     request: &DiscoveryRequest,
@@ -31,7 +31,7 @@ pub(crate) fn handle(
             let subscription = Subscription::of_list(kind, &request.resource_names);
             if !subscription.is_empty() {
                 let owed = Owed { reply: kind.wildcard(), ..Owed::everything() };
-                entry.insert(Watch::new(kind, subscription, owed, now));
+                entry.insert(Box::new(Watch::new(kind, subscription, owed, now)));
             }
             return Verdict::Silent;
         }

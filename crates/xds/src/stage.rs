@@ -1,11 +1,11 @@
 //! Which stage of a push the CPU time goes to. The stages are those by which istiod's users reason about its cost.
 
 use std::{
-    fs,
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use nix::time::{ClockId, clock_gettime};
 use prometheus::{Counter, CounterVec, Opts, Registry};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,8 +97,7 @@ impl Stages {
 
 /// How long this thread was on a processor. `None`: the system does not say.
 fn thread_time() -> Option<Duration> {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Duration::from)
 }
 
 #[cfg(test)]
