@@ -37,11 +37,14 @@ impl View {
         // Half a history is none.
         let since = if tables.iter().any(|table| since < table.forgotten) { 0 } else { since };
         let news = || tables.iter().filter(|table| since == 0 || table.seq > since);
-        match tables[..] {
-            // A stream that was told that there is nothing has come this far.
-            [] => Arc::new(Changes { seq: self.seq, full: since == 0, ..Changes::default() }),
-            // Mostly one layer has news, which its other classes share, or none.
-            [first, ..] if news().nth(1).is_none() => news().next().copied().unwrap_or(first).since(since),
+        // Mostly one layer has news, which its other classes share, or none.
+        match news().take(2).collect::<Vec<_>>()[..] {
+            [] => {
+                // A stream that was told that there is nothing has come this far.
+                let seq = tables.iter().map(|table| table.seq).max().unwrap_or(self.seq);
+                Arc::new(Changes { seq, full: since == 0, ..Changes::default() })
+            }
+            [only] => only.since(since),
             _ => {
                 // A panic while holding it cannot leave a half answer: answers are inserted whole.
                 let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);

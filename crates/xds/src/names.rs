@@ -1,7 +1,7 @@
 //! Sets of names that streams subscribe to. Equal sets share their memory: the proxies of a namespace ask for the same thousand names.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap, HashSet},
     fmt,
     sync::{Arc, LazyLock, Mutex, PoisonError, Weak},
 };
@@ -53,6 +53,28 @@ impl Names {
         sorted.dedup();
         let digest = Digest::of(sorted.iter().copied());
         SHARED.lock().unwrap_or_else(PoisonError::into_inner).shared(&sorted, digest)
+    }
+
+    /// The set with some names more and some less; a name of both is in neither. Where others have changed theirs in the same way, only
+    /// these names are looked at.
+    pub(crate) fn changed(&self, more: &[&str], less: &HashSet<&str>) -> Names {
+        let more: BTreeSet<&str> = more.iter().copied().filter(|n| !less.contains(n) && !self.contains(n)).collect();
+        let less: BTreeSet<&str> = less.iter().copied().filter(|name| self.contains(name)).collect();
+        let (Digest(came), Digest(went)) = (Digest::of(more.iter().copied()), Digest::of(less.iter().copied()));
+        let digest = Digest(self.0.digest.0.wrapping_add(came).wrapping_sub(went));
+        let len = self.len() + more.len() - less.len();
+        let known = SHARED.lock().unwrap_or_else(PoisonError::into_inner).sets.get(&digest).and_then(Weak::upgrade);
+        let fits = |set: &Arc<Set>| {
+            let names = Names(set.clone());
+            names.len() == len
+                && more.iter().all(|name| names.contains(name))
+                && !less.iter().any(|name| names.contains(name))
+        };
+        if let Some(set) = known.filter(fits) {
+            return Names(set);
+        }
+        let kept = self.iter().map(|name| &**name).filter(|name| !less.contains(name));
+        Names::of(kept.chain(more.iter().copied()))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
@@ -139,6 +161,21 @@ mod tests {
         assert_eq!(one.iter().map(|name| &**name).collect::<Vec<_>>(), ["a", "b"]);
         assert!(one.contains("a") && !one.contains("c"));
         assert_ne!(one, Names::of(["a"]));
+    }
+
+    #[test]
+    fn a_changed_set_is_the_one_that_others_have() {
+        let old = Names::of(["a", "b", "c"]);
+        let check = |more: &[&str], less: &[&str], want: &[&str]| {
+            let changed = old.changed(more, &less.iter().copied().collect());
+            assert_eq!(changed, Names::of(want.iter().copied()), "more {more:?}, less {less:?}");
+            let again = old.changed(more, &less.iter().copied().collect());
+            assert!(Arc::ptr_eq(&changed.0, &again.0));
+        };
+        check(&[], &[], &["a", "b", "c"]);
+        check(&["d", "a", "d"], &["b", "nobody"], &["a", "c", "d"]);
+        check(&["e"], &["e", "a"], &["b", "c"]);
+        check(&[], &["a", "b", "c"], &[]);
     }
 
     #[test]

@@ -80,8 +80,7 @@ impl Subscription {
         let all = |names: &[String]| names.iter().any(|name| name == ALL);
         self.wildcard = (self.wildcard || all(subscribe)) && !all(unsubscribe);
         let gone: HashSet<&str> = unsubscribe.iter().map(String::as_str).chain([ALL]).collect();
-        let kept = self.names.iter().map(|name| &**name).chain(subscribe.iter().map(String::as_str));
-        let names = Names::of(kept.filter(|name| !gone.contains(name)));
+        let names = self.names.changed(&subscribe.iter().map(String::as_str).collect::<Vec<_>>(), &gone);
         let before = std::mem::replace(&mut self.names, names);
         // Also a name that is known already: the proxy may have forgotten its content.
         let added = subscribe.iter().filter_map(|name| self.names.get(name)).cloned().collect();

@@ -318,7 +318,8 @@ impl Watch {
     }
 
     fn gathered(&self, class: &dyn Class, owed: &Owed, news: Option<&Changes>) -> Gathered {
-        let all = class.since(self.kind, 0);
+        // Some names alone: nothing but the sequence is needed of the rest.
+        let all = class.since(self.kind, if owed.everything { 0 } else { Seq::MAX });
         if owed.everything && self.holds_all(&all, owed) {
             return Gathered { content: Content::Own(Vec::new()), removed: Vec::new(), seq: all.seq };
         }
