@@ -153,6 +153,13 @@ impl Session {
         }
     }
 
+    /// There is nothing to look for until something happens.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.arrival.is_none()
+            && self.remove_by.is_none()
+            && self.watches.values().all(|watch| watch.is_settled(self.now))
+    }
+
     /// Every response was answered.
     pub(crate) fn is_quiet(&self) -> bool {
         self.watches.values().all(|watch| watch.ack.open().is_none())

@@ -146,7 +146,11 @@ where
             request = self.requests.next(), if self.pause.is_none() => {
                 let changed = session.request(request?)?;
                 self.pause = if changed { pause(&mut self.changes) } else { None };
-                self.look = true;
+                // Mostly it is the answer to the only response of a push.
+                self.look |= !session.is_settled();
+                if !self.look {
+                    session.note_done();
+                }
             }
             () = until(self.pause) => self.pause = None,
             () = self.out.closed() => return Err(Refusal::Gone),

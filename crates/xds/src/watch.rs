@@ -171,6 +171,11 @@ impl Watch {
             || position > 0 && position < now && self.touched_by(&class.since(self.kind, position))
     }
 
+    /// Nothing is owed, and it was looked at since the last news.
+    pub(crate) fn is_settled(&self, now: Seq) -> bool {
+        self.owed.is_empty() && self.checked >= now
+    }
+
     /// What a request says of the last response. A refused one leaves what it was meant to settle for the next.
     pub(crate) fn settle(&mut self, nonce: &str, error: Option<Arc<str>>) -> Verdict {
         let mut verdict = self.ack.settle(nonce, error);
