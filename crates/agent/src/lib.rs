@@ -2,12 +2,14 @@
 
 mod authority;
 mod held;
+mod key_provider;
 mod renewal;
 mod secrets;
 mod socket;
 
-pub use authority::{AskError, Authority};
+pub use authority::{AskError, Authority, Signer};
 pub use held::{Held, Holder};
-pub use renewal::{Renewal, keep};
-pub use secrets::Secrets;
+pub use key_provider::{KeyProvider, NoProvider};
+pub use renewal::{Renewal, keep, next_pause};
+pub use secrets::{Secrets, certificate_secret, roots_secret};
 pub use socket::serve;

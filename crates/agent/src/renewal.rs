@@ -23,13 +23,14 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Runs as long as the workload. A failure costs nothing but a line in the log until the certificate ends.
-pub async fn keep(renewal: Renewal, authority: Authority, holder: Holder) {
+pub async fn keep(renewal: Renewal, mut authority: Authority, holder: Holder) {
     let mut pause = FIRST_PAUSE;
     loop {
         match obtained(&renewal, &authority).await {
             Ok(held) => {
                 let wait = renewal.wait(held.left(SystemTime::now()), chance());
                 tracing::info!(identity = %renewal.identity, again_in = ?wait, "got a certificate");
+                authority.signer.learned = held.roots.clone();
                 holder.set(held);
                 pause = FIRST_PAUSE;
                 sleep(wait).await;
@@ -60,7 +61,7 @@ impl Renewal {
 }
 
 /// Twice as long each time, but often enough to succeed before the end.
-fn next_pause(pause: Duration, left: Option<Duration>) -> Duration {
+pub fn next_pause(pause: Duration, left: Option<Duration>) -> Duration {
     let longest = left.map_or(LONGEST_PAUSE, |left| (left / 8).clamp(FIRST_PAUSE, LONGEST_PAUSE));
     (pause * 2).min(longest)
 }

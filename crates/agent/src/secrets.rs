@@ -10,11 +10,13 @@ use wire::envoy::{
 use xds::{Bell, Changes, Class, Joined, Provider, ProxyInfo, Refused, Resource, Seq, TypeUrl};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{Held, Holder};
+use crate::{Held, Holder, KeyProvider};
 
-/// One class: everybody who can open the socket is the workload.
+/// Everybody who can open the socket is the workload.
 pub struct Secrets {
     holder: Holder,
+    /// What ProxyConfig asks for. `None`: plain keys for all.
+    provider: Option<KeyProvider>,
     state: Mutex<State>,
 }
 
@@ -25,8 +27,8 @@ struct State {
 }
 
 impl Secrets {
-    pub fn new(holder: Holder) -> Arc<Secrets> {
-        let secrets = Arc::new(Secrets { holder, state: Mutex::new(State { seq: 1, streams: Vec::new() }) });
+    pub fn new(holder: Holder, provider: Option<KeyProvider>) -> Arc<Secrets> {
+        let secrets = Arc::new(Secrets { holder, provider, state: Mutex::new(State { seq: 1, streams: Vec::new() }) });
         tokio::spawn(Secrets::follow(Arc::downgrade(&secrets)));
         secrets
     }
@@ -47,16 +49,26 @@ impl Secrets {
         }
     }
 
-    fn resources(&self) -> Vec<Arc<Resource>> {
+    fn resources(&self, provider: Option<&KeyProvider>) -> Vec<Arc<Resource>> {
         self.holder
             .get()
-            .map(|held| vec![resource("default", certificate(&held)), resource("ROOTCA", roots(&held))])
+            .map(|held| vec![certificate_secret(&held, provider), roots_secret(&held.roots)])
             .unwrap_or_default()
     }
 }
 
-/// What a stream asks: the same for all of them.
-struct Workload(Arc<Secrets>);
+/// What a stream asks: the same for all of them, but for how the key is wrapped.
+struct Workload {
+    secrets: Arc<Secrets>,
+    /// The proxy has the extension that ProxyConfig asks for.
+    wraps: bool,
+}
+
+impl Workload {
+    fn resources(&self) -> Vec<Arc<Resource>> {
+        self.secrets.resources(self.secrets.provider.as_ref().filter(|_| self.wraps))
+    }
+}
 
 impl Provider for SecretsProvider {
     fn ready(&self) -> bool {
@@ -68,7 +80,8 @@ impl Provider for SecretsProvider {
         let news = Bell::new(state.seq);
         state.streams.push(Arc::downgrade(&news));
         let proxy = ProxyInfo { id: node.id.clone(), ..ProxyInfo::default() };
-        Ok(Joined { class: Arc::new(Workload(self.0.clone())), proxy, news })
+        let wraps = self.0.provider.as_ref().is_some_and(|provider| provider.is_had_by(node));
+        Ok(Joined { class: Arc::new(Workload { secrets: self.0.clone(), wraps }), proxy, news })
     }
 }
 
@@ -77,9 +90,9 @@ pub(crate) struct SecretsProvider(pub(crate) Arc<Secrets>);
 
 impl Class for Workload {
     fn since(&self, kind: TypeUrl, since: Seq) -> Arc<Changes> {
-        let seq = self.0.state.lock().unwrap_or_else(PoisonError::into_inner).seq;
+        let seq = self.secrets.state.lock().unwrap_or_else(PoisonError::into_inner).seq;
         let changed = match kind {
-            TypeUrl::Secret if since < seq => self.0.resources(),
+            TypeUrl::Secret if since < seq => self.resources(),
             _ => Vec::new(),
         };
         Arc::new(Changes { seq, changed, full: since == 0, ..Changes::default() })
@@ -89,7 +102,7 @@ impl Class for Workload {
         if kind != TypeUrl::Secret {
             return None;
         }
-        self.0.resources().into_iter().find(|resource| &*resource.name == name)
+        self.resources().into_iter().find(|resource| &*resource.name == name)
     }
 }
 
@@ -99,19 +112,28 @@ fn resource(name: &str, content: Type) -> Arc<Resource> {
     Arc::new(Resource::new(name.into(), version.into(), any, Vec::new()))
 }
 
-fn certificate(held: &Held) -> Type {
-    Type::TlsCertificate(TlsCertificate {
-        certificate_chain: Some(inline(held.chain.iter().map(Certificate::pem).collect())),
-        private_key: Some(inline(held.key.pem().to_string())),
-        ..Default::default()
-    })
+/// `default`: the workload's key and certificate. `provider`: who holds the key in the proxy; `None`: the proxy itself.
+pub fn certificate_secret(held: &Held, provider: Option<&KeyProvider>) -> Arc<Resource> {
+    let certificate_chain = Some(inline(held.chain.iter().map(Certificate::pem).collect()));
+    let key = inline(held.key.pem().to_string());
+    let content = match provider {
+        Some(provider) => TlsCertificate {
+            certificate_chain,
+            private_key_provider: Some(provider.wrapped(key)),
+            ..Default::default()
+        },
+        None => TlsCertificate { certificate_chain, private_key: Some(key), ..Default::default() },
+    };
+    resource("default", Type::TlsCertificate(content))
 }
 
-fn roots(held: &Held) -> Type {
-    Type::ValidationContext(CertificateValidationContext {
-        trusted_ca: Some(inline(held.roots.iter().map(Certificate::pem).collect())),
+/// `ROOTCA`: whom the mesh trusts.
+pub fn roots_secret(roots: &[Certificate]) -> Arc<Resource> {
+    let content = CertificateValidationContext {
+        trusted_ca: Some(inline(roots.iter().map(Certificate::pem).collect())),
         ..Default::default()
-    })
+    };
+    resource("ROOTCA", Type::ValidationContext(content))
 }
 
 fn inline(text: String) -> DataSource {

@@ -68,6 +68,12 @@ impl Certificate {
         rcgen::PublicKeyData::subject_public_key_info(&key.0) == self.public_key
     }
 
+    /// The first bytes of its key's SHA-256, for people.
+    pub fn key_hash(&self) -> String {
+        let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &self.public_key);
+        data_encoding::HEXLOWER.encode(&hash.as_ref()[..8])
+    }
+
     pub fn pem(&self) -> String {
         let body = data_encoding::BASE64.encode(&self.der);
         let mut text = String::with_capacity(body.len() + 128);

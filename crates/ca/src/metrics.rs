@@ -16,6 +16,8 @@ pub struct Metrics {
     pub(crate) unsigned: IntCounterVec,
     pub(crate) issued: IntCounter,
     pub(crate) strangers: IntCounter,
+    mismatches: IntCounter,
+    forwarded: IntCounterVec,
     root_end: IntGauge,
     root_left: IntGauge,
     chain_end: IntGauge,
@@ -37,11 +39,23 @@ impl Metrics {
             &["error"],
         )?;
         registry.register(Box::new(unsigned.clone()))?;
+        let mismatches = IntCounter::new(
+            "meltemi_identity_mismatches_total",
+            "Streams that were refused because the proxy spoke for somebody else.",
+        )?;
+        registry.register(Box::new(mismatches.clone()))?;
+        let forwarded = IntCounterVec::new(
+            Opts::new("meltemi_forwarded_csrs_total", "Signing requests that were passed to an external authority."),
+            &["result"],
+        )?;
+        registry.register(Box::new(forwarded.clone()))?;
         Ok(Arc::new(Metrics {
             csrs: counter("csr_count", "Signing requests.")?,
             unreadable: counter("csr_parsing_err_count", "Signing requests that could not be read or verified.")?,
             nobody: counter("id_extraction_err_count", "Signing requests of callers without an identity.")?,
             unsigned,
+            mismatches,
+            forwarded,
             issued: counter("success_cert_issuance_count", "Certificates given.")?,
             strangers: counter("authentication_failure_count", "Callers who did not show who they are.")?,
             root_end: gauge("root_cert_expiry_timestamp", "When the root ends, in Unix seconds.")?,
@@ -54,6 +68,17 @@ impl Metrics {
     /// A caller of the certificate service whom no authenticator knew.
     pub fn stranger(&self) {
         self.strangers.inc();
+    }
+
+    /// A proxy spoke for another identity than its own.
+    pub fn mismatch(&self) {
+        self.mismatches.inc();
+    }
+
+    /// A signing request went to an external authority; `answered`: it gave a certificate.
+    pub fn forwarded(&self, answered: bool) {
+        self.csrs.inc();
+        self.forwarded.with_label_values(&[if answered { "answered" } else { "failed" }]).inc();
     }
 
     pub fn look_at(&self, authority: &Authority, now: SystemTime) {

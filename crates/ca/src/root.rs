@@ -21,8 +21,8 @@ pub struct RootOptions {
 }
 
 /// The names are those of the Secret `istio-ca-secret`.
-const KEY: &str = "ca-key.pem";
-const CERTIFICATE: &str = "ca-cert.pem";
+pub(crate) const KEY: &str = "ca-key.pem";
+pub(crate) const CERTIFICATE: &str = "ca-cert.pem";
 
 /// The folder of the root.
 #[derive(Clone, Debug)]
@@ -84,12 +84,15 @@ impl Kept {
 
     /// The root of the folder, which must be there: a server that lost its files must not begin a new trust.
     pub fn known(&self, options: &RootOptions, grace_percent: u32, now: SystemTime) -> Result<Authority, KeepError> {
+        self.mend()?;
         let (key, mut root) = self.read()?.ok_or_else(|| KeepError::Lost(self.0.clone()))?;
         if due(&root, grace_percent, now) {
             root = options.root_of(&key, now)?;
             self.write(CERTIFICATE, root.pem().as_bytes())?;
         }
-        Authority::new(&key, vec![root.clone()], vec![root], now).map_err(|why| self.unusable(why))
+        let mut roots = vec![root.clone()];
+        roots.extend(self.other_roots()?.into_iter().filter(|other| *other != root));
+        Authority::new(&key, vec![root], roots, now).map_err(|why| self.unusable(why))
     }
 
     fn read(&self) -> Result<Option<(Private, Certificate)>, KeepError> {
@@ -105,7 +108,7 @@ impl Kept {
         Ok(Some((key, found.remove(0))))
     }
 
-    fn text(&self, name: &str) -> Result<Option<String>, KeepError> {
+    pub(crate) fn text(&self, name: &str) -> Result<Option<String>, KeepError> {
         let path = self.0.join(name);
         match fs::read_to_string(&path) {
             Ok(text) => Ok(Some(text)),
@@ -115,7 +118,7 @@ impl Kept {
     }
 
     /// Whole or not at all, readable by the owner alone.
-    fn write(&self, name: &str, content: &[u8]) -> Result<(), KeepError> {
+    pub(crate) fn write(&self, name: &str, content: &[u8]) -> Result<(), KeepError> {
         let path = self.0.join(name);
         let write = || {
             private_folder(&self.0)?;
@@ -128,7 +131,7 @@ impl Kept {
         write().map_err(|error| KeepError::File { path: path.clone(), error })
     }
 
-    fn unusable(&self, why: Unusable) -> KeepError {
+    pub(crate) fn unusable(&self, why: Unusable) -> KeepError {
         KeepError::Unusable { path: self.0.clone(), why }
     }
 }

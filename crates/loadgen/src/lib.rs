@@ -1,6 +1,7 @@
 //! A swarm of ADS clients that behave like Envoys, and meshes to serve to them. Decodes as little as it can: the control plane is what
 //! is measured.
 
+pub mod csr;
 mod held;
 mod kind;
 pub mod mesh;
@@ -10,5 +11,6 @@ mod round;
 mod scan;
 mod swarm;
 mod tally;
+mod tls;
 
 pub use swarm::{Options, Swarm};

@@ -30,6 +30,8 @@ enum Command {
         #[command(flatten)]
         plan: Plan,
     },
+    /// Ask an authority for certificates without a pause; one JSON line says how many came
+    Csr(loadgen::csr::Plan),
     /// Connect proxies to a server. Commands on stdin, answers (JSON lines) on stdout:
     /// mark NAME AUDIENCE | connect | reconnect | replace SHARE | temper STALLED SILENT | settle WAIT_MS QUIET_MS LIMIT_MS
     Swarm {
@@ -54,6 +56,11 @@ enum Command {
 fn main() -> Result<()> {
     match Args::parse().command {
         Command::Mesh { dir, plan } => plan.write(&dir).with_context(|| format!("write to {}", dir.display())),
+        Command::Csr(plan) => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            println!("{}", runtime.block_on(plan.run())?);
+            Ok(())
+        }
         Command::Swarm { server, nodes, proxies, stalled, silent } => {
             if !server.ip().is_loopback() {
                 bail!("{server} is not on this machine; load goes to loopback only");

@@ -12,10 +12,10 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
-pub(crate) use ask::{Proxies, Pushes};
+pub(crate) use ask::{AuthorityCommand, AuthorityTarget, Proxies, Pushes};
 pub(crate) use env::{Env, IdentityEnv};
 pub(crate) use folder::{Check, MeshArgs, Render};
-pub(crate) use proxy::{Agent, Bootstrap};
+pub(crate) use proxy::{Agent, Bootstrap, BootstrapCommand, SdsFrom};
 pub(crate) use serve::Serve;
 pub(crate) use token::{Token, TokenCreate};
 
@@ -57,7 +57,7 @@ pub(crate) enum Command {
     Render(Render),
     /// Print a bootstrap that connects an Envoy to a server
     #[command(after_help = EXIT_CODES)]
-    Bootstrap(Box<Bootstrap>),
+    Bootstrap(Box<BootstrapCommand>),
     /// Accompany an Envoy: get and renew its certificate, start it, drain it
     #[command(after_help = EXIT_CODES)]
     Agent(Box<Agent>),
@@ -67,6 +67,9 @@ pub(crate) enum Command {
     /// List the last pushes: why each was made, whom it reached, how far it got
     #[command(after_help = EXIT_CODES)]
     Pushes(Pushes),
+    /// The root of the mesh: where a change of it stands, and its next step
+    #[command(subcommand)]
+    Ca(AuthorityCommand),
     /// Tokens of service accounts, for proxies without a Kubernetes API server
     #[command(subcommand)]
     Token(Token),

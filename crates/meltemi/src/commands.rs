@@ -1,6 +1,7 @@
 //! The commands that run and end. `serve` has a folder of its own.
 
 pub(crate) mod agent;
+pub(crate) mod authority;
 pub(crate) mod bootstrap;
 pub(crate) mod check;
 pub(crate) mod folder;

@@ -56,6 +56,7 @@ fn run(args: Args) -> Result<Outcome> {
         Command::Render(args) => commands::render::run(args, &env),
         Command::Bootstrap(args) => commands::bootstrap::run(*args, &env),
         Command::Agent(args) => commands::agent::run(*args, &env),
+        Command::Ca(command) => commands::authority::run(&command),
         Command::Proxies(args) => commands::proxies::run(&args),
         Command::Pushes(args) => commands::pushes::run(&args),
         Command::Token(Token::Create(args)) => commands::token::create(&args, &env),

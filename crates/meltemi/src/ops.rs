@@ -1,4 +1,4 @@
-//! What operators see: readiness, metrics, version and debug pages. Reads; changes nothing.
+//! What operators see: readiness, metrics, version and debug pages. They read, but for the one that goes on with a change of roots.
 
 mod config_dump;
 mod connections;
@@ -10,18 +10,20 @@ pub(crate) mod pushes;
 pub(crate) mod status;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Extension, Router};
 use serde::Serialize;
 use tracing::error;
 
+use crate::serve::Rotation;
 use crate::version;
 use config_dump::Endpoints;
 use http::Peer;
@@ -33,6 +35,8 @@ pub(crate) struct Ops {
     pub(crate) connections: Arc<xds::Connections>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) metrics_on_loopback_only: bool,
+    /// How roots are changed. Not set: there is no authority of ours on the secure port.
+    pub(crate) rotation: OnceLock<Rotation>,
     /// Set once, when the process is told to end.
     pub(crate) draining: AtomicBool,
 }
@@ -51,6 +55,8 @@ pub(crate) fn monitoring(ops: Arc<Ops>) -> Router {
         .route("/debug", get(index))
         .route("/debug/", get(index))
         .route("/debug/adsz", get(adsz))
+        .route("/debug/ca", get(authority))
+        .route("/debug/ca/rotate", post(rotate))
         .route("/debug/config_dump", get(config_dump))
         .route("/debug/connections", get(connected))
         .route("/debug/list", get(list))
@@ -66,8 +72,9 @@ pub(crate) fn monitoring(ops: Arc<Ops>) -> Router {
         .with_state(ops)
 }
 
-const PAGES: [(&str, &str); 7] = [
+const PAGES: [(&str, &str); 8] = [
     ("adsz", "connected proxies and what each watches"),
+    ("ca", "the roots, and how far a change of them has come, for `meltemi ca`; POST to ca/rotate goes on"),
     ("config_dump", "what one proxy should hold, as Envoy would show it; ?proxyID=, &include_eds"),
     ("connections", "connected proxies"),
     ("memory", "what the stages of a push hold, and bytes per proxy, service and endpoint"),
@@ -129,6 +136,24 @@ async fn syncz(State(ops): Shared, Query(parameters): Parameters) -> Response {
 
 async fn adsz(State(ops): Shared, Query(parameters): Parameters) -> Response {
     json(&parameters, &connections::adsz(&ops.connections.snapshot()))
+}
+
+const NO_ROTATION: &str =
+    "there is no root here that could be changed: the authority is plugged in or external, or the secure port is off\n";
+
+async fn authority(State(ops): Shared, Query(parameters): Parameters) -> Response {
+    match ops.rotation.get() {
+        Some(rotation) => json(&parameters, &rotation.status()),
+        None => (StatusCode::NOT_FOUND, NO_ROTATION).into_response(),
+    }
+}
+
+async fn rotate(State(ops): Shared, Query(parameters): Parameters) -> Response {
+    match ops.rotation.get().map(|rotation| rotation.rotate(SystemTime::now())) {
+        Some(Ok(status)) => json(&parameters, &status),
+        Some(Err(why)) => (StatusCode::CONFLICT, format!("{why}\n")).into_response(),
+        None => (StatusCode::NOT_FOUND, NO_ROTATION).into_response(),
+    }
 }
 
 async fn connected(State(ops): Shared, Query(parameters): Parameters) -> Response {

@@ -5,16 +5,19 @@ mod banner;
 mod certificates;
 mod door;
 mod events;
+mod external;
 mod keys;
 mod notes;
 mod pipeline;
 mod ports;
+mod rotation;
+mod secrets;
 mod stop;
 mod waiting;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -33,8 +36,13 @@ use crate::ops::{self, Ops, http, metrics::Metrics};
 use crate::settings::{Debounce, Log, Mesh, Settings};
 use authority::Secure;
 use banner::Banner;
+use door::{Door, Registry};
+use external::ExternalSecure;
 use pipeline::{First, Pipeline};
 use ports::Listeners;
+#[cfg(test)]
+pub(crate) use rotation::RootStatus;
+pub(crate) use rotation::{CaStatus, Rotation};
 use stop::Stop;
 
 pub(crate) fn run(settings: Settings) -> Result<Outcome> {
@@ -83,6 +91,7 @@ async fn serve(settings: Settings) -> Result<()> {
         connections: xds::Connections::new(),
         metrics: metrics.clone(),
         metrics_on_loopback_only,
+        rotation: OnceLock::new(),
         draining: AtomicBool::new(false),
     });
     if let Some(listener) = http {
@@ -94,9 +103,26 @@ async fn serve(settings: Settings) -> Result<()> {
     let mut served: Vec<(TcpListener, xds::Port)> =
         grpc.map(|listener| (listener, xds::Port::default())).into_iter().collect();
     if let Some(listener) = secure {
-        let authority = Secure::open(identity, pipeline.trust_domains(), &mesh.pod_namespace, &registry)?;
-        served.push((listener, authority.port(metrics.stages().clone())?));
-        tokio::spawn(authority.follow());
+        let objects = Registry { objects: metrics.objects.clone(), cluster: mesh.cluster_id.clone() };
+        let signing = ca::Metrics::new(&registry).context("cannot register the metrics of the authority")?;
+        let door = Door::open(&identity, objects, signing)?;
+        let stages = metrics.stages().clone();
+        match identity.external.clone() {
+            Some(external) => {
+                let port = ExternalSecure::open(identity, external, door)?;
+                served.push((listener, port.port(stages)?));
+                tokio::spawn(port.follow());
+            }
+            None => {
+                let authority = Secure::open(identity, door, &mesh.pod_namespace)?;
+                served.push((listener, authority.port(stages)?));
+                if let Some(rotation) = authority.rotation(ops.connections.clone()) {
+                    // Set nowhere else.
+                    let _ = ops.rotation.set(rotation);
+                }
+                tokio::spawn(authority.follow());
+            }
+        }
     }
     let (drain, drained) = watch::channel(());
     let server = xds::Server::new(views, streams, metrics.streams.clone(), ops.connections.clone());

@@ -9,7 +9,8 @@ use anyhow::{Context, Result, bail};
 use sources::jwks::{Guard, Schedule};
 
 use crate::args::{Env, MeshArgs, Serve, truth};
-pub(crate) use identity::{Identity, NO_STATE, state_folder};
+use identity::IdentityFlags;
+pub(crate) use identity::{External, Identity, NO_STATE, state_folder};
 
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -102,6 +103,8 @@ impl Settings {
             derive_endpoints,
             state_dir,
             jwks,
+            tls_cert,
+            tls_key,
             shutdown_duration,
             max_connection_age,
             keepalive_interval,
@@ -190,7 +193,8 @@ impl Settings {
             drain: flag_duration("--shutdownDuration", &shutdown_duration)?,
             ..defaults
         };
-        let identity = Identity::new(state_dir, jwks, identity, &mut unused);
+        let identity = Identity::new(IdentityFlags { state_dir, jwks, tls_cert, tls_key }, identity, &mut unused)?;
+        let streams = xds::Options { strict_nodes: identity.strict, ..streams };
         let metrics_on_loopback_only = unused.truth("METRICS_LOCALHOST_ACCESS_ONLY", metrics_localhost_only);
         unused.read("PILOT_TRACE_SAMPLING", trace_sampling, TRACE_SAMPLING, percent);
         unused.truth("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", scope_gateways_to_namespace);

@@ -30,6 +30,11 @@ impl Authority {
         self.issuer.pem()
     }
 
+    /// The key of the root, in PEM.
+    pub fn key(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
     /// A list of revoked certificates that names none, in PEM.
     pub fn revocations(&self) -> Result<String> {
         let list = CertificateRevocationListParams {

@@ -10,8 +10,10 @@ pub mod netns;
 pub mod parity;
 pub mod place;
 pub mod pod;
+pub mod process;
 pub mod sds;
 pub mod server;
+pub mod token;
 
 use std::io::Write;
 

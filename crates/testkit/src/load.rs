@@ -21,12 +21,13 @@ pub struct Ask {
     pub at: SocketAddr,
     pub host: String,
     pub path: String,
+    pub method: hyper::Method,
     pub headers: Vec<(&'static str, String)>,
 }
 
 impl Ask {
     pub fn new(at: SocketAddr, host: &str, path: &str) -> Ask {
-        Ask { at, host: host.to_owned(), path: path.to_owned(), headers: Vec::new() }
+        Ask { at, host: host.to_owned(), path: path.to_owned(), method: hyper::Method::GET, headers: Vec::new() }
     }
 
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Ask {
@@ -35,7 +36,7 @@ impl Ask {
     }
 
     fn request(&self) -> Result<Request<Empty<Bytes>>> {
-        let mut request = Request::get(&self.path).header("host", &self.host);
+        let mut request = Request::builder().method(&self.method).uri(&self.path).header("host", &self.host);
         for (name, value) in &self.headers {
             request = request.header(*name, value);
         }

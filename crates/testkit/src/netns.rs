@@ -73,6 +73,13 @@ impl Namespace {
         run(&[&["ip", "netns", "exec", &self.name], words].concat())
     }
 
+    /// A program that will run inside. It is the process itself: signals reach it.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name]).arg(program);
+        command
+    }
+
     /// A runtime on a thread of its own whose sockets are in the namespace.
     pub fn worker(&self) -> Result<Worker> {
         let namespace = File::open(format!("/var/run/netns/{}", self.name))?;

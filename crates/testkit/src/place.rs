@@ -55,6 +55,14 @@ pub fn envoy() -> Option<PathBuf> {
     tool("MELTEMI_ENVOY", "bin/envoy")
 }
 
+/// Istio's agent and the template of its bootstrap: in the folder MELTEMI_REFERENCE, else where `cargo xtask setup --reference` put them.
+pub fn pilot_agent() -> Option<(PathBuf, PathBuf)> {
+    let given = env::var_os("MELTEMI_REFERENCE").map(PathBuf::from);
+    let folder = given.or_else(|| Some(cache()?.join("reference")))?;
+    let found = (folder.join("bin/pilot-agent"), folder.join("share/envoy_bootstrap.json"));
+    Some(found).filter(|(agent, template)| agent.exists() && template.exists())
+}
+
 /// A Python with the arbiter's packages: MELTEMI_PYTHON, else the one that setup made.
 pub fn python() -> Option<PathBuf> {
     tool("MELTEMI_PYTHON", "py/bin/python")

@@ -14,7 +14,7 @@ use crate::parity::Asker;
 use crate::{place, sds};
 
 /// Traffic of this group is the sidecar's own and is not redirected.
-const SIDECAR_GROUP: &str = "1337";
+pub const SIDECAR_GROUP: &str = "1337";
 
 /// Where the sockets of a mesh's helpers are, and who certifies its workloads.
 pub struct Neighbourhood {
@@ -40,6 +40,18 @@ impl Switch {
 
     pub fn worker(&self) -> Result<Worker> {
         self.namespace.worker()
+    }
+
+    /// A program that will run where the switch is.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> std::process::Command {
+        self.namespace.command(program)
+    }
+
+    /// A namespace with this address, connected to all others.
+    pub fn place(&self, name: &str, address: Ipv4Addr) -> Result<Namespace> {
+        let namespace = Namespace::new(format!("{name}-{}", std::process::id()))?;
+        self.connect(&namespace, address)?;
+        Ok(namespace)
     }
 
     fn connect(&self, pod: &Namespace, address: Ipv4Addr) -> Result<()> {
@@ -68,8 +80,7 @@ impl Pod {
     pub fn new(switch: &Switch, near: &Neighbourhood, entry: &Value) -> Result<Pod> {
         let text = |key: &str| entry[key].as_str().with_context(|| format!("a pod needs {key}: {entry}"));
         let (name, account, space) = (text("name")?, text("serviceAccount")?, text("namespace")?);
-        let namespace = Namespace::new(format!("{name}-{}", std::process::id()))?;
-        switch.connect(&namespace, text("ip")?.parse()?)?;
+        let namespace = switch.place(name, text("ip")?.parse()?)?;
         redirect(&namespace)?;
         let sds = near.folder.join(format!("{name}-sds"));
         let secrets =
@@ -105,7 +116,7 @@ impl Pod {
 }
 
 /// As istio-init does: all that comes in goes to 15006, all that the application sends to 15001.
-fn redirect(namespace: &Namespace) -> Result<()> {
+pub fn redirect(namespace: &Namespace) -> Result<()> {
     for rule in [
         &["PREROUTING", "-p", "tcp", "-j", "REDIRECT", "--to-ports", "15006"][..],
         &["OUTPUT", "-p", "tcp", "-m", "owner", "--gid-owner", SIDECAR_GROUP, "-j", "RETURN"],

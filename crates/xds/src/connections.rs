@@ -35,6 +35,8 @@ pub struct Connection {
     pub metadata: Bytes,
     pub connected_at: SystemTime,
     pub address: SocketAddr,
+    /// The SPIFFE name that it has shown. `None`: nobody asked.
+    pub caller: Option<Arc<str>>,
     pub variant: Variant,
     /// What the proxy holds can be asked of its class.
     pub class: Arc<dyn Class>,

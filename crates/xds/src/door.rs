@@ -1,12 +1,19 @@
 //! What a port adds to the streams: TLS, who may come in, and other methods that are served there. How identities are
 //! shown, and what they allow, is decided by whoever implements these traits.
 
-use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc};
+use std::{
+    future::Future,
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use http::HeaderMap;
 use tokio_rustls::TlsAcceptor;
 use wire::envoy::config::core::v3::Node;
+
+use crate::Server;
 
 /// A port of the server. The default is plaintext and asks nobody who they are.
 #[derive(Clone, Default)]
@@ -14,6 +21,8 @@ pub struct Port {
     pub tls: Option<TlsAcceptor>,
     pub door: Option<Arc<dyn Door>>,
     pub methods: Option<Arc<dyn Methods>>,
+    /// Serves the methods for secrets alone. `None`: the server of the port does, from what it has for everybody.
+    pub secrets: Option<Server>,
 }
 
 /// The other end of a connection.
@@ -29,6 +38,8 @@ pub struct Peer {
 pub struct Caller {
     /// SPIFFE names; at least one.
     pub identities: Vec<String>,
+    /// From where. `None`: over no network.
+    pub address: Option<IpAddr>,
 }
 
 /// A caller and the door that let it in.

@@ -1,6 +1,6 @@
 //! From an HTTP request to a call: which method, and whether it may begin. Framing and protocol are elsewhere.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
@@ -21,6 +21,8 @@ use crate::{
     stream::Stream,
     unary::{self, Once},
 };
+
+const SECRETS: &str = "/envoy.service.secret.v3.SecretDiscoveryService/";
 
 pub(crate) type Answer = Response<Either<Outbound, Once>>;
 
@@ -54,11 +56,22 @@ impl Calls {
             Ok(variant) => variant,
             Err(refusal) => return self.refused(&refusal).map(Either::Left),
         };
-        let response = match self.admitted(&request).await {
-            Ok((admitted, entered)) => self.begin(variant, request.into_body(), admitted, entered),
-            Err(refusal) => self.turned_away(variant, &refusal),
+        let calls = self.of_service(request.uri().path());
+        let response = match calls.admitted(&request).await {
+            Ok((admitted, entered)) => calls.begin(variant, request.into_body(), admitted, entered),
+            Err(refusal) => calls.turned_away(variant, &refusal),
         };
         response.map(Either::Left)
+    }
+
+    /// These calls, or those of the server that the port has for secrets.
+    fn of_service(&self, path: &str) -> Cow<'_, Calls> {
+        match &self.port.secrets {
+            Some(server) if path.starts_with(SECRETS) => {
+                Cow::Owned(Calls { shared: server.shared.clone(), ..self.clone() })
+            }
+            _ => Cow::Borrowed(self),
+        }
     }
 
     /// istiod's order: ready, limits, identity.

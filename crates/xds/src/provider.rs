@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use wire::envoy::config::core::v3::Node;
 
-use crate::{Bell, Resource, TypeUrl, frame::Prepared, journal::Journal, names::Digest};
+use crate::{Bell, Caller, Resource, TypeUrl, frame::Prepared, journal::Journal, names::Digest};
 
 /// A position in the one history of a provider, shared by all its classes and types. 0: before everything.
 pub type Seq = u64;
@@ -16,6 +16,11 @@ pub trait Provider: Send + Sync + 'static {
     /// Called once per stream with the node of its first message. The class is released with the last clone of the
     /// answer.
     fn join(&self, node: &Node) -> Result<Joined, Refused>;
+
+    /// The same where answers depend on who asks. `caller`: `None` on a port that asks nobody.
+    fn join_as(&self, _caller: Option<&Caller>, node: &Node) -> Result<Joined, Refused> {
+        self.join(node)
+    }
 
     /// Roughly what it holds besides encoded resources, in bytes. Asked for at every look at the metrics.
     fn bytes(&self) -> usize {

@@ -44,6 +44,8 @@ pub struct Options {
     /// How often one stream may change what it subscribes to, after a burst of ten times as many. Beyond that its
     /// requests are read more slowly. 0: as often as it likes.
     pub subscription_changes_per_second: u32,
+    /// A stream whose later messages name another node than its first ends. Otherwise the later nodes are not looked at.
+    pub strict_nodes: bool,
     /// How long the removal of a cluster waits for the listeners and routes that no longer name it to be accepted.
     pub removal_patience: Duration,
     /// How long a proxy may take to read one response.
@@ -73,6 +75,7 @@ impl Default for Options {
             max_streams_per_identity: 20_000,
             max_requests_per_second: 0,
             subscription_changes_per_second: 50,
+            strict_nodes: false,
             removal_patience: Duration::from_secs(5),
             read_patience: Duration::from_secs(300),
             gone_patience: Duration::from_secs(60),
@@ -87,7 +90,7 @@ impl Default for Options {
 /// Cheap to clone: one for all ports.
 #[derive(Clone)]
 pub struct Server {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// What all streams use.

@@ -61,6 +61,8 @@ pub(crate) struct Session {
     /// How long the last look at what to send encoded responses.
     encoding: time::Duration,
     _connected: Connected,
+    /// The first node as it came, where later ones must be the same.
+    node: Option<Box<Node>>,
 }
 
 /// A request of either variant.
@@ -86,11 +88,13 @@ impl Session {
         node: Option<&Node>,
     ) -> Result<Session, Refusal> {
         let node = first_node(node)?;
+        let kept = shared.options.strict_nodes.then(|| Box::new(node.clone()));
         let admitted = entered.map(|entered| entered.door.admit(&entered.caller, node)).transpose();
         let admitted = admitted.map_err(Refusal::Denied)?;
         let node = admitted.as_ref().unwrap_or(node);
         // The first of its class waits until that is computed.
-        let joined = shared.metrics.stages().run_long(Stage::PushContext, || shared.provider.join(node));
+        let caller = entered.map(|entered| &entered.caller);
+        let joined = shared.metrics.stages().run_long(Stage::PushContext, || shared.provider.join_as(caller, node));
         let Joined { class, proxy, news } = joined.map_err(|refused| Refusal::Node(refused.0))?;
         let proxy = Arc::new(proxy);
         let listed = shared.connections.add(Connection {
@@ -100,6 +104,7 @@ impl Session {
             metadata: node.metadata.as_ref().map(|metadata| metadata.encode_to_vec().into()).unwrap_or_default(),
             connected_at: SystemTime::now(),
             address,
+            caller: caller.and_then(|caller| caller.identities.first()).map(|name| Arc::from(name.as_str())),
             variant,
             class: class.clone(),
             watched: Vec::new(),
@@ -121,6 +126,7 @@ impl Session {
             listed,
             pushes: VecDeque::new(),
             encoding: time::Duration::ZERO,
+            node: kept,
         })
     }
 
@@ -172,6 +178,11 @@ impl Session {
     }
 
     fn take_request(&mut self, request: Request) -> Result<bool, Refusal> {
+        if let (Some(first), Some(node)) = (&self.node, request.node())
+            && **first != *node
+        {
+            return Err(Refusal::Node("the node of a stream may not change; open another stream".to_owned()));
+        }
         let kind = match Target::of(request.type_url()) {
             Target::Kind(kind) => kind,
             Target::Debug => return Err(Refusal::Debug(request.type_url().chars().take(64).collect())),

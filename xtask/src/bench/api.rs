@@ -75,6 +75,21 @@ impl Api {
         self.send(&documents.map(call).collect::<Vec<_>>())
     }
 
+    /// A token of a service account, which is made with its namespace.
+    pub(super) fn account_token(&self, namespace: &str, account: &str, audience: &str) -> Result<String> {
+        self.apply(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }))?;
+        let own = json!({ "name": account, "namespace": namespace });
+        self.apply(&json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": own }))?;
+        let body = json!({ "spec": { "audiences": [audience], "expirationSeconds": 3600 } }).to_string();
+        let mut curl = Command::new("curl");
+        curl.args(["-sk", "--max-time", "10", "-H", &format!("Authorization: Bearer {}", self.token)]);
+        curl.args(["-H", "Content-Type: application/json", "-d", &body]);
+        curl.arg(format!("{}/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", self.url));
+        let said: Value = serde_json::from_slice(&curl.output().context("run curl")?.stdout)?;
+        let token = said["status"]["token"].as_str().with_context(|| format!("no token: {said}"))?;
+        Ok(token.to_owned())
+    }
+
     /// Services of the API server itself are no part of a mesh.
     pub(super) fn hide_own_service(&self) -> Result<()> {
         let body = json!({ "metadata": { "annotations": { "networking.istio.io/exportTo": "~" } } }).to_string();

@@ -4,6 +4,7 @@
 mod api;
 mod claim;
 mod cluster;
+pub(crate) mod csrs;
 mod figure;
 mod grow;
 mod meter;

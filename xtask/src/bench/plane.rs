@@ -19,6 +19,8 @@ pub(super) struct Plane {
     pub(super) xds: SocketAddr,
     /// Metrics.
     pub(super) monitoring: SocketAddr,
+    /// `None`: it is off.
+    pub(super) secure: Option<SocketAddr>,
 }
 
 /// Settings beside those that every run needs.
@@ -34,7 +36,25 @@ impl Plane {
         let mut process = Process::start("meltemi", logs, &mut command)?;
         // The ports open after the first load.
         until("meltemi to listen", &mut process, || TcpStream::connect(xds).is_ok())?;
-        Ok(Plane { process, xds, monitoring })
+        Ok(Plane { process, xds, monitoring, secure: None })
+    }
+
+    /// With nothing but the secure port and metrics.
+    pub(super) fn meltemi_secure(
+        program: &Path,
+        folder: &Path,
+        state: &Path,
+        logs: &Path,
+        environment: Environment,
+    ) -> Result<Plane> {
+        let (secure, monitoring) = (free_port()?, free_port()?);
+        let mut command = Command::new(program);
+        command.arg("serve").arg("--config").arg(folder).arg("--log_output_level=all:warn");
+        command.arg(format!("--secureGRPCAddr={secure}")).arg(format!("--monitoringAddr={monitoring}"));
+        command.arg("--stateDir").arg(state).args(["--httpAddr=", "--grpcAddr=", "--httpsAddr="]);
+        let mut process = Process::start("meltemi", logs, command.envs(environment.iter().copied()))?;
+        until("meltemi to listen", &mut process, || TcpStream::connect(secure).is_ok())?;
+        Ok(Plane { process, xds: secure, monitoring, secure: Some(secure) })
     }
 
     pub(super) fn istiod(
@@ -70,7 +90,7 @@ impl Plane {
                 .status()
                 .is_ok_and(|s| s.success())
         })?;
-        Ok(Plane { process, xds, monitoring })
+        Ok(Plane { process, xds, monitoring, secure: Some(secure) })
     }
 }
 

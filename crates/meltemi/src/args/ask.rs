@@ -1,6 +1,28 @@
-//! The flags of commands that ask a running server: `proxies`, `pushes`.
+//! The flags of commands that ask a running server: `proxies`, `pushes`, `ca`.
 
-use super::Listing;
+use clap::Subcommand;
+
+use super::{EXIT_CODES, Listing};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuthorityCommand {
+    /// Say which roots are trusted, which of them signs, and how many proxies know of it
+    #[command(after_help = EXIT_CODES)]
+    Status(AuthorityTarget),
+    /// Go on with a change of roots, or begin one; refused while too few proxies know of the last step
+    #[command(after_help = EXIT_CODES)]
+    Rotate(AuthorityTarget),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct AuthorityTarget {
+    /// Monitoring address of the server
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:15014")]
+    pub(crate) server: String,
+    /// Output
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub(crate) output: Listing,
+}
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Proxies {

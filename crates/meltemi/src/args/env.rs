@@ -54,6 +54,14 @@ pub(crate) struct IdentityEnv {
     pub(crate) xds_auth: Option<String>,
     pub(crate) identity_check: Option<String>,
     pub(crate) ecc_algorithm: Option<String>,
+    pub(crate) workload_secrets: Option<String>,
+    pub(crate) xds_identity: Option<String>,
+    pub(crate) external_ca: Option<String>,
+    pub(crate) ca_address: Option<String>,
+    pub(crate) ca_root: Option<String>,
+    pub(crate) ca_name: Option<String>,
+    pub(crate) cert_provider: Option<String>,
+    pub(crate) proxy_config: Option<String>,
 }
 
 impl Env {
@@ -111,6 +119,14 @@ impl Env {
                 xds_auth: set("XDS_AUTH"),
                 identity_check: set("PILOT_ENABLE_XDS_IDENTITY_CHECK"),
                 ecc_algorithm: set("ECC_SIGNATURE_ALGORITHM"),
+                workload_secrets: set("MELTEMI_WORKLOAD_SECRETS"),
+                xds_identity: set("MELTEMI_XDS_IDENTITY"),
+                external_ca: set("EXTERNAL_CA"),
+                ca_address: set("CA_ADDR"),
+                ca_root: set("CA_ROOT_CA"),
+                ca_name: set("MELTEMI_CA_SERVER_NAME"),
+                cert_provider: set("PILOT_CERT_PROVIDER"),
+                proxy_config: set("PROXY_CONFIG"),
             },
         }
     }

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use clap::ValueEnum;
+
 use super::{Format, ProxyType};
 
 #[derive(Debug, clap::Args)]
@@ -58,6 +60,30 @@ pub(crate) struct Bootstrap {
     /// Output
     #[arg(short, long, value_enum, default_value = "yaml")]
     pub(crate) output: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SdsFrom {
+    Server,
+}
+
+/// What a bootstrap holds, and where the certificate comes from if not from an agent.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BootstrapCommand {
+    #[command(flatten)]
+    pub(crate) bootstrap: Bootstrap,
+    /// The server makes key and certificate, for the token of the workload; it must be started with MELTEMI_WORKLOAD_SECRETS=true
+    #[arg(long, value_enum, conflicts_with = "sds_socket", requires_all = ["token", "root"])]
+    pub(crate) sds: Option<SdsFrom>,
+    /// File with the roots of the mesh, as Envoy will find it
+    #[arg(long, value_name = "FILE", requires = "sds")]
+    pub(crate) root: Option<PathBuf>,
+    /// File with the token of the workload, as Envoy will find it
+    #[arg(long, value_name = "FILE", requires = "sds")]
+    pub(crate) token: Option<PathBuf>,
+    /// Write a file that makes Envoy follow a token and roots that are renewed [default: it reads both once]
+    #[arg(long, value_name = "FILE", requires = "sds")]
+    pub(crate) token_secret: Option<PathBuf>,
 }
 
 /// The flags of `bootstrap`, and what the agent needs besides.

@@ -45,6 +45,12 @@ pub(crate) struct Serve {
     /// JSON Web Key Set of tokens that are believed besides those of `meltemi token`
     #[arg(long = "jwks", value_name = "FILE")]
     pub(crate) jwks: Option<PathBuf>,
+    /// Certificate of the secure port, where an external authority signs
+    #[arg(long = "tlsCertFile", value_name = "FILE", default_value = "./var/run/secrets/istiod/tls/tls.crt")]
+    pub(crate) tls_cert: PathBuf,
+    /// Its key
+    #[arg(long = "tlsKeyFile", value_name = "FILE", default_value = "./var/run/secrets/istiod/tls/tls.key")]
+    pub(crate) tls_key: PathBuf,
     /// How long streams may take to leave after SIGTERM
     #[arg(long = "shutdownDuration", value_name = "DURATION", default_value = "10s")]
     pub(crate) shutdown_duration: String,

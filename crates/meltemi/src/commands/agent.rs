@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use agent::{Authority, Holder, Renewal, Secrets};
+use agent::{Authority, Holder, KeyProvider, Renewal, Secrets, Signer};
 use anyhow::{Context, Result, bail};
 use ca::KeyType;
 use nix::sys::signal::{Signal, kill};
@@ -38,10 +38,11 @@ async fn accompany(args: Agent, env: &Env) -> Result<Outcome> {
         .with_context(|| format!("--drain {:?} is not a duration; write it like 5s", args.drain))?;
     let (renewal, authority) = (renewal(&args, env)?, authority(&args));
 
+    let provider = key_provider(&args, env)?;
     let holder = Holder::default();
     let mut held = holder.changes();
     tokio::spawn(agent::keep(renewal, authority, holder.clone()));
-    let secrets = Secrets::new(holder);
+    let secrets = Secrets::new(holder, provider);
     let serving = {
         let socket = socket.clone();
         tokio::spawn(async move { agent::serve(&socket, secrets).await })
@@ -93,13 +94,22 @@ fn key(flag: Option<&str>, env: &Env) -> Result<KeyType> {
     }
 }
 
+/// From the ProxyConfig of `--metadata PROXY_CONFIG=..`, else of the variable that an injector sets.
+fn key_provider(args: &Agent, env: &Env) -> Result<Option<KeyProvider>> {
+    let flag = args.bootstrap.metadata.iter().rev().find(|(key, _)| key == "PROXY_CONFIG").map(|(_, text)| text);
+    let Some(text) = flag.or(env.identity.proxy_config.as_ref()) else { return Ok(None) };
+    let config = serde_json::from_str(text).context("PROXY_CONFIG is not JSON")?;
+    Ok(KeyProvider::of(&config, go_duration)?)
+}
+
 fn authority(args: &Agent) -> Authority {
-    Authority {
+    let signer = Signer {
         address: args.ca.clone().unwrap_or_else(|| args.bootstrap.server.clone()),
         name: args.bootstrap.server_name.clone(),
         roots: args.root.clone(),
-        token: args.token.clone(),
-    }
+        learned: Vec::new(),
+    };
+    Authority { signer, token: args.token.clone() }
 }
 
 fn started(envoy: &Path, config: &Path, more: &[String]) -> Result<Child> {

@@ -9,13 +9,27 @@ use serde_json::{Map, Value, json};
 
 use super::folder::{self, PodName};
 use super::{Outcome, print_document};
-use crate::args::{Bootstrap, Env, MeshArgs};
+use crate::args::{Bootstrap, BootstrapCommand, Env, MeshArgs, SdsFrom};
 use crate::settings::{Address, Mesh};
 
-pub(crate) fn run(args: Bootstrap, env: &Env) -> Result<Outcome> {
-    let output = args.output;
-    print_document(&document(args, env)?, output);
+mod server_secrets;
+
+pub(crate) fn run(args: BootstrapCommand, env: &Env) -> Result<Outcome> {
+    let output = args.bootstrap.output;
+    print_document(&printed(args, env)?, output);
     Ok(Outcome::Done)
+}
+
+fn printed(args: BootstrapCommand, env: &Env) -> Result<Value> {
+    let BootstrapCommand { bootstrap, sds, root, token, token_secret } = args;
+    let (Some(SdsFrom::Server), Some(root), Some(token)) = (sds, root, token) else { return document(bootstrap, env) };
+    let secrets = server_secrets::ServerSecrets { root, token, followed_by: token_secret };
+    secrets.write()?;
+    let name = bootstrap.server_name.clone();
+    let server = required_address("--server", &bootstrap.server)?;
+    let mut document = document(Bootstrap { secure: true, ..bootstrap }, env)?;
+    secrets.add_to(&mut document, name.as_deref().unwrap_or(&server.host));
+    Ok(document)
 }
 
 pub(super) fn document(args: Bootstrap, env: &Env) -> Result<Value> {
@@ -198,10 +212,10 @@ mod tests {
     use super::*;
     use crate::args::{self, Command};
 
-    fn bootstrap(flags: &[&str]) -> Result<Value> {
+    pub(super) fn bootstrap(flags: &[&str]) -> Result<Value> {
         let words = ["meltemi", "bootstrap"].iter().chain(flags).map(std::ffi::OsString::from);
         let Command::Bootstrap(args) = args::parse(words).unwrap().0.command else { panic!("not bootstrap") };
-        document(*args, &Env::default())
+        printed(*args, &Env::default())
     }
 
     const GOLDEN: &str = include_str!("bootstrap/golden.yaml");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper::Uri;
+use hyper::{Method, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
@@ -18,13 +18,22 @@ const ANSWER_BYTES: usize = 256 << 20;
 
 /// What the page says. `what`: what it should hold, for the error.
 pub(crate) async fn page<T: DeserializeOwned>(server: &str, path: &str, what: &str) -> Result<T> {
-    let body = tokio::time::timeout(PATIENCE, answer(server, path)).await;
+    asked(Method::GET, server, path, what).await
+}
+
+/// Asks the server to do something, and for what the page then says.
+pub(crate) async fn changed<T: DeserializeOwned>(server: &str, path: &str, what: &str) -> Result<T> {
+    asked(Method::POST, server, path, what).await
+}
+
+async fn asked<T: DeserializeOwned>(method: Method, server: &str, path: &str, what: &str) -> Result<T> {
+    let body = tokio::time::timeout(PATIENCE, answer(method, server, path)).await;
     let body = body.unwrap_or_else(|_| bail!("{server} did not answer within {PATIENCE:?}"))?;
     serde_json::from_slice(&body)
         .with_context(|| format!("{server} answered something else than {what}; is it a meltemi?"))
 }
 
-async fn answer(server: &str, path: &str) -> Result<Bytes> {
+async fn answer(method: Method, server: &str, path: &str) -> Result<Bytes> {
     let url: Uri = format!("{}{path}", server.trim_end_matches('/'))
         .parse()
         .with_context(|| format!("--server {server:?} is not a URL; write it like http://127.0.0.1:15014"))?;
@@ -32,7 +41,8 @@ async fn answer(server: &str, path: &str) -> Result<Bytes> {
         bail!("--server {server:?} is not a plain HTTP URL; write it like http://127.0.0.1:15014");
     }
     let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-    let response = client.get(url).await.with_context(|| {
+    let request = hyper::Request::builder().method(method).uri(url).body(Empty::new())?;
+    let response = client.request(request).await.with_context(|| {
         format!("cannot reach {server}; is `meltemi serve` running, and is this its --monitoringAddr?")
     })?;
     let status = response.status();

@@ -28,9 +28,13 @@ impl Objects {
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(snapshot);
     }
 
+    /// `None`: nothing was read yet.
+    pub(crate) fn current(&self) -> Option<Arc<Snapshot>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub(crate) fn counts(&self) -> Counts {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(snapshot) = current else { return Counts::default() };
+        let Some(snapshot) = self.current() else { return Counts::default() };
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         match *counted {
             Some((seq, counts)) if seq == snapshot.seq => counts,

@@ -14,7 +14,7 @@ use crate::version;
 pub(crate) struct Metrics {
     registry: Registry,
     pub(crate) streams: Arc<xds::Metrics>,
-    pub(crate) objects: Objects,
+    pub(crate) objects: Arc<Objects>,
     process: Process,
     started: Instant,
     uptime: IntGauge,
@@ -42,7 +42,7 @@ impl Metrics {
         build.with_label_values(&["pilot", version::VERSION]).set(1);
         let metrics = Metrics {
             streams: xds::Metrics::new(&registry)?,
-            objects: Objects::default(),
+            objects: Arc::default(),
             process: Process::register(&registry)?,
             started: Instant::now(),
             uptime: IntGauge::new("istiod_uptime_seconds", "Time since the process started.")?,

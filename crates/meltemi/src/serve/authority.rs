@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
-use ca::{
-    Authority, Certificates, Clients, Issuer, Kept, KeyType, Plugged, Private, RootOptions, Serving, Tokens,
-    TrustDomains,
-};
+use ca::{Authority, Certificates, Clients, Kept, KeyType, Plugged, Private, RootOptions, Serving, Stage};
+use tokio::sync::{Notify, watch};
 use tracing::{error, info};
 
-use super::certificates::CertificateService;
+use super::certificates::{CertificateService, Signer};
 use super::door::Door;
+use super::rotation::{Issued, Rotation};
+use super::secrets::WorkloadSecrets;
 use crate::settings::{Identity, NO_STATE};
 
 /// The certificate that the server shows is made for this long, and anew at half of it.
@@ -32,56 +32,79 @@ pub(crate) struct Secure {
     clients: Arc<Clients>,
     door: Arc<Door>,
     metrics: Arc<ca::Metrics>,
+    /// Rung when another authority signs.
+    changes: watch::Sender<()>,
+    issued: Arc<Issued>,
+    /// The files of the root changed.
+    moved: Arc<Notify>,
 }
 
 impl Secure {
-    pub(crate) fn open(
-        settings: Identity,
-        domains: TrustDomains,
-        pod_namespace: &str,
-        registry: &prometheus::Registry,
-    ) -> Result<Secure> {
-        let metrics = ca::Metrics::new(registry).context("cannot register the metrics of the authority")?;
-        let root =
-            RootOptions { key: settings.key, lifetime: settings.root_lifetime, organization: domains.own.clone() };
+    pub(crate) fn open(settings: Identity, door: Arc<Door>, pod_namespace: &str) -> Result<Secure> {
+        let metrics = door.metrics.clone();
+        let organization = door.registry.domains().own;
+        let root = RootOptions { key: settings.key, lifetime: settings.root_lifetime, organization };
         let now = SystemTime::now();
         let plugged = ca::plugged(&settings.plugged).context("cannot read the plugged-in authority")?;
         let authority = authority(&settings, &root, plugged.as_ref(), now)?;
         let hosts = hosts(pod_namespace, &settings.hosts);
         let (serving, served_until) = serving(&authority, &hosts, now)?;
         let clients = Clients::new(authority.roots())?;
-        let door = Door {
-            tokens: tokens(&settings)?,
-            domains,
-            trusted_gateways: settings.trusted_gateways.clone(),
-            check: settings.check,
-        };
         Ok(Secure {
             certificates: Arc::new(Certificates::new(authority, settings.lifetimes, metrics.clone())),
             serving,
             served_until,
             clients,
-            door: Arc::new(door),
+            door,
             settings,
             root,
             hosts,
             plugged,
             metrics,
+            changes: watch::Sender::new(()),
+            issued: Arc::default(),
+            moved: Arc::default(),
         })
     }
 
     pub(crate) fn port(&self, stages: xds::Stages) -> Result<xds::Port> {
         let tls = ca::server_config(self.serving.clone(), self.clients.clone())?;
         let methods = CertificateService {
-            certificates: self.certificates.clone(),
+            signer: Signer::Own { certificates: self.certificates.clone(), issued: self.issued.clone() },
             door: self.door.clone(),
-            metrics: self.metrics.clone(),
             stages,
         };
         Ok(xds::Port {
             tls: Some(tls.into()),
             door: self.settings.authenticate.then(|| self.door.clone() as Arc<dyn xds::Door>),
             methods: Some(Arc::new(methods)),
+            secrets: self.settings.workload_secrets.then(|| self.secrets()).transpose()?,
+        })
+    }
+
+    /// Its streams are no proxies: they are neither listed nor counted among them.
+    fn secrets(&self) -> Result<xds::Server> {
+        let secrets = WorkloadSecrets {
+            certificates: self.certificates.clone(),
+            changes: self.changes.subscribe(),
+            issued: self.issued.clone(),
+        };
+        let metrics = xds::Metrics::new(&prometheus::Registry::new())?;
+        Ok(xds::Server::new(Arc::new(secrets), xds::Options::default(), metrics, xds::Connections::new()))
+    }
+
+    /// `None`: the authority was plugged in, and its owner changes it.
+    pub(crate) fn rotation(&self, connections: Arc<xds::Connections>) -> Option<Rotation> {
+        if self.plugged.is_some() {
+            return None;
+        }
+        Some(Rotation {
+            kept: Kept(self.settings.state.as_ref()?.join("ca")),
+            root: self.root.clone(),
+            certificates: self.certificates.clone(),
+            connections,
+            issued: self.issued.clone(),
+            moved: self.moved.clone(),
         })
     }
 
@@ -89,7 +112,10 @@ impl Secure {
     pub(crate) async fn follow(mut self) {
         let mut last = String::new();
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                () = self.moved.notified() => {}
+            }
             let said = match self.look(SystemTime::now()) {
                 Ok(()) => String::new(),
                 Err(problem) => format!("{problem:#}"),
@@ -112,6 +138,9 @@ impl Secure {
             Some(_) => None,
             None => {
                 let kept = Kept(state(&self.settings)?.join("ca"));
+                if kept.stage().0 == Stage::Settled {
+                    self.issued.forget();
+                }
                 let next = kept.known(&self.root, self.settings.grace_percent, now)?;
                 Some(next).filter(|next| next.roots() != self.certificates.authority().roots())
             }
@@ -119,6 +148,7 @@ impl Secure {
         if let Some(next) = next {
             self.clients.replace(next.roots())?;
             self.certificates.replace(next);
+            self.changes.send_replace(());
             self.plugged = found;
             self.served_until = now;
             info!("a new authority signs from now on");
@@ -185,19 +215,4 @@ fn hosts(namespace: &str, more: &[String]) -> Vec<String> {
     let services = ["istiod", "istiod-remote", "istio-pilot"].map(|name| format!("{name}.{namespace}.svc"));
     let local = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
     services.into_iter().chain(local).chain(more.iter().cloned()).collect()
-}
-
-fn tokens(settings: &Identity) -> Result<Tokens> {
-    let issuer = Issuer::open(state(settings)?)?;
-    let mut rules = vec![issuer.rules()];
-    if let Some(file) = &settings.jwks {
-        rules.push(ca::TokenRules { issuer: String::new(), keys: jwks(file)? });
-    }
-    Ok(Tokens { rules, audiences: settings.audiences.clone() })
-}
-
-fn jwks(file: &Path) -> Result<ca::JwkSet> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("--jwks {}", file.display()))?;
-    serde_json::from_str(&text)
-        .with_context(|| format!("--jwks {}: not a JSON Web Key Set, like {{\"keys\": [..]}}", file.display()))
 }

@@ -1,39 +1,95 @@
-//! `CreateCertificate` on the wire: bytes in, bytes out. Who calls is the door's word, what they get the authority's.
+//! `CreateCertificate` on the wire: bytes in, bytes out. Who calls is the door's word, what they get the signer's.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use ca::{Certificates, Denied};
+use ca::{Certificates, Denied, Identity, Lifetimes};
 use http::HeaderMap;
 use prost::Message;
-use wire::istio::v1::auth::IstioCertificateRequest;
+use wire::istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse};
 use xds::{Failure, Later, Peer};
 
-use super::door::Door;
+use super::door::{Door, Proof, Shown, bearer};
+use super::rotation::Issued;
 
 const METHOD: &str = "/istio.v1.auth.IstioCertificateService/CreateCertificate";
 
 pub(crate) struct CertificateService {
-    pub(crate) certificates: Arc<Certificates>,
+    pub(crate) signer: Signer,
     pub(crate) door: Arc<Door>,
-    pub(crate) metrics: Arc<ca::Metrics>,
     pub(crate) stages: xds::Stages,
 }
 
+/// Who makes certificates of requests.
+pub(crate) enum Signer {
+    Own {
+        certificates: Arc<Certificates>,
+        issued: Arc<Issued>,
+    },
+    /// Somebody else, who is shown the caller's token and decides for himself.
+    External {
+        far: agent::Signer,
+        lifetimes: Lifetimes,
+    },
+}
+
 impl CertificateService {
-    fn answer(&self, peer: &Peer, headers: &HeaderMap, message: Bytes) -> Result<Bytes, Failure> {
-        let callers = self.door.identities(peer, headers).map_err(|reason| {
-            self.metrics.stranger();
-            tracing::warn!(address = %peer.address, reason, "a signing request was refused: nobody is known");
-            // istiod's words: agents log them.
-            Failure::Unauthenticated("request authenticate failure".to_owned())
-        })?;
+    async fn answer(&self, peer: &Peer, headers: &HeaderMap, message: Bytes) -> Result<Bytes, Failure> {
+        let shown = self.shown(peer, headers)?;
         let request = IstioCertificateRequest::decode(message)
             .map_err(|error| Failure::InvalidArgument(format!("cannot read the request: {error}")))?;
-        let sign = || self.certificates.answer(&request, &callers, SystemTime::now());
-        let response = self.stages.run(xds::Stage::Certificates, sign);
-        response.map(|response| response.encode_to_vec().into()).map_err(|denied| {
+        let response = match &self.signer {
+            Signer::Own { certificates, issued } => {
+                let signed = self.signed(certificates, peer, &request, &shown.identities);
+                if signed.is_ok() {
+                    let names = shown.identities.iter().map(ToString::to_string);
+                    names.for_each(|name| issued.note(&name, peer.address.ip(), SystemTime::now()));
+                }
+                signed
+            }
+            Signer::External { far, lifetimes } => {
+                let lifetime =
+                    lifetimes.of(request.validity_duration).map_err(|e| Failure::InvalidArgument(e.to_string()))?;
+                let forwarded = forwarded(far, headers, &request, lifetime, &shown.identities).await;
+                self.door.metrics.forwarded(forwarded.is_ok());
+                forwarded.inspect_err(|failure| {
+                    tracing::warn!(address = %peer.address, caller = %shown.identities[0], ?failure, "no certificate from the external authority");
+                })
+            }
+        };
+        response.map(|response| response.encode_to_vec().into())
+    }
+
+    fn shown(&self, peer: &Peer, headers: &HeaderMap) -> Result<Shown, Failure> {
+        // istiod's words: agents log them.
+        let nobody = || Failure::Unauthenticated("request authenticate failure".to_owned());
+        let shown = self.door.shown(peer, headers).map_err(|reason| {
+            self.door.metrics.stranger();
+            tracing::warn!(address = %peer.address, reason, "a signing request was refused: nobody is known");
+            nobody()
+        })?;
+        // A token ends with its workload, a certificate would renew itself for ever.
+        let gone = shown.identities.iter().find(|identity| !self.door.registry.exists(identity));
+        match gone {
+            Some(gone) if shown.by != Proof::Token => {
+                self.door.metrics.stranger();
+                tracing::warn!(address = %peer.address, caller = %gone, "a signing request was refused: the workload is gone");
+                Err(nobody())
+            }
+            _ => Ok(shown),
+        }
+    }
+
+    fn signed(
+        &self,
+        certificates: &Certificates,
+        peer: &Peer,
+        request: &IstioCertificateRequest,
+        callers: &[Identity],
+    ) -> Result<IstioCertificateResponse, Failure> {
+        let sign = || certificates.answer(request, callers, SystemTime::now());
+        self.stages.run(xds::Stage::Certificates, sign).map_err(|denied| {
             tracing::warn!(address = %peer.address, caller = %callers[0], %denied, "a signing request was refused");
             match &denied {
                 Denied::Nobody | Denied::Impersonation => Failure::Unauthenticated(denied.to_string()),
@@ -44,12 +100,35 @@ impl CertificateService {
     }
 }
 
+async fn forwarded(
+    far: &agent::Signer,
+    headers: &HeaderMap,
+    request: &IstioCertificateRequest,
+    lifetime: Duration,
+    callers: &[Identity],
+) -> Result<IstioCertificateResponse, Failure> {
+    let Some(token) = bearer(headers) else {
+        return Err(Failure::Unauthenticated("the external authority wants to see a token".to_owned()));
+    };
+    let cert_chain = far
+        .certificate(token, &request.csr, lifetime)
+        .await
+        .map_err(|why| Failure::Unavailable(format!("the external authority: {why}")))?;
+    // Whom it names is still ours to check: a wrong answer would be another workload's identity.
+    let leaf = cert_chain.first().and_then(|pem| ca::bundle(pem).ok()).and_then(|chain| chain.into_iter().next());
+    let named = leaf.map(|leaf| leaf.uris).unwrap_or_default();
+    if !named.iter().all(|name| callers.iter().any(|caller| caller.to_string() == *name)) || named.is_empty() {
+        return Err(Failure::Unavailable(format!("the external authority named {named:?}, not {}", callers[0])));
+    }
+    Ok(IstioCertificateResponse { cert_chain })
+}
+
 impl xds::Methods for CertificateService {
     fn serves(&self, path: &str) -> bool {
         path == METHOD
     }
 
     fn call<'a>(&'a self, peer: &'a Peer, headers: &'a HeaderMap, message: Bytes) -> Later<'a, Result<Bytes, Failure>> {
-        Box::pin(async move { self.answer(peer, headers, message) })
+        Box::pin(self.answer(peer, headers, message))
     }
 }

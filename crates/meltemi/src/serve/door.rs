@@ -1,50 +1,79 @@
 //! Who calls on the secure port, in istiod's order: client certificate, token, forwarded certificate. And what that allows.
 
-use ca::{ClientCertificate, Identity, Tokens, TrustDomains, forwarded_identities};
+mod opened;
+mod registry;
+
+use std::sync::Arc;
+
+use ca::{ClientCertificate, Identity, Tokens, forwarded_identities};
 use http::{HeaderMap, header::AUTHORIZATION};
 use ipnet::IpNet;
 use wire::envoy::config::core::v3::Node;
 use wire::google::protobuf::{Struct, Value, value::Kind};
 use xds::{Caller, Later, Peer};
 
+use registry::Claim;
+pub(crate) use registry::Registry;
+
 pub(crate) struct Door {
-    pub(crate) domains: TrustDomains,
+    pub(crate) registry: Registry,
+    pub(crate) metrics: Arc<ca::Metrics>,
     pub(crate) tokens: Tokens,
     pub(crate) trusted_gateways: Vec<IpNet>,
     /// PILOT_ENABLE_XDS_IDENTITY_CHECK.
     pub(crate) check: bool,
+    /// MELTEMI_XDS_IDENTITY=strict.
+    pub(crate) strict: bool,
+}
+
+/// Who a caller is, and how it showed that.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub(crate) identities: Vec<Identity>,
+    pub(crate) by: Proof,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Proof {
+    Certificate,
+    Token,
+    Forwarded,
 }
 
 impl Door {
     /// Whom the first authenticator that succeeds names; else all their reasons.
-    pub(crate) fn identities(&self, peer: &Peer, headers: &HeaderMap) -> Result<Vec<Identity>, String> {
+    pub(crate) fn shown(&self, peer: &Peer, headers: &HeaderMap) -> Result<Shown, String> {
         let mut reasons = Vec::new();
+        let domains = self.registry.domains();
+        let one = |identity, by| Ok(Shown { identities: vec![identity], by });
         match &peer.certificate {
-            Some(der) => match ClientCertificate::of(der, &self.domains) {
-                Ok(ClientCertificate(identity)) => return Ok(vec![identity]),
+            Some(der) => match ClientCertificate::of(der, &domains) {
+                Ok(ClientCertificate(identity)) => return one(identity, Proof::Certificate),
                 Err(why) => reasons.push(why.to_string()),
             },
             None => reasons.push("there is no client certificate".to_owned()),
         }
         match bearer(headers) {
-            Some(token) => match self.tokens.identity(token, &self.domains) {
-                Ok(identity) => return Ok(vec![identity]),
+            Some(token) => match self.tokens.identity(token, &domains) {
+                Ok(identity) => return one(identity, Proof::Token),
                 Err(why) => reasons.push(why.to_string()),
             },
             None => reasons.push("there is no bearer token".to_owned()),
         }
         let forwarded: Vec<&str> =
             headers.get_all("x-forwarded-client-cert").iter().filter_map(|value| value.to_str().ok()).collect();
-        let identities = forwarded_identities(peer.address.ip(), &forwarded, &self.trusted_gateways, &self.domains);
-        if identities.is_empty() { Err(reasons.join("; ")) } else { Ok(identities) }
+        let identities = forwarded_identities(peer.address.ip(), &forwarded, &self.trusted_gateways, &domains);
+        if identities.is_empty() { Err(reasons.join("; ")) } else { Ok(Shown { identities, by: Proof::Forwarded }) }
     }
 }
 
 impl xds::Door for Door {
     fn caller<'a>(&'a self, peer: &'a Peer, headers: &'a HeaderMap) -> Later<'a, Result<Caller, String>> {
-        let identities = self.identities(peer, headers);
-        let names = |identities: Vec<Identity>| identities.iter().map(ToString::to_string).collect();
-        Box::pin(async move { identities.map(|identities| Caller { identities: names(identities) }) })
+        let shown = self.shown(peer, headers);
+        let names = |shown: Shown| shown.identities.iter().map(ToString::to_string).collect();
+        Box::pin(
+            async move { shown.map(|shown| Caller { identities: names(shown), address: Some(peer.address.ip()) }) },
+        )
     }
 
     fn admit(&self, caller: &Caller, node: &Node) -> Result<Node, String> {
@@ -58,8 +87,9 @@ impl xds::Door for Door {
             same(&claimed.namespace, &identity.namespace) && same(&claimed.account, &identity.service_account)
         };
         match identities.iter().find(fits) {
-            Some(identity) => Ok(filled(node, &claimed, identity)),
+            Some(identity) => self.proven(filled(node, &claimed, identity), identity),
             None => {
+                self.metrics.mismatch();
                 tracing::warn!(
                     node = node.id,
                     namespace = claimed.namespace,
@@ -78,7 +108,32 @@ impl xds::Door for Door {
     }
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+impl Door {
+    fn proven(&self, mut node: Node, identity: &Identity) -> Result<Node, String> {
+        let claim = self.registry.claim(&node, identity);
+        match claim {
+            Ok(Claim::Known) => Ok(node),
+            Ok(Claim::Unknown) if self.strict => {
+                if let Some(metadata) = &mut node.metadata {
+                    metadata.fields.remove("LABELS");
+                }
+                Ok(node)
+            }
+            Ok(Claim::Unknown) => Ok(node),
+            Err(why) if self.strict => {
+                self.metrics.mismatch();
+                tracing::warn!(node = node.id, caller = %identity, why, "a proxy is not what it says");
+                Err(why)
+            }
+            Err(why) => {
+                tracing::warn!(node = node.id, caller = %identity, why, "a proxy may not be what it says; strict identity would refuse it");
+                Ok(node)
+            }
+        }
+    }
+}
+
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ").map(str::trim)
 }
 
@@ -88,19 +143,23 @@ struct Claimed {
     account: String,
 }
 
-fn claimed(node: &Node) -> Claimed {
-    let text = |key: &str| match node.metadata.as_ref()?.fields.get(key)?.kind.as_ref()? {
+/// A key of the node's metadata. `None`: it is not there, is empty, or is no text.
+fn text(node: &Node, key: &str) -> Option<String> {
+    match node.metadata.as_ref()?.fields.get(key)?.kind.as_ref()? {
         Kind::StringValue(text) => Some(text.clone()).filter(|text| !text.is_empty()),
         _ => None,
-    };
+    }
+}
+
+fn claimed(node: &Node) -> Claimed {
     // As istiod: the namespace is the first label of the domain where the metadata has none.
     let by_domain = || {
         let domain = node.id.split('~').nth(3).unwrap_or_default();
         domain.split_once('.').map(|(namespace, _)| namespace.to_owned())
     };
     Claimed {
-        namespace: text("NAMESPACE").or_else(by_domain).unwrap_or_default(),
-        account: text("SERVICE_ACCOUNT").unwrap_or_default(),
+        namespace: text(node, "NAMESPACE").or_else(by_domain).unwrap_or_default(),
+        account: text(node, "SERVICE_ACCOUNT").unwrap_or_default(),
     }
 }
 
@@ -127,7 +186,9 @@ mod tests {
 
     fn door() -> Door {
         Door {
-            domains: TrustDomains { own: "cluster.local".to_owned(), aliases: Vec::new() },
+            registry: Registry::of(POD),
+            metrics: ca::Metrics::new(&prometheus::Registry::new()).unwrap(),
+            strict: false,
             tokens: Tokens { rules: Vec::new(), audiences: vec!["istio-ca".to_owned()] },
             trusted_gateways: Vec::new(),
             check: true,
@@ -140,10 +201,22 @@ mod tests {
         Node { id: id.to_owned(), metadata: Some(Struct { fields }), ..Node::default() }
     }
 
+    const POD: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: cart-1, namespace: shop}
+spec: {serviceAccountName: cart, containers: []}
+status: {phase: Running, podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}]}
+";
+
     const ID: &str = "sidecar~10.0.0.1~cart-1.shop~shop.svc.cluster.local";
 
+    fn cart() -> Caller {
+        Caller { identities: vec!["spiffe://cluster.local/ns/shop/sa/cart".to_owned()], address: None }
+    }
+
     fn admit(node: &Node) -> Result<Node, String> {
-        let caller = Caller { identities: vec!["spiffe://cluster.local/ns/shop/sa/cart".to_owned()] };
+        let caller = cart();
         door().admit(&caller, node)
     }
 
@@ -168,6 +241,28 @@ mod tests {
         assert_eq!((&*claimed.namespace, &*claimed.account), ("shop", "cart"));
     }
 
+    /// Row A-04, and what table 2.3 adds for strict identity.
+    #[test]
+    fn a_sidecar_that_says_it_is_a_gateway_is_refused_where_identity_is_strict() {
+        let caller = cart();
+        let gateway = node("router~10.0.0.9~gateway-1.shop~shop.svc.cluster.local", &[("LABELS", "istio: ingress")]);
+        let served = door().admit(&caller, &gateway).unwrap();
+        assert_eq!(served.id, gateway.id, "compatible: it is said, and served");
+        let strict = Door { strict: true, ..door() };
+        assert!(strict.admit(&caller, &gateway).unwrap_err().contains("known workload"));
+        assert!(
+            strict
+                .admit(&caller, &node("sidecar~10.9.9.9~cart-1.shop~shop.svc.x", &[]))
+                .unwrap_err()
+                .contains("10.9.9.9")
+        );
+        let elsewhere = node(ID, &[("CLUSTER_ID", "other")]);
+        assert!(strict.admit(&caller, &elsewhere).unwrap_err().contains("cluster"));
+        let unknown = strict.admit(&caller, &node("sidecar~10.0.0.9~new.shop~shop.svc.x", &[("LABELS", "x")])).unwrap();
+        assert!(text(&unknown, "LABELS").is_none(), "labels that nobody vouches for select nothing");
+        assert!(strict.admit(&caller, &node(ID, &[])).is_ok());
+    }
+
     #[test]
     fn the_check_can_be_turned_off() {
         let open = Door { check: false, ..door() };
@@ -179,11 +274,11 @@ mod tests {
         let peer = Peer { address: "127.0.0.1:1".parse().unwrap(), certificate: None };
         let mut headers = HeaderMap::new();
         assert_eq!(
-            door().identities(&peer, &headers).unwrap_err(),
+            door().shown(&peer, &headers).unwrap_err(),
             "there is no client certificate; there is no bearer token"
         );
         headers.insert("x-forwarded-client-cert", "URI=spiffe://cluster.local/ns/a/sa/b".parse().unwrap());
         headers.insert(AUTHORIZATION, "Bearer x.y.z".parse().unwrap());
-        assert!(door().identities(&peer, &headers).unwrap_err().ends_with("the token is not a signed JWT"));
+        assert!(door().shown(&peer, &headers).unwrap_err().ends_with("the token is not a signed JWT"));
     }
 }

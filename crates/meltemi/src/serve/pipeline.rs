@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use ca::TrustDomains;
 use config::store::{Snapshot, Store, Update};
 use sources::files::Folder;
 use sources::jwks::{self, Wanted};
@@ -67,11 +66,6 @@ impl Pipeline {
 
     pub(crate) fn stages(&self) -> xds::Stages {
         self.metrics.stages().clone()
-    }
-
-    pub(crate) fn trust_domains(&self) -> TrustDomains {
-        let mesh = &self.store.snapshot().mesh;
-        TrustDomains { own: mesh.trust_domain.clone(), aliases: mesh.trust_domain_aliases.clone() }
     }
 
     pub(crate) fn log_notes(&mut self) {

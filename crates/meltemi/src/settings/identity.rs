@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::{Result, bail};
 use ca::{KeyType, Lifetimes};
 use ipnet::IpNet;
 
@@ -33,21 +34,56 @@ pub(crate) struct Identity {
     pub(crate) authenticate: bool,
     /// PILOT_ENABLE_XDS_IDENTITY_CHECK.
     pub(crate) check: bool,
+    /// MELTEMI_WORKLOAD_SECRETS: keys are made here for proxies without an agent.
+    pub(crate) workload_secrets: bool,
+    /// MELTEMI_XDS_IDENTITY=strict: what a node says of itself must be proven.
+    pub(crate) strict: bool,
+    /// EXTERNAL_CA: somebody else signs. `None`: we do.
+    pub(crate) external: Option<External>,
+}
+
+/// An authority elsewhere that speaks the same protocol.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct External {
+    /// CA_ADDR, `host:port`.
+    pub(crate) address: String,
+    /// MELTEMI_CA_SERVER_NAME: the name that its certificate must have. `None`: the host of the address.
+    pub(crate) name: Option<String>,
+    /// CA_ROOT_CA: whom it and the workloads are checked against.
+    pub(crate) roots: PathBuf,
+    /// --tlsCertFile and --tlsKeyFile: what the secure port shows, since nothing is signed here.
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+/// What the command line says of identity.
+pub(super) struct IdentityFlags {
+    pub(super) state_dir: Option<PathBuf>,
+    pub(super) jwks: Option<PathBuf>,
+    pub(super) tls_cert: PathBuf,
+    pub(super) tls_key: PathBuf,
 }
 
 pub(crate) const NO_STATE: &str = "there is no home folder to keep the root in; name a folder with --stateDir";
 const HOUR: Duration = Duration::from_secs(3600);
 
 impl Identity {
-    pub(super) fn new(
-        state: Option<PathBuf>,
-        jwks: Option<PathBuf>,
-        env: &IdentityEnv,
-        unused: &mut Unused,
-    ) -> Identity {
+    pub(super) fn new(flags: IdentityFlags, env: &IdentityEnv, unused: &mut Unused) -> Result<Identity> {
         let lifetimes = Lifetimes::default();
-        Identity {
-            state: state_folder(state, env),
+        let IdentityFlags { state_dir, jwks, tls_cert, tls_key } = flags;
+        let external = unused.truth("EXTERNAL_CA", &env.external_ca);
+        // The serving certificate is signed here, or read from files with an external authority: there is no other way yet.
+        unused.read("PILOT_CERT_PROVIDER", &env.cert_provider, "istiod".to_owned(), |text| {
+            (text == "istiod").then(|| text.to_owned())
+        });
+        Ok(Identity {
+            external: external.then(|| External::new(env, tls_cert, tls_key)).transpose()?,
+            strict: unused.read("MELTEMI_XDS_IDENTITY", &env.xds_identity, false, |text| match text {
+                "compat" => Some(false),
+                "strict" => Some(true),
+                _ => None,
+            }),
+            state: state_folder(state_dir, env),
             plugged: env.root_ca_dir.as_deref().unwrap_or("./etc/cacerts").into(),
             key: key_type(env, unused),
             root_lifetime: unused.duration("CITADEL_SELF_SIGNED_CA_CERT_TTL", &env.root_ttl, 87_600 * HOUR),
@@ -66,7 +102,24 @@ impl Identity {
             check: unused.read("PILOT_ENABLE_XDS_IDENTITY_CHECK", &env.identity_check, true, |text| {
                 crate::args::truth(text).ok()
             }),
+            workload_secrets: unused.truth("MELTEMI_WORKLOAD_SECRETS", &env.workload_secrets),
+        })
+    }
+}
+
+impl External {
+    /// Half of it would leave a mesh without certificates, so it is refused.
+    fn new(env: &IdentityEnv, certificate: PathBuf, key: PathBuf) -> Result<External> {
+        let Some(address) = env.ca_address.clone() else {
+            bail!("EXTERNAL_CA=true needs CA_ADDR, the authority's address as HOST:PORT");
+        };
+        let Some(roots) = env.ca_root.clone().map(PathBuf::from) else {
+            bail!("EXTERNAL_CA=true needs CA_ROOT_CA, a file with the roots of {address} in PEM");
+        };
+        if address.rsplit_once(':').is_none_or(|(host, port)| host.is_empty() || port.parse::<u16>().is_err()) {
+            bail!("CA_ADDR={address:?} is not an address; write it like ca.example:443");
         }
+        Ok(External { address, name: env.ca_name.clone(), roots, certificate, key })
     }
 }
 
@@ -104,8 +157,13 @@ mod tests {
 
     fn identity(env: &IdentityEnv) -> (Identity, Vec<String>) {
         let mut unused = Unused::default();
-        let identity = Identity::new(Some("s".into()), None, env, &mut unused);
+        let identity = Identity::new(flags(), env, &mut unused).unwrap();
         (identity, unused.0)
+    }
+
+    fn flags() -> IdentityFlags {
+        let [tls_cert, tls_key] = ["tls.crt", "tls.key"].map(PathBuf::from);
+        IdentityFlags { state_dir: Some("s".into()), jwks: None, tls_cert, tls_key }
     }
 
     #[test]
@@ -125,6 +183,36 @@ mod tests {
         assert_eq!(identity(&env).0.key, KeyType::P384);
         let env = IdentityEnv { key_type: Some("DSA".into()), ..IdentityEnv::default() };
         assert_eq!(identity(&env).1.len(), 1);
+    }
+
+    #[test]
+    fn half_an_external_authority_is_an_error() {
+        let whole = IdentityEnv {
+            external_ca: Some("true".into()),
+            ca_address: Some("ca.example:443".into()),
+            ca_root: Some("/root.pem".into()),
+            ..IdentityEnv::default()
+        };
+        assert_eq!(identity(&whole).0.external.unwrap().address, "ca.example:443");
+        let refused = |env: &IdentityEnv| Identity::new(flags(), env, &mut Unused::default()).unwrap_err().to_string();
+        assert!(refused(&IdentityEnv { ca_address: None, ..whole.clone() }).contains("CA_ADDR"));
+        assert!(refused(&IdentityEnv { ca_root: None, ..whole.clone() }).contains("CA_ROOT_CA"));
+        assert!(refused(&IdentityEnv { ca_address: Some("ca".into()), ..whole.clone() }).contains("ca.example:443"));
+        assert_eq!(identity(&IdentityEnv { external_ca: None, ..whole }).0.external, None);
+    }
+
+    #[test]
+    fn another_provider_of_the_serving_certificate_is_said_to_be_none() {
+        let of = |text: &str| identity(&IdentityEnv { cert_provider: Some(text.into()), ..IdentityEnv::default() }).1;
+        assert!(of("istiod").is_empty());
+        assert!(of("kubernetes")[0].contains("istiod"));
+    }
+
+    #[test]
+    fn strictness_is_a_word() {
+        let of = |text: &str| identity(&IdentityEnv { xds_identity: Some(text.into()), ..IdentityEnv::default() });
+        assert!(of("strict").0.strict && !of("compat").0.strict && !identity(&IdentityEnv::default()).0.strict);
+        assert_eq!(of("very").1.len(), 1);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod bootstrap;
 mod check;
 mod delivery;
+mod identity;
 mod render;
 mod run;
 mod serve;

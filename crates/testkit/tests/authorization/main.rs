@@ -5,7 +5,6 @@ mod client;
 mod evaluate;
 mod place;
 mod random;
-mod token;
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
@@ -17,8 +16,8 @@ use place::{Behind, Guards, listener};
 use random::Random;
 use serde_json::{Value, json};
 use testkit::envoy::Envoy;
+use testkit::token::Issuer;
 use testkit::{place as tools, say, skip};
-use token::Issuer;
 
 /// Sets of policies, and requests to each.
 const WORLDS: usize = 100;
@@ -40,7 +39,7 @@ async fn envoy_decides_as_the_policies_say() {
         return skip("policies in an Envoy: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
     };
     let began = Instant::now();
-    let (issuer, clients) = (Issuer::new(), Clients::new().unwrap());
+    let (issuer, clients) = (Issuer::default(), Clients::new().unwrap());
     let claims = claims();
     let tokens: Vec<String> = claims.iter().map(|claims| issuer.token(claims)).collect();
     let mut random = Random::new(20);
@@ -165,7 +164,7 @@ async fn claims_of_good_tokens_allow_and_deny() {
     let Some(binary) = tools::envoy() else {
         return skip("tokens in an Envoy: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
     };
-    let (issuer, stranger, clients) = (Issuer::new(), Issuer::new(), Clients::new().unwrap());
+    let (issuer, stranger, clients) = (Issuer::default(), Issuer::default(), Clients::new().unwrap());
     let policy = |name: &str, action: &str, group: &str| {
         json!({
             "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",
@@ -214,7 +213,7 @@ async fn without_keys_no_token_is_good() {
     let Some(binary) = tools::envoy() else {
         return skip("tokens in an Envoy: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
     };
-    let (issuer, clients) = (Issuer::new(), Clients::new().unwrap());
+    let (issuer, clients) = (Issuer::default(), Clients::new().unwrap());
     let authentication = json!({
         "apiVersion": "security.istio.io/v1", "kind": "RequestAuthentication",
         "metadata": {"name": "tokens", "namespace": "shop"},

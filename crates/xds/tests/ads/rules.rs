@@ -469,6 +469,20 @@ async fn the_node_of_a_later_message_is_ignored() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn where_nodes_are_strict_another_node_ends_the_stream() {
+    for variant in BOTH {
+        let harness = Harness::with("CDS a=1, LDS l=1", xds::Options { strict_nodes: true, ..xds::Options::default() });
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        proxy.take().await;
+        let mut proxy = proxy.with_node(Some(Node { id: "router~1.1.1.1~other.else~x".into(), ..Node::default() }));
+        proxy.ask(TypeUrl::Listener, &[]).await;
+        let (code, text) = proxy.ended().await;
+        assert!(code == 3 && text.contains("may not change"), "{code} {text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_table_and_the_metrics_tell_what_happens() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1, EDS a=1");

@@ -72,6 +72,7 @@ fn connection() -> Connection {
         }),
         metadata: wire::json::from_value(&metadata).unwrap().value,
         connected_at: UNIX_EPOCH,
+        caller: None,
         address: "10.0.0.7:4711".parse().unwrap(),
         variant: Variant::Delta,
         class: Arc::new(Held),

@@ -5,17 +5,19 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rcgen::{KeyPair, PublicKeyData, SigningKey};
 use serde_json::{Value, json};
 
-pub(crate) struct Issuer {
+pub struct Issuer {
     key: KeyPair,
 }
 
-impl Issuer {
-    pub(crate) fn new() -> Self {
+impl Default for Issuer {
+    fn default() -> Self {
         Self { key: KeyPair::generate().expect("a key") }
     }
+}
 
+impl Issuer {
     /// The key set, in JSON.
-    pub(crate) fn keys(&self) -> String {
+    pub fn keys(&self) -> String {
         // 4, then both coordinates.
         let point = self.key.der_bytes();
         let part = |at: std::ops::Range<usize>| URL_SAFE_NO_PAD.encode(&point[at]);
@@ -23,7 +25,7 @@ impl Issuer {
             .to_string()
     }
 
-    pub(crate) fn token(&self, claims: &Value) -> String {
+    pub fn token(&self, claims: &Value) -> String {
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let signed = format!("{}.{}", part(&json!({"alg": "ES256", "kid": "k", "typ": "JWT"})), part(claims));
         let signature = self.key.sign(signed.as_bytes()).expect("a signature");

@@ -1,0 +1,153 @@
+//! Private key providers: an Envoy that has the extension gets its key wrapped for it, as ProxyConfig asks. All others get the plain key.
+
+use std::time::Duration;
+
+use prost::Message;
+use serde_json::Value;
+use wire::{
+    envoy::{
+        config::core::v3::{DataSource, Node},
+        extensions::transport_sockets::tls::v3::{PrivateKeyProvider, private_key_provider::ConfigType},
+    },
+    google::protobuf::Any,
+};
+
+/// Envoy refuses a provider that never looks; this is what Intel's guide for CryptoMB uses.
+const POLL_DELAY: Duration = Duration::from_millis(10);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyProvider {
+    kind: Kind,
+    poll_delay: Duration,
+    /// Without the hardware the key is used as usual.
+    fallback: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    CryptoMb,
+    Qat,
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoProvider {
+    #[error("privateKeyProvider names neither cryptomb nor qat")]
+    Kind,
+    #[error("privateKeyProvider: pollDelay {0:?} is not a duration; write it like 10ms")]
+    Delay(String),
+}
+
+impl Kind {
+    const ALL: [(&str, Kind); 2] = [("cryptomb", Kind::CryptoMb), ("qat", Kind::Qat)];
+
+    /// As Envoy registers it.
+    fn name(self) -> &'static str {
+        match self {
+            Kind::CryptoMb => "cryptomb",
+            Kind::Qat => "qat",
+        }
+    }
+
+    fn type_url(self) -> &'static str {
+        match self {
+            Kind::CryptoMb => {
+                "type.googleapis.com/envoy.extensions.private_key_providers.cryptomb.v3alpha.CryptoMbPrivateKeyMethodConfig"
+            }
+            Kind::Qat => {
+                "type.googleapis.com/envoy.extensions.private_key_providers.qat.v3alpha.QatPrivateKeyMethodConfig"
+            }
+        }
+    }
+}
+
+/// The configuration of both: their messages are in Envoy's contrib folder and have the same fields.
+#[derive(Clone, PartialEq, Message)]
+struct MethodConfig {
+    #[prost(message, optional, tag = "1")]
+    private_key: Option<DataSource>,
+    #[prost(message, optional, tag = "2")]
+    poll_delay: Option<wire::google::protobuf::Duration>,
+}
+
+impl KeyProvider {
+    /// What a ProxyConfig asks for. `delay`: reads a duration as it is written there.
+    pub fn of(config: &Value, delay: impl Fn(&str) -> Option<Duration>) -> Result<Option<KeyProvider>, NoProvider> {
+        let Some(asked) = config.get("privateKeyProvider").filter(|asked| !asked.is_null()) else { return Ok(None) };
+        let named = Kind::ALL.iter().find_map(|(name, kind)| Some((*kind, asked.get(*name)?)));
+        let (kind, settings) = named.ok_or(NoProvider::Kind)?;
+        let written = settings.get("pollDelay").and_then(Value::as_str);
+        let poll_delay = match written {
+            Some(text) => {
+                delay(text).filter(|delay| !delay.is_zero()).ok_or_else(|| NoProvider::Delay(text.to_owned()))?
+            }
+            None => {
+                tracing::info!(provider = kind.name(), ?POLL_DELAY, "pollDelay is not set; this is used");
+                POLL_DELAY
+            }
+        };
+        let fallback = settings.get("fallback").and_then(Value::as_bool).unwrap_or(false);
+        Ok(Some(KeyProvider { kind, poll_delay, fallback }))
+    }
+
+    /// Whether a proxy says that it has the extension.
+    pub(crate) fn is_had_by(&self, node: &Node) -> bool {
+        node.extensions
+            .iter()
+            .any(|extension| extension.category == "envoy.tls.key_providers" && extension.name == self.kind.name())
+    }
+
+    pub(crate) fn wrapped(&self, key: DataSource) -> PrivateKeyProvider {
+        let poll_delay = wire::google::protobuf::Duration {
+            seconds: i64::try_from(self.poll_delay.as_secs()).unwrap_or(i64::MAX),
+            nanos: i32::try_from(self.poll_delay.subsec_nanos()).unwrap_or(0),
+        };
+        let config = MethodConfig { private_key: Some(key), poll_delay: Some(poll_delay) };
+        let any = Any { type_url: self.kind.type_url().to_owned(), value: config.encode_to_vec().into() };
+        PrivateKeyProvider {
+            provider_name: self.kind.name().to_owned(),
+            fallback: self.fallback,
+            config_type: Some(ConfigType::TypedConfig(any)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use wire::envoy::config::core::v3::{Extension, data_source::Specifier};
+
+    use super::*;
+
+    fn of(config: &Value) -> Result<Option<KeyProvider>, NoProvider> {
+        KeyProvider::of(config, |text| Some(Duration::from_millis(text.strip_suffix("ms")?.parse().ok()?)))
+    }
+
+    #[test]
+    fn proxy_config_asks() {
+        let asked =
+            of(&json!({"privateKeyProvider": {"cryptomb": {"pollDelay": "20ms", "fallback": true}}})).unwrap().unwrap();
+        assert_eq!(asked, KeyProvider { kind: Kind::CryptoMb, poll_delay: Duration::from_millis(20), fallback: true });
+        let bare = of(&json!({"privateKeyProvider": {"qat": {}}})).unwrap().unwrap();
+        assert_eq!((bare.kind, bare.poll_delay, bare.fallback), (Kind::Qat, POLL_DELAY, false));
+        assert_eq!(of(&json!({"concurrency": 2})), Ok(None));
+        assert_eq!(of(&json!({"privateKeyProvider": {"other": {}}})), Err(NoProvider::Kind));
+        assert!(matches!(of(&json!({"privateKeyProvider": {"qat": {"pollDelay": "0ms"}}})), Err(NoProvider::Delay(_))));
+    }
+
+    #[test]
+    fn only_a_proxy_with_the_extension_gets_it() {
+        let asked = of(&json!({"privateKeyProvider": {"cryptomb": {}}})).unwrap().unwrap();
+        let node = |category: &str, name: &str| Node {
+            extensions: vec![Extension { name: name.to_owned(), category: category.to_owned(), ..Default::default() }],
+            ..Default::default()
+        };
+        assert!(asked.is_had_by(&node("envoy.tls.key_providers", "cryptomb")));
+        assert!(!asked.is_had_by(&node("envoy.tls.key_providers", "qat")) && !asked.is_had_by(&Node::default()));
+        let key = DataSource { specifier: Some(Specifier::InlineBytes(b"key".to_vec())), ..Default::default() };
+        let wrapped = asked.wrapped(key.clone());
+        let Some(ConfigType::TypedConfig(any)) = wrapped.config_type else { panic!("no configuration") };
+        assert!(any.type_url.ends_with("CryptoMbPrivateKeyMethodConfig"));
+        let config = MethodConfig::decode(&*any.value).unwrap();
+        assert_eq!((config.private_key, config.poll_delay.unwrap().nanos), (Some(key), 10_000_000));
+    }
+}

@@ -1,0 +1,163 @@
+//! A new root in three steps, so that nobody ever meets a certificate whose root it does not know: the new root is announced beside the
+//! old one, then it signs, then the old one is forgotten. When to go on is not decided here.
+
+use std::{fs, time::SystemTime};
+
+use crate::{
+    Certificate, KeepError, Kept, RootOptions, bundle,
+    root::{CERTIFICATE, KEY},
+};
+
+/// The root that will sign next.
+const NEXT_KEY: &str = "next-key.pem";
+const NEXT: &str = "next-cert.pem";
+/// The root that signed before.
+const OLD: &str = "old-cert.pem";
+
+/// Where a change of roots stands. Each follows from the files alone, so that it survives a restart at any moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// One root, which signs.
+    Settled,
+    /// The old root signs, both are trusted.
+    Announced,
+    /// The new root signs, both are trusted.
+    Switched,
+}
+
+impl Stage {
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Settled => "settled",
+            Stage::Announced => "announced",
+            Stage::Switched => "switched",
+        }
+    }
+}
+
+impl Kept {
+    /// Where it stands, and since when.
+    pub fn stage(&self) -> (Stage, Option<SystemTime>) {
+        let since = |name: &str| fs::metadata(self.0.join(name)).and_then(|file| file.modified()).ok();
+        match (since(NEXT), since(OLD)) {
+            (Some(at), _) => (Stage::Announced, Some(at)),
+            (None, Some(at)) => (Stage::Switched, Some(at)),
+            (None, None) => (Stage::Settled, None),
+        }
+    }
+
+    /// The next step. The key of a new root is of the kind that the settings ask for now.
+    pub fn advance(&self, options: &RootOptions, now: SystemTime) -> Result<Stage, KeepError> {
+        match self.stage().0 {
+            Stage::Settled => {
+                let (key, root) = options.made(now)?;
+                self.write(NEXT_KEY, key.pem().as_bytes())?;
+                self.write(NEXT, root.pem().as_bytes())?;
+            }
+            Stage::Announced => {
+                let old = self.text(CERTIFICATE)?.ok_or_else(|| KeepError::Lost(self.0.clone()))?;
+                self.write(OLD, old.as_bytes())?;
+                self.moved(NEXT_KEY, KEY)?;
+                self.moved(NEXT, CERTIFICATE)?;
+            }
+            Stage::Switched => {
+                let path = self.0.join(OLD);
+                fs::remove_file(&path).map_err(|error| KeepError::File { path, error })?;
+            }
+        }
+        Ok(self.stage().0)
+    }
+
+    /// Finishes a switch that a crash cut in two: the key has moved, its certificate has not.
+    pub(crate) fn mend(&self) -> Result<(), KeepError> {
+        if self.text(NEXT)?.is_some() && self.text(NEXT_KEY)?.is_none() {
+            self.moved(NEXT, CERTIFICATE)?;
+        }
+        Ok(())
+    }
+
+    /// Roots besides the one that signs.
+    pub(crate) fn other_roots(&self) -> Result<Vec<Certificate>, KeepError> {
+        let mut others = Vec::new();
+        for name in [NEXT, OLD] {
+            if let Some(text) = self.text(name)? {
+                others.extend(bundle(&text).map_err(|why| self.unusable(why))?);
+            }
+        }
+        Ok(others)
+    }
+
+    fn moved(&self, from: &str, to: &str) -> Result<(), KeepError> {
+        let path = self.0.join(from);
+        fs::rename(&path, self.0.join(to)).map_err(|error| KeepError::File { path, error })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Authority, Csr, Identity, KeyType, csr::tests::request};
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn options(key: KeyType) -> RootOptions {
+        RootOptions { key, lifetime: 24 * HOUR, organization: "cluster.local".to_owned() }
+    }
+
+    fn leaf(authority: &Authority) -> Certificate {
+        let csr = Csr::parse(&request(KeyType::P256)).unwrap();
+        let identity: Identity = "spiffe://cluster.local/ns/shop/sa/cart".parse().unwrap();
+        authority.sign(&csr, &[identity], HOUR, SystemTime::now()).unwrap().leaf
+    }
+
+    /// At every stage, what was signed at this stage and the one before is trusted.
+    #[test]
+    fn no_stage_signs_what_the_stage_before_does_not_trust() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = Kept(folder.path().join("ca"));
+        let (options, now) = (options(KeyType::P256), SystemTime::now());
+        let trusts =
+            |authority: &Authority, leaf: &Certificate| authority.roots().iter().any(|root| leaf.is_signed_by(root));
+        let mut before = kept.authority(&options, 0, now).unwrap();
+        let first = before.roots_pem();
+        for stage in [Stage::Announced, Stage::Switched, Stage::Settled] {
+            assert_eq!(kept.advance(&options, now).unwrap(), stage);
+            let after = kept.known(&options, 0, now).unwrap();
+            assert!(trusts(&before, &leaf(&after)), "{stage:?}: a proxy of the stage before meets an unknown root");
+            assert!(trusts(&after, &leaf(&before)), "{stage:?}: a certificate of the stage before is refused");
+            before = after;
+        }
+        assert_ne!(before.roots_pem(), first);
+        assert_eq!(before.roots().len(), 1);
+    }
+
+    #[test]
+    fn a_root_becomes_elliptic_by_the_setting_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = Kept(folder.path().join("ca"));
+        let now = SystemTime::now();
+        let size = |authority: &Authority| authority.roots()[0].public_key.len();
+        let rsa = kept.authority(&options(KeyType::Rsa2048), 0, now).unwrap();
+        for _ in 0..3 {
+            kept.advance(&options(KeyType::P256), now).unwrap();
+        }
+        let elliptic = kept.known(&options(KeyType::P256), 0, now).unwrap();
+        assert!(size(&rsa) > 256 && size(&elliptic) < 100);
+    }
+
+    #[test]
+    fn a_crash_between_two_files_is_mended() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = Kept(folder.path().join("ca"));
+        let (options, now) = (options(KeyType::P256), SystemTime::now());
+        let old = kept.authority(&options, 0, now).unwrap();
+        kept.advance(&options, now).unwrap();
+        kept.write(OLD, old.roots_pem().as_bytes()).unwrap();
+        assert!(kept.known(&options, 0, now).is_ok(), "the old root was noted, nothing has moved yet");
+        kept.moved(NEXT_KEY, KEY).unwrap();
+        let mended = kept.known(&options, 0, now).unwrap();
+        assert_eq!((kept.stage().0, mended.roots().len()), (Stage::Switched, 2));
+    }
+}

@@ -1,0 +1,38 @@
+//! The door as the settings ask for it: whose tokens are believed, and the objects that callers are compared with.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use ca::{Issuer, Tokens};
+
+use super::{Door, Registry};
+use crate::settings::{Identity, NO_STATE};
+
+impl Door {
+    pub(crate) fn open(settings: &Identity, registry: Registry, metrics: Arc<ca::Metrics>) -> Result<Arc<Door>> {
+        Ok(Arc::new(Door {
+            registry,
+            metrics,
+            tokens: tokens(settings)?,
+            trusted_gateways: settings.trusted_gateways.clone(),
+            check: settings.check,
+            strict: settings.strict,
+        }))
+    }
+}
+
+fn tokens(settings: &Identity) -> Result<Tokens> {
+    let issuer = Issuer::open(settings.state.as_deref().context(NO_STATE)?)?;
+    let mut rules = vec![issuer.rules()];
+    if let Some(file) = &settings.jwks {
+        rules.push(ca::TokenRules { issuer: String::new(), keys: jwks(file)? });
+    }
+    Ok(Tokens { rules, audiences: settings.audiences.clone() })
+}
+
+fn jwks(file: &Path) -> Result<ca::JwkSet> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("--jwks {}", file.display()))?;
+    serde_json::from_str(&text)
+        .with_context(|| format!("--jwks {}: not a JSON Web Key Set, like {{\"keys\": [..]}}", file.display()))
+}

@@ -1,0 +1,197 @@
+//! An external authority: a second Meltemi signs, the first one passes requests on. With a real Envoy and our agent.
+
+use std::fs;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use testkit::authority::Authority;
+use testkit::load::{self, Ask};
+use testkit::process::Process;
+use testkit::token::Issuer;
+use testkit::{place, server, skip};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Long enough that an outage does not end it.
+const LIFETIME: &str = "10s";
+const NAME: &str = "istiod.istio-system.svc";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_meltemi_signs_and_its_outage_is_survived() {
+    let Some(envoy) = place::envoy() else {
+        return skip("an external authority with a real Envoy: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
+    };
+    let mesh = Mesh::new().unwrap();
+    let result = run(&mesh, &envoy).await;
+    result.unwrap_or_else(|e| panic!("{e:#}\n{}", mesh.logs()));
+}
+
+async fn run(mesh: &Mesh, envoy: &Path) -> Result<()> {
+    let external = mesh.start_external()?;
+    let _first = mesh.start_first()?;
+    let _agent = mesh.start_agent(envoy)?;
+    mesh.until("Envoy to be live", async || mesh.page(mesh.admin, "/ready").await.is_ok_and(|it| it.contains("LIVE")))
+        .await?;
+    let certificate = mesh.certificate().await?;
+    ensure!(certificate["subject_alt_names"][0]["uri"] == "spiffe://cluster.local/ns/shop/sa/cart", "{certificate}");
+    mesh.until("a renewal", async || mesh.certificate().await.is_ok_and(|now| now != certificate)).await?;
+
+    let issued = "citadel_server_success_cert_issuance_count";
+    ensure!(mesh.metric(mesh.ports[1], issued).await? == 0.0, "the first one signed something");
+    ensure!(mesh.metric(mesh.ports[3], issued).await? >= 2.0, "the external authority signed nothing");
+    ensure!(
+        mesh.metric(mesh.ports[1], "meltemi_forwarded_csrs_total{result=\"answered\"}").await? >= 2.0,
+        "not counted"
+    );
+
+    external.stop()?;
+    let held = mesh.certificate().await?;
+    mesh.until("a renewal to fail", async || mesh.log("agent").is_ok_and(|log| log.contains("no certificate"))).await?;
+    ensure!(mesh.page(mesh.admin, "/ready").await?.contains("LIVE"), "Envoy did not survive");
+    ensure!(mesh.certificate().await? == held, "the certificate went before its time");
+    let _external = mesh.start_external()?;
+    mesh.until("a certificate after the outage", async || mesh.certificate().await.is_ok_and(|now| now != held))
+        .await?;
+    ensure!(mesh.metric(mesh.ports[1], issued).await? == 0.0, "the first one signed something");
+    Ok(())
+}
+
+const OBJECTS: &str = "\
+apiVersion: v1
+kind: Pod
+metadata: {name: cart-1, namespace: shop, labels: {app: cart}, annotations: {sidecar.istio.io/interceptionMode: NONE}}
+spec: {serviceAccountName: cart, containers: [{name: app}]}
+status: {phase: Running, podIP: 127.0.0.1, podIPs: [{ip: 127.0.0.1}], conditions: [{type: Ready, status: \"True\"}]}
+";
+
+struct Mesh {
+    folder: TempDir,
+    /// Secure and monitoring port of the first, then of the external one.
+    ports: [u16; 4],
+    admin: u16,
+}
+
+impl Mesh {
+    /// Root, serving certificate and token are made here: what an operator would mount.
+    fn new() -> Result<Mesh> {
+        let folder = tempfile::tempdir()?;
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().context("in a folder")?)?;
+            fs::write(path, text).context("write")
+        };
+        let authority = Authority::new()?;
+        let serving = authority.site(NAME)?;
+        write("objects/mesh.yaml", OBJECTS)?;
+        write("nothing/empty.yaml", "")?;
+        write("cacerts/ca-cert.pem", &authority.root())?;
+        write("cacerts/root-cert.pem", &authority.root())?;
+        write("cacerts/cert-chain.pem", "")?;
+        write("cacerts/ca-key.pem", &authority.key())?;
+        write("tls.crt", &serving.certificate)?;
+        write("tls.key", &serving.key)?;
+        let issuer = Issuer::default();
+        write("keys.json", &issuer.keys())?;
+        let claims = json!({
+            "iss": "elsewhere", "sub": "system:serviceaccount:shop:cart", "aud": ["istio-ca"],
+            "iat": 1_700_000_000, "exp": 4_000_000_000_u64,
+        });
+        write("token", &issuer.token(&claims))?;
+        let mut ports = [0; 4];
+        for port in &mut ports {
+            *port = server::free_port()?;
+        }
+        Ok(Mesh { folder, ports, admin: server::free_port()? })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn serve(&self, objects: &str, state: &str, ports: &[u16]) -> Result<Command> {
+        let mut command = Command::new(server::program()?);
+        command.args(["serve", "--grpcAddr=", "--httpAddr=", "--httpsAddr=", "--shutdownDuration=1s"]);
+        command.arg(format!("--secureGRPCAddr=127.0.0.1:{}", ports[0]));
+        command.arg(format!("--monitoringAddr=127.0.0.1:{}", ports[1]));
+        command.arg("--config").arg(self.path(objects)).arg("--stateDir").arg(self.path(state));
+        command.arg("--jwks").arg(self.path("keys.json"));
+        Ok(command)
+    }
+
+    fn start_external(&self) -> Result<Process> {
+        let mut command = self.serve("nothing", "external-state", &self.ports[2..])?;
+        self.started(command.env("ROOT_CA_DIR", self.path("cacerts")), "external", self.ports[2])
+    }
+
+    fn start_first(&self) -> Result<Process> {
+        let mut command = self.serve("objects", "state", &self.ports[..2])?;
+        command.arg("--tlsCertFile").arg(self.path("tls.crt")).arg("--tlsKeyFile").arg(self.path("tls.key"));
+        command.env("EXTERNAL_CA", "true").env("CA_ADDR", format!("127.0.0.1:{}", self.ports[2]));
+        command.env("CA_ROOT_CA", self.path("cacerts/root-cert.pem")).env("MELTEMI_CA_SERVER_NAME", NAME);
+        self.started(&mut command, "first", self.ports[0])
+    }
+
+    fn started(&self, command: &mut Command, log: &str, port: u16) -> Result<Process> {
+        let process = Process::start(command, &self.path(log))?;
+        let end = Instant::now() + PATIENCE;
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            ensure!(Instant::now() < end, "{log} does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(process)
+    }
+
+    fn start_agent(&self, envoy: &Path) -> Result<Process> {
+        let mut command = Command::new(server::program()?);
+        command.args(["agent", "--proxy", "cart-1.shop", "--service-account", "cart", "--key", "P-256"]);
+        command.args(["--server", &format!("127.0.0.1:{}", self.ports[0]), "--server-name", NAME]);
+        command.args(["--admin", &format!("127.0.0.1:{}", self.admin), "--drain", "100ms", "--lifetime", LIFETIME]);
+        for (flag, name) in
+            [("--config", "objects"), ("--root", "cacerts/root-cert.pem"), ("--token", "token"), ("--workdir", "work")]
+        {
+            command.arg(flag).arg(self.path(name));
+        }
+        command.arg("--envoy").arg(envoy).args(["--", "--use-dynamic-base-id", "-l", "warn"]);
+        Process::start(&mut command, &self.path("agent"))
+    }
+
+    async fn page(&self, port: u16, path: &str) -> Result<String> {
+        Ok(load::one(&Ask::new(([127, 0, 0, 1], port).into(), "localhost", path)).await?.body)
+    }
+
+    async fn certificate(&self) -> Result<Value> {
+        let page: Value = serde_json::from_str(&self.page(self.admin, "/certs").await?)?;
+        let all = page["certificates"].as_array().context("no certificates")?.clone();
+        let own = all.into_iter().find_map(|each| each["cert_chain"].as_array()?.first().cloned());
+        own.context("no certificate")
+    }
+
+    async fn metric(&self, port: u16, name: &str) -> Result<f64> {
+        let page = self.page(port, "/metrics").await?;
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        line.with_context(|| format!("no metric {name}"))
+    }
+
+    fn log(&self, name: &str) -> Result<String> {
+        Ok(fs::read_to_string(self.path(name))?)
+    }
+
+    fn logs(&self) -> String {
+        ["first", "external", "agent"].map(|name| format!("{name}:\n{}", self.log(name).unwrap_or_default())).join("\n")
+    }
+
+    async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        while !holds().await {
+            if Instant::now() > end {
+                bail!("waited {PATIENCE:?} for {what}");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+}
