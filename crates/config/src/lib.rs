@@ -6,6 +6,7 @@ mod catalogue;
 pub mod de;
 pub mod duration;
 pub mod host;
+pub mod json;
 pub mod jwks;
 pub mod kind;
 pub mod kinds;

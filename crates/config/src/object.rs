@@ -73,7 +73,7 @@ pub struct Parsed {
 
 /// The objects of a YAML or JSON text. `file` is for the notes only.
 pub fn parse_documents(file: &str, text: &str) -> Parsed {
-    let mut reading = Reading { file: file.into(), parsed: Parsed { complete: true, ..Parsed::default() } };
+    let mut reading = Reading::new(Some(file.into()));
     for document in documents(text, Scalars::Objects) {
         match document {
             Ok(node) => reading.document(&node, None),
@@ -86,15 +86,31 @@ pub fn parse_documents(file: &str, text: &str) -> Parsed {
     reading.parsed
 }
 
+/// An object that an API server gave, whose kind is known from where it was asked for.
+pub fn parse_tree(kind: Kind, node: &Node) -> Parsed {
+    let mut reading = Reading::new(None);
+    reading.object(kind, node);
+    reading.parsed
+}
+
 struct Reading {
-    file: Arc<str>,
+    /// `None`: nobody wrote a text, so nothing has a place.
+    file: Option<Arc<str>>,
     parsed: Parsed,
 }
 
 impl Reading {
+    fn new(file: Option<Arc<str>>) -> Reading {
+        Reading { file, parsed: Parsed { complete: true, ..Parsed::default() } }
+    }
+
+    fn place(&self, at: Position) -> Option<Location> {
+        Some(Location { file: self.file.clone()?, line: at.line, column: at.column })
+    }
+
     fn note(&mut self, object: Option<&ObjectId>, at: Position, note: Note) {
-        let at = Location { file: self.file.clone(), line: at.line, column: at.column };
-        self.parsed.notes.push(Note { at: Some(at), object: object.cloned(), ..note });
+        let at = self.place(at);
+        self.parsed.notes.push(Note { at, object: object.cloned(), ..note });
     }
 
     fn error(&mut self, object: Option<&ObjectId>, problem: Problem) {
@@ -153,7 +169,7 @@ impl Reading {
         warnings.into_iter().for_each(|problem| self.warning(Some(&id), problem));
         match value {
             Ok(mut meta) => {
-                meta.at = Some(Location { file: self.file.clone(), line: node.at.line, column: node.at.column });
+                meta.at = self.place(node.at);
                 self.content(&id, meta, node);
             }
             Err(problem) => self.refuse(&id, problem),

@@ -30,6 +30,8 @@ Data goes to stdout, everything else to stderr.";
 const EXAMPLES: &str = "\
 Examples:
   meltemi serve --config ./mesh            serve a folder of YAML, follow its changes
+  meltemi serve --kubeconfig ~/.kube/config
+                                           serve what an API server has
   meltemi check ./mesh                     what is wrong with these objects?
   meltemi render ./mesh --proxy cart-1.shop --type cds,eds
                                            what would this proxy get?

@@ -8,6 +8,7 @@ pub(crate) mod metrics;
 mod process;
 pub(crate) mod pushes;
 pub(crate) mod status;
+pub(crate) mod watches;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +22,7 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use serde::Serialize;
+use sources::kube::Health;
 use tracing::error;
 
 use crate::serve::Rotation;
@@ -34,6 +36,8 @@ pub(crate) struct Ops {
     pub(crate) provider: Arc<dyn xds::Provider>,
     pub(crate) connections: Arc<xds::Connections>,
     pub(crate) metrics: Arc<Metrics>,
+    /// `None`: no API server is watched.
+    pub(crate) watches: Option<Health>,
     pub(crate) metrics_on_loopback_only: bool,
     /// How roots are changed. Not set: there is no authority of ours on the secure port.
     pub(crate) rotation: OnceLock<Rotation>,
@@ -64,6 +68,7 @@ pub(crate) fn monitoring(ops: Arc<Ops>) -> Router {
         .route("/debug/proxies", get(proxies))
         .route("/debug/pushes", get(pushes))
         .route("/debug/syncz", get(syncz))
+        .route("/debug/watches", get(watch_page))
         .layer(middleware::from_fn(only_loopback));
     Router::new()
         .route("/metrics", get(metrics_page))
@@ -72,7 +77,7 @@ pub(crate) fn monitoring(ops: Arc<Ops>) -> Router {
         .with_state(ops)
 }
 
-const PAGES: [(&str, &str); 8] = [
+const PAGES: [(&str, &str); 9] = [
     ("adsz", "connected proxies and what each watches"),
     ("ca", "the roots, and how far a change of them has come, for `meltemi ca`; POST to ca/rotate goes on"),
     ("config_dump", "what one proxy should hold, as Envoy would show it; ?proxyID=, &include_eds"),
@@ -81,6 +86,7 @@ const PAGES: [(&str, &str); 8] = [
     ("proxies", "connected proxies and how far each has come, for `meltemi proxies`"),
     ("pushes", "the last pushes: cause, reach, times, answers, for `meltemi pushes`; ?after= an id"),
     ("syncz", "what each proxy was sent and has acknowledged; ?namespace="),
+    ("watches", "how the watches of the API server are: live, listing or stalled, since when, why"),
 ];
 
 async fn ready(State(ops): Shared) -> (StatusCode, &'static str) {
@@ -162,6 +168,11 @@ async fn connected(State(ops): Shared, Query(parameters): Parameters) -> Respons
 
 async fn proxies(State(ops): Shared, Query(parameters): Parameters) -> Response {
     json(&parameters, &connections::proxies(&ops.connections.snapshot()))
+}
+
+async fn watch_page(State(ops): Shared, Query(parameters): Parameters) -> Response {
+    let now = std::time::SystemTime::now();
+    json(&parameters, &ops.watches.as_ref().map(|health| watches::page(health, now)).unwrap_or_default())
 }
 
 async fn memory_page(State(ops): Shared, Query(parameters): Parameters) -> Response {

@@ -1,19 +1,23 @@
-//! `meltemi serve`: the wiring. A folder feeds the store, the store the views, the views the streams; pages look on.
+//! `meltemi serve`: the wiring. A folder or an API server feeds the store, the store the views, the views the streams; pages look on.
 
 mod authority;
 mod banner;
 mod certificates;
 mod door;
+mod duties;
 mod events;
 mod external;
+mod feed;
 mod keys;
 mod notes;
+mod own_mesh;
 mod pipeline;
 mod ports;
 mod rotation;
 mod secrets;
 mod stop;
 mod waiting;
+mod webhook;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,13 +25,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use config::store::MeshText;
+use config::store::{MeshText, Update};
 use sources::files::{self, Folder};
 use sources::jwks::Keys;
 use sources::text;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::JoinSet;
 use tracing::{error, info};
 use views::Views;
 
@@ -38,7 +42,8 @@ use authority::Secure;
 use banner::Banner;
 use door::{Door, Registry};
 use external::ExternalSecure;
-use pipeline::{First, Pipeline};
+use feed::{Feed, Started};
+use pipeline::Pipeline;
 use ports::Listeners;
 #[cfg(test)]
 pub(crate) use rotation::RootStatus;
@@ -63,7 +68,7 @@ fn start_log(log: &Log) {
 }
 
 async fn serve(settings: Settings) -> Result<()> {
-    let Settings { folder, mesh, ports, debounce, streams, identity, metrics_on_loopback_only, keys, log: _ } =
+    let Settings { source, mesh, ports, debounce, streams, identity, metrics_on_loopback_only, keys, log: _ } =
         settings;
     let started = Instant::now();
     let mesh = Mesh { mesh_config: mesh.mesh_config.or_else(mounted_mesh_config), ..mesh };
@@ -71,51 +76,71 @@ async fn serve(settings: Settings) -> Result<()> {
     let registry = prometheus::Registry::new();
     let metrics = Arc::new(Metrics::new(registry.clone()).context("cannot register metrics")?);
     let views = Views::new(mesh.environment());
+    let (out, mut updates) = mpsc::channel(AHEAD);
 
-    let load = {
-        let (folder, mesh, views, metrics) = (folder.clone(), mesh.clone(), views.clone(), metrics.clone());
-        spawn_blocking(move || Pipeline::load(&folder, &mesh, views, metrics))
+    let Some(feed) = stop.unless_asked(Feed::open(source, &mesh, &views, &metrics, out.clone())).await else {
+        return Ok(());
     };
-    let First { folder: watched, found, mut pipeline } = tokio::select! {
-        first = load => first.context("the first load failed")??,
-        () = stop.asked() => return Ok(()),
-    };
-
-    let mut keys = keys::source(keys, pipeline.wanted_keys(), &metrics)?;
-    pipeline.work_in(keys.first().await, Duration::ZERO).await;
-
-    // Only now: a port that is open promises answers.
-    let Listeners { grpc, secure, http, monitoring, open, off } = Listeners::bind(&ports).await?;
+    // A port that is open promises answers: a folder has been read by now, and with an API server the answer is to wait.
+    let feed = feed?;
+    let mut listeners = Listeners::bind(&ports).await?;
     let ops = Arc::new(Ops {
         provider: views.clone(),
         connections: xds::Connections::new(),
         metrics: metrics.clone(),
+        watches: feed.watches(&registry)?,
         metrics_on_loopback_only,
         rotation: OnceLock::new(),
         draining: AtomicBool::new(false),
     });
-    if let Some(listener) = http {
+    if let Some(listener) = listeners.http.take() {
         tokio::spawn(http::serve(listener, ops::readiness(ops.clone())));
     }
-    if let Some(listener) = monitoring {
+    if let Some(listener) = listeners.monitoring.take() {
         tokio::spawn(http::serve(listener, ops::monitoring(ops.clone())));
     }
-    let mut served: Vec<(TcpListener, xds::Port)> =
-        grpc.map(|listener| (listener, xds::Port::default())).into_iter().collect();
-    if let Some(listener) = secure {
+    let server = xds::Server::new(views, streams, metrics.streams.clone(), ops.connections.clone());
+    let mut streams = Streams::new(server);
+    if let Some(listener) = listeners.grpc.take() {
+        streams.serve(listener, xds::Port::default());
+    }
+
+    let Some(started_feed) = stop.unless_asked(feed.first(&mut updates)).await else { return Ok(()) };
+    let Started { watched, duties, origin, found, mut pipeline } = started_feed?;
+    let mut keys = keys::source(keys, pipeline.wanted_keys(), &metrics)?;
+    pipeline.work_in(keys.first().await, Duration::ZERO).await;
+    listeners.bind_secure(&ports).await?;
+    listeners.bind_webhook(&ports, duties.is_some() && identity.external.is_none()).await?;
+    let mut going = None;
+    if let Some(listener) = listeners.secure.take() {
+        let mut identity = identity;
+        let root = duties.as_ref().map(|_| duties::root_folder(&mut identity)).transpose()?;
         let objects = Registry { objects: metrics.objects.clone(), cluster: mesh.cluster_id.clone() };
         let signing = ca::Metrics::new(&registry).context("cannot register the metrics of the authority")?;
-        let door = Door::open(&identity, objects, signing)?;
+        let reviews = duties.as_ref().map(|duties| duties.reviews(&identity.audiences));
+        let door = Door::open(&identity, objects, signing, reviews)?;
         let stages = metrics.stages().clone();
         match identity.external.clone() {
             Some(external) => {
                 let port = ExternalSecure::open(identity, external, door)?;
-                served.push((listener, port.port(stages)?));
+                streams.serve(listener, port.port(stages)?);
                 tokio::spawn(port.follow());
             }
             None => {
+                let own = !identity.plugged.join("ca-cert.pem").exists();
+                let root = root.filter(|_| own);
+                if let (Some(duties), Some(folder)) = (&duties, &root) {
+                    let options = authority::root_options(&identity, &door);
+                    let sharing = duties.share_root(folder, &options, identity.grace_percent);
+                    let Some(done) = stop.unless_asked(sharing).await else { return Ok(()) };
+                    done?;
+                }
                 let authority = Secure::open(identity, door, &mesh.pod_namespace)?;
-                served.push((listener, authority.port(stages)?));
+                going = duties.map(|duties| duties.begin(pipeline.objects(), authority.certificates(), root));
+                streams.serve(listener, authority.port(stages)?);
+                if let Some(listener) = listeners.https.take() {
+                    tokio::spawn(webhook::serve(listener, authority.tls()?));
+                }
                 if let Some(rotation) = authority.rotation(ops.connections.clone()) {
                     // Set nowhere else.
                     let _ = ops.rotation.set(rotation);
@@ -124,29 +149,49 @@ async fn serve(settings: Settings) -> Result<()> {
             }
         }
     }
-    let (drain, drained) = watch::channel(());
-    let server = xds::Server::new(views, streams, metrics.streams.clone(), ops.connections.clone());
-    let mut streams = JoinSet::new();
-    for (listener, port) in served {
-        let (server, mut drained) = (server.clone(), drained.clone());
-        // A sender that is gone is the sign.
-        streams.spawn(async move { server.serve(listener, port, async { drop(drained.changed().await) }).await });
-    }
     let mesh_text = found.mesh_text().cloned();
-    eprint!("{}", Banner { folder: &folder, mesh: &mesh, found, open, off, took: started.elapsed() });
+    let Listeners { open, off, .. } = listeners;
+    eprint!("{}", Banner { origin: &origin, mesh: &mesh, found, open, off, took: started.elapsed() });
     pipeline.log_notes();
     let mesh_config = mesh.mesh_config.zip(mesh_text);
-    follow(watched, mesh_config, keys, pipeline, debounce);
+    follow(watched, mesh_config, keys, pipeline, debounce, (out, updates));
 
     stop.asked().await;
     info!(connected = ops.connections.len(), "shutting down");
     ops.draining.store(true, Ordering::Relaxed);
-    drop(drain);
     tokio::select! {
-        () = async { while streams.join_next().await.is_some() {} } => {}
+        () = streams.drain() => {}
         () = stop.asked() => info!("not waiting any longer"),
     }
+    if let Some(going) = going {
+        going.end().await;
+    }
     Ok(())
+}
+
+/// The ports that proxies use, until they are told to drain.
+struct Streams {
+    server: xds::Server,
+    drain: watch::Sender<()>,
+    running: JoinSet<()>,
+}
+
+impl Streams {
+    fn new(server: xds::Server) -> Streams {
+        Streams { server, drain: watch::Sender::new(()), running: JoinSet::new() }
+    }
+
+    fn serve(&mut self, listener: TcpListener, port: xds::Port) {
+        let (server, mut drained) = (self.server.clone(), self.drain.subscribe());
+        // A sender that is gone is the sign.
+        self.running.spawn(async move { server.serve(listener, port, async { drop(drained.changed().await) }).await });
+    }
+
+    async fn drain(self) {
+        let Streams { mut running, drain, .. } = self;
+        drop(drain);
+        while running.join_next().await.is_some() {}
+    }
 }
 
 /// istiod's default of --meshConfig, relative as there: the chart mounts it in the image.
@@ -154,23 +199,24 @@ fn mounted_mesh_config() -> Option<PathBuf> {
     Some(PathBuf::from("./etc/istio/config/mesh")).filter(|file| file.exists())
 }
 
-/// More than this many looks at the folder cannot be ahead of the refresh.
+/// More than this many looks at the source cannot be ahead of the refresh.
 const AHEAD: usize = 16;
 
 fn follow(
-    folder: Folder,
+    folder: Option<Folder>,
     mesh_config: Option<(PathBuf, MeshText)>,
     keys: Keys,
     pipeline: Pipeline,
     debounce: Debounce,
+    (out, updates): (mpsc::Sender<Vec<Update>>, mpsc::Receiver<Vec<Update>>),
 ) {
-    let (out, source) = mpsc::channel(AHEAD);
     let stages = pipeline.stages();
     tokio::spawn(keys.follow(out.clone()));
-    tokio::spawn(pipeline.follow(source, debounce));
+    tokio::spawn(pipeline.follow(updates, debounce));
     if let Some((file, known)) = mesh_config {
         tokio::spawn(text::follow_mesh_config(file, known, out.clone()));
     }
+    let Some(folder) = folder else { return };
     tokio::spawn(async move {
         let spent = move |took| stages.add(xds::Stage::InformerCache, took);
         if let Err(error) = files::watch(folder, out, spent).await {

@@ -1,5 +1,6 @@
 //! What the flags and variables of `serve` mean: checked values, handed on in pieces. Reads nothing by itself.
 
+mod cluster;
 mod identity;
 
 use std::path::PathBuf;
@@ -9,12 +10,13 @@ use anyhow::{Context, Result, bail};
 use sources::jwks::{Guard, Schedule};
 
 use crate::args::{Env, MeshArgs, Serve, truth};
+pub(crate) use cluster::{ClusterSettings, mesh_config_map};
 use identity::IdentityFlags;
 pub(crate) use identity::{External, Identity, NO_STATE, state_folder};
 
 #[derive(Debug)]
 pub(crate) struct Settings {
-    pub(crate) folder: PathBuf,
+    pub(crate) source: Source,
     pub(crate) mesh: Mesh,
     pub(crate) ports: Ports,
     pub(crate) debounce: Debounce,
@@ -25,7 +27,14 @@ pub(crate) struct Settings {
     pub(crate) log: Log,
 }
 
-/// How a folder of objects becomes a mesh.
+/// Where the objects are.
+#[derive(Debug)]
+pub(crate) enum Source {
+    Folder(PathBuf),
+    Cluster(Box<ClusterSettings>),
+}
+
+/// How objects become a mesh.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mesh {
     /// `None`: the ConfigMap `istio` of `pod_namespace`, else the defaults.
@@ -92,6 +101,9 @@ impl Settings {
     pub(crate) fn new(serve: Serve, env: &Env) -> Result<(Settings, Vec<String>)> {
         let Serve {
             config,
+            kubeconfig,
+            revision,
+            api_rate,
             grpc_addr,
             secure_grpc_addr,
             http_addr,
@@ -135,6 +147,14 @@ impl Settings {
             keys_refresh,
             keys_blocked,
             keys_allowed,
+            // Read by ClusterSettings::new.
+            watched_namespaces: _,
+            watch_namespace: _,
+            use_endpoint_slice: _,
+            audit_interval: _,
+            pod_name: _,
+            revision: _,
+            leader_election: _,
             // Read by Mesh::new.
             cluster_id: _,
             pod_namespace: _,
@@ -142,10 +162,11 @@ impl Settings {
             several_authorizers: _,
             variables: _,
         } = env;
-        let Some(folder) = config else {
-            bail!("serve needs --config DIR, a folder of YAML: reading from a Kubernetes API server is not built yet");
-        };
         let mut unused = Unused::default();
+        let source = match config {
+            Some(folder) => Source::Folder(folder),
+            None => Source::Cluster(Box::new(ClusterSettings::new(kubeconfig, revision, api_rate, env, &mut unused)?)),
+        };
         let window = unused.duration("MELTEMI_ENDPOINT_WINDOW", endpoint_window, ENDPOINT_WINDOW);
         let debounce = Debounce {
             endpoints: (!unused.truth("PILOT_ENABLE_EDS_DEBOUNCE", eds_debounce)).then_some(window),
@@ -212,7 +233,7 @@ impl Settings {
             },
         };
         let settings = Settings {
-            folder,
+            source,
             mesh: Mesh::new(MeshArgs { mesh_config, domain, cluster_id, derive_endpoints }, env),
             ports: Ports {
                 grpc: Port::new("--grpcAddr", &grpc_addr)?,
@@ -398,7 +419,7 @@ fn log_filter(levels: &str, unused: &mut Vec<String>) -> Result<String> {
         }
     }
     // What the HTTP library says at debug level is of no use to an operator.
-    let quiet = ["h2", "hyper", "hyper_util", "mio"].map(|name| format!("{name}=error"));
+    let quiet = ["h2", "hyper", "hyper_util", "kube_client", "mio"].map(|name| format!("{name}=error"));
     directives.splice(0..0, quiet);
     Ok(format!("{base},{}", directives.join(",")))
 }

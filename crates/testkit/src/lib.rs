@@ -1,8 +1,10 @@
-//! What tests of the whole program share: the parity corpus and its comparer, a delta ADS client, an Envoy runner, an SDS stub.
+//! What tests of the whole program share: the parity corpus and its comparer, a delta ADS client, an Envoy runner, an API server,
+//! an SDS stub.
 //! Not part of the product.
 
 pub mod ads;
 pub mod authority;
+pub mod cluster;
 pub mod envoy;
 pub mod grpc;
 pub mod load;

@@ -63,6 +63,12 @@ pub fn pilot_agent() -> Option<(PathBuf, PathBuf)> {
     Some(found).filter(|(agent, template)| agent.exists() && template.exists())
 }
 
+/// A folder with `bin/etcd`, `bin/kube-apiserver` and Istio's kinds: MELTEMI_REFERENCE, else what setup built.
+pub fn reference() -> Option<PathBuf> {
+    let needed = ["bin/etcd", "bin/kube-apiserver", "crd-all.gen.yaml"];
+    tool("MELTEMI_REFERENCE", "reference").filter(|dir| needed.iter().all(|file| dir.join(file).exists()))
+}
+
 /// A Python with the arbiter's packages: MELTEMI_PYTHON, else the one that setup made.
 pub fn python() -> Option<PathBuf> {
     tool("MELTEMI_PYTHON", "py/bin/python")

@@ -8,9 +8,19 @@ use super::truth;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serve {
-    /// Folder of YAML and JSON files to serve, watched for changes
+    /// Folder of YAML and JSON files to serve, watched for changes [default: what the Kubernetes API server has]
     #[arg(long = "config", alias = "configDir", value_name = "DIR")]
     pub(crate) config: Option<PathBuf>,
+    /// How to reach the API server that is watched where no --config is given [default: $KUBECONFIG or the user's own, else the
+    /// account of the pod]
+    #[arg(long = "kubeconfig", value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Revision of this control plane: which objects labelled istio.io/rev are its own, and ConfigMap istio-REVISION [default: $REVISION]
+    #[arg(long = "revision", value_name = "NAME")]
+    pub(crate) revision: Option<String>,
+    /// Requests to the API server per second; twice as many may come at once
+    #[arg(long = "kubernetesApiQPS", value_name = "NUMBER", default_value = "80")]
+    pub(crate) api_rate: f32,
     /// Plaintext xDS; an empty address turns a port off
     #[arg(long = "grpcAddr", value_name = "ADDR", default_value = ":15010")]
     pub(crate) grpc_addr: String,
@@ -23,7 +33,7 @@ pub(crate) struct Serve {
     /// Metrics, version and debug pages
     #[arg(long = "monitoringAddr", value_name = "ADDR", default_value = ":15014")]
     pub(crate) monitoring_addr: String,
-    /// Webhooks (not built yet: always off)
+    /// Validation webhook, for an API server that is watched
     #[arg(long = "httpsAddr", value_name = "ADDR", default_value = ":15017")]
     pub(crate) https_addr: String,
     /// File with the mesh configuration [default: ./etc/istio/config/mesh if there, else the ConfigMap `istio`]

@@ -16,6 +16,9 @@ use sources::files::Folder;
 use crate::args::ProxyType;
 use crate::settings::Mesh;
 
+/// The ConfigMap of the mesh config.
+pub(crate) const MESH_MAP: &str = "istio";
+
 /// A folder, and the store that holds what it gave.
 pub(crate) struct Loaded {
     pub(crate) folder: Folder,
@@ -34,6 +37,17 @@ pub(crate) enum MeshSource {
     Defaults,
 }
 
+impl MeshSource {
+    /// `given`: what a file says, which goes before the ConfigMap `map`.
+    pub(crate) fn new(given: Option<MeshText>, map: &Name, snapshot: &Snapshot) -> MeshSource {
+        match given {
+            Some(text) => MeshSource::File(text),
+            None if snapshot.config_maps.contains_key(map) => MeshSource::ConfigMap,
+            None => MeshSource::Defaults,
+        }
+    }
+}
+
 pub(crate) fn load(dir: &Path, mesh: &Mesh) -> Result<Loaded> {
     load_seen(dir, mesh, |_| ())
 }
@@ -41,9 +55,7 @@ pub(crate) fn load(dir: &Path, mesh: &Mesh) -> Result<Loaded> {
 /// `see` gets the updates that make the first picture.
 pub(crate) fn load_seen(dir: &Path, mesh: &Mesh, see: impl FnOnce(&[Update])) -> Result<Loaded> {
     std::fs::read_dir(dir).with_context(|| format!("cannot read the folder {}", dir.display()))?;
-    let given = mesh.mesh_config.as_deref().map(mesh_text).transpose()?;
-    let options = StoreOptions { pod_namespace: mesh.pod_namespace.clone(), mesh_config: given.clone() };
-    let mut store = Store::new(options);
+    let (mut store, given) = store(mesh)?;
     let mut folder = Folder::open(dir);
     let scan = folder.scan();
     if !scan.readable {
@@ -52,14 +64,16 @@ pub(crate) fn load_seen(dir: &Path, mesh: &Mesh, see: impl FnOnce(&[Update])) ->
     }
     see(&scan.updates);
     let objects = counted(&scan.updates);
-    let snapshot = store.apply(scan.updates);
-    let in_objects = snapshot.config_maps.contains_key(&Name::new(&mesh.pod_namespace, "istio"));
-    let mesh_config = match given {
-        Some(text) => MeshSource::File(text),
-        None if in_objects => MeshSource::ConfigMap,
-        None => MeshSource::Defaults,
-    };
+    let map = Name::new(&mesh.pod_namespace, MESH_MAP);
+    let mesh_config = MeshSource::new(given, &map, &store.apply(scan.updates));
     Ok(Loaded { folder, store, objects, files: scan.files, mesh_config })
+}
+
+/// An empty store, and the mesh config that goes before a ConfigMap's.
+pub(crate) fn store(mesh: &Mesh) -> Result<(Store, Option<MeshText>)> {
+    let given = mesh.mesh_config.as_deref().map(mesh_text).transpose()?;
+    let options = StoreOptions { pod_namespace: mesh.pod_namespace.clone(), mesh_config: given.clone() };
+    Ok((Store::new(options), given))
 }
 
 fn mesh_text(file: &Path) -> Result<MeshText> {

@@ -42,8 +42,7 @@ pub(crate) struct Secure {
 impl Secure {
     pub(crate) fn open(settings: Identity, door: Arc<Door>, pod_namespace: &str) -> Result<Secure> {
         let metrics = door.metrics.clone();
-        let organization = door.registry.domains().own;
-        let root = RootOptions { key: settings.key, lifetime: settings.root_lifetime, organization };
+        let root = root_options(&settings, &door);
         let now = SystemTime::now();
         let plugged = ca::plugged(&settings.plugged).context("cannot read the plugged-in authority")?;
         let authority = authority(&settings, &root, plugged.as_ref(), now)?;
@@ -91,6 +90,15 @@ impl Secure {
         };
         let metrics = xds::Metrics::new(&prometheus::Registry::new())?;
         Ok(xds::Server::new(Arc::new(secrets), xds::Options::default(), metrics, xds::Connections::new()))
+    }
+
+    /// For what else is served with our certificate.
+    pub(crate) fn tls(&self) -> Result<tokio_rustls::TlsAcceptor> {
+        Ok(ca::server_config(self.serving.clone(), self.clients.clone())?.into())
+    }
+
+    pub(crate) fn certificates(&self) -> Arc<Certificates> {
+        self.certificates.clone()
     }
 
     /// `None`: the authority was plugged in, and its owner changes it.
@@ -179,6 +187,11 @@ impl Secure {
         self.served_until = until;
         Ok(())
     }
+}
+
+pub(crate) fn root_options(settings: &Identity, door: &Door) -> RootOptions {
+    let organization = door.registry.domains().own;
+    RootOptions { key: settings.key, lifetime: settings.root_lifetime, organization }
 }
 
 fn authority(settings: &Identity, root: &RootOptions, plugged: Option<&Plugged>, now: SystemTime) -> Result<Authority> {

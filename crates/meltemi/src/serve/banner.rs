@@ -1,10 +1,12 @@
 //! What the server says when it is ready: at most fifteen lines, for a person.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use config::kind::Kind;
 use config::note::Severity;
 use config::store::{MeshText, Snapshot};
 
@@ -13,7 +15,7 @@ use crate::settings::Mesh;
 use crate::version;
 
 pub(crate) struct Banner<'a> {
-    pub(crate) folder: &'a Path,
+    pub(crate) origin: &'a Origin,
     pub(crate) mesh: &'a Mesh,
     pub(crate) found: Found,
     pub(crate) open: Vec<Open>,
@@ -21,10 +23,18 @@ pub(crate) struct Banner<'a> {
     pub(crate) took: Duration,
 }
 
+/// Where the objects come from.
+pub(crate) enum Origin {
+    Folder(PathBuf),
+    /// Its URL.
+    ApiServer(String),
+}
+
 /// What the first look at the source gave.
 pub(crate) struct Found {
     objects: Vec<(&'static str, usize)>,
-    files: usize,
+    /// `None`: the source has no files.
+    files: Option<usize>,
     errors: usize,
     warnings: usize,
     mesh_config: MeshSource,
@@ -46,13 +56,22 @@ pub(crate) struct Off {
 
 impl Found {
     pub(crate) fn new(loaded: &Loaded, snapshot: &Snapshot) -> Found {
+        let found = Found::in_cluster(&loaded.objects, loaded.mesh_config.clone(), snapshot);
+        Found { files: Some(loaded.files), ..found }
+    }
+
+    pub(crate) fn in_cluster(objects: &BTreeMap<Kind, usize>, mesh_config: MeshSource, snapshot: &Snapshot) -> Found {
         let count = |severity| snapshot.notes.iter().filter(|note| note.severity == severity).count();
         Found {
-            objects: loaded.objects.iter().map(|(kind, count)| (kind.name(), *count)).collect(),
-            files: loaded.files,
+            objects: objects
+                .iter()
+                .map(|(kind, count)| (kind.name(), *count))
+                .filter(|(_, count)| *count > 0)
+                .collect(),
+            files: None,
             errors: count(Severity::Error),
             warnings: count(Severity::Warning),
-            mesh_config: loaded.mesh_config.clone(),
+            mesh_config,
         }
     }
 
@@ -67,12 +86,15 @@ impl Found {
 
 impl fmt::Display for Banner<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Banner { folder, mesh, found, open, off, took } = self;
+        let Banner { origin, mesh, found, open, off, took } = self;
         writeln!(f, "meltemi {} (revision {})", version::VERSION, version::REVISION)?;
-        writeln!(f, "mode   folder {}, cluster {}, domain {}", folder.display(), mesh.cluster_id, mesh.domain)?;
+        writeln!(f, "mode   {origin}, cluster {}, domain {}", mesh.cluster_id, mesh.domain)?;
         writeln!(f, "mesh   {}", self.mesh_source())?;
         let total: usize = found.objects.iter().map(|(_, count)| count).sum();
-        write!(f, "found  {total} objects in {} files", found.files)?;
+        write!(f, "found  {total} objects")?;
+        if let Some(files) = found.files {
+            write!(f, " in {files} files")?;
+        }
         for (index, (kind, count)) in found.objects.iter().enumerate() {
             write!(f, "{} {count} {kind}", if index == 0 { ":" } else { "," })?;
         }
@@ -102,7 +124,19 @@ impl Banner<'_> {
         if self.found.errors + self.found.warnings == 0 {
             return String::new();
         }
-        format!("; `meltemi check {}` lists them", self.folder.display())
+        match self.origin {
+            Origin::Folder(folder) => format!("; `meltemi check {}` lists them", folder.display()),
+            Origin::ApiServer(_) => "; the log lists them".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Folder(folder) => write!(f, "folder {}", folder.display()),
+            Origin::ApiServer(url) => write!(f, "API server {url}"),
+        }
     }
 }
 
@@ -116,11 +150,11 @@ mod tests {
         let args =
             MeshArgs { mesh_config: None, domain: "cluster.local".into(), cluster_id: None, derive_endpoints: false };
         let banner = Banner {
-            folder: Path::new("mesh"),
+            origin: &Origin::Folder("mesh".into()),
             mesh: &Mesh::new(args, &Env::default()),
             found: Found {
                 objects: vec![("Pod", 3), ("Service", 2)],
-                files: 4,
+                files: Some(4),
                 errors: 1,
                 warnings: 0,
                 mesh_config: MeshSource::Defaults,

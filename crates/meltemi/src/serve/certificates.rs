@@ -36,7 +36,7 @@ pub(crate) enum Signer {
 
 impl CertificateService {
     async fn answer(&self, peer: &Peer, headers: &HeaderMap, message: Bytes) -> Result<Bytes, Failure> {
-        let shown = self.shown(peer, headers)?;
+        let shown = self.shown(peer, headers).await?;
         let request = IstioCertificateRequest::decode(message)
             .map_err(|error| Failure::InvalidArgument(format!("cannot read the request: {error}")))?;
         let response = match &self.signer {
@@ -61,10 +61,10 @@ impl CertificateService {
         response.map(|response| response.encode_to_vec().into())
     }
 
-    fn shown(&self, peer: &Peer, headers: &HeaderMap) -> Result<Shown, Failure> {
+    async fn shown(&self, peer: &Peer, headers: &HeaderMap) -> Result<Shown, Failure> {
         // istiod's words: agents log them.
         let nobody = || Failure::Unauthenticated("request authenticate failure".to_owned());
-        let shown = self.door.shown(peer, headers).map_err(|reason| {
+        let shown = self.door.shown(peer, headers).await.map_err(|reason| {
             self.door.metrics.stranger();
             tracing::warn!(address = %peer.address, reason, "a signing request was refused: nobody is known");
             nobody()

@@ -6,6 +6,7 @@ mod registry;
 use std::sync::Arc;
 
 use ca::{ClientCertificate, Identity, Tokens, forwarded_identities};
+use controllers::Reviews;
 use http::{HeaderMap, header::AUTHORIZATION};
 use ipnet::IpNet;
 use wire::envoy::config::core::v3::Node;
@@ -19,6 +20,8 @@ pub(crate) struct Door {
     pub(crate) registry: Registry,
     pub(crate) metrics: Arc<ca::Metrics>,
     pub(crate) tokens: Tokens,
+    /// `None`: there is no API server to ask.
+    pub(crate) reviews: Option<Reviews>,
     pub(crate) trusted_gateways: Vec<IpNet>,
     /// PILOT_ENABLE_XDS_IDENTITY_CHECK.
     pub(crate) check: bool,
@@ -42,7 +45,7 @@ pub(crate) enum Proof {
 
 impl Door {
     /// Whom the first authenticator that succeeds names; else all their reasons.
-    pub(crate) fn shown(&self, peer: &Peer, headers: &HeaderMap) -> Result<Shown, String> {
+    pub(crate) async fn shown(&self, peer: &Peer, headers: &HeaderMap) -> Result<Shown, String> {
         let mut reasons = Vec::new();
         let domains = self.registry.domains();
         let one = |identity, by| Ok(Shown { identities: vec![identity], by });
@@ -54,9 +57,9 @@ impl Door {
             None => reasons.push("there is no client certificate".to_owned()),
         }
         match bearer(headers) {
-            Some(token) => match self.tokens.identity(token, &domains) {
+            Some(token) => match self.bearer_identity(token, &domains).await {
                 Ok(identity) => return one(identity, Proof::Token),
-                Err(why) => reasons.push(why.to_string()),
+                Err(why) => reasons.push(why),
             },
             None => reasons.push("there is no bearer token".to_owned()),
         }
@@ -65,15 +68,27 @@ impl Door {
         let identities = forwarded_identities(peer.address.ip(), &forwarded, &self.trusted_gateways, &domains);
         if identities.is_empty() { Err(reasons.join("; ")) } else { Ok(Shown { identities, by: Proof::Forwarded }) }
     }
+
+    /// A token that we can verify ourselves needs no API server, which may be away.
+    async fn bearer_identity(&self, token: &str, domains: &ca::TrustDomains) -> Result<Identity, String> {
+        let why = match self.tokens.identity(token, domains) {
+            Ok(identity) => return Ok(identity),
+            Err(why) => why.to_string(),
+        };
+        let Some(reviews) = &self.reviews else { return Err(why) };
+        let account = reviews.account(token).await?;
+        let name = format!("spiffe://{}/ns/{}/sa/{}", domains.own, account.namespace, account.name);
+        name.parse().map_err(|not: ca::NotSpiffe| not.to_string())
+    }
 }
 
 impl xds::Door for Door {
     fn caller<'a>(&'a self, peer: &'a Peer, headers: &'a HeaderMap) -> Later<'a, Result<Caller, String>> {
-        let shown = self.shown(peer, headers);
         let names = |shown: Shown| shown.identities.iter().map(ToString::to_string).collect();
-        Box::pin(
-            async move { shown.map(|shown| Caller { identities: names(shown), address: Some(peer.address.ip()) }) },
-        )
+        Box::pin(async move {
+            let shown = self.shown(peer, headers).await;
+            shown.map(|shown| Caller { identities: names(shown), address: Some(peer.address.ip()) })
+        })
     }
 
     fn admit(&self, caller: &Caller, node: &Node) -> Result<Node, String> {
@@ -190,6 +205,7 @@ mod tests {
             metrics: ca::Metrics::new(&prometheus::Registry::new()).unwrap(),
             strict: false,
             tokens: Tokens { rules: Vec::new(), audiences: vec!["istio-ca".to_owned()] },
+            reviews: None,
             trusted_gateways: Vec::new(),
             check: true,
         }
@@ -269,16 +285,16 @@ status: {phase: Running, podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}]}
         assert!(open.admit(&Caller::default(), &node(ID, &[("NAMESPACE", "bank")])).is_ok());
     }
 
-    #[test]
-    fn a_stranger_hears_every_reason() {
+    #[tokio::test]
+    async fn a_stranger_hears_every_reason() {
         let peer = Peer { address: "127.0.0.1:1".parse().unwrap(), certificate: None };
         let mut headers = HeaderMap::new();
         assert_eq!(
-            door().shown(&peer, &headers).unwrap_err(),
+            door().shown(&peer, &headers).await.unwrap_err(),
             "there is no client certificate; there is no bearer token"
         );
         headers.insert("x-forwarded-client-cert", "URI=spiffe://cluster.local/ns/a/sa/b".parse().unwrap());
         headers.insert(AUTHORIZATION, "Bearer x.y.z".parse().unwrap());
-        assert!(door().shown(&peer, &headers).unwrap_err().ends_with("the token is not a signed JWT"));
+        assert!(door().shown(&peer, &headers).await.unwrap_err().ends_with("the token is not a signed JWT"));
     }
 }

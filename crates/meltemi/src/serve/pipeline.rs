@@ -8,6 +8,7 @@ use anyhow::Result;
 use config::store::{Snapshot, Store, Update};
 use sources::files::Folder;
 use sources::jwks::{self, Wanted};
+use sources::kube::Scope;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
@@ -18,6 +19,7 @@ use xds::Stage;
 use super::banner::Found;
 use super::events::Events;
 use super::notes::NoteLog;
+use super::own_mesh::OwnMesh;
 use super::waiting::{Batch, Waiting};
 use crate::commands::folder;
 use crate::ops::metrics::Metrics;
@@ -32,6 +34,12 @@ pub(crate) struct Pipeline {
     events: Events,
     notes: NoteLog,
     wanted_keys: watch::Sender<Wanted>,
+    /// `None`: the source is a folder, which is read whole.
+    scope: Option<watch::Sender<Scope>>,
+    /// The objects that are in force, for those who write to the cluster.
+    objects: watch::Sender<Arc<Snapshot>>,
+    /// `None`: the mesh config is where it always is.
+    own_mesh: Option<OwnMesh>,
 }
 
 /// After the first load.
@@ -53,6 +61,8 @@ impl Pipeline {
         refresh(&views, &metrics, "start", &snapshot, began);
         let found = Found::new(&loaded, &snapshot);
         let pipeline = Pipeline {
+            own_mesh: None,
+            objects: watch::Sender::new(snapshot.clone()),
             wanted_keys: watch::Sender::new(jwks::wanted(&snapshot.request_authentications)),
             store: loaded.store,
             shown: snapshot.seq,
@@ -60,8 +70,60 @@ impl Pipeline {
             metrics,
             events,
             notes: NoteLog::default(),
+            scope: None,
         };
         Ok(First { folder: loaded.folder, found, pipeline })
+    }
+
+    /// With nothing to show yet: proxies are told to wait.
+    pub(crate) fn waiting(
+        store: Store,
+        views: Arc<Views>,
+        metrics: Arc<Metrics>,
+        scope: watch::Sender<Scope>,
+    ) -> Pipeline {
+        Pipeline {
+            own_mesh: None,
+            objects: watch::Sender::new(store.snapshot()),
+            wanted_keys: watch::Sender::default(),
+            shown: store.snapshot().seq,
+            store,
+            views,
+            metrics,
+            events: Events::default(),
+            notes: NoteLog::default(),
+            scope: Some(scope),
+        }
+    }
+
+    /// Before any object comes.
+    pub(crate) fn take_mesh_config_from(&mut self, own_mesh: OwnMesh) {
+        self.own_mesh = Some(own_mesh);
+    }
+
+    fn adopted(&self, updates: Vec<Update>) -> Vec<Update> {
+        match &self.own_mesh {
+            Some(own_mesh) => own_mesh.adopted(updates),
+            None => updates,
+        }
+    }
+
+    /// Holds objects of a source that is not complete yet.
+    pub(crate) fn hold(&mut self, updates: Vec<Update>) -> Arc<Snapshot> {
+        self.events.count(&updates, &self.metrics);
+        let updates = self.adopted(updates);
+        self.metrics.stages().run_long(Stage::InformerCache, || self.store.apply(updates))
+    }
+
+    /// Shows what is held for the first time; may take seconds.
+    pub(crate) fn show(&mut self) -> Arc<Snapshot> {
+        let snapshot = self.store.snapshot();
+        self.shown = snapshot.seq;
+        self.metrics.objects.set(snapshot.clone());
+        self.wanted_keys.send_replace(jwks::wanted(&snapshot.request_authentications));
+        self.objects.send_replace(snapshot.clone());
+        refresh(&self.views, &self.metrics, "start", &snapshot, Instant::now());
+        snapshot
     }
 
     pub(crate) fn stages(&self) -> xds::Stages {
@@ -72,6 +134,10 @@ impl Pipeline {
         let mesh = self.views.mesh();
         let merged = mesh.iter().flat_map(|mesh| mesh.notes().into_iter().chain(mesh.policy_notes()));
         self.notes.log(self.store.snapshot().notes.iter().cloned().chain(merged));
+    }
+
+    pub(crate) fn objects(&self) -> watch::Receiver<Arc<Snapshot>> {
+        self.objects.subscribe()
     }
 
     /// Keys of token issuers that the policies want, as they change.
@@ -104,9 +170,16 @@ impl Pipeline {
 
     pub(crate) async fn work_in(&mut self, updates: Vec<Update>, waited: Duration) {
         let (cause, before) = (cause(&updates), self.store.snapshot());
+        let updates = self.adopted(updates);
         let snapshot = self.metrics.stages().run_long(Stage::InformerCache, || self.store.apply(updates));
         if snapshot.seq == self.shown {
             return;
+        }
+        self.objects.send_replace(snapshot.clone());
+        let framed = Arc::ptr_eq(&before.mesh, &snapshot.mesh) && before.namespaces.ptr_eq(&snapshot.namespaces);
+        if let Some(scope) = self.scope.as_ref().filter(|_| !framed) {
+            let next = Scope::new(&snapshot);
+            scope.send_if_modified(|held| std::mem::replace(held, next.clone()) != next);
         }
         if !before.request_authentications.ptr_eq(&snapshot.request_authentications) {
             let wanted = jwks::wanted(&snapshot.request_authentications);

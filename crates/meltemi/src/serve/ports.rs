@@ -14,6 +14,7 @@ pub(crate) struct Listeners {
     pub(crate) secure: Option<TcpListener>,
     pub(crate) http: Option<TcpListener>,
     pub(crate) monitoring: Option<TcpListener>,
+    pub(crate) https: Option<TcpListener>,
     pub(crate) open: Vec<Open>,
     pub(crate) off: Vec<Off>,
 }
@@ -24,17 +25,36 @@ const BACKLOG: u32 = 4096;
 const EMPTY: &str = "the address is empty";
 
 impl Listeners {
+    /// All but the one with TLS, which needs to know the mesh first.
     pub(crate) async fn bind(ports: &Ports) -> Result<Listeners> {
-        let Ports { grpc, secure_grpc, http, monitoring, https } = ports;
+        let Ports { grpc, secure_grpc: _, http, monitoring, https: _ } = ports;
+        let (open, off) = (Vec::new(), Vec::new());
         let mut listeners =
-            Listeners { grpc: None, secure: None, http: None, monitoring: None, open: Vec::new(), off: Vec::new() };
+            Listeners { grpc: None, secure: None, http: None, monitoring: None, https: None, open, off };
         listeners.grpc = listeners.one(grpc, "xDS, plaintext").await?;
-        listeners.secure = listeners.one(secure_grpc, "xDS and certificates, TLS").await?;
         listeners.http = listeners.one(http, "readiness").await?;
         listeners.monitoring = listeners.one(monitoring, "metrics and debug pages").await?;
-        let why = if https.address.is_some() { "there is no injection or validation in this version" } else { EMPTY };
-        listeners.off.push(Off { flag: https.flag, what: "webhooks", why });
         Ok(listeners)
+    }
+
+    pub(crate) async fn bind_secure(&mut self, ports: &Ports) -> Result<()> {
+        self.secure = self.one(&ports.secure_grpc, "xDS and certificates, TLS").await?;
+        Ok(())
+    }
+
+    /// `cluster`: there is an API server to ask us.
+    pub(crate) async fn bind_webhook(&mut self, ports: &Ports, cluster: bool) -> Result<()> {
+        if cluster && self.secure.is_some() {
+            self.https = self.one(&ports.https, "validation webhook").await?;
+        } else {
+            let why = if ports.https.address.is_none() {
+                EMPTY
+            } else {
+                "it needs an API server, and --secureGRPCAddr for its certificate"
+            };
+            self.off.push(Off { flag: ports.https.flag, what: "webhooks", why });
+        }
+        Ok(())
     }
 
     async fn one(&mut self, port: &Port, what: &'static str) -> Result<Option<TcpListener>> {
@@ -99,7 +119,10 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_off_says_why() {
-        let listeners = Listeners::bind(&ports(port("--grpcAddr", Some(("", 0))))).await.unwrap();
+        let ports = ports(port("--grpcAddr", Some(("", 0))));
+        let mut listeners = Listeners::bind(&ports).await.unwrap();
+        listeners.bind_secure(&ports).await.unwrap();
+        listeners.bind_webhook(&ports, false).await.unwrap();
         assert!(listeners.grpc.is_some() && listeners.http.is_some() && listeners.monitoring.is_none());
         let open: Vec<_> = listeners.open.iter().map(|open| (open.flag, open.address.port() > 0)).collect();
         assert_eq!(open, [("--grpcAddr", true), ("--httpAddr", true)]);
@@ -107,8 +130,8 @@ mod tests {
         assert_eq!(
             off,
             [
-                ("--secureGRPCAddr", "the address is empty"),
                 ("--monitoringAddr", "the address is empty"),
+                ("--secureGRPCAddr", "the address is empty"),
                 ("--httpsAddr", "the address is empty"),
             ]
         );

@@ -15,6 +15,14 @@ impl Stop {
         Ok(Stop { terminate: handler(SignalKind::terminate())?, interrupt: handler(SignalKind::interrupt())? })
     }
 
+    /// What the work gives. `None`: a signal came first.
+    pub(crate) async fn unless_asked<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            done = work => Some(done),
+            () = self.asked() => None,
+        }
+    }
+
     /// Each signal ends one wait.
     pub(crate) async fn asked(&mut self) {
         tokio::select! {

@@ -130,10 +130,13 @@ fn wrong_flags_say_which_and_how() {
 }
 
 #[test]
-fn without_a_folder_it_says_what_is_missing() {
-    let (args, _) = args::parse(["meltemi", "serve"].map(std::ffi::OsString::from)).unwrap();
+fn without_a_folder_the_api_server_is_watched() {
+    let words = ["meltemi", "discovery", "--kubeconfig=k"].map(std::ffi::OsString::from);
+    let (args, _) = args::parse(words).unwrap();
     let Command::Serve(serve) = args.command else { panic!("not serve") };
-    assert!(Settings::new(*serve, &Env::default()).unwrap_err().to_string().contains("--config DIR"));
+    let (settings, _) = Settings::new(*serve, &Env::default()).unwrap();
+    let Source::Cluster(cluster) = settings.source else { panic!("{:?}", settings.source) };
+    assert_eq!((cluster.access.kubeconfig, cluster.access.rate), (Some("k".into()), 80));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use config::object::parse_documents;
-use config::store::{Store, StoreOptions, Update};
+use config::store::{Snapshot, Store, StoreOptions, Update};
 use prost::Message;
 use views::Views;
 use wire::envoy::service::discovery::v3::DeltaDiscoveryResponse;
@@ -29,9 +29,14 @@ impl InProcess {
             ensure!(parsed.complete, "{file} is not read whole: {:?}", parsed.notes);
             updates.extend(parsed.objects.into_iter().map(Update::Put));
         }
-        let views = Views::new(env);
-        views.refresh(&store.apply(updates), Instant::now());
-        Ok(InProcess { views })
+        Ok(InProcess::of(&store.apply(updates)))
+    }
+
+    /// With these objects.
+    pub fn of(snapshot: &Snapshot) -> InProcess {
+        let views = Views::new(model::Environment::default());
+        views.refresh(snapshot, Instant::now());
+        InProcess { views }
     }
 
     pub fn proxy(&self, asker: &Asker) -> Result<impl Source> {

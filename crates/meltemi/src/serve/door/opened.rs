@@ -5,16 +5,24 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use ca::{Issuer, Tokens};
+use controllers::Reviews;
 
 use super::{Door, Registry};
 use crate::settings::{Identity, NO_STATE};
 
 impl Door {
-    pub(crate) fn open(settings: &Identity, registry: Registry, metrics: Arc<ca::Metrics>) -> Result<Arc<Door>> {
+    /// `reviews`: an API server that knows more tokens.
+    pub(crate) fn open(
+        settings: &Identity,
+        registry: Registry,
+        metrics: Arc<ca::Metrics>,
+        reviews: Option<Reviews>,
+    ) -> Result<Arc<Door>> {
         Ok(Arc::new(Door {
             registry,
             metrics,
             tokens: tokens(settings)?,
+            reviews,
             trusted_gateways: settings.trusted_gateways.clone(),
             check: settings.check,
             strict: settings.strict,

@@ -1,0 +1,15 @@
+//! What is written to and asked of a cluster besides its objects: the lease of the leader, the root certificate in every namespace, the
+//! Secret of the authority, the trust in the webhook, reviews of tokens. Knows no mesh.
+
+mod bundle;
+mod lease;
+mod object;
+mod review;
+mod root_cert;
+mod secret;
+
+pub use bundle::WebhookBundle;
+pub use lease::{Lease, Timing};
+pub use review::{Account, Reviews};
+pub use root_cert::{NAME as ROOT_CERT, RootCert, namespaces};
+pub use secret::{AuthoritySecret, Pair};

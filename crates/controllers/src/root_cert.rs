@@ -1,0 +1,109 @@
+//! The root certificate in every namespace: the ConfigMap `istio-ca-root-cert`, from which sidecars learn whom to trust. What differs from
+//! what the store shows is written, so a ConfigMap that somebody changed or deleted is put right.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use config::store::{Name, Snapshot};
+use serde_json::json;
+use sources::kube::{Client, Failure, Scope};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use tracing::{debug, info, warn};
+
+use crate::object;
+
+pub const NAME: &str = "istio-ca-root-cert";
+const KEY: &str = "root-cert.pem";
+/// Namespaces of Kubernetes itself that have no workloads; istiod's list.
+const IGNORED: [&str; 3] = ["kube-public", "kube-node-lease", "local-path-storage"];
+/// How often what is wanted is compared with what is there.
+const LOOK: Duration = Duration::from_secs(1);
+/// A namespace is written at most this often, whoever else writes it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+pub struct RootCert {
+    pub client: Client,
+    pub objects: watch::Receiver<Arc<Snapshot>>,
+    pub leads: watch::Receiver<bool>,
+}
+
+impl RootCert {
+    /// Until there are no more objects. `roots`: what is to be trusted now, as PEM.
+    pub async fn follow(self, roots: impl Fn() -> String + Send) {
+        let mut written: HashMap<Arc<str>, Instant> = HashMap::new();
+        while self.objects.has_changed().is_ok() {
+            sleep(LOOK).await;
+            written.retain(|_, at| at.elapsed() < PATIENCE);
+            let (snapshot, roots) = (self.objects.borrow().clone(), roots());
+            for namespace in namespaces(&snapshot).filter(|namespace| !is_right(&snapshot, namespace, &roots)) {
+                // Asked before each write: another may lead by now.
+                if !*self.leads.borrow() {
+                    break;
+                }
+                if !written.contains_key(namespace) {
+                    written.insert(namespace.clone(), Instant::now());
+                    self.write(namespace, &roots).await;
+                }
+            }
+        }
+    }
+
+    async fn write(&self, namespace: &str, roots: &str) {
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": NAME, "namespace": namespace, "labels": { "istio.io/config": "true" } },
+            "data": { KEY: roots },
+        });
+        match object::apply(&self.client, &format!("/api/v1/namespaces/{namespace}/configmaps/{NAME}"), &object).await {
+            Ok(_) => info!(namespace, "the root certificate was written"),
+            // The namespace is on its way out.
+            Err(Failure::Refused { code: 404, .. }) => debug!(namespace, "no namespace for the root certificate"),
+            Err(Failure::Refused { code: 403, message, .. }) if message.contains("being terminated") => {}
+            Err(failure) => warn!(namespace, %failure, "the root certificate could not be written; it is tried again"),
+        }
+    }
+}
+
+/// Those that need the root certificate.
+pub fn namespaces(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<str>> {
+    let scope = Scope::new(snapshot);
+    let alive = snapshot.namespaces.values().filter(|object| !object.meta.deleting);
+    alive.map(|object| &object.meta.name).filter(move |name| !IGNORED.contains(&&***name) && scope.holds(name))
+}
+
+fn is_right(snapshot: &Snapshot, namespace: &Arc<str>, roots: &str) -> bool {
+    let name = Name { namespace: namespace.clone(), name: NAME.into() };
+    let found = snapshot.config_maps.get(&name);
+    found.is_some_and(|object| object.spec.data.get(KEY).is_some_and(|held| held == roots))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::object::parse_documents;
+    use config::store::{Store, StoreOptions, Update};
+
+    #[test]
+    fn every_living_namespace_that_is_in_the_mesh_needs_it() {
+        let text = "\
+{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {mesh: in}}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: out}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: kube-public, labels: {mesh: in}}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: going, labels: {mesh: in}, deletionTimestamp: '2026-01-01T00:00:00Z'}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: istio-ca-root-cert, namespace: shop}, data: {root-cert.pem: R}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: istio, namespace: istio-system}, data: {mesh: 'discoverySelectors: [{matchLabels: {mesh: in}}]'}}";
+        let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
+        let snapshot = store.apply(parse_documents("f", text).objects.into_iter().map(Update::Put).collect());
+        let names: Vec<&str> = namespaces(&snapshot).map(|name| &**name).collect();
+        assert_eq!(names, ["shop"]);
+        assert!(is_right(&snapshot, &"shop".into(), "R") && !is_right(&snapshot, &"shop".into(), "S"));
+        assert!(!is_right(&snapshot, &"out".into(), "R"));
+    }
+}

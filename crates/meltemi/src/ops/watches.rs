@@ -1,0 +1,120 @@
+//! How the watches of the API server are: the page `/debug/watches` and its metrics.
+
+use std::time::{Duration, SystemTime};
+
+use prometheus::core::{Collector as Collect, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{GaugeVec, IntGaugeVec, Opts};
+use serde::Serialize;
+use sources::kube::{Health, Resource, State, WatchHealth};
+
+/// One line of the page.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Line {
+    kind: &'static str,
+    /// Empty: the whole cluster.
+    namespace: String,
+    state: &'static str,
+    /// RFC 3339: since when it is in this state.
+    since: String,
+    /// Seconds since the API server last confirmed the picture; 0 while the watch is live.
+    age_seconds: f64,
+    objects: usize,
+    resource_version: u64,
+    lists: u64,
+    failures: u64,
+    repairs: u64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    trouble: String,
+}
+
+pub(crate) fn page(health: &Health, now: SystemTime) -> Vec<Line> {
+    let line = |(resource, watch): (Resource, WatchHealth)| Line {
+        kind: resource.kind.name(),
+        namespace: resource.namespace.as_deref().unwrap_or_default().to_owned(),
+        state: watch.state.name(),
+        since: jiff::Timestamp::try_from(watch.since).map(|time| format!("{time:.0}")).unwrap_or_default(),
+        age_seconds: age(&watch, now).as_secs_f64().round(),
+        objects: watch.objects,
+        resource_version: watch.version,
+        lists: watch.lists,
+        failures: watch.failures,
+        repairs: watch.repairs,
+        trouble: watch.trouble,
+    };
+    health.snapshot().into_iter().map(line).collect()
+}
+
+/// How old the picture of this kind is.
+fn age(watch: &WatchHealth, now: SystemTime) -> Duration {
+    match watch.state {
+        State::Live | State::Absent => Duration::ZERO,
+        _ => now.duration_since(watch.heard.unwrap_or(watch.since)).unwrap_or_default(),
+    }
+}
+
+/// Reads the health of the watches whenever Prometheus does.
+pub(crate) struct Collector {
+    health: Health,
+    state: IntGaugeVec,
+    age: GaugeVec,
+    objects: IntGaugeVec,
+    lists: IntGaugeVec,
+    repairs: IntGaugeVec,
+}
+
+impl Collector {
+    pub(crate) fn new(health: Health) -> Collector {
+        Collector {
+            health,
+            state: gauge("meltemi_watch_state", "1 for the state that the watch of a kind is in.", &["kind", "state"]),
+            age: GaugeVec::new(
+                Opts::new("meltemi_watch_age_seconds", "How old the picture of a kind is; 0 while its watch is live."),
+                &["kind"],
+            )
+            .expect(SOUND),
+            objects: gauge("meltemi_watch_objects", "Objects of a kind that are known.", &["kind"]),
+            lists: gauge("meltemi_watch_lists_total", "How often a kind was listed.", &["kind"]),
+            repairs: gauge(
+                "meltemi_watch_repairs_total",
+                "Objects that an audit found to differ from the API server, and mended.",
+                &["kind"],
+            ),
+        }
+    }
+
+    fn vectors(&self) -> [&dyn Collect; 5] {
+        [&self.state, &self.age, &self.objects, &self.lists, &self.repairs]
+    }
+}
+
+const SOUND: &str = "names and labels are constants that Prometheus allows";
+
+fn gauge(name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+    IntGaugeVec::new(Opts::new(name, help), labels).expect(SOUND)
+}
+
+impl Collect for Collector {
+    fn desc(&self) -> Vec<&Desc> {
+        self.vectors().into_iter().flat_map(Collect::desc).collect()
+    }
+
+    /// Watches of several namespaces count as one: added up, the oldest of their ages, the worst of their states.
+    fn collect(&self) -> Vec<MetricFamily> {
+        let now = SystemTime::now();
+        [&self.state, &self.objects, &self.lists, &self.repairs].iter().for_each(|it| it.reset());
+        self.age.reset();
+        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        for (resource, watch) in self.health.snapshot() {
+            let kind = resource.kind.name();
+            self.state.with_label_values(&[kind, watch.state.name()]).inc();
+            let oldest = self.age.with_label_values(&[kind]);
+            oldest.set(oldest.get().max(age(&watch, now).as_secs_f64()));
+            self.objects.with_label_values(&[kind]).add(number(watch.objects as u64));
+            self.lists.with_label_values(&[kind]).add(number(watch.lists));
+            self.repairs.with_label_values(&[kind]).add(number(watch.repairs));
+        }
+        self.vectors().into_iter().flat_map(Collect::collect).collect()
+    }
+}

@@ -1,0 +1,168 @@
+//! The validation webhook: an API server asks before it stores an object of Istio's kinds, and gets the notes of `meltemi check` for an
+//! answer. HTTP/2 over TLS, with the certificate of the secure port.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::DefaultBodyLimit;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use config::json::ObjectTree;
+use config::kind::Kind;
+use config::note::Severity;
+use config::object::parse_tree;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use serde::de::DeserializeSeed;
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tracing::{debug, info, warn};
+
+/// API servers keep a connection or two each.
+const CONNECTIONS: usize = 64;
+/// For a handshake, and between pings of an idle connection.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// An object of 3 MB, twice, as JSON inside JSON.
+const LONGEST: usize = 16 << 20;
+
+/// Serves until the task is dropped.
+pub(crate) async fn serve(listener: TcpListener, tls: TlsAcceptor) {
+    let router = Router::new().route("/validate", post(validate)).layer(DefaultBodyLimit::max(LONGEST));
+    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(slot) = slots.clone().acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                warn!(%error, "cannot accept a connection of the webhook");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let (tls, router) = (tls.clone(), router.clone());
+        tokio::spawn(async move {
+            connection(stream, tls, router).await;
+            drop(slot);
+        });
+    }
+}
+
+async fn connection(stream: TcpStream, tls: TlsAcceptor, router: Router) {
+    let Ok(Ok(stream)) = timeout(PATIENCE, tls.accept(stream)).await else { return };
+    let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(PATIENCE))
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    if let Err(error) = served.await {
+        debug!(%error, "a connection of the webhook ended early");
+    }
+}
+
+async fn validate(body: Bytes) -> Response {
+    match serde_json::from_slice::<Value>(&body) {
+        Ok(review) if review["request"].is_object() => axum::Json(answer(&review)).into_response(),
+        _ => (StatusCode::BAD_REQUEST, "an AdmissionReview with a request is expected\n").into_response(),
+    }
+}
+
+fn answer(review: &Value) -> Value {
+    let request = &review["request"];
+    let verdict = verdict(request);
+    if let Verdict::Refused(why) = &verdict {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (kind, namespace, name) =
+            (text(&request["kind"]["kind"]), text(&request["namespace"]), text(&request["name"]));
+        info!(kind, namespace, name, why, "an object was refused");
+    }
+    let mut response = json!({ "uid": request["uid"], "allowed": !matches!(verdict, Verdict::Refused(_)) });
+    match verdict {
+        Verdict::Accepted => {}
+        Verdict::Warned(warnings) => response["warnings"] = warnings.into(),
+        Verdict::Refused(why) => response["status"] = json!({ "code": 422, "reason": "Invalid", "message": why }),
+    }
+    json!({ "apiVersion": review["apiVersion"], "kind": review["kind"], "response": response })
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Accepted,
+    Warned(Vec<String>),
+    Refused(String),
+}
+
+/// What is not ours to judge is accepted.
+fn verdict(request: &Value) -> Verdict {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (group, version, kind) =
+        (text(&request["kind"]["group"]), text(&request["kind"]["version"]), text(&request["kind"]["kind"]));
+    let known = Kind::from_gvk(&format!("{group}/{version}"), &kind).filter(|kind| kind.is_istio());
+    let Some(kind) = known.filter(|_| request["operation"] != "DELETE") else { return Verdict::Accepted };
+    let tree = match ObjectTree(kind).deserialize(&request["object"]) {
+        Ok(tree) => tree,
+        Err(error) => return Verdict::Refused(format!("the object cannot be read: {error}")),
+    };
+    let notes = parse_tree(kind, &tree).notes;
+    let said = |severity| notes.iter().filter(move |note| note.severity == severity).map(said);
+    let errors: Vec<String> = said(Severity::Error).collect();
+    let warnings: Vec<String> = said(Severity::Warning).collect();
+    match (errors.is_empty(), warnings.is_empty()) {
+        (false, _) => Verdict::Refused(errors.join("; ")),
+        (true, false) => Verdict::Warned(warnings),
+        (true, true) => Verdict::Accepted,
+    }
+}
+
+/// The API server names the object by itself.
+fn said(note: &config::note::Note) -> String {
+    // Nothing is left out of a mesh that the object never entered.
+    let what = note.what.trim_end_matches("; the object is left out");
+    if note.field.is_empty() { what.to_owned() } else { format!("{}: {what}", note.field) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn review(kind: &str, operation: &str, spec: &Value) -> Value {
+        json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {
+                "uid": "u", "operation": operation,
+                "kind": { "group": "networking.istio.io", "version": "v1", "kind": kind },
+                "object": { "apiVersion": "networking.istio.io/v1", "kind": kind, "metadata": { "name": "a", "namespace": "n" }, "spec": spec },
+            },
+        })
+    }
+
+    fn bad() -> Value {
+        json!({ "hosts": ["a"], "http": [{ "timeout": "soon", "route": [{ "destination": { "host": "a" } }] }] })
+    }
+
+    #[test]
+    fn a_bad_object_is_refused_with_field_and_reason() {
+        let answer = answer(&review("VirtualService", "CREATE", &bad()));
+        assert_eq!((&answer["kind"], &answer["response"]["uid"]), (&json!("AdmissionReview"), &json!("u")));
+        assert_eq!(answer["response"]["allowed"], false);
+        let why = answer["response"]["status"]["message"].as_str().unwrap();
+        assert!(why.starts_with("spec.http[0].timeout: "), "{why}");
+    }
+
+    #[test]
+    fn a_good_object_a_deletion_and_kinds_of_others_are_allowed() {
+        let good =
+            json!({ "hosts": ["a"], "http": [{ "timeout": "1s", "route": [{ "destination": { "host": "a" } }] }] });
+        for review in [
+            review("VirtualService", "UPDATE", &good),
+            review("VirtualService", "DELETE", &bad()),
+            review("HTTPRoute", "CREATE", &bad()),
+        ] {
+            assert_eq!(answer(&review)["response"]["allowed"], true, "{review}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! A proxy between a client and an API server that does harm on demand: cuts, refuses, stalls, and drops, doubles or reorders events.
+
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Result;
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use sources::kube::{Client, Failure};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tokio_stream::wrappers::ReceiverStream;
+
+/// What is wrong at the moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Fault {
+    #[default]
+    None,
+    /// No connection comes about, and those that are there break.
+    Cut,
+    /// Every request gets this code.
+    Refuse(u16),
+    /// Every new watch hears that its version is gone.
+    Gone,
+    /// Open watches and new ones bring nothing, and nobody says so.
+    Stall,
+    /// Events are swallowed.
+    Drop,
+    /// Every event comes twice.
+    Double,
+    /// Every two events that come together change places.
+    Reorder,
+    /// Answers wait this long.
+    Slow(Duration),
+    /// Any other token is too old.
+    Token(String),
+}
+
+/// A request that came.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    pub path: String,
+    pub watch: bool,
+}
+
+/// The proxy; gone when dropped.
+pub struct Faulty {
+    pub address: SocketAddr,
+    fault: watch::Sender<Fault>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    _running: JoinSet<()>,
+}
+
+type Outgoing = UnsyncBoxBody<Bytes, std::io::Error>;
+
+#[derive(Clone)]
+struct Way {
+    client: Client,
+    fault: watch::Receiver<Fault>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Faulty {
+    /// In front of what the client reaches.
+    pub async fn start(client: Client) -> Result<Faulty> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let (fault, seen) = (watch::Sender::default(), Arc::<Mutex<Vec<Seen>>>::default());
+        let (address, mut running) = (listener.local_addr()?, JoinSet::new());
+        let way = Way { client, fault: fault.subscribe(), seen: seen.clone() };
+        running.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(connection(stream, way.clone()));
+            }
+        });
+        Ok(Faulty { address, fault, seen, _running: running })
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub fn set(&self, fault: Fault) {
+        self.fault.send_replace(fault);
+    }
+
+    /// What came since the last time.
+    pub fn seen(&self) -> Vec<Seen> {
+        std::mem::take(&mut *locked(&self.seen))
+    }
+}
+
+fn locked(seen: &Mutex<Vec<Seen>>) -> MutexGuard<'_, Vec<Seen>> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn connection(stream: TcpStream, way: Way) {
+    let mut fault = way.fault.clone();
+    let service = service_fn(move |request| {
+        let way = way.clone();
+        async move { Ok::<_, Infallible>(way.answer(request).await) }
+    });
+    let served = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        _ = served => {}
+        _ = fault.wait_for(|fault| *fault == Fault::Cut) => {}
+    }
+}
+
+impl Way {
+    async fn answer(self, request: Request<Incoming>) -> Response<Outgoing> {
+        let path = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
+        let watch = path.contains("watch=1");
+        locked(&self.seen).push(Seen { path: path.clone(), watch });
+        let fault = self.fault.borrow().clone();
+        let token = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        match &fault {
+            Fault::Refuse(code) => return refusal(*code),
+            Fault::Gone if watch => return refusal(410),
+            Fault::Token(good) if token != Some(format!("Bearer {good}").as_str()) => return refusal(401),
+            Fault::Slow(wait) => sleep(*wait).await,
+            _ => {}
+        }
+        let (parts, body) = request.into_parts();
+        let accept = parts.headers.get(header::ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or("*/*").to_owned();
+        if parts.method == http::Method::GET {
+            return match self.client.open(&path, &accept).await {
+                Ok((headers, body)) => self.passed(&headers, watch, body),
+                Err(failure) => failed(&failure),
+            };
+        }
+        let content = parts.headers.get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok()).unwrap_or_default();
+        let body = body.collect().await.map(|it| it.to_bytes().to_vec()).unwrap_or_default();
+        match self.client.send(parts.method, &path, content, body).await {
+            Ok((code, text)) => response(code, text),
+            Err(failure) => failed(&failure),
+        }
+    }
+
+    fn passed<B>(self, headers: &HeaderMap, watch: bool, mut body: B) -> Response<Outgoing>
+    where
+        B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
+        let (out, frames) = mpsc::channel(16);
+        tokio::spawn(async move {
+            let mut text = Vec::new();
+            while let Some(Ok(frame)) = body.frame().await {
+                let Ok(data) = frame.into_data() else { continue };
+                let data = if watch { self.harmed(&mut text, &data) } else { data };
+                if !data.is_empty() && out.send(Ok(Frame::data(data))).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let mut response = Response::new(StreamBody::new(ReceiverStream::new(frames)).boxed_unsync());
+        if let Some(kind) = headers.get(header::CONTENT_TYPE) {
+            response.headers_mut().insert(header::CONTENT_TYPE, kind.clone());
+        }
+        response
+    }
+
+    /// Whole lines, as far as they are let through.
+    fn harmed(&self, text: &mut Vec<u8>, data: &[u8]) -> Bytes {
+        text.extend_from_slice(data);
+        let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let whole: Vec<u8> = text.drain(..end).collect();
+        let mut lines: Vec<&[u8]> = whole.split_inclusive(|byte| *byte == b'\n').collect();
+        match &*self.fault.borrow() {
+            Fault::Stall | Fault::Drop => lines.clear(),
+            Fault::Double => lines = lines.iter().flat_map(|line| [*line, *line]).collect(),
+            Fault::Reorder => lines.reverse(),
+            _ => {}
+        }
+        lines.concat().into()
+    }
+}
+
+fn failed(failure: &Failure) -> Response<Outgoing> {
+    match failure {
+        Failure::Refused { code, .. } => refusal(*code),
+        other => response(StatusCode::BAD_GATEWAY, other.to_string().into()),
+    }
+}
+
+fn refusal(code: u16) -> Response<Outgoing> {
+    let status =
+        serde_json::json!({ "kind": "Status", "code": code, "message": format!("asked to refuse with {code}") });
+    response(StatusCode::from_u16(code).unwrap_or_default(), status.to_string().into())
+}
+
+fn response(code: StatusCode, text: Bytes) -> Response<Outgoing> {
+    let mut response = Response::new(Full::new(text).map_err(|never| match never {}).boxed_unsync());
+    *response.status_mut() = code;
+    response
+}

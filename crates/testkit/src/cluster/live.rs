@@ -1,0 +1,140 @@
+//! What the watches of an API server have brought so far, in a store of its own.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use config::kind::Kind;
+use config::note::ObjectId;
+use config::store::{Snapshot, Store, StoreOptions, Update};
+use sources::kube::{Client, Cluster, EndpointKind, Health, Options, Pacing, Scope, State};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout_at};
+
+use super::api::Written;
+
+pub struct Live {
+    pub picture: Picture,
+    pub health: Health,
+    updates: mpsc::Receiver<Vec<Update>>,
+}
+
+pub struct Picture {
+    pub store: Store,
+    /// What is held.
+    pub ids: HashSet<ObjectId>,
+    /// Deletions that came, ever.
+    pub deletions: usize,
+    scope: watch::Sender<Scope>,
+    /// When other namespaces began to matter.
+    rescoped: Option<Instant>,
+}
+
+/// As the program's, but for the waits, which tests cannot afford.
+pub fn options(pacing: Pacing) -> Options {
+    Options {
+        pod_namespace: "istio-system".into(),
+        namespaces: std::collections::BTreeSet::new(),
+        endpoints: EndpointKind::EndpointSlice,
+        revision: "".into(),
+        mesh_config: "istio".into(),
+        pacing,
+    }
+}
+
+impl Picture {
+    fn take(&mut self, updates: Vec<Update>) -> Arc<Snapshot> {
+        for update in &updates {
+            match update {
+                Update::Put(object) => drop(self.ids.insert(object.id())),
+                Update::Delete(id) => {
+                    self.ids.remove(id);
+                    self.deletions += 1;
+                }
+                _ => {}
+            }
+        }
+        let snapshot = self.store.apply(updates);
+        let scope = Scope::new(&snapshot);
+        if self.scope.send_if_modified(|held| std::mem::replace(held, scope.clone()) != scope) {
+            self.rescoped = Some(Instant::now());
+        }
+        snapshot
+    }
+
+    pub fn holds(&self, kind: Kind, namespace: &str, name: &str) -> bool {
+        self.ids.contains(&ObjectId { kind, namespace: namespace.into(), name: name.into() })
+    }
+}
+
+impl Live {
+    /// After the first list of every kind.
+    pub async fn start(client: Client, options: Options) -> Live {
+        let (out, mut updates) = mpsc::channel(64);
+        let cluster = Cluster::new(client, options, out);
+        let mut picture = Picture {
+            store: Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None }),
+            ids: HashSet::new(),
+            deletions: 0,
+            scope: cluster.scope(),
+            rescoped: None,
+        };
+        cluster.first(&mut updates, |updates| picture.take(updates)).await;
+        Live { picture, health: cluster.health(), updates }
+    }
+
+    /// Takes what comes until it is as wanted.
+    pub async fn until(&mut self, what: &str, limit: Duration, wanted: impl Fn(&Live) -> bool) -> Result<()> {
+        let end = Instant::now() + limit;
+        while !wanted(self) {
+            let step = (Instant::now() + Duration::from_millis(20)).min(end);
+            match timeout_at(step, self.updates.recv()).await {
+                Ok(Some(updates)) => drop(self.picture.take(updates)),
+                Ok(None) => bail!("the watches ended"),
+                Err(_) if Instant::now() >= end => bail!("not after {limit:?}: {what}; {:#?}", self.health.snapshot()),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what comes for this long.
+    pub async fn during(&mut self, time: Duration) -> Result<()> {
+        let end = Instant::now() + time;
+        while let Ok(updates) = timeout_at(end, self.updates.recv()).await {
+            match updates {
+                Some(updates) => drop(self.picture.take(updates)),
+                None => bail!("the watches ended"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Until the watches have come as far as these writes, and the deleted are gone.
+    pub async fn reach(&mut self, written: &[Written], deleted: &HashSet<ObjectId>) -> Result<()> {
+        let mut versions: BTreeMap<&str, u64> = BTreeMap::new();
+        for Written { kind, version, .. } in written {
+            let newest = versions.entry(kind).or_default();
+            *newest = (*newest).max(*version);
+        }
+        let came = |live: &Live| {
+            let watches = live.health.snapshot();
+            let reached = |kind: Kind, version: u64| {
+                watches.iter().filter(|(it, _)| it.kind == kind).all(|(_, watch)| watch.version >= version)
+            };
+            let named = |name: &str| Kind::ALL.into_iter().find(|kind| kind.name() == name);
+            // What a new scope brings is listed by watches that have noticed it.
+            let settled = live.picture.rescoped.is_none_or(|at| at.elapsed() > Duration::from_millis(500))
+                && watches.iter().all(|(_, watch)| matches!(watch.state, State::Live | State::Absent));
+            settled
+                && versions.iter().all(|(name, version)| named(name).is_none_or(|kind| reached(kind, *version)))
+                && live.picture.ids.is_disjoint(deleted)
+        };
+        self.until("the watches bring what was written", Duration::from_secs(30), came).await?;
+        while let Ok(updates) = self.updates.try_recv() {
+            self.picture.take(updates);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,68 @@
+//! A real API server as the source: the parity corpus through it, faults on the way to it, and the whole program on it. The tests take
+//! turns with one server.
+
+mod corpus;
+mod duties;
+mod faults;
+mod program;
+mod scope;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use testkit::cluster::Cluster;
+use testkit::skip;
+use tokio::runtime::Runtime;
+
+struct World {
+    cluster: Cluster,
+    runtime: Runtime,
+    turn: Mutex<()>,
+}
+
+/// Made by the first test and ended by the last that holds it. `None`: it cannot run here, which was said.
+fn shared() -> Option<Arc<World>> {
+    static LIVE: Mutex<Weak<World>> = Mutex::new(Weak::new());
+    let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(world) = live.upgrade() {
+        return Some(world);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.expect("threads can be had");
+    let cluster = runtime.block_on(Cluster::start()).unwrap_or_else(|e| panic!("no API server: {e:#}"));
+    let Some(cluster) = cluster else {
+        skip("the API server as a source: no etcd and kube-apiserver (`cargo xtask setup`, or set MELTEMI_REFERENCE)");
+        return None;
+    };
+    let world = Arc::new(World { cluster, runtime, turn: Mutex::default() });
+    *live = Arc::downgrade(&world);
+    Some(world)
+}
+
+/// One test with the server.
+fn in_turn(scenario: impl AsyncFnOnce(&Cluster) -> Result<()>) {
+    let Some(world) = shared() else { return };
+    let _turn: MutexGuard<'_, ()> = world.turn.lock().unwrap_or_else(PoisonError::into_inner);
+    world.runtime.block_on(scenario(&world.cluster)).unwrap_or_else(|e| panic!("{e:#}"));
+}
+
+fn namespace(name: &str, labels: &Value) -> Value {
+    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } })
+}
+
+fn service(namespace: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "name": name, "namespace": namespace },
+        "spec": { "clusterIP": "None", "ports": [{ "name": "http", "port": 80 }] },
+    })
+}
+
+/// What the regular expression is, no schema of the API server asks.
+fn virtual_service(namespace: &str, name: &str, regex: &str) -> Value {
+    let route = json!({ "match": [{ "uri": { "regex": regex } }], "route": [{ "destination": { "host": name } }] });
+    json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": { "name": name, "namespace": namespace },
+        "spec": { "hosts": [name], "http": [route] },
+    })
+}
