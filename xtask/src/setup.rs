@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{progress, project};
+use crate::{helm, progress, project};
 
 /// Package with its version, and what it is for.
 const PACKAGES: &[(&str, &str)] = &[
@@ -36,9 +36,17 @@ pub(crate) fn tools() -> Result<Tools> {
 
 pub(crate) fn run() -> Result<Tools> {
     let tools = tools()?;
+    chart_tools();
     println!("envoy   {}", tools.envoy.display());
     println!("python  {}", tools.python.display());
     Ok(tools)
+}
+
+/// Helm, for the tests of the chart. Without Go it cannot be had, and those tests say so.
+pub(crate) fn chart_tools() {
+    if let Err(error) = helm::setup() {
+        eprintln!("setup: no helm for the tests of the chart: {error:#}");
+    }
 }
 
 /// The stamp is written last, so a folder without it, or with that of other versions, is a half or an old install.

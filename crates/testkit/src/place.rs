@@ -63,6 +63,11 @@ pub fn pilot_agent() -> Option<(PathBuf, PathBuf)> {
     Some(found).filter(|(agent, template)| agent.exists() && template.exists())
 }
 
+/// Helm: MELTEMI_HELM, else the one that setup built.
+pub fn helm() -> Option<PathBuf> {
+    tool("MELTEMI_HELM", "bin/helm")
+}
+
 /// A Python with the arbiter's packages: MELTEMI_PYTHON, else the one that setup made.
 pub fn python() -> Option<PathBuf> {
     tool("MELTEMI_PYTHON", "py/bin/python")

@@ -165,7 +165,8 @@ fn documents(file: &Path) -> Result<Vec<Value>> {
     Ok(trees.map_err(fault)?.iter().map(plain).collect())
 }
 
-fn plain(node: &tree::Node) -> Value {
+/// Without the places.
+pub fn plain(node: &tree::Node) -> Value {
     match &node.value {
         tree::Value::Null => Value::Null,
         tree::Value::Bool(v) => (*v).into(),

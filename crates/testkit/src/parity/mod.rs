@@ -9,7 +9,7 @@ mod in_process;
 mod open;
 
 pub use answer::{OverTheWire, Source, answer};
-pub use case::{Asker, Case};
+pub use case::{Asker, Case, plain};
 pub use compare::{Answer, Answers, Compared, compare, differences, normal};
 pub use corpus::Corpus;
 pub use in_process::InProcess;
