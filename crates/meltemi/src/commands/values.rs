@@ -120,21 +120,21 @@ impl Conversion {
     fn visit(&mut self, path: &str, at: Position, node: &Node) {
         // Values that nobody checked mean the same as those that somebody did.
         let known = path.replacen("unvalidatedValues", "values", 1);
-        if node.value == tree::Value::Null {
-        } else if let Some(found) = MOVES.iter().find(|it| it.from == known) {
+        let has_parts =
+            || MOVES.iter().any(|it| it.from.strip_prefix(&*known).is_some_and(|rest| rest.starts_with('.')));
+        if says_nothing(&known, node) {
+            return;
+        }
+        if let Some(found) = MOVES.iter().find(|it| it.from == known) {
             self.take(found, path, node);
-        } else if known == "components.pilot.enabled" && node.value == tree::Value::Bool(true) {
-        } else if MOVES.iter().any(|it| it.from.strip_prefix(&*known).is_some_and(|rest| rest.starts_with('.'))) {
-            match node.entries() {
-                Some(entries) => {
-                    entries.iter().for_each(|entry| {
-                        self.visit(&format!("{path}.{}", entry.key), entry.key_at, &entry.value);
-                    });
-                }
-                None => self.wrong(&format!("spec.{path}"), node, "should be a mapping"),
-            }
-        } else if !(known.starts_with("components.") && is_off(node)) {
+        } else if !has_parts() {
             self.left_out(&format!("spec.{path}"), at, reasons::reason(&known));
+        } else if let Some(entries) = node.entries() {
+            for entry in entries {
+                self.visit(&format!("{path}.{}", entry.key), entry.key_at, &entry.value);
+            }
+        } else {
+            self.wrong(&format!("spec.{path}"), node, "should be a mapping");
         }
     }
 
@@ -193,7 +193,15 @@ impl Conversion {
     }
 }
 
-/// A component that is not wanted is not missed.
+/// Not set, or what is so anyway: this component runs, and another that is not wanted is not missed.
+fn says_nothing(path: &str, node: &Node) -> bool {
+    match (&node.value, path.strip_prefix("components.")) {
+        (tree::Value::Null, _) | (tree::Value::Bool(true), Some("pilot.enabled")) => true,
+        (_, Some(component)) => !component.starts_with("pilot") && is_off(node),
+        _ => false,
+    }
+}
+
 fn is_off(node: &Node) -> bool {
     match &node.value {
         tree::Value::List(items) => items.iter().all(is_off),

@@ -6,5 +6,6 @@ mod check;
 mod delivery;
 mod identity;
 mod render;
+mod rights;
 mod run;
 mod serve;

@@ -55,6 +55,7 @@ operator.istio.io/component: Pilot
 {{- end }}
 
 {{- define "meltemi.image" -}}
+{{- if eq .Values.image "pilot" }}{{ fail "image: pilot is istiod's; leave image, hub and tag out, or name an image of Meltemi" }}{{ end -}}
 {{- if contains "/" .Values.image -}}
 {{ .Values.image }}
 {{- else -}}

@@ -124,6 +124,13 @@ fn a_profile_that_cannot_be_had_is_named() {
 
 #[test]
 fn nothing_is_a_value_that_is_not_set() {
+    check(
+        "components: {pilot: {enabled: true}, cni: {enabled: false}, egressGateways: [{enabled: false}]}",
+        &json!({}),
+    );
+    assert!(
+        said("components: {pilot: {enabled: false}}").contains("spec.components.pilot.enabled: left out: a release")
+    );
     check("hub:\nrevision: ~\nvalues:\ncomponents: {pilot: {k8s: }}", &json!({}));
 }
 
