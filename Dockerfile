@@ -5,7 +5,7 @@
 
 # The version of rust-toolchain.toml. Debian's release is that of the image below: it decides which C library is linked.
 ARG RUST=1.95.0
-FROM docker.io/library/rust:${RUST}-slim-bookworm AS build
+FROM rust:${RUST}-slim-bookworm AS build
 # For the C parts of cryptography and of the allocator.
 RUN apt-get update && apt-get install -y --no-install-recommends cmake make gcc g++ libc6-dev && rm -rf /var/lib/apt/lists/*
 WORKDIR /src

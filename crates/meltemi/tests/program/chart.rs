@@ -137,17 +137,18 @@ fn the_pod_may_do_nothing_that_it_need_not() {
     }
     assert_eq!(container["readinessProbe"]["httpGet"], json!({ "path": "/ready", "port": 8080 }));
     assert_eq!(container["livenessProbe"]["httpGet"], json!({ "path": "/version", "port": 15014 }));
-    assert_eq!(pod["priorityClassName"], "system-cluster-critical");
     assert_eq!(array(&pod["topologySpreadConstraints"]).len(), 2);
 }
 
 #[test]
 fn optional_objects_come_and_go() {
     let set = "serviceMonitor.enabled=true,global.networkPolicy.enabled=true,autoscaleEnabled=false,replicaCount=1,\
-               global.configValidation=false,configMap=false";
+               global.configValidation=false,configMap=false,global.priorityClassName=system-cluster-critical";
     let Some(objects) = rendered(&[], &["--set", set]) else { return };
     let expected = "ClusterRole ClusterRoleBinding Deployment NetworkPolicy Role RoleBinding Service ServiceAccount ServiceMonitor";
     assert_eq!(kinds(&objects), expected.split_whitespace().collect(), "no budget for a single replica");
+    let pod = &find(&objects, "Deployment", "istiod")["spec"]["template"]["spec"];
+    assert_eq!(pod["priorityClassName"], "system-cluster-critical");
     let policy = &find(&objects, "NetworkPolicy", "istiod")["spec"];
     let ports = array(&policy["ingress"]).iter().flat_map(|rule| array(&rule["ports"]));
     let ports: BTreeSet<_> = ports.filter_map(|it| it["port"].as_u64()).collect();
