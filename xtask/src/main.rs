@@ -5,6 +5,7 @@ mod bench;
 mod bless;
 mod check;
 mod demo;
+mod helm;
 mod parity;
 mod progress;
 mod project;

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{progress, project, reference};
+use crate::{helm, progress, project, reference};
 
 /// Package with its version, and what it is for.
 const PACKAGES: &[(&str, &str)] = &[
@@ -37,6 +37,7 @@ pub(crate) fn tools() -> Result<Tools> {
 pub(crate) fn run() -> Result<Tools> {
     let tools = tools()?;
     api_server();
+    chart_tools();
     println!("envoy   {}", tools.envoy.display());
     println!("python  {}", tools.python.display());
     Ok(tools)
@@ -46,6 +47,13 @@ pub(crate) fn run() -> Result<Tools> {
 pub(crate) fn api_server() {
     if let Err(error) = reference::api_server() {
         eprintln!("setup: no API server for the tests: {error:#}");
+    }
+}
+
+/// Helm, for the tests of the chart. Without Go it cannot be had, and those tests say so.
+pub(crate) fn chart_tools() {
+    if let Err(error) = helm::setup() {
+        eprintln!("setup: no helm for the tests of the chart: {error:#}");
     }
 }
 

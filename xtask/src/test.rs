@@ -16,6 +16,7 @@ pub(crate) fn run() -> Result<()> {
     let start = Instant::now();
     setup::tools()?;
     setup::api_server();
+    setup::chart_tools();
     let mut failures = Vec::new();
     let mut stage = |name: &'static str, outcome: Result<()>| match outcome {
         Ok(()) => "ok",

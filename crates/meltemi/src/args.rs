@@ -7,6 +7,7 @@ mod folder;
 mod proxy;
 mod serve;
 mod token;
+mod values;
 
 use std::ffi::OsString;
 
@@ -18,11 +19,12 @@ pub(crate) use folder::{Check, MeshArgs, Render};
 pub(crate) use proxy::{Agent, Bootstrap, BootstrapCommand, SdsFrom};
 pub(crate) use serve::Serve;
 pub(crate) use token::{Token, TokenCreate};
+pub(crate) use values::Values;
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  ran, and found something wrong (`check`: an error, or with --strict a warning)
+  1  ran, and found something wrong (`check`, `values`: an error, or with --strict a warning)
   2  could not run: wrong arguments, unreadable folder, port in use, server not reached
 
 Data goes to stdout, everything else to stderr.";
@@ -75,6 +77,9 @@ pub(crate) enum Command {
     /// Tokens of service accounts, for proxies without a Kubernetes API server
     #[command(subcommand)]
     Token(Token),
+    /// Turn an IstioOperator into values of the Helm chart, and name what has no place there
+    #[command(after_help = EXIT_CODES)]
+    Values(Values),
     /// Print the version
     Version(Version),
 }

@@ -10,6 +10,7 @@ pub(crate) mod pushes;
 pub(crate) mod render;
 mod server;
 pub(crate) mod token;
+pub(crate) mod values;
 
 use std::io::Write;
 

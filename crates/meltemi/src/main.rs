@@ -60,6 +60,7 @@ fn run(args: Args) -> Result<Outcome> {
         Command::Proxies(args) => commands::proxies::run(&args),
         Command::Pushes(args) => commands::pushes::run(&args),
         Command::Token(Token::Create(args)) => commands::token::create(&args, &env),
+        Command::Values(args) => commands::values::run(&args),
         Command::Version(args) => Ok(commands::show_version(&args)),
     }
 }

@@ -69,6 +69,11 @@ pub fn reference() -> Option<PathBuf> {
     tool("MELTEMI_REFERENCE", "reference").filter(|dir| needed.iter().all(|file| dir.join(file).exists()))
 }
 
+/// Helm: MELTEMI_HELM, else the one that setup built.
+pub fn helm() -> Option<PathBuf> {
+    tool("MELTEMI_HELM", "bin/helm")
+}
+
 /// A Python with the arbiter's packages: MELTEMI_PYTHON, else the one that setup made.
 pub fn python() -> Option<PathBuf> {
     tool("MELTEMI_PYTHON", "py/bin/python")

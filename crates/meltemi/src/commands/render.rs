@@ -97,7 +97,7 @@ fn node_of_text(text: &str) -> Result<NodeInfo> {
 }
 
 /// The text was bounded in depth when it was read, so the recursion is too.
-fn json(node: &tree::Node) -> Value {
+pub(super) fn json(node: &tree::Node) -> Value {
     match &node.value {
         tree::Value::Null => Value::Null,
         tree::Value::Bool(value) => (*value).into(),

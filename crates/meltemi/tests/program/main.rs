@@ -1,9 +1,11 @@
 //! The built program, run as a user runs it.
 
 mod bootstrap;
+mod chart;
 mod check;
 mod delivery;
 mod identity;
 mod render;
+mod rights;
 mod run;
 mod serve;

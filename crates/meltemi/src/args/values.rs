@@ -1,0 +1,18 @@
+//! The flags of `values`.
+
+use std::path::PathBuf;
+
+use super::Format;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Values {
+    /// File with an IstioOperator; - for stdin
+    #[arg(short, long = "filename", value_name = "FILE")]
+    pub(crate) filename: PathBuf,
+    /// End with 1 if anything was left out
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Output
+    #[arg(short, long, value_enum, default_value = "yaml")]
+    pub(crate) output: Format,
+}

@@ -1,0 +1,248 @@
+//! The Helm chart, as helm itself renders it: names and ports of istiod, a hardened pod, values that fit. No cluster is asked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use config::yaml::{Scalars, documents};
+use serde_json::{Value, json};
+use testkit::parity::plain;
+use testkit::place;
+
+use crate::run::{as_text, folder, run};
+
+/// `None`: there is no helm, which was said.
+fn helm(words: &[&str], values: &[&Path]) -> Option<Output> {
+    let Some(program) = place::helm() else {
+        testkit::skip("the chart: there is no helm; cargo xtask setup builds it where Go is");
+        return None;
+    };
+    let (name, rest) = words.split_first().expect("a command");
+    let mut command = Command::new(program);
+    // Whatever the user has configured, no cluster may be reached.
+    command.env("KUBECONFIG", "/dev/null").arg(name).args(rest);
+    for file in values {
+        command.arg("-f").arg(file);
+    }
+    Some(command.output().expect("helm starts"))
+}
+
+fn chart() -> PathBuf {
+    place::repository().join("deploy/helm/meltemi")
+}
+
+/// The objects that helm renders, after it found nothing to complain of.
+pub(crate) fn rendered(values: &[&Path], more: &[&str]) -> Option<Vec<Value>> {
+    let chart = chart();
+    let lint = [&["lint", as_text(&chart), "--strict", "--quiet", "-n", "istio-system"], more].concat();
+    let linted = helm(&lint, values)?;
+    let said = String::from_utf8_lossy(&linted.stdout) + String::from_utf8_lossy(&linted.stderr);
+    assert!(linted.status.success(), "helm lint {values:?} {more:?}: {said}");
+    let template = [&["template", "istiod", as_text(&chart), "-n", "istio-system"], more].concat();
+    let made = helm(&template, values)?;
+    assert!(made.status.success(), "helm template {values:?}: {}", String::from_utf8_lossy(&made.stderr));
+    let text = String::from_utf8(made.stdout).expect("UTF-8");
+    Some(documents(&text, Scalars::Objects).map(|it| plain(&it.expect("helm writes YAML"))).collect())
+}
+
+pub(crate) fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
+    let found = objects.iter().find(|it| it["kind"] == kind && it["metadata"]["name"] == name);
+    found.unwrap_or_else(|| panic!("there is no {kind} {name}"))
+}
+
+fn kinds(objects: &[Value]) -> BTreeSet<&str> {
+    objects.iter().filter_map(|it| it["kind"].as_str()).collect()
+}
+
+#[test]
+fn names_ports_labels_and_arguments_are_istiods() {
+    let Some(objects) = rendered(&[], &[]) else { return };
+    let expected = "ClusterRole ClusterRoleBinding ConfigMap Deployment HorizontalPodAutoscaler PodDisruptionBudget Role RoleBinding \
+                    Service ServiceAccount ValidatingWebhookConfiguration";
+    assert_eq!(kinds(&objects), expected.split_whitespace().collect());
+    let deployment = find(&objects, "Deployment", "istiod");
+    assert_eq!(deployment["spec"]["selector"], json!({ "matchLabels": { "istio": "pilot" } }));
+    let labels = &deployment["spec"]["template"]["metadata"]["labels"];
+    for (key, value) in
+        [("app", "istiod"), ("istio", "pilot"), ("istio.io/rev", "default"), ("sidecar.istio.io/inject", "false")]
+    {
+        assert_eq!(labels[key], value, "{key}");
+    }
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["name"], "discovery");
+    let args = json!([
+        "discovery",
+        "--monitoringAddr=:15014",
+        "--log_output_level=default:info",
+        "--domain",
+        "cluster.local",
+        "--keepaliveMaxServerConnectionAge",
+        "30m"
+    ]);
+    assert_eq!(container["args"], args);
+    let variables: BTreeSet<&str> = array(&container["env"]).iter().filter_map(|it| it["name"].as_str()).collect();
+    for name in
+        ["REVISION", "POD_NAME", "POD_NAMESPACE", "SERVICE_ACCOUNT", "KUBECONFIG", "CLUSTER_ID", "PILOT_TRACE_SAMPLING"]
+    {
+        assert!(variables.contains(name), "{name} is not in {variables:?}");
+    }
+    assert_eq!(variables.len(), array(&container["env"]).len(), "a variable is there twice");
+    let service = &find(&objects, "Service", "istiod")["spec"];
+    let ports: Vec<_> = array(&service["ports"]).iter().map(|it| (it["name"].as_str(), it["port"].as_u64())).collect();
+    let expected = [("grpc-xds", 15010), ("https-dns", 15012), ("https-webhook", 443), ("http-monitoring", 15014)];
+    assert_eq!(ports, expected.map(|(name, port)| (Some(name), Some(port))));
+    assert_eq!(service["ports"][2]["targetPort"], 15017);
+    assert_eq!(service["selector"], json!({ "app": "istiod", "istio": "pilot" }));
+    let mesh = find(&objects, "ConfigMap", "istio")["data"]["mesh"].as_str().expect("a text");
+    assert!(mesh.contains("discoveryAddress: istiod.istio-system.svc:15012"), "{mesh}");
+}
+
+#[test]
+fn a_revision_and_its_tags_are_in_all_names() {
+    let Some(objects) = rendered(&[], &["--set", "revision=canary,revisionTags={stable,next}"]) else { return };
+    let deployment = find(&objects, "Deployment", "istiod-canary");
+    let selector = json!({ "app": "istiod", "istio.io/rev": "canary" });
+    assert_eq!(deployment["spec"]["selector"]["matchLabels"], selector);
+    assert_eq!(
+        deployment["spec"]["template"]["metadata"]["labels"]["istio"], "istiod",
+        "not one of the default's pods"
+    );
+    for name in ["istiod-canary", "istiod-revision-tag-stable", "istiod-revision-tag-next"] {
+        assert_eq!(find(&objects, "Service", name)["spec"]["selector"], selector);
+    }
+    assert_eq!(find(&objects, "Service", "istiod-revision-tag-next")["metadata"]["labels"]["istio.io/tag"], "next");
+    let mesh = find(&objects, "ConfigMap", "istio-canary")["data"]["mesh"].as_str().expect("a text");
+    assert!(mesh.contains("discoveryAddress: istiod-canary.istio-system.svc:15012"), "{mesh}");
+    let default = |objects: &[Value]| objects.iter().filter(|it| it["metadata"]["name"] == "istiod").count();
+    assert_eq!(default(&objects), 0);
+    let Some(written) = rendered(&[], &["--set", "revision=default"]) else { return };
+    assert_eq!(Some(written), rendered(&[], &[]), "the default revision has one form");
+}
+
+#[test]
+fn the_pod_may_do_nothing_that_it_need_not() {
+    let Some(objects) = rendered(&[], &[]) else { return };
+    let pod = &find(&objects, "Deployment", "istiod")["spec"]["template"]["spec"];
+    assert_eq!(pod["securityContext"], json!({ "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } }));
+    let container = &pod["containers"][0];
+    let expected = json!({ "allowPrivilegeEscalation": false, "privileged": false, "readOnlyRootFilesystem": true,
+        "runAsNonRoot": true, "capabilities": { "drop": ["ALL"] } });
+    assert_eq!(container["securityContext"], expected);
+    let volume = |mount: &Value| {
+        let found = array(&pod["volumes"]).iter().find(|it| it["name"] == mount["name"]);
+        found.unwrap_or_else(|| panic!("no volume {mount}")).clone()
+    };
+    for mount in array(&container["volumeMounts"]) {
+        assert!(mount["readOnly"] == true || volume(mount)["emptyDir"]["medium"] == "Memory", "{mount}");
+    }
+    assert_eq!(container["readinessProbe"]["httpGet"], json!({ "path": "/ready", "port": 8080 }));
+    assert_eq!(container["livenessProbe"]["httpGet"], json!({ "path": "/version", "port": 15014 }));
+    assert_eq!(array(&pod["topologySpreadConstraints"]).len(), 2);
+}
+
+#[test]
+fn optional_objects_come_and_go() {
+    let set = "serviceMonitor.enabled=true,global.networkPolicy.enabled=true,autoscaleEnabled=false,replicaCount=1,\
+               global.configValidation=false,configMap=false,global.priorityClassName=system-cluster-critical";
+    let Some(objects) = rendered(&[], &["--set", set]) else { return };
+    let expected = "ClusterRole ClusterRoleBinding Deployment NetworkPolicy Role RoleBinding Service ServiceAccount ServiceMonitor";
+    assert_eq!(kinds(&objects), expected.split_whitespace().collect(), "no budget for a single replica");
+    let pod = &find(&objects, "Deployment", "istiod")["spec"]["template"]["spec"];
+    assert_eq!(pod["priorityClassName"], "system-cluster-critical");
+    let policy = &find(&objects, "NetworkPolicy", "istiod")["spec"];
+    let ports = array(&policy["ingress"]).iter().flat_map(|rule| array(&rule["ports"]));
+    let ports: BTreeSet<_> = ports.filter_map(|it| it["port"].as_u64()).collect();
+    assert_eq!(ports, BTreeSet::from([8080, 15010, 15012, 15014, 15017]));
+}
+
+#[test]
+fn what_the_environment_says_goes_before_the_chart() {
+    let Some(objects) = rendered(&[], &["--set-string", "env.CLUSTER_ID=east,env.PILOT_DEBOUNCE_MAX=5s"]) else {
+        return;
+    };
+    let container = &find(&objects, "Deployment", "istiod")["spec"]["template"]["spec"]["containers"][0];
+    let value = |name: &str| {
+        let found: Vec<_> = array(&container["env"]).iter().filter(|it| it["name"] == name).collect();
+        assert_eq!(found.len(), 1, "{name}");
+        found[0]["value"].clone()
+    };
+    assert_eq!((value("CLUSTER_ID"), value("PILOT_DEBOUNCE_MAX")), (json!("east"), json!("5s")));
+}
+
+#[test]
+fn every_recipe_renders_with_a_revision_of_its_own() {
+    let mut revisions = BTreeMap::new();
+    let recipes = place::repository().join("deploy/helm/recipes");
+    for kind in ["namespace", "region", "workload"] {
+        for file in std::fs::read_dir(recipes.join(kind)).expect("a folder for each way to shard").flatten() {
+            let path = file.path();
+            let Some(objects) = rendered(&[&path], &[]) else { return };
+            let deployment = objects.iter().find(|it| it["kind"] == "Deployment").expect("a Deployment");
+            let name = deployment["metadata"]["name"].to_string();
+            assert_eq!(revisions.insert(name, path.clone()), None, "{path:?} has the revision of another");
+        }
+    }
+    assert_eq!(revisions.len(), 6, "{revisions:?}");
+}
+
+#[test]
+fn values_of_an_operator_fit_the_chart() {
+    let operator = "
+apiVersion: install.istio.io/v1alpha1
+kind: IstioOperator
+spec:
+  profile: demo
+  revision: canary
+  meshConfig: {accessLogFile: /dev/stderr, discoverySelectors: [{matchLabels: {mesh: in}}]}
+  components:
+    pilot:
+      k8s:
+        resources: {requests: {cpu: 300m}}
+        hpaSpec: {minReplicas: 3, maxReplicas: 7}
+        env: [{name: PILOT_DEBOUNCE_AFTER, value: 50ms}]
+        podDisruptionBudget: {maxUnavailable: 1}
+        strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
+    ingressGateways: [{name: in, enabled: true}]
+  values:
+    global: {logAsJson: true, meshNetworks: {n: {endpoints: [{fromRegistry: r}]}}, imagePullSecrets: [pull]}
+    pilot: {autoscaleEnabled: true, traceSampling: 5, nodeSelector: {pool: mesh}}
+";
+    let dir = folder(&[("op.yaml", operator)]);
+    let ran = run(&["values", "-f", as_text(&dir.path().join("op.yaml"))]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stderr.contains("op.yaml:16:5: spec.components.ingressGateways: left out: "), "{}", ran.stderr);
+    assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+    let values = dir.path().join("values.yaml");
+    std::fs::write(&values, &ran.stdout).expect("a file");
+    let Some(objects) = rendered(&[&values], &[]) else { return };
+    let deployment = &find(&objects, "Deployment", "istiod-canary")["spec"];
+    assert_eq!(deployment["strategy"]["rollingUpdate"], json!({ "maxSurge": 1, "maxUnavailable": 0 }));
+    let container = &deployment["template"]["spec"]["containers"][0];
+    assert_eq!(container["resources"]["requests"], json!({ "cpu": "300m", "memory": "100Mi" }));
+    assert!(array(&container["args"]).contains(&json!("--log_as_json")));
+    assert!(array(&container["env"]).contains(&json!({ "name": "PILOT_DEBOUNCE_AFTER", "value": "50ms" })));
+    let scaler = &find(&objects, "HorizontalPodAutoscaler", "istiod-canary")["spec"];
+    assert_eq!((&scaler["minReplicas"], &scaler["maxReplicas"]), (&json!(3), &json!(7)));
+    assert_eq!(find(&objects, "PodDisruptionBudget", "istiod-canary")["spec"]["maxUnavailable"], 1);
+    let mesh = find(&objects, "ConfigMap", "istio-canary")["data"]["mesh"].as_str().expect("a text");
+    assert!(mesh.contains("accessLogFile: /dev/stderr") && mesh.contains("discoverySelectors:"), "{mesh}");
+}
+
+#[test]
+fn a_value_of_the_wrong_type_is_refused_by_name() {
+    for (set, named) in [
+        ("replicaCount=zero", "replicaCount"),
+        ("revision=Canary", "revision"),
+        ("env.A.b=c", "env"),
+        ("image=pilot", "image"),
+    ] {
+        let chart = chart();
+        let Some(out) = helm(&["template", "istiod", as_text(&chart), "--set", set], &[]) else { return };
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(!out.status.success() && said.contains(named), "{set}: {said}");
+    }
+}
+
+pub(crate) fn array(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}

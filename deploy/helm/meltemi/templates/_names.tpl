@@ -1,0 +1,112 @@
+{{/* The name of istiod's Deployment, Service and account, of which charts, proxies and dashboards know. */}}
+{{- define "meltemi.name" -}}
+istiod{{ include "meltemi.suffix" . }}
+{{- end }}
+
+{{/* Empty for the default revision, whichever way it is written: its names have no suffix. */}}
+{{- define "meltemi.given" -}}
+{{- if ne .Values.revision "default" }}{{ .Values.revision }}{{ end }}
+{{- end }}
+
+{{- define "meltemi.suffix" -}}
+{{- with include "meltemi.given" . }}-{{ . }}{{ end }}
+{{- end }}
+
+{{- define "meltemi.revision" -}}
+{{ .Values.revision | default "default" }}
+{{- end }}
+
+{{/* Without a revision istiod selects its pods by istio=pilot; selectors cannot change, so that a switch must keep them. */}}
+{{- define "meltemi.deploymentSelector" -}}
+{{- if include "meltemi.given" . -}}
+app: istiod
+istio.io/rev: {{ .Values.revision | quote }}
+{{- else -}}
+istio: pilot
+{{- end }}
+{{- end }}
+
+{{- define "meltemi.selector" -}}
+app: istiod
+{{- if include "meltemi.given" . }}
+istio.io/rev: {{ .Values.revision | quote }}
+{{- else }}
+istio: pilot
+{{- end }}
+{{- end }}
+
+{{/* Labels of every object. */}}
+{{- define "meltemi.labels" -}}
+app: istiod
+release: {{ .Release.Name }}
+app.kubernetes.io/name: istiod
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+app.kubernetes.io/part-of: istio
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* Labels by which istioctl finds the objects of a revision. */}}
+{{- define "meltemi.revisionLabels" -}}
+istio.io/rev: {{ include "meltemi.revision" . | quote }}
+install.operator.istio.io/owning-resource: {{ .Values.ownerName | default "unknown" }}
+operator.istio.io/component: Pilot
+{{- end }}
+
+{{- define "meltemi.image" -}}
+{{- if eq .Values.image "pilot" }}{{ fail "image: pilot is istiod's; leave image, hub and tag out, or name an image of Meltemi" }}{{ end -}}
+{{- if contains "/" .Values.image -}}
+{{ .Values.image }}
+{{- else -}}
+{{- $hub := .Values.hub | default .Values.global.hub -}}
+{{- $tag := .Values.tag | default .Values.global.tag | default .Chart.AppVersion -}}
+{{ if $hub }}{{ $hub }}/{{ end }}{{ .Values.image }}:{{ $tag }}
+{{- end }}
+{{- end }}
+
+{{/* More than one replica at all times; a budget for a single one would stop every drain of its node. */}}
+{{- define "meltemi.isReplicated" -}}
+{{- $least := .Values.replicaCount -}}
+{{- if .Values.autoscaleEnabled }}{{ $least = .Values.autoscaleMin }}{{ end -}}
+{{- if gt (int $least) 1 }}true{{ end }}
+{{- end }}
+
+{{- define "meltemi.ports" -}}
+- name: grpc-xds
+  port: 15010
+  protocol: TCP
+- name: https-dns
+  port: 15012
+  protocol: TCP
+- name: https-webhook
+  port: 443
+  targetPort: 15017
+  protocol: TCP
+- name: http-monitoring
+  port: 15014
+  protocol: TCP
+{{- end }}
+
+{{- define "meltemi.families" -}}
+{{- with .Values.ipFamilyPolicy }}
+ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- with .Values.ipFamilies }}
+ipFamilies: {{ toJson . }}
+{{- end }}
+{{- with .Values.trafficDistribution }}
+trafficDistribution: {{ . }}
+{{- end }}
+{{- end }}
+
+{{/* Values of istiod's chart that mean nothing here, by name. */}}
+{{- define "meltemi.ignored" -}}
+{{- $known := list "revision" "revisionTags" "ownerName" "image" "hub" "tag" "replicaCount" "autoscaleEnabled" "autoscaleMin" "autoscaleMax" "autoscaleBehavior" "cpu" "memory" "rollingMaxSurge" "rollingMaxUnavailable" "pdb" "resources" "env" "envVarFrom" "extraContainerArgs" "traceSampling" "keepaliveMaxServerConnectionAge" "watchedNamespaces" "nodeSelector" "affinity" "tolerations" "topologySpreadConstraints" "deploymentLabels" "deploymentAnnotations" "podLabels" "podAnnotations" "serviceAnnotations" "serviceAccountAnnotations" "ipFamilyPolicy" "ipFamilies" "trafficDistribution" "volumes" "volumeMounts" "seccompProfile" "configMap" "meshConfig" "base" "serviceMonitor" "networkPolicy" "global" -}}
+{{- $global := list "hub" "tag" "imagePullPolicy" "imagePullSecrets" "priorityClassName" "logAsJson" "logging" "proxy" "multiCluster" "meshID" "meshNetworks" "sds" "configValidation" "defaultPodDisruptionBudget" "networkPolicy" "istioNamespace" -}}
+{{- $ignored := list -}}
+{{- range $key, $_ := .Values }}{{ if not (has $key $known) }}{{ $ignored = append $ignored $key }}{{ end }}{{ end -}}
+{{- range $key, $_ := .Values.global }}{{ if not (has $key $global) }}{{ $ignored = append $ignored (printf "global.%s" $key) }}{{ end }}{{ end -}}
+{{- range $key, $_ := .Values.global.proxy }}{{ if ne $key "clusterDomain" }}{{ $ignored = append $ignored (printf "global.proxy.%s" $key) }}{{ end }}{{ end -}}
+{{- join ", " (sortAlpha $ignored) -}}
+{{- end }}

@@ -1,0 +1,56 @@
+{{/* Kinds with a namespace: for the whole cluster, or in each watched namespace. */}}
+{{- define "meltemi.namespacedRules" -}}
+# Services, who is behind them, and the workloads themselves.
+- apiGroups: [""]
+  resources: [services, pods]
+  verbs: [list, watch]
+{{- if eq (toString .Values.env.PILOT_USE_ENDPOINT_SLICE) "false" }}
+# PILOT_USE_ENDPOINT_SLICE=false.
+- apiGroups: [""]
+  resources: [endpoints]
+  verbs: [list, watch]
+{{- else }}
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [list, watch]
+{{- end }}
+# Certificates and keys that gateways and destination rules name, pull secrets of Wasm modules. Without it only those are missing.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [list, watch]
+# The mesh config, certificates, and whether istio-ca-root-cert is as it should be.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [list, watch]
+# Root certificates for sidecars, by server-side apply, which needs both verbs.
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [istio-ca-root-cert]
+  verbs: [create, patch]
+# Ingresses. Without it only they are missing.
+- apiGroups: [networking.k8s.io]
+  resources: [ingresses]
+  verbs: [list, watch]
+# Istio's own kinds.
+- apiGroups: [networking.istio.io]
+  resources:
+    - destinationrules
+    - envoyfilters
+    - gateways
+    - proxyconfigs
+    - serviceentries
+    - sidecars
+    - virtualservices
+    - workloadentries
+    - workloadgroups
+  verbs: [list, watch]
+- apiGroups: [security.istio.io]
+  resources: [authorizationpolicies, peerauthentications, requestauthentications]
+  verbs: [list, watch]
+- apiGroups: [telemetry.istio.io]
+  resources: [telemetries]
+  verbs: [list, watch]
+- apiGroups: [extensions.istio.io]
+  resources: [wasmplugins]
+  verbs: [list, watch]
+{{- end }}
