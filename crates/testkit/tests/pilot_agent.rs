@@ -36,7 +36,7 @@ async fn run(mesh: &Mesh) -> Result<()> {
     ensure!(certificate["subject_alt_names"][0]["uri"] == "spiffe://cluster.local/ns/shop/sa/cart", "{certificate}");
     // It asked for a day; the setting wins.
     let left = certificate["days_until_expiration"].as_str().and_then(|days| days.parse::<u64>().ok());
-    ensure!(left == Some(1), "PILOT_WORKLOAD_CERT_TTL=48h does not hold: {certificate}");
+    ensure!(left == Some(2), "PILOT_WORKLOAD_CERT_TTL=48h does not hold: {certificate}");
     Ok(())
 }
 
