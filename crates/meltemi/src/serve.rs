@@ -3,6 +3,7 @@
 mod authority;
 mod banner;
 mod certificates;
+mod credentials;
 mod door;
 mod events;
 mod external;
@@ -36,6 +37,7 @@ use crate::ops::{self, Ops, http, metrics::Metrics};
 use crate::settings::{Debounce, Log, Mesh, Settings};
 use authority::Secure;
 use banner::Banner;
+use credentials::Credentials;
 use door::{Door, Registry};
 use external::ExternalSecure;
 use pipeline::{First, Pipeline};
@@ -70,7 +72,7 @@ async fn serve(settings: Settings) -> Result<()> {
     let mut stop = Stop::new()?;
     let registry = prometheus::Registry::new();
     let metrics = Arc::new(Metrics::new(registry.clone()).context("cannot register metrics")?);
-    let views = Views::new(mesh.environment());
+    let views = Views::guarded(mesh.environment(), Arc::new(Credentials { metrics: metrics.clone() }));
 
     let load = {
         let (folder, mesh, views, metrics) = (folder.clone(), mesh.clone(), views.clone(), metrics.clone());
