@@ -35,6 +35,12 @@ pub enum Unusable {
     Chain(usize),
     #[error("the chain does not end in any of the roots")]
     Root,
+    #[error("its RSA key has {0} bits; proxies take 2048 to 8192")]
+    Bits(usize),
+    #[error("the revocation list cannot be read; it must be PEM")]
+    Revocations,
+    #[error("the OCSP staple is not a response in DER form")]
+    Staple,
     #[error("the certificate expired")]
     Expired,
     #[error("the certificate is not valid yet")]

@@ -3,6 +3,7 @@
 mod authority;
 mod certificate;
 mod client;
+mod credential;
 mod csr;
 mod forwarded;
 mod identity;
@@ -21,6 +22,7 @@ mod trust;
 pub use authority::{Authority, CannotSign, Signed};
 pub use certificate::{Certificate, Unusable, bundle};
 pub use client::{ClientCertificate, ClientRefused};
+pub use credential::{usable_authorities, usable_pair};
 pub use csr::{Csr, CsrRefused};
 pub use forwarded::forwarded_identities;
 pub use identity::{Identity, NotSpiffe};

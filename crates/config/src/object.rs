@@ -76,7 +76,12 @@ pub fn parse_documents(file: &str, text: &str) -> Parsed {
     let mut reading = Reading::new(Some(file.into()));
     for document in documents(text, Scalars::Objects) {
         match document {
-            Ok(node) => reading.document(&node, None),
+            Ok(mut node) => {
+                reading.document(&node, None);
+                if may_hold_secrets(&node) {
+                    node.wipe();
+                }
+            }
             Err(fault) => {
                 reading.parsed.complete &= fault.extent == Extent::Document;
                 reading.note(None, fault.at, Note::error(fault.what));
@@ -91,6 +96,11 @@ pub fn parse_tree(kind: Kind, node: &Node) -> Parsed {
     let mut reading = Reading::new(None);
     reading.object(kind, node);
     reading.parsed
+}
+
+fn may_hold_secrets(node: &Node) -> bool {
+    let kind = node.get("kind").and_then(Node::text);
+    kind.is_some_and(|kind| kind == Kind::Secret.name() || kind.ends_with("List"))
 }
 
 struct Reading {

@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use zeroize::Zeroize;
+
 /// Lines and columns count from 1, columns in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
@@ -49,6 +51,22 @@ impl Node {
         match &self.value {
             Value::Mapping(entries) => Some(entries),
             _ => None,
+        }
+    }
+
+    /// Texts of a tree that nobody else holds are overwritten: they may be keys.
+    pub(crate) fn wipe(&mut self) {
+        match &mut self.value {
+            Value::Text(text) => {
+                if let Some(text) = Rc::get_mut(text) {
+                    text.zeroize();
+                }
+            }
+            Value::List(items) => Rc::get_mut(items).into_iter().flatten().for_each(Node::wipe),
+            Value::Mapping(entries) => {
+                Rc::get_mut(entries).into_iter().flatten().for_each(|entry| entry.value.wipe());
+            }
+            _ => {}
         }
     }
 

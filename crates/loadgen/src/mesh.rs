@@ -1,6 +1,7 @@
 //! Synthetic meshes by parameters: the same parameters give the same objects, on every machine. Objects only; who serves them is not known
 //! here.
 
+mod gateway;
 mod node;
 mod workload;
 
@@ -46,6 +47,12 @@ pub struct Plan {
     /// Of a hundred services, how many have a DestinationRule
     #[arg(long, default_value_t = 30)]
     pub destination_rules: usize,
+    /// Gateways with a host each
+    #[arg(long, default_value_t = 0)]
+    pub gateways: usize,
+    /// Routers that serve the Gateways, besides the other proxies
+    #[arg(long, default_value_t = 0)]
+    pub routers: usize,
 }
 
 impl Plan {
@@ -62,12 +69,14 @@ impl Plan {
         fs::write(dir.join("nodes.jsonl"), nodes)
     }
 
-    /// The nodes of the proxies: the first replica of every service, then the second.
+    /// The nodes of the proxies: the first replica of every service, then the second; routers at last.
     pub fn nodes(&self) -> impl Iterator<Item = Value> + '_ {
-        (0..self.proxies).map(|proxy| {
+        let sidecars = (0..self.proxies).map(|proxy| {
             let service = self.service(proxy % self.services);
             node(&service, proxy / self.services)
-        })
+        });
+        let routers = self.router_service();
+        sidecars.chain((0..self.routers).map(move |replica| gateway::router_node(&routers, replica)))
     }
 
     /// Every proxy has a pod. No endpoint stands for those beyond `endpoints`, so that a mesh can grow in proxies alone.
@@ -77,6 +86,7 @@ impl Plan {
 
     fn files(&self) -> Vec<(String, Vec<Value>)> {
         let names = (0..self.namespaces).map(|n| self.namespace(n)).chain([ROOT_NAMESPACE.to_owned()]);
+        let names = names.chain((self.routers > 0).then(|| gateway::NAMESPACE.to_owned()));
         let namespaces =
             names.map(|name| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }));
         let mut files = vec![
@@ -89,7 +99,12 @@ impl Plan {
                 (0..self.namespaces).map(|n| sidecar(&self.namespace(n))).collect(),
             ));
         }
+        for number in 0..self.gateways {
+            let documents = gateway::gateway(number, &self.service(number * 10 % self.services));
+            files.push((format!("{}/gateway-{number}.yaml", gateway::NAMESPACE), documents));
+        }
         let services = (0..self.services).map(|number| self.service(number)).chain([self.shared()]);
+        let services = services.chain((self.routers > 0).then(|| self.router_service()));
         for service in services {
             let path = format!("{}/{}", service.namespace, service.name);
             files.push((format!("{path}.yaml"), service.objects()));
@@ -120,6 +135,11 @@ impl Plan {
             destination_rule,
             subset: virtual_service && destination_rule,
         }
+    }
+
+    fn router_service(&self) -> Service {
+        let shared = self.shared();
+        gateway::routers(self.routers, shared.first_pod + shared.pods)
     }
 
     fn shared(&self) -> Service {
@@ -188,6 +208,8 @@ mod tests {
             scoped: true,
             virtual_services: 30,
             destination_rules: 30,
+            gateways: 0,
+            routers: 0,
         }
     }
 
@@ -203,6 +225,16 @@ mod tests {
         assert_eq!((count(&plan, "VirtualService"), count(&plan, "DestinationRule")), (31, 31));
         assert_eq!((count(&plan, "Sidecar"), count(&plan, "Namespace")), (5, 6));
         assert_eq!(count(&plan, "Pod"), 300 + 58);
+    }
+
+    #[test]
+    fn gateways_have_routers_of_their_own() {
+        let plan = Plan { gateways: 20, routers: 3, ..plan(100) };
+        assert_eq!((count(&plan, "Gateway"), count(&plan, "VirtualService")), (20, 31 + 20));
+        let nodes: Vec<Value> = plan.nodes().collect();
+        assert_eq!(nodes.len(), 43);
+        assert!(nodes[42]["id"].as_str().unwrap().starts_with("router~10."));
+        check_addresses(&plan);
     }
 
     #[test]

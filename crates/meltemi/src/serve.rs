@@ -3,6 +3,7 @@
 mod authority;
 mod banner;
 mod certificates;
+mod credentials;
 mod door;
 mod duties;
 mod events;
@@ -40,6 +41,7 @@ use crate::ops::{self, Ops, http, metrics::Metrics};
 use crate::settings::{Debounce, Log, Mesh, Settings};
 use authority::Secure;
 use banner::Banner;
+use credentials::Credentials;
 use door::{Door, Registry};
 use external::ExternalSecure;
 use feed::{Feed, Started};
@@ -75,7 +77,7 @@ async fn serve(settings: Settings) -> Result<()> {
     let mut stop = Stop::new()?;
     let registry = prometheus::Registry::new();
     let metrics = Arc::new(Metrics::new(registry.clone()).context("cannot register metrics")?);
-    let views = Views::new(mesh.environment());
+    let views = Views::guarded(mesh.environment(), Arc::new(Credentials { metrics: metrics.clone() }));
     let (out, mut updates) = mpsc::channel(AHEAD);
 
     let Some(feed) = stop.unless_asked(Feed::open(source, &mesh, &views, &metrics, out.clone())).await else {

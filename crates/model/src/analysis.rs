@@ -1,6 +1,7 @@
 //! Notes on objects that are fine by themselves and not among the others: destinations that nobody declares, gateways that do not exist,
 //! selectors that choose nothing. All are warnings, for people: translation does not read them.
 
+mod credential;
 mod destination;
 mod entry;
 mod provider;
@@ -31,6 +32,7 @@ impl Mesh {
         entry::check(self, &mut notes);
         selection::check(self, &known, &mut notes);
         provider::check(self, &mut notes);
+        credential::check(self, &known, &mut notes);
         notes.0.sort();
         notes.0
     }

@@ -6,7 +6,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use config::kind::Kind;
 use config::kinds::gateway::{ServerTlsMode, ServerTlsSettings};
+use config::meta::Meta;
+use config::note::ObjectId;
 use config::store::Name;
 use thiserror::Error;
 
@@ -17,7 +20,7 @@ use crate::mesh::Mesh;
 const AUTHORITY: &str = "-cacert";
 
 /// The name of a secret on the wire. Anything that no object can be called is none.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CredentialName {
     store: CredentialStore,
     /// `None`: the reader's.
@@ -25,7 +28,7 @@ pub struct CredentialName {
     name: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum CredentialStore {
     /// A Secret of the reader's namespace.
     Kubernetes,
@@ -114,7 +117,7 @@ impl CredentialName {
             CredentialStore::ConfigMap => Ok(()),
             CredentialStore::Gateway if verified(gateway, &reader.namespace).contains(self) => Ok(()),
             CredentialStore::Gateway => Err(Denied::Unverified),
-            CredentialStore::Kubernetes if self.namespace(reader) != &*reader.namespace => Err(Denied::OtherNamespace),
+            CredentialStore::Kubernetes if self.is_foreign(reader) => Err(Denied::OtherNamespace),
             // Authorities are public.
             CredentialStore::Kubernetes if self.is_authority() || lists(reader) => Ok(()),
             CredentialStore::Kubernetes => Err(Denied::NotAllowed),
@@ -123,6 +126,33 @@ impl CredentialName {
 
     fn namespace<'a>(&'a self, reader: &'a Reader) -> &'a str {
         self.namespace.as_deref().unwrap_or(&reader.namespace)
+    }
+
+    /// What a server of a Gateway means by it. `None`: nothing that is behind a Secret.
+    pub(crate) fn of_server(text: &str) -> Option<Self> {
+        let whole = if text.contains("://") { text.to_owned() } else { format!("kubernetes://{text}") };
+        whole.parse().ok()
+    }
+
+    /// It is a Secret of another namespace than the reader's.
+    pub(crate) fn is_foreign(&self, reader: &Reader) -> bool {
+        self.store == CredentialStore::Kubernetes && self.namespace(reader) != &*reader.namespace
+    }
+
+    /// Objects of this name changed: what stands behind it may be another. Authorities may stand beside the key.
+    pub fn reads(&self, changed: &BTreeSet<Name>, reader: &Reader) -> bool {
+        let named = |name: &str| changed.contains(&Name::new(self.namespace(reader), name));
+        named(&self.name) || self.plain().is_some_and(named)
+    }
+
+    /// Gateways decide who may have it.
+    pub fn is_of_gateways(&self) -> bool {
+        self.store == CredentialStore::Gateway
+    }
+
+    /// Without the end that says that it is about authorities.
+    fn plain(&self) -> Option<&str> {
+        self.name.strip_suffix(AUTHORITY)
     }
 
     fn is_authority(&self) -> bool {
@@ -151,7 +181,14 @@ fn references(tls: &ServerTlsSettings) -> Vec<CredentialName> {
     names.into_iter().chain(authorities).collect()
 }
 
-/// What stands behind a name. Bytes are as written; nobody looked into them yet.
+/// What stands behind a name, and where it was found.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Found<'a> {
+    pub object: ObjectId,
+    pub credential: Credential<'a>,
+}
+
+/// Bytes are as written; nobody looked into them yet.
 #[derive(PartialEq, Eq)]
 pub enum Credential<'a> {
     Pair { chain: &'a [u8], key: &'a [u8], staple: Option<&'a [u8]> },
@@ -178,39 +215,45 @@ pub enum Missing {
 
 impl Mesh {
     /// The material behind a name, for a reader that may have it.
-    pub fn credential(&self, wanted: &CredentialName, reader: &Reader) -> Result<Credential<'_>, Missing> {
+    pub fn credential(&self, wanted: &CredentialName, reader: &Reader) -> Result<Found<'_>, Missing> {
         let namespace = wanted.namespace(reader);
         if wanted.store == CredentialStore::ConfigMap {
             return self.config_map_authorities(wanted, namespace);
         }
         let secret = |name: &str| self.objects.secrets.get(&Name::new(namespace, name));
         // A compound Secret holds its authorities beside the key.
-        let plain = wanted.name.strip_suffix(AUTHORITY).filter(|_| wanted.is_authority());
-        let found = secret(&wanted.name).or_else(|| secret(plain?));
-        let object = found.ok_or_else(|| wanted.absent("Secret", namespace))?;
-        let value = |key: &str| object.spec.data.get(key).map(Vec::as_slice).filter(|value| !value.is_empty());
+        let found = secret(&wanted.name).or_else(|| secret(wanted.plain()?));
+        let object = found.ok_or_else(|| wanted.absent(Kind::Secret, namespace))?;
+        let value = |key: &str| object.spec.data.get(key).map(|value| value.as_slice()).filter(|it| !it.is_empty());
         let made = if wanted.is_authority() { authorities(value) } else { pair(value) };
         let keys = if wanted.is_authority() { "cacert or ca.crt" } else { "cert and key, or tls.crt and tls.key," };
-        made.ok_or_else(|| wanted.empty("Secret", namespace, keys))
+        let credential = made.ok_or_else(|| wanted.empty(Kind::Secret, namespace, keys))?;
+        Ok(Found { object: object_id(Kind::Secret, &object.meta), credential })
     }
 
-    fn config_map_authorities(&self, wanted: &CredentialName, namespace: &str) -> Result<Credential<'_>, Missing> {
-        let name = wanted.name.strip_suffix(AUTHORITY).unwrap_or(&wanted.name);
+    fn config_map_authorities(&self, wanted: &CredentialName, namespace: &str) -> Result<Found<'_>, Missing> {
+        let name = wanted.plain().unwrap_or(&wanted.name);
         let object = self.objects.config_maps.get(&Name::new(namespace, name));
-        let object = object.ok_or_else(|| wanted.absent("ConfigMap", namespace))?;
+        let object = object.ok_or_else(|| wanted.absent(Kind::ConfigMap, namespace))?;
         let value = |key: &str| object.spec.data.get(key).map(String::as_bytes).filter(|value| !value.is_empty());
-        authorities(value).ok_or_else(|| wanted.empty("ConfigMap", namespace, "cacert or ca.crt"))
+        let credential = authorities(value);
+        let credential = credential.ok_or_else(|| wanted.empty(Kind::ConfigMap, namespace, "cacert or ca.crt"))?;
+        Ok(Found { object: object_id(Kind::ConfigMap, &object.meta), credential })
     }
 }
 
 impl CredentialName {
-    fn absent(&self, kind: &'static str, namespace: &str) -> Missing {
-        Missing::Object { kind, namespace: namespace.to_owned(), name: self.name.clone() }
+    fn absent(&self, kind: Kind, namespace: &str) -> Missing {
+        Missing::Object { kind: kind.name(), namespace: namespace.to_owned(), name: self.name.clone() }
     }
 
-    fn empty(&self, kind: &'static str, namespace: &str, keys: &'static str) -> Missing {
-        Missing::Keys { kind, namespace: namespace.to_owned(), name: self.name.clone(), keys }
+    fn empty(&self, kind: Kind, namespace: &str, keys: &'static str) -> Missing {
+        Missing::Keys { kind: kind.name(), namespace: namespace.to_owned(), name: self.name.clone(), keys }
     }
+}
+
+fn object_id(kind: Kind, meta: &Meta) -> ObjectId {
+    ObjectId { kind, namespace: meta.namespace.clone(), name: meta.name.clone() }
 }
 
 /// Generic keys go before those of TLS Secrets.

@@ -35,6 +35,8 @@ pub struct Delta {
     pub gateways: bool,
     /// `namespace/name` of Gateways to which other VirtualServices are bound now, or bound ones say something else.
     pub routed: BTreeSet<String>,
+    /// Secrets and ConfigMaps that came, went or changed: no configuration is made from them, but credentials are.
+    pub credentials: BTreeSet<Name>,
     /// Some scope reads VirtualServices, DestinationRules or Sidecars that changed.
     pub scopes: bool,
     /// What the keys of classes hold of the mesh changed: anybody's class may be another.
@@ -79,6 +81,7 @@ impl Delta {
         self.everything || routed || !mesh.keeps_scope(placement) || self.endpoints.keys().any(imported)
     }
 
+    /// No configuration changed; credentials may have.
     pub fn is_empty(&self) -> bool {
         !self.everything
             && !self.scopes
@@ -107,7 +110,9 @@ impl Delta {
             return (Mesh::new(snapshot, &mesh.env), Self { everything: true, ..Self::default() });
         }
         let mut next = Mesh { objects: snapshot.clone(), ..mesh.clone() };
-        let mut delta = Self::default();
+        let credentials =
+            [changed_names(&old.secrets, &snapshot.secrets), changed_names(&old.config_maps, &snapshot.config_maps)];
+        let mut delta = Self { credentials: credentials.into_iter().flatten().collect(), ..Self::default() };
         let mut stale = BTreeSet::new();
         delta.take_services(mesh, &mut next, &mut stale);
         delta.take_entries(mesh, &mut next, &mut stale);
@@ -266,6 +271,17 @@ pub(crate) fn sides<'a, S>(item: &DiffItem<'a, 'a, Name, Arc<Object<S>>>) -> Sid
 
 fn name_of<S>(object: &Object<S>) -> Name {
     Name { namespace: object.meta.namespace.clone(), name: object.meta.name.clone() }
+}
+
+fn changed_names<S: PartialEq>(old: &Table<S>, new: &Table<S>) -> Vec<Name> {
+    if old.ptr_eq(new) {
+        return Vec::new();
+    }
+    let names = old.diff(new).filter_map(|item| match sides(&item) {
+        (Some(old), Some(new)) if old.spec == new.spec => None,
+        (old, new) => old.or(new).map(|object| name_of(object)),
+    });
+    names.collect()
 }
 
 fn changed<S: PartialEq>(old: &Table<S>, new: &Table<S>) -> bool {

@@ -35,7 +35,7 @@ mod workload;
 
 pub use authn::{MtlsMode, PortModes};
 pub use class::{Class, InboundKey, ListenerKey, OutboundKey};
-pub use credential::{Credential, CredentialName, Denied, Missing, NotACredential, Reader};
+pub use credential::{Credential, CredentialName, Denied, Found, Missing, NotACredential, Reader};
 pub use delta::{Delta, ServiceChange};
 pub use destination::{Destination, Locality, is_passthrough, outlier_detection};
 pub use endpoint::{Address, Endpoint, Health, Origin, ServiceEndpoints};

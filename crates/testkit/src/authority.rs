@@ -64,6 +64,8 @@ impl Authority {
         params.subject_alt_names = vec![name];
         // The default is the root's own name, and OpenSSL takes a leaf of that name for self-signed.
         params.distinguished_name = DistinguishedName::new();
+        // Roots have one name here: clients that trust several must find the right one.
+        params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let certificate = params.signed_by(&key, &self.issuer)?.pem();

@@ -8,6 +8,7 @@ mod parts;
 mod rendered;
 mod router;
 mod routes;
+mod secrets;
 mod shelf;
 mod stock;
 mod table;
@@ -17,4 +18,5 @@ mod views;
 
 pub use node::node_info;
 pub use rendered::{Rendered, render};
+pub use secrets::Guard;
 pub use views::Views;

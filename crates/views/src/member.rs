@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use model::Proxy;
+use model::{Placement, Proxy};
 use xds::{Bell, Changes, Resource, Seq, TypeUrl};
 
+use crate::secrets::{Review, Secrets};
 use crate::table::Table;
 use crate::view::View;
 
@@ -35,6 +36,8 @@ pub(crate) struct Member {
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) news: Arc<Bell>,
     seat: ArcSwap<Seat>,
+    /// `None`: nobody knows who it is, and it gets none.
+    secrets: Option<Secrets>,
     /// When it last moved, and every name that it may hold from former classes.
     moved: Mutex<Moved>,
 }
@@ -68,8 +71,18 @@ impl Moved {
 }
 
 impl Member {
-    pub(crate) fn new(proxy: Arc<Proxy>, seat: Arc<Seat>, news: Arc<Bell>) -> Self {
-        Self { proxy, news, seat: ArcSwap::new(seat), moved: Mutex::default() }
+    pub(crate) fn new(proxy: Arc<Proxy>, seat: Arc<Seat>, news: Arc<Bell>, secrets: Option<Secrets>) -> Self {
+        Self { proxy, news, seat: ArcSwap::new(seat), secrets, moved: Mutex::default() }
+    }
+
+    /// Answers whether a secret that it asked for is new.
+    pub(crate) fn review(&self, review: Review<'_>) -> bool {
+        let secrets = self.secrets.as_ref();
+        secrets.is_some_and(|secrets| secrets.review(review, &self.placement()))
+    }
+
+    fn placement(&self) -> Arc<Placement> {
+        self.seat.load().view().placement.clone()
     }
 
     pub(crate) fn move_to(&self, seat: Arc<Seat>, seq: Seq) {
@@ -81,6 +94,9 @@ impl Member {
 
 impl xds::Class for Member {
     fn since(&self, kind: TypeUrl, since: Seq) -> Arc<Changes> {
+        if let (TypeUrl::Secret, Some(secrets)) = (kind, &self.secrets) {
+            return Arc::new(secrets.since(since));
+        }
         let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
         let view = self.seat.load().view();
         if since >= moved.at {
@@ -103,6 +119,9 @@ impl xds::Class for Member {
     }
 
     fn named(&self, kind: TypeUrl, name: &str) -> Option<Arc<Resource>> {
-        self.seat.load().view().named(kind, name)
+        match (kind, &self.secrets) {
+            (TypeUrl::Secret, Some(secrets)) => secrets.named(|| self.placement(), name),
+            _ => self.seat.load().view().named(kind, name),
+        }
     }
 }

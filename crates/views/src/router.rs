@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::Server;
+use model::{Server, Serves};
 use xds::TypeUrl;
 
 use crate::compared::Compared;
@@ -20,9 +20,11 @@ pub(crate) fn remade(
     // Any route may lead to them, also to one of its own namespace that the router does not import.
     let all = !changed.delta.services.is_empty() || !found.services.is_empty() || !found.rules.is_empty();
     let routed = |server: &Arc<Server>| changed.delta.routed.contains(&*server.gateway);
+    // Chains of HTTP name their routes and hold none.
+    let chained = |server: &Arc<Server>| !matches!(server.serves(), Serves::Http | Serves::Https) && routed(server);
     let mut remade = Vec::new();
     let guarded = changed.now.policies != changed.before.policies;
-    if all || guarded || now.ports != before.ports || now.ports.iter().flat_map(|port| &port.servers).any(routed) {
+    if all || guarded || now.ports != before.ports || now.ports.iter().flat_map(|port| &port.servers).any(chained) {
         remade.push(Remade::All { made: parts::listen(making, changed.now), types: &[TypeUrl::Listener] });
     }
     let gone = held.http.routes.difference(&making.http.routes);

@@ -5,14 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use config::store::Snapshot;
-use model::{Class, Delta, Environment, InboundKey, ListenerKey, Mesh, OutboundKey, Placement, Proxy};
+use model::{Class, Delta, Environment, InboundKey, ListenerKey, Mesh, OutboundKey, Placement, Proxy, Reader};
 use wire::envoy::config::core::v3::Node;
-use xds::{Bell, Joined, Journal, Provider, ProxyInfo, Push, Refused, Seq};
+use xds::{Bell, Caller, Joined, Journal, Provider, ProxyInfo, Push, Refused, Seq};
 
 use crate::layer::{Layer, Making, Moment};
 use crate::member::{Member, Seat};
 use crate::node::node_info;
 use crate::parts::{Inbound, Listeners, Outbound};
+use crate::secrets::{Guard, Review, Secrets, Vault};
 use crate::shelf::{Place, Shelf};
 use crate::stock::Stock;
 use crate::view::View;
@@ -21,6 +22,8 @@ pub struct Views {
     env: Arc<Environment>,
     state: Mutex<State>,
     journal: Arc<Journal>,
+    /// `None`: secrets are served to nobody.
+    vault: Option<Arc<Vault>>,
 }
 
 #[derive(Default)]
@@ -73,8 +76,15 @@ struct Shelves {
 }
 
 impl Views {
+    /// Without secrets.
     pub fn new(env: Environment) -> Arc<Self> {
-        Arc::new(Self { env: Arc::new(env), state: Mutex::default(), journal: Arc::default() })
+        Arc::new(Self { env: Arc::new(env), state: Mutex::default(), journal: Arc::default(), vault: None })
+    }
+
+    /// With secrets for those whose identity was proven.
+    pub fn guarded(env: Environment, guard: Arc<dyn Guard>) -> Arc<Self> {
+        let vault = Some(Arc::new(Vault::new(guard)));
+        Arc::new(Self { env: Arc::new(env), state: Mutex::default(), journal: Arc::default(), vault })
     }
 
     /// Takes a new picture of the objects. Answers whether any proxy's configuration changed; if not, nobody is woken.
@@ -92,12 +102,24 @@ impl Views {
         };
         let mesh = Arc::new(mesh);
         let first = state.mesh.replace(mesh.clone()).is_none();
-        if delta.is_empty() && !first {
+        if delta.is_empty() && delta.credentials.is_empty() && !first {
             return false;
         }
         state.round += 1;
         let moment = Moment { seq: state.seq + 1, began: Some(began), round: state.round };
-        let reach = state.replace_views(Change { mesh: &mesh, delta: &delta, moment });
+        let mut reach = Reach::default();
+        if !delta.is_empty() || first {
+            reach = state.replace_views(Change { mesh: &mesh, delta: &delta, moment });
+        }
+        if let Some(vault) = &self.vault {
+            let concerned = first || delta.everything || delta.gateways || !delta.credentials.is_empty();
+            vault.put(&mesh, concerned.then_some(moment.seq));
+            if concerned {
+                state.review(Review::Changed(&delta), &mut reach);
+                // What is looked up from now on is of this sequence.
+                state.seq = moment.seq;
+            }
+        }
         if reach.members.is_empty() && !first {
             return false;
         }
@@ -118,6 +140,20 @@ impl Views {
         !reach.members.is_empty()
     }
 
+    /// What the guard says of credentials may be another: proxies that wait for one are told.
+    pub fn review(&self) {
+        let (mut state, mut reach) = (self.state(), Reach::default());
+        let (Some(vault), Some(mesh)) = (&self.vault, state.mesh.clone()) else { return };
+        state.seq += 1;
+        vault.put(&mesh, Some(state.seq));
+        state.review(Review::Everything, &mut reach);
+        let seq = state.seq;
+        drop(state);
+        for member in &reach.members {
+            member.news.ring(seq);
+        }
+    }
+
     /// The newest mesh; `None` before the first load.
     pub fn mesh(&self) -> Option<Arc<Mesh>> {
         self.state().mesh.clone()
@@ -126,6 +162,19 @@ impl Views {
     /// How many distinct configurations exist.
     pub fn classes(&self) -> usize {
         self.state().classes.len()
+    }
+
+    fn join_with(&self, node: &Node, secrets: impl FnOnce(&Proxy) -> Option<Secrets>) -> Result<Joined, Refused> {
+        let info = node_info(node);
+        let proxy = Arc::new(Proxy::new(&info).map_err(|error| Refused(error.to_string()))?);
+        let mut state = self.state();
+        let mesh = state.mesh.clone().ok_or_else(|| Refused("nothing is loaded yet; try again".into()))?;
+        let news = Bell::new(state.seq);
+        let mates = state.seat_for(&mesh, &proxy);
+        let secrets = secrets(&proxy);
+        let member = Arc::new(Member::new(proxy.clone(), mates.seat.clone(), news.clone(), secrets));
+        mates.members.push(Arc::downgrade(&member));
+        Ok(Joined { class: member, proxy: proxy_info(&proxy), news })
     }
 
     // A panic in a refresh leaves views and layers behind that are whole: they are replaced, not edited.
@@ -167,6 +216,20 @@ impl State {
             self.shelves.sweep(self.classes.values().map(|mates| mates.places));
         }
         reach
+    }
+
+    /// Adds those who asked for a secret that is new.
+    fn review(&self, review: Review<'_>, reach: &mut Reach) {
+        let known: HashSet<*const Member> = reach.members.iter().map(Arc::as_ptr).collect();
+        for (class, mates) in &self.classes {
+            let members = mates.members.iter().filter_map(Weak::upgrade);
+            let new = members.filter(|member| member.review(review) && !known.contains(&Arc::as_ptr(member)));
+            let before = reach.members.len();
+            reach.members.extend(new);
+            if reach.members.len() > before {
+                reach.classes.insert(Arc::as_ptr(class));
+            }
+        }
     }
 
     /// A proxy whose class may be another now.
@@ -292,15 +355,14 @@ impl Provider for Views {
     }
 
     fn join(&self, node: &Node) -> Result<Joined, Refused> {
-        let info = node_info(node);
-        let proxy = Arc::new(Proxy::new(&info).map_err(|error| Refused(error.to_string()))?);
-        let mut state = self.state();
-        let mesh = state.mesh.clone().ok_or_else(|| Refused("nothing is loaded yet; try again".into()))?;
-        let news = Bell::new(state.seq);
-        let mates = state.seat_for(&mesh, &proxy);
-        let member = Arc::new(Member::new(proxy.clone(), mates.seat.clone(), news.clone()));
-        mates.members.push(Arc::downgrade(&member));
-        Ok(Joined { class: member, proxy: proxy_info(&proxy), news })
+        self.join_with(node, |_| None)
+    }
+
+    fn join_as(&self, caller: Option<&Caller>, node: &Node) -> Result<Joined, Refused> {
+        self.join_with(node, |proxy| {
+            let reader = reader(caller?, proxy, &self.env)?;
+            Some(Secrets::new(self.vault.clone()?, reader))
+        })
     }
 
     fn bytes(&self) -> usize {
@@ -317,6 +379,20 @@ impl Provider for Views {
     fn journal(&self) -> Option<Arc<Journal>> {
         Some(self.journal.clone())
     }
+}
+
+/// The identity of a caller that is of the proxy's own namespace; `None`: it has none there, or its Secrets are another cluster's.
+fn reader(caller: &Caller, proxy: &Proxy, env: &Environment) -> Option<Reader> {
+    let cluster = &proxy.metadata.cluster_id;
+    if !cluster.is_empty() && *cluster != env.cluster_id {
+        return None;
+    }
+    caller.identities.iter().find_map(|name| {
+        let parts: Vec<&str> = name.strip_prefix("spiffe://")?.split('/').collect();
+        let [_, "ns", namespace, "sa", account] = parts[..] else { return None };
+        let own = *namespace == *proxy.namespace;
+        own.then(|| Reader { namespace: proxy.namespace.clone(), service_account: Arc::from(account) })
+    })
 }
 
 fn proxy_info(proxy: &Proxy) -> ProxyInfo {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message;
 use wire::{envoy::service::discovery::v3 as discovery, google::protobuf::Any};
+use zeroize::Zeroizing;
 
 use crate::{Variant, memory::Encoded, pieces::Pieces};
 
@@ -34,6 +35,21 @@ enum Body {
 
 impl Resource {
     pub fn new(name: Arc<str>, version: Arc<str>, any: Any, made_from: Vec<Arc<str>>) -> Resource {
+        Resource::held(name, version, any, made_from, Bytes::from)
+    }
+
+    /// The bytes are overwritten when nobody holds them any more.
+    pub fn secret(name: Arc<str>, version: Arc<str>, any: Any, made_from: Vec<Arc<str>>) -> Resource {
+        Resource::held(name, version, any, made_from, |bytes| Bytes::from_owner(Zeroizing::new(bytes)))
+    }
+
+    fn held(
+        name: Arc<str>,
+        version: Arc<str>,
+        any: Any,
+        made_from: Vec<Arc<str>>,
+        hold: impl FnOnce(Vec<u8>) -> Bytes,
+    ) -> Resource {
         let message = discovery::Resource {
             name: name.to_string(),
             version: version.to_string(),
@@ -45,7 +61,7 @@ impl Resource {
         message.encode_length_delimited(&mut delta).expect("a Vec grows as needed");
         let sotw = inner_any(delta.len(), &message);
         let _counted = Encoded::new(delta.len() + name.len() + version.len() + std::mem::size_of::<Resource>());
-        Resource { name, version, delta: Body::Whole(delta.into()), sotw, made_from, _counted }
+        Resource { name, version, delta: Body::Whole(hold(delta)), sotw, made_from, _counted }
     }
 
     /// The same, in memory that it shares with others of its kind: for resources that each proxy has its own of.
@@ -89,7 +105,8 @@ mod tests {
     fn check(name: &str, version: &str, value: &'static [u8]) {
         let any = Any { type_url: "type.googleapis.com/a.B".into(), value: Bytes::from_static(value) };
         let whole = Resource::new(name.into(), version.into(), any.clone(), Vec::new());
-        for resource in [whole.clone(), whole.cut()] {
+        let secret = Resource::secret(name.into(), version.into(), any.clone(), Vec::new());
+        for resource in [whole.clone(), whole.cut(), secret] {
             let entry = resource.entry(Variant::Delta);
             let delta = discovery::DeltaDiscoveryResponse::decode(entry).expect("delta entry decodes");
             assert_eq!(delta.resources.len(), 1);

@@ -268,7 +268,8 @@ impl Watch {
             Some(all) => Gathered { removed: all.removed.clone(), seq: all.seq, content: Content::Shared(all) },
             None => self.gathered(class, &owed, news.map(|news| &**news)),
         };
-        if variant == Variant::Sotw || self.kind == TypeUrl::Extension {
+        // Secrets that do not exist, or are not for this proxy, are left unanswered: as from istiod.
+        if variant == Variant::Sotw || matches!(self.kind, TypeUrl::Extension | TypeUrl::Secret) {
             removed.clear();
         }
         let resources = content.resources();
@@ -302,7 +303,8 @@ impl Watch {
 
     /// An answer of the class that is, as it stands, what this stream needs.
     fn shared(&self, class: &dyn Class, owed: &Owed, news: Option<&Arc<Changes>>) -> Option<Arc<Changes>> {
-        if !owed.held.is_empty() || self.kind == TypeUrl::Extension {
+        // What is shared is kept for others for a while; secrets are not.
+        if !owed.held.is_empty() || matches!(self.kind, TypeUrl::Extension | TypeUrl::Secret) {
             return None;
         }
         let (names, wildcard) = (self.subscription.names(), self.subscription.wildcard());

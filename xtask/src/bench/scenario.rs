@@ -29,6 +29,10 @@ pub(super) enum Scenario {
     VirtualServiceOfOne,
     /// A limit of the DestinationRule that every proxy sees
     DestinationRule,
+    /// A timeout of the VirtualService of one Gateway's host
+    GatewayRoute,
+    /// The least version of TLS that one Gateway takes
+    GatewayServer,
     /// A Service with endpoints appears in one namespace
     NewService,
     /// It goes again
@@ -62,6 +66,9 @@ const SHARED_PODS: &str = "istio-system/shared-pods.yaml";
 const ONE: &str = "ns-0/s-0.yaml";
 const ONE_PODS: &str = "ns-0/s-0-pods.yaml";
 const NEW_SERVICE: &str = "new-service.yaml";
+const GATEWAY: &str = "edge/gateway-0.yaml";
+/// Where the routers are.
+const EDGE: &str = "edge";
 
 impl Scenario {
     /// Changes that must reach nobody.
@@ -72,6 +79,11 @@ impl Scenario {
         Scenario::NoopVersion,
         Scenario::NoopSave,
     ];
+
+    /// Whether a mesh of this size has what is changed.
+    pub(super) fn fits(self, size: &Size) -> bool {
+        size.gateways > 0 || !matches!(self, Scenario::GatewayRoute | Scenario::GatewayServer)
+    }
 
     pub(super) fn name(self) -> String {
         self.to_possible_value().expect("no variant is hidden").get_name().to_owned()
@@ -93,6 +105,7 @@ impl Scenario {
             _ if !self.must_reach() => "none".to_owned(),
             Scenario::EndpointOfOne | Scenario::VirtualServiceOfOne if size.scoped => size.namespace(0),
             Scenario::NewService | Scenario::DeletedService if size.scoped => size.namespace(size.services),
+            Scenario::GatewayRoute | Scenario::GatewayServer => EDGE.to_owned(),
             _ => "all".to_owned(),
         }
     }
@@ -122,6 +135,11 @@ impl Scenario {
             Scenario::VirtualServiceOfOne => objects.edit(ONE, "VirtualService", set_timeout)?,
             Scenario::DestinationRule => objects.edit(SHARED, "DestinationRule", |object, step| {
                 object["spec"]["trafficPolicy"]["connectionPool"]["tcp"]["maxConnections"] = json!(200 + step);
+            })?,
+            Scenario::GatewayRoute => objects.edit(GATEWAY, "VirtualService", set_timeout)?,
+            Scenario::GatewayServer => objects.edit(GATEWAY, "Gateway", |object, step| {
+                let version = ["TLSV1_2", "TLSV1_3"][step % 2];
+                object["spec"]["servers"][0]["tls"]["minProtocolVersion"] = json!(version);
             })?,
             Scenario::NewService => objects.add(NEW_SERVICE)?,
             Scenario::DeletedService => objects.remove(NEW_SERVICE)?,
@@ -191,6 +209,8 @@ mod tests {
         assert_eq!(Scenario::EndpointOfOne.audience(&scoped), "ns-0");
         assert_eq!(Scenario::NewService.audience(&scoped), "ns-3");
         assert_eq!(Scenario::VirtualService.audience(&scoped), "all");
+        assert_eq!(Scenario::GatewayRoute.audience(&open), "edge");
+        assert!(!Scenario::GatewayRoute.fits(&open) && Scenario::GatewayRoute.fits(&size(&["--gateways=1"])));
         assert!(Scenario::NOOPS.iter().all(|noop| noop.audience(&scoped) == "none"));
     }
 }

@@ -33,6 +33,12 @@ pub(crate) struct Size {
     /// Of a hundred services, how many have a DestinationRule
     #[arg(long, default_value_t = 30)]
     pub(super) destination_rules: usize,
+    /// Gateways with a host each; the scenarios about them need some
+    #[arg(long, default_value_t = 0)]
+    pub(super) gateways: usize,
+    /// Routers that serve them, besides the other proxies
+    #[arg(long, default_value_t = 10)]
+    pub(super) routers: usize,
     /// Of a hundred proxies, how many never read
     #[arg(long, default_value_t = 0)]
     pub(super) stalled: usize,
@@ -60,7 +66,7 @@ impl Size {
     /// Connections are files, in the control plane and in loadgen: both inherit the limit.
     pub(super) fn raise_file_limit(&self) -> Result<()> {
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-        let needed = self.proxies as u64 + OTHER_FILES;
+        let needed = (self.proxies + self.routers) as u64 + OTHER_FILES;
         ensure!(
             hard >= needed,
             "{} proxies need {needed} open files, and the limit is {hard}; raise it (ulimit -Hn, or LimitNOFILE of the service you are in)",
@@ -83,6 +89,8 @@ impl Size {
             ("proxies", self.proxies),
             ("virtual-services", self.virtual_services),
             ("destination-rules", self.destination_rules),
+            ("gateways", self.gateways),
+            ("routers", if self.gateways > 0 { self.routers } else { 0 }),
         ];
         command.args(numbers.map(|(name, value)| format!("--{name}={value}")));
         if self.scoped {
@@ -99,9 +107,12 @@ impl Size {
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Size { services, proxies, namespaces, scoped, stalled, silent, .. } = self;
+        let Size { services, proxies, namespaces, scoped, stalled, silent, gateways, routers, .. } = self;
         let scope = if *scoped { "scoped" } else { "nobody scoped" };
         write!(f, "{services} services x {proxies} proxies in {namespaces} namespaces, {scope}")?;
+        if *gateways > 0 {
+            write!(f, ", {gateways} Gateways on {routers} routers")?;
+        }
         if *stalled > 0 {
             write!(f, ", {stalled} % never read")?;
         }

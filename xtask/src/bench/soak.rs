@@ -112,6 +112,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         scoped: true,
         virtual_services: 30,
         destination_rules: 30,
+        gateways: 0,
+        routers: 0,
         stalled: args.stalled,
         silent: 0,
     };

@@ -115,11 +115,13 @@ impl<'a> Trial<'a> {
 
     /// In the order that they are declared in. Connecting is what all others rest on.
     fn wanted(&self) -> impl Iterator<Item = Scenario> + use<> {
-        let (wanted, is_slow) = (self.plan.scenarios.to_vec(), self.plan.size.stalled + self.plan.size.silent > 0);
+        let (wanted, size) = (self.plan.scenarios.to_vec(), self.plan.size.clone());
+        let is_slow = size.stalled + size.silent > 0;
         let all = Scenario::value_variants().iter().copied();
         all.filter(move |scenario| match scenario {
             Scenario::Connect => true,
             Scenario::SlowConsumers if is_slow => false,
+            scenario if !scenario.fits(&size) => false,
             scenario => wanted.contains(scenario),
         })
     }

@@ -1,16 +1,17 @@
-//! Secret: named byte strings, which are never printed.
+//! Secret: named byte strings, which are never printed, and wiped when they are dropped.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use data_encoding::BASE64;
 use serde::{Deserialize, Deserializer, de};
+use zeroize::{Zeroize, Zeroizing};
 
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "Raw")]
 pub struct Secret {
     pub type_: String,
-    pub data: BTreeMap<String, Vec<u8>>,
+    pub data: BTreeMap<String, Zeroizing<Vec<u8>>>,
 }
 
 impl fmt::Debug for Secret {
@@ -31,22 +32,23 @@ struct Raw {
 impl From<Raw> for Secret {
     fn from(raw: Raw) -> Secret {
         let encoded = raw.data.into_iter().map(|(key, Base64(value))| (key, value));
-        let plain = raw.string_data.into_iter().map(|(key, value)| (key, value.into_bytes()));
+        let plain = raw.string_data.into_iter().map(|(key, value)| (key, Zeroizing::new(value.into_bytes())));
         Secret { type_: raw.r#type.unwrap_or_else(|| "Opaque".to_owned()), data: encoded.chain(plain).collect() }
     }
 }
 
-struct Base64(Vec<u8>);
+struct Base64(Zeroizing<Vec<u8>>);
 
 impl<'de> Deserialize<'de> for Base64 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Base64, D::Error> {
         let mut text = String::deserialize(deserializer)?;
         text.retain(|c| c != '\n' && c != '\r');
         // The value is secret: the error must not quote it.
-        BASE64
-            .decode(text.as_bytes())
-            .map(Base64)
-            .map_err(|_| de::Error::custom("the value is not base64; encode it, or write it as it is under stringData"))
+        let decoded = BASE64.decode(text.as_bytes()).map(|value| Base64(Zeroizing::new(value))).map_err(|_| {
+            de::Error::custom("the value is not base64; encode it, or write it as it is under stringData")
+        });
+        text.zeroize();
+        decoded
     }
 }
 
@@ -58,7 +60,8 @@ mod tests {
     #[test]
     fn both_spellings_are_merged_and_plain_texts_win() {
         let secret: Secret = kubernetes(r#"{data: {a: "aGVs\nbG8=", b: ''}, stringData: {b: c}}"#);
-        let data = BTreeMap::from([("a".to_owned(), b"hello".to_vec()), ("b".to_owned(), b"c".to_vec())]);
+        let data = [("a", "hello"), ("b", "c")].map(|(key, value)| (key.to_owned(), value.as_bytes().to_vec().into()));
+        let data = BTreeMap::from(data);
         assert_eq!(secret, Secret { type_: "Opaque".into(), data });
     }
 

@@ -31,6 +31,7 @@ pub(crate) struct Metrics {
     pub(crate) registry_events: IntCounterVec,
     pub(crate) keys_fetched: IntCounter,
     pub(crate) keys_failed: IntCounter,
+    pub(crate) credentials_withheld: IntCounter,
 }
 
 impl Metrics {
@@ -70,6 +71,10 @@ impl Metrics {
                 "pilot_jwks_resolver_network_fetch_fail_total",
                 "Fetches of an issuer's keys that failed.",
             )?,
+            credentials_withheld: IntCounter::new(
+                "pilot_sds_certificate_errors_total",
+                "Secrets that a proxy asked for and did not get.",
+            )?,
             registry,
         };
         for collector in metrics.collectors() {
@@ -93,6 +98,7 @@ impl Metrics {
             Box::new(self.registry_events.clone()),
             Box::new(self.keys_fetched.clone()),
             Box::new(self.keys_failed.clone()),
+            Box::new(self.credentials_withheld.clone()),
         ]
     }
 
@@ -155,6 +161,7 @@ mod tests {
             "pilot_virt_services 0",
             "pilot_jwks_resolver_network_fetch_success_total 0",
             "pilot_jwks_resolver_network_fetch_fail_total 0",
+            "pilot_sds_certificate_errors_total 0",
             "pilot_debounce_time_bucket{le=\"0.01\"} 0",
             "pilot_debounce_time_bucket{le=\"0.5\"} 1",
             "pilot_pushcontext_init_seconds_bucket{le=\"0.1\"} 1",

@@ -228,3 +228,21 @@ fn providers_that_the_mesh_config_lacks() {
         ],
     );
 }
+
+#[test]
+fn a_credential_that_no_router_will_get_is_noted() {
+    let gateway = |name: &str| {
+        format!(
+            "{{apiVersion: networking.istio.io/v1, kind: Gateway, metadata: {{name: x, namespace: edge}}, spec: {{selector: {{app: cart}}, servers: [{{hosts: [a.b], port: {{number: 443, name: https, protocol: HTTPS}}, tls: {{mode: SIMPLE, credentialName: '{name}'}}}}]}}}}"
+        )
+    };
+    let secret =
+        "{apiVersion: v1, kind: Secret, metadata: {name: site, namespace: shop}, stringData: {tls.crt: a, tls.key: b}}";
+    let found = |name: &str| notes(&[secret, &gateway(name)].join("\n---\n"));
+    let note = |what: &str| vec![format!("Gateway edge/x: spec.servers[0].tls.credentialName: {what}")];
+    assert_eq!(found("site"), Vec::<String>::new());
+    assert_eq!(found("absent"), note("there is no Secret shop/absent; write it, or change the name"));
+    let foreign = note("routers of namespace shop are not given Secrets of others; name one of their own");
+    assert_eq!(found("kubernetes://bank/site"), foreign);
+    assert_eq!(notes(&gateway("absent")), Vec::<String>::new(), "perhaps Secrets are kept elsewhere");
+}

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use config::note::{Location, Note};
 use config::object::{Parsed, parse_documents};
 use xxhash_rust::xxh3::xxh3_128;
+use zeroize::{Zeroize, Zeroizing};
 
 use super::tree::Stamp;
 
@@ -35,10 +36,15 @@ impl Reading {
     /// `None`: there is no such file any more. `known`: what its bytes were.
     pub(super) fn new(path: &Path, shown: &Arc<str>, limit: u64, known: Option<Digest>) -> Option<Reading> {
         match steady_bytes(path, limit) {
-            Ok((stamp, bytes)) => {
+            Ok((stamp, mut bytes)) => {
                 let stamp = Some(stamp).filter(|stamp| !stamp.is_young(SystemTime::now()));
                 let digest = Some(xxh3_128(&bytes));
-                let content = if digest == known { Content::Same } else { Content::new(shown, bytes) };
+                let content = if digest == known {
+                    bytes.zeroize();
+                    Content::Same
+                } else {
+                    Content::new(shown, bytes)
+                };
                 Some(Reading { stamp, digest, content })
             }
             Err(Problem::Read(error)) if error.kind() == io::ErrorKind::NotFound => None,
@@ -56,7 +62,11 @@ impl Content {
     fn new(shown: &Arc<str>, bytes: Vec<u8>) -> Content {
         match String::from_utf8(bytes) {
             Ok(text) if text.trim().is_empty() => Content::Blank,
-            Ok(text) => Content::Parsed(parse_documents(shown, &text)),
+            Ok(text) => {
+                // It may hold keys.
+                let text = Zeroizing::new(text);
+                Content::Parsed(parse_documents(shown, &text))
+            }
             Err(error) => Content::Unusable(not_text(shown, &error)),
         }
     }

@@ -1,4 +1,9 @@
 //! curl through a live Envoy that is a gateway: routes, a redirect, TLS and mutual TLS with certificates from files, TLS that passes through.
+//! With certificates from Secrets: `secrets`. Out of the mesh: `egress`.
+
+mod egress;
+mod live;
+mod secrets;
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,0 +1,175 @@
+//! Credentials that users give to gateways: whether proxies can load them and clients accept them, before they are sent to anybody.
+
+use std::time::SystemTime;
+
+use rustls::pki_types::{CertificateRevocationListDer, pem::PemObject};
+use x509_parser::{
+    certificate::X509Certificate, error::X509Error, prelude::FromDer, public_key::PublicKey,
+    revocation_list::CertificateRevocationList, x509::SubjectPublicKeyInfo,
+};
+
+use crate::certificate::{Certificate, Unusable, bundle};
+use crate::key::Private;
+
+/// Of RSA keys: Envoy loads none that is shorter, and signing with longer ones takes too long.
+const BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
+
+/// A chain and its key in PEM, and an OCSP response in DER: the key belongs to the first certificate, each certificate is signed by the
+/// next, and the first is valid now.
+pub fn usable_pair(chain: &[u8], key: &[u8], staple: Option<&[u8]>, now: SystemTime) -> Result<(), Unusable> {
+    let chain = bundle(std::str::from_utf8(chain).map_err(|_| Unusable::Empty)?)?;
+    let bits = rsa_bits(&chain[0]);
+    if let Some(bits) = bits.filter(|bits| !BITS.contains(bits)) {
+        return Err(Unusable::Bits(bits));
+    }
+    let key = Private::from_pem(std::str::from_utf8(key).map_err(|_| Unusable::Key)?).map_err(|_| Unusable::Key)?;
+    if !chain[0].is_of(&key) {
+        return Err(Unusable::Mismatch);
+    }
+    let unsigned = chain.windows(2).position(|pair| !follows(&pair[0], &pair[1]));
+    if let Some(index) = unsigned {
+        return Err(Unusable::Chain(index + 2));
+    }
+    if staple.is_some_and(|staple| !is_one_sequence(staple)) {
+        return Err(Unusable::Staple);
+    }
+    chain[0].valid_at(now)
+}
+
+/// Authorities in PEM, and what they revoked: one of them at least is valid now.
+pub fn usable_authorities(roots: &[u8], revoked: Option<&[u8]>, now: SystemTime) -> Result<(), Unusable> {
+    let roots = bundle(std::str::from_utf8(roots).map_err(|_| Unusable::Empty)?)?;
+    if revoked.is_some_and(|revoked| !is_revocation_list(revoked)) {
+        return Err(Unusable::Revocations);
+    }
+    let first = roots[0].valid_at(now);
+    if roots.iter().any(|root| root.valid_at(now).is_ok()) { Ok(()) } else { first }
+}
+
+/// `None`: it is of another kind.
+fn rsa_bits(certificate: &Certificate) -> Option<usize> {
+    let (_, key) = SubjectPublicKeyInfo::from_der(&certificate.public_key).ok()?;
+    match key.parsed().ok()? {
+        PublicKey::RSA(key) => Some(key.key_size()),
+        _ => None,
+    }
+}
+
+/// A signature of a kind that we cannot verify is left to clients.
+fn follows(certificate: &Certificate, signer: &Certificate) -> bool {
+    if certificate.issuer != signer.subject {
+        return false;
+    }
+    let parsed = X509Certificate::from_der(&certificate.der);
+    let key = SubjectPublicKeyInfo::from_der(&signer.public_key);
+    let (Ok((_, parsed)), Ok((_, key))) = (parsed, key) else { return false };
+    matches!(parsed.verify_signature(Some(&key)), Ok(()) | Err(X509Error::SignatureUnsupportedAlgorithm))
+}
+
+fn is_revocation_list(pem: &[u8]) -> bool {
+    let mut lists = CertificateRevocationListDer::pem_slice_iter(pem).peekable();
+    let readable = |list: &CertificateRevocationListDer<'_>| CertificateRevocationList::from_der(list).is_ok();
+    lists.peek().is_some() && lists.all(|list| list.is_ok_and(|list| readable(&list)))
+}
+
+/// An OCSP response is one DER sequence; proxies read the rest.
+fn is_one_sequence(der: &[u8]) -> bool {
+    let length = match der {
+        [0x30, short @ ..=0x7f, ..] => 2 + usize::from(*short),
+        [0x30, 0x81, one, ..] => 3 + usize::from(*one),
+        [0x30, 0x82, high, low, ..] => 4 + usize::from(u16::from_be_bytes([*high, *low])),
+        _ => return false,
+    };
+    der.len() == length
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, IsCa, KeyIdMethod,
+        KeyPair, KeyUsagePurpose, SerialNumber, date_time_ymd,
+    };
+
+    use super::*;
+
+    struct Made {
+        root: String,
+        leaf: String,
+        key: String,
+        revoked: String,
+    }
+
+    fn made() -> Made {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let leaf =
+            CertificateParams::new(vec!["shop.example.com".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2024, 1, 1),
+            next_update: date_time_ymd(2034, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: Vec::new(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let revoked = list.signed_by(&issuer).unwrap().pem().unwrap();
+        Made { root: issuer.pem(), leaf: leaf.pem(), key: key.serialize_pem(), revoked }
+    }
+
+    fn check(chain: &str, key: &str, now: SystemTime, want: &Result<(), Unusable>) {
+        assert_eq!(&usable_pair(chain.as_bytes(), key.as_bytes(), None, now), want);
+    }
+
+    #[test]
+    fn a_pair_is_refused_with_the_reason() {
+        let (one, other, now) = (made(), made(), SystemTime::now());
+        let chain = |parts: [&str; 2]| parts.concat();
+        check(&one.leaf, &one.key, now, &Ok(()));
+        check(&chain([&one.leaf, &one.root]), &one.key, now, &Ok(()));
+        check(&one.leaf, &other.key, now, &Err(Unusable::Mismatch));
+        check(&chain([&one.leaf, &other.root]), &one.key, now, &Err(Unusable::Chain(2)));
+        check(&chain([&one.root, &one.leaf]), &one.key, now, &Err(Unusable::Mismatch));
+        check("nothing", &one.key, now, &Err(Unusable::Empty));
+        check(&one.leaf, "nothing", now, &Err(Unusable::Key));
+        check(&one.leaf, &one.leaf, now, &Err(Unusable::Key));
+        check(&one.leaf, &one.key, now + Duration::from_secs(10_000 * 366 * 24 * 3600), &Err(Unusable::Expired));
+        check(&one.leaf, &one.key, SystemTime::UNIX_EPOCH, &Err(Unusable::Early));
+    }
+
+    #[test]
+    fn a_staple_is_one_response() {
+        let (one, now) = (made(), SystemTime::now());
+        let with = |staple: &[u8]| usable_pair(one.leaf.as_bytes(), one.key.as_bytes(), Some(staple), now);
+        assert_eq!(with(&[0x30, 0x03, 0x0a, 0x01, 0x00]), Ok(()));
+        assert_eq!(with(&[0x30, 0x04, 0x0a, 0x01, 0x00]), Err(Unusable::Staple));
+        assert_eq!(with(b"-----BEGIN OCSP RESPONSE-----"), Err(Unusable::Staple));
+    }
+
+    #[test]
+    fn authorities_are_certificates_and_revocations_lists() {
+        let (one, now) = (made(), SystemTime::now());
+        let with = |revoked: Option<&[u8]>| usable_authorities(one.root.as_bytes(), revoked, now);
+        assert_eq!(with(None), Ok(()));
+        assert_eq!(with(Some(one.revoked.as_bytes())), Ok(()));
+        assert_eq!(with(Some(one.root.as_bytes())), Err(Unusable::Revocations));
+        assert_eq!(usable_authorities(b"roots", None, now), Err(Unusable::Empty));
+        assert_eq!(usable_authorities(one.root.as_bytes(), None, SystemTime::UNIX_EPOCH), Err(Unusable::Early));
+    }
+
+    /// Nobody computes with a key of 16,384 bits only to find out that it is too long.
+    #[test]
+    fn keys_of_other_sizes_are_refused_at_once() {
+        for (bits, pair) in
+            [(16_384, include_str!("credential/huge.pem")), (1024, include_str!("credential/short.pem"))]
+        {
+            let began = std::time::Instant::now();
+            check(pair, pair, SystemTime::now(), &Err(Unusable::Bits(bits)));
+            assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+        }
+    }
+}
