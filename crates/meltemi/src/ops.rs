@@ -2,6 +2,7 @@
 
 mod config_dump;
 mod connections;
+mod envoy_filters;
 pub(crate) mod http;
 pub(crate) mod memory;
 pub(crate) mod metrics;
@@ -34,6 +35,8 @@ pub(crate) struct Ops {
     pub(crate) provider: Arc<dyn xds::Provider>,
     pub(crate) connections: Arc<xds::Connections>,
     pub(crate) metrics: Arc<Metrics>,
+    /// How far the patches of EnvoyFilters reach, counted anew each time.
+    pub(crate) patches: Box<dyn Fn() -> Vec<views::PatchReach> + Send + Sync>,
     pub(crate) metrics_on_loopback_only: bool,
     /// How roots are changed. Not set: there is no authority of ours on the secure port.
     pub(crate) rotation: OnceLock<Rotation>,
@@ -59,6 +62,7 @@ pub(crate) fn monitoring(ops: Arc<Ops>) -> Router {
         .route("/debug/ca/rotate", post(rotate))
         .route("/debug/config_dump", get(config_dump))
         .route("/debug/connections", get(connected))
+        .route("/debug/envoyfilters", get(envoy_filters))
         .route("/debug/list", get(list))
         .route("/debug/memory", get(memory_page))
         .route("/debug/proxies", get(proxies))
@@ -72,11 +76,12 @@ pub(crate) fn monitoring(ops: Arc<Ops>) -> Router {
         .with_state(ops)
 }
 
-const PAGES: [(&str, &str); 8] = [
+const PAGES: [(&str, &str); 9] = [
     ("adsz", "connected proxies and what each watches"),
     ("ca", "the roots, and how far a change of them has come, for `meltemi ca`; POST to ca/rotate goes on"),
     ("config_dump", "what one proxy should hold, as Envoy would show it; ?proxyID=, &include_eds"),
     ("connections", "connected proxies"),
+    ("envoyfilters", "what each patch of an EnvoyFilter matched: resources, and classes of connected proxies"),
     ("memory", "what the stages of a push hold, and bytes per proxy, service and endpoint"),
     ("proxies", "connected proxies and how far each has come, for `meltemi proxies`"),
     ("pushes", "the last pushes: cause, reach, times, answers, for `meltemi pushes`; ?after= an id"),
@@ -98,6 +103,7 @@ async fn metrics_page(State(ops): Shared, Extension(peer): Extension<Peer>) -> R
         return (StatusCode::FORBIDDEN, "metrics are served to loopback only: METRICS_LOCALHOST_ACCESS_ONLY is set\n")
             .into_response();
     }
+    ops.metrics.show_patches(&(ops.patches)());
     match ops.metrics.page() {
         Ok(page) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], page).into_response(),
         Err(error) => {
@@ -158,6 +164,10 @@ async fn rotate(State(ops): Shared, Query(parameters): Parameters) -> Response {
 
 async fn connected(State(ops): Shared, Query(parameters): Parameters) -> Response {
     json(&parameters, &connections::connections(&ops.connections.snapshot()))
+}
+
+async fn envoy_filters(State(ops): Shared, Query(parameters): Parameters) -> Response {
+    json(&parameters, &envoy_filters::document(&(ops.patches)()))
 }
 
 async fn proxies(State(ops): Shared, Query(parameters): Parameters) -> Response {

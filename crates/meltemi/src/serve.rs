@@ -90,6 +90,10 @@ async fn serve(settings: Settings) -> Result<()> {
         provider: views.clone(),
         connections: xds::Connections::new(),
         metrics: metrics.clone(),
+        patches: Box::new({
+            let views = views.clone();
+            move || views.patch_reach()
+        }),
         metrics_on_loopback_only,
         rotation: OnceLock::new(),
         draining: AtomicBool::new(false),

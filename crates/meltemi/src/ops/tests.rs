@@ -31,6 +31,7 @@ fn idle(ready: bool) -> Ops {
         provider: Arc::new(Idle { ready }),
         connections: xds::Connections::new(),
         metrics: Arc::new(Metrics::new(prometheus::Registry::new()).unwrap()),
+        patches: Box::new(Vec::new),
         metrics_on_loopback_only: false,
         rotation: std::sync::OnceLock::new(),
         draining: AtomicBool::new(false),

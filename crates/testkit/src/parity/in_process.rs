@@ -21,17 +21,21 @@ pub struct InProcess {
 
 impl InProcess {
     pub fn new(case: &Case) -> Result<InProcess> {
-        let env = model::Environment::default();
-        let mut store = Store::new(StoreOptions { pod_namespace: env.pod_namespace.clone(), mesh_config: None });
         let mut updates = Vec::new();
         for (file, text) in case.texts() {
             let parsed = parse_documents(file, &text);
             ensure!(parsed.complete, "{file} is not read whole: {:?}", parsed.notes);
             updates.extend(parsed.objects.into_iter().map(Update::Put));
         }
+        Ok(InProcess::of(updates))
+    }
+
+    pub fn of(updates: Vec<Update>) -> InProcess {
+        let env = model::Environment::default();
+        let mut store = Store::new(StoreOptions { pod_namespace: env.pod_namespace.clone(), mesh_config: None });
         let views = Views::new(env);
         views.refresh(&store.apply(updates), Instant::now());
-        Ok(InProcess { views })
+        InProcess { views }
     }
 
     pub fn proxy(&self, asker: &Asker) -> Result<impl Source> {
