@@ -5,6 +5,7 @@ mod bench;
 mod bless;
 mod check;
 mod demo;
+mod fuzz;
 mod helm;
 mod parity;
 mod progress;
@@ -53,6 +54,8 @@ enum Command {
     Parity(parity::Args),
     /// A shop of three services with real Envoys on this machine
     Demo(demo::Args),
+    /// Objects mutated at random against the way from text to messages: whether anything panics
+    Fuzz(fuzz::Args),
     /// What changes cost, with a swarm of simulated proxies; with --reference istiod beside it
     Bench(bench::Args),
     /// Certificates per second of processor time; with --reference istiod's beside them
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Parity(args) => parity::run(&args),
         Command::Validation(args) => validation::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Fuzz(args) => fuzz::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Csrs(args) => bench::csrs::run(&args),
         Command::Soak(args) => bench::soak::run(&args),

@@ -29,6 +29,7 @@ macro_rules! for_each_kind {
             AuthorizationPolicy authorization_policies crate::kinds::authorization_policy::AuthorizationPolicy;
             Telemetry telemetries crate::kinds::telemetry::Telemetry;
             WasmPlugin wasm_plugins crate::kinds::wasm_plugin::WasmPlugin;
+            TrafficExtension traffic_extensions crate::kinds::traffic_extension::TrafficExtension;
         }
     };
 }

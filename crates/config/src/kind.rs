@@ -29,13 +29,14 @@ pub enum Kind {
     AuthorizationPolicy,
     Telemetry,
     WasmPlugin,
+    TrafficExtension,
 }
 
 const NETWORKING: &str = "networking.istio.io";
 const SECURITY: &str = "security.istio.io";
 
 impl Kind {
-    pub const ALL: [Kind; 25] = [
+    pub const ALL: [Kind; 26] = [
         Kind::Namespace,
         Kind::Node,
         Kind::Pod,
@@ -61,6 +62,7 @@ impl Kind {
         Kind::AuthorizationPolicy,
         Kind::Telemetry,
         Kind::WasmPlugin,
+        Kind::TrafficExtension,
     ];
 
     pub fn name(self) -> &'static str {
@@ -90,6 +92,7 @@ impl Kind {
             Kind::AuthorizationPolicy => "AuthorizationPolicy",
             Kind::Telemetry => "Telemetry",
             Kind::WasmPlugin => "WasmPlugin",
+            Kind::TrafficExtension => "TrafficExtension",
         }
     }
 
@@ -117,7 +120,7 @@ impl Kind {
             | Kind::ProxyConfig => NETWORKING,
             Kind::PeerAuthentication | Kind::RequestAuthentication | Kind::AuthorizationPolicy => SECURITY,
             Kind::Telemetry => "telemetry.istio.io",
-            Kind::WasmPlugin => "extensions.istio.io",
+            Kind::WasmPlugin | Kind::TrafficExtension => "extensions.istio.io",
         }
     }
 

@@ -22,6 +22,7 @@ pub mod request_authentication;
 pub mod service_entry;
 pub mod sidecar;
 pub mod telemetry;
+pub mod traffic_extension;
 pub mod virtual_service;
 pub mod wasm_plugin;
 pub mod workload_entry;

@@ -23,6 +23,7 @@ mod sidecar;
 mod spot;
 mod target;
 mod telemetry;
+mod traffic_extension;
 mod traffic_policy;
 mod url;
 mod virtual_service;
@@ -61,6 +62,7 @@ pub fn findings(object: &AnyObject, tree: &Node) -> Vec<Finding> {
         AnyObject::Telemetry(o) => telemetry::check(&at, &o.spec),
         AnyObject::EnvoyFilter(o) => envoy_filter::check(&at, &o.spec),
         AnyObject::WasmPlugin(o) => wasm_plugin::check(&at, &o.spec),
+        AnyObject::TrafficExtension(o) => traffic_extension::check(&at, &o.spec),
         AnyObject::ProxyConfig(o) => proxy_config::check(&at, &o.spec),
         _ => {}
     }

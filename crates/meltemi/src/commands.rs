@@ -5,6 +5,7 @@ pub(crate) mod authority;
 pub(crate) mod bootstrap;
 pub(crate) mod check;
 pub(crate) mod folder;
+mod patches;
 pub(crate) mod proxies;
 pub(crate) mod pushes;
 pub(crate) mod render;

@@ -2,6 +2,7 @@
 
 mod config_dump;
 mod connections;
+mod envoy_filters;
 pub(crate) mod http;
 pub(crate) mod memory;
 pub(crate) mod metrics;
@@ -38,6 +39,8 @@ pub(crate) struct Ops {
     pub(crate) metrics: Arc<Metrics>,
     /// `None`: no API server is watched.
     pub(crate) watches: Option<Health>,
+    /// How far the patches of EnvoyFilters reach, counted anew each time.
+    pub(crate) patches: Box<dyn Fn() -> Vec<views::PatchReach> + Send + Sync>,
     pub(crate) metrics_on_loopback_only: bool,
     /// How roots are changed. Not set: there is no authority of ours on the secure port.
     pub(crate) rotation: OnceLock<Rotation>,
@@ -63,6 +66,7 @@ pub(crate) fn monitoring(ops: Arc<Ops>) -> Router {
         .route("/debug/ca/rotate", post(rotate))
         .route("/debug/config_dump", get(config_dump))
         .route("/debug/connections", get(connected))
+        .route("/debug/envoyfilters", get(envoy_filters))
         .route("/debug/list", get(list))
         .route("/debug/memory", get(memory_page))
         .route("/debug/proxies", get(proxies))
@@ -82,6 +86,7 @@ const PAGES: [(&str, &str); 9] = [
     ("ca", "the roots, and how far a change of them has come, for `meltemi ca`; POST to ca/rotate goes on"),
     ("config_dump", "what one proxy should hold, as Envoy would show it; ?proxyID=, &include_eds"),
     ("connections", "connected proxies"),
+    ("envoyfilters", "what each patch of an EnvoyFilter matched: resources, and classes of connected proxies"),
     ("memory", "what the stages of a push hold, and bytes per proxy, service and endpoint"),
     ("proxies", "connected proxies and how far each has come, for `meltemi proxies`"),
     ("pushes", "the last pushes: cause, reach, times, answers, for `meltemi pushes`; ?after= an id"),
@@ -104,6 +109,7 @@ async fn metrics_page(State(ops): Shared, Extension(peer): Extension<Peer>) -> R
         return (StatusCode::FORBIDDEN, "metrics are served to loopback only: METRICS_LOCALHOST_ACCESS_ONLY is set\n")
             .into_response();
     }
+    ops.metrics.show_patches(&(ops.patches)());
     match ops.metrics.page() {
         Ok(page) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], page).into_response(),
         Err(error) => {
@@ -164,6 +170,10 @@ async fn rotate(State(ops): Shared, Query(parameters): Parameters) -> Response {
 
 async fn connected(State(ops): Shared, Query(parameters): Parameters) -> Response {
     json(&parameters, &connections::connections(&ops.connections.snapshot()))
+}
+
+async fn envoy_filters(State(ops): Shared, Query(parameters): Parameters) -> Response {
+    json(&parameters, &envoy_filters::document(&(ops.patches)()))
 }
 
 async fn proxies(State(ops): Shared, Query(parameters): Parameters) -> Response {

@@ -91,6 +91,10 @@ async fn serve(settings: Settings) -> Result<()> {
         connections: xds::Connections::new(),
         metrics: metrics.clone(),
         watches: feed.watches(&registry)?,
+        patches: Box::new({
+            let views = views.clone();
+            move || views.patch_reach()
+        }),
         metrics_on_loopback_only,
         rotation: OnceLock::new(),
         draining: AtomicBool::new(false),

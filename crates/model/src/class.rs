@@ -13,7 +13,9 @@ use crate::authn::PortModes;
 use crate::gateway::RouterKey;
 use crate::mesh::Mesh;
 use crate::metadata::{CertificateFiles, Interception};
+use crate::patch::PatchId;
 use crate::placement::Placement;
+use crate::plugin::Places;
 use crate::proxy::{Extension, ProxyKind};
 use crate::proxy_settings::ProxySettings;
 use crate::release::Release;
@@ -59,6 +61,8 @@ pub struct OutboundKey {
     router: Option<RouterFacts>,
     /// Of a router: what comes in there goes out to others.
     policies: Option<Vec<ObjectId>>,
+    patches: Vec<PatchId>,
+    plugins: Places,
 }
 
 /// What a router listens on, and what stands before it.
@@ -93,6 +97,10 @@ pub struct InboundKey {
     exact_balance: bool,
     modes: PortModes,
     policies: Vec<ObjectId>,
+    patches: Vec<PatchId>,
+    /// Configurations of filters that are asked for by name.
+    extensions: Vec<PatchId>,
+    plugins: Places,
     /// Host, namespace, service port and workload port of each target.
     targets: Vec<(String, Arc<str>, u16, u16)>,
     /// Only where listeners or clusters are named after it.
@@ -125,10 +133,10 @@ struct Tags {
 }
 
 impl OutboundKey {
-    /// What clusters and load assignments read of a proxy besides the services and rules of its scope.
+    /// What clusters and load assignments read of a proxy besides the services and rules of its scope, before they are patched.
     pub fn client(&self) -> Self {
         let scope = ScopeKey { namespace: Arc::from(""), sidecar: None };
-        Self { scope, domain: String::new(), ..self.clone() }
+        Self { scope, domain: String::new(), patches: Vec::new(), plugins: Places::default(), ..self.clone() }
     }
 }
 
@@ -173,6 +181,8 @@ fn outbound(mesh: &Mesh, placement: &Placement) -> OutboundKey {
             auto_passthrough: router.gateway.auto_passthrough,
         }),
         policies: placement.is_router().then(|| placement.policies.made_from.clone()),
+        patches: placement.patches.outbound.ids(),
+        plugins: placement.plugins.towards_others(),
     }
 }
 
@@ -197,6 +207,9 @@ fn inbound(mesh: &Mesh, placement: &Placement) -> InboundKey {
         exact_balance: metadata.exact_balance_inbound,
         modes: placement.modes.clone(),
         policies: placement.policies.made_from.clone(),
+        patches: placement.patches.inbound.ids(),
+        extensions: placement.patches.extensions.ids(),
+        plugins: placement.plugins.places(),
         targets: placement.targets.iter().map(target).collect(),
         own_address: (!placement.scope.ingress.is_empty()).then(|| placement.own_address()),
     }

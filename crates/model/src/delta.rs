@@ -123,6 +123,8 @@ impl Delta {
         delta.take_policies(mesh, &mut next);
         delta.take_telemetries(mesh, &mut next);
         delta.take_guards(mesh, &mut next);
+        delta.take_filters(mesh, &mut next);
+        delta.take_plugins(mesh, &next);
         delta.take_scopes(mesh, &mut next);
         if !delta.services.is_empty() {
             next.provider_hosts = Arc::new(next.made_provider_hosts());

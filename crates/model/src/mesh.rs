@@ -22,7 +22,9 @@ use crate::environment::Environment;
 use crate::gateway::{Gateways, MergedGateway};
 use crate::ingress::Converted;
 use crate::network::Networks;
+use crate::patch::{EnvoyFilters, Patch};
 use crate::placement::{InboundTarget, Placement};
+use crate::plugin::Plugins;
 use crate::policy::{AuthorizationPolicies, Authorizers, RequestAuthentications};
 use crate::provider::ProviderHosts;
 use crate::proxy::Proxy;
@@ -62,6 +64,7 @@ pub struct Mesh {
     pub(crate) virtual_services: Arc<VirtualServiceIndex>,
     pub(crate) provider_hosts: Arc<ProviderHosts>,
     pub(crate) telemetries: Arc<Telemetries>,
+    pub(crate) envoy_filters: EnvoyFilters,
     pub(crate) gateways: Arc<Gateways>,
     pub(crate) ingress: Arc<Converted>,
 }
@@ -85,6 +88,7 @@ impl Mesh {
             virtual_services: Arc::new(VirtualServiceIndex::new(snapshot, &ingress.routes, &env.domain)),
             gateways: Arc::new(Gateways::new(snapshot, &ingress.gateways)),
             ingress,
+            envoy_filters: EnvoyFilters::new(&snapshot.envoy_filters),
             networks: Arc::new(Networks::new(snapshot, env)),
             provider_hosts: Arc::default(),
             telemetries: Arc::new(telemetries(snapshot)),
@@ -167,7 +171,13 @@ impl Mesh {
 
     /// Parts of objects that were left out because others came first.
     pub fn notes(&self) -> Vec<Note> {
-        self.gateways.notes().into_iter().chain(self.ingress.notes.iter().cloned()).collect()
+        let left_out = self.gateways.notes().into_iter().chain(self.ingress.notes.iter().cloned());
+        left_out.chain(self.envoy_filters.notes()).collect()
+    }
+
+    /// Of all EnvoyFilters.
+    pub fn patches(&self) -> impl Iterator<Item = &Arc<Patch>> {
+        self.envoy_filters.all()
     }
 
     /// What a client may expect of the servers there.
@@ -191,6 +201,10 @@ impl Mesh {
 
     pub fn extension_provider(&self, name: &str) -> Option<&Provider> {
         self.config.extension_providers.iter().find(|provider| provider.name == name)?.provider.as_ref()
+    }
+
+    pub(crate) fn plugins(&self, namespace: &str, labels: &Labels) -> Plugins {
+        Plugins::new(&self.objects, &self.config.root_namespace, namespace, labels)
     }
 
     pub(crate) fn telemetry(&self, namespace: &str, labels: &Labels) -> Telemetry {

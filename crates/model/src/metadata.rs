@@ -41,6 +41,37 @@ pub struct Metadata {
     pub annotated_service: Option<String>,
     /// The only container of the application, where there is but one.
     pub container: Option<String>,
+    /// All that is text, for those who ask by key.
+    pub texts: Texts,
+}
+
+/// Texts by key in one piece: every proxy holds some thirty, and hardly anybody asks.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Texts(Box<str>);
+
+/// Between keys and values. A text that holds it cannot be asked for.
+const END: char = '\0';
+
+impl Texts {
+    fn new(raw: &Value) -> Self {
+        let mut all = String::new();
+        for (key, value) in raw.as_object().into_iter().flatten() {
+            if let Some(value) = value.as_str().filter(|value| !value.contains(END) && !key.contains(END)) {
+                all.extend([key.as_str(), "\0", value, "\0"]);
+            }
+        }
+        Self(all.into())
+    }
+
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let mut parts = self.0.split_terminator(END);
+        while let (Some(name), Some(value)) = (parts.next(), parts.next()) {
+            if name == key {
+                return Some(value);
+            }
+        }
+        None
+    }
 }
 
 /// A certificate on the proxy's own disk, in place of the agent's.
@@ -101,6 +132,7 @@ impl Metadata {
                 .map(|sent| Arc::new(ProxyConfig::of_node(sent))),
             annotated_service: annotation(raw, "resource.opentelemetry.io/service.name"),
             container: some("APP_CONTAINERS").filter(|names| !names.contains(',')),
+            texts: Texts::new(raw),
         }
     }
 }
@@ -154,7 +186,15 @@ mod tests {
     fn wrong_types_count_as_absent() {
         let meta =
             Metadata::new(&json!({"NAMESPACE": 7, "LABELS": "x", "INSTANCE_IPS": ["a"], "HTTP_PROXY_PORT": "many"}));
-        assert_eq!(meta, Metadata::default());
+        assert_eq!(meta, Metadata { texts: meta.texts.clone(), ..Metadata::default() });
+    }
+
+    #[test]
+    fn texts_are_found_by_key() {
+        let meta = Metadata::new(&json!({"A": "1", "B": "", "C": 7, "D": "x\0y", "E": "last"}));
+        let found = ["A", "B", "C", "D", "E", "1"].map(|key| meta.texts.get(key));
+        assert_eq!(found, [Some("1"), Some(""), None, None, Some("last"), None]);
+        assert_eq!(Texts::default().get(""), None);
     }
 
     #[test]

@@ -14,6 +14,8 @@ use crate::destination::Destination;
 use crate::gateway::{MergedGateway, RouterKey};
 use crate::mesh::Mesh;
 use crate::metadata::Interception;
+use crate::patch::Patches;
+use crate::plugin::Plugins;
 use crate::policy::Policies;
 use crate::proxy::{Proxy, ProxyKind};
 use crate::proxy_settings::ProxySettings;
@@ -42,6 +44,8 @@ pub struct Placement {
     pub settings: ProxySettings,
     pub telemetry: Arc<Telemetry>,
     pub policies: Policies,
+    pub patches: Patches,
+    pub plugins: Plugins,
     /// `None`: not a router.
     pub router: Option<Router>,
 }
@@ -100,6 +104,8 @@ impl Placement {
             settings: ProxySettings::new(proxy.metadata.proxy_config.as_deref().unwrap_or(&mesh.config.default_config)),
             telemetry: Arc::new(mesh.telemetry(&proxy.namespace, &labels)),
             policies: Policies::new(mesh, &proxy.namespace, &labels),
+            plugins: mesh.plugins(&proxy.namespace, &labels),
+            patches: mesh.envoy_filters.of(&mesh.config.root_namespace, proxy, &labels),
             proxy: proxy.clone(),
             labels,
             placed_labels,

@@ -143,7 +143,7 @@ impl Proxy {
             metadata: json!({
                 "NAME": name.as_ref(), "NAMESPACE": namespace.as_ref(), "INSTANCE_IPS": ips.join(","), "LABELS": labels,
                 "CLUSTER_ID": env.cluster_id, "MESH_ID": "cluster.local", "SERVICE_ACCOUNT": pod.spec.service_account,
-                "NODE_NAME": pod.spec.node_name, "INTERCEPTION_MODE": interception, "PROXY_CONFIG": {},
+                "NODE_NAME": pod.spec.node_name, "INTERCEPTION_MODE": interception,
             }),
             ..NodeInfo::default()
         }

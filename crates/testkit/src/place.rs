@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::env;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub fn on_ci() -> bool {
     env::var("CI").as_deref() == Ok("true")
@@ -25,6 +26,12 @@ pub fn repository() -> PathBuf {
 pub fn wanted_cases() -> Option<BTreeSet<String>> {
     let names = env::var("MELTEMI_CASES").ok().filter(|names| !names.is_empty())?;
     Some(names.split(',').map(|name| name.trim().to_owned()).collect())
+}
+
+/// Where mutations at random begin, and how long they go on; of a test that nobody asked for more of.
+pub fn fuzz() -> (u64, Duration) {
+    let number = |name: &str| env::var(name).ok().and_then(|text| text.parse().ok());
+    (number("MELTEMI_FUZZ_SEED").unwrap_or(1), Duration::from_secs(number("MELTEMI_FUZZ_SECONDS").unwrap_or(2)))
 }
 
 /// Set in a test that runs again inside a network namespace.

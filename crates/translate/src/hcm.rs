@@ -21,23 +21,28 @@ use crate::proto::{boolean, seconds};
 use crate::telemetry::access_log;
 use crate::telemetry::tracing::{self, Traced};
 
-const NAME: &str = "envoy.filters.network.http_connection_manager";
+pub(crate) const NAME: &str = "envoy.filters.network.http_connection_manager";
 
-/// A chain towards other services; its routes come over RDS. `proxies`: clients may write whole addresses, as to a proxy.
-pub(crate) fn outbound(
-    mesh: &Mesh,
-    placement: &Placement,
-    listener: &str,
-    route: &str,
-    protocol: Protocol,
-    proxies: bool,
-) -> Filter {
-    let filters = filter::http(placement, Direction::Outbound, protocol);
+/// The listener that a chain stands in.
+#[derive(Clone, Copy)]
+pub(crate) struct At<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) port: u16,
+    /// Its clients name any host, as a proxy's do.
+    pub(crate) proxies: bool,
+}
+
+/// A chain towards other services; its routes come over RDS.
+pub(crate) fn outbound(mesh: &Mesh, placement: &Placement, at: At<'_>, route: &str, protocol: Protocol) -> Filter {
+    let mut filters = filter::http(placement, Direction::Outbound, protocol, at.port);
+    if at.proxies {
+        filter::tell_everybody(placement, &mut filters);
+    }
     let mut manager = HttpConnectionManager {
         route_specifier: Some(rds(route)),
-        ..base(mesh, placement, Direction::Outbound, &format!("outbound_{listener}"), filters)
+        ..base(mesh, placement, Direction::Outbound, &format!("outbound_{}", at.name), filters)
     };
-    if proxies {
+    if at.proxies {
         let options = manager.http_protocol_options.get_or_insert_default();
         options.allow_absolute_url = Some(boolean(true));
     }
@@ -45,14 +50,14 @@ pub(crate) fn outbound(
 }
 
 /// A chain of a router: its clients are strangers, so what they say of others is not believed beyond the proxies that stand before it.
-/// `stat` is the whole statistics prefix.
-pub(crate) fn gateway(mesh: &Mesh, placement: &Placement, stat: &str, route: &str, protocol: Protocol) -> Filter {
+/// `at.name` is the whole statistics prefix.
+pub(crate) fn gateway(mesh: &Mesh, placement: &Placement, at: At<'_>, route: &str, protocol: Protocol) -> Filter {
     use ForwardClientCertDetails::{AppendForward, SanitizeSet};
     let topology = placement.settings.topology;
     let forwarded = headers::forwarding(topology.forwarded).unwrap_or(SanitizeSet);
-    let filters = filter::http(placement, Direction::Outbound, protocol);
+    let filters = filter::http(placement, Direction::Outbound, protocol, at.port);
     let mut manager = HttpConnectionManager {
-        stat_prefix: stat.to_owned(),
+        stat_prefix: at.name.to_owned(),
         route_specifier: Some(rds(route)),
         use_remote_address: Some(boolean(true)),
         xff_num_trusted_hops: topology.trusted_proxies,
@@ -76,21 +81,21 @@ fn rds(route: &str) -> RouteSpecifier {
     RouteSpecifier::Rds(Rds { config_source: Some(source::ads()), route_config_name: route.to_owned() })
 }
 
-/// A chain towards the proxy's own application; its routes are inline. `stat` is the statistics prefix.
+/// A chain towards the proxy's own application; its routes are inline. `at.name` is the statistics prefix.
 pub(crate) fn inbound(
     mesh: &Mesh,
     placement: &Placement,
-    stat: &str,
+    at: At<'_>,
     routes: RouteConfiguration,
     protocol: Protocol,
 ) -> Filter {
-    let filters = filter::http(placement, Direction::Inbound, protocol);
+    let filters = filter::http(placement, Direction::Inbound, protocol, at.port);
     let manager = HttpConnectionManager {
         route_specifier: Some(RouteSpecifier::RouteConfig(routes)),
         forward_client_cert_details: headers::forwarded_certificate(placement).into(),
         set_current_client_cert_details: Some(headers::certificate_details(placement)),
         http2_protocol_options: protocol.is_http2().then(Http2ProtocolOptions::default),
-        ..base(mesh, placement, Direction::Inbound, stat, filters)
+        ..base(mesh, placement, Direction::Inbound, at.name, filters)
     };
     filter::network_filter(NAME, &manager)
 }

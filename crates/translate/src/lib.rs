@@ -3,6 +3,7 @@
 mod address;
 mod cluster;
 mod endpoint;
+mod extension;
 mod filter;
 mod fraction;
 mod hcm;
@@ -13,6 +14,7 @@ mod made;
 mod metadata;
 mod name_table;
 mod names;
+mod patch;
 mod proto;
 mod route;
 mod secret;
@@ -23,9 +25,11 @@ mod tls;
 
 pub use cluster::{built_in_clusters, inbound_clusters, service_clusters, sni_clusters};
 pub use endpoint::{assignment, empty_assignment};
+pub use extension::extension_configs;
 pub use listener::{HttpListeners, OutboundListeners, inbound_listeners, outbound_listeners};
 pub use made::Made;
 pub use name_table::name_table;
 pub use names::ClusterName;
+pub use patch::{ClusterPatches, OF_LISTENERS, OF_ROUTES, patches_route, read_patches};
 pub use route::{PLAIN_PORT, empty_route, read_by_routes, respoken, route, serves_all_ports};
 pub use secret::secret;

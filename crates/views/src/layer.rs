@@ -154,7 +154,8 @@ impl Layer {
 /// The bytes that every stream shares.
 pub(crate) fn encoded(made: Rendered) -> Resource {
     let version = version(&made.any);
-    let made_from = made.made_from.iter().map(|object| Arc::from(object.to_string())).collect();
+    let objects = made.made_from.iter().map(ToString::to_string);
+    let made_from = objects.chain(made.patched.iter().map(ToString::to_string)).map(Arc::from).collect();
     let resource = Resource::new(made.name, version, made.any, made_from);
     // Listeners name their workload, so that there are as many as proxies.
     if made.kind == TypeUrl::Listener { resource.cut() } else { resource }

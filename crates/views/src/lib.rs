@@ -5,6 +5,8 @@ mod layer;
 mod member;
 mod node;
 mod parts;
+mod patched;
+mod reach;
 mod rendered;
 mod router;
 mod routes;
@@ -17,6 +19,7 @@ mod view;
 mod views;
 
 pub use node::node_info;
+pub use reach::PatchReach;
 pub use rendered::{Rendered, render};
 pub use secrets::Guard;
 pub use views::Views;

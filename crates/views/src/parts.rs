@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use config::host::Host;
+use config::kinds::envoy_filter::ApplyTo;
 use model::{Destination, Mesh, Placement, Service};
-use translate::{ClusterName, Made, OutboundListeners};
+use translate::{ClusterName, ClusterPatches, Made, OF_LISTENERS, OutboundListeners};
 use wire::envoy::config::cluster::v3::{
     Cluster,
     cluster::{ClusterDiscoveryType, DiscoveryType},
@@ -16,6 +17,7 @@ use xds::TypeUrl;
 
 use crate::compared::Compared;
 use crate::layer::{Changed, Layer, Making, Part, Remade, Ware};
+use crate::patched::patched;
 use crate::rendered::{self, Rendered};
 use crate::{router, routes};
 
@@ -31,8 +33,11 @@ pub(crate) struct Inbound;
 /// All that goes towards others, from scratch.
 pub(crate) fn outbound(mesh: &Mesh, placement: &Placement) -> Vec<Rendered> {
     let mut out: Vec<_> = translate::built_in_clusters(mesh, placement).into_iter().map(cluster).collect();
+    let patches = ClusterPatches::outbound(&placement.patches.outbound);
     for service in &placement.scope.services {
-        out.extend(of_service(mesh, placement, service));
+        let (clusters, endpoints) = of_service(mesh, placement, service);
+        out.extend(clusters.into_iter().filter_map(|made| patches.patched(made)).map(cluster));
+        out.extend(endpoints);
     }
     let OutboundListeners { http, rest } = translate::outbound_listeners(mesh, placement);
     out.extend(rest.into_iter().chain(http.listeners(mesh, placement)).map(listener));
@@ -45,6 +50,7 @@ pub(crate) fn outbound(mesh: &Mesh, placement: &Placement) -> Vec<Rendered> {
 pub(crate) fn inbound(mesh: &Mesh, placement: &Placement) -> Vec<Rendered> {
     let mut out: Vec<_> = translate::inbound_clusters(mesh, placement).into_iter().map(cluster).collect();
     out.extend(translate::inbound_listeners(mesh, placement).into_iter().map(listener));
+    out.extend(extensions(placement));
     out
 }
 
@@ -54,11 +60,7 @@ impl Part for Outbound {
 
     fn make(making: &mut Making<'_>, placement: &Placement) -> Vec<Ware> {
         let mesh = making.mesh;
-        let built_in = translate::built_in_clusters(mesh, placement).into_iter().map(cluster);
-        let mut out: Vec<_> = built_in.map(Ware::new).collect();
-        for service in &placement.scope.services {
-            out.extend(making.stock.of_service(mesh, making.client, placement, service));
-        }
+        let mut out = towards_services(making, placement);
         out.extend(listen(making, placement));
         out.extend(making.http.routes.iter().map(|name| Ware::new(rendered::route(mesh, placement, name))));
         out.extend(name_table(mesh, placement).map(Ware::new));
@@ -74,12 +76,20 @@ impl Part for Outbound {
         };
         let hosts = found.hosts(delta);
         let mut remade: Vec<_> = hosts.iter().map(|(host, deep)| service_remade(making, &found, host, *deep)).collect();
+        let (set, before) = (&placement.patches.outbound, &changed.before.patches.outbound);
+        let patched = set.has(&[ApplyTo::Cluster]) && hosts.iter().any(|(_, deep)| *deep);
+        // A patch may rename clusters, and add some whose name is free.
+        if patched || !set.agrees(before, &[ApplyTo::Cluster]) {
+            let mut made = towards_services(making, placement);
+            made.retain(|ware| ware.kind == TypeUrl::Cluster);
+            remade.push(Remade::All { made, types: &[TypeUrl::Cluster] });
+        }
         if placement.is_router() {
             remade.extend(router::remade(making, changed, &found, held));
             return remade;
         }
         let names = !found.services.is_empty() || found.touches_headless(delta);
-        if names || found.touches_bytes() {
+        if names || found.touches_bytes() || !set.agrees(before, OF_LISTENERS) {
             remade.push(Remade::All { made: listen(making, placement), types: &[TypeUrl::Listener] });
         }
         if names {
@@ -101,7 +111,8 @@ impl Part for Listeners {
     fn remake(making: &mut Making<'_>, changed: &Changed<'_>, held: &Layer) -> Vec<Remade> {
         // A router's listeners hold its policies; a sidecar's are not for those who come in.
         let guarded = changed.now.is_router() && changed.now.policies != changed.before.policies;
-        if !changed.delta.everything && !guarded && Arc::ptr_eq(&making.http, &held.http) {
+        let patched = !changed.now.patches.outbound.agrees(&changed.before.patches.outbound, OF_LISTENERS);
+        if !changed.delta.everything && !guarded && !patched && Arc::ptr_eq(&making.http, &held.http) {
             return Vec::new();
         }
         vec![Remade::All { made: Self::make(making, changed.now), types: Self::TYPES }]
@@ -109,7 +120,7 @@ impl Part for Listeners {
 }
 
 impl Part for Inbound {
-    const TYPES: &'static [TypeUrl] = &[TypeUrl::Cluster, TypeUrl::Listener];
+    const TYPES: &'static [TypeUrl] = &[TypeUrl::Cluster, TypeUrl::Listener, TypeUrl::Extension];
 
     fn make(making: &mut Making<'_>, placement: &Placement) -> Vec<Ware> {
         inbound(making.mesh, placement).into_iter().map(Ware::new).collect()
@@ -119,12 +130,20 @@ impl Part for Inbound {
         making.http = held.http.clone();
         let Changed { delta, before, now } = changed;
         // Targets hold the services that send to this workload; equal ones with equal rules make equal chains.
+        // Only what plugins run, else their listeners would be under another key.
+        let mut remade = Vec::new();
+        if !now.plugins.is_same(&before.plugins) {
+            let made = extensions(now).map(Ware::new).collect();
+            remade.push(Remade::All { made, types: &[TypeUrl::Extension] });
+        }
         let same = now.targets == before.targets
             && now.policies == before.policies
+            && now.patches.inbound == before.patches.inbound
+            && now.patches.extensions == before.patches.extensions
             && rules(now).eq(rules(before))
             && sidecar(now) == sidecar(before);
         if !delta.everything && same {
-            return Vec::new();
+            return remade;
         }
         vec![Remade::All { made: Self::make(making, now), types: Self::TYPES }]
     }
@@ -163,8 +182,7 @@ fn service_remade(making: &mut Making<'_>, found: &Compared<'_>, host: &Host, de
         }
     }
     let service = found.now.scope.service(host);
-    let made = service.map(|service| making.stock.of_service(making.mesh, making.client, found.now, service));
-    let mut made = made.unwrap_or_default();
+    let mut made = service.map(|service| towards(making, found.now, service)).unwrap_or_default();
     made.retain(|ware| deep || ware.kind == TypeUrl::Endpoints);
     Remade::Some { made, asked }
 }
@@ -186,15 +204,29 @@ fn cluster_names(service: &Service, placement: &Placement) -> Vec<Arc<str>> {
     service.ports.iter().flat_map(|port| named(port.number)).map(|name| Arc::from(name.to_string())).collect()
 }
 
-/// A service's clusters and the load assignments of those that have one.
-pub(crate) fn of_service(mesh: &Mesh, placement: &Placement, service: &Service) -> Vec<Rendered> {
+/// Clusters and load assignments, as this class has them.
+fn towards_services(making: &mut Making<'_>, placement: &Placement) -> Vec<Ware> {
+    let built_in = translate::built_in_clusters(making.mesh, placement).into_iter().map(cluster);
+    let mut out: Vec<_> = built_in.map(Ware::new).collect();
+    for service in &placement.scope.services {
+        out.extend(towards(making, placement, service));
+    }
+    out
+}
+
+fn towards(making: &mut Making<'_>, placement: &Placement, service: &Arc<Service>) -> Vec<Ware> {
+    patched(placement, making.stock.of_service(making.mesh, making.client, placement, service))
+}
+
+/// A service's clusters before they are patched, and the load assignments of those that have one.
+pub(crate) fn of_service(mesh: &Mesh, placement: &Placement, service: &Service) -> (Vec<Made<Cluster>>, Vec<Rendered>) {
     let mut clusters =
         if placement.reaches(service) { translate::service_clusters(mesh, placement, service) } else { Vec::new() };
     clusters.extend(translate::sni_clusters(mesh, placement, service));
     let endpoints: Vec<_> = clusters.iter().filter_map(|made| eds_name(&made.value)).collect();
     let assignments = endpoints.iter().map(|name| rendered::endpoint(mesh, placement, name));
-    let assignments: Vec<_> = assignments.collect();
-    clusters.into_iter().map(cluster).chain(assignments).collect()
+    let assignments = assignments.collect();
+    (clusters, assignments)
 }
 
 /// For proxies that answer DNS.
@@ -203,12 +235,18 @@ fn name_table(mesh: &Mesh, placement: &Placement) -> Option<Rendered> {
     answers.then(|| Rendered::new(TypeUrl::NameTable, "", translate::name_table(mesh, placement)))
 }
 
-fn cluster(made: Made<Cluster>) -> Rendered {
+pub(crate) fn cluster(made: Made<Cluster>) -> Rendered {
     Rendered::new(TypeUrl::Cluster, &made.value.name.clone(), made)
 }
 
 fn listener(made: Made<Listener>) -> Rendered {
     Rendered::new(TypeUrl::Listener, &made.value.name.clone(), made)
+}
+
+/// What filters ask for by name.
+fn extensions(placement: &Placement) -> impl Iterator<Item = Rendered> {
+    let made = translate::extension_configs(placement).into_iter();
+    made.map(|made| Rendered::new(TypeUrl::Extension, &made.value.name.clone(), made))
 }
 
 fn eds_name(cluster: &Cluster) -> Option<String> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use config::note::ObjectId;
-use model::{Mesh, Placement};
+use model::{Mesh, PatchId, Placement};
 use translate::{ClusterName, Made};
 use wire::any;
 use wire::google::protobuf::Any;
@@ -18,11 +18,14 @@ pub struct Rendered {
     pub name: Arc<str>,
     pub any: Any,
     pub made_from: BTreeSet<ObjectId>,
+    /// What changed it afterwards, or added it.
+    pub patched: BTreeSet<PatchId>,
 }
 
 impl Rendered {
     pub(crate) fn new<M: prost::Message + prost::Name>(kind: TypeUrl, name: &str, made: Made<M>) -> Self {
-        Self { kind, name: Arc::from(name), any: any::pack(&made.value), made_from: made.made_from }
+        let Made { value, made_from, patched } = made;
+        Self { kind, name: Arc::from(name), any: any::pack(&value), made_from, patched }
     }
 }
 

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::{Server, Serves};
+use translate::OF_LISTENERS;
 use xds::TypeUrl;
 
 use crate::compared::Compared;
 use crate::layer::{Changed, Layer, Making, Remade, Ware};
-use crate::{parts, rendered};
+use crate::{parts, rendered, routes};
 
 pub(crate) fn remade(
     making: &mut Making<'_>,
@@ -24,7 +25,14 @@ pub(crate) fn remade(
     let chained = |server: &Arc<Server>| !matches!(server.serves(), Serves::Http | Serves::Https) && routed(server);
     let mut remade = Vec::new();
     let guarded = changed.now.policies != changed.before.policies;
-    if all || guarded || now.ports != before.ports || now.ports.iter().flat_map(|port| &port.servers).any(chained) {
+    let (set, old) = (&changed.now.patches.outbound, &changed.before.patches.outbound);
+    let patched = !set.agrees(old, OF_LISTENERS);
+    if all
+        || guarded
+        || patched
+        || now.ports != before.ports
+        || now.ports.iter().flat_map(|port| &port.servers).any(chained)
+    {
         remade.push(Remade::All { made: parts::listen(making, changed.now), types: &[TypeUrl::Listener] });
     }
     let gone = held.http.routes.difference(&making.http.routes);
@@ -32,6 +40,7 @@ pub(crate) fn remade(
     let touched = |name: &&String| {
         let servers = now.routes.get(*name);
         all || servers != before.routes.get(*name)
+            || routes::is_patched_otherwise(found, name)
             || !held.http.routes.contains(*name)
             || servers.is_some_and(|servers| servers.iter().any(routed))
     };

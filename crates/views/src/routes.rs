@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use prost::Message;
+use translate::OF_ROUTES;
 use wire::envoy::config::route::v3::{Route, VirtualHost};
 use wire::envoy::service::discovery::v3::DiscoveryResponse;
 use wire::google::protobuf::Any;
@@ -31,7 +32,7 @@ pub(crate) fn remade(making: &Making<'_>, found: &Compared<'_>, held: &Layer) ->
     let mut made = Vec::new();
     for name in &making.http.routes {
         let before = known(name);
-        if before.is_some() && !touched.covers(found, name) {
+        if before.is_some() && !touched.covers(found, name) && !is_patched_otherwise(found, name) {
             continue;
         }
         let spliced = before.and_then(|before| spliced(making, found, name, before));
@@ -43,6 +44,13 @@ pub(crate) fn remade(making: &Making<'_>, found: &Compared<'_>, held: &Layer) ->
         made.push(resource);
     }
     (!asked.is_empty()).then_some(Remade::Some { made, asked })
+}
+
+/// Other patches are for the route configuration of this name now, or they say something else.
+pub(crate) fn is_patched_otherwise(found: &Compared<'_>, name: &str) -> bool {
+    let (now, before) = (&found.now.patches.outbound, &found.before.patches.outbound);
+    let patched = || [found.now, found.before].into_iter().any(|place| translate::patches_route(place, name));
+    !now.agrees(before, OF_ROUTES) && patched()
 }
 
 enum Touched {
@@ -78,7 +86,8 @@ impl Touched {
 
 /// `None`: it has to be made as a whole.
 fn spliced(making: &Making<'_>, found: &Compared<'_>, name: &str, before: &Resource) -> Option<Resource> {
-    if !found.services.is_empty() || !found.rules.is_empty() {
+    let patched = [found.now, found.before].into_iter().any(|place| translate::patches_route(place, name));
+    if patched || !found.services.is_empty() || !found.rules.is_empty() {
         return None;
     }
     let any = DiscoveryResponse::decode(before.entry(Variant::Sotw)).ok()?.resources.pop()?;

@@ -1,5 +1,5 @@
 //! Clusters and load assignments that several layers hold: made once for each service, rule and kind of client, whichever scopes import
-//! them.
+//! them. Patches are applied to what a layer takes from here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -53,7 +53,8 @@ impl Stock {
             rule: rule.map(|rule| Arc::as_ptr(rule).addr()).unwrap_or_default(),
         };
         let kept = self.made.entry(key).or_insert_with(|| {
-            let made = parts::of_service(mesh, placement, service).into_iter().map(Ware::new);
+            let (clusters, endpoints) = parts::of_service(mesh, placement, service);
+            let made = clusters.into_iter().map(parts::cluster).chain(endpoints).map(Ware::new);
             let resources = made.map(|ware| (ware.kind, ware.resource)).collect();
             Kept { service: service.clone(), rule: rule.cloned(), resources }
         });

@@ -96,6 +96,10 @@ impl Table {
         self.held.len() + self.gone.len()
     }
 
+    pub(crate) fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.held.values().map(|held| &held.resource)
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<Resource>> {
         self.held.get(name).map(|held| &held.resource)
     }

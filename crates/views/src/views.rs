@@ -13,6 +13,7 @@ use crate::layer::{Layer, Making, Moment};
 use crate::member::{Member, Seat};
 use crate::node::node_info;
 use crate::parts::{Inbound, Listeners, Outbound};
+use crate::reach::{self, PatchReach};
 use crate::secrets::{Guard, Review, Secrets, Vault};
 use crate::shelf::{Place, Shelf};
 use crate::stock::Stock;
@@ -100,6 +101,7 @@ impl Views {
             Some(mesh) => mesh.next(snapshot),
             None => (Mesh::new(snapshot, &self.env), Delta { everything: true, ..Delta::default() }),
         };
+        translate::read_patches(&mesh);
         let mesh = Arc::new(mesh);
         let first = state.mesh.replace(mesh.clone()).is_none();
         if delta.is_empty() && delta.credentials.is_empty() && !first {
@@ -157,6 +159,15 @@ impl Views {
     /// The newest mesh; `None` before the first load.
     pub fn mesh(&self) -> Option<Arc<Mesh>> {
         self.state().mesh.clone()
+    }
+
+    /// What each patch of the EnvoyFilters changed.
+    pub fn patch_reach(&self) -> Vec<PatchReach> {
+        let state = self.state();
+        let Some(mesh) = state.mesh.clone() else { return Vec::new() };
+        let classes: Vec<_> = state.classes.values().map(|mates| mates.seat.view().layers.clone()).collect();
+        drop(state);
+        reach::counted(&mesh, &classes)
     }
 
     /// How many distinct configurations exist.

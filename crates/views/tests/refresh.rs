@@ -17,8 +17,10 @@ use wire::envoy::config::core::v3::Node;
 use wire::google::protobuf::{Struct, Value, value::Kind as Json};
 use xds::{Class, Provider, Seq, TypeUrl};
 
-const KINDS: [TypeUrl; 5] =
-    [TypeUrl::Cluster, TypeUrl::Endpoints, TypeUrl::Listener, TypeUrl::Route, TypeUrl::NameTable];
+mod extending;
+
+const KINDS: [TypeUrl; 6] =
+    [TypeUrl::Cluster, TypeUrl::Endpoints, TypeUrl::Listener, TypeUrl::Route, TypeUrl::Extension, TypeUrl::NameTable];
 
 /// One edit of the objects: small worlds make edits meet.
 #[derive(Debug, Clone)]
@@ -167,6 +169,10 @@ enum Edit {
     Mesh {
         mode: u8,
     },
+    Filter(extending::Place),
+    NoFilter(extending::Place),
+    Plugin(extending::Place),
+    NoPlugin(extending::Place),
     Join {
         ns: u8,
         pod: u8,
@@ -208,6 +214,10 @@ fn edit() -> impl Strategy<Value = Edit> {
         1 => (ns.clone(), n.clone()).prop_map(|(ns, name)| Edit::NoTokens { ns, name }),
         2 => (0..2u8, 0..3u8).prop_map(|(source, keys)| Edit::Keys { source, keys }),
         2 => (0..6u8).prop_map(|mode| Edit::Mesh { mode }),
+        6 => extending::place().prop_map(Edit::Filter),
+        2 => extending::place().prop_map(Edit::NoFilter),
+        3 => extending::place().prop_map(Edit::Plugin),
+        1 => extending::place().prop_map(Edit::NoPlugin),
         3 => (ns, n).prop_map(|(ns, pod)| Edit::Join { ns, pod }),
     ]
 }
@@ -231,6 +241,8 @@ fn updates(edit: &Edit) -> Vec<Update> {
         Edit::NoTelemetry { ns, name } => gone(Kind::Telemetry, ns, format!("t{name}")),
         Edit::NoAuthorization { ns, name } => gone(Kind::AuthorizationPolicy, ns, format!("a{name}")),
         Edit::NoTokens { ns, name } => gone(Kind::RequestAuthentication, ns, format!("t{name}")),
+        Edit::NoFilter(extending::Place { ns, name, .. }) => gone(Kind::EnvoyFilter, ns, format!("f{name}")),
+        Edit::NoPlugin(extending::Place { ns, name, .. }) => gone(Kind::WasmPlugin, ns, format!("w{name}")),
         Edit::Keys { source, keys } => {
             let source = KeySource::Uri(format!("https://keys{source}").as_str().into());
             let keys = (keys > 0).then(|| format!("{{\"keys\": [{keys}]}}").as_str().into());
@@ -505,6 +517,8 @@ fn yaml(edit: &Edit) -> String {
                 "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: istio, namespace: istio-system}}, data: {{mesh: '{text}'{networks}}}}}"
             )
         }
+        Edit::Filter(place) => extending::filter(place, ns(place.ns)),
+        Edit::Plugin(place) => extending::plugin(place, ns(place.ns)),
         _ => unreachable!("deletions and joins have no text"),
     }
 }

@@ -110,6 +110,15 @@ impl Objects {
         }
     }
 
+    /// Adds a file with one object.
+    pub(super) fn put(&mut self, file: &str, object: Value) -> Result<()> {
+        self.files.insert(file.to_owned(), vec![object]);
+        match &self.home {
+            Home::Folder { .. } => self.save(file),
+            Home::Api(api) => self.files[file].iter().try_for_each(|object| api.apply(object)),
+        }
+    }
+
     pub(super) fn remove(&mut self, file: &str) -> Result<()> {
         let documents = self.files.remove(file).with_context(|| format!("{file} was not added"))?;
         match &self.home {

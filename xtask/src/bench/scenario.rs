@@ -47,6 +47,10 @@ pub(super) enum Scenario {
     NoopVersion,
     /// An object is written again as it was
     NoopSave,
+    /// The script of an EnvoyFilter for the whole mesh, in every HTTP chain
+    EnvoyFilter,
+    /// The script of one of a hundred EnvoyFilters, each for a namespace
+    EnvoyFilterOfOne,
     /// Fifty pods of one service are replaced, one every 20 ms
     Rollout,
     /// The same with PILOT_ENABLE_EDS_DEBOUNCE=true, which is istiod's default
@@ -69,6 +73,10 @@ const NEW_SERVICE: &str = "new-service.yaml";
 const GATEWAY: &str = "edge/gateway-0.yaml";
 /// Where the routers are.
 const EDGE: &str = "edge";
+const MESH_FILTER: &str = "mesh-filter.yaml";
+/// The one of them that changes.
+const FIRST_FILTER: &str = "filter-0.yaml";
+const FILTERS: usize = 100;
 
 impl Scenario {
     /// Changes that must reach nobody.
@@ -106,7 +114,23 @@ impl Scenario {
             Scenario::EndpointOfOne | Scenario::VirtualServiceOfOne if size.scoped => size.namespace(0),
             Scenario::NewService | Scenario::DeletedService if size.scoped => size.namespace(size.services),
             Scenario::GatewayRoute | Scenario::GatewayServer => EDGE.to_owned(),
+            // Whatever proxies see of others, a filter is for those of its own namespace.
+            Scenario::EnvoyFilterOfOne => size.namespace(0),
             _ => "all".to_owned(),
+        }
+    }
+
+    /// Objects that are there only while it is measured, each in a file of its own.
+    pub(super) fn guests(self, size: &Size) -> Vec<(String, Value)> {
+        match self {
+            Scenario::EnvoyFilter => vec![(MESH_FILTER.to_owned(), filter("istio-system", "mesh"))],
+            Scenario::EnvoyFilterOfOne => {
+                let one = |index: usize| {
+                    (format!("filter-{index}.yaml"), filter(&size.namespace(index), &format!("f-{index}")))
+                };
+                (0..FILTERS).map(one).collect()
+            }
+            _ => Vec::new(),
         }
     }
 
@@ -150,6 +174,8 @@ impl Scenario {
             })?,
             Scenario::NoopVersion => objects.revise(SHARED, "VirtualService")?,
             Scenario::NoopSave => objects.edit(SHARED, "VirtualService", |_, _| ())?,
+            Scenario::EnvoyFilter => objects.edit(MESH_FILTER, "EnvoyFilter", set_script)?,
+            Scenario::EnvoyFilterOfOne => objects.edit(FIRST_FILTER, "EnvoyFilter", set_script)?,
             Scenario::Rollout | Scenario::RolloutDebounced => return roll_out(objects),
         }
         Ok(Duration::ZERO)
@@ -158,6 +184,29 @@ impl Scenario {
 
 fn set_timeout(object: &mut Value, step: usize) {
     object["spec"]["http"][1]["timeout"] = json!(format!("{}s", 11 + step));
+}
+
+fn set_script(filter: &mut Value, step: usize) {
+    let config = &mut filter["spec"]["configPatches"][0]["patch"]["value"]["typed_config"];
+    config["default_source_code"]["inline_string"] = json!(format!("-- {step}"));
+}
+
+/// A script before the router of every HTTP chain.
+fn filter(namespace: &str, name: &str) -> Value {
+    let router = json!({ "name": "envoy.filters.network.http_connection_manager", "subFilter": { "name": "envoy.filters.http.router" } });
+    let script = json!({
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua",
+        "default_source_code": { "inline_string": "-- 0" },
+    });
+    json!({
+        "apiVersion": "networking.istio.io/v1alpha3", "kind": "EnvoyFilter",
+        "metadata": { "name": name, "namespace": namespace },
+        "spec": { "configPatches": [{
+            "applyTo": "HTTP_FILTER",
+            "match": { "listener": { "filterChain": { "filter": router } } },
+            "patch": { "operation": "INSERT_BEFORE", "value": { "name": name, "typed_config": script } },
+        }] },
+    })
 }
 
 fn annotate(object: &mut Value, step: usize) {
@@ -211,6 +260,7 @@ mod tests {
         assert_eq!(Scenario::VirtualService.audience(&scoped), "all");
         assert_eq!(Scenario::GatewayRoute.audience(&open), "edge");
         assert!(!Scenario::GatewayRoute.fits(&open) && Scenario::GatewayRoute.fits(&size(&["--gateways=1"])));
+        assert_eq!(Scenario::EnvoyFilterOfOne.audience(&open), "ns-0");
         assert!(Scenario::NOOPS.iter().all(|noop| noop.audience(&scoped) == "none"));
     }
 }

@@ -180,9 +180,35 @@ impl<'a> Trial<'a> {
 impl Stage<'_> {
     fn phase(&mut self, scenario: Scenario, size: &Size) -> Result<Record> {
         ensure!(!self.stopped.load(Ordering::Relaxed), "stopped");
+        let guests = scenario.guests(size);
+        self.invite(&guests, scenario)?;
         let record = self.measure(scenario, size);
+        self.dismiss(&guests, scenario)?;
         self.plane.process.check()?;
         record.with_context(|| format!("{}, round {}, {}", self.system.name(), self.round, scenario.name()))
+    }
+
+    /// Puts the objects in place that only this phase is about.
+    fn invite(&mut self, guests: &[(String, serde_json::Value)], scenario: Scenario) -> Result<()> {
+        if guests.is_empty() {
+            return Ok(());
+        }
+        self.swarm.say("mark guests all")?;
+        for (file, object) in guests {
+            self.objects.put(file, object.clone())?;
+        }
+        self.swarm.settle(scenario.patience()).map(drop)
+    }
+
+    fn dismiss(&mut self, guests: &[(String, serde_json::Value)], scenario: Scenario) -> Result<()> {
+        if guests.is_empty() {
+            return Ok(());
+        }
+        self.swarm.say("mark without-guests all")?;
+        for (file, _) in guests {
+            self.objects.remove(file)?;
+        }
+        self.swarm.settle(scenario.patience()).map(drop)
     }
 
     fn measure(&mut self, scenario: Scenario, size: &Size) -> Result<Record> {

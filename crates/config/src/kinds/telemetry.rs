@@ -30,7 +30,8 @@ pub struct Tracing {
     pub providers: Vec<ProviderRef>,
     pub random_sampling_percentage: Option<f64>,
     pub disable_span_reporting: Option<bool>,
-    pub custom_tags: BTreeMap<String, CustomTag>,
+    /// `None`: those of the wider object stay; an empty map takes them away.
+    pub custom_tags: Option<BTreeMap<String, CustomTag>>,
     pub use_request_id_for_trace_sampling: Option<bool>,
     pub enable_istio_tags: Option<bool>,
     pub disable_context_propagation: Option<bool>,
@@ -227,7 +228,7 @@ tracing:
             providers: vec![ProviderRef { name: "zip".into() }],
             random_sampling_percentage: Some(12.5),
             disable_span_reporting: Some(false),
-            custom_tags: tags.map(|(name, tag)| (name.to_owned(), tag)).into(),
+            custom_tags: Some(tags.map(|(name, tag)| (name.to_owned(), tag)).into()),
             use_request_id_for_trace_sampling: Some(true),
             enable_istio_tags: Some(false),
             disable_context_propagation: Some(true),

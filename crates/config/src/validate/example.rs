@@ -19,7 +19,7 @@ fn notes(kind: &str, spec: &str) -> Vec<String> {
     let group = match kind {
         "PeerAuthentication" | "RequestAuthentication" | "AuthorizationPolicy" => "security.istio.io/v1",
         "Telemetry" => "telemetry.istio.io/v1",
-        "WasmPlugin" => "extensions.istio.io/v1alpha1",
+        "WasmPlugin" | "TrafficExtension" => "extensions.istio.io/v1alpha1",
         "ProxyConfig" => "networking.istio.io/v1beta1",
         _ => "networking.istio.io/v1",
     };

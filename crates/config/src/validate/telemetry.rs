@@ -61,7 +61,7 @@ fn check_tracing(at: &Spot<'_>, tracing: &Tracing) {
     check_providers(at, &tracing.providers);
     let sampling = tracing.random_sampling_percentage.unwrap_or_default();
     at.refuse_if("randomSamplingPercentage", !(0.0..=100.0).contains(&sampling), "not a percentage; use 0 to 100");
-    for (name, tag) in &tracing.custom_tags {
+    for (name, tag) in tracing.custom_tags.iter().flatten() {
         let at = at.field("customTags");
         at.refuse_if(name, name.is_empty(), "a tag needs a name");
         let at = at.field(name);

@@ -9,7 +9,19 @@ use super::url::code_fault;
 use crate::kinds::wasm_plugin::{EnvValueSource, EnvVar, WasmPlugin};
 
 pub(super) fn check(at: &Spot<'_>, plugin: &WasmPlugin) {
+    check_place(at, plugin);
+    check_code(at, plugin);
+}
+
+/// Whom it is for, and for which traffic.
+pub(super) fn check_place(at: &Spot<'_>, plugin: &WasmPlugin) {
     check_target(at, plugin.selector.as_ref(), plugin.target_ref.as_ref(), &plugin.target_refs);
+    at.each("match", &plugin.matches, |at, selector| {
+        at.each("ports", &selector.ports, |at, port| at.refuse("number", port_fault(port.number)));
+    });
+}
+
+pub(super) fn check_code(at: &Spot<'_>, plugin: &WasmPlugin) {
     at.refuse("url", code_fault(&plugin.url));
     let digest = plugin.sha256.len() == 64 && plugin.sha256.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     at.refuse_if("sha256", !plugin.sha256.is_empty() && !digest, "not a digest; write 64 digits of 0-9 and a-f");
@@ -23,9 +35,6 @@ pub(super) fn check(at: &Spot<'_>, plugin: &WasmPlugin) {
         let mut names = BTreeSet::new();
         at.field("vmConfig").each("env", &vm.env, |at, env| check_env(at, env, &mut names));
     }
-    at.each("match", &plugin.matches, |at, selector| {
-        at.each("ports", &selector.ports, |at, port| at.refuse("number", port_fault(port.number)));
-    });
 }
 
 fn check_env<'a>(at: &Spot<'_>, env: &'a EnvVar, names: &mut BTreeSet<&'a str>) {
@@ -48,11 +57,11 @@ mod tests {
             &table,
             "{url: 'ftp://a', sha256: abc, vmConfig: {env: [{name: A}, {name: A, valueFrom: HOST, value: x}]}, match: [{ports: [{number: 0}]}]}",
             &[
+                "error spec.match[0].ports[0].number: 0 is not a port; use 1 to 65535",
                 "error spec.url: \"ftp\" is not a scheme for code; use oci, https, http or file",
                 "error spec.sha256: not a digest; write 64 digits of 0-9 and a-f",
                 "error spec.vmConfig.env[1].name: another variable has this name; remove one",
                 "error spec.vmConfig.env[1].value: the value comes from the host; remove it, or set valueFrom: INLINE",
-                "error spec.match[0].ports[0].number: 0 is not a port; use 1 to 65535",
             ],
         );
     }

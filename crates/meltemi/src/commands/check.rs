@@ -6,7 +6,7 @@ use anyhow::Result;
 use config::note::{Note, Severity};
 use serde_json::{Value, json};
 
-use super::{Outcome, folder, print, print_document};
+use super::{Outcome, folder, patches, print, print_document};
 use crate::args::{Check, Env, Format, Listing};
 use crate::settings::Mesh;
 
@@ -17,6 +17,7 @@ pub(crate) fn run(args: Check, env: &Env) -> Result<Outcome> {
     let mesh = model::Mesh::new(&snapshot, &Arc::new(settings.environment()));
     let mut notes = mesh.analysis();
     notes.extend(mesh.policy_notes());
+    notes.extend(patches::notes(&mesh, &snapshot));
     notes.extend(snapshot.notes.iter().cloned());
     notes.sort();
     let count = |severity| notes.iter().filter(|note| note.severity == severity).count();

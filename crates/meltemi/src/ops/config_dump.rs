@@ -74,13 +74,10 @@ fn secrets(class: &dyn Class) -> Value {
 }
 
 fn extensions(class: &dyn Class) -> Value {
-    with_list(
-        section("Ecds"),
-        "ecdsFilters",
-        class,
-        TypeUrl::Extension,
-        |resource, opened| json!({"versionInfo": version(resource), "ecdsFilter": opened}),
-    )
+    with_list(section("Ecds"), "ecdsFilters", class, TypeUrl::Extension, |resource, mut opened| {
+        redact(&mut opened);
+        json!({"versionInfo": version(resource), "ecdsFilter": opened})
+    })
 }
 
 fn with_list(
@@ -114,7 +111,9 @@ fn redact(value: &mut Value) {
     match value {
         Value::Object(map) => {
             for (key, inner) in map.iter_mut() {
-                if matches!(key.as_str(), "privateKey" | "password" | "genericSecret" | "sessionTicketKeys") {
+                if key == "ISTIO_META_WASM_IMAGE_PULL_SECRET" {
+                    *inner = "<Redacted>".into();
+                } else if matches!(key.as_str(), "privateKey" | "password" | "genericSecret" | "sessionTicketKeys") {
                     *inner = redacted();
                 } else {
                     redact(inner);

@@ -7,6 +7,7 @@ use prometheus::{
     Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
+use super::envoy_filters;
 use super::memory::{Counts, Objects};
 use super::process::Process;
 use crate::version;
@@ -32,6 +33,8 @@ pub(crate) struct Metrics {
     pub(crate) keys_fetched: IntCounter,
     pub(crate) keys_failed: IntCounter,
     pub(crate) credentials_withheld: IntCounter,
+    /// By `name`, `patch` and `result`: 1 where a patch of that EnvoyFilter changed something.
+    patches: IntGaugeVec,
 }
 
 impl Metrics {
@@ -75,6 +78,10 @@ impl Metrics {
                 "pilot_sds_certificate_errors_total",
                 "Secrets that a proxy asked for and did not get.",
             )?,
+            patches: IntGaugeVec::new(
+                Opts::new("pilot_envoy_filter_status", "Whether patches of an EnvoyFilter changed anything."),
+                &["name", "patch", "result"],
+            )?,
             registry,
         };
         for collector in metrics.collectors() {
@@ -99,6 +106,7 @@ impl Metrics {
             Box::new(self.keys_fetched.clone()),
             Box::new(self.keys_failed.clone()),
             Box::new(self.credentials_withheld.clone()),
+            Box::new(self.patches.clone()),
         ]
     }
 
@@ -122,6 +130,16 @@ impl Metrics {
         let (counts, memory) = (self.objects.counts(), self.streams.memory());
         memory.set(xds::Stage::InformerCache, counts.bytes);
         (self.process.resident(), counts, memory.parts())
+    }
+
+    /// Of several patches of one object and kind any counts.
+    pub(crate) fn show_patches(&self, reach: &[views::PatchReach]) {
+        self.patches.reset();
+        for found in reach {
+            let (id, kind) = (&found.patch.object, envoy_filters::label(found.apply_to));
+            let gauge = self.patches.with_label_values(&[&*format!("{}/{}", id.namespace, id.name), kind, "applied"]);
+            gauge.set(gauge.get().max(i64::from(found.resources > 0)));
+        }
     }
 
     /// The page that Prometheus scrapes.

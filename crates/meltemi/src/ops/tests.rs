@@ -32,6 +32,7 @@ fn idle(ready: bool) -> Ops {
         connections: xds::Connections::new(),
         metrics: Arc::new(Metrics::new(prometheus::Registry::new()).unwrap()),
         watches: None,
+        patches: Box::new(Vec::new),
         metrics_on_loopback_only: false,
         rotation: std::sync::OnceLock::new(),
         draining: AtomicBool::new(false),

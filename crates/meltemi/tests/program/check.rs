@@ -107,3 +107,34 @@ fn help_shows_the_exit_codes() {
     assert_eq!(ran.code, Some(0));
     assert!(ran.stdout.contains("Exit codes:") && ran.stdout.contains("--strict"), "{}", ran.stdout);
 }
+
+const PATCHES: &str = "
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {name: odd, namespace: shop}
+spec:
+  configPatches:
+  - {applyTo: CLUSTER, match: {cluster: {name: PassthroughCluster}}, patch: {operation: MERGE, value: {connect_timeout: 1s}}}
+  - {applyTo: CLUSTER, match: {cluster: {name: nobody}}, patch: {operation: MERGE, value: {connect_timeout: 1s}}}
+  - {applyTo: CLUSTER, patch: {operation: MERGE, value: {connect_timeout: soon}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: web-1, namespace: shop}, spec: {containers: []}, status: {podIP: 10.0.0.9}}
+";
+
+#[test]
+fn a_patch_that_matches_nothing_is_a_warning() {
+    let dir = folder(&[("patches.yaml", PATCHES)]);
+    let ran = run(&["check", path(&dir)]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let lines: Vec<_> = ran.stdout.lines().collect();
+    let start = "warning: patches.yaml:2:1: EnvoyFilter shop/odd: spec.configPatches";
+    assert_eq!(
+        lines,
+        [
+            format!("{start}[1]: it changes nothing of what its 1 proxies here get; look at match and operation"),
+            format!(
+                "{start}[2].patch.value: connect_timeout: expected a duration such as \"1.5s\", found \"soon\"; the patch is left out"
+            ),
+        ]
+    );
+}

@@ -22,6 +22,7 @@ pub(super) fn check(mesh: &Mesh, known: &Known<'_>, notes: &mut Notes) {
     check.policies(Kind::AuthorizationPolicy, &objects.authorization_policies, |spec| spec.selector.as_ref());
     check.policies(Kind::Telemetry, &objects.telemetries, |spec| spec.selector.as_ref());
     check.policies(Kind::WasmPlugin, &objects.wasm_plugins, |spec| spec.selector.as_ref());
+    check.policies(Kind::TrafficExtension, &objects.traffic_extensions, |spec| spec.plugin.selector.as_ref());
     check.policies(Kind::ProxyConfig, &objects.proxy_configs, |spec| spec.selector.as_ref());
     for object in objects.sidecars.values() {
         let labels = object.spec.workload_selector.as_ref().map(|selector| &selector.labels);

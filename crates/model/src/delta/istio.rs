@@ -98,6 +98,24 @@ impl Delta {
         }
     }
 
+    /// Keys hold which patches count; what those say is compared where they are applied.
+    pub(super) fn take_filters(&mut self, mesh: &Mesh, next: &mut Mesh) {
+        for name in differing(&mesh.objects.envoy_filters, &next.objects.envoy_filters) {
+            next.envoy_filters.put(&name, next.objects.envoy_filters.get(&name));
+            self.rekeyed |= *name.namespace == *mesh.config.root_namespace;
+            self.namespaces.insert(name.namespace);
+        }
+    }
+
+    pub(super) fn take_plugins(&mut self, mesh: &Mesh, next: &Mesh) {
+        let plugins = differing(&mesh.objects.wasm_plugins, &next.objects.wasm_plugins);
+        let extensions = differing(&mesh.objects.traffic_extensions, &next.objects.traffic_extensions);
+        for name in plugins.into_iter().chain(extensions) {
+            self.rekeyed |= *name.namespace == *mesh.config.root_namespace;
+            self.namespaces.insert(name.namespace);
+        }
+    }
+
     /// After services, which scopes are cut from too.
     pub(super) fn take_scopes(&mut self, mesh: &Mesh, next: &mut Mesh) {
         let domain = &mesh.env.domain;

@@ -1,22 +1,25 @@
 //! Whether a policy speaks for a workload: by its selector, or by naming the gateway that the workload is an instance of.
 
 use config::kinds::authorization_policy::AuthorizationPolicy;
+use config::kinds::envoy_filter::EnvoyFilter;
 use config::kinds::request_authentication::RequestAuthentication;
 use config::kinds::target_ref::TargetRef;
-use config::labels::{Labels, Selector};
+use config::kinds::wasm_plugin::WasmPlugin;
+use config::labels::Labels;
 
 /// The label that the pods of a Kubernetes Gateway carry.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
 
 /// A policy that chooses workloads.
-pub(super) trait Attached {
-    fn selector(&self) -> Option<&Selector>;
+pub(crate) trait Attached {
+    /// Labels that a workload must have; `None`: all workloads.
+    fn selector(&self) -> Option<&Labels>;
     fn targets(&self) -> &[TargetRef];
 }
 
 impl Attached for AuthorizationPolicy {
-    fn selector(&self) -> Option<&Selector> {
-        self.selector.as_ref()
+    fn selector(&self) -> Option<&Labels> {
+        self.selector.as_ref().map(|selector| &selector.match_labels)
     }
 
     fn targets(&self) -> &[TargetRef] {
@@ -25,12 +28,32 @@ impl Attached for AuthorizationPolicy {
 }
 
 impl Attached for RequestAuthentication {
-    fn selector(&self) -> Option<&Selector> {
-        self.selector.as_ref()
+    fn selector(&self) -> Option<&Labels> {
+        self.selector.as_ref().map(|selector| &selector.match_labels)
     }
 
     fn targets(&self) -> &[TargetRef] {
         written(&self.target_refs, self.target_ref.as_ref())
+    }
+}
+
+impl Attached for WasmPlugin {
+    fn selector(&self) -> Option<&Labels> {
+        self.selector.as_ref().map(|selector| &selector.match_labels)
+    }
+
+    fn targets(&self) -> &[TargetRef] {
+        written(&self.target_refs, self.target_ref.as_ref())
+    }
+}
+
+impl Attached for EnvoyFilter {
+    fn selector(&self) -> Option<&Labels> {
+        self.workload_selector.as_ref().map(|selector| &selector.labels)
+    }
+
+    fn targets(&self) -> &[TargetRef] {
+        &self.target_refs
     }
 }
 
@@ -39,10 +62,10 @@ fn written<'a>(list: &'a [TargetRef], single: Option<&'a TargetRef>) -> &'a [Tar
 }
 
 /// `home`: the namespace of the policy; whether it is one that may speak for the workload at all is the caller's affair.
-pub(super) fn holds(policy: &impl Attached, home: &str, namespace: &str, labels: &Labels) -> bool {
+pub(crate) fn holds(policy: &impl Attached, home: &str, namespace: &str, labels: &Labels) -> bool {
     let targets = policy.targets();
     if targets.is_empty() {
-        return policy.selector().is_none_or(|selector| labels.contains_all(&selector.match_labels));
+        return policy.selector().is_none_or(|wanted| labels.contains_all(wanted));
     }
     let Some(gateway) = labels.get(GATEWAY_NAME) else { return false };
     let names = |target: &TargetRef| {
@@ -56,6 +79,7 @@ pub(super) fn holds(policy: &impl Attached, home: &str, namespace: &str, labels:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use config::labels::Selector;
 
     fn policy(selector: Option<&str>, target: Option<(&str, &str)>) -> AuthorizationPolicy {
         let selector = selector.map(|app| Selector { match_labels: [("app", app)].into_iter().collect() });

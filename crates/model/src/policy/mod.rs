@@ -1,6 +1,6 @@
 //! Policies that hold for a workload: who may call it, and which tokens it takes. Mutual TLS is in `authn`.
 
-mod attachment;
+pub(crate) mod attachment;
 mod authorization;
 mod authorizer;
 mod by_namespace;

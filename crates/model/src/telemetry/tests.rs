@@ -147,6 +147,18 @@ fn traces_inherit_field_by_field() {
     assert_eq!(held.made_from.len(), 3);
 }
 
+#[test]
+fn an_empty_map_of_tags_takes_the_inherited_ones_away() {
+    let tags = |own: &str| {
+        let root = "tracing: [{customTags: {a: {literal: {value: x}}}}]";
+        let held = held("defaultProviders: {tracing: [zip]}", &[("istio-system", "", root), ("shop", "", own)]);
+        let Tracing::To(to) = &held.server.tracing else { panic!("{held:?}") };
+        to.custom_tags.len()
+    };
+    assert_eq!(tags("tracing: [{customTags: {}}]"), 0);
+    assert_eq!(tags("tracing: [{randomSamplingPercentage: 3}]"), 1);
+}
+
 fn metrics(side: &Side) -> Vec<String> {
     let one = |(name, change): (&String, &MetricOverride)| {
         let tags = change.tags.iter().map(|(tag, value)| format!(" {tag}={}", value.as_deref().unwrap_or("-")));

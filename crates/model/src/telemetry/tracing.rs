@@ -53,8 +53,8 @@ impl Tracing {
             provider = names(&entry.providers).next().or(provider);
             off = entry.disable_span_reporting.unwrap_or(off);
             to.sampling = entry.random_sampling_percentage.map(Percent).or(to.sampling);
-            if !entry.custom_tags.is_empty() {
-                to.custom_tags.clone_from(&entry.custom_tags);
+            if let Some(tags) = &entry.custom_tags {
+                to.custom_tags.clone_from(tags);
             }
             to.samples_by_request_id = entry.use_request_id_for_trace_sampling.unwrap_or(to.samples_by_request_id);
             to.istio_tags = entry.enable_istio_tags.unwrap_or(to.istio_tags);

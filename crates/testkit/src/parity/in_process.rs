@@ -21,15 +21,19 @@ pub struct InProcess {
 
 impl InProcess {
     pub fn new(case: &Case) -> Result<InProcess> {
-        let env = model::Environment::default();
-        let mut store = Store::new(StoreOptions { pod_namespace: env.pod_namespace.clone(), mesh_config: None });
         let mut updates = Vec::new();
         for (file, text) in case.texts() {
             let parsed = parse_documents(file, &text);
             ensure!(parsed.complete, "{file} is not read whole: {:?}", parsed.notes);
             updates.extend(parsed.objects.into_iter().map(Update::Put));
         }
-        Ok(InProcess::of(&store.apply(updates)))
+        Ok(InProcess::with(updates))
+    }
+
+    pub fn with(updates: Vec<Update>) -> InProcess {
+        let pod_namespace = model::Environment::default().pod_namespace;
+        let mut store = Store::new(StoreOptions { pod_namespace, mesh_config: None });
+        InProcess::of(&store.apply(updates))
     }
 
     /// With these objects.

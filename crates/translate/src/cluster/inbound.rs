@@ -20,6 +20,7 @@ use super::{connection_pool, protocol, settings};
 use crate::address;
 use crate::made::Made;
 use crate::names::{ClusterName, stat_name};
+use crate::patch::ClusterPatches;
 use crate::stat_pattern::{self, Named};
 
 /// Longest time that Envoy takes: hosts of an original-destination cluster are never swept.
@@ -27,7 +28,12 @@ const NEVER: Duration = Duration { seconds: 9_223_372_035, nanos: 0 };
 
 pub(super) fn clusters(mesh: &Mesh, placement: &Placement) -> Vec<Made<Cluster>> {
     if !placement.scope.ingress.is_empty() {
-        return placement.scope.ingress.iter().map(|listener| of_ingress(mesh, placement, listener)).collect();
+        let made = placement.scope.ingress.iter().map(|listener| {
+            let targets = placement.targets.iter().filter(|target| target.number == listener.port.number);
+            let host = targets.map(|target| target.service.host.as_str()).next();
+            patched(placement, host.as_slice(), of_ingress(mesh, placement, listener))
+        });
+        return made.flatten().collect();
     }
     // Without redirection nothing arrives on the services' ports.
     if placement.binds_ports() {
@@ -37,7 +43,15 @@ pub(super) fn clusters(mesh: &Mesh, placement: &Placement) -> Vec<Made<Cluster>>
     for target in &placement.targets {
         by_port.entry(target.number).or_default().push(target);
     }
-    by_port.into_values().map(|targets| of_targets(mesh, placement, &targets)).collect()
+    let made = by_port.into_values().map(|targets| {
+        let hosts: Vec<_> = targets.iter().map(|target| target.service.host.as_str()).collect();
+        patched(placement, &hosts, of_targets(mesh, placement, &targets))
+    });
+    made.flatten().collect()
+}
+
+fn patched(placement: &Placement, hosts: &[&str], made: Made<Cluster>) -> Option<Made<Cluster>> {
+    ClusterPatches::inbound(&placement.patches.inbound, hosts).patched(made)
 }
 
 /// The oldest service of a port decides; those with the same service port are named beside it.

@@ -16,6 +16,8 @@ use model::{Mesh, Placement, Protocol, Service};
 use wire::envoy::config::cluster::v3::Cluster;
 
 use crate::made::Made;
+use crate::names::{BLACK_HOLE, ClusterName, INBOUND_PASSTHROUGH, PASSTHROUGH};
+use crate::patch::{self, ClusterPatches};
 
 /// The clusters of one imported service.
 pub fn service_clusters(mesh: &Mesh, placement: &Placement, service: &Service) -> Vec<Made<Cluster>> {
@@ -34,17 +36,44 @@ pub fn sni_clusters(mesh: &Mesh, placement: &Placement, service: &Service) -> Ve
     served.flat_map(|port| outbound::sni_clusters(mesh, placement, service, port)).collect()
 }
 
-/// The clusters that do not depend on services.
+/// The clusters towards others that do not depend on services: built-in ones, and those that patches add.
 pub fn built_in_clusters(mesh: &Mesh, placement: &Placement) -> Vec<Made<Cluster>> {
-    let mut out = vec![Made::built_in(built_in::black_hole(mesh))];
+    let mut own = vec![Made::built_in(built_in::black_hole(mesh))];
     if !placement.is_router() {
-        out.push(Made::built_in(built_in::passthrough(mesh, placement)));
-        out.push(Made::built_in(built_in::inbound_passthrough(mesh, placement)));
+        own.push(Made::built_in(built_in::passthrough(mesh, placement)));
     }
+    let patches = ClusterPatches::outbound(&placement.patches.outbound);
+    let mut out: Vec<_> = own.into_iter().filter_map(|made| patches.patched(made)).collect();
+    out.extend(patch::added_clusters(&placement.patches.outbound, |name| {
+        is_known(placement, name) && !patches.remove(name)
+    }));
     out
 }
 
 /// The clusters towards the proxy's own application.
 pub fn inbound_clusters(mesh: &Mesh, placement: &Placement) -> Vec<Made<Cluster>> {
-    if placement.is_router() { Vec::new() } else { inbound::clusters(mesh, placement) }
+    if placement.is_router() {
+        return Vec::new();
+    }
+    let mut out = inbound::clusters(mesh, placement);
+    let passthrough = Made::built_in(built_in::inbound_passthrough(mesh, placement));
+    out.extend(ClusterPatches::inbound(&placement.patches.inbound, &[]).patched(passthrough));
+    out
+}
+
+/// A cluster of this name is made anyway.
+fn is_known(placement: &Placement, name: &str) -> bool {
+    let (port, subset, host) = match name.parse() {
+        Ok(ClusterName::Outbound { port, subset, host } | ClusterName::Sni { port, subset, host }) => {
+            (port, subset, host)
+        }
+        Ok(ClusterName::Inbound { .. }) => return true,
+        Err(_) => return [BLACK_HOLE, PASSTHROUGH, INBOUND_PASSTHROUGH].contains(&name),
+    };
+    let has_subset = || {
+        let rule = placement.destination(&host);
+        rule.is_some_and(|rule| rule.subsets.iter().any(|known| known.name == subset))
+    };
+    let service = placement.scope.service(&host);
+    service.is_some_and(|service| service.port(port).is_some()) && (subset.is_empty() || has_subset())
 }

@@ -15,6 +15,14 @@ pub(crate) fn network() -> (String, Any) {
     (NAME.to_owned(), typed_struct("envoy.tcp.metadataexchange.config.MetadataExchange", value))
 }
 
+/// That of a client that tells strangers too.
+pub(crate) fn to_everybody() -> Any {
+    let plain = || object([("istio_headers", object([]))]);
+    let discovery = list(vec![plain(), object([("workload_discovery", object([]))])]);
+    let value = structure([("upstream_discovery", discovery), ("upstream_propagation", list(vec![plain()]))]);
+    typed_struct("io.istio.http.peer_metadata.Config", value)
+}
+
 /// The filter of requests. A server learns of its client from headers, then from the registry; a client likewise of its server.
 pub(crate) fn http(placement: &Placement, direction: Direction) -> Any {
     let plain = || object([("istio_headers", object([]))]);
@@ -24,10 +32,8 @@ pub(crate) fn http(placement: &Placement, direction: Direction) -> Any {
     let told_in_mesh = || list(vec![object([("istio_headers", object([("skip_external_clusters", truth(true))]))])]);
     let value = match direction {
         Direction::Inbound => structure([("downstream_discovery", discovery), ("downstream_propagation", told())]),
-        Direction::Outbound => {
-            let propagation = if headers::stay_in_mesh(placement) { told_in_mesh() } else { told() };
-            structure([("upstream_discovery", discovery), ("upstream_propagation", propagation)])
-        }
+        Direction::Outbound if !headers::stay_in_mesh(placement) => return to_everybody(),
+        Direction::Outbound => structure([("upstream_discovery", discovery), ("upstream_propagation", told_in_mesh())]),
     };
     typed_struct("io.istio.http.peer_metadata.Config", value)
 }

@@ -4,10 +4,12 @@ pub(crate) mod alpn;
 mod ext_authz;
 mod jwt;
 pub(crate) mod metadata_exchange;
+pub(crate) mod plugin;
 mod rbac;
 pub(crate) mod sni_forward;
 pub(crate) mod tcp_proxy;
 
+use config::kinds::wasm_plugin::PluginPhase;
 use model::{Extension, Placement, Protocol};
 use prost::{Message, Name};
 use wire::any;
@@ -26,17 +28,27 @@ pub(crate) enum Direction {
 }
 
 /// The HTTP filters of a chain. Order is behaviour: peers are known before policies, policies before faults, the router ends it.
-pub(crate) fn http(placement: &Placement, direction: Direction, protocol: Protocol) -> Vec<HttpFilter> {
+/// `port`: of the listener, and of the workload where it is its own.
+pub(crate) fn http(placement: &Placement, direction: Direction, protocol: Protocol, port: u16) -> Vec<HttpFilter> {
     let mut filters = Vec::new();
     if !placement.proxy.lacks(Extension::PeerMetadata) {
         filters.push(http_filter("istio.metadata_exchange", metadata_exchange::http(placement, direction)));
     }
     // Only at the door: a sidecar does not guard the way out.
-    if direction == Direction::Inbound || placement.is_router() {
+    let guards = direction == Direction::Inbound || placement.is_router();
+    if guards {
         filters.extend(rbac::custom_http(placement));
+    }
+    filters.extend(plugin::http(placement, direction, port, PluginPhase::Authn));
+    if guards {
         filters.extend(jwt::filter(placement));
+    }
+    filters.extend(plugin::http(placement, direction, port, PluginPhase::Authz));
+    if guards {
         filters.extend(rbac::local_http(placement));
     }
+    filters.extend(plugin::http(placement, direction, port, PluginPhase::Stats));
+    filters.extend(plugin::http(placement, direction, port, PluginPhase::UnspecifiedPhase));
     if protocol == Protocol::GrpcWeb {
         filters.push(http_filter("envoy.filters.http.grpc_web", any::pack(&grpc_web::v3::GrpcWeb {})));
     }
@@ -53,6 +65,15 @@ pub(crate) fn http(placement: &Placement, direction: Direction, protocol: Protoc
     filters
 }
 
+/// The listener for clients of a proxy tells every server who calls, whatever the settings say of strangers: as in istiod.
+pub(crate) fn tell_everybody(placement: &Placement, filters: &mut [HttpFilter]) {
+    if !placement.proxy.lacks(Extension::PeerMetadata)
+        && let Some(first) = filters.first_mut()
+    {
+        *first = http_filter("istio.metadata_exchange", metadata_exchange::to_everybody());
+    }
+}
+
 /// The network filters that stand before the last one of an inbound chain.
 pub(crate) fn inbound_network(placement: &Placement) -> Vec<Filter> {
     if placement.proxy.lacks(Extension::MetadataExchange) {
@@ -62,11 +83,19 @@ pub(crate) fn inbound_network(placement: &Placement) -> Vec<Filter> {
     vec![Filter { name, config_type: Some(filter::ConfigType::TypedConfig(config)) }]
 }
 
-/// What decides whether bytes may come in; it stands before all that passes them on.
-pub(crate) fn network_policies(placement: &Placement) -> Vec<Filter> {
+/// What decides whether bytes may come in, and plugins around it; it stands before all that passes them on.
+pub(crate) fn network_policies(placement: &Placement, direction: Direction, port: u16) -> Vec<Filter> {
     let mut filters = rbac::custom_network(placement);
+    filters.extend(plugin::network(placement, direction, port, &[PluginPhase::Authn, PluginPhase::Authz]));
     filters.extend(rbac::local_network(placement));
+    filters.extend(plugin::network(placement, direction, port, &[PluginPhase::Stats, PluginPhase::UnspecifiedPhase]));
     filters
+}
+
+/// Plugins for bytes, where nothing else decides about them.
+pub(crate) fn network_plugins(placement: &Placement, direction: Direction, port: u16) -> Vec<Filter> {
+    use PluginPhase::{Authn, Authz, Stats, UnspecifiedPhase};
+    plugin::network(placement, direction, port, &[Authn, Authz, Stats, UnspecifiedPhase])
 }
 
 pub(crate) fn network_filter<M: Message + Name>(name: &str, config: &M) -> Filter {

@@ -9,7 +9,7 @@ use wire::envoy::extensions::filters::network::tcp_proxy::v3::{
     tcp_proxy::{ClusterSpecifier, WeightedCluster, weighted_cluster::ClusterWeight},
 };
 
-use crate::filter::{Direction, tcp_proxy};
+use crate::filter::{self, Direction, tcp_proxy};
 use crate::names::ClusterName;
 use crate::stat_pattern::{self, Named};
 use crate::telemetry::stats;
@@ -28,7 +28,12 @@ impl Sender<'_> {
         let first = routes.first()?.destination.as_ref()?;
         let rule = self.placement.destination(&Host::new(&first.host)).map(|rule| &**rule);
         let Self { mesh, placement, port } = self;
-        let mut filters = stats::network(placement, Direction::Outbound);
+        // A router has them among its policies.
+        let mut filters = match placement.is_router() {
+            true => Vec::new(),
+            false => filter::network_plugins(placement, Direction::Outbound, port.number),
+        };
+        filters.extend(stats::network(placement, Direction::Outbound));
         filters.extend(match routes {
             [_] => {
                 let cluster = self.cluster(first)?.to_string();

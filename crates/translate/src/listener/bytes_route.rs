@@ -9,7 +9,7 @@ use model::{MESH, Mesh, Placement, Port, Protocol, Service, VirtualService, Virt
 
 use super::bytes_destination::Sender;
 use super::outbound_chain::Chain;
-use crate::filter::{Direction, sni_forward, tcp_proxy};
+use crate::filter::{self, Direction, sni_forward, tcp_proxy};
 use crate::metadata;
 use crate::names::ClusterName;
 use crate::route::domains;
@@ -137,7 +137,8 @@ impl Target<'_> {
         let named = Named { port_name: String::new(), port: number, ..Named::port(service, self.port, Some(0)) };
         let stat = stat_pattern::filled(&self.mesh.config.outbound_cluster_stat_name, &named);
         let rule = self.placement.destination(&service.host).map(|rule| &**rule);
-        let mut filters = stats::network(self.placement, Direction::Outbound);
+        let mut filters = filter::network_plugins(self.placement, Direction::Outbound, self.port.number);
+        filters.extend(stats::network(self.placement, Direction::Outbound));
         if service.is_dynamic() && self.port.protocol == Protocol::Tls {
             filters.push(sni_forward::filter(service, number));
         }

@@ -171,14 +171,18 @@ fn terminated(mesh: &Mesh, placement: &Placement, http: bool) -> TransportSocket
 fn http_filters(mesh: &Mesh, placement: &Placement, port: u16, protocol: Protocol, target: &Target<'_>) -> Vec<Filter> {
     let routes = route::configuration(target.cluster(), &target.named(), protocol);
     let mut filters = filter::inbound_network(placement);
-    filters.push(hcm::inbound(mesh, placement, &target.stat_prefix(port), routes, protocol));
+    filters.extend(filter::network_plugins(placement, Direction::Inbound, port));
+    let at = hcm::At { name: &target.stat_prefix(port), port, proxies: false };
+    filters.push(hcm::inbound(mesh, placement, at, routes, protocol));
     filters
 }
 
 fn tcp_filters(mesh: &Mesh, placement: &Placement, protocol: Protocol, target: &Target<'_>) -> Vec<Filter> {
     let mut filters = filter::inbound_network(placement);
-    filters.extend(filter::network_policies(placement));
-    let stat = stat_pattern::filled(&mesh.config.inbound_cluster_stat_name, &target.named());
+    let named = target.named();
+    // By the service's port, where HTTP goes by the workload's: as in istiod.
+    filters.extend(filter::network_policies(placement, Direction::Inbound, named.port));
+    let stat = stat_pattern::filled(&mesh.config.inbound_cluster_stat_name, &named);
     filters.extend(stats::network(placement, Direction::Inbound));
     filters.extend(tcp_proxy::of_protocol(mesh, placement, protocol, target.cluster(), stat));
     filters

@@ -12,7 +12,7 @@ use super::outbound::HttpListeners;
 use super::outbound_chain::HANDSHAKE_LIMIT;
 use super::{OutboundListeners, balance, gateway_tls, inspector};
 use crate::address;
-use crate::filter::Direction;
+use crate::filter::{self, Direction};
 use crate::hcm;
 use crate::made::Made;
 use crate::names::{listener_name, stat_name};
@@ -45,7 +45,7 @@ struct Table<'a> {
 /// A listener in the making.
 #[derive(Debug)]
 pub(super) struct Entry {
-    name: String,
+    pub(super) name: String,
     bind: String,
     port: u16,
     chains: Vec<Chain>,
@@ -160,7 +160,7 @@ impl Entry {
         let listener = Listener {
             name: self.name.clone(),
             address: Some(address::bind(&self.bind, self.port)),
-            filter_chains: self.chains.iter().map(|chain| chain.filter_chain(mesh, placement)).collect(),
+            filter_chains: self.chains.iter().map(|chain| chain.filter_chain(mesh, placement, self.port)).collect(),
             listener_filters,
             traffic_direction: TrafficDirection::Outbound.into(),
             access_log: access_log::logs(mesh, placement, Direction::Outbound, access_log::Of::Listener),
@@ -169,7 +169,8 @@ impl Entry {
             ..Listener::default()
         };
         let observed = placement.telemetry.made_from.iter();
-        Made::new(listener, self.made_from.iter().chain(observed).cloned())
+        let made_from = self.made_from.iter().chain(observed).cloned();
+        Made::new(listener, made_from.chain(placement.plugins.made_from()))
     }
 }
 
@@ -186,7 +187,7 @@ impl Chain {
         !self.server_names.is_empty() || self.tls.is_some()
     }
 
-    fn filter_chain(&self, mesh: &Mesh, placement: &Placement) -> FilterChain {
+    fn filter_chain(&self, mesh: &Mesh, placement: &Placement, port: u16) -> FilterChain {
         let mut server_names = self.server_names.clone();
         if server_names.iter().any(|name| name == "*") {
             server_names.clear();
@@ -203,7 +204,10 @@ impl Chain {
             filters: match &self.content {
                 Content::Bytes(filters) => filters.clone(),
                 Content::Http { stat, route, protocol } => {
-                    vec![hcm::gateway(mesh, placement, stat, route, *protocol)]
+                    let mut filters = filter::network_plugins(placement, Direction::Outbound, port);
+                    let at = hcm::At { name: stat, port, proxies: false };
+                    filters.push(hcm::gateway(mesh, placement, at, route, *protocol));
+                    filters
                 }
             },
             transport_socket: self.tls.clone(),

@@ -53,7 +53,7 @@ impl Target<'_> {
         let bytes = self.sender(&port).filters(object, &route.route)?;
         made_from.extend(object.made_from.iter().cloned());
         let mut filters = if self.is_of_the_mesh() { filter::inbound_network(self.placement) } else { Vec::new() };
-        filters.extend(filter::network_policies(self.placement));
+        filters.extend(filter::network_policies(self.placement, Direction::Outbound, port.number));
         filters.extend(bytes);
         Some(filters)
     }
@@ -77,7 +77,7 @@ impl Target<'_> {
                         continue;
                     }
                     let Some(bytes) = self.sender(&port).filters(&object, &route.route) else { continue };
-                    let mut filters = filter::network_policies(self.placement);
+                    let mut filters = filter::network_policies(self.placement, Direction::Outbound, port.number);
                     filters.extend(bytes);
                     made_from.extend(object.made_from.iter().cloned());
                     chains.push(Chain { server_names: names.clone(), ..Chain::bytes(filters) });

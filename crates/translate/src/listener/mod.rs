@@ -16,11 +16,12 @@ pub(crate) mod source;
 mod virtual_inbound;
 mod virtual_outbound;
 
-use model::{Mesh, Placement};
+use model::{Mesh, PatchSet, Placement};
 use wire::envoy::config::listener::v3::Listener;
 
 pub use self::outbound::HttpListeners;
 use crate::made::Made;
+use crate::patch;
 
 /// What a sidecar listens on towards others. A router listens where Gateways ask for it, and without any nowhere.
 #[derive(Default)]
@@ -31,15 +32,24 @@ pub struct OutboundListeners {
 }
 
 pub fn outbound_listeners(mesh: &Mesh, placement: &Placement) -> OutboundListeners {
-    if placement.is_router() {
-        return gateway::listeners(mesh, placement);
-    }
-    let mut out = outbound::listeners(mesh, placement);
-    if !placement.binds_ports() {
+    let mut out = match placement.is_router() {
+        true => gateway::listeners(mesh, placement),
+        false => outbound::listeners(mesh, placement),
+    };
+    if !placement.is_router() && !placement.binds_ports() {
         let observed = placement.telemetry.made_from.iter().cloned();
         out.rest.push(Made::new(virtual_outbound::listener(mesh, placement), observed));
     }
+    let set = &placement.patches.outbound;
+    out.rest = patched(set, out.rest);
+    let own = out.http.names().chain(out.rest.iter().map(|made| made.value.name.clone()));
+    let taken = own.chain(["virtualInbound".to_owned()]).collect();
+    out.rest.extend(patch::added_listeners(set, &taken));
     out
+}
+
+fn patched(set: &PatchSet, listeners: Vec<Made<Listener>>) -> Vec<Made<Listener>> {
+    listeners.into_iter().filter_map(|made| patch::patched_listener(set, made)).collect()
 }
 
 /// What arrives at the proxy's own application.
@@ -51,5 +61,6 @@ pub fn inbound_listeners(mesh: &Mesh, placement: &Placement) -> Vec<Made<Listene
     if !placement.binds_ports() {
         out.push(virtual_inbound::listener(mesh, placement));
     }
-    out
+    let routed = out.into_iter().map(|made| patch::inbound_routes(placement, made)).collect();
+    patched(&placement.patches.inbound, routed)
 }

@@ -12,8 +12,10 @@ use super::outbound_chain::{self, Chain, Serves};
 use super::{OutboundListeners, balance, bytes_route, gateway, inspector};
 use crate::address;
 use crate::filter::{Direction, tcp_proxy};
+use crate::hcm;
 use crate::made::Made;
 use crate::names::{BLACK_HOLE, listener_name};
+use crate::patch;
 use crate::proto::{boolean, duration, seconds, uint32};
 use crate::route::{self, HTTP_PROXY};
 use crate::telemetry::stats;
@@ -49,7 +51,13 @@ impl HttpListeners {
     /// As one workload gets them.
     pub fn listeners(&self, mesh: &Mesh, placement: &Placement) -> Vec<Made<Listener>> {
         let of_gateways = self.of_gateways.iter().map(|entry| entry.listener(mesh, placement));
-        self.entries.iter().map(|entry| entry.listener(mesh, placement)).chain(of_gateways).collect()
+        let all = self.entries.iter().map(|entry| entry.listener(mesh, placement)).chain(of_gateways);
+        all.filter_map(|made| patch::patched_listener(&placement.patches.outbound, made)).collect()
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = String> {
+        let own = self.entries.iter().map(|entry| listener_name(&entry.bind, entry.port));
+        own.chain(self.of_gateways.iter().map(|entry| entry.name.clone()))
     }
 
     /// They make the same listeners, whichever objects they are from.
@@ -316,7 +324,7 @@ impl Entry {
         let detects = self.chains.iter().any(Chain::is_detected);
         let (filter_chains, default_filter_chain) = outbound_chain::split(
             &self.chains,
-            |chain| chain.filter_chain(mesh, placement, &name),
+            |chain| chain.filter_chain(mesh, placement, hcm::At { name: &name, port: self.port, proxies: false }),
             || passthrough_chain(mesh, placement),
         );
         let mut listener_filters = Vec::new();
@@ -346,7 +354,8 @@ impl Entry {
             ..Listener::default()
         };
         let observed = placement.telemetry.made_from.iter();
-        Made::new(listener, self.made_from.iter().chain(observed).cloned())
+        let made_from = self.made_from.iter().chain(observed).cloned();
+        Made::new(listener, made_from.chain(placement.plugins.made_from()))
     }
 
     /// A listener on any address listens on any address of the proxy's second family too.

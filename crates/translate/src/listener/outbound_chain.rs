@@ -7,6 +7,7 @@ use wire::envoy::config::core::v3::{CidrRange, Metadata};
 use wire::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
 
 use super::chain::PLAIN_HTTP;
+use crate::filter::{self, Direction};
 use crate::hcm;
 use crate::proto::{seconds, uint32};
 
@@ -83,11 +84,14 @@ impl Chain {
         self.is_detected() == other.is_detected() && ranges(self) == ranges(other)
     }
 
-    pub(super) fn filter_chain(&self, mesh: &Mesh, placement: &Placement, listener: &str) -> FilterChain {
+    pub(super) fn filter_chain(&self, mesh: &Mesh, placement: &Placement, at: hcm::At<'_>) -> FilterChain {
         let filters = match &self.serves {
             Serves::Bytes(filters) => filters.clone(),
             Serves::Http { route, protocol, proxies, .. } => {
-                vec![hcm::outbound(mesh, placement, listener, route, *protocol, *proxies)]
+                let mut filters = filter::network_plugins(placement, Direction::Outbound, at.port);
+                let at = hcm::At { proxies: *proxies, ..at };
+                filters.push(hcm::outbound(mesh, placement, at, route, *protocol));
+                filters
             }
         };
         FilterChain {

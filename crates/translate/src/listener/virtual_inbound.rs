@@ -17,6 +17,7 @@ pub(super) fn listener(mesh: &Mesh, placement: &Placement) -> Made<Listener> {
     chains.extend(passthrough(mesh, placement));
     let declared = inbound::declared_ports(placement).filter(|declared| !declared.bound);
     let mut made_from = [&placement.policies.made_from[..], &placement.telemetry.made_from].concat();
+    made_from.extend(placement.plugins.made_from());
     for declared in declared {
         chains.extend(declared.chains(mesh, placement));
         made_from.extend(declared.made_from);

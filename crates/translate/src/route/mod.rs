@@ -31,6 +31,7 @@ pub use self::virtual_host::PLAIN as PLAIN_PORT;
 use crate::headers;
 use crate::made::Made;
 use crate::names::{ClusterName, PASSTHROUGH};
+use crate::patch;
 use crate::proto::{boolean, seconds, uint32};
 
 /// Answers longer than this are refused by Envoy.
@@ -41,6 +42,10 @@ pub(crate) const HTTP_PROXY: &str = "http_proxy";
 
 /// `None`: no listener of this proxy can name such a route.
 pub fn route(mesh: &Mesh, placement: &Placement, name: &str) -> Option<Made<RouteConfiguration>> {
+    unpatched(mesh, placement, name).map(|made| patch::patched_route(placement, made))
+}
+
+fn unpatched(mesh: &Mesh, placement: &Placement, name: &str) -> Option<Made<RouteConfiguration>> {
     if placement.is_router() {
         return Some(gateway::configuration(mesh, placement, name));
     }

@@ -37,6 +37,17 @@ pub(super) struct Place<'a> {
     above: Option<&'a Place<'a>>,
     step: Step<'a>,
     depth: u8,
+    /// `None`: nothing that is not known is let pass.
+    pub(super) patch: Option<Patch>,
+}
+
+/// What the bytes of a patch are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patch {
+    /// They are a message.
+    Whole,
+    /// Appended to those of a message of the same type they merge into it. A Duration there is replaced, not merged by its fields.
+    Merged,
 }
 
 #[derive(Clone, Copy)]
@@ -49,7 +60,11 @@ enum Step<'a> {
 
 impl<'a> Place<'a> {
     pub(super) fn top() -> Self {
-        Place { above: None, step: Step::Top, depth: 0 }
+        Place { above: None, step: Step::Top, depth: 0, patch: None }
+    }
+
+    pub(super) fn of_patch(patch: Patch) -> Self {
+        Place { patch: Some(patch), ..Self::top() }
     }
 
     pub(super) fn field(&'a self, name: &'a str) -> Self {

@@ -7,7 +7,7 @@ use prost::encoding::encode_key;
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value as Json};
 
-use super::error::{Error, Place, Problem};
+use super::error::{Error, Patch, Place, Problem};
 use super::scalar::{self, Encoded};
 use super::text;
 use crate::pool;
@@ -17,6 +17,11 @@ pub(super) fn any(value: &Json) -> Result<(String, Vec<u8>), Error> {
     let top = Place::top();
     let fields = value.as_object().ok_or_else(|| top.wrong("an object with \"@type\"", value))?;
     opened_any(fields, top)
+}
+
+pub(super) fn patch(name: &str, fields: &Map<String, Json>, patch: Patch) -> Result<Vec<u8>, Error> {
+    let message = pool().get_message_by_name(name).expect("the pool has every generated type");
+    object(&message, fields, Place::of_patch(patch).inside()?)
 }
 
 fn opened_any(fields: &Map<String, Json>, at: Place<'_>) -> Result<(String, Vec<u8>), Error> {
@@ -75,10 +80,12 @@ fn object(message: &MessageDescriptor, fields: &Map<String, Json>, at: Place<'_>
     let mut parts: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
     let mut chosen = BTreeSet::new();
     for (key, value) in fields.iter().filter(|(key, _)| *key != "@type") {
-        let field = message
-            .get_field_by_json_name(key)
-            .or_else(|| message.get_field_by_name(key))
-            .ok_or_else(|| at.error(Problem::UnknownField { message: name(), field: key.clone() }))?;
+        let Some(field) = message.get_field_by_json_name(key).or_else(|| message.get_field_by_name(key)) else {
+            if at.patch.is_some() {
+                continue;
+            }
+            return Err(at.error(Problem::UnknownField { message: name(), field: key.clone() }));
+        };
         if value.is_null() && !takes_null(&field) {
             continue;
         }
@@ -118,11 +125,12 @@ fn add_field(out: &mut Vec<u8>, field: &FieldDescriptor, value: &Json, at: Place
         Kind::Message(entry) if field.is_map() => add_map(out, field.number(), &entry, value, at),
         kind if field.is_list() => {
             let items = value.as_array().ok_or_else(|| at.wrong("a list", value))?;
-            let encoded: Result<Vec<_>, _> =
-                items.iter().enumerate().map(|(i, item)| single(&kind, item, at.index(i))).collect();
+            let items = items.iter().enumerate().filter(|(_, item)| !is_passed_over(&kind, item, &at));
+            let encoded: Result<Vec<_>, _> = items.map(|(i, item)| single(&kind, item, at.index(i))).collect();
             add_list(out, field, &encoded?);
             Ok(())
         }
+        kind if is_passed_over(&kind, value, &at) => Ok(()),
         kind => {
             let encoded = single(&kind, value, at)?;
             if field.supports_presence() || !encoded.is_default {
@@ -131,6 +139,12 @@ fn add_field(out: &mut Vec<u8>, field: &FieldDescriptor, value: &Json, at: Place
             Ok(())
         }
     }
+}
+
+/// The name of an enum value that may be known elsewhere.
+fn is_passed_over(kind: &Kind, value: &Json, at: &Place<'_>) -> bool {
+    let Kind::Enum(values) = kind else { return false };
+    at.patch.is_some() && value.as_str().is_some_and(|name| values.get_value_by_name(name).is_none())
 }
 
 fn single(kind: &Kind, value: &Json, at: Place<'_>) -> Result<Encoded, Error> {
@@ -248,8 +262,10 @@ fn add_time(
     expected: &str,
 ) -> Result<(), Error> {
     let (seconds, nanos) = value.as_str().and_then(parse).ok_or_else(|| at.wrong(expected, value))?;
-    add_present(out, 1, &Encoded::signed(seconds));
-    add_present(out, 2, &Encoded::signed(nanos.into()));
+    // Zeroes that are written out leave nothing of what is merged into.
+    let write = if at.patch == Some(Patch::Merged) { add } else { add_present };
+    write(out, 1, &Encoded::signed(seconds));
+    write(out, 2, &Encoded::signed(nanos.into()));
     Ok(())
 }
 

@@ -10,10 +10,10 @@ mod text;
 mod to;
 
 use prost::{Message, Name};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::google::protobuf::Any;
-pub use error::{Error, Problem};
+pub use error::{Error, Patch, Problem};
 
 pub fn to_value(any: &Any) -> Value {
     to::any(&any.type_url, &any.value, 0)
@@ -27,6 +27,12 @@ pub fn message_to_value<M: Message + Name>(message: &M) -> Value {
 /// The bytes are those that the generated type would encode: fields by number, map entries by key.
 pub fn from_value(value: &Value) -> Result<Any, Error> {
     from::any(value).map(|(type_url, bytes)| Any { type_url, value: bytes.into() })
+}
+
+/// A message that a user wrote for proxies that may be younger than the descriptors here: fields and names of enum values that are not
+/// known are passed over.
+pub fn patch<M: Name>(fields: &Map<String, Value>, patch: Patch) -> Result<Vec<u8>, Error> {
+    from::patch(&M::full_name(), fields, patch)
 }
 
 #[cfg(test)]

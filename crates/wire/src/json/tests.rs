@@ -299,3 +299,33 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_patch_passes_over_what_is_not_known() {
+    use crate::envoy::config::cluster::v3::Cluster;
+    let fields = serde_json::json!({
+        "name": "a", "no_such_field": {"deep": [1]}, "lb_policy": "NO_SUCH_POLICY", "connectTimeout": "1s",
+    });
+    let bytes = patch::<Cluster>(fields.as_object().expect("an object"), Patch::Whole).expect("it is lenient");
+    let cluster = Cluster::decode(&*bytes).expect("a cluster");
+    assert_eq!((cluster.name.as_str(), cluster.lb_policy), ("a", 0));
+    for wrong in [
+        serde_json::json!({"connect_timeout": "soon"}),
+        serde_json::json!({"name": 7}),
+        serde_json::json!({"filters": [{"typed_config": {"@type": "type.googleapis.com/example.None", "a": 1}}]}),
+        serde_json::json!({"lb_policy": {}}),
+    ] {
+        patch::<Cluster>(wrong.as_object().expect("an object"), Patch::Whole).expect_err(&wrong.to_string());
+    }
+}
+
+#[test]
+fn a_merged_duration_replaces_the_other() {
+    use crate::envoy::config::cluster::v3::Cluster;
+    use crate::google::protobuf::Duration;
+    let mut cluster = Cluster { connect_timeout: Some(Duration { seconds: 1, nanos: 500 }), ..Cluster::default() };
+    let fields = serde_json::json!({"connect_timeout": "2s"});
+    let bytes = patch::<Cluster>(fields.as_object().expect("an object"), Patch::Merged).expect("a patch");
+    cluster.merge(&*bytes).expect("well-formed");
+    assert_eq!(cluster.connect_timeout, Some(Duration { seconds: 2, nanos: 0 }));
+}

@@ -1,0 +1,135 @@
+//! TrafficExtension: a filter for proxies that is WebAssembly or a Lua script. What a WasmPlugin says too is read into one.
+
+use serde::Deserialize;
+
+use super::json_object::JsonObject;
+use super::one_of::{Conflict, one_of};
+use super::target_ref::TargetRef;
+use super::wasm_plugin::{FailStrategy, PluginPhase, PluginType, PullPolicy, TrafficSelector, VmConfig, WasmPlugin};
+use crate::labels::Selector;
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(try_from = "Raw")]
+pub struct TrafficExtension {
+    /// Whom it is for and where it stands; and its code, unless that is a script.
+    pub plugin: WasmPlugin,
+    /// `None`: it is WebAssembly, or nothing.
+    pub lua: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Raw {
+    selector: Option<Selector>,
+    target_refs: Vec<TargetRef>,
+    phase: Phase,
+    priority: Option<i32>,
+    #[serde(rename = "match")]
+    matches: Vec<TrafficSelector>,
+    wasm: Option<WasmConfig>,
+    lua: Option<LuaConfig>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WasmConfig {
+    url: String,
+    sha256: String,
+    image_pull_policy: PullPolicy,
+    image_pull_secret: String,
+    verification_key: String,
+    plugin_config: Option<JsonObject>,
+    plugin_name: String,
+    fail_strategy: FailStrategy,
+    vm_config: Option<VmConfig>,
+    #[serde(rename = "type")]
+    plugin_type: PluginType,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct LuaConfig {
+    inline_code: String,
+}
+
+/// That of a WasmPlugin has another word for none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+enum Phase {
+    #[default]
+    Unspecified,
+    Authn,
+    Authz,
+    Stats,
+}
+
+enum Code {
+    Wasm(WasmConfig),
+    Lua(LuaConfig),
+}
+
+impl TryFrom<Raw> for TrafficExtension {
+    type Error = Conflict;
+
+    fn try_from(raw: Raw) -> Result<Self, Conflict> {
+        let code = one_of([("wasm", raw.wasm.map(Code::Wasm)), ("lua", raw.lua.map(Code::Lua))])?;
+        let (wasm, lua) = match code {
+            Some(Code::Wasm(wasm)) => (wasm, None),
+            Some(Code::Lua(lua)) => (WasmConfig::default(), Some(lua.inline_code)),
+            None => (WasmConfig::default(), None),
+        };
+        let phase = match raw.phase {
+            Phase::Unspecified => PluginPhase::UnspecifiedPhase,
+            Phase::Authn => PluginPhase::Authn,
+            Phase::Authz => PluginPhase::Authz,
+            Phase::Stats => PluginPhase::Stats,
+        };
+        let plugin = WasmPlugin {
+            selector: raw.selector,
+            target_ref: None,
+            target_refs: raw.target_refs,
+            url: wasm.url,
+            sha256: wasm.sha256,
+            image_pull_policy: wasm.image_pull_policy,
+            image_pull_secret: wasm.image_pull_secret,
+            verification_key: wasm.verification_key,
+            plugin_config: wasm.plugin_config,
+            plugin_name: wasm.plugin_name,
+            phase,
+            priority: raw.priority,
+            fail_strategy: wasm.fail_strategy,
+            vm_config: wasm.vm_config,
+            matches: raw.matches,
+            plugin_type: wasm.plugin_type,
+        };
+        Ok(Self { plugin, lua })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::example::{example, refusal};
+
+    #[test]
+    fn code_is_one_of_two() {
+        let wasm: TrafficExtension = example(
+            "
+selector: {matchLabels: {app: web}}
+phase: AUTHZ
+priority: 3
+match: [{mode: SERVER, ports: [{number: 80}]}]
+wasm: {url: oci://a/b, type: NETWORK, pluginConfig: {a: 1}, failStrategy: FAIL_OPEN, pluginName: p}
+",
+        );
+        let plugin = &wasm.plugin;
+        assert_eq!((plugin.url.as_str(), plugin.phase, plugin.priority), ("oci://a/b", PluginPhase::Authz, Some(3)));
+        assert_eq!((plugin.plugin_type, plugin.matches.len(), wasm.lua), (PluginType::Network, 1, None));
+        let lua: TrafficExtension = example("phase: UNSPECIFIED\nlua: {inlineCode: x}\n");
+        assert_eq!((lua.lua.as_deref(), lua.plugin), (Some("x"), WasmPlugin::default()));
+        assert_eq!(
+            refusal::<TrafficExtension>("wasm: {}\nlua: {}\n"),
+            "spec: wasm and lua exclude each other; keep one of them"
+        );
+    }
+}

@@ -1,0 +1,285 @@
+//! Plugins of a workload, WebAssembly or scripts, in the order in which its filters stand, and the traffic that each is for. WasmPlugins and
+//! TrafficExtensions are alike here.
+
+use std::cmp::Reverse;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use config::kind::Kind;
+use config::kinds::traffic_extension::TrafficExtension;
+use config::kinds::wasm_plugin::{PluginPhase, PluginType, TrafficSelector, WasmPlugin, WorkloadMode};
+use config::labels::Labels;
+use config::meta::{Meta, Object};
+use config::note::ObjectId;
+use config::store::{Name, Snapshot, Table};
+
+use crate::policy::attachment;
+
+/// What the plugins of a workload are. Of one phase the highest priority comes first, then those of its own namespace, then the oldest.
+#[derive(Debug, Clone, Default)]
+pub struct Plugins(Vec<Plugin>);
+
+#[derive(Debug, Clone)]
+pub enum Plugin {
+    Wasm(Arc<Object<WasmPlugin>>),
+    Extension(Arc<Object<TrafficExtension>>),
+}
+
+/// Traffic that a plugin may be for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Passage {
+    pub side: PluginSide,
+    pub port: u16,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PluginSide {
+    /// Towards others, or through a router.
+    Client,
+    /// Towards the proxy's own application.
+    Server,
+}
+
+impl Plugin {
+    pub fn spec(&self) -> &WasmPlugin {
+        match self {
+            Self::Wasm(object) => &object.spec,
+            Self::Extension(object) => &object.spec.plugin,
+        }
+    }
+
+    /// `None`: it is WebAssembly.
+    pub fn script(&self) -> Option<&str> {
+        match self {
+            Self::Wasm(_) => None,
+            Self::Extension(object) => object.spec.lua.as_deref(),
+        }
+    }
+
+    /// istiod's: a WasmPlugin there is a TrafficExtension that was translated.
+    pub fn full_name(&self) -> String {
+        let Meta { name, namespace, .. } = self.meta();
+        match self {
+            Self::Wasm(_) => format!("{namespace}.{name}~istio-translated-wasmplugin"),
+            Self::Extension(_) => format!("{namespace}.{name}"),
+        }
+    }
+
+    pub fn id(&self) -> ObjectId {
+        let kind = match self {
+            Self::Wasm(_) => Kind::WasmPlugin,
+            Self::Extension(_) => Kind::TrafficExtension,
+        };
+        let meta = self.meta();
+        ObjectId { kind, namespace: meta.namespace.clone(), name: meta.name.clone() }
+    }
+
+    fn meta(&self) -> &Meta {
+        match self {
+            Self::Wasm(object) => &object.meta,
+            Self::Extension(object) => &object.meta,
+        }
+    }
+
+    fn is_network(&self) -> bool {
+        self.spec().plugin_type == PluginType::Network && self.script().is_none()
+    }
+
+    /// Without code there is nothing to run.
+    fn has_code(&self) -> bool {
+        self.script().map_or(!self.spec().url.is_empty(), |script| !script.is_empty())
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Wasm(one), Self::Wasm(two)) => Arc::ptr_eq(one, two),
+            (Self::Extension(one), Self::Extension(two)) => Arc::ptr_eq(one, two),
+            _ => false,
+        }
+    }
+}
+
+impl Plugins {
+    pub(crate) fn new(objects: &Snapshot, root: &str, namespace: &str, labels: &Labels) -> Self {
+        if objects.wasm_plugins.is_empty() && objects.traffic_extensions.is_empty() {
+            return Self::default();
+        }
+        let holds = |plugin: &Plugin| {
+            plugin.has_code() && attachment::holds(plugin.spec(), &plugin.meta().namespace, namespace, labels)
+        };
+        let within = |wanted: &str| {
+            let wasm = in_namespace(&objects.wasm_plugins, wanted).map(Plugin::Wasm);
+            let extensions = in_namespace(&objects.traffic_extensions, wanted).map(Plugin::Extension);
+            let mut own: Vec<_> = wasm.chain(extensions).filter(holds).collect();
+            own.sort_by(|a, b| a.meta().age_order(b.meta()));
+            own
+        };
+        let mut all = within(namespace);
+        if namespace != root {
+            all.extend(within(root));
+        }
+        // Stable: the rest stays as it is.
+        all.sort_by_key(|plugin| Reverse(plugin.spec().priority.unwrap_or(i32::MIN)));
+        Self(all)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Plugin> {
+        self.0.iter()
+    }
+
+    /// Those of a phase for this traffic.
+    pub fn of(&self, phase: PluginPhase, wanted: PluginType, passage: Passage) -> impl Iterator<Item = &Plugin> {
+        self.0.iter().filter(move |plugin| {
+            plugin.spec().phase == phase
+                && plugin.is_network() == (wanted == PluginType::Network)
+                && passage.is_wanted_by(&plugin.spec().matches)
+        })
+    }
+
+    pub fn made_from(&self) -> impl Iterator<Item = ObjectId> {
+        self.0.iter().map(Plugin::id)
+    }
+
+    /// The same objects in memory: what did not change is kept.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(|(one, two)| one.is_same(two))
+    }
+
+    /// What listeners towards others read of them.
+    pub(crate) fn towards_others(&self) -> Places {
+        let client = |one: &TrafficSelector| one.mode != WorkloadMode::Server;
+        let read = |plugin: &&Plugin| {
+            let matches = &plugin.spec().matches;
+            matches.is_empty() || matches.iter().any(client)
+        };
+        Places(self.0.iter().filter(read).cloned().collect())
+    }
+
+    /// What the rest reads of them.
+    pub(crate) fn places(&self) -> Places {
+        Places(self.0.clone())
+    }
+}
+
+impl Passage {
+    fn is_wanted_by(self, matches: &[TrafficSelector]) -> bool {
+        let side = |mode: WorkloadMode| match mode {
+            WorkloadMode::Undefined | WorkloadMode::ClientAndServer => true,
+            WorkloadMode::Client => self.side == PluginSide::Client,
+            WorkloadMode::Server => self.side == PluginSide::Server,
+        };
+        let port = |one: &TrafficSelector| {
+            one.ports.is_empty() || one.ports.iter().any(|port| port.number != 0 && port.number == u32::from(self.port))
+        };
+        matches.is_empty() || matches.iter().any(|one| side(one.mode) && port(one))
+    }
+}
+
+/// Plugins as the key of a class: equal if they make equal listeners, whatever they are told to run over discovery.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Places(Vec<Plugin>);
+
+/// What a listener has of a plugin.
+type PlaceOf<'a> = (ObjectId, Option<&'a str>, PluginPhase, bool, &'a [TrafficSelector]);
+
+impl Places {
+    fn each(&self) -> impl Iterator<Item = PlaceOf<'_>> {
+        self.0.iter().map(|plugin| {
+            let spec = plugin.spec();
+            (plugin.id(), plugin.script(), spec.phase, plugin.is_network(), spec.matches.as_slice())
+        })
+    }
+}
+
+impl PartialEq for Places {
+    fn eq(&self, other: &Self) -> bool {
+        self.each().eq(other.each())
+    }
+}
+
+impl Eq for Places {}
+
+impl Hash for Places {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // The rest differs seldom.
+        self.0.iter().for_each(|plugin| plugin.id().hash(state));
+    }
+}
+
+fn in_namespace<S>(objects: &Table<S>, namespace: &str) -> impl Iterator<Item = Arc<Object<S>>> {
+    let namespace: Arc<str> = Arc::from(namespace);
+    let first = Name { namespace: namespace.clone(), name: Arc::from("") };
+    objects.range(first..).take_while(move |(name, _)| name.namespace == namespace).map(|(_, object)| object.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::Environment;
+    use crate::mesh::Mesh;
+    use config::object::parse_documents;
+    use config::store::{Store, StoreOptions, Update};
+
+    /// Names of the plugins of `app: cart` in shop, in order; each object `kind namespace name spec`.
+    fn held(objects: &[(&str, &str, &str, &str)]) -> Plugins {
+        let text = objects.iter().map(|(kind, namespace, name, spec)| {
+            format!("{{apiVersion: extensions.istio.io/v1alpha1, kind: {kind}, metadata: {{name: {name}, namespace: {namespace}}}, spec: {{{spec}}}}}\n---\n")
+        });
+        let parsed = parse_documents("p.yaml", &text.collect::<String>());
+        assert!(parsed.refused.is_empty(), "{:?}", parsed.notes);
+        let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
+        let snapshot = store.apply(parsed.objects.into_iter().map(Update::Put).collect());
+        let mesh = Mesh::new(&snapshot, &Arc::new(Environment::default()));
+        mesh.plugins("shop", &Labels::from_iter([("app", "cart")]))
+    }
+
+    #[test]
+    fn priority_then_the_own_namespace_then_age() {
+        let plugins = held(&[
+            ("WasmPlugin", "istio-system", "root", "url: a"),
+            ("WasmPlugin", "shop", "low", "url: a, priority: -1"),
+            ("TrafficExtension", "shop", "script", "lua: {inlineCode: x}"),
+            ("TrafficExtension", "shop", "high", "priority: 7, wasm: {url: a}"),
+            ("WasmPlugin", "shop", "plain", "url: a"),
+            ("WasmPlugin", "shop", "others", "url: a, selector: {matchLabels: {app: web}}"),
+            ("WasmPlugin", "bank", "elsewhere", "url: a"),
+            ("TrafficExtension", "shop", "nothing", "priority: 9"),
+        ]);
+        let names: Vec<_> = plugins.iter().map(Plugin::full_name).collect();
+        let translated = |name: &str| format!("{name}~istio-translated-wasmplugin");
+        assert_eq!(
+            names,
+            [
+                "shop.high".into(),
+                translated("shop.low"),
+                translated("shop.plain"),
+                "shop.script".into(),
+                translated("istio-system.root")
+            ]
+        );
+    }
+
+    #[test]
+    fn a_plugin_is_for_a_side_and_ports() {
+        let plugins = held(&[(
+            "WasmPlugin",
+            "shop",
+            "a",
+            "url: a, match: [{mode: SERVER, ports: [{number: 80}]}, {mode: CLIENT}]",
+        )]);
+        let wanted = |side, port| {
+            plugins.of(PluginPhase::UnspecifiedPhase, PluginType::Http, Passage { side, port }).next().is_some()
+        };
+        assert!(wanted(PluginSide::Server, 80) && !wanted(PluginSide::Server, 81) && wanted(PluginSide::Client, 81));
+    }
+
+    #[test]
+    fn another_configuration_leaves_the_listeners_alone() {
+        let with = |spec: &str| held(&[("WasmPlugin", "shop", "a", &format!("url: a, {spec}"))]);
+        let (one, two) = (with("pluginConfig: {a: 1}"), with("pluginConfig: {a: 2}"));
+        assert!(one.places() == two.places() && !one.is_same(&two));
+        assert!(one.places() != with("phase: AUTHN").places());
+        let script = |text: &str| held(&[("TrafficExtension", "shop", "a", &format!("lua: {{inlineCode: {text}}}"))]);
+        assert!(script("x").places() != script("y").places(), "a script stands in the listener");
+    }
+}

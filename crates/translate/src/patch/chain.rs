@@ -1,0 +1,78 @@
+//! Patches of filter chains.
+
+use config::kinds::envoy_filter::{ApplyTo, Operation};
+use model::{Patch, PatchSet};
+use wire::envoy::config::listener::v3::{FilterChain, Listener};
+
+use super::{Applied, cluster, listener, network, value};
+
+/// Chains of a listener. Those that are added are seen by no other patch.
+pub(super) fn patch(set: &PatchSet, held: &mut Listener, applied: &mut Applied) {
+    // What is asked of the listener is asked of it as it stands.
+    let mut chains = std::mem::take(&mut held.filter_chains);
+    chains.retain_mut(|chain| patch_one(set, held, chain, applied));
+    if let Some(mut rest) = held.default_filter_chain.take() {
+        held.default_filter_chain = patch_one(set, held, &mut rest, applied).then_some(rest);
+    }
+    for patch in set.of(ApplyTo::FilterChain) {
+        if patch.operation != Operation::Add || !listener::matches(patch, held) {
+            continue;
+        }
+        // Envoy refuses a chain without filters.
+        if let Some(added) = value::message::<FilterChain>(patch).filter(|added| !added.filters.is_empty()) {
+            chains.push(added);
+            applied.note(patch);
+        }
+    }
+    held.filter_chains = chains;
+}
+
+/// `false`: it is removed.
+fn patch_one(set: &PatchSet, held: &Listener, chain: &mut FilterChain, applied: &mut Applied) -> bool {
+    for patch in set.of(ApplyTo::FilterChain) {
+        if !listener::matches(patch, held) || !matches(patch, held, chain) {
+            continue;
+        }
+        match patch.operation {
+            Operation::Remove => {
+                applied.note(patch);
+                return false;
+            }
+            Operation::Merge => applied.note_if(merge(chain, patch), patch),
+            _ => {}
+        }
+    }
+    network::patch(set, held, chain, applied);
+    true
+}
+
+/// A patch for the socket that the chain has is about nothing else, as in istiod.
+fn merge(chain: &mut FilterChain, patch: &Patch) -> bool {
+    let Some(wanted) = value::message::<FilterChain>(patch) else { return false };
+    match (&mut chain.transport_socket, &wanted.transport_socket) {
+        (Some(held), Some(socket)) if held.name == socket.name => cluster::merge_socket(held, socket),
+        _ => value::merge(chain, patch),
+    }
+}
+
+/// The listener is the one that was asked for.
+pub(super) fn matches(patch: &Patch, held: &Listener, chain: &FilterChain) -> bool {
+    let Some(wanted) = listener::wanted(patch) else { return true };
+    let found = chain.filter_chain_match.as_ref();
+    let port = found.and_then(|found| found.destination_port.as_ref()).map(|port| port.value);
+    if listener::is_virtual(held) && wanted.port_number > 0 && port != Some(wanted.port_number) {
+        return false;
+    }
+    let Some(wanted) = &wanted.filter_chain else { return true };
+    let name = wanted.name.is_empty() || wanted.name == chain.name;
+    let sni = wanted.sni.is_empty() || found.is_some_and(|found| found.server_names.contains(&wanted.sni));
+    let transport = wanted.transport_protocol.is_empty()
+        || found.is_some_and(|found| found.transport_protocol == wanted.transport_protocol);
+    let protocols = wanted.application_protocols.is_empty()
+        || found.is_some_and(|found| {
+            let mut asked = wanted.application_protocols.split(',');
+            asked.all(|protocol| found.application_protocols.iter().any(|held| held == protocol))
+        });
+    let destination = wanted.destination_port == 0 || port == Some(wanted.destination_port);
+    name && sni && transport && protocols && destination
+}

@@ -1,0 +1,129 @@
+//! Patches of clusters.
+
+use std::collections::BTreeSet;
+
+use config::kinds::envoy_filter::{ApplyTo, ClusterMatch, MatchedObject, Operation};
+use model::{Patch, PatchId, PatchSet};
+use wire::envoy::config::cluster::v3::Cluster;
+use wire::envoy::config::core::v3::{TransportSocket, transport_socket::ConfigType};
+
+use super::{Applied, any, value};
+use crate::made::Made;
+use crate::names::ClusterName;
+
+/// What is done to the clusters of one direction.
+#[derive(Clone, Copy)]
+pub struct ClusterPatches<'a> {
+    set: &'a PatchSet,
+    /// Hosts of the services behind an inbound cluster, whose name has none.
+    hosts: &'a [&'a str],
+}
+
+impl<'a> ClusterPatches<'a> {
+    pub fn outbound(set: &'a PatchSet) -> Self {
+        Self { set, hosts: &[] }
+    }
+
+    pub(crate) fn inbound(set: &'a PatchSet, hosts: &'a [&'a str]) -> Self {
+        Self { set, hosts }
+    }
+
+    /// Some patch is for a cluster of this name.
+    pub fn concern(self, name: &str) -> bool {
+        self.set.of(ApplyTo::Cluster).iter().any(|patch| patch.operation != Operation::Add && self.matches(patch, name))
+    }
+
+    /// A cluster of this name is removed.
+    pub(crate) fn remove(self, name: &str) -> bool {
+        let removals = self.set.of(ApplyTo::Cluster).iter().filter(|patch| patch.operation == Operation::Remove);
+        removals.into_iter().any(|patch| self.matches(patch, name))
+    }
+
+    /// `None`: it is removed.
+    pub fn patched(self, made: Made<Cluster>) -> Option<Made<Cluster>> {
+        if !self.concern(&made.value.name) {
+            return Some(made);
+        }
+        let mut made = made;
+        made.patched.extend(self.apply(&mut made.value)?);
+        Some(made)
+    }
+
+    /// The patches that changed it. `None`: it is removed.
+    pub fn apply(self, cluster: &mut Cluster) -> Option<BTreeSet<PatchId>> {
+        let mut applied = Applied::default();
+        for patch in self.set.of(ApplyTo::Cluster) {
+            match patch.operation {
+                Operation::Remove if self.matches(patch, &cluster.name) => return None,
+                Operation::Merge if self.matches(patch, &cluster.name) => {
+                    applied.note_if(merge(cluster, patch), patch);
+                }
+                _ => {}
+            }
+        }
+        Some(applied.0)
+    }
+
+    fn matches(self, patch: &Patch, name: &str) -> bool {
+        match patch.object() {
+            None => true,
+            Some(MatchedObject::Cluster(wanted)) => matches(wanted, name, self.hosts),
+            // What is matched is none of a cluster's affairs.
+            Some(_) => true,
+        }
+    }
+}
+
+/// Clusters that patches add, unless their name is taken.
+pub(crate) fn added(set: &PatchSet, is_taken: impl Fn(&str) -> bool) -> Vec<Made<Cluster>> {
+    let mut names = BTreeSet::new();
+    let added = set.of(ApplyTo::Cluster).iter().filter(|patch| patch.operation == Operation::Add);
+    let made = added.filter_map(|patch| Some(Made::added(value::message::<Cluster>(patch)?, patch)));
+    made.filter(|made| !is_taken(&made.value.name) && names.insert(made.value.name.clone())).collect()
+}
+
+fn matches(wanted: &ClusterMatch, name: &str, hosts: &[&str]) -> bool {
+    if !wanted.name.is_empty() {
+        return wanted.name == name;
+    }
+    let (port, subset, host) = match name.parse() {
+        Ok(ClusterName::Outbound { port, subset, host } | ClusterName::Sni { port, subset, host }) => {
+            (port, subset, host.to_string())
+        }
+        Ok(ClusterName::Inbound { port }) => (port, String::new(), String::new()),
+        Err(_) => (0, String::new(), String::new()),
+    };
+    let service = wanted.service.as_str();
+    (wanted.subset.is_empty() || wanted.subset == subset)
+        && (service.is_empty() || service == host || hosts.contains(&service))
+        && (wanted.port_number == 0 || wanted.port_number == u32::from(port))
+}
+
+/// A patch with a socket for TLS is about nothing else, as in istiod.
+fn merge(cluster: &mut Cluster, patch: &Patch) -> bool {
+    let Some(wanted) = value::message::<Cluster>(patch) else { return false };
+    let Some(socket) = wanted.transport_socket else { return value::merge(cluster, patch) };
+    if !cluster.transport_socket_matches.is_empty() {
+        // A socket beside these would be refused: without one of that name there is nothing to be done.
+        let sockets = cluster.transport_socket_matches.iter_mut().filter_map(|one| one.transport_socket.as_mut());
+        return sockets
+            .into_iter()
+            .find(|held| held.name == socket.name)
+            .is_some_and(|held| merge_socket(held, &socket));
+    }
+    match &mut cluster.transport_socket {
+        Some(held) if held.name == socket.name => merge_socket(held, &socket),
+        held => {
+            *held = Some(socket);
+            true
+        }
+    }
+}
+
+/// `false`: their configurations are of different types.
+pub(super) fn merge_socket(held: &mut TransportSocket, wanted: &TransportSocket) -> bool {
+    match (&mut held.config_type, &wanted.config_type) {
+        (Some(ConfigType::TypedConfig(held)), Some(ConfigType::TypedConfig(wanted))) => any::merge(held, wanted),
+        _ => true,
+    }
+}

@@ -1,0 +1,58 @@
+//! Patches of the filters of a chain.
+
+use std::sync::Arc;
+
+use config::kinds::envoy_filter::{ApplyTo, FilterMatch, Operation};
+use model::{Patch, PatchSet};
+use wire::envoy::config::listener::v3::{Filter, FilterChain, Listener, filter::ConfigType};
+
+use super::{Applied, any, chain, http, list, listener, value};
+use crate::hcm;
+
+/// Places first, then contents: a filter that was just inserted is merged into like the others.
+pub(super) fn patch(set: &PatchSet, held: &Listener, patched: &mut FilterChain, applied: &mut Applied) {
+    let asked = |kind: ApplyTo| -> Vec<_> {
+        let here = |patch: &&Arc<Patch>| listener::matches(patch, held) && chain::matches(patch, held, patched);
+        set.of(kind).iter().filter(here).collect()
+    };
+    let (own, within) = (asked(ApplyTo::NetworkFilter), asked(ApplyTo::HttpFilter));
+    for patch in &own {
+        let wanted = wanted(patch);
+        let named = |filter: &Filter| wanted.is_some_and(|wanted| wanted.name == filter.name);
+        let done = list::edit(&mut patched.filters, patch, wanted.map(|_| &named as &dyn Fn(&_) -> bool));
+        applied.note_if(done, patch);
+    }
+    for filter in &mut patched.filters {
+        for patch in own.iter().filter(|patch| patch.operation == Operation::Merge) {
+            if matches(patch, filter) {
+                applied.note_if(merge(filter, patch), patch);
+            }
+        }
+        if filter.name == hcm::NAME {
+            http::patch(&within, filter, applied);
+        }
+    }
+}
+
+/// The name may be another too. What has no configuration has nothing to merge with.
+fn merge(filter: &mut Filter, patch: &Patch) -> bool {
+    let Some(ConfigType::TypedConfig(held)) = &mut filter.config_type else { return false };
+    let Some(wanted) = value::message::<Filter>(patch) else { return false };
+    if let Some(ConfigType::TypedConfig(wanted)) = &wanted.config_type
+        && !any::merge(held, wanted)
+    {
+        return false;
+    }
+    if !wanted.name.is_empty() {
+        filter.name = wanted.name;
+    }
+    true
+}
+
+pub(super) fn wanted(patch: &Patch) -> Option<&FilterMatch> {
+    listener::wanted_chain(patch)?.filter.as_ref()
+}
+
+pub(super) fn matches(patch: &Patch, filter: &Filter) -> bool {
+    wanted(patch).is_none_or(|wanted| wanted.name == filter.name)
+}

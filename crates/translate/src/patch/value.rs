@@ -1,0 +1,73 @@
+//! Values of patches as messages: read and checked once, the first time that anybody asks. A value that cannot be read is a note on its
+//! object, and the patch is left out.
+
+use config::kinds::envoy_filter::{ApplyTo, Operation};
+use model::{Mesh, Patch};
+use prost::{Message, Name};
+use serde_json::{Map, Value};
+use wire::envoy::config::bootstrap::v3::Bootstrap;
+use wire::envoy::config::cluster::v3::Cluster;
+use wire::envoy::config::core::v3::TypedExtensionConfig;
+use wire::envoy::config::listener::v3::{Filter, FilterChain, Listener, ListenerFilter};
+use wire::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
+use wire::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+use wire::json;
+
+/// Bytes. A patch is copied into every chain that it matches; scripts that people write stay far below.
+const LARGEST: usize = 256 << 10;
+
+/// Reads all patches of the mesh that were not read yet, so that `Mesh::notes` knows of the bad ones.
+pub fn read_patches(mesh: &Mesh) {
+    for patch in mesh.patches() {
+        let _ = bytes(patch);
+    }
+}
+
+/// The message to add; `None`: it cannot be read.
+pub(super) fn message<M: Message + Default>(patch: &Patch) -> Option<M> {
+    M::decode(bytes(patch)?).ok()
+}
+
+/// Merges the value into a message: scalars and entries of maps are replaced, lists appended, messages merged. `false`: it cannot be read.
+pub(super) fn merge<M: Message>(message: &mut M, patch: &Patch) -> bool {
+    bytes(patch).is_some_and(|bytes| message.merge(bytes).is_ok())
+}
+
+fn bytes(patch: &Patch) -> Option<&[u8]> {
+    patch.encoded(encoded)
+}
+
+fn encoded(patch: &Patch) -> Result<Vec<u8>, String> {
+    let value = match (patch.value(), patch.operation) {
+        (Some(value), _) => &value.0,
+        (None, Operation::Remove) => return Ok(Vec::new()),
+        (None, _) => return Err("it is missing".into()),
+    };
+    let form = if patch.operation == Operation::Merge { json::Patch::Merged } else { json::Patch::Whole };
+    match patch.apply_to {
+        ApplyTo::Invalid => Err("applyTo is missing".into()),
+        ApplyTo::Listener => read::<Listener>(value, form),
+        ApplyTo::FilterChain => read::<FilterChain>(value, form),
+        ApplyTo::NetworkFilter => read::<Filter>(value, form),
+        ApplyTo::HttpFilter => read::<HttpFilter>(value, form),
+        ApplyTo::RouteConfiguration => read::<RouteConfiguration>(value, form),
+        ApplyTo::VirtualHost => read::<VirtualHost>(value, form),
+        ApplyTo::HttpRoute => read::<Route>(value, form),
+        ApplyTo::Cluster => read::<Cluster>(value, form),
+        ApplyTo::ExtensionConfig => read::<TypedExtensionConfig>(value, form),
+        ApplyTo::Bootstrap => read::<Bootstrap>(value, form),
+        ApplyTo::ListenerFilter => read::<ListenerFilter>(value, form),
+    }
+}
+
+fn read<M: Message + Name + Default>(value: &Map<String, Value>, form: json::Patch) -> Result<Vec<u8>, String> {
+    let bytes = json::patch::<M>(value, form).map_err(|error| error.to_string())?;
+    if bytes.len() > LARGEST {
+        return Err(format!(
+            "it has {} bytes, and {LARGEST} are allowed: it is copied wherever it matches",
+            bytes.len()
+        ));
+    }
+    M::decode(&*bytes).map_err(|error| error.to_string())?;
+    Ok(bytes)
+}
