@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{progress, project};
+use crate::{progress, project, reference};
 
 /// Package with its version, and what it is for.
 const PACKAGES: &[(&str, &str)] = &[
@@ -36,9 +36,17 @@ pub(crate) fn tools() -> Result<Tools> {
 
 pub(crate) fn run() -> Result<Tools> {
     let tools = tools()?;
+    istioctl();
     println!("envoy   {}", tools.envoy.display());
     println!("python  {}", tools.python.display());
     Ok(tools)
+}
+
+/// Istio's own tool. Without Go it cannot be had, and the tests that need it say so.
+pub(crate) fn istioctl() {
+    if let Err(error) = reference::istioctl() {
+        eprintln!("setup: no istioctl for the tests: {error:#}");
+    }
 }
 
 /// The stamp is written last, so a folder without it, or with that of other versions, is a half or an old install.

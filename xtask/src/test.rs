@@ -15,6 +15,7 @@ use crate::{check, demo, project, setup};
 pub(crate) fn run() -> Result<()> {
     let start = Instant::now();
     setup::tools()?;
+    setup::istioctl();
     let mut failures = Vec::new();
     let mut stage = |name: &'static str, outcome: Result<()>| match outcome {
         Ok(()) => "ok",
