@@ -180,6 +180,25 @@ fn istio_program(reference: &Reference, name: &str) -> Result<()> {
     finish(reference, name, &dir.join("built"))
 }
 
+/// Istio's own tool, with which the tests ask a running server. Says nothing and takes no time when it is there.
+pub(crate) fn istioctl() -> Result<()> {
+    let reference = Reference { dir: project::cache()?.join("reference") };
+    if std::env::var_os("MELTEMI_ISTIOCTL").is_some() || reference.program("istioctl").exists() {
+        return Ok(());
+    }
+    fs::create_dir_all(reference.dir.join("bin"))?;
+    let lock = File::create(reference.dir.join("istioctl.lock"))?;
+    lock.lock().context("wait for another setup")?;
+    if reference.program("istioctl").exists() {
+        return Ok(());
+    }
+    let dir = module(&reference, "istioctl", "")?;
+    let main = "istio.io/istio/istioctl/cmd/istioctl";
+    progress::step("go get istioctl", go(&dir).args(["get", &format!("{main}@{ISTIO}")]))?;
+    progress::step("go build istioctl", go(&dir).args(["build", "-trimpath", "-o", "built", main]))?;
+    finish(&reference, "istioctl", &dir.join("built"))
+}
+
 fn module(reference: &Reference, name: &str, more: &str) -> Result<PathBuf> {
     let dir = reference.dir.join("go").join(name);
     fs::create_dir_all(&dir)?;

@@ -38,6 +38,7 @@ pub(crate) fn run() -> Result<Tools> {
     let tools = tools()?;
     api_server();
     chart_tools();
+    istioctl();
     println!("envoy   {}", tools.envoy.display());
     println!("python  {}", tools.python.display());
     Ok(tools)
@@ -54,6 +55,13 @@ pub(crate) fn api_server() {
 pub(crate) fn chart_tools() {
     if let Err(error) = helm::setup() {
         eprintln!("setup: no helm for the tests of the chart: {error:#}");
+    }
+}
+
+/// Istio's own tool. Without Go it cannot be had, and the tests that need it say so.
+pub(crate) fn istioctl() {
+    if let Err(error) = reference::istioctl() {
+        eprintln!("setup: no istioctl for the tests: {error:#}");
     }
 }
 

@@ -17,6 +17,7 @@ pub(crate) fn run() -> Result<()> {
     setup::tools()?;
     setup::api_server();
     setup::chart_tools();
+    setup::istioctl();
     let mut failures = Vec::new();
     let mut stage = |name: &'static str, outcome: Result<()>| match outcome {
         Ok(()) => "ok",

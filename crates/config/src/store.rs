@@ -1,5 +1,6 @@
 //! The store: one writer that turns updates into numbered, immutable snapshots. Where updates come from is not its concern.
 
+mod listing;
 mod mesh_text;
 mod size;
 

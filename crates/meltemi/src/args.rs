@@ -13,8 +13,8 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
-pub(crate) use ask::{AuthorityCommand, AuthorityTarget, Proxies, Pushes};
-pub(crate) use env::{Env, IdentityEnv};
+pub(crate) use ask::{AuthorityCommand, AuthorityTarget, Doctor, FailOn, Proxies, Pushes};
+pub(crate) use env::{Env, IdentityEnv, OperationsEnv};
 pub(crate) use folder::{Check, MeshArgs, Render};
 pub(crate) use proxy::{Agent, Bootstrap, BootstrapCommand, SdsFrom};
 pub(crate) use serve::Serve;
@@ -24,7 +24,7 @@ pub(crate) use values::Values;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  ran, and found something wrong (`check`, `values`: an error, or with --strict a warning)
+  1  ran, and found something wrong (`check`, `values`: an error, or with --strict a warning; `doctor`: as --fail-on says)
   2  could not run: wrong arguments, unreadable folder, port in use, server not reached
 
 Data goes to stdout, everything else to stderr.";
@@ -38,7 +38,8 @@ Examples:
   meltemi render ./mesh --proxy cart-1.shop --type cds,eds
                                            what would this proxy get?
   meltemi proxies                          who is connected, and who is behind?
-  meltemi pushes --follow                  what is sent, why, and how far did it get?";
+  meltemi pushes --follow                  what is sent, why, and how far did it get?
+  meltemi doctor                           what slows this mesh down, and what helps?";
 
 /// A control plane for Istio meshes.
 #[derive(Debug, Parser)]
@@ -74,6 +75,9 @@ pub(crate) enum Command {
     /// The root of the mesh: where a change of it stands, and its next step
     #[command(subcommand)]
     Ca(AuthorityCommand),
+    /// Say what slows a mesh down, and what to do about it
+    #[command(after_help = EXIT_CODES)]
+    Doctor(Doctor),
     /// Tokens of service accounts, for proxies without a Kubernetes API server
     #[command(subcommand)]
     Token(Token),

@@ -4,6 +4,7 @@ pub(crate) mod agent;
 pub(crate) mod authority;
 pub(crate) mod bootstrap;
 pub(crate) mod check;
+pub(crate) mod doctor;
 pub(crate) mod folder;
 mod patches;
 pub(crate) mod proxies;

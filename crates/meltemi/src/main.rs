@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod doctor;
 mod ops;
 mod serve;
 mod settings;
@@ -58,6 +59,7 @@ fn run(args: Args) -> Result<Outcome> {
         Command::Agent(args) => commands::agent::run(*args, &env),
         Command::Ca(command) => commands::authority::run(&command),
         Command::Proxies(args) => commands::proxies::run(&args),
+        Command::Doctor(args) => commands::doctor::run(&args),
         Command::Pushes(args) => commands::pushes::run(&args),
         Command::Token(Token::Create(args)) => commands::token::create(&args, &env),
         Command::Values(args) => commands::values::run(&args),

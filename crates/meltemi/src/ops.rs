@@ -1,40 +1,55 @@
-//! What operators see: readiness, metrics, version and debug pages. They read, but for the one that goes on with a change of roots.
+//! What operators see: readiness, metrics, version and debug pages. Reads; the few pages that act say so.
 
+mod access;
+pub(crate) mod census;
 mod config_dump;
 mod connections;
 mod envoy_filters;
 pub(crate) mod http;
+mod inspect;
 pub(crate) mod memory;
 pub(crate) mod metrics;
+mod page;
+mod pages;
 mod process;
 pub(crate) mod pushes;
+mod registry;
+pub(crate) mod scopes;
 pub(crate) mod status;
 pub(crate) mod watches;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
 
-use axum::extract::{Query, Request, State};
-use axum::http::{StatusCode, header};
-use axum::middleware::{self, Next};
-use axum::response::{Html, IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
 use axum::{Extension, Router};
-use serde::Serialize;
 use sources::kube::Health;
+use tokio::sync::Semaphore;
 use tracing::error;
+use views::Views;
 
+use crate::doctor::facts::Chosen;
 use crate::serve::Rotation;
 use crate::version;
-use config_dump::Endpoints;
+pub(crate) use access::{Access, Guard};
 use http::Peer;
+pub(crate) use inspect::Inspector;
 use metrics::Metrics;
+use page::Page;
+use pages::Asked;
+use registry::World;
+pub(crate) use registry::placed;
 
 /// What the pages show.
 pub(crate) struct Ops {
     pub(crate) provider: Arc<dyn xds::Provider>,
+    /// `None`: there is no mesh to look at.
+    pub(crate) views: Option<Arc<Views>>,
     pub(crate) connections: Arc<xds::Connections>,
     pub(crate) metrics: Arc<Metrics>,
     /// `None`: no API server is watched.
@@ -44,55 +59,103 @@ pub(crate) struct Ops {
     pub(crate) metrics_on_loopback_only: bool,
     /// How roots are changed. Not set: there is no authority of ours on the secure port.
     pub(crate) rotation: OnceLock<Rotation>,
+    /// Not set: the first load is not complete.
+    pub(crate) guard: OnceLock<Guard>,
+    /// For whoever looks for causes.
+    pub(crate) chosen: Chosen,
+    /// Pages that act may do so.
+    pub(crate) admin: bool,
     /// Set once, when the process is told to end.
     pub(crate) draining: AtomicBool,
+    /// Pages that are made at a time: they share the processors with pushes.
+    pub(crate) turns: Semaphore,
+    /// The last page of a large mesh, and when it was made.
+    pub(crate) syncz: Mutex<Option<(Instant, Page)>>,
 }
+
+/// One page keeps a processor busy at the most, whoever asks how often.
+pub(crate) const TURNS: usize = 1;
 
 type Shared = State<Arc<Ops>>;
 type Parameters = Query<HashMap<String, String>>;
 
+impl Ops {
+    fn world(&self) -> World {
+        World { objects: self.metrics.objects.current(), mesh: self.views.as_ref().and_then(|views| views.mesh()) }
+    }
+
+    /// Makes a page when its turn has come, beside the tasks that must not wait.
+    async fn page(
+        self: Arc<Self>,
+        name: String,
+        method: Method,
+        parameters: HashMap<String, String>,
+        access: Access,
+    ) -> Page {
+        let Ok(_turn) = self.turns.acquire().await else {
+            return Page::text(StatusCode::SERVICE_UNAVAILABLE, "closing\n");
+        };
+        let ops = self.clone();
+        let made = tokio::task::spawn_blocking(move || {
+            pages::answer(&ops, &Asked { name: &name, method: &method, parameters: &parameters, access: &access })
+        });
+        made.await.unwrap_or_else(|error| {
+            error!(%error, "cannot make a debug page");
+            Page::text(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be made; the log says why\n")
+        })
+    }
+}
+
 /// The pages of `--httpAddr`.
-pub(crate) fn readiness(ops: Arc<Ops>) -> Router {
-    Router::new().route("/ready", get(ready)).with_state(ops)
+pub(crate) fn readiness(ops: Arc<Ops>, debug: bool) -> Router {
+    let router = Router::new().route("/ready", get(ready));
+    if debug { router.merge(debug_pages()) } else { router }.with_state(ops)
 }
 
 /// The pages of `--monitoringAddr`.
 pub(crate) fn monitoring(ops: Arc<Ops>) -> Router {
-    let debug = Router::new()
-        .route("/debug", get(index))
-        .route("/debug/", get(index))
-        .route("/debug/adsz", get(adsz))
-        .route("/debug/ca", get(authority))
-        .route("/debug/ca/rotate", post(rotate))
-        .route("/debug/config_dump", get(config_dump))
-        .route("/debug/connections", get(connected))
-        .route("/debug/envoyfilters", get(envoy_filters))
-        .route("/debug/list", get(list))
-        .route("/debug/memory", get(memory_page))
-        .route("/debug/proxies", get(proxies))
-        .route("/debug/pushes", get(pushes))
-        .route("/debug/syncz", get(syncz))
-        .route("/debug/watches", get(watch_page))
-        .layer(middleware::from_fn(only_loopback));
     Router::new()
         .route("/metrics", get(metrics_page))
         .route("/version", get(|| async { version::dashed() }))
-        .merge(debug)
+        .merge(debug_pages())
         .with_state(ops)
 }
 
-const PAGES: [(&str, &str); 9] = [
-    ("adsz", "connected proxies and what each watches"),
-    ("ca", "the roots, and how far a change of them has come, for `meltemi ca`; POST to ca/rotate goes on"),
-    ("config_dump", "what one proxy should hold, as Envoy would show it; ?proxyID=, &include_eds"),
-    ("connections", "connected proxies"),
-    ("envoyfilters", "what each patch of an EnvoyFilter matched: resources, and classes of connected proxies"),
-    ("memory", "what the stages of a push hold, and bytes per proxy, service and endpoint"),
-    ("proxies", "connected proxies and how far each has come, for `meltemi proxies`"),
-    ("pushes", "the last pushes: cause, reach, times, answers, for `meltemi pushes`; ?after= an id"),
-    ("syncz", "what each proxy was sent and has acknowledged; ?namespace="),
-    ("watches", "how the watches of the API server are: live, listing or stalled, since when, why"),
-];
+fn debug_pages() -> Router<Arc<Ops>> {
+    Router::new()
+        .route("/debug", any(debug_index))
+        .route("/debug/", any(debug_index))
+        .route("/debug/{*name}", any(debug_page))
+}
+
+async fn debug_index(
+    state: Shared,
+    peer: Extension<Peer>,
+    method: Method,
+    headers: HeaderMap,
+    parameters: Parameters,
+) -> Page {
+    debug_page(state, peer, method, headers, Path(String::new()), parameters).await
+}
+
+async fn debug_page(
+    State(ops): Shared,
+    Extension(peer): Extension<Peer>,
+    method: Method,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+    Query(parameters): Parameters,
+) -> Page {
+    let access = match ops.guard.get() {
+        Some(guard) => guard.http(peer, &headers).await,
+        None if peer.is_loopback() => Ok(Access::All),
+        None => Err(Page::text(StatusCode::SERVICE_UNAVAILABLE, "the first load is not complete\n")),
+    };
+    match access {
+        Ok(access) => ops.page(name, method, parameters, access).await,
+        Err(turned_away) => turned_away,
+    }
+}
 
 async fn ready(State(ops): Shared) -> (StatusCode, &'static str) {
     if ops.draining.load(Ordering::Relaxed) {
@@ -114,121 +177,6 @@ async fn metrics_page(State(ops): Shared, Extension(peer): Extension<Peer>) -> R
         Ok(page) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], page).into_response(),
         Err(error) => {
             error!(%error, "cannot show the metrics");
-            StatusCode::INTERNAL_SERVER_ERROR.into_response()
-        }
-    }
-}
-
-/// Until callers can prove who they are, nobody but this host may look at the configuration of others.
-async fn only_loopback(Extension(peer): Extension<Peer>, request: Request, next: Next) -> Response {
-    if peer.is_loopback() {
-        next.run(request).await
-    } else {
-        let why = "debug pages answer loopback only in this version; use a port-forward to this host\n";
-        (StatusCode::FORBIDDEN, why).into_response()
-    }
-}
-
-async fn index() -> Html<String> {
-    let rows: String = PAGES
-        .iter()
-        .map(|(name, what)| format!("<tr><td><a href=\"/debug/{name}\">{name}</a></td><td>{what}</td></tr>\n"))
-        .collect();
-    Html(format!("<!doctype html>\n<title>meltemi debug</title>\n<table>\n{rows}</table>\n"))
-}
-
-async fn list(Query(parameters): Parameters) -> Response {
-    json(&parameters, &PAGES.map(|(name, _)| format!("/debug/{name}")))
-}
-
-async fn syncz(State(ops): Shared, Query(parameters): Parameters) -> Response {
-    let namespace = parameters.get("namespace").map(String::as_str).filter(|namespace| !namespace.is_empty());
-    json(&parameters, &connections::syncz(&ops.connections.snapshot(), namespace))
-}
-
-async fn adsz(State(ops): Shared, Query(parameters): Parameters) -> Response {
-    json(&parameters, &connections::adsz(&ops.connections.snapshot()))
-}
-
-const NO_ROTATION: &str =
-    "there is no root here that could be changed: the authority is plugged in or external, or the secure port is off\n";
-
-async fn authority(State(ops): Shared, Query(parameters): Parameters) -> Response {
-    match ops.rotation.get() {
-        Some(rotation) => json(&parameters, &rotation.status()),
-        None => (StatusCode::NOT_FOUND, NO_ROTATION).into_response(),
-    }
-}
-
-async fn rotate(State(ops): Shared, Query(parameters): Parameters) -> Response {
-    match ops.rotation.get().map(|rotation| rotation.rotate(SystemTime::now())) {
-        Some(Ok(status)) => json(&parameters, &status),
-        Some(Err(why)) => (StatusCode::CONFLICT, format!("{why}\n")).into_response(),
-        None => (StatusCode::NOT_FOUND, NO_ROTATION).into_response(),
-    }
-}
-
-async fn connected(State(ops): Shared, Query(parameters): Parameters) -> Response {
-    json(&parameters, &connections::connections(&ops.connections.snapshot()))
-}
-
-async fn envoy_filters(State(ops): Shared, Query(parameters): Parameters) -> Response {
-    json(&parameters, &envoy_filters::document(&(ops.patches)()))
-}
-
-async fn proxies(State(ops): Shared, Query(parameters): Parameters) -> Response {
-    json(&parameters, &connections::proxies(&ops.connections.snapshot()))
-}
-
-async fn watch_page(State(ops): Shared, Query(parameters): Parameters) -> Response {
-    let now = std::time::SystemTime::now();
-    json(&parameters, &ops.watches.as_ref().map(|health| watches::page(health, now)).unwrap_or_default())
-}
-
-async fn memory_page(State(ops): Shared, Query(parameters): Parameters) -> Response {
-    let (resident, counts, parts) = ops.metrics.memory();
-    json(&parameters, &memory::document(resident, ops.connections.len(), counts, parts))
-}
-
-async fn pushes(State(ops): Shared, Query(parameters): Parameters) -> Response {
-    let after = parameters.get("after").and_then(|id| id.parse().ok()).unwrap_or(0);
-    let journal = ops.provider.journal();
-    json(&parameters, &journal.map(|journal| pushes::pushes(&journal, after)).unwrap_or_default())
-}
-
-async fn config_dump(State(ops): Shared, Query(parameters): Parameters) -> Response {
-    let Some(wanted) = parameters.get("proxyID").filter(|id| !id.is_empty()) else {
-        let usage = "You must provide a proxyID in the query string, such as /debug/config_dump?proxyID=cart-1.shop\n";
-        return (StatusCode::BAD_REQUEST, usage).into_response();
-    };
-    let Some(connection) = ops.connections.snapshot().into_iter().find(|it| it.id.contains(wanted.as_str())) else {
-        return (StatusCode::NOT_FOUND, NOT_CONNECTED).into_response();
-    };
-    let endpoints = if parameters.contains_key("include_eds") { Endpoints::Shown } else { Endpoints::Hidden };
-    let document =
-        tokio::task::spawn_blocking(move || config_dump::document(connection.class.as_ref(), endpoints)).await;
-    match document {
-        Ok(document) => json(&parameters, &document),
-        Err(error) => {
-            error!(%error, "cannot show the configuration of a proxy");
-            StatusCode::INTERNAL_SERVER_ERROR.into_response()
-        }
-    }
-}
-
-/// istioctl looks for this text, to ask the next replica.
-const NOT_CONNECTED: &str = "Proxy not connected to this Pilot instance. It may be connected to another instance.";
-
-fn json(parameters: &HashMap<String, String>, value: &impl Serialize) -> Response {
-    let text = if parameters.contains_key("pretty") {
-        serde_json::to_string_pretty(value)
-    } else {
-        serde_json::to_string(value)
-    };
-    match text {
-        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
-        Err(error) => {
-            error!(%error, "cannot write a page");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }

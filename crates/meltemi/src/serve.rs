@@ -20,9 +20,10 @@ mod stop;
 mod waiting;
 mod webhook;
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -31,12 +32,17 @@ use sources::files::{self, Folder};
 use sources::jwks::Keys;
 use sources::text;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
-use tracing::{error, info};
+use tracing::{debug, error, info};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, reload};
 use views::Views;
 
 use crate::commands::Outcome;
+use crate::doctor::facts::Chosen;
+use crate::ops::scopes::{self, Scopes};
 use crate::ops::{self, Ops, http, metrics::Metrics};
 use crate::settings::{Debounce, Log, Mesh, Settings};
 use authority::Secure;
@@ -53,30 +59,51 @@ pub(crate) use rotation::{CaStatus, Rotation};
 use stop::Stop;
 
 pub(crate) fn run(settings: Settings) -> Result<Outcome> {
-    start_log(&settings.log);
+    let scopes = start_log(&settings.log);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
-    let served = runtime.block_on(serve(settings));
+    let served = runtime.block_on(serve(settings, scopes));
     // A look at the folder may be under way; nothing depends on its end.
     runtime.shutdown_background();
     served.map(|()| Outcome::Done)
 }
 
-fn start_log(log: &Log) {
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::new(&log.filter))
+fn start_log(log: &Log) -> Arc<Scopes> {
+    let (filter, handle) = reload::Layer::new(EnvFilter::new(log.levels.filter()));
+    let lines = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_writer(std::io::stderr);
-    if log.json { lines.json().init() } else { lines.init() }
+    let registry = tracing_subscriber::registry().with(filter);
+    if log.json {
+        registry.with(lines.json()).init();
+    } else {
+        registry.with(lines).init();
+    }
+    Scopes::new(log.levels.clone(), handle)
 }
 
-async fn serve(settings: Settings) -> Result<()> {
-    let Settings { source, mesh, ports, debounce, streams, identity, metrics_on_loopback_only, keys, log: _ } =
-        settings;
+/// Where log levels are changed. That another server on this machine has the port is no reason to end.
+fn control(port: u16, scopes: Arc<Scopes>) {
+    tokio::spawn(async move {
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
+            Ok(listener) => http::serve(listener, scopes::router(scopes)).await,
+            Err(error) => debug!(port, %error, "log levels cannot be changed while this runs (--ctrlz_port)"),
+        }
+    });
+}
+
+async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
+    let Settings { source, mesh, ports, debounce, streams, identity, operations, keys, log } = settings;
     let started = Instant::now();
     let mesh = Mesh { mesh_config: mesh.mesh_config.or_else(mounted_mesh_config), ..mesh };
     let mut stop = Stop::new()?;
+    if let Some(port) = log.control {
+        control(port, scopes);
+    }
     let registry = prometheus::Registry::new();
     let metrics = Arc::new(Metrics::new(registry.clone()).context("cannot register metrics")?);
+    if let Some(cores) = operations.cpu_request {
+        metrics.requested(cores);
+    }
     let views = Views::guarded(mesh.environment(), Arc::new(Credentials { metrics: metrics.clone() }));
     let (out, mut updates) = mpsc::channel(AHEAD);
 
@@ -86,8 +113,16 @@ async fn serve(settings: Settings) -> Result<()> {
     // A port that is open promises answers: a folder has been read by now, and with an API server the answer is to wait.
     let feed = feed?;
     let mut listeners = Listeners::bind(&ports).await?;
+    let chosen = Chosen {
+        debounce_after_ms: milliseconds(debounce.after),
+        debounce_max_ms: milliseconds(debounce.max),
+        push_throttle: streams.push_throttle,
+        key: if ports.secure_grpc.address.is_some() { identity.key.to_string() } else { String::new() },
+        lifetime_seconds: identity.lifetimes.fixed.unwrap_or(identity.lifetimes.default).as_secs(),
+    };
     let ops = Arc::new(Ops {
         provider: views.clone(),
+        views: Some(views.clone()),
         connections: xds::Connections::new(),
         metrics: metrics.clone(),
         watches: feed.watches(&registry)?,
@@ -95,12 +130,17 @@ async fn serve(settings: Settings) -> Result<()> {
             let views = views.clone();
             move || views.patch_reach()
         }),
-        metrics_on_loopback_only,
+        metrics_on_loopback_only: operations.metrics_on_loopback_only,
+        guard: OnceLock::new(),
+        chosen,
+        admin: operations.admin,
         rotation: OnceLock::new(),
         draining: AtomicBool::new(false),
+        turns: Semaphore::new(ops::TURNS),
+        syncz: Mutex::default(),
     });
     if let Some(listener) = listeners.http.take() {
-        tokio::spawn(http::serve(listener, ops::readiness(ops.clone())));
+        tokio::spawn(http::serve(listener, ops::readiness(ops.clone(), operations.debug_on_http)));
     }
     if let Some(listener) = listeners.monitoring.take() {
         tokio::spawn(http::serve(listener, ops::monitoring(ops.clone())));
@@ -117,6 +157,10 @@ async fn serve(settings: Settings) -> Result<()> {
     pipeline.work_in(keys.first().await, Duration::ZERO).await;
     listeners.bind_secure(&ports).await?;
     listeners.bind_webhook(&ports, duties.is_some() && identity.external.is_none()).await?;
+    let guard = |door: Option<Arc<dyn xds::Door>>, root: &str| {
+        // Set here and nowhere else.
+        let _ = ops.guard.set(ops::Guard::new(&operations, root, &mesh.pod_namespace, door));
+    };
     let mut going = None;
     if let Some(listener) = listeners.secure.take() {
         let mut identity = identity;
@@ -125,11 +169,14 @@ async fn serve(settings: Settings) -> Result<()> {
         let signing = ca::Metrics::new(&registry).context("cannot register the metrics of the authority")?;
         let reviews = duties.as_ref().map(|duties| duties.reviews(&identity.audiences));
         let door = Door::open(&identity, objects, signing, reviews)?;
+        let shown = door.clone() as Arc<dyn xds::Door>;
+        guard(Some(shown).filter(|_| identity.authenticate), &pipeline.root_namespace());
+        let inspector = Arc::new(ops::Inspector { ops: ops.clone() });
         let stages = metrics.stages().clone();
         match identity.external.clone() {
             Some(external) => {
                 let port = ExternalSecure::open(identity, external, door)?;
-                streams.serve(listener, port.port(stages)?);
+                streams.serve(listener, port.port(stages, inspector)?);
                 tokio::spawn(port.follow());
             }
             None => {
@@ -143,7 +190,7 @@ async fn serve(settings: Settings) -> Result<()> {
                 }
                 let authority = Secure::open(identity, door, &mesh.pod_namespace)?;
                 going = duties.map(|duties| duties.begin(pipeline.objects(), authority.certificates(), root));
-                streams.serve(listener, authority.port(stages)?);
+                streams.serve(listener, authority.port(stages, inspector)?);
                 if let Some(listener) = listeners.https.take() {
                     tokio::spawn(webhook::serve(listener, authority.tls()?));
                 }
@@ -154,6 +201,9 @@ async fn serve(settings: Settings) -> Result<()> {
                 tokio::spawn(authority.follow());
             }
         }
+    }
+    if ops.guard.get().is_none() {
+        guard(None, &pipeline.root_namespace());
     }
     let mesh_text = found.mesh_text().cloned();
     let Listeners { open, off, .. } = listeners;
@@ -173,6 +223,10 @@ async fn serve(settings: Settings) -> Result<()> {
         going.end().await;
     }
     Ok(())
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The ports that proxies use, until they are told to drain.

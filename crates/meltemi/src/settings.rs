@@ -2,6 +2,8 @@
 
 mod cluster;
 mod identity;
+mod log;
+mod operations;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,6 +15,8 @@ use crate::args::{Env, MeshArgs, Serve, truth};
 pub(crate) use cluster::{ClusterSettings, mesh_config_map};
 use identity::IdentityFlags;
 pub(crate) use identity::{External, Identity, NO_STATE, state_folder};
+pub(crate) use log::{Levels, SCOPES};
+pub(crate) use operations::Operations;
 
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -22,7 +26,7 @@ pub(crate) struct Settings {
     pub(crate) debounce: Debounce,
     pub(crate) streams: xds::Options,
     pub(crate) identity: Identity,
-    pub(crate) metrics_on_loopback_only: bool,
+    pub(crate) operations: Operations,
     pub(crate) keys: Keys,
     pub(crate) log: Log,
 }
@@ -91,9 +95,10 @@ pub(crate) struct Keys {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Log {
-    /// Directives of a tracing filter.
-    pub(crate) filter: String,
+    pub(crate) levels: Levels,
     pub(crate) json: bool,
+    /// --ctrlz_port: where levels are changed while it runs. `None`: nowhere.
+    pub(crate) control: Option<u16>,
 }
 
 impl Settings {
@@ -123,6 +128,7 @@ impl Settings {
             keepalive_timeout,
             log_output_level,
             log_as_json,
+            ctrlz_port,
         } = serve;
         let Env {
             debounce_after,
@@ -139,7 +145,7 @@ impl Settings {
             keepalive_timeout: env_timeout,
             max_streams,
             max_receive_size,
-            metrics_localhost_only,
+            operations,
             trace_sampling,
             identity,
             scope_gateways_to_namespace,
@@ -216,7 +222,7 @@ impl Settings {
         };
         let identity = Identity::new(IdentityFlags { state_dir, jwks, tls_cert, tls_key }, identity, &mut unused)?;
         let streams = xds::Options { strict_nodes: identity.strict, ..streams };
-        let metrics_on_loopback_only = unused.truth("METRICS_LOCALHOST_ACCESS_ONLY", metrics_localhost_only);
+        let operations = Operations::new(operations, &mut unused);
         unused.read("PILOT_TRACE_SAMPLING", trace_sampling, TRACE_SAMPLING, percent);
         unused.truth("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", scope_gateways_to_namespace);
         unused.truth("PILOT_FILTER_GATEWAY_CLUSTER_CONFIG", filter_gateway_clusters);
@@ -245,9 +251,13 @@ impl Settings {
             debounce,
             streams,
             identity,
-            metrics_on_loopback_only,
+            operations,
             keys,
-            log: Log { filter: log_filter(&log_output_level, &mut unused.0)?, json: log_as_json },
+            log: Log {
+                levels: Levels::parse(&log_output_level, &mut unused.0)?,
+                json: log_as_json,
+                control: Some(ctrlz_port).filter(|port| *port != 0),
+            },
         };
         Ok((settings, unused.0))
     }
@@ -393,35 +403,6 @@ fn ranges(name: &str, text: &Option<String>) -> Result<Vec<ipnet::IpNet>> {
         range.with_context(|| format!("{name}: {entry:?} is not a range; write it like 10.0.0.0/8"))
     };
     entries.map(range).collect()
-}
-
-/// istiod's `SCOPE:LEVEL,..` as directives of a tracing filter.
-fn log_filter(levels: &str, unused: &mut Vec<String>) -> Result<String> {
-    let mut base = "info";
-    let mut directives = Vec::new();
-    for entry in levels.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
-        let (scope, level) = entry.split_once(':').unwrap_or(("default", entry));
-        let level = match level {
-            "none" => "off",
-            "fatal" | "error" => "error",
-            "warn" => "warn",
-            "info" => "info",
-            "debug" => "debug",
-            _ => bail!("--log_output_level {entry:?}: the levels are none, error, warn, info, debug"),
-        };
-        match scope {
-            "default" | "all" => base = level,
-            "ads" | "delta" => directives.push(format!("xds={level}")),
-            "file" => directives.push(format!("sources={level}")),
-            _ => unused.push(format!(
-                "--log_output_level: there is no scope {scope:?} here; the scopes are default, ads, delta, file"
-            )),
-        }
-    }
-    // What the HTTP library says at debug level is of no use to an operator.
-    let quiet = ["h2", "hyper", "hyper_util", "kube_client", "mio"].map(|name| format!("{name}=error"));
-    directives.splice(0..0, quiet);
-    Ok(format!("{base},{}", directives.join(",")))
 }
 
 /// istiod's default of PILOT_DEBOUNCE_AFTER.

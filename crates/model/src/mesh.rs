@@ -356,7 +356,7 @@ impl Mesh {
     }
 
     /// Of all registries.
-    pub(crate) fn all_services(&self) -> impl Iterator<Item = &Arc<Service>> {
+    pub fn all_services(&self) -> impl Iterator<Item = &Arc<Service>> {
         self.services.values().chain(self.entries.all())
     }
 

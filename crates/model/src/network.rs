@@ -144,6 +144,11 @@ impl Networks {
         self.scale.max(1)
     }
 
+    /// Every gateway that is known.
+    pub fn all(&self) -> impl Iterator<Item = &NetworkGateway> {
+        self.gateways.values().flatten()
+    }
+
     /// The gateways to endpoints of a network in a cluster: of the same cluster, else of any.
     pub fn gateways(&self, network: &str, cluster: &str) -> Vec<&NetworkGateway> {
         let all = self.gateways.get(network).map(Vec::as_slice).unwrap_or_default();

@@ -86,6 +86,27 @@ pub fn python() -> Option<PathBuf> {
     tool("MELTEMI_PYTHON", "py/bin/python")
 }
 
+/// Istio's own tool: MELTEMI_ISTIOCTL, else the one that setup built, else one on the path.
+pub fn istioctl() -> Option<PathBuf> {
+    tool("MELTEMI_ISTIOCTL", "reference/bin/istioctl").or_else(|| on_path("istioctl"))
+}
+
+/// Prometheus: MELTEMI_PROMETHEUS, else the one on the path (Debian: package prometheus).
+pub fn prometheus() -> Option<PathBuf> {
+    env::var_os("MELTEMI_PROMETHEUS").map(PathBuf::from).or_else(|| on_path("prometheus"))
+}
+
+/// What checks rules, beside Prometheus.
+pub fn promtool() -> Option<PathBuf> {
+    let beside = |prometheus: PathBuf| Some(prometheus.parent()?.join("promtool")).filter(|path| path.exists());
+    prometheus().and_then(beside).or_else(|| on_path("promtool"))
+}
+
+fn on_path(program: &str) -> Option<PathBuf> {
+    let folders = env::var_os("PATH")?;
+    env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())
+}
+
 /// The arbiter of parity: MELTEMI_ARBITER, else the copy that stands beside the clone.
 pub fn arbiter() -> Option<PathBuf> {
     let given = env::var_os("MELTEMI_ARBITER").map(PathBuf::from);

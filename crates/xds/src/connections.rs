@@ -3,12 +3,14 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
+    future::Future,
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 
 use crate::{Class, Names, ProxyInfo, Seq, TypeUrl};
 
@@ -122,6 +124,18 @@ impl Connections {
         entry.map(|entry| entry.connection())
     }
 
+    /// The first stream that fits, in the order in which they connected.
+    pub fn first(&self, fits: impl Fn(&Connection) -> bool) -> Option<Connection> {
+        let entry = self.table().live.values().find(|entry| fits(&entry.about)).cloned();
+        entry.map(|entry| entry.connection())
+    }
+
+    /// Asks a stream to end. Answers whether there is one of this id.
+    pub fn end(&self, id: &str) -> bool {
+        let entry = self.table().live.values().find(|entry| entry.about.id == id).cloned();
+        entry.as_ref().inspect(|entry| entry.end.notify_one()).is_some()
+    }
+
     /// Streams, types that they watch, names that they ask for, and nonces that are remembered. Looks at all streams.
     pub(crate) fn counts(&self) -> (usize, usize, usize, usize) {
         let live: Vec<_> = self.table().live.values().cloned().collect();
@@ -157,7 +171,7 @@ impl Connections {
         table.opened += 1;
         let key = table.opened;
         arrival.id = format!("{}-{key}", arrival.proxy.id);
-        let entry = Arc::new(Entry { about: arrival, watched: Mutex::default() });
+        let entry = Arc::new(Entry { about: arrival, watched: Mutex::default(), end: Notify::new() });
         table.live.insert(key, entry.clone());
         Listed { connections: self.clone(), key, entry }
     }
@@ -171,6 +185,8 @@ struct Entry {
     about: Connection,
     /// In push order.
     watched: Mutex<Vec<Watched>>,
+    /// Somebody wants the stream to end.
+    end: Notify,
 }
 
 impl Entry {
@@ -193,6 +209,12 @@ pub(crate) struct Listed {
 impl Listed {
     pub(crate) fn id(&self) -> &str {
         &self.entry.about.id
+    }
+
+    /// Until somebody wants the stream to end.
+    pub(crate) fn ended(&self) -> impl Future<Output = ()> + use<> {
+        let entry = self.entry.clone();
+        async move { entry.end.notified().await }
     }
 
     pub(crate) fn show(&self, watched: Watched) {

@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use http::HeaderMap;
 use tokio_rustls::TlsAcceptor;
-use wire::envoy::config::core::v3::Node;
+use wire::{envoy::config::core::v3::Node, google::protobuf::Any};
 
 use crate::Server;
 
@@ -23,6 +23,8 @@ pub struct Port {
     pub methods: Option<Arc<dyn Methods>>,
     /// Serves the methods for secrets alone. `None`: the server of the port does, from what it has for everybody.
     pub secrets: Option<Server>,
+    /// `None`: questions about the server itself are refused.
+    pub inspect: Option<Arc<dyn Inspect>>,
 }
 
 /// The other end of a connection.
@@ -64,6 +66,26 @@ pub trait Methods: Send + Sync + 'static {
     fn serves(&self, path: &str) -> bool;
 
     fn call<'a>(&'a self, peer: &'a Peer, headers: &'a HeaderMap, message: Bytes) -> Later<'a, Result<Bytes, Failure>>;
+}
+
+/// Questions about the server itself, asked over a stream: type URLs that begin with `istio.io/debug`. Each is answered
+/// once, and nothing is pushed.
+pub trait Inspect: Send + Sync + 'static {
+    fn inspect<'a>(
+        &'a self,
+        caller: &'a Caller,
+        type_url: &'a str,
+        names: &'a [String],
+    ) -> Later<'a, Result<Inspected, Failure>>;
+}
+
+/// An answer to such a question.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Inspected {
+    /// Names may be empty.
+    pub resources: Vec<(String, Any)>,
+    /// Which instance answers: `control_plane.identifier`.
+    pub instance: String,
 }
 
 /// Why such a method has no response.

@@ -195,6 +195,12 @@ impl Frame {
         Ok(Frame { pieces: Pieces::Own(pieces), len })
     }
 
+    /// A message that is no push.
+    pub(crate) fn message(message: &impl Message) -> Result<Frame, Refusal> {
+        let (first, len) = prefixed(message, 0)?;
+        Ok(Frame { pieces: Pieces::Own(VecDeque::from([first])), len })
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.len
     }

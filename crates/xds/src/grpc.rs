@@ -122,6 +122,7 @@ impl Calls {
             admitted,
             closing: self.closing.subscribe(),
             hang_up: self.hang_up.clone(),
+            inspect: self.port.inspect.clone(),
         };
         tokio::spawn(stream.run());
         grpc_response(outbound)

@@ -9,12 +9,12 @@ use std::{
 };
 
 use prometheus::{
-    IntGaugeVec, Opts, Registry,
+    IntGaugeVec, Opts,
     core::{Collector, Desc},
     proto::MetricFamily,
 };
 
-use crate::{Connections, Stage, server::Shared, session::Session};
+use crate::{Connections, Register, Stage, server::Shared, session::Session};
 
 /// Bytes of encoded resources that are alive in this process, however many streams share them.
 static ENCODED: AtomicUsize = AtomicUsize::new(0);
@@ -50,15 +50,15 @@ pub struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn new(registry: &Registry) -> Result<Memory, prometheus::Error> {
-        let help = "What the stages of a push hold, in bytes; estimated.";
+    pub(crate) fn new(register: &Register) -> Result<Memory, prometheus::Error> {
+        let help = "what each stage holds, estimated from counts and sizes. `serialization` is exact: encoded resources, each \
+                    once, and the responses that are kept for the next stream";
         let gauges = IntGaugeVec::new(Opts::new("meltemi_memory_bytes", help), &["part"])?;
         let memory = Memory { gauges, looked_at: Arc::default() };
         for stage in Stage::ALL {
             memory.set(stage, 0);
         }
-        registry.register(Box::new(memory.clone()))?;
-        Ok(memory)
+        register.add("gauge", memory)
     }
 
     /// What a stage outside of this crate holds.
@@ -129,6 +129,8 @@ const NONCE: usize = 40;
 
 #[cfg(test)]
 mod tests {
+    use prometheus::Registry;
+
     use super::*;
 
     #[test]
@@ -143,7 +145,7 @@ mod tests {
     #[test]
     fn every_part_is_shown_from_the_start() {
         let registry = Registry::new();
-        let memory = Memory::new(&registry).expect("registers");
+        let memory = Memory::new(&Register::new(registry.clone())).expect("registers");
         memory.set(Stage::InformerCache, 7);
         let parts = memory.parts();
         assert_eq!(parts[0], (Stage::InformerCache, 7));

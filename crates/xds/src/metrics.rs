@@ -8,23 +8,24 @@ use std::{
 };
 
 use prometheus::{
-    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    Gauge, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
     core::{Collector, Desc},
     proto::MetricFamily,
 };
 
-use crate::{Connections, Memory, Stages, TypeUrl, Variant, refusal::Code};
+use crate::{Connections, Memory, Register, Stages, TypeUrl, Variant, refusal::Code};
 
 const SERVICE: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
 const PUSH_SECONDS: [f64; 9] = [0.01, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0];
 const SEND_SECONDS: [f64; 8] = [0.01, 0.1, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0];
 const CONVERGENCE_SECONDS: [f64; 8] = [0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0];
-const DESTROY_SECONDS: [f64; 6] = [0.0001, 0.001, 0.01, 0.1, 1.0, 10.0];
+const DESTROY_SECONDS: [f64; 7] = [0.0001, 0.001, 0.1, 1.0, 5.0, 10.0, 30.0];
 const SIZE_BYTES: [f64; 6] = [1.0, 1e4, 1e6, 4e6, 1e7, 4e7];
 
 pub struct Metrics {
     stages: Stages,
     memory: Memory,
+    clients: IntGauge,
     connected: IntGaugeVec,
     by_version: Mutex<BTreeMap<String, i64>>,
     pushes: IntCounterVec,
@@ -32,10 +33,13 @@ pub struct Metrics {
     send_time: Histogram,
     size: HistogramVec,
     rejects: IntCounterVec,
+    push_errors: IntCounterVec,
     /// For the types that istiod has such a gauge for.
     reject_gauges: BTreeMap<TypeUrl, IntGaugeVec>,
     expired_nonce: IntCounterVec,
     internal_errors: IntCounter,
+    write_timeouts: IntCounter,
+    secrets_missing: IntCounter,
     recv_max: IntGauge,
     convergence: Histogram,
     queue_time: Histogram,
@@ -52,55 +56,97 @@ pub struct Metrics {
 
 impl Metrics {
     pub fn new(registry: &Registry) -> Result<Arc<Metrics>, prometheus::Error> {
-        let maker = Maker { registry };
+        Metrics::register(&Register::new(registry.clone()))
+    }
+
+    pub fn register(on: &Register) -> Result<Arc<Metrics>, prometheus::Error> {
         let call = ["grpc_type", "grpc_service", "grpc_method"];
         let handled = ["grpc_type", "grpc_service", "grpc_method", "grpc_code"];
-        Ok(Arc::new(Metrics {
-            stages: Stages::new(registry)?,
-            memory: Memory::new(registry)?,
-            connected: maker.gauges("pilot_xds", "Connected proxies by their version.", &["version"])?,
+        let metrics = Metrics {
+            stages: Stages::new(on)?,
+            memory: Memory::new(on)?,
+            clients: on.gauge("pilot_xds_clients", "connected proxies. Not in istiod")?,
+            connected: on.gauges(
+                "pilot_xds",
+                "connected proxies by their version; `unknown` if they do not say",
+                &["version"],
+            )?,
             by_version: Mutex::default(),
-            pushes: maker.counters(
+            pushes: on.counters(
                 "pilot_xds_pushes",
-                "Responses sent, by type; <type>_senderr: not sent.",
+                "responses sent, `cds`, `eds`, `lds`, `rds`, ..; `<type>_senderr` those that could not be sent",
                 &["type"],
             )?,
-            push_time: maker.histograms("pilot_xds_push_time", "Making and sending a response.", &PUSH_SECONDS)?,
-            send_time: maker.histogram("pilot_xds_send_time", "Writing a response, in seconds.", &SEND_SECONDS)?,
-            size: maker.histograms("pilot_xds_config_size_bytes", "Size of a response, in bytes.", &SIZE_BYTES)?,
-            rejects: maker.counters("pilot_total_xds_rejects", "Responses refused by proxies.", &["type"])?,
-            reject_gauges: maker.reject_gauges()?,
-            expired_nonce: maker.counters("pilot_xds_expired_nonce", "Requests with an old nonce.", &["type"])?,
-            internal_errors: maker.counter("pilot_total_xds_internal_errors", "Streams ended by an error of ours.")?,
-            recv_max: maker.gauge("pilot_xds_recv_max", "The largest request, in bytes.")?,
-            convergence: maker.histogram(
+            push_time: on.seconds_by(
+                "pilot_xds_push_time",
+                "making and sending a response, with the refresh that it waited for",
+                &PUSH_SECONDS,
+                &["type"],
+            )?,
+            send_time: on.seconds("pilot_xds_send_time", "writing a response", &SEND_SECONDS)?,
+            size: on.histograms(
+                "pilot_xds_config_size_bytes",
+                "size of a response, in bytes",
+                &SIZE_BYTES,
+                &["type"],
+            )?,
+            rejects: on.counters("pilot_total_xds_rejects", "responses that a proxy refused", &["type"])?,
+            push_errors: on.counters(
+                "pilot_xds_push_errors",
+                "responses that a proxy refused or that could not be sent. Not in istiod",
+                &["type"],
+            )?,
+            reject_gauges: reject_gauges(on)?,
+            expired_nonce: on.counters(
+                "pilot_xds_expired_nonce",
+                "requests that answer an old response; and, unlike istiod's, each response that was not answered for 30 s, once",
+                &["type"],
+            )?,
+            internal_errors: on
+                .counter("pilot_total_xds_internal_errors", "streams that ended by an error of ours")?,
+            write_timeouts: on.counter(
+                "pilot_xds_write_timeout",
+                "streams that were closed because a response was not read for five minutes",
+            )?,
+            secrets_missing: on.counter(
+                "pilot_sds_certificate_errors_total",
+                "secrets that a proxy asked for and could not get",
+            )?,
+            recv_max: on.gauge("pilot_xds_recv_max", "the largest request, in bytes")?,
+            convergence: on.seconds(
                 "pilot_proxy_convergence_time",
-                "From a change to its acceptance by a proxy, in seconds.",
+                "from a change until a proxy has accepted it (istiod: until it was sent)",
                 &CONVERGENCE_SECONDS,
             )?,
-            queue_time: maker.histogram(
+            queue_time: on.seconds(
                 "pilot_proxy_queue_time",
-                "From the news for a proxy to its turn to be written to, in seconds.",
+                "from the news for a proxy to its turn to be written to",
                 &CONVERGENCE_SECONDS,
             )?,
-            queue_depth: maker
-                .gauge("meltemi_push_queue_depth", "Streams that wait for their turn to be written to.")?,
-            slots_in_use: maker.gauge("meltemi_push_slots_in_use", "Streams that are being written to.")?,
-            oldest: maker.registered(Oldest::new()?)?,
-            zombies: maker.counter(
-                "meltemi_xds_zombies_total",
-                "Streams closed because no ping was answered or their workload is gone.",
+            queue_depth: on.gauge("meltemi_push_queue_depth", "streams that wait for their turn to be written to")?,
+            slots_in_use: on.gauge(
+                "meltemi_push_slots_in_use",
+                "streams that are being written to; at most `PILOT_PUSH_THROTTLE`",
             )?,
-            destroy_time: maker.histogram(
+            oldest: on.add("gauge", Oldest::new()?)?,
+            zombies: on.counter(
+                "meltemi_xds_zombies_total",
+                "streams that were closed because no ping was answered, or because the pod of the proxy had been gone for a minute",
+            )?,
+            destroy_time: on.seconds(
                 "pilot_destroy_time_seconds",
-                "Cleaning up after a stream, in seconds.",
+                "from the end of a stream until its state is gone. Not in istiod",
                 &DESTROY_SECONDS,
             )?,
-            started: maker.counters("grpc_server_started_total", "Calls begun.", &call)?,
-            handled: maker.counters("grpc_server_handled_total", "Calls ended, by code.", &handled)?,
-            received: maker.counters("grpc_server_msg_received_total", "Messages received.", &call)?,
-            sent: maker.counters("grpc_server_msg_sent_total", "Messages sent.", &call)?,
-        }))
+            started: on.counters("grpc_server_started_total", "calls begun", &call)?,
+            handled: on.counters("grpc_server_handled_total", "calls ended", &handled)?,
+            received: on.counters("grpc_server_msg_received_total", "messages received", &call)?,
+            sent: on.counters("grpc_server_msg_sent_total", "messages sent", &call)?,
+        };
+        for counters in [&metrics.pushes, &metrics.rejects, &metrics.push_errors, &metrics.expired_nonce] {
+            at_zero(counters);
+        }
+        Ok(Arc::new(metrics))
     }
 
     pub fn stages(&self) -> &Stages {
@@ -119,6 +165,7 @@ impl Metrics {
     }
 
     fn count_version(&self, version: &str, by: i64) {
+        self.clients.add(by);
         let mut table = self.by_version.lock().unwrap_or_else(PoisonError::into_inner);
         let count = table.entry(version.to_owned()).or_default();
         *count += by;
@@ -139,6 +186,7 @@ impl Metrics {
 
     pub(crate) fn push_failed(&self, kind: TypeUrl) {
         self.pushes.with_label_values(&[&format!("{}_senderr", kind.label())]).inc();
+        self.push_errors.with_label_values(&[kind.label()]).inc();
     }
 
     pub(crate) fn written(&self, kind: TypeUrl, push: Duration, send: Duration) {
@@ -159,6 +207,14 @@ impl Metrics {
         self.zombies.inc_by(streams as u64);
     }
 
+    pub(crate) fn write_timed_out(&self) {
+        self.write_timeouts.inc();
+    }
+
+    pub(crate) fn secrets_missing(&self, count: usize) {
+        self.secrets_missing.inc_by(count as u64);
+    }
+
     pub(crate) fn destroyed(&self, took: Duration) {
         self.destroy_time.observe(took.as_secs_f64());
     }
@@ -174,6 +230,7 @@ impl Metrics {
 
     pub(crate) fn rejected(&self, kind: TypeUrl) {
         self.rejects.with_label_values(&[kind.label()]).inc();
+        self.push_errors.with_label_values(&[kind.label()]).inc();
     }
 
     /// Shows that a proxy refuses a type until the answer is dropped. `None`: the type has no such gauge.
@@ -222,7 +279,7 @@ struct Oldest {
 
 impl Oldest {
     fn new() -> Result<Oldest, prometheus::Error> {
-        let help = "Age of the oldest response that was not answered, in seconds.";
+        let help = "age of the oldest response that was not answered";
         Ok(Oldest { gauge: Gauge::new("meltemi_unacked_oldest_seconds", help)?, connections: Arc::default() })
     }
 }
@@ -278,49 +335,20 @@ fn safe_version(version: &str) -> String {
         .to_owned()
 }
 
-struct Maker<'a> {
-    registry: &'a Registry,
+fn reject_gauges(register: &Register) -> Result<BTreeMap<TypeUrl, IntGaugeVec>, prometheus::Error> {
+    let kinds = [TypeUrl::Cluster, TypeUrl::Endpoints, TypeUrl::Listener, TypeUrl::Route];
+    let help = "1 while a proxy refuses its configuration of this type";
+    let gauge = |kind: TypeUrl| {
+        let name = format!("pilot_xds_{}_reject", kind.label());
+        Ok((kind, register.gauges(&name, help, &["node", "err"])?))
+    };
+    kinds.into_iter().map(gauge).collect()
 }
 
-impl Maker<'_> {
-    fn registered<C: Collector + Clone + 'static>(&self, collector: C) -> Result<C, prometheus::Error> {
-        self.registry.register(Box::new(collector.clone()))?;
-        Ok(collector)
-    }
-
-    fn counter(&self, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
-        self.registered(IntCounter::new(name, help)?)
-    }
-
-    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, prometheus::Error> {
-        self.registered(IntCounterVec::new(Opts::new(name, help), labels)?)
-    }
-
-    fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
-        self.registered(IntGauge::new(name, help)?)
-    }
-
-    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, prometheus::Error> {
-        self.registered(IntGaugeVec::new(Opts::new(name, help), labels)?)
-    }
-
-    fn histogram(&self, name: &str, help: &str, buckets: &[f64]) -> Result<Histogram, prometheus::Error> {
-        self.registered(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))?)
-    }
-
-    fn histograms(&self, name: &str, help: &str, buckets: &[f64]) -> Result<HistogramVec, prometheus::Error> {
-        let opts = HistogramOpts::new(name, help).buckets(buckets.to_vec());
-        self.registered(HistogramVec::new(opts, &["type"])?)
-    }
-
-    fn reject_gauges(&self) -> Result<BTreeMap<TypeUrl, IntGaugeVec>, prometheus::Error> {
-        let kinds = [TypeUrl::Cluster, TypeUrl::Endpoints, TypeUrl::Listener, TypeUrl::Route];
-        let help = "1: the proxy refuses its configuration of this type.";
-        let gauge = |kind: TypeUrl| {
-            let name = format!("pilot_xds_{}_reject", kind.label());
-            Ok((kind, self.gauges(&name, help, &["node", "err"])?))
-        };
-        kinds.into_iter().map(gauge).collect()
+/// A counter that is not there yet and one that stands at 0 are not the same to whoever draws or alerts.
+fn at_zero(counters: &IntCounterVec) {
+    for kind in TypeUrl::ALL {
+        counters.with_label_values(&[kind.label()]);
     }
 }
 
@@ -343,6 +371,7 @@ mod tests {
         let odd = metrics.connect("\"} evil\n");
         assert!(text(&registry).contains("pilot_xds{version=\"1.30.1\"} 2"));
         assert!(text(&registry).contains("pilot_xds{version=\"unknown\"} 1"));
+        assert!(text(&registry).contains("pilot_xds_clients 3"));
         drop((one, odd));
         assert!(text(&registry).contains("pilot_xds{version=\"1.30.1\"} 1"));
         assert!(!text(&registry).contains("unknown"));

@@ -23,7 +23,8 @@ const STALLED: Duration = Duration::from_millis(5);
 
 pub(crate) struct Response {
     pub(crate) frame: Frame,
-    pub(crate) kind: TypeUrl,
+    /// `None`: an answer about the server itself, which is no push.
+    pub(crate) kind: Option<TypeUrl>,
     /// When its making began, with the refresh that it waited for, and when it was ready to be written.
     pub(crate) began: Instant,
     pub(crate) made: Instant,
@@ -200,7 +201,9 @@ impl Outbound {
         state.current = None;
         drop(state);
         pipe.leave();
-        self.metrics.written(kind, began.elapsed(), made.elapsed());
+        if let Some(kind) = kind {
+            self.metrics.written(kind, began.elapsed(), made.elapsed());
+        }
         Poll::Ready(None)
     }
 
@@ -264,8 +267,8 @@ impl Drop for Outbound {
         let lost = state.current.take();
         drop(state);
         pipe.leave();
-        if let Some(lost) = lost {
-            self.metrics.push_failed(lost.response.kind);
+        if let Some(kind) = lost.and_then(|lost| lost.response.kind) {
+            self.metrics.push_failed(kind);
         }
         pipe.task.wake();
     }

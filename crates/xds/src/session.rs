@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    future::Future,
     net::SocketAddr,
     sync::Arc,
     time::{self, SystemTime},
@@ -128,6 +129,11 @@ impl Session {
             encoding: time::Duration::ZERO,
             node: kept,
         })
+    }
+
+    /// Until an operator ends this stream.
+    pub(crate) fn ended(&self) -> impl Future<Output = ()> + use<> {
+        self.listed.ended()
     }
 
     pub(crate) fn pass(&self) -> Pass {
@@ -323,15 +329,24 @@ impl Session {
         if let Some(watch) = self.watches.get_mut(&kind) {
             watch.ack.sent(nonce, version, open);
         }
-        if kind == TypeUrl::Cluster {
-            // At the start a proxy waits for all of its clusters by itself.
-            if let (Fresh::Names(names), true) = (&fresh, self.watches.contains_key(&TypeUrl::Listener)) {
-                self.arrival = Arrival::new(names.clone(), Instant::now());
+        match kind {
+            TypeUrl::Cluster => {
+                // At the start a proxy waits for all of its clusters by itself.
+                if let (Fresh::Names(names), true) = (&fresh, self.watches.contains_key(&TypeUrl::Listener)) {
+                    self.arrival = Arrival::new(names.clone(), Instant::now());
+                }
+                self.warm(fresh);
             }
-            self.warm(fresh);
+            TypeUrl::Secret => self.shared.metrics.secrets_missing(removed),
+            _ => {}
         }
         self.show(kind);
-        Ok(Response { frame, kind, began: began.checked_sub(refresh).unwrap_or(began), made: Instant::now() })
+        Ok(Response {
+            frame,
+            kind: Some(kind),
+            began: began.checked_sub(refresh).unwrap_or(began),
+            made: Instant::now(),
+        })
     }
 
     /// Shared where possible, but a nonce is never that of the response before: an answer must say which it means.
@@ -447,14 +462,27 @@ impl Request {
         Target::of(self.type_url()) == Target::Health
     }
 
-    fn type_url(&self) -> &str {
+    /// A question about the server itself.
+    pub(crate) fn is_debug(&self) -> bool {
+        Target::of(self.type_url()) == Target::Debug
+    }
+
+    /// What is asked for by name.
+    pub(crate) fn names(&self) -> &[String] {
+        match self {
+            Request::Sotw(request) => &request.resource_names,
+            Request::Delta(request) => &request.resource_names_subscribe,
+        }
+    }
+
+    pub(crate) fn type_url(&self) -> &str {
         match self {
             Request::Sotw(request) => &request.type_url,
             Request::Delta(request) => &request.type_url,
         }
     }
 
-    fn nonce(&self) -> &str {
+    pub(crate) fn nonce(&self) -> &str {
         match self {
             Request::Sotw(request) => &request.response_nonce,
             Request::Delta(request) => &request.response_nonce,

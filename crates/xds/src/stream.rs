@@ -14,11 +14,12 @@ use tokio::{
 };
 
 use crate::{
-    Bell, Variant,
+    Bell, Inspect, Variant,
     admission::{Admitted, Bucket},
     door::Entered,
     inbound::Inbound,
-    outbound::Writer,
+    inspection::Inspection,
+    outbound::{Response, Writer},
     refusal::Refusal,
     server::Shared,
     session::{Next, Request, Session},
@@ -38,6 +39,8 @@ pub(crate) struct Stream<B> {
     pub(crate) closing: watch::Receiver<Option<Instant>>,
     /// Ends the connection: a status cannot reach a proxy that does not read.
     pub(crate) hang_up: Arc<Notify>,
+    /// `None`: nobody answers questions about the server itself here.
+    pub(crate) inspect: Option<Arc<dyn Inspect>>,
 }
 
 impl<B> Stream<B>
@@ -45,7 +48,7 @@ where
     B: Body<Data = Bytes> + Unpin,
 {
     pub(crate) async fn run(self) {
-        let Stream { shared, address, entered, variant, body, out, admitted, closing, hang_up } = self;
+        let Stream { shared, address, entered, variant, body, out, admitted, closing, hang_up, inspect } = self;
         shared.metrics.call_started(variant);
         let rate = shared.options.subscription_changes_per_second;
         let inbound = Inbound::new(body, shared.options.max_message);
@@ -61,19 +64,20 @@ where
             end: None,
             gone: None,
         };
-        let refusal = match call.first(address, entered.as_ref()).await {
-            Ok(mut session) => {
-                let refusal = call.serve(&mut session).await;
-                let ended = time::Instant::now();
-                drop((session, admitted));
-                shared.metrics.destroyed(ended.elapsed());
-                refusal
+        let refusal = match call.first().await {
+            Ok(request) if request.is_debug() => {
+                let inspection = Inspection::new(inspect, entered);
+                call.inspected(inspection, request).await
             }
+            Ok(request) => call.proxied(address, entered.as_ref(), request, admitted).await,
             Err(refusal) => refusal,
         };
         match refusal {
             Refusal::WorkloadGone => shared.metrics.zombies(1),
-            Refusal::TooSlow(_) => hang_up.notify_one(),
+            Refusal::TooSlow(_) => {
+                shared.metrics.write_timed_out();
+                hang_up.notify_one();
+            }
             _ => {}
         }
         tracing::debug!(%address, code = refusal.code().label(), reason = %refusal, "stream ended");
@@ -105,28 +109,87 @@ impl<B> Call<B>
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    async fn first(&mut self, address: SocketAddr, entered: Option<&Entered>) -> Result<Session, Refusal> {
-        let (shared, variant) = (self.requests.shared.clone(), self.requests.variant);
+    async fn first(&mut self) -> Result<Request, Refusal> {
+        let shared = self.requests.shared.clone();
         let patience = shared.options.first_request;
         shared.admission.turn().await?;
-        let request = tokio::select! {
+        tokio::select! {
             biased;
-            request = timeout(patience, self.requests.first()) => {
-                request.map_err(|_| Refusal::NoRequest(patience.as_secs()))??
-            }
-            () = self.out.closed() => return Err(Refusal::Gone),
-            _ = self.closing.wait_for(Option::is_some) => return Err(Refusal::Closing),
+            request = timeout(patience, self.requests.first()) => request.map_err(|_| Refusal::NoRequest(patience.as_secs()))?,
+            () = self.out.closed() => Err(Refusal::Gone),
+            _ = self.closing.wait_for(Option::is_some) => Err(Refusal::Closing),
+        }
+    }
+
+    /// A stream of a proxy, from its first request to its end.
+    async fn proxied(
+        &mut self,
+        address: SocketAddr,
+        entered: Option<&Entered>,
+        request: Request,
+        admitted: Admitted,
+    ) -> Refusal {
+        let (shared, variant) = (self.requests.shared.clone(), self.requests.variant);
+        let opened = Session::open(&shared, address, entered, variant, request.node());
+        let mut session = match opened {
+            Ok(session) => session,
+            Err(refusal) => return refusal,
         };
-        let mut session = Session::open(&shared, address, entered, variant, request.node())?;
         self.out.admit(session.pass());
-        session.request(request)?;
-        Ok(session)
+        let refusal = match session.request(request) {
+            Ok(_) => self.serve(&mut session).await,
+            Err(refusal) => refusal,
+        };
+        let ended = time::Instant::now();
+        drop((session, admitted));
+        shared.metrics.destroyed(ended.elapsed());
+        refusal
+    }
+
+    /// A stream of somebody who asks about the server. It has no place among the proxies and takes no turn of theirs.
+    async fn inspected(&mut self, mut inspection: Inspection, mut request: Request) -> Refusal {
+        loop {
+            let answered = tokio::select! {
+                answered = inspection.answer(&self.requests.shared.nonces, self.requests.variant, &request) => answered,
+                () = self.out.closed() => return Refusal::Gone,
+            };
+            match answered {
+                Ok(None) => {}
+                Ok(Some(frame)) => {
+                    tokio::select! {
+                        () = self.out.turn() => {}
+                        () = self.out.closed() => return Refusal::Gone,
+                    }
+                    let now = Instant::now();
+                    self.out.send(Response { frame, kind: None, began: now, made: now });
+                }
+                Err(refusal) => return refusal,
+            }
+            if let Some(pause) = pause(&mut self.changes) {
+                sleep_until(pause).await;
+            }
+            request = tokio::select! {
+                biased;
+                _ = self.closing.wait_for(Option::is_some) => return Refusal::Closing,
+                next = self.requests.next() => match next {
+                    Ok(next) => next,
+                    Err(refusal) => return refusal,
+                },
+                () = self.out.closed() => return Refusal::Gone,
+            };
+        }
     }
 
     async fn serve(&mut self, session: &mut Session) -> Refusal {
         let news = session.news.clone();
+        let mut ended = std::pin::pin!(session.ended());
         loop {
-            if let Err(refusal) = self.step(session, &news).await {
+            let step = tokio::select! {
+                biased;
+                () = ended.as_mut() => Err(Refusal::Closing),
+                step = self.step(session, &news) => step,
+            };
+            if let Err(refusal) = step {
                 return refusal;
             }
             if self.end.is_some() && session.is_quiet() {

@@ -28,7 +28,6 @@ pub(crate) struct Env {
     pub(crate) keepalive_timeout: Option<String>,
     pub(crate) max_streams: Option<String>,
     pub(crate) max_receive_size: Option<String>,
-    pub(crate) metrics_localhost_only: Option<String>,
     pub(crate) trace_sampling: Option<String>,
     /// All of it: headers to extension providers may be taken from any.
     pub(crate) variables: model::Variables,
@@ -40,6 +39,18 @@ pub(crate) struct Env {
     pub(crate) keys_blocked: Option<String>,
     pub(crate) keys_allowed: Option<String>,
     pub(crate) identity: IdentityEnv,
+    pub(crate) operations: OperationsEnv,
+}
+
+/// Those that mean something to metrics and debug pages.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct OperationsEnv {
+    pub(crate) metrics_localhost_only: Option<String>,
+    pub(crate) cpu_request: Option<String>,
+    pub(crate) debug_on_http: Option<String>,
+    pub(crate) debug_auth: Option<String>,
+    pub(crate) debug_allowed: Option<String>,
+    pub(crate) admin: Option<String>,
 }
 
 /// Those that mean something to identity.
@@ -106,7 +117,6 @@ impl Env {
             // istiod's own spelling of gRPC.
             max_streams: set("ISTIO_GPRC_MAXSTREAMS"),
             max_receive_size: set("ISTIO_GPRC_MAXRECVMSGSIZE"),
-            metrics_localhost_only: set("METRICS_LOCALHOST_ACCESS_ONLY"),
             trace_sampling: set("PILOT_TRACE_SAMPLING"),
             variables: model::Variables::default(),
             ingress_namespace: set("K8S_INGRESS_NS"),
@@ -116,6 +126,14 @@ impl Env {
             keys_refresh: set("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL"),
             keys_blocked: set("BLOCKED_CIDRS_IN_JWKS_URIS"),
             keys_allowed: set("MELTEMI_ALLOWED_CIDRS_IN_JWKS_URIS"),
+            operations: OperationsEnv {
+                metrics_localhost_only: set("METRICS_LOCALHOST_ACCESS_ONLY"),
+                cpu_request: set("MELTEMI_CPU_REQUEST"),
+                debug_on_http: set("ENABLE_DEBUG_ON_HTTP"),
+                debug_auth: set("ENABLE_DEBUG_ENDPOINT_AUTH"),
+                debug_allowed: set("DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES"),
+                admin: set("UNSAFE_ENABLE_ADMIN_ENDPOINTS"),
+            },
             identity: IdentityEnv {
                 home: set("HOME"),
                 state_home: set("XDG_STATE_HOME"),

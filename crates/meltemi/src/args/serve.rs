@@ -76,6 +76,9 @@ pub(crate) struct Serve {
     /// Log level: LEVEL, or SCOPE:LEVEL,.. with none, error, warn, info, debug
     #[arg(long = "log_output_level", value_name = "LEVELS", default_value = "default:info")]
     pub(crate) log_output_level: String,
+    /// Port on loopback where log levels are changed while it runs (`istioctl admin log`); 0 turns it off
+    #[arg(long = "ctrlz_port", value_name = "PORT", default_value_t = 9876)]
+    pub(crate) ctrlz_port: u16,
     /// Log lines as JSON
     #[arg(long = "log_as_json", value_parser = truth, default_value = "false",
           num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]

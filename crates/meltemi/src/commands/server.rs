@@ -33,6 +33,13 @@ async fn asked<T: DeserializeOwned>(method: Method, server: &str, path: &str, wh
         .with_context(|| format!("{server} answered something else than {what}; is it a meltemi?"))
 }
 
+/// A page that is no JSON.
+pub(crate) async fn text(server: &str, path: &str) -> Result<String> {
+    let body = tokio::time::timeout(PATIENCE, answer(Method::GET, server, path)).await;
+    let body = body.unwrap_or_else(|_| bail!("{server} did not answer within {PATIENCE:?}"))?;
+    Ok(String::from_utf8_lossy(&body).into_owned())
+}
+
 async fn answer(method: Method, server: &str, path: &str) -> Result<Bytes> {
     let url: Uri = format!("{}{path}", server.trim_end_matches('/'))
         .parse()

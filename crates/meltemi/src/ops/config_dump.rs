@@ -13,13 +13,46 @@ pub(crate) enum Endpoints {
 }
 
 /// The sections in Envoy's order: bootstrap, clusters, endpoints, listeners, scoped routes, routes, secrets, extensions.
-pub(crate) fn document(class: &dyn Class, endpoints: Endpoints) -> Value {
+pub(crate) fn sections(class: &dyn Class, endpoints: Endpoints) -> Vec<Value> {
     let mut sections = vec![section("Bootstrap"), clusters(class)];
     if endpoints == Endpoints::Shown {
         sections.push(load_assignments(class));
     }
     sections.extend([listeners(class), section("ScopedRoutes"), routes(class), secrets(class), extensions(class)]);
+    sections
+}
+
+/// `types`: short names or type URLs with commas between them. `None`: all.
+pub(crate) fn selected(class: &dyn Class, endpoints: Endpoints, types: Option<&str>) -> Value {
+    let mut sections = sections(class, endpoints);
+    if let Some(types) = types.filter(|types| !types.is_empty()) {
+        let wanted: Vec<&str> = types.split(',').map(str::trim).collect();
+        let asked = |(kind, name): (TypeUrl, &str), section: &Value| {
+            let is = wanted.iter().any(|it| it.eq_ignore_ascii_case(kind.short()) || *it == kind.url());
+            is && section["@type"].as_str().is_some_and(|url| url.ends_with(&format!(".{name}ConfigDump")))
+        };
+        sections.retain(|section| KINDS.into_iter().any(|kind| asked(kind, section)));
+    }
     json!({"configs": sections})
+}
+
+const KINDS: [(TypeUrl, &str); 6] = [
+    (TypeUrl::Cluster, "Clusters"),
+    (TypeUrl::Endpoints, "Endpoints"),
+    (TypeUrl::Listener, "Listeners"),
+    (TypeUrl::Route, "Routes"),
+    (TypeUrl::Secret, "Secrets"),
+    (TypeUrl::Extension, "Ecds"),
+];
+
+/// Load assignments alone, as `edsz` shows them.
+pub(crate) fn endpoints(class: &dyn Class) -> Value {
+    json!({"configs": [load_assignments(class)]})
+}
+
+/// The messages of one type.
+pub(crate) fn resources(class: &dyn Class, kind: TypeUrl) -> Value {
+    class.since(kind, 0).changed.iter().flat_map(|resource| opened(resource)).collect()
 }
 
 fn section(name: &str) -> Value {

@@ -133,7 +133,7 @@ fn type_status(watched: &Watched) -> TypeStatus {
 }
 
 /// The node's metadata; what cannot be read is shown as empty.
-fn metadata(connection: &Connection) -> Value {
+pub(crate) fn metadata(connection: &Connection) -> Value {
     let decoded = Struct::decode(connection.metadata.clone()).unwrap_or_default();
     wire::json::message_to_value(&decoded)
 }

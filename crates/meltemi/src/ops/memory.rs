@@ -7,11 +7,13 @@ use config::store::Snapshot;
 use serde_json::{Map, Value, json};
 use xds::Stage;
 
+use super::census::Census;
+
 /// The objects that are in use, and what they take; counted again only after they changed.
 #[derive(Default)]
 pub(crate) struct Objects {
     current: Mutex<Option<Arc<Snapshot>>>,
-    counted: Mutex<Option<(u64, Counts)>>,
+    counted: Mutex<Option<(u64, Counts, Census)>>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,16 +36,24 @@ impl Objects {
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        let Some(snapshot) = self.current() else { return Counts::default() };
+        self.counted().0
+    }
+
+    pub(crate) fn census(&self) -> Census {
+        self.counted().1
+    }
+
+    fn counted(&self) -> (Counts, Census) {
+        let Some(snapshot) = self.current() else { return Default::default() };
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        match *counted {
-            Some((seq, counts)) if seq == snapshot.seq => counts,
-            _ => {
-                let counts = Counts::of(&snapshot);
-                *counted = Some((snapshot.seq, counts));
-                counts
-            }
+        if let Some((seq, counts, census)) = *counted
+            && seq == snapshot.seq
+        {
+            return (counts, census);
         }
+        let (counts, census) = (Counts::of(&snapshot), Census::of(&snapshot));
+        *counted = Some((snapshot.seq, counts, census));
+        (counts, census)
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use prometheus::{Counter, Gauge, IntGauge, Registry};
+use prometheus::{Counter, Gauge, IntGauge};
+use tikv_jemalloc_ctl::{epoch, stats};
+use xds::Register;
 
 pub(crate) struct Process {
     cpu_seconds: Counter,
@@ -12,30 +14,52 @@ pub(crate) struct Process {
     max_files: IntGauge,
     threads: IntGauge,
     tasks: IntGauge,
+    goroutines: IntGauge,
+    heap: IntGauge,
+    heap_held: IntGauge,
+    stacks: IntGauge,
+    request: Gauge,
 }
 
+const CPU_REQUEST: &str =
+    "processors that were asked for: `MELTEMI_CPU_REQUEST`, else as many as there are for this process";
+const MEMORY_LIMIT: &str = "memory that this process may have: the limit of its container, else the machine's";
+
 impl Process {
-    pub(crate) fn register(registry: &Registry) -> prometheus::Result<Process> {
-        let gauge = |name: &str, help: &str| {
-            let gauge = IntGauge::new(name, help)?;
-            registry.register(Box::new(gauge.clone()))?;
-            prometheus::Result::Ok(gauge)
-        };
-        let cpu_seconds = Counter::new("process_cpu_seconds_total", "CPU time used by the process.")?;
-        registry.register(Box::new(cpu_seconds.clone()))?;
-        let started = Gauge::new("process_start_time_seconds", "When the process started, in seconds since 1970.")?;
+    pub(crate) fn register(on: &Register) -> prometheus::Result<Process> {
+        let started =
+            on.add("gauge", Gauge::new("process_start_time_seconds", "when the process started, since 1970")?)?;
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         started.set(now.as_secs_f64());
-        registry.register(Box::new(started))?;
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let request = on.add("gauge", Gauge::new("meltemi_cpu_request_cores", CPU_REQUEST)?)?;
+        request.set(cpus as f64);
+        let memory = on.gauge("meltemi_memory_limit_bytes", MEMORY_LIMIT)?;
+        set(&memory, memory_limit());
+        let cpu = Counter::new("process_cpu_seconds_total", "CPU time used")?;
         Ok(Process {
-            cpu_seconds,
-            resident: gauge("process_resident_memory_bytes", "Memory of the process that is in RAM.")?,
-            virtual_memory: gauge("process_virtual_memory_bytes", "Address space of the process.")?,
-            open_files: gauge("process_open_fds", "Open file descriptors.")?,
-            max_files: gauge("process_max_fds", "Limit of open file descriptors.")?,
-            threads: gauge("process_threads", "Threads of the process.")?,
-            tasks: gauge("meltemi_tasks", "Asynchronous tasks that have not ended.")?,
+            cpu_seconds: on.add("counter", cpu)?,
+            resident: on.gauge("process_resident_memory_bytes", "memory in RAM")?,
+            virtual_memory: on.gauge("process_virtual_memory_bytes", "address space")?,
+            open_files: on.gauge("process_open_fds", "open file descriptors")?,
+            max_files: on.gauge("process_max_fds", "their limit")?,
+            threads: on.gauge("process_threads", "threads. Not in istiod")?,
+            tasks: on.gauge(
+                "meltemi_tasks",
+                "asynchronous tasks that have not ended, among them those of every connection",
+            )?,
+            goroutines: on.gauge("go_goroutines", "the same, under the name that dashboards ask for")?,
+            heap: on.gauge("go_memstats_heap_alloc_bytes", "memory in use, as the allocator counts it")?,
+            heap_held: on
+                .gauge("go_memstats_heap_inuse_bytes", "pages with memory in use, as the allocator counts them")?,
+            request,
+            stacks: on.gauge("go_memstats_stack_inuse_bytes", "the main thread's stack")?,
         })
+    }
+
+    /// What the container was promised, in processors.
+    pub(crate) fn requested(&self, cores: f64) {
+        self.request.set(cores);
     }
 
     pub(crate) fn resident(&self) -> i64 {
@@ -56,7 +80,16 @@ impl Process {
         let open = fs::read_dir("/proc/self/fd").ok().map(Iterator::count);
         set(&self.open_files, open.and_then(|count| i64::try_from(count).ok()));
         let tasks = tokio::runtime::Handle::try_current().ok().map(|runtime| runtime.metrics().num_alive_tasks());
-        set(&self.tasks, tasks.and_then(|count| i64::try_from(count).ok()));
+        let tasks = tasks.and_then(|count| i64::try_from(count).ok());
+        set(&self.tasks, tasks);
+        set(&self.goroutines, tasks);
+        set(&self.stacks, line(&status, "VmStk:").map(|kilobytes| kilobytes * 1024));
+        // The allocator's numbers stand still until it is told to look.
+        if epoch::advance().is_ok() {
+            let bytes = |read: Result<usize, _>| read.ok().and_then(|bytes| i64::try_from(bytes).ok());
+            set(&self.heap, bytes(stats::allocated::read()));
+            set(&self.heap_held, bytes(stats::active::read()));
+        }
     }
 }
 
@@ -79,6 +112,19 @@ fn cpu_seconds(stat: &str) -> Option<f64> {
     Some((user + system) / TICKS_PER_SECOND)
 }
 
+/// Of the container, as the second or the first version of control groups tells it; else of the machine.
+fn memory_limit() -> Option<i64> {
+    let number = |file: &str| fs::read_to_string(file).ok()?.trim().parse::<i64>().ok();
+    let container =
+        number("/sys/fs/cgroup/memory.max").or_else(|| number("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
+    let machine =
+        line(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemTotal:").map(|kilobytes| kilobytes * 1024);
+    match (container, machine) {
+        (Some(container), Some(machine)) => Some(container.min(machine)),
+        (container, machine) => container.or(machine),
+    }
+}
+
 /// USER_HZ, which Linux shows to programs on every architecture that we build for.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -95,16 +141,18 @@ mod tests {
 
     #[test]
     fn this_process_uses_memory_and_files() {
-        let process = Process::register(&Registry::new()).unwrap();
+        let process = Process::register(&Register::new(prometheus::Registry::new())).unwrap();
         process.observe();
         assert!(process.resident.get() > 0 && process.virtual_memory.get() >= process.resident.get());
         assert!(process.open_files.get() > 0 && process.max_files.get() >= process.open_files.get());
         assert!(process.threads.get() > 0);
+        assert!(process.heap.get() > 0 && process.heap_held.get() >= process.heap.get());
+        assert!(process.stacks.get() > 0 && memory_limit().is_some_and(|limit| limit > process.resident.get()));
     }
 
     #[tokio::test]
     async fn tasks_are_counted_while_they_live() {
-        let process = Process::register(&Registry::new()).unwrap();
+        let process = Process::register(&Register::new(prometheus::Registry::new())).unwrap();
         let task = tokio::spawn(std::future::pending::<()>());
         process.observe();
         let with = process.tasks.get();

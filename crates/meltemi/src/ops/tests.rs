@@ -3,12 +3,14 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use axum::body::Body;
+use axum::http::Request;
 use http_body_util::BodyExt;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 use wire::envoy::config::core::v3::Node;
 
+use super::pages::PAGES;
 use super::*;
 
 /// A provider that knows nobody.
@@ -35,7 +37,13 @@ fn idle(ready: bool) -> Ops {
         patches: Box::new(Vec::new),
         metrics_on_loopback_only: false,
         rotation: std::sync::OnceLock::new(),
+        views: None,
+        guard: Guard { door: None, trusted: vec!["istio-system".into()], by_namespace: true }.into(),
+        chosen: Chosen::default(),
+        admin: false,
         draining: AtomicBool::new(false),
+        turns: Semaphore::new(TURNS),
+        syncz: Mutex::default(),
     }
 }
 
@@ -56,7 +64,7 @@ async fn page(ops: Ops, path: &str) -> (u16, String) {
 
 #[tokio::test]
 async fn ready_follows_the_provider_and_the_drain() {
-    let status = async |ops: Ops| answer(readiness(Arc::new(ops)), HERE, "GET", "/ready").await.0;
+    let status = async |ops: Ops| answer(readiness(Arc::new(ops), false), HERE, "GET", "/ready").await.0;
     assert_eq!(status(idle(false)).await, 503);
     assert_eq!(status(idle(true)).await, 200);
     let draining = idle(true);
@@ -101,10 +109,56 @@ async fn every_page_of_the_index_exists() {
     assert_eq!(page(idle(true), "/debug/nothing").await.0, 404);
 }
 
+/// Row A-10: what acts does not act by GET, from wherever.
 #[tokio::test]
 async fn a_page_is_read_only() {
-    let router = monitoring(Arc::new(idle(true)));
-    assert_eq!(answer(router, HERE, "POST", "/debug/syncz").await.0, 405);
+    let router = monitoring(Arc::new(Ops { admin: true, ..idle(true) }));
+    assert_eq!(answer(router.clone(), HERE, "POST", "/debug/syncz").await.0, 405);
+    for path in ["/debug/force_disconnect?proxyID=x", "/debug/adsz?push=true", "/debug/cachez?clear=true"] {
+        assert_eq!(answer(router.clone(), HERE, "GET", path).await.0, 405, "{path}");
+        assert_ne!(answer(router.clone(), HERE, "POST", path).await.0, 405, "{path}");
+    }
+    let careful = monitoring(Arc::new(idle(true)));
+    assert_eq!(answer(careful, HERE, "POST", "/debug/force_disconnect?proxyID=x").await.0, 403);
+}
+
+/// Takes the token for the namespace of the caller.
+struct Named;
+
+impl xds::Door for Named {
+    fn caller<'a>(&'a self, _: &'a xds::Peer, headers: &'a HeaderMap) -> xds::Later<'a, Result<xds::Caller, String>> {
+        let namespace = headers.get("authorization").and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+        let caller = |namespace| xds::Caller {
+            identities: vec![format!("spiffe://cluster.local/ns/{namespace}/sa/x")],
+            ..Default::default()
+        };
+        let found = namespace.map(caller).ok_or_else(|| "nobody".to_owned());
+        Box::pin(async move { found })
+    }
+
+    fn admit(&self, _: &xds::Caller, node: &Node) -> Result<Node, String> {
+        Ok(node.clone())
+    }
+}
+
+/// Row A-09: a tenant sees nothing but three pages, the control plane's namespace all, a stranger none.
+#[tokio::test]
+async fn pages_from_afar_go_by_who_asks() {
+    let guard = Guard { door: Some(Arc::new(Named)), trusted: vec!["istio-system".into()], by_namespace: true };
+    let router = monitoring(Arc::new(Ops { guard: guard.into(), ..idle(true) }));
+    let ask = async |token: Option<&str>, name: &str| {
+        let service = TowerToHyperService::new(router.clone().layer(Extension(Peer("192.0.2.7:9".parse().unwrap()))));
+        let request = Request::builder().uri(format!("/debug/{name}?proxyID=x"));
+        let request = token.iter().fold(request, |request, it| request.header("authorization", format!("Bearer {it}")));
+        service.call(request.body(Body::empty()).unwrap()).await.unwrap().status().as_u16()
+    };
+    for (name, _) in PAGES {
+        assert_eq!(ask(None, name).await, 401, "{name}");
+        let tenant = ask(Some("shop"), name).await;
+        let may = ["config_dump", "edsz", "ndsz"].contains(&name);
+        assert_eq!(tenant, if may { 404 } else { 403 }, "{name}");
+        assert!(![401, 403].contains(&ask(Some("istio-system"), name).await) || name == "force_disconnect", "{name}");
+    }
 }
 
 #[tokio::test]

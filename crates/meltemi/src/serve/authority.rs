@@ -66,7 +66,7 @@ impl Secure {
         })
     }
 
-    pub(crate) fn port(&self, stages: xds::Stages) -> Result<xds::Port> {
+    pub(crate) fn port(&self, stages: xds::Stages, inspect: Arc<dyn xds::Inspect>) -> Result<xds::Port> {
         let tls = ca::server_config(self.serving.clone(), self.clients.clone())?;
         let methods = CertificateService {
             signer: Signer::Own { certificates: self.certificates.clone(), issued: self.issued.clone() },
@@ -77,6 +77,7 @@ impl Secure {
             tls: Some(tls.into()),
             door: self.settings.authenticate.then(|| self.door.clone() as Arc<dyn xds::Door>),
             methods: Some(Arc::new(methods)),
+            inspect: Some(inspect),
             secrets: self.settings.workload_secrets.then(|| self.secrets()).transpose()?,
         })
     }

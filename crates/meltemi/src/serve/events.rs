@@ -2,11 +2,10 @@
 
 use std::collections::HashSet;
 
-use config::kind::Kind;
 use config::note::ObjectId;
 use config::store::Update;
 
-use crate::ops::metrics::Metrics;
+use crate::ops::metrics::{Metrics, event_type, inbound, trigger};
 
 #[derive(Default)]
 pub(crate) struct Events {
@@ -30,35 +29,10 @@ impl Events {
                 Update::Notes { .. } | Update::Keys { .. } => continue,
             };
             let counters = if kind.is_istio() { &metrics.config_events } else { &metrics.registry_events };
-            counters.with_label_values(&[label(kind), event]).inc();
+            counters.with_label_values(&[event_type(kind), event]).inc();
+            metrics.inbound.with_label_values(&[inbound(kind, event)]).inc();
             metrics.triggers.with_label_values(&[trigger(kind)]).inc();
         }
-    }
-}
-
-/// istiod's `type` of an event: its own kinds by name, those of the registry mostly in the plural.
-fn label(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Namespace => "Namespaces",
-        Kind::Node => "Nodes",
-        Kind::Pod => "Pods",
-        Kind::Service => "Services",
-        Kind::ServiceAccount => "ServiceAccounts",
-        Kind::Secret => "Secrets",
-        Kind::ConfigMap => "ConfigMaps",
-        other => other.name(),
-    }
-}
-
-/// istiod's word for what such a change sets off.
-fn trigger(kind: Kind) -> &'static str {
-    match kind {
-        Kind::EndpointSlice | Kind::Endpoints | Kind::Pod | Kind::WorkloadEntry => "endpoint",
-        Kind::Service | Kind::ServiceEntry | Kind::Node => "service",
-        Kind::Secret => "secret",
-        Kind::Namespace => "namespace",
-        Kind::ConfigMap => "global",
-        _ => "config",
     }
 }
 
@@ -86,5 +60,7 @@ mod tests {
         let count = |event| metrics.registry_events.with_label_values(&["Services", event]).get();
         assert_eq!((count("add"), count("update"), count("delete")), (2, 1, 1));
         assert_eq!(metrics.triggers.with_label_values(&["service"]).get(), 4);
+        let arrived = |kind| metrics.inbound.with_label_values(&[kind]).get();
+        assert_eq!((arrived("svc"), arrived("svcdelete")), (3, 1));
     }
 }

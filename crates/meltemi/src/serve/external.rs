@@ -45,7 +45,7 @@ impl ExternalSecure {
         Ok(ExternalSecure { settings, external, door, files, serving, clients })
     }
 
-    pub(crate) fn port(&self, stages: xds::Stages) -> Result<xds::Port> {
+    pub(crate) fn port(&self, stages: xds::Stages, inspect: Arc<dyn xds::Inspect>) -> Result<xds::Port> {
         let External { address, name, roots, .. } = self.external.clone();
         let far = agent::Signer { address, name, roots, learned: Vec::new() };
         let signer = Signer::External { far, lifetimes: self.settings.lifetimes };
@@ -55,6 +55,7 @@ impl ExternalSecure {
             door: self.settings.authenticate.then(|| self.door.clone() as Arc<dyn xds::Door>),
             methods: Some(Arc::new(CertificateService { signer, door: self.door.clone(), stages })),
             secrets: None,
+            inspect: Some(inspect),
         })
     }
 

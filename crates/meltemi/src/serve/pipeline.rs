@@ -22,7 +22,7 @@ use super::notes::NoteLog;
 use super::own_mesh::OwnMesh;
 use super::waiting::{Batch, Waiting};
 use crate::commands::folder;
-use crate::ops::metrics::Metrics;
+use crate::ops::metrics::{Metrics, Reach};
 use crate::settings::{Debounce, Mesh};
 
 pub(crate) struct Pipeline {
@@ -58,7 +58,7 @@ impl Pipeline {
         let loaded = metrics.stages().run_long(Stage::InformerCache, load)?;
         let snapshot = loaded.store.snapshot();
         metrics.objects.set(snapshot.clone());
-        refresh(&views, &metrics, "start", &snapshot, began);
+        refresh(&views, &metrics, &Cause { what: "start".to_owned(), reach: Reach::More }, &snapshot, began);
         let found = Found::new(&loaded, &snapshot);
         let pipeline = Pipeline {
             own_mesh: None,
@@ -130,6 +130,10 @@ impl Pipeline {
         self.metrics.stages().clone()
     }
 
+    pub(crate) fn root_namespace(&self) -> String {
+        self.store.snapshot().mesh.root_namespace.clone()
+    }
+
     pub(crate) fn log_notes(&mut self) {
         let mesh = self.views.mesh();
         let merged = mesh.iter().flat_map(|mesh| mesh.notes().into_iter().chain(mesh.policy_notes()));
@@ -169,7 +173,7 @@ impl Pipeline {
     }
 
     pub(crate) async fn work_in(&mut self, updates: Vec<Update>, waited: Duration) {
-        let (cause, before) = (cause(&updates), self.store.snapshot());
+        let (cause, before) = (Cause::of(&updates), self.store.snapshot());
         let updates = self.adopted(updates);
         let snapshot = self.metrics.stages().run_long(Stage::InformerCache, || self.store.apply(updates));
         if snapshot.seq == self.shown {
@@ -198,6 +202,17 @@ impl Pipeline {
     }
 }
 
+struct Cause {
+    what: String,
+    reach: Reach,
+}
+
+impl Cause {
+    fn of(updates: &[Update]) -> Cause {
+        Cause { what: cause(updates), reach: Reach::of(updates) }
+    }
+}
+
 /// What changed, for people.
 fn cause(updates: &[Update]) -> String {
     const NAMED: usize = 3;
@@ -214,11 +229,12 @@ fn cause(updates: &[Update]) -> String {
 }
 
 /// `began`: when the oldest of the changes arrived.
-fn refresh(views: &Views, metrics: &Metrics, cause: &str, snapshot: &Snapshot, began: Instant) {
+fn refresh(views: &Views, metrics: &Metrics, cause: &Cause, snapshot: &Snapshot, began: Instant) {
     let start = Instant::now();
+    let Cause { what: cause, reach } = cause;
     let changed = metrics.stages().run_long(Stage::PushContext, || views.refresh_for(cause, snapshot, began));
     let took = start.elapsed();
-    metrics.refreshed(took);
+    metrics.refreshed(took, *reach);
     let entries: usize = snapshot.service_entries.values().map(|entry| entry.spec.hosts.len()).sum();
     metrics.services.set(count(snapshot.services.len() + entries));
     metrics.virtual_services.set(count(snapshot.virtual_services.len()));

@@ -145,12 +145,3 @@ fn negative_durations_are_refused() {
     assert_eq!(go_duration("-1s"), None);
     assert_eq!(go_duration("soon"), None);
 }
-
-#[test]
-fn log_scopes_become_directives() {
-    let mut unused = Vec::new();
-    let filter = log_filter("all:warn,ads:debug,wasm:info", &mut unused).unwrap();
-    assert!(filter.starts_with("warn,") && filter.ends_with("xds=debug"), "{filter}");
-    assert_eq!(unused.len(), 1);
-    assert!(log_filter("debug", &mut unused).unwrap().starts_with("debug,"));
-}

@@ -40,7 +40,7 @@ fn response() -> Response {
     };
     let head = Head { kind: TypeUrl::Cluster, version: 1, nonce: "n" };
     let frame = Frame::own(&head, Variant::Delta, &[resource("a"), resource("b")], &[]).expect("a frame");
-    Response { frame, kind: TypeUrl::Cluster, began: Instant::now(), made: Instant::now() }
+    Response { frame, kind: Some(TypeUrl::Cluster), began: Instant::now(), made: Instant::now() }
 }
 
 fn polled(body: &mut Outbound) -> Poll<Option<usize>> {

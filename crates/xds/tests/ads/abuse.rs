@@ -169,22 +169,31 @@ async fn made_up_types_make_no_labels() {
     }
 }
 
+/// Row A-08: where nobody shows who they are, nobody looks; and a proxy's stream is for configuration.
 #[tokio::test(start_paused = true)]
-async fn debug_types_are_refused() {
+async fn debug_types_are_denied() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1");
         for url in ["istio.io/debug", "istio.io/debug/syncz"] {
+            let mut stranger = harness.proxy(variant).await;
+            ask(&mut stranger, variant, url).await;
+            let (code, text) = stranger.ended().await;
+            assert_eq!(code, 16, "{text}");
             let mut proxy = harness.proxy(variant).await;
-            match variant {
-                Variant::Sotw => proxy.sotw(DiscoveryRequest { type_url: url.into(), ..Default::default() }).await,
-                Variant::Delta => {
-                    proxy.delta(DeltaDiscoveryRequest { type_url: url.into(), ..Default::default() }).await;
-                }
-            }
+            proxy.ask(TypeUrl::Cluster, &[]).await;
+            proxy.got().await;
+            ask(&mut proxy, variant, url).await;
             let (code, text) = proxy.ended().await;
             assert_eq!(code, 7);
             assert!(text.starts_with(url), "{text}");
         }
+    }
+}
+
+async fn ask(proxy: &mut Proxy, variant: Variant, url: &str) {
+    match variant {
+        Variant::Sotw => proxy.sotw(DiscoveryRequest { type_url: url.into(), ..Default::default() }).await,
+        Variant::Delta => proxy.delta(DeltaDiscoveryRequest { type_url: url.into(), ..Default::default() }).await,
     }
 }
 

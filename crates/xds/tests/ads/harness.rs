@@ -48,14 +48,14 @@ impl Harness {
 
     /// With this much room in the pipe.
     pub(crate) fn io_of(&self, room: usize) -> DuplexStream {
+        self.io_on(Port::default(), room)
+    }
+
+    /// On a port that may ask who calls.
+    pub(crate) fn io_on(&self, port: Port, room: usize) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(room);
-        let address = ADDRESS.parse().expect("an address");
-        tokio::spawn(self.server.connection(
-            ours,
-            Peer { address, certificate: None },
-            Port::default(),
-            self.drain.subscribe(),
-        ));
+        let peer = Peer { address: ADDRESS.parse().expect("an address"), certificate: None };
+        tokio::spawn(self.server.connection(ours, peer, port, self.drain.subscribe()));
         theirs
     }
 

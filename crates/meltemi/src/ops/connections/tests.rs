@@ -162,7 +162,7 @@ fn proxies_are_sorted_by_namespace_and_name() {
 #[test]
 fn a_dump_has_its_sections_in_order_and_hides_keys() {
     let sections = |endpoints| {
-        let dump = config_dump::document(&Held, endpoints);
+        let dump = config_dump::selected(&Held, endpoints, None);
         let configs = dump["configs"].as_array().unwrap().clone();
         configs
             .iter()
@@ -172,7 +172,7 @@ fn a_dump_has_its_sections_in_order_and_hides_keys() {
     let all = ["Bootstrap", "Clusters", "Endpoints", "Listeners", "ScopedRoutes", "Routes", "Secrets", "Ecds"];
     assert_eq!(sections(Endpoints::Shown), all.map(|name| format!("{name}ConfigDump")));
     assert_eq!(sections(Endpoints::Hidden).len(), 7);
-    let dump = config_dump::document(&Held, Endpoints::Shown);
+    let dump = config_dump::selected(&Held, Endpoints::Shown, None);
     assert_eq!(dump["configs"][1]["dynamicActiveClusters"][0]["versionInfo"], "v-outbound|80||a.b");
     assert_eq!(dump["configs"][1]["dynamicActiveClusters"][0]["cluster"]["name"], "outbound|80||a.b");
     assert_eq!(dump["configs"][3]["dynamicListeners"][0]["activeState"]["listener"]["name"], "virtualOutbound");
@@ -183,7 +183,7 @@ fn a_dump_has_its_sections_in_order_and_hides_keys() {
 /// What the dump shows must be what Envoy's own types can read.
 #[test]
 fn a_dump_is_an_envoy_message() {
-    let dump = config_dump::document(&Held, Endpoints::Shown);
+    let dump = config_dump::selected(&Held, Endpoints::Shown, None);
     for section in dump["configs"].as_array().unwrap() {
         wire::json::from_value(section).unwrap();
     }

@@ -1,0 +1,77 @@
+//! What cannot be brought about in a test mesh within seconds is told to the checks instead; the others are found in running meshes by
+//! `testkit/tests/operations`.
+
+use std::time::Duration;
+
+use super::*;
+use crate::doctor::sample::Sample;
+
+const HEALTHY: &str = "\
+process_resident_memory_bytes 1e8
+meltemi_memory_limit_bytes 1e9
+meltemi_cpu_request_cores 2
+process_cpu_seconds_total 10
+";
+
+fn found(facts: &Facts, before: &str, after: &str) -> Vec<Check> {
+    let (before, after) = (Sample::read(before), Sample::read(after));
+    let window = Window { before: &before, after: &after, length: Duration::from_secs(10) };
+    all(facts, &window).into_iter().filter(|check| check.mark != Mark::Ok).collect()
+}
+
+/// Exactly this one.
+fn check(id: &str, mark: Mark, after: &str) -> Check {
+    let found = found(&Facts::default(), HEALTHY, after);
+    let [only] = &found[..] else { panic!("{id}: {found:#?}") };
+    assert_eq!((only.id, only.mark), (id, mark));
+    assert!(!only.hint.is_empty());
+    only.clone()
+}
+
+#[test]
+fn nothing_is_found_where_nothing_is_wrong() {
+    assert_eq!(found(&Facts::default(), HEALTHY, HEALTHY), []);
+}
+
+#[test]
+fn slow_clean_up() {
+    let slow = "pilot_destroy_time_seconds_bucket{le=\"1\"} 0\npilot_destroy_time_seconds_bucket{le=\"5\"} 9\npilot_destroy_time_seconds_bucket{le=\"+Inf\"} 9\n";
+    assert!(check("clean-up", Mark::Warning, &format!("{HEALTHY}{slow}")).what.contains("5.0 s"));
+}
+
+#[test]
+fn memory_near_its_limit_names_the_largest_part() {
+    let near = HEALTHY.replace("1e8", "9.5e8")
+        + "meltemi_memory_bytes{part=\"serialization\"} 5e8\nmeltemi_memory_bytes{part=\"ack\"} 1e6\n";
+    let found = check("memory", Mark::Error, &near);
+    assert!(found.what.contains("95 %") && found.what.contains("serialization with 500.0 MB"), "{}", found.what);
+}
+
+#[test]
+fn slow_pushes() {
+    let page = |bound: &str| {
+        format!(
+            "{HEALTHY}pilot_xds_push_time_bucket{{le=\"{bound}\"}} 5\npilot_xds_push_time_bucket{{le=\"+Inf\"}} 5\n"
+        )
+    };
+    check("push-time", Mark::Warning, &page("6"));
+    check("push-time", Mark::Error, &page("30"));
+}
+
+/// Row of the playbook: sharding is the answer only if scope and debounce are in order.
+#[test]
+fn sharding_comes_last() {
+    let slow = format!(
+        "{HEALTHY}pilot_proxy_convergence_time_bucket{{le=\"60\"}} 5\npilot_proxy_convergence_time_bucket{{le=\"+Inf\"}} 5\n"
+    );
+    let ids =
+        |facts: &Facts, after: &str| found(facts, HEALTHY, after).iter().map(|check| check.id).collect::<Vec<_>>();
+    assert_eq!(ids(&Facts::default(), &slow), ["convergence", "sharding"]);
+    let unscoped = Facts { unscoped: vec![Unscoped { proxies: 3, ..Unscoped::default() }], ..Facts::default() };
+    assert_eq!(ids(&unscoped, &slow), ["convergence", "unscoped"]);
+    let busy = HEALTHY.replace("process_cpu_seconds_total 10", "process_cpu_seconds_total 28");
+    assert_eq!(ids(&Facts::default(), &busy), ["cpu", "sharding"]);
+    let pushes =
+        format!("{HEALTHY}pilot_xds_push_time_bucket{{le=\"30\"}} 5\npilot_xds_push_time_bucket{{le=\"+Inf\"}} 5\n");
+    assert_eq!(ids(&Facts::default(), &pushes), ["push-time"], "push time alone is no reason to shard");
+}

@@ -1,0 +1,136 @@
+//! The facts, found out in a running server: from its objects, its mesh and its streams. Decides nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use config::kinds::authorization_policy::AuthorizationPolicy;
+use config::store::Snapshot;
+use model::Mesh;
+use xds::{Connection, Variant};
+
+use super::facts::{Chosen, Doubled, Facts, Idle, Long, Refusal, Repeated};
+use super::scoping::{self, Use};
+use crate::ops::census::{Census, has_sidecar};
+use crate::ops::placed;
+
+/// More addresses than a list should hold that a name could stand for.
+const MANY_ADDRESSES: usize = 50;
+/// So many policies that say the same are worth a word.
+const MANY_POLICIES: usize = 5;
+/// Each is compared with those that differ: enough to see a habit.
+const COMPARED: usize = 2000;
+
+pub(crate) fn facts(
+    chosen: &Chosen,
+    objects: &Snapshot,
+    mesh: &Arc<Mesh>,
+    connections: &[Connection],
+    observed: &Use,
+) -> Facts {
+    Facts {
+        settings: chosen.clone(),
+        services: mesh.all_services().count(),
+        proxies: connections.len(),
+        expected: Census::of(objects).expected_proxies,
+        state_of_the_world: names(connections.iter().filter(|it| it.variant == Variant::Sotw)),
+        zombies: zombies(objects, mesh, connections),
+        refusals: refusals(connections),
+        unscoped: scoping::unscoped(objects, mesh, connections, observed),
+        broad_filters: broad_filters(objects),
+        wildcard_entries: wildcard_entries(objects),
+        long_entries: long_entries(objects),
+        doubled_entries: doubled_entries(objects, mesh),
+        repeated_policies: repeated_policies(objects),
+        idle_namespaces: idle_namespaces(objects, connections),
+    }
+}
+
+fn names<'a>(connections: impl Iterator<Item = &'a Connection>) -> Vec<String> {
+    connections.map(|connection| connection.proxy.id.clone()).collect()
+}
+
+/// Where pods are known at all: a folder may hold services only.
+fn zombies(objects: &Snapshot, mesh: &Arc<Mesh>, connections: &[Connection]) -> Vec<String> {
+    if objects.pods.is_empty() {
+        return Vec::new();
+    }
+    let stands_for = |it: &Connection| placed(mesh, it).is_none_or(|placement| placement.workload.is_some());
+    names(connections.iter().filter(|it| !stands_for(it)))
+}
+
+fn refusals(connections: &[Connection]) -> Vec<Refusal> {
+    let mut causes: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
+    for connection in connections {
+        for watched in &connection.watched {
+            let Some(error) = &watched.last_error else { continue };
+            let reason = error.split_whitespace().collect::<Vec<_>>().join(" ");
+            causes.entry((watched.kind.short(), reason)).or_default().push(connection.proxy.id.clone());
+        }
+    }
+    causes.into_iter().map(|((kind, reason), proxies)| Refusal { kind: kind.to_owned(), reason, proxies }).collect()
+}
+
+/// In the root namespace and without a selector: they are merged into every proxy's configuration.
+fn broad_filters(objects: &Snapshot) -> Vec<String> {
+    let broad = objects.envoy_filters.values().filter(|filter| {
+        *filter.meta.namespace == *objects.mesh.root_namespace
+            && filter.spec.workload_selector.is_none()
+            && filter.spec.target_refs.is_empty()
+    });
+    broad.map(|filter| format!("{}/{}", filter.meta.namespace, filter.meta.name)).collect()
+}
+
+fn wildcard_entries(objects: &Snapshot) -> Vec<String> {
+    let wide = objects.service_entries.values().filter(|it| it.spec.hosts.iter().any(|host| host.starts_with('*')));
+    wide.map(|entry| format!("{}/{}", entry.meta.namespace, entry.meta.name)).collect()
+}
+
+fn long_entries(objects: &Snapshot) -> Vec<Long> {
+    let long = objects.service_entries.values().map(|entry| {
+        let addresses = entry.spec.addresses.len() + entry.spec.endpoints.len();
+        Long { entry: format!("{}/{}", entry.meta.namespace, entry.meta.name), addresses }
+    });
+    long.filter(|entry| entry.addresses > MANY_ADDRESSES).collect()
+}
+
+fn doubled_entries(objects: &Snapshot, mesh: &Mesh) -> Vec<Doubled> {
+    let host = |name: &config::store::Name| format!("{}.{}.svc.{}", name.name, name.namespace, mesh.env.domain);
+    let services: BTreeMap<String, String> =
+        objects.services.keys().map(|name| (host(name), format!("{}/{}", name.namespace, name.name))).collect();
+    let entries = objects.service_entries.values().flat_map(|entry| {
+        let twins = entry.spec.hosts.iter().filter_map(|host| services.get(host));
+        twins.map(|twin| Doubled {
+            entry: format!("{}/{}", entry.meta.namespace, entry.meta.name),
+            service: twin.clone(),
+        })
+    });
+    entries.collect()
+}
+
+fn repeated_policies(objects: &Snapshot) -> Vec<Repeated> {
+    let mut groups: Vec<(&str, AuthorizationPolicy, Vec<String>)> = Vec::new();
+    for policy in objects.authorization_policies.values().filter(|policy| policy.spec.selector.is_some()).take(COMPARED)
+    {
+        let says = AuthorizationPolicy { selector: None, ..policy.spec.clone() };
+        let name = policy.meta.name.to_string();
+        match groups.iter_mut().find(|(namespace, held, _)| *namespace == &*policy.meta.namespace && *held == says) {
+            Some((_, _, names)) => names.push(name),
+            None => groups.push((&policy.meta.namespace, says, vec![name])),
+        }
+    }
+    let many = groups.into_iter().filter(|(_, _, names)| names.len() >= MANY_POLICIES);
+    many.map(|(namespace, _, policies)| Repeated { namespace: namespace.to_owned(), policies }).collect()
+}
+
+fn idle_namespaces(objects: &Snapshot, connections: &[Connection]) -> Vec<Idle> {
+    let pods = objects.pods.values().filter(|pod| has_sidecar(pod)).map(|pod| &*pod.meta.namespace);
+    let busy: BTreeSet<&str> = pods.chain(connections.iter().map(|it| &*it.proxy.namespace)).collect();
+    let mut idle: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in objects.services.keys() {
+        let namespace = &*name.namespace;
+        if !busy.contains(namespace) && namespace != objects.mesh.root_namespace {
+            *idle.entry(namespace).or_default() += 1;
+        }
+    }
+    idle.into_iter().map(|(namespace, services)| Idle { namespace: namespace.to_owned(), services }).collect()
+}

@@ -1,0 +1,102 @@
+//! Who may look at which page. Loopback may look at all, so that a port-forward works; others show a token of the mesh, and see their own namespace
+//! unless they belong to the control plane.
+
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, StatusCode};
+use xds::Door;
+
+use super::http::Peer;
+use super::page::Page;
+use crate::settings::Operations;
+
+/// What a caller may see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Access {
+    All,
+    /// Proxies of this namespace, and only what concerns one of them.
+    Namespace(String),
+}
+
+impl Access {
+    pub(crate) fn sees(&self, namespace: &str) -> bool {
+        match self {
+            Access::All => true,
+            Access::Namespace(own) => own == namespace,
+        }
+    }
+}
+
+pub(crate) struct Guard {
+    /// `None`: the secure port is off, and nobody can show who they are.
+    pub(crate) door: Option<Arc<dyn Door>>,
+    /// Namespaces whose callers see everything.
+    pub(crate) trusted: Vec<String>,
+    pub(crate) by_namespace: bool,
+}
+
+impl Guard {
+    pub(crate) fn new(operations: &Operations, root: &str, own: &str, door: Option<Arc<dyn Door>>) -> Guard {
+        let trusted = operations.debug_allowed.iter().cloned().chain([root.to_owned(), own.to_owned()]).collect();
+        Guard { door, trusted, by_namespace: operations.debug_by_namespace }
+    }
+
+    /// What whoever calls by HTTP may see, or the answer that turns them away.
+    pub(crate) async fn http(&self, peer: Peer, headers: &HeaderMap) -> Result<Access, Page> {
+        if peer.is_loopback() {
+            return Ok(Access::All);
+        }
+        let Some(door) = &self.door else {
+            let why =
+                "debug pages answer loopback only while the port with TLS is off; use a port-forward to this host\n";
+            return Err(Page::text(StatusCode::FORBIDDEN, why));
+        };
+        let caller = door.caller(&xds::Peer { address: peer.0, certificate: None }, headers).await;
+        match caller {
+            Ok(caller) => Ok(self.access(&caller)),
+            Err(_) => {
+                let why = "show a token of this mesh: `Authorization: Bearer ..`, audience istio-ca\n";
+                Err(Page::text(StatusCode::UNAUTHORIZED, why))
+            }
+        }
+    }
+
+    pub(crate) fn access(&self, caller: &xds::Caller) -> Access {
+        let identities = caller.identities.iter().filter_map(|name| name.parse::<ca::Identity>().ok());
+        let namespaces: Vec<String> = identities.map(|identity| identity.namespace).collect();
+        if !self.by_namespace || namespaces.iter().any(|namespace| self.trusted.contains(namespace)) {
+            return Access::All;
+        }
+        Access::Namespace(namespaces.into_iter().next().unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access(by_namespace: bool, namespace: &str) -> Access {
+        let trusted = ["istio-system", "kiali"].map(str::to_owned).into();
+        let caller = xds::Caller {
+            identities: vec![format!("spiffe://cluster.local/ns/{namespace}/sa/x")],
+            ..Default::default()
+        };
+        Guard { door: None, trusted, by_namespace }.access(&caller)
+    }
+
+    #[test]
+    fn a_tenant_sees_its_own_namespace() {
+        assert_eq!(access(true, "shop"), Access::Namespace("shop".into()));
+        assert_eq!(access(true, "kiali"), Access::All);
+        assert_eq!(access(true, "istio-system"), Access::All);
+        assert_eq!(access(false, "shop"), Access::All);
+        assert!(Access::Namespace("shop".into()).sees("shop") && !Access::Namespace("shop".into()).sees("bank"));
+    }
+
+    #[test]
+    fn an_identity_that_cannot_be_read_sees_nothing() {
+        let guard = Guard { door: None, trusted: vec!["istio-system".into()], by_namespace: true };
+        let caller = xds::Caller { identities: vec!["somebody".into()], ..Default::default() };
+        assert_eq!(guard.access(&caller), Access::Namespace(String::new()));
+    }
+}

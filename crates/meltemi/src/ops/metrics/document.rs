@@ -1,0 +1,143 @@
+//! docs/metrics.md as it is made from the metrics themselves: `MELTEMI_BLESS=1 cargo test -p meltemi the_document` writes it anew.
+
+use std::fmt::Write;
+
+use prometheus::Registry;
+use xds::Described;
+
+use super::Metrics;
+
+const HEAD: &str = "\
+# Metrics
+
+Every metric, on `/metrics` of `--monitoringAddr` (15014). Names, labels and buckets are istiod's, unless the last column says
+otherwise; what begins with `meltemi_` is not in istiod. Times are in seconds. Histograms of seconds have istiod's buckets and .005, .01,
+.05, 60, 120 and 300 besides: istiod's last one is 30, so that an alert on more than 30 s cannot fire there. This page is made from the
+program (`MELTEMI_BLESS=1 cargo test -p meltemi the_document`), and a test holds it to that.
+";
+
+const TAIL: &str = "\
+## Left out
+
+What istiod has and what has no meaning here:
+
+| metric | why |
+|---|---|
+| `pilot_duplicate_envoy_clusters`, `pilot_conflict_inbound_listener`, `pilot_conflict_outbound_listener_tcp_over_current_tcp` | which of two wins is decided before anything is made, and `meltemi check` names both |
+| `xds_cache_reads`, `xds_cache_evictions`, `xds_cache_size`, `xds_cache_dependent_config_size` | there is no cache beside the configuration itself: what is shared is counted in `meltemi_memory_bytes{part=\"serialization\"}` |
+| `pilot_worker_queue_depth`, `pilot_worker_queue_latency`, `pilot_worker_queue_duration` | there are no such queues |
+| `pilot_k8s_endpoints_with_no_pods` | `endpoint_no_pod` says how many there are now |
+| `go_memstats_alloc_bytes_total`, `go_memstats_mallocs_total`, `go_gc_*` | nothing is collected, and counting every allocation would cost more than it tells |
+";
+
+/// Heading, a sentence before the table, and how the names in it begin. The first section that fits has the metric.
+const SECTIONS: [(&str, &str, &[&str]); 5] = [
+    ("The authority", "Only where the secure port is on.\n\n", &["citadel_"]),
+    (
+        "Where the cost goes",
+        "The stages are those of a push: `informer_cache` (objects: read, checked, taken into the store), `debounce`, `push_context` (what a \
+         change means for each class of proxies), `push_queue`, `delta` (what one proxy lacks),\n`serialization`, `send` (sockets, HTTP/2), \
+         `certificates`, `ack` (requests). `/debug/memory` shows the bytes with the resident memory of the process, and per proxy, service \
+         and endpoint.\n\n",
+        &["meltemi_stage_", "meltemi_memory_bytes"],
+    ),
+    (
+        "Process",
+        "Linux only: elsewhere what comes from `/proc` stays 0.\n\n",
+        &[
+            "process_",
+            "go_",
+            "pilot_info",
+            "istio_build",
+            "istiod_uptime",
+            "meltemi_tasks",
+            "meltemi_cpu_",
+            "meltemi_memory_limit",
+        ],
+    ),
+    (
+        "Streams",
+        "",
+        &[
+            "pilot_xds",
+            "pilot_total_xds",
+            "pilot_proxy",
+            "pilot_destroy",
+            "pilot_sds",
+            "grpc_",
+            "meltemi_push",
+            "meltemi_unacked",
+            "meltemi_xds",
+        ],
+    ),
+    ("Objects and refresh", "", &[""]),
+];
+
+fn document() -> String {
+    let metrics = Metrics::new(Registry::new()).unwrap();
+    let mut rows = metrics.described();
+    rows.extend(authority());
+    rows.sort_by(|a, b| a.name.cmp(&b.name));
+    let section =
+        |row: &Described| SECTIONS.iter().position(|(_, _, fits)| fits.iter().any(|it| row.name.starts_with(it)));
+    let mut text = HEAD.to_owned();
+    for at in [4, 3, 0, 1, 2] {
+        let (heading, before, _) = SECTIONS[at];
+        write!(text, "\n## {heading}\n\n{before}| metric | kind | labels | meaning |\n|---|---|---|---|\n").unwrap();
+        for row in rows.iter().filter(|row| section(row) == Some(at)) {
+            let labels: Vec<_> = row.labels.iter().map(|label| format!("`{label}`")).collect();
+            let Described { name, kind, help, .. } = row;
+            writeln!(text, "| `{name}` | {kind} | {} | {help}{} |", labels.join(", "), buckets(row)).unwrap();
+        }
+    }
+    text + "\n" + TAIL
+}
+
+fn buckets(row: &Described) -> String {
+    let shown: Vec<_> = row.buckets.iter().map(ToString::to_string).collect();
+    if shown.is_empty() { String::new() } else { format!(". Buckets: {}", shown.join(" ")) }
+}
+
+/// Made by another crate, and without labels but for one.
+fn authority() -> Vec<Described> {
+    let registry = Registry::new();
+    let _metrics = ca::Metrics::new(&registry).unwrap();
+    let row = |name: &str, kind, labels: &[&str], help: &str| Described {
+        name: name.to_owned(),
+        kind,
+        labels: labels.iter().map(|label| (*label).to_owned()).collect(),
+        help: help.to_owned(),
+        buckets: Vec::new(),
+    };
+    let families = registry.gather();
+    let plain = families.iter().map(|family| {
+        let kind = if family.name().ends_with("_count") { "counter" } else { "gauge" };
+        row(family.name(), kind, &[], family.help())
+    });
+    let labelled = row("citadel_server_csr_sign_err_count", "counter", &["error"], "Requests that were not signed.");
+    plain.chain([labelled]).collect()
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "a test that can write its file is told so by the environment")]
+fn the_document_is_that_of_the_metrics() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
+    let document = document();
+    if std::env::var_os("MELTEMI_BLESS").is_some() {
+        std::fs::write(file, &document).unwrap();
+    }
+    let held = std::fs::read_to_string(file).unwrap();
+    assert!(held == document, "docs/metrics.md is out of date: MELTEMI_BLESS=1 cargo test -p meltemi the_document");
+}
+
+#[test]
+fn every_metric_says_what_it_means_in_the_style_of_a_table() {
+    for row in Metrics::new(Registry::new()).unwrap().described() {
+        assert!(
+            !row.help.is_empty() && !row.help.ends_with('.') && !row.help.contains('|'),
+            "{}: {:?}",
+            row.name,
+            row.help
+        );
+    }
+}

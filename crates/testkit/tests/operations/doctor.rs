@@ -1,0 +1,297 @@
+//! `meltemi doctor` on one prepared mesh per cause: it finds exactly that, with figures, and nothing on a healthy one. What cannot be prepared
+//! within seconds is in the unit tests of its checks.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use loadgen::mesh::Plan;
+use serde_json::{Value, json};
+use testkit::grpc;
+use tokio::net::TcpStream;
+use wire::envoy::config::core::v3::Node;
+use wire::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use wire::google::rpc::Status;
+
+use crate::world::{PATIENCE, World, plan};
+
+fn run(question: impl Future<Output = Result<()>>) {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(question).unwrap_or_else(|e| panic!("{e:#}"));
+}
+
+/// What is not in order, by id.
+fn findings(world: &World) -> Result<Vec<Value>> {
+    let output = world.command(&["doctor", "-o", "json", "--for", "1s", "--fail-on", "warning"])?;
+    let said: Value = serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("{}{}", String::from_utf8_lossy(&output.stderr), world.log()))?;
+    let checks = said["checks"].as_array().context("checks")?.clone();
+    ensure!(checks.len() > 20, "only {} checks", checks.len());
+    let found: Vec<Value> = checks.into_iter().filter(|check| check["mark"] != "ok").collect();
+    ensure!(output.status.code() == Some(i32::from(!found.is_empty())), "{:?} with {found:#?}", output.status);
+    Ok(found)
+}
+
+fn check(found: &[Value], ids: &[&str]) -> Result<()> {
+    let held: Vec<&str> = found.iter().filter_map(|check| check["id"].as_str()).collect();
+    ensure!(held == ids, "{found:#?} instead of {ids:?}");
+    ensure!(
+        found.iter().all(|check| check["hint"].as_str().is_some_and(|hint| !hint.is_empty())),
+        "no hint: {found:#?}"
+    );
+    Ok(())
+}
+
+/// A mesh that is healthy but for these objects.
+async fn with_objects(objects: &str, ids: &[&str]) -> Result<Vec<Value>> {
+    let world = World::with(&plan(12, 12), &[], &[("more.yaml", objects.to_owned())])?;
+    let _swarm = world.swarm().await?;
+    let found = findings(&world)?;
+    check(&found, ids)?;
+    Ok(found)
+}
+
+#[test]
+fn a_healthy_mesh_has_nothing() {
+    run(async {
+        with_objects("", &[]).await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn a_thousand_services_without_sidecars() {
+    run(async {
+        let wide = Plan {
+            endpoints: 1,
+            namespaces: 10,
+            scoped: false,
+            virtual_services: 10,
+            destination_rules: 10,
+            ..plan(1000, 10)
+        };
+        let world = World::new(&wide, &[])?;
+        let _swarm = world.swarm().await?;
+        let found = findings(&world)?;
+        check(&found, &["unscoped"])?;
+        let figures = &found[0]["figures"][0];
+        let number =
+            |path: &str| figures.pointer(path).and_then(Value::as_u64).with_context(|| format!("{path} in {figures}"));
+        ensure!(number("/before/clusters")? > 1000 && number("/after/clusters")? < 200, "{figures}");
+        ensure!(number("/after/bytes")? * 4 < number("/before/bytes")?, "{figures}");
+        // What it says is what happens: applied, the proxy carries that many.
+        let sidecars: Vec<&str> =
+            found[0]["apply"].as_array().context("YAML")?.iter().filter_map(Value::as_str).collect();
+        world.write("sidecars.yaml", &sidecars.join("---\n"))?;
+        let sample = figures["sample"].as_str().context("a proxy")?.to_owned();
+        let after = number("/after/clusters")?;
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let dump: Value =
+                serde_json::from_str(&world.page(&format!("/debug/config_dump?proxyID={sample}&types=cds"))?)?;
+            let clusters = dump["configs"][0]["dynamicActiveClusters"].as_array().map_or(0, Vec::len) as u64;
+            if clusters == after {
+                break;
+            }
+            ensure!(Instant::now() < end, "{clusters} clusters, not {after}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        check(&findings(&world)?, &[])
+    });
+}
+
+#[test]
+fn an_envoy_filter_for_every_proxy() {
+    let filter = "
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {name: everybody, namespace: istio-system}
+spec:
+  configPatches:
+  - applyTo: CLUSTER
+    patch: {operation: MERGE, value: {connect_timeout: 5s}}
+";
+    run(async {
+        let found = with_objects(filter, &["envoy-filters"]).await?;
+        ensure!(found[0]["figures"] == json!(["istio-system/everybody"]), "{found:#?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn entries_with_wildcards_many_addresses_and_doubles() {
+    let endpoints: String = (0..60).map(|n| format!("  - address: 10.9.0.{n}\n")).collect();
+    let entries = format!(
+        "
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {{name: any, namespace: istio-system}}
+spec: {{hosts: ['*.example.com'], resolution: NONE, ports: [{{number: 80, name: http, protocol: HTTP}}]}}
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {{name: long, namespace: istio-system}}
+spec:
+  hosts: [long.example.com]
+  resolution: STATIC
+  location: MESH_INTERNAL
+  ports: [{{number: 80, name: http, protocol: HTTP}}]
+  endpoints:
+{endpoints}---
+apiVersion: v1
+kind: Service
+metadata: {{name: twin, namespace: istio-system}}
+spec: {{clusterIP: 10.96.255.9, ports: [{{name: http, port: 80}}]}}
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {{name: twin, namespace: istio-system}}
+spec: {{hosts: [twin.istio-system.svc.cluster.local], resolution: STATIC, location: MESH_INTERNAL, ports: [{{number: 80, name: http, protocol: HTTP}}]}}
+"
+    );
+    run(async {
+        let found = with_objects(&entries, &["wildcard-entries", "long-entries", "doubled-services"]).await?;
+        ensure!(found[1]["figures"] == json!(["istio-system/long (60 addresses)"]), "{found:#?}");
+        ensure!(found[2]["figures"] == json!(["istio-system/twin repeats istio-system/twin"]), "{found:#?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn policies_that_could_be_one_and_namespaces_outside_the_mesh() {
+    let policies = (0..6).map(|n| {
+        format!(
+            "
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {{name: same-{n}, namespace: ns-0}}
+spec: {{selector: {{matchLabels: {{app: svc-{n}}}}}, rules: [{{from: [{{source: {{namespaces: [ns-1]}}}}]}}]}}
+---"
+        )
+    });
+    let services = (0..10).map(|n| {
+        format!("\n{{apiVersion: v1, kind: Service, metadata: {{name: old-{n}, namespace: legacy}}, spec: {{clusterIP: 10.96.254.{n}, ports: [{{name: http, port: 80}}]}}}}\n---")
+    });
+    let objects: String = policies.chain(services).collect();
+    run(async {
+        let found = with_objects(&objects, &["idle-namespaces", "repeated-policies"]).await?;
+        ensure!(found[0]["figures"] == json!([{"namespace": "legacy", "services": 10}]), "{found:#?}");
+        ensure!(found[1]["figures"] == json!(["6 equal ones in ns-0"]), "{found:#?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_short_debounce_under_churn() {
+    run(async {
+        let world = World::new(&plan(12, 12), &[("PILOT_DEBOUNCE_AFTER", "1ms")])?;
+        let _swarm = world.swarm().await?;
+        let folder = world.path("objects");
+        let churn = tokio::spawn(async move {
+            for round in 0.. {
+                let text = format!(
+                    "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: churn, namespace: istio-system}}\n\
+                     spec: {{hosts: [churn.example.com], http: [{{timeout: {round}s, route: [{{destination: {{host: churn.example.com}}}}]}}]}}\n"
+                );
+                std::fs::write(folder.join("churn.yaml"), text).expect("the folder is there");
+                tokio::time::sleep(Duration::from_millis(60)).await;
+            }
+        });
+        let found = tokio::task::spawn_blocking(move || findings(&world)).await??;
+        churn.abort();
+        check(&found, &["debounce"])?;
+        ensure!(found[0]["figures"]["rebuildsPerSecond"].as_f64() > Some(3.0), "{found:#?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn too_few_slots_for_so_many_proxies() {
+    run(async {
+        let world = World::new(&plan(12, 60), &[("PILOT_PUSH_THROTTLE", "1")])?;
+        let _swarm = world.swarm().await?;
+        let found = findings(&world)?;
+        check(&found, &["throttle"])?;
+        ensure!(found[0]["figures"]["proxies"] == 60 && found[0]["figures"]["pushThrottle"] == 1, "{found:#?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn many_signatures_with_an_rsa_key() {
+    run(async {
+        let env = [("DEFAULT_WORKLOAD_CERT_TTL", "10s"), ("CITADEL_SELF_SIGNED_CA_RSA_KEY_SIZE", "2048")];
+        let world = World::new(&plan(12, 24), &env)?;
+        let _swarm = world.swarm().await?;
+        let found = findings(&world)?;
+        check(&found, &["signing", "key"])?;
+        ensure!(found[0]["figures"]["perSecond"].as_f64() >= Some(3.0), "{found:#?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn proxies_that_do_not_answer() {
+    run(async {
+        let world = World::new(&plan(12, 20), &[])?;
+        let _swarm = world.swarm_with(0, 10).await?;
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        let found = findings(&world)?;
+        check(&found, &["back-pressure"])?;
+        ensure!(found[0]["figures"]["oldestSeconds"].as_f64() > Some(5.0), "{found:#?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn proxies_whose_pods_are_gone() {
+    run(async {
+        let world = World::new(&plan(12, 12), &[])?;
+        let _swarm = world.swarm().await?;
+        let gone = std::fs::read_dir(world.path("objects/ns-0"))?.filter_map(Result::ok).map(|entry| entry.path());
+        let pods = gone.filter(|path| path.to_string_lossy().ends_with("-pods.yaml"));
+        for file in pods {
+            std::fs::remove_file(file)?;
+        }
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let found = findings(&world)?;
+            if found.iter().any(|check| check["id"] == "zombies") {
+                check(&found, &["zombies"])?;
+                ensure!(found[0]["figures"].as_array().is_some_and(|names| names.len() == 3), "{found:#?}");
+                return Ok(());
+            }
+            ensure!(Instant::now() < end, "no zombies: {found:#?}");
+        }
+    });
+}
+
+/// A state-of-the-world proxy that refuses its clusters: two causes, each with its figures.
+#[test]
+fn a_proxy_of_the_old_protocol_that_refuses() {
+    run(async {
+        let plan = plan(12, 12);
+        let world = World::new(&plan, &[])?;
+        let mut typed = plan.nodes().next().context("a node")?;
+        typed["@type"] = json!("type.googleapis.com/envoy.config.core.v3.Node");
+        let node: Node = wire::any::unpack(&wire::json::from_value(&typed)?).context("a node")?;
+        let type_url = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+        let request = DiscoveryRequest { node: Some(node), type_url: type_url.to_owned(), ..Default::default() };
+        let method = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+        let (sender, mut reader) = grpc::call(TcpStream::connect(world.xds).await?, "xds", method, &request).await?;
+        let response = reader.next::<DiscoveryResponse>().await?.context("a response")?;
+        check(&findings(&world)?, &["state-of-the-world"])?;
+        let error_detail = Some(Status { code: 13, message: "cluster is odd".to_owned(), ..Default::default() });
+        sender.send(&DiscoveryRequest {
+            type_url: type_url.to_owned(),
+            response_nonce: response.nonce,
+            error_detail,
+            ..Default::default()
+        });
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let found = findings(&world)?;
+        check(&found, &["rejects", "state-of-the-world"])?;
+        let cause = &found[0]["figures"][0];
+        ensure!(cause["kind"] == "CDS" && cause["reason"] == "cluster is odd", "{found:#?}");
+        Ok(())
+    });
+}

@@ -1,0 +1,66 @@
+//! Row A-19: neither the log nor any page nor the metrics tell a key or a token.
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use testkit::authority::Authority;
+use testkit::load::{self, Ask};
+
+use crate::world::{World, plan, stdout};
+
+#[test]
+fn nothing_secret_is_told() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(run()).unwrap_or_else(|e| panic!("{e:#}"));
+}
+
+async fn run() -> Result<()> {
+    let leaf = Authority::new()?.site("shop.example.com")?;
+    let (certificate, key) = (STANDARD.encode(&leaf.certificate), STANDARD.encode(&leaf.key));
+    let objects = format!(
+        "
+apiVersion: v1
+kind: Secret
+metadata: {{name: shop-tls, namespace: istio-system}}
+type: kubernetes.io/tls
+data: {{tls.crt: {certificate}, tls.key: {key}}}
+---
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {{name: shop, namespace: istio-system}}
+spec:
+  servers:
+  - {{hosts: [shop.example.com], port: {{number: 443, name: https, protocol: HTTPS}}, tls: {{mode: SIMPLE, credentialName: shop-tls}}}}
+"
+    );
+    let world = World::with(&plan(8, 8), &[], &[("secret.yaml", objects)])?;
+    let _swarm = world.swarm().await?;
+    let token = stdout(
+        &std::process::Command::new(testkit::server::program()?)
+            .args(["token", "create", "--service-account", "ns-0/default", "--stateDir"])
+            .arg(world.path("state"))
+            .output()?,
+    )?;
+    let token = token.trim();
+
+    let proxies: Vec<Value> = serde_json::from_str(&world.page("/debug/proxies")?)?;
+    let proxy = proxies[0]["proxy"].as_str().context("a proxy")?;
+    let list: Vec<String> = serde_json::from_str(&world.page("/debug/list")?)?;
+    let mut told = vec![("the metrics".to_owned(), world.page("/metrics")?)];
+    for page in list.iter().chain([&"/debug".to_owned()]) {
+        let ask = Ask::new(world.monitoring, "localhost", &format!("{page}?proxyID={proxy}&include_eds&pretty"));
+        told.push((page.clone(), load::one(&ask.with("authorization", format!("Bearer {token}"))).await?.body));
+    }
+    let bad = Ask::new(world.monitoring, "localhost", "/debug/syncz").with("authorization", format!("Bearer {token}x"));
+    load::one(&bad).await?;
+    told.push(("the log".to_owned(), world.log()));
+    let body: String = leaf.key.lines().filter(|line| !line.starts_with('-')).take(1).collect();
+    for (what, text) in &told {
+        for secret in ["PRIVATE KEY", token, key.as_str(), body.as_str()] {
+            ensure!(!text.contains(secret), "{what} tells a secret");
+        }
+    }
+    ensure!(told.len() > 30, "only {} looked at", told.len());
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! A mesh on disk, the real program that serves it, and a swarm of proxies.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use loadgen::mesh::Plan;
+use loadgen::{Options, Swarm};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rcgen::{CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose, SanType};
+use serde_json::Value;
+use testkit::server;
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A small mesh that has nothing wrong with it.
+pub(crate) fn plan(services: usize, proxies: usize) -> Plan {
+    Plan { services, endpoints: 2, namespaces: 4, proxies, scoped: true, virtual_services: 30, destination_rules: 30 }
+}
+
+pub(crate) struct World {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) xds: SocketAddr,
+    pub(crate) secure: SocketAddr,
+    pub(crate) monitoring: SocketAddr,
+    pub(crate) control: SocketAddr,
+    nodes: Vec<Value>,
+    program: Process,
+}
+
+/// Ended when dropped.
+pub(crate) struct Process(pub(crate) Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let id = Pid::from_raw(i32::try_from(self.0.id()).expect("process ids are positive and below 2^22"));
+        let _ = kill(id, Signal::SIGTERM);
+        let end = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < end && matches!(self.0.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl World {
+    pub(crate) fn new(plan: &Plan, env: &[(&str, &str)]) -> Result<World> {
+        World::with(plan, env, &[])
+    }
+
+    /// With more objects, as YAML by file name.
+    pub(crate) fn with(plan: &Plan, env: &[(&str, &str)], more: &[(&str, String)]) -> Result<World> {
+        let folder = tempfile::tempdir()?;
+        plan.write(folder.path())?;
+        for (name, text) in more {
+            fs::write(folder.path().join("objects").join(name), text)?;
+        }
+        let free = || Ok::<_, anyhow::Error>(SocketAddr::from((Ipv4Addr::LOCALHOST, server::free_port()?)));
+        let (xds, secure, monitoring, control) = (free()?, free()?, free()?, free()?);
+        let log = File::create(folder.path().join("server.log"))?;
+        let child = Command::new(server::program()?)
+            .args(["serve", "--httpAddr=", "--httpsAddr=", "--shutdownDuration=1s", "--config"])
+            .arg(folder.path().join("objects"))
+            .arg("--stateDir")
+            .arg(folder.path().join("state"))
+            .args([format!("--grpcAddr={xds}"), format!("--secureGRPCAddr={secure}")])
+            .args([format!("--monitoringAddr={monitoring}"), format!("--ctrlz_port={}", control.port())])
+            .envs(env.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("meltemi does not start")?;
+        let mut world =
+            World { folder, xds, secure, monitoring, control, nodes: plan.nodes().collect(), program: Process(child) };
+        let end = Instant::now() + PATIENCE;
+        while TcpStream::connect(world.xds).is_err() {
+            ensure!(world.program.0.try_wait()?.is_none(), "meltemi ended:\n{}", world.log());
+            ensure!(Instant::now() < end, "meltemi's port is not open:\n{}", world.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(world)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.path("server.log")).unwrap_or_default()
+    }
+
+    /// All proxies of the plan, connected and content.
+    pub(crate) async fn swarm(&self) -> Result<Swarm> {
+        self.swarm_with(0, 0).await
+    }
+
+    /// Of a hundred proxies so many never read, or never answer.
+    pub(crate) async fn swarm_with(&self, stalled: usize, silent: usize) -> Result<Swarm> {
+        let mut swarm = Swarm::new(&self.nodes, &Options { server: self.xds, stalled, silent })?;
+        swarm.obey("mark connect all").await?;
+        swarm.obey("connect").await?;
+        let settled = swarm.obey("settle 20000 300 40000").await?;
+        ensure!(settled["settled"] == true, "the proxies do not settle: {settled}");
+        Ok(swarm)
+    }
+
+    /// Writes a file of the mesh anew and waits until the proxies have heard of it.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.path("objects").join(name);
+        fs::create_dir_all(path.parent().context("a file stands in a folder")?)?;
+        Ok(fs::write(path, text)?)
+    }
+
+    pub(crate) fn page(&self, path: &str) -> Result<String> {
+        let mut stream = TcpStream::connect(self.monitoring)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+        ensure!(head.contains(" 200 "), "{path}: {answer}");
+        Ok(body.to_owned())
+    }
+
+    /// Runs the program as a command.
+    pub(crate) fn command(&self, words: &[&str]) -> Result<Output> {
+        let server = format!("http://{}", self.monitoring);
+        Ok(Command::new(server::program()?).args(words).args(["--server", &server]).output()?)
+    }
+
+    /// A folder with certificate, key and root of an identity of this mesh, as istioctl and curl take them.
+    pub(crate) fn certificate(&self, namespace: &str, account: &str) -> Result<PathBuf> {
+        let read = |name: &str| fs::read_to_string(self.path("state/ca").join(name)).with_context(|| name.to_owned());
+        let root = read("ca-cert.pem")?;
+        let issuer = Issuer::from_ca_cert_pem(&root, KeyPair::from_pem(&read("ca-key.pem")?)?)?;
+        let mut params = CertificateParams::default();
+        let name = format!("spiffe://cluster.local/ns/{namespace}/sa/{account}");
+        params.subject_alt_names = vec![SanType::URI(name.as_str().try_into()?)];
+        params.distinguished_name = DistinguishedName::new();
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate()?;
+        let leaf = params.signed_by(&key, &issuer)?;
+        let folder = self.path(&format!("certificate-{namespace}-{account}"));
+        fs::create_dir_all(&folder)?;
+        put(&folder, "cert-chain.pem", &leaf.pem())?;
+        put(&folder, "key.pem", &key.serialize_pem())?;
+        put(&folder, "root-cert.pem", &root)?;
+        Ok(folder)
+    }
+}
+
+fn put(folder: &Path, name: &str, text: &str) -> Result<()> {
+    Ok(fs::write(folder.join(name), text)?)
+}
+
+pub(crate) fn stdout(output: &Output) -> Result<String> {
+    if !output.status.success() {
+        bail!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(String::from_utf8(output.stdout.clone())?)
+}
