@@ -122,7 +122,13 @@ impl Pipeline {
         self.metrics.objects.set(snapshot.clone());
         self.wanted_keys.send_replace(jwks::wanted(&snapshot.request_authentications));
         self.objects.send_replace(snapshot.clone());
-        refresh(&self.views, &self.metrics, "start", &snapshot, Instant::now());
+        refresh(
+            &self.views,
+            &self.metrics,
+            &Cause { what: "start".to_owned(), reach: Reach::More },
+            &snapshot,
+            Instant::now(),
+        );
         snapshot
     }
 

@@ -20,7 +20,17 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A small mesh that has nothing wrong with it.
 pub(crate) fn plan(services: usize, proxies: usize) -> Plan {
-    Plan { services, endpoints: 2, namespaces: 4, proxies, scoped: true, virtual_services: 30, destination_rules: 30 }
+    Plan {
+        services,
+        endpoints: 2,
+        namespaces: 4,
+        proxies,
+        scoped: true,
+        virtual_services: 30,
+        destination_rules: 30,
+        gateways: 0,
+        routers: 0,
+    }
 }
 
 pub(crate) struct World {
