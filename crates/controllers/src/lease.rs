@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sources::kube::{Client, Failure};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use crate::object;
 
@@ -57,6 +57,7 @@ impl Lease {
 
     /// Tells whether we lead, until nobody wants to know; then the lease is given back.
     pub async fn follow(mut self, leads: watch::Sender<bool>) {
+        let mut told = String::new();
         while !leads.is_closed() {
             let outcome = self.step().await;
             let led = *leads.borrow();
@@ -64,7 +65,11 @@ impl Lease {
                 Ok(leading) => *leading,
                 // Whether it is still ours is not known; nobody else can have it before its length is over.
                 Err(failure) => {
-                    debug!(%failure, "the lease could not be renewed");
+                    let why = failure.to_string();
+                    if why != told {
+                        warn!(%failure, lease = self.name, "the lease could not be renewed; it is tried again");
+                        told = why;
+                    }
                     led && self.renewed.is_some_and(|renewed| renewed.elapsed() < self.timing.deadline)
                 }
             };

@@ -19,6 +19,14 @@ use crate::settings::Identity;
 
 /// Who writes is decided by this one.
 const LEASE: &str = "meltemi-leader";
+
+/// Replicas of one revision share a Lease; revisions write side by side.
+fn lease_of(revision: &str) -> String {
+    match revision {
+        "" | "default" => LEASE.to_owned(),
+        revision => format!("{LEASE}-{revision}"),
+    }
+}
 /// How often the Secret of the root is looked at.
 const LOOK: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(2);
@@ -109,7 +117,8 @@ impl Duties {
     ) -> Going {
         let leads = watch::Sender::new(!self.elects);
         let receiver = leads.subscribe();
-        let lease = Lease::new(self.client.clone(), &self.namespace, LEASE, &self.replica, Timing::default());
+        let name = lease_of(&self.revision);
+        let lease = Lease::new(self.client.clone(), &self.namespace, &name, &self.replica, Timing::default());
         let lease = if self.elects {
             tokio::spawn(lease.follow(leads))
         } else {
