@@ -192,7 +192,7 @@ mod tests {
     fn unknown_flags_are_left_out_with_their_values() {
         let (serve, ignored) = serve(&[
             "discovery",
-            "--kubeconfig",
+            "--registries",
             "/x",
             "--grpcAddr",
             ":1",
@@ -203,7 +203,7 @@ mod tests {
             "--config",
             "d",
         ]);
-        assert_eq!(ignored, ["--kubeconfig", "--profile", "--cniNamespace", "-z"]);
+        assert_eq!(ignored, ["--registries", "--profile", "--cniNamespace", "-z"]);
         assert_eq!(serve.grpc_addr, ":1");
         assert_eq!(serve.config.as_deref(), Some(std::path::Path::new("d")));
     }

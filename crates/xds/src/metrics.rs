@@ -39,7 +39,6 @@ pub struct Metrics {
     expired_nonce: IntCounterVec,
     internal_errors: IntCounter,
     write_timeouts: IntCounter,
-    secrets_missing: IntCounter,
     recv_max: IntGauge,
     convergence: Histogram,
     queue_time: Histogram,
@@ -107,10 +106,6 @@ impl Metrics {
             write_timeouts: on.counter(
                 "pilot_xds_write_timeout",
                 "streams that were closed because a response was not read for five minutes",
-            )?,
-            secrets_missing: on.counter(
-                "pilot_sds_certificate_errors_total",
-                "secrets that a proxy asked for and could not get",
             )?,
             recv_max: on.gauge("pilot_xds_recv_max", "the largest request, in bytes")?,
             convergence: on.seconds(
@@ -209,10 +204,6 @@ impl Metrics {
 
     pub(crate) fn write_timed_out(&self) {
         self.write_timeouts.inc();
-    }
-
-    pub(crate) fn secrets_missing(&self, count: usize) {
-        self.secrets_missing.inc_by(count as u64);
     }
 
     pub(crate) fn destroyed(&self, took: Duration) {

@@ -329,16 +329,12 @@ impl Session {
         if let Some(watch) = self.watches.get_mut(&kind) {
             watch.ack.sent(nonce, version, open);
         }
-        match kind {
-            TypeUrl::Cluster => {
-                // At the start a proxy waits for all of its clusters by itself.
-                if let (Fresh::Names(names), true) = (&fresh, self.watches.contains_key(&TypeUrl::Listener)) {
-                    self.arrival = Arrival::new(names.clone(), Instant::now());
-                }
-                self.warm(fresh);
+        if kind == TypeUrl::Cluster {
+            // At the start a proxy waits for all of its clusters by itself.
+            if let (Fresh::Names(names), true) = (&fresh, self.watches.contains_key(&TypeUrl::Listener)) {
+                self.arrival = Arrival::new(names.clone(), Instant::now());
             }
-            TypeUrl::Secret => self.shared.metrics.secrets_missing(removed),
-            _ => {}
+            self.warm(fresh);
         }
         self.show(kind);
         Ok(Response {
