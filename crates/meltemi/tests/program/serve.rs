@@ -114,9 +114,9 @@ pub(crate) fn put(dir: &TempDir, name: &str, text: &str) {
 #[test]
 fn it_serves_follows_changes_and_ends() {
     let dir = folder(&[("shop.yaml", SHOP)]);
-    let server = Server::start(&dir, &["--kubeconfig", "/x", "--clusterAliases=a=b"]);
+    let server = Server::start(&dir, &["--registries", "x", "--clusterAliases=a=b"]);
     assert!(
-        server.banner.contains("--kubeconfig is not a flag")
+        server.banner.contains("--registries is not a flag")
             && server.banner.contains("--clusterAliases is not a flag")
     );
     let said = server.banner.lines().filter(|line| !line.starts_with("warning: ")).count();

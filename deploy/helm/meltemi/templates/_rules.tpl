@@ -51,6 +51,6 @@
   resources: [telemetries]
   verbs: [list, watch]
 - apiGroups: [extensions.istio.io]
-  resources: [wasmplugins]
+  resources: [trafficextensions, wasmplugins]
   verbs: [list, watch]
 {{- end }}
