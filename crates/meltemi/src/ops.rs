@@ -67,6 +67,8 @@ pub(crate) struct Ops {
     pub(crate) admin: bool,
     /// Set once, when the process is told to end.
     pub(crate) draining: AtomicBool,
+    /// Every port is open, and who signs is known.
+    pub(crate) open: AtomicBool,
     /// Pages that are made at a time: they share the processors with pushes.
     pub(crate) turns: Semaphore,
     /// The last page of a large mesh, and when it was made.
@@ -160,10 +162,12 @@ async fn debug_page(
 async fn ready(State(ops): Shared) -> (StatusCode, &'static str) {
     if ops.draining.load(Ordering::Relaxed) {
         (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n")
-    } else if ops.provider.ready() {
-        (StatusCode::OK, "")
-    } else {
+    } else if !ops.provider.ready() {
         (StatusCode::SERVICE_UNAVAILABLE, "the first load is not complete\n")
+    } else if !ops.open.load(Ordering::Relaxed) {
+        (StatusCode::SERVICE_UNAVAILABLE, "not every port is open: the root of the mesh is not known yet\n")
+    } else {
+        (StatusCode::OK, "")
     }
 }
 

@@ -136,6 +136,7 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
         admin: operations.admin,
         rotation: OnceLock::new(),
         draining: AtomicBool::new(false),
+        open: AtomicBool::new(false),
         turns: Semaphore::new(ops::TURNS),
         syncz: Mutex::default(),
     });
@@ -205,6 +206,7 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
     if ops.guard.get().is_none() {
         guard(None, &pipeline.root_namespace());
     }
+    ops.open.store(true, Ordering::Relaxed);
     let mesh_text = found.mesh_text().cloned();
     let Listeners { open, off, .. } = listeners;
     eprint!("{}", Banner { origin: &origin, mesh: &mesh, found, open, off, took: started.elapsed() });

@@ -42,6 +42,7 @@ fn idle(ready: bool) -> Ops {
         chosen: Chosen::default(),
         admin: false,
         draining: AtomicBool::new(false),
+        open: AtomicBool::new(true),
         turns: Semaphore::new(TURNS),
         syncz: Mutex::default(),
     }
@@ -67,6 +68,9 @@ async fn ready_follows_the_provider_and_the_drain() {
     let status = async |ops: Ops| answer(readiness(Arc::new(ops), false), HERE, "GET", "/ready").await.0;
     assert_eq!(status(idle(false)).await, 503);
     assert_eq!(status(idle(true)).await, 200);
+    let opening = idle(true);
+    opening.open.store(false, Ordering::Relaxed);
+    assert_eq!(status(opening).await, 503);
     let draining = idle(true);
     draining.draining.store(true, Ordering::Relaxed);
     assert_eq!(status(draining).await, 503);

@@ -199,11 +199,9 @@ impl World {
         for (kind, name) in self.wanted.iter().filter(|(kind, _)| *kind != TypeUrl::Secret) {
             want.entry((*kind, name.to_string())).or_insert_with(|| "empty".to_owned());
         }
-        // Without removals, a secret that is gone stays until nothing refers to it.
+        // Secrets are never removed: one that is gone stays until nothing refers to it.
         let told = |(kind, name): &(TypeUrl, String)| {
-            self.proxy.variant == Variant::Delta
-                || *kind != TypeUrl::Secret
-                || self.live.keys().any(|(of, live)| of == kind && live == name)
+            *kind != TypeUrl::Secret || self.live.keys().any(|(of, live)| of == kind && live == name)
         };
         let held: BTreeMap<_, _> = self.held.iter().filter(|(key, _)| told(key)).collect();
         assert_eq!(held, want.iter().collect::<BTreeMap<_, _>>());
