@@ -44,7 +44,7 @@ use crate::commands::Outcome;
 use crate::doctor::facts::Chosen;
 use crate::ops::scopes::{self, Scopes};
 use crate::ops::{self, Ops, http, metrics::Metrics};
-use crate::settings::{Debounce, Log, Mesh, Settings};
+use crate::settings::{Debounce, Log, Mesh, Settings, Source};
 use authority::Secure;
 use banner::Banner;
 use credentials::Credentials;
@@ -104,7 +104,9 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
     if let Some(cores) = operations.cpu_request {
         metrics.requested(cores);
     }
-    let views = Views::guarded(mesh.environment(), Arc::new(Credentials { metrics: metrics.clone() }));
+    let without_roles = matches!(source, Source::Folder(_));
+    let credentials = Credentials { metrics: metrics.clone(), without_roles };
+    let views = Views::guarded(mesh.environment(), Arc::new(credentials));
     let (out, mut updates) = mpsc::channel(AHEAD);
 
     let Some(feed) = stop.unless_asked(Feed::open(source, &mesh, &views, &metrics, out.clone())).await else {

@@ -1,4 +1,4 @@
-//! What is decided about the credentials of gateways when the objects come from a folder. Which there are, and whose, is the model's.
+//! What is decided about the credentials of gateways: who may read them, and whether they can be used. Which there are, and whose, is the model's.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -10,12 +10,14 @@ use crate::ops::metrics::Metrics;
 
 pub(crate) struct Credentials {
     pub(crate) metrics: Arc<Metrics>,
+    /// A folder has no roles: its objects are everybody's of their namespace. In a cluster a role would have to say so, which is not asked
+    /// of the API server yet, so that nobody gets a Secret there.
+    pub(crate) without_roles: bool,
 }
 
 impl views::Guard for Credentials {
-    /// A folder has no roles: its objects are everybody's of their namespace.
     fn may_read(&self, _reader: &Reader) -> bool {
-        true
+        self.without_roles
     }
 
     fn inspect(&self, credential: &Credential<'_>) -> Result<(), String> {
