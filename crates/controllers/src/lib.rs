@@ -1,6 +1,7 @@
 //! What is written to and asked of a cluster besides its objects: the lease of the leader, the root certificate in every namespace, the
-//! Secret of the authority, the trust in the webhook, reviews of tokens. Knows no mesh.
+//! Secret of the authority, the trust in the webhook, reviews of tokens and of rights. Knows no mesh.
 
+mod access;
 mod bundle;
 mod lease;
 mod object;
@@ -8,6 +9,7 @@ mod review;
 mod root_cert;
 mod secret;
 
+pub use access::Access;
 pub use bundle::WebhookBundle;
 pub use lease::{Lease, Timing};
 pub use review::{Account, Reviews};

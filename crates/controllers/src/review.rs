@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::object;
 
 /// Whose token it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Account {
     pub namespace: String,
     pub name: String,

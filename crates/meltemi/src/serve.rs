@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use config::store::{MeshText, Update};
+use controllers::Access;
 use sources::files::{self, Folder};
 use sources::jwks::Keys;
 use sources::text;
@@ -47,7 +48,7 @@ use crate::ops::{self, Ops, http, metrics::Metrics};
 use crate::settings::{Debounce, Log, Mesh, Settings, Source};
 use authority::Secure;
 use banner::Banner;
-use credentials::Credentials;
+use credentials::{Credentials, Roles};
 use door::{Door, Registry};
 use external::ExternalSecure;
 use feed::{Feed, Started};
@@ -104,9 +105,12 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
     if let Some(cores) = operations.cpu_request {
         metrics.requested(cores);
     }
-    let without_roles = matches!(source, Source::Folder(_));
-    let credentials = Credentials { metrics: metrics.clone(), without_roles };
-    let views = Views::guarded(mesh.environment(), Arc::new(credentials));
+    let roles = match source {
+        Source::Folder(_) => Roles::None,
+        Source::Cluster(_) => Roles::Cluster(OnceLock::new()),
+    };
+    let credentials = Arc::new(Credentials { metrics: metrics.clone(), roles });
+    let views = Views::guarded(mesh.environment(), credentials.clone());
     let (out, mut updates) = mpsc::channel(AHEAD);
 
     let Some(feed) = stop.unless_asked(Feed::open(source, &mesh, &views, &metrics, out.clone())).await else {
@@ -156,6 +160,12 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
 
     let Some(started_feed) = stop.unless_asked(feed.first(&mut updates)).await else { return Ok(()) };
     let Started { watched, duties, origin, found, mut pipeline } = started_feed?;
+    if let (Roles::Cluster(access), Some(duties)) = (&credentials.roles, &duties) {
+        let views = ops.views.clone();
+        let review = move || views.iter().for_each(|views| views.review());
+        // Set nowhere else.
+        let _ = access.set(Access::new(duties.client.clone(), review));
+    }
     let mut keys = keys::source(keys, pipeline.wanted_keys(), &metrics)?;
     pipeline.work_in(keys.first().await, Duration::ZERO).await;
     listeners.bind_secure(&ports).await?;

@@ -1,8 +1,9 @@
 //! What is decided about the credentials of gateways: who may read them, and whether they can be used. Which there are, and whose, is the model's.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
+use controllers::Access;
 use model::{Credential, Reader};
 use tracing::warn;
 
@@ -10,14 +11,25 @@ use crate::ops::metrics::Metrics;
 
 pub(crate) struct Credentials {
     pub(crate) metrics: Arc<Metrics>,
-    /// A folder has no roles: its objects are everybody's of their namespace. In a cluster a role would have to say so, which is not asked
-    /// of the API server yet, so that nobody gets a Secret there.
-    pub(crate) without_roles: bool,
+    pub(crate) roles: Roles,
+}
+
+/// Who says which accounts may read the Secrets of their namespace.
+pub(crate) enum Roles {
+    /// A folder has none: its objects are everybody's of their namespace.
+    None,
+    /// The API server's. Not set: it is not known yet, and nobody may.
+    Cluster(OnceLock<Access>),
 }
 
 impl views::Guard for Credentials {
-    fn may_read(&self, _reader: &Reader) -> bool {
-        self.without_roles
+    fn may_read(&self, reader: &Reader) -> bool {
+        match &self.roles {
+            Roles::None => true,
+            Roles::Cluster(access) => {
+                access.get().is_some_and(|access| access.may_read(&reader.namespace, &reader.service_account))
+            }
+        }
     }
 
     fn inspect(&self, credential: &Credential<'_>) -> Result<(), String> {
