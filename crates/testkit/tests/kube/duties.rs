@@ -103,6 +103,7 @@ fn one_of_two_replicas_keeps_the_root_in_every_namespace() {
         until("the root is in the namespace", async || Ok(!read(&api, &root_of("duty")).await.is_null())).await?;
         let second = Replica::start(cluster, folder.path(), "second").await?;
         let root = |name: &str| fs::read_to_string(folder.path().join(name).join("ca/ca-cert.pem"));
+        until("the second knows the root", async || Ok(root("second").is_ok())).await?;
         ensure!(root("first")? == root("second")?, "two replicas with two roots");
         let held = read(&api, &root_of("duty")).await["data"]["root-cert.pem"].as_str().map(str::to_owned);
         ensure!(held.as_deref() == Some(root("first")?.as_str()), "{held:?}");
