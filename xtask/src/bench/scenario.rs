@@ -161,9 +161,9 @@ impl Scenario {
                 object["spec"]["trafficPolicy"]["connectionPool"]["tcp"]["maxConnections"] = json!(200 + step);
             })?,
             Scenario::GatewayRoute => objects.edit(GATEWAY, "VirtualService", set_timeout)?,
-            Scenario::GatewayServer => objects.edit(GATEWAY, "Gateway", |object, step| {
-                let version = ["TLSV1_2", "TLSV1_3"][step % 2];
-                object["spec"]["servers"][0]["tls"]["minProtocolVersion"] = json!(version);
+            Scenario::GatewayServer => objects.edit(GATEWAY, "Gateway", |object, _| {
+                let version = &mut object["spec"]["servers"][0]["tls"]["minProtocolVersion"];
+                *version = json!(if *version == json!("TLSV1_2") { "TLSV1_3" } else { "TLSV1_2" });
             })?,
             Scenario::NewService => objects.add(NEW_SERVICE)?,
             Scenario::DeletedService => objects.remove(NEW_SERVICE)?,

@@ -12,7 +12,7 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use config::note::Note;
@@ -32,6 +32,8 @@ pub struct Folder {
     /// The notes that the store has, by source: a file, a folder, or `.` for the whole.
     told: BTreeMap<String, Vec<Note>>,
     places: Places,
+    /// The real path of the folder. `None`: it could not be read, or links make files of others change with one.
+    plain: Option<PathBuf>,
 }
 
 pub struct Scan {
@@ -69,6 +71,7 @@ impl Folder {
             catalog: Catalog::default(),
             told: BTreeMap::new(),
             places: Places::new(),
+            plain: None,
         }
     }
 
@@ -83,11 +86,40 @@ impl Folder {
                 (read, true)
             }
             Err(refusal) => {
+                self.plain = None;
                 notes.insert(TOP.to_owned(), vec![self.refused(&refusal)]);
                 (0, false)
             }
         };
         tree::add_anchors(&self.root, &mut self.places);
+        self.scanned(change, notes, read, readable)
+    }
+
+    /// What changed in these files alone, at the cost of these files alone. `None`: that takes a whole scan, because one of
+    /// them is new or gone, or there are links.
+    fn scan_files(&mut self, paths: &BTreeSet<PathBuf>) -> Option<Scan> {
+        let root = self.plain.as_ref()?;
+        let mut readings = Vec::new();
+        for path in paths {
+            let relative = Relative::of_file(path.strip_prefix(root).ok()?);
+            self.catalog.files().get(&relative)?;
+            let reading = self.reading(&relative, &Entry::plain(path)?);
+            readings.extend(reading.map(|reading| (relative, reading)));
+        }
+        let (mut change, read) = (Change::default(), readings.len());
+        for (path, reading) in readings {
+            self.catalog.put(&path, reading, &mut change);
+        }
+        Some(self.scanned(change, BTreeMap::new(), read, true))
+    }
+
+    fn scanned(
+        &mut self,
+        mut change: Change,
+        mut notes: BTreeMap<String, Vec<Note>>,
+        read: usize,
+        readable: bool,
+    ) -> Scan {
         let noted = std::mem::take(&mut change.noted);
         notes.extend(noted.iter().map(|path| (path.shown().to_string(), self.catalog.notes(path))));
         let mut updates = self.catalog.updates(change);
@@ -146,6 +178,7 @@ impl Folder {
             notes.insert(folder.shown().to_string(), self.unlisted_note(folder, unlisted).into_iter().collect());
         }
         self.places = tree.places;
+        self.plain = Some(tree.root).filter(|_| !tree.linked);
         notes
     }
 

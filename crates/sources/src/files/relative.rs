@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 /// A file is `a/b.yaml`, a folder `a/`, the folder itself is empty.
@@ -11,6 +12,11 @@ pub(super) struct Relative(Arc<[u8]>);
 impl Relative {
     pub(super) fn top() -> Relative {
         Relative(Arc::from([]))
+    }
+
+    /// Of a file, by its path from the top.
+    pub(super) fn of_file(path: &Path) -> Relative {
+        Relative(path.as_os_str().as_bytes().into())
     }
 
     pub(super) fn file(&self, name: &OsStr) -> Relative {

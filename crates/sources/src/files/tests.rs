@@ -88,6 +88,16 @@ impl Bed {
         told
     }
 
+    /// `None`: it takes a whole scan.
+    pub(super) fn scan_files(&mut self, paths: &[&str]) -> Option<Vec<String>> {
+        let root = fs::canonicalize(self.root()).expect("the root");
+        let Scan { updates, read, .. } = self.folder.scan_files(&paths.iter().map(|path| root.join(path)).collect())?;
+        assert!(read <= paths.len(), "{read} files were read");
+        let told = updates.iter().map(told).collect();
+        self.held.apply(updates);
+        Some(told)
+    }
+
     pub(super) fn objects(&self) -> Vec<String> {
         self.held.names()
     }

@@ -15,6 +15,10 @@ use super::relative::Relative;
 
 #[derive(Default)]
 pub(super) struct Tree {
+    /// The real path of the top.
+    pub(super) root: PathBuf,
+    /// There are links: one file may be read by several paths.
+    pub(super) linked: bool,
     pub(super) files: BTreeMap<Relative, Entry>,
     /// Folders, and links that may have led to one. What was known below them is kept.
     pub(super) unlisted: BTreeMap<Relative, Unlisted>,
@@ -28,6 +32,14 @@ pub(super) struct Tree {
 pub(super) struct Entry {
     pub(super) path: PathBuf,
     pub(super) found: Found,
+}
+
+impl Entry {
+    /// A file that goes by no link. `None`: there is none.
+    pub(super) fn plain(path: &Path) -> Option<Entry> {
+        let metadata = fs::symlink_metadata(path).ok().filter(Metadata::is_file)?;
+        Some(Entry { path: path.to_owned(), found: Found::File(Stamp::new(&metadata)) })
+    }
 }
 
 pub(super) enum Found {
@@ -92,6 +104,7 @@ impl Tree {
         walk.seen.insert(identity(&fs::metadata(&root)?));
         let names = listing(&root)?;
         walk.take(&Relative::top(), &root, names)?;
+        walk.tree.root = root;
         Ok(walk.tree)
     }
 
@@ -224,6 +237,7 @@ impl Walk<'_> {
     }
 
     fn link(&mut self, parent: &Relative, name: &OsStr, path: PathBuf) {
+        self.tree.linked = true;
         match fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() => {
                 self.note_turnable(path.clone());

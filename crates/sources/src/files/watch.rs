@@ -1,6 +1,6 @@
 //! Watching a folder: events, a short wait until it is quiet, one scan. Falls back to looking every two seconds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -60,10 +60,16 @@ pub(super) async fn watch_at(
     // One waiting tick is enough: it says only that there is something to look at.
     let (tick, mut ticks) = mpsc::channel(1);
     let mut eyes = eyes(tick.clone());
+    // When all of it is to be looked at, in case an event was lost.
+    let mut whole = Instant::now();
     loop {
-        let pass = tokio::task::spawn_blocking(move || Pass::new(folder, eyes));
+        let all = Instant::now() >= whole;
+        let pass = tokio::task::spawn_blocking(move || Pass::new(folder, eyes, all));
         let done = pass.await.map_err(Error::Scan)?;
         (folder, eyes) = (done.folder, done.eyes);
+        if done.whole {
+            whole = Instant::now() + pace.safety;
+        }
         spent(done.took);
         let Scan { updates, readable, .. } = done.scan;
         if !updates.is_empty() && out.send(updates).await.is_err() {
@@ -73,7 +79,7 @@ pub(super) async fn watch_at(
         if done.new_places {
             continue;
         }
-        let wait = if readable && eyes.works() { pace.safety } else { pace.poll };
+        let wait = if readable && eyes.works() { whole.saturating_duration_since(Instant::now()) } else { pace.poll };
         tokio::select! {
             () = out.closed() => return Ok(()),
             ticked = timeout(wait, ticks.recv()) => if ticked.is_ok() { settle(pace, &mut ticks, &out).await },
@@ -99,12 +105,20 @@ struct Pass {
     scan: Scan,
     took: Duration,
     new_places: bool,
+    /// All was looked at.
+    whole: bool,
 }
 
 impl Pass {
-    fn new(mut folder: Folder, mut eyes: Eyes) -> Pass {
+    fn new(mut folder: Folder, mut eyes: Eyes, all: bool) -> Pass {
         let began = std::time::Instant::now();
-        let scan = folder.scan();
+        let touched = std::mem::take(&mut locked(&eyes.view).touched);
+        let part = match touched {
+            Touched::Paths(paths) if !all => folder.scan_files(&paths),
+            _ => None,
+        };
+        let whole = part.is_none();
+        let scan = part.unwrap_or_else(|| folder.scan());
         let took = began.elapsed();
         if !scan.updates.is_empty() {
             let count = |is: fn(&Update) -> bool| scan.updates.iter().filter(|update| is(update)).count();
@@ -119,7 +133,7 @@ impl Pass {
             );
         }
         let new_places = eyes.turn_to(&folder.places);
-        Pass { folder, eyes, scan, took, new_places }
+        Pass { folder, eyes, scan, took, new_places, whole }
     }
 }
 
@@ -138,6 +152,30 @@ struct View {
     wanted: Places,
     /// Places with a watch. A renamed or deleted folder loses its watch, and those below it theirs.
     live: BTreeMap<PathBuf, Identity>,
+    /// Since the last look.
+    touched: Touched,
+}
+
+/// What events were about.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Touched {
+    #[default]
+    Nothing,
+    Paths(BTreeSet<PathBuf>),
+    /// It is not known, or too much.
+    Anything,
+}
+
+impl Touched {
+    fn add(&mut self, path: &Path) {
+        /// With more, a whole scan costs about as much.
+        const MOST: usize = 100;
+        match self {
+            Touched::Nothing => *self = Touched::Paths(BTreeSet::from([path.to_owned()])),
+            Touched::Paths(paths) if paths.len() < MOST => drop(paths.insert(path.to_owned())),
+            Touched::Paths(_) | Touched::Anything => *self = Touched::Anything,
+        }
+    }
 }
 
 impl Eyes {
@@ -227,6 +265,7 @@ impl View {
             // Events were lost, perhaps those of folders that lost their watches.
             _ => {
                 self.live.clear();
+                self.touched = Touched::Anything;
                 return true;
             }
         };
@@ -239,7 +278,9 @@ impl View {
             }
             _ => {}
         }
-        event.paths.iter().any(|path| self.concerns_path(path))
+        let concerned: Vec<&PathBuf> = event.paths.iter().filter(|path| self.concerns_path(path)).collect();
+        concerned.iter().for_each(|path| self.touched.add(path));
+        !concerned.is_empty()
     }
 
     fn concerns_path(&self, path: &Path) -> bool {

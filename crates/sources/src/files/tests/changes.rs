@@ -173,3 +173,28 @@ fn names_in_notes_are_relative_to_the_folder() {
     let bed = Bed::loaded(&[("sub/b.yaml", "[")]);
     assert!(bed.note().starts_with("error: sub/b.yaml:"));
 }
+
+#[test]
+fn a_change_of_a_known_file_is_seen_without_looking_at_the_others() {
+    let mut bed = Bed::loaded(&[("a.yaml", &service("a", 80)), ("deep/b.yaml", &service("b", 80))]);
+    bed.write("deep/b.yaml", service("b", 81));
+    bed.write("a.yaml", service("a", 82));
+    assert_eq!(bed.scan_files(&["deep/b.yaml"]), Some(vec!["put Service shop/b".to_owned()]));
+    assert_eq!((bed.held.port("a"), bed.held.port("b")), (Some(80), Some(81)));
+    bed.scan();
+    bed.check_fresh();
+}
+
+#[test]
+fn what_is_new_gone_or_linked_takes_a_whole_scan() {
+    let mut bed = Bed::loaded(&[("a.yaml", &service("a", 80)), ("b.yaml", &service("b", 80))]);
+    bed.write("c.yaml", service("c", 80));
+    bed.remove("b.yaml");
+    assert_eq!([bed.scan_files(&["c.yaml"]), bed.scan_files(&["b.yaml"]), bed.scan_files(&[".."])], [None, None, None]);
+    bed.scan();
+    bed.check_fresh();
+    bed.link("a.yaml", "d.yaml");
+    bed.scan();
+    bed.write("a.yaml", service("a", 81));
+    assert_eq!(bed.scan_files(&["a.yaml"]), None, "the link gives it too");
+}

@@ -6,14 +6,34 @@ use super::*;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Write { file: usize, objects: Vec<usize>, port: i32 },
-    Break { file: usize },
-    Empty { file: usize },
-    Replace { file: usize, objects: Vec<usize> },
-    Move { from: usize, to: usize },
-    Remove { file: usize },
+    Write {
+        file: usize,
+        objects: Vec<usize>,
+        port: i32,
+    },
+    Break {
+        file: usize,
+    },
+    Empty {
+        file: usize,
+    },
+    Replace {
+        file: usize,
+        objects: Vec<usize>,
+    },
+    Move {
+        from: usize,
+        to: usize,
+    },
+    Remove {
+        file: usize,
+    },
     RemoveFolder,
     Scan,
+    /// As an event about it would ask for.
+    ScanFile {
+        file: usize,
+    },
 }
 
 const FILES: [&str; 6] = ["a.yaml", "b.yml", "sub/a.yaml", "sub/c.yaml", "sub/deep/a.yaml", "sub.yaml"];
@@ -28,7 +48,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => file.clone().prop_map(|file| Step::Empty { file }),
         2 => (file.clone(), objects).prop_map(|(file, objects)| Step::Replace { file, objects }),
         2 => (file.clone(), file.clone()).prop_map(|(from, to)| Step::Move { from, to }),
-        2 => file.prop_map(|file| Step::Remove { file }),
+        2 => file.clone().prop_map(|file| Step::Remove { file }),
+        4 => file.prop_map(|file| Step::ScanFile { file }),
         1 => Just(Step::RemoveFolder),
         4 => Just(Step::Scan),
     ]
@@ -63,6 +84,9 @@ fn apply(bed: &mut Bed, step: &Step) {
         }
         Step::Scan => {
             bed.scan();
+        }
+        Step::ScanFile { file } => {
+            bed.scan_files(&[FILES[*file]]);
         }
     }
 }
