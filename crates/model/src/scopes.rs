@@ -106,8 +106,7 @@ impl Scopes {
         };
         let made = self.lock().get(&key).cloned();
         let scope = made.unwrap_or_else(|| {
-            let seen = self.all.iter().filter(|service| service.visibility.allows(&proxy.namespace));
-            let seen = seen.cloned().collect::<Vec<_>>();
+            let seen = seen_from(&proxy.namespace, &self.all);
             let world = World {
                 namespace: &proxy.namespace,
                 visible: &seen,
@@ -127,6 +126,14 @@ impl Scopes {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ScopeKey, Arc<Scope>>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What is private first, then what is exported to the namespace, then the public ones; by precedence in each.
+fn seen_from(namespace: &str, all: &[Arc<Service>]) -> Vec<Arc<Service>> {
+    let near = |service: &Service| service.visibility.nearness(&service.namespace, namespace);
+    let mut seen: Vec<_> = all.iter().filter_map(|service| Some((near(service)?, service.clone()))).collect();
+    seen.sort_by_key(|(nearness, _)| *nearness);
+    seen.into_iter().map(|(_, service)| service).collect()
 }
 
 /// The Sidecar that holds: selected in the namespace, then unselected there, then unselected in the root namespace; oldest first.

@@ -41,6 +41,28 @@ impl Visibility {
     }
 }
 
+/// Whom a namespace sees first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Nearness {
+    /// Its own, and not for everybody.
+    Private,
+    Exported,
+    Public,
+}
+
+impl Visibility {
+    /// `own`: the namespace of the object. `None`: it is not seen.
+    pub(crate) fn nearness(&self, own: &str, namespace: &str) -> Option<Nearness> {
+        match self {
+            Self::Public => Some(Nearness::Public),
+            Self::Namespaces(named) if named.contains(namespace) => {
+                Some(if own == namespace { Nearness::Private } else { Nearness::Exported })
+            }
+            _ => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@ use model::{Mesh, Placement, Protocol};
 use wire::envoy::config::core::v3::{Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions};
 use wire::envoy::config::listener::v3::Filter;
 use wire::envoy::config::route::v3::RouteConfiguration;
+use wire::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
 use wire::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, Rds,
     http_connection_manager::{
@@ -30,6 +31,8 @@ pub(crate) struct At<'a> {
     pub(crate) port: u16,
     /// Its clients name any host, as a proxy's do.
     pub(crate) proxies: bool,
+    /// Hosts are resolved as requests name them, and kept here.
+    pub(crate) cache: Option<&'a DnsCacheConfig>,
 }
 
 /// A chain towards other services; its routes come over RDS.
@@ -37,6 +40,9 @@ pub(crate) fn outbound(mesh: &Mesh, placement: &Placement, at: At<'_>, route: &s
     let mut filters = filter::http(placement, Direction::Outbound, protocol, at.port);
     if at.proxies {
         filter::tell_everybody(placement, &mut filters);
+    }
+    if let Some(cache) = at.cache {
+        filter::resolve_by_name(&mut filters, cache);
     }
     let mut manager = HttpConnectionManager {
         route_specifier: Some(rds(route)),

@@ -19,9 +19,14 @@ pub(crate) struct Named {
 
 impl Named {
     pub(crate) fn port(service: &Service, port: &Port, target: Option<u16>) -> Self {
+        let host = service.host.to_string();
         Self {
-            host: service.host.to_string(),
-            short: format!("{}.{}", service.name, service.namespace),
+            short: if service.is_kubernetes() {
+                format!("{}.{}", service.name, service.namespace)
+            } else {
+                host.clone()
+            },
+            host,
             name: service.name.to_string(),
             port: port.number,
             port_name: port.name.clone(),

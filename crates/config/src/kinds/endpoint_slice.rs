@@ -92,7 +92,7 @@ struct RawEndpoint {
 struct RawConditions {
     ready: Option<bool>,
     serving: Option<bool>,
-    terminating: bool,
+    terminating: Option<bool>,
 }
 
 impl From<Raw> for EndpointSlice {
@@ -112,8 +112,9 @@ impl From<RawEndpoint> for Endpoint {
         Endpoint {
             addresses: raw.addresses.into_iter().map(|AddressText(text)| text).collect(),
             ready,
-            serving: raw.conditions.serving.unwrap_or(ready),
-            terminating: raw.conditions.terminating,
+            // What is not said is taken for yes, as in istiod: whoever is not ready is on its way out.
+            serving: raw.conditions.serving.unwrap_or(true),
+            terminating: raw.conditions.terminating.unwrap_or(!ready),
             hostname: raw.hostname,
             node_name: raw.node_name,
             zone: raw.zone,
@@ -144,14 +145,15 @@ mod tests {
     }
 
     #[test]
-    fn serving_follows_ready_unless_it_is_said() {
+    fn who_is_not_ready_and_says_no_more_is_on_its_way_out() {
         let state = |conditions: &str| {
             let slice: EndpointSlice = kubernetes(&format!(
                 "{{addressType: FQDN, endpoints: [{{addresses: [a.b], conditions: {conditions}}}]}}"
             ));
             (slice.endpoints[0].ready, slice.endpoints[0].serving, slice.endpoints[0].terminating)
         };
-        assert_eq!(state("{ready: false}"), (false, false, false));
+        assert_eq!(state("{ready: false}"), (false, true, true));
+        assert_eq!(state("{ready: false, serving: false, terminating: false}"), (false, false, false));
         assert_eq!(state("{ready: false, serving: true, terminating: true}"), (false, true, true));
     }
 }

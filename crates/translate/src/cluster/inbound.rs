@@ -1,7 +1,7 @@
 //! Clusters towards the proxy's own application: one per workload port.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use config::mesh::InboundTrafficMode;
 use model::{Destination, InboundTarget, IngressListener, Mesh, Placement, Protocol, Service};
@@ -109,7 +109,11 @@ impl<'a> Own<'a> {
         let mut draft = Draft {
             cluster: Cluster {
                 common_lb_config: Some(CommonLbConfig::default()),
-                metadata: self.service.map(|_| settings::service_metadata(named)),
+                // What is outside of the mesh by its entry has no name here, even if a workload of the mesh stands for it.
+                metadata: self
+                    .service
+                    .filter(|target| !target.service.external)
+                    .map(|_| settings::service_metadata(named)),
                 ..settings::base(mesh, ClusterName::Inbound { port: self.number }.to_string())
             },
             options: protocol::options(placement, self.protocol),
@@ -156,6 +160,10 @@ fn to_address(cluster: &mut Cluster, address: Address) {
     });
 }
 
+fn loopback(v4: bool) -> IpAddr {
+    if v4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() }
+}
+
 /// Where a Sidecar sends what arrives: `127.0.0.1:port`, `0.0.0.0:port` (the proxy's own address), `unix://path`.
 enum Forward {
     Loopback(Address),
@@ -168,12 +176,14 @@ impl Forward {
             return Some(Self::Elsewhere(address::pipe(path)));
         }
         let socket: SocketAddr = text.parse().ok()?;
-        Some(if socket.ip().is_unspecified() {
-            Self::Elsewhere(address::socket(&placement.own_address().to_string(), socket.port()))
-        } else if socket.ip().is_loopback() {
-            Self::Loopback(address::socket(&socket.ip().to_string(), socket.port()))
-        } else {
-            Self::Elsewhere(address::socket(&socket.ip().to_string(), socket.port()))
-        })
+        let own = |v4: bool| placement.proxy.ips.iter().find(|ip| ip.is_ipv4() == v4).copied();
+        let ip = match socket.ip() {
+            ip if ip.is_unspecified() => own(ip.is_ipv4()).unwrap_or_else(|| loopback(ip.is_ipv4())),
+            // Of the family that was asked for, if the proxy has it.
+            ip if ip.is_loopback() => loopback(ip.is_ipv4() == own(ip.is_ipv4()).is_some()),
+            ip => ip,
+        };
+        let address = address::socket(&ip.to_string(), socket.port());
+        Some(if ip.is_loopback() { Self::Loopback(address) } else { Self::Elsewhere(address) })
     }
 }

@@ -149,11 +149,11 @@ impl Target<'_> {
     }
 
     fn annotate(self, cluster: &mut Cluster, policy: Option<&TrafficPolicy>) {
-        let metadata = cluster.metadata.get_or_insert_default();
         if self.service.external && self.subset.is_none() {
-            settings::annotate(metadata, [("external", truth(true))]);
+            settings::annotate(cluster.metadata.get_or_insert_default(), [("external", truth(true))]);
         }
         let Some(rule) = self.rule else { return };
+        let metadata = cluster.metadata.get_or_insert_default();
         settings::annotate(metadata, [("config", settings::rule_path(rule))]);
         if let Some(subset) = self.subset {
             settings::annotate(metadata, [("subset", text(&subset.name))]);

@@ -30,6 +30,13 @@ pub(super) struct Peer<'a> {
     pub(super) selected: bool,
 }
 
+impl Peer<'_> {
+    /// Whoever answers under a name that is resolved on the way is nobody's identity.
+    fn identities(&self) -> Vec<String> {
+        if self.service.is_dynamic() { Vec::new() } else { self.mesh.identities(self.service) }
+    }
+}
+
 /// `automatic`: mutual TLS where the rule says nothing.
 pub(super) fn apply(draft: &mut Draft, peer: &Peer<'_>, wanted: Option<&ClientTlsSettings>, automatic: bool) {
     let files = peer.placement.proxy.metadata.client_certificate.as_ref().filter(|files| !files.chain.is_empty());
@@ -44,8 +51,8 @@ pub(super) fn apply(draft: &mut Draft, peer: &Peer<'_>, wanted: Option<&ClientTl
             }
         }
         (None, Some(files)) => {
-            let names = peer.mesh.identities(peer.service);
-            let own = ClientTlsSettings { subject_alt_names: names, sni: peer.sni.clone(), ..of_files(files) };
+            let own =
+                ClientTlsSettings { subject_alt_names: peer.identities(), sni: peer.sni.clone(), ..of_files(files) };
             originate(draft, peer, &own);
         }
         (Some(tls), _) if tls.mode == ClientTlsMode::Disable => {}
@@ -105,13 +112,12 @@ fn with_proxy_protocol(inner: TransportSocket, version: ProxyProtocolVersion) ->
 /// The mesh's own: the agent's certificate, the service's identities unless the rule names others.
 fn mutual(draft: &mut Draft, peer: &Peer<'_>, tls: &ClientTlsSettings) -> TransportSocket {
     let sni = if tls.sni.is_empty() { peer.sni.clone() } else { tls.sni.clone() };
-    let identities = if tls.subject_alt_names.is_empty() {
-        peer.mesh.identities(peer.service)
-    } else {
-        tls.subject_alt_names.clone()
-    };
+    let identities = if tls.subject_alt_names.is_empty() { peer.identities() } else { tls.subject_alt_names.clone() };
     let alpn: &[&str] =
         if draft.is_http2() { &["istio-peer-exchange", "istio", "h2"] } else { &["istio-peer-exchange", "istio"] };
+    if peer.service.is_dynamic() {
+        set_automatic_names(draft, peer, tls);
+    }
     tls::upstream(sni, &identities, alpn)
 }
 
@@ -125,7 +131,7 @@ fn originate(draft: &mut Draft, peer: &Peer<'_>, tls: &ClientTlsSettings) {
     set_automatic_names(draft, peer, tls);
     // Names that a ServiceEntry declares stand in for those that the rule leaves out.
     let declared = (!peer.service.is_kubernetes() && tls.subject_alt_names.is_empty())
-        .then(|| ClientTlsSettings { subject_alt_names: peer.mesh.identities(peer.service), ..tls.clone() });
+        .then(|| ClientTlsSettings { subject_alt_names: peer.identities(), ..tls.clone() });
     let tls = declared.as_ref().unwrap_or(tls);
     let alpn: &[&str] = if draft.is_http2() { &["h2"] } else { &[] };
     if let Some(socket) = tls::originated(tls, alpn, peer.mesh.config.tls_defaults.as_ref()) {

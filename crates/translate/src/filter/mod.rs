@@ -14,7 +14,8 @@ use model::{Extension, Placement, Protocol};
 use prost::{Message, Name};
 use wire::any;
 use wire::envoy::config::listener::v3::{Filter, filter};
-use wire::envoy::extensions::filters::http::{cors, fault, grpc_stats, grpc_web, router};
+use wire::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
+use wire::envoy::extensions::filters::http::{cors, dynamic_forward_proxy, fault, grpc_stats, grpc_web, router};
 use wire::envoy::extensions::filters::network::http_connection_manager::v3::{HttpFilter, http_filter};
 use wire::google::protobuf::Any;
 
@@ -72,6 +73,17 @@ pub(crate) fn tell_everybody(placement: &Placement, filters: &mut [HttpFilter]) 
     {
         *first = http_filter("istio.metadata_exchange", metadata_exchange::to_everybody());
     }
+}
+
+/// Resolves the host that a request names, right before the router.
+pub(crate) fn resolve_by_name(filters: &mut Vec<HttpFilter>, cache: &DnsCacheConfig) {
+    use dynamic_forward_proxy::v3::{FilterConfig, filter_config::ImplementationSpecifier};
+    let config = FilterConfig {
+        implementation_specifier: Some(ImplementationSpecifier::DnsCacheConfig(cache.clone())),
+        ..FilterConfig::default()
+    };
+    let filter = http_filter("envoy.filters.http.dynamic_forward_proxy", any::pack(&config));
+    filters.insert(filters.len().saturating_sub(1), filter);
 }
 
 /// The network filters that stand before the last one of an inbound chain.

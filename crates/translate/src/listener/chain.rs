@@ -172,7 +172,7 @@ fn http_filters(mesh: &Mesh, placement: &Placement, port: u16, protocol: Protoco
     let routes = route::configuration(target.cluster(), &target.named(), protocol);
     let mut filters = filter::inbound_network(placement);
     filters.extend(filter::network_plugins(placement, Direction::Inbound, port));
-    let at = hcm::At { name: &target.stat_prefix(port), port, proxies: false };
+    let at = hcm::At { name: &target.stat_prefix(port), port, proxies: false, cache: None };
     filters.push(hcm::inbound(mesh, placement, at, routes, protocol));
     filters
 }

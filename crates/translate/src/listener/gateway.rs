@@ -205,7 +205,7 @@ impl Chain {
                 Content::Bytes(filters) => filters.clone(),
                 Content::Http { stat, route, protocol } => {
                     let mut filters = filter::network_plugins(placement, Direction::Outbound, port);
-                    let at = hcm::At { name: stat, port, proxies: false };
+                    let at = hcm::At { name: stat, port, proxies: false, cache: None };
                     filters.push(hcm::gateway(mesh, placement, at, route, *protocol));
                     filters
                 }

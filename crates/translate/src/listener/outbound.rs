@@ -11,6 +11,7 @@ use wire::envoy::config::listener::v3::{AdditionalAddress, Filter, FilterChain, 
 use super::outbound_chain::{self, Chain, Serves};
 use super::{OutboundListeners, balance, bytes_route, gateway, inspector};
 use crate::address;
+use crate::cluster::resolution;
 use crate::filter::{Direction, tcp_proxy};
 use crate::hcm;
 use crate::made::Made;
@@ -243,7 +244,12 @@ impl Table<'_> {
             let route = if port.number == 0 { place.address.clone() } else { port.number.to_string() };
             let detected = anywhere && port.protocol != Protocol::HttpProxy;
             let kind = if detected { Kind::Detected } else { Kind::Http };
-            return (kind, vec![Chain::http(route, port.protocol, detected)], BTreeSet::new());
+            let chain = if service.is_dynamic() {
+                Chain::http_by_name(route, port.protocol, detected, resolution::dns_cache(service))
+            } else {
+                Chain::http(route, port.protocol, detected)
+            };
+            return (kind, vec![chain], BTreeSet::new());
         }
         let by_name = service.is_dynamic()
             || (anywhere && (!place.ranges.is_empty() || self.placement.addresses_of(service).is_empty()));
@@ -271,8 +277,13 @@ impl Table<'_> {
         let port = own.or_else(|| u16::try_from(self.mesh.config.proxy_http_port).ok()).filter(|port| *port != 0);
         let Some(port) = port else { return };
         let bind = self.placement.loopback().to_owned();
-        let serves =
-            Serves::Http { route: HTTP_PROXY.into(), protocol: Protocol::HttpProxy, detected: false, proxies: true };
+        let serves = Serves::Http {
+            route: HTTP_PROXY.into(),
+            protocol: Protocol::HttpProxy,
+            detected: false,
+            proxies: true,
+            cache: None,
+        };
         let chain = Chain { serves, ..Chain::bytes(Vec::new()) };
         self.entries.insert(
             (bind.clone(), port),
@@ -324,7 +335,13 @@ impl Entry {
         let detects = self.chains.iter().any(Chain::is_detected);
         let (filter_chains, default_filter_chain) = outbound_chain::split(
             &self.chains,
-            |chain| chain.filter_chain(mesh, placement, hcm::At { name: &name, port: self.port, proxies: false }),
+            |chain| {
+                chain.filter_chain(
+                    mesh,
+                    placement,
+                    hcm::At { name: &name, port: self.port, proxies: false, cache: None },
+                )
+            },
             || passthrough_chain(mesh, placement),
         );
         let mut listener_filters = Vec::new();

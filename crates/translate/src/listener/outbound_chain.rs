@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use model::{Mesh, Placement, Protocol};
 use wire::envoy::config::core::v3::{CidrRange, Metadata};
 use wire::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
+use wire::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
 
 use super::chain::PLAIN_HTTP;
 use crate::filter::{self, Direction};
@@ -33,6 +34,8 @@ pub(super) enum Serves {
         detected: bool,
         /// A request may name its host as a proxy's clients do.
         proxies: bool,
+        /// Hosts are resolved as requests name them, and kept here.
+        cache: Option<DnsCacheConfig>,
     },
     Bytes(Vec<Filter>),
 }
@@ -43,8 +46,14 @@ impl Chain {
     }
 
     pub(super) fn http(route: String, protocol: Protocol, detected: bool) -> Self {
-        let serves = Serves::Http { route, protocol, detected, proxies: false };
+        let serves = Serves::Http { route, protocol, detected, proxies: false, cache: None };
         Self { server_names: Vec::new(), ranges: Vec::new(), serves, metadata: None }
+    }
+
+    /// Of HTTP, on the way to whichever host a request names.
+    pub(super) fn http_by_name(route: String, protocol: Protocol, detected: bool, cache: DnsCacheConfig) -> Self {
+        let serves = Serves::Http { route, protocol, detected, proxies: false, cache: Some(cache) };
+        Self { serves, ..Self::bytes(Vec::new()) }
     }
 
     pub(super) fn route(&self) -> Option<&str> {
@@ -87,9 +96,9 @@ impl Chain {
     pub(super) fn filter_chain(&self, mesh: &Mesh, placement: &Placement, at: hcm::At<'_>) -> FilterChain {
         let filters = match &self.serves {
             Serves::Bytes(filters) => filters.clone(),
-            Serves::Http { route, protocol, proxies, .. } => {
+            Serves::Http { route, protocol, proxies, cache, .. } => {
                 let mut filters = filter::network_plugins(placement, Direction::Outbound, at.port);
-                let at = hcm::At { proxies: *proxies, ..at };
+                let at = hcm::At { proxies: *proxies, cache: cache.as_ref(), ..at };
                 filters.push(hcm::outbound(mesh, placement, at, route, *protocol));
                 filters
             }
