@@ -366,7 +366,7 @@ fn clean_up(seen: &Window<'_>) -> Check {
     check.found(
         Mark::Warning,
         format!("p99 of cleaning up after a stream is {p99:.1} s"),
-        "the instance is too busy: see CPU",
+        "the instance is too busy (see CPU), or its log is read too slowly (at the level debug each stream writes to it)",
         json!({"p99Seconds": p99}),
     )
 }

@@ -198,7 +198,9 @@ fn facts(ops: &Ops, asked: &Asked<'_>, pretty: bool) -> Page {
     let mut observed = BTreeMap::<String, BTreeSet<String>>::new();
     let pairs = asked.parameters.get("use").map(String::as_str).unwrap_or_default().split(',');
     for (namespace, host) in pairs.filter_map(|pair| pair.split_once('/')) {
-        observed.entry(namespace.to_owned()).or_default().insert(host.to_owned());
+        let hosts = observed.entry(namespace.to_owned()).or_default();
+        // `NAMESPACE/`: it was looked at, and calls nobody.
+        hosts.extend((!host.is_empty()).then(|| host.to_owned()));
     }
     Page::json(pretty, &gather::facts(&ops.chosen, objects, mesh, &ops.connections.snapshot(), &observed))
 }

@@ -12,15 +12,15 @@ use wire::envoy::config::core::v3::Node;
 use wire::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use wire::google::rpc::Status;
 
-use crate::world::{PATIENCE, World, plan};
+use crate::world::{PATIENCE, Setup, World, plan};
 
-fn run(question: impl Future<Output = Result<()>>) {
+pub(crate) fn run(question: impl Future<Output = Result<()>>) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(question).unwrap_or_else(|e| panic!("{e:#}"));
 }
 
 /// What is not in order, by id.
-fn findings(world: &World) -> Result<Vec<Value>> {
+pub(crate) fn findings(world: &World) -> Result<Vec<Value>> {
     let output = world.command(&["doctor", "-o", "json", "--for", "1s", "--fail-on", "warning"])?;
     let said: Value = serde_json::from_slice(&output.stdout)
         .with_context(|| format!("{}{}", String::from_utf8_lossy(&output.stderr), world.log()))?;
@@ -31,7 +31,7 @@ fn findings(world: &World) -> Result<Vec<Value>> {
     Ok(found)
 }
 
-fn check(found: &[Value], ids: &[&str]) -> Result<()> {
+pub(crate) fn check(found: &[Value], ids: &[&str]) -> Result<()> {
     let held: Vec<&str> = found.iter().filter_map(|check| check["id"].as_str()).collect();
     ensure!(held == ids, "{found:#?} instead of {ids:?}");
     ensure!(
@@ -43,7 +43,8 @@ fn check(found: &[Value], ids: &[&str]) -> Result<()> {
 
 /// A mesh that is healthy but for these objects.
 async fn with_objects(objects: &str, ids: &[&str]) -> Result<Vec<Value>> {
-    let world = World::with(&plan(12, 12), &[], &[("more.yaml", objects.to_owned())])?;
+    let more = [("more.yaml", objects.to_owned())];
+    let world = World::with(&plan(12, 12), &Setup { more: &more, ..Setup::default() })?;
     let _swarm = world.swarm().await?;
     let found = findings(&world)?;
     check(&found, ids)?;
