@@ -280,12 +280,12 @@ fn repeated_policies(facts: &Facts) -> Check {
     let names: Vec<String> = facts
         .repeated_policies
         .iter()
-        .map(|it| format!("{} equal ones in {}", it.policies.len(), it.namespace))
+        .map(|it| format!("{} equal {} in {}", it.policies.len(), it.kind, it.namespace))
         .collect();
     of_list(
         check,
         &names,
-        "AuthorizationPolicies that differ only in the workload",
+        "policies that differ only in the workload",
         "one without a selector, for the namespace, says the same",
     )
 }

@@ -30,7 +30,7 @@ pub(crate) const PAGES: [(&str, &str); 35] = [
     ("cachez", "bytes of encoded configuration that is shared by proxies"),
     ("clusterz", "clusters whose objects are read"),
     ("config_dump", "what one proxy should hold, as Envoy would show it; ?proxyID=, &types=, &include_eds"),
-    ("configz", "Istio objects, without their specs"),
+    ("configz", "Istio objects"),
     ("connections", "connected proxies"),
     ("ecdsz", "extension configuration of one proxy; ?proxyID="),
     ("edsz", "load assignments of one proxy; ?proxyID="),

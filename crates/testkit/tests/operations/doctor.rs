@@ -172,11 +172,18 @@ spec: {{selector: {{matchLabels: {{app: svc-{n}}}}}, rules: [{{from: [{{source: 
     let services = (0..10).map(|n| {
         format!("\n{{apiVersion: v1, kind: Service, metadata: {{name: old-{n}, namespace: legacy}}, spec: {{clusterIP: 10.96.254.{n}, ports: [{{name: http, port: 80}}]}}}}\n---")
     });
-    let objects: String = policies.chain(services).collect();
+    let peers = (0..5).map(|n| {
+        format!(
+            "\n{{apiVersion: security.istio.io/v1, kind: PeerAuthentication, metadata: {{name: same-{n}, namespace: ns-1}}, \
+             spec: {{selector: {{matchLabels: {{app: s-{n}}}}}, mtls: {{mode: STRICT}}}}}}\n---"
+        )
+    });
+    let objects: String = policies.chain(peers).chain(services).collect();
     run(async {
         let found = with_objects(&objects, &["idle-namespaces", "repeated-policies"]).await?;
         ensure!(found[0]["figures"] == json!([{"namespace": "legacy", "services": 10}]), "{found:#?}");
-        ensure!(found[1]["figures"] == json!(["6 equal ones in ns-0"]), "{found:#?}");
+        let repeated = json!(["6 equal AuthorizationPolicies in ns-0", "5 equal PeerAuthentications in ns-1"]);
+        ensure!(found[1]["figures"] == repeated, "{found:#?}");
         Ok(())
     });
 }
