@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// As protobuf has it: nanoseconds are below one second and have the sign of the seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -121,6 +121,13 @@ fn part_nanos(number: &str, unit: i64) -> Option<i128> {
     }
     let unit = i128::from(unit);
     Some(i128::from(whole) * unit + digits * unit / divisor)
+}
+
+/// A message of protobuf's, so that zero is not nothing.
+impl Serialize for Duration {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_some(&self.to_string())
+    }
 }
 
 impl<'de> Deserialize<'de> for Duration {

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, btree_map};
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Cheap to clone: objects, workloads and endpoints share those of a pod.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct Labels(Arc<BTreeMap<String, String>>);
 
@@ -57,7 +57,7 @@ impl<'a> IntoIterator for &'a Labels {
 }
 
 /// Chooses workloads by labels; an empty selector chooses all.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Selector {
     pub match_labels: Labels,

@@ -17,6 +17,7 @@ pub mod meta;
 pub mod note;
 pub mod object;
 pub mod pattern;
+pub mod ser;
 pub mod store;
 pub mod tree;
 pub mod validate;

@@ -2,21 +2,27 @@
 //! those that istiod's webhook would refuse (the corpus was recorded without it).
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use config::mesh::MeshConfig;
 use config::note::Note;
 use config::object::{AnyObject, parse_documents};
+use config::ser::to_json;
+use config::store::{Snapshot, Store, StoreOptions, Update};
+use serde_json::json;
+
+fn inputs() -> impl Iterator<Item = PathBuf> {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/parity");
+    let inputs = fs::read_dir(&corpus).expect("the corpus is part of the project");
+    inputs.map(|case| case.expect("a folder can be listed").path().join("in.yaml")).filter(|path| path.exists())
+}
 
 #[test]
 fn every_case_is_read_in_full() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/parity");
-    let inputs = fs::read_dir(&corpus).expect("the corpus is part of the project");
-    let inputs =
-        inputs.map(|case| case.expect("a folder can be listed").path().join("in.yaml")).filter(|path| path.exists());
     let mut notes = Vec::new();
     let (mut cases, mut objects) = (0, 0);
-    for input in inputs {
+    for input in inputs() {
         let text = fs::read_to_string(&input).expect("an input is text");
         let parsed = parse_documents(&input.to_string_lossy(), &text);
         cases += 1;
@@ -28,6 +34,49 @@ fn every_case_is_read_in_full() {
     let lines = notes.iter().map(Note::to_string).collect::<Vec<_>>();
     assert!(lines.is_empty(), "{}", lines.join("\n"));
     assert!(cases > 100 && objects > cases, "{cases} cases, {objects} objects");
+}
+
+fn snapshot(objects: Vec<AnyObject>) -> Arc<Snapshot> {
+    let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
+    store.apply(objects.into_iter().map(Update::Put).collect())
+}
+
+/// The same objects, as they are shown: JSON is YAML.
+fn reread(snapshot: &Snapshot) -> Arc<Snapshot> {
+    let documents = snapshot.istio_specs().into_iter().map(|(kind, meta, spec)| {
+        let version = format!("{}/{}", kind.group(), kind.versions()[0]);
+        let metadata = json!({ "name": meta.name, "namespace": meta.namespace });
+        json!({ "apiVersion": version, "kind": kind.name(), "metadata": metadata, "spec": spec }).to_string()
+    });
+    let text = documents.collect::<Vec<_>>().join("\n---\n");
+    let parsed = parse_documents("shown", &text);
+    assert!(parsed.refused.is_empty(), "{:?}\n{text}", parsed.notes);
+    self::snapshot(parsed.objects)
+}
+
+#[test]
+fn every_spec_is_shown_as_it_can_be_read_again() {
+    macro_rules! compare {
+        ($case:expr, $one:expr, $two:expr, $($table:ident)*) => {$(
+            for (name, object) in &$one.$table {
+                let again = &$two.$table[name];
+                assert_eq!(again.spec, object.spec, "{}: {name:?}", $case);
+            }
+        )*};
+    }
+    let mut objects = 0;
+    for input in inputs() {
+        let text = fs::read_to_string(&input).expect("an input is text");
+        let one = snapshot(parse_documents("in.yaml", &text).objects);
+        let two = reread(&one);
+        objects += one.istio_specs().len();
+        compare!(input.display(), one, two, virtual_services destination_rules gateways service_entries workload_entries workload_groups sidecars
+            envoy_filters proxy_configs peer_authentications request_authentications authorization_policies telemetries wasm_plugins traffic_extensions);
+        let shown = to_json(&*one.mesh).to_string();
+        let (mesh, _) = MeshConfig::parse(&shown, "shown").unwrap_or_else(|notes| panic!("{notes:?}\n{shown}"));
+        assert_eq!(mesh, *one.mesh, "{}", input.display());
+    }
+    assert!(objects > 200, "{objects} objects");
 }
 
 fn mesh_notes(object: &AnyObject) -> Vec<Note> {

@@ -205,7 +205,8 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
                 going = duties.map(|duties| duties.begin(pipeline.objects(), authority.certificates(), root));
                 streams.serve(listener, authority.port(stages, inspector)?);
                 if let Some(listener) = listeners.https.take() {
-                    tokio::spawn(webhook::serve(listener, authority.tls()?));
+                    let counts = metrics.validation.clone();
+                    tokio::spawn(webhook::serve(listener, authority.tls()?, counts));
                 }
                 if let Some(rotation) = authority.rotation(ops.connections.clone()) {
                     // Set nowhere else.

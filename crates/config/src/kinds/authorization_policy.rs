@@ -1,11 +1,11 @@
 //! AuthorizationPolicy: who may do what. Values stay as written (`a`, `a*`, `*a`, `*`).
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::target_ref::TargetRef;
 use crate::labels::Selector;
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationPolicy {
     pub selector: Option<Selector>,
@@ -19,7 +19,7 @@ pub struct AuthorizationPolicy {
     pub provider: Option<ProviderName>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Action {
     #[default]
@@ -29,14 +29,14 @@ pub enum Action {
     Custom,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProviderName {
     pub name: String,
 }
 
 /// Matches if one entry of `from`, one of `to` and all of `when` match; an empty list always does.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rule {
     pub from: Vec<From>,
@@ -44,19 +44,19 @@ pub struct Rule {
     pub when: Vec<Condition>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct From {
     pub source: Option<Source>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct To {
     pub operation: Option<Operation>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Source {
     pub principals: Vec<String>,
@@ -75,7 +75,7 @@ pub struct Source {
     pub not_trust_domains: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Operation {
     pub hosts: Vec<String>,
@@ -88,7 +88,7 @@ pub struct Operation {
     pub not_paths: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
     pub key: String,

@@ -1,8 +1,8 @@
 //! TLS as a client sets it up: in DestinationRules and in the mesh config.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClientTlsSettings {
     pub mode: ClientTlsMode,
@@ -17,7 +17,7 @@ pub struct ClientTlsSettings {
     pub ca_crl: String,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ClientTlsMode {
     #[default]

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::json_object::JsonObject;
 use super::one_of::{Conflict, one_of};
 use super::target_ref::TargetRef;
 use super::workload_selector::WorkloadSelector;
+use crate::ser::is_default;
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyFilter {
     /// `None`: every workload of the namespace.
@@ -20,7 +21,7 @@ pub struct EnvoyFilter {
     pub priority: i32,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConfigPatch {
     pub apply_to: ApplyTo,
@@ -30,7 +31,7 @@ pub struct ConfigPatch {
     pub patch: Option<Patch>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ApplyTo {
     #[default]
@@ -48,7 +49,7 @@ pub enum ApplyTo {
     ListenerFilter,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum PatchContext {
     #[default]
@@ -59,16 +60,20 @@ pub enum PatchContext {
     Waypoint,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(try_from = "RawObjectMatch")]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(try_from = "RawObjectMatch", rename_all = "camelCase")]
 pub struct ObjectMatch {
+    #[serde(skip_serializing_if = "is_default")]
     pub context: PatchContext,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy: Option<ProxyMatch>,
     /// `None`: every object of the kind that is patched.
+    #[serde(flatten)]
     pub object: Option<MatchedObject>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum MatchedObject {
     Listener(ListenerMatch),
     RouteConfiguration(RouteConfigurationMatch),
@@ -101,7 +106,7 @@ impl TryFrom<RawObjectMatch> for ObjectMatch {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyMatch {
     /// A regular expression for the proxy's Istio version.
@@ -110,7 +115,7 @@ pub struct ProxyMatch {
 }
 
 /// 0 and empty strings match everything, as in the other matches.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListenerMatch {
     pub port_number: u32,
@@ -120,7 +125,7 @@ pub struct ListenerMatch {
     pub name: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FilterChainMatch {
     pub name: String,
@@ -132,20 +137,20 @@ pub struct FilterChainMatch {
     pub destination_port: u32,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FilterMatch {
     pub name: String,
     pub sub_filter: Option<SubFilterMatch>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubFilterMatch {
     pub name: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteConfigurationMatch {
     pub port_number: u32,
@@ -156,7 +161,7 @@ pub struct RouteConfigurationMatch {
     pub name: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualHostMatch {
     pub name: String,
@@ -164,14 +169,14 @@ pub struct VirtualHostMatch {
     pub route: Option<RouteMatch>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteMatch {
     pub name: String,
     pub action: RouteAction,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum RouteAction {
     #[default]
@@ -181,7 +186,7 @@ pub enum RouteAction {
     DirectResponse,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterMatch {
     pub port_number: u32,
@@ -190,7 +195,7 @@ pub struct ClusterMatch {
     pub name: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WaypointMatch {
     pub port_number: u32,
@@ -198,13 +203,13 @@ pub struct WaypointMatch {
     pub filter: Option<FilterMatch>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WaypointRouteMatch {
     pub name: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Patch {
     pub operation: Operation,
@@ -213,7 +218,7 @@ pub struct Patch {
     pub filter_class: FilterClass,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Operation {
     #[default]
@@ -228,7 +233,7 @@ pub enum Operation {
     MergeAndReplaceList,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum FilterClass {
     #[default]

@@ -1,11 +1,11 @@
 //! Gateway (networking.istio.io): ports, hosts and server TLS of routers. Merging of gateways is not done here.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::port::Port;
 use crate::labels::Labels;
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Gateway {
     pub servers: Vec<Server>,
@@ -13,7 +13,7 @@ pub struct Gateway {
     pub selector: Labels,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Server {
     /// `None`: not written, which validation refuses.
@@ -46,7 +46,7 @@ pub const CIPHERS: [&str; 15] = [
     "DES-CBC3-SHA",
 ];
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServerTlsSettings {
     pub https_redirect: bool,
@@ -69,7 +69,7 @@ pub struct ServerTlsSettings {
     pub insecure_skip_verify: Option<bool>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ServerTlsMode {
     #[default]
@@ -81,7 +81,7 @@ pub enum ServerTlsMode {
     OptionalMutual,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsCertificate {
     pub server_certificate: String,
@@ -89,7 +89,7 @@ pub struct TlsCertificate {
     pub ca_certificates: String,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub enum TlsProtocol {
     #[default]
     #[serde(rename = "TLS_AUTO")]

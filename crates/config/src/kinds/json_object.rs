@@ -1,9 +1,9 @@
 //! Parts that have no schema here (`google.protobuf.Struct`): kept as JSON, nulls included.
 
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Map, Value};
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct JsonObject(pub Map<String, Value>);
 
 impl<'de> Deserialize<'de> for JsonObject {

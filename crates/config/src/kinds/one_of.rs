@@ -41,6 +41,18 @@ macro_rules! oneof_message {
             $( $(#[$variant_doc])* $variant($type) ),+
         }
 
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                use serde::ser::SerializeMap;
+                let mut map = serializer.serialize_map(None)?;
+                match self {
+                    Self::$empty => {}
+                    $( Self::$variant(value) => map.serialize_entry($json, value)? ),+
+                }
+                map.end()
+            }
+        }
+
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 #[derive(Default, serde::Deserialize)]

@@ -1,8 +1,8 @@
 //! Ports as Gateways, Sidecars, ServiceEntries and port-level settings write them. Ranges are checked with each kind.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Port {
     pub number: u32,
@@ -13,7 +13,7 @@ pub struct Port {
     pub target_port: u32,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PortSelector {
     pub number: u32,

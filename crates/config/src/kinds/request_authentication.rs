@@ -1,12 +1,12 @@
 //! RequestAuthentication: which tokens (JWT) of requests are checked, and how.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::target_ref::TargetRef;
 use crate::duration::Duration;
 use crate::labels::Selector;
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestAuthentication {
     pub selector: Option<Selector>,
@@ -16,7 +16,7 @@ pub struct RequestAuthentication {
     pub jwt_rules: Vec<JwtRule>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JwtRule {
     pub issuer: String,
@@ -34,14 +34,14 @@ pub struct JwtRule {
     pub space_delimited_claims: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JwtHeader {
     pub name: String,
     pub prefix: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimToHeader {
     pub header: String,

@@ -1,12 +1,12 @@
 //! ServiceEntry: a service that Kubernetes does not know.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::port::Port;
 use super::workload_entry::WorkloadEntry;
 use super::workload_selector::WorkloadSelector;
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceEntry {
     pub hosts: Vec<String>,
@@ -23,21 +23,21 @@ pub struct ServiceEntry {
     pub status: Status,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
     pub addresses: Vec<AllocatedAddress>,
 }
 
 /// An address that was allocated for a host that has none.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AllocatedAddress {
     pub host: String,
     pub value: String,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Location {
     #[default]
@@ -45,7 +45,7 @@ pub enum Location {
     MeshInternal,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Resolution {
     #[default]

@@ -1,6 +1,6 @@
 //! Sidecar: what a workload listens on and which services it can reach.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::destination_rule::ConnectionPoolSettings;
 use super::gateway::ServerTlsSettings;
@@ -8,7 +8,7 @@ use super::port::Port;
 use super::virtual_service::Destination;
 use super::workload_selector::WorkloadSelector;
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Sidecar {
     /// `None`: every workload of the namespace.
@@ -22,7 +22,7 @@ pub struct Sidecar {
     pub outbound_traffic_policy: Option<OutboundTrafficPolicy>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IngressListener {
     /// `None`: not written, which validation refuses.
@@ -35,7 +35,7 @@ pub struct IngressListener {
     pub connection_pool: Option<ConnectionPoolSettings>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EgressListener {
     /// `None`: every port that no other listener names.
@@ -46,7 +46,7 @@ pub struct EgressListener {
     pub hosts: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum CaptureMode {
     #[default]
@@ -55,7 +55,7 @@ pub enum CaptureMode {
     None,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OutboundTrafficPolicy {
     pub mode: OutboundTrafficMode,
@@ -63,7 +63,7 @@ pub struct OutboundTrafficPolicy {
     pub egress_proxy: Option<Destination>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum OutboundTrafficMode {
     #[default]

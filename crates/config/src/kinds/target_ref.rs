@@ -1,8 +1,8 @@
 //! The object a policy is attached to: a Gateway, GatewayClass, Service or ServiceEntry.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TargetRef {
     /// Empty for core Kubernetes kinds.

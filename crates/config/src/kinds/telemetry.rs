@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::one_of::{Conflict, one_of, oneof_message};
 use super::target_ref::TargetRef;
 use crate::duration::Duration;
 use crate::labels::Selector;
+use crate::ser::is_default;
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Telemetry {
     pub selector: Option<Selector>,
@@ -22,7 +23,7 @@ pub struct Telemetry {
     pub access_logging: Vec<AccessLogging>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tracing {
     #[serde(rename = "match")]
@@ -37,13 +38,13 @@ pub struct Tracing {
     pub disable_context_propagation: Option<bool>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ModeSelector {
     pub mode: WorkloadMode,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum WorkloadMode {
     #[default]
@@ -52,7 +53,7 @@ pub enum WorkloadMode {
     Server,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProviderRef {
     pub name: String,
@@ -71,20 +72,20 @@ oneof_message! {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Literal {
     pub value: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NamedValue {
     pub name: String,
     pub default_value: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metrics {
     pub providers: Vec<ProviderRef>,
@@ -92,7 +93,7 @@ pub struct Metrics {
     pub reporting_interval: Option<Duration>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetricsOverrides {
     #[serde(rename = "match")]
@@ -101,21 +102,25 @@ pub struct MetricsOverrides {
     pub tag_overrides: BTreeMap<String, TagOverride>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "RawMetricSelector")]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "RawMetricSelector", rename_all = "camelCase")]
 pub struct MetricSelector {
     /// `None`: all of Istio's metrics.
+    #[serde(flatten)]
     pub metric: Option<MetricMatch>,
+    #[serde(skip_serializing_if = "is_default")]
     pub mode: WorkloadMode,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum MetricMatch {
+    #[serde(rename = "metric")]
     Istio(IstioMetric),
+    #[serde(rename = "customMetric")]
     Custom(String),
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum IstioMetric {
     #[default]
@@ -152,7 +157,7 @@ impl TryFrom<RawMetricSelector> for MetricSelector {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TagOverride {
     pub operation: TagOperation,
@@ -160,7 +165,7 @@ pub struct TagOverride {
     pub value: String,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum TagOperation {
     #[default]
@@ -168,7 +173,7 @@ pub enum TagOperation {
     Remove,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AccessLogging {
     #[serde(rename = "match")]
@@ -178,7 +183,7 @@ pub struct AccessLogging {
     pub filter: Option<AccessLogFilter>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AccessLogFilter {
     /// A CEL expression.

@@ -1,6 +1,9 @@
 //! TrafficExtension: a filter for proxies that is WebAssembly or a Lua script. What a WasmPlugin says too is read into one.
 
-use serde::Deserialize;
+use std::collections::BTreeMap;
+
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::json_object::JsonObject;
 use super::one_of::{Conflict, one_of};
@@ -103,6 +106,38 @@ impl TryFrom<Raw> for TrafficExtension {
             plugin_type: wasm.plugin_type,
         };
         Ok(Self { plugin, lua })
+    }
+}
+
+impl Serialize for TrafficExtension {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let WasmPlugin { selector, target_refs, phase, priority, matches, .. } = &self.plugin;
+        let mut written = serializer.serialize_struct("TrafficExtension", 7)?;
+        written.serialize_field("selector", selector)?;
+        written.serialize_field("targetRefs", target_refs)?;
+        written.serialize_field("phase", phase)?;
+        written.serialize_field("priority", priority)?;
+        written.serialize_field("match", matches)?;
+        match &self.lua {
+            Some(code) => written.serialize_field("lua", &BTreeMap::from([("inlineCode", code)]))?,
+            None if self.plugin.url.is_empty() => {}
+            None => written.serialize_field("wasm", &self.code())?,
+        }
+        written.end()
+    }
+}
+
+impl TrafficExtension {
+    /// The plugin without what it shares with a script.
+    fn code(&self) -> WasmPlugin {
+        WasmPlugin {
+            selector: None,
+            target_refs: Vec::new(),
+            phase: PluginPhase::default(),
+            priority: None,
+            matches: Vec::new(),
+            ..self.plugin.clone()
+        }
     }
 }
 

@@ -1,13 +1,13 @@
 //! WasmPlugin: a WebAssembly filter for proxies.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::json_object::JsonObject;
 use super::port::PortSelector;
 use super::target_ref::TargetRef;
 use crate::labels::Selector;
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WasmPlugin {
     pub selector: Option<Selector>,
@@ -35,7 +35,7 @@ pub struct WasmPlugin {
     pub plugin_type: PluginType,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TrafficSelector {
     pub mode: WorkloadMode,
@@ -44,7 +44,7 @@ pub struct TrafficSelector {
 }
 
 /// `Undefined` is both sides. Telemetry has an enum of its own with other numbers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum WorkloadMode {
     #[default]
@@ -54,7 +54,7 @@ pub enum WorkloadMode {
     ClientAndServer,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum PluginType {
     #[default]
@@ -63,7 +63,7 @@ pub enum PluginType {
     Network,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum PluginPhase {
     #[default]
@@ -73,7 +73,7 @@ pub enum PluginPhase {
     Stats,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum PullPolicy {
     #[default]
     #[serde(rename = "UNSPECIFIED_POLICY")]
@@ -82,7 +82,7 @@ pub enum PullPolicy {
     Always,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum FailStrategy {
     #[default]
@@ -91,13 +91,13 @@ pub enum FailStrategy {
     FailReload,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VmConfig {
     pub env: Vec<EnvVar>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvVar {
     pub name: String,
@@ -106,7 +106,7 @@ pub struct EnvVar {
 }
 
 /// `Host` takes the value from the proxy's own environment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum EnvValueSource {
     #[default]

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::one_of::{Conflict, one_of};
 use super::workload_entry::WorkloadEntry;
 use crate::labels::Labels;
+use crate::ser::is_default;
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadGroup {
     /// What entries made from this group carry.
@@ -17,7 +18,7 @@ pub struct WorkloadGroup {
     pub probe: Option<ReadinessProbe>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadMetadata {
     pub labels: Labels,
@@ -25,18 +26,25 @@ pub struct WorkloadMetadata {
 }
 
 /// Zero leaves a number to the agent's default.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "RawProbe")]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "RawProbe", rename_all = "camelCase")]
 pub struct ReadinessProbe {
+    #[serde(skip_serializing_if = "is_default")]
     pub initial_delay_seconds: i32,
+    #[serde(skip_serializing_if = "is_default")]
     pub timeout_seconds: i32,
+    #[serde(skip_serializing_if = "is_default")]
     pub period_seconds: i32,
+    #[serde(skip_serializing_if = "is_default")]
     pub success_threshold: i32,
+    #[serde(skip_serializing_if = "is_default")]
     pub failure_threshold: i32,
+    #[serde(flatten)]
     pub method: Option<HealthCheck>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum HealthCheck {
     HttpGet(HttpHealthCheck),
     TcpSocket(TcpHealthCheck),
@@ -79,7 +87,7 @@ impl TryFrom<RawProbe> for ReadinessProbe {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpHealthCheck {
     pub path: String,
@@ -89,27 +97,27 @@ pub struct HttpHealthCheck {
     pub http_headers: Vec<HttpHeader>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpHeader {
     pub name: String,
     pub value: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TcpHealthCheck {
     pub host: String,
     pub port: u32,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExecHealthCheck {
     pub command: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GrpcHealthCheck {
     /// 0: the port of the application.

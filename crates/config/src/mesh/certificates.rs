@@ -1,22 +1,27 @@
 //! Trust and TLS settings of the mesh config: extra roots, an outside certificate authority, versions and ciphers.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::duration::Duration;
 use crate::kinds::client_tls::ClientTlsSettings;
 use crate::kinds::one_of::{Conflict, one_of};
+use crate::ser::is_default;
 
 /// A root that proxies trust besides the mesh's own.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "RawCaCertificate")]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "RawCaCertificate", rename_all = "camelCase")]
 pub struct CaCertificate {
+    #[serde(flatten)]
     pub data: Option<CertificateData>,
+    #[serde(skip_serializing_if = "is_default")]
     pub cert_signers: Vec<String>,
     /// Empty: the trust domain of the mesh and its aliases.
+    #[serde(skip_serializing_if = "is_default")]
     pub trust_domains: Vec<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum CertificateData {
     Pem(String),
     SpiffeBundleUrl(String),
@@ -44,7 +49,7 @@ impl TryFrom<RawCaCertificate> for CaCertificate {
 }
 
 /// A certificate authority outside the control plane.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CertificateAuthority {
     pub address: String,
@@ -54,14 +59,14 @@ pub struct CertificateAuthority {
     pub istiod_side: bool,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DnsCertificate {
     pub secret_name: String,
     pub dns_names: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsConfig {
     pub min_protocol_version: TlsConfigProtocol,
@@ -70,7 +75,7 @@ pub struct TlsConfig {
 }
 
 /// Fewer values, and other numbers, than a Gateway's versions have.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub enum TlsConfigProtocol {
     #[default]
     #[serde(rename = "TLS_AUTO")]

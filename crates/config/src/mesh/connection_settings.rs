@@ -1,10 +1,10 @@
 //! Limits and timeouts of a proxy's own connections. `None` keeps what the profile says.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::duration::Duration;
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConnectionSettings {
     pub profile: ConnectionProfile,
@@ -28,7 +28,7 @@ pub struct ConnectionSettings {
 }
 
 /// `Edge` changes defaults on gateways only.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ConnectionProfile {
     #[default]
@@ -36,7 +36,7 @@ pub enum ConnectionProfile {
     Edge,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum HeadersWithUnderscoresAction {
     #[default]
     #[serde(rename = "HEADERS_WITH_UNDERSCORES_UNSPECIFIED")]
@@ -49,7 +49,7 @@ pub enum HeadersWithUnderscoresAction {
     DropHeader,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum PathWithEscapedSlashesAction {
     #[default]

@@ -2,22 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::tracing::{TraceContext, int64};
 use crate::duration::Duration;
 use crate::kinds::json_object::JsonObject;
 use crate::kinds::one_of::{Conflict, one_of, oneof_message};
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(try_from = "RawExtensionProvider")]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(try_from = "RawExtensionProvider", rename_all = "camelCase")]
 pub struct ExtensionProvider {
     pub name: String,
     /// `None`: not written; the provider cannot be used.
+    #[serde(flatten)]
     pub provider: Option<Provider>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Provider {
     EnvoyExtAuthzHttp(Box<ExtAuthzHttpProvider>),
     EnvoyExtAuthzGrpc(ExtAuthzGrpcProvider),
@@ -25,8 +27,11 @@ pub enum Provider {
     Lightstep(LightstepProvider),
     Datadog(DatadogProvider),
     Stackdriver(StackdriverProvider),
+    #[serde(rename = "opencensus")]
     OpenCensus(OpenCensusProvider),
+    #[serde(rename = "skywalking")]
     SkyWalking(SkyWalkingProvider),
+    #[serde(rename = "opentelemetry")]
     OpenTelemetry(Box<OpenTelemetryProvider>),
     Prometheus(PrometheusProvider),
     EnvoyFileAccessLog(FileAccessLogProvider),
@@ -153,7 +158,7 @@ impl TryFrom<RawExtensionProvider> for ExtensionProvider {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExtAuthzRequestBody {
     pub max_request_bytes: u32,
@@ -161,7 +166,7 @@ pub struct ExtAuthzRequestBody {
     pub pack_as_bytes: bool,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExtAuthzHttpProvider {
     /// `[namespace/]host`, as in every provider.
@@ -184,7 +189,7 @@ pub struct ExtAuthzHttpProvider {
     pub headers_to_downstream_on_allow: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExtAuthzGrpcProvider {
     pub service: String,
@@ -198,7 +203,7 @@ pub struct ExtAuthzGrpcProvider {
     pub include_request_body_in_check: Option<ExtAuthzRequestBody>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ZipkinProvider {
     pub service: String,
@@ -212,7 +217,7 @@ pub struct ZipkinProvider {
     pub headers: Vec<ProviderHeader>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ZipkinTraceContext {
     #[default]
@@ -220,7 +225,7 @@ pub enum ZipkinTraceContext {
     UseB3WithW3cPropagation,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LightstepProvider {
     pub service: String,
@@ -229,7 +234,7 @@ pub struct LightstepProvider {
     pub max_tag_length: u32,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DatadogProvider {
     pub service: String,
@@ -237,7 +242,7 @@ pub struct DatadogProvider {
     pub max_tag_length: u32,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SkyWalkingProvider {
     pub service: String,
@@ -245,7 +250,7 @@ pub struct SkyWalkingProvider {
     pub access_token: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StackdriverProvider {
     pub debug: bool,
@@ -259,13 +264,13 @@ pub struct StackdriverProvider {
     pub logging: Option<StackdriverLogging>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StackdriverLogging {
     pub labels: BTreeMap<String, String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OpenCensusProvider {
     pub service: String,
@@ -274,11 +279,11 @@ pub struct OpenCensusProvider {
     pub max_tag_length: u32,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PrometheusProvider {}
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FileAccessLogProvider {
     pub path: String,
@@ -296,7 +301,7 @@ oneof_message! {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpAlsProvider {
     pub service: String,
@@ -308,7 +313,7 @@ pub struct HttpAlsProvider {
     pub additional_response_trailers_to_log: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TcpAlsProvider {
     pub service: String,
@@ -317,7 +322,7 @@ pub struct TcpAlsProvider {
     pub filter_state_objects_to_log: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OtelAlsProvider {
     pub service: String,
@@ -327,14 +332,14 @@ pub struct OtelAlsProvider {
 }
 
 /// Unlike a file's format this may have both parts: a body and attributes.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OtelLogFormat {
     pub text: String,
     pub labels: Option<JsonObject>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OpenTelemetryProvider {
     pub service: String,
@@ -348,7 +353,7 @@ pub struct OpenTelemetryProvider {
     pub dynatrace_sampler: Option<DynatraceSampler>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ServiceAttributeEnrichment {
     #[default]
@@ -356,7 +361,7 @@ pub enum ServiceAttributeEnrichment {
     OtelSemanticConventions,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpService {
     pub path: String,
@@ -364,25 +369,25 @@ pub struct HttpService {
     pub headers: Vec<ProviderHeader>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GrpcService {
     pub timeout: Option<Duration>,
     pub initial_metadata: Vec<ProviderHeader>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceDetectors {
     pub environment: Option<ResourceDetector>,
     pub dynatrace: Option<ResourceDetector>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceDetector {}
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DynatraceSampler {
     pub tenant: String,
@@ -391,7 +396,7 @@ pub struct DynatraceSampler {
     pub http_service: Option<DynatraceApi>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DynatraceApi {
     pub service: String,
@@ -399,7 +404,7 @@ pub struct DynatraceApi {
     pub http: Option<HttpService>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SdsProvider {
     pub name: String,
@@ -407,17 +412,20 @@ pub struct SdsProvider {
     pub port: u32,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "RawProviderHeader")]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "RawProviderHeader", rename_all = "camelCase")]
 pub struct ProviderHeader {
     pub name: String,
+    #[serde(flatten)]
     pub value: Option<HeaderValue>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum HeaderValue {
+    #[serde(rename = "value")]
     Literal(String),
     /// Taken from this variable of the control plane's environment.
+    #[serde(rename = "envName")]
     EnvName(String),
 }
 

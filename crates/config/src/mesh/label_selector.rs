@@ -1,18 +1,18 @@
 //! Label selectors with expressions, as Kubernetes defines them. `labels::Selector` is the form without.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::labels::Labels;
 
 /// All parts must hold; an empty selector chooses everything.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
     pub match_labels: Labels,
     pub match_expressions: Vec<LabelRequirement>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelRequirement {
     pub key: String,

@@ -21,11 +21,12 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::duration::Duration;
 use crate::kinds::destination_rule::{LocalityLoadBalancerSetting, TcpKeepalive, ZoneAwareLoadBalancerSetting};
 use crate::kinds::virtual_service::HttpRetry;
+use crate::ser::set;
 
 pub use certificates::{
     CaCertificate, CertificateAuthority, CertificateData, DnsCertificate, TlsConfig, TlsConfigProtocol,
@@ -65,10 +66,12 @@ pub use traffic_policy::{
     InboundTrafficPolicy, OutboundTrafficMode, OutboundTrafficPolicy, PathNormalization, PathNormalizationType,
 };
 
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshConfig {
+    #[serde(serialize_with = "set")]
     pub proxy_listen_port: u32,
+    #[serde(serialize_with = "set")]
     pub proxy_inbound_listen_port: u32,
     /// 0: no HTTP proxy listener.
     pub proxy_http_port: u32,
@@ -77,10 +80,14 @@ pub struct MeshConfig {
     /// Zero: none.
     pub protocol_detection_timeout: Duration,
     pub tcp_keepalive: Option<TcpKeepalive>,
+    #[serde(serialize_with = "set")]
     pub ingress_class: String,
+    #[serde(serialize_with = "set")]
     pub ingress_service: String,
+    #[serde(serialize_with = "set")]
     pub ingress_controller_mode: IngressControllerMode,
     pub ingress_selector: String,
+    #[serde(serialize_with = "set")]
     pub enable_tracing: bool,
     /// Empty: no file access log.
     pub access_log_file: String,
@@ -91,19 +98,28 @@ pub struct MeshConfig {
     pub disable_envoy_listener_log: bool,
     #[serde(deserialize_with = "ProxyConfig::over_defaults")]
     pub default_config: ProxyConfig,
+    #[serde(serialize_with = "set")]
     pub outbound_traffic_policy: OutboundTrafficPolicy,
+    #[serde(serialize_with = "set")]
     pub inbound_traffic_policy: InboundTrafficPolicy,
     pub config_sources: Vec<ConfigSource>,
+    #[serde(serialize_with = "set")]
     pub enable_auto_mtls: bool,
+    #[serde(serialize_with = "set")]
     pub trust_domain: String,
     /// Sorted, without repetitions.
     #[serde(deserialize_with = "sorted_set")]
     pub trust_domain_aliases: Vec<String>,
     pub ca_certificates: Vec<CaCertificate>,
+    #[serde(serialize_with = "set")]
     pub default_service_export_to: Vec<String>,
+    #[serde(serialize_with = "set")]
     pub default_virtual_service_export_to: Vec<String>,
+    #[serde(serialize_with = "set")]
     pub default_destination_rule_export_to: Vec<String>,
+    #[serde(serialize_with = "set")]
     pub root_namespace: String,
+    #[serde(serialize_with = "set")]
     pub locality_lb_setting: LocalityLoadBalancerSetting,
     pub zone_aware_lb_setting: Option<ZoneAwareLoadBalancerSetting>,
     pub dns_refresh_rate: Duration,
@@ -114,12 +130,14 @@ pub struct MeshConfig {
     pub certificates: Vec<DnsCertificate>,
     pub service_settings: Vec<ServiceSettings>,
     pub service_scope_configs: Vec<ServiceScopeConfigs>,
+    #[serde(serialize_with = "set")]
     pub enable_prometheus_merge: bool,
     /// Deprecated.
     pub verify_certificate_at_client: Option<bool>,
     pub ca: Option<CertificateAuthority>,
     /// The built-in ones first; `parse` lets those of the text replace them by name or follow them.
     pub extension_providers: Vec<ExtensionProvider>,
+    #[serde(serialize_with = "set")]
     pub default_providers: DefaultProviders,
     /// Alternatives; empty: every namespace.
     pub discovery_selectors: Vec<LabelSelector>,
@@ -195,7 +213,7 @@ impl Default for MeshConfig {
     }
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum IngressControllerMode {
     #[default]
@@ -205,7 +223,7 @@ pub enum IngressControllerMode {
     Strict,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum AccessLogEncoding {
     #[default]
@@ -213,7 +231,7 @@ pub enum AccessLogEncoding {
     Json,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum MeshH2UpgradePolicy {
     #[default]

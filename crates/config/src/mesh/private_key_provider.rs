@@ -1,6 +1,6 @@
 //! Hardware that does a proxy's private-key work.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::duration::Duration;
 use crate::kinds::one_of::oneof_message;
@@ -14,7 +14,7 @@ oneof_message! {
     }
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PollingKeyProvider {
     pub poll_delay: Option<Duration>,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::connection_settings::ConnectionSettings;
 use super::private_key_provider::PrivateKeyProvider;
@@ -18,7 +18,7 @@ use crate::kinds::proxy_config_object::ProxyImage;
 use crate::kinds::workload_group::ReadinessProbe;
 use crate::yaml::Scalars;
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyConfig {
     pub config_path: Option<String>,
@@ -132,7 +132,7 @@ impl ProxyConfig {
     }
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum TracingServiceName {
     #[default]
@@ -141,7 +141,7 @@ pub enum TracingServiceName {
     CanonicalNameAndNamespace,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum AuthenticationPolicy {
     #[default]
@@ -150,7 +150,7 @@ pub enum AuthenticationPolicy {
     Inherit,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum InterceptionMode {
     #[default]
@@ -159,14 +159,14 @@ pub enum InterceptionMode {
     None,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Sds {
     pub enabled: bool,
     pub k8s_sa_jwt_path: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RemoteService {
     pub address: String,
@@ -175,7 +175,7 @@ pub struct RemoteService {
 }
 
 /// What stands in front of a gateway.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Topology {
     pub num_trusted_proxies: u32,
@@ -184,11 +184,11 @@ pub struct Topology {
     pub proxy_protocol: Option<ProxyProtocolConfiguration>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyProtocolConfiguration {}
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ForwardClientCertDetails {
     #[default]
@@ -200,7 +200,7 @@ pub enum ForwardClientCertDetails {
     AlwaysForwardOnly,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyStatsMatcher {
     pub inclusion_prefixes: Vec<String>,

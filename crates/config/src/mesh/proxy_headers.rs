@@ -1,10 +1,10 @@
 //! Which headers proxies add to requests and answers. A header that is `None` keeps the proxy's default.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::proxy_config::ForwardClientCertDetails;
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyHeaders {
     pub forwarded_client_cert: ForwardClientCertDetails,
@@ -19,19 +19,19 @@ pub struct ProxyHeaders {
     pub x_forwarded_port: Option<Enabled>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Disabled {
     pub disabled: Option<bool>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Enabled {
     pub enabled: Option<bool>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServerHeader {
     pub disabled: Option<bool>,
@@ -39,13 +39,13 @@ pub struct ServerHeader {
     pub value: String,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetadataExchangeHeaders {
     pub mode: MetadataExchangeMode,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum MetadataExchangeMode {
     #[default]
@@ -53,7 +53,7 @@ pub enum MetadataExchangeMode {
     InMesh,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SetCurrentClientCertDetails {
     pub subject: Option<bool>,

@@ -1,10 +1,10 @@
 //! Which services stay in their cluster, and who sees ServiceEntries.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::label_selector::LabelSelector;
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceSettings {
     pub settings: Option<ServiceSettingsSettings>,
@@ -12,13 +12,13 @@ pub struct ServiceSettings {
     pub hosts: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceSettingsSettings {
     pub cluster_local: bool,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceScopeConfigs {
     pub namespace_selector: Option<LabelSelector>,
@@ -26,7 +26,7 @@ pub struct ServiceScopeConfigs {
     pub scope: ServiceScope,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ServiceScope {
     #[default]
@@ -34,7 +34,7 @@ pub enum ServiceScope {
     Global,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceEntryVisibility {
     pub default_visibility: Visibility,
@@ -44,7 +44,7 @@ pub struct ServiceEntryVisibility {
 }
 
 /// `VisibilityUnspecified` means `Public`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Visibility {
     #[default]
@@ -54,7 +54,7 @@ pub enum Visibility {
     Public,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VisibilityPolicy {
     pub visibility: Visibility,
@@ -62,7 +62,7 @@ pub struct VisibilityPolicy {
     pub matching_rules: Vec<VisibilityMatchRule>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VisibilityMatchRule {
     /// Of the ServiceEntry's namespace. `None` never matches.

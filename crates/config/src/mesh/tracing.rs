@@ -3,27 +3,35 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::kinds::client_tls::ClientTlsSettings;
 use crate::kinds::one_of::{Conflict, one_of, oneof_message};
 use crate::kinds::telemetry::{Literal, NamedValue};
+use crate::ser::is_default;
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(try_from = "RawTracing")]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(try_from = "RawTracing", rename_all = "camelCase")]
 pub struct Tracing {
+    #[serde(flatten)]
     pub tracer: Option<Tracer>,
+    #[serde(skip_serializing_if = "is_default")]
     pub custom_tags: BTreeMap<String, TracingCustomTag>,
     /// 0: 256.
+    #[serde(skip_serializing_if = "is_default")]
     pub max_path_tag_length: u32,
     /// Percent. 0: the control plane's default.
+    #[serde(skip_serializing_if = "is_default")]
     pub sampling: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_settings: Option<ClientTlsSettings>,
     /// `None`: true.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub enable_istio_tags: Option<bool>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Tracer {
     Zipkin(TracerAddress),
     Lightstep(TracerWithToken),
@@ -69,20 +77,20 @@ impl TryFrom<RawTracing> for Tracing {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TracerAddress {
     pub address: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TracerWithToken {
     pub address: String,
     pub access_token: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StackdriverTracer {
     pub debug: bool,
@@ -94,14 +102,14 @@ pub struct StackdriverTracer {
     pub max_number_of_message_events: Option<i64>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OpenCensusTracer {
     pub address: String,
     pub context: Vec<TraceContext>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum TraceContext {
     #[default]

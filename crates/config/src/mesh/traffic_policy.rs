@@ -1,19 +1,19 @@
 //! Mesh-wide choices about traffic, and where configuration and telemetry come from.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::kinds::client_tls::ClientTlsSettings;
 use crate::kinds::destination_rule::{ConnectionPoolSettings, OutlierDetection};
 
 /// Written as `{}` it is `RegistryOnly`, the protobuf default; left out it is `AllowAny`.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OutboundTrafficPolicy {
     pub mode: OutboundTrafficMode,
     pub tls: Option<ClientTlsSettings>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum OutboundTrafficMode {
     #[default]
@@ -22,13 +22,13 @@ pub enum OutboundTrafficMode {
     AllowAnyDynamicDns,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InboundTrafficPolicy {
     pub mode: InboundTrafficMode,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum InboundTrafficMode {
     #[default]
@@ -37,21 +37,21 @@ pub enum InboundTrafficMode {
 }
 
 /// What a cluster has where its DestinationRule says nothing.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DefaultTrafficPolicy {
     pub connection_pool: Option<ConnectionPoolSettings>,
     pub outlier_detection: Option<OutlierDetection>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PathNormalization {
     pub normalization: PathNormalizationType,
 }
 
 /// `Default` means `Base`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum PathNormalizationType {
     #[default]
@@ -63,7 +63,7 @@ pub enum PathNormalizationType {
 }
 
 /// Names of extension providers.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DefaultProviders {
     pub tracing: Vec<String>,
@@ -71,7 +71,7 @@ pub struct DefaultProviders {
     pub access_logging: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConfigSource {
     /// `k8s://`, `fs://path` or `xds://address`.
@@ -80,7 +80,7 @@ pub struct ConfigSource {
     pub subscribed_resources: Vec<ConfigSourceResource>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ConfigSourceResource {
     #[default]

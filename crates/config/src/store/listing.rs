@@ -1,9 +1,12 @@
 //! All objects of a snapshot in one row, for whoever shows them.
 
+use serde_json::Value;
+
 use super::Snapshot;
 use crate::catalogue::for_each_kind;
 use crate::kind::Kind;
 use crate::meta::Meta;
+use crate::ser::to_json;
 
 macro_rules! define_listing {
     ($($variant:ident $table:ident $spec:ty;)*) => {
@@ -18,3 +21,33 @@ macro_rules! define_listing {
     };
 }
 for_each_kind!(define_listing);
+
+macro_rules! define_specs {
+    ($($variant:ident $table:ident;)*) => {
+        impl Snapshot {
+            /// Objects of Istio's kinds with their specs, as protobuf's JSON.
+            pub fn istio_specs(&self) -> Vec<(Kind, &Meta, Value)> {
+                let mut all = Vec::new();
+                $(all.extend(self.$table.values().map(|object| (Kind::$variant, &object.meta, to_json(&object.spec))));)*
+                all
+            }
+        }
+    };
+}
+define_specs! {
+    VirtualService virtual_services;
+    DestinationRule destination_rules;
+    Gateway gateways;
+    ServiceEntry service_entries;
+    WorkloadEntry workload_entries;
+    WorkloadGroup workload_groups;
+    Sidecar sidecars;
+    EnvoyFilter envoy_filters;
+    ProxyConfig proxy_configs;
+    PeerAuthentication peer_authentications;
+    RequestAuthentication request_authentications;
+    AuthorizationPolicy authorization_policies;
+    Telemetry telemetries;
+    WasmPlugin wasm_plugins;
+    TrafficExtension traffic_extensions;
+}

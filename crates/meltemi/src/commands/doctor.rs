@@ -31,35 +31,59 @@ pub(crate) fn run(args: &Doctor) -> Result<Outcome> {
 }
 
 async fn examined(args: &Doctor, length: Duration) -> Result<Vec<Check>> {
-    let observed = match &args.prometheus {
-        Some(prometheus) => called(prometheus).await?,
-        None => String::new(),
-    };
     let before = server::text(&args.server, "/metrics").await?;
     let began = Instant::now();
     tokio::time::sleep(length).await;
-    let facts: Facts =
-        server::page(&args.server, &format!("/debug/facts?use={observed}"), "facts about a mesh").await?;
+    let mut facts = facts(&args.server, "").await?;
     let after = server::text(&args.server, "/metrics").await?;
+    let length = began.elapsed();
+    if let Some(prometheus) = &args.prometheus
+        && !facts.unscoped.is_empty()
+    {
+        let observed = called(prometheus).await?;
+        facts = self::facts(&args.server, &asked_of(&facts, &observed)).await?;
+    }
     let (before, after) = (Sample::read(&before), Sample::read(&after));
-    Ok(checks::all(&facts, &Window { before: &before, after: &after, length: began.elapsed() }))
+    Ok(checks::all(&facts, &Window { before: &before, after: &after, length }))
 }
 
-/// Which namespaces called which hosts in the last day, as a parameter of the page.
-async fn called(prometheus: &str) -> Result<String> {
+async fn facts(server: &str, observed: &str) -> Result<Facts> {
+    server::page(server, &format!("/debug/facts?use={observed}"), "facts about a mesh").await
+}
+
+/// Hosts that each namespace calls.
+type Use = BTreeMap<String, BTreeSet<String>>;
+
+/// What was observed of the namespaces that have no Sidecar, as a parameter of the page: an address has no room for a whole mesh.
+fn asked_of(facts: &Facts, observed: &Use) -> String {
+    let pairs = facts.unscoped.iter().flat_map(|it| {
+        let own = format!(".{}.svc.", it.namespace);
+        let hosts = observed.get(&it.namespace).into_iter().flatten().filter(move |host| !host.contains(&own));
+        hosts.map(move |host| format!("{}/{host}", it.namespace))
+    });
+    // A namespace without calls to others was observed all the same.
+    let seen = facts.unscoped.iter().filter(|it| observed.contains_key(&it.namespace));
+    pairs.chain(seen.map(|it| format!("{}/", it.namespace))).collect::<Vec<_>>().join(",")
+}
+
+/// In the last day.
+async fn called(prometheus: &str) -> Result<Use> {
     const QUERY: &str = "sum%20by%20(source_workload_namespace,destination_service)%20(increase(istio_requests_total%5B1d%5D))%20%3E%200";
     let answer: Value =
         server::page(prometheus, &format!("/api/v1/query?query={QUERY}"), "an answer of Prometheus").await?;
     let results = answer["data"]["result"].as_array().with_context(|| format!("{prometheus} answered {answer}"))?;
-    let mut uses: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut uses = Use::new();
     for result in results {
-        let label = |name: &str| result["metric"][name].as_str().filter(|text| !text.is_empty());
+        // Anybody can report anything to Prometheus: what is no name of Kubernetes' does not go into an address.
+        let name = |text: &&str| {
+            !text.is_empty() && text.bytes().all(|it| it.is_ascii_alphanumeric() || matches!(it, b'.' | b'-' | b'_'))
+        };
+        let label = |name_of: &str| result["metric"][name_of].as_str().filter(name).map(str::to_owned);
         if let (Some(from), Some(to)) = (label("source_workload_namespace"), label("destination_service")) {
             uses.entry(from).or_default().insert(to);
         }
     }
-    let pairs = uses.iter().flat_map(|(from, hosts)| hosts.iter().map(move |host| format!("{from}/{host}")));
-    Ok(pairs.collect::<Vec<_>>().join(","))
+    Ok(uses)
 }
 
 fn text(checks: &[Check]) -> String {

@@ -280,12 +280,12 @@ fn repeated_policies(facts: &Facts) -> Check {
     let names: Vec<String> = facts
         .repeated_policies
         .iter()
-        .map(|it| format!("{} equal ones in {}", it.policies.len(), it.namespace))
+        .map(|it| format!("{} equal {} in {}", it.policies.len(), it.kind, it.namespace))
         .collect();
     of_list(
         check,
         &names,
-        "AuthorizationPolicies that differ only in the workload",
+        "policies that differ only in the workload",
         "one without a selector, for the namespace, says the same",
     )
 }
@@ -366,7 +366,7 @@ fn clean_up(seen: &Window<'_>) -> Check {
     check.found(
         Mark::Warning,
         format!("p99 of cleaning up after a stream is {p99:.1} s"),
-        "the instance is too busy: see CPU",
+        "the instance is too busy (see CPU), or its log is read too slowly (at the level debug each stream writes to it)",
         json!({"p99Seconds": p99}),
     )
 }

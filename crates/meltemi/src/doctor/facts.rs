@@ -86,6 +86,8 @@ pub(crate) struct Doubled {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Repeated {
+    /// In the plural.
+    pub(crate) kind: String,
     pub(crate) namespace: String,
     pub(crate) policies: Vec<String>,
 }

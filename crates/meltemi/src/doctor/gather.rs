@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use config::kinds::authorization_policy::AuthorizationPolicy;
-use config::store::Snapshot;
+use config::kinds::peer_authentication::PeerAuthentication;
+use config::store::{Snapshot, Table};
 use model::Mesh;
 use xds::{Connection, Variant};
 
@@ -108,10 +109,20 @@ fn doubled_entries(objects: &Snapshot, mesh: &Mesh) -> Vec<Doubled> {
 }
 
 fn repeated_policies(objects: &Snapshot) -> Vec<Repeated> {
-    let mut groups: Vec<(&str, AuthorizationPolicy, Vec<String>)> = Vec::new();
-    for policy in objects.authorization_policies.values().filter(|policy| policy.spec.selector.is_some()).take(COMPARED)
-    {
-        let says = AuthorizationPolicy { selector: None, ..policy.spec.clone() };
+    let calls = repeated("AuthorizationPolicies", &objects.authorization_policies, |policy| {
+        policy.selector.is_some().then(|| AuthorizationPolicy { selector: None, ..policy.clone() })
+    });
+    let peers = repeated("PeerAuthentications", &objects.peer_authentications, |policy| {
+        policy.selector.is_some().then(|| PeerAuthentication { selector: None, ..policy.clone() })
+    });
+    calls.into_iter().chain(peers).collect()
+}
+
+/// `says`: a policy without its selector; `None`: it is for all already.
+fn repeated<S: PartialEq>(kind: &str, policies: &Table<S>, says: impl Fn(&S) -> Option<S>) -> Vec<Repeated> {
+    let mut groups: Vec<(&str, S, Vec<String>)> = Vec::new();
+    for policy in policies.values().take(COMPARED) {
+        let Some(says) = says(&policy.spec) else { continue };
         let name = policy.meta.name.to_string();
         match groups.iter_mut().find(|(namespace, held, _)| *namespace == &*policy.meta.namespace && *held == says) {
             Some((_, _, names)) => names.push(name),
@@ -119,7 +130,8 @@ fn repeated_policies(objects: &Snapshot) -> Vec<Repeated> {
         }
     }
     let many = groups.into_iter().filter(|(_, _, names)| names.len() >= MANY_POLICIES);
-    many.map(|(namespace, _, policies)| Repeated { namespace: namespace.to_owned(), policies }).collect()
+    many.map(|(namespace, _, policies)| Repeated { kind: kind.to_owned(), namespace: namespace.to_owned(), policies })
+        .collect()
 }
 
 fn idle_namespaces(objects: &Snapshot, connections: &[Connection]) -> Vec<Idle> {

@@ -4,59 +4,91 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use prost::Message;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Value, json};
 use wire::google::protobuf::Struct;
+use wire::google::protobuf::value::Kind;
 use xds::{Connection, TypeUrl, Watched};
 
 use super::status::{ProxyStatus, State, TypeStatus};
 
 /// What each proxy was sent and has acknowledged. `namespace`: only proxies of this one.
-pub(crate) fn syncz(connections: &[Connection], namespace: Option<&str>) -> Value {
+pub(crate) fn syncz<'a>(connections: &'a [Connection], namespace: Option<&str>) -> Vec<SyncItem<'a>> {
     let shown = connections.iter().filter(|it| namespace.is_none_or(|wanted| it.proxy.namespace == wanted));
-    shown.map(sync_item).collect()
+    shown.map(SyncItem::new).collect()
 }
 
 /// istiod's names for the types that have keys of their own in a `syncz` item.
-const SYNC_KEYS: [(TypeUrl, &str); 5] = [
-    (TypeUrl::Cluster, "cluster"),
-    (TypeUrl::Listener, "listener"),
-    (TypeUrl::Route, "route"),
-    (TypeUrl::Endpoints, "endpoint"),
-    (TypeUrl::Extension, "extensionconfig"),
+const SYNC_KEYS: [(TypeUrl, &str, &str); 5] = [
+    (TypeUrl::Cluster, "cluster_sent", "cluster_acked"),
+    (TypeUrl::Listener, "listener_sent", "listener_acked"),
+    (TypeUrl::Route, "route_sent", "route_acked"),
+    (TypeUrl::Endpoints, "endpoint_sent", "endpoint_acked"),
+    (TypeUrl::Extension, "extensionconfig_sent", "extensionconfig_acked"),
 ];
 
-fn sync_item(connection: &Connection) -> Value {
-    let proxy = &connection.proxy;
-    let metadata = metadata(connection);
-    let mut item = Map::new();
-    let mut put = |key: &str, value: &str| {
-        if !value.is_empty() {
-            item.insert(key.to_owned(), value.into());
-        }
-    };
-    put("cluster_id", metadata["CLUSTER_ID"].as_str().unwrap_or_default());
-    put("proxy", &proxy.id);
-    put("proxy_type", &proxy.kind);
-    put("proxy_version", &proxy.version);
-    put("istio_version", &proxy.version);
-    for (kind, key) in SYNC_KEYS {
-        if let Some(watched) = connection.watched.iter().find(|watched| watched.kind == kind) {
-            put(&format!("{key}_sent"), sent(watched));
-            put(&format!("{key}_acked"), acked(watched));
-        }
-    }
-    let resources: Map<String, Value> =
-        connection.watched.iter().map(|watched| (watched.kind.url().to_owned(), sync_resource(watched))).collect();
-    item.insert("resources".to_owned(), resources.into());
-    item.into()
+/// Written as it is, without a tree of values: tools poll this page of ten thousand.
+#[derive(Serialize)]
+pub(crate) struct SyncItem<'a> {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    cluster_id: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    proxy: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    proxy_type: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    proxy_version: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    istio_version: &'a str,
+    /// `cluster_sent`, `cluster_acked`, ..
+    #[serde(flatten)]
+    nonces: BTreeMap<&'static str, &'a str>,
+    resources: BTreeMap<&'static str, SyncResource<'a>>,
 }
 
-fn sync_resource(watched: &Watched) -> Value {
-    let mut resource = json!({"sent": sent(watched), "acked": acked(watched), "sentTime": sent_at(watched)});
-    if let Some(error) = &watched.last_error {
-        resource["lastError"] = error.as_ref().into();
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SyncResource<'a> {
+    sent: &'a str,
+    acked: &'a str,
+    sent_time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<&'a str>,
+}
+
+impl<'a> SyncItem<'a> {
+    fn new(connection: &'a Connection) -> SyncItem<'a> {
+        let proxy = &connection.proxy;
+        let of = |kind| connection.watched.iter().find(|watched| watched.kind == kind);
+        let nonces = SYNC_KEYS.iter().filter_map(|(kind, sent_key, acked_key)| {
+            let watched = of(*kind)?;
+            Some([(*sent_key, sent(watched)), (*acked_key, acked(watched))])
+        });
+        let resource = |watched: &'a Watched| SyncResource {
+            sent: sent(watched),
+            acked: acked(watched),
+            sent_time: sent_at(watched),
+            last_error: watched.last_error.as_deref(),
+        };
+        SyncItem {
+            cluster_id: text_of(connection, "CLUSTER_ID"),
+            proxy: &proxy.id,
+            proxy_type: &proxy.kind,
+            proxy_version: &proxy.version,
+            istio_version: &proxy.version,
+            nonces: nonces.flatten().filter(|(_, nonce)| !nonce.is_empty()).collect(),
+            resources: connection.watched.iter().map(|it| (it.kind.url(), resource(it))).collect(),
+        }
     }
-    resource
+}
+
+/// A text of the node's metadata; empty: it is not there.
+fn text_of(connection: &Connection, key: &str) -> String {
+    let mut decoded = Struct::decode(connection.metadata.clone()).unwrap_or_default();
+    match decoded.fields.remove(key).and_then(|value| value.kind) {
+        Some(Kind::StringValue(text)) => text,
+        _ => String::new(),
+    }
 }
 
 /// Who is connected and what each watches.

@@ -1,5 +1,7 @@
 //! The program's own metrics, under istiod's names. Those of streams are made by `xds`.
 
+mod validation;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,7 @@ use super::envoy_filters;
 use super::memory::{Counts, Objects};
 use super::process::Process;
 use crate::version;
+pub(crate) use validation::Validation;
 
 pub(crate) struct Metrics {
     register: Register,
@@ -38,6 +41,7 @@ pub(crate) struct Metrics {
     pub(crate) keys_fetched: IntCounter,
     pub(crate) keys_failed: IntCounter,
     pub(crate) credentials_withheld: IntCounter,
+    pub(crate) validation: Validation,
     /// By `name`, `patch` and `result`: 1 where a patch of that EnvoyFilter changed something.
     patches: IntGaugeVec,
 }
@@ -106,6 +110,7 @@ impl Metrics {
                 "pilot_sds_certificate_errors_total",
                 "secrets that a proxy asked for and did not get: not there, not usable, or not for it",
             )?,
+            validation: Validation::register(&on)?,
             patches: on.gauges(
                 "pilot_envoy_filter_status",
                 "1 where a patch of the EnvoyFilter changed something, else 0",
@@ -242,6 +247,8 @@ pub(crate) fn inbound(kind: Kind, event: &str) -> &'static str {
 
 #[cfg(test)]
 mod document;
+#[cfg(test)]
+mod istiod;
 
 #[cfg(test)]
 mod tests {

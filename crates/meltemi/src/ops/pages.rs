@@ -30,7 +30,7 @@ pub(crate) const PAGES: [(&str, &str); 35] = [
     ("cachez", "bytes of encoded configuration that is shared by proxies"),
     ("clusterz", "clusters whose objects are read"),
     ("config_dump", "what one proxy should hold, as Envoy would show it; ?proxyID=, &types=, &include_eds"),
-    ("configz", "Istio objects, without their specs"),
+    ("configz", "Istio objects"),
     ("connections", "connected proxies"),
     ("ecdsz", "extension configuration of one proxy; ?proxyID="),
     ("edsz", "load assignments of one proxy; ?proxyID="),
@@ -198,7 +198,9 @@ fn facts(ops: &Ops, asked: &Asked<'_>, pretty: bool) -> Page {
     let mut observed = BTreeMap::<String, BTreeSet<String>>::new();
     let pairs = asked.parameters.get("use").map(String::as_str).unwrap_or_default().split(',');
     for (namespace, host) in pairs.filter_map(|pair| pair.split_once('/')) {
-        observed.entry(namespace.to_owned()).or_default().insert(host.to_owned());
+        let hosts = observed.entry(namespace.to_owned()).or_default();
+        // `NAMESPACE/`: it was looked at, and calls nobody.
+        hosts.extend((!host.is_empty()).then(|| host.to_owned()));
     }
     Page::json(pretty, &gather::facts(&ops.chosen, objects, mesh, &ops.connections.snapshot(), &observed))
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use config::kind::Kind;
 use config::meta::Meta;
+use config::ser::to_json;
 use config::store::Snapshot;
 use model::{Address, Endpoint, Health, Mesh, Placement, Proxy, Registry, Resolution, Service};
 use prost::Message;
@@ -172,9 +173,11 @@ pub(crate) fn sidecar(world: &World, connection: &Connection) -> Value {
 }
 
 fn objects(objects: &Snapshot) -> Value {
-    let metas = objects.metas().into_iter().filter(|(kind, _)| kind.is_istio());
-    metas
-        .map(|(kind, meta)| json!({"kind": kind.name(), "apiVersion": api_version(kind), "metadata": metadata(meta)}))
+    let specs = objects.istio_specs().into_iter();
+    specs
+        .map(|(kind, meta, spec)| {
+            json!({"kind": kind.name(), "apiVersion": api_version(kind), "metadata": metadata(meta), "spec": spec})
+        })
         .collect()
 }
 
@@ -223,30 +226,22 @@ fn telemetry(objects: &Snapshot) -> Value {
     json!({"namespace_to_telemetries": namespaces, "root_namespace": objects.mesh.root_namespace})
 }
 
-/// The part of it that decides most.
 fn mesh_config(objects: &Snapshot) -> Value {
-    let mesh = &objects.mesh;
-    json!({
-        "trustDomain": mesh.trust_domain,
-        "trustDomainAliases": mesh.trust_domain_aliases,
-        "rootNamespace": mesh.root_namespace,
-        "ingressClass": mesh.ingress_class,
-        "ingressService": mesh.ingress_service,
-        "ingressSelector": mesh.ingress_selector,
-        "enableTracing": mesh.enable_tracing,
-        "accessLogFile": mesh.access_log_file,
-        "accessLogFormat": mesh.access_log_format,
-        "enableAutoMtls": mesh.enable_auto_mtls,
-        "enablePrometheusMerge": mesh.enable_prometheus_merge,
-        "proxyListenPort": mesh.proxy_listen_port,
-        "proxyInboundListenPort": mesh.proxy_inbound_listen_port,
-        "proxyHttpPort": mesh.proxy_http_port,
-        "connectTimeout": mesh.connect_timeout.to_string(),
-        "dnsRefreshRate": mesh.dns_refresh_rate.to_string(),
-        "defaultServiceExportTo": mesh.default_service_export_to,
-        "defaultVirtualServiceExportTo": mesh.default_virtual_service_export_to,
-        "defaultDestinationRuleExportTo": mesh.default_destination_rule_export_to,
-    })
+    let mut shown = to_json(&*objects.mesh);
+    redact(&mut shown);
+    shown
+}
+
+/// Tracing backends have tokens, which are nobody's to read here.
+fn redact(value: &mut Value) {
+    match value {
+        Value::Object(map) => map.iter_mut().for_each(|(key, value)| match key.as_str() {
+            "accessToken" => *value = "[redacted]".into(),
+            _ => redact(value),
+        }),
+        Value::Array(list) => list.iter_mut().for_each(redact),
+        _ => {}
+    }
 }
 
 fn networks(mesh: &Mesh) -> Value {
@@ -258,4 +253,30 @@ fn networks(mesh: &Mesh) -> Value {
 
 fn counts(objects: &Snapshot) -> Value {
     Kind::ALL.into_iter().map(|kind| (kind.name().to_owned(), Value::from(objects.count_of(kind)))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use config::object::parse_documents;
+    use config::store::{MeshText, Store, StoreOptions, Update};
+
+    use super::*;
+
+    #[test]
+    fn objects_are_shown_whole_and_tokens_are_not() {
+        let text = "{apiVersion: networking.istio.io/v1beta1, kind: Sidecar, metadata: {name: d, namespace: shop, labels: {a: b}}, \
+                    spec: {egress: [{hosts: [./*]}], outboundTrafficPolicy: {mode: REGISTRY_ONLY}}}";
+        let mesh = "extensionProviders: [{name: sky, skywalking: {service: s, port: 1, accessToken: hush}}]";
+        let mesh_config = Some(MeshText { file: "mesh.yaml".into(), text: mesh.into() });
+        let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config });
+        let objects = parse_documents("f.yaml", text).objects;
+        let snapshot = store.apply(objects.into_iter().map(Update::Put).collect());
+        let shown = super::objects(&snapshot);
+        assert_eq!((&shown[0]["kind"], &shown[0]["apiVersion"]), (&json!("Sidecar"), &json!("networking.istio.io/v1")));
+        assert_eq!((&shown[0]["metadata"]["name"], &shown[0]["metadata"]["labels"]["a"]), (&json!("d"), &json!("b")));
+        assert_eq!(shown[0]["spec"], json!({"egress": [{"hosts": ["./*"]}], "outboundTrafficPolicy": {}}));
+        let mesh = super::mesh_config(&snapshot);
+        let sky = json!({"name": "sky", "skywalking": {"service": "s", "port": 1, "accessToken": "[redacted]"}});
+        assert!(mesh["extensionProviders"].as_array().is_some_and(|all| all.contains(&sky)), "{mesh}");
+    }
 }

@@ -118,7 +118,9 @@ async fn every_page_of_the_index_exists() {
 async fn a_page_is_read_only() {
     let router = monitoring(Arc::new(Ops { admin: true, ..idle(true) }));
     assert_eq!(answer(router.clone(), HERE, "POST", "/debug/syncz").await.0, 405);
-    for path in ["/debug/force_disconnect?proxyID=x", "/debug/adsz?push=true", "/debug/cachez?clear=true"] {
+    let acting = ["force_disconnect?proxyID=x", "adsz?push=true", "cachez?clear=true", "ca/rotate"];
+    for path in acting.map(|page| format!("/debug/{page}")) {
+        let path = &path;
         assert_eq!(answer(router.clone(), HERE, "GET", path).await.0, 405, "{path}");
         assert_ne!(answer(router.clone(), HERE, "POST", path).await.0, 405, "{path}");
     }

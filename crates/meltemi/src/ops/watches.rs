@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use prometheus::core::{Collector as Collect, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{GaugeVec, IntGaugeVec, Opts};
+use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec, Opts};
 use serde::Serialize;
 use sources::kube::{Health, Resource, State, WatchHealth};
 
@@ -60,26 +60,25 @@ pub(crate) struct Collector {
     state: IntGaugeVec,
     age: GaugeVec,
     objects: IntGaugeVec,
-    lists: IntGaugeVec,
-    repairs: IntGaugeVec,
+    lists: IntCounterVec,
+    repairs: IntCounterVec,
 }
 
 impl Collector {
     pub(crate) fn new(health: Health) -> Collector {
         Collector {
             health,
-            state: gauge("meltemi_watch_state", "1 for the state that the watch of a kind is in.", &["kind", "state"]),
+            state: gauge("meltemi_watch_state", "how many watches of a kind are in this state", &["kind", "state"]),
             age: GaugeVec::new(
-                Opts::new("meltemi_watch_age_seconds", "How old the picture of a kind is; 0 while its watch is live."),
+                Opts::new("meltemi_watch_age_seconds", "how old the picture of a kind is; 0 while its watch is live"),
                 &["kind"],
             )
             .expect(SOUND),
-            objects: gauge("meltemi_watch_objects", "Objects of a kind that are known.", &["kind"]),
-            lists: gauge("meltemi_watch_lists_total", "How often a kind was listed.", &["kind"]),
-            repairs: gauge(
+            objects: gauge("meltemi_watch_objects", "objects of a kind that are known", &["kind"]),
+            lists: counter("meltemi_watch_lists_total", "how often a kind was listed"),
+            repairs: counter(
                 "meltemi_watch_repairs_total",
-                "Objects that an audit found to differ from the API server, and mended.",
-                &["kind"],
+                "objects that an audit found to differ from the API server, and mended",
             ),
         }
     }
@@ -95,6 +94,10 @@ fn gauge(name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
     IntGaugeVec::new(Opts::new(name, help), labels).expect(SOUND)
 }
 
+fn counter(name: &str, help: &str) -> IntCounterVec {
+    IntCounterVec::new(Opts::new(name, help), &["kind"]).expect(SOUND)
+}
+
 impl Collect for Collector {
     fn desc(&self) -> Vec<&Desc> {
         self.vectors().into_iter().flat_map(Collect::desc).collect()
@@ -103,17 +106,17 @@ impl Collect for Collector {
     /// Watches of several namespaces count as one: added up, the oldest of their ages, the worst of their states.
     fn collect(&self) -> Vec<MetricFamily> {
         let now = SystemTime::now();
-        [&self.state, &self.objects, &self.lists, &self.repairs].iter().for_each(|it| it.reset());
+        [&self.state, &self.objects].iter().for_each(|it| it.reset());
+        [&self.lists, &self.repairs].iter().for_each(|it| it.reset());
         self.age.reset();
-        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         for (resource, watch) in self.health.snapshot() {
             let kind = resource.kind.name();
             self.state.with_label_values(&[kind, watch.state.name()]).inc();
             let oldest = self.age.with_label_values(&[kind]);
             oldest.set(oldest.get().max(age(&watch, now).as_secs_f64()));
-            self.objects.with_label_values(&[kind]).add(number(watch.objects as u64));
-            self.lists.with_label_values(&[kind]).add(number(watch.lists));
-            self.repairs.with_label_values(&[kind]).add(number(watch.repairs));
+            self.objects.with_label_values(&[kind]).add(i64::try_from(watch.objects).unwrap_or(i64::MAX));
+            self.lists.with_label_values(&[kind]).inc_by(watch.lists);
+            self.repairs.with_label_values(&[kind]).inc_by(watch.repairs);
         }
         self.vectors().into_iter().flat_map(Collect::collect).collect()
     }

@@ -166,7 +166,9 @@ impl Ahead {
     }
 
     fn go(&mut self, now: Instant) -> Pending {
-        let goes_on = self.went.is_some_and(|went| went + REST > now);
+        // What waits since then was not quiet meanwhile, however long it rested.
+        let came = self.pending.came.map_or(now, |(first, _)| first);
+        let goes_on = self.went.is_some_and(|went| went + REST > came);
         self.streak = if goes_on { (self.streak + 1).min(RESTS.len() - 1) } else { 0 };
         self.went = Some(now);
         self.ready = None;

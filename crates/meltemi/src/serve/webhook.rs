@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -24,6 +24,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
 
+use crate::ops::metrics::Validation;
+
 /// API servers keep a connection or two each.
 const CONNECTIONS: usize = 64;
 /// For a handshake, and between pings of an idle connection.
@@ -32,8 +34,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LONGEST: usize = 16 << 20;
 
 /// Serves until the task is dropped.
-pub(crate) async fn serve(listener: TcpListener, tls: TlsAcceptor) {
-    let router = Router::new().route("/validate", post(validate)).layer(DefaultBodyLimit::max(LONGEST));
+pub(crate) async fn serve(listener: TcpListener, tls: TlsAcceptor, counts: Validation) {
+    let router = router(counts);
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(slot) = slots.clone().acquire_owned().await else { return };
@@ -53,6 +55,10 @@ pub(crate) async fn serve(listener: TcpListener, tls: TlsAcceptor) {
     }
 }
 
+fn router(counts: Validation) -> Router {
+    Router::new().route("/validate", post(validate)).layer(DefaultBodyLimit::max(LONGEST)).with_state(counts)
+}
+
 async fn connection(stream: TcpStream, tls: TlsAcceptor, router: Router) {
     let Ok(Ok(stream)) = timeout(PATIENCE, tls.accept(stream)).await else { return };
     let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
@@ -64,16 +70,21 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, router: Router) {
     }
 }
 
-async fn validate(body: Bytes) -> Response {
+async fn validate(State(counts): State<Validation>, body: Bytes) -> Response {
     match serde_json::from_slice::<Value>(&body) {
-        Ok(review) if review["request"].is_object() => axum::Json(answer(&review)).into_response(),
-        _ => (StatusCode::BAD_REQUEST, "an AdmissionReview with a request is expected\n").into_response(),
+        Ok(review) if review["request"].is_object() => axum::Json(answer(&review, &counts)).into_response(),
+        _ => {
+            let status = StatusCode::BAD_REQUEST;
+            counts.unreadable.with_label_values(&[status.as_str()]).inc();
+            (status, "an AdmissionReview with a request is expected\n").into_response()
+        }
     }
 }
 
-fn answer(review: &Value) -> Value {
+fn answer(review: &Value, counts: &Validation) -> Value {
     let request = &review["request"];
     let verdict = verdict(request);
+    count(request, &verdict, counts);
     if let Verdict::Refused(why) = &verdict {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (kind, namespace, name) =
@@ -82,27 +93,44 @@ fn answer(review: &Value) -> Value {
     }
     let mut response = json!({ "uid": request["uid"], "allowed": !matches!(verdict, Verdict::Refused(_)) });
     match verdict {
-        Verdict::Accepted => {}
+        Verdict::Foreign | Verdict::Accepted => {}
         Verdict::Warned(warnings) => response["warnings"] = warnings.into(),
         Verdict::Refused(why) => response["status"] = json!({ "code": 422, "reason": "Invalid", "message": why }),
     }
     json!({ "apiVersion": review["apiVersion"], "kind": review["kind"], "response": response })
 }
 
+/// Kinds of others are not counted: their names are whatever somebody writes.
+fn count(request: &Value, verdict: &Verdict, counts: &Validation) {
+    let text = |field: &str| request["resource"][field].as_str().unwrap_or_default();
+    let [group, version, resource] = ["group", "version", "resource"].map(text);
+    match verdict {
+        Verdict::Foreign => {}
+        Verdict::Accepted | Verdict::Warned(_) => counts.passed.with_label_values(&[group, version, resource]).inc(),
+        Verdict::Refused(_) => {
+            counts.failed.with_label_values(&[group, version, resource, "invalid_resource"]).inc();
+        }
+    }
+}
+
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
+    /// Not ours to judge.
+    Foreign,
     Accepted,
     Warned(Vec<String>),
     Refused(String),
 }
 
-/// What is not ours to judge is accepted.
 fn verdict(request: &Value) -> Verdict {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (group, version, kind) =
         (text(&request["kind"]["group"]), text(&request["kind"]["version"]), text(&request["kind"]["kind"]));
     let known = Kind::from_gvk(&format!("{group}/{version}"), &kind).filter(|kind| kind.is_istio());
-    let Some(kind) = known.filter(|_| request["operation"] != "DELETE") else { return Verdict::Accepted };
+    let Some(kind) = known else { return Verdict::Foreign };
+    if request["operation"] == "DELETE" {
+        return Verdict::Accepted;
+    }
     let tree = match ObjectTree(kind).deserialize(&request["object"]) {
         Ok(tree) => tree,
         Err(error) => return Verdict::Refused(format!("the object cannot be read: {error}")),
@@ -135,9 +163,14 @@ mod tests {
             "request": {
                 "uid": "u", "operation": operation,
                 "kind": { "group": "networking.istio.io", "version": "v1", "kind": kind },
+                "resource": { "group": "networking.istio.io", "version": "v1", "resource": "things" },
                 "object": { "apiVersion": "networking.istio.io/v1", "kind": kind, "metadata": { "name": "a", "namespace": "n" }, "spec": spec },
             },
         })
+    }
+
+    fn counts() -> Validation {
+        Validation::register(&xds::Register::new(prometheus::Registry::new())).unwrap()
     }
 
     fn bad() -> Value {
@@ -146,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_bad_object_is_refused_with_field_and_reason() {
-        let answer = answer(&review("VirtualService", "CREATE", &bad()));
+        let answer = answer(&review("VirtualService", "CREATE", &bad()), &counts());
         assert_eq!((&answer["kind"], &answer["response"]["uid"]), (&json!("AdmissionReview"), &json!("u")));
         assert_eq!(answer["response"]["allowed"], false);
         let why = answer["response"]["status"]["message"].as_str().unwrap();
@@ -162,7 +195,26 @@ mod tests {
             review("VirtualService", "DELETE", &bad()),
             review("HTTPRoute", "CREATE", &bad()),
         ] {
-            assert_eq!(answer(&review)["response"]["allowed"], true, "{review}");
+            assert_eq!(answer(&review, &counts())["response"]["allowed"], true, "{review}");
         }
+    }
+
+    #[tokio::test]
+    async fn questions_are_counted_by_what_was_said() {
+        let counts = counts();
+        let good = json!({ "hosts": ["a"], "http": [{ "route": [{ "destination": { "host": "a" } }] }] });
+        for (kind, spec) in [("VirtualService", &bad()), ("VirtualService", &good), ("Other", &bad())] {
+            answer(&review(kind, "CREATE", spec), &counts);
+        }
+        answer(&review("VirtualService", "DELETE", &bad()), &counts);
+        let of = ["networking.istio.io", "v1", "things"];
+        assert_eq!(counts.passed.with_label_values(&of).get(), 2);
+        let [group, version, resource] = of;
+        assert_eq!(counts.failed.with_label_values(&[group, version, resource, "invalid_resource"]).get(), 1);
+        let response = validate(State(counts.clone()), Bytes::from_static(b"{}")).await;
+        assert_eq!(
+            (response.status(), counts.unreadable.with_label_values(&["400"]).get()),
+            (StatusCode::BAD_REQUEST, 1)
+        );
     }
 }

@@ -6,6 +6,7 @@ mod duties;
 mod faults;
 mod program;
 mod scope;
+mod shards;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 

@@ -12,15 +12,15 @@ use wire::envoy::config::core::v3::Node;
 use wire::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use wire::google::rpc::Status;
 
-use crate::world::{PATIENCE, World, plan};
+use crate::world::{PATIENCE, Setup, World, plan};
 
-fn run(question: impl Future<Output = Result<()>>) {
+pub(crate) fn run(question: impl Future<Output = Result<()>>) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(question).unwrap_or_else(|e| panic!("{e:#}"));
 }
 
 /// What is not in order, by id.
-fn findings(world: &World) -> Result<Vec<Value>> {
+pub(crate) fn findings(world: &World) -> Result<Vec<Value>> {
     let output = world.command(&["doctor", "-o", "json", "--for", "1s", "--fail-on", "warning"])?;
     let said: Value = serde_json::from_slice(&output.stdout)
         .with_context(|| format!("{}{}", String::from_utf8_lossy(&output.stderr), world.log()))?;
@@ -31,7 +31,7 @@ fn findings(world: &World) -> Result<Vec<Value>> {
     Ok(found)
 }
 
-fn check(found: &[Value], ids: &[&str]) -> Result<()> {
+pub(crate) fn check(found: &[Value], ids: &[&str]) -> Result<()> {
     let held: Vec<&str> = found.iter().filter_map(|check| check["id"].as_str()).collect();
     ensure!(held == ids, "{found:#?} instead of {ids:?}");
     ensure!(
@@ -43,7 +43,8 @@ fn check(found: &[Value], ids: &[&str]) -> Result<()> {
 
 /// A mesh that is healthy but for these objects.
 async fn with_objects(objects: &str, ids: &[&str]) -> Result<Vec<Value>> {
-    let world = World::with(&plan(12, 12), &[], &[("more.yaml", objects.to_owned())])?;
+    let more = [("more.yaml", objects.to_owned())];
+    let world = World::with(&plan(12, 12), &Setup { more: &more, ..Setup::default() })?;
     let _swarm = world.swarm().await?;
     let found = findings(&world)?;
     check(&found, ids)?;
@@ -171,11 +172,18 @@ spec: {{selector: {{matchLabels: {{app: svc-{n}}}}}, rules: [{{from: [{{source: 
     let services = (0..10).map(|n| {
         format!("\n{{apiVersion: v1, kind: Service, metadata: {{name: old-{n}, namespace: legacy}}, spec: {{clusterIP: 10.96.254.{n}, ports: [{{name: http, port: 80}}]}}}}\n---")
     });
-    let objects: String = policies.chain(services).collect();
+    let peers = (0..5).map(|n| {
+        format!(
+            "\n{{apiVersion: security.istio.io/v1, kind: PeerAuthentication, metadata: {{name: same-{n}, namespace: ns-1}}, \
+             spec: {{selector: {{matchLabels: {{app: s-{n}}}}}, mtls: {{mode: STRICT}}}}}}\n---"
+        )
+    });
+    let objects: String = policies.chain(peers).chain(services).collect();
     run(async {
         let found = with_objects(&objects, &["idle-namespaces", "repeated-policies"]).await?;
         ensure!(found[0]["figures"] == json!([{"namespace": "legacy", "services": 10}]), "{found:#?}");
-        ensure!(found[1]["figures"] == json!(["6 equal ones in ns-0"]), "{found:#?}");
+        let repeated = json!(["6 equal AuthorizationPolicies in ns-0", "5 equal PeerAuthentications in ns-1"]);
+        ensure!(found[1]["figures"] == repeated, "{found:#?}");
         Ok(())
     });
 }

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -85,13 +83,13 @@ fn what_the_others_ask(world: &World) -> Result<()> {
     let clusters: Value = serde_json::from_str(&world.page("/debug/clusterz")?)?;
     ensure!(clusters[0]["id"] == "Kubernetes" && clusters[0]["syncStatus"] == "synced", "{clusters}");
 
-    let (_, scopes) = asked(world, "GET", "/scopej/", "")?;
+    let (_, scopes) = world.control("GET", "/scopej/", "")?;
     let scopes: Vec<Value> = serde_json::from_str(&scopes)?;
     ensure!(scopes.iter().any(|scope| scope["name"] == "ads" && scope["output_level"] == "info"), "{scopes:?}");
     ensure!(!world.log().contains("DEBUG"), "nobody asked for that");
-    let (status, _) = asked(world, "PUT", "/scopej/ads", "{\"name\": \"ads\", \"output_level\": \"debug\"}")?;
+    let (status, _) = world.control("PUT", "/scopej/ads", "{\"name\": \"ads\", \"output_level\": \"debug\"}")?;
     ensure!(status.contains(" 202 "), "{status}");
-    let (_, ads) = asked(world, "GET", "/scopej/ads", "")?;
+    let (_, ads) = world.control("GET", "/scopej/ads", "")?;
     ensure!(ads.contains("\"output_level\":\"debug\""), "{ads}");
     world.write("one-more.yaml", "{apiVersion: v1, kind: Service, metadata: {name: one-more, namespace: istio-system}, spec: {clusterIP: 10.96.255.1, ports: [{name: http, port: 80}]}}\n")?;
     let end = Instant::now() + PATIENCE;
@@ -99,18 +97,9 @@ fn what_the_others_ask(world: &World) -> Result<()> {
         ensure!(Instant::now() < end, "the level has no effect");
         std::thread::sleep(Duration::from_millis(50));
     }
-    let (status, _) = asked(world, "PUT", "/scopej/wasm", "{\"output_level\": \"debug\"}")?;
+    let (status, _) = world.control("PUT", "/scopej/wasm", "{\"output_level\": \"debug\"}")?;
     ensure!(status.contains(" 400 "), "{status}");
     Ok(())
-}
-
-fn asked(world: &World, method: &str, path: &str, body: &str) -> Result<(String, String)> {
-    let mut stream = TcpStream::connect(world.control)?;
-    write!(stream, "{method} {path} HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
-    Ok((head.lines().next().unwrap_or_default().to_owned(), body.to_owned()))
 }
 
 /// State by type.

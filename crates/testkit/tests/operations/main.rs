@@ -1,8 +1,12 @@
 //! What operators use, against a running server with proxies: istioctl, Prometheus, `meltemi doctor`. One mesh per question.
 
 mod doctor;
+mod figures;
 mod istioctl;
+mod limits;
 mod load;
+mod observed;
 mod prometheus;
 mod secrets;
+mod strained;
 mod world;

@@ -157,13 +157,13 @@ fn metrics_of_rules() -> BTreeSet<String> {
         .collect()
 }
 
-struct Scraper {
-    at: SocketAddr,
+pub(crate) struct Scraper {
+    pub(crate) at: SocketAddr,
     _process: Process,
 }
 
 impl Scraper {
-    fn start(prometheus: &Path, world: &World) -> Result<Scraper> {
+    pub(crate) fn start(prometheus: &Path, world: &World) -> Result<Scraper> {
         let at: SocketAddr = format!("127.0.0.1:{}", server::free_port()?).parse()?;
         let config = format!(
             "global: {{scrape_interval: 500ms}}\nrule_files: [{}]\nscrape_configs:\n- job_name: meltemi\n  static_configs:\n  - targets: [\"{}\"]\n    \
@@ -185,7 +185,7 @@ impl Scraper {
     }
 
     /// At least one number.
-    async fn has_data(&self, expression: &str) -> Result<()> {
+    pub(crate) async fn has_data(&self, expression: &str) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         loop {
             let answer = self.ask(expression).await;

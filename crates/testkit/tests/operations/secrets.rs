@@ -7,7 +7,7 @@ use serde_json::Value;
 use testkit::authority::Authority;
 use testkit::load::{self, Ask};
 
-use crate::world::{World, plan, stdout};
+use crate::world::{Setup, World, plan, stdout};
 
 #[test]
 fn nothing_secret_is_told() {
@@ -34,7 +34,7 @@ spec:
   - {{hosts: [shop.example.com], port: {{number: 443, name: https, protocol: HTTPS}}, tls: {{mode: SIMPLE, credentialName: shop-tls}}}}
 "
     );
-    let world = World::with(&plan(8, 8), &[], &[("secret.yaml", objects)])?;
+    let world = World::with(&plan(8, 8), &Setup { more: &[("secret.yaml", objects)], ..Setup::default() })?;
     let _swarm = world.swarm().await?;
     let token = stdout(
         &std::process::Command::new(testkit::server::program()?)

@@ -1,5 +1,6 @@
 //! A mesh on disk, the real program that serves it, and a swarm of proxies.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -17,6 +18,8 @@ use serde_json::Value;
 use testkit::server;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Until ten thousand pods are read by a debug build on a busy machine.
+const LOAD: Duration = Duration::from_secs(180);
 
 /// A small mesh that has nothing wrong with it.
 pub(crate) fn plan(services: usize, proxies: usize) -> Plan {
@@ -38,9 +41,21 @@ pub(crate) struct World {
     pub(crate) xds: SocketAddr,
     pub(crate) secure: SocketAddr,
     pub(crate) monitoring: SocketAddr,
-    pub(crate) control: SocketAddr,
+    control: SocketAddr,
     nodes: Vec<Value>,
     program: Process,
+}
+
+/// How a server is started.
+#[derive(Default)]
+pub(crate) struct Setup<'a> {
+    pub(crate) env: &'a [(&'a str, &'a str)],
+    /// More objects, as YAML by file name.
+    pub(crate) more: &'a [(&'a str, String)],
+    /// A command that starts it, such as `unshare`. Empty: it is started directly.
+    pub(crate) through: &'a [String],
+    /// Where its log goes. `None`: to a file.
+    pub(crate) log: Option<File>,
 }
 
 /// Ended when dropped.
@@ -61,27 +76,32 @@ impl Drop for Process {
 
 impl World {
     pub(crate) fn new(plan: &Plan, env: &[(&str, &str)]) -> Result<World> {
-        World::with(plan, env, &[])
+        World::with(plan, &Setup { env, ..Setup::default() })
     }
 
-    /// With more objects, as YAML by file name.
-    pub(crate) fn with(plan: &Plan, env: &[(&str, &str)], more: &[(&str, String)]) -> Result<World> {
+    pub(crate) fn with(plan: &Plan, setup: &Setup<'_>) -> Result<World> {
         let folder = tempfile::tempdir()?;
         plan.write(folder.path())?;
-        for (name, text) in more {
+        for (name, text) in setup.more {
             fs::write(folder.path().join("objects").join(name), text)?;
         }
         let free = || Ok::<_, anyhow::Error>(SocketAddr::from((Ipv4Addr::LOCALHOST, server::free_port()?)));
         let (xds, secure, monitoring, control) = (free()?, free()?, free()?, free()?);
-        let log = File::create(folder.path().join("server.log"))?;
-        let child = Command::new(server::program()?)
+        let log = match &setup.log {
+            Some(log) => log.try_clone()?,
+            None => File::create(folder.path().join("server.log"))?,
+        };
+        let program = server::program()?;
+        let mut words = setup.through.iter().map(OsStr::new).chain([program.as_os_str()]);
+        let child = Command::new(words.next().context("a program")?)
+            .args(words)
             .args(["serve", "--httpAddr=", "--httpsAddr=", "--shutdownDuration=1s", "--config"])
             .arg(folder.path().join("objects"))
             .arg("--stateDir")
             .arg(folder.path().join("state"))
             .args([format!("--grpcAddr={xds}"), format!("--secureGRPCAddr={secure}")])
             .args([format!("--monitoringAddr={monitoring}"), format!("--ctrlz_port={}", control.port())])
-            .envs(env.iter().copied())
+            .envs(setup.env.iter().copied())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -89,7 +109,7 @@ impl World {
             .context("meltemi does not start")?;
         let mut world =
             World { folder, xds, secure, monitoring, control, nodes: plan.nodes().collect(), program: Process(child) };
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + LOAD;
         while TcpStream::connect(world.xds).is_err() {
             ensure!(world.program.0.try_wait()?.is_none(), "meltemi ended:\n{}", world.log());
             ensure!(Instant::now() < end, "meltemi's port is not open:\n{}", world.log());
@@ -104,6 +124,20 @@ impl World {
 
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.path("server.log")).unwrap_or_default()
+    }
+
+    /// All proxies of the plan, before any is connected.
+    pub(crate) fn idle_swarm(&self) -> Result<Swarm> {
+        Swarm::new(&self.nodes, &Options { server: self.xds, stalled: 0, silent: 0 })
+    }
+
+    pub(crate) fn wait_for(&self, what: &str, is_there: impl Fn() -> Result<bool>) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        while !is_there()? {
+            ensure!(Instant::now() < end, "{what} did not come:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
     }
 
     /// All proxies of the plan, connected and content.
@@ -137,6 +171,16 @@ impl World {
         let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
         ensure!(head.contains(" 200 "), "{path}: {answer}");
         Ok(body.to_owned())
+    }
+
+    /// A request to the port where log levels are set: the status and the body of its answer.
+    pub(crate) fn control(&self, method: &str, path: &str, body: &str) -> Result<(String, String)> {
+        let mut stream = TcpStream::connect(self.control)?;
+        write!(stream, "{method} {path} HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+        Ok((head.lines().next().unwrap_or_default().to_owned(), body.to_owned()))
     }
 
     /// Runs the program as a command.

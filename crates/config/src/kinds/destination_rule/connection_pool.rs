@@ -1,17 +1,17 @@
 //! Limits, timeouts and keepalive of connections. Zero stands for "not limited" in all counts.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::duration::Duration;
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConnectionPoolSettings {
     pub tcp: Option<TcpSettings>,
     pub http: Option<HttpSettings>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TcpSettings {
     pub max_connections: i32,
@@ -21,7 +21,7 @@ pub struct TcpSettings {
     pub idle_timeout: Option<Duration>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TcpKeepalive {
     pub probes: u32,
@@ -29,7 +29,7 @@ pub struct TcpKeepalive {
     pub interval: Option<Duration>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpSettings {
     pub http1_max_pending_requests: i32,
@@ -44,7 +44,7 @@ pub struct HttpSettings {
 }
 
 /// `Default` leaves the choice to the mesh config.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum H2UpgradePolicy {
     #[default]
@@ -53,7 +53,7 @@ pub enum H2UpgradePolicy {
     Upgrade,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConnectionKeepalive {
     pub interval: Option<Duration>,

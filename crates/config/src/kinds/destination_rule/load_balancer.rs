@@ -2,23 +2,30 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::duration::Duration;
 use crate::kinds::one_of::{Conflict, one_of};
+use crate::ser::is_default;
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(try_from = "RawLoadBalancer")]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(try_from = "RawLoadBalancer", rename_all = "camelCase")]
 pub struct LoadBalancerSettings {
+    #[serde(flatten)]
     pub policy: Option<LbPolicy>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub locality_lb_setting: Option<LocalityLoadBalancerSetting>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub zone_aware_lb_setting: Option<ZoneAwareLoadBalancerSetting>,
     /// Older spelling of `warmup`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub warmup_duration_secs: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub warmup: Option<WarmupConfiguration>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum LbPolicy {
     Simple(SimpleLb),
     ConsistentHash(ConsistentHash),
@@ -53,7 +60,7 @@ impl TryFrom<RawLoadBalancer> for LoadBalancerSettings {
     }
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum SimpleLb {
     #[default]
@@ -66,27 +73,36 @@ pub enum SimpleLb {
     LeastRequest,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(try_from = "RawConsistentHash")]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(try_from = "RawConsistentHash", rename_all = "camelCase")]
 pub struct ConsistentHash {
+    #[serde(flatten)]
     pub key: Option<HashKey>,
     /// `None`: a ring of at least `minimum_ring_size` entries.
+    #[serde(flatten)]
     pub algorithm: Option<HashAlgorithm>,
     /// Deprecated spelling of the ring hash's own size.
+    #[serde(skip_serializing_if = "is_default")]
     pub minimum_ring_size: u64,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum HashKey {
+    #[serde(rename = "httpHeaderName")]
     HeaderName(String),
+    #[serde(rename = "httpCookie")]
     Cookie(HttpCookie),
+    #[serde(rename = "useSourceIp")]
     SourceIp(bool),
+    #[serde(rename = "httpQueryParameterName")]
     QueryParameterName(String),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum HashAlgorithm {
+    #[serde(rename = "ringHash")]
     RingHash(RingHash),
+    #[serde(rename = "maglev")]
     MagLev(MagLev),
 }
 
@@ -120,7 +136,7 @@ impl TryFrom<RawConsistentHash> for ConsistentHash {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpCookie {
     pub name: String,
@@ -130,28 +146,28 @@ pub struct HttpCookie {
     pub attributes: Vec<CookieAttribute>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CookieAttribute {
     pub name: String,
     pub value: String,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RingHash {
     /// 0: 1024.
     pub minimum_ring_size: u64,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MagLev {
     /// 0: Envoy's own default.
     pub table_size: u64,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WarmupConfiguration {
     pub duration: Option<Duration>,
@@ -161,7 +177,7 @@ pub struct WarmupConfiguration {
     pub aggression: Option<f64>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LocalityLoadBalancerSetting {
     pub distribute: Vec<Distribute>,
@@ -171,7 +187,7 @@ pub struct LocalityLoadBalancerSetting {
     pub enabled: Option<bool>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Distribute {
     /// `region/zone/subzone`; `*` stands for the rest.
@@ -180,14 +196,14 @@ pub struct Distribute {
     pub to: BTreeMap<String, u32>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Failover {
     pub from: String,
     pub to: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ZoneAwareLoadBalancerSetting {
     /// `None`: on, where the setting is written at all.

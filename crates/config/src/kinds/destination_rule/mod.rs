@@ -7,7 +7,7 @@ mod outlier_detection;
 #[cfg(test)]
 mod tests;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::client_tls::ClientTlsSettings;
 use super::port::PortSelector;
@@ -24,7 +24,7 @@ pub use load_balancer::{
 };
 pub use outlier_detection::OutlierDetection;
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DestinationRule {
     /// As written: a short name belongs to the namespace of the rule.
@@ -36,7 +36,7 @@ pub struct DestinationRule {
     pub workload_selector: Option<Selector>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Subset {
     pub name: String,
@@ -44,7 +44,7 @@ pub struct Subset {
     pub traffic_policy: Option<TrafficPolicy>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TrafficPolicy {
     pub load_balancer: Option<LoadBalancerSettings>,
@@ -57,7 +57,7 @@ pub struct TrafficPolicy {
     pub retry_budget: Option<RetryBudget>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PortTrafficPolicy {
     pub port: Option<PortSelector>,
@@ -67,7 +67,7 @@ pub struct PortTrafficPolicy {
     pub tls: Option<ClientTlsSettings>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TunnelSettings {
     /// `CONNECT` or `POST`; empty means `CONNECT`.
@@ -76,13 +76,13 @@ pub struct TunnelSettings {
     pub target_port: u32,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyProtocol {
     pub version: ProxyProtocolVersion,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ProxyProtocolVersion {
     #[default]
@@ -90,7 +90,7 @@ pub enum ProxyProtocolVersion {
     V2,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RetryBudget {
     /// `None`: 20.

@@ -1,10 +1,10 @@
 //! When an endpoint that answers badly is left out for a while.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::duration::Duration;
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OutlierDetection {
     /// Deprecated and without effect.

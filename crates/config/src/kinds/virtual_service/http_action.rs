@@ -1,14 +1,15 @@
 //! What an HTTP route does besides choosing a destination: redirects, rewrites, retries, faults, CORS, direct answers.
 
 use data_encoding::BASE64;
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::Percent;
 use crate::duration::Duration;
 use crate::kinds::one_of::{Conflict, one_of, oneof_message};
 use crate::kinds::string_match::StringMatch;
+use crate::ser::is_default;
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Delegate {
     pub name: String,
@@ -16,26 +17,34 @@ pub struct Delegate {
     pub namespace: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(try_from = "RawRedirect")]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(try_from = "RawRedirect", rename_all = "camelCase")]
 pub struct HttpRedirect {
+    #[serde(skip_serializing_if = "is_default")]
     pub uri: String,
+    #[serde(skip_serializing_if = "is_default")]
     pub authority: String,
     /// `None`: the port of the scheme.
+    #[serde(flatten)]
     pub port: Option<RedirectPort>,
+    #[serde(skip_serializing_if = "is_default")]
     pub scheme: String,
     /// 0 means 301.
+    #[serde(skip_serializing_if = "is_default")]
     pub redirect_code: u32,
+    #[serde(skip_serializing_if = "is_default")]
     pub prefix_rewrite: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum RedirectPort {
+    #[serde(rename = "port")]
     Number(u32),
+    #[serde(rename = "derivePort")]
     Derived(RedirectPortSelection),
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum RedirectPortSelection {
     #[default]
@@ -66,7 +75,7 @@ impl TryFrom<RawRedirect> for HttpRedirect {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpDirectResponse {
     pub status: u32,
@@ -86,6 +95,12 @@ oneof_message! {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BodyBytes(pub Vec<u8>);
 
+impl Serialize for BodyBytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&BASE64.encode(&self.0))
+    }
+}
+
 impl<'de> Deserialize<'de> for BodyBytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BodyBytes, D::Error> {
         let text = String::deserialize(deserializer)?;
@@ -95,7 +110,7 @@ impl<'de> Deserialize<'de> for BodyBytes {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRewrite {
     pub uri: String,
@@ -103,7 +118,7 @@ pub struct HttpRewrite {
     pub uri_regex_rewrite: Option<RegexRewrite>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RegexRewrite {
     #[serde(rename = "match")]
@@ -111,7 +126,7 @@ pub struct RegexRewrite {
     pub rewrite: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRetry {
     pub attempts: i32,
@@ -122,7 +137,7 @@ pub struct HttpRetry {
     pub backoff: Option<Duration>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CorsPolicy {
     /// Deprecated spelling of exact `allow_origins`.
@@ -136,7 +151,7 @@ pub struct CorsPolicy {
     pub unmatched_preflights: UnmatchedPreflights,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum UnmatchedPreflights {
     #[default]
@@ -145,25 +160,30 @@ pub enum UnmatchedPreflights {
     Ignore,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpFaultInjection {
     pub delay: Option<HttpFaultDelay>,
     pub abort: Option<HttpFaultAbort>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(try_from = "RawDelay")]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(try_from = "RawDelay", rename_all = "camelCase")]
 pub struct HttpFaultDelay {
     /// Deprecated spelling of `percentage`, in whole percent.
+    #[serde(skip_serializing_if = "is_default")]
     pub percent: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub percentage: Option<Percent>,
+    #[serde(flatten)]
     pub time: Option<DelayTime>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub enum DelayTime {
+    #[serde(rename = "fixedDelay")]
     Fixed(Duration),
+    #[serde(rename = "exponentialDelay")]
     Exponential(Duration),
 }
 
@@ -189,10 +209,12 @@ impl TryFrom<RawDelay> for HttpFaultDelay {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(try_from = "RawAbort")]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(try_from = "RawAbort", rename_all = "camelCase")]
 pub struct HttpFaultAbort {
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub percentage: Option<Percent>,
+    #[serde(flatten)]
     pub error: Option<AbortError>,
 }
 
@@ -217,7 +239,8 @@ pub const GRPC_STATUS: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum AbortError {
     HttpStatus(i32),
     GrpcStatus(String),

@@ -8,7 +8,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::port::PortSelector;
 use crate::duration::Duration;
@@ -21,7 +21,7 @@ pub use http_action::{
 };
 pub use http_match::HttpMatchRequest;
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualService {
     pub hosts: Vec<String>,
@@ -33,7 +33,7 @@ pub struct VirtualService {
     pub export_to: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRoute {
     pub name: String,
@@ -81,7 +81,7 @@ impl HttpRoute {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRouteDestination {
     pub destination: Option<Destination>,
@@ -89,7 +89,7 @@ pub struct HttpRouteDestination {
     pub headers: Option<Headers>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Destination {
     /// As written: a short name belongs to the namespace of the object it stands in.
@@ -99,7 +99,7 @@ pub struct Destination {
     pub port: Option<PortSelector>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpMirrorPolicy {
     pub destination: Option<Destination>,
@@ -108,20 +108,20 @@ pub struct HttpMirrorPolicy {
 }
 
 /// 0 to 100.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Percent {
     pub value: f64,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Headers {
     pub request: Option<HeaderOperations>,
     pub response: Option<HeaderOperations>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HeaderOperations {
     pub set: BTreeMap<String, String>,
@@ -129,7 +129,7 @@ pub struct HeaderOperations {
     pub remove: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsRoute {
     #[serde(rename = "match")]
@@ -137,7 +137,7 @@ pub struct TlsRoute {
     pub route: Vec<RouteDestination>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsMatchAttributes {
     pub sni_hosts: Vec<String>,
@@ -149,7 +149,7 @@ pub struct TlsMatchAttributes {
     pub source_namespace: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TcpRoute {
     #[serde(rename = "match")]
@@ -157,7 +157,7 @@ pub struct TcpRoute {
     pub route: Vec<RouteDestination>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct L4MatchAttributes {
     pub destination_subnets: Vec<String>,
@@ -169,7 +169,7 @@ pub struct L4MatchAttributes {
     pub source_namespace: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteDestination {
     pub destination: Option<Destination>,

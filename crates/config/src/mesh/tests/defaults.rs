@@ -102,3 +102,27 @@ fn scalars_are_those_of_yaml_1_1() {
     assert!(!config("enableTracing: n").enable_tracing);
     assert!(config("enableEnvoyAccessLogService: y").enable_envoy_access_log_service);
 }
+
+/// What istiod's `/debug/mesh` showed in a cluster without a mesh config.
+#[test]
+fn the_defaults_are_shown_as_istiod_shows_them() {
+    let shown = serde_json::json!({
+        "proxyListenPort": 15001, "proxyInboundListenPort": 15006, "connectTimeout": "10s", "protocolDetectionTimeout": "0s",
+        "ingressClass": "istio", "ingressService": "istio-ingressgateway", "ingressControllerMode": "STRICT", "enableTracing": true,
+        "defaultConfig": {
+            "configPath": "./etc/istio/proxy", "binaryPath": "/usr/local/bin/envoy", "serviceCluster": "istio-proxy",
+            "drainDuration": "45s", "discoveryAddress": "istiod.istio-system.svc:15012", "proxyAdminPort": 15000,
+            "controlPlaneAuthPolicy": "MUTUAL_TLS", "statNameLength": 189, "statusPort": 15020, "terminationDrainDuration": "5s",
+        },
+        "outboundTrafficPolicy": {"mode": "ALLOW_ANY"}, "inboundTrafficPolicy": {}, "enableAutoMtls": true,
+        "trustDomain": "cluster.local", "defaultServiceExportTo": ["*"], "defaultVirtualServiceExportTo": ["*"],
+        "defaultDestinationRuleExportTo": ["*"], "rootNamespace": "istio-system", "localityLbSetting": {"enabled": true},
+        "dnsRefreshRate": "60s", "enablePrometheusMerge": true,
+        "extensionProviders": [
+            {"name": "prometheus", "prometheus": {}}, {"name": "stackdriver", "stackdriver": {}},
+            {"name": "envoy", "envoyFileAccessLog": {"path": "/dev/stdout"}},
+        ],
+        "defaultProviders": {},
+    });
+    assert_eq!(crate::ser::to_json(&MeshConfig::default()), shown);
+}

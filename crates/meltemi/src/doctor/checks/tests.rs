@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::doctor::facts::Chosen;
 use crate::doctor::sample::Sample;
 
 const HEALTHY: &str = "\
@@ -74,4 +75,21 @@ fn sharding_comes_last() {
     let pushes =
         format!("{HEALTHY}pilot_xds_push_time_bucket{{le=\"30\"}} 5\npilot_xds_push_time_bucket{{le=\"+Inf\"}} 5\n");
     assert_eq!(ids(&Facts::default(), &pushes), ["push-time"], "push time alone is no reason to shard");
+}
+
+/// 10,000 proxies: with 24 hours one certificate in seven seconds, about 500 in an hour; with one hour three in a second.
+#[test]
+fn signatures_follow_from_proxies_and_lifetime() {
+    let signing = |hours: u64| {
+        let settings = Chosen { lifetime_seconds: hours * 3600, ..Chosen::default() };
+        let facts = Facts { proxies: 10_000, settings, ..Facts::default() };
+        let (before, after) = (Sample::read(HEALTHY), Sample::read(HEALTHY));
+        let window = Window { before: &before, after: &after, length: Duration::from_secs(10) };
+        let checks = all(&facts, &window);
+        let signing = checks.into_iter().find(|check| check.id == "signing").unwrap();
+        (signing.mark, signing.what)
+    };
+    assert_eq!(signing(24), (Mark::Ok, "0.14 certificates a second".to_owned()));
+    let (mark, what) = signing(1);
+    assert!(mark == Mark::Warning && what.starts_with("3.5 certificates a second"), "{what}");
 }

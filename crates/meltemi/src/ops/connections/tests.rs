@@ -97,16 +97,17 @@ fn syncz_has_istiods_keys() {
             TypeUrl::Route.url(): {"sent": "n2", "acked": "", "sentTime": "1970-01-01T00:00:01.500Z"},
         },
     }]);
-    assert_eq!(syncz(&[connection()], None), expected);
-    assert_eq!(syncz(&[connection()], Some("shop")), expected);
-    assert_eq!(syncz(&[connection()], Some("bank")), json!([]));
+    let shown = |namespace| json!(syncz(&[connection()], namespace));
+    assert_eq!(shown(None), expected);
+    assert_eq!(shown(Some("shop")), expected);
+    assert_eq!(shown(Some("bank")), json!([]));
 }
 
 #[test]
 fn what_a_proxy_brought_along_is_synced() {
     let resumed = Watched { resumed: true, ..watched(TypeUrl::Cluster, None, None, None) };
     let connection = Connection { watched: vec![resumed], ..connection() };
-    let item = &syncz(std::slice::from_ref(&connection), None)[0];
+    let item = &json!(syncz(std::slice::from_ref(&connection), None))[0];
     assert_eq!((&item["cluster_sent"], &item["cluster_acked"]), (&json!("resumed"), &json!("resumed")));
     assert_eq!(proxies(&[connection])[0].types["CDS"].state, State::Synced);
 }

@@ -3,9 +3,13 @@
 use std::fmt::Write;
 
 use prometheus::Registry;
+use prometheus::core::Collector;
+use prometheus::proto::MetricType;
+use sources::kube::Health;
 use xds::Described;
 
 use super::Metrics;
+use crate::ops::watches;
 
 const HEAD: &str = "\
 # Metrics
@@ -16,7 +20,7 @@ otherwise; what begins with `meltemi_` is not in istiod. Times are in seconds. H
 program (`MELTEMI_BLESS=1 cargo test -p meltemi the_document`), and a test holds it to that.
 ";
 
-const TAIL: &str = "\
+pub(super) const LEFT_OUT: &str = "\
 ## Left out
 
 What istiod has and what has no meaning here:
@@ -24,15 +28,26 @@ What istiod has and what has no meaning here:
 | metric | why |
 |---|---|
 | `pilot_duplicate_envoy_clusters`, `pilot_conflict_inbound_listener`, `pilot_conflict_outbound_listener_tcp_over_current_tcp` | which of two wins is decided before anything is made, and `meltemi check` names both |
+| `pilot_total_rejected_configs`, `provider_lookup_cluster_failures` | what is left out of an object, and why, is a note: `meltemi check` and the log have it, with the field |
+| `pilot_k8s_proxies_with_no_service_targets` | a workload that nobody calls is in order; `/debug/instancesz` shows what selects each proxy |
+| `pilot_k8s_endpoints_with_no_pods` | `endpoint_no_pod` says how many there are now |
+| `controller_sync_errors_total` | `meltemi_watch_state` and `meltemi_watch_age_seconds` say which kind is behind, and for how long |
 | `xds_cache_reads`, `xds_cache_evictions`, `xds_cache_size`, `xds_cache_dependent_config_size` | there is no cache beside the configuration itself: what is shared is counted in `meltemi_memory_bytes{part=\"serialization\"}` |
 | `pilot_worker_queue_depth`, `pilot_worker_queue_latency`, `pilot_worker_queue_duration` | there are no such queues |
-| `pilot_k8s_endpoints_with_no_pods` | `endpoint_no_pod` says how many there are now |
+| `galley_validation_config_updates`, `galley_validation_config_update_error`, `galley_validation_config_load_error`, `webhook_patch_attempts_total`, `webhook_patch_retries_total`, `webhook_patch_failures_total` | whom the API server trusts is compared every five seconds, and written if it differs; the log tells of both, and of failures |
+| `sidecar_injection_requests_total`, `sidecar_injection_success_total`, `sidecar_injection_failure_total`, `sidecar_injection_skip_total`, `sidecar_injection_time_seconds` | pods are not changed by this version |
+| `auto_registration_success_total`, `auto_registration_updates_total`, `auto_registration_unregister_total`, `auto_registration_deletes_total`, `auto_registration_errors_total` | machines are not registered by this version: a WorkloadEntry is written by whoever starts them |
+| `istiod_remote_cluster_sync_status`, `remote_cluster_sync_timeouts_total`, `remote_cluster_secret_events_total` | objects are read from one cluster |
 | `go_memstats_alloc_bytes_total`, `go_memstats_mallocs_total`, `go_gc_*` | nothing is collected, and counting every allocation would cost more than it tells |
 ";
 
 /// Heading, a sentence before the table, and how the names in it begin. The first section that fits has the metric.
 const SECTIONS: [(&str, &str, &[&str]); 5] = [
-    ("The authority", "Only where the secure port is on.\n\n", &["citadel_"]),
+    (
+        "The authority",
+        "Only where the secure port is on.\n\n",
+        &["citadel_", "meltemi_identity_", "meltemi_forwarded_"],
+    ),
     (
         "Where the cost goes",
         "The stages are those of a push: `informer_cache` (objects: read, checked, taken into the store), `debounce`, `push_context` (what a \
@@ -74,10 +89,7 @@ const SECTIONS: [(&str, &str, &[&str]); 5] = [
 ];
 
 fn document() -> String {
-    let metrics = Metrics::new(Registry::new()).unwrap();
-    let mut rows = metrics.described();
-    rows.extend(authority());
-    rows.sort_by(|a, b| a.name.cmp(&b.name));
+    let rows = exported();
     let section =
         |row: &Described| SECTIONS.iter().position(|(_, _, fits)| fits.iter().any(|it| row.name.starts_with(it)));
     let mut text = HEAD.to_owned();
@@ -90,7 +102,7 @@ fn document() -> String {
             writeln!(text, "| `{name}` | {kind} | {} | {help}{} |", labels.join(", "), buckets(row)).unwrap();
         }
     }
-    text + "\n" + TAIL
+    text + "\n" + LEFT_OUT
 }
 
 fn buckets(row: &Described) -> String {
@@ -98,24 +110,46 @@ fn buckets(row: &Described) -> String {
     if shown.is_empty() { String::new() } else { format!(". Buckets: {}", shown.join(" ")) }
 }
 
-/// Made by another crate, and without labels but for one.
+/// All of them, by name.
+pub(super) fn exported() -> Vec<Described> {
+    let metrics = Metrics::new(Registry::new()).unwrap();
+    let mut rows = metrics.described();
+    rows.extend(authority());
+    rows.extend(watches());
+    rows.sort_by(|a, b| a.name.cmp(&b.name));
+    rows
+}
+
+fn row(name: &str, kind: &'static str, labels: &[String], help: &str) -> Described {
+    let help = help.trim_end_matches('.').to_owned();
+    Described { name: name.to_owned(), kind, labels: labels.to_vec(), help, buckets: Vec::new() }
+}
+
+/// Made by another crate. What has labels is not to be seen before it has values.
 fn authority() -> Vec<Described> {
     let registry = Registry::new();
     let _metrics = ca::Metrics::new(&registry).unwrap();
-    let row = |name: &str, kind, labels: &[&str], help: &str| Described {
-        name: name.to_owned(),
-        kind,
-        labels: labels.iter().map(|label| (*label).to_owned()).collect(),
-        help: help.to_owned(),
-        buckets: Vec::new(),
-    };
     let families = registry.gather();
     let plain = families.iter().map(|family| {
-        let kind = if family.name().ends_with("_count") { "counter" } else { "gauge" };
+        let kind = if family.get_field_type() == MetricType::COUNTER { "counter" } else { "gauge" };
         row(family.name(), kind, &[], family.help())
     });
-    let labelled = row("citadel_server_csr_sign_err_count", "counter", &["error"], "Requests that were not signed.");
-    plain.chain([labelled]).collect()
+    let labelled = [
+        ("citadel_server_csr_sign_err_count", "error", "Requests that were not signed"),
+        ("meltemi_forwarded_csrs_total", "result", "Signing requests that were passed to an external authority"),
+    ];
+    let labelled = labelled.map(|(name, label, help)| row(name, "counter", &[label.to_owned()], help));
+    plain.chain(labelled).collect()
+}
+
+/// Registered only where an API server is watched.
+fn watches() -> Vec<Described> {
+    let collector = watches::Collector::new(Health::default());
+    let described = collector.desc().into_iter().map(|desc| {
+        let kind = if desc.fq_name.ends_with("_total") { "counter" } else { "gauge" };
+        row(&desc.fq_name, kind, &desc.variable_labels, &desc.help)
+    });
+    described.collect()
 }
 
 #[test]

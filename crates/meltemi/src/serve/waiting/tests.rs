@@ -208,3 +208,30 @@ async fn after_a_break_the_first_goes_at_once_again() {
     let want = [(0, "EndpointSlice shop"), (20, "EndpointSlice shop"), (2000, "EndpointSlice shop")];
     check(LIMITS, serving(0), changes, &want).await;
 }
+
+/// How many batches the same changes make, one every 50 milliseconds for five seconds.
+async fn storm(after: u64, max: u64) -> usize {
+    let limits = Debounce { after: Duration::from_millis(after), max: Duration::from_millis(max), ..LIMITS };
+    batches(limits, vec![], (0..100).map(|n| (n * 50, vec![service("a")])).collect()).await.len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shorter_wait_makes_more_batches() {
+    assert_eq!((storm(10, 10_000).await, storm(300, 10_000).await), (100, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lower_limit_makes_batches_during_a_storm() {
+    assert_eq!((storm(300, 1000).await, storm(300, 10_000).await), (5, 1));
+}
+
+/// Pods come and go for twenty seconds without a pause: about a batch in a second, and nobody else waits.
+#[tokio::test(start_paused = true)]
+async fn endless_churn_is_a_batch_a_second() {
+    let pods = (0..2000).map(|n| (n * 10, vec![slice("shop", [n as usize % 200, (n as usize + 1) % 200])]));
+    let mut changes: Vec<_> = pods.collect();
+    changes.insert(1000, (9_995, vec![service("a")]));
+    let seen = batches(LIMITS, vec![], changes).await;
+    assert!(seen.len() <= 25, "{seen:?}");
+    assert!(seen.iter().any(|(at, names)| *at == 10_095 && names.contains("Service")), "{seen:?}");
+}
