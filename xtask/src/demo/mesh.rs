@@ -1,7 +1,7 @@
 //! The running demo: control plane, apps, agents with their Envoys, and the folder they live in. When it is dropped, all of it is gone.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -92,10 +92,11 @@ impl Mesh {
         command.arg("serve").arg("--config").arg(&self.live).arg("--derive-endpoints");
         command.arg(format!("--secureGRPCAddr={}", self.xds)).arg(format!("--monitoringAddr={}", self.monitoring));
         // Nobody gets configuration without saying who it is.
-        command.args(["--grpcAddr=", "--httpAddr=", "--httpsAddr=", "--stateDir"]).arg(self.state());
+        command.args(["--grpcAddr=", "--httpsAddr=", "--stateDir"]).arg(self.state());
+        let ready = free_port(8080)?;
+        command.arg(format!("--httpAddr={ready}"));
         self.processes.push(Process::start("meltemi", &self.logs(), &mut command)?);
-        let xds = self.xds;
-        self.until("the control plane to listen", || Ok(TcpStream::connect_timeout(&xds, Duration::from_secs(1))?))?;
+        self.until("the control plane to be ready", || http::get(ready, "meltemi", "/ready"))?;
         Ok(())
     }
 
