@@ -183,6 +183,21 @@ mod tests {
     }
 
     #[test]
+    fn a_wish_for_hosts_is_not_granted() {
+        let now = SystemTime::now();
+        let wishes = vec!["*.cluster.local".to_owned(), "istiod.istio-system.svc".to_owned()];
+        let params = rcgen::CertificateParams::new(wishes).unwrap();
+        let request = params.serialize_request(&rcgen::KeyPair::generate().unwrap()).unwrap().pem().unwrap();
+        let csr = Csr::parse(&request).unwrap();
+        let leaf = authority(KeyType::P256, 24 * HOUR, now).sign(&csr, &[cart()], HOUR, now).unwrap().leaf;
+        assert_eq!(leaf.uris, ["spiffe://cluster.local/ns/shop/sa/cart"]);
+        use x509_parser::prelude::FromDer;
+        let parsed = x509_parser::certificate::X509Certificate::from_der(&leaf.der).unwrap().1;
+        let names = parsed.subject_alternative_name().unwrap().unwrap();
+        assert_eq!(names.value.general_names.len(), 1, "{:?}", names.value);
+    }
+
+    #[test]
     fn every_kind_of_authority_signs_every_kind_of_key() {
         let now = SystemTime::now();
         for kind in [KeyType::P256, KeyType::P384, KeyType::Rsa2048] {

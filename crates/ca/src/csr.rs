@@ -146,6 +146,13 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_giant_key_is_refused_before_its_signature_is_looked_at() {
+        // openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:16384, then openssl req -new -subj /CN=giant
+        let pem = include_str!("csr/rsa-16384.pem");
+        assert_eq!(Csr::parse(pem).unwrap_err(), CsrRefused::Key("RSA with 16384 bits".to_owned()));
+    }
+
+    #[test]
     fn what_is_no_request_is_refused() {
         let certificate = include_str!("csr/certificate.pem");
         for bad in

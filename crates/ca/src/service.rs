@@ -157,6 +157,17 @@ mod tests {
     }
 
     #[test]
+    fn a_wish_for_another_signer_changes_nothing() {
+        let (certificates, _) = certificates(Lifetimes::default());
+        let mut wish = ask(3600);
+        let fields = [("CertSigner".to_owned(), Default::default())].into();
+        wish.metadata = Some(wire::google::protobuf::Struct { fields });
+        let chain = certificates.answer(&wish, &cart(), SystemTime::now()).unwrap().cert_chain;
+        let leaf = &bundle(&chain[0]).unwrap()[0];
+        assert!(leaf.is_signed_by(&certificates.authority().roots()[0]) && !leaf.is_ca);
+    }
+
+    #[test]
     fn refusals_are_counted_by_kind() {
         let (certificates, registry) = certificates(Lifetimes::default());
         let now = SystemTime::now();

@@ -11,7 +11,7 @@ use h2::client::SendRequest;
 use http::Request;
 use prost::Message;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -51,13 +51,13 @@ impl Plan {
         let read = |path: &PathBuf| std::fs::read_to_string(path).with_context(|| path.display().to_string());
         let (token, csr) = (read(&self.token)?, read(&self.csr)?);
         let body = framed(&csr);
-        let first = self.connected(tls::anonymous()?).await?;
+        let first = self.connected(Arc::new(tls::anonymous()?)).await?;
         let chain = asked(first, &body, Some(token.trim())).await.context("the first certificate")?;
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain.concat().as_bytes())
             .collect::<Result<_, _>>()
             .map_err(|e| anyhow!("{e:?}"))?;
         let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|e| anyhow!("{}: {e:?}", self.key.display()))?;
-        let config = tls::with_certificate(chain, key)?;
+        let config = Arc::new(tls::with_certificate(chain, key)?);
         let begun = Instant::now();
         let end = begun + Duration::from_secs(self.seconds);
         let mut workers = Vec::new();
@@ -75,8 +75,7 @@ impl Plan {
     async fn connected(&self, config: Arc<rustls::ClientConfig>) -> Result<SendRequest<Bytes>> {
         let tcp = TcpStream::connect(self.server).await.context("connect")?;
         tcp.set_nodelay(true)?;
-        let name = ServerName::try_from("istiod.istio-system.svc")?;
-        let io = TlsConnector::from(config).connect(name, tcp).await.context("TLS")?;
+        let io = TlsConnector::from(config).connect(tls::server_name(), tcp).await.context("TLS")?;
         let (client, connection) = h2::client::handshake(io).await.context("HTTP/2")?;
         tokio::spawn(async { connection.await.ok() });
         Ok(client)

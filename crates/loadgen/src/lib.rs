@@ -1,6 +1,7 @@
 //! A swarm of ADS clients that behave like Envoys, and meshes to serve to them. Decodes as little as it can: the control plane is what
 //! is measured.
 
+mod certificate;
 pub mod csr;
 mod held;
 mod kind;

@@ -35,12 +35,16 @@ enum Command {
     /// Connect proxies to a server. Commands on stdin, answers (JSON lines) on stdout:
     /// mark NAME AUDIENCE | connect | reconnect | replace SHARE | temper STALLED SILENT | settle WAIT_MS QUIET_MS LIMIT_MS
     Swarm {
-        /// Plaintext ADS address, on this machine only
+        /// ADS address, on this machine only
         #[arg(long, value_name = "IP:PORT")]
         server: SocketAddr,
         /// Nodes, one JSON object per line
         #[arg(long, value_name = "FILE")]
         nodes: PathBuf,
+        /// Over mutual TLS: each proxy shows a certificate of its service account, made with the ca-key.pem and ca-cert.pem of this folder,
+        /// whose root the server trusts [default: plaintext]
+        #[arg(long, value_name = "DIR")]
+        authority: Option<PathBuf>,
         /// Use only the first of the nodes
         #[arg(long)]
         proxies: Option<usize>,
@@ -61,7 +65,7 @@ fn main() -> Result<()> {
             println!("{}", runtime.block_on(plan.run())?);
             Ok(())
         }
-        Command::Swarm { server, nodes, proxies, stalled, silent } => {
+        Command::Swarm { server, nodes, authority, proxies, stalled, silent } => {
             if !server.ip().is_loopback() {
                 bail!("{server} is not on this machine; load goes to loopback only");
             }
@@ -69,7 +73,7 @@ fn main() -> Result<()> {
             raise_file_limit(nodes.len())?;
             // One thread: the other core belongs to the server.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(steer(&nodes, &Options { server, stalled, silent }))
+            runtime.block_on(steer(&nodes, &Options { server, authority, stalled, silent }))
         }
     }
 }

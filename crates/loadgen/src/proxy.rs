@@ -6,20 +6,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use h2::client::Builder;
+use h2::client::{Builder, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::Request;
 use prost::Message;
 use prost::encoding::encode_varint;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tokio_rustls::TlsConnector;
 use wire::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 
 use crate::held::Held;
 use crate::round::{Round, Temper, called};
 use crate::scan::{Response, Scan};
 use crate::swarm::Shared;
+use crate::tls;
 
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 /// A window that the first responses fill, so that a proxy that never reads has a full one.
@@ -34,6 +37,8 @@ pub(crate) struct Proxy {
     pub(crate) seat: usize,
     /// The node, encoded; the first request of a stream carries it.
     pub(crate) node: Bytes,
+    /// `None`: plaintext.
+    pub(crate) tls: Option<TlsConnector>,
     pub(crate) temper: Temper,
     pub(crate) shared: Arc<Shared>,
     pub(crate) held: Held,
@@ -67,18 +72,7 @@ impl Proxy {
     }
 
     async fn stream(&mut self) -> Result<(), String> {
-        let tcp = {
-            let _dialling = self.shared.dials.acquire().await.map_err(|e| e.to_string())?;
-            dial(self.seat, self.shared.server).await.map_err(|e| format!("connect: {e}"))?
-        };
-        tcp.set_nodelay(true).map_err(|e| format!("no delay: {e}"))?;
-        let mut builder = Builder::new();
-        match self.temper {
-            Temper::Stalled => builder.initial_window_size(STALLED_WINDOW),
-            Temper::Good | Temper::Silent => builder.initial_window_size(WINDOW).initial_connection_window_size(WINDOW),
-        };
-        let (client, connection) = builder.handshake::<_, Bytes>(tcp).await.map_err(|e| format!("HTTP/2: {e}"))?;
-        let _task = Task(tokio::spawn(async { connection.await.ok() }).abort_handle());
+        let (client, _task) = self.connected().await?;
         let mut client = client.ready().await.map_err(|e| format!("HTTP/2: {e}"))?;
         let (response, mut requests) = client.send_request(call(), false).map_err(|e| format!("call: {e}"))?;
         self.greet(&mut requests)?;
@@ -93,6 +87,25 @@ impl Proxy {
             return std::future::pending().await;
         }
         self.read(response.into_body(), requests).await
+    }
+
+    async fn connected(&self) -> Result<(SendRequest<Bytes>, Task), String> {
+        let mut builder = Builder::new();
+        match self.temper {
+            Temper::Stalled => builder.initial_window_size(STALLED_WINDOW),
+            Temper::Good | Temper::Silent => builder.initial_window_size(WINDOW).initial_connection_window_size(WINDOW),
+        };
+        let dialling = self.shared.dials.acquire().await.map_err(|e| e.to_string())?;
+        let tcp = dial(self.seat, self.shared.server).await.map_err(|e| format!("connect: {e}"))?;
+        tcp.set_nodelay(true).map_err(|e| format!("no delay: {e}"))?;
+        let Some(tls) = &self.tls else {
+            drop(dialling);
+            return spoken(&builder, tcp).await;
+        };
+        // Waiting for its turn here, a proxy does not use up the time that the server gives to a handshake.
+        let io = tls.connect(tls::server_name(), tcp).await.map_err(|e| format!("TLS: {e}"))?;
+        drop(dialling);
+        spoken(&builder, io).await
     }
 
     fn greet(&self, requests: &mut SendStream<Bytes>) -> Result<(), String> {
@@ -142,6 +155,15 @@ impl Proxy {
         let longest = LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow(failures.clamp(1, 10) - 1));
         longest.mul_f64(fraction(self.seat as u64 ^ (u64::from(failures) << 32)))
     }
+}
+
+/// HTTP/2 on a connection, and the task that drives it.
+async fn spoken<T>(builder: &Builder, io: T) -> Result<(SendRequest<Bytes>, Task), String>
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (client, connection) = builder.handshake::<_, Bytes>(io).await.map_err(|e| format!("HTTP/2: {e}"))?;
+    Ok((client, Task(tokio::spawn(async { connection.await.ok() }).abort_handle())))
 }
 
 /// Ends the connection's task with the stream.

@@ -1,6 +1,7 @@
 //! All proxies of a run, and the lines that steer them: one command in, one JSON line out.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
+use crate::certificate;
 use crate::held::Held;
 use crate::names::Names;
 use crate::proxy::Proxy;
@@ -20,6 +22,8 @@ const DIALS: usize = 512;
 
 pub struct Options {
     pub server: SocketAddr,
+    /// A folder with ca-key.pem and ca-cert.pem, which sign the proxies' certificates. `None`: plaintext.
+    pub authority: Option<PathBuf>,
     /// Of a hundred proxies, how many never read.
     pub stalled: usize,
     /// Of a hundred proxies, how many never acknowledge.
@@ -50,14 +54,21 @@ impl Swarm {
             names: Mutex::default(),
             dials: Semaphore::new(DIALS),
         });
+        let connectors = options.authority.as_ref().map(|folder| certificate::connectors(folder, nodes)).transpose()?;
         let tempers = Tempers { stalled: options.stalled, silent: options.silent };
         let (rounds, listener) = watch::channel(Round { number: 0, call: Call::Wait, tempers });
         for (seat, node) in nodes.iter().enumerate() {
             let mut typed = node.clone();
             typed["@type"] = json!("type.googleapis.com/envoy.config.core.v3.Node");
             let node = wire::json::from_value(&typed).with_context(|| format!("node {}", seat + 1))?.value;
-            let proxy =
-                Proxy { seat, node, temper: tempers.of(seat), shared: Arc::clone(&shared), held: Held::default() };
+            let proxy = Proxy {
+                seat,
+                node,
+                tls: connectors.as_ref().map(|all| all[seat].clone()),
+                temper: tempers.of(seat),
+                shared: Arc::clone(&shared),
+                held: Held::default(),
+            };
             tokio::spawn(proxy.live(listener.clone()));
         }
         Ok(Swarm { shared, rounds, tempers, phase: "start".to_owned() })

@@ -8,7 +8,7 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
-pub(crate) fn anonymous() -> Result<Arc<ClientConfig>> {
+pub(crate) fn anonymous() -> Result<ClientConfig> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
     let verifier = Arc::new(Anybody(provider));
@@ -18,16 +18,21 @@ pub(crate) fn anonymous() -> Result<Arc<ClientConfig>> {
 pub(crate) fn with_certificate(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
-) -> Result<Arc<ClientConfig>> {
+) -> Result<ClientConfig> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
     let verifier = Arc::new(Anybody(provider));
     Ok(with_h2(builder.dangerous().with_custom_certificate_verifier(verifier).with_client_auth_cert(chain, key)?))
 }
 
-fn with_h2(mut config: ClientConfig) -> Arc<ClientConfig> {
+fn with_h2(mut config: ClientConfig) -> ClientConfig {
     config.alpn_protocols = vec![b"h2".to_vec()];
-    Arc::new(config)
+    config
+}
+
+/// A name in the certificate of every control plane.
+pub(crate) fn server_name() -> ServerName<'static> {
+    ServerName::try_from("istiod.istio-system.svc").expect("a constant name")
 }
 
 /// Load goes to loopback only, to a process that the bench itself started.

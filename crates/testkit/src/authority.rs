@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DistinguishedName,
-    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, SanType, SerialNumber, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, SanType, SerialNumber, date_time_ymd,
 };
 
 pub struct Authority {
@@ -14,6 +14,30 @@ pub struct Authority {
 pub struct Leaf {
     pub certificate: String,
     pub key: String,
+}
+
+impl Leaf {
+    /// The right name, and nobody who vouches for it.
+    pub fn self_signed(identity: &str) -> Result<Leaf> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = vec![SanType::URI(identity.try_into()?)];
+        params.distinguished_name = DistinguishedName::new();
+        Ok(Leaf { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
+    }
+
+    /// An authority of this name that this one, whose certificate must allow it, signs.
+    pub fn intermediate(&self, name: &str) -> Result<Leaf> {
+        let issuer = Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(&self.key)?)?;
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.use_authority_key_identifier_extension = true;
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        Ok(Leaf { certificate: params.signed_by(&key, &issuer)?.pem(), key: key.serialize_pem() })
+    }
 }
 
 impl Authority {
@@ -58,9 +82,20 @@ impl Authority {
         self.named(SanType::DnsName(host.try_into()?))
     }
 
-    fn named(&self, name: SanType) -> Result<Leaf> {
-        let key = KeyPair::generate()?;
+    /// A leaf whose time is over.
+    pub fn expired(&self, identity: &str) -> Result<Leaf> {
         let mut params = CertificateParams::default();
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(2021, 1, 1);
+        self.signed(params, SanType::URI(identity.try_into()?))
+    }
+
+    fn named(&self, name: SanType) -> Result<Leaf> {
+        self.signed(CertificateParams::default(), name)
+    }
+
+    fn signed(&self, mut params: CertificateParams, name: SanType) -> Result<Leaf> {
+        let key = KeyPair::generate()?;
         params.subject_alt_names = vec![name];
         // The default is the root's own name, and OpenSSL takes a leaf of that name for self-signed.
         params.distinguished_name = DistinguishedName::new();

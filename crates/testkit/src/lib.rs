@@ -13,6 +13,7 @@ pub mod parity;
 pub mod place;
 pub mod pod;
 pub mod process;
+pub mod scan;
 pub mod sds;
 pub mod server;
 pub mod token;

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Tools;
+use super::authority::{Authority, P256, RSA_2048, generate, openssl};
 use super::cluster::Cluster;
 use super::plane::Plane;
 use super::usage::{Cpu, rest};
@@ -31,11 +32,8 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What openssl calls the kind of key, how we call it, and how many times istiod's figure is claimed.
-const KINDS: [(&str, &[&str], f64); 2] = [
-    ("P-256", &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"], 3.0),
-    ("RSA-2048", &["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"], 2.0),
-];
+/// A kind of key, how openssl calls it, and how many times istiod's figure is claimed.
+const KINDS: [(&str, &[&str], f64); 2] = [("P-256", P256, 3.0), ("RSA-2048", RSA_2048, 2.0)];
 
 #[derive(Serialize)]
 struct Row {
@@ -100,64 +98,28 @@ fn text(rows: &[Row]) -> String {
 /// An authority, a workload's key and its signing request.
 struct Files {
     dir: PathBuf,
-    cacerts: PathBuf,
+    authority: Authority,
     key: PathBuf,
     csr: PathBuf,
 }
 
 impl Files {
-    fn new(dir: &Path, options: &[&str]) -> Result<Files> {
-        let cacerts = dir.join("cacerts");
-        fs::create_dir_all(&cacerts)?;
-        let (root_key, root) = (cacerts.join("ca-key.pem"), cacerts.join("ca-cert.pem"));
+    fn new(dir: &Path, kind: &[&str]) -> Result<Files> {
+        let authority = Authority::new(dir.join("cacerts"), kind)?;
         let (key, csr) = (dir.join("key.pem"), dir.join("csr.pem"));
-        for file in [&root_key, &key] {
-            openssl(Command::new("openssl").arg("genpkey").args(options).arg("-out").arg(file))?;
-        }
-        openssl(
-            Command::new("openssl")
-                .args(["req", "-x509", "-new", "-days", "30", "-subj", "/O=bench"])
-                .args([
-                    "-addext",
-                    "basicConstraints=critical,CA:true",
-                    "-addext",
-                    "keyUsage=critical,keyCertSign,cRLSign",
-                ])
-                .arg("-key")
-                .arg(&root_key)
-                .arg("-out")
-                .arg(&root),
-        )?;
+        generate(kind, &key)?;
         let name = "subjectAltName=URI:spiffe://cluster.local/ns/shop/sa/cart";
-        openssl(
-            Command::new("openssl")
-                .args(["req", "-new", "-subj", "/O=bench", "-addext", name])
-                .arg("-key")
-                .arg(&key)
-                .arg("-out")
-                .arg(&csr),
-        )?;
-        for copy in ["root-cert.pem", "cert-chain.pem"] {
-            fs::copy(&root, cacerts.join(copy))?;
-        }
-        Ok(Files { dir: dir.to_owned(), cacerts, key, csr })
+        let mut command = Command::new("openssl");
+        command.args(["req", "-new", "-subj", "/O=bench", "-addext", name]);
+        openssl(command.arg("-key").arg(&key).arg("-out").arg(&csr))?;
+        Ok(Files { dir: dir.to_owned(), authority, key, csr })
     }
-
-    fn environment(&self) -> Result<[(&str, &str); 1]> {
-        Ok([("ROOT_CA_DIR", self.cacerts.to_str().context("a path in UTF-8")?)])
-    }
-}
-
-fn openssl(command: &mut Command) -> Result<()> {
-    let out = command.output().context("openssl is needed to make keys")?;
-    ensure!(out.status.success(), "openssl: {}", String::from_utf8_lossy(&out.stderr));
-    Ok(())
 }
 
 fn meltemi(tools: &Tools, files: &Files, args: &Args) -> Result<Figure> {
     let (objects, state) = (files.dir.join("objects"), files.dir.join("state"));
     fs::create_dir_all(&objects)?;
-    let plane = Plane::meltemi_secure(&tools.meltemi, &objects, &state, &files.dir, &files.environment()?)?;
+    let plane = Plane::meltemi_secure(&tools.meltemi, &objects, &state, &files.dir, &[files.authority.setting()?])?;
     let mut command = Command::new(&tools.meltemi);
     command.args(["token", "create", "--service-account", "shop/cart", "--stateDir"]).arg(&state);
     let token = command.output().context("run meltemi token")?.stdout;
@@ -168,7 +130,7 @@ fn istiod(tools: &Tools, files: &Files, args: &Args) -> Result<Figure> {
     let reference = tools.reference.as_ref().context("istiod was asked for")?;
     let cluster = Cluster::start(reference, &files.dir)?;
     let token = cluster.api().account_token("shop", "cart", "istio-ca")?;
-    let plane = Plane::istiod(reference, &cluster.kubeconfig, &files.dir, &files.environment()?)?;
+    let plane = Plane::istiod(reference, &cluster.kubeconfig, &files.dir, &[files.authority.setting()?])?;
     measured(tools, files, args, &plane, token.as_bytes())
 }
 

@@ -2,6 +2,7 @@
 //! istiod beside it. Load on loopback only. Not part of `cargo xtask test`.
 
 mod api;
+mod authority;
 mod claim;
 mod cluster;
 pub(crate) mod csrs;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::authority::Authority;
 use crate::demo::process::Process;
 use crate::reference::Reference;
 
@@ -21,6 +22,13 @@ pub(super) struct Plane {
     pub(super) monitoring: SocketAddr,
     /// `None`: it is off.
     pub(super) secure: Option<SocketAddr>,
+}
+
+/// How proxies come in.
+pub(super) enum Door<'a> {
+    Plain(SocketAddr),
+    /// With certificates of this authority.
+    Secure(SocketAddr, &'a Authority),
 }
 
 /// Settings beside those that every run needs.
@@ -91,6 +99,12 @@ impl Plane {
                 .is_ok_and(|s| s.success())
         })?;
         Ok(Plane { process, xds, monitoring, secure: Some(secure) })
+    }
+
+    /// `authority`: what it was started with. `None`: proxies come in plaintext.
+    pub(super) fn door<'a>(&self, authority: Option<&'a Authority>) -> Result<Door<'a>> {
+        let Some(authority) = authority else { return Ok(Door::Plain(self.xds)) };
+        Ok(Door::Secure(self.secure.context("the plane has a secure port")?, authority))
     }
 }
 

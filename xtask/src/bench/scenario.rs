@@ -51,6 +51,10 @@ pub(super) enum Scenario {
     EnvoyFilter,
     /// The script of one of a hundred EnvoyFilters, each for a namespace
     EnvoyFilterOfOne,
+    /// Whom an AuthorizationPolicy for the whole mesh lets in
+    AuthorizationPolicy,
+    /// Whom one of a hundred AuthorizationPolicies, each for a namespace, lets in
+    AuthorizationPolicyOfOne,
     /// Fifty pods of one service are replaced, one every 20 ms
     Rollout,
     /// The same with PILOT_ENABLE_EDS_DEBOUNCE=true, which is istiod's default
@@ -74,9 +78,12 @@ const GATEWAY: &str = "edge/gateway-0.yaml";
 /// Where the routers are.
 const EDGE: &str = "edge";
 const MESH_FILTER: &str = "mesh-filter.yaml";
+const MESH_POLICY: &str = "mesh-policy.yaml";
 /// The one of them that changes.
 const FIRST_FILTER: &str = "filter-0.yaml";
-const FILTERS: usize = 100;
+const FIRST_POLICY: &str = "policy-0.yaml";
+/// Of which there is one for each of so many namespaces.
+const GUESTS: usize = 100;
 
 impl Scenario {
     /// Changes that must reach nobody.
@@ -114,8 +121,8 @@ impl Scenario {
             Scenario::EndpointOfOne | Scenario::VirtualServiceOfOne if size.scoped => size.namespace(0),
             Scenario::NewService | Scenario::DeletedService if size.scoped => size.namespace(size.services),
             Scenario::GatewayRoute | Scenario::GatewayServer => EDGE.to_owned(),
-            // Whatever proxies see of others, a filter is for those of its own namespace.
-            Scenario::EnvoyFilterOfOne => size.namespace(0),
+            // Whatever proxies see of others, these are for those of their own namespace.
+            Scenario::EnvoyFilterOfOne | Scenario::AuthorizationPolicyOfOne => size.namespace(0),
             _ => "all".to_owned(),
         }
     }
@@ -128,7 +135,14 @@ impl Scenario {
                 let one = |index: usize| {
                     (format!("filter-{index}.yaml"), filter(&size.namespace(index), &format!("f-{index}")))
                 };
-                (0..FILTERS).map(one).collect()
+                (0..GUESTS).map(one).collect()
+            }
+            Scenario::AuthorizationPolicy => vec![(MESH_POLICY.to_owned(), policy("istio-system", "mesh"))],
+            Scenario::AuthorizationPolicyOfOne => {
+                let one = |index: usize| {
+                    (format!("policy-{index}.yaml"), policy(&size.namespace(index), &format!("p-{index}")))
+                };
+                (0..GUESTS).map(one).collect()
             }
             _ => Vec::new(),
         }
@@ -176,6 +190,8 @@ impl Scenario {
             Scenario::NoopSave => objects.edit(SHARED, "VirtualService", |_, _| ())?,
             Scenario::EnvoyFilter => objects.edit(MESH_FILTER, "EnvoyFilter", set_script)?,
             Scenario::EnvoyFilterOfOne => objects.edit(FIRST_FILTER, "EnvoyFilter", set_script)?,
+            Scenario::AuthorizationPolicy => objects.edit(MESH_POLICY, "AuthorizationPolicy", let_in)?,
+            Scenario::AuthorizationPolicyOfOne => objects.edit(FIRST_POLICY, "AuthorizationPolicy", let_in)?,
             Scenario::Rollout | Scenario::RolloutDebounced => return roll_out(objects),
         }
         Ok(Duration::ZERO)
@@ -206,6 +222,21 @@ fn filter(namespace: &str, name: &str) -> Value {
             "match": { "listener": { "filterChain": { "filter": router } } },
             "patch": { "operation": "INSERT_BEFORE", "value": { "name": name, "typed_config": script } },
         }] },
+    })
+}
+
+fn let_in(policy: &mut Value, step: usize) {
+    let caller = format!("cluster.local/ns/ns-0/sa/caller-{step}");
+    policy["spec"]["rules"][0]["from"][0]["source"]["principals"] = json!([caller]);
+}
+
+/// One caller may do everything.
+fn policy(namespace: &str, name: &str) -> Value {
+    let caller = json!({ "source": { "principals": ["cluster.local/ns/ns-0/sa/caller"] } });
+    json!({
+        "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",
+        "metadata": { "name": name, "namespace": namespace },
+        "spec": { "action": "ALLOW", "rules": [{ "from": [caller] }] },
     })
 }
 
@@ -261,6 +292,8 @@ mod tests {
         assert_eq!(Scenario::GatewayRoute.audience(&open), "edge");
         assert!(!Scenario::GatewayRoute.fits(&open) && Scenario::GatewayRoute.fits(&size(&["--gateways=1"])));
         assert_eq!(Scenario::EnvoyFilterOfOne.audience(&open), "ns-0");
+        assert_eq!(Scenario::AuthorizationPolicyOfOne.audience(&open), "ns-0");
+        assert_eq!(Scenario::AuthorizationPolicy.audience(&scoped), "all");
         assert!(Scenario::NOOPS.iter().all(|noop| noop.audience(&scoped) == "none"));
     }
 }

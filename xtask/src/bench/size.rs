@@ -45,6 +45,9 @@ pub(crate) struct Size {
     /// Of a hundred proxies, how many never acknowledge
     #[arg(long, default_value_t = 0)]
     pub(super) silent: usize,
+    /// Proxies connect over mutual TLS, each with a certificate of its service account
+    #[arg(long)]
+    pub(super) tls: bool,
 }
 
 impl Size {
@@ -107,7 +110,7 @@ impl Size {
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Size { services, proxies, namespaces, scoped, stalled, silent, gateways, routers, .. } = self;
+        let Size { services, proxies, namespaces, scoped, stalled, silent, gateways, routers, tls, .. } = self;
         let scope = if *scoped { "scoped" } else { "nobody scoped" };
         write!(f, "{services} services x {proxies} proxies in {namespaces} namespaces, {scope}")?;
         if *gateways > 0 {
@@ -118,6 +121,9 @@ impl fmt::Display for Size {
         }
         if *silent > 0 {
             write!(f, ", {silent} % never acknowledge")?;
+        }
+        if *tls {
+            write!(f, ", mutual TLS")?;
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::figure::median;
 use super::objects::{Home, Objects};
-use super::plane::Plane;
+use super::plane::{Door, Plane};
 use super::scenario::Scenario;
 use super::size::Size;
 use super::swarm::Swarm;
@@ -116,6 +116,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         routers: 0,
         stalled: args.stalled,
         silent: 0,
+        tls: false,
     };
     let mut raw = File::create(dir.join("raw.jsonl"))?;
     let (changes, samples) = soak(&tools, &size, Duration::from_secs_f64(args.minutes * 60.0), &mut raw)?;
@@ -134,7 +135,7 @@ fn soak(tools: &Tools, size: &Size, time: Duration, raw: &mut File) -> Result<(u
     progress::step("write the mesh", &mut size.mesh_command(&tools.loadgen, &path("mesh")))?;
     let mut objects = Objects::carry(&path("mesh"), Home::Folder { live: path("live"), aside: path("aside") })?;
     let mut plane = Plane::meltemi(&tools.meltemi, &path("live"), work.path(), &[])?;
-    let mut swarm = Swarm::start(&tools.loadgen, plane.xds, &path("mesh").join("nodes.jsonl"), size)?;
+    let mut swarm = Swarm::start(&tools.loadgen, &Door::Plain(plane.xds), &path("mesh").join("nodes.jsonl"), size)?;
     swarm.say("mark soak all")?;
     swarm.say("connect")?;
     swarm.settle(Duration::from_secs(10))?;

@@ -1,7 +1,6 @@
 //! The load generator as a child process: one line in, one JSON line out.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -10,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use super::plane::Door;
 use super::size::Size;
 
 /// A phase is over when nobody has heard anything for so long.
@@ -26,9 +26,15 @@ pub(super) struct Swarm {
 }
 
 impl Swarm {
-    pub(super) fn start(loadgen: &Path, server: SocketAddr, nodes: &Path, size: &Size) -> Result<Swarm> {
+    pub(super) fn start(loadgen: &Path, door: &Door<'_>, nodes: &Path, size: &Size) -> Result<Swarm> {
         let mut command = Command::new(loadgen);
-        command.arg("swarm").arg(format!("--server={server}")).arg("--nodes").arg(nodes);
+        command.arg("swarm").arg("--nodes").arg(nodes);
+        match door {
+            Door::Plain(server) => command.arg(format!("--server={server}")),
+            Door::Secure(server, authority) => {
+                command.arg(format!("--server={server}")).arg("--authority").arg(&authority.folder)
+            }
+        };
         command.arg(format!("--stalled={}", size.stalled)).arg(format!("--silent={}", size.silent));
         // In a group of its own: Ctrl-C reaches us only, and the phase ends in order.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use tempfile::TempDir;
 
 use super::Tools;
+use super::authority::{Authority, P256};
 use super::cluster::Cluster;
 use super::meter::Meter;
 use super::objects::{Home, Objects};
@@ -41,6 +42,8 @@ pub(super) struct Trial<'a> {
     tools: &'a Tools,
     plan: &'a Plan<'a>,
     work: TempDir,
+    /// Whose certificates proxies show. `None`: plaintext.
+    authority: Option<Authority>,
     raw: &'a mut File,
     records: Vec<Record>,
 }
@@ -64,7 +67,8 @@ impl<'a> Trial<'a> {
         plan.size.raise_file_limit()?;
         let mut work = tempfile::Builder::new().prefix("meltemi-bench-").tempdir().context("make the work folder")?;
         work.disable_cleanup(tools.keep);
-        let mut trial = Trial { tools, plan, work, raw, records: Vec::new() };
+        let authority = plan.size.tls.then(|| Authority::new(work.path().join("cacerts"), P256)).transpose()?;
+        let mut trial = Trial { tools, plan, work, authority, raw, records: Vec::new() };
         eprintln!("{}", plan.size);
         progress::step("write the mesh", &mut plan.size.mesh_command(&tools.loadgen, &trial.mesh()))?;
         trial.all()?;
@@ -90,14 +94,11 @@ impl<'a> Trial<'a> {
     }
 
     fn meltemi(&mut self, round: usize, objects: &mut Objects, live: &Path) -> Result<()> {
-        let logs = self.folder("logs")?;
-        let start =
-            |trial: &Self, environment: Environment| Plane::meltemi(&trial.tools.meltemi, live, &logs, environment);
-        let plane = start(self, &[])?;
+        let plane = self.plane(live, &[])?;
         let stage = self.stage(System::Meltemi, round, plane, objects)?;
         self.scenarios(stage)?;
         if self.wanted().any(|scenario| scenario == Scenario::RolloutDebounced) {
-            let plane = start(self, DEBOUNCED)?;
+            let plane = self.plane(live, DEBOUNCED)?;
             let mut stage = self.stage(System::Meltemi, round, plane, objects)?;
             stage.phase(Scenario::Connect, &self.plan.size)?;
             self.keep(stage.phase(Scenario::RolloutDebounced, &self.plan.size)?)?;
@@ -105,9 +106,24 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
+    fn plane(&self, live: &Path, environment: Environment) -> Result<Plane> {
+        let (program, logs, state) = (&self.tools.meltemi, self.folder("logs")?, self.folder("state")?);
+        match &self.authority {
+            None => Plane::meltemi(program, live, &logs, environment),
+            Some(_) => Plane::meltemi_secure(program, live, &state, &logs, &self.settings(environment)?),
+        }
+    }
+
+    /// With that of the authority.
+    fn settings<'e>(&'e self, environment: Environment<'e>) -> Result<Vec<(&'e str, &'e str)>> {
+        let own = self.authority.as_ref().map(Authority::setting).transpose()?;
+        Ok(environment.iter().copied().chain(own).collect())
+    }
+
     fn istiod(&mut self, round: usize, settings: Istiod, cluster: &Cluster, objects: &mut Objects) -> Result<()> {
         let reference = self.tools.reference.as_ref().context("looked for before the first trial")?;
-        let plane = Plane::istiod(reference, &cluster.kubeconfig, &self.folder("logs")?, settings.environment())?;
+        let environment = self.settings(settings.environment())?;
+        let plane = Plane::istiod(reference, &cluster.kubeconfig, &self.folder("logs")?, &environment)?;
         let mut stage = self.stage(System::Istiod(settings), round, plane, objects)?;
         stage.companions.extend(cluster.processes());
         self.scenarios(stage)
@@ -131,7 +147,8 @@ impl<'a> Trial<'a> {
         'a: 'o,
     {
         let nodes = self.mesh().join("nodes.jsonl");
-        let swarm = Swarm::start(&self.tools.loadgen, plane.xds, &nodes, &self.plan.size)?;
+        let door = plane.door(self.authority.as_ref())?;
+        let swarm = Swarm::start(&self.tools.loadgen, &door, &nodes, &self.plan.size)?;
         Ok(Stage { system, round, plane, swarm, objects, companions: Vec::new(), stopped: &self.tools.stopped })
     }
 

@@ -1,6 +1,6 @@
 //! As much HTTP/1.1 as the demo needs: one request at a time, bodies with a length or in chunks.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -10,9 +10,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The body of a successful answer; an error for any other.
 pub(super) fn get(to: SocketAddr, host: &str, path: &str) -> Result<String> {
-    let stream = TcpStream::connect_timeout(&to, PATIENCE).with_context(|| format!("connect to {to}"))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    (&stream).write_all(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes())?;
+    let stream = connected(to)?;
+    (&stream).write_all(request(host, path).as_bytes())?;
     let mut reader = BufReader::new(&stream);
     let head = head(&mut reader)?.with_context(|| format!("{to} closed the connection without an answer"))?;
     let body = String::from_utf8_lossy(&body(&head, &mut reader)?).into_owned();
@@ -20,6 +19,28 @@ pub(super) fn get(to: SocketAddr, host: &str, path: &str) -> Result<String> {
         Some("200") => Ok(body),
         status => bail!("{to} answered {}: {}", status.unwrap_or("nothing"), body.trim()),
     }
+}
+
+/// Whether somebody listens there, takes a request in plaintext, and ends the connection without a byte.
+pub(super) fn hangs_up(at: SocketAddr) -> Result<bool> {
+    let stream = connected(at)?;
+    let asked = (&stream).write_all(request("any", "/").as_bytes());
+    let answer = asked.and_then(|()| (&stream).read(&mut [0]));
+    match answer.map_err(|e| e.kind()) {
+        Ok(0) | Err(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => Ok(true),
+        Ok(_) => Ok(false),
+        Err(kind) => bail!("{at} neither answered nor hung up: {kind}"),
+    }
+}
+
+fn connected(to: SocketAddr) -> Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&to, PATIENCE).with_context(|| format!("connect to {to}"))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+fn request(host: &str, path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
 }
 
 /// Everything before the empty line; `None` at the end of the connection.

@@ -1,7 +1,7 @@
-//! The running demo: control plane, apps, Envoys and the folder they live in. When it is dropped, all of it is gone.
+//! The running demo: control plane, apps, agents with their Envoys, and the folder they live in. When it is dropped, all of it is gone.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -15,11 +15,14 @@ use tempfile::TempDir;
 
 use super::http;
 use super::process::Process;
-use super::shop::{self, CART_V2, PODS, Pod, SUPPLIER};
+use super::shop::{self, CART_V2, FRONT, PODS, Pod, SUPPLIER};
 use crate::{progress, project, setup};
 
 /// Long enough for four Envoys to start on two busy cores.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A name in the certificate of the secure port.
+const SERVER_NAME: &str = "istiod.istio-system.svc";
 
 pub(super) struct Mesh {
     pub(super) meltemi: PathBuf,
@@ -46,12 +49,13 @@ impl Mesh {
         let mut mesh = Mesh::new(project::meltemi()?, envoy, keep)?;
         progress::own_step("start the apps", || PODS.into_iter().chain([SUPPLIER]).try_for_each(Pod::start_app))?;
         progress::own_step("start the control plane", || mesh.start_control_plane())?;
-        progress::own_step("start four Envoys", || mesh.start_proxies())?;
-        progress::own_step("wait for all to answer", || {
+        progress::own_step("start four agents, each with an Envoy", || mesh.start_proxies())?;
+        progress::own_step("wait for certificates and answers", || {
             PODS.iter().try_for_each(|pod| {
-                let what = format!("{} to answer", pod.proxy());
-                mesh.until(&what, || http::get(pod.ingress(), pod.app, "/")).map(|_| ())
-            })
+                let what = format!("{} to be ready", pod.proxy());
+                mesh.until(&what, || http::get(pod.admin(), "admin", "/ready")).map(|_| ())
+            })?;
+            mesh.until("the shop to answer", || http::get(FRONT.ingress(), FRONT.app, "/")).map(|_| ())
         })?;
         Ok(mesh)
     }
@@ -67,7 +71,7 @@ impl Mesh {
         let (live, later) = (path("shop"), path("shop-later"));
         copy_folder(&project::root().join("examples/shop"), &live)?;
         copy_folder(&project::root().join("examples/shop-later"), &later)?;
-        for folder in ["logs", "bootstrap"] {
+        for folder in ["logs", "tokens"] {
             fs::create_dir(path(folder))?;
         }
         Ok(Mesh {
@@ -75,7 +79,7 @@ impl Mesh {
             live,
             later,
             monitoring: free_port(15014)?,
-            xds: free_port(15010)?,
+            xds: free_port(15012)?,
             envoy,
             processes: Vec::new(),
             stopped,
@@ -86,34 +90,44 @@ impl Mesh {
     fn start_control_plane(&mut self) -> Result<()> {
         let mut command = Command::new(&self.meltemi);
         command.arg("serve").arg("--config").arg(&self.live).arg("--derive-endpoints");
-        command.arg(format!("--grpcAddr={}", self.xds)).arg(format!("--monitoringAddr={}", self.monitoring));
-        command.args(["--httpAddr=", "--secureGRPCAddr=", "--httpsAddr="]);
+        command.arg(format!("--secureGRPCAddr={}", self.xds)).arg(format!("--monitoringAddr={}", self.monitoring));
+        // Nobody gets configuration without saying who it is.
+        command.args(["--grpcAddr=", "--httpsAddr=", "--stateDir"]).arg(self.state());
+        let ready = free_port(8080)?;
+        command.arg(format!("--httpAddr={ready}"));
         self.processes.push(Process::start("meltemi", &self.logs(), &mut command)?);
-        let xds = self.xds;
-        self.until("the control plane to listen", || Ok(TcpStream::connect_timeout(&xds, Duration::from_secs(1))?))?;
+        self.until("the control plane to be ready", || http::get(ready, "meltemi", "/ready"))?;
         Ok(())
     }
 
     fn start_proxies(&mut self) -> Result<()> {
         for pod in PODS {
-            let bootstrap = self.bootstrap(pod)?;
-            let mut command = Command::new(&self.envoy);
+            let mut command = self.agent(pod)?;
             // Without hot restart Envoy leaves nothing in shared memory, and several need no ids.
-            command.args(["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning", "--config-path"]);
-            command.arg(bootstrap);
+            command.args(["--", "--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]);
             self.processes.push(Process::start(&pod.proxy(), &self.logs(), &mut command)?);
         }
         Ok(())
     }
 
-    fn bootstrap(&self, pod: Pod) -> Result<PathBuf> {
+    fn agent(&self, pod: Pod) -> Result<Command> {
         // The pod that comes later is in the other folder; what its Envoy must know is there already.
         let folder = if pod.proxy() == CART_V2.proxy() { &self.later } else { &self.live };
         let mut command = Command::new(&self.meltemi);
-        command.arg("bootstrap").args(["--proxy", &pod.proxy(), "--server", &self.xds.to_string()]);
-        command.args(["--admin", &pod.admin().to_string(), "--output", "json", "--config"]).arg(folder);
-        let file = self.work.path().join("bootstrap").join(format!("{}.json", pod.proxy()));
-        fs::write(&file, output(&mut command)?)?;
+        command.arg("agent").args(["--proxy", &pod.proxy(), "--service-account", pod.app, "--config"]).arg(folder);
+        command.args(["--server", &self.xds.to_string(), "--server-name", SERVER_NAME, "--key", "P-256"]);
+        command.args(["--admin", &pod.admin().to_string(), "--drain", "0s", "--envoy"]).arg(&self.envoy);
+        command.arg("--root").arg(self.state().join("ca/ca-cert.pem")).arg("--token").arg(self.token(pod)?);
+        command.arg("--workdir").arg(self.work.path().join(pod.proxy()));
+        Ok(command)
+    }
+
+    /// The file with what the workload shows to get its first certificate.
+    fn token(&self, pod: Pod) -> Result<PathBuf> {
+        let mut command = Command::new(&self.meltemi);
+        command.args(["token", "create", "--service-account", &format!("shop/{}", pod.app), "--stateDir"]);
+        let file = self.work.path().join("tokens").join(pod.proxy());
+        fs::write(&file, output(command.arg(self.state()))?)?;
         Ok(file)
     }
 
@@ -143,6 +157,11 @@ impl Mesh {
             thread::sleep(Duration::from_millis(100));
         }
         Ok(())
+    }
+
+    /// Where the control plane keeps the key of its authority.
+    fn state(&self) -> PathBuf {
+        self.work.path().join("state")
     }
 
     pub(super) fn logs(&self) -> PathBuf {

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 /// What a program gets to end by itself before it is killed.
@@ -50,8 +50,11 @@ impl Process {
 
     /// Asks it to end, without waiting: several end at once.
     pub(crate) fn ask_to_end(&self) {
-        let id = i32::try_from(self.child.id()).expect("a process id fits");
-        kill(Pid::from_raw(id), Signal::SIGTERM).ok();
+        kill(self.process(), Signal::SIGTERM).ok();
+    }
+
+    fn process(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).expect("a process id fits"))
     }
 }
 
@@ -65,7 +68,8 @@ impl Drop for Process {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        self.child.kill().ok();
+        // With all that it started: an agent that does not end by itself has an Envoy.
+        killpg(self.process(), Signal::SIGKILL).ok();
         self.child.wait().ok();
     }
 }

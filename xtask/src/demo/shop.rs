@@ -29,6 +29,9 @@ pub(super) const PODS: [Pod; 4] = [FRONT, CART_V1, STOCK, CART_V2];
 /// An app without a proxy: the mesh knows it by a ServiceEntry.
 pub(super) const SUPPLIER: Pod = pod("supplier", "outside", 9, None);
 
+/// The path whose answer names the callers too.
+pub(super) const CALLERS: &str = "/callers";
+
 /// Where the proxy takes requests for the app.
 const INGRESS: u16 = 7080;
 const APP: u16 = 7090;
@@ -75,7 +78,7 @@ impl Pod {
     fn serve(&self, stream: &TcpStream) -> Result<()> {
         let mut reader = BufReader::new(stream);
         while let Some(head) = http::head(&mut reader)? {
-            let (status, body) = match self.answer() {
+            let (status, body) = match self.answer(&head) {
                 Ok(body) => ("200 OK", body),
                 Err(error) => ("502 Bad Gateway", format!("{} {}: {error:#}\n", self.app, self.version)),
             };
@@ -90,16 +93,27 @@ impl Pod {
         Ok(())
     }
 
-    /// Its own name, and behind it what the next service said.
-    fn answer(&self) -> Result<String> {
-        let own = format!("{} {}", self.app, self.version);
+    /// Its own name, who called it if that was the question, and behind it what the next service said.
+    fn answer(&self, head: &str) -> Result<String> {
+        let path = head.split(' ').nth(1).unwrap_or("/");
+        let mut own = format!("{} {}", self.app, self.version);
+        if path == CALLERS {
+            own = format!("{own} (called by {})", caller(head));
+        }
         let Some((host, port)) = self.next else { return Ok(own + "\n") };
-        Ok(format!("{own} -> {}", http::get(self.at(port), host, "/")?))
+        Ok(format!("{own} -> {}", http::get(self.at(port), host, path)?))
     }
 
     fn at(&self, port: u16) -> SocketAddr {
         SocketAddr::new(IpAddr::V4(self.address), port)
     }
+}
+
+/// The name in the certificate that the proxy before the app was shown.
+fn caller(head: &str) -> &str {
+    let certificate = http::field(head, "x-forwarded-client-cert");
+    let name = certificate.and_then(|it| it.split(';').find_map(|part| part.strip_prefix("URI=")));
+    name.unwrap_or("plaintext")
 }
 
 /// Binds, or says who is in the way.
@@ -117,6 +131,13 @@ pub(super) fn listener(at: SocketAddr) -> Result<TcpListener> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_caller_is_the_name_in_its_certificate() {
+        let head = "GET /callers HTTP/1.1\r\nX-Forwarded-Client-Cert: By=spiffe://a/b;Hash=12;URI=spiffe://a/c\r\n\r\n";
+        assert_eq!(caller(head), "spiffe://a/c");
+        assert_eq!(caller("GET /callers HTTP/1.1\r\nHost: cart\r\n\r\n"), "plaintext");
+    }
 
     #[test]
     fn the_example_has_this_supplier() {

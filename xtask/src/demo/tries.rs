@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::http;
 use super::mesh::{Mesh, output};
-use super::shop::{CART_V1, CART_V2, FRONT, PODS, Pod};
+use super::shop::{CALLERS, CART_V1, CART_V2, FRONT, PODS, Pod, STOCK};
 use crate::progress;
 
 /// Requests that show a canary's share: with 20 % of them asked for, less than 10 % or more than 30 % is no accident.
@@ -21,18 +21,22 @@ const CANARY: usize = 300;
 
 pub(super) fn print(mesh: &Mesh) {
     let (live, later, logs) = (mesh.live.display(), mesh.later.display(), mesh.logs());
-    let (meltemi, front, proxy) = (mesh.meltemi.display(), FRONT.ingress(), FRONT.proxy());
+    let (meltemi, front, cart, proxy) = (mesh.meltemi.display(), FRONT.ingress(), CART_V1.ingress(), FRONT.proxy());
     println!(
         "
-The shop is open: front calls cart, cart calls stock, and stock calls a supplier outside the mesh; each of the three has an
-Envoy, and Meltemi serves them from
+The shop is open: front calls cart, cart calls stock, and stock calls a supplier outside the mesh. Each of the three has an
+Envoy, started by an agent that got it a certificate; between them there is mutual TLS only. Meltemi serves them from
   {live}
 Logs: {}
 
 1. Send a request through all proxies:
      curl http://{front}/
 
-2. Move traffic by editing files. A second version of cart appears and takes half; as a canary a fifth; then all, and the
+2. Who calls whom, by the certificates? And what does cart say to somebody without one? (It closes the connection.)
+     curl http://{front}{CALLERS}
+     curl http://{cart}/
+
+3. Move traffic by editing files. A second version of cart appears and takes half; as a canary a fifth; then all, and the
    first one becomes unready:
      cp {later}/cart-v2.yaml {live}/
      cp {later}/cart-versions.yaml {live}/
@@ -42,10 +46,10 @@ Logs: {}
    and after each:
      for i in $(seq 20); do curl -s http://{front}/; done | sort | uniq -c
 
-3. Who is connected, and has everybody the current configuration?
+4. Who is connected, and has everybody the current configuration?
      {meltemi} proxies --server http://{}
 
-4. What does the front's proxy get, and would get if you changed a file? (No server needed.)
+5. What does the front's proxy get, and would get if you changed a file? (No server needed.)
      {meltemi} render {live} --proxy {proxy} --type eds --derive-endpoints
 
 Ctrl-C stops everything and removes the folder.",
@@ -56,13 +60,14 @@ Ctrl-C stops everything and removes the folder.",
 
 pub(super) fn run(mesh: &mut Mesh) -> Result<()> {
     progress::own_step("1 a request through all proxies", || request(mesh))?;
+    progress::own_step("2 mutual TLS by name; plaintext is refused", || mutual_tls(mesh))?;
     let traffic = Traffic::start();
     let appeared = second_version(mesh)?;
     let share = canary(mesh)?;
     let left = unready_pod(mesh)?;
     traffic.end()?;
-    progress::own_step("3 meltemi proxies: everybody is synced", || proxies(mesh))?;
-    progress::own_step("4 meltemi render: the same without a server", || render(mesh))?;
+    progress::own_step("4 meltemi proxies: everybody is synced", || proxies(mesh))?;
+    progress::own_step("5 meltemi render: the same without a server", || render(mesh))?;
     println!("a canary of 20 % got {share} of {CANARY} requests");
     println!(
         "from the edit of a file to the change in Envoy: {} ms (a pod appears), {} ms (a pod becomes unready)",
@@ -78,9 +83,26 @@ fn request(mesh: &mut Mesh) -> Result<()> {
     Ok(())
 }
 
+/// Each knows its caller by name, and cart and stock speak with nobody who has none.
+fn mutual_tls(mesh: &mut Mesh) -> Result<()> {
+    let answer = mesh.until("the names of the callers", || http::get(FRONT.ingress(), "front", CALLERS))?;
+    let name = |account: &str| format!("spiffe://cluster.local/ns/shop/sa/{account}");
+    let (front, cart) = (name("front"), name("cart"));
+    let expected = format!(
+        "front v1 (called by plaintext) -> cart v1 (called by {front}) -> stock v1 (called by {cart}) -> \
+         supplier outside (called by plaintext)\n"
+    );
+    ensure!(answer == expected, "expected {expected:?}, the shop answered {answer:?}");
+    for pod in [CART_V1, STOCK] {
+        ensure!(http::hangs_up(pod.ingress())?, "{} serves plaintext under STRICT", pod.proxy());
+    }
+    ensure!(!http::hangs_up(FRONT.ingress())?, "front takes plaintext, and hung up");
+    Ok(())
+}
+
 fn second_version(mesh: &mut Mesh) -> Result<Duration> {
     let text = fs::read_to_string(mesh.later.join("cart-v2.yaml"))?;
-    let took = timed("2 a second version appears", || {
+    let took = timed("3 a second version appears", || {
         let start = Instant::now();
         replace(&mesh.live.join("cart-v2.yaml"), &text)?;
         mesh.until("front's Envoy to know cart v2", || knows(CART_V2, true))?;
@@ -98,7 +120,7 @@ fn canary(mesh: &mut Mesh) -> Result<usize> {
     let text = fs::read_to_string(mesh.later.join("cart-canary.yaml"))?;
     let file = mesh.live.join("cart-canary.yaml");
     let mut share = 0;
-    progress::own_step("2 a canary takes a fifth, then all", || {
+    progress::own_step("3 a canary takes a fifth, then all", || {
         fs::copy(mesh.later.join("cart-versions.yaml"), mesh.live.join("cart-versions.yaml"))?;
         mesh.until("front's Envoy to know the versions", || knows_version("v2"))?;
         replace(&file, &text)?;
@@ -138,7 +160,7 @@ fn unready_pod(mesh: &mut Mesh) -> Result<Duration> {
     let text = fs::read_to_string(&file)?;
     let unready = text.replace("{type: Ready, status: \"True\"}", "{type: Ready, status: \"False\"}");
     ensure!(text != unready, "{} has no Ready condition to change", file.display());
-    let took = timed("2 a pod becomes unready", || {
+    let took = timed("3 a pod becomes unready", || {
         let start = Instant::now();
         replace(&file, &unready)?;
         mesh.until("front's Envoy to forget cart v1", || knows(CART_V1, false))?;

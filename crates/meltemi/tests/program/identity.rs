@@ -6,23 +6,56 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use testkit::authority::Authority;
+use testkit::authority::{Authority, Leaf};
 
 use crate::run::{SHOP, folder, path};
 use crate::serve::Server;
 
-fn secure() -> (Server, TempDir, TempDir) {
+fn secure(env: &[(&str, &str)]) -> (Server, TempDir, TempDir) {
     let (objects, state) = (folder(&[("shop.yaml", SHOP)]), folder(&[]));
     let flags = ["--secureGRPCAddr=127.0.0.1:0", "--stateDir", path(&state)];
-    (Server::start_with(&objects, &flags, &[]), objects, state)
+    (Server::start_with(&objects, &flags, env), objects, state)
 }
 
 /// What openssl tells of a handshake.
 fn shaken(address: &str, flags: &[&str]) -> String {
+    asked(address, flags, "")
+}
+
+/// `keys`: what is typed after the handshake; the last of them must be one that ends it, if there are any.
+fn asked(address: &str, flags: &[&str], keys: &str) -> String {
     let mut command = Command::new("openssl");
     command.args(["s_client", "-connect", address, "-alpn", "h2"]).args(flags);
-    let out = command.stdin(Stdio::null()).output().expect("openssl");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("openssl");
+    let mut typed = child.stdin.take().expect("piped");
+    // It may have ended already.
+    let _ = typed.write_all(keys.as_bytes());
+    drop(typed);
+    let out = child.wait_with_output().expect("openssl ends");
     [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat()
+}
+
+/// When the other side had enough of a handshake that comes byte by byte.
+fn trickled(address: &str) -> Duration {
+    let begun = Instant::now();
+    let mut socket = TcpStream::connect(address).expect("the port is open");
+    // The head of a record with a greeting of 512 bytes.
+    let _ = socket.write_all(&[22, 3, 1, 2, 0]);
+    while begun.elapsed() < Duration::from_secs(30) && socket.write_all(&[1]).is_ok() {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    begun.elapsed()
+}
+
+/// Flags with which openssl shows a certificate.
+fn shown(folder: &TempDir, name: &str, leaf: &Leaf) -> [String; 4] {
+    let write = |ending: &str, text: &str| {
+        let file = folder.path().join(format!("{name}.{ending}"));
+        std::fs::write(&file, text).expect("room in the folder");
+        file.to_str().expect("temporary paths are UTF-8").to_owned()
+    };
+    ["-cert".to_owned(), write("pem", &leaf.certificate), "-key".to_owned(), write("key", &leaf.key)]
 }
 
 /// All that comes until the other side closes.
@@ -40,33 +73,54 @@ fn closed_after(address: &str, bytes: &[u8]) -> (String, Duration) {
 /// Row P-13.
 #[test]
 fn a_wrong_certificate_or_an_old_protocol_ends_the_handshake() {
-    let (server, _objects, state) = secure();
+    let ours = Authority::new().unwrap();
+    let plugged = folder(&[
+        ("ca-cert.pem", &ours.root()),
+        ("root-cert.pem", &ours.root()),
+        ("cert-chain.pem", ""),
+        ("ca-key.pem", &ours.key()),
+    ]);
+    let (server, _objects, state) = secure(&[("ROOT_CA_DIR", path(&plugged))]);
     let address = server.port("--secureGRPCAddr");
-    let silent = {
-        let address = address.to_owned();
-        std::thread::spawn(move || closed_after(&address, b"").1)
-    };
+    let slow: Vec<_> = [|address: &str| closed_after(address, b"").1, trickled]
+        .map(|way: fn(&str) -> Duration| {
+            let address = address.to_owned();
+            std::thread::spawn(move || way(&address))
+        })
+        .into_iter()
+        .collect();
     assert!(shaken(address, &["-tls1_2"]).contains("Cipher is ECDHE"), "an ordinary handshake");
     for old in ["-tls1", "-tls1_1"] {
         let said = shaken(address, &[old, "-cipher", "ALL:@SECLEVEL=0"]);
         assert!(said.contains("Cipher is (NONE)"), "{old}: {said}");
     }
-    let leaf = Authority::new().unwrap().leaf("spiffe://cluster.local/ns/shop/sa/cart").unwrap();
-    let [chain, key] = [("foreign.pem", leaf.certificate), ("foreign.key", leaf.key)].map(|(name, text)| {
-        let file = state.path().join(name);
-        std::fs::write(&file, text).unwrap();
-        file.to_str().unwrap().to_owned()
-    });
-    let said = shaken(address, &["-tls1_2", "-cert", &chain, "-key", &key]);
-    assert!(said.contains("alert unknown ca"), "the right name, signed by somebody else: {said}");
-    let waited = silent.join().unwrap();
-    assert!((9..20).contains(&waited.as_secs()), "a handshake that does not begin was closed after {waited:?}");
+    let name = "spiffe://cluster.local/ns/shop/sa/cart";
+    for (what, leaf, alert) in [
+        ("good", ours.leaf(name).unwrap(), None),
+        // Its root is named like ours.
+        ("foreign", Authority::new().unwrap().leaf(name).unwrap(), Some("alert decrypt error")),
+        ("expired", ours.expired(name).unwrap(), Some("alert certificate expired")),
+        ("self-signed", Leaf::self_signed(name).unwrap(), Some("alert unknown ca")),
+    ] {
+        let flags = shown(&state, what, &leaf);
+        let said = shaken(address, &[&["-tls1_2"][..], &flags.each_ref().map(String::as_str)].concat());
+        match alert {
+            None => assert!(said.contains("Cipher is ECDHE") && !said.contains("alert"), "{what}: {said}"),
+            Some(alert) => assert!(said.contains(alert), "{what}, with the right name: {said}"),
+        }
+    }
+    let said = asked(address, &["-tls1_2"], "R\nQ\n");
+    let (_, after) = said.split_once("RENEGOTIATING").expect("openssl tried");
+    assert!(after.contains(":error:"), "a second handshake on a connection: {said}");
+    for waited in slow.into_iter().map(|thread| thread.join().unwrap()) {
+        assert!((9..20).contains(&waited.as_secs()), "a handshake that does not go on was closed after {waited:?}");
+    }
 }
 
 /// Row P-14.
 #[test]
 fn the_wrong_protocol_is_closed() {
-    let (server, _objects, _state) = secure();
+    let (server, _objects, _state) = secure(&[]);
     let (secure, plain) = (server.port("--secureGRPCAddr"), server.port("--grpcAddr"));
     let http1 = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
     for (address, bytes) in [(secure, &http1[..]), (secure, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), (plain, http1)] {

@@ -57,7 +57,7 @@ async fn run(mesh: &Mesh, envoy: &Path) -> Result<()> {
     mesh.until("a certificate after the outage", async || mesh.certificate().await.is_ok_and(|now| now != held))
         .await?;
     ensure!(mesh.metric(mesh.ports[1], issued).await? == 0.0, "the first one signed something");
-    Ok(())
+    mesh.no_secret_is_told().await
 }
 
 const OBJECTS: &str = "\
@@ -168,6 +168,22 @@ impl Mesh {
         let all = page["certificates"].as_array().context("no certificates")?.clone();
         let own = all.into_iter().find_map(|each| each["cert_chain"].as_array()?.first().cloned());
         own.context("no certificate")
+    }
+
+    /// Row A-19, where requests and tokens pass through.
+    async fn no_secret_is_told(&self) -> Result<()> {
+        let secrets = ["token", "cacerts/ca-key.pem", "tls.key"].map(|name| self.path(name));
+        for (name, port, page) in [
+            ("first-metrics", self.ports[1], "/metrics"),
+            ("external-metrics", self.ports[3], "/metrics"),
+            ("envoy-dump", self.admin, "/config_dump"),
+        ] {
+            fs::write(self.path(name), self.page(port, page).await?)?;
+        }
+        let written = ["first", "external", "agent", "first-metrics", "external-metrics", "envoy-dump"];
+        let found = testkit::scan::found(&secrets, &written.map(|name| self.path(name)))?;
+        ensure!(found.is_empty(), "{found:?}");
+        Ok(())
     }
 
     async fn metric(&self, port: u16, name: &str) -> Result<f64> {

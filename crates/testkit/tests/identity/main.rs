@@ -250,7 +250,37 @@ fn certificates_are_renewed_under_load_and_the_authority_may_be_away_meanwhile()
     });
 }
 
-/// Row F-18.
+/// Row F-18: the first half, an intermediate under the same root.
+#[test]
+fn an_intermediate_that_is_exchanged_breaks_no_request() {
+    in_turn("a new intermediate", async |turn| {
+        turn.apply(&peer_authentication("STRICT")).await?;
+        let load = Load::start(turn, &[("client-1", "web"), ("client-1", "bare"), ("bare-1", "web")]);
+        let mut clients = Vec::new();
+        for name in ["first-between", "second-between"] {
+            turn.plug_in(name)?;
+            turn.until("the server's own certificate to follow", async |turn| {
+                wire::seen_of_server(turn).is_ok_and(|seen| seen.contains(&format!("i:CN = {name}")))
+            })
+            .await?;
+            clients.push(Credentials::issued(turn, "shop", name, HOUR).await?);
+        }
+        for client in &clients {
+            turn.until("web to show the second when it renews, and to believe both", async |turn| {
+                let seen = wire::seen_by_client(turn, "web", Some(client)).unwrap_or_default();
+                ["i:CN = second-between", "Verify return code: 0 (ok)", "HTTP/1.1 200"]
+                    .iter()
+                    .all(|it| seen.contains(it))
+            })
+            .await?;
+        }
+        let sent = load.finish().await?;
+        turn.unplug()?;
+        Ok(format!("{sent} requests while the intermediate was exchanged, none failed"))
+    });
+}
+
+/// Row F-18: the second half.
 #[test]
 fn a_new_root_comes_in_stages_and_no_request_fails() {
     in_turn("a new root", async |turn| {

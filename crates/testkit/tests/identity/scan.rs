@@ -1,36 +1,19 @@
-//! Looks for keys and tokens in what programs wrote down: logs, dumps, metrics.
+//! Looks for keys and tokens in all that the programs of the mesh wrote down.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
 /// Where a secret was found, and which.
 pub(crate) fn folder(root: &Path) -> Result<Vec<String>> {
-    let mut secrets = vec!["PRIVATE KEY".to_owned()];
-    for file in fs::read_dir(root)?.flatten().filter(|file| file.path().extension().is_some_and(|it| it == "token")) {
-        secrets.push(fs::read_to_string(file.path())?.trim().to_owned());
-    }
-    let keys = fs::read_to_string(root.join("state/ca/ca-key.pem"))?;
-    secrets.extend(keys.lines().filter(|line| !line.starts_with("-----")).map(str::to_owned));
-    let mut found = Vec::new();
-    for file in fs::read_dir(root.join("logs"))?.flatten() {
-        let text = String::from_utf8_lossy(&fs::read(file.path())?).into_owned();
-        let name = file.file_name().to_string_lossy().into_owned();
-        for secret in secrets.iter().filter(|secret| leaked(&text, secret)) {
-            found.push(format!("{name}: {}...", &secret[..secret.len().min(12)]));
-        }
-    }
-    Ok(found)
+    let tokens = files(root)?.into_iter().filter(|file| file.extension().is_some_and(|it| it == "token"));
+    let secrets: Vec<PathBuf> = tokens.chain([root.join("state/ca/ca-key.pem")]).collect();
+    testkit::scan::found(&secrets, &files(&root.join("logs"))?)
 }
 
-/// As it stands, or as it stands in JSON and in bytes of protobuf that were printed in base64.
-fn leaked(text: &str, secret: &str) -> bool {
-    use base64::Engine;
-    // Three ways to fall into groups of three bytes; the ends depend on the neighbours.
-    let encoded = (0..3).map(|skip| base64::engine::general_purpose::STANDARD_NO_PAD.encode(&secret[skip..]));
-    let middle = |text: String| text[..text.len() - 4].to_owned();
-    text.contains(secret) || encoded.map(middle).any(|encoded| text.contains(&encoded))
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    Ok(fs::read_dir(folder)?.flatten().map(|file| file.path()).collect())
 }
 
 #[test]

@@ -15,8 +15,10 @@ use crate::world::{APP_PORT, CONTROL_PLANE, PORT, SERVER_NAME, Turn, pod_address
 
 /// Files with a certificate and its key.
 pub(crate) struct Credentials {
-    chain: PathBuf,
+    leaf: PathBuf,
     key: PathBuf,
+    /// What stands between the leaf and the root; may be empty.
+    between: PathBuf,
 }
 
 impl Credentials {
@@ -34,21 +36,32 @@ impl Credentials {
         let authority = agent::Authority { signer, token: turn.token(namespace, account)? };
         let chain = turn.outside().spawn(async move { authority.certificate(&csr, lifetime).await }).await??;
         let held = agent::Held::new(key, &chain, SystemTime::now()).map_err(anyhow::Error::msg)?;
-        let chain: String = held.chain.iter().map(ca::Certificate::pem).collect();
-        Credentials::written(turn, account, &chain, &held.key.pem())
+        let (leaf, between) = held.chain.split_first().context("a chain begins with its leaf")?;
+        let between: String = between.iter().map(ca::Certificate::pem).collect();
+        Credentials::written(turn, account, &leaf.pem(), &held.key.pem(), &between)
     }
 
     /// The right name, signed by somebody else.
     pub(crate) fn foreign(turn: &Turn<'_>, namespace: &str, account: &str) -> Result<Self> {
         let leaf = Authority::new()?.leaf(&format!("spiffe://cluster.local/ns/{namespace}/sa/{account}"))?;
-        Credentials::written(turn, &format!("foreign-{account}"), &leaf.certificate, &leaf.key)
+        Credentials::written(turn, &format!("foreign-{account}"), &leaf.certificate, &leaf.key, "")
     }
 
-    fn written(turn: &Turn<'_>, name: &str, chain: &str, key: &str) -> Result<Self> {
-        let files = Credentials { chain: turn.path(&format!("{name}.pem")), key: turn.path(&format!("{name}.key")) };
-        std::fs::write(&files.chain, chain)?;
-        std::fs::write(&files.key, key)?;
-        Ok(files)
+    fn written(turn: &Turn<'_>, name: &str, leaf: &str, key: &str, between: &str) -> Result<Self> {
+        let write = |ending: &str, text: &str| {
+            let file = turn.path(&format!("{name}.{ending}"));
+            std::fs::write(&file, text).map(|()| file)
+        };
+        Ok(Credentials { leaf: write("pem", leaf)?, key: write("key", key)?, between: write("between.pem", between)? })
+    }
+
+    /// openssl sends nothing but the leaf of the first file.
+    fn shown_by(&self, openssl: &mut Command) -> Result<()> {
+        openssl.arg("-cert").arg(&self.leaf).arg("-key").arg(&self.key);
+        if std::fs::metadata(&self.between)?.len() > 0 {
+            openssl.arg("-cert_chain").arg(&self.between);
+        }
+        Ok(())
     }
 }
 
@@ -58,11 +71,18 @@ pub(crate) fn seen_by_client(turn: &Turn<'_>, account: &str, own: Option<&Creden
     let address: Ipv4Addr = pod_address(account);
     command.args(["s_client", "-connect", &format!("{address}:{APP_PORT}"), "-alpn", "istio-http/1.1", "-ign_eof"]);
     command.arg("-CAfile").arg(turn.path("state/ca/ca-cert.pem"));
-    if let Some(Credentials { chain, key }) = own {
-        command.arg("-cert").arg(chain).arg("-key").arg(key);
+    if let Some(own) = own {
+        own.shown_by(&mut command)?;
     }
     let request = format!("GET / HTTP/1.1\r\nHost: {account}.shop\r\nConnection: close\r\n\r\n");
     spoken(&mut command, &request)
+}
+
+/// What a client sees of the control plane's own certificate.
+pub(crate) fn seen_of_server(turn: &Turn<'_>) -> Result<String> {
+    let mut command = turn.command_outside("openssl");
+    command.args(["s_client", "-connect", &format!("{CONTROL_PLANE}:{PORT}"), "-alpn", "h2"]);
+    spoken(command.arg("-CAfile").arg(turn.path("state/ca/ca-cert.pem")), "")
 }
 
 /// The text of the names in the first certificate of a text.
@@ -78,7 +98,7 @@ pub(crate) fn server(turn: &Turn<'_>, pod: &str, own: &Credentials) -> Result<Pr
     let mut command = turn.command_in(pod, "openssl");
     command.args(["s_server", "-accept", &APP_PORT.to_string(), "-www", "-Verify", "2"]);
     command.arg("-CAfile").arg(turn.path("state/ca/ca-cert.pem"));
-    command.arg("-cert").arg(&own.chain).arg("-key").arg(&own.key);
+    own.shown_by(&mut command)?;
     Process::start(&mut command, &turn.path("openssl.log"))
 }
 

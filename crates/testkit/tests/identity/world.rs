@@ -1,7 +1,8 @@
 //! The mesh that all scenarios share: a control plane with its authority, workloads with our agent, one without, one that is `openssl`.
 
 use std::fmt::Write;
-use std::fs::{self, File};
+use std::fs;
+use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use testkit::authority::Leaf;
 use testkit::load::{self, Answer, Ask};
 use testkit::netns::{Namespace, Worker};
 use testkit::pod::{self, SIDECAR_GROUP, Switch};
@@ -61,6 +63,8 @@ struct State {
     switch: Switch,
     /// Counts the sets of policies.
     policies: usize,
+    /// Counts the control planes that ended.
+    stops: usize,
     folder: TempDir,
 }
 
@@ -123,7 +127,7 @@ impl State {
         fs::write(path.join("objects/mesh.yaml"), objects())?;
         let switch = Switch::new(CONTROL_PLANE)?;
         let outside = switch.worker()?;
-        let mut state = State { pods: Vec::new(), control_plane: None, outside, switch, policies: 0, folder };
+        let mut state = State { pods: Vec::new(), control_plane: None, outside, switch, policies: 0, stops: 0, folder };
         state.start_control_plane()?;
         for (name, namespace, account, last, sidecar) in PODS {
             let place = state.switch.place(name, Ipv4Addr::new(10, 79, 0, last))?;
@@ -150,7 +154,7 @@ impl State {
         command.arg(format!("--secureGRPCAddr={CONTROL_PLANE}:{PORT}"));
         command.arg("--config").arg(self.path("objects")).arg("--stateDir").arg(self.path("state"));
         command.env("DEFAULT_WORKLOAD_CERT_TTL", format!("{}s", LIFETIME.as_secs()));
-        command.env("MELTEMI_WORKLOAD_SECRETS", "true");
+        command.env("MELTEMI_WORKLOAD_SECRETS", "true").env("ROOT_CA_DIR", self.path("cacerts"));
         self.control_plane = Some(Process::start(&mut command, &self.log("server"))?);
         let end = Instant::now() + PATIENCE;
         while !fs::read_to_string(self.log("server"))?.contains(&format!(":{PORT}")) {
@@ -375,12 +379,44 @@ impl<'a> Turn<'a> {
 
     pub(crate) fn stop_control_plane(&mut self) -> Result<()> {
         self.state.control_plane.take().context("it runs")?.stop()?;
-        let _ = File::create(self.state.log("server"))?;
+        self.state.stops += 1;
+        // Kept for the scan at the end; the next one writes a log of its own.
+        fs::rename(self.state.log("server"), self.state.log(&format!("server-{}", self.state.stops)))?;
         Ok(())
     }
 
     pub(crate) fn start_control_plane(&mut self) -> Result<()> {
         self.state.start_control_plane()
+    }
+
+    /// Plugs in an authority of this name, signed by the mesh's own root: key, certificate and chain change together.
+    pub(crate) fn plug_in(&self, name: &str) -> Result<()> {
+        let read = |name: &str| fs::read_to_string(self.path("state/ca").join(name));
+        let root = Leaf { certificate: read("ca-cert.pem")?, key: read("ca-key.pem")? };
+        let between = root.intermediate(name)?;
+        let (aside, old) = (self.path("cacerts-next"), self.path("cacerts-old"));
+        fs::create_dir_all(&aside)?;
+        for (file, text) in [
+            ("ca-key.pem", &between.key),
+            ("ca-cert.pem", &between.certificate),
+            ("cert-chain.pem", &between.certificate),
+            ("root-cert.pem", &root.certificate),
+        ] {
+            fs::write(aside.join(file), text)?;
+        }
+        let live = self.path("cacerts");
+        if live.exists() {
+            fs::rename(&live, &old)?;
+        }
+        fs::rename(aside, live)?;
+        Ok(fs::remove_dir_all(old).or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(()) } else { Err(e) })?)
+    }
+
+    /// Without the plugged-in authority; the root signs again.
+    pub(crate) fn unplug(&mut self) -> Result<()> {
+        self.stop_control_plane()?;
+        fs::remove_dir_all(self.path("cacerts"))?;
+        self.start_control_plane()
     }
 
     /// Whether the agent said that it ended well, and Envoy is gone with it.

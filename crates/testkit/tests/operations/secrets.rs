@@ -35,7 +35,8 @@ spec:
 "
     );
     let world = World::with(&plan(8, 8), &Setup { more: &[("secret.yaml", objects)], ..Setup::default() })?;
-    let _swarm = world.swarm().await?;
+    // Over mutual TLS, so that there are callers to speak of.
+    let _swarm = world.secure_swarm().await?;
     let token = stdout(
         &std::process::Command::new(testkit::server::program()?)
             .args(["token", "create", "--service-account", "ns-0/default", "--stateDir"])
@@ -45,6 +46,7 @@ spec:
     let token = token.trim();
 
     let proxies: Vec<Value> = serde_json::from_str(&world.page("/debug/proxies")?)?;
+    ensure!(proxies.len() == 8, "who shows a certificate of its account is served: {proxies:?}");
     let proxy = proxies[0]["proxy"].as_str().context("a proxy")?;
     let list: Vec<String> = serde_json::from_str(&world.page("/debug/list")?)?;
     let mut told = vec![("the metrics".to_owned(), world.page("/metrics")?)];

@@ -110,9 +110,10 @@ impl World {
         let mut world =
             World { folder, xds, secure, monitoring, control, nodes: plan.nodes().collect(), program: Process(child) };
         let end = Instant::now() + LOAD;
-        while TcpStream::connect(world.xds).is_err() {
+        // All ports are open then, and the authority has its root.
+        while !world.log().lines().any(|line| line.starts_with("ready ")) {
             ensure!(world.program.0.try_wait()?.is_none(), "meltemi ended:\n{}", world.log());
-            ensure!(Instant::now() < end, "meltemi's port is not open:\n{}", world.log());
+            ensure!(Instant::now() < end, "meltemi is not ready:\n{}", world.log());
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(world)
@@ -147,7 +148,17 @@ impl World {
 
     /// Of a hundred proxies so many never read, or never answer.
     pub(crate) async fn swarm_with(&self, stalled: usize, silent: usize) -> Result<Swarm> {
-        let mut swarm = Swarm::new(&self.nodes, &Options { server: self.xds, stalled, silent })?;
+        self.connected(&Options { server: self.xds, authority: None, stalled, silent }).await
+    }
+
+    /// All proxies of the plan at the secure port, each with a certificate of its service account.
+    pub(crate) async fn secure_swarm(&self) -> Result<Swarm> {
+        let authority = Some(self.path("state/ca"));
+        self.connected(&Options { server: self.secure, authority, stalled: 0, silent: 0 }).await
+    }
+
+    async fn connected(&self, options: &Options) -> Result<Swarm> {
+        let mut swarm = Swarm::new(&self.nodes, options)?;
         swarm.obey("mark connect all").await?;
         swarm.obey("connect").await?;
         let settled = swarm.obey("settle 20000 300 40000").await?;

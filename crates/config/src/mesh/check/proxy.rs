@@ -31,7 +31,7 @@ pub(super) fn check(config: &ProxyConfig) -> Vec<Note> {
     refuse("privateKeyProvider", config.private_key_provider.as_ref().and_then(key_provider_fault));
     faults.extend(config.tracing.iter().flat_map(tracing_faults));
     let notes = faults.into_iter().map(|(field, what)| Note::error(what).field(format!("defaultConfig.{field}")));
-    notes.chain(old_allocation_note(config)).collect()
+    notes.chain(old_allocation_note(config)).chain(poll_delay_note(config)).collect()
 }
 
 fn empty_fault(text: Option<&str>) -> Option<String> {
@@ -51,11 +51,23 @@ fn auth_policy_fault(policy: Option<AuthenticationPolicy>) -> Option<String> {
 }
 
 fn key_provider_fault(provider: &PrivateKeyProvider) -> Option<String> {
-    let polling = match provider {
-        PrivateKeyProvider::Unset => return Some("name a provider: cryptomb or qat".into()),
-        PrivateKeyProvider::Cryptomb(polling) | PrivateKeyProvider::Qat(polling) => polling,
+    match provider {
+        PrivateKeyProvider::Unset => Some("name a provider: cryptomb or qat".into()),
+        PrivateKeyProvider::Cryptomb(polling) | PrivateKeyProvider::Qat(polling) => {
+            polling.poll_delay.is_some_and(Duration::is_zero).then(|| "pollDelay must not be zero".into())
+        }
+    }
+}
+
+/// istiod refuses such a mesh config.
+fn poll_delay_note(config: &ProxyConfig) -> Option<Note> {
+    let (PrivateKeyProvider::Cryptomb(polling) | PrivateKeyProvider::Qat(polling)) =
+        config.private_key_provider.as_ref()?
+    else {
+        return None;
     };
-    polling.poll_delay.is_none_or(Duration::is_zero).then(|| "pollDelay must be given and not be zero".into())
+    let note = Note::warning("pollDelay is not set; 10ms is used");
+    polling.poll_delay.is_none().then(|| note.field("defaultConfig.privateKeyProvider"))
 }
 
 fn tracing_faults(tracing: &Tracing) -> Vec<(String, String)> {

@@ -102,6 +102,11 @@ fn tracers_and_keys() {
     refused("defaultConfig: {controlPlaneAuthPolicy: INHERIT}", "defaultConfig.controlPlaneAuthPolicy");
     refused("defaultConfig: {privateKeyProvider: {}}", "defaultConfig.privateKeyProvider");
     refused("defaultConfig: {privateKeyProvider: {qat: {pollDelay: 0s}}}", "defaultConfig.privateKeyProvider");
+    check(
+        "defaultConfig: {privateKeyProvider: {cryptomb: {}}}",
+        "warning: mesh.yaml:1:37: defaultConfig.privateKeyProvider: pollDelay is not set; 10ms is used",
+    );
+    assert!(MeshConfig::parse("defaultConfig: {privateKeyProvider: {qat: {}}}", "mesh.yaml").is_ok());
 }
 
 #[test]
