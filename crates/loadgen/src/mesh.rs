@@ -79,6 +79,11 @@ impl Plan {
         sidecars.chain((0..self.routers).map(move |replica| gateway::router_node(&routers, replica)))
     }
 
+    /// Every object of the mesh. Some need others that come before them.
+    pub fn objects(&self) -> Vec<Value> {
+        self.files().into_iter().flat_map(|(_, documents)| documents).collect()
+    }
+
     /// Every proxy has a pod. No endpoint stands for those beyond `endpoints`, so that a mesh can grow in proxies alone.
     fn pods(&self) -> usize {
         self.endpoints.max(self.proxies.div_ceil(self.services))
