@@ -60,6 +60,11 @@ impl Client {
         Ok(&self.held[type_url])
     }
 
+    /// What it holds of a type now.
+    pub fn held(&self, type_url: &str) -> BTreeMap<String, Any> {
+        self.held.get(type_url).cloned().unwrap_or_default()
+    }
+
     /// How many responses come within this time, of any type; each is acknowledged.
     pub async fn heard(&mut self, within: Duration) -> Result<usize> {
         let (end, mut count) = (Instant::now() + within, 0);

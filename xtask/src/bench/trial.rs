@@ -19,7 +19,7 @@ use super::record::{Record, Seen};
 use super::scenario::Scenario;
 use super::size::Size;
 use super::swarm::Swarm;
-use super::system::{Istiod, System};
+use super::system::{Istiod, Source, System};
 use super::usage::{Memory, rest};
 use crate::progress;
 
@@ -35,6 +35,15 @@ pub(super) struct Plan<'a> {
     pub(super) rounds: usize,
     /// Empty: istiod is not measured.
     pub(super) istiod: &'a [Istiod],
+    /// Meltemi's.
+    pub(super) source: Source,
+}
+
+/// Where the mesh of a control plane is.
+#[derive(Clone, Copy)]
+enum Ground<'a> {
+    Folder(&'a Path),
+    Cluster(&'a Cluster),
 }
 
 pub(super) struct Trial<'a> {
@@ -73,13 +82,20 @@ impl<'a> Trial<'a> {
 
     fn all(&mut self) -> Result<()> {
         let (live, aside) = (self.folder("live")?, self.folder("aside")?);
-        let mut folder = Objects::carry(&self.mesh(), Home::Folder { live: live.clone(), aside })?;
-        let mut cluster = match self.plan.istiod {
-            [] => None,
+        let mut folder = match self.plan.source {
+            Source::Folder => Some(Objects::carry(&self.mesh(), Home::Folder { live: live.clone(), aside })?),
+            Source::ApiServer => None,
+        };
+        let mut cluster = match (self.plan.istiod, &folder) {
+            ([], Some(_)) => None,
             _ => Some(self.cluster()?),
         };
         for round in 1..=self.plan.rounds {
-            self.meltemi(round, &mut folder, &live)?;
+            match (&mut folder, &mut cluster) {
+                (Some(objects), _) => self.meltemi(round, objects, Ground::Folder(&live))?,
+                (None, Some((cluster, objects))) => self.meltemi(round, objects, Ground::Cluster(cluster))?,
+                (None, None) => {}
+            }
             if let Some((cluster, objects)) = &mut cluster {
                 for settings in self.plan.istiod {
                     self.istiod(round, *settings, cluster, objects)?;
@@ -89,16 +105,26 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    fn meltemi(&mut self, round: usize, objects: &mut Objects, live: &Path) -> Result<()> {
+    fn meltemi(&mut self, round: usize, objects: &mut Objects, ground: Ground) -> Result<()> {
         let logs = self.folder("logs")?;
-        let start =
-            |trial: &Self, environment: Environment| Plane::meltemi(&trial.tools.meltemi, live, &logs, environment);
+        let companions = match ground {
+            Ground::Folder(_) => Vec::new(),
+            Ground::Cluster(cluster) => cluster.processes().to_vec(),
+        };
+        let start = |trial: &Self, environment: Environment| match ground {
+            Ground::Folder(live) => Plane::meltemi(&trial.tools.meltemi, live, &logs, environment),
+            Ground::Cluster(cluster) => {
+                Plane::meltemi_on_cluster(&trial.tools.meltemi, &cluster.kubeconfig, &logs, environment)
+            }
+        };
         let plane = start(self, &[])?;
-        let stage = self.stage(System::Meltemi, round, plane, objects)?;
+        let mut stage = self.stage(System::Meltemi, round, plane, objects)?;
+        stage.companions.extend(&companions);
         self.scenarios(stage)?;
         if self.wanted().any(|scenario| scenario == Scenario::RolloutDebounced) {
             let plane = start(self, DEBOUNCED)?;
             let mut stage = self.stage(System::Meltemi, round, plane, objects)?;
+            stage.companions.extend(&companions);
             stage.phase(Scenario::Connect, &self.plan.size)?;
             self.keep(stage.phase(Scenario::RolloutDebounced, &self.plan.size)?)?;
         }

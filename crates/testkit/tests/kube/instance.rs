@@ -34,7 +34,7 @@ impl Instance {
         let (plain, secure, monitoring, readiness) = (port()?, port()?, port()?, port()?);
         let log = File::create(folder.path().join("log"))?;
         let child = Command::new(program)
-            .args(["serve", "--httpsAddr=", "--ctrlz_port=0", "--shutdownDuration=1s"])
+            .args(["serve", "--httpsAddr=", "--ctrlz_port=0", "--shutdownDuration=3s"])
             .args([format!("--grpcAddr={plain}"), format!("--secureGRPCAddr={secure}")])
             .args([format!("--monitoringAddr={monitoring}"), format!("--httpAddr={readiness}")])
             .arg("--kubeconfig")
@@ -76,8 +76,26 @@ impl Instance {
         self.folder.path().join("state/ca/ca-cert.pem")
     }
 
+    /// Resident memory in bytes.
+    pub(crate) fn memory(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
+        Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
+    }
+
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         Ok(kill(Pid::from_raw(i32::try_from(self.child.id())?), signal)?)
+    }
+
+    /// Whether it ended well, once it has.
+    pub(crate) async fn ended(&mut self) -> Result<bool> {
+        let mut status = None;
+        until("it ends", async || {
+            status = self.child.try_wait()?;
+            Ok(status.is_some())
+        })
+        .await?;
+        Ok(status.is_some_and(|status| status.success()))
     }
 
     pub(crate) fn page(&self, path: &str) -> Result<String> {

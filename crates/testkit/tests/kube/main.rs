@@ -7,11 +7,13 @@ mod corpus;
 mod duties;
 mod faults;
 mod instance;
+mod life;
 mod program;
 mod replicas;
 mod rights;
 mod scope;
 mod sharding;
+mod ways;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 

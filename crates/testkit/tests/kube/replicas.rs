@@ -101,6 +101,7 @@ fn a_replica_that_is_killed_loses_no_proxy_and_hardly_a_byte_is_sent_again() {
         let plan = Plan {
             services: 20,
             endpoints: 2,
+            slices: 1,
             namespaces: 4,
             proxies,
             scoped: false,
