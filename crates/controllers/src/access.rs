@@ -1,5 +1,5 @@
 //! Whether service accounts may read the Secrets of their namespace, as the roles of the cluster say: a SubjectAccessReview each, remembered
-//! for a short while. Questions are answered from memory; until the API server has answered, the answer is no.
+//! for a short while and asked again after it. Questions are answered from memory; until the API server has answered, the answer is no.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sources::kube::Client;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, interval};
 use tracing::warn;
 
 use crate::object;
@@ -27,13 +27,15 @@ struct Entry {
     /// Before this it is not asked again, and after `ends` it is no longer believed.
     fresh: Instant,
     ends: Instant,
+    /// When somebody last wanted to know.
+    wanted: Instant,
 }
 
 const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-/// As long as istiod believes an answer.
-const FRESH: Duration = Duration::from_secs(60);
-/// An API server that is away takes no secret from anybody for so long.
-const BELIEVED: Duration = Duration::from_secs(300);
+/// An API server that is away takes no secret from anybody for so long, in times that an answer is fresh.
+const BELIEVED: u32 = 5;
+/// Who was not wanted for so long is not asked for again, in the same.
+const KEPT: u32 = 60;
 /// After a failure.
 const AGAIN: Duration = Duration::from_secs(5);
 /// Accounts that are remembered, and questions that wait.
@@ -41,11 +43,11 @@ const MOST: usize = 20_000;
 const WAITING: usize = 1_000;
 
 impl Access {
-    /// `changed` is called when an answer is another than before.
-    pub fn new(client: Client, changed: impl Fn() + Send + 'static) -> Access {
+    /// An answer is believed as long as `fresh` before it is asked for again; `changed` is called when it is another than before.
+    pub fn new(client: Client, fresh: Duration, changed: impl Fn() + Send + 'static) -> Access {
         let (questions, asked) = mpsc::channel(WAITING);
         let known = Arc::<Mutex<Known>>::default();
-        tokio::spawn(answer(client, known.clone(), asked, changed));
+        tokio::spawn(answer(client, fresh, known.clone(), asked, changed));
         Access { known, questions }
     }
 
@@ -54,33 +56,70 @@ impl Access {
         let account = Account { namespace: namespace.to_owned(), name: service_account.to_owned() };
         let now = Instant::now();
         let mut known = locked(&self.known);
-        let entry = known.get(&account).copied();
+        let entry = known.get_mut(&account).map(|entry| {
+            entry.wanted = now;
+            *entry
+        });
         if entry.is_none_or(|entry| entry.fresh <= now) && self.questions.try_send(account.clone()).is_ok() {
             // One question at a time for each account.
             let ends = entry.map_or(now, |entry| entry.ends);
             let allowed = entry.is_some_and(|entry| entry.allowed);
-            remember(&mut known, account, Entry { allowed, fresh: now + AGAIN, ends }, now);
+            remember(&mut known, account, Entry { allowed, fresh: now + AGAIN, ends, wanted: now }, now);
         }
         entry.is_some_and(|entry| entry.allowed && now < entry.ends)
     }
 }
 
-async fn answer(client: Client, known: Arc<Mutex<Known>>, mut asked: mpsc::Receiver<Account>, changed: impl Fn()) {
-    while let Some(account) = asked.recv().await {
-        let allowed = match object::create(&client, PATH, &question(&account)).await {
-            Ok(review) => is_allowed(&review),
-            Err(failure) => {
-                warn!(%failure, "the API server could not say who may read Secrets; it is asked again");
-                continue;
+async fn answer(
+    client: Client,
+    fresh: Duration,
+    known: Arc<Mutex<Known>>,
+    mut asked: mpsc::Receiver<Account>,
+    changed: impl Fn(),
+) {
+    let mut again = interval(fresh);
+    loop {
+        tokio::select! {
+            account = asked.recv() => {
+                let Some(account) = account else { return };
+                if settle(&client, fresh, &known, account).await {
+                    changed();
+                }
             }
-        };
-        let now = Instant::now();
-        let entry = Entry { allowed, fresh: now + FRESH, ends: now + BELIEVED };
-        let before = remember(&mut locked(&known), account, entry, now);
-        if before.is_none_or(|before| before.allowed != allowed || before.ends <= now) {
-            changed();
+            _ = again.tick() => {
+                for account in due(&known, fresh) {
+                    if settle(&client, fresh, &known, account).await {
+                        changed();
+                    }
+                }
+            }
         }
     }
+}
+
+/// Those who may, and of whom it may have changed: nobody is given a secret by a role that went long ago.
+fn due(known: &Mutex<Known>, fresh: Duration) -> Vec<Account> {
+    let now = Instant::now();
+    let mut known = locked(known);
+    known.retain(|_, entry| entry.wanted + fresh * KEPT > now);
+    known.iter().filter(|(_, entry)| entry.allowed).map(|(account, _)| account.clone()).collect()
+}
+
+/// Answers whether the answer is another than before.
+async fn settle(client: &Client, fresh: Duration, known: &Mutex<Known>, account: Account) -> bool {
+    let allowed = match object::create(client, PATH, &question(&account)).await {
+        Ok(review) => is_allowed(&review),
+        Err(failure) => {
+            warn!(%failure, "the API server could not say who may read Secrets; it is asked again");
+            return false;
+        }
+    };
+    let now = Instant::now();
+    let mut known = locked(known);
+    let wanted = known.get(&account).map_or(now, |entry| entry.wanted);
+    let entry = Entry { allowed, fresh: now + fresh, ends: now + fresh * BELIEVED, wanted };
+    let before = remember(&mut known, account, entry, now);
+    before.is_none_or(|before| before.allowed != allowed || before.ends <= now)
 }
 
 fn remember(known: &mut Known, account: Account, entry: Entry, now: Instant) -> Option<Entry> {
@@ -128,9 +167,10 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded() {
         let (mut known, now) = (Known::new(), Instant::now());
+        let later = now + Duration::from_secs(60);
         for number in 0..MOST + 10 {
             let account = Account { namespace: "n".into(), name: number.to_string() };
-            remember(&mut known, account, Entry { allowed: true, fresh: now + FRESH, ends: now + BELIEVED }, now);
+            remember(&mut known, account, Entry { allowed: true, fresh: later, ends: later, wanted: now }, now);
         }
         assert_eq!(known.len(), MOST);
     }

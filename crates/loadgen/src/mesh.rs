@@ -32,6 +32,9 @@ pub struct Plan {
     /// Endpoints of each service
     #[arg(long, default_value_t = 3)]
     pub endpoints: usize,
+    /// EndpointSlices that the endpoints of a service are spread over
+    #[arg(long, default_value_t = 1)]
+    pub slices: usize,
     /// Namespaces that services and proxies are spread over
     #[arg(long, default_value_t = 50)]
     pub namespaces: usize,
@@ -77,6 +80,11 @@ impl Plan {
         });
         let routers = self.router_service();
         sidecars.chain((0..self.routers).map(move |replica| gateway::router_node(&routers, replica)))
+    }
+
+    /// Every object of the mesh. Some need others that come before them.
+    pub fn objects(&self) -> Vec<Value> {
+        self.files().into_iter().flat_map(|(_, documents)| documents).collect()
     }
 
     /// Every proxy has a pod. No endpoint stands for those beyond `endpoints`, so that a mesh can grow in proxies alone.
@@ -129,6 +137,7 @@ impl Plan {
             port: if number % 10 == 9 { 6379 } else { [80, 8080, 9080][number % 3] },
             tcp: number % 10 == 9,
             endpoints: self.endpoints,
+            slices: self.slices.max(1),
             pods: self.pods(),
             first_pod: number * self.pods(),
             virtual_service,
@@ -150,6 +159,7 @@ impl Plan {
             port: 8080,
             tcp: false,
             endpoints: SHARED_ENDPOINTS,
+            slices: 1,
             pods: SHARED_ENDPOINTS + SPARE_PODS,
             first_pod: (self.services + 1) * self.pods(),
             virtual_service: true,
@@ -184,7 +194,8 @@ fn sidecar(namespace: &str) -> Value {
 
 impl Service {
     fn objects(&self) -> Vec<Value> {
-        let mut all = vec![self.object(), slice(self)];
+        let mut all = vec![self.object()];
+        all.extend((0..self.slices).map(|part| slice(self, part)));
         all.extend(self.virtual_service.then(|| self.virtual_service_object()));
         all.extend(self.destination_rule.then(|| self.destination_rule_object()));
         all
@@ -203,6 +214,7 @@ mod tests {
         Plan {
             services,
             endpoints: 3,
+            slices: 1,
             namespaces: 5,
             proxies: 40,
             scoped: true,
@@ -235,6 +247,15 @@ mod tests {
         assert_eq!(nodes.len(), 43);
         assert!(nodes[42]["id"].as_str().unwrap().starts_with("router~10."));
         check_addresses(&plan);
+    }
+
+    #[test]
+    fn every_endpoint_is_in_one_of_the_slices() {
+        let plan = Plan { slices: 2, ..plan(10) };
+        assert_eq!(count(&plan, "EndpointSlice"), 20 + 1);
+        let files = plan.files();
+        let all = files.iter().flat_map(|(_, documents)| documents).filter(|object| object["kind"] == "EndpointSlice");
+        assert_eq!(all.map(|slice| slice["endpoints"].as_array().unwrap().len()).sum::<usize>(), 30 + SHARED_ENDPOINTS);
     }
 
     #[test]

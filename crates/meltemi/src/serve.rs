@@ -105,9 +105,9 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
     if let Some(cores) = operations.cpu_request {
         metrics.requested(cores);
     }
-    let roles = match source {
+    let roles = match &source {
         Source::Folder(_) => Roles::None,
-        Source::Cluster(_) => Roles::Cluster(OnceLock::new()),
+        Source::Cluster(settings) => Roles::Cluster { access: OnceLock::new(), fresh: settings.access_fresh },
     };
     let credentials = Arc::new(Credentials { metrics: metrics.clone(), roles });
     let views = Views::guarded(mesh.environment(), credentials.clone());
@@ -160,11 +160,11 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
 
     let Some(started_feed) = stop.unless_asked(feed.first(&mut updates)).await else { return Ok(()) };
     let Started { watched, duties, origin, found, mut pipeline } = started_feed?;
-    if let (Roles::Cluster(access), Some(duties)) = (&credentials.roles, &duties) {
+    if let (Roles::Cluster { access, fresh }, Some(duties)) = (&credentials.roles, &duties) {
         let views = ops.views.clone();
         let review = move || views.iter().for_each(|views| views.review());
         // Set nowhere else.
-        let _ = access.set(Access::new(duties.client.clone(), review));
+        let _ = access.set(Access::new(duties.client.clone(), *fresh, review));
     }
     let mut keys = keys::source(keys, pipeline.wanted_keys(), &metrics)?;
     pipeline.work_in(keys.first().await, Duration::ZERO).await;

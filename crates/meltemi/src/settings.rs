@@ -158,6 +158,7 @@ impl Settings {
             watch_namespace: _,
             use_endpoint_slice: _,
             audit_interval: _,
+            access_interval: _,
             pod_name: _,
             revision: _,
             leader_election: _,

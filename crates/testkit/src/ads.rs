@@ -60,6 +60,28 @@ impl Client {
         Ok(&self.held[type_url])
     }
 
+    /// What it holds of a type now.
+    pub fn held(&self, type_url: &str) -> BTreeMap<String, Any> {
+        self.held.get(type_url).cloned().unwrap_or_default()
+    }
+
+    /// How many responses come within this time, of any type; each is acknowledged.
+    pub async fn heard(&mut self, within: Duration) -> Result<usize> {
+        let (end, mut count) = (Instant::now() + within, 0);
+        loop {
+            let Some((sender, reader)) = &mut self.stream else { bail!("not connected") };
+            let Ok(message) = timeout_at(end, reader.next::<DeltaDiscoveryResponse>()).await else { return Ok(count) };
+            let message = message?.context("the control plane ended the stream")?;
+            sender.send(&DeltaDiscoveryRequest {
+                type_url: message.type_url.clone(),
+                response_nonce: message.nonce.clone(),
+                ..Default::default()
+            });
+            count += 1;
+            self.hold(message);
+        }
+    }
+
     async fn subscribe(&mut self, type_url: &str, names: &BTreeSet<String>) -> Result<()> {
         let mut request = DeltaDiscoveryRequest {
             type_url: type_url.to_owned(),

@@ -85,15 +85,32 @@ pub async fn call<S>(io: S, authority: &str, path: &str, first: &impl Message) -
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    call_as(io, authority, path, None, first).await
+}
+
+/// As whoever the token is of.
+pub async fn call_as<S>(
+    io: S,
+    authority: &str,
+    path: &str,
+    token: Option<&str>,
+    first: &impl Message,
+) -> Result<(Sender, Reader)>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let (mut connection, driver) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(io)).await?;
     tokio::spawn(driver);
     let (sender, body) = body();
     sender.send(first);
-    let request = Request::post(format!("http://{authority}{path}"))
+    let mut request = Request::post(format!("http://{authority}{path}"))
         .header(header::CONTENT_TYPE, "application/grpc")
-        .header(header::TE, "trailers")
-        .body(body)?;
+        .header(header::TE, "trailers");
+    if let Some(token) = token {
+        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let request = request.body(body)?;
     let response = connection.send_request(request).await.context("no answer to the call")?;
     check_status(Some(response.headers()))?;
     Ok((sender, Reader::new(response.into_body())))

@@ -34,6 +34,11 @@ pub fn fuzz() -> (u64, Duration) {
     (number("MELTEMI_FUZZ_SEED").unwrap_or(1), Duration::from_secs(number("MELTEMI_FUZZ_SECONDS").unwrap_or(2)))
 }
 
+/// Streams in tests of whole fleets: MELTEMI_TEST_STREAMS, else few enough for every day.
+pub fn streams() -> usize {
+    env::var("MELTEMI_TEST_STREAMS").ok().and_then(|text| text.parse().ok()).unwrap_or(200)
+}
+
 /// Set in a test that runs again inside a network namespace.
 pub struct Inside {
     /// Which of the things to do are its own, or which role it plays.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 /// Who the API server notes as the owner of what is written.
@@ -88,6 +88,20 @@ impl Api {
         let said: Value = serde_json::from_slice(&curl.output().context("run curl")?.stdout)?;
         let token = said["status"]["token"].as_str().with_context(|| format!("no token: {said}"))?;
         Ok(token.to_owned())
+    }
+
+    /// Reads whole lists and throws them away; how many bytes they have.
+    pub(super) fn discard(&self, lists: &[&str]) -> Result<u64> {
+        let mut curl = Command::new("curl");
+        curl.args(["-sSfk", "--max-time", "300", "-H", &format!("Authorization: Bearer {}", self.token)]);
+        curl.args(["-w", "%{size_download}\n"]);
+        for list in lists {
+            curl.args(["-o", "/dev/null", &format!("{}{list}", self.url)]);
+        }
+        let out = curl.output().context("run curl")?;
+        ensure!(out.status.success(), "list {lists:?}: {}", String::from_utf8_lossy(&out.stderr));
+        let sizes = String::from_utf8_lossy(&out.stdout);
+        sizes.lines().map(|size| size.parse::<u64>().context("curl says how much it read")).sum()
     }
 
     /// Services of the API server itself are no part of a mesh.

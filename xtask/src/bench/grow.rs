@@ -12,7 +12,7 @@ use super::figure::{Row, rows};
 use super::plot::{Chart, Line, thousands};
 use super::scenario::Scenario;
 use super::size::Size;
-use super::system::{Istiod, System};
+use super::system::{Istiod, Source, System};
 use super::trial::{Plan, Trial};
 
 const STEPS: [usize; 3] = [100, 1000, 10_000];
@@ -75,11 +75,17 @@ pub(super) struct Growth {
     laws: Vec<Law>,
 }
 
-pub(super) fn run(tools: &Tools, base: &Size, rounds: usize, istiod: &[Istiod], raw: &mut File) -> Result<Growth> {
+pub(super) fn run(
+    tools: &Tools,
+    base: &Size,
+    rounds: usize,
+    (istiod, source): (&[Istiod], Source),
+    raw: &mut File,
+) -> Result<Growth> {
     let mut steps = Vec::new();
     for (proxies, services) in sizes() {
         let size = Size { proxies, services, scoped: true, ..base.clone() };
-        let records = Trial::run(tools, &Plan { size, scenarios: SCENARIOS, rounds, istiod }, raw)?;
+        let records = Trial::run(tools, &Plan { size, scenarios: SCENARIOS, rounds, istiod, source }, raw)?;
         steps.push(Step { proxies, services, rows: rows(&records) });
     }
     let systems =

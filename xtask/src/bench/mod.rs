@@ -8,6 +8,7 @@ mod cluster;
 pub(crate) mod csrs;
 mod figure;
 mod grow;
+mod memory;
 mod meter;
 mod objects;
 mod plane;
@@ -36,7 +37,7 @@ use crate::{progress, project};
 use report::Report;
 use scenario::Scenario;
 use size::Size;
-use system::Istiod;
+use system::{Istiod, Source};
 use trial::{Plan, Trial};
 
 #[derive(clap::Args)]
@@ -55,6 +56,12 @@ pub(crate) struct Args {
     /// Settings of istiod: both are measured, and the better counts, figure by figure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "default,tuned")]
     istiod: Vec<Istiod>,
+    /// What Meltemi reads [default: api-server with --reference, else folder]
+    #[arg(long, value_enum)]
+    source: Option<Source>,
+    /// What a start costs instead, without proxies: 10,000 pods, 1,000 services, 3,000 EndpointSlices, 2,000 unrelated Secrets on an API server
+    #[arg(long, conflicts_with_all = ["grow", "scenarios"])]
+    memory: bool,
     /// How cost grows instead: scoped meshes with 100, 1,000, 10,000 proxies, and with as many services
     #[arg(long)]
     grow: bool,
@@ -82,21 +89,25 @@ struct Tools {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     args.size.check()?;
-    let tools = Tools::find(args.reference, args.keep)?;
+    let source = args.source.unwrap_or(if args.reference { Source::ApiServer } else { Source::Folder });
+    let tools = Tools::find(args.reference || args.memory || source == Source::ApiServer, args.keep)?;
     let dir = args.output.clone().unwrap_or_else(|| project::target().join("bench"));
     fs::create_dir_all(&dir).with_context(|| format!("make the folder {}", dir.display()))?;
     let raw_file = dir.join("raw.jsonl");
     let mut raw = File::create(&raw_file).with_context(|| format!("write {}", raw_file.display()))?;
     let istiod = if args.reference { &args.istiod[..] } else { &[] };
-    if args.grow {
-        let growth = grow::run(&tools, &args.size, args.rounds, istiod, &mut raw)?;
+    if args.memory {
+        let starts = memory::run(&tools, args.rounds, args.reference, &mut raw)?;
+        show(&dir, "memory", args.json, &starts.text(), &starts)?;
+    } else if args.grow {
+        let growth = grow::run(&tools, &args.size, args.rounds, (istiod, source), &mut raw)?;
         growth.plot(&dir)?;
         show(&dir, "growth", args.json, &growth.text(), &growth)?;
     } else {
         let scenarios = if args.scenarios.is_empty() { Scenario::value_variants() } else { &args.scenarios };
-        let plan = Plan { size: args.size.clone(), scenarios, rounds: args.rounds, istiod };
+        let plan = Plan { size: args.size.clone(), scenarios, rounds: args.rounds, istiod, source };
         let rows = figure::rows(&Trial::run(&tools, &plan, &mut raw)?);
-        let report = Report { claims: claim::claims(&args.size, &rows), mesh: args.size.clone(), rows };
+        let report = Report { claims: claim::claims(&args.size, &rows), mesh: args.size.clone(), source, rows };
         show(&dir, "report", args.json, &report.text(), &report)?;
     }
     eprintln!("raw measurements, tables and plots: {}", dir.display());

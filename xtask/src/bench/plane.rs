@@ -1,4 +1,4 @@
-//! A control plane under test: Meltemi on a folder, or istiod on an API server. Started and stopped; what it costs is measured elsewhere.
+//! A control plane under test: Meltemi on a folder or an API server, or istiod on one. Started and stopped; what it costs is measured elsewhere.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -65,6 +65,25 @@ impl Plane {
         Ok(Plane { process, xds: secure, monitoring, secure: Some(secure) })
     }
 
+    /// With all its ports but the webhook's, as istiod has them here.
+    pub(super) fn meltemi_on_cluster(
+        program: &Path,
+        kubeconfig: &Path,
+        logs: &Path,
+        environment: Environment,
+    ) -> Result<Plane> {
+        let [http, xds, secure, monitoring] = [free_port()?, free_port()?, free_port()?, free_port()?];
+        let mut command = Command::new(program);
+        command.arg("serve").arg("--kubeconfig").arg(kubeconfig).arg("--log_output_level=all:warn");
+        command.arg(format!("--httpAddr={http}")).arg(format!("--grpcAddr={xds}"));
+        command.arg(format!("--secureGRPCAddr={secure}")).arg(format!("--monitoringAddr={monitoring}"));
+        command.args(["--httpsAddr=", "--ctrlz_port=0", "--stateDir"]).arg(logs.join("state"));
+        command.env("ENABLE_LEADER_ELECTION", "false").envs(environment.iter().copied());
+        let mut process = Process::start("meltemi", logs, &mut command)?;
+        until_ready("meltemi to be ready", &mut process, http)?;
+        Ok(Plane { process, xds, monitoring, secure: Some(secure) })
+    }
+
     pub(super) fn istiod(
         reference: &Reference,
         kubeconfig: &Path,
@@ -91,13 +110,7 @@ impl Plane {
         ];
         command.env("KUBECONFIG", kubeconfig).envs(fixed).envs(environment.iter().copied());
         let mut process = Process::start("istiod", logs, &mut command)?;
-        let url = format!("http://{http}/ready");
-        until("istiod to be ready", &mut process, || {
-            Command::new("curl")
-                .args(["-sf", "--max-time", "2", "-o", "/dev/null", &url])
-                .status()
-                .is_ok_and(|s| s.success())
-        })?;
+        until_ready("istiod to be ready", &mut process, http)?;
         Ok(Plane { process, xds, monitoring, secure: Some(secure) })
     }
 
@@ -106,6 +119,16 @@ impl Plane {
         let Some(authority) = authority else { return Ok(Door::Plain(self.xds)) };
         Ok(Door::Secure(self.secure.context("the plane has a secure port")?, authority))
     }
+}
+
+fn until_ready(what: &str, process: &mut Process, http: SocketAddr) -> Result<()> {
+    let url = format!("http://{http}/ready");
+    until(what, process, || {
+        Command::new("curl")
+            .args(["-sf", "--max-time", "2", "-o", "/dev/null", &url])
+            .status()
+            .is_ok_and(|s| s.success())
+    })
 }
 
 pub(super) fn until(what: &str, process: &mut Process, mut is_done: impl FnMut() -> bool) -> Result<()> {

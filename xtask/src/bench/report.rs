@@ -8,19 +8,25 @@ use super::claim::Claim;
 use super::figure::{BUSY, Figure, Row, ours, ratio, theirs};
 use super::scenario::Scenario;
 use super::size::Size;
-use super::system::System;
+use super::system::{Source, System};
 
 /// All that the tables show.
 #[derive(Serialize)]
 pub(super) struct Report {
     pub(super) mesh: Size,
+    /// Meltemi's.
+    pub(super) source: Source,
     pub(super) rows: Vec<Row>,
     pub(super) claims: Vec<Claim>,
 }
 
 impl Report {
     pub(super) fn text(&self) -> String {
-        let mut text = format!("\n{}\n", self.mesh);
+        let source = match self.source {
+            Source::Folder => "a folder",
+            Source::ApiServer => "an API server",
+        };
+        let mut text = format!("\n{}; Meltemi reads {source}\n", self.mesh);
         if self.rows.iter().any(|row| row.system != System::Meltemi) {
             text += &self.comparison();
         }
@@ -136,7 +142,7 @@ mod tests {
 
     fn report(records: &[Record]) -> String {
         let (mesh, rows) = (records[0].mesh.clone(), rows(records));
-        Report { claims: claims(&mesh, &rows), mesh, rows }.text()
+        Report { claims: claims(&mesh, &rows), mesh, source: Source::Folder, rows }.text()
     }
 
     #[test]

@@ -12,6 +12,15 @@ pub(super) enum Istiod {
     Tuned,
 }
 
+/// Where Meltemi reads the mesh from. istiod has an API server in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Source {
+    Folder,
+    /// A kube-apiserver; istiod's own where it is measured too
+    ApiServer,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum System {
     Meltemi,

@@ -20,7 +20,7 @@ use super::record::{Record, Seen};
 use super::scenario::Scenario;
 use super::size::Size;
 use super::swarm::Swarm;
-use super::system::{Istiod, System};
+use super::system::{Istiod, Source, System};
 use super::usage::{Memory, rest};
 use crate::progress;
 
@@ -36,6 +36,15 @@ pub(super) struct Plan<'a> {
     pub(super) rounds: usize,
     /// Empty: istiod is not measured.
     pub(super) istiod: &'a [Istiod],
+    /// Meltemi's.
+    pub(super) source: Source,
+}
+
+/// Where the mesh of a control plane is.
+#[derive(Clone, Copy)]
+enum Ground<'a> {
+    Folder(&'a Path),
+    Cluster(&'a Cluster),
 }
 
 pub(super) struct Trial<'a> {
@@ -77,13 +86,20 @@ impl<'a> Trial<'a> {
 
     fn all(&mut self) -> Result<()> {
         let (live, aside) = (self.folder("live")?, self.folder("aside")?);
-        let mut folder = Objects::carry(&self.mesh(), Home::Folder { live: live.clone(), aside })?;
-        let mut cluster = match self.plan.istiod {
-            [] => None,
+        let mut folder = match self.plan.source {
+            Source::Folder => Some(Objects::carry(&self.mesh(), Home::Folder { live: live.clone(), aside })?),
+            Source::ApiServer => None,
+        };
+        let mut cluster = match (self.plan.istiod, &folder) {
+            ([], Some(_)) => None,
             _ => Some(self.cluster()?),
         };
         for round in 1..=self.plan.rounds {
-            self.meltemi(round, &mut folder, &live)?;
+            match (&mut folder, &mut cluster) {
+                (Some(objects), _) => self.meltemi(round, objects, Ground::Folder(&live))?,
+                (None, Some((cluster, objects))) => self.meltemi(round, objects, Ground::Cluster(cluster))?,
+                (None, None) => {}
+            }
             if let Some((cluster, objects)) = &mut cluster {
                 for settings in self.plan.istiod {
                     self.istiod(round, *settings, cluster, objects)?;
@@ -93,24 +109,34 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    fn meltemi(&mut self, round: usize, objects: &mut Objects, live: &Path) -> Result<()> {
-        let plane = self.plane(live, &[])?;
-        let stage = self.stage(System::Meltemi, round, plane, objects)?;
+    fn meltemi(&mut self, round: usize, objects: &mut Objects, ground: Ground) -> Result<()> {
+        let companions = match ground {
+            Ground::Folder(_) => Vec::new(),
+            Ground::Cluster(cluster) => cluster.processes().to_vec(),
+        };
+        let plane = self.plane(ground, &[])?;
+        let mut stage = self.stage(System::Meltemi, round, plane, objects)?;
+        stage.companions.extend(&companions);
         self.scenarios(stage)?;
         if self.wanted().any(|scenario| scenario == Scenario::RolloutDebounced) {
-            let plane = self.plane(live, DEBOUNCED)?;
+            let plane = self.plane(ground, DEBOUNCED)?;
             let mut stage = self.stage(System::Meltemi, round, plane, objects)?;
+            stage.companions.extend(&companions);
             stage.phase(Scenario::Connect, &self.plan.size)?;
             self.keep(stage.phase(Scenario::RolloutDebounced, &self.plan.size)?)?;
         }
         Ok(())
     }
 
-    fn plane(&self, live: &Path, environment: Environment) -> Result<Plane> {
+    fn plane(&self, ground: Ground, environment: Environment) -> Result<Plane> {
         let (program, logs, state) = (&self.tools.meltemi, self.folder("logs")?, self.folder("state")?);
-        match &self.authority {
-            None => Plane::meltemi(program, live, &logs, environment),
-            Some(_) => Plane::meltemi_secure(program, live, &state, &logs, &self.settings(environment)?),
+        let environment = self.settings(environment)?;
+        match (ground, &self.authority) {
+            (Ground::Cluster(cluster), _) => {
+                Plane::meltemi_on_cluster(program, &cluster.kubeconfig, &logs, &environment)
+            }
+            (Ground::Folder(live), None) => Plane::meltemi(program, live, &logs, &environment),
+            (Ground::Folder(live), Some(_)) => Plane::meltemi_secure(program, live, &state, &logs, &environment),
         }
     }
 

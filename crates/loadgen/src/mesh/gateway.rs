@@ -16,6 +16,7 @@ pub(super) fn routers(count: usize, first_pod: usize) -> Service {
         port: 443,
         tcp: true,
         endpoints: count,
+        slices: 1,
         pods: count,
         first_pod,
         virtual_service: false,

@@ -14,6 +14,7 @@ pub(super) struct Service {
     pub(super) port: u16,
     pub(super) tcp: bool,
     pub(super) endpoints: usize,
+    pub(super) slices: usize,
     pub(super) pods: usize,
     /// Number of its first pod among all of the mesh.
     pub(super) first_pod: usize,
@@ -109,8 +110,9 @@ impl Service {
     }
 }
 
-pub(super) fn slice(service: &Service) -> Value {
-    let mut meta = service.meta(&format!("{}-1", service.name));
+/// The part of the endpoints with this number.
+pub(super) fn slice(service: &Service, part: usize) -> Value {
+    let mut meta = service.meta(&format!("{}-{}", service.name, part + 1));
     meta["labels"] = json!({ "kubernetes.io/service-name": service.name });
     let endpoint = |replica: usize| {
         let node = Service::node_number(replica);
@@ -123,7 +125,7 @@ pub(super) fn slice(service: &Service) -> Value {
     json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": meta, "addressType": "IPv4",
         "ports": [{ "name": service.port_name(), "port": 8080, "protocol": "TCP" }],
-        "endpoints": (0..service.endpoints).map(endpoint).collect::<Vec<_>>(),
+        "endpoints": (part..service.endpoints).step_by(service.slices).map(endpoint).collect::<Vec<_>>(),
     })
 }
 

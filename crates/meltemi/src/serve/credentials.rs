@@ -1,7 +1,7 @@
 //! What is decided about the credentials of gateways: who may read them, and whether they can be used. Which there are, and whose, is the model's.
 
 use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use controllers::Access;
 use model::{Credential, Reader};
@@ -19,14 +19,14 @@ pub(crate) enum Roles {
     /// A folder has none: its objects are everybody's of their namespace.
     None,
     /// The API server's. Not set: it is not known yet, and nobody may.
-    Cluster(OnceLock<Access>),
+    Cluster { access: OnceLock<Access>, fresh: Duration },
 }
 
 impl views::Guard for Credentials {
     fn may_read(&self, reader: &Reader) -> bool {
         match &self.roles {
             Roles::None => true,
-            Roles::Cluster(access) => {
+            Roles::Cluster { access, .. } => {
                 access.get().is_some_and(|access| access.may_read(&reader.namespace, &reader.service_account))
             }
         }

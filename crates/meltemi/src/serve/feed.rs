@@ -67,7 +67,17 @@ impl Feed {
                 Ok(Feed::Folder { dir, first: Box::new(first) })
             }
             Source::Cluster(settings) => {
-                let ClusterSettings { access, namespaces, endpoints, pacing, revision, pod_name, elects } = *settings;
+                let ClusterSettings {
+                    access,
+                    namespaces,
+                    endpoints,
+                    pacing,
+                    revision,
+                    pod_name,
+                    elects,
+                    // Whoever asks about roles has it.
+                    access_fresh: _,
+                } = *settings;
                 let client = Client::new(&access).await?;
                 let duties = Duties::new(client.clone(), &mesh.pod_namespace, &revision, pod_name, elects);
                 let pod_namespace = mesh.pod_namespace.as_str().into();

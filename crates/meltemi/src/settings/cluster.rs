@@ -24,6 +24,8 @@ pub(crate) struct ClusterSettings {
     pub(crate) revision: Arc<str>,
     /// POD_NAME: who we are among the replicas. `None`: nobody said; the process has a name of its own.
     pub(crate) pod_name: Option<String>,
+    /// MELTEMI_ACCESS_INTERVAL: how long it is believed that an account may read Secrets.
+    pub(crate) access_fresh: Duration,
     /// ENABLE_LEADER_ELECTION. Off: this replica always writes.
     pub(crate) elects: bool,
 }
@@ -45,6 +47,7 @@ impl ClusterSettings {
         let slices = unused.read("PILOT_USE_ENDPOINT_SLICE", &env.use_endpoint_slice, true, |text| truth(text).ok());
         let pacing = Pacing::default();
         let audit = unused.read("MELTEMI_AUDIT_INTERVAL", &env.audit_interval, pacing.audit, super::go_duration);
+        let fresh = unused.read("MELTEMI_ACCESS_INTERVAL", &env.access_interval, ACCESS_FRESH, super::go_duration);
         Ok(ClusterSettings {
             // An empty flag is no flag, as in istiod.
             access: Access { kubeconfig: kubeconfig.filter(|path| !path.as_os_str().is_empty()), rate: rate as u32 },
@@ -52,6 +55,7 @@ impl ClusterSettings {
             endpoints: if slices { EndpointKind::EndpointSlice } else { EndpointKind::Endpoints },
             revision: revision.or_else(|| env.revision.clone()).unwrap_or_default().into(),
             pod_name: env.pod_name.clone(),
+            access_fresh: fresh.max(SHORTEST_AUDIT),
             elects: unused.read("ENABLE_LEADER_ELECTION", &env.leader_election, true, |text| truth(text).ok()),
             pacing: Pacing { audit: if audit.is_zero() { audit } else { audit.max(SHORTEST_AUDIT) }, ..pacing },
         })
@@ -67,6 +71,8 @@ pub(crate) fn mesh_config_map(revision: &str) -> Arc<str> {
 }
 
 const MOST: f32 = 100_000.0;
+/// As long as istiod believes an answer.
+const ACCESS_FRESH: Duration = Duration::from_secs(60);
 /// More often would be a load on the API server.
 const SHORTEST_AUDIT: Duration = Duration::from_secs(1);
 

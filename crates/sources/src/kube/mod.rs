@@ -12,10 +12,13 @@ mod scope;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use config::kind::Kind;
 use config::store::{Name, Snapshot, Update};
 use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, interval_at};
+use tracing::info;
 
 pub use self::client::{Access, AccessError, Client, Failure, JSON, refused};
 pub use self::health::{Health, State, WatchHealth};
@@ -53,6 +56,9 @@ pub struct Cluster {
     health: Health,
     out: mpsc::Sender<Vec<Update>>,
 }
+
+/// How often it is told what a start waits for.
+const PROGRESS: Duration = Duration::from_secs(5);
 
 /// What decides which objects of the other kinds matter.
 const FRAME: [Kind; 2] = [Kind::Namespace, Kind::ConfigMap];
@@ -142,8 +148,10 @@ impl Cluster {
     }
 
     async fn gather(&self, source: &mut mpsc::Receiver<Vec<Update>>, mut take: impl FnMut(Vec<Update>)) {
+        let mut progress = interval_at(Instant::now() + PROGRESS, PROGRESS);
         loop {
             tokio::select! {
+                _ = progress.tick() => self.tell_progress(),
                 updates = source.recv() => match updates {
                     Some(updates) => take(updates),
                     None => return,
@@ -155,5 +163,12 @@ impl Cluster {
         while let Ok(updates) = source.try_recv() {
             take(updates);
         }
+    }
+
+    fn tell_progress(&self) {
+        let watches = self.health.snapshot();
+        let waiting = watches.iter().filter(|(_, health)| !health.synced);
+        let waiting: Vec<String> = waiting.map(|(resource, _)| resource.to_string()).collect();
+        info!(read = watches.len() - waiting.len(), waiting = waiting.join(", "), "still reading the API server");
     }
 }

@@ -1,18 +1,26 @@
 //! A real API server as the source: the parity corpus through it, faults on the way to it, and the whole program on it. The tests take
 //! turns with one server.
 
+mod access;
+mod chart;
 mod corpus;
 mod duties;
 mod faults;
+mod instance;
+mod life;
 mod program;
+mod replicas;
+mod rights;
 mod scope;
-mod shards;
+mod sharding;
+mod ways;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use testkit::cluster::Cluster;
+use sources::kube::JSON;
+use testkit::cluster::{Api, Cluster};
 use testkit::skip;
 use tokio::runtime::Runtime;
 
@@ -46,6 +54,12 @@ fn in_turn(scenario: impl AsyncFnOnce(&Cluster) -> Result<()>) {
     let Some(world) = shared() else { return };
     let _turn: MutexGuard<'_, ()> = world.turn.lock().unwrap_or_else(PoisonError::into_inner);
     world.runtime.block_on(scenario(&world.cluster)).unwrap_or_else(|e| panic!("{e:#}"));
+}
+
+/// `Null`: there is none.
+async fn read(api: &Api, path: &str) -> Value {
+    let text = api.client.get(path, JSON).await.unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
 }
 
 fn namespace(name: &str, labels: &Value) -> Value {

@@ -26,6 +26,7 @@ pub(crate) fn plan(services: usize, proxies: usize) -> Plan {
     Plan {
         services,
         endpoints: 2,
+        slices: 1,
         namespaces: 4,
         proxies,
         scoped: true,

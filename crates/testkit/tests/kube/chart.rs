@@ -1,0 +1,58 @@
+//! The chart as helm renders it, and its account at the API server.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use config::yaml::{Scalars, documents};
+use serde_json::{Value, json};
+use testkit::cluster::{Api, Cluster};
+use testkit::parity::plain;
+use testkit::{place, skip};
+
+/// `None`: there is no helm, which was said.
+pub(crate) fn rendered(values: Option<&Path>) -> Result<Option<Vec<Value>>> {
+    let Some(helm) = place::helm() else {
+        skip("the chart at an API server: there is no helm; cargo xtask setup builds it where Go is");
+        return Ok(None);
+    };
+    let mut command = Command::new(helm);
+    // Whatever the user has configured, no cluster may be reached.
+    command.env("KUBECONFIG", "/dev/null").args(["template", "istiod", "-n", "istio-system"]);
+    command.arg(place::repository().join("deploy/helm/meltemi"));
+    if let Some(values) = values {
+        command.arg("-f").arg(values);
+    }
+    let made = command.output()?;
+    ensure!(made.status.success(), "helm template: {}", String::from_utf8_lossy(&made.stderr));
+    let text = String::from_utf8(made.stdout)?;
+    let trees: Result<Vec<_>, _> = documents(&text, Scalars::Objects).collect();
+    let trees = trees.map_err(|fault| anyhow::anyhow!("line {}: {}", fault.at.line, fault.what))?;
+    Ok(Some(trees.iter().map(plain).collect()))
+}
+
+/// Those of some kinds.
+pub(crate) fn of_kinds(objects: &[Value], kinds: &[&str]) -> Vec<Value> {
+    let wanted = |object: &&Value| object["kind"].as_str().is_some_and(|kind| kinds.contains(&kind));
+    objects.iter().filter(wanted).cloned().collect()
+}
+
+/// What the account and its rights are made of.
+pub(crate) const RIGHTS: [&str; 5] = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
+
+/// A kubeconfig of the account that the chart makes, with its rights and no more.
+pub(crate) async fn account(cluster: &Cluster, api: &Api, objects: &[Value]) -> Result<PathBuf> {
+    api.apply_all(&of_kinds(objects, &RIGHTS)).await?;
+    let account = of_kinds(objects, &["ServiceAccount"]);
+    let name = account.first().and_then(|it| it["metadata"]["name"].as_str()).context("the chart has an account")?;
+    let token = token(api, "istio-system", name, None).await?;
+    cluster.kubeconfig_for(&format!("https://{}", cluster.address), &token)
+}
+
+/// Of a service account; for the API server itself if no audience is named.
+pub(crate) async fn token(api: &Api, namespace: &str, account: &str, audience: Option<&str>) -> Result<String> {
+    let spec = audience.map_or_else(|| json!({}), |audience| json!({ "audiences": [audience] }));
+    let asked = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec });
+    let answer = api.post(&format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"), &asked).await?;
+    Ok(answer["status"]["token"].as_str().context("a token")?.to_owned())
+}

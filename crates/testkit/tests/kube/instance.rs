@@ -1,0 +1,148 @@
+//! The program on an API server as a test wants it: as whom it speaks to the server, with which settings, and all its ports.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use testkit::server;
+use tokio::time::{Instant, sleep};
+
+/// On a machine with other work.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+pub(crate) struct Instance {
+    child: Child,
+    folder: tempfile::TempDir,
+    pub(crate) plain: SocketAddr,
+    pub(crate) secure: SocketAddr,
+    monitoring: SocketAddr,
+    readiness: SocketAddr,
+}
+
+impl Instance {
+    /// Its ports for plain text are open when this returns; its secure one is when it is ready.
+    pub(crate) async fn start(kubeconfig: &Path, flags: &[&str], settings: &[(&str, &str)]) -> Result<Instance> {
+        let folder = tempfile::tempdir()?;
+        let program = tokio::task::spawn_blocking(server::program).await??;
+        let port = || anyhow::Ok(SocketAddr::from(([127, 0, 0, 1], server::free_port()?)));
+        let (plain, secure, monitoring, readiness) = (port()?, port()?, port()?, port()?);
+        let log = File::create(folder.path().join("log"))?;
+        let child = Command::new(program)
+            .args(["serve", "--httpsAddr=", "--ctrlz_port=0", "--shutdownDuration=3s"])
+            .args([format!("--grpcAddr={plain}"), format!("--secureGRPCAddr={secure}")])
+            .args([format!("--monitoringAddr={monitoring}"), format!("--httpAddr={readiness}")])
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .arg("--stateDir")
+            .arg(folder.path().join("state"))
+            .args(flags)
+            .envs(settings.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        let mut instance = Instance { child, folder, plain, secure, monitoring, readiness };
+        let opened = until("a port opens", async || {
+            Ok(TcpStream::connect(plain).is_ok() || instance.child.try_wait()?.is_some())
+        });
+        opened.await?;
+        ensure!(instance.child.try_wait()?.is_none(), "it ended:\n{}", instance.log());
+        Ok(instance)
+    }
+
+    /// Until proxies are served on every port.
+    pub(crate) async fn ready(self) -> Result<Instance> {
+        let ready = until("it is ready", async || Ok(self.is_ready()));
+        ready.await.with_context(|| self.log())?;
+        Ok(self)
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        fetched(self.readiness, "/ready").is_ok_and(|page| page.starts_with("HTTP/1.1 200"))
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// The root that its secure port is signed by.
+    pub(crate) fn root(&self) -> PathBuf {
+        self.folder.path().join("state/ca/ca-cert.pem")
+    }
+
+    /// Resident memory in bytes.
+    pub(crate) fn memory(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
+        Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill(Pid::from_raw(i32::try_from(self.child.id())?), signal)?)
+    }
+
+    /// Whether it ended well, once it has.
+    pub(crate) async fn ended(&mut self) -> Result<bool> {
+        let mut status = None;
+        until("it ends", async || {
+            status = self.child.try_wait()?;
+            Ok(status.is_some())
+        })
+        .await?;
+        Ok(status.is_some_and(|status| status.success()))
+    }
+
+    pub(crate) fn page(&self, path: &str) -> Result<String> {
+        fetched(self.monitoring, path)
+    }
+
+    /// All series of a metric whose labels have this text, added up.
+    pub(crate) fn metric(&self, name: &str, labels: &str) -> Result<f64> {
+        let page = self.page("/metrics")?;
+        let series = page.lines().filter_map(|line| {
+            let (series, value) = line.rsplit_once(' ')?;
+            let own = series.strip_prefix(name)?;
+            (own.is_empty() || own.starts_with('{') && own.contains(labels)).then(|| value.parse::<f64>().ok())?
+        });
+        Ok(series.sum())
+    }
+}
+
+fn fetched(at: SocketAddr, path: &str) -> Result<String> {
+    let mut socket = TcpStream::connect(at)?;
+    socket.set_read_timeout(Some(Duration::from_secs(10)))?;
+    write!(socket, "GET {path} HTTP/1.1\r\nHost: meltemi\r\nConnection: close\r\n\r\n")?;
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+impl Drop for Instance {
+    /// Asked first: a leader gives its lease back.
+    fn drop(&mut self) {
+        let _ = self.signal(Signal::SIGTERM);
+        for _ in 0..100 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) async fn until(what: &str, mut there: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+    let end = Instant::now() + SOON;
+    while !there().await? {
+        ensure!(Instant::now() < end, "not after {SOON:?}: {what}");
+        sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! Several control planes at one API server: replicas that a fleet moves between, and revisions that keep to their own.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use loadgen::mesh::Plan;
+use loadgen::{Options, Swarm};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use testkit::ads::Client;
+use testkit::cluster::Api;
+use testkit::parity::Asker;
+use testkit::{place, say};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::instance::{Instance, until};
+use super::{in_turn, namespace, read, service, virtual_service};
+
+/// What reconnecting may take.
+const MOVED: Duration = Duration::from_secs(10);
+/// And what it may cost, of all that was sent at first.
+const RESENT: f64 = 0.02;
+const QUIET: Duration = Duration::from_millis(500);
+const ROUTE: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
+
+/// What a Service of Kubernetes does: connections go in turns to those that are there.
+struct Front {
+    address: SocketAddr,
+    /// Connections that each has, in the order of the backends.
+    open: Arc<[AtomicUsize]>,
+    _running: JoinSet<()>,
+}
+
+impl Front {
+    async fn start(backends: &[SocketAddr]) -> Result<Front> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let open: Arc<[AtomicUsize]> = backends.iter().map(|_| AtomicUsize::new(0)).collect();
+        let (address, mut running) = (listener.local_addr()?, JoinSet::new());
+        let (backends, counts) = (backends.to_vec(), open.clone());
+        running.spawn(async move {
+            let mut connections = JoinSet::new();
+            let mut turn = 0;
+            while let Ok((client, _)) = listener.accept().await {
+                turn += 1;
+                connections.spawn(forward(client, backends.clone(), turn, counts.clone()));
+            }
+        });
+        Ok(Front { address, open, _running: running })
+    }
+
+    fn open(&self) -> Vec<usize> {
+        self.open.iter().map(|count| count.load(Ordering::Relaxed)).collect()
+    }
+}
+
+async fn forward(mut client: TcpStream, backends: Vec<SocketAddr>, turn: usize, open: Arc<[AtomicUsize]>) {
+    for step in 0..backends.len() {
+        let at = (turn + step) % backends.len();
+        if let Ok(mut server) = TcpStream::connect(backends[at]).await {
+            open[at].fetch_add(1, Ordering::Relaxed);
+            // Either end may go at any time.
+            let _ = copy_bidirectional(&mut client, &mut server).await;
+            open[at].fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+    }
+}
+
+/// Writes a mesh to the API server; what must be there first comes first.
+async fn written(api: &Api, plan: &Plan) -> Result<Vec<Value>> {
+    let objects = plan.objects();
+    let (first, rest): (Vec<Value>, Vec<Value>) =
+        objects.into_iter().partition(|object| object["kind"] == "Namespace" || object["kind"] == "Node");
+    api.apply_all(&first).await?;
+    api.apply_all(&rest).await?;
+    Ok(rest)
+}
+
+async fn phase(swarm: &mut Swarm, mark: &str, command: Option<&str>) -> Result<Value> {
+    swarm.obey(&format!("mark {mark}")).await?;
+    if let Some(command) = command {
+        swarm.obey(command).await?;
+    }
+    let summary = swarm.obey(&format!("settle 60000 {} 120000", QUIET.as_millis())).await?;
+    ensure!(summary["settled"] == true && summary["missed"] == 0, "{mark} does not settle: {summary}");
+    Ok(summary)
+}
+
+#[test]
+fn a_replica_that_is_killed_loses_no_proxy_and_hardly_a_byte_is_sent_again() {
+    in_turn(async |cluster| {
+        let api = cluster.api().await?;
+        let proxies = place::streams();
+        let plan = Plan {
+            services: 20,
+            endpoints: 2,
+            slices: 1,
+            namespaces: 4,
+            proxies,
+            scoped: false,
+            virtual_services: 30,
+            destination_rules: 30,
+            gateways: 0,
+            routers: 0,
+        };
+        let objects = written(&api, &plan).await?;
+        let kubeconfig = cluster.kubeconfig()?;
+        let start = |name: &'static str| {
+            let kubeconfig = kubeconfig.clone();
+            async move { Instance::start(&kubeconfig, &[], &[("POD_NAME", name)]).await?.ready().await }
+        };
+        let (first, second) = (start("one").await?, start("two").await?);
+        let front = Front::start(&[first.plain, second.plain]).await?;
+        let nodes: Vec<Value> = plan.nodes().collect();
+        let mut swarm = Swarm::new(&nodes, &Options { server: front.address, stalled: 0, silent: 0 })?;
+        let whole = phase(&mut swarm, "connect all", Some("connect")).await?;
+        let [moved, stayed] = front.open()[..] else { anyhow::bail!("two backends") };
+        ensure!(moved > proxies / 3 && stayed > proxies / 3, "{moved} and {stayed} of {proxies}");
+
+        swarm.obey("mark killed none").await?;
+        let began = Instant::now();
+        first.signal(Signal::SIGKILL)?;
+        until("the streams break", async || Ok(front.open()[0] == 0)).await?;
+        let after = swarm.obey(&format!("settle 0 {} 60000", QUIET.as_millis())).await?;
+        let took = began.elapsed() - QUIET;
+        ensure!(after["open"] == proxies && took < MOVED, "{} streams after {took:?}: {after}", after["open"]);
+        let bytes = |summary: &Value| summary["bytes"].as_f64().unwrap_or_default();
+        let share = bytes(&after) / (bytes(&whole) * moved as f64 / proxies as f64);
+        ensure!(share < RESENT, "{:.1} % was sent again: {after}", 100.0 * share);
+
+        // The one that is left tells all of them.
+        let mut rule = objects.iter().find(|it| it["kind"] == "VirtualService").context("the mesh has some")?.clone();
+        rule["spec"]["http"][0]["timeout"] = json!("7s");
+        swarm.obey("mark change all").await?;
+        api.apply(&rule).await?;
+        let heard = swarm.obey(&format!("settle 60000 {} 120000", QUIET.as_millis())).await?;
+        ensure!(heard["missed"] == 0, "{heard}");
+        say(&format!(
+            "replicas: {moved} of {proxies} streams moved in {took:.1?}, {} bytes, {:.2} % of what they were sent at first",
+            bytes(&after),
+            100.0 * share
+        ));
+        drop((swarm, second));
+        api.delete_all(&objects).await
+    });
+}
+
+#[test]
+fn a_proxy_of_a_revision_sees_the_rules_of_its_revision_alone() {
+    in_turn(async |cluster| {
+        let api = cluster.api().await?;
+        for space in ["istio-system", "revisions"] {
+            api.apply(&namespace(space, &json!({}))).await?;
+        }
+        let mut objects = vec![service("revisions", "web")];
+        for revision in ["default", "canary"] {
+            let mut rule = virtual_service("revisions", revision, "/");
+            rule["metadata"]["labels"] = json!({ "istio.io/rev": revision });
+            rule["spec"]["hosts"] = json!(["web"]);
+            rule["spec"]["http"] = json!([{ "name": revision, "route": [{ "destination": { "host": "web" } }] }]);
+            objects.push(rule);
+        }
+        api.apply_all(&objects).await?;
+        let kubeconfig = cluster.kubeconfig()?;
+        let start = |revision: &'static str| {
+            let kubeconfig = kubeconfig.clone();
+            async move {
+                let settings = [("POD_NAME", revision)];
+                Instance::start(&kubeconfig, &["--revision", revision], &settings).await?.ready().await
+            }
+        };
+        let instances = [("default", start("default").await?), ("canary", start("canary").await?)];
+        for (revision, instance) in &instances {
+            let routes = routes(instance).await?;
+            for (other, _) in &instances {
+                let named = routes.contains(&format!("/virtual-service/{other}"));
+                ensure!(named == (other == revision), "{revision} and the rule of {other}: {named}");
+            }
+        }
+        for (name, holder) in [("meltemi-leader", "default"), ("meltemi-leader-canary", "canary")] {
+            let path = format!("/apis/coordination.k8s.io/v1/namespaces/istio-system/leases/{name}");
+            let held = async || Ok(read(&api, &path).await["spec"]["holderIdentity"] == holder);
+            until("each revision has its own leader", held).await?;
+        }
+        drop(instances);
+        api.delete_all(&objects).await
+    });
+}
+
+/// All that a proxy of the namespace is told of routes, as far as it is text.
+async fn routes(instance: &Instance) -> Result<String> {
+    let node = Asker::new(&json!({ "name": "p", "namespace": "revisions", "ip": "10.9.9.8" }))?.node();
+    let mut client = Client::new(instance.plain, node);
+    let routes = client.ask(ROUTE, &BTreeSet::from(["80".to_owned()]), Duration::from_secs(20)).await?;
+    Ok(routes.values().map(|any| String::from_utf8_lossy(&any.value).into_owned()).collect())
+}

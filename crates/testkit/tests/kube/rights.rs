@@ -1,0 +1,300 @@
+//! Rows: with the rights of the chart alone everything works; with one of them missing the log names the verb, and only what
+//! needs it is worse off.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use sources::kube::{Access, Client, Pacing, State};
+use testkit::ads;
+use testkit::authority::Authority;
+use testkit::cluster::{Api, Live, options};
+use testkit::parity::Asker;
+use tokio::time::{Instant, sleep};
+
+use super::access::{self, Router};
+use super::chart::{self, of_kinds, rendered};
+use super::instance::{Instance, SOON, until};
+use super::{in_turn, namespace, read, service};
+
+const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/istio-system/leases/meltemi-leader";
+const VALIDATOR: &str =
+    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/istio-validator-istio-system";
+
+/// The roles of the chart, to take rules away from and give them back.
+struct Roles<'a> {
+    api: &'a Api,
+    objects: Vec<Value>,
+}
+
+/// A rule: which role, and which of its rules.
+#[derive(Clone, Copy)]
+struct Rule(usize, usize);
+
+impl Roles<'_> {
+    fn rules(&self) -> Vec<Rule> {
+        let of = |(at, role): (usize, &Value)| {
+            let rules = role["rules"].as_array().map_or(0, Vec::len);
+            (0..rules).map(move |rule| Rule(at, rule)).collect::<Vec<_>>()
+        };
+        self.objects.iter().enumerate().flat_map(of).collect()
+    }
+
+    fn rule(&self, Rule(role, rule): Rule) -> &Value {
+        &self.objects[role]["rules"][rule]
+    }
+
+    fn texts(&self, rule: Rule, key: &str) -> Vec<String> {
+        let texts = self.rule(rule)[key].as_array().into_iter().flatten();
+        texts.filter_map(|it| it.as_str().map(str::to_owned)).collect()
+    }
+
+    /// The rule with this resource and verb.
+    fn find(&self, resource: &str, verb: &str) -> Result<Rule> {
+        let wanted = |rule: &Rule| {
+            self.texts(*rule, "resources").contains(&resource.to_owned())
+                && self.texts(*rule, "verbs").contains(&verb.to_owned())
+        };
+        self.rules().into_iter().rfind(wanted).with_context(|| format!("no rule to {verb} {resource}"))
+    }
+
+    async fn without(&self, Rule(role, rule): Rule) -> Result<()> {
+        let mut less = self.objects[role].clone();
+        less["rules"].as_array_mut().context("rules")?.remove(rule);
+        self.api.apply(&less).await?;
+        Ok(())
+    }
+
+    async fn restore(&self, Rule(role, _): Rule) -> Result<()> {
+        self.api.apply(&self.objects[role]).await?;
+        Ok(())
+    }
+}
+
+#[test]
+fn a_kind_that_may_not_be_read_any_more_stays_as_it_was_and_the_others_go_on() {
+    in_turn(async |cluster| {
+        let Some(objects) = rendered(None)? else { return Ok(()) };
+        let api = cluster.api().await?;
+        access::edge(&api).await?;
+        api.apply(&service("edge", "kept")).await?;
+        let kubeconfig = chart::account(cluster, &api, &objects).await?;
+        let client = Client::new(&Access { kubeconfig: Some(kubeconfig), rate: 1000 }).await?;
+        // Rights are asked when a watch begins.
+        let second = Duration::from_secs(1);
+        let pacing = Pacing { watch: second, absent: second / 2, audit: Duration::ZERO, ..Pacing::default() };
+        let mut live = Live::start(client, options(pacing)).await;
+        let roles = Roles { api: &api, objects: of_kinds(&objects, &["ClusterRole"]) };
+        let reads = |rule: &Rule| roles.texts(*rule, "verbs") == ["list", "watch"];
+        let mut count = 0;
+        for rule in roles.rules().into_iter().filter(reads) {
+            roles.without(rule).await?;
+            let resources = roles.texts(rule, "resources");
+            // Those of the rule before need a moment to come back.
+            let what = format!("{resources:?} and nothing else is forbidden");
+            live.until(&what, SOON, |live| forbidden(live, &resources)).await?;
+            ensure!(live.picture.deletions == 0, "without {resources:?}, {} removals", live.picture.deletions);
+            roles.restore(rule).await?;
+            count += 1;
+        }
+        ensure!(count > 5, "the chart has {count} rules to read by");
+        let all = |live: &Live| live.health.snapshot().iter().all(|(_, watch)| watch.state == State::Live);
+        live.until("with the rights back all is live", SOON, all).await?;
+        api.delete(&service("edge", "kept")).await
+    });
+}
+
+/// The watches of these, and of no others, say which verb they lack.
+fn forbidden(live: &Live, resources: &[String]) -> bool {
+    let harmed = live.health.snapshot().into_iter().filter(|(_, watch)| watch.state == State::Forbidden);
+    let troubles: Vec<String> = harmed.map(|(_, watch)| watch.trouble).collect();
+    let says = |trouble: &String, resource: &String| {
+        ["list", "watch"].iter().any(|verb| trouble.contains(&format!("cannot {verb} resource \"{resource}\"")))
+    };
+    troubles.len() == resources.len()
+        && resources.iter().all(|resource| troubles.iter().any(|trouble| says(trouble, resource)))
+}
+
+/// The program with the account of the chart.
+struct Scene<'a> {
+    api: &'a Api,
+    roles: Roles<'a>,
+    instance: Instance,
+}
+
+#[test]
+fn with_the_rights_of_the_chart_everything_works_and_a_missing_one_is_named() {
+    in_turn(async |cluster| {
+        let Some(objects) = rendered(None)? else { return Ok(()) };
+        let api = cluster.api().await?;
+        access::edge(&api).await?;
+        api.apply(&service("edge", "web")).await?;
+        api.apply_all(&of_kinds(&objects, &["ValidatingWebhookConfiguration"])).await?;
+        let kubeconfig = chart::account(cluster, &api, &objects).await?;
+        // A replica that was killed in another test may still have it.
+        api.delete(&lease()).await?;
+        let settings = [("MELTEMI_ACCESS_INTERVAL", "1s"), ("POD_NAME", "chart")];
+        let instance = Instance::start(&kubeconfig, &[], &settings).await?.ready().await?;
+        let roles = Roles { api: &api, objects: of_kinds(&objects, &["ClusterRole", "Role"]) };
+        let scene = Scene { api: &api, roles, instance };
+        let mut router = scene.everything_works("rights-a").await?;
+        ensure!(!scene.instance.log().contains("forbidden"), "{}", scene.instance.log());
+
+        scene
+            .lacks("tokenreviews", "create", async || {
+                let refused = Router::connect(&scene.instance, &api, "ingress").await;
+                ensure!(refused.is_err(), "a token that nobody reviewed is believed");
+                Ok(())
+            })
+            .await?;
+        scene.lacks("subjectaccessreviews", "create", async || Ok(())).await?;
+        api.apply(&access::site(&Authority::new()?)?).await?;
+        ensure!(router.gets(access::PATIENCE).await?, "a stream that is there goes on");
+        scene
+            .lacks("configmaps", "patch", async || {
+                api.apply(&namespace("rights-b", &json!({}))).await?;
+                Ok(())
+            })
+            .await?;
+        scene.lacks("validatingwebhookconfigurations", "list", async || Ok(())).await?;
+        scene.lacks("validatingwebhookconfigurations", "update", async || scene.distrust().await).await?;
+        scene.lacks("leases", "get", async || Ok(())).await?;
+        scene.lacks("leases", "create", async || api.delete(&lease()).await).await?;
+        scene.everything_works("rights-c").await?;
+
+        // The root is shared at the start.
+        for verb in ["get", "create"] {
+            let rule = scene.roles.find("secrets", verb)?;
+            if verb == "create" {
+                api.delete(&json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "istio-ca-secret", "namespace": "istio-system" } })).await?;
+            }
+            scene.roles.without(rule).await?;
+            let second = Instance::start(&kubeconfig, &[], &[("POD_NAME", "second")]).await?;
+            let named = format!("cannot {verb} resource \"secrets\"");
+            until("the second names the right", async || Ok(unquoted(&second.log()).contains(&named))).await?;
+            ensure!(!second.is_ready(), "a root that nobody shares");
+            serves(&second).await?;
+            scene.roles.restore(rule).await?;
+            second.ready().await?;
+        }
+        api.delete_all(&of_kinds(&objects, &["ValidatingWebhookConfiguration"])).await?;
+        api.delete(&service("edge", "web")).await
+    });
+}
+
+impl Scene<'_> {
+    /// Certificates, secrets, roots, the lease, the trust in the webhook, configuration.
+    async fn everything_works(&self, fresh: &str) -> Result<Router> {
+        let Scene { api, instance, .. } = self;
+        let forbidden = instance.metric("meltemi_watch_state", "forbidden")?;
+        ensure!(forbidden == 0.0, "{forbidden} watches are forbidden\n{}", instance.log());
+        let held = async || Ok(read(api, LEASE).await["spec"]["holderIdentity"] == "chart");
+        until("the lease is held", held).await.with_context(|| instance.log())?;
+        api.apply(&namespace(fresh, &json!({}))).await?;
+        let map = format!("/api/v1/namespaces/{fresh}/configmaps/istio-ca-root-cert");
+        until("a new namespace has the root", async || Ok(!read(api, &map).await.is_null())).await?;
+        let trusted = async || Ok(read(api, VALIDATOR).await["webhooks"][0]["clientConfig"]["caBundle"].is_string());
+        until("the webhook is trusted", trusted).await.with_context(|| instance.log())?;
+        let mut router = Router::connect(instance, api, "ingress").await?;
+        ensure!(router.gets(access::PATIENCE).await?, "no secret for a gateway\n{}", instance.log());
+        serves(instance).await?;
+        Ok(router)
+    }
+
+    /// Without a right: what needs it is told in the log, by verb and resource, and the rest goes on.
+    async fn lacks(&self, resource: &str, verb: &str, tried: impl AsyncFn() -> Result<()>) -> Result<()> {
+        let rule = self.roles.find(resource, verb)?;
+        let from = self.instance.log().len();
+        self.roles.without(rule).await?;
+        // The API server hears of it a moment later than we were told.
+        sleep(Duration::from_millis(300)).await;
+        tried().await?;
+        let named = format!("cannot {verb} resource \"{resource}\"");
+        let told = async || Ok(unquoted(&self.instance.log()[from..]).contains(&named));
+        until(&format!("the log says {named:?}"), told).await.with_context(|| self.instance.log())?;
+        let log = self.instance.log();
+        let others: Vec<&str> =
+            log[from..].lines().filter(|line| line.contains("is forbidden") && !line.contains(resource)).collect();
+        ensure!(others.is_empty(), "without the right to {verb} {resource}: {others:#?}");
+        serves(&self.instance).await?;
+        self.roles.restore(rule).await?;
+        sleep(Duration::from_millis(300)).await;
+        Ok(())
+    }
+
+    /// Somebody takes the trust in the webhook away.
+    async fn distrust(&self) -> Result<()> {
+        let (kind, version) = ("ValidatingWebhookConfiguration", "admissionregistration.k8s.io/v1");
+        let mut found = read(self.api, VALIDATOR).await;
+        ensure!(found["kind"] == kind && found["apiVersion"] == version, "{found}");
+        if let Some(meta) = found["metadata"].as_object_mut() {
+            meta.retain(|key, _| key == "name" || key == "labels");
+        }
+        for webhook in found["webhooks"].as_array_mut().into_iter().flatten() {
+            webhook["clientConfig"]["caBundle"] = json!("");
+        }
+        self.api.apply(&found).await?;
+        Ok(())
+    }
+}
+
+/// Texts in log lines, as they were before they were quoted.
+fn unquoted(log: &str) -> String {
+    log.replace("\\\"", "\"")
+}
+
+/// Configuration, also for those who come now.
+async fn serves(instance: &Instance) -> Result<()> {
+    let node = Asker::new(&json!({ "name": "p", "namespace": "edge", "ip": "10.9.9.9" }))?.node();
+    let mut client = ads::Client::new(instance.plain, node);
+    let clusters = client.ask(CDS, &BTreeSet::new(), Duration::from_secs(20)).await?;
+    ensure!(clusters.contains_key("outbound|80||web.edge.svc.cluster.local"), "{:?}", clusters.keys());
+    Ok(())
+}
+
+fn lease() -> Value {
+    json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": "meltemi-leader", "namespace": "istio-system" } })
+}
+
+#[test]
+fn what_a_tenant_writes_over_is_put_right_and_a_stolen_lease_stops_its_holder() {
+    in_turn(async |cluster| {
+        let api = cluster.api().await?;
+        for space in ["istio-system", "tenant"] {
+            api.apply(&namespace(space, &json!({}))).await?;
+        }
+        api.delete(&lease()).await?;
+        let instance = Instance::start(&cluster.kubeconfig()?, &[], &[("POD_NAME", "owner")]).await?.ready().await?;
+        let path = "/api/v1/namespaces/tenant/configmaps/istio-ca-root-cert";
+        let root = async || read(&api, path).await["data"]["root-cert.pem"].as_str().map(str::to_owned);
+        until("the root is there", async || Ok(root().await.is_some())).await?;
+        let right = root().await;
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "istio-ca-root-cert", "namespace": "tenant" },
+            "data": { "root-cert.pem": "mine" },
+        });
+        // It was written a moment ago, and no namespace is written twice within five seconds.
+        sleep(Duration::from_secs(5)).await;
+        let began = Instant::now();
+        api.apply(&map).await?;
+        until("the edit is undone", async || Ok(root().await == right)).await?;
+        ensure!(began.elapsed() < Duration::from_secs(5), "undone only after {:?}", began.elapsed());
+
+        let mut stolen = lease();
+        stolen["spec"] = json!({ "holderIdentity": "thief", "leaseDurationSeconds": 15 });
+        let began = Instant::now();
+        api.apply(&stolen).await?;
+        let log = || instance.log();
+        until("the loser stops", async || Ok(log().contains("this replica no longer writes"))).await?;
+        ensure!(began.elapsed() < Duration::from_secs(10), "stopped only after {:?}", began.elapsed());
+        api.apply(&map).await?;
+        sleep(Duration::from_secs(3)).await;
+        ensure!(root().await.as_deref() == Some("mine"), "it writes without the lease");
+        until("nobody renews the thief's", async || Ok(root().await == right)).await?;
+        let holder = read(&api, LEASE).await["spec"]["holderIdentity"].clone();
+        ensure!(holder == "owner", "{holder} leads");
+        Ok(())
+    });
+}
