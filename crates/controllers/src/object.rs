@@ -27,8 +27,14 @@ pub(crate) async fn replace(client: &Client, path: &str, object: &Value) -> Resu
 
 /// Makes our part of it as it is here, and leaves the others' alone.
 pub(crate) async fn apply(client: &Client, path: &str, object: &Value) -> Result<Value, Failure> {
+    apply_as(client, path, OWNER, object).await
+}
+
+/// The same as another owner, who does not take away what the first one owns.
+pub(crate) async fn apply_as(client: &Client, path: &str, owner: &str, object: &Value) -> Result<Value, Failure> {
     const APPLY: &str = "application/apply-patch+yaml";
-    sent(client.send(Method::PATCH, &format!("{}&force=true", owned(path)), APPLY, object.to_string().into()).await?)
+    let path = format!("{path}?fieldManager={owner}&force=true");
+    sent(client.send(Method::PATCH, &path, APPLY, object.to_string().into()).await?)
 }
 
 /// Somebody else was faster.

@@ -17,6 +17,7 @@ mod ports;
 mod rotation;
 mod secrets;
 mod stop;
+mod verdicts;
 mod waiting;
 mod webhook;
 
@@ -152,6 +153,7 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
     if let Some(listener) = listeners.monitoring.take() {
         tokio::spawn(http::serve(listener, ops::monitoring(ops.clone())));
     }
+    let judged = views.clone();
     let server = xds::Server::new(views, streams, metrics.streams.clone(), ops.connections.clone());
     let mut streams = Streams::new(server);
     if let Some(listener) = listeners.grpc.take() {
@@ -174,7 +176,11 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
         // Set here and nowhere else.
         let _ = ops.guard.set(ops::Guard::new(&operations, root, &mesh.pod_namespace, door));
     };
-    let mut going = None;
+    let judge: duties::Judge = Arc::new({
+        let (views, connections) = (judged, ops.connections.clone());
+        move |objects| verdicts::verdicts(objects, pipeline::notes(objects, &views), &connections)
+    });
+    let mut going = duties.as_ref().map(|duties| duties.begin(pipeline.shown_objects(), judge));
     if let Some(listener) = listeners.secure.take() {
         let mut identity = identity;
         let root = duties.as_ref().map(|_| duties::root_folder(&mut identity)).transpose()?;
@@ -201,8 +207,11 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
                     let Some(done) = stop.unless_asked(sharing).await else { return Ok(()) };
                     done?;
                 }
-                let authority = Secure::open(identity, door, &mesh.pod_namespace)?;
-                going = duties.map(|duties| duties.begin(pipeline.objects(), authority.certificates(), root));
+                let revision = duties.as_ref().map_or("", |duties| duties.revision());
+                let authority = Secure::open(identity, door, &mesh.pod_namespace, revision)?;
+                if let (Some(duties), Some((going, leads))) = (duties, &mut going) {
+                    duties.spread_trust(going, leads.clone(), pipeline.objects(), authority.certificates(), root);
+                }
                 streams.serve(listener, authority.port(stages, inspector)?);
                 if let Some(listener) = listeners.https.take() {
                     tokio::spawn(webhook::serve(listener, authority.tls()?));
@@ -233,7 +242,8 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
         () = streams.drain() => {}
         () = stop.asked() => info!("not waiting any longer"),
     }
-    if let Some(going) = going {
+    if let Some((going, leads)) = going {
+        drop(leads);
         going.end().await;
     }
     Ok(())

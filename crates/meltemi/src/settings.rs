@@ -161,6 +161,7 @@ impl Settings {
             pod_name: _,
             revision: _,
             leader_election: _,
+            status: _,
             // Read by Mesh::new.
             cluster_id: _,
             pod_namespace: _,

@@ -40,13 +40,13 @@ pub(crate) struct Secure {
 }
 
 impl Secure {
-    pub(crate) fn open(settings: Identity, door: Arc<Door>, pod_namespace: &str) -> Result<Secure> {
+    pub(crate) fn open(settings: Identity, door: Arc<Door>, pod_namespace: &str, revision: &str) -> Result<Secure> {
         let metrics = door.metrics.clone();
         let root = root_options(&settings, &door);
         let now = SystemTime::now();
         let plugged = ca::plugged(&settings.plugged).context("cannot read the plugged-in authority")?;
         let authority = authority(&settings, &root, plugged.as_ref(), now)?;
-        let hosts = hosts(pod_namespace, &settings.hosts);
+        let hosts = hosts(pod_namespace, revision, &settings.hosts);
         let (serving, served_until) = serving(&authority, &hosts, now)?;
         let clients = Clients::new(authority.roots())?;
         Ok(Secure {
@@ -225,8 +225,23 @@ fn serving_certificate(
 }
 
 /// istiod's names, and those by which a local proxy reaches us.
-fn hosts(namespace: &str, more: &[String]) -> Vec<String> {
-    let services = ["istiod", "istiod-remote", "istio-pilot"].map(|name| format!("{name}.{namespace}.svc"));
+pub(super) fn hosts(namespace: &str, revision: &str, more: &[String]) -> Vec<String> {
+    let own = Some(format!("istiod-{revision}")).filter(|_| !matches!(revision, "" | "default"));
+    let services = ["istiod", "istiod-remote", "istio-pilot"].map(str::to_owned).into_iter().chain(own);
     let local = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-    services.into_iter().chain(local).chain(more.iter().cloned()).collect()
+    services.map(|name| format!("{name}.{namespace}.svc")).chain(local).chain(more.iter().cloned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_revision_is_served_under_its_own_name_too() {
+        let named = |revision: &str| {
+            hosts("istio-system", revision, &[]).contains(&format!("istiod-{revision}.istio-system.svc"))
+        };
+        assert!(named("canary") && !named("default") && !named(""));
+        assert!(hosts("istio-system", "canary", &["a.example".into()]).contains(&"istiod.istio-system.svc".to_owned()));
+    }
 }

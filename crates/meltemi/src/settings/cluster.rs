@@ -26,6 +26,8 @@ pub(crate) struct ClusterSettings {
     pub(crate) pod_name: Option<String>,
     /// ENABLE_LEADER_ELECTION. Off: this replica always writes.
     pub(crate) elects: bool,
+    /// PILOT_ENABLE_STATUS.
+    pub(crate) status: bool,
 }
 
 impl ClusterSettings {
@@ -53,6 +55,7 @@ impl ClusterSettings {
             revision: revision.or_else(|| env.revision.clone()).unwrap_or_default().into(),
             pod_name: env.pod_name.clone(),
             elects: unused.read("ENABLE_LEADER_ELECTION", &env.leader_election, true, |text| truth(text).ok()),
+            status: unused.read("PILOT_ENABLE_STATUS", &env.status, true, |text| truth(text).ok()),
             pacing: Pacing { audit: if audit.is_zero() { audit } else { audit.max(SHORTEST_AUDIT) }, ..pacing },
         })
     }

@@ -27,12 +27,16 @@ fn needed(read: &'static str, endpoints: Kind) -> BTreeSet<Right> {
         let place = if kind.is_namespaced() { read } else { "cluster" };
         let verbs = ["list", "watch"].into_iter().filter(|_| is_read);
         needed.extend(verbs.map(|verb| right(place, kind.group(), &plural(kind), "", verb)));
+        if kind.is_istio() {
+            needed.insert(right(place, kind.group(), &format!("{}/status", plural(kind)), "", "patch"));
+        }
     }
     for (place, group, resource, name, verbs) in [
         (read, "", "configmaps", "istio-ca-root-cert", "create patch"),
-        ("own", "", "secrets", "istio-ca-secret", "get"),
+        ("own", "", "secrets", "istio-ca-secret", "get update"),
         ("own", "", "secrets", "", "create"),
         ("own", "coordination.k8s.io", "leases", "meltemi-leader", "get update"),
+        ("own", "coordination.k8s.io", "leases", "meltemi-status", "get update"),
         ("own", "coordination.k8s.io", "leases", "", "create"),
         ("cluster", "authentication.k8s.io", "tokenreviews", "", "create"),
         ("cluster", "authorization.k8s.io", "subjectaccessreviews", "", "create"),

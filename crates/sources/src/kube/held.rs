@@ -7,8 +7,8 @@ use std::sync::Arc;
 use config::kind::Kind;
 use config::note::{Note, ObjectId, Severity};
 use config::object::{AnyObject, parse_tree};
-use config::store::{Name, Update};
-use config::tree::Node;
+use config::store::{Name, Standing, Update};
+use config::tree::{Node, Value};
 
 pub(super) struct Held {
     kind: Kind,
@@ -81,6 +81,10 @@ impl Held {
             let errors = parsed.notes.iter_mut().filter(|note| note.severity == Severity::Error);
             errors.for_each(|note| note.what.push_str("; its last good version stays in force"));
         }
+        if self.kind.is_istio() {
+            let standing = Some(Arc::new(Standing { refused, ..standing(&seen, self.kind, node) }));
+            updates.push(Update::Standing { id: self.id(&seen.name), standing });
+        }
         let parts = if refused { held } else { parsed.objects.len() };
         let noted = !parsed.notes.is_empty();
         if noted || before.is_some_and(|entry| entry.noted) {
@@ -94,6 +98,9 @@ impl Held {
 
     pub(super) fn delete(&mut self, name: &Name, updates: &mut Vec<Update>) {
         let Some(Entry { parts, noted, .. }) = self.objects.remove(name) else { return };
+        if self.kind.is_istio() {
+            updates.push(Update::Standing { id: self.id(name), standing: None });
+        }
         updates.extend((0..parts).map(|part| self.gone(name, part)));
         if noted {
             updates.push(self.notes(name, Vec::new()));
@@ -127,6 +134,35 @@ impl Held {
     }
 }
 
+fn standing(seen: &Seen, kind: Kind, node: &Node) -> Standing {
+    let generation = node.get("metadata").and_then(|metadata| metadata.get("generation"));
+    let api_version = node.get("apiVersion").and_then(Node::text);
+    let conditions = node.get("status").and_then(|status| status.get("conditions"));
+    Standing {
+        version: seen.version,
+        generation: match generation.map(|generation| &generation.value) {
+            Some(Value::Integer(generation)) => *generation,
+            _ => 0,
+        },
+        api_version: api_version.map_or_else(|| format!("{}/{}", kind.group(), kind.versions()[0]).into(), Arc::from),
+        revision: seen.revision.as_deref().map(Arc::from),
+        refused: false,
+        conditions: conditions.map_or_else(String::new, |node| json(node).to_string()).into(),
+    }
+}
+
+fn json(node: &Node) -> serde_json::Value {
+    match &node.value {
+        Value::Null => serde_json::Value::Null,
+        Value::Bool(value) => (*value).into(),
+        Value::Integer(value) => (*value).into(),
+        Value::Float(value) => (*value).into(),
+        Value::Text(text) => (&**text).into(),
+        Value::List(items) => items.iter().map(json).collect(),
+        Value::Mapping(entries) => entries.iter().map(|entry| (&*entry.key, json(&entry.value))).collect(),
+    }
+}
+
 /// The texts that the object has anyway.
 fn shared_name(object: &AnyObject) -> Name {
     let meta = object.meta();
@@ -148,7 +184,8 @@ mod tests {
     }
 
     fn shown(updates: Vec<Update>) -> Vec<String> {
-        let shown = updates.into_iter().map(|update| match update {
+        let shown = updates.into_iter().filter(|update| !matches!(update, Update::Standing { .. }));
+        let shown = shown.map(|update| match update {
             Update::Put(object) => format!("put {}", object.id()),
             Update::Delete(id) => format!("delete {id}"),
             Update::Notes { source, notes } => {

@@ -4,8 +4,11 @@
 mod corpus;
 mod duties;
 mod faults;
+mod instance;
 mod program;
+mod root;
 mod scope;
+mod status;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
