@@ -1,5 +1,5 @@
 //! What is written to and asked of a cluster besides its objects: the lease of the leader, the root certificate in every namespace, the
-//! Secret of the authority, the trust in the webhook, the status of objects, reviews of tokens and of rights. Knows no mesh.
+//! Secret of the authority, the trust in the webhook, the status of objects, certificates from a signer of the cluster, reviews of tokens and of rights. Knows no mesh.
 
 mod access;
 mod bundle;
@@ -8,6 +8,7 @@ mod object;
 mod review;
 mod root_cert;
 mod secret;
+mod signing;
 mod status;
 
 pub use access::Access;
@@ -16,4 +17,5 @@ pub use lease::{Lease, Timing};
 pub use review::{Account, Reviews};
 pub use root_cert::{NAME as ROOT_CERT, RootCert, namespaces};
 pub use secret::{AuthoritySecret, Material, Shared};
+pub use signing::{NotSigned, Signing, Usage};
 pub use status::{StatusWriter, Verdict, Verdicts};

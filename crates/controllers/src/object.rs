@@ -37,6 +37,13 @@ pub(crate) async fn apply_as(client: &Client, path: &str, owner: &str, object: &
     sent(client.send(Method::PATCH, &path, APPLY, object.to_string().into()).await?)
 }
 
+/// Also one that is not there.
+pub(crate) async fn delete(client: &Client, path: &str) -> Result<(), Failure> {
+    let (code, text) = client.send(Method::DELETE, path, JSON, Vec::new()).await?;
+    let done = code.is_success() || code == StatusCode::NOT_FOUND;
+    if done { Ok(()) } else { Err(refused(code, &http::HeaderMap::new(), &text)) }
+}
+
 /// Somebody else was faster.
 pub(crate) fn is_conflict(failure: &Failure) -> bool {
     matches!(failure, Failure::Refused { code: 409, .. })

@@ -3,6 +3,8 @@
 mod authority;
 mod banner;
 mod certificates;
+mod cluster_secure;
+mod cluster_signer;
 mod credentials;
 mod door;
 mod duties;
@@ -27,9 +29,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use config::store::{MeshText, Update};
-use controllers::Access;
+use controllers::{Access, Signing};
 use sources::files::{self, Folder};
 use sources::jwks::Keys;
 use sources::text;
@@ -49,6 +51,8 @@ use crate::ops::{self, Ops, http, metrics::Metrics};
 use crate::settings::{Debounce, Log, Mesh, Settings, Source};
 use authority::Secure;
 use banner::Banner;
+use cluster_secure::ClusterSecure;
+use cluster_signer::ClusterAuthority;
 use credentials::{Credentials, Roles};
 use door::{Door, Registry};
 use external::ExternalSecure;
@@ -192,13 +196,42 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
         guard(Some(shown).filter(|_| identity.authenticate), &pipeline.root_namespace());
         let inspector = Arc::new(ops::Inspector { ops: ops.clone() });
         let stages = metrics.stages().clone();
-        match identity.external.clone() {
-            Some(external) => {
+        let revision = duties.as_ref().map_or("", |duties| duties.revision()).to_owned();
+        let signer = match (&identity.signer, &duties) {
+            (Some(settings), Some(duties)) => Some(Arc::new(ClusterAuthority {
+                settings: settings.clone(),
+                signing: Signing::new(duties.client.clone()),
+                objects: pipeline.objects(),
+                lifetimes: identity.lifetimes,
+            })),
+            (Some(_), None) => {
+                bail!("EXTERNAL_CA=ISTIOD_RA_KUBERNETES_API needs an API server, and --config names a folder")
+            }
+            (None, _) => None,
+        };
+        let serving = signer.as_ref().and_then(|signer| Some((signer.clone(), signer.settings.serving.clone()?)));
+        match (identity.external.clone(), serving) {
+            (Some(external), _) => {
                 let port = ExternalSecure::open(identity, external, door)?;
                 streams.serve(listener, port.port(stages, inspector)?);
                 tokio::spawn(port.follow());
             }
-            None => {
+            (None, Some((authority, name))) => {
+                let hosts = authority::hosts(&mesh.pod_namespace, &revision, &identity.hosts);
+                let opening = ClusterSecure::open(identity, authority.clone(), name, hosts, door);
+                let Some(port) = stop.unless_asked(opening).await else { return Ok(()) };
+                let port = port?;
+                if let (Some(duties), Some((going, leads))) = (duties, &mut going) {
+                    let roots = move || authority.roots(None).iter().map(ca::Certificate::pem).collect::<String>();
+                    duties.spread_trust(going, leads.clone(), pipeline.objects(), roots, None);
+                }
+                streams.serve(listener, port.port(stages, inspector)?);
+                if let Some(listener) = listeners.https.take() {
+                    tokio::spawn(webhook::serve(listener, port.tls()?));
+                }
+                tokio::spawn(port.follow());
+            }
+            (None, None) => {
                 let own = !identity.plugged.join("ca-cert.pem").exists();
                 let root = root.filter(|_| own);
                 if let (Some(duties), Some(folder)) = (&duties, &root) {
@@ -207,10 +240,10 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
                     let Some(done) = stop.unless_asked(sharing).await else { return Ok(()) };
                     done?;
                 }
-                let revision = duties.as_ref().map_or("", |duties| duties.revision());
-                let authority = Secure::open(identity, door, &mesh.pod_namespace, revision)?;
+                let authority = Secure::open(identity, door, &mesh.pod_namespace, &revision, signer)?;
                 if let (Some(duties), Some((going, leads))) = (duties, &mut going) {
-                    duties.spread_trust(going, leads.clone(), pipeline.objects(), authority.certificates(), root);
+                    let roots = authority.roots();
+                    duties.spread_trust(going, leads.clone(), pipeline.objects(), roots, root);
                 }
                 streams.serve(listener, authority.port(stages, inspector)?);
                 if let Some(listener) = listeners.https.take() {

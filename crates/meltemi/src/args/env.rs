@@ -80,6 +80,8 @@ pub(crate) struct IdentityEnv {
     pub(crate) ca_root: Option<String>,
     pub(crate) ca_name: Option<String>,
     pub(crate) cert_provider: Option<String>,
+    pub(crate) signer: Option<String>,
+    pub(crate) signer_domain: Option<String>,
     pub(crate) proxy_config: Option<String>,
 }
 
@@ -160,6 +162,8 @@ impl Env {
                 ca_root: set("CA_ROOT_CA"),
                 ca_name: set("MELTEMI_CA_SERVER_NAME"),
                 cert_provider: set("PILOT_CERT_PROVIDER"),
+                signer: set("K8S_SIGNER"),
+                signer_domain: set("CERT_SIGNER_DOMAIN"),
                 proxy_config: set("PROXY_CONFIG"),
             },
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
-use ca::{Certificates, Kept, RootOptions};
+use ca::{Kept, RootOptions};
 use config::store::Snapshot;
 use controllers::{AuthoritySecret, Lease, Reviews, RootCert, Shared, StatusWriter, Timing, Verdicts, WebhookBundle};
 use sources::kube::Client;
@@ -152,13 +152,12 @@ impl Duties {
         going: &mut Going,
         leads: watch::Receiver<bool>,
         objects: watch::Receiver<Arc<Snapshot>>,
-        certificates: Arc<Certificates>,
+        roots: impl Fn() -> String + Clone + Send + 'static,
         root: Option<std::path::PathBuf>,
     ) {
         if let Some(folder) = root {
             tokio::spawn(Duties::follow_root(self.client.clone(), self.namespace, folder));
         }
-        let roots = move || certificates.authority().roots().iter().map(ca::Certificate::pem).collect::<String>();
         let bundle = WebhookBundle { client: self.client.clone(), revision: self.revision, leads: leads.clone() };
         let writer = RootCert { client: self.client, objects, leads, watched: self.watched };
         going.writers.extend([tokio::spawn(writer.follow(roots.clone())), tokio::spawn(bundle.follow(roots))]);

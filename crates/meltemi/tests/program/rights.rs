@@ -105,6 +105,21 @@ fn rights_are_those_that_the_program_needs_and_no_more() {
     assert_rights(&objects, &needed("cluster", Kind::Endpoints));
 }
 
+#[test]
+fn signing_requests_are_a_right_where_a_signer_of_the_cluster_signs() {
+    let set = "env.EXTERNAL_CA=ISTIOD_RA_KUBERNETES_API,env.K8S_SIGNER=a.example/mesh,env.PILOT_CERT_PROVIDER=k8s.io/a.example/server";
+    let Some(objects) = rendered(&[], &["--set", set]) else { return };
+    let mut needed = needed("cluster", Kind::EndpointSlice);
+    let group = "certificates.k8s.io";
+    needed.extend(
+        ["create", "get", "delete"].map(|verb| right("cluster", group, "certificatesigningrequests", "", verb)),
+    );
+    needed.insert(right("cluster", group, "certificatesigningrequests/approval", "", "update"));
+    needed
+        .extend(["a.example/mesh", "a.example/server"].map(|name| right("cluster", group, "signers", name, "approve")));
+    assert_rights(&objects, &needed);
+}
+
 fn assert_rights(objects: &[Value], needed: &BTreeSet<Right>) {
     let granted = granted(objects);
     let missing: Vec<_> = needed.difference(&granted).collect();

@@ -20,6 +20,7 @@ const SOON: Duration = Duration::from_secs(60);
 pub(super) struct Instance {
     child: Child,
     pub(super) grpc: SocketAddr,
+    pub(super) secure: SocketAddr,
     pub(super) monitoring: SocketAddr,
     log: PathBuf,
 }
@@ -54,7 +55,7 @@ impl Instance {
             .stdout(file.try_clone()?)
             .stderr(file)
             .spawn()?;
-        let mut instance = Instance { child, grpc, monitoring, log };
+        let mut instance = Instance { child, grpc, secure, monitoring, log };
         let opened = until("its secure port is open", async || {
             ensure!(instance.child.try_wait()?.is_none(), "it ended");
             Ok(TcpStream::connect(secure).is_ok())

@@ -2,6 +2,7 @@
 //! turns with one server.
 
 mod corpus;
+mod csr_api;
 mod duties;
 mod faults;
 mod instance;
