@@ -1,7 +1,8 @@
 //! What is written to and asked of a cluster besides its objects: the lease of the leader, the root certificate in every namespace, the
-//! Secret of the authority, the trust in the webhook, the status of objects, certificates from a signer of the cluster, reviews of tokens and of rights. Knows no mesh.
+//! Secret of the authority, the trust in the webhook, the status of objects, addresses of ServiceEntries, certificates from a signer of the cluster, reviews of tokens and of rights. Knows no mesh.
 
 mod access;
+mod addresses;
 mod bundle;
 mod lease;
 mod object;
@@ -12,6 +13,7 @@ mod signing;
 mod status;
 
 pub use access::Access;
+pub use addresses::AddressWriter;
 pub use bundle::WebhookBundle;
 pub use lease::{Lease, Timing};
 pub use review::{Account, Reviews};

@@ -9,7 +9,9 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use ca::{Kept, RootOptions};
 use config::store::Snapshot;
-use controllers::{AuthoritySecret, Lease, Reviews, RootCert, Shared, StatusWriter, Timing, Verdicts, WebhookBundle};
+use controllers::{
+    AddressWriter, AuthoritySecret, Lease, Reviews, RootCert, Shared, StatusWriter, Timing, Verdicts, WebhookBundle,
+};
 use sources::kube::Client;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -41,6 +43,7 @@ pub(crate) struct Duties {
     elects: bool,
     revision: String,
     status: bool,
+    addresses: bool,
     /// WATCHED_NAMESPACES. Empty: all.
     watched: BTreeSet<Arc<str>>,
 }
@@ -56,7 +59,7 @@ pub(crate) type Judge = Arc<dyn Fn(&Snapshot) -> Verdicts + Send + Sync>;
 
 impl Duties {
     pub(crate) fn new(client: Client, pod_namespace: &str, settings: &ClusterSettings) -> Duties {
-        let ClusterSettings { revision, pod_name, elects, status, namespaces, .. } = settings;
+        let ClusterSettings { revision, pod_name, elects, status, addresses, namespaces, .. } = settings;
         let unnamed = || format!("meltemi-{}-{}", std::process::id(), jiff::Timestamp::now().as_millisecond());
         let mut watched = namespaces.clone();
         if !watched.is_empty() {
@@ -69,6 +72,7 @@ impl Duties {
             elects: *elects,
             revision: revision.to_string(),
             status: *status,
+            addresses: *addresses,
             watched,
         }
     }
@@ -126,9 +130,16 @@ impl Duties {
     pub(crate) fn begin(&self, shown: watch::Receiver<Arc<Snapshot>>, judge: Judge) -> (Going, watch::Receiver<bool>) {
         let mut going = Going { leases: Vec::new(), writers: Vec::new() };
         let leads = self.lease(&lease_of(&self.revision), &mut going);
+        if !self.status && !self.addresses {
+            return (going, leads);
+        }
+        let (client, leads_all) = (self.client.clone(), self.lease(STATUS_LEASE, &mut going));
+        if self.addresses {
+            let writer = AddressWriter { client: client.clone(), objects: shown.clone(), leads: leads_all.clone() };
+            going.writers.push(tokio::spawn(writer.follow(model::wanted_addresses)));
+        }
         if self.status {
-            let leads_all = self.lease(STATUS_LEASE, &mut going);
-            let writer = StatusWriter { client: self.client.clone(), objects: shown, leads: leads.clone(), leads_all };
+            let writer = StatusWriter { client, objects: shown, leads: leads.clone(), leads_all };
             going.writers.push(tokio::spawn(writer.follow(judge)));
         }
         (going, leads)

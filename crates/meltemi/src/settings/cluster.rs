@@ -28,6 +28,8 @@ pub(crate) struct ClusterSettings {
     pub(crate) elects: bool,
     /// PILOT_ENABLE_STATUS.
     pub(crate) status: bool,
+    /// PILOT_ENABLE_IP_AUTOALLOCATE.
+    pub(crate) addresses: bool,
 }
 
 impl ClusterSettings {
@@ -55,6 +57,7 @@ impl ClusterSettings {
             revision: revision.or_else(|| env.revision.clone()).unwrap_or_default().into(),
             pod_name: env.pod_name.clone(),
             elects: unused.read("ENABLE_LEADER_ELECTION", &env.leader_election, true, |text| truth(text).ok()),
+            addresses: unused.read("PILOT_ENABLE_IP_AUTOALLOCATE", &env.addresses, true, |text| truth(text).ok()),
             status: unused.read("PILOT_ENABLE_STATUS", &env.status, true, |text| truth(text).ok()),
             pacing: Pacing { audit: if audit.is_zero() { audit } else { audit.max(SHORTEST_AUDIT) }, ..pacing },
         })

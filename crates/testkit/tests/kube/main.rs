@@ -1,12 +1,14 @@
 //! A real API server as the source: the parity corpus through it, faults on the way to it, and the whole program on it. The tests take
 //! turns with one server.
 
+mod addresses;
 mod corpus;
 mod csr_api;
 mod duties;
 mod faults;
 mod instance;
 mod program;
+mod revisions;
 mod root;
 mod scope;
 mod status;

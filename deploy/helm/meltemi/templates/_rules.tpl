@@ -53,6 +53,12 @@
 - apiGroups: [extensions.istio.io]
   resources: [trafficextensions, wasmplugins]
   verbs: [list, watch]
+{{- if ne (toString .Values.env.PILOT_ENABLE_IP_AUTOALLOCATE) "false" }}
+# Addresses for hosts of ServiceEntries that have none.
+- apiGroups: [networking.istio.io]
+  resources: [serviceentries/status]
+  verbs: [patch]
+{{- end }}
 {{- if ne (toString .Values.env.PILOT_ENABLE_STATUS) "false" }}
 # Whether each object was accepted and reached the proxies. Without it only that is not said.
 - apiGroups: [networking.istio.io]
