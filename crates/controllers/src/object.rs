@@ -37,6 +37,12 @@ pub(crate) async fn apply_as(client: &Client, path: &str, owner: &str, object: &
     sent(client.send(Method::PATCH, &path, APPLY, object.to_string().into()).await?)
 }
 
+/// Changes what is named here; `null` removes.
+pub(crate) async fn merge(client: &Client, path: &str, change: &Value) -> Result<Value, Failure> {
+    const MERGE: &str = "application/merge-patch+json";
+    sent(client.send(Method::PATCH, &owned(path), MERGE, change.to_string().into()).await?)
+}
+
 /// Also one that is not there.
 pub(crate) async fn delete(client: &Client, path: &str) -> Result<(), Failure> {
     let (code, text) = client.send(Method::DELETE, path, JSON, Vec::new()).await?;

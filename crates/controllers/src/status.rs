@@ -3,10 +3,11 @@
 
 mod condition;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::kind::Kind;
 use config::note::ObjectId;
 use config::store::{Snapshot, Standing};
 use serde_json::{Value, json};
@@ -65,7 +66,7 @@ struct Memory {
 impl StatusWriter {
     /// Until there are no more objects. `judge` may take long; an object that it does not name is in force, and no proxy holds anything of it.
     pub async fn follow(mut self, judge: Arc<dyn Fn(&Snapshot) -> Verdicts + Send + Sync>) {
-        let (mut memories, mut wait) = (HashMap::new(), LOOK);
+        let (mut memories, mut wait, mut forbidden) = (HashMap::new(), LOOK, BTreeSet::new());
         loop {
             match timeout(wait, self.objects.changed()).await {
                 Ok(Ok(())) => wait = LOOK,
@@ -81,35 +82,48 @@ impl StatusWriter {
             let (began, judge, judged) = (Instant::now(), judge.clone(), snapshot.clone());
             let Ok(verdicts) = spawn_blocking(move || judge(&judged)).await else { continue };
             sleep(began.elapsed() * SHARE).await;
-            if let Err(failure) = self.write_all(&snapshot, &verdicts, &mut memories).await {
-                warn!(%failure, "the status of objects could not be written; it is tried again");
-                sleep(PAUSE).await;
+            match self.write_all(&snapshot, &verdicts, &mut memories).await {
+                Ok(kinds) => {
+                    for (kind, message) in kinds.iter().filter(|(kind, _)| !forbidden.contains(*kind)) {
+                        warn!(%kind, message, "the status of a kind may not be written; only that is missing");
+                    }
+                    forbidden = kinds.into_keys().collect();
+                }
+                Err(failure) => {
+                    warn!(%failure, "the status of objects could not be written; it is tried again");
+                    sleep(PAUSE).await;
+                }
             }
         }
     }
 
+    /// Answers what may not be written, by kind.
     async fn write_all(
         &self,
         snapshot: &Snapshot,
         verdicts: &Verdicts,
         memories: &mut HashMap<ObjectId, Memory>,
-    ) -> Result<(), Failure> {
+    ) -> Result<BTreeMap<Kind, String>, Failure> {
+        let mut forbidden = BTreeMap::new();
         memories.retain(|id, _| snapshot.standings.contains_key(id));
         let none = Verdict::default();
         for (id, standing) in &snapshot.standings {
             let leads = if standing.revision.is_some() { &self.leads } else { &self.leads_all };
             // Asked before each write: another may lead by now.
-            if !*leads.borrow() {
+            if !*leads.borrow() || forbidden.contains_key(&id.kind) {
                 continue;
             }
             let memory = memories.entry(id.clone()).or_insert_with(|| Memory::new(standing.generation));
             let wanted = Conditions::of(verdicts.get(id).unwrap_or(&none), standing);
             if memory.is_due(standing, &wanted) {
-                self.write(id, standing, &wanted, memory).await?;
+                match self.write(id, standing, &wanted, memory).await {
+                    Err(Failure::Refused { code: 403, message, .. }) => drop(forbidden.insert(id.kind, message)),
+                    done => done?,
+                }
                 sleep(PACE).await;
             }
         }
-        Ok(())
+        Ok(forbidden)
     }
 
     async fn write(

@@ -1,6 +1,7 @@
 //! `meltemi serve`: the wiring. A folder or an API server feeds the store, the store the views, the views the streams; pages look on.
 
 mod authority;
+mod balance;
 mod banner;
 mod certificates;
 mod cluster_secure;
@@ -50,6 +51,7 @@ use crate::ops::scopes::{self, Scopes};
 use crate::ops::{self, Ops, http, metrics::Metrics};
 use crate::settings::{Debounce, Log, Mesh, Settings, Source};
 use authority::Secure;
+pub(crate) use balance::{Balance, ReplicaState, ReplicaStatus};
 use banner::Banner;
 use cluster_secure::ClusterSecure;
 use cluster_signer::ClusterAuthority;
@@ -146,6 +148,7 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
         chosen,
         admin: operations.admin,
         rotation: OnceLock::new(),
+        replicas: OnceLock::new(),
         draining: AtomicBool::new(false),
         open: AtomicBool::new(false),
         turns: Semaphore::new(ops::TURNS),
@@ -183,6 +186,20 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
     let judge: duties::Judge = Arc::new({
         let (views, connections) = (judged, ops.connections.clone());
         move |objects| verdicts::verdicts(objects, pipeline::notes(objects, &views), &connections)
+    });
+    let balance = duties.as_ref().zip(ops.watches.clone()).map(|(duties, health)| {
+        Arc::new(Balance {
+            replicas: duties.replicas(),
+            health,
+            connections: ops.connections.clone(),
+            gives: duties.balances,
+            gaps: Mutex::default(),
+        })
+    });
+    let telling = balance.map(|balance| {
+        // Set nowhere else.
+        let _ = ops.replicas.set(balance.clone());
+        (tokio::spawn(balance.clone().follow()), balance)
     });
     let mut going = duties.as_ref().map(|duties| duties.begin(pipeline.shown_objects(), judge));
     if let Some(listener) = listeners.secure.take() {
@@ -271,6 +288,10 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
     stop.asked().await;
     info!(connected = ops.connections.len(), "shutting down");
     ops.draining.store(true, Ordering::Relaxed);
+    if let Some((telling, balance)) = telling {
+        telling.abort();
+        balance.leave().await;
+    }
     tokio::select! {
         () = streams.drain() => {}
         () = stop.asked() => info!("not waiting any longer"),

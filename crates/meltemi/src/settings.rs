@@ -162,6 +162,7 @@ impl Settings {
             revision: _,
             leader_election: _,
             status: _,
+            balance: _,
             addresses: _,
             // Read by Mesh::new.
             cluster_id: _,

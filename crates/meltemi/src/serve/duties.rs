@@ -10,7 +10,8 @@ use anyhow::{Context, Result};
 use ca::{Kept, RootOptions};
 use config::store::Snapshot;
 use controllers::{
-    AddressWriter, AuthoritySecret, Lease, Reviews, RootCert, Shared, StatusWriter, Timing, Verdicts, WebhookBundle,
+    AddressWriter, AuthoritySecret, Lease, Replicas, Reviews, RootCert, Shared, StatusWriter, Timing, Verdicts,
+    WebhookBundle,
 };
 use sources::kube::Client;
 use tokio::sync::watch;
@@ -25,11 +26,14 @@ const LEASE: &str = "meltemi-leader";
 /// Who writes the status of objects that name no revision: one of all replicas of all revisions.
 const STATUS_LEASE: &str = "meltemi-status";
 
+/// Where replicas tell how they are.
+const REPLICAS: &str = "meltemi-replicas";
+
 /// Replicas of one revision share a Lease; revisions write side by side.
-fn lease_of(revision: &str) -> String {
+fn of_revision(lease: &str, revision: &str) -> String {
     match revision {
-        "" | "default" => LEASE.to_owned(),
-        revision => format!("{LEASE}-{revision}"),
+        "" | "default" => lease.to_owned(),
+        revision => format!("{lease}-{revision}"),
     }
 }
 /// How often the Secret of the root and its folder are compared.
@@ -43,6 +47,7 @@ pub(crate) struct Duties {
     elects: bool,
     revision: String,
     status: bool,
+    pub(crate) balances: bool,
     addresses: bool,
     /// WATCHED_NAMESPACES. Empty: all.
     watched: BTreeSet<Arc<str>>,
@@ -59,7 +64,7 @@ pub(crate) type Judge = Arc<dyn Fn(&Snapshot) -> Verdicts + Send + Sync>;
 
 impl Duties {
     pub(crate) fn new(client: Client, pod_namespace: &str, settings: &ClusterSettings) -> Duties {
-        let ClusterSettings { revision, pod_name, elects, status, addresses, namespaces, .. } = settings;
+        let ClusterSettings { revision, pod_name, elects, status, addresses, balance, namespaces, .. } = settings;
         let unnamed = || format!("meltemi-{}-{}", std::process::id(), jiff::Timestamp::now().as_millisecond());
         let mut watched = namespaces.clone();
         if !watched.is_empty() {
@@ -72,9 +77,16 @@ impl Duties {
             elects: *elects,
             revision: revision.to_string(),
             status: *status,
+            balances: *balance,
             addresses: *addresses,
             watched,
         }
+    }
+
+    /// What replicas of this revision tell each other.
+    pub(crate) fn replicas(&self) -> Replicas {
+        let lease = of_revision(REPLICAS, &self.revision);
+        Replicas::new(self.client.clone(), &self.namespace, &lease, &self.replica)
     }
 
     pub(crate) fn revision(&self) -> &str {
@@ -129,7 +141,7 @@ impl Duties {
     /// What the leader does as long as the server runs. `shown`: the objects after proxies could see them.
     pub(crate) fn begin(&self, shown: watch::Receiver<Arc<Snapshot>>, judge: Judge) -> (Going, watch::Receiver<bool>) {
         let mut going = Going { leases: Vec::new(), writers: Vec::new() };
-        let leads = self.lease(&lease_of(&self.revision), &mut going);
+        let leads = self.lease(&of_revision(LEASE, &self.revision), &mut going);
         if !self.status && !self.addresses {
             return (going, leads);
         }

@@ -13,6 +13,8 @@ use config::tree::{Node, Value};
 pub(super) struct Held {
     kind: Kind,
     objects: HashMap<Name, Entry>,
+    /// Of names and versions: two that hold the same have the same, whatever the order.
+    digest: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,11 +55,15 @@ pub(super) fn version(metadata: &Node) -> Option<u64> {
 
 impl Held {
     pub(super) fn new(kind: Kind) -> Held {
-        Held { kind, objects: HashMap::new() }
+        Held { kind, objects: HashMap::new(), digest: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
         self.objects.len()
+    }
+
+    pub(super) fn digest(&self) -> u64 {
+        self.digest
     }
 
     pub(super) fn version(&self, name: &Name) -> Option<u64> {
@@ -93,11 +99,16 @@ impl Held {
         let name = parsed.objects.first().map_or(seen.name, shared_name);
         updates.extend((parts..held).map(|part| self.gone(&name, part)));
         updates.extend(parsed.objects.into_iter().map(Update::Put));
+        self.digest = self.digest.wrapping_add(digest(&name, seen.version));
+        if let Some(before) = before {
+            self.digest = self.digest.wrapping_sub(digest(&name, before.version));
+        }
         self.objects.insert(name, Entry { version: seen.version, parts, noted });
     }
 
     pub(super) fn delete(&mut self, name: &Name, updates: &mut Vec<Update>) {
-        let Some(Entry { parts, noted, .. }) = self.objects.remove(name) else { return };
+        let Some(Entry { parts, noted, version }) = self.objects.remove(name) else { return };
+        self.digest = self.digest.wrapping_sub(digest(name, version));
         if self.kind.is_istio() {
             updates.push(Update::Standing { id: self.id(name), standing: None });
         }
@@ -132,6 +143,10 @@ impl Held {
     fn notes(&self, name: &Name, notes: Vec<Note>) -> Update {
         Update::Notes { source: self.id(name).to_string(), notes }
     }
+}
+
+fn digest(Name { namespace, name }: &Name, version: u64) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(format!("{namespace}/{name}/{version}").as_bytes())
 }
 
 fn standing(seen: &Seen, kind: Kind, node: &Node) -> Standing {
@@ -205,6 +220,19 @@ mod tests {
         assert_eq!(seen(&mut held, 1, GOOD), ["put VirtualService n/a"]);
         assert_eq!(seen(&mut held, 1, GOOD), [""; 0]);
         assert_eq!(seen(&mut held, 2, GOOD), ["put VirtualService n/a"]);
+    }
+
+    #[test]
+    fn the_same_objects_have_the_same_digest_whatever_came_before() {
+        let (mut one, mut two) = (Held::new(Kind::VirtualService), Held::new(Kind::VirtualService));
+        seen(&mut one, 1, GOOD);
+        seen(&mut one, 2, BAD);
+        seen(&mut two, 2, BAD);
+        assert_eq!(one.digest(), two.digest());
+        seen(&mut two, 3, GOOD);
+        assert_ne!(one.digest(), two.digest());
+        one.delete(&Name::new("n", "a"), &mut Vec::new());
+        assert_eq!(one.digest(), 0);
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub fn object_path(kind: Kind, api_version: &str, namespace: &str, name: &str) -
 }
 
 /// As in paths and in rules of RBAC.
-pub(super) fn plural(kind: Kind) -> String {
+pub fn plural(kind: Kind) -> String {
     let name = kind.name().to_ascii_lowercase();
     match kind {
         Kind::Endpoints => name,

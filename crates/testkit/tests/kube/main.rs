@@ -2,12 +2,14 @@
 //! turns with one server.
 
 mod addresses;
+mod admission;
 mod corpus;
 mod csr_api;
 mod duties;
 mod faults;
 mod instance;
 mod program;
+mod replicas;
 mod revisions;
 mod root;
 mod scope;

@@ -56,3 +56,25 @@ fn replicas_change_the_root_together() {
         Ok(())
     });
 }
+
+/// Namespaces that are not watched were written to every five seconds: whether they hold the root was never seen.
+#[test]
+fn namespaces_that_are_not_watched_are_left_alone() {
+    in_turn(async |cluster| {
+        let (api, folder) = (cluster.api().await?, tempfile::tempdir()?);
+        for space in ["istio-system", "looked-at", "left-alone"] {
+            api.apply(&namespace(space, &json!({}))).await?;
+        }
+        let map = |space: &str| format!("/api/v1/namespaces/{space}/configmaps/istio-ca-root-cert");
+        let gone = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "istio-ca-root-cert", "namespace": "left-alone" } });
+        api.delete(&gone).await?;
+        let told = Told { env: &[("WATCHED_NAMESPACES", "looked-at")], ..Told::default() };
+        let instance = Instance::start(cluster, folder.path(), "watching", told).await?;
+        let there = async |space: &str| !read(&api, &map(space)).await.is_null();
+        until("the root is where it is watched", async || Ok(there("looked-at").await && there("istio-system").await))
+            .await?;
+        tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+        ensure!(!there("left-alone").await, "{}", instance.log());
+        Ok(())
+    });
+}
