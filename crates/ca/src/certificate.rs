@@ -92,7 +92,7 @@ impl Certificate {
         text
     }
 
-    pub(crate) fn is_signed_by(&self, signer: &Certificate) -> bool {
+    pub fn is_signed_by(&self, signer: &Certificate) -> bool {
         if self.issuer != signer.subject {
             return false;
         }

@@ -1,9 +1,14 @@
 //! A signing request: only its public key is used, and only once its owner has shown to have the private one.
 
 use x509_parser::{
-    certification_request::X509CertificationRequest, extensions::ParsedExtension, pem::parse_x509_pem,
-    prelude::FromDer, public_key::PublicKey,
+    certification_request::X509CertificationRequest,
+    extensions::{GeneralName, ParsedExtension},
+    pem::parse_x509_pem,
+    prelude::FromDer,
+    public_key::PublicKey,
 };
+
+use crate::Identity;
 
 /// Of the PEM text. A request with an RSA key of 8192 bits has 3 KB.
 const MAX_SIZE: usize = 16 << 10;
@@ -13,6 +18,15 @@ const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 #[derive(Debug)]
 pub struct Csr {
     pub(crate) public_key: rcgen::SubjectPublicKeyInfo,
+    wishes: Wishes,
+}
+
+/// What it would like to be. Counts only where somebody else signs, who grants it.
+#[derive(Debug, Default)]
+struct Wishes {
+    uris: Vec<String>,
+    /// The first thing besides, for people.
+    more: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +45,8 @@ pub enum CsrRefused {
         "the key of the signing request is not accepted: {0}; use ECDSA P-256 or P-384, or RSA with 2048 bits or more"
     )]
     Key(String),
+    #[error("the signing request asks for {0}; it may ask for the caller's own name and nothing else")]
+    Wish(String),
 }
 
 impl Csr {
@@ -50,7 +66,21 @@ impl Csr {
         request.verify_signature().map_err(|_| CsrRefused::Signature)?;
         let public_key = rcgen::SubjectPublicKeyInfo::from_der(request.certification_request_info.subject_pki.raw)
             .map_err(|e| CsrRefused::Key(e.to_string()))?;
-        Ok(Csr { public_key })
+        Ok(Csr { public_key, wishes: wishes(&request) })
+    }
+
+    /// For a signer that grants what is asked for.
+    pub fn asks_only_for(&self, identities: &[Identity]) -> Result<(), CsrRefused> {
+        let Wishes { uris, more } = &self.wishes;
+        if let Some(more) = more {
+            return Err(CsrRefused::Wish(more.clone()));
+        }
+        let foreign = uris.iter().find(|uri| !identities.iter().any(|identity| identity.to_string() == **uri));
+        match (foreign, uris.len()) {
+            (Some(uri), _) => Err(CsrRefused::Wish(uri.clone())),
+            (None, 0) => Err(CsrRefused::Wish("no name".to_owned())),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -78,6 +108,29 @@ fn accepted(request: &X509CertificationRequest<'_>) -> Result<(), CsrRefused> {
     Ok(())
 }
 
+fn wishes(request: &X509CertificationRequest<'_>) -> Wishes {
+    let mut wishes = Wishes::default();
+    let mut more = |what: String| {
+        wishes.more.get_or_insert(what);
+    };
+    // Agents name an organization that is empty.
+    let named = request.certification_request_info.subject.iter_attributes().filter_map(|it| it.as_str().ok());
+    named.filter(|text| !text.is_empty()).for_each(|text| more(format!("the subject {text:?}")));
+    for extension in request.requested_extensions().into_iter().flatten() {
+        let ParsedExtension::SubjectAlternativeName(names) = extension else {
+            more("an extension besides names".to_owned());
+            continue;
+        };
+        for name in &names.general_names {
+            match name {
+                GeneralName::URI(uri) => wishes.uris.push((*uri).to_owned()),
+                other => more(format!("the name {other:?}")),
+            }
+        }
+    }
+    wishes
+}
+
 fn is_critical(request: &X509CertificationRequest<'_>, oid: &x509_parser::oid_registry::Oid<'_>) -> bool {
     use x509_parser::cri_attributes::ParsedCriAttribute;
     request.certification_request_info.iter_attributes().any(|attribute| match attribute.parsed_attribute() {
@@ -93,11 +146,27 @@ pub(crate) mod tests {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 
     use super::*;
-    use crate::{Identity, KeyType, Private};
+    use crate::{KeyType, Private};
 
     pub(crate) fn request(kind: KeyType) -> String {
         let identity: Identity = "spiffe://elsewhere/ns/other/sa/admin".parse().unwrap();
         Private::generate(kind).unwrap().csr(&identity).unwrap()
+    }
+
+    #[test]
+    fn a_signer_that_grants_wishes_is_shown_only_the_callers_name() {
+        let own: Identity = "spiffe://elsewhere/ns/other/sa/admin".parse().unwrap();
+        let other: Identity = "spiffe://elsewhere/ns/other/sa/cart".parse().unwrap();
+        let csr = Csr::parse(&request(KeyType::P256)).unwrap();
+        assert_eq!(csr.asks_only_for(&[other.clone(), own.clone()]), Ok(()));
+        assert_eq!(csr.asks_only_for(&[other]), Err(CsrRefused::Wish(own.to_string())));
+        let key = Private::generate(KeyType::P256).unwrap();
+        let server = Csr::parse(&key.server_csr(&["istiod.istio-system.svc".to_owned()]).unwrap()).unwrap();
+        assert!(server.asks_only_for(&[own.clone()]).unwrap_err().to_string().contains("istiod.istio-system.svc"));
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        let nameless = params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap();
+        assert!(Csr::parse(&nameless).unwrap().asks_only_for(&[own]).is_err());
     }
 
     #[test]

@@ -85,6 +85,13 @@ impl Private {
         params.subject_alt_names = vec![rcgen::SanType::URI(identity.to_string().try_into()?)];
         params.serialize_request(&self.0)?.pem()
     }
+
+    /// A signing request for the names and addresses of a server, as PEM.
+    pub fn server_csr(&self, hosts: &[String]) -> Result<String, rcgen::Error> {
+        let mut params = rcgen::CertificateParams::new(hosts.to_vec())?;
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.serialize_request(&self.0)?.pem()
+    }
 }
 
 #[cfg(test)]

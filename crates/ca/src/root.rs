@@ -95,14 +95,6 @@ impl Kept {
         Authority::new(&key, vec![root], roots, now).map_err(|why| self.unusable(why))
     }
 
-    /// Puts another root, as PEM, in the place of what is kept.
-    pub fn replace(&self, key: &str, certificate: &str) -> Result<(), KeepError> {
-        Private::from_pem(key).map_err(|_| self.unusable(Unusable::Key))?;
-        bundle(certificate).map_err(|why| self.unusable(why))?;
-        self.write(KEY, key.as_bytes())?;
-        self.write(CERTIFICATE, certificate.as_bytes())
-    }
-
     fn read(&self) -> Result<Option<(Private, Certificate)>, KeepError> {
         let (key, certificate) = (self.text(KEY)?, self.text(CERTIFICATE)?);
         let (key, certificate) = match (key, certificate) {

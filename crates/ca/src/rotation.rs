@@ -1,10 +1,10 @@
 //! A new root in three steps, so that nobody ever meets a certificate whose root it does not know: the new root is announced beside the
 //! old one, then it signs, then the old one is forgotten. When to go on is not decided here.
 
-use std::{fs, time::SystemTime};
+use std::{collections::BTreeMap, fs, io, time::SystemTime};
 
 use crate::{
-    Certificate, KeepError, Kept, RootOptions, bundle,
+    Certificate, KeepError, Kept, Private, RootOptions, Unusable, bundle,
     root::{CERTIFICATE, KEY},
 };
 
@@ -13,6 +13,9 @@ const NEXT_KEY: &str = "next-key.pem";
 const NEXT: &str = "next-cert.pem";
 /// The root that signed before.
 const OLD: &str = "old-cert.pem";
+
+/// All of it: whoever has these has the authority. Keys before their certificates.
+const FILES: [&str; 5] = [KEY, CERTIFICATE, NEXT_KEY, NEXT, OLD];
 
 /// Where a change of roots stands. Each follows from the files alone, so that it survives a restart at any moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +69,46 @@ impl Kept {
             }
         }
         Ok(self.stage().0)
+    }
+
+    /// All that the folder holds, by file.
+    pub fn material(&self) -> Result<BTreeMap<String, String>, KeepError> {
+        let mut all = BTreeMap::new();
+        for name in FILES {
+            if let Some(text) = self.text(name)? {
+                all.insert(name.to_owned(), text);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Makes the folder hold this and nothing else: another replica has changed or renewed the root.
+    pub fn adopt(&self, material: &BTreeMap<String, String>) -> Result<(), KeepError> {
+        let text = |name: &str| material.get(name).map(String::as_str);
+        let keys = [KEY, NEXT_KEY].into_iter().filter(|name| *name == KEY || material.contains_key(*name));
+        for key in keys.map(|name| text(name).unwrap_or_default()) {
+            Private::from_pem(key).map_err(|_| self.unusable(Unusable::Key))?;
+        }
+        let others = [NEXT, OLD].into_iter().filter(|name| material.contains_key(*name));
+        for certificate in others.chain([CERTIFICATE]).map(|name| text(name).unwrap_or_default()) {
+            bundle(certificate).map_err(|why| self.unusable(why))?;
+        }
+        for name in FILES {
+            match text(name) {
+                Some(text) if self.text(name)?.as_deref() != Some(text) => self.write(name, text.as_bytes())?,
+                Some(_) => {}
+                None => self.removed(name)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn removed(&self, name: &str) -> Result<(), KeepError> {
+        let path = self.0.join(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(KeepError::File { path, error }),
+            _ => Ok(()),
+        }
     }
 
     /// Finishes a switch that a crash cut in two: the key has moved, its certificate has not.
@@ -159,5 +202,26 @@ mod tests {
         kept.moved(NEXT_KEY, KEY).unwrap();
         let mended = kept.known(&options, 0, now).unwrap();
         assert_eq!((kept.stage().0, mended.roots().len()), (Stage::Switched, 2));
+    }
+
+    #[test]
+    fn another_replica_follows_through_all_stages() {
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let [first, second] = folders.each_ref().map(|folder| Kept(folder.path().join("ca")));
+        let (options, now) = (options(KeyType::P256), SystemTime::now());
+        first.authority(&options, 20, now).unwrap();
+        for stage in [Stage::Announced, Stage::Switched, Stage::Settled] {
+            first.advance(&options, now).unwrap();
+            second.adopt(&first.material().unwrap()).unwrap();
+            assert_eq!(second.stage().0, stage);
+            let roots = [&first, &second].map(|kept| kept.known(&options, 20, now).unwrap().roots_pem());
+            assert_eq!(roots[0], roots[1]);
+        }
+        let mut broken = first.material().unwrap();
+        broken.insert(KEY.to_owned(), "lost".to_owned());
+        assert!(second.adopt(&broken).is_err());
+        assert_eq!(first.material().unwrap(), second.material().unwrap(), "what is broken is not taken over");
+        broken.remove(KEY);
+        assert!(second.adopt(&broken).is_err());
     }
 }

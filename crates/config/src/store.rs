@@ -3,6 +3,7 @@
 mod listing;
 mod mesh_text;
 mod size;
+mod standing;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::object::AnyObject;
 use self::mesh_text::{Live, in_config_map};
 
 pub use self::mesh_text::MeshText;
+pub use self::standing::Standing;
 
 pub type Table<S> = imbl::OrdMap<Name, Arc<Object<S>>>;
 
@@ -58,6 +60,11 @@ pub enum Update {
     },
     /// Takes the place of the mesh config that was given at the start.
     MeshConfig(MeshText),
+    /// What an API server says of an object of Istio's kinds. `None`: it is gone.
+    Standing {
+        id: ObjectId,
+        standing: Option<Arc<Standing>>,
+    },
 }
 
 macro_rules! define_snapshot {
@@ -71,13 +78,15 @@ macro_rules! define_snapshot {
             pub mesh: Arc<MeshConfig>,
             pub networks: Arc<MeshNetworks>,
             pub keys: FetchedKeys,
+            /// Of Istio's kinds, where the source is an API server.
+            pub standings: imbl::OrdMap<ObjectId, Arc<Standing>>,
             /// Sorted, without repetitions.
             pub notes: Vec<Note>,
         }
 
         impl Snapshot {
             fn empty() -> Snapshot {
-                Snapshot { seq: 0, $($table: Table::new(),)* mesh: Arc::default(), networks: Arc::default(), keys: FetchedKeys::new(), notes: Vec::new() }
+                Snapshot { seq: 0, $($table: Table::new(),)* mesh: Arc::default(), networks: Arc::default(), keys: FetchedKeys::new(), standings: imbl::OrdMap::new(), notes: Vec::new() }
             }
 
             fn put(&mut self, object: AnyObject) -> Change {
@@ -126,6 +135,21 @@ fn replace_keys(held: &mut FetchedKeys, source: KeySource, keys: Option<Arc<str>
         None => drop(held.remove(&source)),
     }
     Change::Content
+}
+
+fn replace_standing(
+    held: &mut imbl::OrdMap<ObjectId, Arc<Standing>>,
+    id: ObjectId,
+    standing: Option<Arc<Standing>>,
+) -> Change {
+    if held.get(&id) == standing.as_ref() {
+        return Change::None;
+    }
+    match standing {
+        Some(standing) => drop(held.insert(id, standing)),
+        None => drop(held.remove(&id)),
+    }
+    Change::Telling
 }
 
 pub struct Store {
@@ -183,6 +207,7 @@ impl Store {
             Update::Delete(id) => next.delete(id.kind, &Name { namespace: id.namespace, name: id.name }),
             Update::Keys { source, keys } => replace_keys(&mut next.keys, source, keys),
             Update::Notes { source, notes } => self.replace_notes(source, notes),
+            Update::Standing { id, standing } => replace_standing(&mut next.standings, id, standing),
             Update::MeshConfig(text) => {
                 // Whether that changes anything is found when the texts are read.
                 self.given = Some(text);

@@ -1,6 +1,7 @@
 //! What istiod's webhook refuses or warns of in Istio's kinds: one file per kind, each pure. What needs other objects to be known is
 //! not here.
 
+mod admission;
 mod authorization_policy;
 mod cel;
 mod destination_rule;
@@ -38,6 +39,7 @@ use crate::tree::{Node, Position, Value};
 
 use self::spot::{Findings, Spot};
 
+pub use self::admission::{AdmissionRule, RULES};
 pub use self::spot::{Finding, Grade};
 
 /// `tree`: what the object was read from, for the places of fields.

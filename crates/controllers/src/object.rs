@@ -27,8 +27,27 @@ pub(crate) async fn replace(client: &Client, path: &str, object: &Value) -> Resu
 
 /// Makes our part of it as it is here, and leaves the others' alone.
 pub(crate) async fn apply(client: &Client, path: &str, object: &Value) -> Result<Value, Failure> {
+    apply_as(client, path, OWNER, object).await
+}
+
+/// The same as another owner, who does not take away what the first one owns.
+pub(crate) async fn apply_as(client: &Client, path: &str, owner: &str, object: &Value) -> Result<Value, Failure> {
     const APPLY: &str = "application/apply-patch+yaml";
-    sent(client.send(Method::PATCH, &format!("{}&force=true", owned(path)), APPLY, object.to_string().into()).await?)
+    let path = format!("{path}?fieldManager={owner}&force=true");
+    sent(client.send(Method::PATCH, &path, APPLY, object.to_string().into()).await?)
+}
+
+/// Changes what is named here; `null` removes.
+pub(crate) async fn merge(client: &Client, path: &str, change: &Value) -> Result<Value, Failure> {
+    const MERGE: &str = "application/merge-patch+json";
+    sent(client.send(Method::PATCH, &owned(path), MERGE, change.to_string().into()).await?)
+}
+
+/// Also one that is not there.
+pub(crate) async fn delete(client: &Client, path: &str) -> Result<(), Failure> {
+    let (code, text) = client.send(Method::DELETE, path, JSON, Vec::new()).await?;
+    let done = code.is_success() || code == StatusCode::NOT_FOUND;
+    if done { Ok(()) } else { Err(refused(code, &http::HeaderMap::new(), &text)) }
 }
 
 /// Somebody else was faster.

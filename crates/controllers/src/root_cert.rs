@@ -1,7 +1,7 @@
 //! The root certificate in every namespace: the ConfigMap `istio-ca-root-cert`, from which sidecars learn whom to trust. What differs from
 //! what the store shows is written, so a ConfigMap that somebody changed or deleted is put right.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +27,8 @@ pub struct RootCert {
     pub client: Client,
     pub objects: watch::Receiver<Arc<Snapshot>>,
     pub leads: watch::Receiver<bool>,
+    /// Only these are watched, so others cannot be judged. Empty: all are.
+    pub watched: BTreeSet<Arc<str>>,
 }
 
 impl RootCert {
@@ -37,7 +39,8 @@ impl RootCert {
             sleep(LOOK).await;
             written.retain(|_, at| at.elapsed() < PATIENCE);
             let (snapshot, roots) = (self.objects.borrow().clone(), roots());
-            for namespace in namespaces(&snapshot).filter(|namespace| !is_right(&snapshot, namespace, &roots)) {
+            let judged = namespaces(&snapshot).filter(|namespace| self.watches(&snapshot, namespace));
+            for namespace in judged.filter(|namespace| !is_right(&snapshot, namespace, &roots)) {
                 // Asked before each write: another may lead by now.
                 if !*self.leads.borrow() {
                     break;
@@ -48,6 +51,10 @@ impl RootCert {
                 }
             }
         }
+    }
+
+    fn watches(&self, snapshot: &Snapshot, namespace: &str) -> bool {
+        self.watched.is_empty() || self.watched.contains(namespace) || namespace == snapshot.mesh.root_namespace
     }
 
     async fn write(&self, namespace: &str, roots: &str) {

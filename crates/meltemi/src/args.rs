@@ -24,7 +24,8 @@ pub(crate) use values::Values;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  ran, and found something wrong (`check`, `values`: an error, or with --strict a warning; `doctor`: as --fail-on says)
+  1  ran, and found something wrong (`check`, `values`: an error, or with --strict a warning; `doctor`: as --fail-on says;
+     `replicas`: one that differs or is silent)
   2  could not run: wrong arguments, unreadable folder, port in use, server not reached
 
 Data goes to stdout, everything else to stderr.";
@@ -69,6 +70,9 @@ pub(crate) enum Command {
     /// List the connected proxies and how far each has come
     #[command(after_help = EXIT_CODES)]
     Proxies(Proxies),
+    /// List the replicas of a control plane in Kubernetes: their proxies, and whether they hold the same objects
+    #[command(after_help = EXIT_CODES)]
+    Replicas(Proxies),
     /// List the last pushes: why each was made, whom it reached, how far it got
     #[command(after_help = EXIT_CODES)]
     Pushes(Pushes),
@@ -81,6 +85,9 @@ pub(crate) enum Command {
     /// Tokens of service accounts, for proxies without a Kubernetes API server
     #[command(subcommand)]
     Token(Token),
+    /// Print a ValidatingAdmissionPolicy for each kind whose checks an API server can make by itself
+    #[command(after_help = EXIT_CODES)]
+    AdmissionPolicy,
     /// Turn an IstioOperator into values of the Helm chart, and name what has no place there
     #[command(after_help = EXIT_CODES)]
     Values(Values),

@@ -1,5 +1,6 @@
 //! The commands that run and end. `serve` has a folder of its own.
 
+pub(crate) mod admission;
 pub(crate) mod agent;
 pub(crate) mod authority;
 pub(crate) mod bootstrap;
@@ -10,6 +11,7 @@ mod patches;
 pub(crate) mod proxies;
 pub(crate) mod pushes;
 pub(crate) mod render;
+pub(crate) mod replicas;
 mod server;
 pub(crate) mod token;
 pub(crate) mod values;

@@ -59,9 +59,11 @@ fn run(args: Args) -> Result<Outcome> {
         Command::Agent(args) => commands::agent::run(*args, &env),
         Command::Ca(command) => commands::authority::run(&command),
         Command::Proxies(args) => commands::proxies::run(&args),
+        Command::Replicas(args) => commands::replicas::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Pushes(args) => commands::pushes::run(&args),
         Command::Token(Token::Create(args)) => commands::token::create(&args, &env),
+        Command::AdmissionPolicy => Ok(commands::admission::run()),
         Command::Values(args) => commands::values::run(&args),
         Command::Version(args) => Ok(commands::show_version(&args)),
     }

@@ -34,7 +34,7 @@ use tracing::error;
 use views::Views;
 
 use crate::doctor::facts::Chosen;
-use crate::serve::Rotation;
+use crate::serve::{Balance, Rotation};
 use crate::version;
 pub(crate) use access::{Access, Guard};
 use http::Peer;
@@ -59,6 +59,8 @@ pub(crate) struct Ops {
     pub(crate) metrics_on_loopback_only: bool,
     /// How roots are changed. Not set: there is no authority of ours on the secure port.
     pub(crate) rotation: OnceLock<Rotation>,
+    /// Not set: there is no cluster, and so there are no others.
+    pub(crate) replicas: OnceLock<Arc<Balance>>,
     /// Not set: the first load is not complete.
     pub(crate) guard: OnceLock<Guard>,
     /// For whoever looks for causes.

@@ -1,8 +1,11 @@
 //! `meltemi serve`: the wiring. A folder or an API server feeds the store, the store the views, the views the streams; pages look on.
 
 mod authority;
+mod balance;
 mod banner;
 mod certificates;
+mod cluster_secure;
+mod cluster_signer;
 mod credentials;
 mod door;
 mod duties;
@@ -17,6 +20,7 @@ mod ports;
 mod rotation;
 mod secrets;
 mod stop;
+mod verdicts;
 mod waiting;
 mod webhook;
 
@@ -26,9 +30,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use config::store::{MeshText, Update};
-use controllers::Access;
+use controllers::{Access, Signing};
 use sources::files::{self, Folder};
 use sources::jwks::Keys;
 use sources::text;
@@ -47,7 +51,10 @@ use crate::ops::scopes::{self, Scopes};
 use crate::ops::{self, Ops, http, metrics::Metrics};
 use crate::settings::{Debounce, Log, Mesh, Settings, Source};
 use authority::Secure;
+pub(crate) use balance::{Balance, ReplicaState, ReplicaStatus};
 use banner::Banner;
+use cluster_secure::ClusterSecure;
+use cluster_signer::ClusterAuthority;
 use credentials::{Credentials, Roles};
 use door::{Door, Registry};
 use external::ExternalSecure;
@@ -141,6 +148,7 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
         chosen,
         admin: operations.admin,
         rotation: OnceLock::new(),
+        replicas: OnceLock::new(),
         draining: AtomicBool::new(false),
         open: AtomicBool::new(false),
         turns: Semaphore::new(ops::TURNS),
@@ -152,6 +160,7 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
     if let Some(listener) = listeners.monitoring.take() {
         tokio::spawn(http::serve(listener, ops::monitoring(ops.clone())));
     }
+    let judged = views.clone();
     let server = xds::Server::new(views, streams, metrics.streams.clone(), ops.connections.clone());
     let mut streams = Streams::new(server);
     if let Some(listener) = listeners.grpc.take() {
@@ -174,7 +183,25 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
         // Set here and nowhere else.
         let _ = ops.guard.set(ops::Guard::new(&operations, root, &mesh.pod_namespace, door));
     };
-    let mut going = None;
+    let judge: duties::Judge = Arc::new({
+        let (views, connections) = (judged, ops.connections.clone());
+        move |objects| verdicts::verdicts(objects, pipeline::notes(objects, &views), &connections)
+    });
+    let balance = duties.as_ref().zip(ops.watches.clone()).map(|(duties, health)| {
+        Arc::new(Balance {
+            replicas: duties.replicas(),
+            health,
+            connections: ops.connections.clone(),
+            gives: duties.balances,
+            gaps: Mutex::default(),
+        })
+    });
+    let telling = balance.map(|balance| {
+        // Set nowhere else.
+        let _ = ops.replicas.set(balance.clone());
+        (tokio::spawn(balance.clone().follow()), balance)
+    });
+    let mut going = duties.as_ref().map(|duties| duties.begin(pipeline.shown_objects(), judge));
     if let Some(listener) = listeners.secure.take() {
         let mut identity = identity;
         let root = duties.as_ref().map(|_| duties::root_folder(&mut identity)).transpose()?;
@@ -186,13 +213,42 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
         guard(Some(shown).filter(|_| identity.authenticate), &pipeline.root_namespace());
         let inspector = Arc::new(ops::Inspector { ops: ops.clone() });
         let stages = metrics.stages().clone();
-        match identity.external.clone() {
-            Some(external) => {
+        let revision = duties.as_ref().map_or("", |duties| duties.revision()).to_owned();
+        let signer = match (&identity.signer, &duties) {
+            (Some(settings), Some(duties)) => Some(Arc::new(ClusterAuthority {
+                settings: settings.clone(),
+                signing: Signing::new(duties.client.clone()),
+                objects: pipeline.objects(),
+                lifetimes: identity.lifetimes,
+            })),
+            (Some(_), None) => {
+                bail!("EXTERNAL_CA=ISTIOD_RA_KUBERNETES_API needs an API server, and --config names a folder")
+            }
+            (None, _) => None,
+        };
+        let serving = signer.as_ref().and_then(|signer| Some((signer.clone(), signer.settings.serving.clone()?)));
+        match (identity.external.clone(), serving) {
+            (Some(external), _) => {
                 let port = ExternalSecure::open(identity, external, door)?;
                 streams.serve(listener, port.port(stages, inspector)?);
                 tokio::spawn(port.follow());
             }
-            None => {
+            (None, Some((authority, name))) => {
+                let hosts = authority::hosts(&mesh.pod_namespace, &revision, &identity.hosts);
+                let opening = ClusterSecure::open(identity, authority.clone(), name, hosts, door);
+                let Some(port) = stop.unless_asked(opening).await else { return Ok(()) };
+                let port = port?;
+                if let (Some(duties), Some((going, leads))) = (duties, &mut going) {
+                    let roots = move || authority.roots(None).iter().map(ca::Certificate::pem).collect::<String>();
+                    duties.spread_trust(going, leads.clone(), pipeline.objects(), roots, None);
+                }
+                streams.serve(listener, port.port(stages, inspector)?);
+                if let Some(listener) = listeners.https.take() {
+                    tokio::spawn(webhook::serve(listener, port.tls()?));
+                }
+                tokio::spawn(port.follow());
+            }
+            (None, None) => {
                 let own = !identity.plugged.join("ca-cert.pem").exists();
                 let root = root.filter(|_| own);
                 if let (Some(duties), Some(folder)) = (&duties, &root) {
@@ -201,8 +257,11 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
                     let Some(done) = stop.unless_asked(sharing).await else { return Ok(()) };
                     done?;
                 }
-                let authority = Secure::open(identity, door, &mesh.pod_namespace)?;
-                going = duties.map(|duties| duties.begin(pipeline.objects(), authority.certificates(), root));
+                let authority = Secure::open(identity, door, &mesh.pod_namespace, &revision, signer)?;
+                if let (Some(duties), Some((going, leads))) = (duties, &mut going) {
+                    let roots = authority.roots();
+                    duties.spread_trust(going, leads.clone(), pipeline.objects(), roots, root);
+                }
                 streams.serve(listener, authority.port(stages, inspector)?);
                 if let Some(listener) = listeners.https.take() {
                     let counts = metrics.validation.clone();
@@ -230,11 +289,16 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
     stop.asked().await;
     info!(connected = ops.connections.len(), "shutting down");
     ops.draining.store(true, Ordering::Relaxed);
+    if let Some((telling, balance)) = telling {
+        telling.abort();
+        balance.leave().await;
+    }
     tokio::select! {
         () = streams.drain() => {}
         () = stop.asked() => info!("not waiting any longer"),
     }
-    if let Some(going) = going {
+    if let Some((going, leads)) = going {
+        drop(leads);
         going.end().await;
     }
     Ok(())

@@ -14,7 +14,7 @@ use sources::jwks::{Guard, Schedule};
 use crate::args::{Env, MeshArgs, Serve, truth};
 pub(crate) use cluster::{ClusterSettings, mesh_config_map};
 use identity::IdentityFlags;
-pub(crate) use identity::{External, Identity, NO_STATE, state_folder};
+pub(crate) use identity::{ClusterSigner, External, Identity, NO_STATE, state_folder};
 pub(crate) use log::{Levels, SCOPES};
 pub(crate) use operations::Operations;
 
@@ -162,6 +162,9 @@ impl Settings {
             pod_name: _,
             revision: _,
             leader_election: _,
+            status: _,
+            balance: _,
+            addresses: _,
             // Read by Mesh::new.
             cluster_id: _,
             pod_namespace: _,

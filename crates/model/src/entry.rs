@@ -78,7 +78,7 @@ impl Entries {
     }
 }
 
-fn distinct(hosts: &[String]) -> BTreeSet<&str> {
+pub(crate) fn distinct(hosts: &[String]) -> BTreeSet<&str> {
     hosts.iter().map(String::as_str).filter(|host| !host.is_empty()).collect()
 }
 
@@ -167,13 +167,7 @@ impl Allocation {
             .collect();
         let mut hashed = BTreeMap::new();
         for name in wanted {
-            let first = hash(&name);
-            // Past 64516 hosts there is nothing left to give.
-            let free = (0..=u16::MAX).map(|step| first.wrapping_add(step)).find(|&number| {
-                let [_, low] = number.to_be_bytes();
-                low != 0 && low != 255 && !taken.contains(&IpAddr::V4(v4(number)))
-            });
-            if let Some(number) = free {
+            if let Some(number) = free(&name, &taken) {
                 taken.insert(IpAddr::V4(v4(number)));
                 hashed.insert(name, number);
             }
@@ -194,24 +188,33 @@ impl Allocation {
     }
 }
 
-fn allocates(object: &Object<ServiceEntry>, host: &str) -> bool {
+/// Past 64516 hosts there is nothing left to give.
+pub(crate) fn free(name: &Name, taken: &BTreeSet<IpAddr>) -> Option<u16> {
+    let first = hash(name);
+    (0..=u16::MAX).map(|step| first.wrapping_add(step)).find(|&number| {
+        let [_, low] = number.to_be_bytes();
+        low != 0 && low != 255 && !taken.contains(&IpAddr::V4(v4(number)))
+    })
+}
+
+pub(crate) fn allocates(object: &Object<ServiceEntry>, host: &str) -> bool {
     let Object { meta, spec } = object;
     let declined = meta.labels.get(OPT_OUT).is_some_and(|value| value.eq_ignore_ascii_case("false"));
     let nameable = !host.starts_with('*') || spec.resolution == kube::Resolution::DynamicDns;
     spec.addresses.is_empty() && spec.resolution != kube::Resolution::None && !declined && nameable
 }
 
-fn from_status(object: &Object<ServiceEntry>, host: &str) -> Vec<IpAddr> {
+pub(crate) fn from_status(object: &Object<ServiceEntry>, host: &str) -> Vec<IpAddr> {
     let given = object.spec.status.addresses.iter().filter(|address| address.host == host);
     given.filter_map(|address| address.value.parse().ok()).collect()
 }
 
-fn v4(number: u16) -> Ipv4Addr {
+pub(crate) fn v4(number: u16) -> Ipv4Addr {
     let [high, low] = number.to_be_bytes();
     Ipv4Addr::new(240, 240, high, low)
 }
 
-fn v6(number: u16) -> Ipv6Addr {
+pub(crate) fn v6(number: u16) -> Ipv6Addr {
     Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0xf0f0, number)
 }
 

@@ -1,5 +1,6 @@
 //! The mesh as facts: services, endpoints, who sees whom, which policy holds where. Pure: no Envoy, no Kubernetes client, no clock, no IO.
 
+mod allocated;
 mod analysis;
 mod attachment;
 mod authn;
@@ -35,6 +36,7 @@ mod virtual_service;
 mod visibility;
 mod workload;
 
+pub use allocated::wanted_addresses;
 pub use authn::{MtlsMode, PortModes};
 pub use class::{Class, InboundKey, ListenerKey, OutboundKey};
 pub use credential::{Credential, CredentialName, Denied, Found, Missing, NotACredential, Reader};

@@ -46,9 +46,16 @@ pub(crate) async fn run<I>(
 {
     // Every stream holds a receiver, so their number is the number of streams.
     let closing = Arc::new(watch::Sender::new(None));
-    let hang_up = Arc::new(Notify::new());
+    let (hang_up, retire) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let address = peer.address;
-    let calls = Calls { shared: shared.clone(), peer, port, closing: closing.clone(), hang_up: hang_up.clone() };
+    let calls = Calls {
+        shared: shared.clone(),
+        peer,
+        port,
+        closing: closing.clone(),
+        hang_up: hang_up.clone(),
+        retire: retire.clone(),
+    };
     let service = service_fn(move |request: Request<Incoming>| {
         let calls = calls.clone();
         async move { Ok::<_, Infallible>(calls.answer(request).await) }
@@ -70,6 +77,7 @@ pub(crate) async fn run<I>(
         }
         () = hang_up.notified() => return,
         () = old(&shared.options) => Instant::now() + shared.options.age_grace,
+        () = retire.notified() => Instant::now() + shared.options.age_grace,
         () = unused(&shared.options, idle) => Instant::now(),
         end = drained(&mut drain, idle) => end,
     };

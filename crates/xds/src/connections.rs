@@ -63,6 +63,8 @@ pub struct Watched {
     pub sent: Option<SentInfo>,
     /// Nothing had to be sent: the proxy came with the versions that there are.
     pub resumed: bool,
+    /// The proxy holds everything that concerns it up to here. 0: nothing yet.
+    pub position: Seq,
     /// The nonce of the last accepted response. `None`: nothing was accepted yet.
     pub acked: Option<Arc<str>>,
     /// Why the last response was refused. `None`: it was not; kept until the next ACK.

@@ -35,6 +35,7 @@ pub(crate) struct Calls {
     pub(crate) closing: Arc<watch::Sender<Option<Instant>>>,
     /// Ends the connection at once.
     pub(crate) hang_up: Arc<Notify>,
+    pub(crate) retire: Arc<Notify>,
 }
 
 impl Calls {
@@ -122,6 +123,7 @@ impl Calls {
             admitted,
             closing: self.closing.subscribe(),
             hang_up: self.hang_up.clone(),
+            retire: self.retire.clone(),
             inspect: self.port.inspect.clone(),
         };
         tokio::spawn(stream.run());

@@ -45,6 +45,7 @@ pub use frame::Prepared;
 pub use journal::{Journal, Push};
 pub use memory::Memory;
 pub use metrics::Metrics;
+pub use nack::is_named;
 pub use names::Names;
 pub use provider::{Changes, Class, Joined, Provider, ProxyInfo, Refused, Seq};
 pub use register::{Described, Register};

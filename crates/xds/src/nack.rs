@@ -72,7 +72,7 @@ struct Blame {
 impl Nack<'_> {
     /// Proxies name the bad resource in their reason. If none is named, all of the response are suspects.
     fn blame(&self) -> Blame {
-        let named: Vec<_> = self.resources.iter().filter(|resource| names(self.reason, &resource.name)).collect();
+        let named: Vec<_> = self.resources.iter().filter(|resource| is_named(self.reason, &resource.name)).collect();
         let suspects = if named.is_empty() { self.resources.iter().collect() } else { named };
         let objects: BTreeSet<&Arc<str>> = suspects.iter().flat_map(|resource| &resource.made_from).collect();
         Blame {
@@ -83,7 +83,7 @@ impl Nack<'_> {
 }
 
 /// Whether the name stands in the text as a whole: `80` is not named by `8080`.
-fn names(text: &str, name: &str) -> bool {
+pub fn is_named(text: &str, name: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || "|_-./".contains(c);
     !name.is_empty()
         && text.match_indices(name).any(|(at, _)| {

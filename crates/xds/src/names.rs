@@ -102,7 +102,7 @@ impl Names {
     }
 
     /// Where it is in memory.
-    pub(crate) fn address(&self) -> usize {
+    pub fn address(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
 }

@@ -100,6 +100,8 @@ pub(crate) enum Refusal {
     WorkloadGone,
     #[error("this connection is closing; reconnect")]
     Closing,
+    #[error("this proxy is asked to connect anew, to this instance or another; reconnect")]
+    Moved,
     #[error("a response would be {0} bytes, more than a gRPC message can hold")]
     ResponseTooLarge(usize),
     #[error("the stream ended unexpectedly")]
@@ -111,7 +113,9 @@ impl Refusal {
         match self {
             Refusal::Done => Code::Ok,
             Refusal::Gone => Code::Cancelled,
-            Refusal::NotReady | Refusal::Lost | Refusal::WorkloadGone | Refusal::Closing => Code::Unavailable,
+            Refusal::NotReady | Refusal::Lost | Refusal::WorkloadGone | Refusal::Closing | Refusal::Moved => {
+                Code::Unavailable
+            }
             Refusal::UnknownMethod(_) | Refusal::Compressed => Code::Unimplemented,
             Refusal::NoRequest(_) | Refusal::TooSlow(_) => Code::DeadlineExceeded,
             Refusal::NoNode

@@ -39,6 +39,8 @@ pub(crate) struct Stream<B> {
     pub(crate) closing: watch::Receiver<Option<Instant>>,
     /// Ends the connection: a status cannot reach a proxy that does not read.
     pub(crate) hang_up: Arc<Notify>,
+    /// Lets the connection end as if it were old.
+    pub(crate) retire: Arc<Notify>,
     /// `None`: nobody answers questions about the server itself here.
     pub(crate) inspect: Option<Arc<dyn Inspect>>,
 }
@@ -48,7 +50,7 @@ where
     B: Body<Data = Bytes> + Unpin,
 {
     pub(crate) async fn run(self) {
-        let Stream { shared, address, entered, variant, body, out, admitted, closing, hang_up, inspect } = self;
+        let Stream { shared, address, entered, variant, body, out, admitted, closing, hang_up, retire, inspect } = self;
         shared.metrics.call_started(variant);
         let rate = shared.options.subscription_changes_per_second;
         let inbound = Inbound::new(body, shared.options.max_message);
@@ -78,6 +80,8 @@ where
                 shared.metrics.write_timed_out();
                 hang_up.notify_one();
             }
+            // On the same connection it would come back to this instance.
+            Refusal::Moved => retire.notify_one(),
             _ => {}
         }
         tracing::debug!(%address, code = refusal.code().label(), reason = %refusal, "stream ended");
@@ -186,7 +190,7 @@ where
         loop {
             let step = tokio::select! {
                 biased;
-                () = ended.as_mut() => Err(Refusal::Closing),
+                () = ended.as_mut() => Err(Refusal::Moved),
                 step = self.step(session, &news) => step,
             };
             if let Err(refusal) = step {

@@ -221,6 +221,7 @@ impl Watch {
             names: self.subscription.names().clone(),
             sent: self.ack.last().cloned(),
             resumed: self.resumed,
+            position: self.ack.position(),
             acked: self.ack.acked().cloned(),
             last_error: self.ack.error().cloned(),
         }

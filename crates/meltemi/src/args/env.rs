@@ -10,6 +10,9 @@ pub(crate) struct Env {
     pub(crate) pod_name: Option<String>,
     pub(crate) revision: Option<String>,
     pub(crate) leader_election: Option<String>,
+    pub(crate) status: Option<String>,
+    pub(crate) balance: Option<String>,
+    pub(crate) addresses: Option<String>,
     pub(crate) watched_namespaces: Option<String>,
     pub(crate) watch_namespace: Option<String>,
     pub(crate) use_endpoint_slice: Option<String>,
@@ -80,6 +83,8 @@ pub(crate) struct IdentityEnv {
     pub(crate) ca_root: Option<String>,
     pub(crate) ca_name: Option<String>,
     pub(crate) cert_provider: Option<String>,
+    pub(crate) signer: Option<String>,
+    pub(crate) signer_domain: Option<String>,
     pub(crate) proxy_config: Option<String>,
 }
 
@@ -99,6 +104,9 @@ impl Env {
             pod_name: set("POD_NAME"),
             revision: set("REVISION"),
             leader_election: set("ENABLE_LEADER_ELECTION"),
+            status: set("PILOT_ENABLE_STATUS"),
+            balance: set("MELTEMI_BALANCE_STREAMS"),
+            addresses: set("PILOT_ENABLE_IP_AUTOALLOCATE"),
             watched_namespaces: set("WATCHED_NAMESPACES"),
             watch_namespace: set("ISTIO_WATCH_NAMESPACE"),
             use_endpoint_slice: set("PILOT_USE_ENDPOINT_SLICE"),
@@ -160,6 +168,8 @@ impl Env {
                 ca_root: set("CA_ROOT_CA"),
                 ca_name: set("MELTEMI_CA_SERVER_NAME"),
                 cert_provider: set("PILOT_CERT_PROVIDER"),
+                signer: set("K8S_SIGNER"),
+                signer_domain: set("CERT_SIGNER_DOMAIN"),
                 proxy_config: set("PROXY_CONFIG"),
             },
         }

@@ -11,9 +11,16 @@ pub(crate) struct Bootstrap {
     /// Name of the proxy; with --config it must be a Pod of the folder
     #[arg(long, value_name = "POD.NAMESPACE")]
     pub(crate) proxy: String,
-    /// Address of the server's xDS port, HOST:PORT
+    /// Address of the server's xDS port, HOST:PORT [default: that of the revision which the labels of the Namespace or the Pod name,
+    /// as the API server has them, tags resolved]
     #[arg(long, value_name = "ADDR")]
-    pub(crate) server: String,
+    pub(crate) server: Option<String>,
+    /// How to reach the API server that is asked for labels [default: $KUBECONFIG or the user's own, else the account of the pod]
+    #[arg(long, value_name = "FILE", conflicts_with = "server")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Namespace of the control plane
+    #[arg(long, value_name = "NAME", default_value = "istio-system")]
+    pub(crate) istio_namespace: String,
     /// Folder with the Pod (its address, labels, account and node)
     #[arg(long, value_name = "DIR")]
     pub(crate) config: Option<PathBuf>,

@@ -31,6 +31,8 @@ pub(crate) fn run(args: Agent, env: &Env) -> Result<Outcome> {
 }
 
 async fn accompany(args: Agent, env: &Env) -> Result<Outcome> {
+    let Agent { bootstrap, .. } = args;
+    let args = Agent { bootstrap: bootstrap::chosen(bootstrap, true).await?, ..args };
     let folder = args.workdir.clone();
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let socket = std::path::absolute(folder.join("sds.sock"))?;
@@ -104,7 +106,7 @@ fn key_provider(args: &Agent, env: &Env) -> Result<Option<KeyProvider>> {
 
 fn authority(args: &Agent) -> Authority {
     let signer = Signer {
-        address: args.ca.clone().unwrap_or_else(|| args.bootstrap.server.clone()),
+        address: args.ca.clone().or_else(|| args.bootstrap.server.clone()).unwrap_or_default(),
         name: args.bootstrap.server_name.clone(),
         roots: args.root.clone(),
         learned: Vec::new(),

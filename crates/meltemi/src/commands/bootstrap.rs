@@ -8,15 +8,20 @@ use model::NodeInfo;
 use serde_json::{Map, Value, json};
 
 use super::folder::{self, PodName};
-use super::{Outcome, print_document};
+use super::{Outcome, print_document, server};
 use crate::args::{Bootstrap, BootstrapCommand, Env, MeshArgs, SdsFrom};
 use crate::settings::{Address, Mesh};
 
+mod instance;
 mod server_secrets;
 
+pub(super) use instance::chosen;
+
 pub(crate) fn run(args: BootstrapCommand, env: &Env) -> Result<Outcome> {
-    let output = args.bootstrap.output;
-    print_document(&printed(args, env)?, output);
+    let BootstrapCommand { bootstrap, .. } = args;
+    let (output, secure) = (bootstrap.output, bootstrap.secure || args.sds.is_some());
+    let bootstrap = server::ask(chosen(bootstrap, secure))?;
+    print_document(&printed(BootstrapCommand { bootstrap, ..args }, env)?, output);
     Ok(Outcome::Done)
 }
 
@@ -26,14 +31,14 @@ fn printed(args: BootstrapCommand, env: &Env) -> Result<Value> {
     let secrets = server_secrets::ServerSecrets { root, token, followed_by: token_secret };
     secrets.write()?;
     let name = bootstrap.server_name.clone();
-    let server = required_address("--server", &bootstrap.server)?;
+    let server = server_of(&bootstrap)?;
     let mut document = document(Bootstrap { secure: true, ..bootstrap }, env)?;
     secrets.add_to(&mut document, name.as_deref().unwrap_or(&server.host));
     Ok(document)
 }
 
 pub(super) fn document(args: Bootstrap, env: &Env) -> Result<Value> {
-    let server = required_address("--server", &args.server)?;
+    let server = server_of(&args)?;
     let admin = if args.admin.is_empty() { None } else { Some(required_address("--admin", &args.admin)?) };
     let agent = match &args.sds_socket {
         Some(path) => json!({"pipe": {"path": path}}),
@@ -131,6 +136,10 @@ fn node_document(node: &NodeInfo) -> Value {
         document["locality"] = Value::Object(locality);
     }
     document
+}
+
+fn server_of(args: &Bootstrap) -> Result<Address> {
+    required_address("--server", args.server.as_deref().unwrap_or_default())
 }
 
 fn required_address(flag: &str, text: &str) -> Result<Address> {

@@ -202,7 +202,7 @@ impl Reach {
         let endpoints = |update: &Update| match update {
             Update::Put(object) => trigger(object.kind()) == "endpoint",
             Update::Delete(id) => trigger(id.kind) == "endpoint",
-            Update::Notes { .. } => true,
+            Update::Notes { .. } | Update::Standing { .. } => true,
             Update::Keys { .. } | Update::MeshConfig(_) => false,
         };
         if updates.iter().all(endpoints) { Reach::Endpoints } else { Reach::More }

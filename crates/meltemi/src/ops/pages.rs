@@ -22,7 +22,7 @@ pub(crate) struct Asked<'a> {
 }
 
 /// Name and what it shows.
-pub(crate) const PAGES: [(&str, &str); 35] = [
+pub(crate) const PAGES: [(&str, &str); 36] = [
     ("adsz", "connected proxies and what each watches"),
     ("ambientz", "workloads, services and policies of ambient mode, which this version does not have"),
     ("authorizationz", "authorization policies by namespace"),
@@ -53,6 +53,10 @@ pub(crate) const PAGES: [(&str, &str); 35] = [
     ("pushcontext", "how much the configuration of all proxies is made from"),
     ("pushes", "the last pushes: cause, reach, times, answers, for `meltemi pushes`; ?after= an id"),
     ("registryz", "services"),
+    (
+        "replicas",
+        "the replicas of this revision, their proxies, and whether they hold the same, for `meltemi replicas`",
+    ),
     ("resourcesz", "kinds of objects that are read"),
     ("sidecarz", "what one proxy's Sidecar imports; ?proxyID="),
     ("syncz", "what each proxy was sent and has acknowledged; ?namespace="),
@@ -180,6 +184,7 @@ fn shown(ops: &Ops, asked: &Asked<'_>) -> Page {
         },
         "envoyfilters" => Page::json(pretty, &envoy_filters::document(&(ops.patches)())),
         "facts" => facts(ops, asked, pretty),
+        "replicas" => Page::json(pretty, &ops.replicas.get().map(|it| it.statuses()).unwrap_or_default()),
         "watches" => {
             let health = ops.watches.as_ref().map(|health| watches::page(health, SystemTime::now()));
             Page::json(pretty, &health.unwrap_or_default())

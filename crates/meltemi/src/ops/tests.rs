@@ -37,6 +37,7 @@ fn idle(ready: bool) -> Ops {
         patches: Box::new(Vec::new),
         metrics_on_loopback_only: false,
         rotation: std::sync::OnceLock::new(),
+        replicas: std::sync::OnceLock::new(),
         views: None,
         guard: Guard { door: None, trusted: vec!["istio-system".into()], by_namespace: true }.into(),
         chosen: Chosen::default(),

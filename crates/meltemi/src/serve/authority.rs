@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
-use ca::{Authority, Certificates, Clients, Kept, KeyType, Plugged, Private, RootOptions, Serving, Stage};
+use ca::{Authority, Certificate, Certificates, Clients, Kept, KeyType, Plugged, Private, RootOptions, Serving, Stage};
 use tokio::sync::{Notify, watch};
 use tracing::{error, info};
 
 use super::certificates::{CertificateService, Signer};
+use super::cluster_signer::ClusterAuthority;
 use super::door::Door;
 use super::rotation::{Issued, Rotation};
 use super::secrets::WorkloadSecrets;
@@ -37,18 +38,28 @@ pub(crate) struct Secure {
     issued: Arc<Issued>,
     /// The files of the root changed.
     moved: Arc<Notify>,
+    /// Signs for workloads in our place, and its roots are trusted besides ours.
+    signer: Option<Arc<ClusterAuthority>>,
+    trusted: Vec<Certificate>,
 }
 
 impl Secure {
-    pub(crate) fn open(settings: Identity, door: Arc<Door>, pod_namespace: &str) -> Result<Secure> {
+    pub(crate) fn open(
+        settings: Identity,
+        door: Arc<Door>,
+        pod_namespace: &str,
+        revision: &str,
+        signer: Option<Arc<ClusterAuthority>>,
+    ) -> Result<Secure> {
         let metrics = door.metrics.clone();
         let root = root_options(&settings, &door);
         let now = SystemTime::now();
         let plugged = ca::plugged(&settings.plugged).context("cannot read the plugged-in authority")?;
         let authority = authority(&settings, &root, plugged.as_ref(), now)?;
-        let hosts = hosts(pod_namespace, &settings.hosts);
+        let hosts = hosts(pod_namespace, revision, &settings.hosts);
         let (serving, served_until) = serving(&authority, &hosts, now)?;
-        let clients = Clients::new(authority.roots())?;
+        let trusted = trusted(&authority, signer.as_deref());
+        let clients = Clients::new(&trusted)?;
         Ok(Secure {
             certificates: Arc::new(Certificates::new(authority, settings.lifetimes, metrics.clone())),
             serving,
@@ -63,13 +74,18 @@ impl Secure {
             changes: watch::Sender::new(()),
             issued: Arc::default(),
             moved: Arc::default(),
+            signer,
+            trusted,
         })
     }
 
     pub(crate) fn port(&self, stages: xds::Stages, inspect: Arc<dyn xds::Inspect>) -> Result<xds::Port> {
         let tls = ca::server_config(self.serving.clone(), self.clients.clone())?;
         let methods = CertificateService {
-            signer: Signer::Own { certificates: self.certificates.clone(), issued: self.issued.clone() },
+            signer: match &self.signer {
+                Some(signer) => Signer::Cluster(signer.clone()),
+                None => Signer::Own { certificates: self.certificates.clone(), issued: self.issued.clone() },
+            },
             door: self.door.clone(),
             stages,
         };
@@ -98,8 +114,10 @@ impl Secure {
         Ok(ca::server_config(self.serving.clone(), self.clients.clone())?.into())
     }
 
-    pub(crate) fn certificates(&self) -> Arc<Certificates> {
-        self.certificates.clone()
+    /// What is to be trusted in the mesh, as PEM, whenever it is asked.
+    pub(crate) fn roots(&self) -> impl Fn() -> String + Clone + Send + 'static {
+        let (certificates, signer) = (self.certificates.clone(), self.signer.clone());
+        move || trusted(&certificates.authority(), signer.as_deref()).iter().map(Certificate::pem).collect()
     }
 
     /// `None`: the authority was plugged in, and its owner changes it.
@@ -155,12 +173,16 @@ impl Secure {
             }
         };
         if let Some(next) = next {
-            self.clients.replace(next.roots())?;
             self.certificates.replace(next);
             self.changes.send_replace(());
             self.plugged = found;
             self.served_until = now;
             info!("a new authority signs from now on");
+        }
+        let trusted = trusted(&self.certificates.authority(), self.signer.as_deref());
+        if trusted != self.trusted {
+            self.clients.replace(&trusted)?;
+            self.trusted = trusted;
         }
         self.serve_anew(now)
     }
@@ -188,6 +210,11 @@ impl Secure {
         self.served_until = until;
         Ok(())
     }
+}
+
+fn trusted(authority: &Authority, signer: Option<&ClusterAuthority>) -> Vec<Certificate> {
+    let others = signer.map(|signer| signer.roots(None)).unwrap_or_default();
+    authority.roots().iter().cloned().chain(others).collect()
 }
 
 pub(crate) fn root_options(settings: &Identity, door: &Door) -> RootOptions {
@@ -225,8 +252,23 @@ fn serving_certificate(
 }
 
 /// istiod's names, and those by which a local proxy reaches us.
-fn hosts(namespace: &str, more: &[String]) -> Vec<String> {
-    let services = ["istiod", "istiod-remote", "istio-pilot"].map(|name| format!("{name}.{namespace}.svc"));
+pub(super) fn hosts(namespace: &str, revision: &str, more: &[String]) -> Vec<String> {
+    let own = Some(format!("istiod-{revision}")).filter(|_| !matches!(revision, "" | "default"));
+    let services = ["istiod", "istiod-remote", "istio-pilot"].map(str::to_owned).into_iter().chain(own);
     let local = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-    services.into_iter().chain(local).chain(more.iter().cloned()).collect()
+    services.map(|name| format!("{name}.{namespace}.svc")).chain(local).chain(more.iter().cloned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_revision_is_served_under_its_own_name_too() {
+        let named = |revision: &str| {
+            hosts("istio-system", revision, &[]).contains(&format!("istiod-{revision}.istio-system.svc"))
+        };
+        assert!(named("canary") && !named("default") && !named(""));
+        assert!(hosts("istio-system", "canary", &["a.example".into()]).contains(&"istiod.istio-system.svc".to_owned()));
+    }
 }

@@ -10,6 +10,7 @@ use prost::Message;
 use wire::istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse};
 use xds::{Failure, Later, Peer};
 
+use super::cluster_signer::ClusterAuthority;
 use super::door::{Door, Proof, Shown, bearer};
 use super::rotation::Issued;
 
@@ -32,6 +33,8 @@ pub(crate) enum Signer {
         far: agent::Signer,
         lifetimes: Lifetimes,
     },
+    /// A signer of the cluster, who grants what is asked for.
+    Cluster(Arc<ClusterAuthority>),
 }
 
 impl CertificateService {
@@ -55,6 +58,13 @@ impl CertificateService {
                 self.door.metrics.forwarded(forwarded.is_ok());
                 forwarded.inspect_err(|failure| {
                     tracing::warn!(address = %peer.address, caller = %shown.identities[0], ?failure, "no certificate from the external authority");
+                })
+            }
+            Signer::Cluster(authority) => {
+                let signed = authority.answer(&request, &shown.identities).await;
+                self.door.metrics.forwarded(signed.is_ok());
+                signed.inspect_err(|failure| {
+                    tracing::warn!(address = %peer.address, caller = %shown.identities[0], ?failure, "no certificate from the signer of the cluster");
                 })
             }
         };

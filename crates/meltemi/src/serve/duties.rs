@@ -1,34 +1,43 @@
 //! What a server in a cluster does besides serving: the root that replicas share, reviews of tokens, and, as the leader, the root certificate
-//! in every namespace.
+//! in every namespace and the status of objects.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
-use ca::{Certificates, Kept, RootOptions};
+use ca::{Kept, RootOptions};
 use config::store::Snapshot;
-use controllers::{AuthoritySecret, Lease, Pair, Reviews, RootCert, Timing, WebhookBundle};
+use controllers::{
+    AddressWriter, AuthoritySecret, Lease, Replicas, Reviews, RootCert, Shared, StatusWriter, Timing, Verdicts,
+    WebhookBundle,
+};
 use sources::kube::Client;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
-use crate::settings::Identity;
+use crate::settings::{ClusterSettings, Identity};
 
 /// Who writes is decided by this one.
 const LEASE: &str = "meltemi-leader";
+/// Who writes the status of objects that name no revision: one of all replicas of all revisions.
+const STATUS_LEASE: &str = "meltemi-status";
+
+/// Where replicas tell how they are.
+const REPLICAS: &str = "meltemi-replicas";
 
 /// Replicas of one revision share a Lease; revisions write side by side.
-fn lease_of(revision: &str) -> String {
+fn of_revision(lease: &str, revision: &str) -> String {
     match revision {
-        "" | "default" => LEASE.to_owned(),
-        revision => format!("{LEASE}-{revision}"),
+        "" | "default" => lease.to_owned(),
+        revision => format!("{lease}-{revision}"),
     }
 }
-/// How often the Secret of the root is looked at.
-const LOOK: Duration = Duration::from_secs(60);
+/// How often the Secret of the root and its folder are compared.
+const LOOK: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_secs(2);
 
 pub(crate) struct Duties {
@@ -37,25 +46,51 @@ pub(crate) struct Duties {
     replica: String,
     elects: bool,
     revision: String,
+    status: bool,
+    pub(crate) balances: bool,
+    addresses: bool,
+    /// WATCHED_NAMESPACES. Empty: all.
+    watched: BTreeSet<Arc<str>>,
 }
 
 /// What goes on beside the server.
 pub(crate) struct Going {
-    lease: JoinHandle<()>,
-    writers: [JoinHandle<()>; 2],
+    leases: Vec<JoinHandle<()>>,
+    writers: Vec<JoinHandle<()>>,
 }
 
+/// What is to be said of the objects; may take long.
+pub(crate) type Judge = Arc<dyn Fn(&Snapshot) -> Verdicts + Send + Sync>;
+
 impl Duties {
-    pub(crate) fn new(
-        client: Client,
-        namespace: &str,
-        revision: &str,
-        pod_name: Option<String>,
-        elects: bool,
-    ) -> Duties {
+    pub(crate) fn new(client: Client, pod_namespace: &str, settings: &ClusterSettings) -> Duties {
+        let ClusterSettings { revision, pod_name, elects, status, addresses, balance, namespaces, .. } = settings;
         let unnamed = || format!("meltemi-{}-{}", std::process::id(), jiff::Timestamp::now().as_millisecond());
-        let replica = pod_name.unwrap_or_else(unnamed);
-        Duties { client, namespace: namespace.to_owned(), replica, elects, revision: revision.to_owned() }
+        let mut watched = namespaces.clone();
+        if !watched.is_empty() {
+            watched.insert(pod_namespace.into());
+        }
+        Duties {
+            client,
+            namespace: pod_namespace.to_owned(),
+            replica: pod_name.clone().unwrap_or_else(unnamed),
+            elects: *elects,
+            revision: revision.to_string(),
+            status: *status,
+            balances: *balance,
+            addresses: *addresses,
+            watched,
+        }
+    }
+
+    /// What replicas of this revision tell each other.
+    pub(crate) fn replicas(&self) -> Replicas {
+        let lease = of_revision(REPLICAS, &self.revision);
+        Replicas::new(self.client.clone(), &self.namespace, &lease, &self.replica)
+    }
+
+    pub(crate) fn revision(&self) -> &str {
+        &self.revision
     }
 
     pub(crate) fn reviews(&self, audiences: &[String]) -> Reviews {
@@ -68,15 +103,15 @@ impl Duties {
         let (secret, kept) = (AuthoritySecret::new(self.client.clone(), &self.namespace), Kept(folder.to_owned()));
         loop {
             let shared = match secret.read().await {
-                Ok(Some(pair)) => Ok(pair),
+                Ok(Some(shared)) => Ok(shared),
                 Ok(None) => {
                     kept.authority(root, grace_percent, SystemTime::now())?;
-                    secret.share(own(folder)?).await
+                    secret.share(&kept.material()?).await
                 }
                 Err(failure) => Err(failure),
             };
             match shared {
-                Ok(pair) => return write(folder, &pair),
+                Ok(shared) => return kept.adopt(&shared.material).context("keep the root of Secret istio-ca-secret"),
                 Err(failure) => {
                     warn!(%failure, "the root of the mesh is not known yet: Secret istio-ca-secret; it is tried again");
                 }
@@ -85,64 +120,84 @@ impl Duties {
         }
     }
 
-    /// Follows the Secret: a root that somebody renewed there is taken over, which the authority sees in the folder.
+    /// Keeps the Secret and the folder equal: a root that was renewed or changed here is stored there, and one that another replica stored
+    /// is taken over, which the authority sees in the folder. If both changed, the Secret holds.
     async fn follow_root(client: Client, namespace: String, folder: std::path::PathBuf) {
-        let secret = AuthoritySecret::new(client, &namespace);
-        let mut last = own(&folder).ok();
+        let (secret, kept) = (AuthoritySecret::new(client, &namespace), Kept(folder));
+        let (mut equal, mut told): (Option<Shared>, String) = (None, String::new());
         loop {
-            sleep(LOOK).await;
-            match secret.read().await {
-                Ok(Some(pair)) if last.as_ref() != Some(&pair) => {
-                    info!("Secret istio-ca-secret changed; its root is taken over");
-                    if let Err(problem) = write(&folder, &pair) {
-                        error!(problem = format!("{problem:#}"), "the root of the Secret cannot be kept");
-                    }
-                    last = Some(pair);
-                }
-                Ok(Some(_)) => {}
-                // Never made anew while we run: the root that is in use goes on.
-                Ok(None) => {
-                    warn!("Secret istio-ca-secret is gone; the root in use goes on, restore it before a restart");
-                }
-                Err(failure) => warn!(%failure, "Secret istio-ca-secret cannot be read; the root in use goes on"),
+            let said = match in_step(&secret, &kept, &mut equal).await {
+                Ok(()) => String::new(),
+                Err(problem) => format!("{problem:#}"),
+            };
+            if !said.is_empty() && said != told {
+                warn!(problem = said, "the root in use goes on");
             }
+            told = said;
+            sleep(LOOK).await;
         }
     }
 
-    pub(crate) fn begin(
-        self,
-        objects: watch::Receiver<Arc<Snapshot>>,
-        certificates: Arc<Certificates>,
-        root: Option<std::path::PathBuf>,
-    ) -> Going {
+    /// What the leader does as long as the server runs. `shown`: the objects after proxies could see them.
+    pub(crate) fn begin(&self, shown: watch::Receiver<Arc<Snapshot>>, judge: Judge) -> (Going, watch::Receiver<bool>) {
+        let mut going = Going { leases: Vec::new(), writers: Vec::new() };
+        let leads = self.lease(&of_revision(LEASE, &self.revision), &mut going);
+        if !self.status && !self.addresses {
+            return (going, leads);
+        }
+        let (client, leads_all) = (self.client.clone(), self.lease(STATUS_LEASE, &mut going));
+        if self.addresses {
+            let writer = AddressWriter { client: client.clone(), objects: shown.clone(), leads: leads_all.clone() };
+            going.writers.push(tokio::spawn(writer.follow(model::wanted_addresses)));
+        }
+        if self.status {
+            let writer = StatusWriter { client, objects: shown, leads: leads.clone(), leads_all };
+            going.writers.push(tokio::spawn(writer.follow(judge)));
+        }
+        (going, leads)
+    }
+
+    fn lease(&self, name: &str, going: &mut Going) -> watch::Receiver<bool> {
         let leads = watch::Sender::new(!self.elects);
         let receiver = leads.subscribe();
-        let name = lease_of(&self.revision);
-        let lease = Lease::new(self.client.clone(), &self.namespace, &name, &self.replica, Timing::default());
-        let lease = if self.elects {
+        let lease = Lease::new(self.client.clone(), &self.namespace, name, &self.replica, Timing::default());
+        going.leases.push(if self.elects {
             tokio::spawn(lease.follow(leads))
         } else {
             tokio::spawn(async move { leads.closed().await })
-        };
+        });
+        receiver
+    }
+
+    /// Tells the cluster whom to trust.
+    pub(crate) fn spread_trust(
+        self,
+        going: &mut Going,
+        leads: watch::Receiver<bool>,
+        objects: watch::Receiver<Arc<Snapshot>>,
+        roots: impl Fn() -> String + Clone + Send + 'static,
+        root: Option<std::path::PathBuf>,
+    ) {
         if let Some(folder) = root {
             tokio::spawn(Duties::follow_root(self.client.clone(), self.namespace, folder));
         }
-        let roots = move || certificates.authority().roots().iter().map(ca::Certificate::pem).collect::<String>();
-        let bundle = WebhookBundle { client: self.client.clone(), revision: self.revision, leads: receiver.clone() };
-        let writer = RootCert { client: self.client, objects, leads: receiver };
-        Going { lease, writers: [tokio::spawn(writer.follow(roots.clone())), tokio::spawn(bundle.follow(roots))] }
+        let bundle = WebhookBundle { client: self.client.clone(), revision: self.revision, leads: leads.clone() };
+        let writer = RootCert { client: self.client, objects, leads, watched: self.watched };
+        going.writers.extend([tokio::spawn(writer.follow(roots.clone())), tokio::spawn(bundle.follow(roots))]);
     }
 }
 
 impl Going {
-    /// Gives the lease back, so that another replica need not wait for its end.
+    /// Gives the leases back, so that another replica need not wait for their end.
     pub(crate) async fn end(self) {
-        // The lease ends when nobody looks at it any more.
+        // A lease ends when nobody looks at it any more.
         for writer in self.writers {
             writer.abort();
             let _ = writer.await;
         }
-        let _ = timeout(Duration::from_secs(2), self.lease).await;
+        for lease in self.leases {
+            let _ = timeout(Duration::from_secs(2), lease).await;
+        }
     }
 }
 
@@ -156,12 +211,31 @@ pub(crate) fn root_folder(identity: &mut Identity) -> Result<std::path::PathBuf>
     identity.state.as_deref().map(|state| state.join("ca")).context(crate::settings::NO_STATE)
 }
 
-fn own(folder: &Path) -> Result<Pair> {
-    let text = |name: &str| std::fs::read_to_string(folder.join(name)).with_context(|| format!("read {name}"));
-    Ok(Pair { certificate: text("ca-cert.pem")?, key: text("ca-key.pem")? })
-}
-
-/// The key first: a certificate without its key is refused, a key without a certificate is not.
-fn write(folder: &Path, pair: &Pair) -> Result<()> {
-    Kept(folder.to_owned()).replace(&pair.key, &pair.certificate).context("keep the root of Secret istio-ca-secret")
+/// `equal`: the Secret when it last held what the folder held.
+async fn in_step(secret: &AuthoritySecret, kept: &Kept, equal: &mut Option<Shared>) -> Result<()> {
+    let found = secret.read().await.context("Secret istio-ca-secret cannot be read")?;
+    // Never made anew while we run.
+    let found = found.context("Secret istio-ca-secret is gone; restore it before a restart")?;
+    let own = kept.material()?;
+    if found.material == own {
+        *equal = Some(found);
+        return Ok(());
+    }
+    let changed_here = equal.as_ref().is_some_and(|equal| equal.is_same_version(&found));
+    if !changed_here {
+        info!("Secret istio-ca-secret changed; its root is taken over");
+        kept.adopt(&found.material).context("the root of Secret istio-ca-secret cannot be kept")?;
+        *equal = Some(found);
+        return Ok(());
+    }
+    match secret.replace(&found, &own).await {
+        Ok(written) => {
+            info!("the root changed; Secret istio-ca-secret has it now");
+            *equal = Some(written);
+            Ok(())
+        }
+        // The next look sees theirs.
+        Err(failure) if AuthoritySecret::is_conflict(&failure) => Ok(()),
+        Err(failure) => Err(failure).context("Secret istio-ca-secret cannot be written"),
+    }
 }

@@ -26,7 +26,7 @@ impl Events {
                     metrics.triggers.with_label_values(&["global"]).inc();
                     continue;
                 }
-                Update::Notes { .. } | Update::Keys { .. } => continue,
+                Update::Notes { .. } | Update::Keys { .. } | Update::Standing { .. } => continue,
             };
             let counters = if kind.is_istio() { &metrics.config_events } else { &metrics.registry_events };
             counters.with_label_values(&[event_type(kind), event]).inc();

@@ -67,19 +67,9 @@ impl Feed {
                 Ok(Feed::Folder { dir, first: Box::new(first) })
             }
             Source::Cluster(settings) => {
-                let ClusterSettings {
-                    access,
-                    namespaces,
-                    endpoints,
-                    pacing,
-                    revision,
-                    pod_name,
-                    elects,
-                    // Whoever asks about roles has it.
-                    access_fresh: _,
-                } = *settings;
-                let client = Client::new(&access).await?;
-                let duties = Duties::new(client.clone(), &mesh.pod_namespace, &revision, pod_name, elects);
+                let client = Client::new(&settings.access).await?;
+                let duties = Duties::new(client.clone(), &mesh.pod_namespace, &settings);
+                let ClusterSettings { namespaces, endpoints, pacing, revision, .. } = *settings;
                 let pod_namespace = mesh.pod_namespace.as_str().into();
                 let map = mesh_config_map(&revision);
                 let options =

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use config::note::Note;
 use config::store::{Snapshot, Store, Update};
 use sources::files::Folder;
 use sources::jwks::{self, Wanted};
@@ -38,6 +39,8 @@ pub(crate) struct Pipeline {
     scope: Option<watch::Sender<Scope>>,
     /// The objects that are in force, for those who write to the cluster.
     objects: watch::Sender<Arc<Snapshot>>,
+    /// The same after proxies could see them, and with what is said of them.
+    shown_objects: watch::Sender<Arc<Snapshot>>,
     /// `None`: the mesh config is where it always is.
     own_mesh: Option<OwnMesh>,
 }
@@ -63,6 +66,7 @@ impl Pipeline {
         let pipeline = Pipeline {
             own_mesh: None,
             objects: watch::Sender::new(snapshot.clone()),
+            shown_objects: watch::Sender::new(snapshot.clone()),
             wanted_keys: watch::Sender::new(jwks::wanted(&snapshot.request_authentications)),
             store: loaded.store,
             shown: snapshot.seq,
@@ -85,6 +89,7 @@ impl Pipeline {
         Pipeline {
             own_mesh: None,
             objects: watch::Sender::new(store.snapshot()),
+            shown_objects: watch::Sender::new(store.snapshot()),
             wanted_keys: watch::Sender::default(),
             shown: store.snapshot().seq,
             store,
@@ -129,6 +134,7 @@ impl Pipeline {
             &snapshot,
             Instant::now(),
         );
+        self.shown_objects.send_replace(snapshot.clone());
         snapshot
     }
 
@@ -141,13 +147,15 @@ impl Pipeline {
     }
 
     pub(crate) fn log_notes(&mut self) {
-        let mesh = self.views.mesh();
-        let merged = mesh.iter().flat_map(|mesh| mesh.notes().into_iter().chain(mesh.policy_notes()));
-        self.notes.log(self.store.snapshot().notes.iter().cloned().chain(merged));
+        self.notes.log(notes(&self.store.snapshot(), &self.views));
     }
 
     pub(crate) fn objects(&self) -> watch::Receiver<Arc<Snapshot>> {
         self.objects.subscribe()
+    }
+
+    pub(crate) fn shown_objects(&self) -> watch::Receiver<Arc<Snapshot>> {
+        self.shown_objects.subscribe()
     }
 
     /// Keys of token issuers that the policies want, as they change.
@@ -183,6 +191,8 @@ impl Pipeline {
         let updates = self.adopted(updates);
         let snapshot = self.metrics.stages().run_long(Stage::InformerCache, || self.store.apply(updates));
         if snapshot.seq == self.shown {
+            self.shown_objects
+                .send_if_modified(|held| !Arc::ptr_eq(&std::mem::replace(held, snapshot.clone()), &snapshot));
             return;
         }
         self.objects.send_replace(snapshot.clone());
@@ -197,15 +207,24 @@ impl Pipeline {
         }
         self.shown = snapshot.seq;
         self.metrics.objects.set(snapshot.clone());
-        let (views, metrics) = (self.views.clone(), self.metrics.clone());
+        let (views, metrics, worked_in) = (self.views.clone(), self.metrics.clone(), snapshot.clone());
         let refreshed = spawn_blocking(move || {
             let began = Instant::now();
             refresh(&views, &metrics, &cause, &snapshot, began.checked_sub(waited).unwrap_or(began));
         });
-        if let Err(error) = refreshed.await {
-            error!(%error, "a change could not be worked in; proxies keep what they have");
+        match refreshed.await {
+            Ok(()) => drop(self.shown_objects.send_replace(worked_in)),
+            Err(error) => error!(%error, "a change could not be worked in; proxies keep what they have"),
         }
     }
+}
+
+/// What is wrong with objects, by themselves and beside others.
+pub(crate) fn notes(snapshot: &Snapshot, views: &Views) -> impl Iterator<Item = Note> {
+    let mesh = views.mesh();
+    let merged =
+        mesh.into_iter().flat_map(|mesh| mesh.notes().into_iter().chain(mesh.policy_notes()).collect::<Vec<_>>());
+    snapshot.notes.iter().cloned().chain(merged)
 }
 
 struct Cause {
@@ -227,7 +246,7 @@ fn cause(updates: &[Update]) -> String {
         Update::Delete(id) => Some(format!("{id} deleted")),
         Update::MeshConfig(text) => Some(format!("mesh config {}", text.file)),
         Update::Keys { source, .. } => Some(format!("keys of {source}")),
-        Update::Notes { .. } => None,
+        Update::Notes { .. } | Update::Standing { .. } => None,
     });
     let all: Vec<String> = named.collect();
     let first = all[..all.len().min(NAMED)].join(", ");

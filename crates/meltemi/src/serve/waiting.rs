@@ -181,7 +181,7 @@ impl Pending {
         let id = match &update {
             Update::Put(object) => Some(object.id()),
             Update::Delete(id) => Some(id.clone()),
-            Update::Notes { .. } | Update::Keys { .. } | Update::MeshConfig(_) => None,
+            Update::Notes { .. } | Update::Keys { .. } | Update::MeshConfig(_) | Update::Standing { .. } => None,
         };
         match id {
             Some(id) => drop(self.objects.insert(id, update)),

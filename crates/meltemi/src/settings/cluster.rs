@@ -28,6 +28,12 @@ pub(crate) struct ClusterSettings {
     pub(crate) access_fresh: Duration,
     /// ENABLE_LEADER_ELECTION. Off: this replica always writes.
     pub(crate) elects: bool,
+    /// PILOT_ENABLE_STATUS.
+    pub(crate) status: bool,
+    /// MELTEMI_BALANCE_STREAMS: a replica with more than its share of proxies gives some away.
+    pub(crate) balance: bool,
+    /// PILOT_ENABLE_IP_AUTOALLOCATE.
+    pub(crate) addresses: bool,
 }
 
 impl ClusterSettings {
@@ -57,6 +63,9 @@ impl ClusterSettings {
             pod_name: env.pod_name.clone(),
             access_fresh: fresh.max(SHORTEST_AUDIT),
             elects: unused.read("ENABLE_LEADER_ELECTION", &env.leader_election, true, |text| truth(text).ok()),
+            addresses: unused.read("PILOT_ENABLE_IP_AUTOALLOCATE", &env.addresses, true, |text| truth(text).ok()),
+            balance: unused.read("MELTEMI_BALANCE_STREAMS", &env.balance, true, |text| truth(text).ok()),
+            status: unused.read("PILOT_ENABLE_STATUS", &env.status, true, |text| truth(text).ok()),
             pacing: Pacing { audit: if audit.is_zero() { audit } else { audit.max(SHORTEST_AUDIT) }, ..pacing },
         })
     }

@@ -40,6 +40,21 @@ pub(crate) struct Identity {
     pub(crate) strict: bool,
     /// EXTERNAL_CA: somebody else signs. `None`: we do.
     pub(crate) external: Option<External>,
+    /// EXTERNAL_CA=ISTIOD_RA_KUBERNETES_API: a signer of the cluster signs for workloads.
+    pub(crate) signer: Option<ClusterSigner>,
+}
+
+/// Signers that take requests by the API server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ClusterSigner {
+    /// K8S_SIGNER: for whoever asks for none. Empty: everybody must ask for one.
+    pub(crate) signer: String,
+    /// CERT_SIGNER_DOMAIN: before the name that a workload asks for. Empty: none may be asked for.
+    pub(crate) domain: String,
+    /// PILOT_CERT_PROVIDER=k8s.io/SIGNER: who signs the certificate of the secure port. `None`: our own authority.
+    pub(crate) serving: Option<String>,
+    /// A file with roots of signers, besides those in the mesh config.
+    pub(crate) roots: PathBuf,
 }
 
 /// An authority elsewhere that speaks the same protocol.
@@ -71,12 +86,10 @@ impl Identity {
     pub(super) fn new(flags: IdentityFlags, env: &IdentityEnv, unused: &mut Unused) -> Result<Identity> {
         let lifetimes = Lifetimes::default();
         let IdentityFlags { state_dir, jwks, tls_cert, tls_key } = flags;
-        let external = unused.truth("EXTERNAL_CA", &env.external_ca);
-        // The serving certificate is signed here, or read from files with an external authority: there is no other way yet.
-        unused.read("PILOT_CERT_PROVIDER", &env.cert_provider, "istiod".to_owned(), |text| {
-            (text == "istiod").then(|| text.to_owned())
-        });
+        let signer = ClusterSigner::new(env, unused)?;
+        let external = signer.is_none() && unused.truth("EXTERNAL_CA", &env.external_ca);
         Ok(Identity {
+            signer,
             external: external.then(|| External::new(env, tls_cert, tls_key)).transpose()?,
             strict: unused.read("MELTEMI_XDS_IDENTITY", &env.xds_identity, false, |text| match text {
                 "compat" => Some(false),
@@ -104,6 +117,34 @@ impl Identity {
             }),
             workload_secrets: unused.truth("MELTEMI_WORKLOAD_SECRETS", &env.workload_secrets),
         })
+    }
+}
+
+/// istiod's words.
+const BY_API_SERVER: &str = "ISTIOD_RA_KUBERNETES_API";
+const SIGNER: &str = "k8s.io/";
+
+impl ClusterSigner {
+    fn new(env: &IdentityEnv, unused: &mut Unused) -> Result<Option<ClusterSigner>> {
+        // Otherwise the serving certificate is signed here, or read from files with an external authority.
+        let provider = unused.read("PILOT_CERT_PROVIDER", &env.cert_provider, "istiod".to_owned(), |text| {
+            (text == "istiod" || text.len() > SIGNER.len() && text.starts_with(SIGNER)).then(|| text.to_owned())
+        });
+        let serving = provider.strip_prefix(SIGNER).map(str::to_owned);
+        if env.external_ca.as_deref() != Some(BY_API_SERVER) {
+            if serving.is_some() {
+                bail!("PILOT_CERT_PROVIDER={provider} needs EXTERNAL_CA={BY_API_SERVER}: proxies trust one authority");
+            }
+            return Ok(None);
+        }
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let (signer, domain) = (text(&env.signer), text(&env.signer_domain));
+        if signer.is_empty() && domain.is_empty() {
+            bail!(
+                "EXTERNAL_CA={BY_API_SERVER} needs K8S_SIGNER, the signer's name such as issuers.cert-manager.io/istio-system.mesh, or CERT_SIGNER_DOMAIN"
+            );
+        }
+        Ok(Some(ClusterSigner { signer, domain, serving, roots: "./etc/external-ca-cert/root-cert.pem".into() }))
     }
 }
 
@@ -206,6 +247,21 @@ mod tests {
         let of = |text: &str| identity(&IdentityEnv { cert_provider: Some(text.into()), ..IdentityEnv::default() }).1;
         assert!(of("istiod").is_empty());
         assert!(of("kubernetes")[0].contains("istiod"));
+    }
+
+    #[test]
+    fn a_signer_of_the_cluster_has_a_name() {
+        let env = IdentityEnv {
+            external_ca: Some("ISTIOD_RA_KUBERNETES_API".into()),
+            signer: Some("a.example/mesh".into()),
+            cert_provider: Some("k8s.io/a.example/server".into()),
+            ..IdentityEnv::default()
+        };
+        let signer = identity(&env).0.signer.unwrap();
+        assert_eq!((&*signer.signer, signer.serving.as_deref()), ("a.example/mesh", Some("a.example/server")));
+        let refused = |env: &IdentityEnv| Identity::new(flags(), env, &mut Unused::default()).unwrap_err().to_string();
+        assert!(refused(&IdentityEnv { signer: None, ..env.clone() }).contains("K8S_SIGNER"));
+        assert!(refused(&IdentityEnv { external_ca: None, ..env }).contains("EXTERNAL_CA=ISTIOD_RA_KUBERNETES_API"));
     }
 
     #[test]

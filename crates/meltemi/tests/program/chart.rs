@@ -156,6 +156,17 @@ fn optional_objects_come_and_go() {
 }
 
 #[test]
+fn checks_by_the_api_server_itself_are_asked_for() {
+    let (kind, name) = ("ValidatingAdmissionPolicy", "gateways.meltemi.networking.istio.io");
+    let Some(objects) = rendered(&[], &[]) else { return };
+    assert!(!kinds(&objects).contains(kind));
+    let Some(objects) = rendered(&[], &["--set", "admissionPolicy.enabled=true"]) else { return };
+    let rules = &find(&objects, kind, name)["spec"]["matchConstraints"]["resourceRules"];
+    assert_eq!(rules[0]["resources"], json!(["gateways"]));
+    assert_eq!(find(&objects, &format!("{kind}Binding"), name)["spec"]["policyName"], name);
+}
+
+#[test]
 fn what_the_environment_says_goes_before_the_chart() {
     let Some(objects) = rendered(&[], &["--set-string", "env.CLUSTER_ID=east,env.PILOT_DEBOUNCE_MAX=5s"]) else {
         return;

@@ -27,12 +27,17 @@ fn needed(read: &'static str, endpoints: Kind) -> BTreeSet<Right> {
         let place = if kind.is_namespaced() { read } else { "cluster" };
         let verbs = ["list", "watch"].into_iter().filter(|_| is_read);
         needed.extend(verbs.map(|verb| right(place, kind.group(), &plural(kind), "", verb)));
+        if kind.is_istio() {
+            needed.insert(right(place, kind.group(), &format!("{}/status", plural(kind)), "", "patch"));
+        }
     }
     for (place, group, resource, name, verbs) in [
         (read, "", "configmaps", "istio-ca-root-cert", "create patch"),
-        ("own", "", "secrets", "istio-ca-secret", "get"),
+        ("own", "", "secrets", "istio-ca-secret", "get update"),
         ("own", "", "secrets", "", "create"),
         ("own", "coordination.k8s.io", "leases", "meltemi-leader", "get update"),
+        ("own", "coordination.k8s.io", "leases", "meltemi-status", "get update"),
+        ("own", "coordination.k8s.io", "leases", "meltemi-replicas", "patch"),
         ("own", "coordination.k8s.io", "leases", "", "create"),
         ("cluster", "authentication.k8s.io", "tokenreviews", "", "create"),
         ("cluster", "authorization.k8s.io", "subjectaccessreviews", "", "create"),
@@ -99,6 +104,21 @@ fn rights_are_those_that_the_program_needs_and_no_more() {
     assert_rights(&objects, &needed("cluster", Kind::EndpointSlice));
     let Some(objects) = rendered(&[], &["--set-string", "env.PILOT_USE_ENDPOINT_SLICE=false"]) else { return };
     assert_rights(&objects, &needed("cluster", Kind::Endpoints));
+}
+
+#[test]
+fn signing_requests_are_a_right_where_a_signer_of_the_cluster_signs() {
+    let set = "env.EXTERNAL_CA=ISTIOD_RA_KUBERNETES_API,env.K8S_SIGNER=a.example/mesh,env.PILOT_CERT_PROVIDER=k8s.io/a.example/server";
+    let Some(objects) = rendered(&[], &["--set", set]) else { return };
+    let mut needed = needed("cluster", Kind::EndpointSlice);
+    let group = "certificates.k8s.io";
+    needed.extend(
+        ["create", "get", "delete"].map(|verb| right("cluster", group, "certificatesigningrequests", "", verb)),
+    );
+    needed.insert(right("cluster", group, "certificatesigningrequests/approval", "", "update"));
+    needed
+        .extend(["a.example/mesh", "a.example/server"].map(|name| right("cluster", group, "signers", name, "approve")));
+    assert_rights(&objects, &needed);
 }
 
 fn assert_rights(objects: &[Value], needed: &BTreeSet<Right>) {

@@ -141,6 +141,7 @@ impl Held {
                 }
                 Update::MeshConfig(text) => panic!("a folder gives no {text:?}"),
                 Update::Keys { source, .. } => panic!("a folder holds no keys of {source}"),
+                Update::Standing { id, .. } => panic!("a folder says nothing of {id}"),
             }
         }
     }
@@ -182,6 +183,7 @@ pub(super) fn told(update: &Update) -> String {
         Update::Notes { source, .. } => format!("notes {source}"),
         Update::MeshConfig(text) => format!("mesh config {}", text.file),
         Update::Keys { source, .. } => format!("keys {source}"),
+        Update::Standing { id, .. } => format!("standing {id}"),
     }
 }
 

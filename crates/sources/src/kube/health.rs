@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use tokio::sync::watch;
 
+use super::held::Held;
 use super::resource::Resource;
 
 /// Shared by all watches of a cluster.
@@ -53,6 +54,8 @@ pub struct WatchHealth {
     /// A whole list was read, or it is known that there is none.
     pub synced: bool,
     pub objects: usize,
+    /// Of the names and versions of all objects: equal wherever the same is held.
+    pub digest: u64,
     /// The last version that was seen.
     pub version: u64,
     pub lists: u64,
@@ -95,6 +98,7 @@ impl Health {
             heard: None,
             synced: false,
             objects: 0,
+            digest: 0,
             version: 0,
             lists: 0,
             failures: 0,
@@ -128,10 +132,10 @@ impl Reporter {
         });
     }
 
-    pub(super) fn heard(&self, objects: usize, version: u64) {
+    pub(super) fn heard(&self, held: &Held, version: u64) {
         self.edit(|health| {
             health.heard = Some(SystemTime::now());
-            (health.objects, health.version) = (objects, version);
+            (health.objects, health.digest, health.version) = (held.len(), held.digest(), version);
         });
     }
 

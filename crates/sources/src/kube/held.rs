@@ -7,12 +7,14 @@ use std::sync::Arc;
 use config::kind::Kind;
 use config::note::{Note, ObjectId, Severity};
 use config::object::{AnyObject, parse_tree};
-use config::store::{Name, Update};
-use config::tree::Node;
+use config::store::{Name, Standing, Update};
+use config::tree::{Node, Value};
 
 pub(super) struct Held {
     kind: Kind,
     objects: HashMap<Name, Entry>,
+    /// Of names and versions: two that hold the same have the same, whatever the order.
+    digest: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,11 +55,15 @@ pub(super) fn version(metadata: &Node) -> Option<u64> {
 
 impl Held {
     pub(super) fn new(kind: Kind) -> Held {
-        Held { kind, objects: HashMap::new() }
+        Held { kind, objects: HashMap::new(), digest: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
         self.objects.len()
+    }
+
+    pub(super) fn digest(&self) -> u64 {
+        self.digest
     }
 
     pub(super) fn version(&self, name: &Name) -> Option<u64> {
@@ -81,6 +87,10 @@ impl Held {
             let errors = parsed.notes.iter_mut().filter(|note| note.severity == Severity::Error);
             errors.for_each(|note| note.what.push_str("; its last good version stays in force"));
         }
+        if self.kind.is_istio() {
+            let standing = Some(Arc::new(Standing { refused, ..standing(&seen, self.kind, node) }));
+            updates.push(Update::Standing { id: self.id(&seen.name), standing });
+        }
         let parts = if refused { held } else { parsed.objects.len() };
         let noted = !parsed.notes.is_empty();
         if noted || before.is_some_and(|entry| entry.noted) {
@@ -89,11 +99,19 @@ impl Held {
         let name = parsed.objects.first().map_or(seen.name, shared_name);
         updates.extend((parts..held).map(|part| self.gone(&name, part)));
         updates.extend(parsed.objects.into_iter().map(Update::Put));
+        self.digest = self.digest.wrapping_add(digest(&name, seen.version));
+        if let Some(before) = before {
+            self.digest = self.digest.wrapping_sub(digest(&name, before.version));
+        }
         self.objects.insert(name, Entry { version: seen.version, parts, noted });
     }
 
     pub(super) fn delete(&mut self, name: &Name, updates: &mut Vec<Update>) {
-        let Some(Entry { parts, noted, .. }) = self.objects.remove(name) else { return };
+        let Some(Entry { parts, noted, version }) = self.objects.remove(name) else { return };
+        self.digest = self.digest.wrapping_sub(digest(name, version));
+        if self.kind.is_istio() {
+            updates.push(Update::Standing { id: self.id(name), standing: None });
+        }
         updates.extend((0..parts).map(|part| self.gone(name, part)));
         if noted {
             updates.push(self.notes(name, Vec::new()));
@@ -127,6 +145,39 @@ impl Held {
     }
 }
 
+fn digest(Name { namespace, name }: &Name, version: u64) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(format!("{namespace}/{name}/{version}").as_bytes())
+}
+
+fn standing(seen: &Seen, kind: Kind, node: &Node) -> Standing {
+    let generation = node.get("metadata").and_then(|metadata| metadata.get("generation"));
+    let api_version = node.get("apiVersion").and_then(Node::text);
+    let conditions = node.get("status").and_then(|status| status.get("conditions"));
+    Standing {
+        version: seen.version,
+        generation: match generation.map(|generation| &generation.value) {
+            Some(Value::Integer(generation)) => *generation,
+            _ => 0,
+        },
+        api_version: api_version.map_or_else(|| format!("{}/{}", kind.group(), kind.versions()[0]).into(), Arc::from),
+        revision: seen.revision.as_deref().map(Arc::from),
+        refused: false,
+        conditions: conditions.map_or_else(String::new, |node| json(node).to_string()).into(),
+    }
+}
+
+fn json(node: &Node) -> serde_json::Value {
+    match &node.value {
+        Value::Null => serde_json::Value::Null,
+        Value::Bool(value) => (*value).into(),
+        Value::Integer(value) => (*value).into(),
+        Value::Float(value) => (*value).into(),
+        Value::Text(text) => (&**text).into(),
+        Value::List(items) => items.iter().map(json).collect(),
+        Value::Mapping(entries) => entries.iter().map(|entry| (&*entry.key, json(&entry.value))).collect(),
+    }
+}
+
 /// The texts that the object has anyway.
 fn shared_name(object: &AnyObject) -> Name {
     let meta = object.meta();
@@ -148,7 +199,8 @@ mod tests {
     }
 
     fn shown(updates: Vec<Update>) -> Vec<String> {
-        let shown = updates.into_iter().map(|update| match update {
+        let shown = updates.into_iter().filter(|update| !matches!(update, Update::Standing { .. }));
+        let shown = shown.map(|update| match update {
             Update::Put(object) => format!("put {}", object.id()),
             Update::Delete(id) => format!("delete {id}"),
             Update::Notes { source, notes } => {
@@ -168,6 +220,19 @@ mod tests {
         assert_eq!(seen(&mut held, 1, GOOD), ["put VirtualService n/a"]);
         assert_eq!(seen(&mut held, 1, GOOD), [""; 0]);
         assert_eq!(seen(&mut held, 2, GOOD), ["put VirtualService n/a"]);
+    }
+
+    #[test]
+    fn the_same_objects_have_the_same_digest_whatever_came_before() {
+        let (mut one, mut two) = (Held::new(Kind::VirtualService), Held::new(Kind::VirtualService));
+        seen(&mut one, 1, GOOD);
+        seen(&mut one, 2, BAD);
+        seen(&mut two, 2, BAD);
+        assert_eq!(one.digest(), two.digest());
+        seen(&mut two, 3, GOOD);
+        assert_ne!(one.digest(), two.digest());
+        one.delete(&Name::new("n", "a"), &mut Vec::new());
+        assert_eq!(one.digest(), 0);
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub use self::health::{Health, State, WatchHealth};
 use self::held::Held;
 pub use self::pacing::Pacing;
 use self::reflector::{Progress, Reflector, spawn};
-pub use self::resource::Resource;
+pub use self::resource::{Resource, object_path, plural};
 pub use self::scope::Scope;
 
 #[derive(Debug, Clone)]

@@ -148,7 +148,7 @@ impl Reflector {
         self.send(updates).await?;
         self.progress.at = Some(version);
         (self.progress.absences, self.progress.suspects) = (0, None);
-        self.health.heard(self.held.len(), version);
+        self.health.heard(&self.held, version);
         self.health.listed();
         Ok(())
     }
@@ -230,7 +230,7 @@ impl Reflector {
         }
         if self.held.len() == 0 {
             self.health.enter(State::Absent, "the API server has no such kind; it is looked for again");
-            self.health.heard(0, 0);
+            self.health.heard(&self.held, 0);
             self.health.synced();
         }
         spread(self.pacing.absent)

@@ -46,8 +46,15 @@ impl std::fmt::Display for Resource {
     }
 }
 
+/// Where one object of a kind is, in a version such as `networking.istio.io/v1`.
+pub fn object_path(kind: Kind, api_version: &str, namespace: &str, name: &str) -> String {
+    let (_, version) = config::kind::group_and_version(api_version);
+    let namespace = Some(namespace).filter(|namespace| !namespace.is_empty()).map(Arc::from);
+    format!("{}/{name}", Resource { kind, namespace }.path(version))
+}
+
 /// As in paths and in rules of RBAC.
-pub(super) fn plural(kind: Kind) -> String {
+pub fn plural(kind: Kind) -> String {
     let name = kind.name().to_ascii_lowercase();
     match kind {
         Kind::Endpoints => name,
@@ -78,6 +85,10 @@ mod tests {
         assert_eq!(path(Kind::ServiceEntry, None, "v1beta1"), "/apis/networking.istio.io/v1beta1/serviceentries");
         assert_eq!(path(Kind::ProxyConfig, None, "v1"), "/apis/networking.istio.io/v1/proxyconfigs");
         assert_eq!(path(Kind::Telemetry, None, "v1"), "/apis/telemetry.istio.io/v1/telemetries");
+        assert_eq!(
+            object_path(Kind::Sidecar, "networking.istio.io/v1beta1", "shop", "a"),
+            "/apis/networking.istio.io/v1beta1/namespaces/shop/sidecars/a"
+        );
     }
 
     #[test]

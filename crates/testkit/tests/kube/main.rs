@@ -2,17 +2,25 @@
 //! turns with one server.
 
 mod access;
+mod addresses;
+mod admission;
+mod balance;
 mod chart;
 mod corpus;
+mod csr_api;
 mod duties;
 mod faults;
 mod instance;
 mod life;
 mod program;
 mod replicas;
+mod revisions;
 mod rights;
+mod root;
 mod scope;
+mod served;
 mod sharding;
+mod status;
 mod ways;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -53,4 +53,34 @@
 - apiGroups: [extensions.istio.io]
   resources: [trafficextensions, wasmplugins]
   verbs: [list, watch]
+{{- if ne (toString .Values.env.PILOT_ENABLE_IP_AUTOALLOCATE) "false" }}
+# Addresses for hosts of ServiceEntries that have none.
+- apiGroups: [networking.istio.io]
+  resources: [serviceentries/status]
+  verbs: [patch]
+{{- end }}
+{{- if ne (toString .Values.env.PILOT_ENABLE_STATUS) "false" }}
+# Whether each object was accepted and reached the proxies. Without it only that is not said.
+- apiGroups: [networking.istio.io]
+  resources:
+    - destinationrules/status
+    - envoyfilters/status
+    - gateways/status
+    - proxyconfigs/status
+    - serviceentries/status
+    - sidecars/status
+    - virtualservices/status
+    - workloadentries/status
+    - workloadgroups/status
+  verbs: [patch]
+- apiGroups: [security.istio.io]
+  resources: [authorizationpolicies/status, peerauthentications/status, requestauthentications/status]
+  verbs: [patch]
+- apiGroups: [telemetry.istio.io]
+  resources: [telemetries/status]
+  verbs: [patch]
+- apiGroups: [extensions.istio.io]
+  resources: [trafficextensions/status, wasmplugins/status]
+  verbs: [patch]
+{{- end }}
 {{- end }}

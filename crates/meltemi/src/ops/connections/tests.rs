@@ -51,6 +51,7 @@ fn watched(kind: TypeUrl, sent: Option<&str>, acked: Option<&str>, error: Option
         names: if kind.wildcard() { Default::default() } else { ["80"].into_iter().collect() },
         sent,
         resumed: false,
+        position: 0,
         acked: acked.map(Arc::from),
         last_error: error.map(Arc::from),
     }

@@ -29,7 +29,9 @@ pub(super) fn urgency(update: &Update, objects: &Snapshot, limits: Debounce) -> 
     let (kind, namespace) = match update {
         Update::Put(object) => (object.kind(), &object.meta().namespace),
         Update::Delete(id) => (id.kind, &id.namespace),
-        Update::Notes { .. } | Update::Keys { .. } | Update::MeshConfig(_) => return Urgency::Calm,
+        Update::Notes { .. } | Update::Keys { .. } | Update::MeshConfig(_) | Update::Standing { .. } => {
+            return Urgency::Calm;
+        }
     };
     match (kind, limits.endpoints) {
         (Kind::Secret, _) => Urgency::Secret { namespace: namespace.clone() },

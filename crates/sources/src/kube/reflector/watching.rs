@@ -30,7 +30,7 @@ impl Reflector {
             other => other?,
         };
         self.health.enter(State::Live, "");
-        self.health.heard(self.held.len(), from);
+        self.health.heard(&self.held, from);
         let (began, mut text, mut brought) = (Instant::now(), BytesMut::new(), false);
         let mut heard = began;
         loop {
@@ -86,7 +86,7 @@ impl Reflector {
         }
         // What came before a fault counts.
         self.send(updates).await?;
-        self.health.heard(self.held.len(), self.progress.at.unwrap_or_default());
+        self.health.heard(&self.held, self.progress.at.unwrap_or_default());
         outcome
     }
 

@@ -1,0 +1,113 @@
+//! What is written, when, and when not.
+
+use super::*;
+
+fn standing(version: u64, generation: i64, conditions: &Value) -> Standing {
+    Standing {
+        version,
+        generation,
+        api_version: "networking.istio.io/v1".into(),
+        revision: None,
+        refused: false,
+        conditions: if conditions.is_null() { "".into() } else { conditions.to_string().into() },
+    }
+}
+
+fn verdict(acknowledged: usize, holders: usize) -> Verdict {
+    Verdict { acknowledged, holders, ..Verdict::default() }
+}
+
+fn held(verdict: &Verdict, generation: i64) -> Value {
+    said(verdict, generation).among("", jiff::Timestamp::UNIX_EPOCH)
+}
+
+fn said(verdict: &Verdict, generation: i64) -> Conditions {
+    Conditions::of(verdict, &standing(1, generation, &Value::Null))
+}
+
+fn change(verdict: &Verdict, held: &Value) -> Change {
+    said(verdict, 2).change(&held.to_string())
+}
+
+#[test]
+fn only_a_difference_is_one() {
+    let done = verdict(3, 3);
+    assert_eq!(change(&done, &held(&done, 2)), Change::None);
+    assert_eq!(change(&done, &held(&verdict(5, 5), 2)), Change::Count);
+    assert_eq!(change(&done, &held(&verdict(0, 0), 2)), Change::Count);
+    assert_eq!(change(&done, &held(&done, 1)), Change::More, "of an older generation");
+    assert_eq!(change(&done, &held(&verdict(1, 3), 2)), Change::More, "what was waited for came");
+    assert_eq!(change(&done, &json!([])), Change::More);
+    let bad = Verdict { errors: vec!["no".into()], ..verdict(3, 3) };
+    assert_eq!(change(&bad, &held(&done, 2)), Change::More);
+    let refused = Verdict { refusal: Some("a.b: no".into()), ..done.clone() };
+    assert_eq!(change(&refused, &held(&done, 2)), Change::More);
+}
+
+#[test]
+fn conditions_of_others_and_times_of_ours_stay() {
+    let theirs = json!({ "type": "ZtunnelAccepted", "status": "True", "observedGeneration": "1", "x": [1] });
+    let mut before = held(&verdict(0, 2), 1);
+    before.as_array_mut().unwrap().insert(0, theirs.clone());
+    let now = jiff::Timestamp::from_second(60).unwrap();
+    let after = said(&verdict(2, 2), 2).among(&before.to_string(), now);
+    assert_eq!(after[0], theirs);
+    let times = [&after[1], &after[2]].map(|it| it["lastTransitionTime"].as_str().unwrap());
+    assert_eq!(times, ["1970-01-01T00:00:00Z", "1970-01-01T00:01:00Z"], "only Reconciled turned true: {after}");
+    assert_eq!(after.as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn a_bad_object_says_why_in_bounds() {
+    let text = "ü".repeat(5000);
+    let bad = held(&Verdict { errors: vec![text], ..verdict(1, 1) }, 1);
+    assert_eq!((bad[0]["status"].as_str(), bad[0]["reason"].as_str()), (Some("False"), Some("Invalid")));
+    assert_eq!(bad[0]["message"].as_str().map(|it| it.chars().count()), Some(1003));
+    assert_eq!(bad[1]["reason"], "Acknowledged", "it is in force all the same");
+    let refused = Standing { refused: true, ..standing(1, 1, &Value::Null) };
+    let bad = Conditions::of(&verdict(1, 1), &refused).among("", jiff::Timestamp::UNIX_EPOCH);
+    assert_eq!((bad[1]["status"].as_str(), bad[1]["reason"].as_str()), (Some("False"), Some("NotAccepted")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn proxies_have_a_moment_before_it_is_said_that_they_are_waited_for() {
+    let mut memory = Memory::new(1);
+    let waiting = said(&verdict(0, 1), 1);
+    assert!(!memory.is_due(&standing(1, 1, &Value::Null), &waiting));
+    assert!(memory.is_due(&standing(1, 1, &Value::Null), &said(&verdict(1, 1), 1)));
+    sleep(ANSWER).await;
+    assert!(memory.is_due(&standing(1, 1, &Value::Null), &waiting));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_written_is_not_written_again_before_it_came_back() {
+    let (mut memory, done) = (Memory::new(1), said(&verdict(1, 1), 1));
+    memory.wrote(7, done.clone());
+    assert!(!memory.is_due(&standing(1, 1, &Value::Null), &done), "the watch is behind");
+    assert!(!memory.is_due(&standing(7, 1, &held(&verdict(1, 1), 1)), &done));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_takes_it_away_again_and_again_is_not_fought() {
+    let (mut memory, done) = (Memory::new(1), said(&verdict(1, 1), 1));
+    let (start, mut writes) = (Instant::now(), 0);
+    let mut version = 1;
+    while start.elapsed() < Duration::from_secs(3600) {
+        version += 2;
+        if memory.is_due(&standing(version, 1, &Value::Null), &done) {
+            memory.wrote(version + 1, done.clone());
+            writes += 1;
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert!((5..15).contains(&writes), "{writes} writes in an hour");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_alone_waits_for_minutes() {
+    let (mut memory, now) = (Memory::new(1), said(&verdict(2, 2), 1));
+    let before = standing(3, 1, &held(&verdict(1, 1), 1));
+    assert!(!memory.is_due(&before, &now));
+    sleep(COUNTED).await;
+    assert!(memory.is_due(&before, &now));
+}

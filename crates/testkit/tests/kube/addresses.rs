@@ -1,0 +1,56 @@
+//! Addresses for hosts of ServiceEntries that have none, in their status.
+
+use anyhow::ensure;
+use serde_json::{Value, json};
+use testkit::cluster::Api;
+
+use super::served::{Instance, Told, read, until};
+use super::{in_turn, namespace};
+
+fn entry(name: &str, host: &str, addresses: &[&str]) -> Value {
+    json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry", "metadata": { "name": name, "namespace": "given" },
+        "spec": {
+            "hosts": [host], "addresses": addresses, "resolution": "DNS",
+            "ports": [{ "number": 443, "name": "tls", "protocol": "TLS" }],
+        },
+    })
+}
+
+async fn given(api: &Api, name: &str) -> Vec<String> {
+    let path = format!("/apis/networking.istio.io/v1/namespaces/given/serviceentries/{name}");
+    let object = read(api, &path).await;
+    let addresses = object["status"]["addresses"].as_array().cloned().unwrap_or_default();
+    addresses.iter().filter_map(|it| it["value"].as_str().map(str::to_owned)).collect()
+}
+
+#[test]
+fn hosts_without_an_address_get_one_in_their_status() {
+    in_turn(async |cluster| {
+        let (api, folder) = (cluster.api().await?, tempfile::tempdir()?);
+        for space in ["istio-system", "given"] {
+            api.apply(&namespace(space, &json!({}))).await?;
+        }
+        api.apply(&entry("a", "a.example", &[])).await?;
+        let instance = Instance::start(cluster, folder.path(), "given", Told::default()).await?;
+        until("a has addresses", async || Ok(given(&api, "a").await.len() == 2)).await?;
+        let a = given(&api, "a").await;
+        ensure!(a[0].starts_with("240.240.") && a[1].starts_with("2001:2::"), "{a:?}");
+        // Somebody else takes the address for himself: a gets others.
+        api.apply(&entry("b", "b.example", &[&a[0]])).await?;
+        until("a gives it up", async || {
+            let now = given(&api, "a").await;
+            Ok(now.len() == 2 && now[0] != a[0])
+        })
+        .await?;
+        ensure!(given(&api, "b").await.is_empty(), "b has an address of its own");
+        // Who needs none any more has none.
+        api.apply(&entry("a", "a.example", &["10.1.1.1"])).await?;
+        until("a has none", async || Ok(given(&api, "a").await.is_empty())).await?;
+        drop(instance);
+        for name in ["a", "b"] {
+            api.delete(&entry(name, "x", &[])).await?;
+        }
+        Ok(())
+    });
+}

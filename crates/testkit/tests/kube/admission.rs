@@ -1,0 +1,55 @@
+//! The checks that the API server makes by itself: what `meltemi admission-policy` prints, in force.
+
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use config::validate::{AdmissionRule, RULES};
+use config::yaml::{Scalars, documents};
+use serde_json::{Value, json};
+use testkit::cluster::Api;
+use testkit::parity::plain;
+use testkit::server;
+
+use super::served::until;
+use super::{in_turn, namespace};
+
+fn read(text: &str) -> Result<Vec<Value>> {
+    let trees: Result<Vec<_>, _> = documents(text, Scalars::Objects).collect();
+    let trees = trees.map_err(|fault| anyhow::anyhow!("line {}: {}", fault.at.line, fault.what))?;
+    Ok(trees.iter().map(plain).collect())
+}
+
+fn object(rule: &AdmissionRule, spec: &str) -> Result<Value> {
+    let version = format!("{}/{}", rule.kind.group(), rule.kind.versions()[0]);
+    let metadata = json!({ "name": "a", "namespace": "admitted" });
+    Ok(json!({ "apiVersion": version, "kind": rule.kind.name(), "metadata": metadata, "spec": read(spec)?[0] }))
+}
+
+async fn refusal(api: &Api, object: &Value) -> String {
+    api.apply(object).await.err().map(|error| format!("{error:#}")).unwrap_or_default()
+}
+
+#[test]
+fn the_api_server_refuses_by_itself_what_check_refuses() {
+    in_turn(async |cluster| {
+        let api = cluster.api().await?;
+        api.apply(&namespace("admitted", &json!({}))).await?;
+        let program = tokio::task::spawn_blocking(server::program).await??;
+        let printed = Command::new(program).arg("admission-policy").output()?;
+        let policies = read(&String::from_utf8(printed.stdout)?)?;
+        api.apply_all(&policies).await?;
+        for rule in RULES {
+            let bad = object(&rule, rule.refused)?;
+            // A policy comes into force a moment after it was stored.
+            let refused = async || Ok(refusal(&api, &bad).await.contains(rule.message));
+            let done = until(rule.message, refused).await;
+            ensure!(done.is_ok(), "{}: {}", rule.refused, refusal(&api, &bad).await);
+            let good = object(&rule, rule.allowed)?;
+            let refused = refusal(&api, &good).await;
+            ensure!(refused.is_empty(), "{}: {refused}", rule.allowed);
+            api.delete(&good).await?;
+        }
+        api.delete_all(&policies).await?;
+        Ok(())
+    });
+}

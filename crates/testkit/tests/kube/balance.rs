@@ -1,0 +1,81 @@
+//! Two replicas side by side: they see each other, say whether they hold the same, and share the proxies.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use testkit::ads::Client;
+use testkit::parity::Asker;
+use testkit::server;
+
+use super::served::{Instance, Told, until};
+use super::{in_turn, namespace, service};
+
+const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
+/// What `meltemi replicas` says, and its exit code.
+async fn replicas(instance: &Instance) -> Result<(Option<i32>, Vec<Value>)> {
+    let url = format!("http://{}", instance.monitoring);
+    let ask = move || {
+        anyhow::Ok(Command::new(server::program()?).args(["replicas", "-o", "json", "--server", &url]).output()?)
+    };
+    let done = tokio::task::spawn_blocking(ask).await??;
+    let said: Value =
+        serde_json::from_slice(&done.stdout).with_context(|| String::from_utf8_lossy(&done.stderr).into_owned())?;
+    Ok((done.status.code(), said.as_array().cloned().unwrap_or_default()))
+}
+
+fn of<'a>(said: &'a [Value], name: &str) -> &'a Value {
+    said.iter().find(|it| it["name"] == name).unwrap_or(&Value::Null)
+}
+
+#[test]
+fn replicas_see_each_other_and_share_the_proxies() {
+    in_turn(async |cluster| {
+        let (api, folder) = (cluster.api().await?, tempfile::tempdir()?);
+        for space in ["istio-system", "shared"] {
+            api.apply(&namespace(space, &json!({}))).await?;
+        }
+        let first = Instance::start(cluster, folder.path(), "first", Told::default()).await?;
+        let mut proxies = Vec::new();
+        for number in 0..24 {
+            let node = json!({ "name": format!("p{number}"), "namespace": "shared", "ip": format!("10.8.0.{number}") });
+            let mut proxy = Client::new(first.grpc, Asker::new(&node)?.node());
+            proxy.ask(CDS, &BTreeSet::new(), Duration::from_secs(10)).await?;
+            proxies.push(proxy);
+        }
+        let (code, said) = replicas(&first).await?;
+        ensure!(code == Some(0) && said.iter().filter(|it| it["state"] == "in-step").count() == 1, "{code:?} {said:?}");
+        // Alone it gives nothing away.
+        let second = Instance::start(cluster, folder.path(), "second", Told::default()).await?;
+        until("both hold the same", async || {
+            let (code, said) = replicas(&second).await?;
+            let same = of(&said, "first")["inputs"] == of(&said, "second")["inputs"];
+            Ok(code == Some(0) && said.len() == 2 && same && of(&said, "first")["state"] == "in-step")
+        })
+        .await?;
+        api.apply(&service("shared", "web")).await?;
+        until("the first has given some away", async || {
+            Ok(of(&replicas(&second).await?.1, "first")["streams"].as_u64().is_some_and(|it| it <= 19))
+        })
+        .await
+        .with_context(|| first.log())?;
+        ensure!(first.log().contains("more than its share"), "{}", first.log());
+        // Whoever was asked to go can go: the other takes it.
+        let node = json!({ "name": "moved", "namespace": "shared", "ip": "10.8.1.1" });
+        let mut moved = Client::new(second.grpc, Asker::new(&node)?.node());
+        let held = moved.ask(CDS, &BTreeSet::new(), Duration::from_secs(10)).await?;
+        ensure!(held.contains_key("outbound|80||web.shared.svc.cluster.local"), "{:?}", held.keys());
+        drop(proxies);
+        drop(first);
+        until("who left is not missed", async || {
+            let (code, said) = replicas(&second).await?;
+            Ok(code == Some(0) && said.len() == 1)
+        })
+        .await?;
+        api.delete(&service("shared", "web")).await?;
+        Ok(())
+    });
+}

@@ -1,0 +1,141 @@
+//! A signer of the cluster: workloads and the server itself get their certificates by the API server, from a signer that runs here.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::Signer;
+use anyhow::{Context, Result, ensure};
+use base64::prelude::{BASE64_STANDARD, Engine};
+use ca::{KeyType, Private};
+use http::Method;
+use rcgen::{BasicConstraints, CertificateParams, CertificateSigningRequestParams, CertifiedIssuer, IsCa, KeyPair};
+use serde_json::json;
+use testkit::cluster::{Api, Cluster};
+use tokio::time::sleep;
+
+use super::served::{Instance, Told, read, until};
+use super::{in_turn, namespace};
+
+const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+const NAME: &str = "signer.example/mesh";
+
+type Issuer = CertifiedIssuer<'static, KeyPair>;
+
+fn issuer() -> Result<Issuer> {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    Ok(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?)
+}
+
+/// Signs what was approved, as it was asked for.
+async fn sign_all(api: &Api, issuer: &Issuer) -> Result<usize> {
+    let listed = read(api, REQUESTS).await;
+    let mut signed = 0;
+    for mut request in listed["items"].as_array().cloned().unwrap_or_default() {
+        let approved =
+            request["status"]["conditions"].as_array().is_some_and(|it| it.iter().any(|it| it["type"] == "Approved"));
+        if !approved || !request["status"]["certificate"].is_null() || request["spec"]["signerName"] != NAME {
+            continue;
+        }
+        let pem = String::from_utf8(BASE64_STANDARD.decode(request["spec"]["request"].as_str().unwrap_or_default())?)?;
+        let asked = CertificateSigningRequestParams::from_pem(&pem)?;
+        let certificate = asked.signed_by(issuer)?.pem();
+        request["apiVersion"] = "certificates.k8s.io/v1".into();
+        request["kind"] = "CertificateSigningRequest".into();
+        request["status"]["certificate"] = BASE64_STANDARD.encode(certificate).into();
+        let path = format!("{REQUESTS}/{}/status", request["metadata"]["name"].as_str().unwrap_or_default());
+        let (code, text) = api.client.send(Method::PUT, &path, "application/json", request.to_string().into()).await?;
+        ensure!(code.is_success(), "{}", String::from_utf8_lossy(&text));
+        signed += 1;
+    }
+    Ok(signed)
+}
+
+async fn token(api: &Api, account: &str) -> Result<String> {
+    let asked = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": { "audiences": ["istio-ca"] } });
+    let made = api.post(&format!("/api/v1/namespaces/signed/serviceaccounts/{account}/token"), &asked).await?;
+    Ok(made["status"]["token"].as_str().context("no token")?.to_owned())
+}
+
+async fn prepared(cluster: &Cluster, issuer: &Issuer) -> Result<Arc<Api>> {
+    let api = cluster.api().await?;
+    for space in ["istio-system", "signed"] {
+        api.apply(&namespace(space, &json!({}))).await?;
+    }
+    let mesh = json!({ "caCertificates": [{ "pem": issuer.pem(), "certSigners": [NAME] }] });
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "istio-signed", "namespace": "istio-system" },
+        "data": { "mesh": mesh.to_string() },
+    });
+    api.apply(&map).await?;
+    let account =
+        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "cart", "namespace": "signed" } });
+    api.apply(&account).await?;
+    Ok(Arc::new(api))
+}
+
+#[test]
+fn a_signer_of_the_cluster_signs_for_workloads_and_for_the_server() {
+    in_turn(async |cluster| {
+        let (folder, issuer) = (tempfile::tempdir()?, Arc::new(issuer()?));
+        let api = prepared(cluster, &issuer).await?;
+        let (seen, signer) = (api.clone(), issuer.clone());
+        let signing = tokio::spawn(async move {
+            loop {
+                if let Err(error) = sign_all(&seen, &signer).await {
+                    return error;
+                }
+                sleep(Duration::from_millis(100)).await;
+            }
+        });
+        let provider = format!("k8s.io/{NAME}");
+        let own = [("EXTERNAL_CA", "ISTIOD_RA_KUBERNETES_API"), ("K8S_SIGNER", NAME)];
+        let all = [own[0], own[1], ("PILOT_CERT_PROVIDER", provider.as_str())];
+        let flags = ["--revision", "signed"];
+        // With an own authority for the secure port, and without any.
+        for (name, env) in [("half", &own[..]), ("whole", &all[..])] {
+            let instance = Instance::start(cluster, folder.path(), name, Told { env, flags: &flags }).await?;
+            let roots = || async { read(&api, "/api/v1/namespaces/signed/configmaps/istio-ca-root-cert").await };
+            let trusts = async |count: usize| {
+                let text = roots().await["data"]["root-cert.pem"].as_str().unwrap_or_default().to_owned();
+                Ok(text.contains(&issuer.pem()) && text.matches("BEGIN").count() == count)
+            };
+            let count = if name == "whole" { 1 } else { 2 };
+            until("its root is in the namespace", async || trusts(count).await)
+                .await
+                .with_context(|| instance.log())?;
+            let file = folder.path().join("roots");
+            fs::write(&file, roots().await["data"]["root-cert.pem"].as_str().unwrap_or_default())?;
+            let far = Signer {
+                address: instance.secure.to_string(),
+                name: Some("istiod-signed.istio-system.svc".to_owned()),
+                roots: file,
+                learned: Vec::new(),
+            };
+            let identity: ca::Identity = "spiffe://cluster.local/ns/signed/sa/cart".parse()?;
+            let request = Private::generate(KeyType::P256)?.csr(&identity)?;
+            let token = token(&api, "cart").await?;
+            let chain = far.certificate(&token, &request, Duration::from_secs(3600)).await;
+            let chain = chain.with_context(|| instance.log())?;
+            ensure!(chain.last().is_some_and(|root| root.trim() == issuer.pem().trim()), "{chain:?}");
+            let leaf = &ca::bundle(&chain[0])?[0];
+            ensure!(
+                leaf.uris == [identity.to_string()] && leaf.is_signed_by(&ca::bundle(&issuer.pem())?[0]),
+                "{:?}",
+                leaf.uris
+            );
+            // Somebody else's name is not even shown to the signer.
+            let other: ca::Identity = "spiffe://cluster.local/ns/signed/sa/admin".parse()?;
+            let stolen = Private::generate(KeyType::P256)?.csr(&other)?;
+            let refused =
+                far.certificate(&token, &stolen, Duration::from_secs(3600)).await.err().map(|error| error.to_string());
+            ensure!(refused.as_ref().is_some_and(|why| why.contains("nothing else")), "{refused:?}");
+        }
+        let left = read(&api, REQUESTS).await["items"].as_array().map(Vec::len);
+        ensure!(left == Some(0), "{left:?} signing requests were left behind");
+        ensure!(!signing.is_finished(), "the signer ended");
+        signing.abort();
+        Ok(())
+    });
+}
