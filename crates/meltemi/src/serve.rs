@@ -244,7 +244,7 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
                 }
                 streams.serve(listener, port.port(stages, inspector)?);
                 if let Some(listener) = listeners.https.take() {
-                    tokio::spawn(webhook::serve(listener, port.tls()?));
+                    tokio::spawn(webhook::serve(listener, port.tls()?, metrics.validation.clone()));
                 }
                 tokio::spawn(port.follow());
             }

@@ -119,7 +119,7 @@ fn a_replica_that_is_killed_loses_no_proxy_and_hardly_a_byte_is_sent_again() {
         let (first, second) = (start("one").await?, start("two").await?);
         let front = Front::start(&[first.plain, second.plain]).await?;
         let nodes: Vec<Value> = plan.nodes().collect();
-        let mut swarm = Swarm::new(&nodes, &Options { server: front.address, stalled: 0, silent: 0 })?;
+        let mut swarm = Swarm::new(&nodes, &Options { server: front.address, stalled: 0, silent: 0, authority: None })?;
         let whole = phase(&mut swarm, "connect all", Some("connect")).await?;
         let [moved, stayed] = front.open()[..] else { anyhow::bail!("two backends") };
         ensure!(moved > proxies / 3 && stayed > proxies / 3, "{moved} and {stayed} of {proxies}");

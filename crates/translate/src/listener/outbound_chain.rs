@@ -35,7 +35,7 @@ pub(super) enum Serves {
         /// A request may name its host as a proxy's clients do.
         proxies: bool,
         /// Hosts are resolved as requests name them, and kept here.
-        cache: Option<DnsCacheConfig>,
+        cache: Option<Box<DnsCacheConfig>>,
     },
     Bytes(Vec<Filter>),
 }
@@ -52,7 +52,7 @@ impl Chain {
 
     /// Of HTTP, on the way to whichever host a request names.
     pub(super) fn http_by_name(route: String, protocol: Protocol, detected: bool, cache: DnsCacheConfig) -> Self {
-        let serves = Serves::Http { route, protocol, detected, proxies: false, cache: Some(cache) };
+        let serves = Serves::Http { route, protocol, detected, proxies: false, cache: Some(Box::new(cache)) };
         Self { serves, ..Self::bytes(Vec::new()) }
     }
 
@@ -98,7 +98,7 @@ impl Chain {
             Serves::Bytes(filters) => filters.clone(),
             Serves::Http { route, protocol, proxies, cache, .. } => {
                 let mut filters = filter::network_plugins(placement, Direction::Outbound, at.port);
-                let at = hcm::At { proxies: *proxies, cache: cache.as_ref(), ..at };
+                let at = hcm::At { proxies: *proxies, cache: cache.as_deref(), ..at };
                 filters.push(hcm::outbound(mesh, placement, at, route, *protocol));
                 filters
             }
