@@ -72,7 +72,7 @@ pub(crate) async fn phase(
     act()?;
     // Long enough for one who should not hear, and for what comes after the debounce.
     let quiet = if audience == "none" { 1000 } else { 300 };
-    let heard = swarm.obey(&format!("settle 30000 {quiet} 60000")).await?;
+    let heard = swarm.obey(&format!("settle 120000 {quiet} 150000")).await?;
     ensure!(heard["settled"] == true && heard["missed"] == 0, "not everybody heard: {heard}");
     ensure!(heard["strangers"] == 0, "others heard, too: {heard}");
     Ok(Phase { before, after: Figures::of(world)?, heard })

@@ -29,7 +29,7 @@ async fn phase_of_connecting(world: &World, swarm: &mut Swarm) -> Result<Phase> 
     let before = Figures::of(world)?;
     swarm.obey("mark connect all").await?;
     swarm.obey("connect").await?;
-    let heard = swarm.obey("settle 60000 300 90000").await?;
+    let heard = swarm.obey("settle 120000 300 150000").await?;
     ensure!(heard["settled"] == true && heard["missed"] == 0, "the proxies do not settle: {heard}");
     Ok(Phase { before, after: Figures::of(world)?, heard })
 }

@@ -33,7 +33,10 @@ async fn run() -> Result<()> {
     let small = Plan { endpoints: 1, virtual_services: 0, destination_rules: 0, ..plan(8, PROXIES) };
     let world = World::new(&small, &[])?;
     let began = Instant::now();
-    let mut swarm = world.swarm().await?;
+    let mut swarm = world.idle_swarm()?;
+    swarm.obey("connect").await?;
+    let settled = swarm.obey("settle 280000 300 300000").await?;
+    ensure!(settled["settled"] == true && settled["missed"] == 0, "the proxies do not settle: {settled}");
     say(&format!("{PROXIES} proxies connected in {:.1} s", began.elapsed().as_secs_f64()));
     let held = Figures::of(&world)?;
     ensure!(held.value("pilot_xds_clients") == PROXIES as f64, "{} proxies", held.value("pilot_xds_clients"));
@@ -42,22 +45,44 @@ async fn run() -> Result<()> {
     say(&format!("{:.0} MB resident, {:.0} MB of it state of streams", held.resident() / 1e6, state / 1e6));
     ensure!(held.resident() < 1.5e9 && state < 200e6, "{} bytes, {state} of them for streams", held.resident());
 
-    let alone = pushes(&world, &mut swarm, 0).await?;
-    let poll = tokio::spawn(polled(Ask::new(world.monitoring, "localhost", "/debug/syncz")));
-    let beside = pushes(&world, &mut swarm, 1).await?;
-    let pages = poll.await??;
-    say(&format!("a push reaches all in {alone:.0} ms, in {beside:.0} ms beside polls that take {pages:?} (p90)"));
-    // Generous for a debug build on a busy machine; a page that waited for pushes, or pushes for pages, would take far longer.
-    ensure!(beside < alone * 2.0 + 2000.0, "{beside} ms instead of {alone} ms");
-    ensure!(pages < Duration::from_secs(2), "syncz took {pages:?}");
+    // A debug build on a machine that others use, too: what is not so at once may be so later. Pages that waited for pushes, or pushes for pages,
+    // would never do.
+    let mut tries = Vec::new();
+    while tries.len() < 4 && !tries.last().is_some_and(|it: &Try| it.is_good()) {
+        tries.push(Try::new(&world, &mut swarm, tries.len()).await?);
+        say(&format!("{:?}", tries[tries.len() - 1]));
+    }
+    ensure!(tries.last().is_some_and(Try::is_good), "{tries:?}");
     every_page(&world).await
 }
 
+/// How long pushes take without and with somebody who polls, and how long the page takes then.
+#[derive(Debug)]
+struct Try {
+    alone_ms: f64,
+    polled_ms: f64,
+    /// Nine of ten times.
+    page: Duration,
+}
+
+impl Try {
+    async fn new(world: &World, swarm: &mut Swarm, number: usize) -> Result<Try> {
+        let alone_ms = pushes(world, swarm, number * 20).await?;
+        let poll = tokio::spawn(polled(Ask::new(world.monitoring, "localhost", "/debug/syncz")));
+        let polled_ms = pushes(world, swarm, number * 20 + 10).await?;
+        Ok(Try { alone_ms, polled_ms, page: poll.await?? })
+    }
+
+    fn is_good(&self) -> bool {
+        self.polled_ms < self.alone_ms * 1.5 + 500.0 && self.page < Duration::from_secs(2)
+    }
+}
+
 /// The longest that one proxy waited for a change, in milliseconds; of several changes the shortest.
-async fn pushes(world: &World, swarm: &mut Swarm, series: usize) -> Result<f64> {
+async fn pushes(world: &World, swarm: &mut Swarm, number: usize) -> Result<f64> {
     let mut least = f64::INFINITY;
-    for round in 0..3 {
-        let text = routed("istio-system", series * 10 + round);
+    for round in number..number + 3 {
+        let text = routed("istio-system", round);
         let changed = phase(world, swarm, "all", || world.write("extra.yaml", &text)).await?;
         least = least.min(changed.heard("/p99_ms")?);
     }

@@ -9,4 +9,5 @@ mod observed;
 mod prometheus;
 mod secrets;
 mod strained;
+mod tenants;
 mod world;

@@ -55,6 +55,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) more: &'a [(&'a str, String)],
     /// A command that starts it, such as `unshare`. Empty: it is started directly.
     pub(crate) through: &'a [String],
+    /// The pages are served on every address of this machine.
+    pub(crate) everywhere: bool,
     /// Where its log goes. `None`: to a file.
     pub(crate) log: Option<File>,
 }
@@ -88,6 +90,7 @@ impl World {
         }
         let free = || Ok::<_, anyhow::Error>(SocketAddr::from((Ipv4Addr::LOCALHOST, server::free_port()?)));
         let (xds, secure, monitoring, control) = (free()?, free()?, free()?, free()?);
+        let pages = if setup.everywhere { format!(":{}", monitoring.port()) } else { monitoring.to_string() };
         let log = match &setup.log {
             Some(log) => log.try_clone()?,
             None => File::create(folder.path().join("server.log"))?,
@@ -101,7 +104,7 @@ impl World {
             .arg("--stateDir")
             .arg(folder.path().join("state"))
             .args([format!("--grpcAddr={xds}"), format!("--secureGRPCAddr={secure}")])
-            .args([format!("--monitoringAddr={monitoring}"), format!("--ctrlz_port={}", control.port())])
+            .args([format!("--monitoringAddr={pages}"), format!("--ctrlz_port={}", control.port())])
             .envs(setup.env.iter().copied())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

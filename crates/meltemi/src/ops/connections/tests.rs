@@ -87,6 +87,21 @@ fn connection() -> Connection {
 }
 
 #[test]
+fn a_text_of_the_metadata_is_found_among_others() {
+    let metadata = json!({"@type": "type.googleapis.com/google.protobuf.Struct",
+        "value": {"A": {"CLUSTER_ID": "inner"}, "B": ["CLUSTER_ID", 7], "CLUSTER_ID": "c1", "CLUSTER_ID2": "other", "N": 3}});
+    let with = |metadata: bytes::Bytes| Connection { metadata, ..connection() };
+    let known = with(wire::json::from_value(&metadata).unwrap().value);
+    for (key, text) in [("CLUSTER_ID", "c1"), ("CLUSTER_ID2", "other"), ("N", ""), ("CLUSTER", "")] {
+        assert_eq!(text_of(&known, key), text, "{key}");
+    }
+    // The value before the key, as nobody writes it and protobuf allows it; and nonsense.
+    let turned = [0x0a, 0x09, 0x12, 0x04, 0x1a, 0x02, b'c', b'2', 0x0a, 0x01, b'K'];
+    assert_eq!(text_of(&with(bytes::Bytes::copy_from_slice(&turned)), "K"), "c2");
+    assert_eq!(text_of(&with(bytes::Bytes::from_static(&[0x0a, 0xff, 0x01])), "K"), "");
+}
+
+#[test]
 fn syncz_has_istiods_keys() {
     let expected = json!([{
         "cluster_id": "c1", "proxy": "cart-1.shop", "proxy_type": "sidecar", "proxy_version": "1.32.0", "istio_version": "1.32.0",

@@ -1,0 +1,70 @@
+//! Row A-09 by HTTP: what callers from other addresses than loopback get of the pages, with real tokens and proxies.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use testkit::load::{self, Ask};
+use testkit::{server, skip};
+
+use crate::doctor::run;
+use crate::world::{Setup, World, plan, stdout};
+
+/// One that is not loopback. Nothing is sent to find it.
+fn address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
+}
+
+fn token(world: &World, account: &str) -> Result<String> {
+    let mut command = Command::new(server::program()?);
+    command.args(["token", "create", "--service-account", account, "--stateDir"]).arg(world.path("state"));
+    Ok(stdout(&command.output()?)?.trim().to_owned())
+}
+
+#[test]
+fn a_tenant_sees_its_own_proxies_alone() {
+    let Some(ip) = address() else {
+        return skip("pages from afar: this machine has no address but loopback");
+    };
+    run(async move {
+        let world = World::with(&plan(8, 12), &Setup { everywhere: true, ..Setup::default() })?;
+        let _swarm = world.swarm().await?;
+        let afar = SocketAddr::new(ip, world.monitoring.port());
+        let (tenant, operator) = (token(&world, "ns-0/default")?, token(&world, "istio-system/default")?);
+        let ask = async |token: Option<&str>, page: &str| {
+            let ask = Ask::new(afar, "meltemi", page);
+            load::one(&token.iter().fold(ask, |ask, it| ask.with("authorization", format!("Bearer {it}")))).await
+        };
+        let proxies: Vec<Value> = serde_json::from_str(&world.page("/debug/proxies")?)?;
+        let of = |own: bool| {
+            proxies.iter().find(|it| (it["namespace"] == "ns-0") == own).and_then(|it| it["proxy"].as_str())
+        };
+        let (own, other) = (of(true).context("one of its own")?, of(false).context("one of another's")?);
+
+        let list: Vec<String> = serde_json::from_str(&world.page("/debug/list")?)?;
+        for page in &list {
+            let page = format!("{page}?proxyID={other}");
+            for (who, token, statuses) in [
+                ("nobody", None, [401].as_slice()),
+                ("a forger", Some("x.y.z"), &[401]),
+                ("a tenant", Some(&*tenant), &[403]),
+            ] {
+                let answer = ask(token, &page).await?;
+                ensure!(statuses.contains(&answer.status.as_u16()), "{who} asks {page}: {}", answer.status);
+                ensure!(!answer.body.contains("outbound|"), "{who} asks {page}: {}", answer.body);
+            }
+        }
+        for page in ["config_dump", "edsz", "ndsz"] {
+            let answer = ask(Some(&tenant), &format!("/debug/{page}?proxyID={own}")).await?;
+            ensure!(answer.status == 200, "its own {page}: {} {}", answer.status, answer.body);
+        }
+        for page in ["syncz", "adsz", "registryz", &format!("config_dump?proxyID={other}")] {
+            let answer = ask(Some(&operator), &format!("/debug/{page}")).await?;
+            ensure!(answer.status == 200, "the control plane's namespace asks {page}: {}", answer.status);
+        }
+        Ok(())
+    });
+}
