@@ -147,7 +147,8 @@ fn proxies_that_all_leave_and_come_again_and_again_cost_no_memory() {
         api.apply_all(&services).await?;
         let instance = Instance::start(&cluster.kubeconfig()?, &[], &[]).await?.ready().await?;
         let nodes: Vec<Value> = plan.nodes().collect();
-        let mut swarm = Swarm::new(&nodes, &Options { server: instance.plain, stalled: 0, silent: 0, authority: None })?;
+        let mut swarm =
+            Swarm::new(&nodes, &Options { server: instance.plain, stalled: 0, silent: 0, authority: None })?;
         swarm.obey("mark connect all").await?;
         swarm.obey("connect").await?;
         let whole = swarm.obey("settle 60000 500 60000").await?;
