@@ -133,7 +133,7 @@ impl World {
 
     /// All proxies of the plan, before any is connected.
     pub(crate) fn idle_swarm(&self) -> Result<Swarm> {
-        Swarm::new(&self.nodes, &Options { server: self.xds, stalled: 0, silent: 0 })
+        Swarm::new(&self.nodes, &Options { server: self.xds, authority: None, stalled: 0, silent: 0 })
     }
 
     pub(crate) fn wait_for(&self, what: &str, is_there: impl Fn() -> Result<bool>) -> Result<()> {
