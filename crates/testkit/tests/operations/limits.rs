@@ -4,6 +4,7 @@
 use anyhow::{Result, ensure};
 use loadgen::Swarm;
 use loadgen::mesh::Plan;
+use testkit::say;
 
 use crate::figures::{Figures, Phase, phase, routed, rule};
 use crate::world::{World, plan};
@@ -79,10 +80,12 @@ fn sidecars_cut_work_bytes_and_memory() {
         let held = |phase: &Phase| phase.after.held("push_context") + phase.after.held("serialization");
         ensure!(held(&scoped) * 2.0 < held(&connected), "{} against {} bytes", held(&scoped), held(&connected));
         let (before, after) = (connected.cpu("push_context"), scoped.cpu("push_context"));
-        ensure!(after < before * 0.4, "what they hold is made in {after} s scoped, in {before} s without");
+        // Less than of a change, below: a cluster is made once, for however many scopes.
+        ensure!(after < before * 0.6, "what they hold is made in {after} s scoped, in {before} s without");
         let (before, after) = (connected.grew(PROCESS), scoped.grew(PROCESS));
         ensure!(after < before * 0.6, "all of it: {after} s scoped, {before} s without");
         let (before, after) = (least(&changed, "push_context"), least(&changed_scoped, "push_context"));
+        say(&format!("rebuilt after a change in {after} s scoped, in {before} s without"));
         ensure!(after < before * 0.4, "a change: {after} s scoped, {before} s without");
         Ok(())
     });
