@@ -162,6 +162,17 @@ mod tests {
         assert_eq!(tokens.identity(&foreign, &domains()), Err(TokenRefused::Key));
     }
 
+    /// Row F-16: a clock that is a little behind or ahead is no reason to refuse.
+    #[test]
+    fn half_a_minute_after_its_end_a_token_is_still_good() {
+        let (_folder, issuer) = issuer();
+        let second = Duration::from_secs(1);
+        let late = issuer.token("a", "b", "istio-ca", second * 60, SystemTime::now() - second * 90).unwrap();
+        assert!(tokens(&issuer).identity(&late, &domains()).is_ok());
+        let early = issuer.token("a", "b", "istio-ca", second * 60, SystemTime::now() + second * 30).unwrap();
+        assert!(tokens(&issuer).identity(&early, &domains()).is_ok());
+    }
+
     #[test]
     fn no_signature_and_a_public_key_as_secret_are_refused() {
         let (_folder, issuer) = issuer();

@@ -191,7 +191,12 @@ fn path(object: &Value) -> String {
         Some(namespace) => format!("namespaces/{namespace}/"),
         None => String::new(),
     };
-    format!("/{root}/{version}/{place}{}s/{}", text(&object["kind"]).to_lowercase(), text(&object["metadata"]["name"]))
+    let kind = text(&object["kind"]).to_lowercase();
+    let many = match kind.strip_suffix("cy") {
+        Some(stem) => format!("{stem}cies"),
+        None => format!("{kind}s"),
+    };
+    format!("/{root}/{version}/{place}{many}/{}", text(&object["metadata"]["name"]))
 }
 
 #[cfg(test)]
@@ -202,6 +207,8 @@ mod tests {
     fn paths_of_objects() {
         let slice = json!({ "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": { "name": "a-1", "namespace": "n" } });
         assert_eq!(path(&slice), "/apis/discovery.k8s.io/v1/namespaces/n/endpointslices/a-1");
+        let policy = json!({ "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy", "metadata": { "name": "p", "namespace": "n" } });
+        assert_eq!(path(&policy), "/apis/security.istio.io/v1/namespaces/n/authorizationpolicies/p");
         assert_eq!(
             path(&json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "b" } })),
             "/api/v1/nodes/b"

@@ -261,7 +261,98 @@ pub(super) fn hosts(namespace: &str, revision: &str, more: &[String]) -> Vec<Str
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use testkit::authority::Authority as Elsewhere;
+
     use super::*;
+    use crate::serve::door::Registry;
+
+    fn settings(folder: &Path) -> Identity {
+        Identity {
+            state: Some(folder.join("state")),
+            plugged: folder.join("cacerts"),
+            key: KeyType::P256,
+            root_lifetime: SERVING_LIFETIME,
+            grace_percent: 20,
+            lifetimes: ca::Lifetimes::default(),
+            audiences: Vec::new(),
+            jwks: None,
+            trusted_gateways: Vec::new(),
+            hosts: Vec::new(),
+            authenticate: true,
+            check: true,
+            workload_secrets: false,
+            strict: false,
+            external: None,
+            signer: None,
+        }
+    }
+
+    fn plug_in(folder: &Path, files: &[(&str, &str)]) {
+        fs::create_dir_all(folder.join("cacerts")).unwrap();
+        for (name, text) in files {
+            fs::write(folder.join("cacerts").join(name), text).unwrap();
+        }
+    }
+
+    fn opened(folder: &Path) -> Secure {
+        let settings = settings(folder);
+        let metrics = ca::Metrics::new(&prometheus::Registry::new()).unwrap();
+        let door = Door::open(&settings, Registry::of(""), metrics, None).unwrap();
+        Secure::open(settings, door, "istio-system", "default", None).unwrap()
+    }
+
+    /// Row F-17, for files that somebody else writes.
+    #[test]
+    fn broken_files_of_a_plugged_in_authority_change_nothing() {
+        let (ours, other) = (Elsewhere::new().unwrap(), Elsewhere::new().unwrap());
+        let good = [("ca-key.pem", ours.key()), ("ca-cert.pem", ours.root()), ("root-cert.pem", ours.root())];
+        let good = good.each_ref().map(|(name, text)| (*name, text.as_str()));
+        let folder = tempfile::tempdir().unwrap();
+        let (path, now) = (folder.path(), SystemTime::now());
+        plug_in(path, &good);
+        let mut secure = opened(path);
+        let first = secure.certificates.authority();
+        let (key, root) = (other.key(), other.root());
+        let all = [("ca-key.pem", &*key), ("ca-cert.pem", &*root), ("root-cert.pem", &*root)];
+        for (bad, why) in [
+            (&[("ca-key.pem", &*key)][..], "does not belong"),
+            (&[("ca-cert.pem", "no certificate")], "cacerts"),
+            (&[("root-cert.pem", &*root)], "cacerts"),
+            (&all, "leaves out a root that the mesh trusts"),
+        ] {
+            plug_in(path, bad);
+            let said = format!("{:#}", secure.look(now).unwrap_err());
+            assert!(said.contains(why), "{said}");
+            plug_in(path, &good);
+        }
+        fs::remove_dir_all(path.join("cacerts")).unwrap();
+        assert!(secure.look(now).unwrap_err().to_string().contains("holds no authority any longer"));
+        assert!(Arc::ptr_eq(&first, &secure.certificates.authority()));
+        assert!(serving_certificate(&first, &[], now).is_ok(), "what was good signs on");
+    }
+
+    #[test]
+    fn another_intermediate_and_a_root_beside_the_old_one_sign_from_then_on() {
+        let (ours, next) = (Elsewhere::new().unwrap(), Elsewhere::new().unwrap());
+        let root = testkit::authority::Leaf { certificate: ours.root(), key: ours.key() };
+        let folder = tempfile::tempdir().unwrap();
+        let (path, now) = (folder.path(), SystemTime::now());
+        plug_in(
+            path,
+            &[("ca-key.pem", &root.key), ("ca-cert.pem", &root.certificate), ("root-cert.pem", &ours.root())],
+        );
+        let mut secure = opened(path);
+        let between = root.intermediate("between").unwrap();
+        plug_in(path, &[("ca-key.pem", &between.key), ("ca-cert.pem", &between.certificate)]);
+        secure.look(now).unwrap();
+        let (chain, ..) = serving_certificate(&secure.certificates.authority(), &[], now).unwrap();
+        assert_eq!(chain[1].pem().trim(), between.certificate.replace("\r\n", "\n").trim());
+        plug_in(path, &[("root-cert.pem", &(ours.root() + &next.root()))]);
+        secure.look(now).unwrap();
+        assert_eq!(secure.certificates.authority().roots().len(), 2);
+    }
 
     #[test]
     fn a_revision_is_served_under_its_own_name_too() {

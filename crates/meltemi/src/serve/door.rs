@@ -242,6 +242,12 @@ status: {phase: Running, podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}]}
         let denied = admit(&node(ID, &[("NAMESPACE", "bank")])).unwrap_err();
         assert!(denied.contains("bank") && denied.contains("ns/shop/sa/cart"), "{denied}");
         assert!(admit(&node("sidecar~10.0.0.1~x.bank~bank.svc.cluster.local", &[])).is_err());
+        let registry = prometheus::Registry::new();
+        let counting = Door { metrics: ca::Metrics::new(&registry).unwrap(), ..door() };
+        counting.admit(&cart(), &node(ID, &[("NAMESPACE", "bank")])).unwrap_err();
+        let counted =
+            registry.gather().into_iter().find(|it| it.name() == "meltemi_identity_mismatches_total").unwrap();
+        assert_eq!(counted.get_metric()[0].get_counter().get_value(), 1.0);
     }
 
     #[test]

@@ -89,7 +89,7 @@ fn machines<'a>(objects: &'a Snapshot, identity: &'a Identity) -> impl Iterator<
 #[cfg(test)]
 impl Registry {
     /// Of the objects in a text.
-    pub(super) fn of(objects: &str) -> Registry {
+    pub(crate) fn of(objects: &str) -> Registry {
         use config::store::{Store, StoreOptions, Update};
         let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
         let parsed = config::object::parse_documents("mesh.yaml", objects);
