@@ -1,6 +1,6 @@
 //! Labels and the selectors that choose by them.
 
-use std::collections::{BTreeMap, btree_map};
+use std::collections::{BTreeMap, HashSet, btree_map};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,33 @@ impl<'a> IntoIterator for &'a Labels {
     }
 }
 
+/// Keeps equal labels once: those of replicas are equal, and are a third of what a mesh of pods takes.
+#[derive(Debug, Default)]
+pub struct SharedLabels {
+    known: HashSet<Labels>,
+    /// How many there were when those that nobody holds were last dropped.
+    swept: usize,
+}
+
+impl SharedLabels {
+    /// Puts equal ones that are there already in their place.
+    pub fn share(&mut self, labels: &mut Labels) {
+        if let Some(known) = self.known.get(labels) {
+            *labels = known.clone();
+            return;
+        }
+        // What is dropped pays for the look: it comes after as many again were added.
+        if self.known.len() >= 2 * self.swept.max(FEW) {
+            self.known.retain(|known| Arc::strong_count(&known.0) > 1);
+            self.swept = self.known.len();
+        }
+        self.known.insert(labels.clone());
+    }
+}
+
+/// Not worth a look.
+const FEW: usize = 100;
+
 /// Chooses workloads by labels; an empty selector chooses all.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -83,6 +110,25 @@ mod tests {
             expected,
             "{selector} on {subject}"
         );
+    }
+
+    #[test]
+    fn equal_labels_are_kept_once() {
+        let mut shared = SharedLabels::default();
+        let (mut first, mut second, mut other) = (labels("app=a"), labels("app=a"), labels("app=b"));
+        [&mut first, &mut second, &mut other].into_iter().for_each(|it| shared.share(it));
+        assert!(Arc::ptr_eq(&first.0, &second.0) && !Arc::ptr_eq(&first.0, &other.0));
+    }
+
+    #[test]
+    fn labels_that_nobody_holds_are_forgotten() {
+        let (mut shared, mut held) = (SharedLabels::default(), labels("app=held"));
+        shared.share(&mut held);
+        for number in 0..20 * FEW {
+            shared.share(&mut labels(&format!("app={number}")));
+        }
+        assert!(shared.known.len() <= 2 * FEW + 1, "{}", shared.known.len());
+        assert!(shared.known.contains(&held));
     }
 
     #[test]

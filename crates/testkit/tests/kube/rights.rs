@@ -84,7 +84,14 @@ fn a_kind_that_may_not_be_read_any_more_stays_as_it_was_and_the_others_go_on() {
         let client = Client::new(&Access { kubeconfig: Some(kubeconfig), rate: 1000 }).await?;
         // Rights are asked when a watch begins.
         let second = Duration::from_secs(1);
-        let pacing = Pacing { watch: second, absent: second / 2, audit: Duration::ZERO, ..Pacing::default() };
+        let pacing = Pacing {
+            watch: 2 * second,
+            absent: second / 2,
+            first_retry: second / 5,
+            longest_retry: second,
+            audit: Duration::ZERO,
+            ..Pacing::default()
+        };
         let mut live = Live::start(client, options(pacing)).await;
         let roles = Roles { api: &api, objects: of_kinds(&objects, &["ClusterRole"]) };
         let reads = |rule: &Rule| roles.texts(*rule, "verbs") == ["list", "watch"];
