@@ -162,7 +162,13 @@ pub(crate) mod tests {
         assert_eq!(csr.asks_only_for(&[other]), Err(CsrRefused::Wish(own.to_string())));
         let key = Private::generate(KeyType::P256).unwrap();
         let server = Csr::parse(&key.server_csr(&["istiod.istio-system.svc".to_owned()]).unwrap()).unwrap();
-        assert!(server.asks_only_for(std::slice::from_ref(&own)).unwrap_err().to_string().contains("istiod.istio-system.svc"));
+        assert!(
+            server
+                .asks_only_for(std::slice::from_ref(&own))
+                .unwrap_err()
+                .to_string()
+                .contains("istiod.istio-system.svc")
+        );
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
         let nameless = params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap();
