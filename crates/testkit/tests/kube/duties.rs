@@ -138,6 +138,16 @@ fn one_of_two_replicas_keeps_the_root_in_every_namespace() {
     });
 }
 
+/// How many the API server has answered so far.
+async fn reviews(api: &Api) -> Result<f64> {
+    let page = api.client.get("/metrics", "text/plain").await?;
+    let page = String::from_utf8_lossy(&page);
+    let of_tokens =
+        |line: &&str| line.starts_with("apiserver_request_total{") && line.contains("resource=\"tokenreviews\"");
+    let counts = page.lines().filter(of_tokens).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    Ok(counts.sum())
+}
+
 #[test]
 fn a_workload_shows_the_token_of_its_account() {
     let Some(envoy) = place::envoy() else {
@@ -155,6 +165,7 @@ fn a_workload_shows_the_token_of_its_account() {
         let root = read(&api, &root_of("tokens")).await;
         fs::write(folder.path().join("root"), root["data"]["root-cert.pem"].as_str().unwrap_or_default())?;
         let admin = SocketAddr::from(([127, 0, 0, 1], server::free_port()?));
+        let before = reviews(&api).await?;
         // For another audience it is not believed.
         for (audience, works) in [("vault", false), ("istio-ca", true)] {
             let asked = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": { "audiences": [audience] } });
@@ -170,6 +181,9 @@ fn a_workload_shows_the_token_of_its_account() {
                 ensure!(!named(), "a token for {audience} is believed");
             }
         }
+        // An agent shows its token with every attempt, for its certificate and for its stream.
+        let asked = reviews(&api).await? - before;
+        ensure!(asked == 2.0, "{asked} TokenReviews of two tokens");
         Ok(())
     });
 }
