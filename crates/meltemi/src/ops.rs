@@ -11,7 +11,7 @@ pub(crate) mod memory;
 pub(crate) mod metrics;
 mod page;
 mod pages;
-mod process;
+pub(crate) mod process;
 pub(crate) mod pushes;
 mod registry;
 pub(crate) mod scopes;

@@ -17,6 +17,7 @@ mod notes;
 mod own_mesh;
 mod pipeline;
 mod ports;
+mod pressure;
 mod rotation;
 mod secrets;
 mod stop;
@@ -162,6 +163,7 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
     }
     let judged = views.clone();
     let server = xds::Server::new(views, streams, metrics.streams.clone(), ops.connections.clone());
+    tokio::spawn(pressure::follow(server.clone()));
     let mut streams = Streams::new(server);
     if let Some(listener) = listeners.grpc.take() {
         streams.serve(listener, xds::Port::default());

@@ -5,7 +5,10 @@ use std::{
     collections::HashMap,
     hash::Hash,
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -22,6 +25,8 @@ pub(crate) struct Admission {
     open: Mutex<Open>,
     /// `None`: as many as come.
     rate: Option<Mutex<Bucket>>,
+    /// Nobody new is let in.
+    shut: AtomicBool,
 }
 
 /// How many streams there are.
@@ -44,10 +49,17 @@ impl Admission {
     /// `per_second`: 0 means as many as come.
     pub(crate) fn new(per_address: usize, per_caller: usize, per_second: u32) -> Arc<Admission> {
         let rate = (per_second > 0).then(|| Mutex::new(Bucket::new(per_second, 1)));
-        Arc::new(Admission { per_address, per_caller, open: Mutex::default(), rate })
+        Arc::new(Admission { per_address, per_caller, open: Mutex::default(), rate, shut: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn shut(&self, shut: bool) {
+        self.shut.store(shut, Ordering::Relaxed);
     }
 
     pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Result<Admitted, Refusal> {
+        if self.shut.load(Ordering::Relaxed) {
+            return Err(Refusal::Full);
+        }
         let mut open = self.open();
         let count = open.by_address.entry(address).or_default();
         if *count >= self.per_address {

@@ -165,6 +165,11 @@ impl Kept {
         made
     }
 
+    /// What nobody is being sent is made again when somebody needs it.
+    pub(crate) fn forget(&self) {
+        *self.ring.lock().unwrap_or_else(PoisonError::into_inner) = Default::default();
+    }
+
     fn keep(&self, whole: &Arc<Whole>) {
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         ring.1 += whole.len;

@@ -58,6 +58,8 @@ pub(crate) enum Refusal {
     Gone,
     #[error("not ready: the first configuration is still being loaded; try again")]
     NotReady,
+    #[error("this instance has hardly any memory left; try another, or this one later")]
+    Full,
     #[error("unknown method {0}: only AggregatedDiscoveryService of envoy.service.discovery.v3 is served here")]
     UnknownMethod(String),
     #[error("no first request within {0} seconds")]
@@ -113,9 +115,12 @@ impl Refusal {
         match self {
             Refusal::Done => Code::Ok,
             Refusal::Gone => Code::Cancelled,
-            Refusal::NotReady | Refusal::Lost | Refusal::WorkloadGone | Refusal::Closing | Refusal::Moved => {
-                Code::Unavailable
-            }
+            Refusal::NotReady
+            | Refusal::Full
+            | Refusal::Lost
+            | Refusal::WorkloadGone
+            | Refusal::Closing
+            | Refusal::Moved => Code::Unavailable,
             Refusal::UnknownMethod(_) | Refusal::Compressed => Code::Unimplemented,
             Refusal::NoRequest(_) | Refusal::TooSlow(_) => Code::DeadlineExceeded,
             Refusal::NoNode

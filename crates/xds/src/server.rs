@@ -136,6 +136,16 @@ impl Server {
         Server { shared }
     }
 
+    /// Drops what can be made again.
+    pub fn relieve(&self) {
+        self.shared.frames.forget();
+    }
+
+    /// From now on streams are refused, or let in again. Those that there are go on.
+    pub fn shut(&self, shut: bool) {
+        self.shared.admission.shut(shut);
+    }
+
     /// Serves the connections of a port until `shutdown`, then sends each away at a moment of the drain window. Returns
     /// when all are closed, at the latest when the window ends.
     pub async fn serve(&self, listener: TcpListener, port: Port, shutdown: impl Future<Output = ()>) {

@@ -112,8 +112,13 @@ fn cpu_seconds(stat: &str) -> Option<f64> {
     Some((user + system) / TICKS_PER_SECOND)
 }
 
+/// Memory that the system could not get back without ending us: what is mapped from files does not count.
+pub(crate) fn own_memory() -> Option<i64> {
+    line(&fs::read_to_string("/proc/self/status").ok()?, "RssAnon:").map(|kilobytes| kilobytes * 1024)
+}
+
 /// Of the container, as the second or the first version of control groups tells it; else of the machine.
-fn memory_limit() -> Option<i64> {
+pub(crate) fn memory_limit() -> Option<i64> {
     let number = |file: &str| fs::read_to_string(file).ok()?.trim().parse::<i64>().ok();
     let container =
         number("/sys/fs/cgroup/memory.max").or_else(|| number("/sys/fs/cgroup/memory/memory.limit_in_bytes"));

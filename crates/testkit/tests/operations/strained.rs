@@ -88,3 +88,26 @@ fn a_container_that_is_too_small() {
         Ok(())
     });
 }
+
+/// Row F-23: a limit that is less than what is held already. Nobody is ended because of it.
+#[test]
+fn a_container_that_is_far_too_small_lets_nobody_in() {
+    if let Some(why) = netns::missing() {
+        return skip(&format!("memory beyond its limit: {why}"));
+    }
+    run(async {
+        let script =
+            "mount -t tmpfs none /sys/fs/cgroup && echo 2000000 > /sys/fs/cgroup/memory.max && exec \"$0\" \"$@\"";
+        let through = ["unshare", "-m", "sh", "-c", script].map(str::to_owned);
+        let world = World::with(&plan(12, 12), &Setup { through: &through, ..Setup::default() })?;
+        world.wait_for("the end of its memory", || Ok(world.log().contains("new streams are refused")))?;
+        let mut swarm = world.idle_swarm()?;
+        for line in ["mark refused none", "connect", "settle 3000 1000 5000"] {
+            swarm.obey(line).await?;
+        }
+        let figures = Figures::of(&world)?;
+        ensure!(figures.value("grpc_server_handled_total") > 0.0, "nobody was refused:\n{}", world.log());
+        ensure!(figures.value("pilot_xds_clients") == 0.0, "somebody was let in");
+        Ok(())
+    });
+}

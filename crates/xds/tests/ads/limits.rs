@@ -137,3 +137,27 @@ async fn a_proxy_whose_workload_is_gone_for_a_minute_is_dropped() {
         assert_eq!(harness.metric("meltemi_xds_zombies_total"), Some(1.0));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_without_memory_keeps_whom_it_has_and_lets_nobody_in() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        proxy.take().await;
+        harness.server.relieve();
+        harness.server.shut(true);
+        let mut other = harness.proxy(variant).await;
+        let (code, text) = other.ended().await;
+        assert_eq!(
+            (code, text.as_str()),
+            (14, "this instance has hardly any memory left; try another, or this one later")
+        );
+        harness.mesh.set("CDS a=2");
+        assert_eq!(proxy.take().await, "CDS a=2");
+        harness.server.shut(false);
+        let mut other = harness.proxy(variant).await;
+        other.ask(TypeUrl::Cluster, &[]).await;
+        assert_eq!(other.take().await, "CDS a=2");
+    }
+}

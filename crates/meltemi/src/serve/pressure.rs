@@ -1,0 +1,89 @@
+//! Memory near its limit: what can be made again is dropped, then nobody new is let in. Streams that there are go on, so that an instance
+//! that is too small serves whom it can instead of being ended.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use crate::ops::process::{memory_limit, own_memory};
+
+const EVERY: Duration = Duration::from_secs(1);
+/// Of a hundred of the limit: from here on things are dropped, and below it all is well again.
+const TIGHT: i64 = 80;
+/// From here on nobody new is let in. The rest is for pushes to those who are there.
+const FULL: i64 = 88;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Calm,
+    Tight,
+    Full,
+}
+
+impl Level {
+    /// Whoever is full stays so until it is calm: each refusal leads to another attempt.
+    fn next(self, held: i64, limit: i64) -> Level {
+        match held.saturating_mul(100) / limit.max(1) {
+            share if share >= FULL => Level::Full,
+            share if share < TIGHT => Level::Calm,
+            _ if self == Level::Full => Level::Full,
+            _ => Level::Tight,
+        }
+    }
+}
+
+/// Looks for as long as the process lives. Without a limit there is nothing to do.
+pub(crate) async fn follow(server: xds::Server) {
+    let Some(limit) = memory_limit() else { return };
+    let mut level = Level::Calm;
+    loop {
+        sleep(EVERY).await;
+        let Some(held) = own_memory() else { continue };
+        let now = level.next(held, limit);
+        if now != Level::Calm {
+            server.relieve();
+        }
+        if now == level {
+            continue;
+        }
+        server.shut(now == Level::Full);
+        let (held, limit) = (held >> 20, limit >> 20);
+        match now {
+            Level::Calm => info!(held_mb = held, limit_mb = limit, "memory is enough again"),
+            Level::Tight => {
+                warn!(held_mb = held, limit_mb = limit, "memory is nearly used up; what can be made again is dropped");
+            }
+            Level::Full => {
+                warn!(
+                    held_mb = held,
+                    limit_mb = limit,
+                    "memory is used up; new streams are refused until less is held, raise the limit or shard"
+                );
+            }
+        }
+        level = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_let_in_again_before_it_is_calm() {
+        let mut level = Level::Calm;
+        let mut seen = Vec::new();
+        for held in [79, 80, 87, 88, 95, 81, 79, 85] {
+            level = level.next(held, 100);
+            seen.push(level);
+        }
+        use Level::{Calm, Full, Tight};
+        assert_eq!(seen, [Calm, Tight, Tight, Full, Full, Full, Calm, Tight]);
+    }
+
+    #[test]
+    fn a_process_knows_what_it_holds() {
+        assert!(own_memory().is_some_and(|held| held > 0));
+    }
+}
