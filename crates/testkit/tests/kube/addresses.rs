@@ -4,7 +4,8 @@ use anyhow::ensure;
 use serde_json::{Value, json};
 use testkit::cluster::Api;
 
-use super::served::{Instance, Told, read, until};
+use super::instance::{read, until};
+use super::served::{Instance, Told};
 use super::{in_turn, namespace};
 
 fn entry(name: &str, host: &str, addresses: &[&str]) -> Value {

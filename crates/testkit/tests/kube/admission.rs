@@ -10,7 +10,7 @@ use testkit::cluster::Api;
 use testkit::parity::plain;
 use testkit::server;
 
-use super::served::until;
+use super::instance::until;
 use super::{in_turn, namespace};
 
 fn read(text: &str) -> Result<Vec<Value>> {

@@ -10,7 +10,8 @@ use testkit::ads::Client;
 use testkit::parity::Asker;
 use testkit::server;
 
-use super::served::{Instance, Told, until};
+use super::instance::until;
+use super::served::{Instance, Told};
 use super::{in_turn, namespace, service};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";

@@ -14,7 +14,8 @@ use serde_json::json;
 use testkit::cluster::{Api, Cluster};
 use tokio::time::sleep;
 
-use super::served::{Instance, Told, read, until};
+use super::instance::{read, until};
+use super::served::{Instance, Told};
 use super::{in_turn, namespace};
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";

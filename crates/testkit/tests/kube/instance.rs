@@ -10,14 +10,49 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
+use sources::kube::JSON;
+use testkit::cluster::Api;
 use testkit::server;
 use tokio::time::{Instant, sleep};
 
 /// On a machine with other work.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
+/// Ended when dropped.
+pub(crate) struct Process(Child);
+
+impl Process {
+    pub(crate) fn start(command: &mut Command) -> Result<Process> {
+        Ok(Process(command.stdin(Stdio::null()).spawn()?))
+    }
+
+    pub(crate) fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.0.try_wait()?.is_some())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill(Pid::from_raw(i32::try_from(self.0.id())?), signal)?)
+    }
+}
+
+impl Drop for Process {
+    /// Asked first: a leader gives its lease back, an agent takes its Envoy with it.
+    fn drop(&mut self) {
+        let _ = self.signal(Signal::SIGTERM);
+        for _ in 0..100 {
+            if !matches!(self.0.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 pub(crate) struct Instance {
-    child: Child,
+    process: Process,
     folder: tempfile::TempDir,
     pub(crate) plain: SocketAddr,
     pub(crate) secure: SocketAddr,
@@ -33,7 +68,8 @@ impl Instance {
         let port = || anyhow::Ok(SocketAddr::from(([127, 0, 0, 1], server::free_port()?)));
         let (plain, secure, monitoring, readiness) = (port()?, port()?, port()?, port()?);
         let log = File::create(folder.path().join("log"))?;
-        let child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(["serve", "--httpsAddr=", "--ctrlz_port=0", "--shutdownDuration=3s"])
             .args([format!("--grpcAddr={plain}"), format!("--secureGRPCAddr={secure}")])
             .args([format!("--monitoringAddr={monitoring}"), format!("--httpAddr={readiness}")])
@@ -43,16 +79,14 @@ impl Instance {
             .arg(folder.path().join("state"))
             .args(flags)
             .envs(settings.iter().copied())
-            .stdin(Stdio::null())
             .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()?;
-        let mut instance = Instance { child, folder, plain, secure, monitoring, readiness };
-        let opened = until("a port opens", async || {
-            Ok(TcpStream::connect(plain).is_ok() || instance.child.try_wait()?.is_some())
-        });
+            .stderr(log);
+        let process = Process::start(&mut command)?;
+        let mut instance = Instance { process, folder, plain, secure, monitoring, readiness };
+        let opened =
+            until("a port opens", async || Ok(TcpStream::connect(plain).is_ok() || instance.process.has_ended()?));
         opened.await?;
-        ensure!(instance.child.try_wait()?.is_none(), "it ended:\n{}", instance.log());
+        ensure!(!instance.process.has_ended()?, "it ended:\n{}", instance.log());
         Ok(instance)
     }
 
@@ -78,20 +112,20 @@ impl Instance {
 
     /// Resident memory in bytes.
     pub(crate) fn memory(&self) -> Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.0.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
         Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
     }
 
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
-        Ok(kill(Pid::from_raw(i32::try_from(self.child.id())?), signal)?)
+        self.process.signal(signal)
     }
 
     /// Whether it ended well, once it has.
     pub(crate) async fn ended(&mut self) -> Result<bool> {
         let mut status = None;
         until("it ends", async || {
-            status = self.child.try_wait()?;
+            status = self.process.0.try_wait()?;
             Ok(status.is_some())
         })
         .await?;
@@ -123,21 +157,6 @@ fn fetched(at: SocketAddr, path: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-impl Drop for Instance {
-    /// Asked first: a leader gives its lease back.
-    fn drop(&mut self) {
-        let _ = self.signal(Signal::SIGTERM);
-        for _ in 0..100 {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 pub(crate) async fn until(what: &str, mut there: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
     let end = Instant::now() + SOON;
     while !there().await? {
@@ -145,4 +164,10 @@ pub(crate) async fn until(what: &str, mut there: impl AsyncFnMut() -> Result<boo
         sleep(Duration::from_millis(50)).await;
     }
     Ok(())
+}
+
+/// `Null`: there is none.
+pub(crate) async fn read(api: &Api, path: &str) -> Value {
+    let text = api.client.get(path, JSON).await.unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
 }

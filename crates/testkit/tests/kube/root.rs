@@ -9,7 +9,8 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::json;
 use testkit::server;
 
-use super::served::{Instance, Told, read, until};
+use super::instance::{read, until};
+use super::served::{Instance, Told};
 use super::{in_turn, namespace};
 
 async fn rotate(instance: &Instance) -> Result<()> {

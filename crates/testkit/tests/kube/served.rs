@@ -3,22 +3,17 @@
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use serde_json::Value;
-use sources::kube::JSON;
-use testkit::cluster::{Api, Cluster};
+use nix::sys::signal::Signal;
+use testkit::cluster::Cluster;
 use testkit::server;
-use tokio::time::{Instant, sleep};
 
-const SOON: Duration = Duration::from_secs(60);
+use super::instance::{Process, until};
 
 pub(super) struct Instance {
-    child: Child,
+    process: Process,
     pub(super) grpc: SocketAddr,
     pub(super) secure: SocketAddr,
     pub(super) monitoring: SocketAddr,
@@ -40,7 +35,8 @@ impl Instance {
         let program = tokio::task::spawn_blocking(server::program).await??;
         let log = folder.join(format!("{name}.log"));
         let file = File::create(&log)?;
-        let child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(["serve", "--httpAddr="])
             .args([format!("--grpcAddr={grpc}"), format!("--secureGRPCAddr={secure}")])
             .args([format!("--monitoringAddr={monitoring}"), format!("--httpsAddr={webhook}")])
@@ -51,13 +47,12 @@ impl Instance {
             .args(told.flags)
             .env("POD_NAME", name)
             .envs(told.env.iter().copied())
-            .stdin(Stdio::null())
             .stdout(file.try_clone()?)
-            .stderr(file)
-            .spawn()?;
-        let mut instance = Instance { child, grpc, secure, monitoring, log };
+            .stderr(file);
+        let process = Process::start(&mut command)?;
+        let mut instance = Instance { process, grpc, secure, monitoring, log };
         let opened = until("its secure port is open", async || {
-            ensure!(instance.child.try_wait()?.is_none(), "it ended");
+            ensure!(!instance.process.has_ended()?, "it ended");
             Ok(TcpStream::connect(secure).is_ok())
         });
         opened.await.with_context(|| instance.log())?;
@@ -69,35 +64,6 @@ impl Instance {
     }
 
     pub(super) fn signal(&self, signal: Signal) -> Result<()> {
-        Ok(kill(Pid::from_raw(i32::try_from(self.child.id())?), signal)?)
+        self.process.signal(signal)
     }
-}
-
-impl Drop for Instance {
-    fn drop(&mut self) {
-        let _ = self.signal(Signal::SIGTERM);
-        for _ in 0..100 {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-pub(super) async fn until(what: &str, mut there: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
-    let end = Instant::now() + SOON;
-    while !there().await? {
-        ensure!(Instant::now() < end, "not after {SOON:?}: {what}");
-        sleep(Duration::from_millis(100)).await;
-    }
-    Ok(())
-}
-
-/// `Null`: there is none.
-pub(super) async fn read(api: &Api, path: &str) -> Value {
-    let text = api.client.get(path, JSON).await.unwrap_or_default();
-    serde_json::from_slice(&text).unwrap_or_default()
 }

@@ -12,7 +12,8 @@ use testkit::cluster::Api;
 use testkit::parity::Asker;
 use tokio::time::sleep;
 
-use super::served::{Instance, Told, read, until};
+use super::instance::{read, until};
+use super::served::{Instance, Told};
 use super::{in_turn, namespace, virtual_service};
 
 const OBJECT: &str = "/apis/networking.istio.io/v1/namespaces/told/virtualservices/web";
