@@ -14,8 +14,8 @@ const NEXT: &str = "next-cert.pem";
 /// The root that signed before.
 const OLD: &str = "old-cert.pem";
 
-/// All of it: whoever has these has the authority. Keys before their certificates.
-const FILES: [&str; 5] = [KEY, CERTIFICATE, NEXT_KEY, NEXT, OLD];
+/// All of it: whoever has these has the authority. In the order of writing: trusted before another signs, keys before their certificates.
+const FILES: [&str; 5] = [OLD, KEY, CERTIFICATE, NEXT_KEY, NEXT];
 
 /// Where a change of roots stands. Each follows from the files alone, so that it survives a restart at any moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

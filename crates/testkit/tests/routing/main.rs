@@ -83,7 +83,8 @@ fn faults_are_injected_where_they_were_asked_for() {
         ensure!(plain.iter().all(|answer| answer.status == 200), "{plain:?}");
         ensure!(plain.iter().any(|answer| answer.took < Duration::from_millis(400)), "all are late: {plain:?}");
         let late = turn.one(turn.ask("/").with("x-fault", "delay")).await?;
-        ensure!(late.status == 200 && late.took >= Duration::from_millis(500), "{late:?}");
+        // Envoy's timers count in whole milliseconds and may end within the last of them.
+        ensure!(late.status == 200 && late.took >= Duration::from_millis(495), "{late:?}");
         let before = turn.seen("/abort");
         let refused = turn.one(turn.ask("/abort").with("x-fault", "abort")).await?;
         ensure!(refused.status == 418 && turn.seen("/abort") == before, "an aborted request goes nowhere: {refused:?}");
