@@ -6,9 +6,10 @@ use rcgen::{
     CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose, SanType,
     SerialNumber,
 };
+use rustls::pki_types::CertificateDer;
 use time::OffsetDateTime;
 
-use crate::{Certificate, Csr, Identity, Private, Unusable};
+use crate::{Certificate, Csr, Identity, Private, Unusable, certificate::pem};
 
 /// Clocks of proxies may be behind ours by this much.
 const SKEW: Duration = Duration::from_secs(120);
@@ -19,14 +20,8 @@ pub struct Authority {
     /// The signer first, then who signed it; the root only if it signs itself.
     chain: Vec<Certificate>,
     roots: Vec<Certificate>,
-}
-
-/// A certificate and what a client needs to check it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Signed {
-    pub leaf: Certificate,
-    /// PEM, one element each: leaf, intermediates, and last all roots in one.
-    pub chain: Vec<String>,
+    /// PEM of what follows every leaf: intermediates, one element each, and last all roots in one.
+    above: Vec<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +62,9 @@ impl Authority {
         }
         let copy = KeyPair::from_pem(&key.pem()).map_err(|_| Unusable::Key)?;
         let issuer = Issuer::from_ca_cert_der(&signer.der, copy).map_err(|_| Unusable::Form(1))?;
-        Ok(Authority { issuer, chain, roots })
+        let between = chain.iter().filter(|certificate| !roots.contains(certificate)).map(Certificate::pem);
+        let above = between.chain([roots.iter().map(Certificate::pem).collect()]).collect();
+        Ok(Authority { issuer, chain, roots, above })
     }
 
     pub fn roots(&self) -> &[Certificate] {
@@ -76,7 +73,7 @@ impl Authority {
 
     /// All roots in one PEM text: what `istio-ca-root-cert` and `ROOTCA` hold.
     pub fn roots_pem(&self) -> String {
-        self.roots.iter().map(Certificate::pem).collect()
+        self.above.last().cloned().unwrap_or_default()
     }
 
     /// When the first of the signer and those above it ends.
@@ -85,33 +82,38 @@ impl Authority {
         ends.min().unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
-    /// The public key comes from the request, the name from the authenticated caller.
+    /// The public key comes from the request, the name from the authenticated caller. PEM: the leaf and all that a client needs to check
+    /// it, the roots last.
     pub fn sign(
         &self,
         csr: &Csr,
         identities: &[Identity],
         lifetime: Duration,
         now: SystemTime,
-    ) -> Result<Signed, CannotSign> {
+    ) -> Result<Vec<String>, CannotSign> {
         let names = identities.iter().map(|identity| Ok(SanType::URI(identity.to_string().try_into()?)));
         let names = names.collect::<Result<Vec<_>, rcgen::Error>>()?;
-        self.leaf(&csr.public_key, names, lifetime, now)
+        let leaf = self.leaf(&csr.public_key, names, lifetime, now)?;
+        Ok(std::iter::once(pem(&leaf)).chain(self.above.iter().cloned()).collect())
     }
 
-    /// A certificate of the control plane itself, for its DNS names.
+    /// A certificate of the control plane itself, for its DNS names, and those between it and the roots.
     pub fn serving(
         &self,
         key: &Private,
         hosts: &[String],
         lifetime: Duration,
         now: SystemTime,
-    ) -> Result<Signed, CannotSign> {
+    ) -> Result<Vec<Certificate>, CannotSign> {
         let names = hosts.iter().map(|host| match host.parse() {
             Ok(address) => Ok(SanType::IpAddress(address)),
             Err(_) => Ok(SanType::DnsName(host.as_str().try_into()?)),
         });
         let names = names.collect::<Result<Vec<_>, rcgen::Error>>()?;
-        self.leaf(&key.0, names, lifetime, now)
+        let leaf = self.leaf(&key.0, names, lifetime, now)?;
+        let leaf = Certificate::parse(&leaf).ok_or(rcgen::Error::CouldNotParseCertificate)?;
+        let between = self.chain.iter().filter(|certificate| !self.roots.contains(certificate));
+        Ok(std::iter::once(leaf).chain(between.cloned()).collect())
     }
 
     fn leaf(
@@ -120,7 +122,7 @@ impl Authority {
         names: Vec<SanType>,
         lifetime: Duration,
         now: SystemTime,
-    ) -> Result<Signed, CannotSign> {
+    ) -> Result<CertificateDer<'static>, CannotSign> {
         let end = self.not_after();
         if now >= end {
             return Err(Unusable::Expired.into());
@@ -134,14 +136,7 @@ impl Authority {
         params.serial_number = Some(serial()?);
         params.not_before = OffsetDateTime::from(now.checked_sub(SKEW).unwrap_or(now));
         params.not_after = OffsetDateTime::from(now.checked_add(lifetime).unwrap_or(end).min(end));
-        let made = params.signed_by(key, &self.issuer)?;
-        let leaf = Certificate::parse(made.der()).ok_or(rcgen::Error::CouldNotParseCertificate)?;
-        Ok(Signed { chain: self.chain_of(&leaf), leaf })
-    }
-
-    fn chain_of(&self, leaf: &Certificate) -> Vec<String> {
-        let above = self.chain.iter().filter(|certificate| !self.roots.contains(certificate)).map(Certificate::pem);
-        std::iter::once(leaf.pem()).chain(above).chain([self.roots_pem()]).collect()
+        Ok(params.signed_by(key, &self.issuer)?.into())
     }
 }
 
@@ -157,7 +152,7 @@ pub(crate) fn serial() -> Result<SerialNumber, rcgen::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{KeyType, RootOptions, csr::tests::request};
+    use crate::{KeyType, RootOptions, bundle, csr::tests::request};
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -165,6 +160,10 @@ mod tests {
         let options = RootOptions { key: kind, lifetime, organization: "cluster.local".to_owned() };
         let (key, root) = options.made(now).unwrap();
         Authority::new(&key, vec![root.clone()], vec![root], now).unwrap()
+    }
+
+    fn leaf(authority: &Authority, csr: &Csr, lifetime: Duration, now: SystemTime) -> Certificate {
+        bundle(&authority.sign(csr, &[cart()], lifetime, now).unwrap()[0]).unwrap().remove(0)
     }
 
     fn cart() -> Identity {
@@ -176,10 +175,11 @@ mod tests {
         let now = SystemTime::now();
         let authority = authority(KeyType::P256, 24 * HOUR, now);
         let csr = Csr::parse(&request(KeyType::P256)).unwrap();
-        let signed = authority.sign(&csr, &[cart()], HOUR, now).unwrap();
-        assert_eq!(signed.leaf.uris, ["spiffe://cluster.local/ns/shop/sa/cart"]);
-        assert!(!signed.leaf.is_ca && signed.leaf.is_signed_by(&authority.roots()[0]));
-        assert_eq!(signed.chain, [signed.leaf.pem(), authority.roots_pem()]);
+        let chain = authority.sign(&csr, &[cart()], HOUR, now).unwrap();
+        let leaf = bundle(&chain[0]).unwrap().remove(0);
+        assert_eq!(leaf.uris, ["spiffe://cluster.local/ns/shop/sa/cart"]);
+        assert!(!leaf.is_ca && leaf.is_signed_by(&authority.roots()[0]));
+        assert_eq!(chain, [leaf.pem(), authority.roots_pem()]);
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
         let params = rcgen::CertificateParams::new(wishes).unwrap();
         let request = params.serialize_request(&rcgen::KeyPair::generate().unwrap()).unwrap().pem().unwrap();
         let csr = Csr::parse(&request).unwrap();
-        let leaf = authority(KeyType::P256, 24 * HOUR, now).sign(&csr, &[cart()], HOUR, now).unwrap().leaf;
+        let leaf = leaf(&authority(KeyType::P256, 24 * HOUR, now), &csr, HOUR, now);
         assert_eq!(leaf.uris, ["spiffe://cluster.local/ns/shop/sa/cart"]);
         use x509_parser::prelude::FromDer;
         let parsed = x509_parser::certificate::X509Certificate::from_der(&leaf.der).unwrap().1;
@@ -204,8 +204,7 @@ mod tests {
             let authority = authority(kind, 24 * HOUR, now);
             for key in [KeyType::P256, KeyType::Rsa2048] {
                 let csr = Csr::parse(&request(key)).unwrap();
-                let signed = authority.sign(&csr, &[cart()], HOUR, now).unwrap();
-                assert!(signed.leaf.is_signed_by(&authority.roots()[0]), "{kind} {key}");
+                assert!(leaf(&authority, &csr, HOUR, now).is_signed_by(&authority.roots()[0]), "{kind} {key}");
             }
         }
     }
@@ -234,11 +233,10 @@ mod tests {
         let now = SystemTime::now();
         let authority = authority(KeyType::P256, HOUR, now);
         let csr = Csr::parse(&request(KeyType::P256)).unwrap();
-        let signed = authority.sign(&csr, &[cart()], 24 * HOUR, now).unwrap();
-        assert!(signed.leaf.not_after <= authority.not_after());
+        assert!(leaf(&authority, &csr, 24 * HOUR, now).not_after <= authority.not_after());
         assert!(authority.sign(&csr, &[cart()], HOUR, now + 2 * HOUR).is_err());
         // Not even where the sum of times has no name.
-        assert!(authority.sign(&csr, &[cart()], Duration::MAX, now).unwrap().leaf.not_after <= authority.not_after());
+        assert!(leaf(&authority, &csr, Duration::MAX, now).not_after <= authority.not_after());
     }
 
     #[test]
@@ -246,7 +244,7 @@ mod tests {
         let now = SystemTime::now();
         let authority = authority(KeyType::P256, 24 * HOUR, now);
         let csr = Csr::parse(&request(KeyType::P256)).unwrap();
-        let leaf = authority.sign(&csr, &[cart()], HOUR, now).unwrap().leaf;
+        let leaf = leaf(&authority, &csr, HOUR, now);
         assert!(leaf.valid_at(now - Duration::from_secs(110)).is_ok());
     }
 
@@ -255,7 +253,7 @@ mod tests {
         let now = SystemTime::now();
         let authority = authority(KeyType::P256, 24 * HOUR, now);
         let csr = Csr::parse(&request(KeyType::P256)).unwrap();
-        let leaves: Vec<_> = (0..3).map(|_| authority.sign(&csr, &[cart()], HOUR, now).unwrap().leaf.der).collect();
+        let leaves: Vec<_> = (0..3).map(|_| leaf(&authority, &csr, HOUR, now).der).collect();
         let serial = |der: &[u8]| {
             use x509_parser::prelude::FromDer;
             x509_parser::certificate::X509Certificate::from_der(der).unwrap().1.raw_serial().to_vec()
@@ -282,7 +280,8 @@ mod tests {
         let authority = authority(KeyType::P256, 24 * HOUR, now);
         let key = Private::generate(KeyType::P256).unwrap();
         let hosts = ["istiod.istio-system.svc".to_owned(), "127.0.0.1".to_owned()];
-        let leaf = authority.serving(&key, &hosts, HOUR, now).unwrap().leaf;
+        let chain = authority.serving(&key, &hosts, HOUR, now).unwrap();
+        let [leaf] = &chain[..] else { panic!("a root signs itself, nothing is between: {chain:?}") };
         assert!(leaf.uris.is_empty() && leaf.is_signed_by(&authority.roots()[0]));
     }
 }

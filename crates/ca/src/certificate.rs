@@ -81,15 +81,7 @@ impl Certificate {
     }
 
     pub fn pem(&self) -> String {
-        let body = data_encoding::BASE64.encode(&self.der);
-        let mut text = String::with_capacity(body.len() + 128);
-        text.push_str("-----BEGIN CERTIFICATE-----\n");
-        for line in body.as_bytes().chunks(64) {
-            text.extend(line.iter().map(|byte| char::from(*byte)));
-            text.push('\n');
-        }
-        text.push_str("-----END CERTIFICATE-----\n");
-        text
+        pem(&self.der)
     }
 
     pub fn is_signed_by(&self, signer: &Certificate) -> bool {
@@ -113,6 +105,21 @@ impl Certificate {
             Ok(())
         }
     }
+}
+
+pub(crate) fn pem(der: &[u8]) -> String {
+    let body = data_encoding::BASE64.encode(der);
+    let mut text = String::with_capacity(body.len() + 128);
+    text.push_str("-----BEGIN CERTIFICATE-----\n");
+    let mut rest = &*body;
+    while !rest.is_empty() {
+        let (line, more) = rest.split_at(rest.len().min(64));
+        text.push_str(line);
+        text.push('\n');
+        rest = more;
+    }
+    text.push_str("-----END CERTIFICATE-----\n");
+    text
 }
 
 /// All certificates of a PEM text, in their order.

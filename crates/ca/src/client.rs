@@ -1,6 +1,9 @@
 //! Who a client certificate speaks for, once its chain was verified by the handshake.
 
-use crate::{Certificate, Identity, TrustDomains};
+use rustls::pki_types::CertificateDer;
+use webpki::EndEntityCert;
+
+use crate::{Identity, TrustDomains};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificate(pub Identity);
@@ -20,14 +23,16 @@ pub enum ClientRefused {
 }
 
 impl ClientCertificate {
+    /// Read as the handshake read it, and once for every call on the connection: hence not by [`crate::Certificate`].
     pub fn of(der: &[u8], domains: &TrustDomains) -> Result<ClientCertificate, ClientRefused> {
-        let certificate = Certificate::parse(der).ok_or(ClientRefused::Form)?;
-        let uri = match &certificate.uris[..] {
-            [] => return Err(ClientRefused::NoName),
-            [uri] => uri,
-            _ => return Err(ClientRefused::Several),
-        };
-        let identity: Identity = uri.parse().map_err(|_| ClientRefused::NotWorkload(uri.clone()))?;
+        let der = CertificateDer::from(der);
+        let certificate = EndEntityCert::try_from(&der).map_err(|_| ClientRefused::Form)?;
+        let mut uris = certificate.valid_uri_names();
+        let uri = uris.next().ok_or(ClientRefused::NoName)?;
+        if uris.next().is_some() {
+            return Err(ClientRefused::Several);
+        }
+        let identity: Identity = uri.parse().map_err(|_| ClientRefused::NotWorkload(uri.to_owned()))?;
         if !domains.contains(&identity) {
             return Err(ClientRefused::Foreign(identity.trust_domain));
         }

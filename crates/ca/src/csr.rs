@@ -18,7 +18,7 @@ const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 #[derive(Debug)]
 pub struct Csr {
     pub(crate) public_key: rcgen::SubjectPublicKeyInfo,
-    wishes: Wishes,
+    der: Vec<u8>,
 }
 
 /// What it would like to be. Counts only where somebody else signs, who grants it.
@@ -66,14 +66,15 @@ impl Csr {
         request.verify_signature().map_err(|_| CsrRefused::Signature)?;
         let public_key = rcgen::SubjectPublicKeyInfo::from_der(request.certification_request_info.subject_pki.raw)
             .map_err(|e| CsrRefused::Key(e.to_string()))?;
-        Ok(Csr { public_key, wishes: wishes(&request) })
+        Ok(Csr { public_key, der: block.contents })
     }
 
     /// For a signer that grants what is asked for.
     pub fn asks_only_for(&self, identities: &[Identity]) -> Result<(), CsrRefused> {
-        let Wishes { uris, more } = &self.wishes;
+        let (_, request) = X509CertificationRequest::from_der(&self.der).map_err(|_| CsrRefused::Form)?;
+        let Wishes { uris, more } = wishes(&request);
         if let Some(more) = more {
-            return Err(CsrRefused::Wish(more.clone()));
+            return Err(CsrRefused::Wish(more));
         }
         let foreign = uris.iter().find(|uri| !identities.iter().any(|identity| identity.to_string() == **uri));
         match (foreign, uris.len()) {

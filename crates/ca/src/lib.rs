@@ -19,7 +19,7 @@ mod tls;
 mod token;
 mod trust;
 
-pub use authority::{Authority, CannotSign, Signed};
+pub use authority::{Authority, CannotSign};
 pub use certificate::{Certificate, Unusable, bundle};
 pub use client::{ClientCertificate, ClientRefused};
 pub use credential::{usable_authorities, usable_pair};

@@ -141,13 +141,10 @@ mod tests {
             let authority = read(folder.path()).unwrap().unwrap();
             let csr = crate::Csr::parse(&crate::csr::tests::request(crate::KeyType::P256)).unwrap();
             let identity = "spiffe://d/ns/a/sa/b".parse().unwrap();
-            let signed = authority.sign(&csr, &[identity], Duration::from_secs(60), SystemTime::now()).unwrap();
-            assert_eq!(signed.chain.len(), 3, "leaf, intermediate, root");
+            let chain = authority.sign(&csr, &[identity], Duration::from_secs(60), SystemTime::now()).unwrap();
+            assert_eq!(chain.len(), 3, "leaf, intermediate, root");
             let bundled = |pem: &str| bundle(pem).unwrap();
-            assert_eq!(
-                (bundled(&signed.chain[1]), bundled(&signed.chain[2])),
-                (bundled(&pki.intermediate), bundled(&pki.root))
-            );
+            assert_eq!((bundled(&chain[1]), bundled(&chain[2])), (bundled(&pki.intermediate), bundled(&pki.root)));
         }
     }
 

@@ -179,7 +179,7 @@ mod tests {
         let old = kept.authority(&options(), 20, now).unwrap();
         let csr = crate::Csr::parse(&crate::csr::tests::request(KeyType::P256)).unwrap();
         let identity = "spiffe://cluster.local/ns/a/sa/b".parse().unwrap();
-        let leaf = old.sign(&csr, &[identity], YEAR, now).unwrap().leaf;
+        let leaf = &crate::bundle(&old.sign(&csr, &[identity], YEAR, now).unwrap()[0]).unwrap()[0];
         let new = kept.authority(&options(), 20, now + 9 * YEAR).unwrap();
         assert_ne!(old.roots_pem(), new.roots_pem());
         assert!(leaf.is_signed_by(&new.roots()[0]));

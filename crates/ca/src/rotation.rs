@@ -152,7 +152,8 @@ mod tests {
     fn leaf(authority: &Authority) -> Certificate {
         let csr = Csr::parse(&request(KeyType::P256)).unwrap();
         let identity: Identity = "spiffe://cluster.local/ns/shop/sa/cart".parse().unwrap();
-        authority.sign(&csr, &[identity], HOUR, SystemTime::now()).unwrap().leaf
+        let chain = authority.sign(&csr, &[identity], HOUR, SystemTime::now()).unwrap();
+        bundle(&chain[0]).unwrap().remove(0)
     }
 
     /// At every stage, what was signed at this stage and the one before is trusted.

@@ -78,8 +78,8 @@ impl Certificates {
         }
         let csr = Csr::parse(&request.csr)?;
         let lifetime = self.lifetimes.of(request.validity_duration)?;
-        let signed = self.authority.load().sign(&csr, callers, lifetime, now)?;
-        Ok(IstioCertificateResponse { cert_chain: signed.chain })
+        let cert_chain = self.authority.load().sign(&csr, callers, lifetime, now)?;
+        Ok(IstioCertificateResponse { cert_chain })
     }
 }
 

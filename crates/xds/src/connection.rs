@@ -6,12 +6,13 @@ use std::{
     hash::{BuildHasher, Hasher, RandomState},
     pin::Pin,
     sync::Arc,
+    task::Context,
     time::Duration,
 };
 
 use http::Request;
 use hyper::{body::Incoming, server::conn::http2, service::service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::{Notify, watch},
@@ -21,6 +22,7 @@ use tokio::{
 use crate::{
     Peer, Port, Stage,
     grpc::Calls,
+    nearby::{Begun, Nearby},
     server::{Options, Shared},
 };
 
@@ -60,13 +62,20 @@ pub(crate) async fn run<I>(
         let calls = calls.clone();
         async move { Ok::<_, Infallible>(calls.answer(request).await) }
     });
-    let mut connection = std::pin::pin!(builder(&shared.options).serve_connection(TokioIo::new(io), service));
+    let mut nearby = Nearby::default();
+    let builder = builder(&shared.options, nearby.executor());
+    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(io), service));
     let stages = shared.metrics.stages();
+    let mut poll = |connection: Pin<&mut http2::Connection<_, _, _>>, cx: &mut Context<'_>| {
+        let polled = stages.run(Stage::Send, || connection.poll(cx));
+        nearby.poll(cx);
+        polled
+    };
     let idle = || closing.receiver_count() == 0;
     let end = tokio::select! {
         // What lies in the socket is read before a deadline counts: that it was not read is not the proxy's fault.
         biased;
-        result = poll_fn(|cx| stages.run(Stage::Send, || connection.as_mut().poll(cx))) => {
+        result = poll_fn(|cx| poll(connection.as_mut(), cx)) => {
             if let Err(error) = result {
                 if error.is_timeout() {
                     shared.metrics.zombies(closing.receiver_count());
@@ -84,11 +93,11 @@ pub(crate) async fn run<I>(
     Pin::as_mut(&mut connection).graceful_shutdown();
     closing.send_replace(Some(end));
     // An error or a timeout: it is over either way.
-    let _ = timeout_at(end + LAST_WORDS, connection).await;
+    let _ = timeout_at(end + LAST_WORDS, poll_fn(|cx| poll(connection.as_mut(), cx))).await;
 }
 
-fn builder(options: &Options) -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+fn builder(options: &Options, executor: Begun) -> http2::Builder<Begun> {
+    let mut builder = http2::Builder::new(executor);
     builder
         .timer(TokioTimer::new())
         .keep_alive_interval(options.keepalive_interval)

@@ -18,6 +18,7 @@ mod memory;
 mod metrics;
 mod nack;
 mod names;
+mod nearby;
 mod order;
 mod outbound;
 mod owed;
