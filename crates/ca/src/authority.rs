@@ -9,14 +9,20 @@ use rcgen::{
 use rustls::pki_types::CertificateDer;
 use time::OffsetDateTime;
 
-use crate::{Certificate, Csr, Identity, Private, Unusable, certificate::pem};
+use crate::{
+    Certificate, Csr, Identity, Private, Unusable,
+    certificate::pem,
+    leaf::{Own, Shared},
+};
 
 /// Clocks of proxies may be behind ours by this much.
 const SKEW: Duration = Duration::from_secs(120);
+const SAMPLE: &str = "spiffe://d/ns/n/sa/a";
 
 /// Immutable: a new root or intermediate is a new authority.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
+    shared: Shared,
     /// The signer first, then who signed it; the root only if it signs itself.
     chain: Vec<Certificate>,
     roots: Vec<Certificate>,
@@ -64,7 +70,15 @@ impl Authority {
         let issuer = Issuer::from_ca_cert_der(&signer.der, copy).map_err(|_| Unusable::Form(1))?;
         let between = chain.iter().filter(|certificate| !roots.contains(certificate)).map(Certificate::pem);
         let above = between.chain([roots.iter().map(Certificate::pem).collect()]).collect();
-        Ok(Authority { issuer, chain, roots, above })
+        // What it says does not matter, only what all say alike.
+        let sample = leaf(
+            &issuer,
+            issuer.key(),
+            vec![SanType::URI(SAMPLE.try_into().map_err(|_| Unusable::Form(1))?)],
+            (now, now),
+        );
+        let shared = sample.ok().and_then(|sample| Shared::of(&sample)).ok_or(Unusable::Form(1))?;
+        Ok(Authority { issuer, shared, chain, roots, above })
     }
 
     pub fn roots(&self) -> &[Certificate] {
@@ -91,9 +105,10 @@ impl Authority {
         lifetime: Duration,
         now: SystemTime,
     ) -> Result<Vec<String>, CannotSign> {
-        let names = identities.iter().map(|identity| Ok(SanType::URI(identity.to_string().try_into()?)));
-        let names = names.collect::<Result<Vec<_>, rcgen::Error>>()?;
-        let leaf = self.leaf(&csr.public_key, names, lifetime, now)?;
+        let (not_before, not_after) = self.validity(lifetime, now)?;
+        let uris: Vec<String> = identities.iter().map(ToString::to_string).collect();
+        let own = Own { serial: &serial()?, not_before, not_after, uris: &uris, public_key: &csr.public_key };
+        let leaf = self.shared.signed(&own, self.issuer.key())?;
         Ok(std::iter::once(pem(&leaf)).chain(self.above.iter().cloned()).collect())
     }
 
@@ -110,43 +125,46 @@ impl Authority {
             Err(_) => Ok(SanType::DnsName(host.as_str().try_into()?)),
         });
         let names = names.collect::<Result<Vec<_>, rcgen::Error>>()?;
-        let leaf = self.leaf(&key.0, names, lifetime, now)?;
+        let leaf = leaf(&self.issuer, &key.0, names, self.validity(lifetime, now)?)?;
         let leaf = Certificate::parse(&leaf).ok_or(rcgen::Error::CouldNotParseCertificate)?;
         let between = self.chain.iter().filter(|certificate| !self.roots.contains(certificate));
         Ok(std::iter::once(leaf).chain(between.cloned()).collect())
     }
 
-    fn leaf(
-        &self,
-        key: &impl rcgen::PublicKeyData,
-        names: Vec<SanType>,
-        lifetime: Duration,
-        now: SystemTime,
-    ) -> Result<CertificateDer<'static>, CannotSign> {
+    fn validity(&self, lifetime: Duration, now: SystemTime) -> Result<(SystemTime, SystemTime), Unusable> {
         let end = self.not_after();
         if now >= end {
-            return Err(Unusable::Expired.into());
+            return Err(Unusable::Expired);
         }
-        let mut params = CertificateParams::default();
-        params.distinguished_name = DistinguishedName::new();
-        params.subject_alt_names = names;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        params.use_authority_key_identifier_extension = true;
-        params.serial_number = Some(serial()?);
-        params.not_before = OffsetDateTime::from(now.checked_sub(SKEW).unwrap_or(now));
-        params.not_after = OffsetDateTime::from(now.checked_add(lifetime).unwrap_or(end).min(end));
-        Ok(params.signed_by(key, &self.issuer)?.into())
+        Ok((now.checked_sub(SKEW).unwrap_or(now), now.checked_add(lifetime).unwrap_or(end).min(end)))
     }
 }
 
+fn leaf(
+    issuer: &Issuer<'_, KeyPair>,
+    key: &KeyPair,
+    names: Vec<SanType>,
+    (not_before, not_after): (SystemTime, SystemTime),
+) -> Result<CertificateDer<'static>, rcgen::Error> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.subject_alt_names = names;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    params.use_authority_key_identifier_extension = true;
+    params.serial_number = Some(SerialNumber::from_slice(&serial()?));
+    params.not_before = OffsetDateTime::from(not_before);
+    params.not_after = OffsetDateTime::from(not_after);
+    Ok(params.signed_by(key, issuer)?.into())
+}
+
 /// 128 random bits: rcgen would derive it from the public key, and renewals would collide.
-pub(crate) fn serial() -> Result<SerialNumber, rcgen::Error> {
+pub(crate) fn serial() -> Result<[u8; 16], rcgen::Error> {
     let mut bytes = [0; 16];
     aws_lc_rs::rand::fill(&mut bytes).map_err(|_| rcgen::Error::RingUnspecified)?;
     // A serial is a positive number, and its first byte must not be zero.
     bytes[0] = bytes[0] & 0x7f | 0x40;
-    Ok(SerialNumber::from_slice(&bytes))
+    Ok(bytes)
 }
 
 #[cfg(test)]

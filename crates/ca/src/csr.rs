@@ -3,21 +3,32 @@
 use x509_parser::{
     certification_request::X509CertificationRequest,
     extensions::{GeneralName, ParsedExtension},
+    oid_registry::{OID_EC_P256, OID_NIST_EC_P384},
     pem::parse_x509_pem,
     prelude::FromDer,
     public_key::PublicKey,
+    x509::SubjectPublicKeyInfo,
 };
 
-use crate::Identity;
+use crate::{Identity, leaf};
 
 /// Of the PEM text. A request with an RSA key of 8192 bits has 3 KB.
 const MAX_SIZE: usize = 16 << 10;
+/// Algorithms of keys, as DER.
+const P256: &[u8] = &[
+    0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03,
+    0x01, 0x07,
+];
+const P384: &[u8] =
+    &[0x30, 0x10, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x22];
+const RSA: &[u8] = &[0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00];
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
 /// A request whose signature holds.
 #[derive(Debug)]
 pub struct Csr {
-    pub(crate) public_key: rcgen::SubjectPublicKeyInfo,
+    /// With its algorithm, as DER.
+    pub(crate) public_key: Vec<u8>,
     der: Vec<u8>,
 }
 
@@ -62,10 +73,11 @@ impl Csr {
         if !rest.is_empty() {
             return Err(CsrRefused::Form);
         }
-        accepted(&request)?;
+        let algorithm = accepted(&request)?;
         request.verify_signature().map_err(|_| CsrRefused::Signature)?;
-        let public_key = rcgen::SubjectPublicKeyInfo::from_der(request.certification_request_info.subject_pki.raw)
-            .map_err(|e| CsrRefused::Key(e.to_string()))?;
+        // Written anew: what else stands beside the key is not worth a signature.
+        let bits = &request.certification_request_info.subject_pki.subject_public_key.data;
+        let public_key = leaf::public_key(algorithm, bits);
         Ok(Csr { public_key, der: block.contents })
     }
 
@@ -86,17 +98,8 @@ impl Csr {
 }
 
 /// What the request wishes for is not granted (the caller's identity decides), but a wish for power is a reason to refuse.
-fn accepted(request: &X509CertificationRequest<'_>) -> Result<(), CsrRefused> {
-    let info = &request.certification_request_info;
-    match info.subject_pki.parsed().map_err(|_| CsrRefused::Form)? {
-        PublicKey::RSA(key) if !RSA_BITS.contains(&key.key_size()) => {
-            return Err(CsrRefused::Key(format!("RSA with {} bits", key.key_size())));
-        }
-        PublicKey::RSA(_) => {}
-        PublicKey::EC(point) if matches!(point.key_size(), 256 | 384) => {}
-        PublicKey::EC(point) => return Err(CsrRefused::Key(format!("an elliptic curve of {} bits", point.key_size()))),
-        _ => return Err(CsrRefused::Key("neither RSA nor ECDSA".to_owned())),
-    }
+fn accepted(request: &X509CertificationRequest<'_>) -> Result<&'static [u8], CsrRefused> {
+    let algorithm = algorithm(&request.certification_request_info.subject_pki)?;
     for extension in request.requested_extensions().into_iter().flatten() {
         match extension {
             ParsedExtension::BasicConstraints(constraints) if constraints.ca => return Err(CsrRefused::Authority),
@@ -106,7 +109,22 @@ fn accepted(request: &X509CertificationRequest<'_>) -> Result<(), CsrRefused> {
             _ => {}
         }
     }
-    Ok(())
+    Ok(algorithm)
+}
+
+/// Of a key that is accepted, as DER.
+fn algorithm(key: &SubjectPublicKeyInfo<'_>) -> Result<&'static [u8], CsrRefused> {
+    let curve = key.algorithm.parameters.as_ref().and_then(|parameters| parameters.as_oid().ok());
+    match key.parsed().map_err(|_| CsrRefused::Form)? {
+        PublicKey::RSA(rsa) if RSA_BITS.contains(&rsa.key_size()) => Ok(RSA),
+        PublicKey::RSA(rsa) => Err(CsrRefused::Key(format!("RSA with {} bits", rsa.key_size()))),
+        PublicKey::EC(point) => match (curve, point.key_size()) {
+            (Some(curve), 256) if curve == OID_EC_P256 => Ok(P256),
+            (Some(curve), 384) if curve == OID_NIST_EC_P384 => Ok(P384),
+            (_, bits) => Err(CsrRefused::Key(format!("an elliptic curve of {bits} bits"))),
+        },
+        _ => Err(CsrRefused::Key("neither RSA nor ECDSA".to_owned())),
+    }
 }
 
 fn wishes(request: &X509CertificationRequest<'_>) -> Wishes {
@@ -180,6 +198,16 @@ pub(crate) mod tests {
     fn keys_of_agents_are_accepted() {
         for kind in [KeyType::P256, KeyType::P384, KeyType::Rsa2048] {
             Csr::parse(&request(kind)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_key_is_written_as_the_library_writes_it() {
+        for kind in [KeyType::P256, KeyType::P384, KeyType::Rsa2048] {
+            let key = Private::generate(kind).unwrap();
+            let identity: Identity = "spiffe://d/ns/a/sa/b".parse().unwrap();
+            let csr = Csr::parse(&key.csr(&identity).unwrap()).unwrap();
+            assert_eq!(csr.public_key, rcgen::PublicKeyData::subject_public_key_info(&key.0), "{kind}");
         }
     }
 

@@ -9,6 +9,7 @@ mod forwarded;
 mod identity;
 mod issuer;
 mod key;
+mod leaf;
 mod lifetime;
 mod metrics;
 mod plugged;

@@ -57,7 +57,7 @@ impl RootOptions {
         params.distinguished_name.push(DnType::OrganizationName, self.organization.as_str());
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        params.serial_number = Some(serial()?);
+        params.serial_number = Some(serial()?.to_vec().into());
         params.not_before = OffsetDateTime::from(now);
         params.not_after = OffsetDateTime::from(now.checked_add(self.lifetime).unwrap_or(now));
         let made = params.self_signed(&key.0)?;

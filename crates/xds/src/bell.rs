@@ -2,11 +2,13 @@
 
 use std::{
     collections::VecDeque,
+    future::poll_fn,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Poll,
     time::Instant,
 };
 
-use tokio::sync::Notify;
+use futures_util::task::AtomicWaker;
 
 use crate::Seq;
 
@@ -17,7 +19,7 @@ pub(crate) const REMEMBERED: usize = 100;
 #[derive(Debug)]
 pub struct Bell {
     state: Mutex<State>,
-    notify: Notify,
+    listener: AtomicWaker,
 }
 
 #[derive(Debug)]
@@ -35,7 +37,7 @@ impl Bell {
     pub fn new(seq: Seq) -> Arc<Bell> {
         Arc::new(Bell {
             state: Mutex::new(State { seq, rung: None, pushes: VecDeque::new(), gone: None }),
-            notify: Notify::new(),
+            listener: AtomicWaker::new(),
         })
     }
 
@@ -49,7 +51,7 @@ impl Bell {
         state.pushes.push_back(seq);
         state.rung.get_or_insert_with(Instant::now);
         drop(state);
-        self.notify.notify_one();
+        self.listener.wake();
     }
 
     /// The workload of the proxy was there and is gone: unless it comes back, the stream is that of a zombie.
@@ -67,7 +69,7 @@ impl Bell {
         state.gone = gone;
         state.rung.get_or_insert_with(Instant::now);
         drop(state);
-        self.notify.notify_one();
+        self.listener.wake();
     }
 
     /// Since when the workload is gone. `None`: it is there, or was never known.
@@ -85,15 +87,14 @@ impl Bell {
     }
 
     /// Waits for the next ring. Answers the newest sequence and when the first ring for it came. Safe to drop while
-    /// waiting.
+    /// waiting; only the one who asked last hears it.
     pub async fn rung(&self) -> (Seq, Instant) {
-        loop {
-            self.notify.notified().await;
+        poll_fn(|cx| {
+            self.listener.register(cx.waker());
             let mut state = self.state();
-            if let Some(at) = state.rung.take() {
-                return (state.seq, at);
-            }
-        }
+            state.rung.take().map_or(Poll::Pending, |at| Poll::Ready((state.seq, at)))
+        })
+        .await
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

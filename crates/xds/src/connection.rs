@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use http::Request;
 use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -37,12 +38,22 @@ const SEND_BUFFER: usize = 64 << 10;
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Serves until the other side leaves, the connection is too old, or `drain` says when everything must be over.
-pub(crate) async fn run<I>(
+pub(crate) async fn run<I>(io: I, peer: Peer, port: Port, shared: Arc<Shared>, drain: watch::Receiver<Option<Instant>>)
+where
+    I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let mut nearby = Nearby::default();
+    served(io, peer, port, shared, drain, &mut nearby).await;
+    nearby.ended().await;
+}
+
+async fn served<I>(
     io: I,
     peer: Peer,
     port: Port,
     shared: Arc<Shared>,
     mut drain: watch::Receiver<Option<Instant>>,
+    nearby: &mut Nearby,
 ) where
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -57,21 +68,35 @@ pub(crate) async fn run<I>(
         closing: closing.clone(),
         hang_up: hang_up.clone(),
         retire: retire.clone(),
+        begun: nearby.begun(),
     };
     let service = service_fn(move |request: Request<Incoming>| {
         let calls = calls.clone();
         async move { Ok::<_, Infallible>(calls.answer(request).await) }
     });
-    let mut nearby = Nearby::default();
-    let builder = builder(&shared.options, nearby.executor());
+    let builder = builder(&shared.options, nearby.begun());
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(io), service));
     let stages = shared.metrics.stages();
     let mut poll = |connection: Pin<&mut http2::Connection<_, _, _>>, cx: &mut Context<'_>| {
         let polled = stages.run(Stage::Send, || connection.poll(cx));
-        nearby.poll(cx);
+        if polled.is_pending() {
+            nearby.poll(cx);
+        }
         polled
     };
     let idle = || closing.receiver_count() == 0;
+    let order = async {
+        tokio::select! {
+            biased;
+            () = hang_up.notified() => None,
+            () = old(&shared.options) => Some(Instant::now() + shared.options.age_grace),
+            () = retire.notified() => Some(Instant::now() + shared.options.age_grace),
+            () = unused(&shared.options, idle) => Some(Instant::now()),
+            end = drained(&mut drain, idle) => Some(end),
+        }
+    };
+    // Looked at when one of these happens, not with every frame.
+    let mut order = FuturesUnordered::from_iter([order]);
     let end = tokio::select! {
         // What lies in the socket is read before a deadline counts: that it was not read is not the proxy's fault.
         biased;
@@ -84,11 +109,10 @@ pub(crate) async fn run<I>(
             }
             return;
         }
-        () = hang_up.notified() => return,
-        () = old(&shared.options) => Instant::now() + shared.options.age_grace,
-        () = retire.notified() => Instant::now() + shared.options.age_grace,
-        () = unused(&shared.options, idle) => Instant::now(),
-        end = drained(&mut drain, idle) => end,
+        order = order.select_next_some() => match order {
+            Some(end) => end,
+            None => return,
+        },
     };
     Pin::as_mut(&mut connection).graceful_shutdown();
     closing.send_replace(Some(end));

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body::Body;
 use http_body_util::Either;
+use hyper::rt::Executor;
 use tokio::{
     sync::{Notify, watch},
     time::Instant,
@@ -15,6 +16,7 @@ use crate::{
     Peer, Port, Variant,
     admission::Admitted,
     door::Entered,
+    nearby::Begun,
     outbound::Outbound,
     refusal::Refusal,
     server::Shared,
@@ -36,6 +38,7 @@ pub(crate) struct Calls {
     /// Ends the connection at once.
     pub(crate) hang_up: Arc<Notify>,
     pub(crate) retire: Arc<Notify>,
+    pub(crate) begun: Begun,
 }
 
 impl Calls {
@@ -126,7 +129,7 @@ impl Calls {
             retire: self.retire.clone(),
             inspect: self.port.inspect.clone(),
         };
-        tokio::spawn(stream.run());
+        self.begun.execute(stream.run());
         grpc_response(outbound)
     }
 

@@ -3,6 +3,7 @@
 
 mod ack;
 mod admission;
+mod alarm;
 mod arrival;
 mod bell;
 mod connection;

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use http::HeaderMap;
 use http_body::{Body, SizeHint};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use crate::{Metrics, TypeUrl, frame::Frame, refusal::Refusal, throttle::Pass};
 
@@ -134,23 +134,21 @@ impl Writer {
         self.pipe.state().current.as_ref().map(|written| written.began)
     }
 
-    /// Gives the slot away whenever the proxy does not take what is being written.
-    pub(crate) async fn watch_stalls(&self) -> Infallible {
-        loop {
-            let progress = poll_fn(|cx| {
-                self.pipe.task.register(cx.waker());
-                match &self.pipe.state().current {
-                    Some(written) if !written.stalled => Poll::Ready(written.progress),
-                    _ => Poll::Pending,
-                }
-            })
-            .await;
-            sleep_until(progress + STALLED).await;
-            let mut state = self.pipe.state();
-            if let Some(written) = state.current.as_mut().filter(|written| written.progress == progress) {
-                written.stalled = true;
-                self.pipe.leave();
-            }
+    /// When to look whether the proxy takes what is being written: first for its slot, then for its patience.
+    pub(crate) fn due(&self, patience: Duration) -> Option<Instant> {
+        let state = self.pipe.state();
+        let written = state.current.as_ref()?;
+        let slot = (!written.stalled).then_some(written.progress + STALLED);
+        slot.into_iter().chain([written.began + patience]).min()
+    }
+
+    /// Gives the slot away if the proxy does not take what is being written.
+    pub(crate) fn give_way(&self, now: Instant) {
+        let mut state = self.pipe.state();
+        let slow = |written: &&mut Written| !written.stalled && written.progress + STALLED <= now;
+        if let Some(written) = state.current.as_mut().filter(slow) {
+            written.stalled = true;
+            self.pipe.leave();
         }
     }
 

@@ -1,12 +1,15 @@
 //! The task of one call: waits for requests, news, room to write and the end. What to say is decided in `session`.
 
 use std::{
+    future::poll_fn,
     net::SocketAddr,
     sync::Arc,
+    task::Poll,
     time::{self, Duration},
 };
 
 use bytes::Bytes;
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use http_body::Body;
 use tokio::{
     sync::{Notify, watch},
@@ -16,6 +19,7 @@ use tokio::{
 use crate::{
     Bell, Inspect, Variant,
     admission::{Admitted, Bucket},
+    alarm::Alarm,
     door::Entered,
     inbound::Inbound,
     inspection::Inspection,
@@ -50,14 +54,15 @@ where
     B: Body<Data = Bytes> + Unpin,
 {
     pub(crate) async fn run(self) {
-        let Stream { shared, address, entered, variant, body, out, admitted, closing, hang_up, retire, inspect } = self;
+        let Stream { shared, address, entered, variant, body, out, admitted, mut closing, hang_up, retire, inspect } =
+            self;
         shared.metrics.call_started(variant);
         let rate = shared.options.subscription_changes_per_second;
         let inbound = Inbound::new(body, shared.options.max_message);
         let mut call = Call {
             requests: Requests { shared: shared.clone(), variant, inbound },
             out,
-            closing,
+            alarm: Alarm::default(),
             woken: None,
             changes: Bucket::new(rate, rate.saturating_mul(10)),
             pause: None,
@@ -66,12 +71,12 @@ where
             end: None,
             gone: None,
         };
-        let refusal = match call.first().await {
+        let refusal = match call.first(&mut closing).await {
             Ok(request) if request.is_debug() => {
                 let inspection = Inspection::new(inspect, entered);
-                call.inspected(inspection, request).await
+                call.inspected(inspection, request, &mut closing).await
             }
-            Ok(request) => call.proxied(address, entered.as_ref(), request, admitted).await,
+            Ok(request) => call.proxied(address, entered.as_ref(), request, admitted, &mut closing).await,
             Err(refusal) => refusal,
         };
         match refusal {
@@ -90,10 +95,13 @@ where
     }
 }
 
+type Closing = watch::Receiver<Option<Instant>>;
+
 struct Call<B> {
     requests: Requests<B>,
     out: Writer,
-    closing: watch::Receiver<Option<Instant>>,
+    /// For all the times below.
+    alarm: Alarm,
     /// When the oldest news came that were not looked at yet.
     woken: Option<time::Instant>,
     /// How often it may change what it subscribes to, and until when its requests are not read because of that.
@@ -113,7 +121,7 @@ impl<B> Call<B>
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    async fn first(&mut self) -> Result<Request, Refusal> {
+    async fn first(&mut self, closing: &mut Closing) -> Result<Request, Refusal> {
         let shared = self.requests.shared.clone();
         let patience = shared.options.first_request;
         shared.admission.turn().await?;
@@ -121,7 +129,7 @@ where
             biased;
             request = timeout(patience, self.requests.first()) => request.map_err(|_| Refusal::NoRequest(patience.as_secs()))?,
             () = self.out.closed() => Err(Refusal::Gone),
-            _ = self.closing.wait_for(Option::is_some) => Err(Refusal::Closing),
+            _ = closing.wait_for(Option::is_some) => Err(Refusal::Closing),
         }
     }
 
@@ -132,6 +140,7 @@ where
         entered: Option<&Entered>,
         request: Request,
         admitted: Admitted,
+        closing: &mut Closing,
     ) -> Refusal {
         let (shared, variant) = (self.requests.shared.clone(), self.requests.variant);
         let opened = Session::open(&shared, address, entered, variant, request.node());
@@ -141,7 +150,7 @@ where
         };
         self.out.admit(session.pass());
         let refusal = match session.request(request) {
-            Ok(_) => self.serve(&mut session).await,
+            Ok(_) => self.serve(&mut session, closing).await,
             Err(refusal) => refusal,
         };
         let ended = time::Instant::now();
@@ -151,7 +160,7 @@ where
     }
 
     /// A stream of somebody who asks about the server. It has no place among the proxies and takes no turn of theirs.
-    async fn inspected(&mut self, mut inspection: Inspection, mut request: Request) -> Refusal {
+    async fn inspected(&mut self, mut inspection: Inspection, mut request: Request, closing: &mut Closing) -> Refusal {
         loop {
             let answered = tokio::select! {
                 answered = inspection.answer(&self.requests.shared.nonces, self.requests.variant, &request) => answered,
@@ -174,7 +183,7 @@ where
             }
             request = tokio::select! {
                 biased;
-                _ = self.closing.wait_for(Option::is_some) => return Refusal::Closing,
+                _ = closing.wait_for(Option::is_some) => return Refusal::Closing,
                 next = self.requests.next() => match next {
                     Ok(next) => next,
                     Err(refusal) => return refusal,
@@ -184,13 +193,25 @@ where
         }
     }
 
-    async fn serve(&mut self, session: &mut Session) -> Refusal {
+    async fn serve(&mut self, session: &mut Session, closing: &mut Closing) -> Refusal {
         let news = session.news.clone();
-        let mut ended = std::pin::pin!(session.ended());
+        let ended = session.ended();
+        let order = async {
+            tokio::select! {
+                biased;
+                () = ended => Err(Refusal::Moved),
+                end = closing.wait_for(Option::is_some) => end.map(|end| *end).map_err(|_| Refusal::Gone),
+            }
+        };
+        // Looked at when one of these happens, not with every event.
+        let mut order = FuturesUnordered::from_iter([order]);
         loop {
             let step = tokio::select! {
                 biased;
-                () = ended.as_mut() => Err(Refusal::Moved),
+                Some(order) = order.next() => order.map(|end| {
+                    self.end = end;
+                    self.out.skip();
+                }),
                 step = self.step(session, &news) => step,
             };
             if let Err(refusal) = step {
@@ -205,9 +226,14 @@ where
     /// One event. Requests come first: they tell what is still wanted and what was accepted. A response is made only
     /// when there is room for it and a slot to write it, so it is never older than the moment of its writing.
     async fn step(&mut self, session: &mut Session, news: &Bell) -> Result<(), Refusal> {
-        let overdue = session.overdue_at();
         let patience = self.requests.shared.options.read_patience;
-        let late = self.out.writing_since().map(|since| since + patience);
+        let overdue = session.overdue_at();
+        let known = [self.pause, self.wake, overdue, self.end, self.gone].into_iter().flatten().min();
+        let (alarm, out) = (&mut self.alarm, &self.out);
+        let rings = poll_fn(|cx| match known.into_iter().chain(out.due(patience)).min() {
+            Some(at) => alarm.poll(at, cx),
+            None => Poll::Pending,
+        });
         tokio::select! {
             biased;
             request = self.requests.next(), if self.pause.is_none() => {
@@ -219,7 +245,6 @@ where
                     session.note_done();
                 }
             }
-            () = until(self.pause) => self.pause = None,
             () = self.out.closed() => return Err(Refusal::Gone),
             (seq, at) = news.rung() => {
                 session.heard(seq);
@@ -227,38 +252,55 @@ where
                 self.look = true;
                 self.gone = news.gone().map(|since| since + self.requests.shared.options.gone_patience);
             }
-            Ok(end) = self.closing.wait_for(Option::is_some), if self.end.is_none() => {
-                self.end = *end;
-                self.out.skip();
-            }
-            () = self.out.turn(), if self.look && self.end.is_none() => {
-                if let Some(woken) = self.woken.take() {
-                    session.queued(woken.elapsed());
-                }
-                match session.next()? {
-                    Next::Response(response) => {
-                        self.out.send(response);
-                        return Ok(());
-                    }
-                    Next::Nothing => {
-                        (self.look, self.wake) = (false, None);
-                        session.note_done();
-                    }
-                    Next::Held(until) => (self.look, self.wake) = (false, Some(until)),
-                }
-                self.out.skip();
-            }
-            never = self.out.watch_stalls() => match never {},
-            () = until(self.wake) => (self.look, self.wake) = (true, None),
-            () = until(overdue) => session.count_overdue(),
-            () = until(self.end) => return Err(Refusal::Closing),
-            () = until(late) => {
-                if self.out.writing_since().is_some_and(|since| since + patience <= Instant::now()) {
-                    return Err(Refusal::TooSlow(patience.as_secs()));
-                }
-            }
-            () = until(self.gone) => return Err(Refusal::WorkloadGone),
+            () = self.out.turn(), if self.look && self.end.is_none() => self.speak(session)?,
+            () = rings => self.rung(session, overdue, patience)?,
         }
+        Ok(())
+    }
+
+    /// It has its turn.
+    fn speak(&mut self, session: &mut Session) -> Result<(), Refusal> {
+        if let Some(woken) = self.woken.take() {
+            session.queued(woken.elapsed());
+        }
+        match session.next()? {
+            Next::Response(response) => {
+                self.out.send(response);
+                return Ok(());
+            }
+            Next::Nothing => {
+                (self.look, self.wake) = (false, None);
+                session.note_done();
+            }
+            Next::Held(until) => (self.look, self.wake) = (false, Some(until)),
+        }
+        self.out.skip();
+        Ok(())
+    }
+
+    /// One of its times has come.
+    fn rung(&mut self, session: &mut Session, overdue: Option<Instant>, patience: Duration) -> Result<(), Refusal> {
+        let now = Instant::now();
+        let come = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if come(self.pause) {
+            self.pause = None;
+        }
+        if come(self.wake) {
+            (self.look, self.wake) = (true, None);
+        }
+        if come(overdue) {
+            session.count_overdue();
+        }
+        if come(self.end) {
+            return Err(Refusal::Closing);
+        }
+        if come(self.out.writing_since().map(|since| since + patience)) {
+            return Err(Refusal::TooSlow(patience.as_secs()));
+        }
+        if come(self.gone) {
+            return Err(Refusal::WorkloadGone);
+        }
+        self.out.give_way(now);
         Ok(())
     }
 }
@@ -293,12 +335,5 @@ where
         let message = self.inbound.next().await?;
         self.shared.metrics.received(self.variant, message.len());
         Request::decode(self.variant, message)
-    }
-}
-
-async fn until(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }

@@ -1,0 +1,192 @@
+//! The DER of a workload's certificate. What all leaves of a signer share is taken from one that rcgen made, so that a certificate costs
+//! little besides its signature. Whose name it says and for how long is decided in authority.rs.
+
+use std::time::SystemTime;
+
+use rcgen::SigningKey;
+use rustls::pki_types::CertificateDer;
+use time::OffsetDateTime;
+use x509_parser::asn1_rs::{Any, FromDer};
+
+const INTEGER: u8 = 0x02;
+const BIT_STRING: u8 = 0x03;
+const OCTET_STRING: u8 = 0x04;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+const SEQUENCE: u8 = 0x30;
+/// `uniformResourceIdentifier` of a GeneralName.
+const URI: u8 = 0x86;
+/// `extensions` of a TBSCertificate.
+const EXTENSIONS: u8 = 0xa3;
+const SUBJECT_ALT_NAME: [u8; 5] = [0x06, 0x03, 0x55, 0x1d, 0x11];
+
+/// What stands in every leaf of one signer.
+pub(crate) struct Shared {
+    version: Vec<u8>,
+    algorithm: Vec<u8>,
+    issuer: Vec<u8>,
+    subject: Vec<u8>,
+    before_names: Vec<u8>,
+    /// The extension of names without them: what it is, and whether it is critical.
+    names: Vec<u8>,
+    after_names: Vec<u8>,
+}
+
+/// What stands in one.
+pub(crate) struct Own<'a> {
+    pub(crate) serial: &'a [u8],
+    pub(crate) not_before: SystemTime,
+    pub(crate) not_after: SystemTime,
+    pub(crate) uris: &'a [String],
+    /// With its algorithm, as DER.
+    pub(crate) public_key: &'a [u8],
+}
+
+impl Shared {
+    /// Of any leaf with names. `None`: it is none.
+    pub(crate) fn of(leaf: &[u8]) -> Option<Shared> {
+        let [body, ..] = elements(leaf)?[..] else { return None };
+        let [version, _, algorithm, issuer, _, subject, _, extensions] = elements(body)?[..] else { return None };
+        let [extensions] = elements(extensions)?[..] else { return None };
+        let extensions = elements(extensions)?;
+        let at = extensions.iter().position(|it| elements(it).is_some_and(|parts| parts[0] == SUBJECT_ALT_NAME))?;
+        let names = elements(extensions[at])?;
+        Some(Shared {
+            version: version.to_vec(),
+            algorithm: algorithm.to_vec(),
+            issuer: issuer.to_vec(),
+            subject: subject.to_vec(),
+            before_names: extensions[..at].concat(),
+            names: names[..names.len() - 1].concat(),
+            after_names: extensions[at + 1..].concat(),
+        })
+    }
+
+    pub(crate) fn signed(&self, own: &Own<'_>, key: &impl SigningKey) -> Result<CertificateDer<'static>, rcgen::Error> {
+        let body = self.body(own);
+        let signature = key.sign(&body)?;
+        let signature = wrapped(BIT_STRING, &[&[0], &signature]);
+        Ok(wrapped(SEQUENCE, &[&body, &self.algorithm, &signature]).into())
+    }
+
+    fn body(&self, own: &Own<'_>) -> Vec<u8> {
+        let serial = wrapped(INTEGER, &[own.serial]);
+        let validity = wrapped(SEQUENCE, &[&moment(own.not_before), &moment(own.not_after)]);
+        let uris: Vec<u8> = own.uris.iter().flat_map(|uri| wrapped(URI, &[uri.as_bytes()])).collect();
+        let names = wrapped(OCTET_STRING, &[&wrapped(SEQUENCE, &[&uris])]);
+        let names = wrapped(SEQUENCE, &[&self.names, &names]);
+        let extensions = wrapped(SEQUENCE, &[&self.before_names, &names, &self.after_names]);
+        let extensions = wrapped(EXTENSIONS, &[&extensions]);
+        let parts =
+            [&self.version, &serial, &self.algorithm, &self.issuer, &validity, &self.subject].map(Vec::as_slice);
+        wrapped(SEQUENCE, &[&parts.concat(), own.public_key, &extensions])
+    }
+}
+
+/// A public key with its algorithm.
+pub(crate) fn public_key(algorithm: &[u8], bits: &[u8]) -> Vec<u8> {
+    wrapped(SEQUENCE, &[algorithm, &wrapped(BIT_STRING, &[&[0], bits])])
+}
+
+/// Years below 2050 have two digits, as RFC 5280 asks.
+fn moment(time: SystemTime) -> Vec<u8> {
+    let time = OffsetDateTime::from(time);
+    let (year, month) = (time.year(), u8::from(time.month()));
+    let rest = format!("{month:02}{:02}{:02}{:02}{:02}Z", time.day(), time.hour(), time.minute(), time.second());
+    match year {
+        1950..2050 => wrapped(UTC_TIME, &[format!("{:02}", year % 100).as_bytes(), rest.as_bytes()]),
+        _ => wrapped(GENERALIZED_TIME, &[format!("{year:04}").as_bytes(), rest.as_bytes()]),
+    }
+}
+
+fn wrapped(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    let bytes = length.to_be_bytes();
+    let digits = &bytes[bytes.iter().position(|byte| *byte != 0).unwrap_or(bytes.len() - 1)..];
+    let mut out = Vec::with_capacity(length + 2 + digits.len());
+    out.push(tag);
+    if length >= 0x80 {
+        out.push(0x80 | digits.len() as u8);
+    }
+    out.extend_from_slice(digits);
+    parts.iter().for_each(|part| out.extend_from_slice(part));
+    out
+}
+
+/// The parts of something composed, whole.
+fn elements(der: &[u8]) -> Option<Vec<&[u8]>> {
+    let (_, outer) = Any::from_der(der).ok()?;
+    let (mut left, mut found) = (outer.data, Vec::new());
+    while !left.is_empty() {
+        let (rest, _) = Any::from_der(left).ok()?;
+        found.push(&left[..left.len() - rest.len()]);
+        left = rest;
+    }
+    Some(found).filter(|found| !found.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use rcgen::{
+        CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose, SanType,
+        SerialNumber,
+    };
+
+    use super::*;
+    use crate::{KeyType, RootOptions};
+
+    /// As rcgen makes it.
+    fn made(issuer: &Issuer<'_, KeyPair>, key: &KeyPair, serial: &[u8], uris: &[String], end: SystemTime) -> Vec<u8> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.subject_alt_names = uris.iter().map(|uri| SanType::URI(uri.as_str().try_into().unwrap())).collect();
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        params.serial_number = Some(SerialNumber::from_slice(serial));
+        params.not_before = OffsetDateTime::from(UNIX_EPOCH + Duration::from_secs(1_700_000_007));
+        params.not_after = OffsetDateTime::from(end);
+        params.signed_by(key, issuer).unwrap().der().to_vec()
+    }
+
+    #[test]
+    fn every_byte_is_the_librarys() {
+        let serial = [0x41; 16];
+        let years = |count: u64| UNIX_EPOCH + Duration::from_secs(count * 365 * 86_400);
+        let short = vec!["spiffe://d/ns/a/sa/b".to_owned()];
+        let long = vec![format!("spiffe://d/ns/{}/sa/b", "n".repeat(253)), "spiffe://old/ns/a/sa/b".to_owned()];
+        for kind in [KeyType::P256, KeyType::P384, KeyType::Rsa2048] {
+            let options =
+                RootOptions { key: kind, lifetime: Duration::from_secs(3600), organization: "shop".to_owned() };
+            let (root_key, root) = options.made(SystemTime::now()).unwrap();
+            let issuer = Issuer::from_ca_cert_der(&root.der, KeyPair::from_pem(&root_key.pem()).unwrap()).unwrap();
+            let key = KeyPair::generate().unwrap();
+            let shared = Shared::of(&made(&issuer, &key, &[1], &short, years(30))).unwrap();
+            for (uris, end) in [(&short, years(60)), (&long, years(60)), (&short, years(90)), (&long, years(300))] {
+                let theirs = made(&issuer, &key, &serial, uris, end);
+                let own = Own {
+                    serial: &serial,
+                    not_before: UNIX_EPOCH + Duration::from_secs(1_700_000_007),
+                    not_after: end,
+                    uris,
+                    public_key: &rcgen::PublicKeyData::subject_public_key_info(&key),
+                };
+                let ours = shared.signed(&own, issuer.key()).unwrap();
+                let [theirs, ours] = [elements(&theirs).unwrap(), elements(&ours).unwrap()];
+                // Signatures have a random part.
+                assert_eq!((theirs[0], theirs[1]), (ours[0], ours[1]), "{kind} {uris:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn lengths_take_the_fewest_digits() {
+        for (length, head) in
+            [(0, &[4, 0][..]), (127, &[4, 127]), (128, &[4, 0x81, 128]), (256, &[4, 0x82, 1, 0]), (70_000, &[4, 0x83])]
+        {
+            assert!(wrapped(OCTET_STRING, &[&vec![7; length]]).starts_with(head), "{length}");
+        }
+    }
+}
