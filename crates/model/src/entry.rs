@@ -90,7 +90,11 @@ fn service(
     config: &MeshConfig,
 ) -> Service {
     let Object { meta, spec } = object;
-    let exports = if spec.export_to.is_empty() { &config.default_service_export_to } else { &spec.export_to };
+    let visibility = if spec.export_to.is_empty() {
+        Visibility::by_default(&config.default_service_export_to, &meta.namespace)
+    } else {
+        Visibility::new(spec.export_to.iter().map(String::as_str), &meta.namespace)
+    };
     let (addresses, ranges) = addresses(&spec.addresses);
     Service {
         host: Host::new(host),
@@ -110,7 +114,7 @@ fn service(
         },
         registry: Registry::External,
         external: spec.location == Location::MeshExternal,
-        visibility: Visibility::new(exports.iter().map(String::as_str), &meta.namespace),
+        visibility,
         selector: spec.workload_selector.as_ref().map(|selector| selector.labels.clone()).unwrap_or_default(),
         labels: meta.labels.clone(),
         node_local: false,

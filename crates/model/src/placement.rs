@@ -188,17 +188,31 @@ impl Placement {
     }
 
     /// The addresses by which this proxy's application may call a service: its own, else allocated ones where the proxy answers DNS.
-    /// What a ServiceEntry lists stands whatever its family.
+    /// What a ServiceEntry lists stands whatever its family; else those of one family that the proxy has.
     pub fn addresses_of(&self, service: &Service) -> Vec<IpAddr> {
-        let usable = |ip: &&IpAddr| if ip.is_ipv4() { self.has_ipv4() } else { self.has_ipv6() };
         if !service.addresses.is_empty() && !service.is_kubernetes() {
             return service.addresses.clone();
         }
-        let own: Vec<_> = service.addresses.iter().filter(usable).copied().collect();
+        let own = self.of_one_family(&service.addresses);
         if !own.is_empty() || !self.proxy.metadata.dns_capture || !service.ranges.is_empty() {
             return own;
         }
-        service.automatic.iter().filter(usable).copied().collect()
+        let mut allocated = service.automatic.clone();
+        allocated.sort_by_key(IpAddr::is_ipv6);
+        self.of_one_family(&allocated)
+    }
+
+    /// Of its only family, or of that of the first address.
+    fn of_one_family(&self, addresses: &[IpAddr]) -> Vec<IpAddr> {
+        let Some(first) = addresses.first() else { return Vec::new() };
+        let ipv4 = if self.has_ipv4() && self.has_ipv6() { first.is_ipv4() } else { self.has_ipv4() };
+        addresses.iter().filter(|ip| ip.is_ipv4() == ipv4).copied().collect()
+    }
+
+    /// Where it is listened for calls of a service: as they are addressed, else by the first address, of whichever family.
+    pub fn listening_addresses(&self, service: &Service) -> Vec<IpAddr> {
+        let called = self.addresses_of(service);
+        if called.is_empty() { service.addresses.first().copied().into_iter().collect() } else { called }
     }
 
     /// The address that stands for "any", first of the proxy's own family.

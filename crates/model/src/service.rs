@@ -170,7 +170,7 @@ impl Service {
         };
         let export_to = match meta.annotations.get(EXPORT_TO) {
             Some(listed) => Visibility::new(listed.split(','), &meta.namespace),
-            None => Visibility::new(config.default_service_export_to.iter().map(String::as_str), &meta.namespace),
+            None => Visibility::by_default(&config.default_service_export_to, &meta.namespace),
         };
         Self {
             host,

@@ -12,13 +12,13 @@ pub enum Visibility {
 }
 
 impl Visibility {
-    /// `*` all, `.` own namespace, `~` nobody, else a namespace. `~` beats the rest, then `*`.
+    /// `*` all, `.` own namespace, `~` nobody, else a namespace. `*` beats the rest, then `~`.
     pub fn new<'a>(export_to: impl IntoIterator<Item = &'a str>, own: &Arc<str>) -> Self {
         let mut named = BTreeSet::new();
-        let mut public = false;
+        let (mut public, mut hidden) = (false, false);
         for entry in export_to {
             match entry.trim() {
-                "~" => return Self::Nobody,
+                "~" => hidden = true,
                 "*" => public = true,
                 "." => {
                     named.insert(own.clone());
@@ -29,7 +29,22 @@ impl Visibility {
                 }
             }
         }
-        if public || named.is_empty() { Self::Public } else { Self::Namespaces(named) }
+        match () {
+            () if public => Self::Public,
+            () if hidden => Self::Nobody,
+            () if named.is_empty() => Self::Public,
+            () => Self::Namespaces(named),
+        }
+    }
+
+    /// What the mesh says of services that say nothing: `.` beats `*`, and names of namespaces mean nothing, as in istiod.
+    pub fn by_default(export_to: &[String], own: &Arc<str>) -> Self {
+        let has = |wanted: &str| export_to.iter().any(|entry| entry == wanted);
+        match () {
+            () if has(".") => Self::Namespaces(BTreeSet::from([own.clone()])),
+            () if export_to.is_empty() || has("*") => Self::Public,
+            () => Self::Nobody,
+        }
     }
 
     pub fn allows(&self, namespace: &str) -> bool {
@@ -80,9 +95,21 @@ mod tests {
     }
 
     #[test]
-    fn nobody_beats_everybody() {
-        check(&["*", "~"], "shop", false);
+    fn everybody_beats_nobody_and_nobody_the_rest() {
+        check(&["*", "~"], "anywhere", true);
+        check(&[".", "~", "bank"], "shop", false);
         check(&["*"], "anywhere", true);
         check(&[], "anywhere", true);
+    }
+
+    #[test]
+    fn defaults_of_the_mesh_name_no_namespaces() {
+        let seen = |export_to: &[&str], viewer: &str| {
+            let export_to: Vec<_> = export_to.iter().map(ToString::to_string).collect();
+            Visibility::by_default(&export_to, &Arc::from("shop")).allows(viewer)
+        };
+        assert!(seen(&["bank", ".", "*"], "shop") && !seen(&["bank", ".", "*"], "bank"));
+        assert!(!seen(&["bank"], "bank") && !seen(&["bank"], "shop"));
+        assert!(seen(&["*", "bank"], "outside") && seen(&[], "outside"));
     }
 }

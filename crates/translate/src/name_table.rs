@@ -12,14 +12,19 @@ use crate::made::Made;
 const KUBERNETES: &str = "Kubernetes";
 const EXTERNAL: &str = "External";
 
-/// Every name that this proxy imports and that has an address.
+/// Every name that this proxy imports and that has an address. A router answers for none.
 pub fn name_table(mesh: &Mesh, placement: &Placement) -> Made<NameTable> {
     let mut table = NameTable::default();
     let mut made_from: BTreeSet<ObjectId> = BTreeSet::new();
+    if placement.is_router() {
+        return Made::new(table, made_from);
+    }
     for service in placement.scope.egress.iter().flat_map(|egress| &egress.services) {
         let mut addresses = placement.addresses_of(service);
-        if addresses.is_empty() && service.ranges.is_empty() && service.is_headless() {
-            addresses = add_pods(&mut table, mesh, service);
+        // A headless Service counts as one of IPv4, whatever its pods have: as in istiod.
+        let headless = service.is_headless() && (placement.has_ipv4() || !service.is_kubernetes());
+        if addresses.is_empty() && service.ranges.is_empty() && headless {
+            addresses = add_pods(&mut table, mesh, placement, service);
         }
         if !addresses.is_empty() {
             made_from.insert(service.made_from.clone());
@@ -48,11 +53,13 @@ fn info(service: &Service, short: &str, ips: Vec<String>) -> NameInfo {
 }
 
 /// Adds each pod that has a name below the service's domain; answers the addresses of all.
-fn add_pods(table: &mut NameTable, mesh: &Mesh, service: &Service) -> Vec<IpAddr> {
+fn add_pods(table: &mut NameTable, mesh: &Mesh, placement: &Placement, service: &Service) -> Vec<IpAddr> {
     let Some(port) = service.ports.first() else { return Vec::new() };
+    // No gateway is asked on the way to a pod.
+    let reached = |endpoint: &&Endpoint| placement.is_in_network(&endpoint.network);
     let published = |endpoint: &&Endpoint| service.publish_not_ready || endpoint.health == Health::Ready;
     let mut all = Vec::new();
-    for endpoint in mesh.endpoints(service).port(&port.name).iter().filter(published) {
+    for endpoint in mesh.endpoints(service).port(&port.name).iter().filter(reached).filter(published) {
         let Some(address) = endpoint.address.ip() else { continue };
         all.push(address);
         let Some(name) = &endpoint.workload.dns_name else { continue };

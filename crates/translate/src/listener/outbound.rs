@@ -89,6 +89,8 @@ struct Table<'a> {
 #[derive(Debug)]
 struct Entry {
     bind: String,
+    /// The same of the proxy's second family.
+    also: Option<String>,
     port: u16,
     /// A real port, not one that only the virtual listener hands over to.
     bound: bool,
@@ -110,16 +112,38 @@ enum Kind {
 }
 
 /// Where a service port is listened on.
+#[derive(Clone)]
 struct Place {
     address: String,
+    also: Option<String>,
     ranges: Vec<String>,
+}
+
+impl Place {
+    fn at(address: &impl ToString) -> Self {
+        Self { address: address.to_string(), also: None, ranges: Vec::new() }
+    }
+
+    /// Of a pair of one meaning, the second is for proxies that have addresses of both families.
+    fn of_both(placement: &Placement, address: &str, second: &str) -> Self {
+        let both = placement.has_ipv4() && placement.has_ipv6();
+        Self { also: both.then(|| second.to_owned()), ..Self::at(&address) }
+    }
+
+    fn anywhere(placement: &Placement) -> Self {
+        Self::of_both(placement, placement.wildcard(), "::")
+    }
+
+    fn loopback(placement: &Placement) -> Self {
+        Self::of_both(placement, placement.loopback(), "::1")
+    }
 }
 
 impl Table<'_> {
     fn add_egress(&mut self, egress: &EgressListener) {
         let socket = egress.bind.as_deref().is_some_and(|bind| bind.starts_with("unix://"));
         let bound = self.placement.binds_ports() || egress.capture == Capture::None || socket;
-        let bind = egress.bind.clone().or_else(|| bound.then(|| self.placement.loopback().to_owned()));
+        let bind = egress.bind.as_ref().map(Place::at).or_else(|| bound.then(|| Place::loopback(self.placement)));
         match &egress.port {
             Some(listen) => {
                 for service in &egress.services {
@@ -129,14 +153,14 @@ impl Table<'_> {
                         protocol: listen.protocol,
                         target: model::TargetPort::Number(listen.number),
                     };
-                    self.add(egress, service, &port, bind.as_deref(), bound);
+                    self.add(egress, service, &port, bind.as_ref(), bound);
                 }
             }
             None => {
                 self.entries.values_mut().for_each(|entry| entry.locked = true);
                 for service in &egress.services {
                     for port in &service.ports {
-                        self.add_service_port(egress, service, port, bind.as_deref(), bound);
+                        self.add_service_port(egress, service, port, bind.as_ref(), bound);
                     }
                 }
             }
@@ -149,12 +173,12 @@ impl Table<'_> {
         egress: &EgressListener,
         service: &Arc<Service>,
         port: &Port,
-        bind: Option<&str>,
+        bind: Option<&Place>,
         bound: bool,
     ) {
         let by_endpoint = bind.is_none()
             && service.is_headless()
-            && self.placement.addresses_of(service).is_empty()
+            && self.placement.listening_addresses(service).is_empty()
             && service.ranges.is_empty()
             && (port.protocol.is_tcp() || port.protocol == Protocol::Auto);
         let endpoints = self.mesh.endpoints(service).port(&port.name);
@@ -167,12 +191,12 @@ impl Table<'_> {
         for address in endpoints.iter().filter_map(|endpoint| endpoint.address.ip()) {
             // What the application sends to itself never passes here.
             if address != own {
-                self.add(egress, service, port, Some(&address.to_string()), bound);
+                self.add(egress, service, port, Some(&Place::at(&address)), bound);
             }
         }
     }
 
-    fn add(&mut self, egress: &EgressListener, service: &Arc<Service>, port: &Port, bind: Option<&str>, bound: bool) {
+    fn add(&mut self, egress: &EgressListener, service: &Arc<Service>, port: &Port, bind: Option<&Place>, bound: bool) {
         if service.is_alias() || port.protocol == Protocol::Udp || self.is_reserved(port.number) {
             return;
         }
@@ -184,10 +208,13 @@ impl Table<'_> {
     fn add_at(&mut self, egress: &EgressListener, service: &Arc<Service>, port: &Port, place: Place, bound: bool) {
         let key = (place.address.clone(), port.number);
         let held = self.entries.get(&key);
-        if held.is_some_and(|entry| !entry.accepts(port.protocol)) {
+        // The listener for clients of a proxy is that of the last service, as in istiod: it says whose hosts are resolved.
+        let proxies = port.protocol == Protocol::HttpProxy;
+        if held.is_some_and(|entry| entry.locked || !(proxies || entry.accepts(port.protocol))) {
             return;
         }
-        let replaces = held.is_some_and(|entry| entry.serves == Kind::Http) && port.protocol == Protocol::Auto;
+        let replaces =
+            proxies || (held.is_some_and(|entry| entry.serves == Kind::Http) && port.protocol == Protocol::Auto);
         let (kind, chains, mut made_from) = self.chains(egress, service, port, &place);
         made_from.insert(service.made_from.clone());
         if replaces {
@@ -195,6 +222,7 @@ impl Table<'_> {
         }
         let entry = self.entries.entry(key).or_insert_with(|| Entry {
             bind: place.address,
+            also: place.also,
             port: port.number,
             bound,
             chains: Vec::new(),
@@ -210,24 +238,22 @@ impl Table<'_> {
     }
 
     /// Whole ranges are told apart by chains, on a listener for any address.
-    fn places(&self, service: &Service, port: &Port, bind: Option<&str>) -> Vec<Place> {
-        let wildcard = self.placement.wildcard();
-        let plain = |address: String| Place { address, ranges: Vec::new() };
+    fn places(&self, service: &Service, port: &Port, bind: Option<&Place>) -> Vec<Place> {
+        let anywhere = Place::anywhere(self.placement);
         match bind {
-            Some(given) => return vec![plain(given.to_owned())],
-            None if port.protocol.is_http() => return vec![plain(wildcard.to_owned())],
+            Some(given) => return vec![given.clone()],
+            None if port.protocol.is_http() => return vec![anywhere],
             None => {}
         }
-        let own = self.placement.addresses_of(service);
+        let own = self.placement.listening_addresses(service);
         // Each address of an entry has a listener, but only the first of a Service and of those that were allocated.
         let each = own == service.addresses && !service.is_kubernetes();
         let count = if each { own.len() } else { 1 };
-        let single = own.iter().take(count).map(|address| plain(address.to_string()));
-        let wide = service.ranges.iter();
-        let wide = wide.map(|range| Place { address: wildcard.to_owned(), ranges: vec![range.to_string()] });
+        let single = own.iter().take(count).map(Place::at);
+        let wide = service.ranges.iter().map(|range| Place { ranges: vec![range.to_string()], ..anywhere.clone() });
         let mut places: Vec<_> = single.chain(wide).collect();
         if places.is_empty() {
-            places.push(plain(wildcard.to_owned()));
+            places.push(anywhere);
         }
         places
     }
@@ -244,15 +270,10 @@ impl Table<'_> {
             let route = if port.number == 0 { place.address.clone() } else { port.number.to_string() };
             let detected = anywhere && port.protocol != Protocol::HttpProxy;
             let kind = if detected { Kind::Detected } else { Kind::Http };
-            let chain = if service.is_dynamic() {
-                Chain::http_by_name(route, port.protocol, detected, resolution::dns_cache(service))
-            } else {
-                Chain::http(route, port.protocol, detected)
-            };
-            return (kind, vec![chain], BTreeSet::new());
+            return (kind, vec![http_chain(service, route, port.protocol, detected)], BTreeSet::new());
         }
         let by_name = service.is_dynamic()
-            || (anywhere && (!place.ranges.is_empty() || self.placement.addresses_of(service).is_empty()));
+            || (anywhere && (!place.ranges.is_empty() || self.placement.listening_addresses(service).is_empty()));
         let ranges = place.ranges.clone();
         let target = bytes_route::Target { mesh: self.mesh, placement: self.placement, service, port, ranges, by_name };
         let (mut chains, made_from) = bytes_route::chains(&target, &egress.virtual_services);
@@ -260,7 +281,7 @@ impl Table<'_> {
             return (Kind::Bytes(port.protocol), chains, made_from);
         }
         let route = if anywhere { port.number.to_string() } else { format!("{}:{}", service.host, port.number) };
-        chains.push(Chain::http(route, port.protocol, true));
+        chains.push(http_chain(service, route, port.protocol, true));
         (Kind::Detected, chains, made_from)
     }
 
@@ -276,7 +297,7 @@ impl Table<'_> {
         let own = self.placement.proxy.metadata.http_proxy_port;
         let port = own.or_else(|| u16::try_from(self.mesh.config.proxy_http_port).ok()).filter(|port| *port != 0);
         let Some(port) = port else { return };
-        let bind = self.placement.loopback().to_owned();
+        let place = Place::loopback(self.placement);
         let serves = Serves::Http {
             route: HTTP_PROXY.into(),
             protocol: Protocol::HttpProxy,
@@ -286,9 +307,10 @@ impl Table<'_> {
         };
         let chain = Chain { serves, ..Chain::bytes(Vec::new()) };
         self.entries.insert(
-            (bind.clone(), port),
+            (place.address.clone(), port),
             Entry {
-                bind,
+                bind: place.address,
+                also: place.also,
                 port,
                 bound: true,
                 chains: vec![chain],
@@ -297,6 +319,14 @@ impl Table<'_> {
                 made_from: BTreeSet::new(),
             },
         );
+    }
+}
+
+fn http_chain(service: &Service, route: String, protocol: Protocol, detected: bool) -> Chain {
+    if service.is_dynamic() {
+        Chain::http_by_name(route, protocol, detected, resolution::dns_cache(service))
+    } else {
+        Chain::http(route, protocol, detected)
     }
 }
 
@@ -315,7 +345,7 @@ impl Entry {
             Kind::Detected => protocol.is_http() || protocol == Protocol::Auto,
             Kind::Bytes(_) => false,
         };
-        !self.locked && shares && !same
+        shares && !same
     }
 
     fn is_told_from_other_bytes_with(&self, kind: Kind) -> bool {
@@ -327,7 +357,8 @@ impl Entry {
     }
 
     fn makes_the_same(&self, other: &Self) -> bool {
-        (&self.bind, self.port, self.bound, &self.chains) == (&other.bind, other.port, other.bound, &other.chains)
+        (&self.bind, &self.also, self.port, self.bound, &self.chains)
+            == (&other.bind, &other.also, other.port, other.bound, &other.chains)
     }
 
     fn listener(&self, mesh: &Mesh, placement: &Placement) -> Made<Listener> {
@@ -353,7 +384,7 @@ impl Entry {
         }
         let listener = Listener {
             address: Some(address::bind(&self.bind, self.port)),
-            additional_addresses: self.other_family(placement),
+            additional_addresses: self.also.iter().map(|also| additional(also, self.port)).collect(),
             name,
             filter_chains,
             default_filter_chain,
@@ -374,15 +405,10 @@ impl Entry {
         let made_from = self.made_from.iter().chain(observed).cloned();
         Made::new(listener, made_from.chain(placement.plugins.made_from()))
     }
+}
 
-    /// A listener on any address listens on any address of the proxy's second family too.
-    fn other_family(&self, placement: &Placement) -> Vec<AdditionalAddress> {
-        let other = (self.bind == "0.0.0.0" && placement.has_ipv6()).then(|| AdditionalAddress {
-            address: Some(address::socket("::", self.port)),
-            ..AdditionalAddress::default()
-        });
-        other.into_iter().collect()
-    }
+fn additional(ip: &str, port: u16) -> AdditionalAddress {
+    AdditionalAddress { address: Some(address::socket(ip, port)), ..AdditionalAddress::default() }
 }
 
 fn passthrough_chain(mesh: &Mesh, placement: &Placement) -> FilterChain {
