@@ -6,13 +6,12 @@ use std::{
     hash::{BuildHasher, Hasher, RandomState},
     pin::Pin,
     sync::Arc,
-    task::Context,
     time::Duration,
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use http::Request;
-use hyper::{body::Incoming, server::conn::http2, service::service_fn};
+use hyper::{body::Incoming, rt::Executor, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -23,8 +22,8 @@ use tokio::{
 use crate::{
     Peer, Port, Stage,
     grpc::Calls,
-    nearby::{Begun, Nearby},
     server::{Options, Shared},
+    together::{Begun, Together},
 };
 
 /// Of the headers of one request, in bytes.
@@ -42,9 +41,10 @@ pub(crate) async fn run<I>(io: I, peer: Peer, port: Port, shared: Arc<Shared>, d
 where
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let mut nearby = Nearby::default();
-    served(io, peer, port, shared, drain, &mut nearby).await;
-    nearby.ended().await;
+    let together = Together::default();
+    let begun = together.begun();
+    begun.execute(served(io, peer, port, shared, drain, begun.clone()));
+    together.ended().await;
 }
 
 async fn served<I>(
@@ -53,7 +53,7 @@ async fn served<I>(
     port: Port,
     shared: Arc<Shared>,
     mut drain: watch::Receiver<Option<Instant>>,
-    nearby: &mut Nearby,
+    begun: Begun,
 ) where
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -68,22 +68,15 @@ async fn served<I>(
         closing: closing.clone(),
         hang_up: hang_up.clone(),
         retire: retire.clone(),
-        begun: nearby.begun(),
+        begun: begun.clone(),
     };
     let service = service_fn(move |request: Request<Incoming>| {
         let calls = calls.clone();
         async move { Ok::<_, Infallible>(calls.answer(request).await) }
     });
-    let builder = builder(&shared.options, nearby.begun());
+    let builder = builder(&shared.options, begun);
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(io), service));
     let stages = shared.metrics.stages();
-    let mut poll = |connection: Pin<&mut http2::Connection<_, _, _>>, cx: &mut Context<'_>| {
-        let polled = stages.run(Stage::Send, || connection.poll(cx));
-        if polled.is_pending() {
-            nearby.poll(cx);
-        }
-        polled
-    };
     let idle = || closing.receiver_count() == 0;
     let order = async {
         tokio::select! {
@@ -100,7 +93,7 @@ async fn served<I>(
     let end = tokio::select! {
         // What lies in the socket is read before a deadline counts: that it was not read is not the proxy's fault.
         biased;
-        result = poll_fn(|cx| poll(connection.as_mut(), cx)) => {
+        result = poll_fn(|cx| stages.run(Stage::Send, || connection.as_mut().poll(cx))) => {
             if let Err(error) = result {
                 if error.is_timeout() {
                     shared.metrics.zombies(closing.receiver_count());
@@ -117,7 +110,7 @@ async fn served<I>(
     Pin::as_mut(&mut connection).graceful_shutdown();
     closing.send_replace(Some(end));
     // An error or a timeout: it is over either way.
-    let _ = timeout_at(end + LAST_WORDS, poll_fn(|cx| poll(connection.as_mut(), cx))).await;
+    let _ = timeout_at(end + LAST_WORDS, connection).await;
 }
 
 fn builder(options: &Options, executor: Begun) -> http2::Builder<Begun> {

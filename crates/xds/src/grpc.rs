@@ -16,11 +16,11 @@ use crate::{
     Peer, Port, Variant,
     admission::Admitted,
     door::Entered,
-    nearby::Begun,
     outbound::Outbound,
     refusal::Refusal,
     server::Shared,
     stream::Stream,
+    together::Begun,
     unary::{self, Once},
 };
 
