@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use config::kinds::endpoint_slice::{self as kube, AddressType};
-use config::kinds::pod::Pod;
+use config::kinds::pod::{ContainerPort, Pod};
+use config::kinds::transport::Transport;
 use config::labels::Labels;
 use config::meta::Object;
 use config::store::{Name, Table};
@@ -13,7 +14,8 @@ use imbl::OrdMap;
 
 use crate::entry_endpoint;
 use crate::mesh::Mesh;
-use crate::service::{Service, TargetPort};
+use crate::protocol::Protocol;
+use crate::service::{Port, Service, TargetPort};
 use crate::workload::{Identity, Workload, Workloads};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -267,7 +269,7 @@ fn add_selected_pods(
     for (key, pod) in own.filter(|(_, pod)| pod.meta.labels.contains_all(&service.selector) && keep(pod)) {
         let Some(workload) = mesh.workloads.named(&key.namespace, &key.name) else { continue };
         for port in &service.ports {
-            let Some(number) = target_port(&port.target, &pod.spec) else { continue };
+            let Some(number) = target_port(port, &pod.spec) else { continue };
             for &address in pod.spec.ips.first().iter().copied() {
                 found.add(&port.name, Endpoint::of_kubernetes(address, number, pod_health(pod), &workload, mesh));
             }
@@ -285,10 +287,12 @@ fn pod_health(pod: &Object<Pod>) -> Health {
     }
 }
 
-/// The number behind a target port in this pod; `None`: the pod has no port of that name.
-pub(crate) fn target_port(target: &TargetPort, pod: &Pod) -> Option<u16> {
-    match target {
+/// The number behind a service port in this pod; `None`: the pod has no port of that name for datagrams, or for streams.
+pub(crate) fn target_port(port: &Port, pod: &Pod) -> Option<u16> {
+    let datagrams = |transport: Transport| transport == Transport::Udp;
+    let alike = |own: &&ContainerPort| datagrams(own.protocol) == (port.protocol == Protocol::Udp);
+    match &port.target {
         TargetPort::Number(number) => Some(*number),
-        TargetPort::Name(name) => pod.ports.iter().find(|port| port.name == *name).map(|port| port.port),
+        TargetPort::Name(name) => pod.ports.iter().filter(alike).find(|own| own.name == *name).map(|own| own.port),
     }
 }

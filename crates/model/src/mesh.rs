@@ -307,7 +307,7 @@ impl Mesh {
 
     fn selected_targets(&self, proxy: &Proxy) -> Vec<InboundTarget> {
         if let Some(pod) = self.pod_name(proxy).and_then(|name| self.objects.pods.get(&name)) {
-            let number = |_: &Service, port: &Port| endpoint::target_port(&port.target, &pod.spec);
+            let number = |_: &Service, port: &Port| endpoint::target_port(port, &pod.spec);
             return self.targets(&pod.meta.namespace, &pod.meta.labels, number);
         }
         let Some(machine) = self.machine_of(proxy) else { return Vec::new() };
