@@ -75,7 +75,11 @@ pub fn serves_all_ports(placement: &Placement, name: &str) -> bool {
 
 /// All HTTP services of a port, or of all ports (0), told apart by host.
 fn shared_route(mesh: &Mesh, placement: &Placement, name: &str, port: u16) -> Option<Made<RouteConfiguration>> {
-    let egress = egress_of(placement, name, port)?;
+    let Some(egress) = egress_of(placement, name, port) else {
+        // The mesh or the proxy asks for this listener, whatever a Sidecar imports.
+        let made = || Made::new(configuration(name, vec![catch_all(placement)]), placement.scope.sidecar_id());
+        return (name == HTTP_PROXY).then(made);
+    };
     let client = shared_client(mesh, placement, egress, port);
     let mut hosts = virtual_host::of_listener(&client, egress);
     // A VirtualService for every host stands in its place.
