@@ -45,7 +45,6 @@ pub struct OutboundKey {
     observed_by: Vec<ObjectId>,
     client_certificate: Option<CertificateFiles>,
     exact_balance: bool,
-    reserved_ports: Vec<u16>,
     http_proxy_port: Option<u16>,
     /// Only where a listener for each endpoint would be one for the proxy itself.
     own_address: Option<IpAddr>,
@@ -70,7 +69,6 @@ pub struct OutboundKey {
 struct RouterFacts {
     key: RouterKey,
     topology: Topology,
-    unprivileged: bool,
     /// It has clusters for names in handshakes.
     auto_passthrough: bool,
 }
@@ -116,6 +114,8 @@ struct Own {
     ipv6: bool,
     lacks: BTreeSet<Extension>,
     http10: bool,
+    reserved_ports: Vec<u16>,
+    unprivileged: bool,
     dns_capture: bool,
     idle_timeout: Option<String>,
 }
@@ -166,7 +166,6 @@ fn outbound(mesh: &Mesh, placement: &Placement) -> OutboundKey {
         observed_by: placement.telemetry.made_from.clone(),
         client_certificate: metadata.client_certificate.clone(),
         exact_balance: metadata.exact_balance_outbound,
-        reserved_ports: metadata.reserved_ports.clone(),
         http_proxy_port: metadata.http_proxy_port,
         own_address: mesh.is_headless_endpoint(address).then_some(address),
         node: mesh.has_node_local_services().then(|| metadata.node_name.clone()),
@@ -177,7 +176,6 @@ fn outbound(mesh: &Mesh, placement: &Placement) -> OutboundKey {
         router: placement.router.as_ref().map(|router| RouterFacts {
             key: router.key.clone(),
             topology: placement.settings.topology,
-            unprivileged: metadata.unprivileged,
             auto_passthrough: router.gateway.auto_passthrough,
         }),
         policies: placement.is_router().then(|| placement.policies.made_from.clone()),
@@ -224,6 +222,8 @@ fn own(placement: &Placement) -> Own {
         ipv6: placement.has_ipv6(),
         lacks: proxy.lacks.clone(),
         http10: proxy.metadata.http10,
+        reserved_ports: proxy.metadata.reserved_ports.clone(),
+        unprivileged: proxy.metadata.unprivileged,
         dns_capture: proxy.metadata.dns_capture,
         idle_timeout: proxy.metadata.idle_timeout.clone(),
     }

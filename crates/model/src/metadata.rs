@@ -34,6 +34,7 @@ pub struct Metadata {
     pub exact_balance_outbound: bool,
     pub client_certificate: Option<CertificateFiles>,
     pub server_certificate: Option<CertificateFiles>,
+    /// Of listeners that its bootstrap has.
     pub reserved_ports: Vec<u16>,
     /// `PROXY_CONFIG`; `None`: the node sent none, and the mesh's settings for proxies hold for it.
     pub proxy_config: Option<Arc<ProxyConfig>>,
@@ -138,7 +139,7 @@ impl Metadata {
 }
 
 /// Ports that the agent's bootstrap listens on; no listener of ours may take them.
-const RESERVED: [&str; 3] = ["ENVOY_STATUS_PORT", "ENVOY_PROMETHEUS_PORT", "ENVOY_SECURE_METRICS_PORT"];
+const RESERVED: [&str; 2] = ["ENVOY_STATUS_PORT", "ENVOY_PROMETHEUS_PORT"];
 
 fn labels(raw: &Value) -> Labels {
     let listed = raw.get("LABELS").and_then(Value::as_object);

@@ -6,6 +6,7 @@ use wire::envoy::config::core::v3::{Metadata, TrafficDirection};
 use wire::envoy::config::listener::v3::{FilterChain, Listener};
 
 use super::chain::{self, Target};
+use super::reserved::Wanted;
 use super::{balance, inspector};
 use crate::address;
 use crate::filter::Direction;
@@ -41,14 +42,20 @@ impl DeclaredPort {
 }
 
 /// By port. A Sidecar's ingress replaces what services declare; the first of a port wins.
-pub(super) fn declared_ports(placement: &Placement) -> impl Iterator<Item = DeclaredPort> {
+pub(super) fn declared_ports(mesh: &Mesh, placement: &Placement) -> impl Iterator<Item = DeclaredPort> {
     let mut ports: Vec<DeclaredPort> = if !placement.scope.ingress.is_empty() {
-        placement.scope.ingress.iter().map(|listener| of_ingress(placement, listener)).collect()
+        let open = |listener: &&IngressListener| !wanted(placement, listener).is_refused(placement);
+        placement.scope.ingress.iter().filter(open).map(|listener| of_ingress(placement, listener)).collect()
     } else if placement.binds_ports() {
         // The application holds these ports itself.
         Vec::new()
     } else {
-        placement.targets.iter().map(|target| of_target(placement, target)).collect()
+        let bind = Some(placement.wildcard());
+        let open = |target: &&InboundTarget| {
+            let wanted = Wanted { bind, port: target.number, protocol: target.port.protocol, bound: false };
+            !wanted.is_refused_beside_virtual(mesh, placement)
+        };
+        placement.targets.iter().filter(open).map(|target| of_target(placement, target)).collect()
     };
     // Stable: among equals the oldest service stays first.
     ports.sort_by_key(|port| port.number);
@@ -68,6 +75,11 @@ fn of_target(placement: &Placement, target: &InboundTarget) -> DeclaredPort {
     }
 }
 
+fn wanted<'a>(placement: &Placement, listener: &'a IngressListener) -> Wanted<'a> {
+    let bound = placement.binds_ports() || listener.capture == Capture::None;
+    Wanted { bind: listener.bind.as_deref(), port: listener.port.number, protocol: listener.port.protocol, bound }
+}
+
 fn of_ingress(placement: &Placement, listener: &IngressListener) -> DeclaredPort {
     let sidecar = placement.scope.sidecar.as_ref();
     let (name, namespace) = sidecar.map_or(("", ""), |object| (&*object.meta.name, &*object.meta.namespace));
@@ -78,7 +90,7 @@ fn of_ingress(placement: &Placement, listener: &IngressListener) -> DeclaredPort
         number: listener.port.number,
         protocol: listener.port.protocol,
         bind: listener.bind.clone().unwrap_or_else(|| placement.own_address().to_string()),
-        bound: placement.binds_ports() || listener.capture == Capture::None,
+        bound: wanted(placement, listener).bound,
         named: Named {
             host: host.clone(),
             short: host.clone(),
@@ -94,7 +106,7 @@ fn of_ingress(placement: &Placement, listener: &IngressListener) -> DeclaredPort
 }
 
 pub(super) fn bound_listeners(mesh: &Mesh, placement: &Placement) -> Vec<Made<Listener>> {
-    declared_ports(placement)
+    declared_ports(mesh, placement)
         .filter(|declared| declared.bound)
         .map(|declared| {
             let chains = declared.chains(mesh, placement);

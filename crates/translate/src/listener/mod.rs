@@ -12,6 +12,7 @@ mod inbound;
 mod inspector;
 mod outbound;
 mod outbound_chain;
+mod reserved;
 pub(crate) mod source;
 mod virtual_inbound;
 mod virtual_outbound;

@@ -9,6 +9,7 @@ use wire::envoy::config::core::v3::TrafficDirection;
 use wire::envoy::config::listener::v3::{AdditionalAddress, Filter, FilterChain, FilterChainMatch, Listener};
 
 use super::outbound_chain::{self, Chain, Serves};
+use super::reserved::Wanted;
 use super::{OutboundListeners, balance, bytes_route, gateway, inspector};
 use crate::address;
 use crate::cluster::resolution;
@@ -144,7 +145,12 @@ impl Table<'_> {
         let socket = egress.bind.as_deref().is_some_and(|bind| bind.starts_with("unix://"));
         let bound = self.placement.binds_ports() || egress.capture == Capture::None || socket;
         let bind = egress.bind.as_ref().map(Place::at).or_else(|| bound.then(|| Place::loopback(self.placement)));
+        let refused = |port: u16, protocol| {
+            let bind = bind.as_ref().map(|place| place.address.as_str());
+            Wanted { bind, port, protocol, bound }.is_refused_beside_virtual(self.mesh, self.placement)
+        };
         match &egress.port {
+            Some(listen) if refused(listen.number, listen.protocol) => {}
             Some(listen) => {
                 for service in &egress.services {
                     let port = Port {
@@ -158,8 +164,9 @@ impl Table<'_> {
             }
             None => {
                 self.entries.values_mut().for_each(|entry| entry.locked = true);
+                let open = |port: &&Port| !refused(port.number, port.protocol);
                 for service in &egress.services {
-                    for port in &service.ports {
+                    for port in service.ports.iter().filter(open) {
                         self.add_service_port(egress, service, port, bind.as_ref(), bound);
                     }
                 }
@@ -197,7 +204,7 @@ impl Table<'_> {
     }
 
     fn add(&mut self, egress: &EgressListener, service: &Arc<Service>, port: &Port, bind: Option<&Place>, bound: bool) {
-        if service.is_alias() || port.protocol == Protocol::Udp || self.is_reserved(port.number) {
+        if service.is_alias() || port.protocol == Protocol::Udp {
             return;
         }
         for place in self.places(service, port, bind) {
@@ -283,13 +290,6 @@ impl Table<'_> {
         let route = if anywhere { port.number.to_string() } else { format!("{}:{}", service.host, port.number) };
         chains.push(http_chain(service, route, port.protocol, true));
         (Kind::Detected, chains, made_from)
-    }
-
-    /// Ports that the agent's own listeners hold.
-    fn is_reserved(&self, port: u16) -> bool {
-        let own = [self.mesh.outbound_port(), self.mesh.inbound_port()];
-        (!self.placement.binds_ports() && own.contains(&port))
-            || self.placement.proxy.metadata.reserved_ports.contains(&port)
     }
 
     /// For applications that are told of a proxy: any service of any port.

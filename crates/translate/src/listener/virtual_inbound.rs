@@ -15,7 +15,7 @@ pub(super) fn listener(mesh: &Mesh, placement: &Placement) -> Made<Listener> {
     let port = mesh.inbound_port();
     let mut chains = vec![black_hole(placement, port)];
     chains.extend(passthrough(mesh, placement));
-    let declared = inbound::declared_ports(placement).filter(|declared| !declared.bound);
+    let declared = inbound::declared_ports(mesh, placement).filter(|declared| !declared.bound);
     let mut made_from = [&placement.policies.made_from[..], &placement.telemetry.made_from].concat();
     made_from.extend(placement.plugins.made_from());
     for declared in declared {
@@ -54,7 +54,7 @@ fn black_hole(placement: &Placement, port: u16) -> FilterChain {
 
 /// Ports that nobody declared: one set for all of them, one more for each that a policy names.
 fn passthrough(mesh: &Mesh, placement: &Placement) -> Vec<FilterChain> {
-    let declared: Vec<u16> = inbound::declared_ports(placement).map(|declared| declared.number).collect();
+    let declared: Vec<u16> = inbound::declared_ports(mesh, placement).map(|declared| declared.number).collect();
     let named =
         placement.modes.ports.iter().map(|(&port, &mode)| (port, mode)).filter(|(port, _)| !declared.contains(port));
     std::iter::once((0, placement.modes.rest))
