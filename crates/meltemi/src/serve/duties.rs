@@ -27,13 +27,15 @@ const LEASE: &str = "meltemi-leader";
 /// Who writes the status of objects that name no revision: one of all replicas of all revisions.
 const STATUS_LEASE: &str = "meltemi-status";
 
+/// What objects name that mean a control plane without a revision.
+const DEFAULT: &str = "default";
 /// Where replicas tell how they are.
 const REPLICAS: &str = "meltemi-replicas";
 
 /// Replicas of one revision share a Lease; revisions write side by side.
 fn of_revision(lease: &str, revision: &str) -> String {
     match revision {
-        "" | "default" => lease.to_owned(),
+        "" | DEFAULT => lease.to_owned(),
         revision => format!("{lease}-{revision}"),
     }
 }
@@ -153,7 +155,8 @@ impl Duties {
             going.writers.push(tokio::spawn(writer.follow(move |objects| model::wanted_addresses(objects, &ranges))));
         }
         if self.status {
-            let writer = StatusWriter { client, objects: shown, leads: leads.clone(), leads_all };
+            let revision = Some(&*self.revision).filter(|it| !it.is_empty()).unwrap_or(DEFAULT).to_owned();
+            let writer = StatusWriter { client, objects: shown, revision, leads: leads.clone(), leads_all };
             going.writers.push(tokio::spawn(writer.follow(judge)));
         }
         (going, leads)
