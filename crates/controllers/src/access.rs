@@ -1,5 +1,5 @@
 //! Whether service accounts may read the Secrets of their namespace, as the roles of the cluster say: a SubjectAccessReview each, remembered
-//! for a short while and asked again after it. Questions are answered from memory; until the API server has answered, the answer is no.
+//! for a short while and asked again after it. Questions are answered from memory.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,8 @@ type Known = HashMap<Account, Entry>;
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    allowed: bool,
+    /// `None`: the API server has not answered yet.
+    allowed: Option<bool>,
     /// Before this it is not asked again, and after `ends` it is no longer believed.
     fresh: Instant,
     ends: Instant,
@@ -51,8 +52,8 @@ impl Access {
         Access { known, questions }
     }
 
-    /// Asks in the background where the answer is not known, or old.
-    pub fn may_read(&self, namespace: &str, service_account: &str) -> bool {
+    /// `None`: it is not known. The API server is asked in the background, also where the answer is old, and again until it answers.
+    pub fn may_read(&self, namespace: &str, service_account: &str) -> Option<bool> {
         let account = Account { namespace: namespace.to_owned(), name: service_account.to_owned() };
         let now = Instant::now();
         let mut known = locked(&self.known);
@@ -62,11 +63,16 @@ impl Access {
         });
         if entry.is_none_or(|entry| entry.fresh <= now) && self.questions.try_send(account.clone()).is_ok() {
             // One question at a time for each account.
-            let ends = entry.map_or(now, |entry| entry.ends);
-            let allowed = entry.is_some_and(|entry| entry.allowed);
-            remember(&mut known, account, Entry { allowed, fresh: now + AGAIN, ends, wanted: now }, now);
+            let before = entry.unwrap_or(Entry { allowed: None, fresh: now, ends: now, wanted: now });
+            remember(&mut known, account, Entry { fresh: now + AGAIN, ..before }, now);
         }
-        entry.is_some_and(|entry| entry.allowed && now < entry.ends)
+        entry?.believed(now)
+    }
+}
+
+impl Entry {
+    fn believed(self, now: Instant) -> Option<bool> {
+        self.allowed.filter(|_| now < self.ends)
     }
 }
 
@@ -77,19 +83,29 @@ async fn answer(
     mut asked: mpsc::Receiver<Account>,
     changed: impl Fn(),
 ) {
-    let mut again = interval(fresh);
+    let (mut again, mut told) = (interval(fresh.min(AGAIN)), String::new());
     loop {
-        tokio::select! {
-            account = asked.recv() => {
-                let Some(account) = account else { return };
-                if settle(&client, fresh, &known, account).await {
-                    changed();
-                }
-            }
-            _ = again.tick() => {
-                for account in due(&known, fresh) {
-                    if settle(&client, fresh, &known, account).await {
+        let accounts = tokio::select! {
+            account = asked.recv() => match account {
+                Some(account) => vec![account],
+                None => return,
+            },
+            _ = again.tick() => due(&known, fresh),
+        };
+        for account in accounts {
+            match object::create(&client, PATH, &question(&account)).await {
+                Ok(review) => {
+                    told.clear();
+                    if settle(&known, fresh, account, is_allowed(&review)) {
                         changed();
+                    }
+                }
+                Err(failure) => {
+                    let why = failure.to_string();
+                    if why != told {
+                        let Account { namespace, name } = account;
+                        warn!(%failure, namespace, service_account = name, "the API server could not say who may read Secrets; it is asked again");
+                        told = why;
                     }
                 }
             }
@@ -97,29 +113,27 @@ async fn answer(
     }
 }
 
-/// Those who may, and of whom it may have changed: nobody is given a secret by a role that went long ago.
+/// Those who may, and of whom it may have changed: nobody is given a secret by a role that went long ago. And those of whom nothing is known.
 fn due(known: &Mutex<Known>, fresh: Duration) -> Vec<Account> {
     let now = Instant::now();
     let mut known = locked(known);
     known.retain(|_, entry| entry.wanted + fresh * KEPT > now);
-    known.iter().filter(|(_, entry)| entry.allowed).map(|(account, _)| account.clone()).collect()
+    let open = known.iter_mut().filter(|(_, entry)| entry.allowed != Some(false) && entry.fresh <= now);
+    let open = open.map(|(account, entry)| {
+        entry.fresh = now + AGAIN;
+        account.clone()
+    });
+    open.collect()
 }
 
 /// Answers whether the answer is another than before.
-async fn settle(client: &Client, fresh: Duration, known: &Mutex<Known>, account: Account) -> bool {
-    let allowed = match object::create(client, PATH, &question(&account)).await {
-        Ok(review) => is_allowed(&review),
-        Err(failure) => {
-            warn!(%failure, "the API server could not say who may read Secrets; it is asked again");
-            return false;
-        }
-    };
+fn settle(known: &Mutex<Known>, fresh: Duration, account: Account, allowed: bool) -> bool {
     let now = Instant::now();
     let mut known = locked(known);
     let wanted = known.get(&account).map_or(now, |entry| entry.wanted);
-    let entry = Entry { allowed, fresh: now + fresh, ends: now + fresh * BELIEVED, wanted };
+    let entry = Entry { allowed: Some(allowed), fresh: now + fresh, ends: now + fresh * BELIEVED, wanted };
     let before = remember(&mut known, account, entry, now);
-    before.is_none_or(|before| before.allowed != allowed || before.ends <= now)
+    before.and_then(|before| before.believed(now)) != Some(allowed)
 }
 
 fn remember(known: &mut Known, account: Account, entry: Entry, now: Instant) -> Option<Entry> {
@@ -164,13 +178,42 @@ mod tests {
         }
     }
 
+    /// A gateway whose first question failed waited until somebody else asked.
+    #[test]
+    fn who_got_no_answer_is_asked_for_again() {
+        let (known, second) = (Mutex::<Known>::default(), Duration::from_secs(1));
+        let now = Instant::now();
+        for (name, allowed, fresh) in
+            [("open", None, now), ("asked", None, now + AGAIN), ("may", Some(true), now), ("may not", Some(false), now)]
+        {
+            let account = Account { namespace: "n".into(), name: name.into() };
+            locked(&known).insert(account, Entry { allowed, fresh, ends: now, wanted: now });
+        }
+        let mut names: Vec<String> = due(&known, second).into_iter().map(|account| account.name).collect();
+        names.sort();
+        assert_eq!(names, ["may", "open"]);
+        assert!(due(&known, second).is_empty(), "one question at a time");
+    }
+
+    #[test]
+    fn an_answer_is_news_once_and_is_believed_for_a_while() {
+        let (known, second) = (Mutex::<Known>::default(), Duration::from_secs(1));
+        let account = || Account { namespace: "n".into(), name: "a".into() };
+        assert!(settle(&known, second, account(), false));
+        assert!(!settle(&known, second, account(), false));
+        assert!(settle(&known, second, account(), true));
+        let entry = locked(&known)[&account()];
+        assert_eq!(entry.believed(entry.ends - second), Some(true));
+        assert_eq!(entry.believed(entry.ends), None, "nobody said no");
+    }
+
     #[test]
     fn what_is_remembered_is_bounded() {
         let (mut known, now) = (Known::new(), Instant::now());
         let later = now + Duration::from_secs(60);
         for number in 0..MOST + 10 {
             let account = Account { namespace: "n".into(), name: number.to_string() };
-            remember(&mut known, account, Entry { allowed: true, fresh: later, ends: later, wanted: now }, now);
+            remember(&mut known, account, Entry { allowed: Some(true), fresh: later, ends: later, wanted: now }, now);
         }
         assert_eq!(known.len(), MOST);
     }

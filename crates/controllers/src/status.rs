@@ -48,6 +48,8 @@ pub struct StatusWriter {
     pub client: Client,
     /// As proxies know them: what has not been worked in yet is not told.
     pub objects: watch::Receiver<Arc<Snapshot>>,
+    /// Objects that name another are left to that one, also where we read them.
+    pub revision: String,
     /// Whether we write of the objects that name our revision, and of those that name none: several revisions share these.
     pub leads: watch::Receiver<bool>,
     pub leads_all: watch::Receiver<bool>,
@@ -108,7 +110,11 @@ impl StatusWriter {
         memories.retain(|id, _| snapshot.standings.contains_key(id));
         let none = Verdict::default();
         for (id, standing) in &snapshot.standings {
-            let leads = if standing.revision.is_some() { &self.leads } else { &self.leads_all };
+            let leads = match standing.revision.as_deref() {
+                None => &self.leads_all,
+                Some(named) if named == self.revision => &self.leads,
+                Some(_) => continue,
+            };
             // Asked before each write: another may lead by now.
             if !*leads.borrow() || forbidden.contains_key(&id.kind) {
                 continue;

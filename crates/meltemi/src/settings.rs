@@ -53,6 +53,7 @@ pub(crate) struct Mesh {
     pub(crate) scope_gateways_to_namespace: bool,
     pub(crate) filter_gateway_clusters: bool,
     pub(crate) several_authorizers: bool,
+    pub(crate) addresses: model::AddressRanges,
 }
 
 #[derive(Debug)]
@@ -171,6 +172,9 @@ impl Settings {
             ingress_namespace: _,
             several_authorizers: _,
             variables: _,
+            // Read by address_ranges.
+            ipv4_range: _,
+            ipv6_range: _,
         } = env;
         let mut unused = Unused::default();
         let source = match config {
@@ -230,6 +234,7 @@ impl Settings {
         unused.read("PILOT_TRACE_SAMPLING", trace_sampling, TRACE_SAMPLING, percent);
         unused.truth("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", scope_gateways_to_namespace);
         unused.truth("PILOT_FILTER_GATEWAY_CLUSTER_CONFIG", filter_gateway_clusters);
+        address_ranges(env)?;
         let keys = Keys {
             guard: Guard {
                 blocked: ranges("BLOCKED_CIDRS_IN_JWKS_URIS", keys_blocked)?,
@@ -283,6 +288,8 @@ impl Mesh {
             scope_gateways_to_namespace: is_set(&env.scope_gateways_to_namespace),
             filter_gateway_clusters: is_set(&env.filter_gateway_clusters),
             several_authorizers: is_set(&env.several_authorizers),
+            // What cannot be read ends `serve` before this.
+            addresses: address_ranges(env).unwrap_or_default(),
         }
     }
 
@@ -298,6 +305,7 @@ impl Mesh {
             scope_gateways_to_namespace: self.scope_gateways_to_namespace,
             filter_gateway_clusters: self.filter_gateway_clusters,
             several_authorizers: self.several_authorizers,
+            addresses: self.addresses,
         }
     }
 }
@@ -407,6 +415,26 @@ fn ranges(name: &str, text: &Option<String>) -> Result<Vec<ipnet::IpNet>> {
         range.with_context(|| format!("{name}: {entry:?} is not a range; write it like 10.0.0.0/8"))
     };
     entries.map(range).collect()
+}
+
+/// An error as with istiod: another range than was meant may be somebody's.
+fn address_ranges(env: &Env) -> Result<model::AddressRanges> {
+    let mut ranges = model::AddressRanges::default();
+    if let Some(text) = &env.ipv4_range {
+        let name = "PILOT_IP_AUTOALLOCATE_IPV4_PREFIX";
+        let range = text.parse::<ipnet::Ipv4Net>().ok().filter(|range| range.prefix_len() <= 30);
+        let range = range
+            .with_context(|| format!("{name}: {text:?} is no range of IPv4 addresses; write it like 240.240.0.0/16"))?;
+        ranges.v4 = (range.network(), range.hostmask());
+    }
+    if let Some(text) = &env.ipv6_range {
+        let name = "PILOT_IP_AUTOALLOCATE_IPV6_PREFIX";
+        let range = text.parse::<ipnet::Ipv6Net>().ok().filter(|range| range.prefix_len() <= 126);
+        let range = range
+            .with_context(|| format!("{name}: {text:?} is no range of IPv6 addresses; write it like 2001:2::/48"))?;
+        ranges.v6 = (range.network(), range.hostmask());
+    }
+    Ok(ranges)
 }
 
 /// istiod's default of PILOT_DEBOUNCE_AFTER.

@@ -12,14 +12,15 @@ use config::meta::Object;
 use config::note::ObjectId;
 use config::store::{Name, Snapshot};
 
-use crate::entry::{allocates, distinct, free, from_status, v4, v6};
+use crate::entry::{allocates, distinct, free, from_status};
+use crate::environment::AddressRanges;
 
 /// Where the status says something else. An address that two hosts have stays with the older ServiceEntry, and is given up where
 /// somebody wrote it into a spec.
-pub fn wanted_addresses(snapshot: &Snapshot) -> Vec<(ObjectId, Vec<AllocatedAddress>)> {
+pub fn wanted_addresses(snapshot: &Snapshot, ranges: &AddressRanges) -> Vec<(ObjectId, Vec<AllocatedAddress>)> {
     let mut objects: Vec<_> = snapshot.service_entries.values().collect();
     objects.sort_by(|a, b| a.meta.age_order(&b.meta));
-    let given = given(&objects);
+    let given = given(&objects, ranges);
     let wanted = objects.iter().map(|object| {
         let hosts = in_order(object).into_iter().filter(|host| allocates(object, host));
         let addresses = hosts.flat_map(|host| {
@@ -33,7 +34,7 @@ pub fn wanted_addresses(snapshot: &Snapshot) -> Vec<(ObjectId, Vec<AllocatedAddr
 }
 
 /// By namespace and host: several ServiceEntries may share a host, and then its addresses.
-fn given(objects: &[&Arc<Object<ServiceEntry>>]) -> BTreeMap<Name, Vec<IpAddr>> {
+fn given(objects: &[&Arc<Object<ServiceEntry>>], ranges: &AddressRanges) -> BTreeMap<Name, Vec<IpAddr>> {
     let written: BTreeSet<IpAddr> =
         objects.iter().flat_map(|object| &object.spec.addresses).filter_map(|text| text.parse().ok()).collect();
     let mut owners: BTreeMap<IpAddr, Name> = BTreeMap::new();
@@ -54,10 +55,9 @@ fn given(objects: &[&Arc<Object<ServiceEntry>>]) -> BTreeMap<Name, Vec<IpAddr>> 
     }
     let mut taken: BTreeSet<IpAddr> = owners.into_keys().chain(written).collect();
     for name in without {
-        if let Some(number) = free(&name, &taken).filter(|_| !given.contains_key(&name)) {
-            let addresses = vec![IpAddr::V4(v4(number)), IpAddr::V6(v6(number))];
-            taken.extend(&addresses);
-            given.insert(name, addresses);
+        if let Some(addresses) = free(ranges, &name, &taken).filter(|_| !given.contains_key(&name)) {
+            taken.extend(addresses);
+            given.insert(name, addresses.to_vec());
         }
     }
     given
@@ -83,6 +83,10 @@ mod tests {
     use config::store::{Store, StoreOptions, Update};
 
     fn wanted(entries: &[&str]) -> Vec<String> {
+        wanted_of(entries, &AddressRanges::default())
+    }
+
+    fn wanted_of(entries: &[&str], ranges: &AddressRanges) -> Vec<String> {
         let text: Vec<String> = entries
             .iter()
             .enumerate()
@@ -99,7 +103,7 @@ mod tests {
             let all: Vec<String> = addresses.iter().map(|it| format!("{}={}", it.host, it.value)).collect();
             format!("{}: {}", id.name, all.join(" "))
         };
-        wanted_addresses(&snapshot).into_iter().map(shown).collect()
+        wanted_addresses(&snapshot, ranges).into_iter().map(shown).collect()
     }
 
     const PORTS: &str = "ports: [{number: 80, name: http, protocol: HTTP}]";
@@ -121,6 +125,22 @@ mod tests {
             .map(|(host, value)| format!("{{host: {host}, value: '{value}'}}"))
             .collect();
         assert_eq!(wanted(&[&entry("b.example, a.example, '*.example'", "", &status.join(", "))]), [""; 0]);
+    }
+
+    #[test]
+    fn other_ranges_are_kept_to_and_a_small_one_ends() {
+        let ranges = AddressRanges {
+            v4: ([10, 44, 0, 16].into(), [0, 0, 0, 15].into()),
+            v6: ("fd00::".parse().unwrap(), "::ffff".parse().unwrap()),
+        };
+        let hosts: Vec<String> = (0..20).map(|number| format!("h{number}.example")).collect();
+        let found = wanted_of(&[&entry(&hosts.join(", "), "", "")], &ranges);
+        let addresses = found[0].strip_prefix("e0: ").unwrap().split(' ').map(|it| it.split_once('=').unwrap().1);
+        let (v6, v4): (BTreeSet<&str>, BTreeSet<&str>) = addresses.partition(|it| it.contains(':'));
+        // Neither the first, which is the network's, nor the last.
+        let all: BTreeSet<String> = (17..31).map(|low| format!("10.44.0.{low}")).collect();
+        assert_eq!(v4, all.iter().map(String::as_str).collect());
+        assert!(v6.len() == 14 && v6.iter().all(|it| it.starts_with("fd00::")), "{v6:?}");
     }
 
     #[test]

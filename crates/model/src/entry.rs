@@ -13,6 +13,7 @@ use config::meta::Object;
 use config::note::ObjectId;
 use config::store::Name;
 
+use crate::environment::AddressRanges;
 use crate::protocol::Protocol;
 use crate::service::{Distribution, Port, Range, Registry, Resolution, Service, TargetPort};
 use crate::visibility::Visibility;
@@ -31,10 +32,11 @@ impl Entries {
     pub(crate) fn new<'a>(
         objects: impl Iterator<Item = &'a Arc<Object<ServiceEntry>>>,
         config: &MeshConfig,
+        ranges: &AddressRanges,
         inherited: impl Fn(&Object<ServiceEntry>) -> Option<Distribution>,
     ) -> Self {
         let objects: Vec<_> = objects.collect();
-        let allocated = Allocation::new(&objects);
+        let allocated = Allocation::new(&objects, ranges);
         let mut all = Vec::new();
         for object in objects {
             let distribution = inherited(object);
@@ -153,11 +155,11 @@ fn addresses(listed: &[String]) -> (Vec<IpAddr>, Vec<Range>) {
 
 /// Addresses for hosts that have none, for proxies that answer DNS: those of the status, else from a hash of the host.
 struct Allocation {
-    hashed: BTreeMap<Name, u16>,
+    hashed: BTreeMap<Name, [IpAddr; 2]>,
 }
 
 impl Allocation {
-    fn new(objects: &[&Arc<Object<ServiceEntry>>]) -> Self {
+    fn new(objects: &[&Arc<Object<ServiceEntry>>], ranges: &AddressRanges) -> Self {
         let mut taken: BTreeSet<IpAddr> = objects
             .iter()
             .flat_map(|object| &object.spec.status.addresses)
@@ -171,9 +173,9 @@ impl Allocation {
             .collect();
         let mut hashed = BTreeMap::new();
         for name in wanted {
-            if let Some(number) = free(&name, &taken) {
-                taken.insert(IpAddr::V4(v4(number)));
-                hashed.insert(name, number);
+            if let Some(addresses) = free(ranges, &name, &taken) {
+                taken.extend(addresses);
+                hashed.insert(name, addresses);
             }
         }
         Self { hashed }
@@ -187,18 +189,17 @@ impl Allocation {
         if !given.is_empty() {
             return given;
         }
-        let number = self.hashed.get(&Name::new(&object.meta.namespace, host));
-        number.map(|&number| vec![IpAddr::V4(v4(number)), IpAddr::V6(v6(number))]).unwrap_or_default()
+        self.hashed.get(&Name::new(&object.meta.namespace, host)).map(|pair| pair.to_vec()).unwrap_or_default()
     }
 }
 
-/// Past 64516 hosts there is nothing left to give.
-pub(crate) fn free(name: &Name, taken: &BTreeSet<IpAddr>) -> Option<u16> {
+/// Past 64516 hosts, or the end of a smaller range, there is nothing left to give.
+pub(crate) fn free(ranges: &AddressRanges, name: &Name, taken: &BTreeSet<IpAddr>) -> Option<[IpAddr; 2]> {
     let first = hash(name);
-    (0..=u16::MAX).map(|step| first.wrapping_add(step)).find(|&number| {
-        let [_, low] = number.to_be_bytes();
-        low != 0 && low != 255 && !taken.contains(&IpAddr::V4(v4(number)))
-    })
+    let numbers = (0..=u16::MAX).map(|step| first.wrapping_add(step));
+    let pair = |number| Some([v4(ranges, number)?.into(), v6(ranges, number)?.into()]);
+    let is_free = |pair: &[IpAddr; 2]| pair.iter().all(|address| !taken.contains(address));
+    numbers.filter_map(pair).find(is_free)
 }
 
 pub(crate) fn allocates(object: &Object<ServiceEntry>, host: &str) -> bool {
@@ -213,13 +214,18 @@ pub(crate) fn from_status(object: &Object<ServiceEntry>, host: &str) -> Vec<IpAd
     given.filter_map(|address| address.value.parse().ok()).collect()
 }
 
-pub(crate) fn v4(number: u16) -> Ipv4Addr {
-    let [high, low] = number.to_be_bytes();
-    Ipv4Addr::new(240, 240, high, low)
+/// `None`: the number stands for the network itself, or for everybody in one.
+fn v4(ranges: &AddressRanges, number: u16) -> Option<Ipv4Addr> {
+    let (first, bits) = ranges.v4;
+    let host = Ipv4Addr::from_bits(number.into()) & bits;
+    let [.., low] = host.octets();
+    (low != 0 && low != 255 && host != bits).then_some(first | host)
 }
 
-pub(crate) fn v6(number: u16) -> Ipv6Addr {
-    Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0xf0f0, number)
+fn v6(ranges: &AddressRanges, number: u16) -> Option<Ipv6Addr> {
+    let (first, bits) = ranges.v6;
+    let host = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0xf0f0, number) & bits;
+    (!host.is_unspecified()).then_some(first | host)
 }
 
 /// FNV-1a, folded: the same in every process and for every order of files.
@@ -241,7 +247,7 @@ mod tests {
     }
 
     fn automatic(objects: &[Arc<Object<ServiceEntry>>]) -> BTreeMap<String, Vec<IpAddr>> {
-        let entries = Entries::new(objects.iter(), &MeshConfig::default(), |_| None);
+        let entries = Entries::new(objects.iter(), &MeshConfig::default(), &AddressRanges::default(), |_| None);
         entries.all().iter().map(|service| (service.host.to_string(), service.automatic.clone())).collect()
     }
 

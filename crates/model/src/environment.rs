@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::percent::Percent;
 
@@ -28,6 +29,16 @@ pub struct Environment {
     pub scope_gateways_to_namespace: bool,
     /// `PILOT_FILTER_GATEWAY_CLUSTER_CONFIG`: routers get the clusters that their routes name, not all.
     pub filter_gateway_clusters: bool,
+    pub addresses: AddressRanges,
+}
+
+/// Where hosts without an address get theirs from: the first of each family, and the bits in which the others differ from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressRanges {
+    /// `PILOT_IP_AUTOALLOCATE_IPV4_PREFIX`.
+    pub v4: (Ipv4Addr, Ipv4Addr),
+    /// `PILOT_IP_AUTOALLOCATE_IPV6_PREFIX`.
+    pub v6: (Ipv6Addr, Ipv6Addr),
 }
 
 /// The control plane's own environment. Its values may be secrets.
@@ -63,6 +74,17 @@ impl Default for Environment {
             scope_gateways_to_namespace: false,
             filter_gateway_clusters: false,
             several_authorizers: false,
+            addresses: AddressRanges::default(),
+        }
+    }
+}
+
+/// istiod's: 240.240.0.0/16 and 2001:2::/48.
+impl Default for AddressRanges {
+    fn default() -> Self {
+        Self {
+            v4: (Ipv4Addr::new(240, 240, 0, 0), Ipv4Addr::from_bits(u32::MAX >> 16)),
+            v6: (Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0), Ipv6Addr::from_bits(u128::MAX >> 48)),
         }
     }
 }

@@ -43,7 +43,7 @@ pub use credential::{Credential, CredentialName, Denied, Found, Missing, NotACre
 pub use delta::{Delta, ServiceChange};
 pub use destination::{Destination, Locality, is_passthrough, outlier_detection};
 pub use endpoint::{Address, Endpoint, Health, Origin, ServiceEndpoints};
-pub use environment::{Environment, Variables};
+pub use environment::{AddressRanges, Environment, Variables};
 pub use gateway::{GatewayPort, MergedGateway, RouterKey, Server, ServerHost, Serves};
 pub use mesh::Mesh;
 pub use metadata::{CertificateFiles, Interception, Metadata};

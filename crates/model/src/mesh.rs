@@ -18,7 +18,7 @@ use crate::destination::{ClientFacts, DestinationRules};
 use crate::endpoint::{self, ServiceEndpoints, Slices};
 use crate::entry::Entries;
 use crate::entry_endpoint::{Listed, Machine, Machines};
-use crate::environment::Environment;
+use crate::environment::{AddressRanges, Environment};
 use crate::gateway::{Gateways, MergedGateway};
 use crate::ingress::Converted;
 use crate::network::Networks;
@@ -94,7 +94,7 @@ impl Mesh {
             telemetries: Arc::new(telemetries(snapshot)),
             objects: snapshot.clone(),
             services: OrdMap::new(),
-            entries: Arc::new(declared_entries(snapshot)),
+            entries: Arc::new(declared_entries(snapshot, &env.addresses)),
             listed: Arc::default(),
             machines: Arc::new(Machines::new(snapshot, |namespace| is_discovered(snapshot, namespace))),
             endpoints: OrdMap::new(),
@@ -365,9 +365,9 @@ impl Mesh {
     }
 }
 
-pub(crate) fn declared_entries(snapshot: &Snapshot) -> Entries {
+pub(crate) fn declared_entries(snapshot: &Snapshot, ranges: &AddressRanges) -> Entries {
     let seen = snapshot.service_entries.values().filter(|object| is_discovered(snapshot, &object.meta.namespace));
-    Entries::new(seen, &snapshot.mesh, |object| distribution_of(&object.meta, snapshot))
+    Entries::new(seen, &snapshot.mesh, ranges, |object| distribution_of(&object.meta, snapshot))
 }
 
 pub(crate) fn telemetries(snapshot: &Snapshot) -> Telemetries {

@@ -2,6 +2,7 @@
 
 mod api;
 mod fault;
+mod first;
 mod live;
 
 use std::fs;
@@ -19,9 +20,10 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 pub use api::{Api, Written};
-pub use fault::{Fault, Faulty};
+pub use fault::{Fault, Faulty, Seen};
 pub use live::{Live, options};
 
+use self::first::First;
 use crate::place;
 use crate::server::free_port;
 
@@ -36,6 +38,10 @@ pub struct Cluster {
     folder: TempDir,
     /// How many were written.
     kubeconfigs: AtomicUsize,
+    /// The definitions of Istio's kinds.
+    kinds: String,
+    /// `None`: it is still starting.
+    first: Option<First>,
 }
 
 impl Cluster {
@@ -51,11 +57,20 @@ impl Cluster {
         fs::write(folder.path().join("accounts.pub"), key.public_key_pem())?;
         fs::write(folder.path().join("tokens"), format!("{ADMIN},admin,admin,system:masters\n"))?;
         let api = api_server(&reference, folder.path(), store_port, address)?;
-        let mut cluster = Cluster { address, api, _store: store, folder, kubeconfigs: AtomicUsize::new(0) };
-        cluster.wait_ready().await?;
         let kinds = fs::read_to_string(reference.join("crd-all.gen.yaml"))?;
-        cluster.api().await?.define(&kinds).await?;
+        let kubeconfigs = AtomicUsize::new(0);
+        let mut cluster = Cluster { address, api, _store: store, folder, kubeconfigs, kinds, first: None };
+        cluster.wait_ready().await?;
+        let api = cluster.api().await?;
+        api.define(&cluster.kinds).await?;
+        cluster.first = Some(First::of(&api).await?);
         Ok(Some(cluster))
+    }
+
+    /// Back to what it had when it was started.
+    pub async fn restore(&self) -> Result<()> {
+        let first = self.first.as_ref().context("it is still starting")?;
+        first.restore(&self.api().await?, &self.kinds).await
     }
 
     pub fn kubeconfig(&self) -> Result<PathBuf> {

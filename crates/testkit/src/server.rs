@@ -1,6 +1,5 @@
 //! The real program, built and started on a folder.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -30,20 +29,10 @@ impl Server {
 
     /// In the place of one that is gone.
     pub fn start_on(folder: &Path, address: SocketAddr) -> Result<Server> {
-        Server::run(&["--config".as_ref(), folder.as_os_str()], address)
-    }
-
-    /// On an API server. Its port is open at once.
-    pub fn on_cluster(kubeconfig: &Path) -> Result<Server> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
-        Server::run(&["--kubeconfig".as_ref(), kubeconfig.as_os_str()], address)
-    }
-
-    fn run(source: &[&OsStr], address: SocketAddr) -> Result<Server> {
         let log = tempfile::tempfile()?;
         let child = Command::new(program()?)
-            .arg("serve")
-            .args(source)
+            .args(["serve", "--config"])
+            .arg(folder)
             .args([&format!("--grpcAddr={address}"), "--secureGRPCAddr=", "--httpAddr="])
             .args(["--httpsAddr=", "--monitoringAddr="])
             .stdin(Stdio::null())

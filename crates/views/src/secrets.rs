@@ -11,11 +11,13 @@ use xds::{Changes, Resource, Seq};
 
 pub(crate) use vault::Vault;
 
+use vault::Closed;
+
 /// What is decided about credentials elsewhere. Called from streams: answers come from memory.
 pub trait Guard: Send + Sync {
-    /// Whether a service account may read the Secrets of its namespace. Whoever has to ask somebody says no until it knows, and calls
-    /// [`Views::review`](crate::Views::review) then.
-    fn may_read(&self, reader: &Reader) -> bool;
+    /// Whether a service account may read the Secrets of its namespace. `None`: somebody has been asked; nothing is given and nothing is
+    /// said until the answer is there and [`Views::review`](crate::Views::review) is called.
+    fn may_read(&self, reader: &Reader) -> Option<bool>;
 
     /// Whether clients and proxies can use it; else why not. Asked once for each content.
     fn inspect(&self, credential: &Credential<'_>) -> Result<(), String>;
@@ -39,7 +41,7 @@ pub(crate) struct Secrets {
 struct Asked {
     /// `None`: nothing can be behind it; that is said once.
     wanted: Option<CredentialName>,
-    /// `None`: it may not have it, there is nothing, or it cannot be used; `why` says which.
+    /// `None`: it may not have it, there is nothing, or it cannot be used; `why` says which. Or that is not known yet.
     resource: Option<Arc<Resource>>,
     why: String,
     /// When the resource last changed.
@@ -102,7 +104,11 @@ impl Secrets {
                 }
                 !same
             }
-            Err(why) => {
+            Err(Closed::Undecided) => {
+                asked.resource = None;
+                false
+            }
+            Err(Closed::For(why)) => {
                 asked.resource = None;
                 if asked.why != why {
                     self.vault.guard.withheld(&placement.proxy.id, name, &why);

@@ -26,12 +26,17 @@ struct World {
 #[derive(Default)]
 struct Fake {
     readers: Mutex<BTreeSet<String>>,
+    /// Of whom it does not know yet.
+    unknown: Mutex<BTreeSet<String>>,
     withheld: Mutex<Vec<String>>,
 }
 
 impl Guard for Fake {
-    fn may_read(&self, reader: &Reader) -> bool {
-        self.readers.lock().expect("nobody panics with it").contains(&*reader.service_account)
+    fn may_read(&self, reader: &Reader) -> Option<bool> {
+        let holds = |set: &Mutex<BTreeSet<String>>| {
+            set.lock().expect("nobody panics with it").contains(&*reader.service_account)
+        };
+        (!holds(&self.unknown)).then(|| holds(&self.readers))
     }
 
     fn inspect(&self, credential: &Credential<'_>) -> Result<(), String> {
@@ -187,6 +192,26 @@ fn a_role_that_is_granted_later_counts() {
     world.views.review();
     assert!(edge.news.seq() > before);
     assert_eq!(news(&edge, before), ["kubernetes://site"]);
+}
+
+/// The first stream of a gateway was told to lack a right that the API server had not been asked for yet.
+#[test]
+fn nobody_is_called_forbidden_before_it_is_known_who_may_read() {
+    let world = World::new();
+    world.guard.unknown.lock().expect("nobody panics with it").extend(["in".to_owned(), "nobody".to_owned()]);
+    let [edge, other] = ["in", "nobody"].map(|account| world.join("edge", account));
+    for joined in [&edge, &other] {
+        assert_eq!(given(joined, "kubernetes://site"), None);
+    }
+    let said = || world.guard.withheld.lock().expect("nobody panics with it").clone();
+    assert_eq!(said(), Vec::<String>::new());
+    let before = edge.news.seq();
+    world.guard.unknown.lock().expect("nobody panics with it").clear();
+    world.views.review();
+    assert_eq!(news(&edge, before), ["kubernetes://site"]);
+    assert_eq!(given(&other, "kubernetes://site"), None);
+    let why = "the service account may not read secrets of its namespace";
+    assert_eq!(said(), [format!("p.edge kubernetes://site: {why}")]);
 }
 
 #[test]

@@ -18,17 +18,15 @@ pub(crate) struct Credentials {
 pub(crate) enum Roles {
     /// A folder has none: its objects are everybody's of their namespace.
     None,
-    /// The API server's. Not set: it is not known yet, and nobody may.
+    /// The API server's. Not set: it has not been read yet.
     Cluster { access: OnceLock<Access>, fresh: Duration },
 }
 
 impl views::Guard for Credentials {
-    fn may_read(&self, reader: &Reader) -> bool {
+    fn may_read(&self, reader: &Reader) -> Option<bool> {
         match &self.roles {
-            Roles::None => true,
-            Roles::Cluster { access, .. } => {
-                access.get().is_some_and(|access| access.may_read(&reader.namespace, &reader.service_account))
-            }
+            Roles::None => Some(true),
+            Roles::Cluster { access, .. } => access.get()?.may_read(&reader.namespace, &reader.service_account),
         }
     }
 

@@ -13,26 +13,29 @@ use controllers::{
     AddressWriter, AuthoritySecret, Lease, Replicas, Reviews, RootCert, Shared, StatusWriter, Timing, Verdicts,
     WebhookBundle,
 };
+use model::AddressRanges;
 use sources::kube::Client;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use crate::settings::{ClusterSettings, Identity};
+use crate::settings::{ClusterSettings, Identity, Mesh};
 
 /// Who writes is decided by this one.
 const LEASE: &str = "meltemi-leader";
 /// Who writes the status of objects that name no revision: one of all replicas of all revisions.
 const STATUS_LEASE: &str = "meltemi-status";
 
+/// What objects name that mean a control plane without a revision.
+const DEFAULT: &str = "default";
 /// Where replicas tell how they are.
 const REPLICAS: &str = "meltemi-replicas";
 
 /// Replicas of one revision share a Lease; revisions write side by side.
 fn of_revision(lease: &str, revision: &str) -> String {
     match revision {
-        "" | "default" => lease.to_owned(),
+        "" | DEFAULT => lease.to_owned(),
         revision => format!("{lease}-{revision}"),
     }
 }
@@ -48,7 +51,8 @@ pub(crate) struct Duties {
     revision: String,
     status: bool,
     pub(crate) balances: bool,
-    addresses: bool,
+    /// `None`: addresses are not written.
+    addresses: Option<AddressRanges>,
     /// WATCHED_NAMESPACES. Empty: all.
     watched: BTreeSet<Arc<str>>,
 }
@@ -63,22 +67,22 @@ pub(crate) struct Going {
 pub(crate) type Judge = Arc<dyn Fn(&Snapshot) -> Verdicts + Send + Sync>;
 
 impl Duties {
-    pub(crate) fn new(client: Client, pod_namespace: &str, settings: &ClusterSettings) -> Duties {
+    pub(crate) fn new(client: Client, mesh: &Mesh, settings: &ClusterSettings) -> Duties {
         let ClusterSettings { revision, pod_name, elects, status, addresses, balance, namespaces, .. } = settings;
         let unnamed = || format!("meltemi-{}-{}", std::process::id(), jiff::Timestamp::now().as_millisecond());
         let mut watched = namespaces.clone();
         if !watched.is_empty() {
-            watched.insert(pod_namespace.into());
+            watched.insert(mesh.pod_namespace.as_str().into());
         }
         Duties {
             client,
-            namespace: pod_namespace.to_owned(),
+            namespace: mesh.pod_namespace.clone(),
             replica: pod_name.clone().unwrap_or_else(unnamed),
             elects: *elects,
             revision: revision.to_string(),
             status: *status,
             balances: *balance,
-            addresses: *addresses,
+            addresses: addresses.then_some(mesh.addresses),
             watched,
         }
     }
@@ -142,16 +146,17 @@ impl Duties {
     pub(crate) fn begin(&self, shown: watch::Receiver<Arc<Snapshot>>, judge: Judge) -> (Going, watch::Receiver<bool>) {
         let mut going = Going { leases: Vec::new(), writers: Vec::new() };
         let leads = self.lease(&of_revision(LEASE, &self.revision), &mut going);
-        if !self.status && !self.addresses {
+        if !self.status && self.addresses.is_none() {
             return (going, leads);
         }
         let (client, leads_all) = (self.client.clone(), self.lease(STATUS_LEASE, &mut going));
-        if self.addresses {
+        if let Some(ranges) = self.addresses {
             let writer = AddressWriter { client: client.clone(), objects: shown.clone(), leads: leads_all.clone() };
-            going.writers.push(tokio::spawn(writer.follow(model::wanted_addresses)));
+            going.writers.push(tokio::spawn(writer.follow(move |objects| model::wanted_addresses(objects, &ranges))));
         }
         if self.status {
-            let writer = StatusWriter { client, objects: shown, leads: leads.clone(), leads_all };
+            let revision = Some(&*self.revision).filter(|it| !it.is_empty()).unwrap_or(DEFAULT).to_owned();
+            let writer = StatusWriter { client, objects: shown, revision, leads: leads.clone(), leads_all };
             going.writers.push(tokio::spawn(writer.follow(judge)));
         }
         (going, leads)

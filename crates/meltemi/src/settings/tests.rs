@@ -107,6 +107,23 @@ fn ranges_of_key_servers_must_be_readable() {
 }
 
 #[test]
+fn ranges_of_given_addresses_must_be_of_their_family() {
+    let env = |v4: &str, v6: &str| Env { ipv4_range: Some(v4.into()), ipv6_range: Some(v6.into()), ..Env::default() };
+    let (settings, _) = self::settings(&[], &env("10.44.3.7/20", "fd00:7::/112")).unwrap();
+    let ranges = settings.mesh.environment().addresses;
+    assert_eq!(ranges.v4, ([10, 44, 0, 0].into(), [0, 0, 15, 255].into()));
+    assert_eq!(ranges.v6, ("fd00:7::".parse().unwrap(), "::ffff".parse().unwrap()));
+    for (v4, v6, wrong) in [
+        ("fd00::/48", "fd00::/48", "PILOT_IP_AUTOALLOCATE_IPV4_PREFIX: \"fd00::/48\""),
+        ("10.0.0.0/31", "fd00::/48", "PILOT_IP_AUTOALLOCATE_IPV4_PREFIX: \"10.0.0.0/31\""),
+        ("10.0.0.0/8", "10.0.0.0/8", "PILOT_IP_AUTOALLOCATE_IPV6_PREFIX: \"10.0.0.0/8\""),
+    ] {
+        let error = format!("{:#}", self::settings(&[], &env(v4, v6)).unwrap_err());
+        assert!(error.contains(wrong) && error.contains("write it like"), "{error}");
+    }
+}
+
+#[test]
 fn empty_address_is_off() {
     let (settings, _) = settings(&["--grpcAddr=", "--monitoringAddr", ""], &Env::default()).unwrap();
     assert_eq!(settings.ports.grpc.address, None);

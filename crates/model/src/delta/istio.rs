@@ -28,7 +28,7 @@ impl Delta {
         if !changed(old, new) {
             return;
         }
-        let entries = declared_entries(&next.objects).sharing(&mesh.entries);
+        let entries = declared_entries(&next.objects, &mesh.env.addresses).sharing(&mesh.entries);
         for item in old.diff(new) {
             let (old, new) = sides(&item);
             for object in old.into_iter().chain(new) {

@@ -15,8 +15,10 @@ use tokio::time::sleep;
 use crate::parity::plain;
 
 /// Requests under way at once.
-const AT_ONCE: usize = 16;
+pub(super) const AT_ONCE: usize = 16;
 const APPLY: &str = "application/apply-patch+yaml";
+/// Whom the API server notes as the owner.
+pub(super) const APPLIER: &str = "test";
 
 pub struct Api {
     pub client: Client,
@@ -47,6 +49,7 @@ impl Api {
         let kinds: Vec<Value> = trees.iter().map(plain).filter(|it| it["kind"] == "CustomResourceDefinition").collect();
         self.apply_all(&kinds).await?;
         for kind in &kinds {
+            self.wait_established(kind).await?;
             let (group, names) = (&kind["spec"]["group"], &kind["spec"]["names"]["plural"]);
             for version in kind["spec"]["versions"].as_array().into_iter().flatten().filter(|it| it["served"] == true) {
                 let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -54,6 +57,20 @@ impl Api {
             }
         }
         Ok(())
+    }
+
+    /// What is served before that may be what was deleted under the same name.
+    async fn wait_established(&self, definition: &Value) -> Result<()> {
+        let path = self.path(definition).await?;
+        for _ in 0..600 {
+            let found: Value = serde_json::from_slice(&self.client.get(&path, JSON).await?)?;
+            let conditions = found["status"]["conditions"].as_array().into_iter().flatten();
+            if conditions.filter(|it| it["type"] == "Established").any(|it| it["status"] == "True") {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        bail!("{path} is not established after a minute")
     }
 
     async fn wait_served(&self, path: &str) -> Result<()> {
@@ -94,7 +111,7 @@ impl Api {
     }
 
     async fn patch(&self, path: &str, object: &Value) -> Result<Value> {
-        let path = format!("{path}?fieldManager=test&force=true");
+        let path = format!("{path}?fieldManager={APPLIER}&force=true");
         let (code, text) = self.client.send(Method::PATCH, &path, APPLY, object.to_string().into()).await?;
         let answer: Value = serde_json::from_slice(&text).unwrap_or_default();
         ensure!(code.is_success(), "{path}: {code}: {}", answer["message"]);

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -57,6 +58,7 @@ pub struct Faulty {
     pub address: SocketAddr,
     fault: watch::Sender<Fault>,
     seen: Arc<Mutex<Vec<Seen>>>,
+    swallowed: Arc<AtomicUsize>,
     _running: JoinSet<()>,
 }
 
@@ -67,6 +69,7 @@ struct Way {
     client: Client,
     fault: watch::Receiver<Fault>,
     seen: Arc<Mutex<Vec<Seen>>>,
+    swallowed: Arc<AtomicUsize>,
 }
 
 impl Faulty {
@@ -74,15 +77,16 @@ impl Faulty {
     pub async fn start(client: Client) -> Result<Faulty> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let (fault, seen) = (watch::Sender::default(), Arc::<Mutex<Vec<Seen>>>::default());
+        let swallowed = Arc::<AtomicUsize>::default();
         let (address, mut running) = (listener.local_addr()?, JoinSet::new());
-        let way = Way { client, fault: fault.subscribe(), seen: seen.clone() };
+        let way = Way { client, fault: fault.subscribe(), seen: seen.clone(), swallowed: swallowed.clone() };
         running.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 connections.spawn(connection(stream, way.clone()));
             }
         });
-        Ok(Faulty { address, fault, seen, _running: running })
+        Ok(Faulty { address, fault, seen, swallowed, _running: running })
     }
 
     pub fn url(&self) -> String {
@@ -91,6 +95,11 @@ impl Faulty {
 
     pub fn set(&self, fault: Fault) {
         self.fault.send_replace(fault);
+    }
+
+    /// Events that nobody will hear of, so far.
+    pub fn swallowed(&self) -> usize {
+        self.swallowed.load(Ordering::Relaxed)
     }
 
     /// What came since the last time.
@@ -176,7 +185,11 @@ impl Way {
         let whole: Vec<u8> = text.drain(..end).collect();
         let mut lines: Vec<&[u8]> = whole.split_inclusive(|byte| *byte == b'\n').collect();
         match &*self.fault.borrow() {
-            Fault::Stall | Fault::Drop => lines.clear(),
+            Fault::Stall | Fault::Drop => {
+                let events = lines.iter().filter(|line| !line.starts_with(br#"{"type":"BOOKMARK""#));
+                self.swallowed.fetch_add(events.count(), Ordering::Relaxed);
+                lines.clear();
+            }
             Fault::Double => lines = lines.iter().flat_map(|line| [*line, *line]).collect(),
             Fault::Reorder => lines.reverse(),
             _ => {}

@@ -13,21 +13,38 @@ use testkit::parity::Asker;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 use wire::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 
 use super::instance::{Instance, until};
-use super::{chart, in_turn, namespace};
+use super::{chart, in_turn, namespace, requests};
 
 const SPACE: &str = "edge";
 const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
-const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+pub(crate) const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 const NAME: &str = "kubernetes://site";
 /// Longer than an answer of the API server takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// What does not come within this does not come: the question was asked when the stream began.
 const QUIET: Duration = Duration::from_secs(2);
+
+/// A connection to its secure port, if its certificate has this name.
+pub(crate) async fn secured(instance: &Instance, name: &str) -> Result<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    let pem = std::fs::read(instance.authority("ca-cert.pem"))?;
+    for root in CertificateDer::pem_slice_iter(&pem) {
+        roots.add(root?)?;
+    }
+    let mut config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let io = TcpStream::connect(instance.secure).await?;
+    TlsConnector::from(Arc::new(config)).connect(name.to_owned().try_into()?, io).await.context("TLS")
+}
 
 /// A gateway's stream on the secure port.
 pub(crate) struct Router {
@@ -45,19 +62,8 @@ impl Router {
             resource_names_subscribe: vec![NAME.to_owned()],
             ..Default::default()
         };
-        let mut roots = RootCertStore::empty();
-        let pem = std::fs::read(instance.root())?;
-        for root in CertificateDer::pem_slice_iter(&pem) {
-            roots.add(root?)?;
-        }
-        let mut config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![b"h2".to_vec()];
         let server = "istiod.istio-system.svc";
-        let io = TcpStream::connect(instance.secure).await?;
-        let io = TlsConnector::from(Arc::new(config)).connect(server.try_into()?, io).await.context("TLS")?;
+        let io = secured(instance, server).await?;
         let (sender, reader) = grpc::call_as(io, server, METHOD, Some(&token), &first).await?;
         Ok(Router { sender, reader })
     }
@@ -89,19 +95,31 @@ fn a_role_decides_which_gateway_gets_a_secret() {
         let instance =
             Instance::start(&cluster.kubeconfig()?, &[], &[("MELTEMI_ACCESS_INTERVAL", "2s")]).await?.ready().await?;
 
-        let mut stranger = Router::connect(&instance, &api, "stranger").await?;
+        // Who may is not called forbidden while the API server is being asked.
         let mut ingress = Router::connect(&instance, &api, "ingress").await?;
         ensure!(ingress.gets(PATIENCE).await?, "the account with the role gets nothing\n{}", instance.log());
+        let withheld = || instance.metric("pilot_sds_certificate_errors_total", "");
+        let log = instance.log();
+        ensure!(withheld()? == 0.0 && !log.contains("may not read secrets"), "a false alarm:\n{log}");
+        let mut stranger = Router::connect(&instance, &api, "stranger").await?;
+        until("the stranger is counted", async || Ok(withheld()? == 1.0)).await?;
         ensure!(!stranger.gets(QUIET).await?, "an account without a role gets a key");
 
         // A binding that goes, and a certificate that is renewed after it.
         api.delete(&binding).await?;
-        sleep(3 * QUIET).await;
+        until("the role is gone", async || Ok(!may_read(&api, "ingress").await?)).await?;
+        let reviews = async || requests(&api, &["resource=\"subjectaccessreviews\""]).await;
+        let before = reviews().await?;
+        until("it is asked again", async || Ok(reviews().await? > before)).await?;
+        sleep(QUIET).await;
         api.apply(&site(&Authority::new()?)?).await?;
         ensure!(!ingress.gets(QUIET).await?, "a key came although the role is gone");
         let mut again = Router::connect(&instance, &api, "ingress").await?;
         ensure!(!again.gets(QUIET).await?, "a new stream gets a key although the role is gone");
-        ensure!(instance.log().contains("may not read secrets"), "nobody was told:\n{}", instance.log());
+        let told = async || {
+            Ok(instance.log().lines().any(|it| it.contains("ingress.edge") && it.contains("may not read secrets")))
+        };
+        until("it is told", told).await.with_context(|| instance.log())?;
 
         // It comes back, and whoever waited gets it without asking again. The API server forgets a refusal after seconds.
         api.apply(&binding).await?;
@@ -127,6 +145,12 @@ pub(crate) async fn edge(api: &Api) -> Result<()> {
     let [role, binding] = role("ingress");
     api.apply_all(&[role, binding, site(&Authority::new()?)?]).await?;
     Ok(())
+}
+
+/// As the API server has it.
+async fn may_read(api: &Api, account: &str) -> Result<bool> {
+    let what = json!({ "namespace": SPACE, "verb": "list", "resource": "secrets" });
+    chart::may(api, &format!("system:serviceaccount:{SPACE}:{account}"), &what).await
 }
 
 /// Reading the Secrets of the namespace, as the charts of gateways have it.

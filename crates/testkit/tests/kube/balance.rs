@@ -4,21 +4,20 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use testkit::ads::Client;
 use testkit::parity::Asker;
 use testkit::server;
 
-use super::instance::until;
-use super::served::{Instance, Told};
+use super::instance::{Instance, until};
 use super::{in_turn, namespace, service};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
 /// What `meltemi replicas` says, and its exit code.
 async fn replicas(instance: &Instance) -> Result<(Option<i32>, Vec<Value>)> {
-    let url = format!("http://{}", instance.monitoring);
+    let url = instance.url();
     let ask = move || {
         anyhow::Ok(Command::new(server::program()?).args(["replicas", "-o", "json", "--server", &url]).output()?)
     };
@@ -35,22 +34,26 @@ fn of<'a>(said: &'a [Value], name: &str) -> &'a Value {
 #[test]
 fn replicas_see_each_other_and_share_the_proxies() {
     in_turn(async |cluster| {
-        let (api, folder) = (cluster.api().await?, tempfile::tempdir()?);
+        let api = cluster.api().await?;
         for space in ["istio-system", "shared"] {
             api.apply(&namespace(space, &json!({}))).await?;
         }
-        let first = Instance::start(cluster, folder.path(), "first", Told::default()).await?;
+        let first = Instance::named(cluster, "first", &[], &[]).await?;
         let mut proxies = Vec::new();
         for number in 0..24 {
             let node = json!({ "name": format!("p{number}"), "namespace": "shared", "ip": format!("10.8.0.{number}") });
-            let mut proxy = Client::new(first.grpc, Asker::new(&node)?.node());
+            let mut proxy = Client::new(first.plain, Asker::new(&node)?.node());
             proxy.ask(CDS, &BTreeSet::new(), Duration::from_secs(10)).await?;
             proxies.push(proxy);
         }
-        let (code, said) = replicas(&first).await?;
-        ensure!(code == Some(0) && said.iter().filter(|it| it["state"] == "in-step").count() == 1, "{code:?} {said:?}");
+        until("it says of itself that it is in step", async || {
+            let (code, said) = replicas(&first).await?;
+            Ok(code == Some(0) && said.len() == 1 && said[0]["state"] == "in-step")
+        })
+        .await
+        .with_context(|| first.log())?;
         // Alone it gives nothing away.
-        let second = Instance::start(cluster, folder.path(), "second", Told::default()).await?;
+        let second = Instance::named(cluster, "second", &[], &[]).await?;
         until("both hold the same", async || {
             let (code, said) = replicas(&second).await?;
             let same = of(&said, "first")["inputs"] == of(&said, "second")["inputs"];
@@ -63,11 +66,11 @@ fn replicas_see_each_other_and_share_the_proxies() {
         })
         .await
         .with_context(|| first.log())?;
-        ensure!(first.log().contains("more than its share"), "{}", first.log());
+        until("it says why", async || Ok(first.log().contains("more than its share"))).await?;
         // Whoever was asked to go can go: the other takes it, with what is new.
         let node = json!({ "name": "moved", "namespace": "shared", "ip": "10.8.1.1" });
         until("the other serves what is new", async || {
-            let mut moved = Client::new(second.grpc, Asker::new(&node)?.node());
+            let mut moved = Client::new(second.plain, Asker::new(&node)?.node());
             let held = moved.ask(CDS, &BTreeSet::new(), Duration::from_secs(10)).await?;
             Ok(held.contains_key("outbound|80||web.shared.svc.cluster.local"))
         })
@@ -78,8 +81,6 @@ fn replicas_see_each_other_and_share_the_proxies() {
             let (code, said) = replicas(&second).await?;
             Ok(code == Some(0) && said.len() == 1)
         })
-        .await?;
-        api.delete(&service("shared", "web")).await?;
-        Ok(())
+        .await
     });
 }

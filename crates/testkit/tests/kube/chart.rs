@@ -49,6 +49,14 @@ pub(crate) async fn account(cluster: &Cluster, api: &Api, objects: &[Value]) -> 
     cluster.kubeconfig_for(&format!("https://{}", cluster.address), &token)
 }
 
+/// Whether somebody has a right, as the API server has it.
+pub(crate) async fn may(api: &Api, user: &str, what: &Value) -> Result<bool> {
+    let spec = json!({ "user": user, "resourceAttributes": what });
+    let asked = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec });
+    let answer = api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &asked).await?;
+    Ok(answer["status"]["allowed"] == true)
+}
+
 /// Of a service account; for the API server itself if no audience is named.
 pub(crate) async fn token(api: &Api, namespace: &str, account: &str, audience: Option<&str>) -> Result<String> {
     let spec = audience.map_or_else(|| json!({}), |audience| json!({ "audiences": [audience] }));

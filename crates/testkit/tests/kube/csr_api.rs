@@ -14,9 +14,8 @@ use serde_json::json;
 use testkit::cluster::{Api, Cluster};
 use tokio::time::sleep;
 
-use super::instance::{read, until};
-use super::served::{Instance, Told};
-use super::{in_turn, namespace};
+use super::instance::{Instance, until};
+use super::{chart, in_turn, namespace, read};
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const NAME: &str = "signer.example/mesh";
@@ -51,12 +50,6 @@ async fn sign_all(api: &Api, issuer: &Issuer) -> Result<usize> {
         signed += 1;
     }
     Ok(signed)
-}
-
-async fn token(api: &Api, account: &str) -> Result<String> {
-    let asked = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": { "audiences": ["istio-ca"] } });
-    let made = api.post(&format!("/api/v1/namespaces/signed/serviceaccounts/{account}/token"), &asked).await?;
-    Ok(made["status"]["token"].as_str().context("no token")?.to_owned())
 }
 
 async fn prepared(cluster: &Cluster, issuer: &Issuer) -> Result<Arc<Api>> {
@@ -96,7 +89,7 @@ fn a_signer_of_the_cluster_signs_for_workloads_and_for_the_server() {
         let flags = ["--revision", "signed"];
         // With an own authority for the secure port, and without any.
         for (name, env) in [("half", &own[..]), ("whole", &all[..])] {
-            let instance = Instance::start(cluster, folder.path(), name, Told { env, flags: &flags }).await?;
+            let instance = Instance::named(cluster, name, &flags, env).await?;
             let roots = || async { read(&api, "/api/v1/namespaces/signed/configmaps/istio-ca-root-cert").await };
             let trusts = async |count: usize| {
                 let text = roots().await["data"]["root-cert.pem"].as_str().unwrap_or_default().to_owned();
@@ -116,7 +109,7 @@ fn a_signer_of_the_cluster_signs_for_workloads_and_for_the_server() {
             };
             let identity: ca::Identity = "spiffe://cluster.local/ns/signed/sa/cart".parse()?;
             let request = Private::generate(KeyType::P256)?.csr(&identity)?;
-            let token = token(&api, "cart").await?;
+            let token = chart::token(&api, "signed", "cart", Some("istio-ca")).await?;
             let chain = far.certificate(&token, &request, Duration::from_secs(3600)).await;
             let chain = chain.with_context(|| instance.log())?;
             ensure!(chain.last().is_some_and(|root| root.trim() == issuer.pem().trim()), "{chain:?}");
@@ -133,8 +126,8 @@ fn a_signer_of_the_cluster_signs_for_workloads_and_for_the_server() {
                 far.certificate(&token, &stolen, Duration::from_secs(3600)).await.err().map(|error| error.to_string());
             ensure!(refused.as_ref().is_some_and(|why| why.contains("nothing else")), "{refused:?}");
         }
-        let left = read(&api, REQUESTS).await["items"].as_array().map(Vec::len);
-        ensure!(left == Some(0), "{left:?} signing requests were left behind");
+        let left = async || read(&api, REQUESTS).await["items"].as_array().map(Vec::len);
+        until("no signing request is left behind", async || Ok(left().await == Some(0))).await?;
         ensure!(!signing.is_finished(), "the signer ended");
         signing.abort();
         Ok(())

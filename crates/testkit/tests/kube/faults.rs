@@ -148,7 +148,7 @@ fn an_event_that_got_lost_is_found_by_the_audit() {
         scene.faulty.set(Fault::Drop);
         scene.api.apply(&service(scene.space, "lost")).await?;
         scene.api.delete(&service(scene.space, "c")).await?;
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        live.until("both events are lost", SOON, |_| scene.faulty.swallowed() >= 2).await?;
         scene.faulty.set(Fault::None);
         live.until("the audit brings it", SOON, scene.holds("lost")).await?;
         let holds = scene.holds("c");

@@ -10,9 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::Value;
-use sources::kube::JSON;
-use testkit::cluster::Api;
+use testkit::cluster::Cluster;
 use testkit::server;
 use tokio::time::{Instant, sleep};
 
@@ -56,23 +54,36 @@ pub(crate) struct Instance {
     folder: tempfile::TempDir,
     pub(crate) plain: SocketAddr,
     pub(crate) secure: SocketAddr,
+    pub(crate) webhook: SocketAddr,
     monitoring: SocketAddr,
     readiness: SocketAddr,
 }
 
 impl Instance {
+    /// A replica of this name that may do everything, ready.
+    pub(crate) async fn named(
+        cluster: &Cluster,
+        name: &str,
+        flags: &[&str],
+        settings: &[(&str, &str)],
+    ) -> Result<Instance> {
+        let settings = [&[("POD_NAME", name)], settings].concat();
+        Instance::start(&cluster.kubeconfig()?, flags, &settings).await?.ready().await
+    }
+
     /// Its ports for plain text are open when this returns; its secure one is when it is ready.
     pub(crate) async fn start(kubeconfig: &Path, flags: &[&str], settings: &[(&str, &str)]) -> Result<Instance> {
         let folder = tempfile::tempdir()?;
         let program = tokio::task::spawn_blocking(server::program).await??;
         let port = || anyhow::Ok(SocketAddr::from(([127, 0, 0, 1], server::free_port()?)));
-        let (plain, secure, monitoring, readiness) = (port()?, port()?, port()?, port()?);
+        let (plain, secure, webhook, monitoring, readiness) = (port()?, port()?, port()?, port()?, port()?);
         let log = File::create(folder.path().join("log"))?;
         let mut command = Command::new(program);
         command
-            .args(["serve", "--httpsAddr=", "--ctrlz_port=0", "--shutdownDuration=3s"])
+            .args(["serve", "--ctrlz_port=0", "--shutdownDuration=3s"])
             .args([format!("--grpcAddr={plain}"), format!("--secureGRPCAddr={secure}")])
-            .args([format!("--monitoringAddr={monitoring}"), format!("--httpAddr={readiness}")])
+            .args([format!("--httpsAddr={webhook}"), format!("--httpAddr={readiness}")])
+            .arg(format!("--monitoringAddr={monitoring}"))
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .arg("--stateDir")
@@ -82,7 +93,7 @@ impl Instance {
             .stdout(log.try_clone()?)
             .stderr(log);
         let process = Process::start(&mut command)?;
-        let mut instance = Instance { process, folder, plain, secure, monitoring, readiness };
+        let mut instance = Instance { process, folder, plain, secure, webhook, monitoring, readiness };
         let opened =
             until("a port opens", async || Ok(TcpStream::connect(plain).is_ok() || instance.process.has_ended()?));
         opened.await?;
@@ -105,9 +116,14 @@ impl Instance {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// The root that its secure port is signed by.
-    pub(crate) fn root(&self) -> PathBuf {
-        self.folder.path().join("state/ca/ca-cert.pem")
+    /// A file of its authority; `ca-cert.pem` is the root that its secure port is signed by.
+    pub(crate) fn authority(&self, file: &str) -> PathBuf {
+        self.folder.path().join("state/ca").join(file)
+    }
+
+    /// For commands that ask it.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.monitoring)
     }
 
     /// Resident memory in bytes.
@@ -148,7 +164,7 @@ impl Instance {
     }
 }
 
-fn fetched(at: SocketAddr, path: &str) -> Result<String> {
+pub(crate) fn fetched(at: SocketAddr, path: &str) -> Result<String> {
     let mut socket = TcpStream::connect(at)?;
     socket.set_read_timeout(Some(Duration::from_secs(10)))?;
     write!(socket, "GET {path} HTTP/1.1\r\nHost: meltemi\r\nConnection: close\r\n\r\n")?;
@@ -164,10 +180,4 @@ pub(crate) async fn until(what: &str, mut there: impl AsyncFnMut() -> Result<boo
         sleep(Duration::from_millis(50)).await;
     }
     Ok(())
-}
-
-/// `Null`: there is none.
-pub(crate) async fn read(api: &Api, path: &str) -> Value {
-    let text = api.client.get(path, JSON).await.unwrap_or_default();
-    serde_json::from_slice(&text).unwrap_or_default()
 }

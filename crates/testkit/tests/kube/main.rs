@@ -11,6 +11,8 @@ mod csr_api;
 mod duties;
 mod faults;
 mod instance;
+mod leadership;
+mod left;
 mod life;
 mod program;
 mod replicas;
@@ -18,14 +20,13 @@ mod revisions;
 mod rights;
 mod root;
 mod scope;
-mod served;
 mod sharding;
 mod status;
 mod ways;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use sources::kube::JSON;
 use testkit::cluster::{Api, Cluster};
@@ -57,17 +58,31 @@ fn shared() -> Option<Arc<World>> {
     Some(world)
 }
 
-/// One test with the server.
+/// One test with the server, which has nothing of what other tests wrote.
 fn in_turn(scenario: impl AsyncFnOnce(&Cluster) -> Result<()>) {
     let Some(world) = shared() else { return };
     let _turn: MutexGuard<'_, ()> = world.turn.lock().unwrap_or_else(PoisonError::into_inner);
-    world.runtime.block_on(scenario(&world.cluster)).unwrap_or_else(|e| panic!("{e:#}"));
+    let done = world.runtime.block_on(async {
+        world.cluster.restore().await.context("what earlier tests left behind does not go")?;
+        scenario(&world.cluster).await
+    });
+    done.unwrap_or_else(|e| panic!("{e:#}"));
 }
 
 /// `Null`: there is none.
 async fn read(api: &Api, path: &str) -> Value {
     let text = api.client.get(path, JSON).await.unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
+}
+
+/// How many with these labels the API server has answered so far.
+async fn requests(api: &Api, labels: &[&str]) -> Result<f64> {
+    let page = api.client.get("/metrics", "text/plain").await?;
+    let page = String::from_utf8_lossy(&page);
+    let meant =
+        |line: &&str| line.starts_with("apiserver_request_total{") && labels.iter().all(|label| line.contains(label));
+    let counts = page.lines().filter(meant).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    Ok(counts.sum())
 }
 
 fn namespace(name: &str, labels: &Value) -> Value {

@@ -1,6 +1,5 @@
-//! Several control planes at one API server: replicas that a fleet moves between, and revisions that keep to their own.
+//! Several replicas at one API server, between which a fleet moves.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,24 +10,21 @@ use loadgen::mesh::Plan;
 use loadgen::{Options, Swarm};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use testkit::ads::Client;
 use testkit::cluster::Api;
-use testkit::parity::Asker;
 use testkit::{place, say};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::in_turn;
 use super::instance::{Instance, until};
-use super::{in_turn, namespace, read, service, virtual_service};
 
 /// What reconnecting may take.
 const MOVED: Duration = Duration::from_secs(10);
 /// And what it may cost, of all that was sent at first.
 const RESENT: f64 = 0.02;
 const QUIET: Duration = Duration::from_millis(500);
-const ROUTE: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
 
 /// What a Service of Kubernetes does: connections go in turns to those that are there.
 struct Front {
@@ -111,12 +107,8 @@ fn a_replica_that_is_killed_loses_no_proxy_and_hardly_a_byte_is_sent_again() {
             routers: 0,
         };
         let objects = written(&api, &plan).await?;
-        let kubeconfig = cluster.kubeconfig()?;
-        let start = |name: &'static str| {
-            let kubeconfig = kubeconfig.clone();
-            async move { Instance::start(&kubeconfig, &[], &[("POD_NAME", name)]).await?.ready().await }
-        };
-        let (first, second) = (start("one").await?, start("two").await?);
+        let first = Instance::named(cluster, "one", &[], &[]).await?;
+        let second = Instance::named(cluster, "two", &[], &[]).await?;
         let front = Front::start(&[first.plain, second.plain]).await?;
         let nodes: Vec<Value> = plan.nodes().collect();
         let mut swarm = Swarm::new(&nodes, &Options { server: front.address, stalled: 0, silent: 0, authority: None })?;
@@ -147,57 +139,6 @@ fn a_replica_that_is_killed_loses_no_proxy_and_hardly_a_byte_is_sent_again() {
             bytes(&after),
             100.0 * share
         ));
-        drop((swarm, second));
-        api.delete_all(&objects).await
+        Ok(())
     });
-}
-
-#[test]
-fn a_proxy_of_a_revision_sees_the_rules_of_its_revision_alone() {
-    in_turn(async |cluster| {
-        let api = cluster.api().await?;
-        for space in ["istio-system", "revisions"] {
-            api.apply(&namespace(space, &json!({}))).await?;
-        }
-        let mut objects = vec![service("revisions", "web")];
-        for revision in ["default", "canary"] {
-            let mut rule = virtual_service("revisions", revision, "/");
-            rule["metadata"]["labels"] = json!({ "istio.io/rev": revision });
-            rule["spec"]["hosts"] = json!(["web"]);
-            rule["spec"]["http"] = json!([{ "name": revision, "route": [{ "destination": { "host": "web" } }] }]);
-            objects.push(rule);
-        }
-        api.apply_all(&objects).await?;
-        let kubeconfig = cluster.kubeconfig()?;
-        let start = |revision: &'static str| {
-            let kubeconfig = kubeconfig.clone();
-            async move {
-                let settings = [("POD_NAME", revision)];
-                Instance::start(&kubeconfig, &["--revision", revision], &settings).await?.ready().await
-            }
-        };
-        let instances = [("default", start("default").await?), ("canary", start("canary").await?)];
-        for (revision, instance) in &instances {
-            let routes = routes(instance).await?;
-            for (other, _) in &instances {
-                let named = routes.contains(&format!("/virtual-service/{other}"));
-                ensure!(named == (other == revision), "{revision} and the rule of {other}: {named}");
-            }
-        }
-        for (name, holder) in [("meltemi-leader", "default"), ("meltemi-leader-canary", "canary")] {
-            let path = format!("/apis/coordination.k8s.io/v1/namespaces/istio-system/leases/{name}");
-            let held = async || Ok(read(&api, &path).await["spec"]["holderIdentity"] == holder);
-            until("each revision has its own leader", held).await?;
-        }
-        drop(instances);
-        api.delete_all(&objects).await
-    });
-}
-
-/// All that a proxy of the namespace is told of routes, as far as it is text.
-async fn routes(instance: &Instance) -> Result<String> {
-    let node = Asker::new(&json!({ "name": "p", "namespace": "revisions", "ip": "10.9.9.8" }))?.node();
-    let mut client = Client::new(instance.plain, node);
-    let routes = client.ask(ROUTE, &BTreeSet::from(["80".to_owned()]), Duration::from_secs(20)).await?;
-    Ok(routes.values().map(|any| String::from_utf8_lossy(&any.value).into_owned()).collect())
 }

@@ -27,13 +27,28 @@ const VALIDATOR: &str =
 struct Roles<'a> {
     api: &'a Api,
     objects: Vec<Value>,
+    /// Who has them.
+    user: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Held {
+    Yes,
+    No,
 }
 
 /// A rule: which role, and which of its rules.
 #[derive(Clone, Copy)]
 struct Rule(usize, usize);
 
-impl Roles<'_> {
+impl<'a> Roles<'a> {
+    fn new(api: &'a Api, chart: &[Value], kinds: &[&str]) -> Roles<'a> {
+        let account = of_kinds(chart, &["ServiceAccount"]);
+        let name = account.first().and_then(|it| it["metadata"]["name"].as_str()).unwrap_or_default();
+        let user = format!("system:serviceaccount:istio-system:{name}");
+        Roles { api, objects: of_kinds(chart, kinds), user }
+    }
+
     fn rules(&self) -> Vec<Rule> {
         let of = |(at, role): (usize, &Value)| {
             let rules = role["rules"].as_array().map_or(0, Vec::len);
@@ -71,6 +86,18 @@ impl Roles<'_> {
         self.api.apply(&self.objects[role]).await?;
         Ok(())
     }
+
+    /// The API server hears of a change a moment later than we are told that it is made.
+    async fn until(&self, rule: Rule, (verb, resource): (&str, &str), held: Held) -> Result<()> {
+        let first = |key: &str| self.texts(rule, key).into_iter().next().unwrap_or_default();
+        let namespace = self.objects[rule.0]["metadata"]["namespace"].as_str().unwrap_or_default();
+        let what = json!({
+            "group": first("apiGroups"), "resource": resource, "verb": verb,
+            "name": first("resourceNames"), "namespace": namespace,
+        });
+        let there = async || Ok(chart::may(self.api, &self.user, &what).await? == (held == Held::Yes));
+        until(&format!("{} has the right {what}: {held:?}", self.user), there).await
+    }
 }
 
 #[test]
@@ -93,7 +120,7 @@ fn a_kind_that_may_not_be_read_any_more_stays_as_it_was_and_the_others_go_on() {
             ..Pacing::default()
         };
         let mut live = Live::start(client, options(pacing)).await;
-        let roles = Roles { api: &api, objects: of_kinds(&objects, &["ClusterRole"]) };
+        let roles = Roles::new(&api, &objects, &["ClusterRole"]);
         let reads = |rule: &Rule| roles.texts(*rule, "verbs") == ["list", "watch"];
         let mut count = 0;
         for rule in roles.rules().into_iter().filter(reads) {
@@ -108,8 +135,7 @@ fn a_kind_that_may_not_be_read_any_more_stays_as_it_was_and_the_others_go_on() {
         }
         ensure!(count > 5, "the chart has {count} rules to read by");
         let all = |live: &Live| live.health.snapshot().iter().all(|(_, watch)| watch.state == State::Live);
-        live.until("with the rights back all is live", SOON, all).await?;
-        api.delete(&service("edge", "kept")).await
+        live.until("with the rights back all is live", SOON, all).await
     });
 }
 
@@ -140,11 +166,9 @@ fn with_the_rights_of_the_chart_everything_works_and_a_missing_one_is_named() {
         api.apply(&service("edge", "web")).await?;
         api.apply_all(&of_kinds(&objects, &["ValidatingWebhookConfiguration"])).await?;
         let kubeconfig = chart::account(cluster, &api, &objects).await?;
-        // A replica that was killed in another test may still have it.
-        api.delete(&lease()).await?;
         let settings = [("MELTEMI_ACCESS_INTERVAL", "1s"), ("POD_NAME", "chart")];
         let instance = Instance::start(&kubeconfig, &[], &settings).await?.ready().await?;
-        let roles = Roles { api: &api, objects: of_kinds(&objects, &["ClusterRole", "Role"]) };
+        let roles = Roles::new(&api, &objects, &["ClusterRole", "Role"]);
         let scene = Scene { api: &api, roles, instance };
         let mut router = scene.everything_works("rights-a").await?;
         ensure!(!scene.instance.log().contains("forbidden"), "{}", scene.instance.log());
@@ -186,8 +210,7 @@ fn with_the_rights_of_the_chart_everything_works_and_a_missing_one_is_named() {
             scene.roles.restore(rule).await?;
             second.ready().await?;
         }
-        api.delete_all(&of_kinds(&objects, &["ValidatingWebhookConfiguration"])).await?;
-        api.delete(&service("edge", "web")).await
+        Ok(())
     });
 }
 
@@ -215,8 +238,7 @@ impl Scene<'_> {
         let rule = self.roles.find(resource, verb)?;
         let from = self.instance.log().len();
         self.roles.without(rule).await?;
-        // The API server hears of it a moment later than we were told.
-        sleep(Duration::from_millis(300)).await;
+        self.roles.until(rule, (verb, resource), Held::No).await?;
         tried().await?;
         let named = format!("cannot {verb} resource \"{resource}\"");
         let told = async || Ok(unquoted(&self.instance.log()[from..]).contains(&named));
@@ -227,8 +249,7 @@ impl Scene<'_> {
         ensure!(others.is_empty(), "without the right to {verb} {resource}: {others:#?}");
         serves(&self.instance).await?;
         self.roles.restore(rule).await?;
-        sleep(Duration::from_millis(300)).await;
-        Ok(())
+        self.roles.until(rule, (verb, resource), Held::Yes).await
     }
 
     /// Somebody takes the trust in the webhook away.
@@ -272,8 +293,7 @@ fn what_a_tenant_writes_over_is_put_right_and_a_stolen_lease_stops_its_holder() 
         for space in ["istio-system", "tenant"] {
             api.apply(&namespace(space, &json!({}))).await?;
         }
-        api.delete(&lease()).await?;
-        let instance = Instance::start(&cluster.kubeconfig()?, &[], &[("POD_NAME", "owner")]).await?.ready().await?;
+        let instance = Instance::named(cluster, "owner", &[], &[]).await?;
         let path = "/api/v1/namespaces/tenant/configmaps/istio-ca-root-cert";
         let root = async || read(&api, path).await["data"]["root-cert.pem"].as_str().map(str::to_owned);
         until("the root is there", async || Ok(root().await.is_some())).await?;

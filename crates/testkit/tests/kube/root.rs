@@ -1,7 +1,6 @@
 //! The root of the mesh with several replicas: what one of them changes, all of them follow.
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
@@ -9,12 +8,11 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::json;
 use testkit::server;
 
-use super::instance::{read, until};
-use super::served::{Instance, Told};
-use super::{in_turn, namespace};
+use super::instance::{Instance, until};
+use super::{in_turn, namespace, read};
 
 async fn rotate(instance: &Instance) -> Result<()> {
-    let url = format!("http://{}", instance.monitoring);
+    let url = instance.url();
     let run = move || anyhow::Ok(Command::new(server::program()?).args(["ca", "rotate", "--server", &url]).output()?);
     let done = tokio::task::spawn_blocking(run).await??;
     ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -22,32 +20,32 @@ async fn rotate(instance: &Instance) -> Result<()> {
 }
 
 /// `None`: there is no such file.
-fn file(folder: &Path, replica: &str, name: &str) -> Option<String> {
-    fs::read_to_string(folder.join(replica).join("ca").join(name)).ok()
+fn file(replica: &Instance, name: &str) -> Option<String> {
+    fs::read_to_string(replica.authority(name)).ok()
 }
 
 #[test]
 fn replicas_change_the_root_together() {
     in_turn(async |cluster| {
-        let (api, folder) = (cluster.api().await?, tempfile::tempdir()?);
+        let api = cluster.api().await?;
         api.apply(&namespace("istio-system", &json!({}))).await?;
-        let told = || Told { env: &[("UNSAFE_ENABLE_ADMIN_ENDPOINTS", "true")], ..Told::default() };
-        let first = Instance::start(cluster, folder.path(), "first", told()).await?;
-        let second = Instance::start(cluster, folder.path(), "second", told()).await?;
-        let at = |replica: &str, name: &str| file(folder.path(), replica, name);
-        let old = at("first", "ca-cert.pem");
+        let settings = [("UNSAFE_ENABLE_ADMIN_ENDPOINTS", "true")];
+        let first = Instance::named(cluster, "first", &[], &settings).await?;
+        let second = Instance::named(cluster, "second", &[], &settings).await?;
+        let old = file(&first, "ca-cert.pem");
 
         rotate(&first).await?;
-        let next = at("first", "next-cert.pem");
+        let next = file(&first, "next-cert.pem");
         ensure!(next.is_some(), "{}", first.log());
-        until("the second announces it too", async || Ok(at("second", "next-cert.pem") == next)).await?;
+        until("the second announces it too", async || Ok(file(&second, "next-cert.pem") == next)).await?;
         rotate(&second).await?;
-        ensure!(at("second", "ca-cert.pem") == next, "{}", second.log());
-        until("the first signs with it too", async || Ok(at("first", "ca-cert.pem") == next)).await?;
-        ensure!(at("first", "old-cert.pem") == old, "the old root is not trusted any more");
-        ensure!(at("first", "ca-key.pem") == at("second", "ca-key.pem"), "two keys");
+        ensure!(file(&second, "ca-cert.pem") == next, "{}", second.log());
+        until("the first signs with it too", async || Ok(file(&first, "ca-cert.pem") == next)).await?;
+        until("the old root is trusted still", async || Ok(file(&first, "old-cert.pem") == old)).await?;
+        let same = async || Ok(file(&first, "ca-key.pem") == file(&second, "ca-key.pem"));
+        until("both have one key", same).await?;
         rotate(&first).await?;
-        until("the second forgets the old one", async || Ok(at("second", "old-cert.pem").is_none())).await?;
+        until("the second forgets the old one", async || Ok(file(&second, "old-cert.pem").is_none())).await?;
 
         let secret = read(&api, "/api/v1/namespaces/istio-system/secrets/istio-ca-secret").await;
         let stored = secret["data"]["ca-cert.pem"].as_str().unwrap_or_default();
@@ -62,15 +60,13 @@ fn replicas_change_the_root_together() {
 #[test]
 fn namespaces_that_are_not_watched_are_left_alone() {
     in_turn(async |cluster| {
-        let (api, folder) = (cluster.api().await?, tempfile::tempdir()?);
+        let api = cluster.api().await?;
         for space in ["istio-system", "looked-at", "left-alone"] {
             api.apply(&namespace(space, &json!({}))).await?;
         }
         let map = |space: &str| format!("/api/v1/namespaces/{space}/configmaps/istio-ca-root-cert");
-        let gone = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "istio-ca-root-cert", "namespace": "left-alone" } });
-        api.delete(&gone).await?;
-        let told = Told { env: &[("WATCHED_NAMESPACES", "looked-at")], ..Told::default() };
-        let instance = Instance::start(cluster, folder.path(), "watching", told).await?;
+        let settings = [("WATCHED_NAMESPACES", "looked-at")];
+        let instance = Instance::named(cluster, "watching", &[], &settings).await?;
         let there = async |space: &str| !read(&api, &map(space)).await.is_null();
         until("the root is where it is watched", async || Ok(there("looked-at").await && there("istio-system").await))
             .await?;

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::ensure;
 use config::kind::Kind;
 use serde_json::{Value, json};
 use sources::kube::{EndpointKind, Options, Pacing};
 use testkit::cluster::{Live, options};
 
-use super::{in_turn, namespace, service, virtual_service};
+use super::{chart, in_turn, namespace, service, virtual_service};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -41,9 +41,6 @@ fn only_selected_namespaces_are_held() {
         live.until("an unlabelled one goes", SOON, |live| !holds("scope-in")(live)).await?;
         api.delete(&mesh_config("")).await?;
         live.until("without selectors all come", SOON, holds("scope-in")).await?;
-        for space in ["scope-in", "scope-out", "istio-system"] {
-            api.delete(&service(space, "scoped")).await?;
-        }
         Ok(())
     });
 }
@@ -70,8 +67,7 @@ fn objects_of_another_revision_are_not_read() {
         objects[1]["metadata"]["labels"] = json!({ "istio.io/rev": "stable" });
         api.apply_all(&objects).await?;
         live.until("one comes", SOON, holds("theirs")).await?;
-        live.until("one goes", SOON, |live| !holds("ours")(live)).await?;
-        api.delete_all(&objects).await
+        live.until("one goes", SOON, |live| !holds("ours")(live)).await
     });
 }
 
@@ -86,7 +82,10 @@ fn a_role_of_single_namespaces_is_enough() {
         for space in ["istio-system", "few-in"] {
             api.apply_all(&role(space)).await?;
         }
-        let kubeconfig = cluster.kubeconfig_for(&format!("https://{}", cluster.address), &token(&api).await?)?;
+        let meta = json!({ "name": "few", "namespace": "few-in" });
+        api.apply(&json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta })).await?;
+        let token = chart::token(&api, "few-in", "few", None).await?;
+        let kubeconfig = cluster.kubeconfig_for(&format!("https://{}", cluster.address), &token)?;
         let client =
             sources::kube::Client::new(&sources::kube::Access { kubeconfig: Some(kubeconfig), rate: 1000 }).await?;
         let few = Options {
@@ -99,9 +98,6 @@ fn a_role_of_single_namespaces_is_enough() {
         ensure!(holds("few-in") && holds("istio-system") && !holds("few-out"), "{:?}", live.picture.ids);
         let forbidden: Vec<String> = live.health.snapshot().into_iter().map(|(_, watch)| watch.trouble).collect();
         ensure!(forbidden.iter().any(|it| it.contains("cannot list resource \"nodes\"")), "{forbidden:?}");
-        for space in ["istio-system", "few-in", "few-out"] {
-            api.delete(&service(space, "few")).await?;
-        }
         Ok(())
     });
 }
@@ -122,15 +118,4 @@ fn role(space: &str) -> Vec<Value> {
             "subjects": [{ "kind": "ServiceAccount", "name": "few", "namespace": "few-in" }],
         }),
     ]
-}
-
-/// Of the account that the roles are for.
-async fn token(api: &testkit::cluster::Api) -> Result<String> {
-    api.apply(
-        &json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "few", "namespace": "few-in" } }),
-    )
-    .await?;
-    let asked = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {} });
-    let answer = api.post("/api/v1/namespaces/few-in/serviceaccounts/few/token", &asked).await?;
-    Ok(answer["status"]["token"].as_str().unwrap_or_default().to_owned())
 }

@@ -117,7 +117,8 @@ async fn churn(api: &Api, shard: &mut Shard) -> Result<()> {
     }
     let works = async || Ok(shard.work()?[0] > before[0]);
     until("its own shard works", works).await.with_context(|| shard.instance.log())?;
-    ensure!(shard.proxy.heard(QUIET).await? > 0, "{} does not hear of {}", shard.name, shard.space);
+    let what = format!("{} hears of {}", shard.name, shard.space);
+    until(&what, async || Ok(shard.proxy.heard(QUIET).await? > 0)).await?;
     api.delete(&object).await
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use http::Method;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -12,9 +12,8 @@ use testkit::cluster::Api;
 use testkit::parity::Asker;
 use tokio::time::sleep;
 
-use super::instance::{read, until};
-use super::served::{Instance, Told};
-use super::{in_turn, namespace, virtual_service};
+use super::instance::{Instance, until};
+use super::{in_turn, namespace, read, virtual_service};
 
 const OBJECT: &str = "/apis/networking.istio.io/v1/namespaces/told/virtualservices/web";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/istio-system/leases/meltemi-status";
@@ -49,7 +48,7 @@ async fn listen(proxy: &mut Client) -> Result<()> {
 #[test]
 fn an_object_says_whether_it_was_accepted_and_who_holds_it() {
     in_turn(async |cluster| {
-        let (api, folder) = (cluster.api().await?, tempfile::tempdir()?);
+        let api = cluster.api().await?;
         for space in ["istio-system", "told"] {
             api.apply(&namespace(space, &json!({}))).await?;
         }
@@ -57,12 +56,11 @@ fn an_object_says_whether_it_was_accepted_and_who_holds_it() {
         let service = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web", "namespace": "told" }, "spec": { "ports": ports } });
         api.apply(&service).await?;
         let object = |regex| virtual_service("told", "web", regex);
-        api.delete(&object("/")).await?;
         api.apply(&object("/")).await?;
-        let first = Instance::start(cluster, folder.path(), "first", Told::default()).await?;
-        let second = Instance::start(cluster, folder.path(), "second", Told::default()).await?;
+        let first = Instance::named(cluster, "first", &[], &[]).await?;
+        let second = Instance::named(cluster, "second", &[], &[]).await?;
         let node = Asker::new(&json!({ "name": "p", "namespace": "told", "ip": "10.9.9.8" }))?.node();
-        let mut proxy = Client::new(first.grpc, node);
+        let mut proxy = Client::new(first.plain, node);
         listen(&mut proxy).await?;
         told(&api, "Accepted", "Accepted", 1).await?;
 
@@ -84,9 +82,13 @@ fn an_object_says_whether_it_was_accepted_and_who_holds_it() {
         let (code, text) = api.client.send(Method::PATCH, &path, "application/merge-patch+json", patch.into()).await?;
         ensure!(code.is_success(), "{}", String::from_utf8_lossy(&text));
         api.apply(&object("/more")).await?;
-        sleep(Duration::from_secs(1)).await;
-        listen(&mut proxy).await?;
-        told(&api, "Reconciled", "Acknowledged", 3).await?;
+        // Whenever it comes, the proxy answers.
+        let acknowledged = async || {
+            proxy.heard(Duration::from_millis(300)).await?;
+            let found = condition(&api, "Reconciled").await;
+            Ok(found["reason"] == "Acknowledged" && found["observedGeneration"] == 3)
+        };
+        until("the proxy has acknowledged it", acknowledged).await.with_context(|| first.log())?;
         let held = condition(&api, "Reconciled").await;
         ensure!(held["status"] == "True" && held["message"] == "1 of 1 proxies have acknowledged it", "{held}");
         ensure!(condition(&api, "Theirs").await["message"] == "m", "the condition of another is gone");
@@ -103,9 +105,6 @@ fn an_object_says_whether_it_was_accepted_and_who_holds_it() {
         sleep(Duration::from_secs(4)).await;
         ensure!(version().await == before, "the new leader wrote what was there\n{}", second.log());
         api.apply(&object("(")).await?;
-        told(&api, "Accepted", "Invalid", 4).await?;
-        api.delete(&object("(")).await?;
-        api.delete(&service).await?;
-        Ok(())
+        told(&api, "Accepted", "Invalid", 4).await
     });
 }

@@ -20,6 +20,13 @@ pub(crate) struct Vault {
     made: Mutex<HashMap<Place, (u128, Weak<Resource>)>>,
 }
 
+/// Why a proxy does not get a secret.
+pub(super) enum Closed {
+    /// Whether it may is not known yet.
+    Undecided,
+    For(String),
+}
+
 /// Where a secret is: the name on the wire means another one in another namespace.
 type Place = (Arc<str>, Arc<str>);
 
@@ -58,14 +65,21 @@ impl Vault {
         wanted: Option<&CredentialName>,
         reader: &Reader,
         placement: &Placement,
-    ) -> Result<Arc<Resource>, String> {
+    ) -> Result<Arc<Resource>, Closed> {
         let wanted = wanted.ok_or("nothing can have such a name")?;
-        let allowed = wanted.allowed(reader, placement.gateway(), |reader| self.guard.may_read(reader));
+        let mut may_read = Some(true);
+        let allowed = wanted.allowed(reader, placement.gateway(), |reader| {
+            may_read = self.guard.may_read(reader);
+            may_read == Some(true)
+        });
+        if may_read.is_none() {
+            return Err(Closed::Undecided);
+        }
         allowed.map_err(|denied| denied.to_string())?;
         let current = self.current.load();
         let mesh = current.mesh.as_ref().ok_or("nothing is loaded yet")?;
         let found = mesh.credential(wanted, reader).map_err(|missing| missing.to_string())?;
-        self.sealed(name, &reader.namespace, &found)
+        Ok(self.sealed(name, &reader.namespace, &found)?)
     }
 
     fn sealed(&self, name: &str, namespace: &Arc<str>, found: &Found<'_>) -> Result<Arc<Resource>, String> {
@@ -88,6 +102,18 @@ impl Vault {
         }
         made.insert(place, (digest, Arc::downgrade(&resource)));
         Ok(resource)
+    }
+}
+
+impl From<String> for Closed {
+    fn from(why: String) -> Self {
+        Self::For(why)
+    }
+}
+
+impl From<&str> for Closed {
+    fn from(why: &str) -> Self {
+        Self::For(why.to_owned())
     }
 }
 
