@@ -86,7 +86,8 @@ fn a_workload_shows_the_token_of_its_account() {
         let root = read(&api, &root_of("tokens")).await;
         fs::write(folder.path().join("root"), root["data"]["root-cert.pem"].as_str().unwrap_or_default())?;
         let admin = SocketAddr::from(([127, 0, 0, 1], server::free_port()?));
-        let before = requests(&api, &["resource=\"tokenreviews\""]).await?;
+        let reviews = async || requests(&api, &["resource=\"tokenreviews\""]).await;
+        let before = reviews().await?;
         // For another audience it is not believed.
         for (audience, works) in [("vault", false), ("istio-ca", true)] {
             let token = chart::token(&api, "tokens", "cart", Some(audience)).await?;
@@ -97,12 +98,13 @@ fn a_workload_shows_the_token_of_its_account() {
             if works {
                 until("Envoy has its certificate", async || Ok(named())).await?;
             } else {
-                sleep(Duration::from_secs(3)).await;
+                until("its token was looked at", async || Ok(reviews().await? > before)).await?;
+                sleep(Duration::from_secs(2)).await;
                 ensure!(!named(), "a token for {audience} is believed");
             }
         }
         // An agent shows its token with every attempt, for its certificate and for its stream.
-        let asked = requests(&api, &["resource=\"tokenreviews\""]).await? - before;
+        let asked = reviews().await? - before;
         ensure!(asked == 2.0, "{asked} TokenReviews of two tokens");
         Ok(())
     });
@@ -132,8 +134,13 @@ fn the_api_server_asks_before_it_stores() {
         until("the webhook is trusted", trusted).await?;
         let good = virtual_service("asked", "a", "/");
         until("a good object is stored", async || Ok(api.apply(&good).await.is_ok())).await?;
-        let refused = api.apply(&virtual_service("asked", "b", "(")).await.err().map(|error| format!("{error:#}"));
-        let refused = refused.unwrap_or_default();
+        let (bad, mut refused) = (virtual_service("asked", "b", "("), String::new());
+        // The API server hears of a webhook a moment after it was stored.
+        until("a bad one is refused", async || {
+            refused = api.apply(&bad).await.err().map(|error| format!("{error:#}")).unwrap_or_default();
+            Ok(!refused.is_empty())
+        })
+        .await?;
         ensure!(
             refused.contains("validation.istio.io") && refused.contains("spec.http[0].match[0].uri"),
             "{refused:?}"

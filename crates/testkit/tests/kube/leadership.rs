@@ -80,8 +80,7 @@ fn leadership_moves_and_no_status_is_written_twice() {
         let asked = async || requests(&api, &["resource=\"virtualservices\"", "subresource=\"status\""]).await;
         let before = asked().await?;
         let first = Instance::named(cluster, "first", &[], &[]).await?;
-        let lead = async |expected: [&str; 2]| Ok(holders(&api).await[..2] == expected);
-        until("the first leads", async || lead(["first"; 2]).await).await?;
+        until("the first leads", async || Ok(holders(&api).await[..2] == ["first", "first"])).await?;
         let second = Instance::named(cluster, "second", &[], &[]).await?;
         // Without a revision of their own the others read its objects too.
         let canary = Instance::named(cluster, "canary", &["--revision", "canary"], &[]).await?;
@@ -106,7 +105,8 @@ fn leadership_moves_and_no_status_is_written_twice() {
         told(&api, 4, "Invalid").await?;
         sleep(QUIET).await;
 
-        ensure!(holders(&api).await == after, "{:?} became {after:?}", holders(&api).await);
+        let now = holders(&api).await;
+        ensure!(now == after, "{after:?} became {now:?}");
         let logs = || [&first, &second, &third, &canary].map(Instance::log).join("\n");
         let reasons = ["Accepted", "Invalid", "Accepted", "Invalid"];
         let mut expected = Vec::new();
