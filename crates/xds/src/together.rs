@@ -3,12 +3,13 @@
 
 use std::{
     future::{Future, poll_fn},
+    panic::AssertUnwindSafe,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::Poll,
 };
 
-use futures_util::{Stream, stream::FuturesUnordered};
+use futures_util::{FutureExt, Stream, stream::FuturesUnordered};
 use hyper::rt::Executor;
 
 type Part = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -21,8 +22,9 @@ impl<F> Executor<F> for Begun
 where
     F: Future<Output = ()> + Send + 'static,
 {
+    /// One that panics ends alone, as if it had a task of its own.
     fn execute(&self, part: F) {
-        self.parts().push(Box::pin(part));
+        self.parts().push(Box::pin(AssertUnwindSafe(part).catch_unwind().map(|_| ())));
     }
 }
 
@@ -90,5 +92,15 @@ mod tests {
         let running = timeout(Duration::from_millis(50), together.ended());
         running.await.expect_err("one of them never ends");
         assert_eq!(ended.recv().await, Some(()), "the other was looked at");
+    }
+
+    #[tokio::test]
+    async fn a_part_that_panics_takes_no_other_with_it() {
+        let together = Together::default();
+        let (done, mut ended) = tokio::sync::mpsc::unbounded_channel();
+        together.begun().execute(async { panic!("on purpose") });
+        together.begun().execute(async move { done.send(()).unwrap() });
+        together.ended().await;
+        assert_eq!(ended.recv().await, Some(()));
     }
 }
