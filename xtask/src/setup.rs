@@ -39,6 +39,7 @@ pub(crate) fn run() -> Result<Tools> {
     api_server();
     chart_tools();
     istioctl();
+    h2spec();
     println!("envoy   {}", tools.envoy.display());
     println!("python  {}", tools.python.display());
     Ok(tools)
@@ -62,6 +63,13 @@ pub(crate) fn chart_tools() {
 pub(crate) fn istioctl() {
     if let Err(error) = reference::istioctl() {
         eprintln!("setup: no istioctl for the tests: {error:#}");
+    }
+}
+
+/// The conformance tests of HTTP/2. Without Go they cannot be had, and the test that needs them says so.
+pub(crate) fn h2spec() {
+    if let Err(error) = reference::h2spec() {
+        eprintln!("setup: no h2spec for the tests: {error:#}");
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) fn run() -> Result<()> {
     setup::api_server();
     setup::chart_tools();
     setup::istioctl();
+    setup::h2spec();
     let mut failures = Vec::new();
     let mut stage = |name: &'static str, outcome: Result<()>| match outcome {
         Ok(()) => "ok",

@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 /// Longer than anything that a test makes a request wait for.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What to ask for; cheap to make anew for every request.
 #[derive(Clone)]

@@ -96,6 +96,11 @@ pub fn istioctl() -> Option<PathBuf> {
     tool("MELTEMI_ISTIOCTL", "reference/bin/istioctl").or_else(|| on_path("istioctl"))
 }
 
+/// The conformance tests of HTTP/2: MELTEMI_H2SPEC, else those that setup built, else those on the path.
+pub fn h2spec() -> Option<PathBuf> {
+    tool("MELTEMI_H2SPEC", "reference/bin/h2spec").or_else(|| on_path("h2spec"))
+}
+
 /// Prometheus: MELTEMI_PROMETHEUS, else the one on the path (Debian: package prometheus).
 pub fn prometheus() -> Option<PathBuf> {
     env::var_os("MELTEMI_PROMETHEUS").map(PathBuf::from).or_else(|| on_path("prometheus"))

@@ -1,18 +1,15 @@
 //! One HTTP/2 connection: its limits, its age and its end. Calls on it are served elsewhere.
 
 use std::{
-    convert::Infallible,
     future::poll_fn,
     hash::{BuildHasher, Hasher, RandomState},
-    pin::Pin,
     sync::Arc,
     time::Duration,
 };
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use http::Request;
-use hyper::{body::Incoming, rt::Executor, server::conn::http2, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use http2::{Connection, Error, Incoming, Limits};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::{Notify, watch},
@@ -31,8 +28,6 @@ const MAX_HEADERS: u32 = 32 << 10;
 /// What a proxy may send ahead of our reading. A node is 2 to 20 KB, ten thousand names 600 KB.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// What is written to one stream ahead of the socket.
-const SEND_BUFFER: usize = 64 << 10;
 /// Between the end of the streams and the end of the socket: for the last frames to go out.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -43,7 +38,7 @@ where
 {
     let together = Together::default();
     let begun = together.begun();
-    begun.execute(served(io, peer, port, shared, drain, begun.clone()));
+    begun.begin(served(io, peer, port, shared, drain, begun.clone()));
     together.ended().await;
 }
 
@@ -68,14 +63,13 @@ async fn served<I>(
         closing: closing.clone(),
         hang_up: hang_up.clone(),
         retire: retire.clone(),
-        begun: begun.clone(),
+        begun,
     };
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = move |request: Request<Incoming>| {
         let calls = calls.clone();
-        async move { Ok::<_, Infallible>(calls.answer(request).await) }
-    });
-    let builder = builder(&shared.options, begun);
-    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(io), service));
+        async move { calls.answer(request).await }
+    };
+    let mut connection = Connection::new(io, limits(&shared.options), service);
     let stages = shared.metrics.stages();
     let idle = || closing.receiver_count() == 0;
     let order = async {
@@ -93,9 +87,9 @@ async fn served<I>(
     let end = tokio::select! {
         // What lies in the socket is read before a deadline counts: that it was not read is not the proxy's fault.
         biased;
-        result = poll_fn(|cx| stages.run(Stage::Send, || connection.as_mut().poll(cx))) => {
+        result = poll_fn(|cx| stages.run(Stage::Send, || connection.poll_unpin(cx))) => {
             if let Err(error) = result {
-                if error.is_timeout() {
+                if matches!(error, Error::Silent) {
                     shared.metrics.zombies(closing.receiver_count());
                 }
                 tracing::debug!(%address, %error, "connection broke");
@@ -107,24 +101,21 @@ async fn served<I>(
             None => return,
         },
     };
-    Pin::as_mut(&mut connection).graceful_shutdown();
+    connection.retire();
     closing.send_replace(Some(end));
     // An error or a timeout: it is over either way.
     let _ = timeout_at(end + LAST_WORDS, connection).await;
 }
 
-fn builder(options: &Options, executor: Begun) -> http2::Builder<Begun> {
-    let mut builder = http2::Builder::new(executor);
-    builder
-        .timer(TokioTimer::new())
-        .keep_alive_interval(options.keepalive_interval)
-        .keep_alive_timeout(options.keepalive_timeout)
-        .max_concurrent_streams(options.max_streams)
-        .max_header_list_size(MAX_HEADERS)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_send_buf_size(SEND_BUFFER);
-    builder
+fn limits(options: &Options) -> Limits {
+    Limits {
+        streams: options.max_streams,
+        headers: MAX_HEADERS,
+        stream_window: STREAM_WINDOW,
+        connection_window: CONNECTION_WINDOW,
+        ping_after: options.keepalive_interval,
+        ping_patience: options.keepalive_timeout,
+    }
 }
 
 /// The age with a tenth of it more or less, so that connections of one moment do not end in one moment.

@@ -1,15 +1,14 @@
 //! From an HTTP request to a call: which method, and whether it may begin. Framing and protocol are elsewhere.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body::Body;
-use http_body_util::Either;
-use hyper::rt::Executor;
+use http_body_util::{BodyExt, Either};
 use tokio::{
     sync::{Notify, watch},
-    time::Instant,
+    time::{Instant, timeout},
 };
 
 use crate::{
@@ -24,6 +23,8 @@ use crate::{
     unary::{self, Once},
 };
 
+const NO_GRPC: &str = "gRPC is served here: POST with content-type application/grpc\n";
+const HEARD_OUT: Duration = Duration::from_secs(1);
 const SECRETS: &str = "/envoy.service.secret.v3.SecretDiscoveryService/";
 
 pub(crate) type Answer = Response<Either<Outbound, Once>>;
@@ -47,9 +48,12 @@ impl Calls {
         B: Body<Data = Bytes> + Send + Unpin + 'static,
     {
         if !is_grpc(&request) {
-            let mut response = Response::new(Outbound::empty(self.shared.metrics.clone()));
+            // An answer before the end of a request may get lost, so that who has nothing to say here is heard out first.
+            let mut body = request.into_body();
+            let _ = timeout(HEARD_OUT, async { while let Some(Ok(_)) = body.frame().await {} }).await;
+            let mut response = Response::new(Either::Right(Once::text(NO_GRPC)));
             *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-            return response.map(Either::Left);
+            return response;
         }
         if let Some(methods) = self.port.methods.as_ref().filter(|methods| methods.serves(request.uri().path())) {
             let options = &self.shared.options;
@@ -129,7 +133,7 @@ impl Calls {
             retire: self.retire.clone(),
             inspect: self.port.inspect.clone(),
         };
-        self.begun.execute(stream.run());
+        self.begun.begin(stream.run());
         grpc_response(outbound)
     }
 

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use http_body::Body;
 use http_body_util::BodyExt;
 
@@ -10,7 +10,7 @@ use crate::{frame::PREFIX, refusal::Refusal};
 
 pub(crate) struct Inbound<B> {
     body: B,
-    buffer: BytesMut,
+    buffer: Bytes,
     /// Of one message, in bytes.
     limit: usize,
 }
@@ -20,7 +20,7 @@ where
     B: Body<Data = Bytes> + Unpin,
 {
     pub(crate) fn new(body: B, limit: usize) -> Inbound<B> {
-        Inbound { body, buffer: BytesMut::new(), limit }
+        Inbound { body, buffer: Bytes::new(), limit }
     }
 
     /// The next message. `Refusal::Done`: the proxy closed its side. Safe to drop while waiting.
@@ -32,7 +32,7 @@ where
             match Pin::new(&mut self.body).frame().await {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
-                        self.buffer.extend_from_slice(&data);
+                        self.add(data);
                     }
                 }
                 Some(Err(_)) => return Err(Refusal::Gone),
@@ -40,6 +40,17 @@ where
                 None => return Err(Refusal::Malformed("the last message is cut off".into())),
             }
         }
+    }
+
+    /// A message mostly comes whole, and is not copied then.
+    fn add(&mut self, data: Bytes) {
+        if self.buffer.is_empty() {
+            self.buffer = data;
+            return;
+        }
+        let mut whole = std::mem::take(&mut self.buffer).try_into_mut().unwrap_or_else(|shared| shared[..].into());
+        whole.extend_from_slice(&data);
+        self.buffer = whole.freeze();
     }
 
     fn message(&mut self) -> Result<Option<Bytes>, Refusal> {
@@ -56,10 +67,10 @@ where
             return Ok(None);
         }
         self.buffer.advance(PREFIX);
-        let message = self.buffer.split_to(len).freeze();
+        let message = self.buffer.split_to(len);
         if self.buffer.is_empty() {
             // An idle stream keeps no memory.
-            self.buffer = BytesMut::new();
+            self.buffer = Bytes::new();
         }
         Ok(Some(message))
     }

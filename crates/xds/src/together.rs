@@ -10,7 +10,6 @@ use std::{
 };
 
 use futures_util::{FutureExt, Stream, stream::FuturesUnordered};
-use hyper::rt::Executor;
 
 type Part = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -18,17 +17,12 @@ type Part = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Clone, Default)]
 pub(crate) struct Begun(Arc<Mutex<Vec<Part>>>);
 
-impl<F> Executor<F> for Begun
-where
-    F: Future<Output = ()> + Send + 'static,
-{
+impl Begun {
     /// One that panics ends alone, as if it had a task of its own.
-    fn execute(&self, part: F) {
+    pub(crate) fn begin(&self, part: impl Future<Output = ()> + Send + 'static) {
         self.parts().push(Box::pin(AssertUnwindSafe(part).catch_unwind().map(|_| ())));
     }
-}
 
-impl Begun {
     fn taken(&self) -> Vec<Part> {
         std::mem::take(&mut *self.parts())
     }
@@ -85,8 +79,8 @@ mod tests {
         let begun = together.begun();
         let (done, mut ended) = tokio::sync::mpsc::unbounded_channel();
         let inner = begun.clone();
-        begun.execute(async move {
-            inner.execute(async move { done.send(()).unwrap() });
+        begun.begin(async move {
+            inner.begin(async move { done.send(()).unwrap() });
             std::future::pending::<()>().await;
         });
         let running = timeout(Duration::from_millis(50), together.ended());
@@ -98,8 +92,8 @@ mod tests {
     async fn a_part_that_panics_takes_no_other_with_it() {
         let together = Together::default();
         let (done, mut ended) = tokio::sync::mpsc::unbounded_channel();
-        together.begun().execute(async { panic!("on purpose") });
-        together.begun().execute(async move { done.send(()).unwrap() });
+        together.begun().begin(async { panic!("on purpose") });
+        together.begun().begin(async move { done.send(()).unwrap() });
         together.ended().await;
         assert_eq!(ended.recv().await, Some(()));
     }

@@ -58,6 +58,11 @@ impl Once {
         Once { message: Some(framed.freeze()), trailers: Some(trailers) }
     }
 
+    /// For who does not speak gRPC.
+    pub(crate) fn text(text: &'static str) -> Once {
+        Once { message: Some(Bytes::from_static(text.as_bytes())), trailers: None }
+    }
+
     fn refused(refusal: &Refusal) -> Once {
         let mut trailers = HeaderMap::new();
         refusal.write(&mut trailers);

@@ -26,7 +26,7 @@ const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls
 pub(crate) const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 const NAME: &str = "kubernetes://site";
 /// Longer than an answer of the API server takes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// What does not come within this does not come: the question was asked when the stream began.
 const QUIET: Duration = Duration::from_secs(2);
 

@@ -22,7 +22,7 @@ const HASTE: Pacing = Pacing {
     late: Duration::from_millis(500),
     page: 2,
 };
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 /// A client whose way leads through the faulty proxy, and what the server has: `count` services in a namespace of its own.
 struct Scene<'a> {

@@ -11,7 +11,7 @@ use testkit::cluster::{Live, options};
 
 use super::{chart, in_turn, namespace, service, virtual_service};
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 fn mesh_config(text: &str) -> Value {
     json!({

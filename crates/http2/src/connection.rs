@@ -1,0 +1,122 @@
+//! One connection: reads, lets the streams that were woken have their turns, and writes; and its end. What is said is in `protocol`.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::{
+    Error, Incoming, Limits,
+    inlet::{Inlet, Read},
+    protocol::{Farewell, ITSELF, Protocol},
+};
+
+/// Serves the calls of one peer. `S` makes an answer of each request.
+pub struct Connection<I, S, F, B> {
+    io: I,
+    inlet: Inlet,
+    protocol: Protocol<S, F, B>,
+    /// What ends it once the last words are out.
+    broken: Option<Error>,
+}
+
+impl<I, S, F, B> Connection<I, S, F, B>
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+    S: Fn(Request<Incoming>) -> F,
+    F: Future<Output = Response<B>>,
+    B: Body<Data = Bytes>,
+{
+    pub fn new(io: I, limits: Limits, service: S) -> Connection<I, S, F, B> {
+        Connection { io, inlet: Inlet::new(), protocol: Protocol::new(limits, service), broken: None }
+    }
+
+    /// Lets the streams that there are end, takes no more, and ends with the last of them.
+    pub fn retire(&mut self) {
+        self.protocol.retire();
+    }
+
+    /// Until the socket has nothing more; or the peer does not take our words: then it is not listened to either.
+    fn read(&mut self, cx: &mut Context<'_>) -> Result<(), Error> {
+        let mut heard = false;
+        while !self.protocol.outlet.is_crowded() && self.broken.is_none() {
+            let protocol = &mut self.protocol;
+            match self.inlet.poll(&mut self.io, cx, |head, payload| protocol.frame(head, payload)) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(Ok(Read::Some))) => heard = true,
+                Poll::Ready(Ok(Ok(Read::End))) => return Err(Error::Left),
+                Poll::Ready(Ok(Err(reason))) => {
+                    protocol.break_off(reason);
+                    self.broken = Some(Error::Refused(reason));
+                }
+                Poll::Ready(Err(error)) => return Err(error.into()),
+            }
+        }
+        if heard {
+            self.protocol.keepalive.heard();
+        }
+        Ok(())
+    }
+
+    /// The streams that were woken, each in its turn.
+    fn turns(&mut self) -> Result<(), Error> {
+        for id in self.protocol.ready.take() {
+            if id != ITSELF {
+                self.protocol.turn(id);
+            } else if !self.protocol.beat() {
+                return Err(Error::Silent);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        let last = matches!(self.protocol.farewell, Some(Farewell::Theirs | Farewell::Last));
+        self.broken.is_some() || (last && self.protocol.streams.is_empty())
+    }
+
+    fn poll_work(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        loop {
+            self.read(cx)?;
+            let deaf = self.protocol.outlet.is_crowded();
+            self.turns()?;
+            let written = self.protocol.outlet.poll(&mut self.io, cx)?;
+            if self.is_over() {
+                ready!(written);
+                // The socket may be gone already, which is as good.
+                let _ = ready!(Pin::new(&mut self.io).poll_shutdown(cx));
+                Inlet::drain(&mut self.io, cx);
+                return Poll::Ready(self.broken.take().map_or(Ok(()), Err));
+            }
+            self.protocol.unblock();
+            let listens = deaf && !self.protocol.outlet.is_crowded();
+            if self.protocol.ready.sleeps(cx) && !listens {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+impl<I, S, F, B> Future for Connection<I, S, F, B>
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+    S: Fn(Request<Incoming>) -> F + Unpin,
+    F: Future<Output = Response<B>>,
+    B: Body<Data = Bytes>,
+{
+    type Output = Result<(), Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let this = self.get_mut();
+        match ready!(this.poll_work(cx)) {
+            // Whoever has no calls under way may leave.
+            Err(Error::Left) if this.protocol.streams.is_empty() => Poll::Ready(Ok(())),
+            done => Poll::Ready(done),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! One stream: what was received of its request, and how far its answer got. The connection moves it.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Response, response};
+use http_body::Body;
+
+use crate::{
+    frame::Reason,
+    incoming::{BrokeOff, Inbox},
+    ready::Nudge,
+};
+
+pub(crate) struct Stream<F, B> {
+    pub(crate) nudge: Arc<Nudge>,
+    waker: Waker,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) request: Receiving,
+    answer: Answer<F, B>,
+    /// What the peer lets us send. Below zero after it has changed its mind.
+    pub(crate) window: i64,
+    /// Taken from the answer and not sent yet.
+    pub(crate) chunk: Bytes,
+}
+
+pub(crate) struct Receiving {
+    /// It has not ended.
+    pub(crate) open: bool,
+    /// What we let the peer send.
+    pub(crate) window: i64,
+    /// What is missing to the length that it promised.
+    pub(crate) missing: Option<u64>,
+}
+
+enum Answer<F, B> {
+    Making(Pin<Box<F>>),
+    Saying(Pin<Box<B>>),
+    Said,
+}
+
+/// What a stream has to say next.
+pub(crate) enum Said {
+    /// The head of the answer. `true`: there is nothing else to it.
+    Head(Box<response::Parts>, bool),
+    /// There is a chunk, with bytes in it.
+    Chunk,
+    End(Option<HeaderMap>),
+    /// Its body failed.
+    Broken,
+}
+
+impl Receiving {
+    /// Data came, of which some bytes may be padding.
+    pub(crate) fn take(&mut self, len: usize, data: usize) -> Result<(), Reason> {
+        if !self.open {
+            return Err(Reason::StreamClosed);
+        }
+        self.window -= len as i64;
+        if self.window < 0 {
+            return Err(Reason::FlowControl);
+        }
+        if let Some(missing) = &mut self.missing {
+            *missing = missing.checked_sub(data as u64).ok_or(Reason::Protocol)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn end(&mut self) -> Result<(), Reason> {
+        if !std::mem::take(&mut self.open) {
+            return Err(Reason::StreamClosed);
+        }
+        if self.missing.is_some_and(|missing| missing > 0) { Err(Reason::Protocol) } else { Ok(()) }
+    }
+}
+
+impl<F, B> Stream<F, B> {
+    pub(crate) fn new(
+        nudge: Arc<Nudge>,
+        inbox: Arc<Inbox>,
+        request: Receiving,
+        answer: F,
+        window: i64,
+    ) -> Stream<F, B> {
+        let answer = Answer::Making(Box::pin(answer));
+        Stream { waker: Waker::from(nudge.clone()), nudge, inbox, request, answer, window, chunk: Bytes::new() }
+    }
+
+    /// The head of its answer was sent.
+    pub(crate) fn has_begun(&self) -> bool {
+        !matches!(self.answer, Answer::Making(_))
+    }
+}
+
+impl<F, B> Stream<F, B>
+where
+    F: Future<Output = Response<B>>,
+    B: Body<Data = Bytes>,
+{
+    /// To be asked only when its chunk is sent and there is room for another.
+    pub(crate) fn poll(&mut self) -> Poll<Said> {
+        let mut cx = Context::from_waker(&self.waker);
+        loop {
+            match &mut self.answer {
+                Answer::Making(answer) => {
+                    let Poll::Ready(response) = answer.as_mut().poll(&mut cx) else { return Poll::Pending };
+                    let (head, body) = response.into_parts();
+                    let ends = body.is_end_stream();
+                    self.answer = if ends { Answer::Said } else { Answer::Saying(Box::pin(body)) };
+                    return Poll::Ready(Said::Head(Box::new(head), ends));
+                }
+                Answer::Saying(body) => {
+                    let Poll::Ready(frame) = body.as_mut().poll_frame(&mut cx) else { return Poll::Pending };
+                    let frame = match frame {
+                        Some(Ok(frame)) => frame,
+                        ended => {
+                            self.answer = Answer::Said;
+                            return Poll::Ready(if ended.is_none() { Said::End(None) } else { Said::Broken });
+                        }
+                    };
+                    match frame.into_data().map_err(http_body::Frame::into_trailers) {
+                        Ok(data) if data.is_empty() => {}
+                        Ok(data) => {
+                            self.chunk = data;
+                            return Poll::Ready(Said::Chunk);
+                        }
+                        Err(Ok(trailers)) => {
+                            self.answer = Answer::Said;
+                            return Poll::Ready(Said::End(Some(trailers)));
+                        }
+                        Err(Err(_)) => {}
+                    }
+                }
+                Answer::Said => return Poll::Pending,
+            }
+        }
+    }
+}
+
+impl<F, B> Drop for Stream<F, B> {
+    /// Whoever still reads the request is told.
+    fn drop(&mut self) {
+        self.inbox.end(Err(BrokeOff));
+    }
+}

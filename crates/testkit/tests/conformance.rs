@@ -1,0 +1,29 @@
+//! HTTP/2 as the RFCs have it, asked of the built program by h2spec, which knows nothing of it. What calls mean is tested elsewhere.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use testkit::server::Server;
+use testkit::{place, say, skip};
+
+#[test]
+fn the_server_speaks_http2_as_the_rfcs_have_it() {
+    let Some(h2spec) = place::h2spec() else {
+        return skip("conformance of HTTP/2: no h2spec (`cargo xtask setup`, or set MELTEMI_H2SPEC)");
+    };
+    run(&h2spec).unwrap_or_else(|e| panic!("{e:#}"));
+}
+
+fn run(h2spec: &std::path::Path) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut server = Server::start(folder.path())?;
+    let port = server.address.port().to_string();
+    // A machine that is busy with something else may take seconds for an answer.
+    let asked = Command::new(h2spec).args(["-h", "127.0.0.1", "-p", &port, "-o", "10"]).output();
+    let asked = asked.context("h2spec does not start")?;
+    let said = String::from_utf8_lossy(&asked.stdout);
+    let sum = said.lines().rev().find(|line| line.contains(" tests, ")).unwrap_or("no sum").to_owned();
+    ensure!(asked.status.success() && sum.contains(" 0 skipped, 0 failed"), "{said}\n{}", server.log());
+    say(&format!("HTTP/2: {sum}"));
+    Ok(())
+}
