@@ -5,15 +5,14 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use bytes::Bytes;
 use http::{Request, Response};
-use http_body::Body;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
     Error, Incoming, Limits,
     inlet::{Inlet, Read},
     protocol::{Farewell, ITSELF, Protocol},
+    stream::Call,
 };
 
 /// Serves the calls of one peer. `S` makes an answer of each request.
@@ -23,6 +22,8 @@ pub struct Connection<I, S, F, B> {
     protocol: Protocol<S, F, B>,
     /// What ends it once the last words are out.
     broken: Option<Error>,
+    /// It is over but for the work of its streams.
+    ended: Option<Result<(), Error>>,
 }
 
 impl<I, S, F, B> Connection<I, S, F, B>
@@ -30,15 +31,25 @@ where
     I: AsyncRead + AsyncWrite + Unpin,
     S: Fn(Request<Incoming>) -> F,
     F: Future<Output = Response<B>>,
-    B: Body<Data = Bytes>,
+    B: Call,
 {
     pub fn new(io: I, limits: Limits, service: S) -> Connection<I, S, F, B> {
-        Connection { io, inlet: Inlet::new(), protocol: Protocol::new(limits, service), broken: None }
+        Connection { io, inlet: Inlet::new(), protocol: Protocol::new(limits, service), broken: None, ended: None }
     }
 
     /// Lets the streams that there are end, takes no more, and ends with the last of them.
     pub fn retire(&mut self) {
         self.protocol.retire();
+    }
+
+    /// Ends it without a word. Then it is to be waited for, so that the work of its streams ends in order.
+    pub fn cut(&mut self) {
+        self.end(Ok(()));
+    }
+
+    fn end(&mut self, how: Result<(), Error>) {
+        self.protocol.forget_all();
+        self.ended = Some(how);
     }
 
     /// Until the socket has nothing more; or the peer does not take our words: then it is not listened to either.
@@ -69,7 +80,7 @@ where
             if id != ITSELF {
                 self.protocol.turn(id);
             } else if !self.protocol.beat() {
-                return Err(Error::Silent);
+                return Err(Error::Silent { streams: self.protocol.streams.len() });
             }
         }
         Ok(())
@@ -107,16 +118,28 @@ where
     I: AsyncRead + AsyncWrite + Unpin,
     S: Fn(Request<Incoming>) -> F + Unpin,
     F: Future<Output = Response<B>>,
-    B: Body<Data = Bytes>,
+    B: Call,
 {
     type Output = Result<(), Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let this = self.get_mut();
-        match ready!(this.poll_work(cx)) {
-            // Whoever has no calls under way may leave.
-            Err(Error::Left) if this.protocol.streams.is_empty() => Poll::Ready(Ok(())),
-            done => Poll::Ready(done),
+        if this.ended.is_none() {
+            let how = match ready!(this.poll_work(cx)) {
+                // Whoever has no calls under way may leave.
+                Err(Error::Left) if this.protocol.streams.is_empty() => Ok(()),
+                how => how,
+            };
+            this.end(how);
         }
+        while !this.protocol.leaving.is_empty() {
+            for id in this.protocol.ready.take() {
+                this.protocol.turn(id);
+            }
+            if !this.protocol.leaving.is_empty() && this.protocol.ready.sleeps(cx) {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(this.ended.take().unwrap_or(Ok(())))
     }
 }

@@ -21,6 +21,7 @@ mod stream;
 pub use connection::Connection;
 pub use frame::Reason;
 pub use incoming::{BrokeOff, Incoming};
+pub use stream::Call;
 
 use std::{io, time::Duration};
 
@@ -47,7 +48,7 @@ pub enum Error {
     #[error("the peer left while streams were open")]
     Left,
     #[error("the peer does not answer")]
-    Silent,
+    Silent { streams: usize },
     #[error("the peer broke the protocol: {0}")]
     Refused(Reason),
 }

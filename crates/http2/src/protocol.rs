@@ -7,6 +7,8 @@ use std::{
     task::Wake,
 };
 
+use http::Response;
+
 use crate::{
     Limits,
     frame::{self, FIRST_WINDOW, LAST_STREAM, Reason},
@@ -16,7 +18,7 @@ use crate::{
     patience::Patience,
     ready::{Nudge, Ready},
     settings,
-    stream::Stream,
+    stream::{Call, Stream},
 };
 
 /// Streams that we have reset: the peer may have sent more before it knew.
@@ -34,6 +36,8 @@ pub(crate) struct Protocol<S, F, B> {
     /// The peer's settings have come.
     pub(crate) settled: bool,
     pub(crate) streams: HashMap<u32, Box<Stream<F, B>>>,
+    /// Streams that are over and have work left.
+    pub(crate) leaving: HashMap<u32, Box<Stream<F, B>>>,
     /// The newest that the peer has opened.
     pub(crate) last: u32,
     resets: VecDeque<u32>,
@@ -102,6 +106,7 @@ impl<S, F, B> Protocol<S, F, B> {
             block: None,
             settled: false,
             streams: HashMap::new(),
+            leaving: HashMap::new(),
             last: 0,
             resets: VecDeque::new(),
             peer_window: i64::from(FIRST_WINDOW),
@@ -153,16 +158,6 @@ impl<S, F, B> Protocol<S, F, B> {
         self.resets.contains(&id)
     }
 
-    /// A stream is over. What it held of the connection's window is free.
-    pub(crate) fn forget(&mut self, id: u32) {
-        if let Some(stream) = self.streams.remove(&id) {
-            self.give_back(stream.inbox.leave());
-        }
-        if self.streams.is_empty() {
-            self.streams = HashMap::new();
-        }
-    }
-
     /// Room that the peer is told of when it is worth it.
     pub(crate) fn give_back(&mut self, len: u32) {
         self.window.untold += len;
@@ -173,12 +168,6 @@ impl<S, F, B> Protocol<S, F, B> {
         }
     }
 
-    /// Nothing more will be said to the peer but this.
-    pub(crate) fn break_off(&mut self, reason: Reason) {
-        self.streams = HashMap::new();
-        self.outlet.small(&frame::go_away(self.last, reason));
-    }
-
     /// Its timer rang. `false`: the peer is dead.
     pub(crate) fn beat(&mut self) -> bool {
         let beat = self.keepalive.look(&self.limits);
@@ -186,5 +175,36 @@ impl<S, F, B> Protocol<S, F, B> {
             self.outlet.small(&frame::ping(0, keepalive::PAYLOAD));
         }
         beat != Beat::Dead
+    }
+}
+
+impl<S, F, B> Protocol<S, F, B>
+where
+    F: Future<Output = Response<B>>,
+    B: Call,
+{
+    /// A stream is over. What it held of the connection's window is free.
+    pub(crate) fn forget(&mut self, id: u32) {
+        let Some(mut stream) = self.streams.remove(&id) else { return };
+        self.give_back(stream.inbox.leave());
+        if stream.leave() {
+            self.leaving.insert(id, stream);
+        }
+        if self.streams.is_empty() {
+            self.streams = HashMap::new();
+        }
+    }
+
+    /// All streams are over.
+    pub(crate) fn forget_all(&mut self) {
+        for id in self.streams.keys().copied().collect::<Vec<_>>() {
+            self.forget(id);
+        }
+    }
+
+    /// Nothing more will be said to the peer but this.
+    pub(crate) fn break_off(&mut self, reason: Reason) {
+        self.forget_all();
+        self.outlet.small(&frame::go_away(self.last, reason));
     }
 }

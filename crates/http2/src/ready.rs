@@ -45,9 +45,9 @@ impl Nudge {
         Arc::new(Nudge { stream, waits: AtomicBool::new(false), ready: ready.clone() })
     }
 
-    /// It is looked at now; from here on it may be woken again.
-    pub(crate) fn seen(&self) {
-        self.waits.store(false, Ordering::Release);
+    /// It is looked at now; from here on it may be woken again. `false`: it was not woken since it was last looked at.
+    pub(crate) fn seen(&self) -> bool {
+        self.waits.swap(false, Ordering::AcqRel)
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(ready.take(), [3, 1]);
         two.wake_by_ref();
         assert!(ready.take().is_empty(), "it was not seen yet");
-        two.seen();
+        assert!(two.seen() && !two.seen());
         two.wake_by_ref();
         assert_eq!(ready.take(), [3]);
     }

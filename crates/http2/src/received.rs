@@ -2,9 +2,8 @@
 
 use std::task::Wake;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use http::{Request, Response};
-use http_body::Body;
 
 use crate::{
     Incoming,
@@ -17,7 +16,7 @@ use crate::{
     request::{Fields, Opened},
     sending::headers,
     settings,
-    stream::{Receiving, Stream},
+    stream::{Call, Receiving, Stream},
 };
 
 /// A block that comes in more frames than this is meant to be long and not to say much.
@@ -27,7 +26,7 @@ impl<S, F, B> Protocol<S, F, B>
 where
     S: Fn(Request<Incoming>) -> F,
     F: Future<Output = Response<B>>,
-    B: Body<Data = Bytes>,
+    B: Call,
 {
     pub(crate) fn frame(&mut self, head: Head, payload: &[u8]) -> Result<(), Reason> {
         if !self.settled && head.kind != Kind::Settings {

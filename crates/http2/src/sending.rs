@@ -1,20 +1,16 @@
 //! How answers get into the outlet: in turns between the streams, as far as the peer's windows and the socket allow.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    task::{Poll, Wake},
-};
+use std::task::{Poll, Wake};
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use http::{HeaderMap, Response, response};
-use http_body::Body;
 
 use crate::{
     frame::{Head, Kind, LARGEST, Reason, flag, reset, window_update},
     hpack,
     outlet::Outlet,
     protocol::Protocol,
-    stream::Said,
+    stream::{Call, Said},
 };
 
 /// What one stream adds in its turn.
@@ -34,11 +30,18 @@ enum Pause {
 impl<S, F, B> Protocol<S, F, B>
 where
     F: Future<Output = Response<B>>,
-    B: Body<Data = Bytes>,
+    B: Call,
 {
     /// One turn of a stream that was woken.
     pub(crate) fn turn(&mut self, id: u32) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let Some(stream) = self.streams.get_mut(&id) else { return self.go_on(id) };
+        if !stream.nudge.seen() {
+            return;
+        }
+        if stream.work().is_err() {
+            return self.drop_stream(id, Reason::Internal);
+        }
+        // What the work has to say is asked for now, whether or not it woke us for it.
         stream.nudge.seen();
         if let Some(room) = stream.inbox.room() {
             self.window.left += i64::from(room);
@@ -50,12 +53,25 @@ where
         }
         match self.speak(id) {
             Pause::Waits => {}
-            Pause::Room(false) => self.starved.push(id),
-            Pause::Room(true) => self.blocked.push(id),
+            Pause::Room(had_some) => self.wait(id, had_some),
             Pause::Turn => self.wake(id),
             Pause::Ended => self.finish(id),
             Pause::Broken => self.drop_stream(id, Reason::Internal),
         }
+    }
+
+    /// Work of a stream that is over.
+    fn go_on(&mut self, id: u32) {
+        let Some(stream) = self.leaving.get_mut(&id).filter(|stream| stream.nudge.seen()) else { return };
+        if !matches!(stream.work(), Ok(Poll::Pending)) {
+            self.leaving.remove(&id);
+        }
+    }
+
+    fn wait(&mut self, id: u32, had_some: bool) {
+        let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.waits) else { return };
+        stream.waits = true;
+        if had_some { self.blocked.push(id) } else { self.starved.push(id) }
     }
 
     pub(crate) fn wake(&self, id: u32) {
@@ -71,7 +87,10 @@ where
         }
         let starved = std::mem::take(&mut self.starved);
         for id in starved.into_iter().chain(std::mem::take(&mut self.blocked)) {
-            self.wake(id);
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.waits = false;
+                stream.nudge.wake_by_ref();
+            }
         }
     }
 
@@ -98,16 +117,14 @@ where
                 self.peer_window -= len as i64;
                 continue;
             }
-            // One call that panics ends alone.
-            match catch_unwind(AssertUnwindSafe(|| stream.poll())) {
+            match stream.poll() {
                 Ok(Poll::Pending) => return Pause::Waits,
                 Ok(Poll::Ready(Said::Chunk)) => {}
                 Ok(Poll::Ready(Said::Head(head, ends))) => {
                     let flags = if ends { flag::END_STREAM } else { 0 };
                     headers(&mut self.outlet, id, flags, answered(&head));
-                    if ends {
-                        return Pause::Ended;
-                    }
+                    // Its work has not begun yet.
+                    return if ends { Pause::Ended } else { Pause::Turn };
                 }
                 Ok(Poll::Ready(Said::End(trailers))) => {
                     match trailers {

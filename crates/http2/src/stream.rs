@@ -1,6 +1,7 @@
 //! One stream: what was received of its request, and how far its answer got. The connection moves it.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker},
@@ -16,6 +17,15 @@ use crate::{
     ready::Nudge,
 };
 
+/// What answers a call: a body, and perhaps work that goes on beside it.
+pub trait Call: Body<Data = Bytes> {
+    /// Looked at whenever the stream is woken, with or without room for an answer. `Ready`: there is none, or no more.
+    fn poll_work(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// The stream is over. The work goes on until it is done, and nobody hears of it.
+    fn abandon(self: Pin<&mut Self>);
+}
+
 pub(crate) struct Stream<F, B> {
     pub(crate) nudge: Arc<Nudge>,
     waker: Waker,
@@ -26,6 +36,8 @@ pub(crate) struct Stream<F, B> {
     pub(crate) window: i64,
     /// Taken from the answer and not sent yet.
     pub(crate) chunk: Bytes,
+    /// It is among those that wait for room of the connection.
+    pub(crate) waits: bool,
 }
 
 pub(crate) struct Receiving {
@@ -42,6 +54,8 @@ enum Answer<F, B> {
     Saying(Pin<Box<B>>),
     Said,
 }
+
+pub(crate) struct Panicked;
 
 /// What a stream has to say next.
 pub(crate) enum Said {
@@ -87,7 +101,16 @@ impl<F, B> Stream<F, B> {
         window: i64,
     ) -> Stream<F, B> {
         let answer = Answer::Making(Box::pin(answer));
-        Stream { waker: Waker::from(nudge.clone()), nudge, inbox, request, answer, window, chunk: Bytes::new() }
+        Stream {
+            waker: Waker::from(nudge.clone()),
+            nudge,
+            inbox,
+            request,
+            answer,
+            window,
+            chunk: Bytes::new(),
+            waits: false,
+        }
     }
 
     /// The head of its answer was sent.
@@ -99,10 +122,30 @@ impl<F, B> Stream<F, B> {
 impl<F, B> Stream<F, B>
 where
     F: Future<Output = Response<B>>,
-    B: Body<Data = Bytes>,
+    B: Call,
 {
+    /// What goes on beside the answer. A panic is that of one call.
+    pub(crate) fn work(&mut self) -> Result<Poll<()>, Panicked> {
+        let Answer::Saying(body) = &mut self.answer else { return Ok(Poll::Ready(())) };
+        let mut cx = Context::from_waker(&self.waker);
+        catch_unwind(AssertUnwindSafe(|| body.as_mut().poll_work(&mut cx))).map_err(|_| Panicked)
+    }
+
+    /// It is over. `true`: there is work left.
+    pub(crate) fn leave(&mut self) -> bool {
+        self.inbox.end(Err(BrokeOff));
+        self.chunk = Bytes::new();
+        let Answer::Saying(body) = &mut self.answer else { return false };
+        body.as_mut().abandon();
+        matches!(self.work(), Ok(Poll::Pending))
+    }
+
     /// To be asked only when its chunk is sent and there is room for another.
-    pub(crate) fn poll(&mut self) -> Poll<Said> {
+    pub(crate) fn poll(&mut self) -> Result<Poll<Said>, Panicked> {
+        catch_unwind(AssertUnwindSafe(|| self.poll_answer())).map_err(|_| Panicked)
+    }
+
+    fn poll_answer(&mut self) -> Poll<Said> {
         let mut cx = Context::from_waker(&self.waker);
         loop {
             match &mut self.answer {

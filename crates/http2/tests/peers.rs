@@ -15,7 +15,7 @@ use h2::{RecvStream, client};
 use http::{HeaderMap, Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
-use http2::{Connection, Error, Incoming, Limits};
+use http2::{Call, Connection, Error, Incoming, Limits};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
     sync::Notify,
@@ -52,6 +52,14 @@ impl Body for Answer {
         };
         Poll::Ready(frame.map(Ok))
     }
+}
+
+impl Call for Answer {
+    fn poll_work(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+
+    fn abandon(self: Pin<&mut Self>) {}
 }
 
 /// `/N`: N bytes. `/echo`: as many as came. `/panic`: none. `/wait`: when it is told.

@@ -118,6 +118,18 @@ impl xds::Class for Member {
         })
     }
 
+    fn has_news(&self, kind: TypeUrl, since: Seq) -> bool {
+        if kind == TypeUrl::Secret && self.secrets.is_some() {
+            return true;
+        }
+        let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+        if since < moved.at {
+            return true;
+        }
+        moved.former.retain(|(former, _)| *former != kind);
+        self.seat.load().view.load().has_news(kind, since)
+    }
+
     fn named(&self, kind: TypeUrl, name: &str) -> Option<Arc<Resource>> {
         match (kind, &self.secrets) {
             (TypeUrl::Secret, Some(secrets)) => secrets.named(|| self.placement(), name),

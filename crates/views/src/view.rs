@@ -53,6 +53,11 @@ impl View {
         }
     }
 
+    pub(crate) fn has_news(&self, kind: TypeUrl, since: Seq) -> bool {
+        let mut tables = self.layers.iter().filter_map(|layer| layer.table(kind));
+        since == 0 || tables.any(|table| table.seq > since || since < table.forgotten)
+    }
+
     /// The same answers, in memory that is shared.
     pub(crate) fn equals(&self, other: &Self) -> bool {
         self.layers.iter().zip(&other.layers).all(|(one, two)| Arc::ptr_eq(one, two))

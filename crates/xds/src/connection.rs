@@ -20,7 +20,6 @@ use crate::{
     Peer, Port, Stage,
     grpc::Calls,
     server::{Options, Shared},
-    together::{Begun, Together},
 };
 
 /// Of the headers of one request, in bytes.
@@ -32,23 +31,12 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Serves until the other side leaves, the connection is too old, or `drain` says when everything must be over.
-pub(crate) async fn run<I>(io: I, peer: Peer, port: Port, shared: Arc<Shared>, drain: watch::Receiver<Option<Instant>>)
-where
-    I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    let together = Together::default();
-    let begun = together.begun();
-    begun.begin(served(io, peer, port, shared, drain, begun.clone()));
-    together.ended().await;
-}
-
-async fn served<I>(
+pub(crate) async fn run<I>(
     io: I,
     peer: Peer,
     port: Port,
     shared: Arc<Shared>,
     mut drain: watch::Receiver<Option<Instant>>,
-    begun: Begun,
 ) where
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -63,7 +51,6 @@ async fn served<I>(
         closing: closing.clone(),
         hang_up: hang_up.clone(),
         retire: retire.clone(),
-        begun,
     };
     let service = move |request: Request<Incoming>| {
         let calls = calls.clone();
@@ -89,8 +76,8 @@ async fn served<I>(
         biased;
         result = poll_fn(|cx| stages.run(Stage::Send, || connection.poll_unpin(cx))) => {
             if let Err(error) = result {
-                if matches!(error, Error::Silent) {
-                    shared.metrics.zombies(closing.receiver_count());
+                if let Error::Silent { streams } = error {
+                    shared.metrics.zombies(streams);
                 }
                 tracing::debug!(%address, %error, "connection broke");
             }
@@ -98,13 +85,19 @@ async fn served<I>(
         }
         order = order.select_next_some() => match order {
             Some(end) => end,
-            None => return,
+            None => {
+                connection.cut();
+                Instant::now()
+            }
         },
     };
     connection.retire();
     closing.send_replace(Some(end));
     // An error or a timeout: it is over either way.
-    let _ = timeout_at(end + LAST_WORDS, connection).await;
+    if timeout_at(end + LAST_WORDS, &mut connection).await.is_err() {
+        connection.cut();
+        let _ = connection.await;
+    }
 }
 
 fn limits(options: &Options) -> Limits {

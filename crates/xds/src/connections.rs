@@ -89,6 +89,11 @@ pub enum Status {
 }
 
 impl Watched {
+    fn new(kind: TypeUrl) -> Watched {
+        let (names, wildcard, resumed) = (Names::default(), false, false);
+        Watched { kind, wildcard, names, sent: None, resumed, position: 0, acked: None, last_error: None }
+    }
+
     pub fn status(&self) -> Status {
         match (&self.sent, &self.last_error) {
             (None, _) if self.resumed => Status::Synced,
@@ -219,12 +224,14 @@ impl Listed {
         async move { entry.end.notified().await }
     }
 
-    pub(crate) fn show(&self, watched: Watched) {
+    /// `update`: what is new of a type that is shown already.
+    pub(crate) fn show(&self, kind: TypeUrl, update: impl FnOnce(&mut Watched)) {
         let mut all = self.entry.watched();
-        match all.binary_search_by_key(&watched.kind, |known| known.kind) {
-            Ok(known) => all[known] = watched,
-            Err(place) => all.insert(place, watched),
-        }
+        let place = all.binary_search_by_key(&kind, |known| known.kind).unwrap_or_else(|place| {
+            all.insert(place, Watched::new(kind));
+            place
+        });
+        update(&mut all[place]);
     }
 
     pub(crate) fn hide(&self, kind: TypeUrl) {

@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body::Body;
-use http_body_util::{BodyExt, Either};
+use http_body_util::BodyExt;
 use tokio::{
     sync::{Notify, watch},
     time::{Instant, timeout},
@@ -17,9 +17,9 @@ use crate::{
     door::Entered,
     outbound::Outbound,
     refusal::Refusal,
+    reply::{Reply, Talk},
     server::Shared,
     stream::Stream,
-    together::Begun,
     unary::{self, Once},
 };
 
@@ -27,7 +27,7 @@ const NO_GRPC: &str = "gRPC is served here: POST with content-type application/g
 const HEARD_OUT: Duration = Duration::from_secs(1);
 const SECRETS: &str = "/envoy.service.secret.v3.SecretDiscoveryService/";
 
-pub(crate) type Answer = Response<Either<Outbound, Once>>;
+pub(crate) type Answer = Response<Reply>;
 
 /// One connection's calls.
 #[derive(Clone)]
@@ -39,7 +39,6 @@ pub(crate) struct Calls {
     /// Ends the connection at once.
     pub(crate) hang_up: Arc<Notify>,
     pub(crate) retire: Arc<Notify>,
-    pub(crate) begun: Begun,
 }
 
 impl Calls {
@@ -51,25 +50,24 @@ impl Calls {
             // An answer before the end of a request may get lost, so that who has nothing to say here is heard out first.
             let mut body = request.into_body();
             let _ = timeout(HEARD_OUT, async { while let Some(Ok(_)) = body.frame().await {} }).await;
-            let mut response = Response::new(Either::Right(Once::text(NO_GRPC)));
+            let mut response = Response::new(Reply::Once(Once::text(NO_GRPC)));
             *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return response;
         }
         if let Some(methods) = self.port.methods.as_ref().filter(|methods| methods.serves(request.uri().path())) {
             let options = &self.shared.options;
             let once = unary::answer(methods, &self.peer, request, options.max_message, options.first_request).await;
-            return grpc_response(Either::Right(once));
+            return grpc_response(Reply::Once(once));
         }
         let variant = match Calls::variant(request.uri().path()) {
             Ok(variant) => variant,
-            Err(refusal) => return self.refused(&refusal).map(Either::Left),
+            Err(refusal) => return self.refused(&refusal),
         };
         let calls = self.of_service(request.uri().path());
-        let response = match calls.admitted(&request).await {
+        match calls.admitted(&request).await {
             Ok((admitted, entered)) => calls.begin(variant, request.into_body(), admitted, entered),
             Err(refusal) => calls.turned_away(variant, &refusal),
-        };
-        response.map(Either::Left)
+        }
     }
 
     /// These calls, or those of the server that the port has for secrets.
@@ -115,7 +113,7 @@ impl Calls {
         Ok(variant)
     }
 
-    fn begin<B>(&self, variant: Variant, body: B, admitted: Admitted, entered: Option<Entered>) -> Response<Outbound>
+    fn begin<B>(&self, variant: Variant, body: B, admitted: Admitted, entered: Option<Entered>) -> Answer
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
     {
@@ -133,26 +131,25 @@ impl Calls {
             retire: self.retire.clone(),
             inspect: self.port.inspect.clone(),
         };
-        self.begun.begin(stream.run());
-        grpc_response(outbound)
+        grpc_response(Reply::Talk(Talk::new(outbound, stream.run())))
     }
 
-    fn turned_away(&self, variant: Variant, refusal: &Refusal) -> Response<Outbound> {
+    fn turned_away(&self, variant: Variant, refusal: &Refusal) -> Answer {
         self.shared.metrics.call_started(variant);
         self.shared.metrics.call_ended(variant, refusal.code());
         self.refused(refusal)
     }
 
     /// The status in the headers: the call ends before it began.
-    fn refused(&self, refusal: &Refusal) -> Response<Outbound> {
-        let mut response = grpc_response(Outbound::empty(self.shared.metrics.clone()));
+    fn refused(&self, refusal: &Refusal) -> Answer {
+        let mut response = grpc_response(Outbound::empty(self.shared.metrics.clone()).into());
         refusal.write(response.headers_mut());
         response
     }
 }
 
-fn grpc_response<B>(body: B) -> Response<B> {
-    let mut response = Response::new(body);
+fn grpc_response(reply: Reply) -> Answer {
+    let mut response = Response::new(reply);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response.headers_mut().insert("grpc-accept-encoding", HeaderValue::from_static("identity"));
     response

@@ -51,6 +51,17 @@ pub struct Metrics {
     handled: IntCounterVec,
     received: IntCounterVec,
     sent: IntCounterVec,
+    found: Found,
+}
+
+/// Series that every push counts in, once they are there: looking for one takes longer than counting.
+#[derive(Default)]
+struct Found {
+    pushes: [OnceLock<IntCounter>; TypeUrl::ALL.len()],
+    push_time: [OnceLock<Histogram>; TypeUrl::ALL.len()],
+    size: [OnceLock<Histogram>; TypeUrl::ALL.len()],
+    received: [OnceLock<IntCounter>; 2],
+    sent: [OnceLock<IntCounter>; 2],
 }
 
 impl Metrics {
@@ -137,6 +148,7 @@ impl Metrics {
             handled: on.counters("grpc_server_handled_total", "calls ended", &handled)?,
             received: on.counters("grpc_server_msg_received_total", "messages received", &call)?,
             sent: on.counters("grpc_server_msg_sent_total", "messages sent", &call)?,
+            found: Found::default(),
         };
         for counters in [&metrics.pushes, &metrics.rejects, &metrics.push_errors, &metrics.expired_nonce] {
             at_zero(counters);
@@ -174,9 +186,11 @@ impl Metrics {
     }
 
     pub(crate) fn pushed(&self, variant: Variant, kind: TypeUrl, bytes: usize) {
-        self.pushes.with_label_values(&[kind.label()]).inc();
-        self.size.with_label_values(&[kind.label()]).observe(bytes as f64);
-        self.sent.with_label_values(&call_labels(variant)).inc();
+        let (found, label, at) = (&self.found, [kind.label()], kind as usize);
+        found.pushes[at].get_or_init(|| self.pushes.with_label_values(&label)).inc();
+        found.size[at].get_or_init(|| self.size.with_label_values(&label)).observe(bytes as f64);
+        let sent = || self.sent.with_label_values(&call_labels(variant));
+        found.sent[variant as usize].get_or_init(sent).inc();
     }
 
     pub(crate) fn push_failed(&self, kind: TypeUrl) {
@@ -185,7 +199,8 @@ impl Metrics {
     }
 
     pub(crate) fn written(&self, kind: TypeUrl, push: Duration, send: Duration) {
-        self.push_time.with_label_values(&[kind.label()]).observe(push.as_secs_f64());
+        let push_time = || self.push_time.with_label_values(&[kind.label()]);
+        self.found.push_time[kind as usize].get_or_init(push_time).observe(push.as_secs_f64());
         self.send_time.observe(send.as_secs_f64());
     }
 
@@ -253,7 +268,8 @@ impl Metrics {
     }
 
     pub(crate) fn received(&self, variant: Variant, bytes: usize) {
-        self.received.with_label_values(&call_labels(variant)).inc();
+        let received = || self.received.with_label_values(&call_labels(variant));
+        self.found.received[variant as usize].get_or_init(received).inc();
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         if bytes > self.recv_max.get() {
             self.recv_max.set(bytes);

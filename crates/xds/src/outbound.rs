@@ -7,7 +7,6 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     task::{Context, Poll},
-    time::Duration,
 };
 
 use bytes::Bytes;
@@ -17,9 +16,6 @@ use http_body::{Body, SizeHint};
 use tokio::time::Instant;
 
 use crate::{Metrics, TypeUrl, frame::Frame, refusal::Refusal, throttle::Pass};
-
-/// A proxy that takes nothing for this long loses its slot: its flow-control window is full.
-const STALLED: Duration = Duration::from_millis(5);
 
 pub(crate) struct Response {
     pub(crate) frame: Frame,
@@ -57,6 +53,8 @@ struct State {
     end: Option<Refusal>,
     /// The connection asked for more, and there was nothing: the proxy has room.
     hungry: bool,
+    /// The task waits for that.
+    waits: bool,
     /// The connection, or the task, is gone.
     unread: bool,
     broken: bool,
@@ -66,10 +64,6 @@ struct Written {
     response: Response,
     /// When it was handed over.
     began: Instant,
-    /// When it last got on.
-    progress: Instant,
-    /// Its slot was taken away.
-    stalled: bool,
 }
 
 impl Pipe {
@@ -100,7 +94,9 @@ impl Writer {
     pub(crate) async fn turn(&self) {
         poll_fn(|cx| {
             self.pipe.task.register(cx.waker());
-            if self.pipe.state().hungry { self.pipe.poll_slot(cx) } else { Poll::Pending }
+            let mut state = self.pipe.state();
+            state.waits = !state.hungry;
+            if state.hungry { self.pipe.poll_slot(cx) } else { Poll::Pending }
         })
         .await;
     }
@@ -108,8 +104,7 @@ impl Writer {
     pub(crate) fn send(&self, response: Response) {
         let mut state = self.pipe.state();
         state.hungry = false;
-        let now = Instant::now();
-        state.current = Some(Written { response, began: now, progress: now, stalled: false });
+        state.current = Some(Written { response, began: Instant::now() });
         drop(state);
         self.pipe.body.wake();
     }
@@ -132,24 +127,6 @@ impl Writer {
     /// Since when a response is being written. `None`: none is.
     pub(crate) fn writing_since(&self) -> Option<Instant> {
         self.pipe.state().current.as_ref().map(|written| written.began)
-    }
-
-    /// When to look whether the proxy takes what is being written: first for its slot, then for its patience.
-    pub(crate) fn due(&self, patience: Duration) -> Option<Instant> {
-        let state = self.pipe.state();
-        let written = state.current.as_ref()?;
-        let slot = (!written.stalled).then_some(written.progress + STALLED);
-        slot.into_iter().chain([written.began + patience]).min()
-    }
-
-    /// Gives the slot away if the proxy does not take what is being written.
-    pub(crate) fn give_way(&self, now: Instant) {
-        let mut state = self.pipe.state();
-        let slow = |written: &&mut Written| !written.stalled && written.progress + STALLED <= now;
-        if let Some(written) = state.current.as_mut().filter(slow) {
-            written.stalled = true;
-            self.pipe.leave();
-        }
     }
 
     pub(crate) fn end(self, refusal: Refusal) {
@@ -188,9 +165,8 @@ impl Outbound {
             return Poll::Pending;
         }
         let Some(written) = state.current.as_mut() else { return Poll::Ready(None) };
-        written.progress = Instant::now();
-        if std::mem::take(&mut written.stalled) {
-            pipe.task.wake();
+        if let Some(pass) = pipe.pass.get() {
+            pass.gets_on();
         }
         if let Some(chunk) = written.response.frame.chunk() {
             return Poll::Ready(Some(chunk));
@@ -244,7 +220,9 @@ impl Body for Outbound {
             self.pipe = None;
             return Poll::Ready(Some(Ok(http_body::Frame::trailers(trailers))));
         }
-        pipe.task.wake();
+        if std::mem::take(&mut pipe.state().waits) {
+            pipe.task.wake();
+        }
         Poll::Pending
     }
 
@@ -259,6 +237,13 @@ impl Body for Outbound {
 
 impl Drop for Outbound {
     fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+impl Outbound {
+    /// Nobody reads any more.
+    pub(crate) fn abandon(&mut self) {
         let Some(pipe) = self.pipe.take() else { return };
         let mut state = pipe.state();
         state.unread = true;

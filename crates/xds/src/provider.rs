@@ -38,6 +38,12 @@ pub trait Class: Send + Sync {
     /// What happened to this type after `since`; 0: everything there is. Shared by all streams of the class.
     fn since(&self, kind: TypeUrl, since: Seq) -> Arc<Changes>;
 
+    /// `false`: that would say nothing. Cheaper to ask, which every stream does for every type.
+    fn has_news(&self, kind: TypeUrl, since: Seq) -> bool {
+        let changes = self.since(kind, since);
+        changes.full || !changes.is_empty()
+    }
+
     /// One resource by name, also one that `since` never lists (an empty load assignment or route for an unknown
     /// name). `None`: it does not exist.
     fn named(&self, kind: TypeUrl, name: &str) -> Option<Arc<Resource>>;

@@ -193,7 +193,8 @@ impl Server {
                 let peer = Peer { address, certificate: None };
                 return Box::pin(server.connection(socket, peer, port, drain)).await;
             };
-            match timeout(HANDSHAKE, tls.accept(socket)).await {
+            // On the heap, as below: most of its room is for the handshake.
+            match Box::pin(timeout(HANDSHAKE, tls.accept(socket))).await {
                 Ok(Ok(socket)) => {
                     let chain = socket.get_ref().1.peer_certificates();
                     let certificate = chain.and_then(<[_]>::first).map(|leaf| Bytes::copy_from_slice(leaf));

@@ -172,6 +172,14 @@ impl Session {
             && self.watches.values().all(|watch| watch.is_settled(self.now))
     }
 
+    /// Whether there may be more to send than what was just sent, before anything happens.
+    pub(crate) fn has_more(&mut self) -> bool {
+        for watch in self.watches.values_mut() {
+            watch.glance(&*self.class, self.now);
+        }
+        !self.is_settled()
+    }
+
     /// Every response was answered.
     pub(crate) fn is_quiet(&self) -> bool {
         self.watches.values().all(|watch| watch.ack.open().is_none())
@@ -238,8 +246,8 @@ impl Session {
         let next = self.look();
         let stages = self.shared.metrics.stages();
         let encoding = std::mem::take(&mut self.encoding);
-        stages.add(Stage::Serialization, encoding);
-        stages.add(Stage::Delta, began.elapsed().saturating_sub(encoding));
+        stages.add_within(Stage::Serialization, encoding);
+        stages.add_within(Stage::Delta, began.elapsed().saturating_sub(encoding));
         next
     }
 
@@ -298,7 +306,7 @@ impl Session {
                 return self.response(kind, answer, began).map(Next::Response);
             }
             if resumed != watch.resumed {
-                self.listed.show(watch.shown());
+                self.listed.show(kind, |shown| watch.show(shown));
             }
         }
         let until = held.into_iter().chain(awaited).min();
@@ -419,7 +427,7 @@ impl Session {
 
     fn show(&self, kind: TypeUrl) {
         match self.watches.get(&kind) {
-            Some(watch) => self.listed.show(watch.shown()),
+            Some(watch) => self.listed.show(kind, |shown| watch.show(shown)),
             None => self.listed.hide(kind),
         }
     }

@@ -230,7 +230,7 @@ where
         let overdue = session.overdue_at();
         let known = [self.pause, self.wake, overdue, self.end, self.gone].into_iter().flatten().min();
         let (alarm, out) = (&mut self.alarm, &self.out);
-        let rings = poll_fn(|cx| match known.into_iter().chain(out.due(patience)).min() {
+        let rings = poll_fn(|cx| match known.into_iter().chain(out.writing_since().map(|at| at + patience)).min() {
             Some(at) => alarm.poll(at, cx),
             None => Poll::Pending,
         });
@@ -265,6 +265,7 @@ where
         }
         match session.next()? {
             Next::Response(response) => {
+                self.look = session.has_more();
                 self.out.send(response);
                 return Ok(());
             }
@@ -300,7 +301,6 @@ where
         if come(self.gone) {
             return Err(Refusal::WorkloadGone);
         }
-        self.out.give_way(now);
         Ok(())
     }
 }

@@ -1,28 +1,36 @@
-//! How many streams are written to at a time, and who is next: one stream of each namespace in turn. Knows nothing of
-//! what is written.
+//! How many streams are written to at a time, and who is next: one stream of each namespace in turn. Who does not get on
+//! loses its slot. Knows nothing of what is written.
 
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicU8, AtomicU64, Ordering},
     },
     task::{Context, Poll},
+    time::Duration,
 };
 
 use futures_util::task::AtomicWaker;
+use tokio::time::{Instant, sleep};
 
 use crate::{Metrics, Stage};
 
+/// A proxy that takes nothing for this long loses its slot: its flow-control window is full.
+const STALLED: Duration = Duration::from_millis(5);
+
 pub(crate) struct Throttle {
     slots: usize,
+    began: Instant,
     queue: Mutex<Queue>,
     metrics: Arc<Metrics>,
 }
 
 #[derive(Default)]
 struct Queue {
-    used: usize,
+    inside: Vec<Arc<Seat>>,
+    /// Somebody looks at who does not get on. One for all: a timer of each stream would ring with every push.
+    watched: bool,
     waiting: usize,
     /// Namespaces in which somebody waits; the first is the next to be served.
     turns: VecDeque<Arc<str>>,
@@ -32,14 +40,15 @@ struct Queue {
 /// A stream's way to a slot. Dropping it gives everything back.
 pub(crate) struct Pass {
     throttle: Arc<Throttle>,
-    namespace: Arc<str>,
     seat: Arc<Seat>,
 }
 
 /// Its place is written with the queue locked only.
-#[derive(Default)]
 struct Seat {
+    namespace: Arc<str>,
     place: AtomicU8,
+    /// When it last got on, in milliseconds of the throttle.
+    progress: AtomicU64,
     waker: AtomicWaker,
 }
 
@@ -52,11 +61,12 @@ impl Throttle {
     pub(crate) fn new(slots: usize, metrics: Arc<Metrics>) -> Arc<Throttle> {
         let slots =
             if slots == 0 { slots_for(std::thread::available_parallelism().map_or(1, usize::from)) } else { slots };
-        Arc::new(Throttle { slots, queue: Mutex::default(), metrics })
+        Arc::new(Throttle { slots, began: Instant::now(), queue: Mutex::default(), metrics })
     }
 
     pub(crate) fn pass(self: &Arc<Self>, namespace: &str) -> Pass {
-        Pass { throttle: self.clone(), namespace: namespace.into(), seat: Arc::default() }
+        let (place, progress, waker) = (AtomicU8::new(OUTSIDE), AtomicU64::new(0), AtomicWaker::new());
+        Pass { throttle: self.clone(), seat: Arc::new(Seat { namespace: namespace.into(), place, progress, waker }) }
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -68,7 +78,53 @@ impl Throttle {
     }
 
     fn show(&self, queue: &Queue) {
-        self.metrics.queue(queue.waiting, queue.used);
+        self.metrics.queue(queue.waiting, queue.inside.len());
+    }
+
+    fn now(&self) -> u64 {
+        // In half a billion years it is full.
+        self.began.elapsed().as_millis() as u64
+    }
+
+    /// As long as somebody has a slot.
+    async fn watch(self: Arc<Self>) {
+        loop {
+            sleep(STALLED).await;
+            let mut queue = self.queue();
+            if queue.inside.is_empty() {
+                queue.watched = false;
+                return;
+            }
+            let now = self.now();
+            let stalled = |seat: &&Arc<Seat>| seat.progress.load(Ordering::Relaxed) + STALLED.as_millis() as u64 <= now;
+            let stalled: Vec<_> = queue.inside.iter().filter(stalled).cloned().collect();
+            for seat in &stalled {
+                self.take_back(&mut queue, seat);
+            }
+            if !stalled.is_empty() {
+                self.show(&queue);
+            }
+        }
+    }
+
+    fn take_back(&self, queue: &mut Queue, seat: &Arc<Seat>) {
+        match seat.place.swap(OUTSIDE, Ordering::AcqRel) {
+            INSIDE => {
+                queue.inside.retain(|other| !Arc::ptr_eq(other, seat));
+                if let Some(next) = queue.next() {
+                    self.let_in(queue, &next);
+                    next.waker.wake();
+                }
+            }
+            WAITING => queue.remove(seat),
+            _ => {}
+        }
+    }
+
+    fn let_in(&self, queue: &mut Queue, seat: &Arc<Seat>) {
+        seat.progress.store(self.now(), Ordering::Relaxed);
+        seat.place.store(INSIDE, Ordering::Release);
+        queue.inside.push(seat.clone());
     }
 }
 
@@ -90,15 +146,22 @@ impl Pass {
 
     fn enter(&self) -> Poll<()> {
         let mut queue = self.throttle.queue();
-        let entered = queue.used < self.throttle.slots;
+        let entered = queue.inside.len() < self.throttle.slots;
         if entered {
-            queue.used += 1;
-            self.seat.place.store(INSIDE, Ordering::Release);
+            self.throttle.let_in(&mut queue, &self.seat);
         } else {
-            queue.add(&self.namespace, &self.seat);
+            queue.add(&self.seat);
+        }
+        if !std::mem::replace(&mut queue.watched, true) {
+            tokio::spawn(self.throttle.clone().watch());
         }
         self.throttle.show(&queue);
         if entered { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// The proxy takes what is written to it.
+    pub(crate) fn gets_on(&self) {
+        self.seat.progress.store(self.throttle.now(), Ordering::Relaxed);
     }
 
     /// The slot goes to the next in turn. Without one, or without a wish for one, nothing happens.
@@ -110,17 +173,7 @@ impl Pass {
 
     fn give_back(&self) {
         let mut queue = self.throttle.queue();
-        match self.seat.place.swap(OUTSIDE, Ordering::AcqRel) {
-            INSIDE => match queue.next() {
-                Some(next) => {
-                    next.place.store(INSIDE, Ordering::Release);
-                    next.waker.wake();
-                }
-                None => queue.used -= 1,
-            },
-            WAITING => queue.remove(&self.namespace, &self.seat),
-            _ => {}
-        }
+        self.throttle.take_back(&mut queue, &self.seat);
         self.throttle.show(&queue);
     }
 }
@@ -132,12 +185,12 @@ impl Drop for Pass {
 }
 
 impl Queue {
-    fn add(&mut self, namespace: &Arc<str>, seat: &Arc<Seat>) {
+    fn add(&mut self, seat: &Arc<Seat>) {
         seat.place.store(WAITING, Ordering::Release);
         self.waiting += 1;
-        let line = self.by_namespace.entry(namespace.clone()).or_default();
+        let line = self.by_namespace.entry(seat.namespace.clone()).or_default();
         if line.is_empty() {
-            self.turns.push_back(namespace.clone());
+            self.turns.push_back(seat.namespace.clone());
         }
         line.push_back(seat.clone());
     }
@@ -155,7 +208,8 @@ impl Queue {
         seat
     }
 
-    fn remove(&mut self, namespace: &Arc<str>, seat: &Arc<Seat>) {
+    fn remove(&mut self, seat: &Arc<Seat>) {
+        let namespace = &seat.namespace;
         let Some(line) = self.by_namespace.get_mut(namespace) else { return };
         let before = line.len();
         line.retain(|other| !Arc::ptr_eq(other, seat));
@@ -183,8 +237,8 @@ mod tests {
         pass.poll(&Context::from_waker(Waker::noop())).is_ready()
     }
 
-    #[test]
-    fn no_more_than_the_slots_are_inside() {
+    #[tokio::test]
+    async fn no_more_than_the_slots_are_inside() {
         let throttle = throttle(2);
         let passes: Vec<_> = (0..4).map(|_| throttle.pass("a")).collect();
         let shown = || passes.iter().map(inside).collect::<Vec<_>>();
@@ -196,8 +250,8 @@ mod tests {
         assert_eq!(shown(), [true, false, false, true]);
     }
 
-    #[test]
-    fn namespaces_take_turns() {
+    #[tokio::test]
+    async fn namespaces_take_turns() {
         let throttle = throttle(1);
         let noisy: Vec<_> = (0..100).map(|_| throttle.pass("noisy")).collect();
         assert!(inside(&noisy[0]));
@@ -210,8 +264,8 @@ mod tests {
         assert!(inside(&quiet), "before the other 98");
     }
 
-    #[test]
-    fn who_goes_leaves_neither_a_slot_nor_a_place_in_the_queue() {
+    #[tokio::test]
+    async fn who_goes_leaves_neither_a_slot_nor_a_place_in_the_queue() {
         let throttle = throttle(1);
         let (one, two, three) = (throttle.pass("a"), throttle.pass("a"), throttle.pass("b"));
         assert!(inside(&one) && !inside(&two) && !inside(&three));
@@ -221,7 +275,26 @@ mod tests {
         assert!(inside(&three));
         drop(three);
         let queue = throttle.queue();
-        assert_eq!((queue.used, queue.waiting, queue.turns.len(), queue.by_namespace.len()), (0, 0, 0, 0));
+        assert_eq!((queue.inside.len(), queue.waiting, queue.turns.len(), queue.by_namespace.len()), (0, 0, 0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_get_on_loses_its_slot() {
+        let throttle = throttle(1);
+        let (slow, other) = (throttle.pass("a"), throttle.pass("a"));
+        assert!(inside(&slow) && !inside(&other));
+        for _ in 0..5 {
+            sleep(STALLED / 2).await;
+            slow.gets_on();
+            assert!(!inside(&other));
+        }
+        sleep(STALLED * 3).await;
+        assert!(inside(&other) && !inside(&slow), "it waits again");
+        drop(other);
+        assert!(inside(&slow));
+        drop(slow);
+        sleep(STALLED * 2).await;
+        assert!(!throttle.queue().watched, "nobody is left to look at");
     }
 
     #[test]

@@ -139,7 +139,10 @@ impl Watch {
     /// Names went since the proxy last agreed.
     pub(crate) fn would_remove(&self, class: &dyn Class, now: Seq) -> bool {
         let position = self.ack.position();
-        position > 0 && position < now && !class.since(self.kind, position).removed.is_empty()
+        position > 0
+            && position < now
+            && class.has_news(self.kind, position)
+            && !class.since(self.kind, position).removed.is_empty()
     }
 
     fn only_removals(&self, class: &dyn Class, now: Seq) -> bool {
@@ -168,7 +171,7 @@ impl Watch {
         self.ack.open().is_some()
             || self.ack.refused().is_some()
             || !self.owed.is_empty()
-            || position > 0 && position < now && self.touched_by(&class.since(self.kind, position))
+            || position > 0 && position < now && self.is_touched(class, position)
     }
 
     /// Nothing is owed, and it was looked at since the last news.
@@ -211,26 +214,49 @@ impl Watch {
     /// Is there news that cannot be sent yet?
     pub(crate) fn behind(&self, class: &dyn Class, now: Seq) -> bool {
         let Some(open) = self.ack.open() else { return false };
-        open.as_of < now && self.touched_by(&class.since(self.kind, open.as_of))
+        open.as_of < now && self.is_touched(class, open.as_of)
     }
 
-    pub(crate) fn shown(&self) -> Watched {
-        Watched {
-            kind: self.kind,
-            wildcard: self.subscription.wildcard(),
-            names: self.subscription.names().clone(),
-            sent: self.ack.last().cloned(),
-            resumed: self.resumed,
-            position: self.ack.position(),
-            acked: self.ack.acked().cloned(),
-            last_error: self.ack.error().cloned(),
+    fn is_touched(&self, class: &dyn Class, since: Seq) -> bool {
+        class.has_news(self.kind, since) && self.touched_by(&class.since(self.kind, since))
+    }
+
+    /// Notes that there is nothing new, if that is so and takes no making of an answer to see.
+    pub(crate) fn glance(&mut self, class: &dyn Class, now: Seq) {
+        let position = self.ack.position();
+        let settled = position > 0 && self.ack.open().is_none() && self.ack.refused().is_none();
+        if self.checked < now && settled && !class.has_news(self.kind, position) {
+            self.checked = now;
+            self.ack.advance(now);
         }
+    }
+
+    /// What is as it was is left alone: this is done with every response and with every answer to one.
+    pub(crate) fn show(&self, shown: &mut Watched) {
+        let names = self.subscription.names();
+        if names.address() != shown.names.address() {
+            shown.names = names.clone();
+        }
+        let (sent, acked) = (self.ack.last(), self.ack.acked());
+        if sent.map(|sent| &sent.nonce) != shown.sent.as_ref().map(|sent| &sent.nonce) {
+            shown.sent = sent.cloned();
+        }
+        if acked != shown.acked.as_ref() {
+            shown.acked = acked.cloned();
+        }
+        (shown.wildcard, shown.resumed) = (self.subscription.wildcard(), self.resumed);
+        shown.position = self.ack.position();
+        shown.last_error = self.ack.error().cloned();
     }
 
     /// What happened since the proxy last agreed, if any of it concerns the proxy and is newer than what it refused.
     fn news(&mut self, class: &dyn Class, now: Seq) -> Option<Arc<Changes>> {
         let (position, refused) = (self.ack.position(), self.ack.refused());
         if self.checked >= now || (position == 0 && refused.is_none()) {
+            return None;
+        }
+        self.glance(class, now);
+        if self.checked >= now {
             return None;
         }
         self.checked = now;
