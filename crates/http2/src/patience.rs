@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Streams that are opened and reset, requests that are no requests, frames that say nothing. Well-behaved peers do each now and then.
-const STOCK: u32 = 200;
-const REFILL: Duration = Duration::from_millis(100);
+/// Streams that are opened and reset, requests that are no requests, frames that say nothing. Well-behaved peers do each now and then; a
+/// proxy in front of many of them may reset hundreds of streams at once.
+const STOCK: u32 = 1000;
+const REFILL: Duration = Duration::from_millis(30);
 
 pub(crate) struct Patience {
     left: u32,

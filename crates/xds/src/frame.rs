@@ -12,7 +12,7 @@ use wire::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryRespo
 
 use crate::{Changes, Resource, Seq, TypeUrl, Variant, ack::Nonces, names::Digest, refusal::Refusal};
 
-/// Slices at least this long go out as they are. Shorter ones are copied together: h2 handles many tiny chunks slowly.
+/// Slices at least this long go out as they are. Shorter ones are copied together: each chunk is a frame of its own.
 const SHARED: usize = 16 << 10;
 /// The most that is copied together.
 const CHUNK: usize = 32 << 10;

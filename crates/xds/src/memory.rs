@@ -92,8 +92,8 @@ impl Memory {
     }
 }
 
-/// Roughly, of a connection with one stream in hyper, h2 and tokio, without what is being written.
-const SOCKET: usize = 14 << 10;
+/// Roughly, of a connection with one stream: its task, that of its stream, HTTP/2 and tokio, without what is being written.
+const SOCKET: usize = 9 << 10;
 
 impl Collector for Memory {
     fn desc(&self) -> Vec<&Desc> {
