@@ -1,5 +1,6 @@
 //! Node metadata: the keys that translation reads, typed once. Unknown keys are ignored; wrong types count as absent.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -75,6 +76,28 @@ impl Texts {
     }
 }
 
+/// Settings that agents sent, by what they sent: nearly all send the same, which is long to read and to keep.
+#[derive(Debug, Default)]
+pub struct SentSettings(HashMap<Value, Arc<ProxyConfig>>);
+
+impl SentSettings {
+    /// Of those that some proxy has. When there are more, all are forgotten: proxies that each send their own gain nothing from this.
+    const MOST: usize = 64;
+
+    fn read(&mut self, sent: &Value) -> Arc<ProxyConfig> {
+        if let Some(known) = self.0.get(sent) {
+            return known.clone();
+        }
+        self.0.retain(|_, settings| Arc::strong_count(settings) > 1);
+        if self.0.len() >= Self::MOST {
+            self.0.clear();
+        }
+        let read = Arc::new(ProxyConfig::of_node(sent));
+        self.0.insert(sent.clone(), read.clone());
+        read
+    }
+}
+
 /// A certificate on the proxy's own disk, in place of the agent's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CertificateFiles {
@@ -93,7 +116,7 @@ pub enum Interception {
 }
 
 impl Metadata {
-    pub fn new(raw: &Value) -> Self {
+    pub fn new(raw: &Value, known: &mut SentSettings) -> Self {
         let text = |key: &str| raw.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let some = |key: &str| Some(text(key)).filter(|value| !value.is_empty());
         Self {
@@ -127,10 +150,7 @@ impl Metadata {
             client_certificate: certificate(raw, "TLS_CLIENT_CERT_CHAIN", "TLS_CLIENT_KEY", "TLS_CLIENT_ROOT_CERT"),
             server_certificate: certificate(raw, "TLS_SERVER_CERT_CHAIN", "TLS_SERVER_KEY", "TLS_SERVER_ROOT_CERT"),
             reserved_ports: RESERVED.iter().filter_map(|key| port(raw.get(*key)?)).collect(),
-            proxy_config: raw
-                .get("PROXY_CONFIG")
-                .filter(|sent| !sent.is_null())
-                .map(|sent| Arc::new(ProxyConfig::of_node(sent))),
+            proxy_config: raw.get("PROXY_CONFIG").filter(|sent| !sent.is_null()).map(|sent| known.read(sent)),
             annotated_service: annotation(raw, "resource.opentelemetry.io/service.name"),
             container: some("APP_CONTAINERS").filter(|names| !names.contains(',')),
             texts: Texts::new(raw),
@@ -183,16 +203,19 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn read(raw: &Value) -> Metadata {
+        Metadata::new(raw, &mut SentSettings::default())
+    }
+
     #[test]
     fn wrong_types_count_as_absent() {
-        let meta =
-            Metadata::new(&json!({"NAMESPACE": 7, "LABELS": "x", "INSTANCE_IPS": ["a"], "HTTP_PROXY_PORT": "many"}));
+        let meta = read(&json!({"NAMESPACE": 7, "LABELS": "x", "INSTANCE_IPS": ["a"], "HTTP_PROXY_PORT": "many"}));
         assert_eq!(meta, Metadata { texts: meta.texts.clone(), ..Metadata::default() });
     }
 
     #[test]
     fn texts_are_found_by_key() {
-        let meta = Metadata::new(&json!({"A": "1", "B": "", "C": 7, "D": "x\0y", "E": "last"}));
+        let meta = read(&json!({"A": "1", "B": "", "C": 7, "D": "x\0y", "E": "last"}));
         let found = ["A", "B", "C", "D", "E", "1"].map(|key| meta.texts.get(key));
         assert_eq!(found, [Some("1"), Some(""), None, None, Some("last"), None]);
         assert_eq!(Texts::default().get(""), None);
@@ -200,11 +223,25 @@ mod tests {
 
     #[test]
     fn booleans_and_ports_come_in_several_spellings() {
-        let meta =
-            Metadata::new(&json!({"DNS_CAPTURE": "true", "UNPRIVILEGED_POD": true, "ENVOY_STATUS_PORT": 15021.0,
+        let meta = read(&json!({"DNS_CAPTURE": "true", "UNPRIVILEGED_POD": true, "ENVOY_STATUS_PORT": 15021.0,
             "ENVOY_PROMETHEUS_PORT": "15090", "INTERCEPTION_MODE": "NONE"}));
         assert!(meta.dns_capture && meta.unprivileged);
         assert_eq!(meta.reserved_ports, [15021, 15090]);
         assert_eq!(meta.interception, Interception::None);
+    }
+
+    #[test]
+    fn equal_settings_are_read_and_kept_once() {
+        let mut known = SentSettings::default();
+        let mut sent = |port: usize| {
+            let raw = json!({"PROXY_CONFIG": {"statusPort": port}});
+            Metadata::new(&raw, &mut known).proxy_config.expect("it was sent")
+        };
+        let first = sent(1);
+        assert!(Arc::ptr_eq(&first, &sent(1)));
+        assert_eq!((first.status_port, sent(2).status_port), (Some(1), Some(2)));
+        let others: Vec<_> = (3..SentSettings::MOST + 3).map(&mut sent).collect();
+        assert!(!Arc::ptr_eq(&first, &sent(1)), "the memory is bounded, with {} others", others.len());
+        assert_eq!(*first, *sent(1));
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::environment::Environment;
-use crate::metadata::Metadata;
+use crate::metadata::{Metadata, SentSettings};
 use crate::release::Release;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -90,6 +90,11 @@ pub enum ProxyError {
 
 impl Proxy {
     pub fn new(node: &NodeInfo) -> Result<Self, ProxyError> {
+        Self::with_known(node, &mut SentSettings::default())
+    }
+
+    /// For many proxies: what they sent alike is read once.
+    pub fn with_known(node: &NodeInfo, known: &mut SentSettings) -> Result<Self, ProxyError> {
         let parts: Vec<&str> = node.id.split('~').collect();
         let [kind, ip, id, domain] = parts[..] else { return Err(ProxyError::Parts(shown(&node.id))) };
         let kind = match kind {
@@ -97,7 +102,7 @@ impl Proxy {
             "router" => ProxyKind::Router,
             other => return Err(ProxyError::Kind(shown(other))),
         };
-        let metadata = Metadata::new(&node.metadata);
+        let metadata = Metadata::new(&node.metadata, known);
         let ips = if metadata.instance_ips.is_empty() {
             ip.parse().into_iter().collect()
         } else {

@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use config::store::Snapshot;
-use model::{Class, Delta, Environment, InboundKey, ListenerKey, Mesh, OutboundKey, Placement, Proxy, Reader};
+use model::{
+    Class, Delta, Environment, InboundKey, ListenerKey, Mesh, NodeInfo, OutboundKey, Placement, Proxy, ProxyError,
+    Reader, SentSettings,
+};
 use wire::envoy::config::core::v3::Node;
 use xds::{Bell, Caller, Joined, Journal, Provider, ProxyInfo, Push, Refused, Seq};
 
@@ -22,6 +25,7 @@ use crate::view::View;
 pub struct Views {
     env: Arc<Environment>,
     state: Mutex<State>,
+    sent: Mutex<SentSettings>,
     journal: Arc<Journal>,
     /// `None`: secrets are served to nobody.
     vault: Option<Arc<Vault>>,
@@ -79,13 +83,17 @@ struct Shelves {
 impl Views {
     /// Without secrets.
     pub fn new(env: Environment) -> Arc<Self> {
-        Arc::new(Self { env: Arc::new(env), state: Mutex::default(), journal: Arc::default(), vault: None })
+        Self::with_vault(env, None)
     }
 
     /// With secrets for those whose identity was proven.
     pub fn guarded(env: Environment, guard: Arc<dyn Guard>) -> Arc<Self> {
-        let vault = Some(Arc::new(Vault::new(guard)));
-        Arc::new(Self { env: Arc::new(env), state: Mutex::default(), journal: Arc::default(), vault })
+        Self::with_vault(env, Some(Arc::new(Vault::new(guard))))
+    }
+
+    fn with_vault(env: Environment, vault: Option<Arc<Vault>>) -> Arc<Self> {
+        let (state, sent) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { env: Arc::new(env), state, sent, journal: Arc::default(), vault })
     }
 
     /// Takes a new picture of the objects. Answers whether any proxy's configuration changed; if not, nobody is woken.
@@ -177,7 +185,7 @@ impl Views {
 
     fn join_with(&self, node: &Node, secrets: impl FnOnce(&Proxy) -> Option<Secrets>) -> Result<Joined, Refused> {
         let info = node_info(node);
-        let proxy = Arc::new(Proxy::new(&info).map_err(|error| Refused(error.to_string()))?);
+        let proxy = self.proxy(&info).map_err(|error| Refused(error.to_string()))?;
         let mut state = self.state();
         let mesh = state.mesh.clone().ok_or_else(|| Refused("nothing is loaded yet; try again".into()))?;
         let news = Bell::new(state.seq);
@@ -186,6 +194,12 @@ impl Views {
         let member = Arc::new(Member::new(proxy.clone(), mates.seat.clone(), news.clone(), secrets));
         mates.members.push(Arc::downgrade(&member));
         Ok(Joined { class: member, proxy: proxy_info(&proxy), news })
+    }
+
+    fn proxy(&self, info: &NodeInfo) -> Result<Arc<Proxy>, ProxyError> {
+        // A panic between its entries cannot leave a wrong one.
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        Proxy::with_known(info, &mut sent).map(Arc::new)
     }
 
     // A panic in a refresh leaves views and layers behind that are whole: they are replaced, not edited.
