@@ -26,9 +26,9 @@ use crate::topology::Topology;
 /// What one proxy's answers are put together from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Class {
-    pub outbound: Arc<OutboundKey>,
-    pub listeners: Arc<ListenerKey>,
-    pub inbound: Arc<InboundKey>,
+    pub outbound: OutboundKey,
+    pub listeners: ListenerKey,
+    pub inbound: InboundKey,
 }
 
 /// Clusters, load assignments, routes and listeners of bytes: shared by the workloads of a namespace.
@@ -73,10 +73,9 @@ struct RouterFacts {
     auto_passthrough: bool,
 }
 
-/// Outbound HTTP listeners: they name the workload in traces.
+/// Outbound HTTP listeners, besides the outbound key: they name the workload in traces.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ListenerKey {
-    pub outbound: Arc<OutboundKey>,
     tracing: Tracing,
     settings: ProxySettings,
     tags: Tags,
@@ -142,14 +141,12 @@ impl OutboundKey {
 
 impl Class {
     pub fn of(mesh: &Mesh, placement: &Placement) -> Self {
-        let outbound = Arc::new(outbound(mesh, placement));
         let listeners = ListenerKey {
-            outbound: outbound.clone(),
             tracing: placement.telemetry.client.tracing.clone(),
             settings: placement.settings.clone(),
             tags: tags(mesh, placement, &placement.telemetry.client),
         };
-        Self { outbound, listeners: Arc::new(listeners), inbound: Arc::new(inbound(mesh, placement)) }
+        Self { outbound: outbound(mesh, placement), listeners, inbound: inbound(mesh, placement) }
     }
 }
 

@@ -71,6 +71,14 @@ impl Delta {
             || (!self.workloads.is_empty() && pod() == Some(true))
     }
 
+    /// Some proxy's class may be another now.
+    pub fn may_move_somebody(&self) -> bool {
+        self.everything
+            || self.rekeyed
+            || self.gateways
+            || !(self.namespaces.is_empty() && self.services.is_empty() && self.workloads.is_empty())
+    }
+
     /// What a proxy of this place is sent towards others may be different now.
     pub fn concerns(&self, mesh: &Mesh, placement: &Placement) -> bool {
         let imported = |name: &Name| {

@@ -50,7 +50,7 @@ pub use metadata::{CertificateFiles, Interception, Metadata, SentSettings};
 pub use network::{NetworkGateway, Networks};
 pub use patch::{Patch, PatchId, PatchSet, Patches};
 pub use percent::Percent;
-pub use placement::{InboundTarget, Placement};
+pub use placement::{InboundTarget, Placement, Standing};
 pub use plugin::{Passage, Plugin, PluginSide, Plugins};
 pub use policy::{Asked, Authorization, Authorizer, Caller, Custom, Policies, Policy, Rule, Term, Token};
 pub use protocol::Protocol;

@@ -23,7 +23,7 @@ use crate::gateway::{Gateways, MergedGateway};
 use crate::ingress::Converted;
 use crate::network::Networks;
 use crate::patch::{EnvoyFilters, Patch};
-use crate::placement::{InboundTarget, Placement};
+use crate::placement::{InboundTarget, Placement, Standing};
 use crate::plugin::Plugins;
 use crate::policy::{AuthorizationPolicies, Authorizers, RequestAuthentications};
 use crate::provider::ProviderHosts;
@@ -287,13 +287,13 @@ impl Mesh {
     }
 
     /// What a place imports in this mesh, if the proxy's own labels are what they were.
-    pub fn scope_at(&self, placement: &Placement) -> Arc<Scope> {
-        self.scope_of(&placement.proxy, &placement.labels).1
+    pub fn scope_at(&self, standing: &Standing) -> Arc<Scope> {
+        self.scope_of(&standing.proxy, &standing.labels).1
     }
 
     /// The scope of this place is still the one that it holds.
     pub(crate) fn keeps_scope(&self, placement: &Placement) -> bool {
-        Arc::ptr_eq(&self.scope_at(placement), &placement.scope)
+        Arc::ptr_eq(&self.scope_at(&placement.standing), &placement.scope)
     }
 
     /// Ports that services send to the proxy's pod or machine, oldest service first.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use config::host::Host;
@@ -24,8 +25,16 @@ use crate::service::{Port, Service};
 use crate::telemetry::Telemetry;
 use crate::workload::{self, Workload};
 
+/// What a proxy sees, and all the rest, which stays when that changes.
 #[derive(Debug, Clone)]
 pub struct Placement {
+    pub scope: Arc<Scope>,
+    pub standing: Arc<Standing>,
+}
+
+/// What holds for a proxy, whatever it sees.
+#[derive(Debug)]
+pub struct Standing {
     pub proxy: Arc<Proxy>,
     /// The registry's, where it knows the workload: a proxy cannot relabel itself.
     pub labels: Labels,
@@ -39,7 +48,6 @@ pub struct Placement {
     /// Ports that services send to this workload, oldest service first.
     pub targets: Vec<InboundTarget>,
     pub scope_key: ScopeKey,
-    pub scope: Arc<Scope>,
     pub modes: PortModes,
     pub settings: ProxySettings,
     pub telemetry: Arc<Telemetry>,
@@ -59,7 +67,7 @@ pub struct Router {
     needs: Option<BTreeSet<Host>>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct InboundTarget {
     pub service: Arc<Service>,
     pub port: Port,
@@ -67,11 +75,27 @@ pub struct InboundTarget {
     pub number: u16,
 }
 
+/// Services are long to compare, and mostly the same in memory.
+impl PartialEq for InboundTarget {
+    fn eq(&self, other: &Self) -> bool {
+        (self.number, &self.port) == (other.number, &other.port)
+            && (Arc::ptr_eq(&self.service, &other.service) || self.service == other.service)
+    }
+}
+
 impl Router {
     fn new(mesh: &Mesh, proxy: &Proxy, labels: &Labels, targets: &[InboundTarget]) -> Self {
         let (key, gateway) = mesh.gateways.of_router(&mesh.env, &proxy.namespace, labels, targets);
         let needs = mesh.env.filter_gateway_clusters.then(|| mesh.needed_by(&gateway));
         Self { key, gateway, needs }
+    }
+}
+
+impl Deref for Placement {
+    type Target = Standing;
+
+    fn deref(&self) -> &Standing {
+        &self.standing
     }
 }
 
@@ -93,13 +117,12 @@ impl Placement {
         };
         let (scope_key, scope) = mesh.scope_of(proxy, &labels);
         let targets = mesh.inbound_targets(proxy);
-        Self {
+        let standing = Standing {
             canonical_name: workload::canonical_name(&labels, &name),
             canonical_revision: workload::canonical_revision(&labels),
             router: (proxy.kind == ProxyKind::Router).then(|| Router::new(mesh, proxy, &labels, &targets)),
             targets,
             scope_key,
-            scope,
             modes: mesh.port_modes(&proxy.namespace, &labels),
             settings: ProxySettings::new(proxy.metadata.proxy_config.as_deref().unwrap_or(&mesh.config.default_config)),
             telemetry: Arc::new(mesh.telemetry(&proxy.namespace, &labels)),
@@ -111,7 +134,8 @@ impl Placement {
             placed_labels,
             locality,
             workload,
-        }
+        };
+        Self { scope, standing: Arc::new(standing) }
     }
 
     /// What DestinationRules say to this client about a host that it imports.

@@ -51,6 +51,16 @@ pub(crate) struct Moment {
     pub(crate) round: u64,
 }
 
+/// What a refresh is about.
+#[derive(Clone, Copy)]
+pub(crate) struct Change<'a> {
+    /// The mesh until now; it is the new one if there was none.
+    pub(crate) before: &'a Mesh,
+    pub(crate) mesh: &'a Arc<Mesh>,
+    pub(crate) delta: &'a Delta,
+    pub(crate) moment: Moment,
+}
+
 /// What a refresh of a layer made.
 pub(crate) enum Remade {
     /// These resources; the names that were asked about and are not among them are gone.

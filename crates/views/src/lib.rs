@@ -1,6 +1,7 @@
 //! Which resources each class of proxies holds: made once, versioned by content, remembered with when they changed. No sockets, no protocol.
 
 mod compared;
+mod ground;
 mod layer;
 mod member;
 mod node;
@@ -12,6 +13,7 @@ mod router;
 mod routes;
 mod secrets;
 mod shelf;
+mod shelves;
 mod stock;
 mod table;
 mod version;

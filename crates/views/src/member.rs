@@ -9,7 +9,7 @@ use xds::{Bell, Changes, Resource, Seq, TypeUrl};
 
 use crate::secrets::{Review, Secrets};
 use crate::table::Table;
-use crate::view::View;
+use crate::view::{Sight, View};
 
 /// A class and its newest view. Its members read through it: a refresh tells all of them at once.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ struct Moved {
 }
 
 impl Moved {
-    fn leave(&mut self, view: &View, seq: Seq) {
+    fn leave(&mut self, view: &Sight<'_>, seq: Seq) {
         (self.came, self.at) = (self.at, seq);
         self.former = view.tables().map(|(kind, table)| (kind, table.clone())).collect();
         for (kind, table) in &self.former {
@@ -81,13 +81,13 @@ impl Member {
         secrets.is_some_and(|secrets| secrets.review(review, &self.placement()))
     }
 
-    fn placement(&self) -> Arc<Placement> {
-        self.seat.load().view().placement.clone()
+    fn placement(&self) -> Placement {
+        self.seat.load().view().now().placement()
     }
 
     pub(crate) fn move_to(&self, seat: Arc<Seat>, seq: Seq) {
         let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
-        moved.leave(&self.seat.load().view(), seq);
+        moved.leave(&self.seat.load().view().now(), seq);
         self.seat.store(seat);
     }
 }
@@ -99,6 +99,7 @@ impl xds::Class for Member {
         }
         let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
         let view = self.seat.load().view();
+        let view = view.now();
         if since >= moved.at {
             moved.former.retain(|(former, _)| *former != kind);
             return view.since(kind, since);
@@ -127,13 +128,13 @@ impl xds::Class for Member {
             return true;
         }
         moved.former.retain(|(former, _)| *former != kind);
-        self.seat.load().view.load().has_news(kind, since)
+        self.seat.load().view.load().now().has_news(kind, since)
     }
 
     fn named(&self, kind: TypeUrl, name: &str) -> Option<Arc<Resource>> {
         match (kind, &self.secrets) {
             (TypeUrl::Secret, Some(secrets)) => secrets.named(|| self.placement(), name),
-            _ => self.seat.load().view().named(kind, name),
+            _ => self.seat.load().view().now().named(kind, name),
         }
     }
 }

@@ -16,6 +16,7 @@ use wire::envoy::config::listener::v3::Listener;
 use xds::TypeUrl;
 
 use crate::compared::Compared;
+use crate::ground::sidecar;
 use crate::layer::{Changed, Layer, Making, Part, Remade, Ware};
 use crate::patched::patched;
 use crate::rendered::{self, Rendered};
@@ -140,8 +141,8 @@ impl Part for Inbound {
             && now.policies == before.policies
             && now.patches.inbound == before.patches.inbound
             && now.patches.extensions == before.patches.extensions
-            && rules(now).eq(rules(before))
-            && sidecar(now) == sidecar(before);
+            && (in_memory(now).eq(in_memory(before)) || rules(now).eq(rules(before)))
+            && sidecar(&now.scope) == sidecar(&before.scope);
         if !delta.everything && same {
             return remade;
         }
@@ -154,9 +155,9 @@ fn rules(placement: &Placement) -> impl Iterator<Item = Option<&Arc<Destination>
     placement.targets.iter().map(|target| placement.inbound_destination(&target.service.host))
 }
 
-/// Its ingress listeners and limits.
-fn sidecar(placement: &Placement) -> Option<&config::kinds::sidecar::Sidecar> {
-    placement.scope.sidecar.as_ref().map(|object| &object.spec)
+/// Rules are long to compare.
+fn in_memory(placement: &Placement) -> impl Iterator<Item = Option<*const Destination>> {
+    rules(placement).map(|rule| rule.map(Arc::as_ptr))
 }
 
 /// Listeners that do not know the workload. What the others are made from is kept where it makes the same.

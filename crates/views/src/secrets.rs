@@ -62,7 +62,7 @@ impl Secrets {
     }
 
     /// `None`: it does not get it now. It is told once it does.
-    pub(crate) fn named(&self, placement: impl Fn() -> Arc<Placement>, name: &str) -> Option<Arc<Resource>> {
+    pub(crate) fn named(&self, placement: impl Fn() -> Placement, name: &str) -> Option<Arc<Resource>> {
         // Held until the answer is noted: whatever changes meanwhile is looked at afterwards.
         let mut asked = self.asked();
         if asked.len() >= MOST && !asked.contains_key(name) {

@@ -4,15 +4,15 @@ use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
-use model::{Delta, Placement};
+use model::{Placement, Scope, Standing};
 
-use crate::layer::{Changed, Layer, Making, Moment, Part};
+use crate::layer::{Change, Changed, Layer, Making, Moment, Part};
 
 /// Where a layer is.
 pub(crate) type Place = u64;
 
 pub(crate) struct Shelf<K> {
-    places: HashMap<Arc<K>, Place>,
+    places: HashMap<K, Place>,
     layers: HashMap<Place, Kept>,
     /// The next place.
     next: Place,
@@ -20,14 +20,10 @@ pub(crate) struct Shelf<K> {
 
 pub(crate) struct Kept {
     pub(crate) layer: Arc<Layer>,
-    /// The place in the mesh that it was last made for.
-    pub(crate) placement: Arc<Placement>,
-    /// The kind of client, as the stock knows it.
-    pub(crate) client: usize,
+    /// Of the proxy that it was last made for.
+    pub(crate) standing: Arc<Standing>,
     /// The round that it was last refreshed in.
     refreshed: u64,
-    /// The round in which it was last asked whether a change concerns it, and the answer.
-    concerned: (u64, bool),
 }
 
 impl<K> Default for Shelf<K> {
@@ -39,79 +35,47 @@ impl<K> Default for Shelf<K> {
 impl<K: Hash + Eq> Shelf<K> {
     pub(crate) fn get_or_make<P: Part>(
         &mut self,
-        key: &Arc<K>,
+        key: K,
         making: &mut Making<'_>,
-        placement: &Arc<Placement>,
+        placement: &Placement,
         moment: Moment,
     ) -> Place {
-        if let Some(place) = self.places.get(key) {
-            return *place;
-        }
-        let place = self.next;
-        self.next += 1;
-        let layer = Arc::new(Layer::new::<P>(making, placement, moment));
-        let kept = Kept {
-            layer,
-            placement: placement.clone(),
-            client: making.client,
-            refreshed: moment.round,
-            concerned: (moment.round, true),
-        };
-        self.places.insert(key.clone(), place);
-        self.layers.insert(place, kept);
-        place
+        *self.places.entry(key).or_insert_with(|| {
+            let place = self.next;
+            self.next += 1;
+            let layer = Arc::new(Layer::new::<P>(making, placement, moment));
+            let kept = Kept { layer, standing: placement.standing.clone(), refreshed: moment.round };
+            self.layers.insert(place, kept);
+            place
+        })
     }
 
-    /// The same, in a round of refreshing.
-    pub(crate) fn carry<P: Part>(
-        &mut self,
-        key: &Arc<K>,
-        making: &mut Making<'_>,
-        placement: &Arc<Placement>,
-        delta: &Delta,
-        moment: Moment,
-    ) -> Place {
-        let place = self.get_or_make::<P>(key, making, placement, moment);
-        self.kept_mut(place).client = making.client;
-        self.refresh::<P>(place, making, placement, delta, moment);
-        place
-    }
-
-    /// Unless it was in this round. An unchanged layer stays the same in memory.
+    /// Unless it was in this round. An unchanged layer stays the same in memory. `seen`: the scope until now of who it was made for.
     pub(crate) fn refresh<P: Part>(
         &mut self,
         place: Place,
         making: &mut Making<'_>,
-        now: &Arc<Placement>,
-        delta: &Delta,
-        moment: Moment,
+        seen: impl FnOnce(&Standing) -> Arc<Scope>,
+        now: &Placement,
+        Change { delta, moment, .. }: Change<'_>,
     ) {
-        let kept = self.kept_mut(place);
+        let kept = self.layers.get_mut(&place).expect("places are swept only when no class has them");
         if kept.refreshed == moment.round {
             return;
         }
-        let changed = Changed { delta, before: &kept.placement, now };
-        if let Some(next) = kept.layer.next::<P>(making, &changed, moment) {
+        let before = Placement { scope: seen(&kept.standing), standing: kept.standing.clone() };
+        if let Some(next) = kept.layer.next::<P>(making, &Changed { delta, before: &before, now }, moment) {
             kept.layer = Arc::new(next);
         }
-        (kept.placement, kept.refreshed) = (now.clone(), moment.round);
+        (kept.standing, kept.refreshed) = (now.standing.clone(), moment.round);
     }
 
-    /// Asks once in a round.
-    pub(crate) fn is_concerned(&mut self, place: Place, round: u64, ask: impl FnOnce(&Placement) -> bool) -> bool {
-        let kept = self.kept_mut(place);
-        if kept.concerned.0 != round {
-            kept.concerned = (round, ask(&kept.placement));
-        }
-        kept.concerned.1
+    pub(crate) fn place_of(&self, key: &K) -> Option<Place> {
+        self.places.get(key).copied()
     }
 
     pub(crate) fn kept(&self, place: Place) -> &Kept {
         &self.layers[&place]
-    }
-
-    fn kept_mut(&mut self, place: Place) -> &mut Kept {
-        self.layers.get_mut(&place).expect("places are swept only when no class has them")
     }
 
     /// Drops the layers that nobody holds.

@@ -3,68 +3,92 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use model::{Mesh, Placement};
+use arc_swap::Guard;
+use model::{Placement, Standing};
 use xds::{Changes, Resource, Seq, TypeUrl};
 
+use crate::ground::{Cell, Ground};
 use crate::layer::{Layer, encoded};
 use crate::rendered;
 use crate::table::{Table, remembered};
 
 #[derive(Debug)]
 pub(crate) struct View {
-    pub(crate) mesh: Arc<Mesh>,
+    ground: Cell,
     /// One member stands for all: the class key holds everything that answers depend on.
-    pub(crate) placement: Arc<Placement>,
-    pub(crate) layers: [Arc<Layer>; 3],
+    standing: Arc<Standing>,
+    /// Besides the outbound one.
+    others: [Arc<Layer>; 2],
     /// The sequence at which it was made.
     seq: Seq,
-    answers: Mutex<HashMap<(TypeUrl, Seq), Weak<Changes>>>,
+    /// By type, sequence and round of the ground.
+    answers: Mutex<HashMap<(TypeUrl, Seq, u64), Weak<Changes>>>,
+}
+
+/// A view at one moment.
+pub(crate) struct Sight<'a> {
+    view: &'a View,
+    ground: Guard<Arc<Ground>>,
 }
 
 impl View {
-    pub(crate) fn new(mesh: &Arc<Mesh>, placement: Arc<Placement>, layers: [Arc<Layer>; 3], seq: Seq) -> Self {
-        Self { mesh: mesh.clone(), placement, layers, seq, answers: Mutex::default() }
+    pub(crate) fn new(ground: Cell, standing: Arc<Standing>, others: [Arc<Layer>; 2], seq: Seq) -> Self {
+        Self { ground, standing, others, seq, answers: Mutex::default() }
     }
 
-    /// The same class in a later mesh. Where nothing changed, nobody was told of the sequence either.
-    pub(crate) fn next(&self, mesh: &Arc<Mesh>, placement: Arc<Placement>, layers: [Arc<Layer>; 3], seq: Seq) -> Self {
-        let next = Self::new(mesh, placement, layers, seq);
-        if next.equals(self) { Self { seq: self.seq, ..next } } else { next }
+    /// The same class later. Where nothing changed, nobody was told of the sequence either.
+    pub(crate) fn next(&self, ground: Cell, standing: Arc<Standing>, others: [Arc<Layer>; 2], seq: Seq) -> Self {
+        let seq = if self.holds_others(&others) { self.seq } else { seq };
+        Self::new(ground, standing, others, seq)
     }
 
+    /// These layers, in memory that is shared.
+    pub(crate) fn holds_others(&self, others: &[Arc<Layer>; 2]) -> bool {
+        self.others.iter().zip(others).all(|(one, two)| Arc::ptr_eq(one, two))
+    }
+
+    pub(crate) fn now(&self) -> Sight<'_> {
+        Sight { view: self, ground: self.ground.load() }
+    }
+}
+
+impl Sight<'_> {
     pub(crate) fn since(&self, kind: TypeUrl, since: Seq) -> Arc<Changes> {
-        let tables: Vec<_> = self.layers.iter().filter_map(|layer| layer.table(kind)).collect();
+        let tables = self.layers().map(|layer| layer.table(kind));
+        let tables = || tables.iter().flatten().copied();
         // Half a history is none.
-        let since = if tables.iter().any(|table| since < table.forgotten) { 0 } else { since };
-        let news = || tables.iter().filter(|table| since == 0 || table.seq > since);
+        let since = if tables().any(|table| since < table.forgotten) { 0 } else { since };
+        let news = || tables().filter(|table| since == 0 || table.seq > since);
         // Mostly one layer has news, which its other classes share, or none.
-        match news().take(2).collect::<Vec<_>>()[..] {
-            [] => {
+        let mut first = news();
+        match (first.next(), first.next()) {
+            (None, _) => {
                 // A stream that was told that there is nothing has come this far.
-                let seq = tables.iter().map(|table| table.seq).max().unwrap_or(self.seq);
+                let seq = tables().map(|table| table.seq).max().unwrap_or(self.view.seq.max(self.ground.seq));
                 Arc::new(Changes { seq, full: since == 0, ..Changes::default() })
             }
-            [only] => only.since(since),
+            (Some(only), None) => only.since(since),
             _ => {
                 // A panic while holding it cannot leave a half answer: answers are inserted whole.
-                let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-                remembered(&mut answers, (kind, since), || merged(news().map(|table| table.since(since))))
+                let mut answers = self.view.answers.lock().unwrap_or_else(PoisonError::into_inner);
+                let question = (kind, since, self.ground.round);
+                remembered(&mut answers, question, || merged(news().map(|table| table.since(since))))
             }
         }
     }
 
     pub(crate) fn has_news(&self, kind: TypeUrl, since: Seq) -> bool {
-        let mut tables = self.layers.iter().filter_map(|layer| layer.table(kind));
+        let mut tables = self.layers().into_iter().filter_map(|layer| layer.table(kind));
         since == 0 || tables.any(|table| table.seq > since || since < table.forgotten)
     }
 
-    /// The same answers, in memory that is shared.
-    pub(crate) fn equals(&self, other: &Self) -> bool {
-        self.layers.iter().zip(&other.layers).all(|(one, two)| Arc::ptr_eq(one, two))
+    pub(crate) fn layers(&self) -> [&Arc<Layer>; 3] {
+        let [listeners, inbound] = &self.view.others;
+        [&self.ground.layer, listeners, inbound]
     }
 
     pub(crate) fn tables(&self) -> impl Iterator<Item = (TypeUrl, &Arc<Table>)> {
-        self.layers.iter().flat_map(|layer| layer.tables())
+        self.layers().into_iter().flat_map(|layer| layer.tables())
     }
 
     pub(crate) fn holds(&self, kind: TypeUrl, name: &str) -> bool {
@@ -76,15 +100,19 @@ impl View {
             return Some(held.clone());
         }
         let made = match kind {
-            TypeUrl::Endpoints => rendered::endpoint(&self.mesh, &self.placement, name),
-            TypeUrl::Route => rendered::route(&self.mesh, &self.placement, name),
+            TypeUrl::Endpoints => rendered::endpoint(&self.ground.mesh, &self.placement(), name),
+            TypeUrl::Route => rendered::route(&self.ground.mesh, &self.placement(), name),
             _ => return None,
         };
         Some(Arc::new(encoded(made)))
     }
 
+    pub(crate) fn placement(&self) -> Placement {
+        Placement { scope: self.ground.scope.clone(), standing: self.view.standing.clone() }
+    }
+
     fn held(&self, kind: TypeUrl, name: &str) -> Option<&Arc<Resource>> {
-        self.layers.iter().find_map(|layer| layer.table(kind)?.get(name))
+        self.layers().into_iter().find_map(|layer| layer.table(kind)?.get(name))
     }
 }
 

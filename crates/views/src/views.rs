@@ -5,21 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use config::store::Snapshot;
-use model::{
-    Class, Delta, Environment, InboundKey, ListenerKey, Mesh, NodeInfo, OutboundKey, Placement, Proxy, ProxyError,
-    Reader, SentSettings,
-};
+use model::{Class, Delta, Environment, Mesh, NodeInfo, Placement, Proxy, ProxyError, Reader, SentSettings, Standing};
 use wire::envoy::config::core::v3::Node;
 use xds::{Bell, Caller, Joined, Journal, Provider, ProxyInfo, Push, Refused, Seq};
 
-use crate::layer::{Layer, Making, Moment};
+use crate::layer::{Change, Layer, Moment};
 use crate::member::{Member, Seat};
 use crate::node::node_info;
-use crate::parts::{Inbound, Listeners, Outbound};
 use crate::reach::{self, PatchReach};
 use crate::secrets::{Guard, Review, Secrets, Vault};
-use crate::shelf::{Place, Shelf};
-use crate::stock::Stock;
+use crate::shelves::{Places, Shelves, Touch};
 use crate::view::View;
 
 pub struct Views {
@@ -39,45 +34,31 @@ struct State {
     /// How often it was refreshed.
     round: u64,
     shelves: Shelves,
-    classes: HashMap<Arc<Class>, Classmates>,
+    classes: HashMap<Places, Classmates>,
 }
 
 /// Who is in a class. One without members is dropped at the next refresh.
 struct Classmates {
     seat: Arc<Seat>,
-    places: [Place; 3],
+    /// Of one member, for all.
+    standing: Arc<Standing>,
+    /// The round in which it was last made or looked at.
+    round: u64,
     members: Vec<Weak<Member>>,
-}
-
-/// What a refresh is about.
-#[derive(Clone, Copy)]
-struct Change<'a> {
-    mesh: &'a Arc<Mesh>,
-    delta: &'a Delta,
-    moment: Moment,
 }
 
 /// Whom a change concerns.
 #[derive(Default)]
 struct Reach {
-    /// Where they are in memory: a class is long to hash, and lives on in the table of classes.
-    classes: HashSet<*const Class>,
+    classes: HashSet<Places>,
     members: Vec<Arc<Member>>,
 }
 
 /// A proxy that a change may bring into another class, and what it was told so far.
 struct Movable {
-    from: Arc<Class>,
-    held: Arc<View>,
+    from: Places,
+    held: [Arc<Layer>; 3],
     member: Arc<Member>,
-}
-
-#[derive(Default)]
-struct Shelves {
-    stock: Stock,
-    outbound: Shelf<OutboundKey>,
-    listeners: Shelf<ListenerKey>,
-    inbound: Shelf<InboundKey>,
 }
 
 impl Views {
@@ -111,7 +92,8 @@ impl Views {
         };
         translate::read_patches(&mesh);
         let mesh = Arc::new(mesh);
-        let first = state.mesh.replace(mesh.clone()).is_none();
+        let before = state.mesh.replace(mesh.clone());
+        let first = before.is_none();
         if delta.is_empty() && delta.credentials.is_empty() && !first {
             return false;
         }
@@ -119,7 +101,8 @@ impl Views {
         let moment = Moment { seq: state.seq + 1, began: Some(began), round: state.round };
         let mut reach = Reach::default();
         if !delta.is_empty() || first {
-            reach = state.replace_views(Change { mesh: &mesh, delta: &delta, moment });
+            let before = before.as_ref().unwrap_or(&mesh);
+            reach = state.replace_views(Change { before, mesh: &mesh, delta: &delta, moment });
         }
         if let Some(vault) = &self.vault {
             let concerned = first || delta.everything || delta.gateways || !delta.credentials.is_empty();
@@ -173,7 +156,7 @@ impl Views {
     pub fn patch_reach(&self) -> Vec<PatchReach> {
         let state = self.state();
         let Some(mesh) = state.mesh.clone() else { return Vec::new() };
-        let classes: Vec<_> = state.classes.values().map(|mates| mates.seat.view().layers.clone()).collect();
+        let classes: Vec<_> = state.classes.keys().map(|places| state.shelves.layers(*places)).collect();
         drop(state);
         reach::counted(&mesh, &classes)
     }
@@ -212,165 +195,135 @@ impl State {
     /// Answers who has news. The cost is that of the classes that the change concerns, and of the proxies whose class it
     /// may have changed.
     fn replace_views(&mut self, change: Change<'_>) -> Reach {
-        self.shelves.stock.forget(change.delta);
-        let Self { shelves, classes, .. } = self;
+        self.shelves.forget(change.delta);
         let mut reach = Reach::default();
-        let mut movable = Vec::new();
-        for (class, mates) in classes.iter_mut() {
-            let Classmates { seat, places, members } = mates;
-            members.retain(|member| {
-                let Some(member) = member.upgrade() else { return false };
-                let stays = !change.delta.may_move(&member.proxy);
-                if !stays {
-                    movable.push(Movable { from: class.clone(), held: seat.view(), member });
-                }
-                stays
-            });
-            if !members.is_empty() && shelves.refresh_class(*places, seat, change) {
-                reach.members.extend(members.iter().filter_map(Weak::upgrade));
-                reach.classes.insert(Arc::as_ptr(class));
-            }
-        }
+        let movable = self.refresh_classes(change, &mut reach);
         // Whoever comes back to a class that all have left finds its history.
-        for movable in movable {
-            self.place_anew(movable, change, &mut reach);
+        let moves: Vec<_> =
+            movable.into_iter().filter_map(|movable| self.place_anew(movable, change, &mut reach)).collect();
+        self.publish(change.moment);
+        // Only now is what they come to whole.
+        for (member, seat) in moves {
+            member.move_to(seat, change.moment.seq);
         }
         let before = self.classes.len();
         self.classes.retain(|_, mates| !mates.members.is_empty());
         if self.classes.len() < before {
-            self.shelves.sweep(self.classes.values().map(|mates| mates.places));
+            self.shelves.sweep(self.classes.keys().copied());
         }
         reach
+    }
+
+    /// Refreshes what those have who stay where they are, and answers who may not.
+    fn refresh_classes(&mut self, change: Change<'_>, reach: &mut Reach) -> Vec<Movable> {
+        let Self { shelves, classes, .. } = self;
+        let mut movable = Vec::new();
+        let all_stay = !change.delta.may_move_somebody();
+        for (&places, mates) in classes.iter_mut() {
+            let Classmates { seat, standing, round, members } = mates;
+            members.retain(|member| {
+                if all_stay {
+                    return member.strong_count() > 0;
+                }
+                let Some(member) = member.upgrade() else { return false };
+                let stays = !change.delta.may_move(&member.proxy);
+                if !stays {
+                    let held = seat.view().now().layers().map(Arc::clone);
+                    movable.push(Movable { from: places, held, member });
+                }
+                stays
+            });
+            if members.is_empty() {
+                continue;
+            }
+            let is_held = |others: &[Arc<Layer>; 2]| seat.view().holds_others(others);
+            let touch = shelves.refresh_class(places, standing, is_held, change);
+            if let Touch::Same | Touch::New = touch {
+                *round = change.moment.round;
+            }
+            if let Touch::New = touch {
+                reach.members.extend(members.iter().filter_map(Weak::upgrade));
+                reach.classes.insert(places);
+            }
+        }
+        movable
+    }
+
+    fn publish(&mut self, moment: Moment) {
+        let parted = self.shelves.publish();
+        if parted.is_empty() {
+            return;
+        }
+        for (&places, mates) in self.classes.iter().filter(|([first, ..], _)| parted.contains(first)) {
+            let (cell, others) = (self.shelves.cell(places).clone(), self.shelves.others(places));
+            mates.seat.refresh(mates.seat.view().next(cell, mates.standing.clone(), others, moment.seq));
+        }
     }
 
     /// Adds those who asked for a secret that is new.
     fn review(&self, review: Review<'_>, reach: &mut Reach) {
         let known: HashSet<*const Member> = reach.members.iter().map(Arc::as_ptr).collect();
-        for (class, mates) in &self.classes {
+        for (&places, mates) in &self.classes {
             let members = mates.members.iter().filter_map(Weak::upgrade);
             let new = members.filter(|member| member.review(review) && !known.contains(&Arc::as_ptr(member)));
             let before = reach.members.len();
             reach.members.extend(new);
             if reach.members.len() > before {
-                reach.classes.insert(Arc::as_ptr(class));
+                reach.classes.insert(places);
             }
         }
     }
 
-    /// A proxy whose class may be another now.
-    fn place_anew(&mut self, Movable { from, held, member }: Movable, change: Change<'_>, reach: &mut Reach) {
-        let Change { mesh, moment, .. } = change;
-        match (held.mesh.has_pod_of(&member.proxy), mesh.has_pod_of(&member.proxy)) {
+    /// A proxy whose class may be another now. Answers where it moves to.
+    fn place_anew(
+        &mut self,
+        Movable { from, held, member }: Movable,
+        change: Change<'_>,
+        reach: &mut Reach,
+    ) -> Option<(Arc<Member>, Arc<Seat>)> {
+        let Change { before, mesh, moment, .. } = change;
+        match (before.has_pod_of(&member.proxy), mesh.has_pod_of(&member.proxy)) {
             (true, false) => member.news.lose(),
             (false, true) => member.news.regain(),
             _ => {}
         }
-        let placement = Arc::new(mesh.place(&member.proxy));
+        let placement = mesh.place(&member.proxy);
         let class = Class::of(mesh, &placement);
-        let known = self.classes.get(&class).filter(|mates| mates.is_fresh(mesh));
-        if known.is_none() {
-            let places = self.shelves.carry(&class, &placement, change);
-            let layers = self.shelves.layers(places);
-            match self.classes.get(&class) {
-                Some(mates) => mates.seat.refresh(mates.seat.view().next(mesh, placement, layers, moment.seq)),
-                None => {
-                    let view = View::new(mesh, placement, layers, moment.seq);
-                    self.classes.insert(Arc::new(class.clone()), Classmates::new(view, places));
-                }
-            }
-        }
-        let (class, _) = self.classes.get_key_value(&class).expect("it was there or was inserted above");
-        let class = class.clone();
-        let mates = self.classes.get_mut(&class).expect("its key is there");
+        let known = self.shelves.find(&class);
+        let fresh = known.filter(|places| self.classes.get(places).is_some_and(|mates| mates.round == moment.round));
+        let places = fresh.unwrap_or_else(|| {
+            let places = self.shelves.carry(class, &placement, change);
+            let shelves = &self.shelves;
+            let standing = placement.standing.clone();
+            let mates =
+                self.classes.entry(places).or_insert_with(|| Classmates::new(shelves, placement, places, moment));
+            (mates.standing, mates.round) = (standing, moment.round);
+            places
+        });
+        let mates = self.classes.get_mut(&places).expect("it was there or was inserted above");
         mates.members.push(Arc::downgrade(&member));
-        if from != class {
-            member.move_to(mates.seat.clone(), moment.seq);
+        let now = self.shelves.layers(places);
+        if from != places || now.iter().zip(&held).any(|(now, held)| !Arc::ptr_eq(now, held)) {
+            reach.classes.insert(places);
+            reach.members.push(member.clone());
         }
-        if from != class || !mates.seat.view().equals(&held) {
-            reach.classes.insert(Arc::as_ptr(&class));
-            reach.members.push(member);
-        }
+        (from != places).then(|| (member, mates.seat.clone()))
     }
 
     fn seat_for(&mut self, mesh: &Arc<Mesh>, proxy: &Arc<Proxy>) -> &mut Classmates {
-        let placement = Arc::new(mesh.place(proxy));
-        let class = Arc::new(Class::of(mesh, &placement));
-        let (shelves, seq, round) = (&mut self.shelves, self.seq, self.round);
-        self.classes.entry(class).or_insert_with_key(|class| {
-            let places = shelves.get_or_make(class, mesh, &placement, Moment { seq, began: None, round });
-            Classmates::new(View::new(mesh, placement, shelves.layers(places), seq), places)
-        })
+        let placement = mesh.place(proxy);
+        let moment = Moment { seq: self.seq, began: None, round: self.round };
+        let places = self.shelves.get_or_make(Class::of(mesh, &placement), mesh, &placement, moment);
+        let shelves = &self.shelves;
+        self.classes.entry(places).or_insert_with(|| Classmates::new(shelves, placement, places, moment))
     }
 }
 
 impl Classmates {
-    fn new(view: View, places: [Place; 3]) -> Self {
-        Self { seat: Arc::new(Seat::new(view)), places, members: Vec::new() }
-    }
-
-    /// Its view is already that of this mesh.
-    fn is_fresh(&self, mesh: &Arc<Mesh>) -> bool {
-        Arc::ptr_eq(&self.seat.view().mesh, mesh)
-    }
-}
-
-impl Shelves {
-    fn get_or_make(&mut self, class: &Class, mesh: &Mesh, placement: &Arc<Placement>, moment: Moment) -> [Place; 3] {
-        let Self { stock, outbound, listeners, inbound } = self;
-        let client = stock.client(&class.outbound);
-        let mut making = Making { mesh, stock, client, http: Arc::default() };
-        let first = outbound.get_or_make::<Outbound>(&class.outbound, &mut making, placement, moment);
-        making.http = outbound.kept(first).layer.http.clone();
-        let second = listeners.get_or_make::<Listeners>(&class.listeners, &mut making, placement, moment);
-        let third = inbound.get_or_make::<Inbound>(&class.inbound, &mut making, placement, moment);
-        [first, second, third]
-    }
-
-    /// A class whose members stay in it: only what they import may have changed. Answers whether anything is new.
-    fn refresh_class(&mut self, places: [Place; 3], seat: &Seat, Change { mesh, delta, moment }: Change<'_>) -> bool {
-        let Self { stock, outbound, listeners, inbound } = self;
-        let [first, second, third] = places;
-        if !outbound.is_concerned(first, moment.round, |placement| delta.concerns(mesh, placement)) {
-            return false;
-        }
-        let before = seat.view();
-        let place = &outbound.kept(first).placement;
-        let scope = mesh.scope_at(place);
-        let placement = match Arc::ptr_eq(&scope, &before.placement.scope) {
-            true => before.placement.clone(),
-            false => Arc::new(Placement { scope, ..Placement::clone(&before.placement) }),
-        };
-        let client = outbound.kept(first).client;
-        let mut making = Making { mesh, stock, client, http: Arc::default() };
-        outbound.refresh::<Outbound>(first, &mut making, &placement, delta, moment);
-        making.http = outbound.kept(first).layer.http.clone();
-        listeners.refresh::<Listeners>(second, &mut making, &placement, delta, moment);
-        inbound.refresh::<Inbound>(third, &mut making, &placement, delta, moment);
-        seat.refresh(before.next(mesh, placement, self.layers(places), moment.seq));
-        !seat.view().equals(&before)
-    }
-
-    fn carry(&mut self, class: &Class, placement: &Arc<Placement>, change: Change<'_>) -> [Place; 3] {
-        let Change { mesh, delta, moment } = change;
-        let Self { stock, outbound, listeners, inbound } = self;
-        let client = stock.client(&class.outbound);
-        let mut making = Making { mesh, stock, client, http: Arc::default() };
-        let first = outbound.carry::<Outbound>(&class.outbound, &mut making, placement, delta, moment);
-        making.http = outbound.kept(first).layer.http.clone();
-        let second = listeners.carry::<Listeners>(&class.listeners, &mut making, placement, delta, moment);
-        let third = inbound.carry::<Inbound>(&class.inbound, &mut making, placement, delta, moment);
-        [first, second, third]
-    }
-
-    fn layers(&self, [first, second, third]: [Place; 3]) -> [Arc<Layer>; 3] {
-        [&self.outbound.kept(first).layer, &self.listeners.kept(second).layer, &self.inbound.kept(third).layer]
-            .map(Arc::clone)
-    }
-
-    fn sweep(&mut self, held: impl Iterator<Item = [Place; 3]> + Clone) {
-        self.outbound.sweep(&held.clone().map(|[first, ..]| first).collect());
-        self.listeners.sweep(&held.clone().map(|[_, second, _]| second).collect());
-        self.inbound.sweep(&held.map(|[.., third]| third).collect());
+    fn new(shelves: &Shelves, placement: Placement, places: Places, moment: Moment) -> Self {
+        let (standing, cell) = (placement.standing, shelves.cell(places).clone());
+        let view = View::new(cell, standing.clone(), shelves.others(places), moment.seq);
+        Self { seat: Arc::new(Seat::new(view)), standing, round: moment.round, members: Vec::new() }
     }
 }
 
@@ -394,10 +347,9 @@ impl Provider for Views {
         /// Of a name in a table: its entry in a tree of which a third is empty, and its sequence.
         const NAME: usize = 64;
         let state = self.state();
-        let Shelves { outbound, listeners, inbound, .. } = &state.shelves;
         let members: usize = state.classes.values().map(|mates| mates.members.len()).sum();
-        (outbound.names() + listeners.names() + inbound.names()) * NAME
-            + state.classes.len() * (size_of::<Class>() + size_of::<View>())
+        state.shelves.names() * NAME
+            + state.classes.len() * (size_of::<Classmates>() + size_of::<View>())
             + members * size_of::<Member>()
     }
 

@@ -120,6 +120,38 @@ fn a_proxy_whose_pod_is_gone_is_told() {
     assert_eq!(gone(), [false, false]);
 }
 
+/// Its layers were refreshed for others before it was looked at.
+#[test]
+fn a_proxy_that_might_have_moved_hears_what_its_neighbours_hear() {
+    let pod = |number: usize, account: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: p{number}, namespace: shop, labels: {{service.istio.io/canonical-name: p{number}}}}}, spec: {{serviceAccountName: {account}}}}}"
+        )
+    };
+    let slice = |last: usize| {
+        format!(
+            "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: s, namespace: shop, labels: {{kubernetes.io/service-name: s}}}}, addressType: IPv4, ports: [{{name: http, port: 80}}], endpoints: [{{addresses: [10.10.1.{last}]}}]}}"
+        )
+    };
+    let mut world = World::new();
+    let pods: Vec<_> = (0..6).map(|number| pod(number, "a")).collect();
+    world.set(&[service("shop", 80, "a"), slice(100), pods.join("\n---\n")].join("\n---\n"));
+    let join = |number: usize| {
+        let id = format!("sidecar~10.10.0.{number}~p{number}.shop~shop.svc.cluster.local");
+        world.views.join(&Node { id, ..Node::default() }).expect("a well-formed node")
+    };
+    let joined: Vec<_> = (0..6).map(join).collect();
+    assert_eq!(world.views.classes(), 6);
+    for number in 0..6 {
+        let before = joined[0].news.seq();
+        world.set(&[slice(number), pod(number, "b")].join("\n---\n"));
+        for (other, joined) in joined.iter().enumerate() {
+            assert!(joined.news.seq() > before, "p{other} after a change of p{number}");
+            assert_eq!(joined.class.since(TypeUrl::Endpoints, before).changed.len(), 1);
+        }
+    }
+}
+
 #[test]
 fn a_type_without_resources_has_a_position_all_the_same() {
     let world = World::new();

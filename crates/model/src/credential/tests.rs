@@ -46,7 +46,7 @@ impl World {
         let mesh = Mesh::new(&snapshot, &Arc::new(Environment::default()));
         let info = NodeInfo { id: "router~10.0.0.1~in.edge~edge.svc.cluster.local".into(), ..NodeInfo::default() };
         let placement = mesh.place(&Arc::new(Proxy::new(&info).expect("well-formed")));
-        Self { gateway: placement.router.expect("a router").gateway, mesh }
+        Self { gateway: placement.router.as_ref().expect("a router").gateway.clone(), mesh }
     }
 
     /// What the reader is given: `denied`, `missing`, `none`, or the secret itself.

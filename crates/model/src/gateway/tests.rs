@@ -33,7 +33,7 @@ fn merged_in(env: Environment, objects: &[String]) -> Arc<MergedGateway> {
     let mesh = Mesh::new(&snapshot, &Arc::new(env));
     let info = NodeInfo { id: "router~10.0.0.1~in.edge~edge.svc.cluster.local".into(), ..NodeInfo::default() };
     let placement = mesh.place(&Arc::new(Proxy::new(&info).expect("well-formed")));
-    placement.router.expect("a router").gateway
+    placement.router.as_ref().expect("a router").gateway.clone()
 }
 
 fn merged(servers: &[String]) -> Arc<MergedGateway> {

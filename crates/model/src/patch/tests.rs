@@ -58,7 +58,7 @@ fn priority_then_the_root_then_name_with_namespace() {
         filter("istio-system", "last", &one(1)),
         filter("bank", "other", &one(0)),
     ];
-    let held = mesh(&store(&text.concat())).place(&cart()).patches;
+    let held = mesh(&store(&text.concat())).place(&cart()).patches.clone();
     let order = ["shop/first", "istio-system/z", "shop/a-b", "shop/a", "shop/b", "istio-system/last"];
     assert_eq!(names(&held.outbound), order.map(|name| format!("{name} configPatches[0]")));
 }
@@ -72,9 +72,9 @@ fn contexts_part_the_ways() {
     let patches = all.iter().flat_map(|context| [patch(context, add), patch(context, merge)]).collect::<Vec<_>>();
     let mesh = mesh(&store(&filter("shop", "a", &format!("configPatches: [{}]", patches.join(", ")))));
     let indices = |set: &PatchSet| set.iter().map(|patch| patch.id.index).collect::<Vec<_>>();
-    let sidecar = mesh.place(&cart()).patches;
+    let sidecar = mesh.place(&cart()).patches.clone();
     assert_eq!((indices(&sidecar.outbound), indices(&sidecar.inbound)), (vec![0, 1, 2, 4, 5], vec![1, 3]));
-    let router = mesh.place(&proxy("router", json!({}))).patches;
+    let router = mesh.place(&proxy("router", json!({}))).patches.clone();
     assert_eq!((indices(&router.outbound), indices(&router.inbound)), (vec![0, 1, 6, 7], vec![]));
     assert!(
         sidecar.outbound.iter().filter(|patch| patch.id.index % 2 == 0).all(|patch| patch.operation == Operation::Add)
@@ -119,7 +119,7 @@ fn an_edit_keeps_the_patches_of_other_objects() {
     let first = mesh(&store);
     put(&mut store, &filter("shop", "b", &format!("priority: 1, configPatches: [{ADD}]")));
     let (second, delta) = first.next(&store.snapshot());
-    let (old, new) = (first.place(&cart()).patches.outbound, second.place(&cart()).patches.outbound);
+    let (old, new) = (first.place(&cart()).patches.outbound.clone(), second.place(&cart()).patches.outbound.clone());
     let same = |index: usize| Arc::ptr_eq(&old.of(ApplyTo::Cluster)[index], &new.of(ApplyTo::Cluster)[index]);
     assert!(same(0) && !same(1) && old != new);
     assert!(delta.may_move(&cart()) && !delta.everything && !delta.rekeyed);
