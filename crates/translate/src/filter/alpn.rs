@@ -1,5 +1,7 @@
 //! The istio.alpn filter: which protocol to offer upstream for each protocol that came from downstream.
 
+use std::sync::LazyLock;
+
 use wire::any;
 use wire::google::protobuf::Any;
 use wire::istio::envoy::config::filter::http::alpn::v2alpha1::{
@@ -7,7 +9,8 @@ use wire::istio::envoy::config::filter::http::alpn::v2alpha1::{
     filter_config::{AlpnOverride, Protocol},
 };
 
-pub(crate) fn config() -> Any {
+// Every outbound HTTP chain has it: it is encoded once.
+static CONFIG: LazyLock<Any> = LazyLock::new(|| {
     let offer = |protocol: Protocol, names: [&str; 3]| AlpnOverride {
         upstream_protocol: protocol.into(),
         alpn_override: names.map(str::to_owned).to_vec(),
@@ -19,4 +22,8 @@ pub(crate) fn config() -> Any {
             offer(Protocol::Http2, ["istio-h2", "istio", "h2"]),
         ],
     })
+});
+
+pub(crate) fn config() -> Any {
+    CONFIG.clone()
 }

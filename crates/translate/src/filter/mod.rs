@@ -9,6 +9,8 @@ mod rbac;
 pub(crate) mod sni_forward;
 pub(crate) mod tcp_proxy;
 
+use std::sync::LazyLock;
+
 use config::kinds::wasm_plugin::PluginPhase;
 use model::{Extension, Placement, Protocol};
 use prost::{Message, Name};
@@ -27,6 +29,21 @@ pub(crate) enum Direction {
     Inbound,
     Outbound,
 }
+
+// Every HTTP chain has these: they are encoded once.
+static FAULT: LazyLock<HttpFilter> =
+    LazyLock::new(|| http_filter("envoy.filters.http.fault", any::pack(&fault::v3::HttpFault::default())));
+static CORS: LazyLock<HttpFilter> =
+    LazyLock::new(|| http_filter("envoy.filters.http.cors", any::pack(&cors::v3::Cors {})));
+static GRPC_STATS: LazyLock<HttpFilter> = LazyLock::new(|| {
+    use grpc_stats::v3::{FilterConfig, filter_config::PerMethodStatSpecifier};
+    let config = FilterConfig {
+        emit_filter_state: true,
+        per_method_stat_specifier: Some(PerMethodStatSpecifier::StatsForAllMethods(crate::proto::boolean(false))),
+        ..FilterConfig::default()
+    };
+    http_filter("envoy.filters.http.grpc_stats", any::pack(&config))
+});
 
 /// The HTTP filters of a chain. Order is behaviour: peers are known before policies, policies before faults, the router ends it.
 /// `port`: of the listener, and of the workload where it is its own.
@@ -53,12 +70,11 @@ pub(crate) fn http(placement: &Placement, direction: Direction, protocol: Protoc
     if protocol == Protocol::GrpcWeb {
         filters.push(http_filter("envoy.filters.http.grpc_web", any::pack(&grpc_web::v3::GrpcWeb {})));
     }
-    filters.push(http_filter("envoy.filters.http.grpc_stats", grpc_stats()));
+    filters.push(GRPC_STATS.clone());
     if direction == Direction::Outbound && !placement.proxy.lacks(Extension::Alpn) {
         filters.push(http_filter("istio.alpn", alpn::config()));
     }
-    filters.push(http_filter("envoy.filters.http.fault", any::pack(&fault::v3::HttpFault::default())));
-    filters.push(http_filter("envoy.filters.http.cors", any::pack(&cors::v3::Cors {})));
+    filters.extend([FAULT.clone(), CORS.clone()]);
     filters.extend(stats::configs(placement, direction).into_iter().map(|config| http_filter(stats::NAME, config)));
     let router =
         router::v3::Router { suppress_envoy_headers: headers::hides_envoy(placement), ..router::v3::Router::default() };
@@ -120,14 +136,4 @@ fn http_filter(name: &str, config: Any) -> HttpFilter {
         config_type: Some(http_filter::ConfigType::TypedConfig(config)),
         ..HttpFilter::default()
     }
-}
-
-fn grpc_stats() -> Any {
-    any::pack(&grpc_stats::v3::FilterConfig {
-        emit_filter_state: true,
-        per_method_stat_specifier: Some(grpc_stats::v3::filter_config::PerMethodStatSpecifier::StatsForAllMethods(
-            crate::proto::boolean(false),
-        )),
-        ..grpc_stats::v3::FilterConfig::default()
-    })
 }
