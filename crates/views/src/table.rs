@@ -1,6 +1,6 @@
 //! Resources of one type, each with the sequence at which it last changed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
@@ -10,6 +10,9 @@ use xds::{Changes, Resource, Seq};
 
 /// So many names that are gone are remembered in any case; of a larger table as many as it holds.
 const REMEMBERED: usize = 1024;
+
+/// Names are few if they are this part of a table, or less.
+const FEW: usize = 4;
 
 /// Immutable but for a memory of answers: the streams of a class ask the same few questions.
 #[derive(Debug, Default)]
@@ -22,7 +25,17 @@ pub(crate) struct Table {
     /// When it last changed, and when the cause of that arrived.
     pub(crate) seq: Seq,
     began: Option<Instant>,
+    /// `None`: they are too many to say.
+    latest: Option<Arc<Latest>>,
     answers: Mutex<HashMap<Seq, Weak<Changes>>>,
+}
+
+/// Names that came, went or changed after a sequence. Mostly they are few, and whoever asks was told of all that was before: the rest of
+/// a large table need not be looked at.
+#[derive(Debug)]
+struct Latest {
+    after: Seq,
+    names: BTreeSet<Arc<str>>,
 }
 
 #[derive(Debug, Clone)]
@@ -41,7 +54,7 @@ impl Table {
         dropped: impl IntoIterator<Item = Arc<str>>,
     ) -> Option<Self> {
         let (mut held, mut gone) = (self.held.clone(), self.gone.clone());
-        let (mut changed, mut blamed) = (false, false);
+        let (mut changed, mut blamed) = (BTreeSet::new(), false);
         for resource in made {
             match held.get(&resource.name) {
                 // Equal content stops the wave: nothing is sent for it. What it is made from is told all the same.
@@ -54,20 +67,21 @@ impl Table {
                 }
                 _ => {
                     gone.remove(&resource.name);
+                    changed.insert(resource.name.clone());
                     held.insert(resource.name.clone(), Held { resource, changed: seq });
-                    changed = true;
                 }
             }
         }
         for name in dropped {
             if held.remove(&name).is_some() {
+                changed.insert(name.clone());
                 gone.insert(name, seq);
-                changed = true;
             }
         }
-        if !changed {
+        if changed.is_empty() {
             let Self { forgotten, seq, began, .. } = *self;
-            return blamed.then(|| Self { held, gone, forgotten, seq, began, answers: Mutex::default() });
+            let latest = self.latest.clone();
+            return blamed.then(|| Self { held, gone, forgotten, seq, began, latest, answers: Mutex::default() });
         }
         let mut forgotten = self.forgotten;
         if gone.len() > held.len().max(REMEMBERED) {
@@ -76,12 +90,24 @@ impl Table {
             forgotten = times[times.len() / 2];
             gone = gone.into_iter().filter(|(_, went)| *went > forgotten).collect();
         }
-        Some(Self { held, gone, forgotten, seq, began, answers: Mutex::default() })
+        let latest =
+            self.latest_with(changed, seq).filter(|latest| latest.names.len() <= held.len() / FEW).map(Arc::new);
+        Some(Self { held, gone, forgotten, seq, began, latest, answers: Mutex::default() })
+    }
+
+    /// A table may change several times at one sequence.
+    fn latest_with(&self, mut names: BTreeSet<Arc<str>>, seq: Seq) -> Option<Latest> {
+        if self.seq < seq {
+            return Some(Latest { after: self.seq, names });
+        }
+        let known = self.latest.as_ref()?;
+        names.extend(known.names.iter().cloned());
+        Some(Latest { after: known.after, names })
     }
 
     /// The table after all of its resources were made anew: what is not among them is gone.
     pub(crate) fn replaced(&self, seq: Seq, began: Option<Instant>, made: Vec<Arc<Resource>>) -> Option<Self> {
-        let names: std::collections::BTreeSet<_> = made.iter().map(|resource| resource.name.clone()).collect();
+        let names: BTreeSet<_> = made.iter().map(|resource| resource.name.clone()).collect();
         let dropped: Vec<_> = self.held.keys().filter(|name| !names.contains(*name)).cloned().collect();
         self.updated(seq, began, made, dropped)
     }
@@ -121,22 +147,23 @@ impl Table {
         if !full && since >= self.seq {
             return Changes { seq: self.seq, began: self.began, ..Changes::default() };
         }
-        Changes {
-            seq: self.seq,
-            changed: self
-                .held
-                .values()
-                .filter(|held| full || held.changed > since)
-                .map(|held| held.resource.clone())
-                .collect(),
-            removed: match full {
-                true => Vec::new(),
-                false => self.gone.iter().filter(|&(_, &went)| went > since).map(|(name, _)| name.clone()).collect(),
-            },
-            full,
-            began: self.began,
-            ..Changes::default()
-        }
+        let (changed, removed) = match &self.latest {
+            Some(latest) if !full && since >= latest.after => self.named_since(&latest.names, since),
+            _ => self.all_since(since, full),
+        };
+        Changes { seq: self.seq, changed, removed, full, began: self.began, ..Changes::default() }
+    }
+
+    fn named_since(&self, names: &BTreeSet<Arc<str>>, since: Seq) -> (Vec<Arc<Resource>>, Vec<Arc<str>>) {
+        let held = names.iter().filter_map(|name| self.held.get(name)).filter(|held| held.changed > since);
+        let gone = names.iter().filter(|name| self.gone.get(*name).is_some_and(|went| *went > since));
+        (held.map(|held| held.resource.clone()).collect(), gone.cloned().collect())
+    }
+
+    fn all_since(&self, since: Seq, full: bool) -> (Vec<Arc<Resource>>, Vec<Arc<str>>) {
+        let held = self.held.values().filter(|held| full || held.changed > since);
+        let gone = self.gone.iter().filter(|&(_, &went)| !full && went > since);
+        (held.map(|held| held.resource.clone()).collect(), gone.map(|(name, _)| name.clone()).collect())
     }
 }
 
@@ -215,6 +242,23 @@ mod tests {
         let recent = table.since(9_990);
         assert_eq!((recent.removed.len(), recent.full), (9, false));
         assert!(table.since(5).full, "it must compare what it holds");
+    }
+
+    #[test]
+    fn what_is_latest_is_told_without_a_look_at_the_rest() {
+        let all: Vec<_> = (0..20).map(|number| resource(&format!("{number:02}"), "1")).collect();
+        let first = Table::default().updated(1, None, all, []).expect("new names");
+        assert!(first.latest.is_none(), "all is too many to say");
+        let second = first.updated(2, None, [resource("03", "2")], [Arc::from("04")]).expect("two changed");
+        let third = second.updated(2, None, [resource("02", "2"), resource("04", "2")], []).expect("two more, at once");
+        let names = |table: &Table| table.latest.as_ref().map(|latest| latest.names.len());
+        assert_eq!((names(&second), names(&third)), (Some(2), Some(3)));
+        check(&second, 1, &["03"], &["04"]);
+        check(&third, 1, &["02", "03", "04"], &[]);
+        let fourth = third.updated(5, None, [], [Arc::from("03")]).expect("one went");
+        check(&fourth, 2, &[], &["03"]);
+        check(&fourth, 1, &["02", "04"], &["03"]);
+        check(&fourth, 5, &[], &[]);
     }
 
     #[test]
