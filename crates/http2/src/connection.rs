@@ -17,6 +17,9 @@ use crate::{
 
 /// How often streams may have turns between two writes.
 const PASSES: usize = 4;
+/// How often it goes round before others may run. Some streams wake themselves for ever; and what tokio grants a task at a time comes anew only
+/// after a pause.
+const ROUNDS: usize = 16;
 
 /// Serves the calls of one peer. `S` makes an answer of each request.
 pub struct Connection<I, S, F, B> {
@@ -78,7 +81,7 @@ where
     }
 
     /// The streams that were woken, each in its turn. Who has more to say says it before anything is written: what goes out together costs one
-    /// call. But some wake themselves for ever.
+    /// call.
     fn turns(&mut self) -> Result<(), Error> {
         for _ in 0..PASSES {
             let woken = self.protocol.ready.take();
@@ -102,7 +105,7 @@ where
     }
 
     fn poll_work(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        loop {
+        for _ in 0..ROUNDS {
             self.read(cx)?;
             let deaf = self.protocol.outlet.is_crowded();
             self.turns()?;
@@ -120,6 +123,25 @@ where
                 return Poll::Pending;
             }
         }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// What the streams have left to do.
+    fn poll_leaving(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..ROUNDS {
+            if self.protocol.leaving.is_empty() {
+                return Poll::Ready(());
+            }
+            for id in self.protocol.ready.take() {
+                self.protocol.turn(id);
+            }
+            if !self.protocol.leaving.is_empty() && self.protocol.ready.sleeps(cx) {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 
@@ -142,14 +164,7 @@ where
             };
             this.end(how);
         }
-        while !this.protocol.leaving.is_empty() {
-            for id in this.protocol.ready.take() {
-                this.protocol.turn(id);
-            }
-            if !this.protocol.leaving.is_empty() && this.protocol.ready.sleeps(cx) {
-                return Poll::Pending;
-            }
-        }
+        ready!(this.poll_leaving(cx));
         Poll::Ready(this.ended.take().unwrap_or(Ok(())))
     }
 }

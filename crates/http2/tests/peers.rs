@@ -36,6 +36,8 @@ const LIMITS: Limits = Limits {
 struct Answer {
     left: usize,
     trailers: Option<HeaderMap>,
+    /// Its work never rests and never gets anywhere.
+    restless: bool,
 }
 
 impl Body for Answer {
@@ -43,6 +45,9 @@ impl Body for Answer {
     type Error = std::convert::Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if self.restless {
+            return Poll::Pending;
+        }
         let some = self.left.min(50_000);
         self.left -= some;
         let frame = if some > 0 {
@@ -55,17 +60,22 @@ impl Body for Answer {
 }
 
 impl Call for Answer {
-    fn poll_work(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        Poll::Ready(())
+    fn poll_work(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.restless {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     fn abandon(self: Pin<&mut Self>) {}
 }
 
-/// `/N`: N bytes. `/echo`: as many as came. `/panic`: none. `/wait`: when it is told.
+/// `/restless`: work without an end. `/N`: N bytes. `/echo`: as many as came. `/panic`: none. `/wait`: when it is told.
 async fn answer(request: Request<Incoming>, go: Arc<Notify>) -> Response<Answer> {
     let path = request.uri().path().to_owned();
     let left = match &path[1..] {
+        "restless" => 0,
         "echo" => request.into_body().collect().await.map(|whole| whole.to_bytes().len()).unwrap_or(0),
         "panic" => panic!("on purpose"),
         "wait" => {
@@ -75,7 +85,7 @@ async fn answer(request: Request<Incoming>, go: Arc<Notify>) -> Response<Answer>
         number => number.parse().expect("a number"),
     };
     let trailers = HeaderMap::from_iter([(http::header::ETAG, "end".parse().expect("a value"))]);
-    Response::new(Answer { left, trailers: Some(trailers) })
+    Response::new(Answer { left, trailers: Some(trailers), restless: path == "/restless" })
 }
 
 struct World {
@@ -202,6 +212,16 @@ async fn a_call_that_panics_ends_alone() {
     assert_eq!(get(&mut sender, "/5").await.expect("an answer"), 5);
     drop(sender);
     world.server.await.expect("no panic").expect("it ended in peace");
+}
+
+#[tokio::test]
+async fn a_call_that_never_rests_lets_others_run() {
+    let (_world, mut sender) = client(&client::Builder::new()).await;
+    let (_restless, _) = sender.send_request(call("/restless"), true).expect("sent");
+    for _ in 0..10 {
+        assert_eq!(get(&mut sender, "/1000").await.expect("an answer"), 1000);
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
