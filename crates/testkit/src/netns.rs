@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, ensure};
@@ -62,7 +63,10 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    pub fn new(name: String) -> Result<Namespace> {
+    /// Its name is `name` with the number of this process and one more: another of that name may still be going away.
+    pub fn new(name: &str) -> Result<Namespace> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let name = format!("{name}-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         run(&["ip", "netns", "add", &name])?;
         let made = Namespace { name };
         made.run(&["ip", "link", "set", "lo", "up"])?;

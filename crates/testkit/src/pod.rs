@@ -31,7 +31,7 @@ pub struct Switch {
 
 impl Switch {
     pub fn new(address: Ipv4Addr) -> Result<Switch> {
-        let namespace = Namespace::new(format!("switch-{}", std::process::id()))?;
+        let namespace = Namespace::new("switch")?;
         namespace.run(&["ip", "link", "add", "br0", "type", "bridge"])?;
         namespace.run(&["ip", "address", "add", &format!("{address}/24"), "dev", "br0"])?;
         namespace.run(&["ip", "link", "set", "br0", "up"])?;
@@ -49,7 +49,7 @@ impl Switch {
 
     /// A namespace with this address, connected to all others.
     pub fn place(&self, name: &str, address: Ipv4Addr) -> Result<Namespace> {
-        let namespace = Namespace::new(format!("{name}-{}", std::process::id()))?;
+        let namespace = Namespace::new(name)?;
         self.connect(&namespace, address)?;
         Ok(namespace)
     }

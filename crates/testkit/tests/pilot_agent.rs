@@ -70,7 +70,7 @@ impl Mesh {
         let folder = tempfile::tempdir()?;
         fs::create_dir(folder.path().join("objects"))?;
         fs::write(folder.path().join("objects/mesh.yaml"), OBJECTS)?;
-        let place = Namespace::new(format!("pilot-agent-{}", std::process::id()))?;
+        let place = Namespace::new("pilot-agent")?;
         Ok(Mesh { folder, worker: place.worker()?, place })
     }
 

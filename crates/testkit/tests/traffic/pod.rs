@@ -26,7 +26,7 @@ pub(crate) struct Pod {
 
 impl Pod {
     pub(crate) fn new(folder: &Path, name: &str, address: &'static str, authority: &Authority) -> Result<Pod> {
-        let namespace = Namespace::new(format!("{name}-{}", std::process::id()))?;
+        let namespace = Namespace::new(name)?;
         let sds = folder.join(format!("{name}-sds"));
         let secrets = sds::Stub::start(&sds, authority, &format!("spiffe://cluster.local/ns/shop/sa/{name}"))?;
         let asker = Asker::new(&json!({
