@@ -79,7 +79,7 @@ async fn the_same_answer_twice_on_a_stream_has_two_nonces() {
 #[tokio::test(start_paused = true)]
 async fn with_one_slot_a_stalled_proxy_holds_nobody_up() {
     for variant in BOTH {
-        // More than hyper lets a server send ahead of the reader.
+        // More than is sent ahead of the reader.
         let large = "x".repeat(4 << 20);
         let options = Options { push_throttle: 1, ..Options::default() };
         let harness = Harness::with(&format!("CDS a={large}"), options);
