@@ -248,7 +248,9 @@ where
         let more = window - self.first_window;
         self.first_window = window;
         self.outlet.small(&frame::settings_ack());
-        if more != 0 {
+        if more != 0 && !self.streams.is_empty() {
+            // Each stream is looked at, for a frame of fifteen bytes.
+            self.cost()?;
             for stream in self.streams.values_mut() {
                 stream.window += more;
                 if stream.window > LARGEST_WINDOW {
