@@ -1,30 +1,43 @@
 //! Labels and the selectors that choose by them.
 
-use std::collections::{BTreeMap, HashSet, btree_map};
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, LazyLock, Mutex};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Cheap to clone: objects, workloads and endpoints share those of a pod.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
-#[serde(transparent)]
-pub struct Labels(Arc<BTreeMap<String, String>>);
+use crate::shared::{Held, Pool, share};
+
+/// Texts by key: labels, and annotations, which look the same. Cheap to clone, and in one piece: a mesh of pods holds little else.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub struct Labels(Arc<[u8]>);
+
+/// Those that were read from objects and proxies, each kept once: replicas have equal ones, and so have a Service and its selector.
+static READ: Pool<Labels> = LazyLock::new(Mutex::default);
 
 impl Labels {
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.0.get(key).map(String::as_str)
+        self.find(key.as_bytes()).map(text)
     }
 
-    pub fn insert(&mut self, key: impl Into<String>, value: impl Into<String>) {
-        Arc::make_mut(&mut self.0).insert(key.into(), value.into());
+    /// Copies all: many at once are `extended`.
+    pub fn insert(&mut self, key: &str, value: &str) {
+        *self = self.extended([(key, value)]);
     }
 
+    /// With these as well, which go before what stands there.
+    #[must_use]
+    pub fn extended<'a>(&'a self, more: impl IntoIterator<Item = (&'a str, &'a str)>) -> Labels {
+        self.iter().chain(more).collect()
+    }
+
+    /// In the order of the keys.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+        self.pairs().map(|(key, value)| (text(key), text(value)))
     }
 
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.pairs().count()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -37,51 +50,90 @@ impl Labels {
     }
 
     pub fn is_subset_of(&self, other: &Labels) -> bool {
-        self.len() <= other.len() && self.iter().all(|(key, value)| other.get(key) == Some(value))
+        self.0.len() <= other.0.len() && self.pairs().all(|(key, value)| other.find(key) == Some(value))
+    }
+
+    /// Equal ones that were shared before, if somebody still holds them.
+    #[must_use]
+    pub fn shared(self) -> Labels {
+        if self.is_empty() { self } else { share(&READ, self) }
+    }
+
+    fn pairs(&self) -> Pairs<'_> {
+        Pairs(&self.0)
+    }
+
+    fn find(&self, key: &[u8]) -> Option<&[u8]> {
+        self.pairs().find(|(held, _)| *held == key).map(|(_, value)| value)
     }
 }
 
-impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Labels {
+impl Held for Labels {
+    fn is_held(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+}
+
+/// How a key and a value are written: the lengths of both, then both.
+struct Pairs<'a>(&'a [u8]);
+
+impl<'a> Iterator for Pairs<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (key, rest) = self.0.split_first_chunk()?;
+        let (value, rest) = rest.split_first_chunk()?;
+        let (key, rest) = rest.split_at_checked(u32::from_le_bytes(*key) as usize)?;
+        let (value, rest) = rest.split_at_checked(u32::from_le_bytes(*value) as usize)?;
+        self.0 = rest;
+        Some((key, value))
+    }
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("labels are made of texts")
+}
+
+/// Of several values of a key the last counts.
+impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Labels {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Labels {
-        Labels(Arc::new(pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect()))
-    }
-}
-
-impl<'a> IntoIterator for &'a Labels {
-    type Item = (&'a String, &'a String);
-    type IntoIter = btree_map::Iter<'a, String, String>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.iter()
-    }
-}
-
-/// Keeps equal labels once: those of replicas are equal, and are a third of what a mesh of pods takes.
-#[derive(Debug, Default)]
-pub struct SharedLabels {
-    known: HashSet<Labels>,
-    /// How many there were when those that nobody holds were last dropped.
-    swept: usize,
-}
-
-impl SharedLabels {
-    /// Puts equal ones that are there already in their place.
-    pub fn share(&mut self, labels: &mut Labels) {
-        if let Some(known) = self.known.get(labels) {
-            *labels = known.clone();
-            return;
+        let mut pairs: Vec<(K, V)> = pairs.into_iter().collect();
+        pairs.sort_by(|(one, _), (other, _)| one.as_ref().cmp(other.as_ref()));
+        let mut bytes = Vec::new();
+        for (at, (key, value)) in pairs.iter().enumerate() {
+            let (key, value) = (key.as_ref(), value.as_ref());
+            let repeated = pairs.get(at + 1).is_some_and(|(next, _)| next.as_ref() == key);
+            // Nobody gets a text of four gigabytes past the limits of files and messages.
+            let (Ok(key_length), Ok(value_length)) = (u32::try_from(key.len()), u32::try_from(value.len())) else {
+                continue;
+            };
+            if !repeated {
+                bytes.extend(key_length.to_le_bytes().iter().chain(&value_length.to_le_bytes()));
+                bytes.extend([key.as_bytes(), value.as_bytes()].concat());
+            }
         }
-        // What is dropped pays for the look: it comes after as many again were added.
-        if self.known.len() >= 2 * self.swept.max(FEW) {
-            self.known.retain(|known| Arc::strong_count(&known.0) > 1);
-            self.swept = self.known.len();
-        }
-        self.known.insert(labels.clone());
+        if bytes.is_empty() { Labels::default() } else { Labels(bytes.into()) }
     }
 }
 
-/// Not worth a look.
-const FEW: usize = 100;
+impl<'de> Deserialize<'de> for Labels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Labels, D::Error> {
+        let read = BTreeMap::<String, String>::deserialize(deserializer)?;
+        Ok(read.into_iter().collect::<Labels>().shared())
+    }
+}
+
+impl Serialize for Labels {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+impl fmt::Debug for Labels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
 
 /// Chooses workloads by labels; an empty selector chooses all.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -113,22 +165,23 @@ mod tests {
     }
 
     #[test]
-    fn equal_labels_are_kept_once() {
-        let mut shared = SharedLabels::default();
-        let (mut first, mut second, mut other) = (labels("app=a"), labels("app=a"), labels("app=b"));
-        [&mut first, &mut second, &mut other].into_iter().for_each(|it| shared.share(it));
-        assert!(Arc::ptr_eq(&first.0, &second.0) && !Arc::ptr_eq(&first.0, &other.0));
+    fn what_was_put_in_comes_out_in_order() {
+        let long = "x".repeat(300);
+        let some: Labels = [("b", "old"), ("a", ""), ("", "empty"), ("b", "2"), ("ab", &long)].into_iter().collect();
+        assert_eq!(some.iter().collect::<Vec<_>>(), [("", "empty"), ("a", ""), ("ab", &long), ("b", "2")]);
+        assert_eq!((some.get("b"), some.get("a"), some.get("c"), some.len()), (Some("2"), Some(""), None, 4));
+        let more = some.extended([("c", "\0"), ("a", "new")]);
+        assert_eq!((more.get("a"), more.get("c"), more.len()), (Some("new"), Some("\0"), 5));
+        assert!(some.is_subset_of(&more.extended([("a", "")])) && !some.is_subset_of(&more));
+        assert_eq!(serde_json::to_string(&labels("b=2,a=1")).unwrap(), r#"{"a":"1","b":"2"}"#);
+        assert!(Labels::default().is_empty() && !some.is_empty());
     }
 
     #[test]
-    fn labels_that_nobody_holds_are_forgotten() {
-        let (mut shared, mut held) = (SharedLabels::default(), labels("app=held"));
-        shared.share(&mut held);
-        for number in 0..20 * FEW {
-            shared.share(&mut labels(&format!("app={number}")));
-        }
-        assert!(shared.known.len() <= 2 * FEW + 1, "{}", shared.known.len());
-        assert!(shared.known.contains(&held));
+    fn equal_labels_are_kept_once() {
+        let read = |text: &str| serde_json::from_str::<Labels>(text).unwrap();
+        let (first, second, other) = (read(r#"{"app": "a"}"#), read(r#"{"app": "a"}"#), read(r#"{"app": "b"}"#));
+        assert!(Arc::ptr_eq(&first.0, &second.0) && !Arc::ptr_eq(&first.0, &other.0));
     }
 
     #[test]

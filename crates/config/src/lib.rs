@@ -18,6 +18,7 @@ pub mod note;
 pub mod object;
 pub mod pattern;
 pub mod ser;
+pub mod shared;
 pub mod store;
 pub mod tree;
 pub mod validate;

@@ -5,6 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::shared::shared_text;
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Locality {
     pub region: Arc<str>,
@@ -13,6 +15,13 @@ pub struct Locality {
 }
 
 impl Locality {
+    /// Of the texts that others have.
+    #[must_use]
+    pub fn shared(&self) -> Locality {
+        let Locality { region, zone, subzone } = self;
+        Locality { region: shared_text(region), zone: shared_text(zone), subzone: shared_text(subzone) }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.region.is_empty() && self.zone.is_empty() && self.subzone.is_empty()
     }
@@ -23,7 +32,7 @@ impl FromStr for Locality {
     type Err = Infallible;
 
     fn from_str(text: &str) -> Result<Locality, Infallible> {
-        let mut parts = text.split('/').map(Arc::<str>::from);
+        let mut parts = text.split('/').map(shared_text);
         let mut next = || parts.next().unwrap_or_default();
         Ok(Locality { region: next(), zone: next(), subzone: next() })
     }

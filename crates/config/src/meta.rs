@@ -1,7 +1,6 @@
 //! What every object has: name, namespace, labels, age, owners, and where it was read.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::labels::Labels;
@@ -20,11 +19,13 @@ pub struct Meta {
     /// Empty for kinds without a namespace.
     pub namespace: Arc<str>,
     pub labels: Labels,
-    pub annotations: BTreeMap<String, String>,
+    pub annotations: Labels,
     /// Unix seconds. `None`: not told, counts as oldest.
     pub created: Option<i64>,
-    pub generate_name: String,
-    pub owners: Vec<Owner>,
+    /// Its name was made up by the API server.
+    pub generated: bool,
+    /// Of its owners the one that looks after it.
+    pub controller: Option<Box<Owner>>,
     /// `None`: the object did not come from a text.
     pub at: Option<Location>,
     /// The object has a deletion timestamp.
@@ -33,9 +34,8 @@ pub struct Meta {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owner {
-    pub kind: String,
-    pub name: String,
-    pub controller: bool,
+    pub kind: Arc<str>,
+    pub name: Arc<str>,
 }
 
 impl Meta {
@@ -47,14 +47,14 @@ impl Meta {
 
 impl PartialEq for Meta {
     fn eq(&self, other: &Meta) -> bool {
-        let Meta { name, namespace, labels, annotations, created, generate_name, owners, at: _, deleting } = self;
+        let Meta { name, namespace, labels, annotations, created, generated, controller, at: _, deleting } = self;
         *name == other.name
             && *namespace == other.namespace
             && *labels == other.labels
             && *annotations == other.annotations
             && *created == other.created
-            && *generate_name == other.generate_name
-            && *owners == other.owners
+            && *generated == other.generated
+            && *controller == other.controller
             && *deleting == other.deleting
     }
 }

@@ -40,13 +40,6 @@ macro_rules! define_any_object {
                 }
             }
 
-            /// `None`: somebody else holds it already.
-            pub fn meta_mut(&mut self) -> Option<&mut Meta> {
-                match self {
-                    $(AnyObject::$variant(object) => Arc::get_mut(object).map(|object| &mut object.meta),)*
-                }
-            }
-
             fn read(kind: Kind, meta: Meta, node: &Node, root: &str, rules: Rules) -> Outcome<AnyObject> {
                 match kind {
                     $(Kind::$variant => {

@@ -1,5 +1,6 @@
 //! The store: one writer that turns updates into numbered, immutable snapshots. Where updates come from is not its concern.
 
+mod filled;
 mod listing;
 mod mesh_text;
 mod size;
@@ -18,6 +19,7 @@ use crate::object::AnyObject;
 
 use self::mesh_text::{Live, in_config_map};
 
+pub use self::filled::filled;
 pub use self::mesh_text::MeshText;
 pub use self::standing::Standing;
 
@@ -87,6 +89,13 @@ macro_rules! define_snapshot {
         impl Snapshot {
             fn empty() -> Snapshot {
                 Snapshot { seq: 0, $($table: Table::new(),)* mesh: Arc::default(), networks: Arc::default(), keys: FetchedKeys::new(), standings: imbl::OrdMap::new(), notes: Vec::new() }
+            }
+
+            /// Tables that grew much since, as at the start, lose their empty places.
+            fn settle(&mut self, before: &Snapshot) {
+                $(if self.$table.len() > 2 * before.$table.len() {
+                    self.$table = filled(std::mem::take(&mut self.$table));
+                })*
             }
 
             fn put(&mut self, object: AnyObject) -> Change {
@@ -195,6 +204,7 @@ impl Store {
         }
         next.notes = self.sorted_notes();
         if change == Change::Content {
+            next.settle(&self.snapshot);
             next.seq += 1;
         }
         self.snapshot = Arc::new(next);

@@ -2,7 +2,7 @@
 //! answers are sent in `sending`.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
     task::Wake,
 };
@@ -35,9 +35,10 @@ pub(crate) struct Protocol<S, F, B> {
     pub(crate) block: Option<Block>,
     /// The peer's settings have come.
     pub(crate) settled: bool,
-    pub(crate) streams: HashMap<u32, Box<Stream<F, B>>>,
+    /// Mostly one: a hash would cost more than the search.
+    pub(crate) streams: BTreeMap<u32, Box<Stream<F, B>>>,
     /// Streams that are over and have work left.
-    pub(crate) leaving: HashMap<u32, Box<Stream<F, B>>>,
+    pub(crate) leaving: BTreeMap<u32, Box<Stream<F, B>>>,
     /// The newest that the peer has opened.
     pub(crate) last: u32,
     resets: VecDeque<u32>,
@@ -105,8 +106,8 @@ impl<S, F, B> Protocol<S, F, B> {
             decoder: Decoder::new(),
             block: None,
             settled: false,
-            streams: HashMap::new(),
-            leaving: HashMap::new(),
+            streams: BTreeMap::new(),
+            leaving: BTreeMap::new(),
             last: 0,
             resets: VecDeque::new(),
             peer_window: i64::from(FIRST_WINDOW),
@@ -122,8 +123,9 @@ impl<S, F, B> Protocol<S, F, B> {
         }
     }
 
-    /// Lets the streams that there are end, takes no more, and ends with the last of them.
+    /// Lets the streams that there are end, takes no more, and ends with the last of them. They are woken, to hear of it from whoever decided that.
     pub(crate) fn retire(&mut self) {
+        self.streams.values().for_each(|stream| stream.nudge.wake_by_ref());
         if matches!(self.farewell, None | Some(Farewell::Theirs)) {
             self.farewell = Some(Farewell::Asked);
             self.outlet.small(&frame::go_away(LAST_STREAM, Reason::None));
@@ -189,9 +191,6 @@ where
         self.give_back(stream.inbox.leave());
         if stream.leave() {
             self.leaving.insert(id, stream);
-        }
-        if self.streams.is_empty() {
-            self.streams = HashMap::new();
         }
     }
 

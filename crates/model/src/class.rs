@@ -1,5 +1,6 @@
 //! Classes: proxies that receive identical answers. Answers come in parts, and the key of each part holds all that translation reads of a
-//! proxy for it, and nothing else. Pod name and address are absent: all replicas of a Deployment share their parts.
+//! proxy for it, and nothing else. Pod name and address are absent: all replicas of a Deployment share their parts. Hashes stand for keys,
+//! so they hold all that keys hold.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -36,26 +37,26 @@ pub struct Class {
 pub struct OutboundKey {
     pub scope: ScopeKey,
     /// Names are short relative to it.
-    domain: String,
+    domain: Arc<str>,
     own: Own,
     headers: ProxyHeaders,
     logs: Logs,
     metrics: Vec<Metrics>,
     /// Objects that decided the two.
     observed_by: Vec<ObjectId>,
-    client_certificate: Option<CertificateFiles>,
+    client_certificate: Option<Box<CertificateFiles>>,
     exact_balance: bool,
     http_proxy_port: Option<u16>,
     /// Only where a listener for each endpoint would be one for the proxy itself.
     own_address: Option<IpAddr>,
     /// Only where some service keeps traffic on the node.
-    node: Option<String>,
+    node: Option<Arc<str>>,
     /// Those that some rule chooses by.
     labels: Vec<(String, String)>,
     /// Only where traffic prefers some places.
     locality: Option<Locality>,
-    network: String,
-    network_view: Vec<String>,
+    network: Arc<str>,
+    network_view: Box<[String]>,
     /// `None`: not a router.
     router: Option<RouterFacts>,
     /// Of a router: what comes in there goes out to others.
@@ -77,7 +78,7 @@ struct RouterFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ListenerKey {
     tracing: Tracing,
-    settings: ProxySettings,
+    settings: Arc<ProxySettings>,
     tags: Tags,
 }
 
@@ -86,11 +87,11 @@ pub struct ListenerKey {
 pub struct InboundKey {
     scope: ScopeKey,
     own: Own,
-    settings: ProxySettings,
+    settings: Arc<ProxySettings>,
     telemetry: Side,
     observed_by: Vec<ObjectId>,
     tags: Tags,
-    server_certificate: Option<CertificateFiles>,
+    server_certificate: Option<Box<CertificateFiles>>,
     exact_balance: bool,
     modes: PortModes,
     policies: Vec<ObjectId>,
@@ -113,19 +114,19 @@ struct Own {
     ipv6: bool,
     lacks: BTreeSet<Extension>,
     http10: bool,
-    reserved_ports: Vec<u16>,
+    reserved_ports: Box<[u16]>,
     unprivileged: bool,
     dns_capture: bool,
-    idle_timeout: Option<String>,
+    idle_timeout: Option<Box<str>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Tags {
     canonical_name: Option<String>,
     canonical_revision: Option<String>,
-    cluster_id: String,
-    mesh_id: String,
-    namespace: Option<String>,
+    cluster_id: Arc<str>,
+    mesh_id: Arc<str>,
+    namespace: Option<Arc<str>>,
     release: Release,
     /// Only where spans name the proxy.
     traced_as: Option<String>,
@@ -135,7 +136,7 @@ impl OutboundKey {
     /// What clusters and load assignments read of a proxy besides the services and rules of its scope, before they are patched.
     pub fn client(&self) -> Self {
         let scope = ScopeKey { namespace: Arc::from(""), sidecar: None };
-        Self { scope, domain: String::new(), patches: Vec::new(), plugins: Places::default(), ..self.clone() }
+        Self { scope, domain: Arc::default(), patches: Vec::new(), plugins: Places::default(), ..self.clone() }
     }
 }
 

@@ -27,7 +27,7 @@ pub use policy::{Locality, is_passthrough, outlier_detection};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Destination {
     pub host: Host,
-    pub policy: Option<TrafficPolicy>,
+    pub policy: Option<Arc<TrafficPolicy>>,
     /// Names are unique.
     pub subsets: Vec<Subset>,
     /// Only clients of the rule's own namespace with these labels; `None`: everybody.

@@ -1,6 +1,6 @@
 //! Endpoints of services: slices joined with the pods behind them. What a client may use of them is translation's choice.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use config::kinds::pod::{ContainerPort, Pod};
 use config::kinds::transport::Transport;
 use config::labels::Labels;
 use config::meta::Object;
-use config::store::{Name, Table};
+use config::shared::shared_text;
+use config::store::{Name, Table, filled};
 use imbl::OrdMap;
 
 use crate::entry_endpoint;
@@ -94,33 +95,54 @@ pub enum Health {
 /// All endpoints of one service, whatever their health.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ServiceEndpoints {
-    /// By the name of the service port.
-    by_port: BTreeMap<String, Vec<Endpoint>>,
-    pub identities: BTreeSet<Identity>,
+    /// Sorted by the name of the service port.
+    by_port: Vec<(Arc<str>, Vec<Endpoint>)>,
+    /// Sorted, each once.
+    pub identities: Vec<Identity>,
 }
 
 impl ServiceEndpoints {
     pub(crate) const fn none() -> Self {
-        Self { by_port: BTreeMap::new(), identities: BTreeSet::new() }
+        Self { by_port: Vec::new(), identities: Vec::new() }
     }
 
     pub fn port(&self, name: &str) -> &[Endpoint] {
-        self.by_port.get(name).map(Vec::as_slice).unwrap_or_default()
+        self.place(name).map(|at| self.by_port[at].1.as_slice()).unwrap_or_default()
     }
 
     pub(crate) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
-        self.by_port.values().flatten().filter_map(|endpoint| endpoint.address.ip())
+        self.by_port.iter().flat_map(|(_, endpoints)| endpoints).filter_map(|endpoint| endpoint.address.ip())
     }
 
     /// By port: every endpoint takes mutual TLS.
     pub(crate) fn mtls(&self) -> BTreeMap<&str, bool> {
         let all = |endpoints: &[Endpoint]| endpoints.iter().all(|endpoint| endpoint.workload.mtls);
-        self.by_port.iter().map(|(port, endpoints)| (port.as_str(), all(endpoints))).collect()
+        self.by_port.iter().map(|(port, endpoints)| (&**port, all(endpoints))).collect()
     }
 
     pub(crate) fn add(&mut self, port: &str, endpoint: Endpoint) {
-        self.identities.extend(endpoint.workload.identity.clone());
-        self.by_port.entry(port.to_owned()).or_default().push(endpoint);
+        if let Some(identity) = &endpoint.workload.identity
+            && let Err(at) = self.identities.binary_search(identity)
+        {
+            self.identities.insert(at, identity.clone());
+        }
+        match self.place(port) {
+            Ok(at) => self.by_port[at].1.push(endpoint),
+            Err(at) => self.by_port.insert(at, (shared_text(port), vec![endpoint])),
+        }
+    }
+
+    /// Where a port stands, or should.
+    fn place(&self, port: &str) -> Result<usize, usize> {
+        self.by_port.binary_search_by(|(name, _)| (**name).cmp(port))
+    }
+
+    /// Gives back the room that was kept for more.
+    fn finished(mut self) -> Self {
+        self.by_port.iter_mut().for_each(|(_, endpoints)| endpoints.shrink_to_fit());
+        self.by_port.shrink_to_fit();
+        self.identities.shrink_to_fit();
+        self
     }
 }
 
@@ -134,7 +156,7 @@ pub(crate) fn of_host(key: &Name, mesh: &Mesh) -> ServiceEndpoints {
     for entry in mesh.entries.of(key) {
         entry_endpoint::add_entry(&mut found, entry, mesh);
     }
-    found
+    found.finished()
 }
 
 /// From slices, else from an Endpoints object, else, where that was asked for, from the pods themselves.
@@ -165,7 +187,11 @@ impl Slices {
     pub(crate) fn new(objects: &Table<kube::EndpointSlice>) -> Self {
         let mut slices = Self::default();
         objects.values().for_each(|slice| slices.put(None, Some(slice)));
-        slices
+        Self(filled(slices.0))
+    }
+
+    fn key(slice: &Slice) -> Name {
+        Name { namespace: slice.meta.namespace.clone(), name: slice.spec.service.clone() }
     }
 
     fn of(&self, service: &Name) -> &[Slice] {
@@ -174,13 +200,13 @@ impl Slices {
 
     pub(crate) fn put(&mut self, old: Option<&Slice>, new: Option<&Slice>) {
         if let Some(old) = old {
-            let name = Name::new(&old.meta.namespace, &old.spec.service);
+            let name = Self::key(old);
             let mut kept = self.of(&name).to_vec();
             kept.retain(|slice| slice.meta.name != old.meta.name);
             if kept.is_empty() { drop(self.0.remove(&name)) } else { drop(self.0.insert(name, Arc::new(kept))) }
         }
         if let Some(new) = new {
-            let name = Name::new(&new.meta.namespace, &new.spec.service);
+            let name = Self::key(new);
             let mut with = self.of(&name).to_vec();
             with.push(new.clone());
             with.sort_by(|a, b| a.meta.name.cmp(&b.meta.name));
@@ -192,8 +218,8 @@ impl Slices {
     pub(crate) fn mention(&self, service: &Service, pod: &Object<Pod>) -> bool {
         let slices = self.of(&Name { namespace: service.namespace.clone(), name: service.name.clone() });
         slices.iter().flat_map(|slice| &slice.spec.endpoints).any(|endpoint| match &endpoint.target {
-            Some(target) => target.name == *pod.meta.name,
-            None => endpoint.addresses.iter().any(|text| pod.spec.ips.iter().any(|ip| text.parse() == Ok(*ip))),
+            Some(target) => *target.name == *pod.meta.name,
+            None => endpoint.addresses.iter().any(|address| pod.spec.ips.contains(address)),
         })
     }
 }
@@ -204,9 +230,8 @@ fn add_slice(found: &mut ServiceEndpoints, service: &Service, slice: &Object<kub
     }
     for endpoint in &slice.spec.endpoints {
         let Some(workload) = workload_behind(endpoint, slice, &mesh.workloads) else { continue };
-        let addresses: Vec<IpAddr> = endpoint.addresses.iter().filter_map(|text| text.parse().ok()).collect();
         let health = health(endpoint, service, &workload);
-        for address in addresses {
+        for &address in &endpoint.addresses {
             for port in &slice.spec.ports {
                 let Some(number) = port.port else { continue };
                 let known = found
@@ -229,19 +254,15 @@ fn workload_behind(
 ) -> Option<Arc<Workload>> {
     let unknown = || Some(Arc::new(Workload::default()));
     match &endpoint.target {
-        Some(target) if target.kind == "Pod" => {
-            let namespace =
-                if target.namespace.is_empty() { &*slice.meta.namespace } else { target.namespace.as_str() };
+        Some(target) if target.is_pod => {
+            let namespace = if target.namespace.is_empty() { &slice.meta.namespace } else { &target.namespace };
             workloads.named(namespace, &target.name)
         }
         Some(_) => unknown(),
         // Whichever arrives first, pod or slice: the address decides.
-        None => endpoint
-            .addresses
-            .iter()
-            .filter_map(|text| text.parse().ok())
-            .find_map(|address| workloads.at(&slice.meta.namespace, address))
-            .or_else(unknown),
+        None => {
+            endpoint.addresses.iter().find_map(|address| workloads.at(&slice.meta.namespace, *address)).or_else(unknown)
+        }
     }
 }
 
@@ -278,7 +299,7 @@ fn add_selected_pods(
 }
 
 fn pod_health(pod: &Object<Pod>) -> Health {
-    if pod.meta.deleting || matches!(pod.spec.phase.as_str(), "Succeeded" | "Failed") {
+    if pod.meta.deleting || pod.spec.finished {
         Health::Terminating
     } else if pod.spec.ready {
         Health::Ready
@@ -293,6 +314,6 @@ pub(crate) fn target_port(port: &Port, pod: &Pod) -> Option<u16> {
     let alike = |own: &&ContainerPort| datagrams(own.protocol) == (port.protocol == Protocol::Udp);
     match &port.target {
         TargetPort::Number(number) => Some(*number),
-        TargetPort::Name(name) => pod.ports.iter().filter(alike).find(|own| own.name == *name).map(|own| own.port),
+        TargetPort::Name(name) => pod.ports.iter().filter(alike).find(|own| *own.name == **name).map(|own| own.port),
     }
 }

@@ -79,9 +79,8 @@ impl Machine {
 
     /// Labels of the object beat those of its spec.
     fn of_object(object: &Object<WorkloadEntry>) -> Option<Self> {
-        let mut labels = object.spec.labels.clone();
-        object.meta.labels.iter().for_each(|(key, value)| labels.insert(key, value));
-        let group = object.meta.annotations.get(GROUP).map(String::as_str);
+        let labels = object.spec.labels.extended(object.meta.labels.iter());
+        let group = object.meta.annotations.get(GROUP);
         let name = group.or_else(|| object.meta.labels.get(WORKLOAD_NAME)).unwrap_or(&object.meta.name);
         Self::new(name, &object.meta.namespace, &object.spec, &labels)
     }
@@ -132,8 +131,7 @@ impl Machine {
 /// Entries without health checks count as healthy; with them, only after the first good one.
 fn is_healthy(entry: &Object<WorkloadEntry>) -> bool {
     let checked = entry.meta.annotations.get(HEALTH_CHECKED);
-    let checked =
-        checked.is_some_and(|value| value.eq_ignore_ascii_case("true") || matches!(value.as_str(), "1" | "t" | "T"));
+    let checked = checked.is_some_and(|value| value.eq_ignore_ascii_case("true") || matches!(value, "1" | "t" | "T"));
     let condition = entry.spec.status.conditions.iter().find(|condition| condition.r#type == "Healthy");
     !checked || condition.is_some_and(|condition| condition.status == "True")
 }

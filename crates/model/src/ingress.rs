@@ -57,7 +57,7 @@ impl Converted {
 fn is_ours(object: &Object<Ingress>, snapshot: &Snapshot) -> bool {
     let config = &snapshot.mesh;
     if let Some(class) = object.meta.annotations.get(CLASS) {
-        return config.ingress_controller_mode != IngressControllerMode::Off && *class == config.ingress_class;
+        return config.ingress_controller_mode != IngressControllerMode::Off && class == config.ingress_class;
     }
     let class = object.spec.class.as_ref().and_then(|name| snapshot.ingress_classes.get(&Name::new("", name)));
     class.map_or(config.ingress_controller_mode == IngressControllerMode::Default, |class| {

@@ -9,7 +9,7 @@ use config::labels::Labels;
 use config::mesh::{ExtensionProvider, MeshConfig, Provider};
 use config::meta::Meta;
 use config::note::Note;
-use config::store::{Name, Snapshot};
+use config::store::{Name, Snapshot, filled};
 use imbl::OrdMap;
 
 use crate::authn::{MtlsMode, PeerAuthentications, PortModes};
@@ -104,14 +104,11 @@ impl Mesh {
             headless: Arc::default(),
             config,
         };
-        for object in snapshot.services.values() {
-            if let Some(service) = mesh.service_of(object) {
-                mesh.services.insert(key(&service), Arc::new(service));
-            }
-        }
+        let services = snapshot.services.values().filter_map(|object| mesh.service_of(object));
+        mesh.services = filled(services.map(|service| (key(&service), Arc::new(service))));
         mesh.listed = Arc::new(Listed::new(&mesh.entries, snapshot));
         let keys = mesh.services.keys().chain(mesh.entries.keys());
-        mesh.endpoints = keys.map(|key| (key.clone(), mesh.made_endpoints(key))).collect();
+        mesh.endpoints = filled(keys.map(|key| (key.clone(), mesh.made_endpoints(key))));
         mesh.scopes = Scopes::new(mesh.all_services());
         mesh.headless = Arc::new(mesh.headless_addresses());
         mesh.client_facts = Arc::new(mesh.made_client_facts());
@@ -274,7 +271,7 @@ impl Mesh {
     fn pod_name(&self, proxy: &Proxy) -> Option<Name> {
         let (name, namespace) = proxy.id.rsplit_once('.')?;
         let cluster = &proxy.metadata.cluster_id;
-        (cluster.is_empty() || *cluster == self.env.cluster_id).then(|| Name::new(namespace, name))
+        (cluster.is_empty() || **cluster == *self.env.cluster_id).then(|| Name::new(namespace, name))
     }
 
     /// The WorkloadEntry that stands for a proxy outside Kubernetes.
@@ -302,6 +299,7 @@ impl Mesh {
         let listed = proxy.ips.iter().flat_map(|&ip| self.listed.at(&proxy.namespace, ip));
         targets.extend(listed.cloned());
         targets.sort_by(|a, b| (a.service.created, &a.service.host).cmp(&(b.service.created, &b.service.host)));
+        targets.shrink_to_fit();
         targets
     }
 

@@ -1,48 +1,48 @@
 //! Node metadata: the keys that translation reads, typed once. Unknown keys are ignored; wrong types count as absent.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use config::labels::Labels;
 use config::mesh::ProxyConfig;
+use config::shared::shared_text;
 use serde_json::Value;
+
+use crate::proxy_settings::ProxySettings;
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Metadata {
     /// `None`: take it from the DNS domain of the node id.
-    pub namespace: Option<String>,
+    pub namespace: Option<Arc<str>>,
     pub labels: Labels,
-    pub instance_ips: Vec<IpAddr>,
-    pub service_account: String,
-    pub cluster_id: String,
-    pub mesh_id: String,
-    pub network: String,
+    pub cluster_id: Arc<str>,
+    pub mesh_id: Arc<str>,
+    pub network: Arc<str>,
     /// Networks whose endpoints it wants to see; empty: all.
-    pub network_view: Vec<String>,
-    pub node_name: String,
-    pub workload_name: String,
-    pub istio_version: String,
+    pub network_view: Box<[String]>,
+    pub node_name: Arc<str>,
+    pub workload_name: Arc<str>,
+    pub istio_version: Arc<str>,
     pub interception: Interception,
     /// Port of the HTTP proxy listener; `None`: the mesh decides.
     pub http_proxy_port: Option<u16>,
     pub http10: bool,
     /// `IDLE_TIMEOUT` as written, a Go duration.
-    pub idle_timeout: Option<String>,
+    pub idle_timeout: Option<Box<str>>,
     pub dns_capture: bool,
     pub unprivileged: bool,
     pub exact_balance_inbound: bool,
     pub exact_balance_outbound: bool,
-    pub client_certificate: Option<CertificateFiles>,
-    pub server_certificate: Option<CertificateFiles>,
+    pub client_certificate: Option<Box<CertificateFiles>>,
+    pub server_certificate: Option<Box<CertificateFiles>>,
     /// Of listeners that its bootstrap has.
-    pub reserved_ports: Vec<u16>,
-    /// `PROXY_CONFIG`; `None`: the node sent none, and the mesh's settings for proxies hold for it.
-    pub proxy_config: Option<Arc<ProxyConfig>>,
+    pub reserved_ports: Box<[u16]>,
+    /// From `PROXY_CONFIG`; `None`: the node sent none, and the mesh's settings for proxies hold for it.
+    pub settings: Option<Arc<ProxySettings>>,
     /// What the pod's annotations call its service in traces.
-    pub annotated_service: Option<String>,
+    pub annotated_service: Option<Box<str>>,
     /// The only container of the application, where there is but one.
-    pub container: Option<String>,
+    pub container: Option<Box<str>>,
     /// All that is text, for those who ask by key.
     pub texts: Texts,
 }
@@ -78,13 +78,13 @@ impl Texts {
 
 /// Settings that agents sent, by what they sent: nearly all send the same, which is long to read and to keep.
 #[derive(Debug, Default)]
-pub struct SentSettings(HashMap<Value, Arc<ProxyConfig>>);
+pub struct SentSettings(HashMap<Value, Arc<ProxySettings>>);
 
 impl SentSettings {
     /// Of those that some proxy has. When there are more, all are forgotten: proxies that each send their own gain nothing from this.
     const MOST: usize = 64;
 
-    fn read(&mut self, sent: &Value) -> Arc<ProxyConfig> {
+    fn read(&mut self, sent: &Value) -> Arc<ProxySettings> {
         if let Some(known) = self.0.get(sent) {
             return known.clone();
         }
@@ -92,7 +92,7 @@ impl SentSettings {
         if self.0.len() >= Self::MOST {
             self.0.clear();
         }
-        let read = Arc::new(ProxyConfig::of_node(sent));
+        let read = Arc::new(ProxySettings::new(&ProxyConfig::of_node(sent)));
         self.0.insert(sent.clone(), read.clone());
         read
     }
@@ -117,32 +117,31 @@ pub enum Interception {
 
 impl Metadata {
     pub fn new(raw: &Value, known: &mut SentSettings) -> Self {
-        let text = |key: &str| raw.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = |key: &str| raw.get(key).and_then(Value::as_str).unwrap_or_default();
+        let shared = |key: &str| shared_text(text(key));
         let some = |key: &str| Some(text(key)).filter(|value| !value.is_empty());
         Self {
-            namespace: some("NAMESPACE"),
+            namespace: some("NAMESPACE").map(shared_text),
             labels: labels(raw),
-            instance_ips: text("INSTANCE_IPS").split(',').filter_map(|ip| ip.trim().parse().ok()).collect(),
-            service_account: text("SERVICE_ACCOUNT"),
-            cluster_id: text("CLUSTER_ID"),
-            mesh_id: text("MESH_ID"),
-            network: text("NETWORK"),
+            cluster_id: shared("CLUSTER_ID"),
+            mesh_id: shared("MESH_ID"),
+            network: shared("NETWORK"),
             network_view: text("REQUESTED_NETWORK_VIEW")
                 .split(',')
                 .filter(|n| !n.is_empty())
                 .map(str::to_owned)
                 .collect(),
-            node_name: text("NODE_NAME"),
-            workload_name: text("WORKLOAD_NAME"),
-            istio_version: text("ISTIO_VERSION"),
-            interception: match text("INTERCEPTION_MODE").as_str() {
+            node_name: shared("NODE_NAME"),
+            workload_name: shared("WORKLOAD_NAME"),
+            istio_version: shared("ISTIO_VERSION"),
+            interception: match text("INTERCEPTION_MODE") {
                 "NONE" => Interception::None,
                 "TPROXY" => Interception::Tproxy,
                 _ => Interception::Redirect,
             },
             http_proxy_port: text("HTTP_PROXY_PORT").parse().ok(),
             http10: text("HTTP10") == "1",
-            idle_timeout: some("IDLE_TIMEOUT"),
+            idle_timeout: some("IDLE_TIMEOUT").map(Box::from),
             dns_capture: flag(raw, "DNS_CAPTURE"),
             unprivileged: flag(raw, "UNPRIVILEGED_POD"),
             exact_balance_inbound: flag(raw, "INBOUND_LISTENER_EXACT_BALANCE"),
@@ -150,9 +149,9 @@ impl Metadata {
             client_certificate: certificate(raw, "TLS_CLIENT_CERT_CHAIN", "TLS_CLIENT_KEY", "TLS_CLIENT_ROOT_CERT"),
             server_certificate: certificate(raw, "TLS_SERVER_CERT_CHAIN", "TLS_SERVER_KEY", "TLS_SERVER_ROOT_CERT"),
             reserved_ports: RESERVED.iter().filter_map(|key| port(raw.get(*key)?)).collect(),
-            proxy_config: raw.get("PROXY_CONFIG").filter(|sent| !sent.is_null()).map(|sent| known.read(sent)),
+            settings: raw.get("PROXY_CONFIG").filter(|sent| !sent.is_null()).map(|sent| known.read(sent)),
             annotated_service: annotation(raw, "resource.opentelemetry.io/service.name"),
-            container: some("APP_CONTAINERS").filter(|names| !names.contains(',')),
+            container: some("APP_CONTAINERS").filter(|names| !names.contains(',')).map(Box::from),
             texts: Texts::new(raw),
         }
     }
@@ -163,18 +162,18 @@ const RESERVED: [&str; 2] = ["ENVOY_STATUS_PORT", "ENVOY_PROMETHEUS_PORT"];
 
 fn labels(raw: &Value) -> Labels {
     let listed = raw.get("LABELS").and_then(Value::as_object);
-    listed.into_iter().flatten().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+    listed.into_iter().flatten().filter_map(|(key, value)| Some((key, value.as_str()?))).collect::<Labels>().shared()
 }
 
-fn annotation(raw: &Value, key: &str) -> Option<String> {
+fn annotation(raw: &Value, key: &str) -> Option<Box<str>> {
     let found = raw.get("ANNOTATIONS")?.get(key)?.as_str()?;
-    Some(found.to_owned()).filter(|value| !value.is_empty())
+    (!found.is_empty()).then(|| found.into())
 }
 
-fn certificate(raw: &Value, chain: &str, key: &str, root: &str) -> Option<CertificateFiles> {
+fn certificate(raw: &Value, chain: &str, key: &str, root: &str) -> Option<Box<CertificateFiles>> {
     let text = |name: &str| raw.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let files = CertificateFiles { chain: text(chain), key: text(key), root: text(root) };
-    (!files.chain.is_empty() || !files.root.is_empty()).then_some(files)
+    (!files.chain.is_empty() || !files.root.is_empty()).then(|| Box::new(files))
 }
 
 /// Booleans arrive as `"true"`, sometimes as `true`, sometimes as `"1"`.
@@ -226,20 +225,21 @@ mod tests {
         let meta = read(&json!({"DNS_CAPTURE": "true", "UNPRIVILEGED_POD": true, "ENVOY_STATUS_PORT": 15021.0,
             "ENVOY_PROMETHEUS_PORT": "15090", "INTERCEPTION_MODE": "NONE"}));
         assert!(meta.dns_capture && meta.unprivileged);
-        assert_eq!(meta.reserved_ports, [15021, 15090]);
+        assert_eq!(*meta.reserved_ports, [15021, 15090]);
         assert_eq!(meta.interception, Interception::None);
     }
 
     #[test]
     fn equal_settings_are_read_and_kept_once() {
         let mut known = SentSettings::default();
-        let mut sent = |port: usize| {
-            let raw = json!({"PROXY_CONFIG": {"statusPort": port}});
-            Metadata::new(&raw, &mut known).proxy_config.expect("it was sent")
+        let mut sent = |length: usize| {
+            let raw = json!({"PROXY_CONFIG": {"tracing": {"maxPathTagLength": length}}});
+            Metadata::new(&raw, &mut known).settings.expect("it was sent")
         };
         let first = sent(1);
         assert!(Arc::ptr_eq(&first, &sent(1)));
-        assert_eq!((first.status_port, sent(2).status_port), (Some(1), Some(2)));
+        let length = |settings: &ProxySettings| settings.tracing.max_path_tag_length;
+        assert_eq!((length(&first), length(&sent(2))), (Some(1), Some(2)));
         let others: Vec<_> = (3..SentSettings::MOST + 3).map(&mut sent).collect();
         assert!(!Arc::ptr_eq(&first, &sent(1)), "the memory is bounded, with {} others", others.len());
         assert_eq!(*first, *sent(1));

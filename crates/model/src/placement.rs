@@ -41,21 +41,19 @@ pub struct Standing {
     /// With those that stand for its place.
     pub placed_labels: Labels,
     pub locality: Locality,
-    pub canonical_name: String,
-    pub canonical_revision: String,
     /// `None`: no object stands for this proxy.
     pub workload: Option<Arc<Workload>>,
     /// Ports that services send to this workload, oldest service first.
     pub targets: Vec<InboundTarget>,
     pub scope_key: ScopeKey,
     pub modes: PortModes,
-    pub settings: ProxySettings,
+    pub settings: Arc<ProxySettings>,
     pub telemetry: Arc<Telemetry>,
-    pub policies: Policies,
+    pub policies: Arc<Policies>,
     pub patches: Patches,
     pub plugins: Plugins,
     /// `None`: not a router.
-    pub router: Option<Router>,
+    pub router: Option<Box<Router>>,
 }
 
 /// What only routers have.
@@ -108,24 +106,16 @@ impl Placement {
             _ => proxy.locality.clone(),
         };
         let placed_labels = placed_labels(mesh, proxy, workload.as_deref(), &labels, &locality);
-        let name = match &workload {
-            Some(known) => known.name.clone(),
-            None if proxy.metadata.workload_name.is_empty() => {
-                proxy.id.split('.').next().unwrap_or_default().to_owned()
-            }
-            None => proxy.metadata.workload_name.clone(),
-        };
         let (scope_key, scope) = mesh.scope_of(proxy, &labels);
         let targets = mesh.inbound_targets(proxy);
+        let sent = proxy.metadata.settings.clone();
         let standing = Standing {
-            canonical_name: workload::canonical_name(&labels, &name),
-            canonical_revision: workload::canonical_revision(&labels),
-            router: (proxy.kind == ProxyKind::Router).then(|| Router::new(mesh, proxy, &labels, &targets)),
+            router: (proxy.kind == ProxyKind::Router).then(|| Box::new(Router::new(mesh, proxy, &labels, &targets))),
             targets,
             scope_key,
             modes: mesh.port_modes(&proxy.namespace, &labels),
-            settings: ProxySettings::new(proxy.metadata.proxy_config.as_deref().unwrap_or(&mesh.config.default_config)),
-            telemetry: Arc::new(mesh.telemetry(&proxy.namespace, &labels)),
+            settings: sent.unwrap_or_else(|| ProxySettings::new(&mesh.config.default_config).shared()),
+            telemetry: mesh.telemetry(&proxy.namespace, &labels).shared(),
             policies: Policies::new(mesh, &proxy.namespace, &labels),
             plugins: mesh.plugins(&proxy.namespace, &labels),
             patches: mesh.envoy_filters.of(&mesh.config.root_namespace, proxy, &labels),
@@ -156,7 +146,7 @@ impl Placement {
             {
                 Some(self.service_attribute())
             }
-            Provider::OpenTelemetry(_) | Provider::Datadog(_) => Some(self.proxy.cluster.clone()),
+            Provider::OpenTelemetry(_) | Provider::Datadog(_) => Some(self.proxy.cluster.to_string()),
             _ => None,
         }
     }
@@ -169,12 +159,13 @@ impl Placement {
         let pod = || self.proxy.id.split_once('.').and_then(|(pod, _)| given(pod));
         metadata
             .annotated_service
-            .clone()
+            .as_deref()
+            .map(str::to_owned)
             .or_else(|| label("app.kubernetes.io/instance"))
             .or_else(|| label("app.kubernetes.io/name"))
             .or_else(|| given(&metadata.workload_name))
             .or_else(pod)
-            .or_else(|| metadata.container.clone())
+            .or_else(|| metadata.container.as_deref().map(str::to_owned))
             .unwrap_or_else(|| "unknown_service".into())
     }
 
@@ -201,7 +192,7 @@ impl Placement {
 
     /// Traffic to that network needs no gateway: it is the proxy's own, or one of the two is unknown.
     pub fn is_in_network(&self, network: &str) -> bool {
-        let own = self.proxy.metadata.network.as_str();
+        let own = &*self.proxy.metadata.network;
         own.is_empty() || network.is_empty() || own == network
     }
 
@@ -266,8 +257,8 @@ impl Placement {
 fn placed_labels(mesh: &Mesh, proxy: &Proxy, known: Option<&Workload>, labels: &Labels, place: &Locality) -> Labels {
     let metadata = &proxy.metadata;
     let of_registry = known.map(|known| mesh.networks.of(known.addresses.first().copied(), &known.labels));
-    let network = of_registry.filter(|network| !network.is_empty()).unwrap_or_else(|| metadata.network.as_str().into());
+    let network = of_registry.filter(|network| !network.is_empty()).unwrap_or_else(|| metadata.network.clone());
     let node = if metadata.node_name.is_empty() { known.map_or("", |known| &known.node) } else { &metadata.node_name };
-    let cluster = if metadata.cluster_id.is_empty() { &mesh.env.cluster_id } else { &metadata.cluster_id };
+    let cluster = if metadata.cluster_id.is_empty() { &*mesh.env.cluster_id } else { &*metadata.cluster_id };
     workload::placed_labels(labels, place, cluster, node, &network)
 }

@@ -201,8 +201,14 @@ impl Eq for Places {}
 
 impl Hash for Places {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // The rest differs seldom.
-        self.0.iter().for_each(|plugin| plugin.id().hash(state));
+        self.0.len().hash(state);
+        for (id, script, phase, is_network, matches) in self.each() {
+            (id, script, phase as u8, is_network, matches.len()).hash(state);
+            for TrafficSelector { mode, ports } in matches {
+                (*mode as u8, ports.len()).hash(state);
+                ports.iter().for_each(|port| port.number.hash(state));
+            }
+        }
     }
 }
 
@@ -281,5 +287,26 @@ mod tests {
         assert!(one.places() != with("phase: AUTHN").places());
         let script = |text: &str| held(&[("TrafficExtension", "shop", "a", &format!("lua: {{inlineCode: {text}}}"))]);
         assert!(script("x").places() != script("y").places(), "a script stands in the listener");
+    }
+
+    #[test]
+    fn plugins_that_differ_have_different_hashes() {
+        let state = std::hash::RandomState::new();
+        let hash = |spec: &str| {
+            let plugins = held(&[("WasmPlugin", "shop", "a", &format!("url: a, {spec}"))]);
+            std::hash::BuildHasher::hash_one(&state, plugins.places())
+        };
+        let specs = [
+            "pluginConfig: {a: 1}",
+            "phase: AUTHN",
+            "type: NETWORK",
+            "match: [{mode: SERVER}]",
+            "match: [{mode: CLIENT}]",
+            "match: [{mode: CLIENT, ports: [{number: 80}]}]",
+            "match: [{mode: CLIENT, ports: [{number: 81}]}]",
+        ];
+        let hashes: std::collections::BTreeSet<_> = specs.iter().map(|spec| hash(spec)).collect();
+        assert_eq!(hashes.len(), specs.len());
+        assert_eq!(hash("pluginConfig: {a: 1}"), hash("pluginConfig: {a: 2}"));
     }
 }

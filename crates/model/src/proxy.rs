@@ -7,6 +7,7 @@ use std::sync::Arc;
 use config::kinds::pod::Pod;
 use config::locality::Locality;
 use config::meta::Object;
+use config::shared::shared_text;
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -19,12 +20,12 @@ pub struct Proxy {
     pub kind: ProxyKind,
     /// The third part of the node id, normally `pod.namespace`.
     pub id: Arc<str>,
-    pub ips: Vec<IpAddr>,
+    pub ips: Box<[IpAddr]>,
     pub namespace: Arc<str>,
     /// `<namespace>.svc.<domain>`.
-    pub domain: String,
+    pub domain: Arc<str>,
     /// `node.cluster`: what the proxy calls its service.
-    pub cluster: String,
+    pub cluster: Arc<str>,
     pub locality: Locality,
     pub metadata: Metadata,
     pub release: Release,
@@ -103,11 +104,11 @@ impl Proxy {
             other => return Err(ProxyError::Kind(shown(other))),
         };
         let metadata = Metadata::new(&node.metadata, known);
-        let ips = if metadata.instance_ips.is_empty() {
-            ip.parse().into_iter().collect()
-        } else {
-            metadata.instance_ips.clone()
-        };
+        let listed = node.metadata.get("INSTANCE_IPS").and_then(Value::as_str).unwrap_or_default();
+        let mut ips: Box<[IpAddr]> = listed.split(',').filter_map(|ip| ip.trim().parse().ok()).collect();
+        if ips.is_empty() {
+            ips = ip.parse().into_iter().collect();
+        }
         if ips.is_empty() {
             return Err(ProxyError::Address(shown(&node.id)));
         }
@@ -116,10 +117,10 @@ impl Proxy {
             kind,
             id: Arc::from(id),
             ips,
-            namespace: Arc::from(namespace),
-            domain: domain.to_owned(),
-            cluster: node.cluster.clone(),
-            locality: node.locality.clone(),
+            namespace: shared_text(namespace),
+            domain: shared_text(domain),
+            cluster: shared_text(&node.cluster),
+            locality: node.locality.shared(),
             lacks: lacking(&node.extensions),
             release: Release::of(&metadata.istio_version),
             metadata,
@@ -136,8 +137,7 @@ impl Proxy {
             ProxyKind::Sidecar => "sidecar",
             ProxyKind::Router => "router",
         };
-        let interception =
-            pod.meta.annotations.get("sidecar.istio.io/interceptionMode").map_or("REDIRECT", String::as_str);
+        let interception = pod.meta.annotations.get("sidecar.istio.io/interceptionMode").unwrap_or("REDIRECT");
         NodeInfo {
             id: format!(
                 "{kind}~{}~{name}.{namespace}~{namespace}.svc.{}",
@@ -147,8 +147,8 @@ impl Proxy {
             cluster: format!("{name}.{namespace}"),
             metadata: json!({
                 "NAME": name.as_ref(), "NAMESPACE": namespace.as_ref(), "INSTANCE_IPS": ips.join(","), "LABELS": labels,
-                "CLUSTER_ID": env.cluster_id, "MESH_ID": "cluster.local", "SERVICE_ACCOUNT": pod.spec.service_account,
-                "NODE_NAME": pod.spec.node_name, "INTERCEPTION_MODE": interception,
+                "CLUSTER_ID": env.cluster_id, "MESH_ID": "cluster.local", "SERVICE_ACCOUNT": &*pod.spec.service_account,
+                "NODE_NAME": &*pod.spec.node_name, "INTERCEPTION_MODE": interception,
             }),
             ..NodeInfo::default()
         }

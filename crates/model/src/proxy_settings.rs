@@ -2,8 +2,10 @@
 //! ProxyConfig objects and annotations reach the agent when a pod is injected, and come back here with the agent's own.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock, Mutex};
 
 use config::mesh::{ProxyConfig, ProxyHeaders, TracingCustomTag};
+use config::shared::{Pool, share};
 
 use crate::percent::Percent;
 use crate::topology::Topology;
@@ -32,6 +34,12 @@ impl Default for TracingSettings {
 }
 
 impl ProxySettings {
+    /// Most proxies have the same.
+    pub(crate) fn shared(self) -> Arc<Self> {
+        static KNOWN: Pool<Arc<ProxySettings>> = LazyLock::new(Mutex::default);
+        share(&KNOWN, Arc::new(self))
+    }
+
     pub(crate) fn new(config: &ProxyConfig) -> Self {
         let tracing = config.tracing.as_ref().map(|tracing| TracingSettings {
             sampling: Some(tracing.sampling).filter(|share| *share != 0.0).map(Percent),

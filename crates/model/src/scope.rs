@@ -29,6 +29,8 @@ pub struct Scope {
     /// All that some egress listener imports, each once, with the ports that were imported.
     pub services: Vec<Arc<Service>>,
     by_host: Arc<BTreeMap<Host, usize>>,
+    /// Those without an address of their own, also where another of the same host stands before them.
+    pub headless: Box<[Arc<Service>]>,
     /// Hosts that routes lead to: their services are imported too.
     routed: Arc<BTreeSet<Host>>,
     pub(crate) destinations: ScopeDestinations,
@@ -129,7 +131,9 @@ impl Scope {
         let services = imported(
             egress.iter().zip(&routed.services).flat_map(|(egress, routed)| egress.services.iter().chain(routed)),
         );
+        let all = services.iter().chain(egress.iter().flat_map(|egress| &egress.services));
         Self {
+            headless: all.filter(|service| service.is_headless()).cloned().collect(),
             sidecar: sidecar.cloned(),
             by_host: Arc::new(by_host(&services)),
             routed: Arc::new(routed.hosts),

@@ -261,7 +261,7 @@ pub(crate) fn kubernetes_host(name: &str, namespace: &str, domain: &str) -> Host
 }
 
 fn declared_identities(object: &Object<kube::Service>, trust_domain: &str) -> Vec<String> {
-    let listed = |key: &str| object.meta.annotations.get(key).map(String::as_str).unwrap_or_default();
+    let listed = |key: &str| object.meta.annotations.get(key).unwrap_or_default();
     let canonical =
         listed(CANONICAL_ACCOUNTS).split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned);
     let accounts = listed(KUBE_ACCOUNTS).split(',').map(str::trim).filter(|name| !name.is_empty());

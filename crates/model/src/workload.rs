@@ -3,37 +3,36 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use config::kinds::pod::Pod;
+use config::kinds::pod::{Pod, Subdomain};
 use config::kinds::workload_entry::WorkloadEntry;
 use config::labels::Labels;
 use config::locality::Locality;
 use config::meta::{Meta, Object};
-use config::store::{Name, Snapshot};
+use config::shared::shared_text;
+use config::store::{Name, Snapshot, filled};
 use imbl::OrdMap;
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Workload {
     /// The owner's name (Deployment and the like), else the pod's.
-    pub name: String,
+    pub name: Arc<str>,
     pub namespace: Arc<str>,
     pub labels: Labels,
     /// `None`: nobody can say who it is.
     pub identity: Option<Identity>,
     pub locality: Locality,
-    pub node: String,
-    pub canonical_name: String,
-    pub canonical_revision: String,
+    pub node: Arc<str>,
     /// It has a sidecar that takes mutual TLS.
     pub mtls: bool,
-    pub addresses: Vec<IpAddr>,
+    pub addresses: Arc<[IpAddr]>,
     /// `<hostname>.<subdomain>`: its own name below a headless service's.
-    pub dns_name: Option<String>,
+    pub dns_name: Option<Box<str>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     pub namespace: Arc<str>,
-    pub service_account: String,
+    pub service_account: Arc<str>,
 }
 
 impl Identity {
@@ -57,11 +56,8 @@ impl Workload {
     /// `node_labels`: those of the node that the pod runs on, if it is known.
     pub fn of_pod(object: &Object<Pod>, node_labels: Option<&Labels>) -> Self {
         let Object { meta, spec } = object;
-        let name = owner_name(meta);
         Self {
-            canonical_name: canonical_name(&meta.labels, &name),
-            canonical_revision: canonical_revision(&meta.labels),
-            name,
+            name: owner_name(meta),
             namespace: meta.namespace.clone(),
             identity: Some(Identity {
                 namespace: meta.namespace.clone(),
@@ -78,6 +74,16 @@ impl Workload {
 }
 
 impl Workload {
+    pub fn canonical_name(&self) -> &str {
+        let keys = ["service.istio.io/canonical-name", "app.kubernetes.io/name", "app"];
+        keys.iter().find_map(|key| self.labels.get(key)).unwrap_or(&self.name)
+    }
+
+    pub fn canonical_revision(&self) -> &str {
+        let keys = ["service.istio.io/canonical-revision", "app.kubernetes.io/version", "version"];
+        keys.iter().find_map(|key| self.labels.get(key)).unwrap_or("latest")
+    }
+
     /// Its labels with those that stand for its place: what subsets and failover preferences choose by.
     pub(crate) fn placed_labels(&self, cluster: &str, network: &str) -> Labels {
         placed_labels(&self.labels, &self.locality, cluster, &self.node, network)
@@ -91,7 +97,6 @@ impl Workload {
 
 /// A network that a label names is not overruled.
 pub(crate) fn placed_labels(labels: &Labels, place: &Locality, cluster: &str, node: &str, network: &str) -> Labels {
-    let mut labels = labels.clone();
     let Locality { region, zone, subzone } = place;
     let named = labels.get(NETWORK).is_some_and(|network| !network.is_empty());
     let network = if named { "" } else { network };
@@ -103,10 +108,7 @@ pub(crate) fn placed_labels(labels: &Labels, place: &Locality, cluster: &str, no
         (HOSTNAME, node),
         (NETWORK, network),
     ];
-    for (key, value) in all.into_iter().filter(|(_, value)| !value.is_empty()) {
-        labels.insert(key, value);
-    }
-    labels
+    labels.extended(all.into_iter().filter(|(_, value)| !value.is_empty()))
 }
 
 impl Workload {
@@ -114,17 +116,15 @@ impl Workload {
     pub fn of_entry(name: &str, namespace: &Arc<str>, entry: &WorkloadEntry, labels: &Labels) -> Self {
         let account = Some(&entry.service_account).filter(|account| !account.is_empty());
         Self {
-            name: name.to_owned(),
-            canonical_name: canonical_name(labels, name),
-            canonical_revision: canonical_revision(labels),
+            name: name.into(),
             namespace: namespace.clone(),
             identity: account
-                .map(|account| Identity { namespace: namespace.clone(), service_account: account.clone() }),
+                .map(|account| Identity { namespace: namespace.clone(), service_account: account.as_str().into() }),
             locality: match entry.locality.parse::<Locality>() {
                 Ok(declared) if !declared.is_empty() => declared,
                 _ => locality(labels, None),
             },
-            node: String::new(),
+            node: Arc::default(),
             mtls: labels.get(TLS_MODE).map_or(account.is_some(), |mode| mode == "istio"),
             labels: labels.clone(),
             addresses: entry.address.parse().into_iter().collect(),
@@ -147,22 +147,25 @@ impl Workloads {
         for (name, pod) in &snapshot.pods {
             found.put(name, Some(pod), snapshot);
         }
-        found
+        Self { by_name: filled(found.by_name), by_address: filled(found.by_address) }
     }
 
     /// `None`: the pod is gone.
     pub(crate) fn put(&mut self, name: &Name, pod: Option<&Arc<Object<Pod>>>, snapshot: &Snapshot) {
         if let Some(old) = self.by_name.remove(name) {
-            for address in &old.addresses {
+            for address in &*old.addresses {
                 self.by_address.remove(&(name.namespace.clone(), *address, name.name.clone()));
             }
         }
         let Some(pod) = pod else { return };
-        let labels = snapshot.nodes.get(&Name::new("", &pod.spec.node_name)).map(|node| &node.meta.labels);
+        let labels = snapshot
+            .nodes
+            .get(&Name { namespace: Arc::default(), name: pod.spec.node_name.clone() })
+            .map(|node| &node.meta.labels);
         let workload = Arc::new(Workload::of_pod(pod, labels));
         // Pods on the host network share the node's address: it says nothing about who answers there.
         if !pod.spec.host_network {
-            for address in &pod.spec.ips {
+            for address in &*pod.spec.ips {
                 self.by_address.insert((name.namespace.clone(), *address, name.name.clone()), workload.clone());
             }
         }
@@ -182,52 +185,29 @@ impl Workloads {
 }
 
 /// A pod without a hostname is called by its own name.
-fn dns_name(object: &Object<Pod>) -> Option<String> {
-    let Object { meta, spec } = object;
-    let hostname = if spec.hostname.is_empty() { &*meta.name } else { &spec.hostname };
-    (!spec.subdomain.is_empty()).then(|| format!("{hostname}.{}", spec.subdomain))
+fn dns_name(object: &Object<Pod>) -> Option<Box<str>> {
+    let Subdomain { name, hostname } = object.spec.subdomain.as_deref()?;
+    let hostname = if hostname.is_empty() { &*object.meta.name } else { hostname };
+    Some(format!("{hostname}.{name}").into())
 }
 
 /// The Deployment, CronJob or other owner of a generated pod. A pod that was named by hand keeps its name.
-fn owner_name(meta: &Meta) -> String {
-    let pod = meta.name.to_string();
-    if meta.generate_name.is_empty() {
-        return pod;
-    }
-    let Some(owner) = meta.owners.iter().find(|owner| owner.controller) else { return pod };
-    let without = |label: &str| {
-        let suffix = format!("-{}", meta.labels.get(label)?);
-        owner.name.strip_suffix(&suffix).map(str::to_owned)
-    };
-    match owner.kind.as_str() {
+fn owner_name(meta: &Meta) -> Arc<str> {
+    let Some(owner) = meta.controller.as_ref().filter(|_| meta.generated) else { return meta.name.clone() };
+    let without = |label: &str| owner.name.strip_suffix(meta.labels.get(label)?)?.strip_suffix('-');
+    let known = match &*owner.kind {
         "ReplicaSet" => without("pod-template-hash").or_else(|| without("rollouts-pod-template-hash")),
-        "ReplicationController" => meta.labels.get("deploymentconfig").map(str::to_owned),
+        "ReplicationController" => meta.labels.get("deploymentconfig"),
         "Job" => cron_job(&owner.name),
         _ => None,
-    }
-    .unwrap_or_else(|| owner.name.clone())
+    };
+    known.map_or_else(|| owner.name.clone(), shared_text)
 }
 
 /// A Job that a CronJob made ends in the minute of its schedule.
-fn cron_job(job: &str) -> Option<String> {
+fn cron_job(job: &str) -> Option<&str> {
     let (name, minute) = job.rsplit_once('-')?;
-    ((8..=10).contains(&minute.len()) && minute.bytes().all(|b| b.is_ascii_digit())).then(|| name.to_owned())
-}
-
-pub(crate) fn canonical_name(labels: &Labels, workload: &str) -> String {
-    ["service.istio.io/canonical-name", "app.kubernetes.io/name", "app"]
-        .iter()
-        .find_map(|key| labels.get(key))
-        .unwrap_or(workload)
-        .to_owned()
-}
-
-pub(crate) fn canonical_revision(labels: &Labels) -> String {
-    ["service.istio.io/canonical-revision", "app.kubernetes.io/version", "version"]
-        .iter()
-        .find_map(|key| labels.get(key))
-        .unwrap_or("latest")
-        .to_owned()
+    ((8..=10).contains(&minute.len()) && minute.bytes().all(|b| b.is_ascii_digit())).then_some(name)
 }
 
 fn locality(labels: &Labels, node_labels: Option<&Labels>) -> Locality {
@@ -237,7 +217,7 @@ fn locality(labels: &Labels, node_labels: Option<&Labels>) -> Locality {
         let Ok(locality) = text.parse();
         return locality;
     }
-    let label = |keys: &[&str]| Arc::from(keys.iter().find_map(|key| node_labels?.get(key)).unwrap_or_default());
+    let label = |keys: &[&str]| shared_text(keys.iter().find_map(|key| node_labels?.get(key)).unwrap_or_default());
     Locality {
         region: label(&["topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"]),
         zone: label(&["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"]),
@@ -250,11 +230,11 @@ mod tests {
     use super::*;
     use config::meta::Owner;
 
-    fn owned(kind: &str, owner: &str, labels: &[(&str, &str)], generated: bool) -> String {
+    fn owned(kind: &str, owner: &str, labels: &[(&str, &str)], generated: bool) -> Arc<str> {
         let meta = Meta {
             name: Arc::from("pod-x"),
-            generate_name: if generated { "pod-".into() } else { String::new() },
-            owners: vec![Owner { kind: kind.into(), name: owner.into(), controller: true }],
+            generated,
+            controller: Some(Box::new(Owner { kind: kind.into(), name: owner.into() })),
             labels: labels.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
             ..Meta::default()
         };
@@ -263,18 +243,18 @@ mod tests {
 
     #[test]
     fn a_replica_sets_hash_is_not_part_of_the_name() {
-        assert_eq!(owned("ReplicaSet", "cart-6f7", &[("pod-template-hash", "6f7")], true), "cart");
-        assert_eq!(owned("ReplicaSet", "cart-6f7", &[], true), "cart-6f7");
+        assert_eq!(&*owned("ReplicaSet", "cart-6f7", &[("pod-template-hash", "6f7")], true), "cart");
+        assert_eq!(&*owned("ReplicaSet", "cart-6f7", &[], true), "cart-6f7");
     }
 
     #[test]
     fn a_pod_named_by_hand_keeps_its_name() {
-        assert_eq!(owned("ReplicaSet", "cart-6f7", &[("pod-template-hash", "6f7")], false), "pod-x");
+        assert_eq!(&*owned("ReplicaSet", "cart-6f7", &[("pod-template-hash", "6f7")], false), "pod-x");
     }
 
     #[test]
     fn a_cron_jobs_minute_is_not_part_of_the_name() {
-        assert_eq!(owned("Job", "tidy-28470060", &[], true), "tidy");
-        assert_eq!(owned("Job", "tidy-up", &[], true), "tidy-up");
+        assert_eq!(&*owned("Job", "tidy-28470060", &[], true), "tidy");
+        assert_eq!(&*owned("Job", "tidy-up", &[], true), "tidy-up");
     }
 }

@@ -122,7 +122,7 @@ impl<'a> Chosen<'a> {
             Health::Terminating => false,
             Health::Draining => self.service.keeps_cookies(),
         };
-        let here = !self.service.node_local || endpoint.workload.node == self.placement.proxy.metadata.node_name;
+        let here = !self.service.node_local || *endpoint.workload.node == *self.placement.proxy.metadata.node_name;
         let visible = self.placement.views_network(&endpoint.network);
         healthy && here && visible && self.is_reachable(endpoint) && self.is_selected(endpoint)
     }
@@ -216,6 +216,6 @@ fn is_named(endpoint: &Endpoint) -> bool {
 
 /// `workload;namespace;canonical name;canonical revision;cluster`, the revision empty when it is the default.
 fn workload_text(workload: &Workload, cluster: &str) -> String {
-    let revision = if workload.canonical_revision == "latest" { "" } else { &workload.canonical_revision };
-    format!("{};{};{};{revision};{cluster}", workload.name, workload.namespace, workload.canonical_name)
+    let revision = Some(workload.canonical_revision()).filter(|revision| *revision != "latest").unwrap_or_default();
+    format!("{};{};{};{revision};{cluster}", workload.name, workload.namespace, workload.canonical_name())
 }

@@ -76,8 +76,11 @@ impl<'a> Compared<'a> {
 
     /// Bytes for a headless service have a listener for each of its endpoints, and names for its pods.
     pub(crate) fn touches_headless(&self, delta: &Delta) -> bool {
-        let headless =
-            |place: &Placement, name: &Name| imported(place, name).is_some_and(|service| service.is_headless());
+        let headless = |place: &Placement, name: &Name| {
+            let named =
+                |service: &Arc<Service>| *service.host.as_str() == *name.name && service.namespace == name.namespace;
+            place.scope.headless.iter().any(named)
+        };
         delta.endpoints.keys().any(|name| headless(self.now, name) || headless(self.before, name))
     }
 

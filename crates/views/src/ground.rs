@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use config::host::Host;
 use config::kinds::sidecar::Sidecar;
 use model::{Delta, Mesh, Scope, Standing};
-use xds::Seq;
+use xds::{Kinds, Seq};
 
 use crate::layer::Layer;
 
@@ -45,6 +45,8 @@ pub(crate) struct Step {
     pub(crate) ruled: Vec<Host>,
     /// Other layers changed too: their classes need new views.
     pub(crate) parted: bool,
+    /// What there is news of in the outbound layer.
+    pub(crate) kinds: Kinds,
 }
 
 impl Floor {
@@ -66,7 +68,8 @@ impl Floor {
 
 impl Step {
     pub(crate) fn new(before: Arc<Ground>, now: Arc<Ground>, delta: &Delta) -> Self {
-        let mut step = Self { all: delta.everything, ruled: Vec::new(), parted: false, before, now };
+        let kinds = if Arc::ptr_eq(&before.layer, &now.layer) { Kinds::NONE } else { now.layer.changed_at(now.seq) };
+        let mut step = Self { all: delta.everything, ruled: Vec::new(), parted: false, kinds, before, now };
         let Self { before, now, .. } = &step;
         let all = !Arc::ptr_eq(&before.layer.http, &now.layer.http) || sidecar(&before.scope) != sidecar(&now.scope);
         if !Arc::ptr_eq(&before.scope, &now.scope) {

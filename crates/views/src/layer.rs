@@ -4,18 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use config::shared::shared_text;
 use model::{Delta, Mesh, Placement};
 use translate::HttpListeners;
-use xds::{Resource, Seq, TypeUrl};
+use xds::{Kinds, Resource, Seq, TypeUrl};
 
 use crate::rendered::Rendered;
 use crate::stock::Stock;
 use crate::table::Table;
+use crate::text;
 use crate::version::version;
 
 #[derive(Debug, Default)]
 pub(crate) struct Layer {
-    tables: BTreeMap<TypeUrl, Arc<Table>>,
+    /// By type, each once.
+    tables: Box<[(TypeUrl, Arc<Table>)]>,
     /// What its HTTP listeners are made from, or those of the layers that stand on it.
     pub(crate) http: Arc<HttpListeners>,
 }
@@ -110,11 +113,16 @@ impl Layer {
     }
 
     pub(crate) fn table(&self, kind: TypeUrl) -> Option<&Arc<Table>> {
-        self.tables.get(&kind)
+        self.tables.iter().find(|(held, _)| *held == kind).map(|(_, table)| table)
     }
 
     pub(crate) fn tables(&self) -> impl Iterator<Item = (TypeUrl, &Arc<Table>)> {
         self.tables.iter().map(|(kind, table)| (*kind, table))
+    }
+
+    /// The types that changed at this sequence and not later.
+    pub(crate) fn changed_at(&self, seq: Seq) -> Kinds {
+        self.tables().filter(|(_, table)| table.seq == seq).map(|(kind, _)| kind).collect()
     }
 
     fn with(&self, remade: Remade, moment: Moment) -> Option<Self> {
@@ -142,11 +150,11 @@ impl Layer {
         whole: &[TypeUrl],
         Moment { seq, began, .. }: Moment,
     ) -> Option<Self> {
-        let empty = Arc::new(Table::default());
-        let mut tables = self.tables.clone();
+        let empty = Table::default();
+        let mut tables: BTreeMap<_, _> = self.tables.iter().cloned().collect();
         let mut changed = false;
         for (kind, made) in by_kind {
-            let old = tables.get(&kind).unwrap_or(&empty);
+            let old = tables.get(&kind).map_or(&empty, |table| &**table);
             let next = if whole.contains(&kind) {
                 old.replaced(seq, began, made)
             } else {
@@ -157,16 +165,19 @@ impl Layer {
                 changed = true;
             }
         }
-        changed.then(|| Self { tables, http: self.http.clone() })
+        changed.then(|| Self { tables: tables.into_iter().collect(), http: self.http.clone() })
     }
 }
 
 /// The bytes that every stream shares.
 pub(crate) fn encoded(made: Rendered) -> Resource {
     let version = version(&made.any);
-    let objects = made.made_from.iter().map(ToString::to_string);
-    let made_from = objects.chain(made.patched.iter().map(ToString::to_string)).map(Arc::from).collect();
-    let resource = Resource::new(made.name, version, made.any, made_from);
-    // Listeners name their workload, so that there are as many as proxies.
-    if made.kind == TypeUrl::Listener { resource.cut() } else { resource }
+    let mut made_from = text::spoken(&made.made_from);
+    made_from.extend(text::spoken(&made.patched));
+    let resource = Resource::new(shared_text(&made.name), version, made.any, made_from);
+    match made.kind {
+        // Listeners name their workload, so that there are as many as proxies; those of one kind of service differ in names.
+        TypeUrl::Listener | TypeUrl::Cluster | TypeUrl::Endpoints => resource.likened(made.kind),
+        _ => resource,
+    }
 }

@@ -15,6 +15,7 @@ use xds::{Resource, TypeUrl, Variant};
 use crate::compared::Compared;
 use crate::layer::{Layer, Making, Remade, Ware};
 use crate::rendered;
+use crate::text;
 use crate::version::version;
 
 /// The field number and wire type before each of a RouteConfiguration's `virtual_hosts`.
@@ -99,9 +100,10 @@ fn spliced(making: &Making<'_>, found: &Compared<'_>, name: &str, before: &Resou
         }
         let (hosts, routes) = translate::respoken(making.mesh, found.now, name, old, new)?;
         bytes = with_routes(&bytes, &hosts.iter().map(String::as_str).collect(), &routes)?;
-        made_from.retain(|id| !old.made_from.iter().any(|old| *old.to_string() == **id));
+        let gone = text::spoken(&old.made_from);
+        made_from.retain(|id| !gone.contains(id));
         if !hosts.is_empty() {
-            made_from.extend(new.made_from.iter().map(|id| Arc::from(id.to_string())));
+            made_from.extend(text::spoken(&new.made_from));
         }
     }
     made_from.sort();

@@ -1,7 +1,8 @@
 //! Layers by key: each is refreshed once in a round, whoever shares it, and found without its key by who holds it.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use model::{Placement, Scope, Standing};
@@ -12,11 +13,16 @@ use crate::layer::{Change, Changed, Layer, Making, Moment, Part};
 pub(crate) type Place = u64;
 
 pub(crate) struct Shelf<K> {
-    places: HashMap<K, Place>,
+    places: HashMap<Print, Place>,
+    secrets: [RandomState; 2],
     layers: HashMap<Place, Kept>,
     /// The next place.
     next: Place,
+    _keys: PhantomData<fn(K)>,
 }
+
+/// Stands for a key, which is large. The hashes are secret: nobody outside can look for two keys that are taken for one.
+type Print = [u64; 2];
 
 pub(crate) struct Kept {
     pub(crate) layer: Arc<Layer>,
@@ -28,19 +34,21 @@ pub(crate) struct Kept {
 
 impl<K> Default for Shelf<K> {
     fn default() -> Self {
-        Self { places: HashMap::new(), layers: HashMap::new(), next: 0 }
+        let secrets = [RandomState::new(), RandomState::new()];
+        Self { places: HashMap::new(), secrets, layers: HashMap::new(), next: 0, _keys: PhantomData }
     }
 }
 
-impl<K: Hash + Eq> Shelf<K> {
+impl<K: Hash> Shelf<K> {
     pub(crate) fn get_or_make<P: Part>(
         &mut self,
-        key: K,
+        key: &K,
         making: &mut Making<'_>,
         placement: &Placement,
         moment: Moment,
     ) -> Place {
-        *self.places.entry(key).or_insert_with(|| {
+        let print = self.print(key);
+        *self.places.entry(print).or_insert_with(|| {
             let place = self.next;
             self.next += 1;
             let layer = Arc::new(Layer::new::<P>(making, placement, moment));
@@ -71,7 +79,11 @@ impl<K: Hash + Eq> Shelf<K> {
     }
 
     pub(crate) fn place_of(&self, key: &K) -> Option<Place> {
-        self.places.get(key).copied()
+        self.places.get(&self.print(key)).copied()
+    }
+
+    fn print(&self, key: &K) -> Print {
+        self.secrets.each_ref().map(|secret| secret.hash_one(key))
     }
 
     pub(crate) fn kept(&self, place: Place) -> &Kept {

@@ -10,6 +10,7 @@ use crate::layer::{Change, Layer, Making, Moment};
 use crate::parts::{Inbound, Listeners, Outbound};
 use crate::shelf::{Place, Shelf};
 use crate::stock::Stock;
+use xds::Kinds;
 
 #[derive(Default)]
 pub(crate) struct Shelves {
@@ -30,7 +31,8 @@ pub(crate) enum Touch {
     Nothing,
     /// It has to be looked at, and is what it was.
     Same,
-    New,
+    /// There is news of these types.
+    New(Kinds),
 }
 
 impl Shelves {
@@ -53,25 +55,25 @@ impl Shelves {
         moment: Moment,
     ) -> Places {
         let known = self.outbound.place_of(&class.outbound).map(|place| (place, self.floors[&place].client));
-        let (first, client) = known.unwrap_or_else(|| self.make_outbound(class.outbound, mesh, placement, moment));
+        let (first, client) = known.unwrap_or_else(|| self.make_outbound(&class.outbound, mesh, placement, moment));
         let Self { stock, outbound, listeners, inbound, .. } = self;
         let http = outbound.kept(first).layer.http.clone();
         let mut making = Making { mesh, stock, client, http };
-        let second = listeners.get_or_make::<Listeners>((first, class.listeners), &mut making, placement, moment);
-        let third = inbound.get_or_make::<Inbound>(class.inbound, &mut making, placement, moment);
+        let second = listeners.get_or_make::<Listeners>(&(first, class.listeners), &mut making, placement, moment);
+        let third = inbound.get_or_make::<Inbound>(&class.inbound, &mut making, placement, moment);
         [first, second, third]
     }
 
     /// Answers with the kind of client that it is for.
     fn make_outbound(
         &mut self,
-        key: OutboundKey,
+        key: &OutboundKey,
         mesh: &Arc<Mesh>,
         placement: &Placement,
         moment: Moment,
     ) -> (Place, usize) {
         let Self { stock, outbound, floors, .. } = self;
-        let client = stock.client(&key);
+        let client = stock.client(key);
         let mut making = Making { mesh, stock, client, http: Arc::default() };
         let place = outbound.get_or_make::<Outbound>(key, &mut making, placement, moment);
         let (scope, layer) = (placement.scope.clone(), outbound.kept(place).layer.clone());
@@ -93,7 +95,7 @@ impl Shelves {
         self.ask(first, change);
         let floor = self.floors.get_mut(&first).expect(KEPT);
         let Some(step) = &mut floor.step else { return Touch::Nothing };
-        let mut is_new = step.is_new();
+        let (mut is_new, mut kinds) = (step.is_new(), step.kinds);
         if step.touches(standing) {
             let Self { stock, listeners, inbound, .. } = self;
             let (scope, http) = (step.now.scope.clone(), step.now.layer.http.clone());
@@ -102,11 +104,13 @@ impl Shelves {
             let seen = |_: &Standing| step.before.scope.clone();
             listeners.refresh::<Listeners>(second, &mut making, seen, &now, change);
             inbound.refresh::<Inbound>(third, &mut making, seen, &now, change);
-            if !is_held(&[listeners.kept(second).layer.clone(), inbound.kept(third).layer.clone()]) {
+            let others = [listeners.kept(second).layer.clone(), inbound.kept(third).layer.clone()];
+            if !is_held(&others) {
                 (step.parted, is_new) = (true, true);
+                kinds = others.iter().fold(kinds, |kinds, layer| kinds.and(layer.changed_at(change.moment.seq)));
             }
         }
-        if is_new { Touch::New } else { Touch::Same }
+        if is_new { Touch::New(kinds) } else { Touch::Same }
     }
 
     /// Refreshes an outbound layer if the change concerns it; once in a round.

@@ -1,12 +1,12 @@
 //! Resources of one type, each with the sequence at which it last changed.
 
-use std::collections::{BTreeSet, HashMap};
-use std::hash::Hash;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
-use imbl::OrdMap;
 use xds::{Changes, Resource, Seq};
+
+use crate::sorted::{Named, Sorted};
 
 /// So many names that are gone are remembered in any case; of a larger table as many as it holds.
 const REMEMBERED: usize = 1024;
@@ -17,9 +17,9 @@ const FEW: usize = 4;
 /// Immutable but for a memory of answers: the streams of a class ask the same few questions.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    held: OrdMap<Arc<str>, Held>,
-    /// Names that are gone, with when they went, as far back as is remembered.
-    gone: OrdMap<Arc<str>, Seq>,
+    held: Sorted<Held>,
+    /// As far back as is remembered.
+    gone: Sorted<Gone>,
     /// What went up to here is forgotten: a stream that is behind it must compare what it holds.
     pub(crate) forgotten: Seq,
     /// When it last changed, and when the cause of that arrived.
@@ -27,8 +27,11 @@ pub(crate) struct Table {
     began: Option<Instant>,
     /// `None`: they are too many to say.
     latest: Option<Arc<Latest>>,
-    answers: Mutex<HashMap<Seq, Weak<Changes>>>,
+    answers: Mutex<Answers<Seq>>,
 }
+
+/// What streams are being told, by what they asked.
+pub(crate) type Answers<Q> = Vec<(Q, Weak<Changes>)>;
 
 /// Names that came, went or changed after a sequence. Mostly they are few, and whoever asks was told of all that was before: the rest of
 /// a large table need not be looked at.
@@ -44,6 +47,28 @@ struct Held {
     changed: Seq,
 }
 
+/// A name that is gone, and when it went.
+#[derive(Debug, Clone)]
+struct Gone {
+    name: Arc<str>,
+    went: Seq,
+}
+
+/// What is held under each name from now on. `None`: nothing.
+type News = BTreeMap<Arc<str>, Option<Held>>;
+
+impl Named for Held {
+    fn name(&self) -> &Arc<str> {
+        &self.resource.name
+    }
+}
+
+impl Named for Gone {
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+}
+
 impl Table {
     /// The table after some of its resources were made anew and some were dropped. `None`: all is what it was.
     pub(crate) fn updated(
@@ -53,46 +78,70 @@ impl Table {
         made: impl IntoIterator<Item = Arc<Resource>>,
         dropped: impl IntoIterator<Item = Arc<str>>,
     ) -> Option<Self> {
-        let (mut held, mut gone) = (self.held.clone(), self.gone.clone());
-        let (mut changed, mut blamed) = (BTreeSet::new(), false);
-        for resource in made {
-            match held.get(&resource.name) {
-                // Equal content stops the wave: nothing is sent for it. What it is made from is told all the same.
-                Some(old) if old.resource.version == resource.version => {
-                    if old.resource.made_from != resource.made_from {
-                        let since = old.changed;
-                        held.insert(resource.name.clone(), Held { resource, changed: since });
-                        blamed = true;
-                    }
-                }
-                _ => {
-                    gone.remove(&resource.name);
-                    changed.insert(resource.name.clone());
-                    held.insert(resource.name.clone(), Held { resource, changed: seq });
-                }
-            }
-        }
-        for name in dropped {
-            if held.remove(&name).is_some() {
-                changed.insert(name.clone());
-                gone.insert(name, seq);
-            }
+        let (news, changed) = self.news(seq, made, dropped);
+        if news.is_empty() {
+            return None;
         }
         if changed.is_empty() {
+            let (gone, latest) = (self.gone.clone(), self.latest.clone());
             let Self { forgotten, seq, began, .. } = *self;
-            let latest = self.latest.clone();
-            return blamed.then(|| Self { held, gone, forgotten, seq, began, latest, answers: Mutex::default() });
+            return Some(Self {
+                held: self.held.with(news),
+                gone,
+                forgotten,
+                seq,
+                began,
+                latest,
+                answers: Mutex::default(),
+            });
         }
-        let mut forgotten = self.forgotten;
+        let went = changed.iter().map(|name| {
+            let is_gone = news.get(name).is_some_and(Option::is_none);
+            (name.clone(), is_gone.then(|| Gone { name: name.clone(), went: seq }))
+        });
+        let (mut gone, mut forgotten) = (self.gone.with(went), self.forgotten);
+        let held = self.held.with(news);
         if gone.len() > held.len().max(REMEMBERED) {
-            let mut times: Vec<_> = gone.values().copied().collect();
+            let mut times: Vec<_> = gone.iter().map(|gone| gone.went).collect();
             times.sort_unstable();
             forgotten = times[times.len() / 2];
-            gone = gone.into_iter().filter(|(_, went)| *went > forgotten).collect();
+            let recent = gone.iter().filter(|gone| gone.went > forgotten);
+            gone = Sorted::default().with(recent.map(|gone| (gone.name.clone(), Some(gone.clone()))));
         }
         let latest =
             self.latest_with(changed, seq).filter(|latest| latest.names.len() <= held.len() / FEW).map(Arc::new);
         Some(Self { held, gone, forgotten, seq, began, latest, answers: Mutex::default() })
+    }
+
+    /// What is held otherwise, or no more, and which names of that streams are told of.
+    fn news(
+        &self,
+        seq: Seq,
+        made: impl IntoIterator<Item = Arc<Resource>>,
+        dropped: impl IntoIterator<Item = Arc<str>>,
+    ) -> (News, BTreeSet<Arc<str>>) {
+        let (mut news, mut changed) = (News::new(), BTreeSet::new());
+        let known = |news: &News, name: &Arc<str>| match news.get(name) {
+            Some(new) => new.clone(),
+            None => self.held.get(name).cloned(),
+        };
+        for resource in made {
+            let mut since = seq;
+            // Equal content stops the wave: nothing is sent for it. What it is made from is told all the same.
+            match known(&news, &resource.name).filter(|old| old.resource.version == resource.version) {
+                Some(old) if old.resource.made_from == resource.made_from => continue,
+                Some(old) => since = old.changed,
+                None => drop(changed.insert(resource.name.clone())),
+            }
+            news.insert(resource.name.clone(), Some(Held { resource, changed: since }));
+        }
+        for name in dropped {
+            if known(&news, &name).is_some() {
+                changed.insert(name.clone());
+                news.insert(name, None);
+            }
+        }
+        (news, changed)
     }
 
     /// A table may change several times at one sequence.
@@ -108,13 +157,14 @@ impl Table {
     /// The table after all of its resources were made anew: what is not among them is gone.
     pub(crate) fn replaced(&self, seq: Seq, began: Option<Instant>, made: Vec<Arc<Resource>>) -> Option<Self> {
         let names: BTreeSet<_> = made.iter().map(|resource| resource.name.clone()).collect();
-        let dropped: Vec<_> = self.held.keys().filter(|name| !names.contains(*name)).cloned().collect();
+        let dropped: Vec<_> =
+            self.held.iter().map(Named::name).filter(|name| !names.contains(*name)).cloned().collect();
         self.updated(seq, began, made, dropped)
     }
 
     /// What is here and what ever was: a slow stream may still hold either.
     pub(crate) fn known(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.held.keys().chain(self.gone.keys())
+        self.held.iter().map(Named::name).chain(self.gone.iter().map(Named::name))
     }
 
     /// How many names are here or ever were.
@@ -123,7 +173,7 @@ impl Table {
     }
 
     pub(crate) fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        self.held.values().map(|held| &held.resource)
+        self.held.iter().map(|held| &held.resource)
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<Resource>> {
@@ -142,6 +192,11 @@ impl Table {
         remembered(&mut answers, since, || self.changes(since))
     }
 
+    /// Drops answers that nobody is being told any more.
+    pub(crate) fn rest(&self) {
+        forget(&mut self.answers.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     fn changes(&self, since: Seq) -> Changes {
         let full = since == 0 || since < self.forgotten;
         if !full && since >= self.seq {
@@ -156,30 +211,37 @@ impl Table {
 
     fn named_since(&self, names: &BTreeSet<Arc<str>>, since: Seq) -> (Vec<Arc<Resource>>, Vec<Arc<str>>) {
         let held = names.iter().filter_map(|name| self.held.get(name)).filter(|held| held.changed > since);
-        let gone = names.iter().filter(|name| self.gone.get(*name).is_some_and(|went| *went > since));
+        let gone = names.iter().filter(|name| self.gone.get(name).is_some_and(|gone| gone.went > since));
         (held.map(|held| held.resource.clone()).collect(), gone.cloned().collect())
     }
 
     fn all_since(&self, since: Seq, full: bool) -> (Vec<Arc<Resource>>, Vec<Arc<str>>) {
-        let held = self.held.values().filter(|held| full || held.changed > since);
-        let gone = self.gone.iter().filter(|&(_, &went)| !full && went > since);
-        (held.map(|held| held.resource.clone()).collect(), gone.map(|(name, _)| name.clone()).collect())
+        let held = self.held.iter().filter(|held| full || held.changed > since);
+        let gone = self.gone.iter().filter(|gone| !full && gone.went > since);
+        (held.map(|held| held.resource.clone()).collect(), gone.map(|gone| gone.name.clone()).collect())
     }
 }
 
-/// An answer lasts as long as some stream is being told it.
-pub(crate) fn remembered<K: Hash + Eq>(
-    answers: &mut HashMap<K, Weak<Changes>>,
-    question: K,
+/// An answer lasts as long as some stream is being told it. They are few.
+pub(crate) fn remembered<Q: PartialEq>(
+    answers: &mut Answers<Q>,
+    question: Q,
     make: impl FnOnce() -> Changes,
 ) -> Arc<Changes> {
-    if let Some(held) = answers.get(&question).and_then(Weak::upgrade) {
+    let known = answers.iter().find(|(asked, _)| *asked == question);
+    if let Some(held) = known.and_then(|(_, answer)| answer.upgrade()) {
         return held;
     }
-    answers.retain(|_, answer| answer.strong_count() > 0);
+    answers.retain(|(_, answer)| answer.strong_count() > 0);
     let made = Arc::new(make());
-    answers.insert(question, Arc::downgrade(&made));
+    answers.push((question, Arc::downgrade(&made)));
     made
+}
+
+/// Drops those that nobody is being told any more.
+pub(crate) fn forget<Q>(answers: &mut Answers<Q>) {
+    answers.retain(|(_, answer)| answer.strong_count() > 0);
+    answers.shrink_to_fit();
 }
 
 #[cfg(test)]

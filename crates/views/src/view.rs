@@ -1,7 +1,6 @@
 //! What one class of proxies holds: its three layers, which other classes may share.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::Guard;
 use model::{Placement, Standing};
@@ -10,7 +9,7 @@ use xds::{Changes, Resource, Seq, TypeUrl};
 use crate::ground::{Cell, Ground};
 use crate::layer::{Layer, encoded};
 use crate::rendered;
-use crate::table::{Table, remembered};
+use crate::table::{Answers, Table, forget, remembered};
 
 #[derive(Debug)]
 pub(crate) struct View {
@@ -22,7 +21,7 @@ pub(crate) struct View {
     /// The sequence at which it was made.
     seq: Seq,
     /// By type, sequence and round of the ground.
-    answers: Mutex<HashMap<(TypeUrl, Seq, u64), Weak<Changes>>>,
+    answers: Mutex<Answers<(TypeUrl, Seq, u64)>>,
 }
 
 /// A view at one moment.
@@ -49,6 +48,14 @@ impl View {
 
     pub(crate) fn now(&self) -> Sight<'_> {
         Sight { view: self, ground: self.ground.load() }
+    }
+
+    /// Drops answers that nobody is being told any more.
+    pub(crate) fn rest(&self) {
+        forget(&mut self.answers.lock().unwrap_or_else(PoisonError::into_inner));
+        for (_, table) in self.now().tables() {
+            table.rest();
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use config::store::Snapshot;
 use model::{Class, Delta, Environment, Mesh, NodeInfo, Placement, Proxy, ProxyError, Reader, SentSettings, Standing};
 use wire::envoy::config::core::v3::Node;
-use xds::{Bell, Caller, Joined, Journal, Provider, ProxyInfo, Push, Refused, Seq};
+use xds::{Bell, Caller, Joined, Journal, Kinds, Provider, ProxyInfo, Push, Refused, Seq, TypeUrl};
 
 use crate::layer::{Change, Layer, Moment};
 use crate::member::{Member, Seat};
@@ -51,7 +51,8 @@ struct Classmates {
 #[derive(Default)]
 struct Reach {
     classes: HashSet<Places>,
-    members: Vec<Arc<Member>>,
+    /// With what there is news of.
+    members: Vec<(Arc<Member>, Kinds)>,
 }
 
 /// A proxy that a change may bring into another class, and what it was told so far.
@@ -127,8 +128,8 @@ impl Views {
             streams: reach.members.len(),
             ..Push::default()
         });
-        for member in &reach.members {
-            member.news.ring(moment.seq);
+        for (member, kinds) in &reach.members {
+            member.news.ring_for(moment.seq, *kinds);
         }
         !reach.members.is_empty()
     }
@@ -142,8 +143,8 @@ impl Views {
         state.review(Review::Everything, &mut reach);
         let seq = state.seq;
         drop(state);
-        for member in &reach.members {
-            member.news.ring(seq);
+        for (member, kinds) in &reach.members {
+            member.news.ring_for(seq, *kinds);
         }
     }
 
@@ -238,11 +239,11 @@ impl State {
             }
             let is_held = |others: &[Arc<Layer>; 2]| seat.view().holds_others(others);
             let touch = shelves.refresh_class(places, standing, is_held, change);
-            if let Touch::Same | Touch::New = touch {
+            if let Touch::Same | Touch::New(_) = touch {
                 *round = change.moment.round;
             }
-            if let Touch::New = touch {
-                reach.members.extend(members.iter().filter_map(Weak::upgrade));
+            if let Touch::New(kinds) = touch {
+                reach.members.extend(members.iter().filter_map(|member| Some((member.upgrade()?, kinds))));
                 reach.classes.insert(places);
             }
         }
@@ -262,14 +263,18 @@ impl State {
 
     /// Adds those who asked for a secret that is new.
     fn review(&self, review: Review<'_>, reach: &mut Reach) {
-        let known: HashSet<*const Member> = reach.members.iter().map(Arc::as_ptr).collect();
+        let secret: Kinds = [TypeUrl::Secret].into_iter().collect();
+        let members = reach.members.iter().enumerate();
+        let known: HashMap<*const Member, usize> = members.map(|(at, (member, _))| (Arc::as_ptr(member), at)).collect();
         for (&places, mates) in &self.classes {
-            let members = mates.members.iter().filter_map(Weak::upgrade);
-            let new = members.filter(|member| member.review(review) && !known.contains(&Arc::as_ptr(member)));
-            let before = reach.members.len();
-            reach.members.extend(new);
-            if reach.members.len() > before {
-                reach.classes.insert(places);
+            for member in mates.members.iter().filter_map(Weak::upgrade).filter(|member| member.review(review)) {
+                match known.get(&Arc::as_ptr(&member)) {
+                    Some(at) => reach.members[*at].1.insert(TypeUrl::Secret),
+                    None => {
+                        reach.members.push((member, secret));
+                        reach.classes.insert(places);
+                    }
+                }
             }
         }
     }
@@ -305,7 +310,7 @@ impl State {
         let now = self.shelves.layers(places);
         if from != places || now.iter().zip(&held).any(|(now, held)| !Arc::ptr_eq(now, held)) {
             reach.classes.insert(places);
-            reach.members.push(member.clone());
+            reach.members.push((member.clone(), Kinds::ALL));
         }
         (from != places).then(|| (member, mates.seat.clone()))
     }
@@ -344,13 +349,20 @@ impl Provider for Views {
     }
 
     fn bytes(&self) -> usize {
-        /// Of a name in a table: its entry in a tree of which a third is empty, and its sequence.
-        const NAME: usize = 64;
+        /// Of a name in a table: its resource and its sequence.
+        const NAME: usize = 16;
         let state = self.state();
         let members: usize = state.classes.values().map(|mates| mates.members.len()).sum();
         state.shelves.names() * NAME
             + state.classes.len() * (size_of::<Classmates>() + size_of::<View>())
             + members * size_of::<Member>()
+    }
+
+    fn rest(&self) {
+        let state = self.state();
+        let views: Vec<_> = state.classes.values().map(|mates| mates.seat.view()).collect();
+        drop(state);
+        views.iter().for_each(|view| view.rest());
     }
 
     fn journal(&self) -> Option<Arc<Journal>> {
@@ -361,7 +373,7 @@ impl Provider for Views {
 /// The identity of a caller that is of the proxy's own namespace; `None`: it has none there, or its Secrets are another cluster's.
 fn reader(caller: &Caller, proxy: &Proxy, env: &Environment) -> Option<Reader> {
     let cluster = &proxy.metadata.cluster_id;
-    if !cluster.is_empty() && *cluster != env.cluster_id {
+    if !cluster.is_empty() && **cluster != *env.cluster_id {
         return None;
     }
     caller.identities.iter().find_map(|name| {
@@ -380,9 +392,8 @@ fn proxy_info(proxy: &Proxy) -> ProxyInfo {
             model::ProxyKind::Router => "router".into(),
         },
         namespace: proxy.namespace.to_string(),
-        version: proxy.metadata.istio_version.clone(),
-        cluster: proxy.metadata.cluster_id.clone(),
-        labels: proxy.metadata.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        version: proxy.metadata.istio_version.to_string(),
+        cluster: proxy.metadata.cluster_id.to_string(),
         locality: proxy.locality.to_string(),
         proxyless: false,
     }

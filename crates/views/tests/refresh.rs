@@ -2,7 +2,9 @@
 //! in order, and is made from nothing that another namespace keeps to itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use config::jwks::KeySource;
@@ -15,7 +17,7 @@ use proptest::prelude::*;
 use views::Views;
 use wire::envoy::config::core::v3::Node;
 use wire::google::protobuf::{Struct, Value, value::Kind as Json};
-use xds::{Class, Provider, Seq, TypeUrl};
+use xds::{Bell, Class, Joined, Kinds, Provider, Seq, TypeUrl};
 
 mod extending;
 
@@ -527,13 +529,21 @@ fn yaml(edit: &Edit) -> String {
 struct Held {
     info: NodeInfo,
     class: Arc<dyn Class>,
+    news: Arc<Bell>,
     at: BTreeMap<TypeUrl, Seq>,
     resources: BTreeMap<TypeUrl, BTreeMap<Arc<str>, Arc<str>>>,
 }
 
 impl Held {
+    /// As a stream does: whoever is not told that there is news does not look.
     fn catch_up(&mut self) {
-        for kind in KINDS {
+        let rung = pin!(self.news.rung()).poll(&mut Context::from_waker(Waker::noop()));
+        let due = match rung {
+            _ if self.at.is_empty() => Kinds::ALL,
+            Poll::Ready(rung) => rung.kinds,
+            Poll::Pending => Kinds::NONE,
+        };
+        for kind in KINDS.into_iter().filter(|kind| due.contains(*kind)) {
             let at = self.at.entry(kind).or_default();
             let changes = self.class.since(kind, *at);
             // Law T3: what a proxy is told never goes back.
@@ -619,8 +629,8 @@ fn holds(edits: &[Edit], lazy: usize) {
     for (step, edit) in edits.iter().enumerate() {
         if let Edit::Join { ns, pod } = *edit {
             let info = info(ns, pod);
-            let class = views.join(&node(&info)).expect("a well-formed node").class;
-            proxies.push(Held { info, class, at: BTreeMap::new(), resources: BTreeMap::new() });
+            let Joined { class, news, .. } = views.join(&node(&info)).expect("a well-formed node");
+            proxies.push(Held { info, class, news, at: BTreeMap::new(), resources: BTreeMap::new() });
         }
         let snapshot = store.apply(updates(edit));
         views.refresh(&snapshot, Instant::now());
@@ -649,6 +659,16 @@ fn an_entry_that_becomes_private_leaves_another_of_its_host() {
     let entry = |ns, name, shape| Edit::Entry { name, ns, host: 0, shape };
     // Two entries with one host and the same content; then the first is kept to its own namespace.
     holds(&[entry(2, 2, 0), Edit::Join { ns: 0, pod: 0 }, entry(0, 0, 0), entry(2, 2, 4)], 1);
+}
+
+#[test]
+fn a_pod_of_an_entry_behind_a_service_of_its_host_is_listened_for() {
+    let entry = Edit::Entry { name: 0, ns: 0, host: 2, shape: 6 };
+    for shape in [2, 6] {
+        let service = Edit::Service { name: 0, ns: 0, port: 0, shape };
+        let pod = Edit::Pod { name: 1, ns: 0, app: 2, mtls: false, account: 0 };
+        holds(&[entry.clone(), service, Edit::Join { ns: 1, pod: 0 }, pod], 1);
+    }
 }
 
 proptest! {

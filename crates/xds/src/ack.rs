@@ -17,7 +17,8 @@ pub(crate) struct Ack {
     position: Seq,
     refused: Option<Seq>,
     last: Option<SentInfo>,
-    open: Option<Open>,
+    /// On the heap: mostly there is none.
+    open: Option<Box<Open>>,
     acked: Option<Arc<str>>,
     error: Option<Arc<str>>,
 }
@@ -63,8 +64,8 @@ pub(crate) enum Verdict {
     Stale,
     /// Nothing new: the last response was answered before.
     Repeated,
-    Accepted(Open),
-    Refused(Open),
+    Accepted(Box<Open>),
+    Refused(Box<Open>),
 }
 
 impl Ack {
@@ -72,7 +73,7 @@ impl Ack {
         Ack { position, ..Ack::default() }
     }
 
-    pub(crate) fn sent(&mut self, nonce: Arc<str>, version: Seq, open: Open) {
+    pub(crate) fn sent(&mut self, nonce: Arc<str>, version: Seq, open: Box<Open>) {
         self.last = Some(SentInfo { nonce, version, at: SystemTime::now() });
         self.open = Some(open);
     }
@@ -115,11 +116,11 @@ impl Ack {
     }
 
     pub(crate) fn open(&self) -> Option<&Open> {
-        self.open.as_ref()
+        self.open.as_deref()
     }
 
     pub(crate) fn open_mut(&mut self) -> Option<&mut Open> {
-        self.open.as_mut()
+        self.open.as_deref_mut()
     }
 
     pub(crate) fn last(&self) -> Option<&SentInfo> {
@@ -166,7 +167,7 @@ mod tests {
             at: tokio::time::Instant::now(),
             overdue: false,
         };
-        ack.sent(nonce.into(), 1, open);
+        ack.sent(nonce.into(), 1, Box::new(open));
     }
 
     fn error() -> Option<Arc<str>> {

@@ -4,13 +4,13 @@ use std::{
     collections::VecDeque,
     future::poll_fn,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::Poll,
+    task::{Context, Poll},
     time::Instant,
 };
 
 use futures_util::task::AtomicWaker;
 
-use crate::Seq;
+use crate::{Kinds, Seq};
 
 /// As many pushes as a journal remembers: nobody asks for the progress of older ones.
 pub(crate) const REMEMBERED: usize = 100;
@@ -27,24 +27,55 @@ struct State {
     seq: Seq,
     /// When it was first rung since the stream last listened.
     rung: Option<Instant>,
-    /// For which sequences it was rung since they were last asked for, the newest of them.
+    /// For which sequences and types it was rung since, the newest of them.
     pushes: VecDeque<Seq>,
+    kinds: Kinds,
     gone: Option<tokio::time::Instant>,
+    ended: bool,
+}
+
+/// What a stream hears.
+#[derive(Debug)]
+pub struct Rung {
+    /// The newest sequence.
+    pub seq: Seq,
+    /// When the first ring came.
+    pub at: Instant,
+    /// What there may be news of.
+    pub kinds: Kinds,
+    /// Since when the workload is gone. `None`: it is there, or was never known.
+    pub gone: Option<tokio::time::Instant>,
+    /// Somebody wants the stream to end.
+    pub(crate) ended: bool,
+    pub(crate) pushes: VecDeque<Seq>,
 }
 
 impl Bell {
     /// `seq`: what the stream finds when it joins.
     pub fn new(seq: Seq) -> Arc<Bell> {
         Arc::new(Bell {
-            state: Mutex::new(State { seq, rung: None, pushes: VecDeque::new(), gone: None }),
+            state: Mutex::new(State {
+                seq,
+                rung: None,
+                pushes: VecDeque::new(),
+                kinds: Kinds::NONE,
+                gone: None,
+                ended: false,
+            }),
             listener: AtomicWaker::new(),
         })
     }
 
     /// The class can answer up to here. Never goes back.
     pub fn ring(&self, seq: Seq) {
+        self.ring_for(seq, Kinds::ALL);
+    }
+
+    /// The same where only some types have news: the stream does not look at the others.
+    pub fn ring_for(&self, seq: Seq, kinds: Kinds) {
         let mut state = self.state();
         state.seq = state.seq.max(seq);
+        state.kinds = state.kinds.and(kinds);
         if state.pushes.len() == REMEMBERED {
             state.pushes.pop_front();
         }
@@ -56,17 +87,22 @@ impl Bell {
 
     /// The workload of the proxy was there and is gone: unless it comes back, the stream is that of a zombie.
     pub fn lose(&self) {
-        self.set_gone(Some(tokio::time::Instant::now()));
+        self.tell(|state| state.gone = Some(tokio::time::Instant::now()));
     }
 
     /// The workload is there again.
     pub fn regain(&self) {
-        self.set_gone(None);
+        self.tell(|state| state.gone = None);
     }
 
-    fn set_gone(&self, gone: Option<tokio::time::Instant>) {
+    /// The stream ends.
+    pub(crate) fn end(&self) {
+        self.tell(|state| state.ended = true);
+    }
+
+    fn tell(&self, what: impl FnOnce(&mut State)) {
         let mut state = self.state();
-        state.gone = gone;
+        what(&mut state);
         state.rung.get_or_insert_with(Instant::now);
         drop(state);
         self.listener.wake();
@@ -77,24 +113,21 @@ impl Bell {
         self.state().gone
     }
 
-    /// The pushes that it was rung for since the last such question.
-    pub(crate) fn pushes(&self) -> VecDeque<Seq> {
-        std::mem::take(&mut self.state().pushes)
-    }
-
     pub fn seq(&self) -> Seq {
         self.state().seq
     }
 
-    /// Waits for the next ring. Answers the newest sequence and when the first ring for it came. Safe to drop while
-    /// waiting; only the one who asked last hears it.
-    pub async fn rung(&self) -> (Seq, Instant) {
-        poll_fn(|cx| {
-            self.listener.register(cx.waker());
-            let mut state = self.state();
-            state.rung.take().map_or(Poll::Pending, |at| Poll::Ready((state.seq, at)))
-        })
-        .await
+    /// Waits for the next ring. Safe to drop while waiting; only the one who asked last hears it.
+    pub async fn rung(&self) -> Rung {
+        poll_fn(|cx| self.poll_rung(cx)).await
+    }
+
+    pub(crate) fn poll_rung(&self, cx: &Context<'_>) -> Poll<Rung> {
+        self.listener.register(cx.waker());
+        let mut state = self.state();
+        let Some(at) = state.rung.take() else { return Poll::Pending };
+        let (kinds, pushes) = (std::mem::take(&mut state.kinds), std::mem::take(&mut state.pushes));
+        Poll::Ready(Rung { seq: state.seq, at, kinds, gone: state.gone, ended: state.ended, pushes })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -107,6 +140,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+    use crate::TypeUrl;
 
     #[tokio::test]
     async fn rings_while_nobody_listens_are_heard_once() {
@@ -115,7 +149,11 @@ mod tests {
         bell.ring(4);
         bell.ring(6);
         bell.ring(5);
-        assert_eq!(bell.rung().await.0, 6);
+        let rung = bell.rung().await;
+        assert_eq!((rung.seq, rung.kinds, Vec::from(rung.pushes)), (6, Kinds::ALL, vec![4, 6, 5]));
         assert!(bell.rung().now_or_never().is_none());
+        bell.ring_for(7, [TypeUrl::Route].into_iter().collect());
+        bell.ring_for(8, [TypeUrl::Cluster].into_iter().collect());
+        assert_eq!(bell.rung().await.kinds.iter().collect::<Vec<_>>(), [TypeUrl::Cluster, TypeUrl::Route]);
     }
 }

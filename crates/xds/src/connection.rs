@@ -3,7 +3,9 @@
 use std::{
     future::poll_fn,
     hash::{BuildHasher, Hasher, RandomState},
+    net::SocketAddr,
     sync::Arc,
+    task::Poll,
     time::Duration,
 };
 
@@ -12,12 +14,13 @@ use http::Request;
 use http2::{Connection, Error, Incoming, Limits};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::{Notify, watch},
+    sync::watch,
     time::{Instant, sleep, timeout_at},
 };
 
 use crate::{
     Peer, Port, Stage,
+    closing::{Closing, Wish},
     grpc::Calls,
     server::{Options, Shared},
 };
@@ -31,73 +34,77 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Serves until the other side leaves, the connection is too old, or `drain` says when everything must be over.
-pub(crate) async fn run<I>(
+pub(crate) fn run<I>(
     io: I,
     peer: Peer,
     port: Port,
     shared: Arc<Shared>,
     mut drain: watch::Receiver<Option<Instant>>,
-) where
+) -> impl Future<Output = ()> + Send
+where
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    // Every stream holds a receiver, so their number is the number of streams.
-    let closing = Arc::new(watch::Sender::new(None));
-    let (hang_up, retire) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let closing = Arc::<Closing>::default();
     let address = peer.address;
-    let calls = Calls {
-        shared: shared.clone(),
-        peer,
-        port,
-        closing: closing.clone(),
-        hang_up: hang_up.clone(),
-        retire: retire.clone(),
-    };
+    let calls = Calls { shared: shared.clone(), peer, port, closing: closing.clone() };
     let service = move |request: Request<Incoming>| {
         let calls = calls.clone();
         async move { calls.answer(request).await }
     };
     let mut connection = Connection::new(io, limits(&shared.options), service);
-    let stages = shared.metrics.stages();
-    let idle = || closing.receiver_count() == 0;
-    let order = async {
-        tokio::select! {
-            biased;
-            () = hang_up.notified() => None,
-            () = old(&shared.options) => Some(Instant::now() + shared.options.age_grace),
-            () = retire.notified() => Some(Instant::now() + shared.options.age_grace),
-            () = unused(&shared.options, idle) => Some(Instant::now()),
-            end = drained(&mut drain, idle) => Some(end),
-        }
-    };
-    // Looked at when one of these happens, not with every frame.
-    let mut order = FuturesUnordered::from_iter([order]);
-    let end = tokio::select! {
-        // What lies in the socket is read before a deadline counts: that it was not read is not the proxy's fault.
-        biased;
-        result = poll_fn(|cx| stages.run(Stage::Send, || connection.poll_unpin(cx))) => {
-            if let Err(error) = result {
-                if let Error::Silent { streams } = error {
-                    shared.metrics.zombies(streams);
-                }
-                tracing::debug!(%address, %error, "connection broke");
+    // Not a function of its own: its arguments would have their room twice.
+    async move {
+        let order = async {
+            tokio::select! {
+                biased;
+                end = aged(&shared.options, &closing) => end,
+                end = drained(&mut drain, &closing) => end,
             }
-            return;
-        }
-        order = order.select_next_some() => match order {
-            Some(end) => end,
-            None => {
+        };
+        // Looked at when one of these happens, not with every frame.
+        let mut order = FuturesUnordered::from_iter([order]);
+        let ends = poll_fn(|cx| {
+            // What lies in the socket is read before a deadline counts: that it was not read is not the proxy's fault.
+            if let Poll::Ready(result) = shared.metrics.stages().run(Stage::Send, || connection.poll_unpin(cx)) {
+                return Poll::Ready(End::Over(result));
+            }
+            match closing.wish() {
+                Wish::None => order.poll_next_unpin(cx).map(|end| End::By(end.unwrap_or_else(Instant::now))),
+                Wish::Retire => Poll::Ready(End::By(Instant::now() + shared.options.age_grace)),
+                Wish::HangUp => Poll::Ready(End::Cut),
+            }
+        });
+        let end = match ends.await {
+            End::Over(result) => return over(&shared, address, result),
+            End::By(end) => end,
+            End::Cut => {
                 connection.cut();
                 Instant::now()
             }
-        },
-    };
-    connection.retire();
-    closing.send_replace(Some(end));
-    // An error or a timeout: it is over either way.
-    if timeout_at(end + LAST_WORDS, &mut connection).await.is_err() {
-        connection.cut();
-        let _ = connection.await;
+        };
+        closing.close(end);
+        connection.retire();
+        // An error or a timeout: it is over either way.
+        if Box::pin(timeout_at(end + LAST_WORDS, &mut connection)).await.is_err() {
+            connection.cut();
+            let _ = (&mut connection).await;
+        }
     }
+}
+
+/// How a connection comes to its end.
+enum End {
+    Over(Result<(), Error>),
+    By(Instant),
+    Cut,
+}
+
+fn over(shared: &Shared, address: SocketAddr, result: Result<(), Error>) {
+    let Err(error) = result else { return };
+    if let Error::Silent { streams } = error {
+        shared.metrics.zombies(streams);
+    }
+    tracing::debug!(%address, %error, "connection broke");
 }
 
 fn limits(options: &Options) -> Limits {
@@ -111,30 +118,28 @@ fn limits(options: &Options) -> Limits {
     }
 }
 
-/// The age with a tenth of it more or less, so that connections of one moment do not end in one moment.
-async fn old(options: &Options) {
-    match options.max_age {
-        Some(age) => sleep(age.mul_f64(0.9 + 0.2 * chance())).await,
-        None => std::future::pending().await,
+/// Until it is old, or has had no stream for so long that it holds a socket for nothing. Answers by when it ends.
+async fn aged(options: &Options, closing: &Closing) -> Instant {
+    // A tenth more or less, so that connections of one moment do not end in one moment.
+    let age = options.max_age.map(|age| age.mul_f64(0.9 + 0.2 * chance())).unwrap_or(Duration::MAX);
+    sleep(age.min(options.first_request)).await;
+    if age > options.first_request {
+        if closing.is_idle() {
+            return Instant::now();
+        }
+        sleep(age - options.first_request).await;
     }
-}
-
-/// Whoever connects and opens no stream holds a socket for nothing.
-async fn unused(options: &Options, idle: impl Fn() -> bool) {
-    sleep(options.first_request).await;
-    if !idle() {
-        std::future::pending::<()>().await;
-    }
+    Instant::now() + options.age_grace
 }
 
 /// A random moment of the window, so that the proxies of this instance do not all go to another one at once.
-async fn drained(drain: &mut watch::Receiver<Option<Instant>>, idle: impl Fn() -> bool) -> Instant {
+async fn drained(drain: &mut watch::Receiver<Option<Instant>>, closing: &Closing) -> Instant {
     let end = drain.wait_for(Option::is_some).await.map(|end| end.unwrap_or_else(Instant::now));
     let Ok(end) = end else {
         // Nobody is left who could ask for an end.
         return std::future::pending().await;
     };
-    if !idle() {
+    if !closing.is_idle() {
         sleep(end.saturating_duration_since(Instant::now()).mul_f64(0.9 * chance())).await;
     }
     end

@@ -3,16 +3,14 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    future::Future,
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
-use bytes::Bytes;
-use tokio::sync::Notify;
+use bytes::{Bytes, BytesMut};
 
-use crate::{Class, Names, ProxyInfo, Seq, TypeUrl};
+use crate::{Bell, Class, Names, ProxyInfo, Seq, TypeUrl, likeness::Likeness, watch::Watch, watches::Watches};
 
 #[derive(Default)]
 pub struct Connections {
@@ -89,11 +87,6 @@ pub enum Status {
 }
 
 impl Watched {
-    fn new(kind: TypeUrl) -> Watched {
-        let (names, wildcard, resumed) = (Names::default(), false, false);
-        Watched { kind, wildcard, names, sent: None, resumed, position: 0, acked: None, last_error: None }
-    }
-
     pub fn status(&self) -> Status {
         match (&self.sent, &self.last_error) {
             (None, _) if self.resumed => Status::Synced,
@@ -131,7 +124,7 @@ impl Connections {
         entry.map(|entry| entry.connection())
     }
 
-    /// The first stream that fits, in the order in which they connected.
+    /// The first stream that fits, in the order in which they connected. Metadata is not there to be looked at.
     pub fn first(&self, fits: impl Fn(&Connection) -> bool) -> Option<Connection> {
         let entry = self.table().live.values().find(|entry| fits(&entry.about)).cloned();
         entry.map(|entry| entry.connection())
@@ -140,7 +133,7 @@ impl Connections {
     /// Asks a stream to end. Answers whether there is one of this id.
     pub fn end(&self, id: &str) -> bool {
         let entry = self.table().live.values().find(|entry| entry.about.id == id).cloned();
-        entry.as_ref().inspect(|entry| entry.end.notify_one()).is_some()
+        entry.inspect(|entry| entry.news.end()).is_some()
     }
 
     /// Streams, types that they watch, names that they ask for, and nonces that are remembered. Looks at all streams.
@@ -172,13 +165,14 @@ impl Connections {
         live.iter().filter_map(|entry| entry.watched().iter().filter_map(age).max()).max().unwrap_or_default()
     }
 
-    /// Enters a stream; it leaves the table when the answer is dropped. `arrival.id` gets its counter here.
-    pub(crate) fn add(self: &Arc<Self>, mut arrival: Connection) -> Listed {
+    /// Enters a stream; it leaves the table when the answer is dropped. `arrival.id` gets its counter here. `news`: by which it is told to end.
+    pub(crate) fn add(self: &Arc<Self>, mut arrival: Connection, news: Arc<Bell>) -> Listed {
+        let metadata = Likeness::of_node(&std::mem::take(&mut arrival.metadata));
         let mut table = self.table();
         table.opened += 1;
         let key = table.opened;
         arrival.id = format!("{}-{key}", arrival.proxy.id);
-        let entry = Arc::new(Entry { about: arrival, watched: Mutex::default(), end: Notify::new() });
+        let entry = Arc::new(Entry { about: arrival, metadata, watches: Mutex::default(), news });
         table.live.insert(key, entry.clone());
         Listed { connections: self.clone(), key, entry }
     }
@@ -188,21 +182,29 @@ impl Connections {
     }
 }
 
-struct Entry {
+pub(crate) struct Entry {
+    /// Without metadata, of which nodes have much in common.
     about: Connection,
-    /// In push order.
-    watched: Mutex<Vec<Watched>>,
-    /// Somebody wants the stream to end.
-    end: Notify,
+    metadata: Likeness,
+    /// The stream's task has it while it works.
+    watches: Mutex<Watches>,
+    news: Arc<Bell>,
 }
 
 impl Entry {
     fn connection(&self) -> Connection {
-        Connection { watched: self.watched().clone(), ..self.about.clone() }
+        let mut metadata = BytesMut::new();
+        self.metadata.write(0, usize::MAX, &mut metadata);
+        Connection { watched: self.watched(), metadata: metadata.freeze(), ..self.about.clone() }
     }
 
-    fn watched(&self) -> MutexGuard<'_, Vec<Watched>> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    fn watched(&self) -> Vec<Watched> {
+        self.watches().iter().map(Watch::shown).collect()
+    }
+
+    // The task of a stream that panics ends, and its entry with it.
+    pub(crate) fn watches(&self) -> MutexGuard<'_, Watches> {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -218,24 +220,8 @@ impl Listed {
         &self.entry.about.id
     }
 
-    /// Until somebody wants the stream to end.
-    pub(crate) fn ended(&self) -> impl Future<Output = ()> + use<> {
-        let entry = self.entry.clone();
-        async move { entry.end.notified().await }
-    }
-
-    /// `update`: what is new of a type that is shown already.
-    pub(crate) fn show(&self, kind: TypeUrl, update: impl FnOnce(&mut Watched)) {
-        let mut all = self.entry.watched();
-        let place = all.binary_search_by_key(&kind, |known| known.kind).unwrap_or_else(|place| {
-            all.insert(place, Watched::new(kind));
-            place
-        });
-        update(&mut all[place]);
-    }
-
-    pub(crate) fn hide(&self, kind: TypeUrl) {
-        self.entry.watched().retain(|known| known.kind != kind);
+    pub(crate) fn entry(&self) -> Arc<Entry> {
+        self.entry.clone()
     }
 }
 

@@ -1,10 +1,7 @@
 //! Requests of the delta variant: each names what is wanted besides, or no longer. What they mean for a watch; nothing
 //! is sent here.
 
-use std::{
-    collections::{BTreeMap, btree_map::Entry},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use wire::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 
@@ -20,8 +17,9 @@ pub(crate) enum Warming {
     All,
 }
 
+/// `place`: the watch of the type. `None`: it was not asked for yet.
 pub(crate) fn handle(
-    watches: &mut BTreeMap<TypeUrl, Box<Watch>>,
+    place: &mut Option<Box<Watch>>,
     warming: &mut Warming,
     kind: TypeUrl,
     request: DeltaDiscoveryRequest,
@@ -29,16 +27,16 @@ pub(crate) fn handle(
 ) -> Verdict {
     let error = reason(request.error_detail.as_ref());
     let (subscribe, unsubscribe) = (&request.resource_names_subscribe, &request.resource_names_unsubscribe);
-    let watch = match watches.entry(kind) {
-        Entry::Occupied(entry) => entry.into_mut(),
+    let watch = match place {
+        Some(watch) => watch,
         // Nothing was sent on this stream that could be refused.
-        Entry::Vacant(_) if error.is_some() => return Verdict::Silent,
+        None if error.is_some() => return Verdict::Silent,
         // Whatever the nonce says: it is of another stream, perhaps to another instance.
-        Entry::Vacant(entry) => {
+        None => {
             let held = request.initial_resource_versions;
             let subscription = Subscription::of_delta(kind, subscribe, unsubscribe, held.keys());
             let owed = first_owed(&subscription, held, if kind == TypeUrl::Endpoints { Some(warming) } else { None });
-            entry.insert(Box::new(Watch::new(kind, subscription, owed, now)));
+            *place = Some(Box::new(Watch::new(kind, subscription, owed, now)));
             return Verdict::Silent;
         }
     };

@@ -3,14 +3,18 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use wire::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
 
-use crate::{Changes, Resource, Seq, TypeUrl, Variant, ack::Nonces, names::Digest, refusal::Refusal};
+use crate::{Changes, Provider, Resource, Seq, TypeUrl, Variant, ack::Nonces, names::Digest, refusal::Refusal};
 
 /// Slices at least this long go out as they are. Shorter ones are copied together: each chunk is a frame of its own.
 const SHARED: usize = 16 << 10;
@@ -22,6 +26,8 @@ const LARGEST: usize = 64 << 10;
 pub(crate) const PREFIX: usize = 5;
 /// Bytes of frames that are kept for the next stream although no stream is being sent them: most of a storm's streams overlap anyway.
 const KEPT: usize = 4 << 20;
+/// A kept frame that no stream asks for between two looks goes: the storm is over.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// One response on its way to one stream.
 pub(crate) struct Frame {
@@ -42,6 +48,8 @@ pub(crate) struct Whole {
     pub(crate) nonce: Arc<str>,
     pieces: Vec<Bytes>,
     len: usize,
+    /// Since the last look.
+    asked_for: AtomicBool,
     /// So that other sums find them.
     _parts: Vec<Arc<Chunks>>,
 }
@@ -64,12 +72,23 @@ pub struct Prepared {
     pub(crate) versions: OnceLock<Digest>,
 }
 
-/// The newest frames, within a budget of bytes: whoever comes next probably gets the same.
-#[derive(Default)]
-pub(crate) struct Kept {
-    ring: Mutex<(VecDeque<Arc<Whole>>, usize)>,
+/// The newest frames, within a budget of bytes and while they are asked for: whoever comes next probably gets the same.
+pub(crate) struct Kept(Arc<Shelf>);
+
+struct Shelf {
+    ring: Mutex<Ring>,
     /// Joined resources that somebody is being sent, by what they are: layers of several namespaces hold the same.
     chunks: Mutex<HashMap<(Variant, Digest), Weak<Chunks>>>,
+    /// Told when nothing is kept any more.
+    provider: Weak<dyn Provider>,
+}
+
+#[derive(Default)]
+struct Ring {
+    frames: VecDeque<Arc<Whole>>,
+    bytes: usize,
+    /// Somebody looks from time to time, until it is empty.
+    looked_at: bool,
 }
 
 /// Everything of a response but its resources.
@@ -105,6 +124,7 @@ impl Changes {
     ) -> Result<Arc<Whole>, Refusal> {
         let mut memo = self.prepared.memo(variant).lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(whole) = memo.upgrade() {
+            whole.asked_for.store(true, Ordering::Relaxed);
             return Ok(whole);
         }
         let parts: Vec<_> = if self.parts.is_empty() {
@@ -117,9 +137,11 @@ impl Changes {
         let removed = if variant == Variant::Delta { &self.removed[..] } else { &[] };
         let len = parts.iter().map(|part| part.len).sum();
         let (first, len) = head.encoded(variant, removed, len)?;
-        let mut pieces = Pile { pieces: VecDeque::from([first]) };
-        pieces.pieces.extend(parts.iter().flat_map(|part| part.pieces.iter().cloned()));
-        let whole = Arc::new(Whole { nonce, pieces: pieces.joined().collect(), len, _parts: parts });
+        let mut pieces = VecDeque::from([first]);
+        pieces.extend(parts.iter().flat_map(|part| part.pieces.iter().cloned()));
+        let pieces = std::iter::from_fn(|| chunk(&mut pieces)).collect();
+        let asked_for = AtomicBool::new(true);
+        let whole = Arc::new(Whole { nonce, pieces, len, asked_for, _parts: parts });
         *memo = Arc::downgrade(&whole);
         kept.keep(&whole);
         Ok(whole)
@@ -128,9 +150,7 @@ impl Changes {
 
 impl Chunks {
     fn new(of: Vec<Arc<Resource>>, variant: Variant) -> Chunks {
-        let pile = Pile { pieces: of.iter().map(|resource| resource.entry(variant)).collect() };
-        let pieces: Vec<Bytes> = pile.joined().collect();
-        Chunks { len: pieces.iter().map(Bytes::len).sum(), pieces, of }
+        Chunks { len: total(&of, variant), pieces: joined(&[], &of, variant).into(), of }
     }
 
     fn is_of(&self, resources: &[Arc<Resource>]) -> bool {
@@ -142,22 +162,27 @@ impl Chunks {
 }
 
 impl Kept {
+    pub(crate) fn new(provider: &Arc<dyn Provider>) -> Kept {
+        let provider = Arc::downgrade(provider);
+        Kept(Arc::new(Shelf { ring: Mutex::default(), chunks: Mutex::default(), provider }))
+    }
+
     pub(crate) fn bytes(&self) -> usize {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner).1
+        self.0.ring().bytes
     }
 
     /// The bytes of an answer's resources, shared with every answer that has the same.
     fn chunks(&self, changes: &Changes, variant: Variant) -> Arc<Chunks> {
         let key = (variant, changes.versions());
         let find = || {
-            let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+            let chunks = self.0.chunks.lock().unwrap_or_else(PoisonError::into_inner);
             chunks.get(&key).and_then(Weak::upgrade).filter(|held| held.is_of(&changes.changed))
         };
         if let Some(held) = find() {
             return held;
         }
         let made = Arc::new(Chunks::new(changes.changed.clone(), variant));
-        let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chunks = self.0.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         if chunks.len() == chunks.capacity() {
             chunks.retain(|_, held| held.strong_count() > 0);
         }
@@ -167,17 +192,67 @@ impl Kept {
 
     /// What nobody is being sent is made again when somebody needs it.
     pub(crate) fn forget(&self) {
-        *self.ring.lock().unwrap_or_else(PoisonError::into_inner) = Default::default();
+        let mut ring = self.0.ring();
+        (ring.frames, ring.bytes) = Default::default();
     }
 
     fn keep(&self, whole: &Arc<Whole>) {
-        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        ring.1 += whole.len;
-        ring.0.push_back(whole.clone());
-        while ring.1 > KEPT {
-            let Some(oldest) = ring.0.pop_front() else { break };
-            ring.1 -= oldest.len;
+        let mut ring = self.0.ring();
+        ring.bytes += whole.len;
+        ring.frames.push_back(whole.clone());
+        while ring.bytes > KEPT {
+            let Some(oldest) = ring.frames.pop_front() else { break };
+            ring.bytes -= oldest.len;
         }
+        // Without a runtime no stream is served either.
+        if !ring.looked_at
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            ring.looked_at = true;
+            runtime.spawn(look(Arc::downgrade(&self.0)));
+        }
+    }
+}
+
+/// Until nothing is kept, or the server is gone.
+async fn look(shelf: Weak<Shelf>) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let Some(shelf) = shelf.upgrade() else { return };
+        if shelf.is_empty_after_a_look() {
+            return shelf.rest();
+        }
+    }
+}
+
+impl Shelf {
+    fn is_empty_after_a_look(&self) -> bool {
+        let mut ring = self.ring();
+        let Ring { frames, bytes, looked_at } = &mut *ring;
+        frames.retain(|whole| {
+            let stays = whole.asked_for.swap(false, Ordering::Relaxed);
+            *bytes -= if stays { 0 } else { whole.len };
+            stays
+        });
+        *looked_at = !frames.is_empty();
+        if !*looked_at {
+            frames.shrink_to_fit();
+        }
+        !*looked_at
+    }
+
+    fn rest(&self) {
+        let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        chunks.retain(|_, held| held.strong_count() > 0);
+        chunks.shrink_to_fit();
+        drop(chunks);
+        if let Some(provider) = self.provider.upgrade() {
+            provider.rest();
+        }
+    }
+
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -193,11 +268,8 @@ impl Frame {
         resources: &[Arc<Resource>],
         removed: &[Arc<str>],
     ) -> Result<Frame, Refusal> {
-        let mut pieces: VecDeque<Bytes> = VecDeque::from([Bytes::new()]);
-        pieces.extend(resources.iter().map(|resource| resource.entry(variant)));
-        let (first, len) = head.encoded(variant, removed, pieces.iter().map(Bytes::len).sum())?;
-        pieces[0] = first;
-        Ok(Frame { pieces: Pieces::Own(pieces), len })
+        let (first, len) = head.encoded(variant, removed, total(resources, variant))?;
+        Ok(Frame { pieces: Pieces::Own(joined(&first, resources, variant)), len })
     }
 
     /// A message that is no push.
@@ -256,14 +328,32 @@ fn prefixed(head: &impl Message, resources: usize) -> Result<(Bytes, usize), Ref
     Ok((first.freeze(), len))
 }
 
-struct Pile {
-    pieces: VecDeque<Bytes>,
+fn total(resources: &[Arc<Resource>], variant: Variant) -> usize {
+    resources.iter().map(|resource| resource.len(variant)).sum()
 }
 
-impl Pile {
-    fn joined(mut self) -> impl Iterator<Item = Bytes> {
-        std::iter::from_fn(move || chunk(&mut self.pieces))
+/// What comes first and the entries of all: the long ones as they are, the others written one behind the other.
+fn joined(first: &[u8], resources: &[Arc<Resource>], variant: Variant) -> VecDeque<Bytes> {
+    let mut rest = total(resources, variant);
+    let (mut pieces, mut open) = (VecDeque::new(), BytesMut::with_capacity(first.len() + rest.min(CHUNK)));
+    open.extend_from_slice(first);
+    for resource in resources {
+        let next = resource.len(variant);
+        if !open.is_empty() && (next >= SHARED || open.len() + next > CHUNK) {
+            pieces.push_back(std::mem::take(&mut open).freeze());
+        }
+        if next >= SHARED {
+            pieces.push_back(resource.entry(variant));
+        } else {
+            open.reserve(if open.is_empty() { rest.min(CHUNK) } else { next });
+            resource.write(variant, &mut open);
+        }
+        rest -= next;
     }
+    if !open.is_empty() {
+        pieces.push_back(open.freeze());
+    }
+    pieces
 }
 
 /// The next pieces in one, or a large one as it is.
@@ -292,9 +382,35 @@ fn chunk(pieces: &mut VecDeque<Bytes>) -> Option<Bytes> {
 
 #[cfg(test)]
 mod tests {
-    use wire::google::protobuf::Any;
+    use std::sync::atomic::AtomicUsize;
+
+    use wire::{envoy::config::core::v3::Node, google::protobuf::Any};
 
     use super::*;
+    use crate::{Joined, Refused};
+
+    /// Counts how often it was told to rest.
+    #[derive(Default)]
+    struct Resting(AtomicUsize);
+
+    impl Provider for Resting {
+        fn ready(&self) -> bool {
+            true
+        }
+
+        fn join(&self, _: &Node) -> Result<Joined, Refused> {
+            Err(Refused("nobody joins".into()))
+        }
+
+        fn rest(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn kept() -> Kept {
+        let provider: Arc<dyn Provider> = Arc::new(Resting::default());
+        Kept::new(&provider)
+    }
 
     fn resource(name: &str, size: usize) -> Arc<Resource> {
         let any = Any { type_url: "t".into(), value: vec![7; size].into() };
@@ -373,7 +489,7 @@ mod tests {
 
     #[test]
     fn one_answer_is_one_frame_for_all_streams() {
-        let (changes, kept) = (answer(7, vec![resource("a", 10), resource("b", 40_000)], &["gone"]), Kept::default());
+        let (changes, kept) = (answer(7, vec![resource("a", 10), resource("b", 40_000)], &["gone"]), kept());
         for variant in [Variant::Sotw, Variant::Delta] {
             let (one, two) = (whole(&changes, variant, &kept), whole(&changes, variant, &kept));
             assert!(Arc::ptr_eq(&one, &two));
@@ -395,7 +511,7 @@ mod tests {
     #[test]
     fn sums_share_the_bytes_of_their_parts() {
         let outbound = Arc::new(answer(3, (0..2000).map(|n| resource(&n.to_string(), 40)).collect(), &[]));
-        let kept = Kept::default();
+        let kept = kept();
         let sum = |inbound: &str| {
             let parts = vec![outbound.clone(), Arc::new(answer(4, vec![resource(inbound, 10)], &[]))];
             let changed = parts.iter().flat_map(|part| part.changed.clone()).collect();
@@ -410,11 +526,33 @@ mod tests {
 
     #[test]
     fn frames_that_nobody_gets_are_forgotten_beyond_the_budget() {
-        let kept = Kept::default();
+        let kept = kept();
         let first = answer(1, vec![resource("a", KEPT / 2)], &[]);
         let nonce = whole(&first, Variant::Delta, &kept).nonce.clone();
         assert_eq!(whole(&first, Variant::Delta, &kept).nonce, nonce);
         whole(&answer(2, vec![resource("b", KEPT / 2)], &[]), Variant::Delta, &kept);
         assert_ne!(whole(&first, Variant::Delta, &kept).nonce, nonce);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn frames_that_nobody_asks_for_again_are_not_kept_for_ever() {
+        let resting = Arc::new(Resting::default());
+        let provider: Arc<dyn Provider> = resting.clone();
+        let (kept, changes) = (Kept::new(&provider), answer(1, vec![resource("a", 10)], &[]));
+        let a_moment = || tokio::time::sleep(LOOK + Duration::from_millis(1));
+        for _ in 0..2 {
+            let nonce = whole(&changes, Variant::Delta, &kept).nonce.clone();
+            for _ in 0..5 {
+                a_moment().await;
+                assert_eq!(whole(&changes, Variant::Delta, &kept).nonce, nonce, "still asked for");
+            }
+            a_moment().await;
+            a_moment().await;
+            assert_eq!(kept.bytes(), 0);
+            assert_ne!(whole(&changes, Variant::Delta, &kept).nonce, nonce);
+            a_moment().await;
+            a_moment().await;
+        }
+        assert_eq!(resting.0.load(Ordering::Relaxed), 4);
     }
 }

@@ -6,14 +6,12 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body::Body;
 use http_body_util::BodyExt;
-use tokio::{
-    sync::{Notify, watch},
-    time::{Instant, timeout},
-};
+use tokio::time::timeout;
 
 use crate::{
     Peer, Port, Variant,
     admission::Admitted,
+    closing::Closing,
     door::Entered,
     outbound::Outbound,
     refusal::Refusal,
@@ -35,10 +33,7 @@ pub(crate) struct Calls {
     pub(crate) shared: Arc<Shared>,
     pub(crate) peer: Peer,
     pub(crate) port: Port,
-    pub(crate) closing: Arc<watch::Sender<Option<Instant>>>,
-    /// Ends the connection at once.
-    pub(crate) hang_up: Arc<Notify>,
-    pub(crate) retire: Arc<Notify>,
+    pub(crate) closing: Arc<Closing>,
 }
 
 impl Calls {
@@ -126,9 +121,7 @@ impl Calls {
             body,
             out,
             admitted,
-            closing: self.closing.subscribe(),
-            hang_up: self.hang_up.clone(),
-            retire: self.retire.clone(),
+            closing: self.closing.bind(),
             inspect: self.port.inspect.clone(),
         };
         grpc_response(Reply::Talk(Talk::new(outbound, stream.run())))

@@ -1,10 +1,13 @@
 //! The requests of one call: gRPC messages out of an HTTP body, within limits. Knows nothing of their types.
 
-use std::pin::Pin;
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
 
 use bytes::{Buf, Bytes};
 use http_body::Body;
-use http_body_util::BodyExt;
 
 use crate::{frame::PREFIX, refusal::Refusal};
 
@@ -23,21 +26,25 @@ where
         Inbound { body, buffer: Bytes::new(), limit }
     }
 
-    /// The next message. `Refusal::Done`: the proxy closed its side. Safe to drop while waiting.
     pub(crate) async fn next(&mut self) -> Result<Bytes, Refusal> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// The next message. `Refusal::Done`: the proxy closed its side. Safe to ask no longer while waiting.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Refusal>> {
         loop {
             if let Some(message) = self.message()? {
-                return Ok(message);
+                return Poll::Ready(Ok(message));
             }
-            match Pin::new(&mut self.body).frame().await {
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         self.add(data);
                     }
                 }
-                Some(Err(_)) => return Err(Refusal::Gone),
-                None if self.buffer.is_empty() => return Err(Refusal::Done),
-                None => return Err(Refusal::Malformed("the last message is cut off".into())),
+                Some(Err(_)) => return Poll::Ready(Err(Refusal::Gone)),
+                None if self.buffer.is_empty() => return Poll::Ready(Err(Refusal::Done)),
+                None => return Poll::Ready(Err(Refusal::Malformed("the last message is cut off".into()))),
             }
         }
     }

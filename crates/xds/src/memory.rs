@@ -14,7 +14,7 @@ use prometheus::{
     proto::MetricFamily,
 };
 
-use crate::{Connections, Register, Stage, server::Shared, session::Session};
+use crate::{Connections, Register, Stage, server::Shared, session::Session, watch::Watch};
 
 /// Bytes of encoded resources that are alive in this process, however many streams share them.
 static ENCODED: AtomicUsize = AtomicUsize::new(0);
@@ -120,8 +120,8 @@ impl Streams {
     }
 }
 
-/// Of one type on a stream, in its task and in the table of connections.
-const WATCH: usize = 600;
+/// Of one type on a stream.
+const WATCH: usize = size_of::<Watch>();
 /// Of one subscribed name: its text and its places in two trees.
 const NAME: usize = 96;
 /// Of one nonce, shared or not.

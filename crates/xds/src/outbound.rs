@@ -26,6 +26,16 @@ pub(crate) struct Response {
     pub(crate) made: Instant,
 }
 
+/// How far the connection is with what it was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Free,
+    /// A response is being written, since then.
+    Writing(Instant),
+    /// Nobody reads any more.
+    Closed,
+}
+
 /// The side of the stream's task.
 pub(crate) struct Writer {
     pipe: Arc<Pipe>,
@@ -89,16 +99,13 @@ impl Writer {
         let _ = self.pipe.pass.set(pass);
     }
 
-    /// Waits until the proxy has room for a response and it is this stream's turn. Then `send` or `skip`. Safe to drop
-    /// while waiting, if `skip` follows at some time.
-    pub(crate) async fn turn(&self) {
-        poll_fn(|cx| {
-            self.pipe.task.register(cx.waker());
-            let mut state = self.pipe.state();
-            state.waits = !state.hungry;
-            if state.hungry { self.pipe.poll_slot(cx) } else { Poll::Pending }
-        })
-        .await;
+    /// Ready when the proxy has room for a response and it is this stream's turn. Then `send` or `skip`; and `skip` at
+    /// some time, if it is not waited for any longer.
+    pub(crate) fn poll_turn(&self, cx: &Context<'_>) -> Poll<()> {
+        self.pipe.task.register(cx.waker());
+        let mut state = self.pipe.state();
+        state.waits = !state.hungry;
+        if state.hungry { self.pipe.poll_slot(cx) } else { Poll::Pending }
     }
 
     pub(crate) fn send(&self, response: Response) {
@@ -117,16 +124,18 @@ impl Writer {
     }
 
     pub(crate) async fn closed(&self) {
-        poll_fn(|cx| {
-            self.pipe.task.register(cx.waker());
-            if self.pipe.state().unread { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
+        poll_fn(|cx| if self.poll_progress(cx) == Progress::Closed { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
-    /// Since when a response is being written. `None`: none is.
-    pub(crate) fn writing_since(&self) -> Option<Instant> {
-        self.pipe.state().current.as_ref().map(|written| written.began)
+    /// Whoever asks is woken when it is closed.
+    pub(crate) fn poll_progress(&self, cx: &Context<'_>) -> Progress {
+        self.pipe.task.register(cx.waker());
+        let state = self.pipe.state();
+        match &state.current {
+            _ if state.unread => Progress::Closed,
+            Some(written) => Progress::Writing(written.began),
+            None => Progress::Free,
+        }
     }
 
     pub(crate) fn end(self, refusal: Refusal) {

@@ -1,6 +1,6 @@
 //! The seam to whatever computes configuration: answers by (class, type, sequence), with shared slices. No protocol.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use wire::envoy::config::core::v3::Node;
 
@@ -26,6 +26,9 @@ pub trait Provider: Send + Sync + 'static {
     fn bytes(&self) -> usize {
         0
     }
+
+    /// Nothing was sent for a while: what is remembered for streams that might ask the same can go.
+    fn rest(&self) {}
 
     /// Where pushes are noted. `None`: nowhere.
     fn journal(&self) -> Option<Arc<Journal>> {
@@ -107,7 +110,6 @@ pub struct ProxyInfo {
     /// As the proxy says it; empty: unknown.
     pub version: String,
     pub cluster: String,
-    pub labels: BTreeMap<String, String>,
     /// `region/zone/subzone`.
     pub locality: String,
     /// A gRPC client without a sidecar: it is answered with all the names it watches, not only with the added ones.

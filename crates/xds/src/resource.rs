@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use prost::Message;
 use wire::{envoy::service::discovery::v3 as discovery, google::protobuf::Any};
 use zeroize::Zeroizing;
 
-use crate::{Variant, memory::Encoded, pieces::Pieces};
+use crate::{TypeUrl, Variant, likeness::Likeness, memory::Encoded};
 
 /// Field 2, length-delimited: the `resources` of both response messages.
 const RESOURCES_TAG: u8 = 0x12;
+
+/// Longer ones take too long to compare.
+const LIKENED: usize = 64 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
@@ -20,7 +23,7 @@ pub struct Resource {
     /// The `resources` entry of a DeltaDiscoveryResponse, with its tag and length.
     delta: Body,
     /// Where in it the `resources` entry of a DiscoveryResponse is, with its tag and length.
-    sotw: (usize, usize),
+    sotw: (u32, u32),
     /// The objects it was made from, for the blame of a NACK.
     pub made_from: Vec<Arc<str>>,
     _counted: Encoded,
@@ -30,7 +33,7 @@ pub struct Resource {
 enum Body {
     Whole(Bytes),
     /// Much of it is in other resources too.
-    Cut(Pieces),
+    Like(Likeness),
 }
 
 impl Resource {
@@ -64,38 +67,70 @@ impl Resource {
         Resource { name, version, delta: Body::Whole(hold(delta)), sotw, made_from, _counted }
     }
 
-    /// The same, in memory that it shares with others of its kind: for resources that each proxy has its own of.
-    pub fn cut(self) -> Resource {
-        let Body::Whole(whole) = &self.delta else { return self };
-        let pieces = Pieces::new(whole);
-        let size = pieces.bytes() + self.name.len() + self.version.len() + std::mem::size_of::<Resource>();
-        Resource { delta: Body::Cut(pieces), _counted: Encoded::new(size), ..self }
+    /// The same, in memory that it shares with others of its kind: for resources that there are many of, each a little different. A
+    /// giant stays what it is.
+    pub fn likened(self, kind: TypeUrl) -> Resource {
+        let whole = match &self.delta {
+            Body::Whole(whole) if whole.len() <= LIKENED => whole,
+            _ => return self,
+        };
+        let like = Likeness::new(kind, &self.name, whole);
+        let size = like.bytes() + self.name.len() + self.version.len() + std::mem::size_of::<Resource>();
+        Resource { delta: Body::Like(like), _counted: Encoded::new(size), ..self }
     }
 
-    /// What a response of this variant holds of it. A copy, if it is cut.
+    /// What a response of this variant holds of it. A copy, if it is likened to others.
     pub fn entry(&self, variant: Variant) -> Bytes {
-        let (start, end) = self.sotw;
+        let (start, end) = (self.sotw.0 as usize, self.sotw.1 as usize);
         match (&self.delta, variant) {
             (Body::Whole(delta), Variant::Delta) => delta.clone(),
             (Body::Whole(delta), Variant::Sotw) => delta.slice(start..end),
-            (Body::Cut(pieces), Variant::Delta) => pieces.joined(0, usize::MAX),
-            (Body::Cut(pieces), Variant::Sotw) => pieces.joined(start, end),
+            (Body::Like(_), _) => {
+                let mut copy = BytesMut::with_capacity(self.len(variant));
+                self.write(variant, &mut copy);
+                copy.freeze()
+            }
+        }
+    }
+
+    pub(crate) fn len(&self, variant: Variant) -> usize {
+        let (start, end) = self.sotw;
+        match variant {
+            Variant::Delta => end as usize + name_len(&self.name),
+            Variant::Sotw => (end - start) as usize,
+        }
+    }
+
+    /// Puts the same as `entry` behind what is there.
+    pub(crate) fn write(&self, variant: Variant, out: &mut BytesMut) {
+        let (start, end) = match variant {
+            Variant::Delta => (0, self.len(variant)),
+            Variant::Sotw => (self.sotw.0 as usize, self.sotw.1 as usize),
+        };
+        match &self.delta {
+            Body::Whole(delta) => out.extend_from_slice(&delta[start..end]),
+            Body::Like(like) => like.write(start, end, out),
         }
     }
 }
 
 /// `Resource.resource` is field 2 too, so its encoding inside the delta entry is the entry of the other variant.
-fn inner_any(delta: usize, message: &discovery::Resource) -> (usize, usize) {
+fn inner_any(delta: usize, message: &discovery::Resource) -> (u32, u32) {
     let any = message.resource.as_ref().expect("set by the caller");
     let len = any.encoded_len();
     let entry = 1 + prost::length_delimiter_len(len) + len;
     // Fields are written in order of their numbers: version (1), resource (2), name (3).
-    let name = match message.name.len() {
+    let end = delta - name_len(&message.name);
+    let place = |at: usize| u32::try_from(at).expect("protobuf messages are shorter than 2 GiB");
+    (place(end - entry), place(end))
+}
+
+/// Of the field in the delta entry.
+fn name_len(name: &str) -> usize {
+    match name.len() {
         0 => 0,
         len => 1 + prost::length_delimiter_len(len) + len,
-    };
-    let end = delta - name;
-    (end - entry, end)
+    }
 }
 
 #[cfg(test)]
@@ -106,7 +141,7 @@ mod tests {
         let any = Any { type_url: "type.googleapis.com/a.B".into(), value: Bytes::from_static(value) };
         let whole = Resource::new(name.into(), version.into(), any.clone(), Vec::new());
         let secret = Resource::secret(name.into(), version.into(), any.clone(), Vec::new());
-        for resource in [whole.clone(), whole.cut(), secret] {
+        for resource in [whole.clone(), whole.likened(TypeUrl::Listener), secret] {
             let entry = resource.entry(Variant::Delta);
             let delta = discovery::DeltaDiscoveryResponse::decode(entry).expect("delta entry decodes");
             assert_eq!(delta.resources.len(), 1);

@@ -10,6 +10,7 @@ use tokio::{
     task::JoinSet,
     time::{Instant, sleep, timeout, timeout_at},
 };
+use tokio_rustls::TlsAcceptor;
 
 use crate::{
     Connections, Journal, Metrics, Peer, Port, Provider, ack::Nonces, admission::Admission, connection, frame::Kept,
@@ -123,13 +124,13 @@ impl Server {
             ),
             throttle: Throttle::new(options.push_throttle, metrics.clone()),
             journal: provider.journal(),
+            frames: Kept::new(&provider),
             provider,
             options,
             metrics,
             connections,
             nonces: Nonces::new(),
             nacks: NackLog::default(),
-            frames: Kept::default(),
         };
         let shared = Arc::new(shared);
         shared.metrics.memory().look_at(&shared);
@@ -189,22 +190,32 @@ impl Server {
     ) -> impl Future<Output = ()> + Send + use<> {
         let server = self.clone();
         async move {
-            let Some(tls) = &port.tls else {
-                let peer = Peer { address, certificate: None };
-                return Box::pin(server.connection(socket, peer, port, drain)).await;
-            };
-            // On the heap, as below: most of its room is for the handshake.
-            match Box::pin(timeout(HANDSHAKE, tls.accept(socket))).await {
-                Ok(Ok(socket)) => {
-                    let chain = socket.get_ref().1.peer_certificates();
-                    let certificate = chain.and_then(<[_]>::first).map(|leaf| Bytes::copy_from_slice(leaf));
-                    // On the heap, so that a connection in plain text does not reserve the room that TLS takes.
-                    Box::pin(server.connection(socket, Peer { address, certificate }, port, drain)).await;
-                }
-                Ok(Err(error)) => tracing::debug!(%address, %error, "TLS handshake failed"),
-                Err(_) => tracing::debug!(%address, "TLS handshake took too long"),
+            // On the heap: a connection reserves no room for what it was before, or for what another kind needs.
+            match port.tls.clone() {
+                None => Box::pin(server.connection(socket, Peer { address, certificate: None }, port, drain)).await,
+                Some(tls) => Box::pin(server.guarded(socket, address, tls, port, drain)).await,
             }
         }
+    }
+
+    async fn guarded(
+        self,
+        socket: TcpStream,
+        address: SocketAddr,
+        tls: TlsAcceptor,
+        port: Port,
+        drain: watch::Receiver<Option<Instant>>,
+    ) {
+        let connection = match Box::pin(timeout(HANDSHAKE, tls.accept(socket))).await {
+            Ok(Ok(socket)) => {
+                let chain = socket.get_ref().1.peer_certificates();
+                let certificate = chain.and_then(<[_]>::first).map(|leaf| Bytes::copy_from_slice(leaf));
+                Box::pin(self.connection(socket, Peer { address, certificate }, port, drain))
+            }
+            Ok(Err(error)) => return tracing::debug!(%address, %error, "TLS handshake failed"),
+            Err(_) => return tracing::debug!(%address, "TLS handshake took too long"),
+        };
+        connection.await;
     }
 
     /// Serves one connection that was accepted, and decrypted where needed, by the caller. `drain`: the time by which

@@ -3,7 +3,6 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    future::Future,
     net::SocketAddr,
     sync::Arc,
     time::{self, SystemTime},
@@ -20,8 +19,8 @@ use wire::{
 };
 
 use crate::{
-    Bell, Class, Connection, Joined, ProxyInfo, Seq, Stage, TypeUrl, Variant,
-    ack::{Content, Open, Verdict},
+    Bell, Class, Connection, Joined, Kinds, ProxyInfo, Rung, SentInfo, Seq, Stage, TypeUrl, Variant,
+    ack::{Content, Verdict},
     arrival::Arrival,
     bell::REMEMBERED,
     connections::Listed,
@@ -37,7 +36,8 @@ use crate::{
     server::Shared,
     sotw,
     throttle::Pass,
-    watch::{Answer, Fresh, Turn, Watch},
+    watch::{Answer, Fresh, Turn},
+    watches::Watches,
 };
 
 pub(crate) struct Session {
@@ -45,8 +45,12 @@ pub(crate) struct Session {
     variant: Variant,
     class: Arc<dyn Class>,
     proxy: Arc<ProxyInfo>,
-    /// Boxed: a map reserves room for eleven.
-    watches: BTreeMap<TypeUrl, Box<Watch>>,
+    /// Types of which there may be something to send; of which a response is on its way; of which the last was refused.
+    due: Kinds,
+    open: Kinds,
+    refused: Kinds,
+    /// When a response has not been answered for so long that it counts. `None`: none is on its way, or all were counted.
+    overdue_at: Option<Instant>,
     warming: Warming,
     /// Clusters that the proxy was sent and cannot use yet.
     arrival: Option<Arrival>,
@@ -98,7 +102,7 @@ impl Session {
         let joined = shared.metrics.stages().run_long(Stage::PushContext, || shared.provider.join_as(caller, node));
         let Joined { class, proxy, news } = joined.map_err(|refused| Refusal::Node(refused.0))?;
         let proxy = Arc::new(proxy);
-        let listed = shared.connections.add(Connection {
+        let arrival = Connection {
             id: String::new(),
             node_id: node.id.clone(),
             proxy: proxy.clone(),
@@ -109,7 +113,8 @@ impl Session {
             variant,
             class: class.clone(),
             watched: Vec::new(),
-        });
+        };
+        let listed = shared.connections.add(arrival, news.clone());
         tracing::debug!(connection = listed.id(), %address, ?variant, version = proxy.version, "proxy connected");
         Ok(Session {
             _connected: shared.metrics.connect(&proxy.version),
@@ -117,7 +122,10 @@ impl Session {
             variant,
             class,
             proxy,
-            watches: BTreeMap::new(),
+            due: Kinds::NONE,
+            open: Kinds::NONE,
+            refused: Kinds::NONE,
+            overdue_at: None,
             warming: Warming::None,
             arrival: None,
             remove_by: None,
@@ -131,11 +139,6 @@ impl Session {
         })
     }
 
-    /// Until an operator ends this stream.
-    pub(crate) fn ended(&self) -> impl Future<Output = ()> + use<> {
-        self.listed.ended()
-    }
-
     pub(crate) fn pass(&self) -> Pass {
         self.shared.throttle.pass(&self.proxy.namespace)
     }
@@ -145,17 +148,21 @@ impl Session {
         self.shared.metrics.queued(waited);
     }
 
-    pub(crate) fn heard(&mut self, now: Seq) {
-        self.now = self.now.max(now);
-        self.pushes.extend(self.news.pushes());
+    pub(crate) fn heard(&mut self, rung: Rung) {
+        self.now = self.now.max(rung.seq);
+        self.due = self.due.and(rung.kinds);
+        if self.pushes.is_empty() {
+            self.pushes = rung.pushes;
+            return;
+        }
+        self.pushes.extend(rung.pushes);
         let old = self.pushes.len().saturating_sub(REMEMBERED);
         self.pushes.drain(..old);
     }
 
     /// There is nothing to send: what was sent and accepted is all there is, unless something is on its way or refused.
     pub(crate) fn note_done(&mut self) {
-        let settled = |watch: &Watch| watch.ack.open().is_none() && watch.ack.refused().is_none();
-        if self.pushes.is_empty() || !self.watches.values().all(|watch| settled(watch)) {
+        if self.pushes.is_empty() || !self.open.is_empty() || !self.refused.is_empty() {
             return;
         }
         for seq in std::mem::take(&mut self.pushes) {
@@ -165,24 +172,25 @@ impl Session {
         }
     }
 
-    /// There is nothing to look for until something happens.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.arrival.is_none()
-            && self.remove_by.is_none()
-            && self.watches.values().all(|watch| watch.is_settled(self.now))
-    }
-
-    /// Whether there may be more to send than what was just sent, before anything happens.
-    pub(crate) fn has_more(&mut self) -> bool {
-        for watch in self.watches.values_mut() {
-            watch.glance(&*self.class, self.now);
-        }
-        !self.is_settled()
+    /// Whether there may be something to send before anything happens.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.due.without(self.open).is_empty() || self.arrival.is_some() || self.remove_by.is_some()
     }
 
     /// Every response was answered.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.watches.values().all(|watch| watch.ack.open().is_none())
+        self.open.is_empty()
+    }
+
+    /// After something happened to a type.
+    fn keep_track(&mut self, watches: &Watches, kind: TypeUrl) {
+        let watch = watches.get(kind);
+        let news = self.due.contains(kind);
+        self.due.set(kind, watch.is_some_and(|watch| !watch.owed.is_empty() || news && !watch.is_settled(self.now)));
+        self.refused.set(kind, watch.is_some_and(|watch| watch.ack.refused().is_some()));
+        self.open.set(kind, watch.is_some_and(|watch| watch.ack.open().is_some()));
+        let open = self.open.iter().filter_map(|kind| watches.get(kind)?.ack.open());
+        self.overdue_at = open.filter(|open| !open.overdue).map(|open| open.at + OVERDUE).min();
     }
 
     /// Answers whether it changed what is subscribed to.
@@ -205,38 +213,46 @@ impl Session {
                 return Ok(false);
             }
         };
-        let before = self.watches.get(&kind).map(|watch| watch.subscription.clone());
-        let nonce = request.nonce().to_owned();
+        let entry = self.listed.entry();
+        let mut watches = entry.watches();
+        let before = (!request.is_answer()).then(|| watches.get(kind).map(|watch| watch.subscription.clone()));
         let error = request.error().cloned();
+        let nonce = error.as_ref().map(|_| request.nonce().to_owned()).unwrap_or_default();
         let verdict = match request {
             Request::Sotw(request) => {
                 check_names(&request.resource_names)?;
-                sotw::handle(&mut self.watches, &self.proxy, kind, &request, self.now)
+                sotw::handle(watches.place(kind), &self.proxy, kind, &request, self.now)
             }
             Request::Delta(request) => {
                 check_names(request.resource_names_subscribe.iter().chain(request.initial_resource_versions.keys()))?;
-                delta::handle(&mut self.watches, &mut self.warming, kind, request, self.now)
+                delta::handle(watches.place(kind), &mut self.warming, kind, request, self.now)
             }
         };
+        self.keep_track(&watches, kind);
         self.note(kind, verdict, &nonce, error.as_ref());
-        self.show(kind);
-        self.check_count()?;
-        Ok(self.watches.get(&kind).map(|watch| &watch.subscription) != before.as_ref())
+        let now = watches.get(kind).map(|watch| &watch.subscription);
+        let changed = before.is_some_and(|before| before.as_ref() != now);
+        if changed {
+            self.check_count(&watches)?;
+        }
+        Ok(changed)
     }
 
     /// When a response has not been answered for so long that it counts. `None`: none is on its way, or all were counted.
     pub(crate) fn overdue_at(&self) -> Option<Instant> {
-        let open = self.watches.values().filter_map(|watch| watch.ack.open());
-        open.filter(|open| !open.overdue).map(|open| open.at + OVERDUE).min()
+        self.overdue_at
     }
 
     pub(crate) fn count_overdue(&mut self) {
-        let now = Instant::now();
-        for (&kind, watch) in &mut self.watches {
-            if let Some(open) = watch.ack.open_mut().filter(|open| !open.overdue && open.at + OVERDUE <= now) {
+        let entry = self.listed.entry();
+        let (mut watches, now) = (entry.watches(), Instant::now());
+        for kind in self.open.iter() {
+            let open = watches.get_mut(kind).and_then(|watch| watch.ack.open_mut());
+            if let Some(open) = open.filter(|open| !open.overdue && open.at + OVERDUE <= now) {
                 open.overdue = true;
                 self.shared.metrics.expired(kind);
             }
+            self.keep_track(&watches, kind);
         }
     }
 
@@ -252,17 +268,20 @@ impl Session {
     }
 
     fn look(&mut self) -> Result<Next, Refusal> {
+        let entry = self.listed.entry();
+        let watches = &mut *entry.watches();
         let began = Instant::now();
         let late = self.remove_by.is_some_and(|by| by <= began);
-        let next = self.next_at(began, late)?;
+        let next = self.next_at(watches, began, late)?;
         let Some(by) = self.remove_by else { return Ok(next) };
         match next {
             Next::Response(response) => Ok(Next::Response(response)),
-            waits if late || !self.names_may_change() => {
+            waits if late || !self.names_may_change(watches) => {
                 self.remove_by = None;
-                let Some(watch) = self.watches.get_mut(&TypeUrl::Cluster) else { return Ok(waits) };
+                let Some(watch) = watches.get_mut(TypeUrl::Cluster) else { return Ok(waits) };
                 watch.retire();
-                self.next_at(began, true)
+                self.due.insert(TypeUrl::Cluster);
+                self.next_at(watches, began, true)
             }
             Next::Nothing => Ok(Next::Held(by)),
             Next::Held(until) => Ok(Next::Held(until.min(by))),
@@ -270,20 +289,22 @@ impl Session {
     }
 
     /// Listeners or routes are on their way that may stop naming a cluster.
-    fn names_may_change(&self) -> bool {
-        let mut watches = self.watches.iter().filter(|(kind, _)| kind.names_clusters());
-        watches.any(|(_, watch)| watch.is_unsettled(&*self.class, self.now))
+    fn names_may_change(&self, watches: &Watches) -> bool {
+        let mut watches = watches.iter().filter(|watch| watch.kind.names_clusters());
+        watches.any(|watch| watch.is_unsettled(&*self.class, self.now))
     }
 
-    fn would_remove(&self) -> bool {
-        self.watches.get(&TypeUrl::Cluster).is_some_and(|watch| watch.would_remove(&*self.class, self.now))
+    fn would_remove(&self, watches: &Watches) -> bool {
+        let clusters = watches.get(TypeUrl::Cluster).filter(|_| self.due.contains(TypeUrl::Cluster));
+        clusters.is_some_and(|watch| watch.would_remove(&*self.class, self.now))
     }
 
-    fn next_at(&mut self, began: Instant, late: bool) -> Result<Next, Refusal> {
-        let careful = !late && self.would_remove() && self.names_may_change();
-        let awaited = self.awaited(began);
+    fn next_at(&mut self, watches: &mut Watches, began: Instant, late: bool) -> Result<Next, Refusal> {
+        let careful = !late && self.would_remove(watches) && self.names_may_change(watches);
+        let awaited = self.awaited(watches, began);
         let mut held: Option<Instant> = None;
-        for (&kind, watch) in &mut self.watches {
+        for kind in self.due.iter() {
+            let Some(watch) = watches.get_mut(kind) else { continue };
             if let Some(open) = watch.ack.open() {
                 let until = open.at + PATIENCE;
                 if kind.leads() && until > began && watch.behind(&*self.class, self.now) {
@@ -297,26 +318,22 @@ impl Session {
                 _ if awaited.is_some() && kind.names_clusters() => Turn::Held,
                 _ => Turn::Free,
             };
-            let resumed = watch.resumed;
             let answer = watch.answer(self.variant, &*self.class, self.now, turn).map_err(|_| Refusal::Lost)?;
             if watch.is_retiring() {
                 self.remove_by.get_or_insert(began + self.shared.options.removal_patience);
             }
             if let Some(answer) = answer {
-                return self.response(kind, answer, began).map(Next::Response);
+                return self.response(watches, kind, answer, began).map(Next::Response);
             }
-            if resumed != watch.resumed {
-                self.listed.show(kind, |shown| watch.show(shown));
-            }
+            self.keep_track(watches, kind);
         }
         let until = held.into_iter().chain(awaited).min();
         Ok(until.map_or(Next::Nothing, Next::Held))
     }
 
     /// Until when listeners and routes wait for clusters that they may name.
-    fn awaited(&mut self, now: Instant) -> Option<Instant> {
-        let [clusters, endpoints] =
-            [TypeUrl::Cluster, TypeUrl::Endpoints].map(|kind| self.watches.get(&kind).map(|watch| &**watch));
+    fn awaited(&mut self, watches: &Watches, now: Instant) -> Option<Instant> {
+        let [clusters, endpoints] = [TypeUrl::Cluster, TypeUrl::Endpoints].map(|kind| watches.get(kind));
         let until = self.arrival.as_ref()?.awaited(clusters, endpoints, now);
         if until.is_none() {
             self.arrival = None;
@@ -324,27 +341,34 @@ impl Session {
         until
     }
 
-    fn response(&mut self, kind: TypeUrl, answer: Answer, began: Instant) -> Result<Response, Refusal> {
+    fn response(
+        &mut self,
+        watches: &mut Watches,
+        kind: TypeUrl,
+        answer: Answer,
+        began: Instant,
+    ) -> Result<Response, Refusal> {
         let Answer { content, removed, version, fresh, open } = answer;
         let encoding = time::Instant::now();
-        let (frame, nonce) = self.frame(kind, version, &content, &removed)?;
+        let last = watches.get(kind).and_then(|watch| watch.ack.last());
+        let (frame, nonce) = self.frame(kind, version, &content, &removed, last)?;
         self.encoding += encoding.elapsed();
         let (connection, sent, removed) = (self.listed.id(), content.resources().len(), removed.len());
         tracing::debug!(connection, kind = kind.short(), push = version, sent, removed, bytes = frame.len(), "pushed");
         self.shared.metrics.pushed(self.variant, kind, frame.len());
         let pushed = self.shared.journal.as_ref().filter(|_| open.began.is_some());
         let refresh = pushed.and_then(|journal| journal.sent(version)).unwrap_or_default();
-        if let Some(watch) = self.watches.get_mut(&kind) {
+        if let Some(watch) = watches.get_mut(kind) {
             watch.ack.sent(nonce, version, open);
         }
+        self.keep_track(watches, kind);
         if kind == TypeUrl::Cluster {
             // At the start a proxy waits for all of its clusters by itself.
-            if let (Fresh::Names(names), true) = (&fresh, self.watches.contains_key(&TypeUrl::Listener)) {
+            if let (Fresh::Names(names), Some(_)) = (&fresh, watches.get(TypeUrl::Listener)) {
                 self.arrival = Arrival::new(names.clone(), Instant::now());
             }
-            self.warm(fresh);
+            self.warm(watches, fresh);
         }
-        self.show(kind);
         Ok(Response {
             frame,
             kind: Some(kind),
@@ -360,10 +384,10 @@ impl Session {
         version: Seq,
         content: &Content,
         removed: &[Arc<str>],
+        last: Option<&SentInfo>,
     ) -> Result<(Frame, Arc<str>), Refusal> {
         if let Content::Shared(changes) = content {
             let whole = changes.whole(self.variant, kind, &self.shared.nonces, &self.shared.frames)?;
-            let last = self.watches.get(&kind).and_then(|watch| watch.ack.last());
             if last.is_none_or(|last| last.nonce != whole.nonce) {
                 let nonce = whole.nonce.clone();
                 return Ok((Frame::shared(whole), nonce));
@@ -375,9 +399,10 @@ impl Session {
     }
 
     /// A proxy that gets a cluster waits for its load assignment, even if it holds an equal one.
-    fn warm(&mut self, fresh: Fresh) {
-        if let Some(endpoints) = self.watches.get_mut(&TypeUrl::Endpoints) {
+    fn warm(&mut self, watches: &mut Watches, fresh: Fresh) {
+        if let Some(endpoints) = watches.get_mut(TypeUrl::Endpoints) {
             endpoints.warm(&fresh);
+            self.due.insert(TypeUrl::Endpoints);
             return;
         }
         match (&mut self.warming, fresh) {
@@ -404,9 +429,9 @@ impl Session {
         }
         match verdict {
             Verdict::Stale => metrics.expired(kind),
-            Verdict::Accepted(Open { began, .. }) => {
+            Verdict::Accepted(open) => {
                 self.refusing.remove(&kind);
-                if let Some(began) = began {
+                if let Some(began) = open.began {
                     metrics.converged(began.elapsed());
                 }
             }
@@ -425,15 +450,8 @@ impl Session {
         }
     }
 
-    fn show(&self, kind: TypeUrl) {
-        match self.watches.get(&kind) {
-            Some(watch) => self.listed.show(kind, |shown| watch.show(shown)),
-            None => self.listed.hide(kind),
-        }
-    }
-
-    fn check_count(&self) -> Result<(), Refusal> {
-        let count = self.watches.values().map(|watch| watch.subscription.names().len()).sum();
+    fn check_count(&self, watches: &Watches) -> Result<(), Refusal> {
+        let count = watches.iter().map(|watch| watch.subscription.names().len()).sum();
         let limit = self.shared.options.max_names;
         if count > limit { Err(Refusal::TooManyNames { count, limit }) } else { Ok(()) }
     }
@@ -490,6 +508,17 @@ impl Request {
         match self {
             Request::Sotw(request) => &request.response_nonce,
             Request::Delta(request) => &request.response_nonce,
+        }
+    }
+
+    /// It says what became of a response and nothing else. In the other variant names are repeated.
+    fn is_answer(&self) -> bool {
+        match self {
+            Request::Sotw(_) => false,
+            Request::Delta(request) => {
+                let (more, less) = (&request.resource_names_subscribe, &request.resource_names_unsubscribe);
+                !request.response_nonce.is_empty() && more.is_empty() && less.is_empty()
+            }
         }
     }
 

@@ -1,8 +1,6 @@
 //! Requests of the state-of-the-world variant: each names all that is wanted. What they mean for a watch; nothing is
 //! sent here.
 
-use std::collections::{BTreeMap, btree_map::Entry};
-
 use wire::envoy::service::discovery::v3::DiscoveryRequest;
 
 use crate::{
@@ -14,29 +12,29 @@ use crate::{
     watch::Watch,
 };
 
+/// `place`: the watch of the type. `None`: it was not asked for yet.
 pub(crate) fn handle(
-    watches: &mut BTreeMap<TypeUrl, Box<Watch>>,
+    place: &mut Option<Box<Watch>>,
     proxy: &ProxyInfo,
     kind: TypeUrl,
     request: &DiscoveryRequest,
     now: Seq,
 ) -> Verdict {
     let error = reason(request.error_detail.as_ref());
-    let mut entry = match watches.entry(kind) {
-        Entry::Occupied(entry) => entry,
+    let watch = match place {
+        Some(watch) => watch,
         // Nothing was sent on this stream that could be refused.
-        Entry::Vacant(_) if error.is_some() => return Verdict::Silent,
+        None if error.is_some() => return Verdict::Silent,
         // Whatever the nonce says: it is of another stream, perhaps to another instance.
-        Entry::Vacant(entry) => {
+        None => {
             let subscription = Subscription::of_list(kind, &request.resource_names);
             if !subscription.is_empty() {
                 let owed = Owed { reply: kind.wildcard(), ..Owed::everything() };
-                entry.insert(Box::new(Watch::new(kind, subscription, owed, now)));
+                *place = Some(Box::new(Watch::new(kind, subscription, owed, now)));
             }
             return Verdict::Silent;
         }
     };
-    let watch = entry.get_mut();
     let verdict = watch.settle(&request.response_nonce, error);
     if matches!(verdict, Verdict::Stale) {
         return verdict;
@@ -44,7 +42,7 @@ pub(crate) fn handle(
     let added = watch.subscription.replace(kind, &request.resource_names);
     // A response on its way is still to be answered.
     if watch.subscription.is_empty() && !kind.wildcard() && watch.ack.open().is_none() {
-        entry.remove();
+        *place = None;
     } else {
         owe(watch, proxy, added, &verdict);
     }

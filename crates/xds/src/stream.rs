@@ -4,26 +4,23 @@ use std::{
     future::poll_fn,
     net::SocketAddr,
     sync::Arc,
-    task::Poll,
+    task::{Context, Poll, ready},
     time::{self, Duration},
 };
 
 use bytes::Bytes;
-use futures_util::{StreamExt, stream::FuturesUnordered};
 use http_body::Body;
-use tokio::{
-    sync::{Notify, watch},
-    time::{Instant, sleep_until, timeout},
-};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::{
     Bell, Inspect, Variant,
     admission::{Admitted, Bucket},
     alarm::Alarm,
+    closing::{Bound, Wish},
     door::Entered,
     inbound::Inbound,
     inspection::Inspection,
-    outbound::{Response, Writer},
+    outbound::{Progress, Response, Writer},
     refusal::Refusal,
     server::Shared,
     session::{Next, Request, Session},
@@ -39,29 +36,26 @@ pub(crate) struct Stream<B> {
     pub(crate) body: B,
     pub(crate) out: Writer,
     pub(crate) admitted: Admitted,
-    /// Set when the connection wants to close: the latest time for this stream to end.
-    pub(crate) closing: watch::Receiver<Option<Instant>>,
-    /// Ends the connection: a status cannot reach a proxy that does not read.
-    pub(crate) hang_up: Arc<Notify>,
-    /// Lets the connection end as if it were old.
-    pub(crate) retire: Arc<Notify>,
+    /// Between it and its connection.
+    pub(crate) closing: Bound,
     /// `None`: nobody answers questions about the server itself here.
     pub(crate) inspect: Option<Arc<dyn Inspect>>,
 }
 
 impl<B> Stream<B>
 where
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
 {
-    pub(crate) async fn run(self) {
-        let Stream { shared, address, entered, variant, body, out, admitted, mut closing, hang_up, retire, inspect } =
-            self;
+    /// What is needed at the beginning alone is on the heap until then: there are many streams, and they live long.
+    pub(crate) fn run(self) -> impl Future<Output = ()> + Send {
+        let Stream { shared, address, entered, variant, body, out, admitted, closing, inspect } = self;
         shared.metrics.call_started(variant);
         let rate = shared.options.subscription_changes_per_second;
         let inbound = Inbound::new(body, shared.options.max_message);
         let mut call = Call {
-            requests: Requests { shared: shared.clone(), variant, inbound },
+            requests: Requests { shared, variant, inbound },
             out,
+            closing,
             alarm: Alarm::default(),
             woken: None,
             changes: Bucket::new(rate, rate.saturating_mul(10)),
@@ -71,35 +65,35 @@ where
             end: None,
             gone: None,
         };
-        let refusal = match call.first(&mut closing).await {
-            Ok(request) if request.is_debug() => {
-                let inspection = Inspection::new(inspect, entered);
-                call.inspected(inspection, request, &mut closing).await
-            }
-            Ok(request) => call.proxied(address, entered.as_ref(), request, admitted, &mut closing).await,
-            Err(refusal) => refusal,
-        };
-        match refusal {
-            Refusal::WorkloadGone => shared.metrics.zombies(1),
-            Refusal::TooSlow(_) => {
-                shared.metrics.write_timed_out();
-                hang_up.notify_one();
-            }
-            // On the same connection it would come back to this instance.
-            Refusal::Moved => retire.notify_one(),
-            _ => {}
+        let begin = Box::new((entered, admitted, inspect));
+        async move {
+            let first = Box::pin(call.first()).await;
+            let opened = call.opened(address, *begin, first);
+            let refusal = match opened {
+                Opened::Proxy(mut session, admitted) => {
+                    let refusal = call.serve(&mut session).await;
+                    call.left(session, admitted);
+                    refusal
+                }
+                Opened::Inspection(inspection, request) => Box::pin(call.inspected(inspection, *request)).await,
+                Opened::Refused(refusal) => refusal,
+            };
+            call.ended(address, refusal);
         }
-        tracing::debug!(%address, code = refusal.code().label(), reason = %refusal, "stream ended");
-        shared.metrics.call_ended(variant, refusal.code());
-        call.out.end(refusal);
     }
 }
 
-type Closing = watch::Receiver<Option<Instant>>;
+/// What a stream turns out to be by its first request.
+enum Opened {
+    Proxy(Box<Session>, Admitted),
+    Inspection(Inspection, Box<Request>),
+    Refused(Refusal),
+}
 
 struct Call<B> {
     requests: Requests<B>,
     out: Writer,
+    closing: Bound,
     /// For all the times below.
     alarm: Alarm,
     /// When the oldest news came that were not looked at yet.
@@ -121,7 +115,7 @@ impl<B> Call<B>
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    async fn first(&mut self, closing: &mut Closing) -> Result<Request, Refusal> {
+    async fn first(&mut self) -> Result<Request, Refusal> {
         let shared = self.requests.shared.clone();
         let patience = shared.options.first_request;
         shared.admission.turn().await?;
@@ -129,38 +123,64 @@ where
             biased;
             request = timeout(patience, self.requests.first()) => request.map_err(|_| Refusal::NoRequest(patience.as_secs()))?,
             () = self.out.closed() => Err(Refusal::Gone),
-            _ = closing.wait_for(Option::is_some) => Err(Refusal::Closing),
+            () = closed(&self.closing) => Err(Refusal::Closing),
         }
     }
 
-    /// A stream of a proxy, from its first request to its end.
-    async fn proxied(
+    fn opened(
         &mut self,
         address: SocketAddr,
-        entered: Option<&Entered>,
-        request: Request,
-        admitted: Admitted,
-        closing: &mut Closing,
-    ) -> Refusal {
-        let (shared, variant) = (self.requests.shared.clone(), self.requests.variant);
-        let opened = Session::open(&shared, address, entered, variant, request.node());
-        let mut session = match opened {
-            Ok(session) => session,
-            Err(refusal) => return refusal,
+        (entered, admitted, inspect): (Option<Entered>, Admitted, Option<Arc<dyn Inspect>>),
+        first: Result<Request, Refusal>,
+    ) -> Opened {
+        let request = match first {
+            Ok(request) if request.is_debug() => {
+                return Opened::Inspection(Inspection::new(inspect, entered), Box::new(request));
+            }
+            Ok(request) => request,
+            Err(refusal) => return Opened::Refused(refusal),
+        };
+        let (shared, variant) = (&self.requests.shared, self.requests.variant);
+        let mut session = match Session::open(shared, address, entered.as_ref(), variant, request.node()) {
+            Ok(session) => Box::new(session),
+            Err(refusal) => return Opened::Refused(refusal),
         };
         self.out.admit(session.pass());
-        let refusal = match session.request(request) {
-            Ok(_) => self.serve(&mut session, closing).await,
-            Err(refusal) => refusal,
-        };
+        match session.request(request) {
+            Ok(_) => Opened::Proxy(session, admitted),
+            Err(refusal) => {
+                self.left(session, admitted);
+                Opened::Refused(refusal)
+            }
+        }
+    }
+
+    /// A proxy is gone.
+    fn left(&self, session: Box<Session>, admitted: Admitted) {
         let ended = time::Instant::now();
         drop((session, admitted));
-        shared.metrics.destroyed(ended.elapsed());
-        refusal
+        self.requests.shared.metrics.destroyed(ended.elapsed());
+    }
+
+    fn ended(self, address: SocketAddr, refusal: Refusal) {
+        let metrics = &self.requests.shared.metrics;
+        match refusal {
+            Refusal::WorkloadGone => metrics.zombies(1),
+            Refusal::TooSlow(_) => {
+                metrics.write_timed_out();
+                self.closing.wish(Wish::HangUp);
+            }
+            // On the same connection it would come back to this instance.
+            Refusal::Moved => self.closing.wish(Wish::Retire),
+            _ => {}
+        }
+        tracing::debug!(%address, code = refusal.code().label(), reason = %refusal, "stream ended");
+        metrics.call_ended(self.requests.variant, refusal.code());
+        self.out.end(refusal);
     }
 
     /// A stream of somebody who asks about the server. It has no place among the proxies and takes no turn of theirs.
-    async fn inspected(&mut self, mut inspection: Inspection, mut request: Request, closing: &mut Closing) -> Refusal {
+    async fn inspected(&mut self, mut inspection: Inspection, mut request: Request) -> Refusal {
         loop {
             let answered = tokio::select! {
                 answered = inspection.answer(&self.requests.shared.nonces, self.requests.variant, &request) => answered,
@@ -170,7 +190,7 @@ where
                 Ok(None) => {}
                 Ok(Some(frame)) => {
                     tokio::select! {
-                        () = self.out.turn() => {}
+                        () = poll_fn(|cx| self.out.poll_turn(cx)) => {}
                         () = self.out.closed() => return Refusal::Gone,
                     }
                     let now = Instant::now();
@@ -183,7 +203,7 @@ where
             }
             request = tokio::select! {
                 biased;
-                _ = closing.wait_for(Option::is_some) => return Refusal::Closing,
+                () = closed(&self.closing) => return Refusal::Closing,
                 next = self.requests.next() => match next {
                     Ok(next) => next,
                     Err(refusal) => return refusal,
@@ -193,67 +213,61 @@ where
         }
     }
 
-    async fn serve(&mut self, session: &mut Session, closing: &mut Closing) -> Refusal {
+    async fn serve(&mut self, session: &mut Session) -> Refusal {
         let news = session.news.clone();
-        let ended = session.ended();
-        let order = async {
-            tokio::select! {
-                biased;
-                () = ended => Err(Refusal::Moved),
-                end = closing.wait_for(Option::is_some) => end.map(|end| *end).map_err(|_| Refusal::Gone),
+        poll_fn(|cx| {
+            if self.end.is_none() && self.closing.by().is_some() {
+                self.end = self.closing.by();
+                self.out.skip();
             }
-        };
-        // Looked at when one of these happens, not with every event.
-        let mut order = FuturesUnordered::from_iter([order]);
+            match self.poll_events(session, &news, cx) {
+                Err(refusal) => Poll::Ready(refusal),
+                Ok(()) if self.end.is_some() && session.is_quiet() => Poll::Ready(Refusal::Closing),
+                Ok(()) => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Everything that has happened. Requests come first: they tell what is still wanted and what was accepted. A response is
+    /// made only when there is room for it and a slot to write it, so it is never older than the moment of its writing.
+    fn poll_events(&mut self, session: &mut Session, news: &Bell, cx: &mut Context<'_>) -> Result<(), Refusal> {
         loop {
-            let step = tokio::select! {
-                biased;
-                Some(order) = order.next() => order.map(|end| {
-                    self.end = end;
-                    self.out.skip();
-                }),
-                step = self.step(session, &news) => step,
-            };
-            if let Err(refusal) = step {
-                return refusal;
+            self.poll_requests(session, cx)?;
+            let progress = self.out.poll_progress(cx);
+            if progress == Progress::Closed {
+                return Err(Refusal::Gone);
             }
-            if self.end.is_some() && session.is_quiet() {
-                return Refusal::Closing;
+            if let Poll::Ready(rung) = news.poll_rung(cx) {
+                if rung.ended {
+                    return Err(Refusal::Moved);
+                }
+                self.gone = rung.gone.map(|since| since + self.requests.shared.options.gone_patience);
+                self.woken.get_or_insert(rung.at);
+                self.look = true;
+                session.heard(rung);
+            }
+            if self.look && self.end.is_none() && self.out.poll_turn(cx).is_ready() {
+                self.speak(session)?;
+                continue;
+            }
+            if self.poll_alarm(session, progress, cx)?.is_pending() {
+                return Ok(());
             }
         }
     }
 
-    /// One event. Requests come first: they tell what is still wanted and what was accepted. A response is made only
-    /// when there is room for it and a slot to write it, so it is never older than the moment of its writing.
-    async fn step(&mut self, session: &mut Session, news: &Bell) -> Result<(), Refusal> {
-        let patience = self.requests.shared.options.read_patience;
-        let overdue = session.overdue_at();
-        let known = [self.pause, self.wake, overdue, self.end, self.gone].into_iter().flatten().min();
-        let (alarm, out) = (&mut self.alarm, &self.out);
-        let rings = poll_fn(|cx| match known.into_iter().chain(out.writing_since().map(|at| at + patience)).min() {
-            Some(at) => alarm.poll(at, cx),
-            None => Poll::Pending,
-        });
-        tokio::select! {
-            biased;
-            request = self.requests.next(), if self.pause.is_none() => {
-                let changed = session.request(request?)?;
-                self.pause = if changed { pause(&mut self.changes) } else { None };
-                // Mostly it is the answer to the only response of a push.
-                self.look |= !session.is_settled();
-                if !self.look {
-                    session.note_done();
-                }
+    fn poll_requests(&mut self, session: &mut Session, cx: &mut Context<'_>) -> Result<(), Refusal> {
+        while self.pause.is_none()
+            && let Poll::Ready(request) = self.requests.poll_next(cx)
+        {
+            let changed = session.request(request?)?;
+            self.pause = if changed { pause(&mut self.changes) } else { None };
+            // Mostly it is the answer to the only response of a push.
+            self.look |= session.has_more();
+            if !self.look {
+                session.note_done();
             }
-            () = self.out.closed() => return Err(Refusal::Gone),
-            (seq, at) = news.rung() => {
-                session.heard(seq);
-                self.woken.get_or_insert(at);
-                self.look = true;
-                self.gone = news.gone().map(|since| since + self.requests.shared.options.gone_patience);
-            }
-            () = self.out.turn(), if self.look && self.end.is_none() => self.speak(session)?,
-            () = rings => self.rung(session, overdue, patience)?,
         }
         Ok(())
     }
@@ -279,8 +293,24 @@ where
         Ok(())
     }
 
-    /// One of its times has come.
-    fn rung(&mut self, session: &mut Session, overdue: Option<Instant>, patience: Duration) -> Result<(), Refusal> {
+    /// Ready: one of its times has come.
+    fn poll_alarm(
+        &mut self,
+        session: &mut Session,
+        progress: Progress,
+        cx: &mut Context<'_>,
+    ) -> Result<Poll<()>, Refusal> {
+        let patience = self.requests.shared.options.read_patience;
+        let too_slow = match progress {
+            Progress::Writing(since) => Some(since + patience),
+            Progress::Free | Progress::Closed => None,
+        };
+        let overdue = session.overdue_at();
+        let times = [self.pause, self.wake, overdue, self.end, too_slow, self.gone];
+        let Some(first) = times.into_iter().flatten().min() else { return Ok(Poll::Pending) };
+        if self.alarm.poll(first, cx).is_pending() {
+            return Ok(Poll::Pending);
+        }
         let now = Instant::now();
         let come = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if come(self.pause) {
@@ -295,14 +325,19 @@ where
         if come(self.end) {
             return Err(Refusal::Closing);
         }
-        if come(self.out.writing_since().map(|since| since + patience)) {
+        if come(too_slow) {
             return Err(Refusal::TooSlow(patience.as_secs()));
         }
         if come(self.gone) {
             return Err(Refusal::WorkloadGone);
         }
-        Ok(())
+        Ok(Poll::Ready(()))
     }
+}
+
+/// Whoever waits is woken when the connection closes.
+async fn closed(closing: &Bound) {
+    poll_fn(|_| if closing.by().is_some() { Poll::Ready(()) } else { Poll::Pending }).await;
 }
 
 /// `None`: the change came in time.
@@ -332,8 +367,12 @@ where
     }
 
     async fn next(&mut self) -> Result<Request, Refusal> {
-        let message = self.inbound.next().await?;
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Request, Refusal>> {
+        let message = ready!(self.inbound.poll_next(cx))?;
         self.shared.metrics.received(self.variant, message.len());
-        Request::decode(self.variant, message)
+        Poll::Ready(Request::decode(self.variant, message))
     }
 }

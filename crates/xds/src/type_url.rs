@@ -91,9 +91,68 @@ impl TypeUrl {
     }
 }
 
+/// Some of the types.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kinds(u16);
+
+impl Kinds {
+    pub const NONE: Kinds = Kinds(0);
+    pub const ALL: Kinds = Kinds((1 << TypeUrl::ALL.len()) - 1);
+
+    pub fn is_empty(self) -> bool {
+        self == Kinds::NONE
+    }
+
+    pub fn contains(self, kind: TypeUrl) -> bool {
+        self.0 & 1 << kind as u16 != 0
+    }
+
+    pub fn insert(&mut self, kind: TypeUrl) {
+        self.0 |= 1 << kind as u16;
+    }
+
+    pub(crate) fn set(&mut self, kind: TypeUrl, belongs: bool) {
+        self.0 = self.0 & !(1 << kind as u16) | u16::from(belongs) << kind as u16;
+    }
+
+    pub fn and(self, others: Kinds) -> Kinds {
+        Kinds(self.0 | others.0)
+    }
+
+    pub(crate) fn without(self, others: Kinds) -> Kinds {
+        Kinds(self.0 & !others.0)
+    }
+
+    /// In push order.
+    pub fn iter(self) -> impl Iterator<Item = TypeUrl> {
+        TypeUrl::ALL.into_iter().filter(move |kind| self.contains(*kind))
+    }
+}
+
+impl FromIterator<TypeUrl> for Kinds {
+    fn from_iter<I: IntoIterator<Item = TypeUrl>>(kinds: I) -> Kinds {
+        kinds.into_iter().fold(Kinds::NONE, |mut all, kind| {
+            all.insert(kind);
+            all
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kinds_are_a_set() {
+        let mut some: Kinds = [TypeUrl::ProxyConfig, TypeUrl::Endpoints].into_iter().collect();
+        assert_eq!(some.iter().collect::<Vec<_>>(), [TypeUrl::Endpoints, TypeUrl::ProxyConfig]);
+        some.set(TypeUrl::Cluster, true);
+        some.set(TypeUrl::Endpoints, false);
+        assert_eq!(some.iter().collect::<Vec<_>>(), [TypeUrl::Cluster, TypeUrl::ProxyConfig]);
+        assert_eq!(some.without(Kinds::ALL), Kinds::NONE);
+        assert_eq!(Kinds::ALL.iter().count(), TypeUrl::ALL.len());
+        assert_eq!(some.and(Kinds::ALL), Kinds::ALL);
+    }
 
     #[test]
     fn every_url_is_found_again() {

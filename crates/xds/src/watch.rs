@@ -49,7 +49,7 @@ pub(crate) struct Answer {
     pub(crate) version: Seq,
     /// Names in `content` whose content is new to the proxy.
     pub(crate) fresh: Fresh,
-    pub(crate) open: Open,
+    pub(crate) open: Box<Open>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -231,22 +231,18 @@ impl Watch {
         }
     }
 
-    /// What is as it was is left alone: this is done with every response and with every answer to one.
-    pub(crate) fn show(&self, shown: &mut Watched) {
-        let names = self.subscription.names();
-        if names.address() != shown.names.address() {
-            shown.names = names.clone();
+    /// As tables show it.
+    pub(crate) fn shown(&self) -> Watched {
+        Watched {
+            kind: self.kind,
+            wildcard: self.subscription.wildcard(),
+            names: self.subscription.names().clone(),
+            sent: self.ack.last().cloned(),
+            resumed: self.resumed,
+            position: self.ack.position(),
+            acked: self.ack.acked().cloned(),
+            last_error: self.ack.error().cloned(),
         }
-        let (sent, acked) = (self.ack.last(), self.ack.acked());
-        if sent.map(|sent| &sent.nonce) != shown.sent.as_ref().map(|sent| &sent.nonce) {
-            shown.sent = sent.cloned();
-        }
-        if acked != shown.acked.as_ref() {
-            shown.acked = acked.cloned();
-        }
-        (shown.wildcard, shown.resumed) = (self.subscription.wildcard(), self.resumed);
-        shown.position = self.ack.position();
-        shown.last_error = self.ack.error().cloned();
     }
 
     /// What happened since the proxy last agreed, if any of it concerns the proxy and is newer than what it refused.
@@ -316,7 +312,7 @@ impl Watch {
             _ => Fresh::Names(resources.iter().map(|resource| resource.name.clone()).collect()),
         };
         let began: Option<Instant> = news.filter(|_| !asked).and_then(|news| news.began);
-        let open = Open {
+        let open = Box::new(Open {
             to,
             as_of: seq,
             owed,
@@ -324,7 +320,7 @@ impl Watch {
             began,
             at: tokio::time::Instant::now(),
             overdue: false,
-        };
+        });
         Some(Answer { content, removed, version: seq, fresh, open })
     }
 

@@ -1,19 +1,23 @@
 //! EndpointSlice, and Endpoints read into the same form: where a service's workloads are reached.
 
+use std::net::IpAddr;
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use super::transport::{Transport, port};
 use crate::address::AddressText;
 use crate::labels::Labels;
+use crate::shared;
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "Raw")]
 pub struct EndpointSlice {
     /// Name of the Service, from the label `kubernetes.io/service-name`; empty: it belongs to none.
-    pub service: String,
+    pub service: Arc<str>,
     pub address_type: AddressType,
-    pub ports: Vec<SlicePort>,
-    pub endpoints: Vec<Endpoint>,
+    pub ports: Box<[SlicePort]>,
+    pub endpoints: Box<[Endpoint]>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -29,7 +33,8 @@ pub enum AddressType {
 #[derive(Default)]
 pub struct SlicePort {
     /// The name of the Service's port; empty for its sole port.
-    pub name: String,
+    #[serde(deserialize_with = "shared::text")]
+    pub name: Arc<str>,
     /// `None`: any port.
     #[serde(deserialize_with = "some_port")]
     pub port: Option<u16>,
@@ -38,24 +43,30 @@ pub struct SlicePort {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Of the slice's type; all reach the same workload.
-    pub addresses: Vec<String>,
+    /// All reach the same workload. Names, which slices of type FQDN have, are not kept.
+    pub addresses: Box<[IpAddr]>,
     pub ready: bool,
     pub serving: bool,
     pub terminating: bool,
-    pub hostname: Option<String>,
-    pub node_name: Option<String>,
-    pub zone: Option<String>,
     /// `None`: the endpoint was made by hand, for something that is no object.
     pub target: Option<Target>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+#[serde(from = "RawTarget")]
 pub struct Target {
-    pub kind: String,
-    pub name: String,
-    pub namespace: String,
+    pub is_pod: bool,
+    pub name: Box<str>,
+    pub namespace: Arc<str>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawTarget {
+    kind: String,
+    name: Box<str>,
+    #[serde(deserialize_with = "shared::text")]
+    namespace: Arc<str>,
 }
 
 #[derive(Deserialize)]
@@ -65,7 +76,7 @@ struct Raw {
     metadata: RawMeta,
     address_type: AddressType,
     #[serde(default)]
-    ports: Vec<SlicePort>,
+    ports: Box<[SlicePort]>,
     #[serde(default)]
     endpoints: Vec<RawEndpoint>,
 }
@@ -81,9 +92,6 @@ struct RawMeta {
 struct RawEndpoint {
     addresses: Vec<AddressText>,
     conditions: RawConditions,
-    hostname: Option<String>,
-    node_name: Option<String>,
-    zone: Option<String>,
     target_ref: Option<Target>,
 }
 
@@ -98,7 +106,7 @@ struct RawConditions {
 impl From<Raw> for EndpointSlice {
     fn from(raw: Raw) -> EndpointSlice {
         EndpointSlice {
-            service: raw.metadata.labels.get("kubernetes.io/service-name").unwrap_or_default().to_owned(),
+            service: raw.metadata.labels.get("kubernetes.io/service-name").unwrap_or_default().into(),
             address_type: raw.address_type,
             ports: raw.ports,
             endpoints: raw.endpoints.into_iter().map(Endpoint::from).collect(),
@@ -110,16 +118,19 @@ impl From<RawEndpoint> for Endpoint {
     fn from(raw: RawEndpoint) -> Endpoint {
         let ready = raw.conditions.ready.unwrap_or(true);
         Endpoint {
-            addresses: raw.addresses.into_iter().map(|AddressText(text)| text).collect(),
+            addresses: raw.addresses.iter().filter_map(|AddressText(text)| text.parse().ok()).collect(),
             ready,
             // What is not said is taken for yes, as in istiod: whoever is not ready is on its way out.
             serving: raw.conditions.serving.unwrap_or(true),
             terminating: raw.conditions.terminating.unwrap_or(!ready),
-            hostname: raw.hostname,
-            node_name: raw.node_name,
-            zone: raw.zone,
             target: raw.target_ref,
         }
+    }
+}
+
+impl From<RawTarget> for Target {
+    fn from(RawTarget { kind, name, namespace }: RawTarget) -> Target {
+        Target { is_pod: kind == "Pod", name, namespace }
     }
 }
 
@@ -138,8 +149,8 @@ mod tests {
             "{metadata: {labels: {kubernetes.io/service-name: a}}, addressType: IPv4, ports: [{name: null, port: null}], \
              endpoints: [{addresses: [10.0.0.1]}]}",
         );
-        assert_eq!(slice.service, "a");
-        assert_eq!(slice.ports, [SlicePort { name: String::new(), port: None, protocol: Transport::Tcp }]);
+        assert_eq!(&*slice.service, "a");
+        assert_eq!(*slice.ports, [SlicePort { name: Arc::default(), port: None, protocol: Transport::Tcp }]);
         let Endpoint { ready, serving, terminating, .. } = slice.endpoints[0];
         assert_eq!((ready, serving, terminating), (true, true, false));
     }

@@ -18,15 +18,13 @@ pub(crate) struct Endpoints {
 struct Subset {
     addresses: Vec<Address>,
     not_ready_addresses: Vec<Address>,
-    ports: Vec<SlicePort>,
+    ports: Box<[SlicePort]>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Address {
     ip: IpText,
-    hostname: Option<String>,
-    node_name: Option<String>,
     target_ref: Option<Target>,
 }
 
@@ -47,7 +45,7 @@ fn slice(service: &str, subset: Subset) -> EndpointSlice {
     let ready = subset.addresses.into_iter().map(|address| endpoint(address, true));
     let not_ready = subset.not_ready_addresses.into_iter().map(|address| endpoint(address, false));
     EndpointSlice {
-        service: service.to_owned(),
+        service: service.into(),
         address_type,
         ports: subset.ports,
         endpoints: ready.chain(not_ready).collect(),
@@ -55,14 +53,5 @@ fn slice(service: &str, subset: Subset) -> EndpointSlice {
 }
 
 fn endpoint(address: Address, ready: bool) -> Endpoint {
-    Endpoint {
-        addresses: vec![address.ip.0.to_string()],
-        ready,
-        serving: ready,
-        terminating: false,
-        hostname: address.hostname,
-        node_name: address.node_name,
-        zone: None,
-        target: address.target_ref,
-    }
+    Endpoint { addresses: [address.ip.0].into(), ready, serving: ready, terminating: false, target: address.target_ref }
 }

@@ -1,34 +1,44 @@
 //! Pod: where it runs, as whom, at which addresses, and whether it is ready.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use serde::Deserialize;
 
 use super::transport::{Transport, port};
 use crate::address::IpText;
+use crate::shared::{self, shared_text};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "Raw")]
 pub struct Pod {
     /// Empty: not scheduled yet.
-    pub node_name: String,
-    pub service_account: String,
-    pub hostname: String,
-    pub subdomain: String,
+    pub node_name: Arc<str>,
+    pub service_account: Arc<str>,
+    /// `None`: it has no name below a service's.
+    pub subdomain: Option<Box<Subdomain>>,
     pub host_network: bool,
-    pub ips: Vec<IpAddr>,
-    pub phase: String,
+    pub ips: Arc<[IpAddr]>,
+    /// It succeeded or failed, and will not run again.
+    pub finished: bool,
     /// The Ready condition; a pod without one is ready if it runs or does not say in which phase it is.
     pub ready: bool,
     /// Of all containers that keep running.
-    pub ports: Vec<ContainerPort>,
+    pub ports: Box<[ContainerPort]>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subdomain {
+    pub name: String,
+    /// Empty: the name of the pod.
+    pub hostname: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerPort {
-    #[serde(default)]
-    pub name: String,
+    #[serde(default, deserialize_with = "shared::text")]
+    pub name: Arc<str>,
     #[serde(rename = "containerPort", deserialize_with = "port")]
     pub port: u16,
     #[serde(default)]
@@ -45,10 +55,13 @@ struct Raw {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct RawSpec {
-    node_name: String,
-    service_account_name: String,
+    #[serde(deserialize_with = "shared::text")]
+    node_name: Arc<str>,
+    #[serde(deserialize_with = "shared::text")]
+    service_account_name: Arc<str>,
     /// The older spelling of `serviceAccountName`.
-    service_account: String,
+    #[serde(deserialize_with = "shared::text")]
+    service_account: Arc<str>,
     hostname: String,
     subdomain: String,
     host_network: bool,
@@ -90,17 +103,17 @@ impl From<Raw> for Pod {
     fn from(Raw { spec, status }: Raw) -> Pod {
         let ready = status.conditions.iter().find(|c| c.r#type == "Ready").map(|c| c.status == "True");
         let ready = ready.unwrap_or(matches!(status.phase.as_str(), "" | "Running"));
-        let ips = status.pod_ips.into_iter().map(|raw| raw.ip.0).collect::<Vec<_>>();
+        let ips = status.pod_ips.iter().map(|raw| raw.ip.0).collect::<Arc<[_]>>();
         let named = [spec.service_account_name, spec.service_account].into_iter().find(|name| !name.is_empty());
         let lasting = spec.init_containers.into_iter().filter(|c| c.restart_policy == "Always");
         Pod {
             node_name: spec.node_name,
-            service_account: named.unwrap_or_else(|| "default".to_owned()),
-            hostname: spec.hostname,
-            subdomain: spec.subdomain,
+            service_account: named.unwrap_or_else(|| shared_text("default")),
+            subdomain: (!spec.subdomain.is_empty())
+                .then(|| Box::new(Subdomain { name: spec.subdomain, hostname: spec.hostname })),
             host_network: spec.host_network,
             ips: if ips.is_empty() { status.pod_ip.into_iter().map(|IpText(ip)| ip).collect() } else { ips },
-            phase: status.phase,
+            finished: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
             ready,
             ports: spec.containers.into_iter().chain(lasting).flat_map(|container| container.ports).collect(),
         }
@@ -115,9 +128,9 @@ mod tests {
     #[test]
     fn the_service_account_has_two_spellings_and_a_default() {
         let account = |spec: &str| kubernetes::<Pod>(&format!("spec: {spec}")).service_account;
-        assert_eq!(account("{serviceAccountName: a, serviceAccount: b}"), "a");
-        assert_eq!(account("{serviceAccount: b}"), "b");
-        assert_eq!(account("{}"), "default");
+        assert_eq!(&*account("{serviceAccountName: a, serviceAccount: b}"), "a");
+        assert_eq!(&*account("{serviceAccount: b}"), "b");
+        assert_eq!(&*account("{}"), "default");
     }
 
     #[test]
@@ -133,7 +146,7 @@ mod tests {
     #[test]
     fn one_address_stands_for_the_list() {
         let ips = |status: &str| kubernetes::<Pod>(&format!("status: {status}")).ips;
-        assert_eq!(ips("{podIP: 10.0.0.1}"), ["10.0.0.1".parse::<IpAddr>().unwrap()]);
+        assert_eq!(*ips("{podIP: 10.0.0.1}"), ["10.0.0.1".parse::<IpAddr>().unwrap()]);
         assert_eq!(ips("{podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}, {ip: 'fd00::1'}]}").len(), 2);
         assert!(ips("{}").is_empty());
     }
@@ -145,6 +158,6 @@ mod tests {
              {restartPolicy: Always, ports: [{containerPort: 3, name: c, protocol: UDP}]}]}",
         );
         let port = |name: &str, port, protocol| ContainerPort { name: name.into(), port, protocol };
-        assert_eq!(pod.ports, [port("", 1, Transport::Tcp), port("c", 3, Transport::Udp)]);
+        assert_eq!(*pod.ports, [port("", 1, Transport::Tcp), port("c", 3, Transport::Udp)]);
     }
 }

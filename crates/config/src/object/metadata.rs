@@ -1,6 +1,5 @@
 //! `metadata`: who an object is, and what else every object has.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, de};
@@ -11,6 +10,7 @@ use crate::kind::Kind;
 use crate::labels::Labels;
 use crate::meta::{Meta, Owner};
 use crate::note::ObjectId;
+use crate::shared::{self, shared_text};
 use crate::tree::{Node, quoted};
 
 /// All that an API server writes there. What is not in `Raw` is of no use to us.
@@ -50,19 +50,19 @@ pub(super) fn identity(kind: Kind, node: &Node) -> Result<ObjectId, Problem> {
         Some(node) if kind.is_namespaced() && node.text() != Some("") => {
             checked(node, "metadata.namespace", name::label_fault)?
         }
-        _ if kind.is_namespaced() => "default".into(),
-        _ => "".into(),
+        _ if kind.is_namespaced() => "default",
+        _ => "",
     };
-    Ok(ObjectId { kind, namespace, name })
+    Ok(ObjectId { kind, namespace: shared_text(namespace), name: name.into() })
 }
 
-fn checked(node: &Node, field: &str, fault: impl Fn(&str) -> Option<String>) -> Result<Arc<str>, Problem> {
+fn checked<'a>(node: &'a Node, field: &str, fault: impl Fn(&str) -> Option<String>) -> Result<&'a str, Problem> {
     let Some(text) = node.text() else {
         return Err(problem(field, node, format!("expected a string, found {}; put it in quotes", node.described())));
     };
     match fault(text) {
         Some(what) => Err(problem(field, node, what)),
-        None => Ok(text.into()),
+        None => Ok(text),
     }
 }
 
@@ -89,7 +89,7 @@ pub(super) fn meta(id: &ObjectId, node: &Node) -> Outcome<Meta> {
 #[serde(rename_all = "camelCase", default)]
 struct Raw {
     labels: Labels,
-    annotations: BTreeMap<String, String>,
+    annotations: Labels,
     creation_timestamp: Option<Time>,
     deletion_timestamp: Option<Time>,
     generate_name: String,
@@ -99,8 +99,10 @@ struct Raw {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RawOwner {
-    kind: String,
-    name: String,
+    #[serde(deserialize_with = "shared::text")]
+    kind: Arc<str>,
+    #[serde(deserialize_with = "shared::text")]
+    name: Arc<str>,
     controller: bool,
 }
 
@@ -121,17 +123,17 @@ impl Raw {
     fn into_meta(self, id: &ObjectId) -> Meta {
         let mut labels = self.labels;
         if id.kind == Kind::Namespace {
-            labels.insert(NAMESPACE_NAME, &*id.name);
+            labels.insert(NAMESPACE_NAME, &id.name);
         }
-        let owners = self.owner_references.into_iter();
+        let controller = self.owner_references.into_iter().find(|owner| owner.controller);
         Meta {
             name: id.name.clone(),
             namespace: id.namespace.clone(),
             labels,
             annotations: self.annotations,
             created: self.creation_timestamp.map(|Time(seconds)| seconds),
-            generate_name: self.generate_name,
-            owners: owners.map(|RawOwner { kind, name, controller }| Owner { kind, name, controller }).collect(),
+            generated: !self.generate_name.is_empty(),
+            controller: controller.map(|RawOwner { kind, name, .. }| Box::new(Owner { kind, name })),
             at: None,
             deleting: self.deletion_timestamp.is_some(),
         }

@@ -297,8 +297,8 @@ fn metadata_is_read_and_defaulted() {
     );
     let meta = object.meta();
     assert_eq!((&*meta.namespace, meta.created, meta.deleting), ("default", Some(1_767_225_610), true));
-    assert_eq!((meta.generate_name.as_str(), meta.labels.get("c")), ("x-", Some("d")));
-    assert_eq!((meta.owners[0].kind.as_str(), meta.owners[0].controller), ("ReplicaSet", true));
+    assert_eq!((meta.generated, meta.labels.get("c")), (true, Some("d")));
+    assert_eq!(meta.controller.as_ref().map(|owner| &*owner.kind), Some("ReplicaSet"));
     assert_eq!(meta.at.as_ref().unwrap().to_string(), "f.yaml:1:1");
     let null = only("apiVersion: v1\nkind: Namespace\nmetadata: {name: x, creationTimestamp: null}");
     assert_eq!((&*null.meta().namespace, null.meta().created), ("", None));
@@ -312,9 +312,9 @@ fn endpoints_become_slices() {
     let parsed = parse_documents("f.yaml", text);
     assert_eq!(ids(&parsed), ["Endpoints default/db", "Endpoints default/db/1"]);
     let AnyObject::Endpoints(first) = &parsed.objects[0] else { panic!("not Endpoints") };
-    let ready = first.spec.endpoints.iter().map(|e| (e.addresses[0].as_str(), e.ready)).collect::<Vec<_>>();
-    assert_eq!(ready, [("10.0.0.1", true), ("10.0.0.2", false)]);
-    assert_eq!((first.spec.service.as_str(), first.spec.ports[0].port), ("db", Some(5432)));
+    let ready = first.spec.endpoints.iter().map(|e| (e.addresses[0].to_string(), e.ready)).collect::<Vec<_>>();
+    assert_eq!(ready, [("10.0.0.1".to_owned(), true), ("10.0.0.2".to_owned(), false)]);
+    assert_eq!((&*first.spec.service, first.spec.ports[0].port), ("db", Some(5432)));
     let AnyObject::Endpoints(second) = &parsed.objects[1] else { panic!("not Endpoints") };
     assert_eq!(second.spec.address_type, crate::kinds::endpoint_slice::AddressType::IPv6);
     only("apiVersion: v1\nkind: Endpoints\nmetadata: {name: db}");

@@ -6,7 +6,7 @@ use super::{Name, Snapshot, Table};
 use crate::catalogue::for_each_kind;
 use crate::kind::Kind;
 use crate::kinds::endpoint_slice::{Endpoint, EndpointSlice};
-use crate::kinds::pod::{ContainerPort, Pod};
+use crate::kinds::pod::Pod;
 use crate::labels::Labels;
 use crate::meta::{Meta, Object};
 
@@ -56,29 +56,22 @@ fn bytes<S>(table: &Table<S>) -> usize {
 }
 
 fn in_meta(meta: &Meta) -> usize {
-    let annotations = meta.annotations.iter().map(|(key, value)| text(key) + text(value)).sum::<usize>();
-    let owners = meta.owners.iter().map(|owner| size_of_val(owner) + text(&owner.kind) + text(&owner.name));
-    text(&meta.name) + text(&meta.namespace) + in_labels(&meta.labels) + annotations + owners.sum::<usize>()
+    let owner = meta.controller.as_ref().map_or(0, |owner| size_of_val(&**owner) + text(&owner.name));
+    text(&meta.name) + in_labels(&meta.labels) + in_labels(&meta.annotations) + owner
 }
 
 fn in_labels(labels: &Labels) -> usize {
-    labels.iter().map(|(key, value)| 2 * size_of::<String>() + text(key) + text(value)).sum()
+    labels.iter().map(|(key, value)| 2 * size_of::<u32>() + key.len() + value.len()).sum()
 }
 
 fn in_pod(pod: &Pod) -> usize {
-    let ports = pod.ports.iter().map(|port| size_of::<ContainerPort>() + text(&port.name)).sum::<usize>();
-    text(&pod.node_name) + text(&pod.service_account) + text(&pod.phase) + size_of_val(&*pod.ips) + ports
+    size_of_val(&*pod.ips) + size_of_val(&*pod.ports)
 }
 
 fn in_slice(slice: &EndpointSlice) -> usize {
     let endpoint = |endpoint: &Endpoint| {
-        let addresses = endpoint.addresses.iter().map(|address| size_of::<String>() + text(address));
-        let target = endpoint.target.as_ref().map_or(0, |it| text(&it.kind) + text(&it.name) + text(&it.namespace));
-        let place = [&endpoint.node_name, &endpoint.zone, &endpoint.hostname];
-        size_of_val(endpoint)
-            + addresses.sum::<usize>()
-            + target
-            + place.iter().map(|it| it.as_deref().map_or(0, text)).sum::<usize>()
+        let target = endpoint.target.as_ref().map_or(0, |target| text(&target.name));
+        size_of_val(endpoint) + size_of_val(&*endpoint.addresses) + target
     };
     slice.endpoints.iter().map(endpoint).sum()
 }
@@ -102,6 +95,27 @@ mod tests {
         );
         let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
         store.apply(parse_documents("f", &text).objects.into_iter().map(Update::Put).collect())
+    }
+
+    /// A mesh holds thousands of these. A field that few have belongs in a box, a text that many have is shared.
+    #[test]
+    fn objects_stay_small() {
+        use crate::kinds::destination_rule::{DestinationRule, Subset};
+        use crate::kinds::virtual_service::{HttpRoute, HttpRouteDestination};
+        let small = [
+            ("Meta", size_of::<Meta>(), 120),
+            ("Pod", size_of::<Pod>(), 80),
+            ("EndpointSlice", size_of::<EndpointSlice>(), 56),
+            ("Endpoint", size_of::<Endpoint>(), 64),
+            ("Service", size_of::<crate::kinds::service::Service>(), 168),
+            ("HttpRoute", size_of::<HttpRoute>(), 216),
+            ("HttpRouteDestination", size_of::<HttpRouteDestination>(), 72),
+            ("DestinationRule", size_of::<DestinationRule>(), 96),
+            ("Subset", size_of::<Subset>(), 48),
+        ];
+        for (name, bytes, most) in small {
+            assert!(bytes <= most, "{name} has {bytes} bytes, more than {most}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::meta::Meta;
 
 pub(super) fn check(at: &Spot<'_>, meta: &Meta, rule: &DestinationRule) {
     at.refuse("host", wildcard_name_fault(&rule.host));
-    at.if_given("trafficPolicy", rule.traffic_policy.as_ref(), |at, policy| check_policy(at, meta, policy));
+    at.if_given("trafficPolicy", rule.traffic_policy.as_deref(), |at, policy| check_policy(at, meta, policy));
     let mut names = BTreeSet::new();
     at.each("subsets", &rule.subsets, |at, subset| {
         if !names.insert(&subset.name) {
@@ -28,7 +28,7 @@ pub(super) fn check(at: &Spot<'_>, meta: &Meta, rule: &DestinationRule) {
 fn check_subset(at: &Spot<'_>, meta: &Meta, subset: &Subset) {
     at.refuse("name", label_fault(&subset.name));
     check_labels(&at.field("labels"), &subset.labels);
-    at.if_given("trafficPolicy", subset.traffic_policy.as_ref(), |at, policy| check_policy(at, meta, policy));
+    at.if_given("trafficPolicy", subset.traffic_policy.as_deref(), |at, policy| check_policy(at, meta, policy));
 }
 
 fn check_policy(at: &Spot<'_>, meta: &Meta, policy: &TrafficPolicy) {

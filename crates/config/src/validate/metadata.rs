@@ -16,9 +16,9 @@ pub(super) fn check(at: &Spot<'_>, object: &AnyObject) {
     if let Some(value) = annotations.get("istio.io/dry-run") {
         at.refuse("istio.io/dry-run", dry_run_fault(object, value));
     }
-    at.refuse_if(REJECT, annotations.contains_key(REJECT), "the object asks to be refused; remove the annotation");
+    at.refuse_if(REJECT, annotations.get(REJECT).is_some(), "the object asks to be refused; remove the annotation");
     for name in INTERNAL {
-        at.refuse_if(name, annotations.contains_key(name), "only a control plane sets this; remove the annotation");
+        at.refuse_if(name, annotations.get(name).is_some(), "only a control plane sets this; remove the annotation");
     }
 }
 

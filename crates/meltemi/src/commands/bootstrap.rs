@@ -93,7 +93,7 @@ fn node(args: Bootstrap, env: &Env) -> Result<NodeInfo> {
         },
     };
     if let Some(ip) = args.ip {
-        pod.spec.ips = vec![ip];
+        pod.spec.ips = [ip].into();
     }
     if pod.spec.ips.is_empty() {
         bail!(
@@ -102,12 +102,12 @@ fn node(args: Bootstrap, env: &Env) -> Result<NodeInfo> {
         );
     }
     if let Some(account) = args.service_account {
-        pod.spec.service_account = account;
+        pod.spec.service_account = account.into();
     } else if pod.spec.service_account.is_empty() {
-        pod.spec.service_account = "default".to_owned();
+        pod.spec.service_account = "default".into();
     }
     for (key, value) in args.labels {
-        pod.meta.labels.insert(key, value);
+        pod.meta.labels.insert(&key, &value);
     }
     let kind = folder::proxy_kind(args.proxy_type, &pod.meta);
     let mut node = model::Proxy::node_of_pod(&pod, kind, &mesh.environment());

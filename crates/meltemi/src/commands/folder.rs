@@ -136,7 +136,7 @@ pub(crate) fn pod<'a>(snapshot: &'a Snapshot, PodName(name): &PodName) -> Result
 
 /// Pods that are injected with the template `gateway` run a router.
 pub(crate) fn proxy_kind(asked: Option<ProxyType>, pod: &Meta) -> ProxyKind {
-    let templates = pod.annotations.get("inject.istio.io/templates").map_or("", String::as_str);
+    let templates = pod.annotations.get("inject.istio.io/templates").unwrap_or_default();
     match asked {
         Some(ProxyType::Router) => ProxyKind::Router,
         Some(ProxyType::Sidecar) => ProxyKind::Sidecar,
@@ -161,7 +161,7 @@ mod tests {
     fn a_gateways_pod_runs_a_router_unless_told_otherwise() {
         let mut meta = Meta::default();
         assert_eq!(proxy_kind(None, &meta), ProxyKind::Sidecar);
-        meta.annotations.insert("inject.istio.io/templates".into(), "custom, gateway".into());
+        meta.annotations.insert("inject.istio.io/templates", "custom, gateway");
         assert_eq!(proxy_kind(None, &meta), ProxyKind::Router);
         assert_eq!(proxy_kind(Some(ProxyType::Sidecar), &meta), ProxyKind::Sidecar);
     }

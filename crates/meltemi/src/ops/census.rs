@@ -30,7 +30,7 @@ impl Census {
             pods.fold((0, 0), |(all, without), pod| (all + 1, without + usize::from(pod.spec.ips.is_empty())));
         let endpoints = || objects.endpoint_slices.values().flat_map(|slice| &slice.spec.endpoints);
         let gone = |target: &config::kinds::endpoint_slice::Target| {
-            target.kind == "Pod" && !objects.pods.contains_key(&Name::new(&target.namespace, &target.name))
+            target.is_pod && !objects.pods.contains_key(&Name::new(&target.namespace, &target.name))
         };
         Census {
             endpoints_without_pod: endpoints().filter(|it| it.target.as_ref().is_some_and(gone)).count(),
@@ -62,15 +62,13 @@ impl Census {
 
 /// A pod that lives and was injected, which is how an operator counts sidecars.
 pub(crate) fn has_sidecar(pod: &Object<Pod>) -> bool {
-    let done = matches!(&*pod.spec.phase, "Succeeded" | "Failed");
-    !done && !pod.meta.deleting && pod.meta.labels.get("security.istio.io/tlsMode") == Some("istio")
+    !pod.spec.finished && !pod.meta.deleting && pod.meta.labels.get("security.istio.io/tlsMode") == Some("istio")
 }
 
 fn without_endpoints(objects: &Snapshot) -> usize {
     let slices = objects.endpoint_slices.values().chain(objects.endpoints.values());
     let filled = slices.filter(|slice| !slice.spec.endpoints.is_empty());
-    let filled: HashSet<(&str, &str)> =
-        filled.map(|slice| (&*slice.meta.namespace, slice.spec.service.as_str())).collect();
+    let filled: HashSet<(&str, &str)> = filled.map(|slice| (&*slice.meta.namespace, &*slice.spec.service)).collect();
     let services = objects.services.values().filter(|service| service.spec.kind != ServiceType::ExternalName);
     services.filter(|service| !filled.contains(&(&*service.meta.namespace, &*service.meta.name))).count()
 }

@@ -122,9 +122,9 @@ fn delimited<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 /// Who is connected and what each watches.
 pub(crate) fn adsz(connections: &[Connection]) -> Value {
     clients(connections, |connection| {
-        let mut client = summary(connection);
-        client["labels"] = json!(connection.proxy.labels);
-        client["metadata"] = metadata(connection);
+        let (mut client, metadata) = (summary(connection), metadata(connection));
+        client["labels"] = metadata["LABELS"].as_object().cloned().unwrap_or_default().into();
+        client["metadata"] = metadata;
         client["locality"] = locality(&connection.proxy.locality);
         client["watches"] =
             connection.watched.iter().map(|it| (it.kind.short().to_owned(), watched_names(it))).collect();

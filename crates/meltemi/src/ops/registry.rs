@@ -191,7 +191,7 @@ fn metadata(meta: &Meta) -> Value {
         "name": meta.name,
         "namespace": meta.namespace,
         "labels": labels(&meta.labels),
-        "annotations": meta.annotations,
+        "annotations": labels(&meta.annotations),
         "creationTimestamp": meta.created.and_then(time),
     })
 }
@@ -212,7 +212,7 @@ fn resources() -> Value {
 fn authorization(objects: &Snapshot) -> Value {
     let mut namespaces: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     for policy in objects.authorization_policies.values() {
-        let shown = json!({"name": policy.meta.name, "namespace": policy.meta.namespace, "annotations": policy.meta.annotations});
+        let shown = json!({"name": policy.meta.name, "namespace": policy.meta.namespace, "annotations": labels(&policy.meta.annotations)});
         namespaces.entry(&policy.meta.namespace).or_default().push(shown);
     }
     json!({"authorization_policies": {"namespace_to_policies": namespaces, "root_namespace": objects.mesh.root_namespace}})

@@ -40,7 +40,7 @@ fn destinations(spec: &VirtualService) -> Vec<(String, &Destination)> {
     for (index, route) in spec.http.iter().enumerate() {
         let to = route.route.iter().map(|to| to.destination.as_ref());
         found.extend(numbered(&format!("spec.http[{index}].route"), to));
-        found.extend(route.mirror.as_ref().map(|mirror| (format!("spec.http[{index}].mirror"), mirror)));
+        found.extend(route.mirror.as_deref().map(|mirror| (format!("spec.http[{index}].mirror"), mirror)));
         let mirrors = route.mirrors.iter().map(|mirror| mirror.destination.as_ref());
         found.extend(numbered(&format!("spec.http[{index}].mirrors"), mirrors));
     }

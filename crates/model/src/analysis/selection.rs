@@ -1,6 +1,6 @@
 //! Selectors that choose no workload, and Sidecars that choose what another one has.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use config::host::Host;
@@ -97,7 +97,7 @@ fn check_gateways(mesh: &Mesh, known: &Known<'_>, notes: &mut Notes) {
 fn check_sidecars(sidecars: &Table<Sidecar>, notes: &mut Notes) {
     let mut objects: Vec<&Arc<Object<Sidecar>>> = sidecars.values().collect();
     objects.sort_by(|a, b| a.meta.age_order(&b.meta));
-    let mut first = BTreeMap::new();
+    let mut first = HashMap::new();
     for object in objects {
         let labels =
             object.spec.workload_selector.as_ref().map(|selector| &selector.labels).filter(|labels| !labels.is_empty());

@@ -19,7 +19,7 @@ impl Destination {
     /// What holds for a subset on a port: its own blocks over the service's.
     pub fn subset_policy(&self, subset: &str, port: u16) -> Option<TrafficPolicy> {
         let top = self.port_policy(port);
-        let Some(own) = self.subset(subset).and_then(|subset| subset.traffic_policy.as_ref()) else { return top };
+        let Some(own) = self.subset(subset).and_then(|subset| subset.traffic_policy.as_deref()) else { return top };
         let (own, by_port) = on_port(own, port);
         let Some(top) = top else { return Some(own) };
         Some(TrafficPolicy {
@@ -42,7 +42,7 @@ impl Destination {
     /// The TLS mode that endpoints are marked by: of the service or of the subset alone, a port's before the top level's.
     pub fn endpoint_tls(&self, subset: &str, port: u16) -> Option<ClientTlsMode> {
         let policy =
-            if subset.is_empty() { self.policy.as_ref()? } else { self.subset(subset)?.traffic_policy.as_ref()? };
+            if subset.is_empty() { self.policy.as_deref()? } else { self.subset(subset)?.traffic_policy.as_deref()? };
         let by_port = settings(policy, port).and_then(|settings| settings.tls.as_ref());
         by_port.or(policy.tls.as_ref()).map(|tls| tls.mode)
     }

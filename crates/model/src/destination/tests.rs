@@ -93,7 +93,7 @@ fn rules_of_a_host_are_merged_and_the_first_word_counts() {
     let placement = placed(&rules, "shop", "x");
     let merged = placement.destination(&Host::new(CART)).expect("merged");
     assert_eq!(merged.made_from.len(), 3);
-    assert_eq!(connections(merged.policy.as_ref()), Some(2));
+    assert_eq!(connections(merged.policy.as_deref()), Some(2));
     assert_eq!(merged.subsets.len(), 2);
     assert_eq!(merged.subset("v1").expect("kept").labels.get("version"), Some("v1"));
 }

@@ -61,7 +61,7 @@ impl Policy {
         Self {
             namespace: meta.namespace.clone(),
             name: meta.name.clone(),
-            dry_run: meta.annotations.get("istio.io/dry-run").is_some_and(|text| is_true(text)),
+            dry_run: meta.annotations.get("istio.io/dry-run").is_some_and(is_true),
             rules: spec.rules.iter().map(|rule| Rule::new(rule, &meta.namespace, domains)).collect(),
             object: object.clone(),
         }

@@ -11,6 +11,8 @@ mod trust_domain;
 #[cfg(test)]
 mod tests;
 
+use std::sync::{Arc, LazyLock};
+
 use config::labels::Labels;
 use config::note::{Note, ObjectId};
 
@@ -34,7 +36,7 @@ pub struct Policies {
 }
 
 impl Policies {
-    pub(crate) fn new(mesh: &Mesh, namespace: &str, labels: &Labels) -> Self {
+    pub(crate) fn new(mesh: &Mesh, namespace: &str, labels: &Labels) -> Arc<Self> {
         let root = &mesh.config.root_namespace;
         let mut authorization = mesh.authorization.of_workload(root, namespace, labels, &mesh.authorizers);
         if !mesh.env.several_authorizers {
@@ -44,7 +46,11 @@ impl Policies {
         let mut made_from: Vec<_> = authorization.policies().map(Policy::id).collect();
         made_from.extend(authentications.iter().map(|object| token::id(object)));
         made_from.sort();
-        Self { tokens: token::tokens(&authentications, &mesh.objects.keys), authorization, made_from }
+        if made_from.is_empty() {
+            static NONE: LazyLock<Arc<Policies>> = LazyLock::new(Arc::default);
+            return NONE.clone();
+        }
+        Arc::new(Self { tokens: token::tokens(&authentications, &mesh.objects.keys), authorization, made_from })
     }
 }
 

@@ -29,7 +29,7 @@ fn mesh(store: &Store) -> Mesh {
 }
 
 fn policies(mesh: &Mesh, namespace: &str) -> Policies {
-    Policies::new(mesh, namespace, &Labels::from_iter([("app", "cart")]))
+    (*Policies::new(mesh, namespace, &Labels::from_iter([("app", "cart")]))).clone()
 }
 
 fn policy(namespace: &str, name: &str, spec: &str) -> String {

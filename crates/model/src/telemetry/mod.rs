@@ -9,7 +9,7 @@ mod tracing;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Mutex};
 
 use config::kind::Kind;
 use config::kinds::telemetry::{self as kube, WorkloadMode};
@@ -17,6 +17,7 @@ use config::labels::Labels;
 use config::mesh::{ExtensionProvider, MeshConfig};
 use config::meta::Object;
 use config::note::ObjectId;
+use config::shared::{Pool, share};
 
 use crate::attachment::Attachment;
 
@@ -32,6 +33,14 @@ pub struct Telemetry {
     /// As others call it.
     pub server: Side,
     pub made_from: Vec<ObjectId>,
+}
+
+impl Telemetry {
+    /// Most workloads have the same.
+    pub(crate) fn shared(self) -> Arc<Self> {
+        static KNOWN: Pool<Arc<Telemetry>> = LazyLock::new(Mutex::default);
+        share(&KNOWN, Arc::new(self))
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]

@@ -62,8 +62,6 @@ impl Leaves {
 
 /// What the leaf does not say, the root does. `None`: no request can match both.
 fn merged(root: &HttpRoute, leaf: &HttpRoute) -> Option<HttpRoute> {
-    let other =
-        |own: &Option<kube::Destination>, of_root: &Option<kube::Destination>| own.clone().or_else(|| of_root.clone());
     Some(HttpRoute {
         name: joined(&root.name, &leaf.name),
         matches: merged_matches(&root.matches, &leaf.matches)?,
@@ -76,7 +74,7 @@ fn merged(root: &HttpRoute, leaf: &HttpRoute) -> Option<HttpRoute> {
         timeout: leaf.timeout.or(root.timeout),
         retries: leaf.retries.clone().or_else(|| root.retries.clone()),
         fault: leaf.fault.clone().or_else(|| root.fault.clone()),
-        mirror: other(&leaf.mirror, &root.mirror),
+        mirror: leaf.mirror.clone().or_else(|| root.mirror.clone()),
         mirrors: if leaf.mirrors.is_empty() { root.mirrors.clone() } else { leaf.mirrors.clone() },
         mirror_percent: leaf.mirror_percent.or(root.mirror_percent),
         mirror_percentage: leaf.mirror_percentage.or(root.mirror_percentage),

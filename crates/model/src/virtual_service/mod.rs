@@ -70,7 +70,8 @@ impl VirtualService {
         let naming = resolved::Naming { namespace: &meta.namespace, domain };
         let mut made_from = vec![resolved::id(meta)];
         let http = spec.http.iter().map(|route| naming.http(route));
-        let http = http.flat_map(|route| leaves.in_place(route, &meta.namespace, &mut made_from)).collect();
+        let mut http: Vec<_> = http.flat_map(|route| leaves.in_place(route, &meta.namespace, &mut made_from)).collect();
+        http.shrink_to_fit();
         Some(Self {
             name: meta.name.clone(),
             namespace: meta.namespace.clone(),
@@ -128,7 +129,7 @@ impl VirtualService {
         let from = |route: &&HttpRoute| namespace.is_none_or(|namespace| may_come_from(route, namespace));
         let http = self.http.iter().filter(from).flat_map(|route| {
             let routes = route.route.iter().filter_map(|to| to.destination.as_ref());
-            routes.chain(&route.mirror).chain(route.mirrors.iter().filter_map(|to| to.destination.as_ref()))
+            routes.chain(route.mirror.as_deref()).chain(route.mirrors.iter().filter_map(|to| to.destination.as_ref()))
         });
         let tcp = self.tcp.iter().flat_map(|route| &route.route);
         let bytes = tcp.chain(self.tls.iter().flat_map(|route| &route.route)).filter_map(|to| to.destination.as_ref());

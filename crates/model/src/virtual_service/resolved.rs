@@ -45,7 +45,7 @@ impl Naming<'_> {
         }
         let forwarded = route.route.iter_mut().filter_map(|to| to.destination.as_mut());
         let mirrored = route.mirrors.iter_mut().filter_map(|to| to.destination.as_mut());
-        forwarded.chain(&mut route.mirror).chain(mirrored).for_each(|to| self.destination(to));
+        forwarded.chain(route.mirror.as_deref_mut()).chain(mirrored).for_each(|to| self.destination(to));
         route
     }
 

@@ -1,6 +1,7 @@
 //! Which file defines which object, and what that means for the store when a file changes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use config::note::{Location, Note, ObjectId};
@@ -14,8 +15,11 @@ use super::relative::Relative;
 /// Of several files that define an object, the first path in byte order wins.
 #[derive(Default)]
 pub(super) struct Catalog {
-    files: BTreeMap<Relative, Held>,
-    definers: BTreeMap<ObjectId, BTreeSet<Relative>>,
+    /// In boxes: half of the places in such a map are empty.
+    files: BTreeMap<Relative, Box<Held>>,
+    winners: HashMap<ObjectId, Relative>,
+    /// All files that define what several define.
+    rivals: HashMap<ObjectId, BTreeSet<Relative>>,
 }
 
 /// What was in force before, of all that may have changed since.
@@ -27,7 +31,7 @@ pub(super) struct Change {
 }
 
 impl Catalog {
-    pub(super) fn files(&self) -> &BTreeMap<Relative, Held> {
+    pub(super) fn files(&self) -> &BTreeMap<Relative, Box<Held>> {
         &self.files
     }
 
@@ -39,28 +43,49 @@ impl Catalog {
         if let (Content::Same, Some(held)) = (&reading.content, self.files.get_mut(path)) {
             return held.take(reading);
         }
-        let mut held = self.remove(path, change).unwrap_or_else(|| Held::new(path.shown()));
+        let mut held = self.remove(path, change).unwrap_or_else(|| Box::new(Held::new(path.shown())));
         held.take(reading);
-        for id in held.objects.keys() {
-            self.remember(id, change);
-            self.definers.entry(id.clone()).or_default().insert(path.clone());
+        for object in held.objects() {
+            self.remember(&object.id(), change);
+            self.defined(object.id(), path);
         }
         self.files.insert(path.clone(), held);
     }
 
-    pub(super) fn remove(&mut self, path: &Relative, change: &mut Change) -> Option<Held> {
+    pub(super) fn remove(&mut self, path: &Relative, change: &mut Change) -> Option<Box<Held>> {
         change.noted.insert(path.clone());
-        let ids: Vec<ObjectId> = self.files.get(path)?.objects.keys().cloned().collect();
+        let ids: Vec<ObjectId> = self.files.get(path)?.objects().iter().map(AnyObject::id).collect();
         for id in &ids {
             self.remember(id, change);
-            if let Some(definers) = self.definers.get_mut(id) {
-                definers.remove(path);
-                if definers.is_empty() {
-                    self.definers.remove(id);
-                }
-            }
+            self.no_longer_defined(id, path);
         }
         self.files.remove(path)
+    }
+
+    fn defined(&mut self, id: ObjectId, path: &Relative) {
+        let winner = match self.winners.entry(id) {
+            Entry::Occupied(winner) => winner,
+            Entry::Vacant(free) => {
+                free.insert(path.clone());
+                return;
+            }
+        };
+        let rivals = self.rivals.entry(winner.key().clone()).or_default();
+        rivals.extend([winner.get().clone(), path.clone()]);
+        if path < winner.get() {
+            *winner.into_mut() = path.clone();
+        }
+    }
+
+    fn no_longer_defined(&mut self, id: &ObjectId, path: &Relative) {
+        let Some(rivals) = self.rivals.get_mut(id) else { return drop(self.winners.remove(id)) };
+        rivals.remove(path);
+        if let Some(first) = rivals.first() {
+            self.winners.insert(id.clone(), first.clone());
+        }
+        if rivals.len() < 2 {
+            self.rivals.remove(id);
+        }
     }
 
     /// Deletions and new versions, by object; nothing for an object that is as it was.
@@ -77,24 +102,22 @@ impl Catalog {
     pub(super) fn notes(&self, path: &Relative) -> Vec<Note> {
         let Some(held) = self.files.get(path) else { return Vec::new() };
         let mut notes = held.notes.clone();
-        for (id, object) in &held.objects {
-            if let Some(winner) = self.in_force(id).filter(|_| !self.wins(path, id)) {
+        for object in held.objects() {
+            let id = object.id();
+            if let Some(winner) = self.in_force(&id).filter(|_| self.winners.get(&id) != Some(path)) {
                 notes.push(shadowed(object, winner));
             }
         }
         bounded(notes, &held.shown)
     }
 
-    fn wins(&self, path: &Relative, id: &ObjectId) -> bool {
-        self.definers.get(id).and_then(BTreeSet::first) == Some(path)
-    }
-
     fn in_force(&self, id: &ObjectId) -> Option<&AnyObject> {
-        self.files.get(self.definers.get(id)?.first()?)?.objects.get(id)
+        self.files.get(self.winners.get(id)?)?.object(id)
     }
 
     fn remember(&self, id: &ObjectId, change: &mut Change) {
-        change.noted.extend(self.definers.get(id).into_iter().flatten().cloned());
+        change.noted.extend(self.winners.get(id).cloned());
+        change.noted.extend(self.rivals.get(id).into_iter().flatten().cloned());
         change.before.entry(id.clone()).or_insert_with(|| self.in_force(id).cloned());
     }
 }

@@ -15,13 +15,23 @@ pub(super) struct Held {
     /// `None`: read it again, whatever its stamp.
     pub(super) stamp: Option<Stamp>,
     pub(super) digest: Option<Digest>,
-    pub(super) objects: BTreeMap<ObjectId, AnyObject>,
+    objects: Box<[AnyObject]>,
     pub(super) notes: Vec<Note>,
 }
 
 impl Held {
     pub(super) fn new(shown: Arc<str>) -> Held {
-        Held { shown, stamp: None, digest: None, objects: BTreeMap::new(), notes: Vec::new() }
+        Held { shown, stamp: None, digest: None, objects: Box::default(), notes: Vec::new() }
+    }
+
+    /// By name.
+    pub(super) fn objects(&self) -> &[AnyObject] {
+        &self.objects
+    }
+
+    pub(super) fn object(&self, id: &ObjectId) -> Option<&AnyObject> {
+        let at = self.objects.binary_search_by(|object| object.id().cmp(id)).ok()?;
+        Some(&self.objects[at])
     }
 
     pub(super) fn take(&mut self, reading: Reading) {
@@ -58,11 +68,11 @@ impl Held {
                 Entry::Occupied(first) => notes.push(repeated(&object, first.get())),
             }
         }
-        let missing =
-            std::mem::take(&mut self.objects).into_iter().filter(|(id, _)| !objects.contains_key(id)).collect();
+        let before = std::mem::take(&mut self.objects).into_iter().map(|object| (object.id(), object));
+        let missing = before.filter(|(id, _)| !objects.contains_key(id)).collect();
         let kept = kept(missing, &parsed.refused, &mut notes);
         objects.extend(kept);
-        self.objects = objects;
+        self.objects = objects.into_values().collect();
         self.notes = notes;
     }
 }

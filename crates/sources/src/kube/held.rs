@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use config::kind::Kind;
-use config::labels::SharedLabels;
 use config::note::{Note, ObjectId, Severity};
 use config::object::{AnyObject, parse_tree};
 use config::store::{Name, Standing, Update};
@@ -16,7 +15,6 @@ pub(super) struct Held {
     objects: HashMap<Name, Entry>,
     /// Of names and versions: two that hold the same have the same, whatever the order.
     digest: u64,
-    labels: SharedLabels,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +55,7 @@ pub(super) fn version(metadata: &Node) -> Option<u64> {
 
 impl Held {
     pub(super) fn new(kind: Kind) -> Held {
-        Held { kind, objects: HashMap::new(), digest: 0, labels: SharedLabels::default() }
+        Held { kind, objects: HashMap::new(), digest: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -83,9 +81,6 @@ impl Held {
             return;
         }
         let mut parsed = parse_tree(self.kind, node);
-        for meta in parsed.objects.iter_mut().filter_map(AnyObject::meta_mut) {
-            self.labels.share(&mut meta.labels);
-        }
         let held = before.map_or(0, |entry| entry.parts);
         let refused = !parsed.refused.is_empty();
         if refused && held > 0 {

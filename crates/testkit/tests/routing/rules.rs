@@ -146,7 +146,7 @@ pub(crate) fn failover() -> Rules {
 
 pub(crate) fn ejection() -> Rules {
     let policy = "loadBalancer: {simple: ROUND_ROBIN, localityLbSetting: {enabled: false}}, \
-                  outlierDetection: {consecutive5xxErrors: 3, interval: 200ms, baseEjectionTime: 1s, maxEjectionPercent: 50}";
+                  outlierDetection: {consecutive5xxErrors: 3, interval: 200ms, baseEjectionTime: 10s, maxEjectionPercent: 50}";
     rules("ejection", TO_ALL, &destination(policy))
 }
 

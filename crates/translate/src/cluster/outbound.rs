@@ -178,7 +178,7 @@ impl Target<'_> {
     /// A service that passes traffic through does so with all its subsets.
     fn is_original(self, policy: Option<&TrafficPolicy>) -> bool {
         let whole = self.rule.and_then(|rule| rule.port_policy(self.port.number));
-        let own = self.subset.and_then(|subset| subset.traffic_policy.as_ref());
+        let own = self.subset.and_then(|subset| subset.traffic_policy.as_deref());
         resolution::is_original(self.placement, self.service)
             || [policy, whole.as_ref(), own].into_iter().any(model::is_passthrough)
     }
@@ -186,8 +186,8 @@ impl Target<'_> {
     /// As written for the service or the subset, whatever its ports say.
     fn own_policy(&self) -> Option<&TrafficPolicy> {
         match self.subset {
-            Some(subset) => subset.traffic_policy.as_ref(),
-            None => self.rule.and_then(|rule| rule.policy.as_ref()),
+            Some(subset) => subset.traffic_policy.as_deref(),
+            None => self.rule.and_then(|rule| rule.policy.as_deref()),
         }
     }
 

@@ -97,8 +97,8 @@ pub(crate) fn ruled(
     rule: Option<&Destination>,
     subset: &str,
 ) -> TcpProxy {
-    let top = rule.and_then(|rule| rule.policy.as_ref());
-    let own = rule.and_then(|rule| rule.subset(subset)).and_then(|subset| subset.traffic_policy.as_ref());
+    let top = rule.and_then(|rule| rule.policy.as_deref());
+    let own = rule.and_then(|rule| rule.subset(subset)).and_then(|subset| subset.traffic_policy.as_deref());
     let tcp = top.and_then(|policy| policy.connection_pool.as_ref()).and_then(|pool| pool.tcp.as_ref());
     let idle = tcp.and_then(|tcp| tcp.idle_timeout.as_ref()).map(duration);
     let balancer = |policy: Option<&TrafficPolicy>| policy.and_then(|policy| policy.load_balancer.clone());

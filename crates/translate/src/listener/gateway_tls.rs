@@ -24,8 +24,8 @@ pub(super) fn socket(
     let verified = required || wanted.mode == ServerTlsMode::OptionalMutual;
     let of_mesh = wanted.mode == ServerTlsMode::IstioMutual;
     let (certificates, validation) = if of_mesh {
-        let own = placement.proxy.metadata.server_certificate.clone();
-        of_files(&own.unwrap_or_else(no_files), wanted, &[], verified)
+        let own = placement.proxy.metadata.server_certificate.as_deref();
+        of_files(own.unwrap_or(&no_files()), wanted, &[], verified)
     } else if !credentials(wanted).is_empty() {
         of_credentials(wanted, verified)
     } else {

@@ -16,7 +16,7 @@ pub fn read_by_routes(rule: &Destination) -> bool {
         ports.chain([policy.load_balancer.as_ref()]).any(|balancer| hash(balancer).is_some())
     };
     let subsets = rule.subsets.iter().filter_map(|subset| subset.traffic_policy.as_ref());
-    rule.policy.iter().chain(subsets).any(sticky)
+    rule.policy.iter().chain(subsets).any(|policy| sticky(policy))
 }
 
 /// Of a service's own route on a port: the port's setting, else the top level's.
@@ -27,8 +27,8 @@ pub(super) fn of_port(rule: &Destination, port: u16) -> Option<&ConsistentHash> 
 
 /// Of a route's destination: the subset's port, the subset, the named port, the top level.
 pub(super) fn of_destination<'a>(rule: &'a Destination, subset: &str, port: Option<u16>) -> Option<&'a ConsistentHash> {
-    let top = rule.policy.as_ref();
-    let own = rule.subset(subset).and_then(|subset| subset.traffic_policy.as_ref());
+    let top = rule.policy.as_deref();
+    let own = rule.subset(subset).and_then(|subset| subset.traffic_policy.as_deref());
     let at = |policy: Option<&'a TrafficPolicy>| on_port(policy?, port?);
     let all = |policy: Option<&'a TrafficPolicy>| hash(policy?.load_balancer.as_ref());
     at(own).or_else(|| all(own)).or_else(|| at(top)).or_else(|| all(top))

@@ -53,7 +53,7 @@ pub(super) fn forwarding(
         .filter_map(|to| hash_of(client, to.destination.as_ref()))
         .filter_map(|hash| hash::policy(&hash))
         .collect();
-    let retries = rule.retries.as_ref().or(client.mesh.config.default_http_retry_policy.as_ref());
+    let retries = rule.retries.as_deref().or(client.mesh.config.default_http_retry_policy.as_ref());
     action.retry_policy = retry::policy(retries, sticky);
     route.action = Some(route::Action::Route(action));
     Some(route)
@@ -81,7 +81,7 @@ fn one_cluster(
     action: &mut RouteAction,
 ) -> Option<()> {
     action.cluster_specifier = Some(ClusterSpecifier::Cluster(cluster(client, to)?.to_string()));
-    let own = Operations::new(to.headers.as_ref());
+    let own = Operations::new(to.headers.as_deref());
     route.request_headers_to_add.extend(own.request_add);
     route.request_headers_to_remove.extend(own.request_remove);
     route.response_headers_to_add.extend(own.response_add);
@@ -98,7 +98,7 @@ fn weighted(client: &Client<'_>, several: &[HttpRouteDestination]) -> Option<Clu
         .iter()
         .filter_map(|to| {
             let weight = u32::try_from(to.weight).ok().filter(|weight| *weight > 0)?;
-            let own = Operations::new(to.headers.as_ref());
+            let own = Operations::new(to.headers.as_deref());
             Some(ClusterWeight {
                 name: cluster(client, to)?.to_string(),
                 weight: Some(uint32(weight)),

@@ -15,7 +15,7 @@ pub(super) fn policies(client: &Client<'_>, rule: &HttpRoute) -> Vec<RequestMirr
         (None, Some(percent)) => (percent > 0).then(|| whole(percent)),
         (None, None) => Some(whole(100)),
     };
-    let first = rule.mirror.as_ref().zip(old);
+    let first = rule.mirror.as_deref().zip(old);
     let rest = rule.mirrors.iter().filter_map(|mirror| {
         let share = match mirror.percentage {
             Some(percent) => (percent.value > 0.0).then(|| precise(percent)),

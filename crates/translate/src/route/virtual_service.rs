@@ -38,7 +38,7 @@ fn one_route(
     rule: &HttpRoute,
     wanted: Option<&HttpMatchRequest>,
 ) -> Option<Route> {
-    let own = Operations::new(rule.headers.as_ref());
+    let own = Operations::new(rule.headers.as_deref());
     let route = Route {
         name: name(rule, wanted),
         r#match: Some(

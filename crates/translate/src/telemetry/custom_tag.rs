@@ -89,7 +89,7 @@ fn workload_tags(placement: &Placement) -> [CustomTag; 5] {
         ("istio.canonical_service", label("service.istio.io/canonical-name", "unknown")),
         ("istio.cluster_id", or_unknown(&proxy.metadata.cluster_id)),
         ("istio.mesh_id", or_unknown(&proxy.metadata.mesh_id)),
-        ("istio.namespace", proxy.metadata.namespace.clone().unwrap_or_else(|| "default".to_owned())),
+        ("istio.namespace", proxy.metadata.namespace.as_deref().unwrap_or("default").to_owned()),
     ]
     .map(|(tag, value)| CustomTag { tag: tag.to_owned(), r#type: Some(fixed(&value)) })
 }

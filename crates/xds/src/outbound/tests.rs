@@ -53,7 +53,7 @@ fn chunk(body: &mut Outbound) -> bool {
 }
 
 fn turn(writer: &Writer) -> bool {
-    writer.turn().now_or_never().is_some()
+    writer.poll_turn(&Context::from_waker(Waker::noop())).is_ready()
 }
 
 #[tokio::test(start_paused = true)]

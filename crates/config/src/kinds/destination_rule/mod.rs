@@ -7,6 +7,8 @@ mod outlier_detection;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::client_tls::ClientTlsSettings;
@@ -29,7 +31,8 @@ pub use outlier_detection::OutlierDetection;
 pub struct DestinationRule {
     /// As written: a short name belongs to the namespace of the rule.
     pub host: String,
-    pub traffic_policy: Option<TrafficPolicy>,
+    /// Shared with what rules are merged into.
+    pub traffic_policy: Option<Arc<TrafficPolicy>>,
     pub subsets: Vec<Subset>,
     pub export_to: Vec<String>,
     /// `None`: all clients. Otherwise only these, of the rule's own namespace.
@@ -41,7 +44,7 @@ pub struct DestinationRule {
 pub struct Subset {
     pub name: String,
     pub labels: Labels,
-    pub traffic_policy: Option<TrafficPolicy>,
+    pub traffic_policy: Option<Arc<TrafficPolicy>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]

@@ -33,6 +33,7 @@ pub struct VirtualService {
     pub export_to: Vec<String>,
 }
 
+/// What few routes have is in boxes: there are two of each, as written and as clients see it.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRoute {
@@ -41,20 +42,20 @@ pub struct HttpRoute {
     #[serde(rename = "match")]
     pub matches: Vec<HttpMatchRequest>,
     pub route: Vec<HttpRouteDestination>,
-    pub redirect: Option<HttpRedirect>,
-    pub direct_response: Option<HttpDirectResponse>,
-    pub delegate: Option<Delegate>,
-    pub rewrite: Option<HttpRewrite>,
+    pub redirect: Option<Box<HttpRedirect>>,
+    pub direct_response: Option<Box<HttpDirectResponse>>,
+    pub delegate: Option<Box<Delegate>>,
+    pub rewrite: Option<Box<HttpRewrite>>,
     pub timeout: Option<Duration>,
-    pub retries: Option<HttpRetry>,
-    pub fault: Option<HttpFaultInjection>,
-    pub mirror: Option<Destination>,
+    pub retries: Option<Box<HttpRetry>>,
+    pub fault: Option<Box<HttpFaultInjection>>,
+    pub mirror: Option<Box<Destination>>,
     pub mirrors: Vec<HttpMirrorPolicy>,
     /// Deprecated spelling of `mirror_percentage`.
     pub mirror_percent: Option<u32>,
     pub mirror_percentage: Option<Percent>,
-    pub cors_policy: Option<CorsPolicy>,
-    pub headers: Option<Headers>,
+    pub cors_policy: Option<Box<CorsPolicy>>,
+    pub headers: Option<Box<Headers>>,
 }
 
 /// What happens to a request. The API lists these side by side, so that one route may write several.
@@ -86,7 +87,7 @@ impl HttpRoute {
 pub struct HttpRouteDestination {
     pub destination: Option<Destination>,
     pub weight: i32,
-    pub headers: Option<Headers>,
+    pub headers: Option<Box<Headers>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]

@@ -121,7 +121,7 @@ corsPolicy:
         retry_ignore_previous_hosts: Some(false),
         backoff: Some(Duration::from_millis(10)),
     };
-    assert_eq!(route.retries, Some(retries));
+    assert_eq!(route.retries, Some(retries.into()));
     let cors = CorsPolicy {
         allow_origin: vec!["old.example".into()],
         allow_origins: vec![StringMatch::Exact("https://a".into()), StringMatch::Regex(".*".into())],
@@ -132,7 +132,7 @@ corsPolicy:
         allow_credentials: Some(true),
         unmatched_preflights: UnmatchedPreflights::Ignore,
     };
-    assert_eq!(route.cors_policy, Some(cors));
+    assert_eq!(route.cors_policy, Some(cors.into()));
 }
 
 #[test]

@@ -21,16 +21,16 @@ pub(super) enum Role {
 pub(super) fn check(at: &Spot<'_>, route: &HttpRoute, role: Role) {
     check_parts(at, route, role);
     at.each("match", &route.matches, http_match::check);
-    check_headers(at, route.headers.as_ref());
-    at.if_given("corsPolicy", route.cors_policy.as_ref(), action::check_cors);
-    at.if_given("fault", route.fault.as_ref(), action::check_fault);
+    check_headers(at, route.headers.as_deref());
+    at.if_given("corsPolicy", route.cors_policy.as_deref(), action::check_cors);
+    at.if_given("fault", route.fault.as_deref(), action::check_fault);
     check_mirrors(at, route);
-    at.if_given("redirect", route.redirect.as_ref(), action::check_redirect);
-    at.if_given("directResponse", route.direct_response.as_ref(), action::check_direct_response);
-    at.if_given("retries", route.retries.as_ref(), action::check_retries);
-    at.if_given("rewrite", route.rewrite.as_ref(), action::check_rewrite);
-    check_authority(at, route.rewrite.as_ref(), route.headers.as_ref());
-    at.each("route", &route.route, |at, to| check_headers(at, to.headers.as_ref()));
+    at.if_given("redirect", route.redirect.as_deref(), action::check_redirect);
+    at.if_given("directResponse", route.direct_response.as_deref(), action::check_direct_response);
+    at.if_given("retries", route.retries.as_deref(), action::check_retries);
+    at.if_given("rewrite", route.rewrite.as_deref(), action::check_rewrite);
+    check_authority(at, route.rewrite.as_deref(), route.headers.as_deref());
+    at.each("route", &route.route, |at, to| check_headers(at, to.headers.as_deref()));
     check_destinations(at, route.route.iter().map(|to| (to.destination.as_ref(), to.weight)));
     at.check_duration("timeout", route.timeout);
 }
@@ -79,7 +79,7 @@ fn check_mirrors(at: &Spot<'_>, route: &HttpRoute) {
         at.warn("mirrorPercent is deprecated; write mirrorPercentage: {value: ..} instead");
     });
     at.refuse("mirrorPercentage", route.mirror_percentage.and_then(percent_fault));
-    at.if_given("mirror", route.mirror.as_ref(), check_destination);
+    at.if_given("mirror", route.mirror.as_deref(), check_destination);
     at.each("mirrors", &route.mirrors, |at, mirror| match &mirror.destination {
         None => at.field("destination").unfit("it is missing; name the host to mirror to"),
         Some(destination) => {

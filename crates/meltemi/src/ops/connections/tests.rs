@@ -58,7 +58,7 @@ fn watched(kind: TypeUrl, sent: Option<&str>, acked: Option<&str>, error: Option
 }
 
 fn connection() -> Connection {
-    let metadata = json!({"@type": "type.googleapis.com/google.protobuf.Struct", "value": {"CLUSTER_ID": "c1", "NAMESPACE": "shop"}});
+    let metadata = json!({"@type": "type.googleapis.com/google.protobuf.Struct", "value": {"CLUSTER_ID": "c1", "LABELS": {"app": "cart"}, "NAMESPACE": "shop"}});
     Connection {
         id: "cart-1.shop-7".into(),
         node_id: "sidecar~10.0.0.7~cart-1.shop~shop.svc.cluster.local".into(),
@@ -67,7 +67,6 @@ fn connection() -> Connection {
             kind: "sidecar".into(),
             namespace: "shop".into(),
             version: "1.32.0".into(),
-            labels: [("app".to_owned(), "cart".to_owned())].into(),
             locality: "r1/z1".into(),
             ..ProxyInfo::default()
         }),
@@ -132,7 +131,7 @@ fn what_a_proxy_brought_along_is_synced() {
 fn adsz_has_istiods_keys() {
     let expected = json!({"totalClients": 1, "clients": [{
         "connectionId": "cart-1.shop-7", "connectedAt": "1970-01-01T00:00:00.000Z", "address": "10.0.0.7:4711",
-        "labels": {"app": "cart"}, "metadata": {"CLUSTER_ID": "c1", "NAMESPACE": "shop"}, "locality": {"region": "r1", "zone": "z1"},
+        "labels": {"app": "cart"}, "metadata": {"CLUSTER_ID": "c1", "LABELS": {"app": "cart"}, "NAMESPACE": "shop"}, "locality": {"region": "r1", "zone": "z1"},
         "watches": {"CDS": ["*"], "EDS": ["80"], "LDS": ["*"], "RDS": ["80"]},
     }]});
     assert_eq!(adsz(&[connection()]), expected);

@@ -48,7 +48,7 @@ impl Registry {
         let Some(objects) = self.objects.current() else { return Ok(Claim::Unknown) };
         let pod = id.rsplit_once('.').and_then(|(name, namespace)| objects.pods.get(&Name::new(namespace, name)));
         match pod {
-            Some(pod) if pod.spec.service_account != identity.service_account => {
+            Some(pod) if *pod.spec.service_account != *identity.service_account => {
                 Err(format!("the pod {id} runs as {:?}, the caller is {identity}", pod.spec.service_account))
             }
             Some(pod) => match ips.iter().find(|ip| !pod.spec.ips.contains(ip)) {
@@ -68,7 +68,7 @@ impl Registry {
         let own = |name: &Name| *name.namespace == *identity.namespace;
         let mut pods = objects.pods.range(from..).take_while(|(name, _)| own(name)).peekable();
         pods.peek().is_none()
-            || pods.any(|(_, pod)| pod.spec.service_account == identity.service_account)
+            || pods.any(|(_, pod)| *pod.spec.service_account == *identity.service_account)
             || machines(&objects, identity).next().is_some()
     }
 }

@@ -1,6 +1,7 @@
 //! How long a change may wait: what takes an endpoint away is urgent, what brings one may wait for others. Pure.
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,6 +68,6 @@ fn loses(old: &EndpointSlice, new: &EndpointSlice) -> bool {
     !ready(old).is_subset(&ready(new))
 }
 
-fn ready(slice: &EndpointSlice) -> HashSet<&str> {
-    slice.endpoints.iter().filter(|it| it.ready).flat_map(|it| it.addresses.iter().map(String::as_str)).collect()
+fn ready(slice: &EndpointSlice) -> HashSet<&IpAddr> {
+    slice.endpoints.iter().filter(|it| it.ready).flat_map(|it| &it.addresses).collect()
 }
