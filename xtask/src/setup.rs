@@ -37,7 +37,7 @@ pub(crate) fn tools() -> Result<Tools> {
 pub(crate) fn run() -> Result<Tools> {
     let tools = tools()?;
     api_server();
-    chart_tools();
+    chart_tools(&tools);
     istioctl();
     h2spec();
     println!("envoy   {}", tools.envoy.display());
@@ -52,9 +52,9 @@ pub(crate) fn api_server() {
     }
 }
 
-/// Helm, for the tests of the chart. Without Go it cannot be had, and those tests say so.
-pub(crate) fn chart_tools() {
-    if let Err(error) = helm::setup() {
+/// Helm, for the tests of the chart. Where there is no package of it, those tests say so.
+pub(crate) fn chart_tools(tools: &Tools) {
+    if let Err(error) = helm::setup(&tools.python) {
         eprintln!("setup: no helm for the tests of the chart: {error:#}");
     }
 }

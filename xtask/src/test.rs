@@ -14,9 +14,9 @@ use crate::{check, demo, project, setup};
 
 pub(crate) fn run() -> Result<()> {
     let start = Instant::now();
-    setup::tools()?;
+    let tools = setup::tools()?;
     setup::api_server();
-    setup::chart_tools();
+    setup::chart_tools(&tools);
     setup::istioctl();
     setup::h2spec();
     let mut failures = Vec::new();
@@ -66,7 +66,8 @@ pub(crate) fn reference() -> Result<()> {
 
 fn tests(results: &mut Results, said: &mut Said) -> Result<()> {
     eprintln!("tests:");
-    let mut command = project::cargo(["test", "--workspace", "--no-fail-fast"]);
+    // Named, since there are no tests in comments and looking for them takes longer than some tests.
+    let mut command = project::cargo(["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"]);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (child.stdout.take().expect("piped above"), child.stderr.take().expect("piped above"));
     let listener = thread::spawn(move || listen(stderr));
