@@ -31,14 +31,23 @@ pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
 }
 
-/// The program, built if it is not given: MELTEMI_BIN, as for the tests. The profile is that of the tests, so that nothing is
-/// built twice.
+/// The program, built if it is not given: MELTEMI_BIN, as for the tests. The profile is that of the tests.
 pub(crate) fn meltemi() -> Result<PathBuf> {
-    if let Some(given) = std::env::var_os("MELTEMI_BIN") {
-        return Ok(given.into());
+    if let Some(given) = given() {
+        return Ok(given);
     }
     progress::step("build meltemi", &mut cargo(["build", "--package", "meltemi"]))?;
     Ok(target().join("debug/meltemi"))
+}
+
+/// The same where `cargo test --workspace` runs: it builds the program for the tests of its package. To build it apart takes minutes,
+/// since fewer features of its dependencies are asked for then.
+pub(crate) fn tested_meltemi() -> PathBuf {
+    given().unwrap_or_else(|| target().join("debug/meltemi"))
+}
+
+fn given() -> Option<PathBuf> {
+    std::env::var_os("MELTEMI_BIN").map(PathBuf::from)
 }
 
 pub(crate) fn is_ci() -> bool {

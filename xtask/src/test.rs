@@ -33,7 +33,7 @@ pub(crate) fn run() -> Result<()> {
     let mut said = Said::default();
     let tested = stage("tests", tests(&mut results, &mut said));
     let complete = stage("completeness", said.complete());
-    let shown = stage("demo", demo::check());
+    let shown = stage("demo", demo::check(project::tested_meltemi()));
 
     println!("\nsummary");
     let line = |what: &str, text: &dyn Display| println!("  {what:<12} {text}");
@@ -68,6 +68,7 @@ fn tests(results: &mut Results, said: &mut Said) -> Result<()> {
     eprintln!("tests:");
     // Named, since there are no tests in comments and looking for them takes longer than some tests.
     let mut command = project::cargo(["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"]);
+    command.env("MELTEMI_BIN", project::tested_meltemi());
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (child.stdout.take().expect("piped above"), child.stderr.take().expect("piped above"));
     let listener = thread::spawn(move || listen(stderr));

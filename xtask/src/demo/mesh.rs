@@ -40,13 +40,13 @@ pub(super) struct Mesh {
 }
 
 impl Mesh {
-    pub(super) fn start(keep: bool) -> Result<Mesh> {
+    pub(super) fn start(program: Option<PathBuf>, keep: bool) -> Result<Mesh> {
         let envoy = setup::tools()?.envoy;
         eprintln!("demo:");
         for address in PODS.iter().flat_map(Pod::addresses).chain([SUPPLIER.app_address()]) {
             shop::listener(address)?;
         }
-        let mut mesh = Mesh::new(project::meltemi()?, envoy, keep)?;
+        let mut mesh = Mesh::new(program.map_or_else(project::meltemi, Ok)?, envoy, keep)?;
         progress::own_step("start the apps", || PODS.into_iter().chain([SUPPLIER]).try_for_each(Pod::start_app))?;
         progress::own_step("start the control plane", || mesh.start_control_plane())?;
         progress::own_step("start four agents, each with an Envoy", || mesh.start_proxies())?;

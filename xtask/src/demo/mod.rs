@@ -6,6 +6,7 @@ pub(crate) mod process;
 mod shop;
 mod tries;
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -21,11 +22,14 @@ pub(crate) struct Args {
     /// Keep the work folder with its logs
     #[arg(long)]
     keep: bool,
+    /// The program, where it is built already
+    #[arg(skip)]
+    program: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let start = Instant::now();
-    let mut mesh = Mesh::start(args.keep)?;
+    let mut mesh = Mesh::start(args.program.clone(), args.keep)?;
     if args.check {
         tries::run(&mut mesh)?;
         drop(mesh);
@@ -39,6 +43,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// What `cargo xtask test` runs.
-pub(crate) fn check() -> Result<()> {
-    run(&Args { check: true, keep: false })
+pub(crate) fn check(program: PathBuf) -> Result<()> {
+    run(&Args { check: true, keep: false, program: Some(program) })
 }
