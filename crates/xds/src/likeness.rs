@@ -15,7 +15,7 @@ use crate::TypeUrl;
 const SEED: usize = 16;
 /// Every so many bytes of a model somebody may find it.
 const STRIDE: usize = 8;
-/// Places that begin alike: so many are compared.
+/// Places that begin alike: so many are looked at.
 const TRIES: usize = 8;
 /// Models of one family.
 const MODELS: usize = 4;
@@ -68,7 +68,8 @@ impl Likeness {
             let like = Likeness::of(model, &places, bytes);
             let is_better = best.as_ref().is_none_or(|best| like.steps.len() < best.steps.len());
             best = if is_better { Some(like) } else { best };
-            if best.as_ref().is_some_and(|best| best.steps.len() <= bytes.len() / 16) {
+            // A better one may follow, but to look for it costs more than it saves.
+            if best.as_ref().is_some_and(|best| best.steps.len() <= bytes.len() / 8) {
                 break;
             }
         }
@@ -102,7 +103,7 @@ impl Likeness {
     fn of(model: Arc<[u8]>, places: &Places, bytes: &[u8]) -> Likeness {
         let (mut steps, mut at, mut said) = (Steps::default(), 0, 0);
         while at < bytes.len() {
-            let Some((mut from, mut len)) = places.longest(&model, &bytes[at..]) else {
+            let Some((mut from, mut len)) = places.nearest(&model, &bytes[at..], steps.left) else {
                 at += 1;
                 continue;
             };
@@ -215,7 +216,7 @@ impl Places {
     fn of(model: &[u8]) -> Places {
         let count = model.len() / STRIDE;
         let mut places = Places { heads: vec![0; (count * 2).next_power_of_two()], before: Vec::with_capacity(count) };
-        for (at, seed) in model.windows(SEED).step_by(STRIDE).enumerate() {
+        for (at, seed) in model.array_windows().step_by(STRIDE).enumerate() {
             let slot = places.slot(seed);
             places.before.push(places.heads[slot]);
             places.heads[slot] = u32::try_from(at + 1).expect("a resource is shorter than 4 GiB");
@@ -223,33 +224,34 @@ impl Places {
         places
     }
 
-    /// Where the model has the most of how these bytes begin, and how much that is.
-    fn longest(&self, model: &[u8], bytes: &[u8]) -> Option<(usize, usize)> {
-        let mut next = self.heads[self.slot(bytes.get(..SEED)?)];
-        let mut best = None;
+    /// Where the model begins like these bytes, and how far. What is alike mostly comes in the same order: of several places the first
+    /// behind where the model was left, without comparing how long each is.
+    fn nearest(&self, model: &[u8], bytes: &[u8], left: usize) -> Option<(usize, usize)> {
+        let seed = bytes.first_chunk()?;
+        let mut next = self.heads[self.slot(seed)];
+        let mut nearest = None;
         for _ in 0..TRIES {
             let Some(place) = (next as usize).checked_sub(1) else { break };
             next = self.before[place];
             let from = place * STRIDE;
-            let len = alike(&model[from..], bytes);
-            if len >= SEED && best.is_none_or(|(_, longest)| len > longest) {
-                best = Some((from, len));
+            if model[from..].first_chunk() == Some(seed) && (nearest.is_none() || from >= left) {
+                nearest = Some(from);
             }
         }
-        best
+        nearest.map(|from| (from, alike(&model[from..], bytes)))
     }
 
-    fn slot(&self, seed: &[u8]) -> usize {
-        let (one, two) = seed.split_at(SEED / 2);
-        let half = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("half of a seed has eight bytes"));
-        let mixed = (half(one) ^ half(two).rotate_left(23)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    fn slot(&self, seed: &[u8; SEED]) -> usize {
+        let seed = u128::from_le_bytes(*seed);
+        let mixed = (seed as u64 ^ ((seed >> 64) as u64).rotate_left(23)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         (mixed >> 32) as usize & (self.heads.len() - 1)
     }
 }
 
 /// How far both begin with the same bytes.
 fn alike(one: &[u8], two: &[u8]) -> usize {
-    let blocks = one.chunks_exact(SEED).zip(two.chunks_exact(SEED)).take_while(|(one, two)| one == two).count() * SEED;
+    let (ones, twos) = (one.as_chunks::<SEED>().0, two.as_chunks::<SEED>().0);
+    let blocks = ones.iter().zip(twos).take_while(|(one, two)| one == two).count() * SEED;
     blocks + one[blocks..].iter().zip(&two[blocks..]).take_while(|(one, two)| one == two).count()
 }
 
