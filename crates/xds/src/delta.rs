@@ -1,11 +1,13 @@
 //! Requests of the delta variant: each names what is wanted besides, or no longer. What they mean for a watch; nothing
 //! is sent here.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use wire::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 
-use crate::{Seq, TypeUrl, ack::Verdict, owed::Owed, request::reason, subscription::Subscription, watch::Watch};
+use crate::{
+    Seq, TypeUrl, ack::Verdict, held::Held, owed::Owed, request::reason, subscription::Subscription, watch::Watch,
+};
 
 /// Clusters sent before the proxy asked for load assignments: it may be warming them, and wait for assignments that it
 /// holds.
@@ -22,7 +24,7 @@ pub(crate) fn handle(
     place: &mut Option<Box<Watch>>,
     warming: &mut Warming,
     kind: TypeUrl,
-    request: DeltaDiscoveryRequest,
+    (request, held): (DeltaDiscoveryRequest, Held),
     now: Seq,
 ) -> Verdict {
     let error = reason(request.error_detail.as_ref());
@@ -33,8 +35,7 @@ pub(crate) fn handle(
         None if error.is_some() => return Verdict::Silent,
         // Whatever the nonce says: it is of another stream, perhaps to another instance.
         None => {
-            let held = request.initial_resource_versions;
-            let subscription = Subscription::of_delta(kind, subscribe, unsubscribe, held.keys());
+            let subscription = Subscription::of_delta(kind, subscribe, unsubscribe, || held.names());
             let owed = first_owed(&subscription, held, if kind == TypeUrl::Endpoints { Some(warming) } else { None });
             *place = Some(Box::new(Watch::new(kind, subscription, owed, now)));
             return Verdict::Silent;
@@ -54,7 +55,7 @@ pub(crate) fn handle(
     verdict
 }
 
-fn first_owed(subscription: &Subscription, held: BTreeMap<String, String>, warming: Option<&mut Warming>) -> Owed {
+fn first_owed(subscription: &Subscription, held: Held, warming: Option<&mut Warming>) -> Owed {
     if subscription.is_empty() {
         return Owed::default();
     }
@@ -63,8 +64,9 @@ fn first_owed(subscription: &Subscription, held: BTreeMap<String, String>, warmi
         None | Some(Warming::None) => {}
         Some(Warming::All) => owed.forget_versions(),
         Some(Warming::Names(names)) => {
+            let held = owed.held.map();
             for name in names {
-                if let Some(version) = owed.held.get_mut(&*name) {
+                if let Some(version) = held.get_mut(&*name) {
                     version.clear();
                 }
             }

@@ -13,6 +13,7 @@ mod delta;
 mod door;
 mod frame;
 mod grpc;
+mod held;
 mod inbound;
 mod inspection;
 mod journal;

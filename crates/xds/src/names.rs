@@ -39,10 +39,14 @@ impl Digest {
     }
 
     /// Of names with the version of each.
-    pub(crate) fn of_versions<'a>(items: impl IntoIterator<Item = (&'a str, &'a str)>) -> Digest {
-        let one =
-            |(name, version): (&str, &str)| xxh3_128(name.as_bytes()).rotate_left(1) ^ xxh3_128(version.as_bytes());
+    pub(crate) fn of_versions<'a>(items: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Digest {
+        let one = |(name, version): (&[u8], &[u8])| xxh3_128(name).rotate_left(1) ^ xxh3_128(version);
         Digest(items.into_iter().fold(0, |sum: u128, item| sum.wrapping_add(one(item))))
+    }
+
+    /// Of sets that have nothing in common, together.
+    pub(crate) fn sum(parts: impl IntoIterator<Item = Digest>) -> Digest {
+        Digest(parts.into_iter().fold(0, |sum: u128, Digest(part)| sum.wrapping_add(part)))
     }
 }
 

@@ -1,12 +1,9 @@
 //! What a stream owes a proxy regardless of news: answers to its requests, and load assignments of clusters it warms.
 //! Pure.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
-use crate::Resource;
+use crate::held::Held;
 
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
@@ -15,7 +12,7 @@ pub(crate) struct Owed {
     pub(crate) names: BTreeSet<Arc<str>>,
     /// Versions that the proxy brought along: equal ones are not sent, and what no longer exists is removed. Empty: it
     /// is unknown which version the proxy holds.
-    pub(crate) held: BTreeMap<String, String>,
+    pub(crate) held: Held,
     /// The proxy waits for a response even if there is nothing to say.
     pub(crate) reply: bool,
 }
@@ -36,18 +33,18 @@ impl Owed {
         self.reply |= other.reply;
     }
 
-    pub(crate) fn is_held(&self, resource: &Resource) -> bool {
-        !resource.version.is_empty() && self.held.get(&*resource.name).is_some_and(|held| **held == *resource.version)
-    }
-
     /// A refused response may have been taken in part: the names are still known, the versions are not.
     pub(crate) fn forget_versions(&mut self) {
-        self.held.values_mut().for_each(String::clear);
+        if !self.held.is_empty() {
+            self.held.map().values_mut().for_each(String::clear);
+        }
     }
 
     /// Sent whatever version the proxy holds.
     pub(crate) fn insist(&mut self, name: &Arc<str>) {
-        self.held.remove(&**name);
+        if !self.held.is_empty() {
+            self.held.map().remove(&**name);
+        }
         self.names.insert(name.clone());
     }
 }

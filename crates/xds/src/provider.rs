@@ -80,13 +80,18 @@ impl Changes {
 
     /// Of the names in `changed`.
     pub(crate) fn names(&self) -> Digest {
-        *self.prepared.names.get_or_init(|| Digest::of(self.changed.iter().map(|resource| &*resource.name)))
+        *self.prepared.names.get_or_init(|| match &self.parts[..] {
+            [] => Digest::of(self.changed.iter().map(|resource| &*resource.name)),
+            parts => Digest::sum(parts.iter().map(|part| part.names())),
+        })
     }
 
     /// Of the names in `changed` with their versions.
-    pub(crate) fn versions(&self) -> Digest {
-        *self.prepared.versions.get_or_init(|| {
-            Digest::of_versions(self.changed.iter().map(|resource| (&*resource.name, &*resource.version)))
+    pub(crate) fn versions<'a>(&'a self) -> Digest {
+        let one = |resource: &'a Arc<Resource>| (resource.name.as_bytes(), resource.version.as_bytes());
+        *self.prepared.versions.get_or_init(|| match &self.parts[..] {
+            [] => Digest::of_versions(self.changed.iter().map(one)),
+            parts => Digest::sum(parts.iter().map(|part| part.versions())),
         })
     }
 }

@@ -34,8 +34,9 @@ pub(crate) fn first_node(node: Option<&Node>) -> Result<&Node, Refusal> {
     }
 }
 
-pub(crate) fn check_names<'a>(names: impl IntoIterator<Item = &'a String>) -> Result<(), Refusal> {
-    match names.into_iter().map(String::len).find(|len| *len > MAX_NAME) {
+/// By their lengths.
+pub(crate) fn check_names(lengths: impl IntoIterator<Item = usize>) -> Result<(), Refusal> {
+    match lengths.into_iter().find(|len| *len > MAX_NAME) {
         Some(len) => Err(Refusal::NameTooLong { len, limit: MAX_NAME }),
         None => Ok(()),
     }

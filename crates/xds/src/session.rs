@@ -27,6 +27,7 @@ use crate::{
     delta::{self, Warming},
     door::Entered,
     frame::{Frame, Head},
+    held::Held,
     metrics::{Connected, Refusing},
     nack::Nack,
     order::{OVERDUE, PATIENCE},
@@ -73,7 +74,8 @@ pub(crate) struct Session {
 /// A request of either variant.
 pub(crate) enum Request {
     Sotw(DiscoveryRequest),
-    Delta(DeltaDiscoveryRequest),
+    /// Without the versions that the proxy brings along, which stand beside it.
+    Delta(DeltaDiscoveryRequest, Held),
 }
 
 pub(crate) enum Next {
@@ -220,12 +222,12 @@ impl Session {
         let nonce = error.as_ref().map(|_| request.nonce().to_owned()).unwrap_or_default();
         let verdict = match request {
             Request::Sotw(request) => {
-                check_names(&request.resource_names)?;
+                check_names(request.resource_names.iter().map(String::len))?;
                 sotw::handle(watches.place(kind), &self.proxy, kind, &request, self.now)
             }
-            Request::Delta(request) => {
-                check_names(request.resource_names_subscribe.iter().chain(request.initial_resource_versions.keys()))?;
-                delta::handle(watches.place(kind), &mut self.warming, kind, request, self.now)
+            Request::Delta(request, held) => {
+                check_names(request.resource_names_subscribe.iter().map(String::len).chain([held.longest()]))?;
+                delta::handle(watches.place(kind), &mut self.warming, kind, (request, held), self.now)
             }
         };
         self.keep_track(&watches, kind);
@@ -467,7 +469,8 @@ impl Request {
     pub(crate) fn decode(variant: Variant, message: bytes::Bytes) -> Result<Request, Refusal> {
         let request = match variant {
             Variant::Sotw => DiscoveryRequest::decode(message).map(Request::Sotw),
-            Variant::Delta => DeltaDiscoveryRequest::decode(message).map(Request::Delta),
+            Variant::Delta => Held::take_from(message)
+                .and_then(|(rest, held)| Ok(Request::Delta(DeltaDiscoveryRequest::decode(rest)?, held))),
         };
         request.map_err(|error| Refusal::Malformed(error.to_string()))
     }
@@ -475,7 +478,7 @@ impl Request {
     pub(crate) fn node(&self) -> Option<&Node> {
         match self {
             Request::Sotw(request) => request.node.as_ref(),
-            Request::Delta(request) => request.node.as_ref(),
+            Request::Delta(request, _) => request.node.as_ref(),
         }
     }
 
@@ -493,21 +496,21 @@ impl Request {
     pub(crate) fn names(&self) -> &[String] {
         match self {
             Request::Sotw(request) => &request.resource_names,
-            Request::Delta(request) => &request.resource_names_subscribe,
+            Request::Delta(request, _) => &request.resource_names_subscribe,
         }
     }
 
     pub(crate) fn type_url(&self) -> &str {
         match self {
             Request::Sotw(request) => &request.type_url,
-            Request::Delta(request) => &request.type_url,
+            Request::Delta(request, _) => &request.type_url,
         }
     }
 
     pub(crate) fn nonce(&self) -> &str {
         match self {
             Request::Sotw(request) => &request.response_nonce,
-            Request::Delta(request) => &request.response_nonce,
+            Request::Delta(request, _) => &request.response_nonce,
         }
     }
 
@@ -515,7 +518,7 @@ impl Request {
     fn is_answer(&self) -> bool {
         match self {
             Request::Sotw(_) => false,
-            Request::Delta(request) => {
+            Request::Delta(request, _) => {
                 let (more, less) = (&request.resource_names_subscribe, &request.resource_names_unsubscribe);
                 !request.response_nonce.is_empty() && more.is_empty() && less.is_empty()
             }
@@ -525,7 +528,7 @@ impl Request {
     fn error(&self) -> Option<&rpc::Status> {
         match self {
             Request::Sotw(request) => request.error_detail.as_ref(),
-            Request::Delta(request) => request.error_detail.as_ref(),
+            Request::Delta(request, _) => request.error_detail.as_ref(),
         }
     }
 }

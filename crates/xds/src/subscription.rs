@@ -60,14 +60,15 @@ impl Subscription {
         kind: TypeUrl,
         subscribe: &'a [String],
         unsubscribe: &[String],
-        held: impl Iterator<Item = &'a String>,
+        held: impl FnOnce() -> Vec<&'a str>,
     ) -> Subscription {
         let legacy = subscribe.is_empty() && unsubscribe.is_empty() && kind.wildcard();
         let all = |names: &[String]| names.iter().any(|name| name == ALL);
         let wildcard = legacy || all(subscribe) && !all(unsubscribe);
-        let held = held.filter(|_| !wildcard && !kind.wildcard());
-        let gone: HashSet<&str> = unsubscribe.iter().map(String::as_str).chain([ALL]).collect();
-        let names = subscribe.iter().chain(held).map(String::as_str).filter(|name| !gone.contains(name));
+        let held = if wildcard || kind.wildcard() { Vec::new() } else { held() };
+        let gone: HashSet<&str> = unsubscribe.iter().map(String::as_str).collect();
+        let stays = |name: &&str| *name != ALL && !gone.contains(name);
+        let names = subscribe.iter().map(String::as_str).chain(held).filter(stays);
         Subscription { wildcard, names: Names::of(names), explicit: !subscribe.is_empty() }
     }
 
@@ -158,7 +159,7 @@ mod tests {
     }
 
     fn delta(kind: TypeUrl, subscribe: &str, unsubscribe: &str, held: &str) -> String {
-        shown(&Subscription::of_delta(kind, &list(subscribe), &list(unsubscribe), list(held).iter()))
+        shown(&Subscription::of_delta(kind, &list(subscribe), &list(unsubscribe), || held.split_whitespace().collect()))
     }
 
     #[test]
@@ -175,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_legacy_wildcard_stays_when_names_are_added() {
-        let mut subscription = Subscription::of_delta(TypeUrl::Cluster, &[], &[], [].iter());
+        let mut subscription = Subscription::of_delta(TypeUrl::Cluster, &[], &[], Vec::new);
         subscription.update(&list("a"), &[]);
         assert_eq!(shown(&subscription), "* a");
         subscription.update(&[], &list("*"));
@@ -186,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_delta_update_says_what_it_adds() {
-        let mut subscription = Subscription::of_delta(TypeUrl::Route, &list("a"), &[], [].iter());
+        let mut subscription = Subscription::of_delta(TypeUrl::Route, &list("a"), &[], Vec::new);
         assert_eq!(
             subscription.update(&list("a b"), &[]).names,
             ["a".into(), "b".into()],
@@ -198,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_name_dropped_under_a_wildcard_is_told() {
-        let mut subscription = Subscription::of_delta(TypeUrl::Cluster, &list("* a"), &[], [].iter());
+        let mut subscription = Subscription::of_delta(TypeUrl::Cluster, &list("* a"), &[], Vec::new);
         assert_eq!(subscription.update(&[], &list("a nobody")).dropped, ["a".into()]);
     }
 }

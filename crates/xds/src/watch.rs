@@ -2,7 +2,7 @@
 //! IO.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
     time::Instant,
 };
@@ -10,7 +10,6 @@ use std::{
 use crate::{
     Changes, Class, Resource, Seq, TypeUrl, Variant, Watched,
     ack::{Ack, Content, Open, Verdict},
-    names::Digest,
     owed::Owed,
     subscription::Subscription,
 };
@@ -289,7 +288,7 @@ impl Watch {
         let shared = self.shared(class, &owed, news);
         let Gathered { content, mut removed, seq } = match shared {
             Some(all) => Gathered { removed: all.removed.clone(), seq: all.seq, content: Content::Shared(all) },
-            None => self.gathered(class, &owed, news.map(|news| &**news)),
+            None => self.gathered(class, &mut owed, news.map(|news| &**news)),
         };
         // Secrets that do not exist, or are not for this proxy, are left unanswered: as from istiod.
         if variant == Variant::Sotw || matches!(self.kind, TypeUrl::Extension | TypeUrl::Secret) {
@@ -347,20 +346,21 @@ impl Watch {
         exactly.then(|| news.clone())
     }
 
-    fn gathered(&self, class: &dyn Class, owed: &Owed, news: Option<&Changes>) -> Gathered {
+    fn gathered(&self, class: &dyn Class, owed: &mut Owed, news: Option<&Changes>) -> Gathered {
         // Some names alone: nothing but the sequence is needed of the rest.
         let all = class.since(self.kind, if owed.everything { 0 } else { Seq::MAX });
         if owed.everything && self.holds_all(&all, owed) {
             return Gathered { content: Content::Own(Vec::new()), removed: Vec::new(), seq: all.seq };
         }
         let mut out = Picked { resources: Vec::new(), removed: Vec::new(), seq: all.seq };
+        let held = owed.held.map();
         match news {
-            _ if owed.everything && self.subscription.wildcard() => out.take_all(&all, owed, &self.subscription),
+            _ if owed.everything && self.subscription.wildcard() => out.take_all(&all, held, &self.subscription),
             Some(news) if !owed.everything => out.take_news(class, self.kind, news, &self.subscription),
             _ => {}
         }
         let all_names = self.subscription.names().iter().filter(|_| owed.everything);
-        out.take_names(class, self.kind, all_names.chain(&owed.names), owed);
+        out.take_names(class, self.kind, all_names.chain(&owed.names), held);
         Gathered { content: Content::Own(out.resources), removed: out.removed, seq: out.seq }
     }
 
@@ -372,8 +372,7 @@ impl Watch {
         } else {
             names.len() == all.changed.len() && names.digest() == all.names()
         };
-        let held = || Digest::of_versions(owed.held.iter().map(|(name, version)| (name.as_str(), version.as_str())));
-        wanted && owed.names.is_empty() && owed.held.len() == all.changed.len() && held() == all.versions()
+        wanted && owed.names.is_empty() && owed.held.len() == all.changed.len() && owed.held.digest() == all.versions()
     }
 }
 
@@ -390,14 +389,14 @@ struct Picked {
 }
 
 impl Picked {
-    fn take_all(&mut self, all: &Changes, owed: &Owed, subscription: &Subscription) {
-        self.resources.extend(all.changed.iter().filter(|resource| !owed.is_held(resource)).cloned());
-        if owed.held.is_empty() {
+    fn take_all(&mut self, all: &Changes, held: &Versions, subscription: &Subscription) {
+        self.resources.extend(all.changed.iter().filter(|resource| !is_held(held, resource)).cloned());
+        if held.is_empty() {
             return;
         }
         let exist: HashSet<&str> = all.changed.iter().map(|resource| &*resource.name).collect();
         let gone = |name: &&String| !exist.contains(name.as_str()) && !subscription.names().contains(name.as_str());
-        self.removed.extend(owed.held.keys().filter(gone).map(|name| Arc::from(name.as_str())));
+        self.removed.extend(held.keys().filter(gone).map(|name| Arc::from(name.as_str())));
     }
 
     fn take_news(&mut self, class: &dyn Class, kind: TypeUrl, news: &Changes, subscription: &Subscription) {
@@ -419,7 +418,7 @@ impl Picked {
         class: &dyn Class,
         kind: TypeUrl,
         names: impl Iterator<Item = &'a Arc<str>>,
-        owed: &Owed,
+        held: &Versions,
     ) {
         let mut names = names.peekable();
         if names.peek().is_none() {
@@ -432,7 +431,7 @@ impl Picked {
                 continue;
             }
             match class.named(kind, name) {
-                Some(resource) if owed.is_held(&resource) => {}
+                Some(resource) if is_held(held, &resource) => {}
                 // An alias leads to a resource of another name.
                 Some(resource) if resource.name != *name && !seen.insert(resource.name.clone()) => {}
                 Some(resource) => self.resources.push(resource),
@@ -440,6 +439,13 @@ impl Picked {
             }
         }
     }
+}
+
+/// What the proxy came with.
+type Versions = BTreeMap<String, String>;
+
+fn is_held(held: &Versions, resource: &Resource) -> bool {
+    !resource.version.is_empty() && held.get(&*resource.name).is_some_and(|held| **held == *resource.version)
 }
 
 #[cfg(test)]

@@ -1,0 +1,240 @@
+//! Versions that a proxy brings along from an earlier stream. They stay as they came: mostly they are exactly what there is, and a digest
+//! shows that. What has to be looked up in them is looked up in a map, made when it is needed.
+
+use std::{collections::BTreeMap, mem, str};
+
+use bytes::{Buf, Bytes, BytesMut};
+use prost::{
+    DecodeError,
+    encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field},
+};
+
+use crate::names::Digest;
+
+/// `initial_resource_versions` of a DeltaDiscoveryRequest.
+const FIELD: u32 = 5;
+/// Of an entry of the map.
+const NAME: u32 = 1;
+const VERSION: u32 = 2;
+
+#[derive(Debug)]
+pub(crate) enum Held {
+    /// Entries one behind the other, each with its length. A name may be there twice; the last one counts.
+    Wire { entries: Bytes, count: usize, longest: usize },
+    /// An empty version: it is unknown which one the proxy holds.
+    Map(BTreeMap<String, String>),
+}
+
+impl Default for Held {
+    fn default() -> Held {
+        Held::Map(BTreeMap::new())
+    }
+}
+
+impl Held {
+    /// Takes them out of a request. The rest has every other field.
+    pub(crate) fn take_from(message: Bytes) -> Result<(Bytes, Held), DecodeError> {
+        let (mut rest, mut entries, mut count, mut longest) = (BytesMut::new(), BytesMut::new(), 0, 0);
+        let (mut unread, mut copied) = (message.clone(), 0);
+        while unread.has_remaining() {
+            let start = message.len() - unread.remaining();
+            let (field, wire) = decode_key(&mut unread)?;
+            let inside = message.len() - unread.remaining();
+            skip_field(wire, field, &mut unread, DecodeContext::default())?;
+            if field != FIELD || wire != WireType::LengthDelimited {
+                continue;
+            }
+            let end = message.len() - unread.remaining();
+            let (name, _) = checked(&message[inside..end])?;
+            (count, longest) = (count + 1, longest.max(name.len()));
+            entries.extend_from_slice(&message[inside..end]);
+            rest.extend_from_slice(&message[copied..start]);
+            copied = end;
+        }
+        if count == 0 {
+            return Ok((message, Held::default()));
+        }
+        rest.extend_from_slice(&message[copied..]);
+        Ok((rest.freeze(), Held::Wire { entries: entries.freeze(), count, longest }))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Too many, if a name came twice.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Held::Wire { count, .. } => *count,
+            Held::Map(map) => map.len(),
+        }
+    }
+
+    /// Of a name, in bytes.
+    pub(crate) fn longest(&self) -> usize {
+        match self {
+            Held::Wire { longest, .. } => *longest,
+            Held::Map(map) => map.keys().map(String::len).max().unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn digest(&self) -> Digest {
+        match self {
+            Held::Wire { entries, .. } => Digest::of_versions(Entries(entries)),
+            Held::Map(map) => {
+                Digest::of_versions(map.iter().map(|(name, version)| (name.as_bytes(), version.as_bytes())))
+            }
+        }
+    }
+
+    /// Each at least once.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        match self {
+            Held::Wire { entries, .. } => {
+                Entries(entries).map(|(name, _)| str::from_utf8(name).expect(CHECKED)).collect()
+            }
+            Held::Map(map) => map.keys().map(String::as_str).collect(),
+        }
+    }
+
+    /// The version of each.
+    pub(crate) fn map(&mut self) -> &mut BTreeMap<String, String> {
+        if let Held::Wire { entries, .. } = self {
+            let text = |bytes| str::from_utf8(bytes).expect(CHECKED).to_owned();
+            *self = Held::Map(Entries(entries).map(|(name, version)| (text(name), text(version))).collect());
+        }
+        match self {
+            Held::Map(map) => map,
+            Held::Wire { .. } => unreachable!("it was made into a map above"),
+        }
+    }
+
+    pub(crate) fn extend(&mut self, mut other: Held) {
+        if !other.is_empty() {
+            self.map().extend(mem::take(other.map()));
+        }
+    }
+}
+
+const CHECKED: &str = "entries are checked when they come";
+
+struct Entries<'a>(&'a [u8]);
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        Some(entry(&mut self.0).expect(CHECKED))
+    }
+}
+
+fn checked(mut bytes: &[u8]) -> Result<(&str, &str), DecodeError> {
+    let (name, version) = entry(&mut bytes)?;
+    let text = |bytes| str::from_utf8(bytes).map_err(|_| malformed());
+    Ok((text(name)?, text(version)?))
+}
+
+/// The next one: a length, and in it a name and a version, or neither, and perhaps what nobody knows.
+fn entry<'a>(bytes: &mut &'a [u8]) -> Result<(&'a [u8], &'a [u8]), DecodeError> {
+    let mut inside = take(bytes)?;
+    let (mut name, mut version): (&[u8], &[u8]) = (&[], &[]);
+    while !inside.is_empty() {
+        match decode_key(&mut inside)? {
+            (NAME, WireType::LengthDelimited) => name = take(&mut inside)?,
+            (VERSION, WireType::LengthDelimited) => version = take(&mut inside)?,
+            (NAME | VERSION, _) => return Err(malformed()),
+            (field, wire) => skip_field(wire, field, &mut inside, DecodeContext::default())?,
+        }
+    }
+    Ok((name, version))
+}
+
+fn take<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], DecodeError> {
+    let len = decode_varint(bytes)?;
+    let (taken, rest) = usize::try_from(len).ok().and_then(|len| bytes.split_at_checked(len)).ok_or_else(malformed)?;
+    *bytes = rest;
+    Ok(taken)
+}
+
+/// As the library says it: a key that ends in the middle.
+fn malformed() -> DecodeError {
+    decode_varint(&mut &[0x80_u8][..]).expect_err("it goes on behind its end")
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+    use wire::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+
+    use super::*;
+
+    fn versions(count: usize) -> BTreeMap<String, String> {
+        (0..count).map(|number| (format!("outbound|80||s{number}"), format!("v{number}"))).collect()
+    }
+
+    fn request(count: usize) -> DeltaDiscoveryRequest {
+        DeltaDiscoveryRequest {
+            type_url: "t".into(),
+            resource_names_subscribe: vec!["a".into(), "b".into()],
+            initial_resource_versions: versions(count),
+            response_nonce: "n".into(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn they_are_what_the_request_says_and_the_rest_is_left() {
+        for count in [0, 1, 500] {
+            let whole = request(count);
+            let (rest, mut held) = Held::take_from(whole.encode_to_vec().into()).expect("well-formed");
+            assert_eq!(DeltaDiscoveryRequest::decode(rest).expect("decodes"), request(0));
+            assert_eq!((held.len(), held.is_empty()), (count, count == 0));
+            let digest = held.digest();
+            let mut names: Vec<String> = held.names().into_iter().map(ToOwned::to_owned).collect();
+            names.sort();
+            assert!(names.iter().eq(versions(count).keys()));
+            assert_eq!(held.longest(), versions(count).keys().map(String::len).max().unwrap_or(0));
+            assert_eq!(*held.map(), versions(count));
+            assert_eq!(held.digest(), digest);
+        }
+    }
+
+    #[test]
+    fn fields_in_any_order_and_names_that_come_twice() {
+        let one = |version: &str| DeltaDiscoveryRequest {
+            initial_resource_versions: [("a".to_owned(), version.to_owned())].into(),
+            ..Default::default()
+        };
+        let bytes = [one("1").encode_to_vec(), request(0).encode_to_vec(), one("2").encode_to_vec()].concat();
+        let (rest, mut held) = Held::take_from(bytes.into()).expect("well-formed");
+        assert_eq!(DeltaDiscoveryRequest::decode(rest).expect("decodes"), request(0));
+        assert_eq!(held.len(), 2);
+        assert_eq!(*held.map(), [("a".to_owned(), "2".to_owned())].into());
+    }
+
+    #[test]
+    fn what_the_library_refuses_is_refused() {
+        let whole = request(3).encode_to_vec();
+        for cut in 1..whole.len() {
+            let bytes = Bytes::copy_from_slice(&whole[..cut]);
+            let ours = Held::take_from(bytes.clone()).and_then(|(rest, _)| DeltaDiscoveryRequest::decode(rest));
+            assert_eq!(ours.is_err(), DeltaDiscoveryRequest::decode(bytes).is_err(), "cut at {cut}");
+        }
+        for entry in
+            [&[0x2A, 3, 0x0A, 1, 0xFF][..], &[0x2A, 2, 0x0A, 9], &[0x2A, 2, 0x08, 1], &[0x2A, 9], &[0x2A, 1, 0x80]]
+        {
+            let theirs = DeltaDiscoveryRequest::decode(entry).is_err();
+            assert!(theirs && Held::take_from(Bytes::from_static(entry)).is_err(), "{entry:?}");
+        }
+    }
+
+    #[test]
+    fn unknown_fields_of_an_entry_are_skipped() {
+        let bytes = Bytes::from_static(&[0x2A, 6, 0x18, 7, 0x12, 1, b'v', 0x0A, 0]);
+        let theirs = DeltaDiscoveryRequest::decode(bytes.clone());
+        assert_eq!(Held::take_from(bytes).is_err(), theirs.is_err());
+    }
+}
