@@ -164,6 +164,8 @@ impl<'a> Trial<'a> {
             Scenario::Connect => true,
             Scenario::SlowConsumers if is_slow => false,
             scenario if !scenario.fits(&size) => false,
+            // What came has to go, or the next control plane finds it there.
+            Scenario::DeletedService => wanted.contains(scenario) || wanted.contains(&Scenario::NewService),
             scenario => wanted.contains(scenario),
         })
     }
