@@ -335,8 +335,7 @@ fn total(resources: &[Arc<Resource>], variant: Variant) -> usize {
 /// What comes first and the entries of all: the long ones as they are, the others written one behind the other.
 fn joined(first: &[u8], resources: &[Arc<Resource>], variant: Variant) -> VecDeque<Bytes> {
     let mut rest = total(resources, variant);
-    let (mut pieces, mut open) = (VecDeque::new(), BytesMut::with_capacity(first.len() + rest.min(CHUNK)));
-    open.extend_from_slice(first);
+    let (mut pieces, mut open) = (VecDeque::new(), BytesMut::from(first));
     for resource in resources {
         let next = resource.len(variant);
         if !open.is_empty() && (next >= SHARED || open.len() + next > CHUNK) {
@@ -345,7 +344,9 @@ fn joined(first: &[u8], resources: &[Arc<Resource>], variant: Variant) -> VecDeq
         if next >= SHARED {
             pieces.push_back(resource.entry(variant));
         } else {
-            open.reserve(if open.is_empty() { rest.min(CHUNK) } else { next });
+            if open.capacity() - open.len() < next {
+                open.reserve(rest.min(CHUNK));
+            }
             resource.write(variant, &mut open);
         }
         rest -= next;
