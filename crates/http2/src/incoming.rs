@@ -57,6 +57,11 @@ impl Inbox {
             state.read += data.len() as u32;
             return;
         }
+        // What does not end with the second frame goes on for many.
+        let len = state.data.len();
+        if len + data.len() > state.data.capacity() {
+            state.data.reserve(data.len().max(3 * len));
+        }
         state.data.extend_from_slice(data);
         drop(state);
         self.reader.wake();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use model::{Placement, Proxy};
-use xds::{Bell, Changes, Resource, Seq, TypeUrl};
+use xds::{Bell, Changes, Resource, Seq, Tally, TypeUrl};
 
 use crate::secrets::{Review, Secrets};
 use crate::table::Table;
@@ -117,6 +117,15 @@ impl xds::Class for Member {
             began: all.began,
             ..Changes::default()
         })
+    }
+
+    fn tally(&self, kind: TypeUrl) -> Tally {
+        if kind == TypeUrl::Secret && self.secrets.is_some() {
+            let all = self.since(kind, 0);
+            return Tally::of(&all.changed).at(all.seq);
+        }
+        let moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+        self.seat.load().view.load().now().tally(kind).at(moved.at)
     }
 
     fn has_news(&self, kind: TypeUrl, since: Seq) -> bool {

@@ -1,10 +1,10 @@
 //! Resources of one type, each with the sequence at which it last changed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
-use xds::{Changes, Resource, Seq};
+use xds::{Changes, Resource, Seq, Tally};
 
 use crate::sorted::{Named, Sorted};
 
@@ -28,6 +28,8 @@ pub(crate) struct Table {
     /// `None`: they are too many to say.
     latest: Option<Arc<Latest>>,
     answers: Mutex<Answers<Seq>>,
+    /// Of all that is here, once somebody asked.
+    tally: OnceLock<Box<Tally>>,
 }
 
 /// What streams are being told, by what they asked.
@@ -93,6 +95,7 @@ impl Table {
                 began,
                 latest,
                 answers: Mutex::default(),
+                tally: OnceLock::new(),
             });
         }
         let went = changed.iter().map(|name| {
@@ -110,7 +113,7 @@ impl Table {
         }
         let latest =
             self.latest_with(changed, seq).filter(|latest| latest.names.len() <= held.len() / FEW).map(Arc::new);
-        Some(Self { held, gone, forgotten, seq, began, latest, answers: Mutex::default() })
+        Some(Self { held, gone, forgotten, seq, began, latest, answers: Mutex::default(), tally: OnceLock::new() })
     }
 
     /// What is held otherwise, or no more, and which names of that streams are told of.
@@ -190,6 +193,10 @@ impl Table {
         // A panic while holding it cannot leave a half answer: answers are inserted whole.
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         remembered(&mut answers, since, || self.changes(since))
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        **self.tally.get_or_init(|| Box::new(Tally::of(self.resources()).at(self.seq)))
     }
 
     /// Drops answers that nobody is being told any more.

@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::Guard;
 use model::{Placement, Standing};
-use xds::{Changes, Resource, Seq, TypeUrl};
+use xds::{Changes, Resource, Seq, Tally, TypeUrl};
 
 use crate::ground::{Cell, Ground};
-use crate::layer::{Layer, encoded};
+use crate::layer::{Layer, Part, encoded};
+use crate::parts::{Inbound, Listeners};
 use crate::rendered;
 use crate::table::{Answers, Table, forget, remembered};
 
@@ -61,8 +62,7 @@ impl View {
 
 impl Sight<'_> {
     pub(crate) fn since(&self, kind: TypeUrl, since: Seq) -> Arc<Changes> {
-        let tables = self.layers().map(|layer| layer.table(kind));
-        let tables = || tables.iter().flatten().copied();
+        let tables = || self.tables_of(kind);
         // Half a history is none.
         let since = if tables().any(|table| since < table.forgotten) { 0 } else { since };
         let news = || tables().filter(|table| since == 0 || table.seq > since);
@@ -84,9 +84,15 @@ impl Sight<'_> {
         }
     }
 
+    pub(crate) fn tally(&self, kind: TypeUrl) -> Tally {
+        let mut parts = self.tables_of(kind).peekable();
+        // A stream that was told that there is nothing has come this far.
+        let nothing = || Tally::default().at(self.view.seq.max(self.ground.seq));
+        if parts.peek().is_none() { nothing() } else { Tally::sum(parts.map(|table| table.tally())) }
+    }
+
     pub(crate) fn has_news(&self, kind: TypeUrl, since: Seq) -> bool {
-        let mut tables = self.layers().into_iter().filter_map(|layer| layer.table(kind));
-        since == 0 || tables.any(|table| table.seq > since || since < table.forgotten)
+        since == 0 || self.tables_of(kind).any(|table| table.seq > since || since < table.forgotten)
     }
 
     pub(crate) fn layers(&self) -> [&Arc<Layer>; 3] {
@@ -96,6 +102,14 @@ impl Sight<'_> {
 
     pub(crate) fn tables(&self) -> impl Iterator<Item = (TypeUrl, &Arc<Table>)> {
         self.layers().into_iter().flat_map(|layer| layer.tables())
+    }
+
+    /// Those of a class alone are not looked at where they hold nothing of the type: they lie apart for each class, and mostly a change
+    /// is in what all share.
+    fn tables_of(&self, kind: TypeUrl) -> impl Iterator<Item = &Arc<Table>> {
+        let own = Listeners::TYPES.contains(&kind) || Inbound::TYPES.contains(&kind);
+        let others = if own { &self.view.others[..] } else { &[] };
+        std::iter::once(&self.ground.layer).chain(others).filter_map(move |layer| layer.table(kind))
     }
 
     pub(crate) fn holds(&self, kind: TypeUrl, name: &str) -> bool {
@@ -119,7 +133,7 @@ impl Sight<'_> {
     }
 
     fn held(&self, kind: TypeUrl, name: &str) -> Option<&Arc<Resource>> {
-        self.layers().into_iter().find_map(|layer| layer.table(kind)?.get(name))
+        self.tables_of(kind).find_map(|table| table.get(name))
     }
 }
 

@@ -17,7 +17,7 @@ use proptest::prelude::*;
 use views::Views;
 use wire::envoy::config::core::v3::Node;
 use wire::google::protobuf::{Struct, Value, value::Kind as Json};
-use xds::{Bell, Class, Joined, Kinds, Provider, Seq, TypeUrl};
+use xds::{Bell, Class, Joined, Kinds, Provider, Seq, Tally, TypeUrl};
 
 mod extending;
 
@@ -580,7 +580,11 @@ impl Held {
     }
 
     fn listed(class: &dyn Class) -> BTreeMap<TypeUrl, BTreeMap<Arc<str>, Arc<str>>> {
-        let listed = |kind| class.since(kind, 0).changed.iter().map(|r| (r.name.clone(), r.version.clone())).collect();
+        let listed = |kind| {
+            let all = class.since(kind, 0);
+            assert_eq!(class.tally(kind), Tally::of(&all.changed).at(all.seq), "{kind:?} in short");
+            all.changed.iter().map(|r| (r.name.clone(), r.version.clone())).collect()
+        };
         KINDS.into_iter().map(|kind| (kind, listed(kind))).collect()
     }
 }

@@ -64,9 +64,8 @@ fn first_owed(subscription: &Subscription, held: Held, warming: Option<&mut Warm
         None | Some(Warming::None) => {}
         Some(Warming::All) => owed.forget_versions(),
         Some(Warming::Names(names)) => {
-            let held = owed.held.map();
             for name in names {
-                if let Some(version) = held.get_mut(&*name) {
+                if let Some(version) = owed.held.map().get_mut(&*name) {
                     version.clear();
                 }
             }

@@ -1,9 +1,9 @@
 //! Versions that a proxy brings along from an earlier stream. They stay as they came: mostly they are exactly what there is, and a digest
 //! shows that. What has to be looked up in them is looked up in a map, made when it is needed.
 
-use std::{collections::BTreeMap, mem, str};
+use std::{collections::BTreeMap, mem, ops::Range, str};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::Bytes;
 use prost::{
     DecodeError,
     encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field},
@@ -19,7 +19,7 @@ const VERSION: u32 = 2;
 
 #[derive(Debug)]
 pub(crate) enum Held {
-    /// Entries one behind the other, each with its length. A name may be there twice; the last one counts.
+    /// Entries one behind the other, as they are in the request. A name may be there twice; the last one counts.
     Wire { entries: Bytes, count: usize, longest: usize },
     /// An empty version: it is unknown which one the proxy holds.
     Map(BTreeMap<String, String>),
@@ -34,28 +34,29 @@ impl Default for Held {
 impl Held {
     /// Takes them out of a request. The rest has every other field.
     pub(crate) fn take_from(message: Bytes) -> Result<(Bytes, Held), DecodeError> {
-        let (mut rest, mut entries, mut count, mut longest) = (BytesMut::new(), BytesMut::new(), 0, 0);
-        let (mut unread, mut copied) = (message.clone(), 0);
-        while unread.has_remaining() {
-            let start = message.len() - unread.remaining();
+        // Mostly there is one: the entries come one behind the other.
+        let mut runs: Vec<Range<usize>> = Vec::new();
+        let (mut unread, mut count, mut longest) = (&message[..], 0, 0);
+        while !unread.is_empty() {
+            let start = message.len() - unread.len();
             let (field, wire) = decode_key(&mut unread)?;
-            let inside = message.len() - unread.remaining();
-            skip_field(wire, field, &mut unread, DecodeContext::default())?;
             if field != FIELD || wire != WireType::LengthDelimited {
+                skip_field(wire, field, &mut unread, DecodeContext::default())?;
                 continue;
             }
-            let end = message.len() - unread.remaining();
-            let (name, _) = checked(&message[inside..end])?;
-            (count, longest) = (count + 1, longest.max(name.len()));
-            entries.extend_from_slice(&message[inside..end]);
-            rest.extend_from_slice(&message[copied..start]);
-            copied = end;
+            (count, longest) = (count + 1, longest.max(checked(&mut unread)?));
+            let end = message.len() - unread.len();
+            match runs.last_mut() {
+                Some(run) if run.end == start => run.end = end,
+                _ => runs.push(start..end),
+            }
         }
-        if count == 0 {
-            return Ok((message, Held::default()));
-        }
-        rest.extend_from_slice(&message[copied..]);
-        Ok((rest.freeze(), Held::Wire { entries: entries.freeze(), count, longest }))
+        let entries = match &runs[..] {
+            [] => return Ok((message, Held::default())),
+            [run] => message.slice(run.clone()),
+            runs => runs.iter().flat_map(|run| &message[run.clone()]).copied().collect(),
+        };
+        Ok((without(&message, &runs), Held::Wire { entries, count, longest }))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -116,6 +117,18 @@ impl Held {
     }
 }
 
+/// What is between the runs and around them.
+fn without(message: &[u8], runs: &[Range<usize>]) -> Bytes {
+    let mut rest = Vec::with_capacity(message.len() - runs.iter().map(Range::len).sum::<usize>());
+    let mut done = 0;
+    for run in runs {
+        rest.extend_from_slice(&message[done..run.start]);
+        done = run.end;
+    }
+    rest.extend_from_slice(&message[done..]);
+    rest.into()
+}
+
 const CHECKED: &str = "entries are checked when they come";
 
 struct Entries<'a>(&'a [u8]);
@@ -127,14 +140,17 @@ impl<'a> Iterator for Entries<'a> {
         if self.0.is_empty() {
             return None;
         }
+        decode_key(&mut self.0).expect(CHECKED);
         Some(entry(&mut self.0).expect(CHECKED))
     }
 }
 
-fn checked(mut bytes: &[u8]) -> Result<(&str, &str), DecodeError> {
-    let (name, version) = entry(&mut bytes)?;
-    let text = |bytes| str::from_utf8(bytes).map_err(|_| malformed());
-    Ok((text(name)?, text(version)?))
+/// How long the name of the next one is, if it is all text.
+fn checked(bytes: &mut &[u8]) -> Result<usize, DecodeError> {
+    let (name, version) = entry(bytes)?;
+    // The first is quicker to see.
+    let is_text = |bytes: &[u8]| bytes.is_ascii() || str::from_utf8(bytes).is_ok();
+    if is_text(name) && is_text(version) { Ok(name.len()) } else { Err(malformed()) }
 }
 
 /// The next one: a length, and in it a name and a version, or neither, and perhaps what nobody knows.

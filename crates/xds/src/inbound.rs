@@ -55,9 +55,18 @@ where
             self.buffer = data;
             return;
         }
+        // What is announced has room at once, but not much more than what came of it.
+        let room = self.announced().saturating_sub(self.buffer.len()).min(3 * self.buffer.len());
         let mut whole = std::mem::take(&mut self.buffer).try_into_mut().unwrap_or_else(|shared| shared[..].into());
+        whole.reserve(room);
         whole.extend_from_slice(&data);
         self.buffer = whole.freeze();
+    }
+
+    /// Of the message that has not come whole, with its prefix.
+    fn announced(&self) -> usize {
+        let Some([_, len @ ..]) = self.buffer.first_chunk::<PREFIX>() else { return 0 };
+        PREFIX + u32::from_be_bytes(*len) as usize
     }
 
     fn message(&mut self) -> Result<Option<Bytes>, Refusal> {

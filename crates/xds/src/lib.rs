@@ -52,7 +52,7 @@ pub use memory::Memory;
 pub use metrics::Metrics;
 pub use nack::is_named;
 pub use names::Names;
-pub use provider::{Changes, Class, Joined, Provider, ProxyInfo, Refused, Seq};
+pub use provider::{Changes, Class, Joined, Provider, ProxyInfo, Refused, Seq, Tally};
 pub use register::{Described, Register};
 pub use resource::Resource;
 pub use server::{Options, Server};

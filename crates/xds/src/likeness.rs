@@ -31,7 +31,7 @@ pub(crate) struct Likeness {
     steps: Box<[u8]>,
 }
 
-/// Resources of one type whose names begin with the same word: most are alike. `None`: the metadata of nodes.
+/// Resources of one type with the same word in their names: most are alike. `None`: the metadata of nodes.
 type Family = (Option<TypeUrl>, Box<str>);
 
 #[derive(Default)]
@@ -52,8 +52,7 @@ static KNOWN: LazyLock<Mutex<Models>> = LazyLock::new(Mutex::default);
 
 impl Likeness {
     pub(crate) fn new(kind: TypeUrl, name: &str, bytes: &[u8]) -> Likeness {
-        let word = name.find(|letter: char| !letter.is_ascii_alphabetic()).map_or(name, |end| &name[..end]);
-        Likeness::within((Some(kind), word.into()), bytes)
+        Likeness::within((Some(kind), word(name).into()), bytes)
     }
 
     pub(crate) fn of_node(metadata: &[u8]) -> Likeness {
@@ -168,6 +167,12 @@ impl Models {
             self.full = 64.max(self.families.len() * 2);
         }
     }
+}
+
+/// What a name begins with, or, if that is an address, its port: on one port mostly the same is served.
+fn word(name: &str) -> &str {
+    let end = name.find(|letter: char| !letter.is_ascii_alphabetic()).unwrap_or(name.len());
+    if end > 0 { &name[..end] } else { name.rsplit('_').next().unwrap_or_default() }
 }
 
 const WRITTEN: &str = "steps are read as they were written";
@@ -308,6 +313,13 @@ mod tests {
         assert_ne!(like_one, like_two);
         let same = Likeness::of(Arc::from(two.as_slice()), &Places::of(&two), &two);
         assert_eq!(like_two, same, "another way to say the same");
+    }
+
+    #[test]
+    fn listeners_are_compared_with_those_of_their_port() {
+        let words =
+            ["outbound|80||a.b", "virtualInbound", "0.0.0.0_8080", "10.96.0.7_8080", "2001:db8::1_443", "", "1"];
+        assert_eq!(words.map(word), ["outbound", "virtualInbound", "8080", "8080", "443", "", "1"]);
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     fmt,
+    hash::{BuildHasher, Hasher, RandomState},
     sync::{Arc, LazyLock, Mutex, PoisonError, Weak},
 };
 
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 /// Cheap to clone. Changing one makes another.
 #[derive(Clone)]
@@ -18,9 +19,17 @@ struct Set {
     digest: Digest,
 }
 
-/// Equal sets have equal digests, whatever their order. Not proof against malice: what depends on it concerns only whoever chose the names.
+/// Equal sets have equal digests, whatever their order. Sets with equal digests are taken for equal: nobody outside knows what they are
+/// begun with, and so nobody can make others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Digest(u128);
+
+/// Another one in each process.
+static SEED: LazyLock<u64> = LazyLock::new(|| RandomState::new().build_hasher().finish());
+
+fn hash(bytes: &[u8]) -> u128 {
+    xxh3_128_with_seed(bytes, *SEED)
+}
 
 /// Every set that somebody holds.
 static SHARED: LazyLock<Mutex<Pool>> = LazyLock::new(Mutex::default);
@@ -34,13 +43,13 @@ struct Pool {
 
 impl Digest {
     pub(crate) fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Digest {
-        let sum = names.into_iter().fold(0, |sum: u128, name| sum.wrapping_add(xxh3_128(name.as_bytes())));
+        let sum = names.into_iter().fold(0, |sum: u128, name| sum.wrapping_add(hash(name.as_bytes())));
         Digest(sum)
     }
 
     /// Of names with the version of each.
     pub(crate) fn of_versions<'a>(items: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Digest {
-        let one = |(name, version): (&[u8], &[u8])| xxh3_128(name).rotate_left(1) ^ xxh3_128(version);
+        let one = |(name, version): (&[u8], &[u8])| hash(name).rotate_left(1) ^ hash(version);
         Digest(items.into_iter().fold(0, |sum: u128, item| sum.wrapping_add(one(item))))
     }
 
@@ -53,10 +62,19 @@ impl Digest {
 impl Names {
     pub(crate) fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Names {
         let mut sorted: Vec<&str> = names.into_iter().collect();
+        // With names that come twice it is that of no set.
+        if let Some(known) = Names::known(Digest::of(sorted.iter().copied()), sorted.len()) {
+            return known;
+        }
         sorted.sort_unstable();
         sorted.dedup();
         let digest = Digest::of(sorted.iter().copied());
         SHARED.lock().unwrap_or_else(PoisonError::into_inner).shared(&sorted, digest)
+    }
+
+    fn known(digest: Digest, len: usize) -> Option<Names> {
+        let known = SHARED.lock().unwrap_or_else(PoisonError::into_inner).sets.get(&digest)?.upgrade()?;
+        (known.sorted.len() == len).then_some(Names(known))
     }
 
     /// The set with some names more and some less; a name of both is in neither. Where others have changed theirs in the same way, only
@@ -66,16 +84,8 @@ impl Names {
         let less: BTreeSet<&str> = less.iter().copied().filter(|name| self.contains(name)).collect();
         let (Digest(came), Digest(went)) = (Digest::of(more.iter().copied()), Digest::of(less.iter().copied()));
         let digest = Digest(self.0.digest.0.wrapping_add(came).wrapping_sub(went));
-        let len = self.len() + more.len() - less.len();
-        let known = SHARED.lock().unwrap_or_else(PoisonError::into_inner).sets.get(&digest).and_then(Weak::upgrade);
-        let fits = |set: &Arc<Set>| {
-            let names = Names(set.clone());
-            names.len() == len
-                && more.iter().all(|name| names.contains(name))
-                && !less.iter().any(|name| names.contains(name))
-        };
-        if let Some(set) = known.filter(fits) {
-            return Names(set);
+        if let Some(known) = Names::known(digest, self.len() + more.len() - less.len()) {
+            return known;
         }
         let kept = self.iter().map(|name| &**name).filter(|name| !less.contains(name));
         Names::of(kept.chain(more.iter().copied()))
@@ -114,8 +124,7 @@ impl Names {
 impl Pool {
     fn shared(&mut self, sorted: &[&str], digest: Digest) -> Names {
         let sets = &mut self.sets;
-        let held = sets.get(&digest).and_then(Weak::upgrade);
-        if let Some(held) = held.filter(|held| held.sorted.iter().map(|name| &**name).eq(sorted.iter().copied())) {
+        if let Some(held) = sets.get(&digest).and_then(Weak::upgrade) {
             return Names(held);
         }
         if sets.len() >= self.full {

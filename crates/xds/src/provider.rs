@@ -41,6 +41,12 @@ pub trait Class: Send + Sync {
     /// What happened to this type after `since`; 0: everything there is. Shared by all streams of the class.
     fn since(&self, kind: TypeUrl, since: Seq) -> Arc<Changes>;
 
+    /// What `since` would say of everything there is, in short. A stream that comes back asks whether that is what its proxy holds.
+    fn tally(&self, kind: TypeUrl) -> Tally {
+        let all = self.since(kind, 0);
+        Tally::of(&all.changed).at(all.seq)
+    }
+
     /// `false`: that would say nothing. Cheaper to ask, which every stream does for every type.
     fn has_news(&self, kind: TypeUrl, since: Seq) -> bool {
         let changes = self.since(kind, since);
@@ -92,6 +98,43 @@ impl Changes {
         *self.prepared.versions.get_or_init(|| match &self.parts[..] {
             [] => Digest::of_versions(self.changed.iter().map(one)),
             parts => Digest::sum(parts.iter().map(|part| part.versions())),
+        })
+    }
+}
+
+/// Resources, their names and versions, told from others without being listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// The position of whoever holds exactly these.
+    pub(crate) seq: Seq,
+    pub(crate) count: usize,
+    pub(crate) names: Digest,
+    pub(crate) versions: Digest,
+}
+
+impl Tally {
+    pub fn of<'a>(resources: impl IntoIterator<Item = &'a Arc<Resource>>) -> Tally {
+        let one = |resource: &'a Arc<Resource>| Tally {
+            seq: 0,
+            count: 1,
+            names: Digest::of([&*resource.name]),
+            versions: Digest::of_versions([(resource.name.as_bytes(), resource.version.as_bytes())]),
+        };
+        Tally::sum(resources.into_iter().map(one))
+    }
+
+    /// No earlier than this.
+    pub fn at(self, seq: Seq) -> Tally {
+        Tally { seq: self.seq.max(seq), ..self }
+    }
+
+    /// Of parts that have no name in common, together.
+    pub fn sum(parts: impl IntoIterator<Item = Tally>) -> Tally {
+        parts.into_iter().fold(Tally::default(), |sum, part| Tally {
+            seq: sum.seq.max(part.seq),
+            count: sum.count + part.count,
+            names: Digest::sum([sum.names, part.names]),
+            versions: Digest::sum([sum.versions, part.versions]),
         })
     }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    Changes, Class, Resource, Seq, TypeUrl, Variant, Watched,
+    Changes, Class, Resource, Seq, Tally, TypeUrl, Variant, Watched,
     ack::{Ack, Content, Open, Verdict},
     owed::Owed,
     subscription::Subscription,
@@ -347,11 +347,14 @@ impl Watch {
     }
 
     fn gathered(&self, class: &dyn Class, owed: &mut Owed, news: Option<&Changes>) -> Gathered {
+        if owed.everything && !owed.held.is_empty() {
+            let tally = class.tally(self.kind);
+            if self.holds_all(&tally, owed) {
+                return Gathered { content: Content::Own(Vec::new()), removed: Vec::new(), seq: tally.seq };
+            }
+        }
         // Some names alone: nothing but the sequence is needed of the rest.
         let all = class.since(self.kind, if owed.everything { 0 } else { Seq::MAX });
-        if owed.everything && self.holds_all(&all, owed) {
-            return Gathered { content: Content::Own(Vec::new()), removed: Vec::new(), seq: all.seq };
-        }
         let mut out = Picked { resources: Vec::new(), removed: Vec::new(), seq: all.seq };
         let held = owed.held.map();
         match news {
@@ -365,14 +368,14 @@ impl Watch {
     }
 
     /// The proxy came with exactly what there is for it.
-    fn holds_all(&self, all: &Changes, owed: &Owed) -> bool {
+    fn holds_all(&self, all: &Tally, owed: &Owed) -> bool {
         let names = self.subscription.names();
         let wanted = if self.subscription.wildcard() {
             names.is_empty()
         } else {
-            names.len() == all.changed.len() && names.digest() == all.names()
+            names.len() == all.count && names.digest() == all.names
         };
-        wanted && owed.names.is_empty() && owed.held.len() == all.changed.len() && owed.held.digest() == all.versions()
+        wanted && owed.names.is_empty() && owed.held.len() == all.count && owed.held.digest() == all.versions
     }
 }
 

@@ -1,5 +1,7 @@
 //! Inbound filter chains of one port: which connections each takes, by mutual TLS mode and protocol.
 
+use std::cell::LazyCell;
+
 use model::{Mesh, MtlsMode, Placement, Protocol};
 use wire::envoy::config::core::v3::{Metadata, TransportSocket};
 use wire::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
@@ -34,12 +36,15 @@ pub(super) fn chains(
     mode: MtlsMode,
     target: &Target<'_>,
 ) -> Vec<FilterChain> {
+    // The same for each case that serves them.
+    let of_http = LazyCell::new(|| http_filters(mesh, placement, port, protocol, target));
+    let of_bytes = LazyCell::new(|| tcp_filters(mesh, placement, protocol, target));
     matches(protocol, mode)
         .iter()
         .map(|case| {
             let (filters, http) = match case.serves {
-                Serves::Http => (http_filters(mesh, placement, port, protocol, target), true),
-                Serves::Tcp => (tcp_filters(mesh, placement, protocol, target), false),
+                Serves::Http => (of_http.clone(), true),
+                Serves::Tcp => (of_bytes.clone(), false),
             };
             FilterChain {
                 name: target.chain_name(port, http),
