@@ -69,7 +69,8 @@ use stop::Stop;
 
 pub(crate) fn run(settings: Settings) -> Result<Outcome> {
     let scopes = start_log(&settings.log);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    let runtime = threads.worker_threads(settings.workers).enable_all().build().context("cannot start threads")?;
     let served = runtime.block_on(serve(settings, scopes));
     // A look at the folder may be under way; nothing depends on its end.
     runtime.shutdown_background();
@@ -101,7 +102,7 @@ fn control(port: u16, scopes: Arc<Scopes>) {
 }
 
 async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
-    let Settings { source, mesh, ports, debounce, streams, identity, operations, keys, log } = settings;
+    let Settings { source, workers: _, mesh, ports, debounce, streams, identity, operations, keys, log } = settings;
     let started = Instant::now();
     let mesh = Mesh { mesh_config: mesh.mesh_config.or_else(mounted_mesh_config), ..mesh };
     let mut stop = Stop::new()?;

@@ -21,6 +21,8 @@ pub(crate) use operations::Operations;
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) source: Source,
+    /// Threads that serve streams.
+    pub(crate) workers: usize,
     pub(crate) mesh: Mesh,
     pub(crate) ports: Ports,
     pub(crate) debounce: Debounce,
@@ -142,6 +144,7 @@ impl Settings {
             max_streams_per_identity,
             subscription_changes_per_second,
             removal_patience,
+            workers,
             keepalive_interval: env_interval,
             keepalive_timeout: env_timeout,
             max_streams,
@@ -249,6 +252,7 @@ impl Settings {
         };
         let settings = Settings {
             source,
+            workers: unused.number("MELTEMI_WORKERS", workers, half_of_the_processors()).min(MOST_WORKERS),
             mesh: Mesh::new(MeshArgs { mesh_config, domain, cluster_id, derive_endpoints }, env),
             ports: Ports {
                 grpc: Port::new("--grpcAddr", &grpc_addr)?,
@@ -437,6 +441,13 @@ fn address_ranges(env: &Env) -> Result<model::AddressRanges> {
     Ok(ranges)
 }
 
+/// Streams that wander between threads cost a push a quarter more; the other half is left to what is computed for all.
+fn half_of_the_processors() -> usize {
+    (std::thread::available_parallelism().map_or(1, usize::from) / 2).max(1)
+}
+
+/// More threads than any machine could use are a slip of the pen.
+const MOST_WORKERS: usize = 1024;
 /// istiod's default of PILOT_DEBOUNCE_AFTER.
 const DEBOUNCE_AFTER: Duration = Duration::from_millis(100);
 /// istiod's default of PILOT_DEBOUNCE_MAX.

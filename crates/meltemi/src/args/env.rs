@@ -28,6 +28,7 @@ pub(crate) struct Env {
     pub(crate) max_streams_per_identity: Option<String>,
     pub(crate) subscription_changes_per_second: Option<String>,
     pub(crate) removal_patience: Option<String>,
+    pub(crate) workers: Option<String>,
     pub(crate) keepalive_interval: Option<String>,
     pub(crate) keepalive_timeout: Option<String>,
     pub(crate) max_streams: Option<String>,
@@ -124,6 +125,7 @@ impl Env {
             max_streams_per_identity: set("MELTEMI_MAX_STREAMS_PER_IDENTITY"),
             subscription_changes_per_second: set("MELTEMI_SUBSCRIPTION_CHANGES_PER_SECOND"),
             removal_patience: set("MELTEMI_REMOVAL_PATIENCE"),
+            workers: set("MELTEMI_WORKERS"),
             keepalive_interval: set("GRPC_KEEPALIVE_INTERVAL"),
             keepalive_timeout: set("GRPC_KEEPALIVE_TIMEOUT"),
             // istiod's own spelling of gRPC.

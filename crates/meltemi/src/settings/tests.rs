@@ -25,6 +25,7 @@ fn defaults_are_those_of_istiod() {
     assert_eq!(settings.streams.push_throttle, 100);
     assert_eq!(settings.streams.max_requests_per_second, 0);
     assert_eq!(settings.streams.max_streams_per_address, 50_000);
+    assert!(settings.workers >= 1);
     assert_eq!(settings.mesh.cluster_id, "Kubernetes");
     assert_eq!(settings.mesh.pod_namespace, "istio-system");
     assert_eq!(settings.ports.grpc.address, Some(Address { host: String::new(), port: 15010 }));
@@ -62,6 +63,7 @@ fn delivery_is_set_by_variables() {
         max_streams_per_identity: set("6"),
         subscription_changes_per_second: set("0"),
         removal_patience: set("2s"),
+        workers: set("3"),
         ..Env::default()
     };
     let (settings, unused) = settings(&[], &env).unwrap();
@@ -70,7 +72,7 @@ fn delivery_is_set_by_variables() {
     let xds::Options { push_throttle, max_requests_per_second, max_streams_per_address, .. } = settings.streams;
     assert_eq!((push_throttle, max_requests_per_second, max_streams_per_address), (0, 13, 7));
     assert_eq!((settings.streams.max_streams_per_identity, settings.streams.subscription_changes_per_second), (6, 0));
-    assert_eq!(settings.streams.removal_patience, Duration::from_secs(2));
+    assert_eq!((settings.streams.removal_patience, settings.workers), (Duration::from_secs(2), 3));
 }
 
 #[test]
@@ -79,12 +81,14 @@ fn a_cap_of_no_stream_at_all_is_refused() {
         max_streams_per_address: Some("0".into()),
         max_requests_per_second: Some("-1".into()),
         push_throttle: Some("many".into()),
+        workers: Some("0".into()),
         ..Env::default()
     };
     let (settings, unused) = settings(&[], &env).unwrap();
     assert_eq!(settings.streams.max_streams_per_address, 50_000);
     let named: Vec<&str> = unused.iter().filter_map(|text| text.split('=').next()).collect();
-    assert_eq!(named, ["PILOT_PUSH_THROTTLE", "PILOT_MAX_REQUESTS_PER_SECOND", "MELTEMI_MAX_STREAMS_PER_ADDRESS"]);
+    let caps = ["PILOT_PUSH_THROTTLE", "PILOT_MAX_REQUESTS_PER_SECOND", "MELTEMI_MAX_STREAMS_PER_ADDRESS"];
+    assert_eq!(named, [&caps[..], &["MELTEMI_WORKERS"]].concat());
 }
 
 #[test]
