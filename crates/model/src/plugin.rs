@@ -56,12 +56,16 @@ impl Plugin {
         }
     }
 
-    /// istiod's: a WasmPlugin there is a TrafficExtension that was translated.
     pub fn full_name(&self) -> String {
-        let Meta { name, namespace, .. } = self.meta();
+        format!("{}.{}", self.meta().namespace, self.name())
+    }
+
+    /// istiod's: a WasmPlugin there is a TrafficExtension that was translated.
+    fn name(&self) -> String {
+        let name = &self.meta().name;
         match self {
-            Self::Wasm(_) => format!("{namespace}.{name}~istio-translated-wasmplugin"),
-            Self::Extension(_) => format!("{namespace}.{name}"),
+            Self::Wasm(_) => format!("{name}~istio-translated-wasmplugin"),
+            Self::Extension(_) => name.to_string(),
         }
     }
 
@@ -111,7 +115,8 @@ impl Plugins {
             let wasm = in_namespace(&objects.wasm_plugins, wanted).map(Plugin::Wasm);
             let extensions = in_namespace(&objects.traffic_extensions, wanted).map(Plugin::Extension);
             let mut own: Vec<_> = wasm.chain(extensions).filter(holds).collect();
-            own.sort_by(|a, b| a.meta().age_order(b.meta()));
+            // Among equally old ones istiod's names decide: there `log2~...` is before `log~...`.
+            own.sort_by_cached_key(|plugin| (plugin.meta().created, plugin.name()));
             own
         };
         let mut all = within(namespace);
