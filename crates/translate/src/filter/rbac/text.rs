@@ -1,4 +1,5 @@
-//! Values of rules as Envoy's matchers: `a`, `a*`, `*a`, `*`; addresses; metadata. No text of a user becomes a pattern unescaped, but for dots where istiod leaves them.
+//! Values of rules as Envoy's matchers: `a`, `a*`, `*a`, `*`; addresses; metadata. No text of a user becomes a pattern unescaped, but for dots where
+//! istiod leaves them as they are.
 
 use std::net::IpAddr;
 
