@@ -157,10 +157,11 @@ impl Entry {
         if self.chains.iter().any(Chain::looks_at_handshake) {
             listener_filters.push(inspector::tls());
         }
+        let filter_chains = self.filter_chains(mesh, placement);
         let listener = Listener {
             name: self.name.clone(),
             address: Some(address::bind(&self.bind, self.port)),
-            filter_chains: self.chains.iter().map(|chain| chain.filter_chain(mesh, placement, self.port)).collect(),
+            filter_chains,
             listener_filters,
             traffic_direction: TrafficDirection::Outbound.into(),
             access_log: access_log::logs(mesh, placement, Direction::Outbound, access_log::Of::Listener),
@@ -171,6 +172,16 @@ impl Entry {
         let observed = placement.telemetry.made_from.iter();
         let made_from = self.made_from.iter().chain(observed).cloned();
         Made::new(listener, made_from.chain(placement.plugins.made_from()))
+    }
+
+    fn filter_chains(&self, mesh: &Mesh, placement: &Placement) -> Vec<FilterChain> {
+        // istiod gives plugins of bytes to the first chain of requests alone, pinned by parity case extend-gateway-bytes-plugin.
+        let mut plugins = filter::network_plugins(placement, Direction::Outbound, self.port);
+        let chain = |chain: &Chain| {
+            let before = if chain.is_http() { std::mem::take(&mut plugins) } else { Vec::new() };
+            chain.filter_chain(mesh, placement, self.port, before)
+        };
+        self.chains.iter().map(chain).collect()
     }
 }
 
@@ -187,7 +198,11 @@ impl Chain {
         !self.server_names.is_empty() || self.tls.is_some()
     }
 
-    fn filter_chain(&self, mesh: &Mesh, placement: &Placement, port: u16) -> FilterChain {
+    fn is_http(&self) -> bool {
+        matches!(self.content, Content::Http { .. })
+    }
+
+    fn filter_chain(&self, mesh: &Mesh, placement: &Placement, port: u16, before: Vec<Filter>) -> FilterChain {
         let mut server_names = self.server_names.clone();
         if server_names.iter().any(|name| name == "*") {
             server_names.clear();
@@ -204,7 +219,7 @@ impl Chain {
             filters: match &self.content {
                 Content::Bytes(filters) => filters.clone(),
                 Content::Http { stat, route, protocol } => {
-                    let mut filters = filter::network_plugins(placement, Direction::Outbound, port);
+                    let mut filters = before;
                     let at = hcm::At { name: stat, port, proxies: false, cache: None };
                     filters.push(hcm::gateway(mesh, placement, at, route, *protocol));
                     filters
