@@ -135,7 +135,7 @@ struct Tags {
 impl OutboundKey {
     /// What clusters and load assignments read of a proxy besides the services and rules of its scope, before they are patched.
     pub fn client(&self) -> Self {
-        let scope = ScopeKey { namespace: Arc::from(""), sidecar: None };
+        let scope = ScopeKey { namespace: Arc::from(""), sidecar: None, router: false };
         Self { scope, domain: Arc::default(), patches: Vec::new(), plugins: Places::default(), ..self.clone() }
     }
 }

@@ -104,12 +104,14 @@ pub struct ScopeKey {
     pub namespace: Arc<str>,
     /// `None`: no Sidecar holds.
     pub sidecar: Option<Name>,
+    pub router: bool,
 }
 
 /// What a scope is cut from.
 pub(crate) struct World<'a> {
     /// The client's.
     pub(crate) namespace: &'a str,
+    pub(crate) router: bool,
     /// What may be seen from this namespace at all, in order of precedence.
     pub(crate) visible: &'a [Arc<Service>],
     pub(crate) all: &'a [Arc<Service>],
@@ -212,7 +214,11 @@ fn catch_all(world: &World<'_>) -> EgressListener {
         port: None,
         bind: None,
         capture: Capture::Default,
-        services: one_namespace_each(world.visible.to_vec(), world.namespace),
+        // A router has no services of its own that would come first.
+        services: match world.router {
+            true => imported(world.visible.iter()),
+            false => one_namespace_each(world.visible.to_vec(), world.namespace),
+        },
         virtual_services: VirtualServices::new(world.virtual_services.to_vec()),
     }
 }

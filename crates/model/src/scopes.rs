@@ -100,7 +100,9 @@ impl Scopes {
             }
             ProxyKind::Router => None,
         };
+        let router = proxy.kind == ProxyKind::Router;
         let key = ScopeKey {
+            router,
             namespace: proxy.namespace.clone(),
             sidecar: sidecar.map(|object| Name::new(&object.meta.namespace, &object.meta.name)),
         };
@@ -108,6 +110,7 @@ impl Scopes {
         let scope = made.unwrap_or_else(|| {
             let seen = seen_from(&proxy.namespace, &self.all);
             let world = World {
+                router,
                 namespace: &proxy.namespace,
                 visible: &seen,
                 all: &self.all,
