@@ -307,7 +307,7 @@ fn one_namespace_each(services: Vec<Arc<Service>>, own: &str) -> Vec<Arc<Service
 }
 
 /// Each host once, in the order of its first import. A Kubernetes Service beats others; of the others the first stands, with the ports that
-/// the rest of its namespace add.
+/// others like it add.
 fn imported<'a>(services: impl Iterator<Item = &'a Arc<Service>>) -> Vec<Arc<Service>> {
     let mut order: Vec<Arc<Service>> = Vec::new();
     let mut at: BTreeMap<Host, usize> = BTreeMap::new();
@@ -325,11 +325,20 @@ fn imported<'a>(services: impl Iterator<Item = &'a Arc<Service>>) -> Vec<Arc<Ser
             continue;
         }
         let extra: Vec<_> = service.ports.iter().filter(|port| held.port(port.number).is_none()).cloned().collect();
-        if !extra.is_empty() && held.namespace == service.namespace {
+        if !extra.is_empty() && shares_ports(held, service) {
             Arc::make_mut(held).ports.extend(extra);
         }
     }
     order
+}
+
+/// Several objects of a namespace describe one service in parts.
+fn shares_ports(one: &Service, other: &Service) -> bool {
+    one.namespace == other.namespace
+        && one.resolution == other.resolution
+        && one.labels == other.labels
+        && one.selector == other.selector
+        && one.visibility == other.visibility
 }
 
 /// `[~]namespace/host` of an egress listener.
