@@ -50,6 +50,11 @@ impl<'a> Group<'a> {
         let weight = members.iter().fold(0_u32, |sum, member| sum.saturating_add(member.weight));
         Self { place, members, weight, priority: 0 }
     }
+
+    /// A place whose endpoints cannot be reached still takes its part.
+    fn share(&self) -> u64 {
+        u64::from(self.weight.max(1))
+    }
 }
 
 /// Whose preferences count.
@@ -94,10 +99,10 @@ fn distribute(groups: &mut [Group<'_>], client: &Locality, entries: &[Distribute
     let mut left: BTreeSet<usize> = (0..groups.len()).collect();
     for (to, &percent) in &entry.to {
         let chosen: Vec<usize> = left.iter().copied().filter(|&index| covers(to, groups[index].place)).collect();
-        let total: u64 = chosen.iter().map(|&index| u64::from(groups[index].weight)).sum();
+        let total: u64 = chosen.iter().map(|&index| groups[index].share()).sum();
         for index in chosen {
             left.remove(&index);
-            let share = (u64::from(groups[index].weight) * u64::from(percent)).div_ceil(total.max(1));
+            let share = (groups[index].share() * u64::from(percent)).div_ceil(total.max(1));
             if share > 0 {
                 groups[index].weight = u32::try_from(share).unwrap_or(u32::MAX);
             }
