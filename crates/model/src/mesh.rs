@@ -137,6 +137,11 @@ impl Mesh {
         self.scopes.all().iter().find(|service| service.host == *host)
     }
 
+    /// Services that are other names of hosts, whoever sees them.
+    pub fn aliases(&self) -> &[Arc<Service>] {
+        &self.scopes.aliases
+    }
+
     pub fn endpoints(&self, service: &Service) -> &ServiceEndpoints {
         static NONE: ServiceEndpoints = ServiceEndpoints::none();
         self.endpoints.get(&key(service)).map_or(&NONE, |found| found)

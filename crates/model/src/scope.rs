@@ -175,6 +175,18 @@ impl Scope {
         egress.iter().map(patterns).collect()
     }
 
+    /// A service that is imported may be called by that other name: no Sidecar stands in the way, or it asks for the name where it asks for the service.
+    pub fn takes_alias(&self, key: &ScopeKey, service: &Service, alias: &Host) -> bool {
+        let takes = |listener: &Vec<HostPattern>| {
+            let of = |own: bool| listener.iter().filter(move |pattern| pattern.is_of(&service.namespace, own));
+            // What is asked of its own namespace goes before what is asked of any.
+            let own = of(true).any(|pattern| pattern.host.matches(&service.host));
+            of(own).any(|pattern| pattern.host.matches(alias))
+        };
+        let wanted = self.wanted(key);
+        wanted.is_empty() || wanted.iter().any(takes)
+    }
+
     /// Puts a VirtualService in the place of one with the same hosts and destinations.
     pub(crate) fn replace_route(&mut self, old: &Arc<VirtualService>, new: &Arc<VirtualService>) {
         for listener in &mut self.egress {
@@ -376,6 +388,15 @@ impl HostPattern {
     /// By the namespace that it stands in and any of its hosts.
     fn chooses(&self, object: &VirtualService) -> bool {
         !self.excluded && self.covers(&object.namespace) && object.hosts.iter().any(|host| self.host.matches(host))
+    }
+
+    /// `own`: it names this namespace; else it is for any.
+    fn is_of(&self, namespace: &str, own: bool) -> bool {
+        !self.excluded
+            && match &self.namespace {
+                NamespacePattern::Any => !own,
+                NamespacePattern::One(name) => own && name == namespace,
+            }
     }
 
     fn covers(&self, namespace: &str) -> bool {

@@ -21,6 +21,8 @@ use crate::virtual_service::RouteChange;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scopes {
     all: Arc<Vec<Arc<Service>>>,
+    /// Other names of services, by namespace and host.
+    pub(crate) aliases: Arc<[Arc<Service>]>,
     /// Some service keeps traffic on the node.
     pub(crate) node_local: bool,
     made: Arc<Mutex<BTreeMap<ScopeKey, Arc<Scope>>>>,
@@ -70,7 +72,14 @@ impl Scopes {
     pub(crate) fn new<'a>(services: impl Iterator<Item = &'a Arc<Service>>) -> Self {
         let mut all: Vec<_> = services.cloned().collect();
         all.sort_by(|a, b| a.precedence(b));
-        Self { node_local: all.iter().any(|service| service.node_local), all: Arc::new(all), made: Arc::default() }
+        let mut aliases: Vec<_> = all.iter().filter(|service| service.is_alias()).cloned().collect();
+        aliases.sort_by(|a, b| (&a.namespace, &a.host).cmp(&(&b.namespace, &b.host)));
+        Self {
+            node_local: all.iter().any(|service| service.node_local),
+            aliases: aliases.into(),
+            all: Arc::new(all),
+            made: Arc::default(),
+        }
     }
 
     /// Keeps the scopes that none of the changes concerns, and changes those in place that stay cut as they are.

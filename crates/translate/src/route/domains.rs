@@ -28,11 +28,14 @@ pub(super) fn of_service(
 }
 
 /// ExternalName services by the host that they finally stand for; loops and unknown hosts stand for nothing.
+/// Whoever sees the host may call it by all of its names, unless a Sidecar leaves them out.
 pub(super) fn aliases(mesh: &Mesh, placement: &Placement) -> BTreeMap<Host, Vec<Arc<Service>>> {
     let mut found: BTreeMap<Host, Vec<Arc<Service>>> = BTreeMap::new();
-    for service in placement.scope.services.iter().filter(|service| service.is_alias()) {
-        if let Some(host) = final_target(mesh, service) {
-            found.entry(host).or_default().push(service.clone());
+    for alias in mesh.aliases() {
+        let target = final_target(mesh, alias).and_then(|host| placement.scope.service(&host));
+        let taken = target.filter(|target| placement.scope.takes_alias(&placement.scope_key, target, &alias.host));
+        if let Some(target) = taken {
+            found.entry(target.host.clone()).or_default().push(alias.clone());
         }
     }
     found
