@@ -99,7 +99,11 @@ fn addresses(placement: &Placement, service: &Service) -> impl Iterator<Item = S
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => format!("[{address}]"),
     });
-    single.chain(service.ranges.iter().map(ToString::to_string))
+    let ranges = service.ranges.iter().map(|range| match range.address {
+        IpAddr::V4(_) => range.to_string(),
+        IpAddr::V6(_) => format!("[{range}]"),
+    });
+    single.chain(ranges)
 }
 
 #[cfg(test)]

@@ -28,8 +28,8 @@ pub(super) fn of_listener(client: &Client<'_>, egress: &EgressListener) -> Vec<V
                 table.add(host, port, vec![host.to_string()], routes.clone());
             }
         }
-        for host in speakers.speaks_for.get(&index).into_iter().flatten() {
-            table.add_service(client.services[*host], &aliases, |_| routes.clone());
+        for host in as_written(object, speakers.speaks_for.get(&index).cloned().unwrap_or_default()) {
+            table.add_service(client.services[host], &aliases, |_| routes.clone());
         }
     }
     for service in egress.services.iter().filter(|service| !speakers.spoken_for.contains(&service.host)) {
@@ -40,6 +40,13 @@ pub(super) fn of_listener(client: &Client<'_>, egress: &EgressListener) -> Vec<V
         }
     }
     table.hosts.into_values().collect()
+}
+
+/// An address that several of the hosts have goes to the first that is written, and to wildcards last.
+fn as_written<'a>(object: &VirtualService, mut hosts: Vec<&'a Host>) -> Vec<&'a Host> {
+    let place = |host: &Host| object.hosts.iter().position(|own| own == host && !own.is_wildcard());
+    hosts.sort_by_key(|host| place(host).unwrap_or(usize::MAX));
+    hosts
 }
 
 /// An alias is no service: its name is the target's.
