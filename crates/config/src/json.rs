@@ -36,8 +36,7 @@ enum Part {
 }
 
 /// All that types of ours read of a Pod.
-const POD_SPEC: [&str; 6] =
-    ["nodeName", "serviceAccountName", "serviceAccount", "hostname", "subdomain", "hostNetwork"];
+const POD_SPEC: [&str; 5] = ["nodeName", "serviceAccountName", "serviceAccount", "hostname", "subdomain"];
 const POD_STATUS: [&str; 4] = ["phase", "podIP", "podIPs", "conditions"];
 
 /// Credentials of gateways and of image registries, mesh config, the root that we write ourselves.

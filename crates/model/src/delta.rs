@@ -209,6 +209,10 @@ impl Delta {
                 continue;
             }
             let deep = held.is_none_or(|held| held.identities != made.identities || held.mtls() != made.mtls());
+            // Proxies behind a Service that selects nobody are found by address.
+            if next.services.get(&name).is_some_and(|service| service.selector.is_empty()) {
+                self.namespaces.insert(name.namespace.clone());
+            }
             next.endpoints.insert(name.clone(), made);
             self.endpoints.insert(name, deep);
         }

@@ -15,7 +15,7 @@ use imbl::OrdMap;
 use crate::authn::{MtlsMode, PeerAuthentications, PortModes};
 use crate::delta::Delta;
 use crate::destination::{ClientFacts, DestinationRules};
-use crate::endpoint::{self, ServiceEndpoints, Slices};
+use crate::endpoint::{self, Address, Origin, ServiceEndpoints, Slices};
 use crate::entry::Entries;
 use crate::entry_endpoint::{Listed, Machine, Machines};
 use crate::environment::{AddressRanges, Environment};
@@ -311,7 +311,11 @@ impl Mesh {
     fn selected_targets(&self, proxy: &Proxy) -> Vec<InboundTarget> {
         if let Some(pod) = self.pod_name(proxy).and_then(|name| self.objects.pods.get(&name)) {
             let number = |_: &Service, port: &Port| endpoint::target_port(port, &pod.spec);
-            return self.targets(&pod.meta.namespace, &pod.meta.labels, number);
+            let mut targets = self.targets(&pod.meta.namespace, &pod.meta.labels, number);
+            if !targets.iter().any(|target| target.service.is_kubernetes()) {
+                targets.extend(self.addressed_targets(proxy));
+            }
+            return targets;
         }
         let Some(machine) = self.machine_of(proxy) else { return Vec::new() };
         self.targets(&proxy.namespace, &machine.labels, |service, port| machine.port(service, port))
@@ -337,6 +341,24 @@ impl Mesh {
     }
 
     pub(crate) fn services_in(&self, namespace: &str) -> impl Iterator<Item = &Arc<Service>> {
+    /// Of Services that select nobody and whose slices have the proxy's address.
+    fn addressed_targets(&self, proxy: &Proxy) -> Vec<InboundTarget> {
+        let own = proxy.ips.first().map(|&ip| Address::Ip(ip));
+        let mut targets = Vec::new();
+        for service in self.services_in(&proxy.namespace).filter(|service| service.selector.is_empty()) {
+            for port in &service.ports {
+                let here = self.endpoints(service).port(&port.name).iter();
+                let here = here.filter(|it| it.origin == Origin::Kubernetes && Some(&it.address) == own.as_ref());
+                targets.extend(here.map(|it| InboundTarget {
+                    service: service.clone(),
+                    port: port.clone(),
+                    number: it.port,
+                }));
+            }
+        }
+        targets
+    }
+
         let namespace: Arc<str> = Arc::from(namespace);
         let first = Name { namespace: namespace.clone(), name: Arc::from("") };
         self.services.range(first..).take_while(move |(key, _)| key.namespace == namespace).map(|(_, service)| service)

@@ -137,7 +137,7 @@ impl Workload {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Workloads {
     by_name: OrdMap<Name, Arc<Workload>>,
-    /// Pods of one address (host network apart) are one after the other; the last by name answers for it.
+    /// Pods of one address, as those on the host network of one node, are one after the other; the last by name answers for it.
     by_address: OrdMap<(Arc<str>, IpAddr, Arc<str>), Arc<Workload>>,
 }
 
@@ -163,11 +163,8 @@ impl Workloads {
             .get(&Name { namespace: Arc::default(), name: pod.spec.node_name.clone() })
             .map(|node| &node.meta.labels);
         let workload = Arc::new(Workload::of_pod(pod, labels));
-        // Pods on the host network share the node's address: it says nothing about who answers there.
-        if !pod.spec.host_network {
-            for address in &*pod.spec.ips {
-                self.by_address.insert((name.namespace.clone(), *address, name.name.clone()), workload.clone());
-            }
+        for address in &*pod.spec.ips {
+            self.by_address.insert((name.namespace.clone(), *address, name.name.clone()), workload.clone());
         }
         self.by_name.insert(name.clone(), workload);
     }

@@ -17,7 +17,6 @@ pub struct Pod {
     pub service_account: Arc<str>,
     /// `None`: it has no name below a service's.
     pub subdomain: Option<Box<Subdomain>>,
-    pub host_network: bool,
     pub ips: Arc<[IpAddr]>,
     /// It succeeded or failed, and will not run again.
     pub finished: bool,
@@ -64,7 +63,6 @@ struct RawSpec {
     service_account: Arc<str>,
     hostname: String,
     subdomain: String,
-    host_network: bool,
     containers: Vec<RawContainer>,
     init_containers: Vec<RawContainer>,
 }
@@ -111,7 +109,6 @@ impl From<Raw> for Pod {
             service_account: named.unwrap_or_else(|| shared_text("default")),
             subdomain: (!spec.subdomain.is_empty())
                 .then(|| Box::new(Subdomain { name: spec.subdomain, hostname: spec.hostname })),
-            host_network: spec.host_network,
             ips: if ips.is_empty() { status.pod_ip.into_iter().map(|IpText(ip)| ip).collect() } else { ips },
             finished: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
             ready,
