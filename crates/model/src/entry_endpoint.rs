@@ -32,7 +32,7 @@ pub(crate) struct Machine {
     ports: BTreeMap<String, u32>,
     weight: u32,
     /// As written; empty: nobody said.
-    network: Arc<str>,
+    pub(crate) network: Arc<str>,
 }
 
 /// Healthy WorkloadEntries, in order of their names.
@@ -186,9 +186,9 @@ fn inline(object: &Object<ServiceEntry>) -> impl Iterator<Item = Machine> {
     })
 }
 
-/// Ports of workloads that ServiceEntries list by address: their proxies serve them.
+/// Workloads that ServiceEntries list by address, with their ports: their proxies serve them.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Listed(BTreeMap<(Arc<str>, IpAddr), Vec<InboundTarget>>);
+pub(crate) struct Listed(BTreeMap<(Arc<str>, IpAddr), (Machine, Vec<InboundTarget>)>);
 
 impl Listed {
     pub(crate) fn new(entries: &Entries, snapshot: &Snapshot) -> Self {
@@ -197,7 +197,8 @@ impl Listed {
             let Some(object) = snapshot.service_entries.get(&object_name(service)) else { continue };
             for machine in inline(object) {
                 let Some(address) = machine.address.ip() else { continue };
-                let targets = found.0.entry((service.namespace.clone(), address)).or_default();
+                let key = (service.namespace.clone(), address);
+                let (_, targets) = found.0.entry(key).or_insert_with(|| (machine.clone(), Vec::new()));
                 targets.extend(service.ports.iter().filter_map(|port| {
                     let number = machine.entry_port(port)?;
                     Some(InboundTarget { service: service.clone(), port: port.clone(), number })
@@ -208,7 +209,12 @@ impl Listed {
     }
 
     pub(crate) fn at(&self, namespace: &Arc<str>, address: IpAddr) -> &[InboundTarget] {
-        self.0.get(&(namespace.clone(), address)).map(Vec::as_slice).unwrap_or_default()
+        self.0.get(&(namespace.clone(), address)).map(|(_, targets)| targets.as_slice()).unwrap_or_default()
+    }
+
+    /// As the first entry by name has it.
+    pub(crate) fn machine(&self, namespace: &Arc<str>, address: IpAddr) -> Option<&Machine> {
+        self.0.get(&(namespace.clone(), address)).map(|(machine, _)| machine)
     }
 }
 

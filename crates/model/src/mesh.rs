@@ -267,9 +267,29 @@ impl Mesh {
         ProviderHosts::new(&self.config, self.scopes.all())
     }
 
-    pub(crate) fn workload_of(&self, proxy: &Proxy) -> Option<Arc<Workload>> {
+    /// The workload that a proxy stands beside, and its network.
+    pub(crate) fn workload_of(&self, proxy: &Proxy) -> Option<(Arc<Workload>, Arc<str>)> {
         let pod = self.pod_name(proxy).and_then(|pod| self.workloads.named(&pod.namespace, &pod.name));
-        pod.or_else(|| Some(self.machine_of(proxy)?.workload.clone()))
+        let (workload, written) = match pod {
+            Some(pod) => (pod, None),
+            None => {
+                let machine = self.declared_machine(proxy)?;
+                (machine.workload.clone(), Some(&machine.network))
+            }
+        };
+        let written = written.filter(|network| !network.is_empty()).cloned();
+        let found = || self.networks.of(workload.addresses.first().copied(), &workload.labels);
+        let network = written.unwrap_or_else(found);
+        Some((workload, network))
+    }
+
+    /// A machine is known by the ServiceEntries that select or list it; a Service that selects it says nothing of it.
+    fn declared_machine(&self, proxy: &Proxy) -> Option<&Machine> {
+        let selected = self.machine_of(proxy).filter(|machine| {
+            let mut entries = self.entries.in_namespace(&proxy.namespace);
+            entries.any(|entry| !entry.selector.is_empty() && machine.labels.contains_all(&entry.selector))
+        });
+        selected.or_else(|| proxy.ips.iter().find_map(|&ip| self.listed.machine(&proxy.namespace, ip)))
     }
 
     /// `None`: its pod is in another cluster, and one of the same name here is another's.
@@ -321,6 +341,24 @@ impl Mesh {
         self.targets(&proxy.namespace, &machine.labels, |service, port| machine.port(service, port))
     }
 
+    /// Of Services that select nobody and whose slices have the proxy's address.
+    fn addressed_targets(&self, proxy: &Proxy) -> Vec<InboundTarget> {
+        let own = proxy.ips.first().map(|&ip| Address::Ip(ip));
+        let mut targets = Vec::new();
+        for service in self.services_in(&proxy.namespace).filter(|service| service.selector.is_empty()) {
+            for port in &service.ports {
+                let here = self.endpoints(service).port(&port.name).iter();
+                let here = here.filter(|it| it.origin == Origin::Kubernetes && Some(&it.address) == own.as_ref());
+                targets.extend(here.map(|it| InboundTarget {
+                    service: service.clone(),
+                    port: port.clone(),
+                    number: it.port,
+                }));
+            }
+        }
+        targets
+    }
+
     fn targets(
         &self,
         namespace: &str,
@@ -341,24 +379,6 @@ impl Mesh {
     }
 
     pub(crate) fn services_in(&self, namespace: &str) -> impl Iterator<Item = &Arc<Service>> {
-    /// Of Services that select nobody and whose slices have the proxy's address.
-    fn addressed_targets(&self, proxy: &Proxy) -> Vec<InboundTarget> {
-        let own = proxy.ips.first().map(|&ip| Address::Ip(ip));
-        let mut targets = Vec::new();
-        for service in self.services_in(&proxy.namespace).filter(|service| service.selector.is_empty()) {
-            for port in &service.ports {
-                let here = self.endpoints(service).port(&port.name).iter();
-                let here = here.filter(|it| it.origin == Origin::Kubernetes && Some(&it.address) == own.as_ref());
-                targets.extend(here.map(|it| InboundTarget {
-                    service: service.clone(),
-                    port: port.clone(),
-                    number: it.port,
-                }));
-            }
-        }
-        targets
-    }
-
         let namespace: Arc<str> = Arc::from(namespace);
         let first = Name { namespace: namespace.clone(), name: Arc::from("") };
         self.services.range(first..).take_while(move |(key, _)| key.namespace == namespace).map(|(_, service)| service)

@@ -99,13 +99,12 @@ impl Deref for Placement {
 
 impl Placement {
     pub(crate) fn new(mesh: &Mesh, proxy: &Arc<Proxy>) -> Self {
-        let workload = mesh.workload_of(proxy);
+        let (workload, network) = mesh.workload_of(proxy).unzip();
         let labels = workload.as_ref().map_or(&proxy.metadata.labels, |known| &known.labels).clone();
-        let locality = match &workload {
-            Some(known) if !known.locality.is_empty() => known.locality.clone(),
-            _ => proxy.locality.clone(),
-        };
-        let placed_labels = placed_labels(mesh, proxy, workload.as_deref(), &labels, &locality);
+        let declared = workload.as_ref().map(|known| known.locality.clone()).unwrap_or_default();
+        let locality = workload::labelled_locality(&labels, &declared).unwrap_or_else(|| proxy.locality.clone());
+        let network = network.filter(|network| !network.is_empty());
+        let placed_labels = placed_labels(mesh, proxy, workload.as_deref(), network.as_ref(), &labels, &locality);
         let (scope_key, scope) = mesh.scope_of(proxy, &labels);
         let targets = mesh.inbound_targets(proxy);
         let sent = proxy.metadata.settings.clone();
@@ -254,11 +253,17 @@ impl Placement {
 }
 
 /// What the registry knows goes before what the proxy says of itself.
-fn placed_labels(mesh: &Mesh, proxy: &Proxy, known: Option<&Workload>, labels: &Labels, place: &Locality) -> Labels {
+fn placed_labels(
+    mesh: &Mesh,
+    proxy: &Proxy,
+    known: Option<&Workload>,
+    network: Option<&Arc<str>>,
+    labels: &Labels,
+    place: &Locality,
+) -> Labels {
     let metadata = &proxy.metadata;
-    let of_registry = known.map(|known| mesh.networks.of(known.addresses.first().copied(), &known.labels));
-    let network = of_registry.filter(|network| !network.is_empty()).unwrap_or_else(|| metadata.network.clone());
+    let network = network.unwrap_or(&metadata.network);
     let node = if metadata.node_name.is_empty() { known.map_or("", |known| &known.node) } else { &metadata.node_name };
     let cluster = if metadata.cluster_id.is_empty() { &*mesh.env.cluster_id } else { &*metadata.cluster_id };
-    workload::placed_labels(labels, place, cluster, node, &network)
+    workload::placed_labels(labels, place, cluster, node, network)
 }

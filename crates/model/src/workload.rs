@@ -207,8 +207,12 @@ fn cron_job(job: &str) -> Option<&str> {
     ((8..=10).contains(&minute.len()) && minute.bytes().all(|b| b.is_ascii_digit())).then_some(name)
 }
 
+fn locality_label(labels: &Labels) -> Option<&str> {
+    LOCALITY_LABELS.iter().find_map(|key| labels.get(key)).filter(|text| !text.is_empty())
+}
+
 fn locality(labels: &Labels, node_labels: Option<&Labels>) -> Locality {
-    if let Some(declared) = LOCALITY_LABELS.iter().find_map(|key| labels.get(key)).filter(|text| !text.is_empty()) {
+    if let Some(declared) = locality_label(labels) {
         // A label cannot hold a slash: dots stand for it.
         let text = if declared.contains('/') { declared.to_owned() } else { declared.replace('.', "/") };
         let Ok(locality) = text.parse();
@@ -220,6 +224,22 @@ fn locality(labels: &Labels, node_labels: Option<&Labels>) -> Locality {
         zone: label(&["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"]),
         subzone: label(&["topology.istio.io/subzone"]),
     }
+}
+
+/// Where labels say that a proxy is, part by part behind what was declared of it; `None`: neither says anything.
+pub(crate) fn labelled_locality(labels: &Labels, declared: &Locality) -> Option<Locality> {
+    let part = |own: &Arc<str>, key: &str| match own.is_empty() {
+        true => labels.get(key).map(shared_text),
+        false => Some(own.clone()),
+    };
+    let parts = [part(&declared.region, REGION), part(&declared.zone, ZONE), part(&declared.subzone, SUBZONE)];
+    if parts.iter().all(Option::is_none) {
+        // As it is: here dots do not stand for slashes.
+        let written = locality_label(labels)?.parse();
+        return written.ok();
+    }
+    let [region, zone, subzone] = parts.map(Option::unwrap_or_default);
+    Some(Locality { region, zone, subzone })
 }
 
 #[cfg(test)]
