@@ -55,10 +55,12 @@ impl Machines {
         self.0.get(name)
     }
 
-    /// The machine that a proxy with this address runs on.
-    pub(crate) fn at(&self, namespace: &str, address: IpAddr) -> Option<&Machine> {
-        let here = self.0.range(Name::new(namespace, "")..).take_while(|(name, _)| *name.namespace == *namespace);
-        here.map(|(_, machine)| machine).find(|machine| machine.address == Address::Ip(address))
+    /// Those that a proxy with this address runs on, by name.
+    pub(crate) fn all_at(&self, namespace: &str, address: IpAddr) -> impl Iterator<Item = &Machine> {
+        let namespace: Arc<str> = Arc::from(namespace);
+        let here = self.0.range(Name { namespace: namespace.clone(), name: Arc::from("") }..);
+        let here = here.take_while(move |(name, _)| name.namespace == namespace).map(|(_, machine)| machine);
+        here.filter(move |machine| machine.address == Address::Ip(address))
     }
 }
 
@@ -86,7 +88,7 @@ impl Machine {
     }
 
     /// The number behind the port of a ServiceEntry.
-    fn entry_port(&self, port: &Port) -> Option<u16> {
+    pub(crate) fn entry_port(&self, port: &Port) -> Option<u16> {
         match self.ports.get(&port.name).filter(|&&number| number != 0) {
             Some(&number) => u16::try_from(number).ok(),
             None => match port.target {
@@ -97,7 +99,7 @@ impl Machine {
     }
 
     /// The number behind the port of a Kubernetes Service; `None`: the machine has no port of that name.
-    fn service_port(&self, port: &Port) -> Option<u16> {
+    pub(crate) fn service_port(&self, port: &Port) -> Option<u16> {
         let named = |name: &str| self.ports.get(name).and_then(|&number| u16::try_from(number).ok());
         match &port.target {
             TargetPort::Name(name) => named(name),
@@ -108,10 +110,6 @@ impl Machine {
     /// No name, which only DNS could find, and no socket.
     fn is_placed(&self) -> bool {
         matches!(self.address, Address::Ip(_) | Address::Unknown)
-    }
-
-    pub(crate) fn port(&self, service: &Service, port: &Port) -> Option<u16> {
-        if service.is_kubernetes() { self.service_port(port) } else { self.entry_port(port) }
     }
 
     fn endpoint(&self, number: u16) -> Endpoint {

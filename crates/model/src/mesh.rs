@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use config::host::Host;
+use config::kinds::pod::Pod;
 use config::labels::Labels;
 use config::mesh::{ExtensionProvider, MeshConfig, Provider};
-use config::meta::Meta;
+use config::meta::{Meta, Object};
 use config::note::Note;
 use config::store::{Name, Snapshot, filled};
 use imbl::OrdMap;
@@ -26,11 +27,12 @@ use crate::patch::{EnvoyFilters, Patch};
 use crate::placement::{InboundTarget, Placement, Standing};
 use crate::plugin::Plugins;
 use crate::policy::{AuthorizationPolicies, Authorizers, RequestAuthentications};
+use crate::protocol::Protocol;
 use crate::provider::ProviderHosts;
 use crate::proxy::Proxy;
 use crate::scope::{Scope, ScopeKey};
 use crate::scopes::Scopes;
-use crate::service::{Distribution, Port, Service};
+use crate::service::{Distribution, Port, Resolution, Service};
 use crate::telemetry::{Side, Telemetries, Telemetry};
 use crate::virtual_service::{VirtualService, VirtualServiceIndex};
 use crate::workload::{Workload, Workloads};
@@ -130,6 +132,11 @@ impl Mesh {
     pub fn has_pod_of(&self, proxy: &Proxy) -> bool {
         let pod = proxy.id.rsplit_once('.').map(|(name, namespace)| Name::new(namespace, name));
         pod.is_some_and(|pod| self.objects.pods.contains_key(&pod))
+    }
+
+    /// There is a WorkloadEntry with its address.
+    pub fn has_machine_of(&self, proxy: &Proxy) -> bool {
+        self.machine_of(proxy).is_some()
     }
 
     /// The service of this host that stands first; several namespaces may claim one.
@@ -301,7 +308,7 @@ impl Mesh {
 
     /// The WorkloadEntry that stands for a proxy outside Kubernetes.
     fn machine_of(&self, proxy: &Proxy) -> Option<&Machine> {
-        proxy.ips.iter().find_map(|&ip| self.machines.at(&proxy.namespace, ip))
+        proxy.ips.iter().find_map(|&ip| self.machines.all_at(&proxy.namespace, ip).next())
     }
 
     pub(crate) fn scope_of(&self, proxy: &Proxy, labels: &Labels) -> (ScopeKey, Arc<Scope>) {
@@ -329,16 +336,38 @@ impl Mesh {
     }
 
     fn selected_targets(&self, proxy: &Proxy) -> Vec<InboundTarget> {
-        if let Some(pod) = self.pod_name(proxy).and_then(|name| self.objects.pods.get(&name)) {
-            let number = |_: &Service, port: &Port| endpoint::target_port(port, &pod.spec);
-            let mut targets = self.targets(&pod.meta.namespace, &pod.meta.labels, number);
-            if !targets.iter().any(|target| target.service.is_kubernetes()) {
-                targets.extend(self.addressed_targets(proxy));
-            }
-            return targets;
+        let mut targets = self.service_targets(proxy);
+        let entries = || self.entries.in_namespace(&proxy.namespace);
+        if let Some(pod) = self.pod_of(proxy) {
+            let number = |port: &Port| endpoint::target_port(port, &pod.spec);
+            targets.extend(selecting(entries(), &pod.meta.labels, number));
         }
-        let Some(machine) = self.machine_of(proxy) else { return Vec::new() };
-        self.targets(&proxy.namespace, &machine.labels, |service, port| machine.port(service, port))
+        for machine in proxy.ips.iter().flat_map(|&ip| self.machines.all_at(&proxy.namespace, ip)) {
+            for target in selecting(entries(), &machine.labels, |port| machine.entry_port(port)) {
+                if !targets.contains(&target) {
+                    targets.push(target);
+                }
+            }
+        }
+        targets
+    }
+
+    /// Of Services: by the machine at the proxy's first address, else by its pod.
+    fn service_targets(&self, proxy: &Proxy) -> Vec<InboundTarget> {
+        let services = || self.services_in(&proxy.namespace);
+        if let Some(machine) = proxy.ips.first().and_then(|&ip| self.machines.all_at(&proxy.namespace, ip).next()) {
+            // A machine is no endpoint of a headless Service.
+            let balanced = services().filter(|service| service.resolution == Resolution::ClientSide);
+            let number = |port: &Port| machine.service_port(port).filter(|_| port.protocol != Protocol::Udp);
+            return selecting(balanced, &machine.labels, number);
+        }
+        let Some(pod) = self.pod_of(proxy) else { return Vec::new() };
+        let targets = selecting(services(), &pod.meta.labels, |port| endpoint::target_port(port, &pod.spec));
+        if targets.is_empty() { self.addressed_targets(proxy) } else { targets }
+    }
+
+    fn pod_of(&self, proxy: &Proxy) -> Option<&Arc<Object<Pod>>> {
+        self.objects.pods.get(&self.pod_name(proxy)?)
     }
 
     /// Of Services that select nobody and whose slices have the proxy's address.
@@ -354,25 +383,6 @@ impl Mesh {
                     port: port.clone(),
                     number: it.port,
                 }));
-            }
-        }
-        targets
-    }
-
-    fn targets(
-        &self,
-        namespace: &str,
-        labels: &Labels,
-        number: impl Fn(&Service, &Port) -> Option<u16>,
-    ) -> Vec<InboundTarget> {
-        let declared = self.services_in(namespace).chain(self.entries.in_namespace(namespace));
-        let selecting =
-            declared.filter(|service| !service.selector.is_empty() && labels.contains_all(&service.selector));
-        let mut targets = Vec::new();
-        for service in selecting {
-            for port in &service.ports {
-                let Some(number) = number(service, port) else { continue };
-                targets.push(InboundTarget { service: service.clone(), port: port.clone(), number });
             }
         }
         targets
@@ -408,6 +418,22 @@ impl Mesh {
     pub(crate) fn declares(&self, key: &Name) -> bool {
         self.services.contains_key(key) || self.entries.of(key).next().is_some()
     }
+}
+
+/// Ports that those among the services which select these labels send to the workload.
+fn selecting<'a>(
+    services: impl Iterator<Item = &'a Arc<Service>>,
+    labels: &Labels,
+    number: impl Fn(&Port) -> Option<u16>,
+) -> Vec<InboundTarget> {
+    let mut targets = Vec::new();
+    for service in services.filter(|it| !it.selector.is_empty() && labels.contains_all(&it.selector)) {
+        for port in &service.ports {
+            let Some(number) = number(port) else { continue };
+            targets.push(InboundTarget { service: service.clone(), port: port.clone(), number });
+        }
+    }
+    targets
 }
 
 pub(crate) fn declared_entries(snapshot: &Snapshot, ranges: &AddressRanges) -> Entries {

@@ -55,7 +55,9 @@ fn zombies(objects: &Snapshot, mesh: &Arc<Mesh>, connections: &[Connection]) -> 
     if objects.pods.is_empty() {
         return Vec::new();
     }
-    let stands_for = |it: &Connection| placed(mesh, it).is_none_or(|placement| placement.workload.is_some());
+    let stands_for = |it: &Connection| {
+        placed(mesh, it).is_none_or(|placement| placement.workload.is_some() || mesh.has_machine_of(&placement.proxy))
+    };
     names(connections.iter().filter(|it| !stands_for(it)))
 }
 
