@@ -1,5 +1,4 @@
-//! Values of rules as Envoy's matchers: `a`, `a*`, `*a`, `*`; addresses; metadata. No text of a user becomes a pattern unescaped, but for dots where
-//! istiod leaves them as they are.
+//! Values of rules as Envoy's matchers: `a`, `a*`, `*a`, `*`; addresses; metadata. No text of a user becomes a pattern unescaped, but for dots where istiod leaves them.
 
 use std::net::IpAddr;
 
