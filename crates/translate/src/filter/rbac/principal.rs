@@ -62,7 +62,7 @@ fn authenticated(name: StringMatcher) -> Identifier {
 fn principal(value: &str) -> StringMatcher {
     match value {
         "*" => text::something(),
-        _ if value.starts_with('*') => text::regex(format!("{SPIFFE}.*{}", text::escaped_but_dots(&value[1..]))),
+        _ if value.starts_with('*') => text::regex(format!("{SPIFFE}.*{}", text::escaped(&value[1..]))),
         _ if value.ends_with('*') => text::prefix(&format!("{SPIFFE}{}", &value[..value.len() - 1])),
         _ => text::exact(&format!("{SPIFFE}{value}")),
     }
@@ -70,7 +70,7 @@ fn principal(value: &str) -> StringMatcher {
 
 /// A star stands for any part of the name.
 fn namespace(value: &str) -> String {
-    let parts: Vec<String> = value.split('*').map(text::escaped_but_dots).collect();
+    let parts: Vec<String> = value.split('*').map(text::escaped).collect();
     format!(".*/ns/{}/.*", parts.join(".*"))
 }
 

@@ -1,4 +1,4 @@
-//! Values of rules as Envoy's matchers: `a`, `a*`, `*a`, `*`; addresses; metadata. No text of a user becomes a pattern unescaped, but for dots where istiod leaves them.
+//! Values of rules as Envoy's matchers: `a`, `a*`, `*a`, `*`; addresses; metadata. No text of a user becomes a pattern unescaped.
 
 use std::net::IpAddr;
 
@@ -50,18 +50,9 @@ pub(super) fn wildcard(value: &str) -> StringMatcher {
 
 /// Characters that mean something in a pattern stand for themselves.
 pub(super) fn escaped(text: &str) -> String {
-    escape(text, r"\.+*?()|[]{}^$")
-}
-
-/// As istiod writes identities: a dot in them stands for any character.
-pub(super) fn escaped_but_dots(text: &str) -> String {
-    escape(text, r"\+*?()|[]{}^$")
-}
-
-fn escape(text: &str, special: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
-        if special.contains(letter) {
+        if r"\.+*?()|[]{}^$".contains(letter) {
             out.push('\\');
         }
         out.push(letter);
