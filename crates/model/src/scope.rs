@@ -1,6 +1,6 @@
 //! What a sidecar imports: the Sidecar object that holds for it, read into listeners and the services behind them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use config::host::Host;
@@ -308,12 +308,15 @@ pub(crate) fn trimmed(service: &Arc<Service>, port: u16) -> Option<Arc<Service>>
 /// A host that several namespaces declare is taken from one of them: the client's own, else that of a Kubernetes Service, else the oldest.
 fn one_namespace_each(services: Vec<Arc<Service>>, own: &str) -> Vec<Arc<Service>> {
     let rank = |service: &Service| (*service.namespace != *own, !service.is_kubernetes());
-    let mut best: BTreeMap<Host, Arc<Service>> = BTreeMap::new();
+    let mut best: HashMap<Host, Arc<Service>> = HashMap::with_capacity(services.len());
     for service in &services {
         match best.get(&service.host) {
             Some(held) if rank(held) <= rank(service) => {}
             _ => drop(best.insert(service.host.clone(), service.clone())),
         }
+    }
+    if best.len() == services.len() {
+        return services;
     }
     services.into_iter().filter(|service| best[&service.host].namespace == service.namespace).collect()
 }
@@ -322,7 +325,7 @@ fn one_namespace_each(services: Vec<Arc<Service>>, own: &str) -> Vec<Arc<Service
 /// others like it add.
 fn imported<'a>(services: impl Iterator<Item = &'a Arc<Service>>) -> Vec<Arc<Service>> {
     let mut order: Vec<Arc<Service>> = Vec::new();
-    let mut at: BTreeMap<Host, usize> = BTreeMap::new();
+    let mut at: HashMap<Host, usize> = HashMap::new();
     for service in services {
         let Some(&index) = at.get(&service.host) else {
             at.insert(service.host.clone(), order.len());

@@ -33,6 +33,16 @@ impl Ware {
     pub(crate) fn new(made: Rendered) -> Self {
         Self { kind: made.kind, resource: Arc::new(encoded(made)) }
     }
+
+    /// What is held, where it is the same: to compare it with others of its kind costs more than to make it.
+    pub(crate) fn kept(made: Rendered, held: &Layer) -> Self {
+        let same = |old: &&Arc<Resource>| old.version == version(&made.any) && old.made_from == said(&made);
+        let old = held.table(made.kind).and_then(|table| table.get(&made.name)).filter(same).cloned();
+        match old {
+            Some(resource) => Self { kind: made.kind, resource },
+            None => Self::new(made),
+        }
+    }
 }
 
 /// What the layers of one class are made with.
@@ -169,11 +179,16 @@ impl Layer {
     }
 }
 
+/// The objects that it was made from, and what changed it afterwards.
+fn said(made: &Rendered) -> Vec<Arc<str>> {
+    let mut objects = text::spoken(&made.made_from);
+    objects.extend(text::spoken(&made.patched));
+    objects
+}
+
 /// The bytes that every stream shares.
 pub(crate) fn encoded(made: Rendered) -> Resource {
-    let version = version(&made.any);
-    let mut made_from = text::spoken(&made.made_from);
-    made_from.extend(text::spoken(&made.patched));
+    let (version, made_from) = (version(&made.any), said(&made));
     let resource = Resource::new(shared_text(&made.name), version, made.any, made_from);
     match made.kind {
         // Listeners name their workload, so that there are as many as proxies; those of one kind of service differ in names.

@@ -62,7 +62,7 @@ impl Part for Outbound {
     fn make(making: &mut Making<'_>, placement: &Placement) -> Vec<Ware> {
         let mesh = making.mesh;
         let mut out = towards_services(making, placement);
-        out.extend(listen(making, placement));
+        out.extend(listen(making, placement, &Layer::default()));
         out.extend(making.http.routes.iter().map(|name| Ware::new(rendered::route(mesh, placement, name))));
         out.extend(name_table(mesh, placement).map(Ware::new));
         out
@@ -91,7 +91,7 @@ impl Part for Outbound {
         }
         let names = !found.services.is_empty() || found.touches_headless(delta);
         if names || found.touches_bytes() || !set.agrees(before, OF_LISTENERS) {
-            remade.push(Remade::All { made: listen(making, placement), types: &[TypeUrl::Listener] });
+            remade.push(Remade::All { made: listen(making, placement, held), types: &[TypeUrl::Listener] });
         }
         if names {
             let made = name_table(making.mesh, placement).map(Ware::new).into_iter().collect();
@@ -161,12 +161,12 @@ fn in_memory(placement: &Placement) -> impl Iterator<Item = Option<*const Destin
 }
 
 /// Listeners that do not know the workload. What the others are made from is kept where it makes the same.
-pub(crate) fn listen(making: &mut Making<'_>, placement: &Placement) -> Vec<Ware> {
+pub(crate) fn listen(making: &mut Making<'_>, placement: &Placement, held: &Layer) -> Vec<Ware> {
     let OutboundListeners { http, rest } = translate::outbound_listeners(making.mesh, placement);
     if !http.makes_the_same(&making.http) {
         making.http = Arc::new(http);
     }
-    rest.into_iter().map(|made| Ware::new(listener(made))).collect()
+    rest.into_iter().map(|made| Ware::kept(listener(made), held)).collect()
 }
 
 /// `deep`: its clusters too, not only their endpoints.

@@ -33,7 +33,7 @@ pub(crate) fn remade(
         || now.ports != before.ports
         || now.ports.iter().flat_map(|port| &port.servers).any(chained)
     {
-        remade.push(Remade::All { made: parts::listen(making, changed.now), types: &[TypeUrl::Listener] });
+        remade.push(Remade::All { made: parts::listen(making, changed.now, held), types: &[TypeUrl::Listener] });
     }
     let gone = held.http.routes.difference(&making.http.routes);
     let mut asked: BTreeSet<_> = gone.map(|name| (TypeUrl::Route, Arc::from(name.as_str()))).collect();

@@ -61,9 +61,10 @@ impl VirtualServices {
         best.map(|(_, &index)| &self.all[index]).into_iter().collect()
     }
 
-    /// Those whose tcp and tls routes hold for a service: any that has a matching host, in order.
-    pub fn matching(&self, host: &Host) -> Vec<&Arc<VirtualService>> {
-        self.all.iter().filter(|object| object.hosts.iter().any(|own| own.matches(host))).collect()
+    /// Those whose tcp and tls routes hold for a service: any that has some and a matching host, in order.
+    pub fn of_bytes(&self, host: &Host) -> Vec<&Arc<VirtualService>> {
+        let routed = self.all.iter().filter(|object| !object.tcp.is_empty() || !object.tls.is_empty());
+        routed.filter(|object| object.hosts.iter().any(|own| own.matches(host))).collect()
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Target<'a> {
 /// Chains in order of precedence, and the objects that they are made from.
 pub(super) fn chains(target: &Target<'_>, rules: &VirtualServices) -> (Vec<Chain>, BTreeSet<ObjectId>) {
     let mut made_from = BTreeSet::new();
-    let matching = rules.matching(&target.service.host);
+    let matching = rules.of_bytes(&target.service.host);
     let tls = matches!(target.port.protocol, Protocol::Tls | Protocol::Https);
     let chains = if tls { target.tls(&matching, &mut made_from) } else { target.tcp(&matching, &mut made_from) };
     (chains, made_from)

@@ -1,6 +1,6 @@
 //! The virtual hosts of a listener: for hosts of VirtualServices that are no services there, for services, each with its routes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use config::host::Host;
@@ -18,7 +18,7 @@ pub const PLAIN: u16 = 80;
 /// All of them by name, on a listener of one port or of all (0).
 pub(super) fn of_listener(client: &Client<'_>, egress: &EgressListener) -> Vec<VirtualHost> {
     let aliases = domains::aliases(client.mesh, client.placement);
-    let mut table = Table { client, known: known(client), taken: BTreeSet::new(), hosts: BTreeMap::new() };
+    let mut table = Table { client, known: known(client), taken: HashSet::new(), hosts: BTreeMap::new() };
     let speakers = Speakers::new(client, egress);
     for (index, object) in egress.virtual_services.iter().enumerate() {
         let Some(routes) = speakers.routes.get(&index) else { continue };
@@ -50,8 +50,8 @@ fn as_written<'a>(object: &VirtualService, mut hosts: Vec<&'a Host>) -> Vec<&'a 
 }
 
 /// An alias is no service: its name is the target's.
-fn known<'a>(client: &Client<'a>) -> BTreeSet<&'a Host> {
-    client.services.iter().filter(|(_, service)| !service.is_alias()).map(|(host, _)| *host).collect()
+fn known<'a>(client: &Client<'a>) -> HashSet<&'a str> {
+    client.services.iter().filter(|(_, service)| !service.is_alias()).map(|(host, _)| host.as_str()).collect()
 }
 
 /// The one host of a listener that knows its service by address.
@@ -60,7 +60,7 @@ pub(super) fn of_service(client: &Client<'_>, egress: &EgressListener, service: 
     let spoken = egress.virtual_services.for_service(&service.host).into_iter();
     let routes = spoken.map(|object| used_routes(client, object)).find(|routes| !routes.is_empty());
     let routes = routes.unwrap_or_else(|| vec![default_route(client, service, port)]);
-    virtual_host(client, &service.host, port.number, vec!["*".into()], routes)
+    virtual_host(client, full_name(&service.host, port.number), vec!["*".into()], routes)
 }
 
 /// Which VirtualService speaks for which service, and with which routes.
@@ -181,8 +181,8 @@ fn serves_http(protocol: Protocol) -> bool {
 struct Table<'a, 'b> {
     client: &'b Client<'a>,
     /// Full names of services: no short form of another may take them.
-    known: BTreeSet<&'a Host>,
-    taken: BTreeSet<String>,
+    known: HashSet<&'a str>,
+    taken: HashSet<String>,
     hosts: BTreeMap<String, VirtualHost>,
 }
 
@@ -200,13 +200,13 @@ impl Table<'_, '_> {
             client.used(others.iter().map(|alias| alias.made_from.clone()));
             let suffix = (client.port == 0).then_some(port.number);
             let mut domains = domains::of_service(client.placement, service, others, suffix);
-            domains.retain(|domain| *domain == *service.host.as_str() || !self.known.contains(&Host::new(domain)));
+            domains.retain(|domain| *domain == *service.host.as_str() || !self.known.contains(domain.as_str()));
             self.add(&service.host, port.number, domains, routes(port));
         }
     }
 
     fn add(&mut self, host: &Host, port: u16, mut domains: Vec<String>, routes: Vec<Route>) {
-        let name = format!("{host}:{port}");
+        let name = full_name(host, port);
         if self.hosts.contains_key(&name) {
             return;
         }
@@ -216,14 +216,18 @@ impl Table<'_, '_> {
             domains.retain(|domain| domain.contains(':'));
         }
         if !domains.is_empty() {
-            self.hosts.insert(name, virtual_host(self.client, host, port, domains, routes));
+            self.hosts.insert(name.clone(), virtual_host(self.client, name, domains, routes));
         }
     }
 }
 
-fn virtual_host(client: &Client<'_>, host: &Host, port: u16, domains: Vec<String>, routes: Vec<Route>) -> VirtualHost {
+fn full_name(host: &Host, port: u16) -> String {
+    [host.as_str(), ":", &port.to_string()].concat()
+}
+
+fn virtual_host(client: &Client<'_>, name: String, domains: Vec<String>, routes: Vec<Route>) -> VirtualHost {
     VirtualHost {
-        name: format!("{host}:{port}"),
+        name,
         domains,
         routes,
         include_request_attempt_count: headers::counts_attempts(client.placement),
@@ -243,7 +247,7 @@ fn default_route(client: &Client<'_>, service: &Service, port: &Port) -> Route {
     Route {
         name: "default".into(),
         r#match: Some(super::everything()),
-        decorator: Some(Decorator { operation: format!("{}:{}/*", service.host, port.number), ..Decorator::default() }),
+        decorator: Some(Decorator { operation: full_name(&service.host, port.number) + "/*", ..Decorator::default() }),
         action: Some(route::Action::Route(RouteAction {
             // Even a sticky route keeps the predicate: istiod looks at the hash of VirtualServices only.
             retry_policy: retry::policy(retries, false),
