@@ -37,30 +37,41 @@ pub(crate) struct Machine {
 
 /// Healthy WorkloadEntries, in order of their names.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Machines(BTreeMap<Name, Machine>);
+pub(crate) struct Machines {
+    by_name: BTreeMap<Name, Machine>,
+    /// Every proxy asks who is at its address.
+    by_address: BTreeMap<(Arc<str>, IpAddr), Vec<Name>>,
+}
 
 impl Machines {
     pub(crate) fn new(snapshot: &Snapshot, discovered: impl Fn(&Arc<str>) -> bool) -> Self {
         let healthy =
             snapshot.workload_entries.iter().filter(|(name, entry)| discovered(&name.namespace) && is_healthy(entry));
-        Self(healthy.filter_map(|(name, entry)| Some((name.clone(), Machine::of_object(entry)?))).collect())
+        let mut found = Self::default();
+        for (name, entry) in healthy {
+            let Some(machine) = Machine::of_object(entry) else { continue };
+            if let Some(address) = machine.address.ip() {
+                found.by_address.entry((name.namespace.clone(), address)).or_default().push(name.clone());
+            }
+            found.by_name.insert(name.clone(), machine);
+        }
+        found
     }
 
     fn selected<'a>(&'a self, namespace: &'a str, selector: &'a Labels) -> impl Iterator<Item = &'a Machine> {
-        let here = self.0.range(Name::new(namespace, "")..).take_while(move |(name, _)| *name.namespace == *namespace);
+        let here = self.by_name.range(Name::new(namespace, "")..);
+        let here = here.take_while(move |(name, _)| *name.namespace == *namespace);
         here.map(|(_, machine)| machine).filter(move |machine| machine.labels.contains_all(selector))
     }
 
     pub(crate) fn named(&self, name: &Name) -> Option<&Machine> {
-        self.0.get(name)
+        self.by_name.get(name)
     }
 
     /// Those that a proxy with this address runs on, by name.
-    pub(crate) fn all_at(&self, namespace: &str, address: IpAddr) -> impl Iterator<Item = &Machine> {
-        let namespace: Arc<str> = Arc::from(namespace);
-        let here = self.0.range(Name { namespace: namespace.clone(), name: Arc::from("") }..);
-        let here = here.take_while(move |(name, _)| name.namespace == namespace).map(|(_, machine)| machine);
-        here.filter(move |machine| machine.address == Address::Ip(address))
+    pub(crate) fn all_at(&self, namespace: &Arc<str>, address: IpAddr) -> impl Iterator<Item = &Machine> {
+        let names = self.by_address.get(&(namespace.clone(), address)).into_iter().flatten();
+        names.filter_map(|name| self.by_name.get(name))
     }
 }
 

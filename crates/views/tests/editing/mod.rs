@@ -171,7 +171,7 @@ pub(crate) const NAMESPACES: [&str; 3] = ["shop", "bank", "istio-system"];
 pub(crate) fn edit() -> impl Strategy<Value = Edit> {
     let (n, ns) = (0..3u8, 0..3u8);
     prop_oneof![
-        6 => (n.clone(), ns.clone(), 0..3u8, 0..11u8).prop_map(|(name, ns, port, shape)| Edit::Service { name, ns, port, shape }),
+        6 => (n.clone(), ns.clone(), 0..3u8, 0..13u8).prop_map(|(name, ns, port, shape)| Edit::Service { name, ns, port, shape }),
         2 => (n.clone(), ns.clone()).prop_map(|(name, ns)| Edit::NoService { name, ns }),
         6 => (n.clone(), ns.clone(), 0..3u8, any::<bool>(), 0..2u8).prop_map(|(name, ns, app, mtls, account)| Edit::Pod { name, ns, app, mtls, account }),
         2 => (n.clone(), ns.clone()).prop_map(|(name, ns)| Edit::NoPod { name, ns }),
@@ -281,8 +281,9 @@ fn yaml(edit: &Edit) -> String {
                 10 => ", labels: {topology.istio.io/network: near}",
                 _ => "",
             };
+            let selector = if shape < 11 { format!("selector: {{app: a{name}}}, ") } else { String::new() };
             format!(
-                "{{apiVersion: v1, kind: Service, metadata: {{name: s{name}, namespace: {}{export}}}, spec: {{{address}, selector: {{app: a{name}}}, ports: [{{name: {kind}, port: {number}, targetPort: 8080}}]}}}}",
+                "{{apiVersion: v1, kind: Service, metadata: {{name: s{name}, namespace: {}{export}}}, spec: {{{address}, {selector}ports: [{{name: {kind}, port: {number}, targetPort: 8080}}]}}}}",
                 ns(n)
             )
         }
