@@ -26,6 +26,8 @@ pub struct Connection<I, S, F, B> {
     io: I,
     inlet: Inlet,
     protocol: Protocol<S, F, B>,
+    /// The streams that have their turns.
+    woken: Vec<u32>,
     /// What ends it once the last words are out.
     broken: Option<Error>,
     /// It is over but for the work of its streams.
@@ -40,7 +42,8 @@ where
     B: Call,
 {
     pub fn new(io: I, limits: Limits, service: S) -> Connection<I, S, F, B> {
-        Connection { io, inlet: Inlet::new(), protocol: Protocol::new(limits, service), broken: None, ended: None }
+        let protocol = Protocol::new(limits, service);
+        Connection { io, inlet: Inlet::new(), protocol, woken: Vec::new(), broken: None, ended: None }
     }
 
     /// Lets the streams that there are end, takes no more, and ends with the last of them.
@@ -84,11 +87,11 @@ where
     /// call.
     fn turns(&mut self) -> Result<(), Error> {
         for _ in 0..PASSES {
-            let woken = self.protocol.ready.take();
-            if woken.is_empty() {
+            self.protocol.ready.take(&mut self.woken);
+            if self.woken.is_empty() {
                 break;
             }
-            for id in woken {
+            for &id in &self.woken {
                 if id != ITSELF {
                     self.protocol.turn(id);
                 } else if !self.protocol.beat() {
@@ -105,6 +108,7 @@ where
     }
 
     fn poll_work(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.protocol.ready.runs();
         for _ in 0..ROUNDS {
             self.read(cx)?;
             let deaf = self.protocol.outlet.is_crowded();
@@ -133,7 +137,8 @@ where
             if self.protocol.leaving.is_empty() {
                 return Poll::Ready(());
             }
-            for id in self.protocol.ready.take() {
+            self.protocol.ready.take(&mut self.woken);
+            for &id in &self.woken {
                 self.protocol.turn(id);
             }
             if !self.protocol.leaving.is_empty() && self.protocol.ready.sleeps(cx) {

@@ -10,12 +10,22 @@ use std::{
 
 use futures_util::task::AtomicWaker;
 
-/// In the order in which they were woken.
 #[derive(Default)]
 pub(crate) struct Ready {
-    streams: Mutex<Vec<u32>>,
+    state: Mutex<State>,
     task: AtomicWaker,
 }
+
+#[derive(Default)]
+struct State {
+    /// In the order in which they were woken.
+    streams: Vec<u32>,
+    /// The task runs, or was woken: it looks before it sleeps.
+    awake: bool,
+}
+
+/// A list that was longer than this once does not keep its room.
+const MANY: usize = 16;
 
 /// Wakes the connection for one stream.
 pub(crate) struct Nudge {
@@ -25,18 +35,28 @@ pub(crate) struct Nudge {
 }
 
 impl Ready {
-    fn streams(&self) -> MutexGuard<'_, Vec<u32>> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn take(&self) -> Vec<u32> {
-        std::mem::take(&mut self.streams())
+    /// The task runs. Until it sleeps nobody needs to wake it: woken by its socket, it would run once more for each stream that reads.
+    pub(crate) fn runs(&self) {
+        self.state().awake = true;
     }
 
-    /// Whether the task may sleep: it is woken when a stream is. While it runs nobody needs to wake it.
+    /// Into `woken`, whose room is used for the next ones.
+    pub(crate) fn take(&self, woken: &mut Vec<u32>) {
+        woken.clear();
+        woken.shrink_to(MANY);
+        std::mem::swap(woken, &mut self.state().streams);
+    }
+
+    /// Whether the task may sleep: it is woken when a stream is.
     pub(crate) fn sleeps(&self, cx: &Context<'_>) -> bool {
         self.task.register(cx.waker());
-        self.streams().is_empty()
+        let mut state = self.state();
+        state.awake = !state.streams.is_empty();
+        !state.awake
     }
 }
 
@@ -58,17 +78,28 @@ impl Wake for Nudge {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.waits.swap(true, Ordering::AcqRel) {
-            self.ready.streams().push(self.stream);
-            self.ready.task.wake();
+            let mut state = self.ready.state();
+            state.streams.push(self.stream);
+            let awake = std::mem::replace(&mut state.awake, true);
+            drop(state);
+            if !awake {
+                self.ready.task.wake();
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::task::Waker;
+    use std::{sync::atomic::AtomicUsize, task::Waker};
 
     use super::*;
+
+    fn taken(ready: &Ready) -> Vec<u32> {
+        let mut woken = Vec::new();
+        ready.take(&mut woken);
+        woken
+    }
 
     #[test]
     fn a_stream_is_listed_once_until_it_is_seen() {
@@ -80,11 +111,38 @@ mod tests {
         one.wake_by_ref();
         two.wake_by_ref();
         assert!(!ready.sleeps(&cx));
-        assert_eq!(ready.take(), [3, 1]);
+        assert_eq!(taken(&ready), [3, 1]);
         two.wake_by_ref();
-        assert!(ready.take().is_empty(), "it was not seen yet");
+        assert!(taken(&ready).is_empty(), "it was not seen yet");
         assert!(two.seen() && !two.seen());
         two.wake_by_ref();
-        assert_eq!(ready.take(), [3]);
+        assert_eq!(taken(&ready), [3]);
+    }
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_task_that_runs_is_not_woken() {
+        let (ready, count) = (Arc::<Ready>::default(), Arc::<Count>::default());
+        let nudge = Nudge::new(1, &ready);
+        let waker = Waker::from(count.clone());
+        let cx = Context::from_waker(&waker);
+        ready.runs();
+        nudge.wake_by_ref();
+        assert!(!ready.sleeps(&cx), "it has to look first");
+        taken(&ready);
+        nudge.seen();
+        assert!(ready.sleeps(&cx));
+        assert_eq!(count.0.load(Ordering::Relaxed), 0);
+        nudge.wake_by_ref();
+        Nudge::new(3, &ready).wake_by_ref();
+        assert_eq!(count.0.load(Ordering::Relaxed), 1, "once, however many are ready");
     }
 }

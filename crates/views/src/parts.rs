@@ -171,20 +171,20 @@ pub(crate) fn listen(making: &mut Making<'_>, placement: &Placement, held: &Laye
 
 /// `deep`: its clusters too, not only their endpoints.
 fn service_remade(making: &mut Making<'_>, found: &Compared<'_>, host: &Host, deep: bool) -> Remade {
+    let [service, before] = [found.now, found.before].map(|placement| placement.scope.service(host));
+    let mut made = service.map(|service| towards(making, found.now, service)).unwrap_or_default();
+    // A service that stays what it is has the names that it had.
+    if !deep && service.is_some() && before.is_some() {
+        made.retain(|ware| ware.kind == TypeUrl::Endpoints);
+        return Remade::Some { made, asked: BTreeSet::new() };
+    }
     let mut asked = BTreeSet::new();
-    for (placement, service) in
-        [found.now, found.before].into_iter().filter_map(|place| Some((place, place.scope.service(host)?)))
-    {
-        for cluster in cluster_names(service, placement) {
+    for (placement, service) in [(found.now, service), (found.before, before)] {
+        for cluster in service.into_iter().flat_map(|service| cluster_names(service, placement)) {
             asked.insert((TypeUrl::Endpoints, cluster.clone()));
-            if deep {
-                asked.insert((TypeUrl::Cluster, cluster));
-            }
+            asked.insert((TypeUrl::Cluster, cluster));
         }
     }
-    let service = found.now.scope.service(host);
-    let mut made = service.map(|service| towards(making, found.now, service)).unwrap_or_default();
-    made.retain(|ware| deep || ware.kind == TypeUrl::Endpoints);
     Remade::Some { made, asked }
 }
 

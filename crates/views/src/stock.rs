@@ -1,10 +1,9 @@
 //! Clusters and load assignments that several layers hold: made once for each service, rule and kind of client, whichever scopes import
 //! them. Patches are applied to what a layer takes from here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use config::store::Name;
 use model::{Delta, Destination, Mesh, OutboundKey, Placement, Service};
 use xds::{Resource, TypeUrl};
 
@@ -66,11 +65,12 @@ impl Stock {
         if delta.everything {
             *self = Self::default();
         }
-        self.made.retain(|_, kept| {
-            let name = Name { namespace: kept.service.namespace.clone(), name: Arc::from(kept.service.host.as_str()) };
-            let imported = Arc::strong_count(&kept.service) > 1;
-            let ruled = kept.rule.as_ref().is_none_or(|rule| Arc::strong_count(rule) > 1);
-            imported && ruled && !delta.endpoints.contains_key(&name) && !delta.services.contains_key(&name)
+        let touched: HashSet<(&str, &str)> =
+            delta.endpoints.keys().chain(delta.services.keys()).map(|name| (&*name.namespace, &*name.name)).collect();
+        self.made.retain(|_, Kept { service, rule, .. }| {
+            let imported = Arc::strong_count(service) > 1;
+            let ruled = rule.as_ref().is_none_or(|rule| Arc::strong_count(rule) > 1);
+            imported && ruled && !touched.contains(&(&*service.namespace, service.host.as_str()))
         });
     }
 }

@@ -26,6 +26,8 @@ const LARGEST: usize = 64 << 10;
 pub(crate) const PREFIX: usize = 5;
 /// Bytes of frames that are kept for the next stream although no stream is being sent them: most of a storm's streams overlap anyway.
 const KEPT: usize = 4 << 20;
+/// As many resources are few. Proxies that were sent a cluster are sent its load assignment, all of them the same one.
+const FEW: usize = 64;
 /// A kept frame that no stream asks for between two looks goes: the storm is over.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -50,8 +52,8 @@ pub(crate) struct Whole {
     len: usize,
     /// Since the last look.
     asked_for: AtomicBool,
-    /// So that other sums find them.
-    _parts: Vec<Arc<Chunks>>,
+    /// Other sums find them here.
+    parts: Vec<Arc<Chunks>>,
 }
 
 /// The resources of one answer, joined.
@@ -79,6 +81,8 @@ struct Shelf {
     ring: Mutex<Ring>,
     /// Joined resources that somebody is being sent, by what they are: layers of several namespaces hold the same.
     chunks: Mutex<HashMap<(Variant, Digest), Weak<Chunks>>>,
+    /// Responses about a few resources that somebody is being sent, by where the first of these is in memory.
+    few: Mutex<HashMap<(Variant, TypeUrl, Seq, usize), Weak<Whole>>>,
     /// Told when nothing is kept any more.
     provider: Weak<dyn Provider>,
 }
@@ -135,16 +139,25 @@ impl Changes {
         let nonce = nonces.next();
         let head = Head { kind, version: self.seq, nonce: &nonce };
         let removed = if variant == Variant::Delta { &self.removed[..] } else { &[] };
+        let whole = Arc::new(Whole::new(&head, variant, removed, parts)?);
+        *memo = Arc::downgrade(&whole);
+        kept.keep(&whole);
+        Ok(whole)
+    }
+}
+
+impl Whole {
+    fn new(head: &Head<'_>, variant: Variant, removed: &[Arc<str>], parts: Vec<Arc<Chunks>>) -> Result<Whole, Refusal> {
         let len = parts.iter().map(|part| part.len).sum();
         let (first, len) = head.encoded(variant, removed, len)?;
         let mut pieces = VecDeque::from([first]);
         pieces.extend(parts.iter().flat_map(|part| part.pieces.iter().cloned()));
         let pieces = std::iter::from_fn(|| chunk(&mut pieces)).collect();
-        let asked_for = AtomicBool::new(true);
-        let whole = Arc::new(Whole { nonce, pieces, len, asked_for, _parts: parts });
-        *memo = Arc::downgrade(&whole);
-        kept.keep(&whole);
-        Ok(whole)
+        Ok(Whole { nonce: head.nonce.into(), pieces, len, asked_for: AtomicBool::new(true), parts })
+    }
+
+    fn is_of(&self, resources: &[Arc<Resource>]) -> bool {
+        matches!(&self.parts[..], [only] if only.is_of(resources))
     }
 }
 
@@ -164,7 +177,7 @@ impl Chunks {
 impl Kept {
     pub(crate) fn new(provider: &Arc<dyn Provider>) -> Kept {
         let provider = Arc::downgrade(provider);
-        Kept(Arc::new(Shelf { ring: Mutex::default(), chunks: Mutex::default(), provider }))
+        Kept(Arc::new(Shelf { ring: Mutex::default(), chunks: Mutex::default(), few: Mutex::default(), provider }))
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -188,6 +201,34 @@ impl Kept {
         }
         chunks.insert(key, Arc::downgrade(&made));
         made
+    }
+
+    /// The response that holds these resources and nothing else, where they are few: others probably get the same.
+    pub(crate) fn few(
+        &self,
+        variant: Variant,
+        kind: TypeUrl,
+        version: Seq,
+        resources: &[Arc<Resource>],
+        nonces: &Nonces,
+    ) -> Result<Option<Arc<Whole>>, Refusal> {
+        let Some(first) = resources.first().filter(|_| resources.len() <= FEW) else { return Ok(None) };
+        let mut few = self.0.few.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (variant, kind, version, Arc::as_ptr(first).addr());
+        if let Some(whole) = few.get(&key).and_then(Weak::upgrade).filter(|whole| whole.is_of(resources)) {
+            whole.asked_for.store(true, Ordering::Relaxed);
+            return Ok(Some(whole));
+        }
+        let head = Head { kind, version, nonce: &nonces.next() };
+        let parts = vec![Arc::new(Chunks::new(resources.to_vec(), variant))];
+        let whole = Arc::new(Whole::new(&head, variant, &[], parts)?);
+        if few.len() == few.capacity() {
+            few.retain(|_, held| held.strong_count() > 0);
+        }
+        few.insert(key, Arc::downgrade(&whole));
+        drop(few);
+        self.keep(&whole);
+        Ok(Some(whole))
     }
 
     /// What nobody is being sent is made again when somebody needs it.
@@ -246,6 +287,10 @@ impl Shelf {
         chunks.retain(|_, held| held.strong_count() > 0);
         chunks.shrink_to_fit();
         drop(chunks);
+        let mut few = self.few.lock().unwrap_or_else(PoisonError::into_inner);
+        few.retain(|_, held| held.strong_count() > 0);
+        few.shrink_to_fit();
+        drop(few);
         if let Some(provider) = self.provider.upgrade() {
             provider.rest();
         }
@@ -507,6 +552,22 @@ mod tests {
             }
         }
         assert!(!Arc::ptr_eq(&whole(&changes.clone(), Variant::Delta, &kept), &whole(&changes, Variant::Delta, &kept)));
+    }
+
+    #[test]
+    fn a_few_resources_are_one_frame_for_all_streams() {
+        let (kept, nonces) = (kept(), Nonces::new());
+        let few = |version: Seq, resources: &[Arc<Resource>]| {
+            kept.few(Variant::Delta, TypeUrl::Endpoints, version, resources, &nonces).expect("a frame")
+        };
+        let all: Vec<_> = (0..=FEW).map(|n| resource(&n.to_string(), 40)).collect();
+        assert!(few(3, &all).is_none() && few(3, &[]).is_none());
+        let two = few(3, &all[..2]).expect("few");
+        assert!(few(3, &all[..2]).is_some_and(|again| Arc::ptr_eq(&two, &again)));
+        let others = [few(3, &all[..1]), few(3, &all[1..2]), few(4, &all[..2])];
+        assert!(others.into_iter().flatten().all(|other| other.nonce != two.nonce));
+        let response = DeltaDiscoveryResponse::decode(message(&chunks(Frame::shared(two)))).expect("decodes");
+        assert_eq!((response.resources.len(), &*response.system_version_info), (2, "3"));
     }
 
     #[test]

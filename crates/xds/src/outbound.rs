@@ -59,7 +59,9 @@ struct Pipe {
 
 #[derive(Default)]
 struct State {
-    current: Option<Written>,
+    current: Option<Response>,
+    /// Some of it was taken.
+    begun: bool,
     end: Option<Refusal>,
     /// The connection asked for more, and there was nothing: the proxy has room.
     hungry: bool,
@@ -68,12 +70,6 @@ struct State {
     /// The connection, or the task, is gone.
     unread: bool,
     broken: bool,
-}
-
-struct Written {
-    response: Response,
-    /// When it was handed over.
-    began: Instant,
 }
 
 impl Pipe {
@@ -111,7 +107,7 @@ impl Writer {
     pub(crate) fn send(&self, response: Response) {
         let mut state = self.pipe.state();
         state.hungry = false;
-        state.current = Some(Written { response, began: Instant::now() });
+        (state.current, state.begun) = (Some(response), false);
         drop(state);
         self.pipe.body.wake();
     }
@@ -133,7 +129,7 @@ impl Writer {
         let state = self.pipe.state();
         match &state.current {
             _ if state.unread => Progress::Closed,
-            Some(written) => Progress::Writing(written.began),
+            Some(response) => Progress::Writing(response.made),
             None => Progress::Free,
         }
     }
@@ -173,19 +169,23 @@ impl Outbound {
         if state.end.is_none() && !state.broken && pipe.poll_slot(cx).is_pending() {
             return Poll::Pending;
         }
-        let Some(written) = state.current.as_mut() else { return Poll::Ready(None) };
-        if let Some(pass) = pipe.pass.get() {
-            pass.gets_on();
-        }
-        if let Some(chunk) = written.response.frame.chunk() {
+        let Some(response) = state.current.as_mut() else { return Poll::Ready(None) };
+        if let Some(chunk) = response.frame.chunk() {
+            // The first follows at once on the slot.
+            if std::mem::replace(&mut state.begun, true)
+                && let Some(pass) = pipe.pass.get()
+            {
+                pass.gets_on();
+            }
             return Poll::Ready(Some(chunk));
         }
-        let Response { kind, began, made, .. } = written.response;
+        let Response { kind, began, made, .. } = *response;
         state.current = None;
         drop(state);
         pipe.leave();
         if let Some(kind) = kind {
-            self.metrics.written(kind, began.elapsed(), made.elapsed());
+            let now = Instant::now();
+            self.metrics.written(kind, now - began, now - made);
         }
         Poll::Ready(None)
     }
@@ -259,7 +259,7 @@ impl Outbound {
         let lost = state.current.take();
         drop(state);
         pipe.leave();
-        if let Some(kind) = lost.and_then(|lost| lost.response.kind) {
+        if let Some(kind) = lost.and_then(|lost| lost.kind) {
             self.metrics.push_failed(kind);
         }
         pipe.task.wake();

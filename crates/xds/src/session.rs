@@ -176,7 +176,7 @@ impl Session {
 
     /// Whether there may be something to send before anything happens.
     pub(crate) fn has_more(&self) -> bool {
-        !self.due.without(self.open).is_empty() || self.arrival.is_some() || self.remove_by.is_some()
+        !self.due.without(self.open).is_empty() || self.remove_by.is_some()
     }
 
     /// Every response was answered.
@@ -303,7 +303,7 @@ impl Session {
 
     fn next_at(&mut self, watches: &mut Watches, began: Instant, late: bool) -> Result<Next, Refusal> {
         let careful = !late && self.would_remove(watches) && self.names_may_change(watches);
-        let awaited = self.awaited(watches, began);
+        let awaited = if self.due.iter().any(TypeUrl::names_clusters) { self.awaited(watches, began) } else { None };
         let mut held: Option<Instant> = None;
         for kind in self.due.iter() {
             let Some(watch) = watches.get_mut(kind) else { continue };
@@ -355,6 +355,7 @@ impl Session {
         let last = watches.get(kind).and_then(|watch| watch.ack.last());
         let (frame, nonce) = self.frame(kind, version, &content, &removed, last)?;
         self.encoding += encoding.elapsed();
+        let made = Instant::now();
         let (connection, sent, removed) = (self.listed.id(), content.resources().len(), removed.len());
         tracing::debug!(connection, kind = kind.short(), push = version, sent, removed, bytes = frame.len(), "pushed");
         self.shared.metrics.pushed(self.variant, kind, frame.len());
@@ -367,16 +368,11 @@ impl Session {
         if kind == TypeUrl::Cluster {
             // At the start a proxy waits for all of its clusters by itself.
             if let (Fresh::Names(names), Some(_)) = (&fresh, watches.get(TypeUrl::Listener)) {
-                self.arrival = Arrival::new(names.clone(), Instant::now());
+                self.arrival = Arrival::new(names.clone(), made);
             }
             self.warm(watches, fresh);
         }
-        Ok(Response {
-            frame,
-            kind: Some(kind),
-            began: began.checked_sub(refresh).unwrap_or(began),
-            made: Instant::now(),
-        })
+        Ok(Response { frame, kind: Some(kind), began: began.checked_sub(refresh).unwrap_or(began), made })
     }
 
     /// Shared where possible, but a nonce is never that of the response before: an answer must say which it means.
@@ -388,14 +384,20 @@ impl Session {
         removed: &[Arc<str>],
         last: Option<&SentInfo>,
     ) -> Result<(Frame, Arc<str>), Refusal> {
-        if let Content::Shared(changes) = content {
-            let whole = changes.whole(self.variant, kind, &self.shared.nonces, &self.shared.frames)?;
-            if last.is_none_or(|last| last.nonce != whole.nonce) {
-                let nonce = whole.nonce.clone();
-                return Ok((Frame::shared(whole), nonce));
+        let Shared { nonces, frames, .. } = &*self.shared;
+        let whole = match content {
+            Content::Shared(changes) => Some(changes.whole(self.variant, kind, nonces, frames)?),
+            // Those of clusters that it was sent. Secrets must not be kept for others.
+            Content::Own(few) if removed.is_empty() && kind == TypeUrl::Endpoints => {
+                frames.few(self.variant, kind, version, few, nonces)?
             }
+            Content::Own(_) => None,
+        };
+        if let Some(whole) = whole.filter(|whole| last.is_none_or(|last| last.nonce != whole.nonce)) {
+            let nonce = whole.nonce.clone();
+            return Ok((Frame::shared(whole), nonce));
         }
-        let nonce = self.shared.nonces.next();
+        let nonce = nonces.next();
         let head = Head { kind, version, nonce: &nonce };
         Ok((Frame::own(&head, self.variant, content.resources(), removed)?, nonce))
     }

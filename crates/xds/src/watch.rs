@@ -46,7 +46,7 @@ pub(crate) struct Answer {
     /// Of content that is not shared.
     pub(crate) removed: Vec<Arc<str>>,
     pub(crate) version: Seq,
-    /// Names in `content` whose content is new to the proxy.
+    /// Names in `content` whose content is new to the proxy, of clusters.
     pub(crate) fresh: Fresh,
     pub(crate) open: Box<Open>,
 }
@@ -304,6 +304,7 @@ impl Watch {
             return None;
         }
         let fresh = match news {
+            _ if self.kind != TypeUrl::Cluster => Fresh::Names(Vec::new()),
             Some(news) if complete && !asked => {
                 Fresh::Names(news.changed.iter().map(|resource| resource.name.clone()).collect())
             }
