@@ -58,6 +58,8 @@ enum Command {
     Fuzz(fuzz::Args),
     /// What changes cost, with a swarm of simulated proxies; with --reference istiod beside it
     Bench(bench::Args),
+    /// Count anew what runs how often in the program, for release builds (see `cargo xtask setup --reference`; half an hour)
+    Profile,
     /// Certificates per second of processor time; with --reference istiod's beside them
     Csrs(bench::csrs::Args),
     /// Meltemi under steady churn of objects and proxies: whether memory, tasks and open files stay flat
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Profile => bench::profile::run(),
         Command::Csrs(args) => bench::csrs::run(&args),
         Command::Soak(args) => bench::soak::run(&args),
     };

@@ -26,6 +26,24 @@ pub(crate) fn cargo<const N: usize>(args: [&str; N]) -> Command {
     command
 }
 
+/// What runs how often in the program, as `cargo xtask profile` has counted it.
+pub(crate) fn profile() -> PathBuf {
+    root().join("crates/meltemi/meltemi.profdata")
+}
+
+/// The program as it is shipped: laid out by what runs often, as in the Dockerfile.
+pub(crate) fn shipped() -> Command {
+    release(&format!("-Cprofile-use={}", profile().display()))
+}
+
+/// A release build of the program alone: built with others, its dependencies have other features, and counts of those are not known.
+pub(crate) fn release(flag: &str) -> Command {
+    let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+    let mut command = cargo(["build", "--release", "--package", "meltemi"]);
+    command.env("RUSTFLAGS", format!("{flags} {flag}").trim());
+    command
+}
+
 /// Where cargo puts its output, also when CARGO_TARGET_DIR moves it.
 pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))

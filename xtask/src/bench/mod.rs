@@ -13,6 +13,7 @@ mod meter;
 mod objects;
 mod plane;
 mod plot;
+pub(crate) mod profile;
 mod record;
 mod report;
 mod scenario;
@@ -127,23 +128,29 @@ impl Tools {
     /// MELTEMI_BIN and LOADGEN_BIN, else what a release build gives.
     fn find(with_reference: bool, keep: bool) -> Result<Tools> {
         let reference = with_reference.then(Reference::find).transpose()?;
-        let given = |name: &str| std::env::var_os(name).map(PathBuf::from);
-        let (meltemi, loadgen) = (given("MELTEMI_BIN"), given("LOADGEN_BIN"));
-        if meltemi.is_none() || loadgen.is_none() {
-            let mut build = project::cargo(["build", "--release", "--package", "meltemi", "--package", "loadgen"]);
-            progress::step("build meltemi and loadgen", &mut build)?;
-        }
-        let built = |name: &str| project::target().join("release").join(name);
+        let meltemi = match std::env::var_os("MELTEMI_BIN") {
+            Some(given) => given.into(),
+            None => {
+                progress::step("build meltemi", &mut project::shipped())?;
+                project::target().join("release/meltemi")
+            }
+        };
+        Tools::new(meltemi, reference, keep)
+    }
+
+    /// With LOADGEN_BIN, else what a release build gives.
+    fn new(meltemi: PathBuf, reference: Option<Reference>, keep: bool) -> Result<Tools> {
+        let loadgen = match std::env::var_os("LOADGEN_BIN") {
+            Some(given) => given.into(),
+            None => {
+                progress::step("build loadgen", &mut project::cargo(["build", "--release", "--package", "loadgen"]))?;
+                project::target().join("release/loadgen")
+            }
+        };
         let stopped = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, Arc::clone(&stopped)).context("listen for Ctrl-C")?;
         }
-        Ok(Tools {
-            meltemi: meltemi.unwrap_or_else(|| built("meltemi")),
-            loadgen: loadgen.unwrap_or_else(|| built("loadgen")),
-            reference,
-            stopped,
-            keep,
-        })
+        Ok(Tools { meltemi, loadgen, reference, stopped, keep })
     }
 }

@@ -61,8 +61,9 @@ pub(super) struct Trial<'a> {
 struct Stage<'a> {
     system: System,
     round: usize,
-    plane: Plane,
+    /// Ends first: a control plane that has no proxies left ends at once, and in order.
     swarm: Swarm,
+    plane: Plane,
     objects: &'a mut Objects,
     companions: Vec<u32>,
     /// Somebody pressed Ctrl-C: the phase is the last.
