@@ -3,9 +3,11 @@
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -81,8 +83,15 @@ impl Drop for Server {
     }
 }
 
+/// Ports that the system gives to no connection that goes out: one of those could be taken again before it is listened on.
+const PORTS: Range<u16> = 20_000..30_000;
+
+/// One that nobody listens on, another with each call. Processes begin at different ones.
 pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+    static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| AtomicU16::new((std::process::id() % 100) as u16 * 100));
+    let mut ports = PORTS.map(|_| PORTS.start + NEXT.fetch_add(1, Ordering::Relaxed) % PORTS.len() as u16);
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    ports.find(is_free).context("no free port")
 }
 
 /// The program, freshly built into the folder that this test was built into. Once per process.

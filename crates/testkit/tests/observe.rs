@@ -17,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::json;
 use testkit::envoy::{Address, Bootstrap, Envoy};
 use testkit::parity::Asker;
-use testkit::server::Server;
+use testkit::server::{self, Server};
 use testkit::{place, say, skip};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
@@ -37,10 +37,10 @@ fn requests_leave_lines_and_spans() {
 async fn run(envoy: &Path) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (web, collector) = (App::start().await?, App::start().await?);
-    let (port, lines) = (free_port().await?, folder.path().join("lines"));
+    let (port, lines) = (server::free_port()?, folder.path().join("lines"));
     let objects = folder.path().join("objects");
     std::fs::create_dir(&objects)?;
-    std::fs::write(objects.join("mesh.yaml"), mesh(&lines, port, free_port().await?, &web, &collector))?;
+    std::fs::write(objects.join("mesh.yaml"), mesh(&lines, port, server::free_port()?, &web, &collector))?;
     let mut server = Server::start(&objects)?;
     let asker = Asker::new(&json!({
         "name": "client-1", "namespace": "shop", "ip": "127.0.0.1", "labels": { "app": "client" },
@@ -128,10 +128,6 @@ async fn until<T>(mut found: impl FnMut() -> Option<T>) -> Option<T> {
         }
     };
     timeout(TOLD, wait).await.ok()
-}
-
-async fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?.local_addr()?.port())
 }
 
 /// An application or a collector: remembers what it hears, and finds everything but `/missing`.

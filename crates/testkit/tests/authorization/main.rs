@@ -6,10 +6,9 @@ mod evaluate;
 mod place;
 mod random;
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use client::Clients;
 use evaluate::{Request, Seen, allowed};
 use place::{Behind, Guards, listener};
@@ -17,7 +16,7 @@ use random::Random;
 use serde_json::{Value, json};
 use testkit::envoy::Envoy;
 use testkit::token::Issuer;
-use testkit::{place as tools, say, skip};
+use testkit::{place as tools, say, server, skip};
 
 /// Sets of policies, and requests to each.
 const WORLDS: usize = 100;
@@ -149,13 +148,8 @@ fn claims() -> Vec<Value> {
     ]
 }
 
-/// Ports that nobody has; they differ, because all are held until the last is found.
 fn free_ports(count: usize) -> Result<Vec<u16>> {
-    let held: Vec<_> = (0..count)
-        .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
-        .collect::<Result<_, _>>()
-        .context("no free port")?;
-    held.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+    (0..count).map(|_| server::free_port()).collect()
 }
 
 /// A request with a good token passes where its claim is asked for; without, with a bad, expired or foreign one it does not.

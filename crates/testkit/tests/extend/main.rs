@@ -18,7 +18,7 @@ use serde_json::json;
 use testkit::envoy::{Address, Bootstrap, Envoy};
 use testkit::load::{self, Answer, Ask};
 use testkit::parity::Asker;
-use testkit::server::Server;
+use testkit::server::{self, Server};
 use testkit::{place, say, skip};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
@@ -40,7 +40,7 @@ async fn run(envoy: &Path) -> Result<()> {
     std::fs::create_dir(&objects)?;
     let module = folder.path().join("greeting.wasm");
     std::fs::write(&module, module::greeting())?;
-    let (app, port) = (application().await?, free_port().await?);
+    let (app, port) = (application().await?, server::free_port()?);
     std::fs::write(objects.join("mesh.yaml"), mesh(app, port))?;
     std::fs::write(objects.join("plugin.yaml"), plugin(&module, "hello"))?;
     let mut server = Server::start(&objects)?;
@@ -157,10 +157,6 @@ fn plugin(module: &Path, greeting: &str) -> String {
         },
     });
     plugin.to_string()
-}
-
-async fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?.local_addr()?.port())
 }
 
 /// Finds everything.
