@@ -33,7 +33,8 @@ pub(crate) fn run() -> Result<()> {
     let reference = Reference::find()?;
     let merger = merger()?;
     let work = tempfile::tempdir().context("make a work folder")?;
-    let counts = work.path().join("counts");
+    // Always the same, since it is a flag of the build: another one would build everything anew.
+    let counts = project::target().join("counting/counts");
     let tools = Tools::new(counting(&counts)?, Some(reference), false)?;
     // The scripts and macros of the build have counted as well.
     fs::remove_dir_all(&counts).ok();
