@@ -10,6 +10,8 @@ use std::{
 use bytes::{Buf, Bytes};
 use tokio::io::AsyncWrite;
 
+/// So few bytes are copied together: the system takes one slice for less than several.
+const SHORT: usize = 1 << 10;
 /// Slices in one write.
 const SLICES: usize = 64;
 /// Room for a frame's head and the one after it.
@@ -90,10 +92,8 @@ impl Outlet {
     /// Until everything is with the socket.
     pub(crate) fn poll<I: AsyncWrite + Unpin>(&mut self, io: &mut I, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.len > 0 {
-            let mut slices = [IoSlice::new(&[]); SLICES];
-            let some = slices.iter_mut().zip(&self.pieces).map(|(slice, piece)| *slice = IoSlice::new(piece.bytes()));
-            let some = some.count();
-            let written = ready!(Pin::new(&mut *io).poll_write_vectored(cx, &slices[..some]))?;
+            let written = if self.len <= SHORT { self.poll_short(io, cx) } else { self.poll_slices(io, cx) };
+            let written = ready!(written)?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -104,6 +104,22 @@ impl Outlet {
             self.warm = false;
         }
         Poll::Ready(Ok(()))
+    }
+
+    fn poll_short<I: AsyncWrite + Unpin>(&self, io: &mut I, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let (mut copy, mut end) = ([0; SHORT], 0);
+        for piece in self.pieces.iter().map(Piece::bytes) {
+            copy[end..end + piece.len()].copy_from_slice(piece);
+            end += piece.len();
+        }
+        Pin::new(io).poll_write(cx, &copy[..end])
+    }
+
+    fn poll_slices<I: AsyncWrite + Unpin>(&self, io: &mut I, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let some = slices.iter_mut().zip(&self.pieces).map(|(slice, piece)| *slice = IoSlice::new(piece.bytes()));
+        let some = some.count();
+        Pin::new(io).poll_write_vectored(cx, &slices[..some])
     }
 
     fn advance(&mut self, mut written: usize) {

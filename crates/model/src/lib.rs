@@ -26,6 +26,7 @@ mod protocol;
 mod provider;
 mod proxy;
 mod proxy_settings;
+mod ranking;
 mod release;
 mod scope;
 mod scopes;

@@ -141,7 +141,7 @@ impl Mesh {
 
     /// The service of this host that stands first; several namespaces may claim one.
     pub fn service(&self, host: &Host) -> Option<&Arc<Service>> {
-        self.scopes.all().iter().find(|service| service.host == *host)
+        self.scopes.ranking.of_host(host).next()
     }
 
     /// Services that are other names of hosts, whoever sees them.
@@ -254,7 +254,7 @@ impl Mesh {
     }
 
     pub(crate) fn headless_addresses(&self) -> BTreeSet<IpAddr> {
-        let headless = self.scopes.all().iter().filter(|service| service.is_headless());
+        let headless = self.scopes.ranking.all().iter().filter(|service| service.is_headless());
         headless.flat_map(|service| self.endpoints(service).addresses()).collect()
     }
 
@@ -265,13 +265,13 @@ impl Mesh {
     pub(crate) fn made_client_facts(&self) -> ClientFacts {
         let rules = self.objects.destination_rules.values().map(|object| &object.spec);
         let mut facts = ClientFacts::new(rules, &self.config);
-        facts.read_distributions(self.scopes.all());
+        facts.read_distributions(self.scopes.ranking.all());
         facts.labels.extend(self.virtual_services.label_keys().iter().cloned());
         facts
     }
 
     pub(crate) fn made_provider_hosts(&self) -> ProviderHosts {
-        ProviderHosts::new(&self.config, self.scopes.all())
+        ProviderHosts::new(&self.config, self.scopes.ranking.all())
     }
 
     /// The workload that a proxy stands beside, and its network.

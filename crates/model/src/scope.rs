@@ -15,6 +15,7 @@ use config::store::Name;
 
 use crate::destination::ScopeDestinations;
 use crate::protocol::Protocol;
+use crate::ranking::Ranking;
 use crate::service::{Resolution, Service};
 use crate::virtual_service::{Routed, VirtualService, VirtualServices, destination_port};
 
@@ -112,11 +113,19 @@ pub(crate) struct World<'a> {
     /// The client's.
     pub(crate) namespace: &'a str,
     pub(crate) router: bool,
-    /// What may be seen from this namespace at all, in order of precedence.
-    pub(crate) visible: &'a [Arc<Service>],
-    pub(crate) all: &'a [Arc<Service>],
+    pub(crate) services: &'a Ranking,
     /// Visible ones, in order of precedence.
     pub(crate) virtual_services: &'a [Arc<VirtualService>],
+}
+
+impl<'a> World<'a> {
+    /// What is private first, then what is exported to the namespace, then the public ones; by precedence in each.
+    fn visible(&self, of: impl IntoIterator<Item = &'a Arc<Service>>) -> impl Iterator<Item = &'a Arc<Service>> {
+        let near = |service: &Service| service.visibility.nearness(&service.namespace, self.namespace);
+        let mut seen: Vec<_> = of.into_iter().filter_map(|service| Some((near(service)?, service))).collect();
+        seen.sort_by_key(|(nearness, _)| *nearness);
+        seen.into_iter().map(|(_, service)| service)
+    }
 }
 
 impl Scope {
@@ -222,14 +231,15 @@ fn by_host(services: &[Arc<Service>]) -> BTreeMap<Host, usize> {
 }
 
 fn catch_all(world: &World<'_>) -> EgressListener {
+    let visible = world.visible(world.services.all());
     EgressListener {
         port: None,
         bind: None,
         capture: Capture::Default,
         // A router has no services of its own that would come first.
         services: match world.router {
-            true => imported(world.visible.iter()),
-            false => one_namespace_each(world.visible.to_vec(), world.namespace),
+            true => imported(visible),
+            false => one_namespace_each(visible.cloned().collect(), world.namespace),
         },
         virtual_services: VirtualServices::new(world.virtual_services.to_vec()),
     }
@@ -261,7 +271,7 @@ fn egress_listener(listener: &kube::EgressListener, world: &World<'_>) -> Egress
     let port = listener.port.as_ref().and_then(listen_port);
     let wanted: Vec<HostPattern> = listener.hosts.iter().map(|text| HostPattern::new(text, world.namespace)).collect();
     let only = port.as_ref().and_then(ListenPort::only);
-    let services = world.visible.iter().filter(|service| imports(&wanted, service)).filter_map(|service| match only {
+    let services = world.visible(asked_for(&wanted, world.services)).filter_map(|service| match only {
         None => Some(service.clone()),
         Some(port) => trimmed(service, port),
     });
@@ -368,6 +378,15 @@ enum NamespacePattern {
     One(String),
 }
 
+impl NamespacePattern {
+    fn name(&self) -> Option<&str> {
+        match self {
+            Self::Any => None,
+            Self::One(name) => Some(name),
+        }
+    }
+}
+
 impl HostPattern {
     fn new(text: &str, own: &str) -> Self {
         let (namespace, host) = text.split_once('/').unwrap_or(("*", text));
@@ -408,6 +427,15 @@ impl HostPattern {
             NamespacePattern::One(name) => name == namespace,
         }
     }
+}
+
+/// What is asked for, seen or not. Where namespaces are named, the services of others are not looked at.
+fn asked_for<'a>(wanted: &[HostPattern], services: &'a Ranking) -> Vec<&'a Arc<Service>> {
+    let included = wanted.iter().filter(|pattern| !pattern.excluded);
+    let named: Option<BTreeSet<&str>> = included.map(|pattern| pattern.namespace.name()).collect();
+    let mut found = named.map_or_else(|| services.all().iter().collect(), |named| services.of_namespaces(&named));
+    found.retain(|service| imports(wanted, service));
+    found
 }
 
 fn imports(wanted: &[HostPattern], service: &Service) -> bool {

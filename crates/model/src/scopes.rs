@@ -13,14 +13,15 @@ use crate::delta::ServiceChange;
 use crate::destination::ScopeDestinations;
 use crate::mesh::Mesh;
 use crate::proxy::{Proxy, ProxyKind};
+use crate::ranking::Ranking;
 use crate::scope::{Scope, ScopeKey, World};
 use crate::service::Service;
 use crate::virtual_service::RouteChange;
 
-/// All services in order of precedence, and the scopes that were asked for.
+/// All services, and the scopes that were asked for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scopes {
-    all: Arc<Vec<Arc<Service>>>,
+    pub(crate) ranking: Arc<Ranking>,
     /// Other names of services, by namespace and host.
     pub(crate) aliases: Arc<[Arc<Service>]>,
     /// Some service keeps traffic on the node.
@@ -70,14 +71,13 @@ impl ScopeChanges<'_> {
 
 impl Scopes {
     pub(crate) fn new<'a>(services: impl Iterator<Item = &'a Arc<Service>>) -> Self {
-        let mut all: Vec<_> = services.cloned().collect();
-        all.sort_by(|a, b| a.precedence(b));
-        let mut aliases: Vec<_> = all.iter().filter(|service| service.is_alias()).cloned().collect();
+        let ranking = Ranking::new(services);
+        let mut aliases: Vec<_> = ranking.all().iter().filter(|service| service.is_alias()).cloned().collect();
         aliases.sort_by(|a, b| (&a.namespace, &a.host).cmp(&(&b.namespace, &b.host)));
         Self {
-            node_local: all.iter().any(|service| service.node_local),
+            node_local: ranking.all().iter().any(|service| service.node_local),
             aliases: aliases.into(),
-            all: Arc::new(all),
+            ranking: Arc::new(ranking),
             made: Arc::default(),
         }
     }
@@ -98,10 +98,6 @@ impl Scopes {
         }
     }
 
-    pub(crate) fn all(&self) -> &[Arc<Service>] {
-        &self.all
-    }
-
     pub(crate) fn of(&self, proxy: &Proxy, labels: &Labels, mesh: &Mesh) -> (ScopeKey, Arc<Scope>) {
         let sidecar = match proxy.kind {
             ProxyKind::Sidecar => {
@@ -117,12 +113,10 @@ impl Scopes {
         };
         let made = self.lock().get(&key).cloned();
         let scope = made.unwrap_or_else(|| {
-            let seen = seen_from(&proxy.namespace, &self.all);
             let world = World {
                 router,
                 namespace: &proxy.namespace,
-                visible: &seen,
-                all: &self.all,
+                services: &self.ranking,
                 virtual_services: &mesh.virtual_services.visible_in(&proxy.namespace),
             };
             let mut scope = Scope::new(sidecar, &world, &mesh.config);
@@ -138,14 +132,6 @@ impl Scopes {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ScopeKey, Arc<Scope>>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// What is private first, then what is exported to the namespace, then the public ones; by precedence in each.
-fn seen_from(namespace: &str, all: &[Arc<Service>]) -> Vec<Arc<Service>> {
-    let near = |service: &Service| service.visibility.nearness(&service.namespace, namespace);
-    let mut seen: Vec<_> = all.iter().filter_map(|service| Some((near(service)?, service.clone()))).collect();
-    seen.sort_by_key(|(nearness, _)| *nearness);
-    seen.into_iter().map(|(_, service)| service).collect()
 }
 
 /// The Sidecar that holds: selected in the namespace, then unselected there, then unselected in the root namespace; oldest first.

@@ -1,7 +1,6 @@
 //! How a provider wakes one stream, and only that one. An idle stream costs nothing while others have news.
 
 use std::{
-    collections::VecDeque,
     future::poll_fn,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
@@ -10,10 +9,7 @@ use std::{
 
 use futures_util::task::AtomicWaker;
 
-use crate::{Kinds, Seq};
-
-/// As many pushes as a journal remembers: nobody asks for the progress of older ones.
-pub(crate) const REMEMBERED: usize = 100;
+use crate::{Kinds, Seq, pushes::Pushes};
 
 /// One listener: the stream that joined with it.
 #[derive(Debug)]
@@ -27,8 +23,8 @@ struct State {
     seq: Seq,
     /// When it was first rung since the stream last listened.
     rung: Option<Instant>,
-    /// For which sequences and types it was rung since, the newest of them.
-    pushes: VecDeque<Seq>,
+    /// For which sequences and types it was rung since.
+    pushes: Pushes,
     kinds: Kinds,
     gone: Option<tokio::time::Instant>,
     ended: bool,
@@ -47,7 +43,7 @@ pub struct Rung {
     pub gone: Option<tokio::time::Instant>,
     /// Somebody wants the stream to end.
     pub(crate) ended: bool,
-    pub(crate) pushes: VecDeque<Seq>,
+    pub(crate) pushes: Pushes,
 }
 
 impl Bell {
@@ -57,7 +53,7 @@ impl Bell {
             state: Mutex::new(State {
                 seq,
                 rung: None,
-                pushes: VecDeque::new(),
+                pushes: Pushes::default(),
                 kinds: Kinds::NONE,
                 gone: None,
                 ended: false,
@@ -76,10 +72,7 @@ impl Bell {
         let mut state = self.state();
         state.seq = state.seq.max(seq);
         state.kinds = state.kinds.and(kinds);
-        if state.pushes.len() == REMEMBERED {
-            state.pushes.pop_front();
-        }
-        state.pushes.push_back(seq);
+        state.pushes.push(seq);
         state.rung.get_or_insert_with(Instant::now);
         drop(state);
         self.listener.wake();
@@ -150,7 +143,7 @@ mod tests {
         bell.ring(6);
         bell.ring(5);
         let rung = bell.rung().await;
-        assert_eq!((rung.seq, rung.kinds, Vec::from(rung.pushes)), (6, Kinds::ALL, vec![4, 6, 5]));
+        assert_eq!((rung.seq, rung.kinds, rung.pushes.into_iter().collect()), (6, Kinds::ALL, vec![4, 6, 5]));
         assert!(bell.rung().now_or_never().is_none());
         bell.ring_for(7, [TypeUrl::Route].into_iter().collect());
         bell.ring_for(8, [TypeUrl::Cluster].into_iter().collect());

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use crate::{Seq, bell::REMEMBERED};
+use crate::{Seq, pushes::REMEMBERED};
 
 pub struct Journal {
     pushes: Mutex<VecDeque<Entry>>,

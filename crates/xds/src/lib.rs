@@ -26,6 +26,7 @@ mod order;
 mod outbound;
 mod owed;
 mod provider;
+mod pushes;
 mod refusal;
 mod register;
 mod reply;

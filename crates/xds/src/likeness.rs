@@ -100,7 +100,7 @@ impl Likeness {
     }
 
     fn of(model: Arc<[u8]>, places: &Places, bytes: &[u8]) -> Likeness {
-        let (mut steps, mut at, mut said) = (Steps::default(), 0, 0);
+        let (mut steps, mut at, mut said) = (Steps::with_room(bytes.len() / 8), 0, 0);
         while at < bytes.len() {
             let Some((mut from, mut len)) = places.nearest(&model, &bytes[at..], steps.left) else {
                 at += 1;
@@ -199,6 +199,10 @@ struct Steps {
 }
 
 impl Steps {
+    fn with_room(bytes: usize) -> Steps {
+        Steps { written: Vec::with_capacity(bytes), left: 0 }
+    }
+
     fn push(&mut self, own: &[u8], from: usize, len: usize) {
         encode_varint(own.len() as u64, &mut self.written);
         self.written.extend_from_slice(own);

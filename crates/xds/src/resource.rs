@@ -1,6 +1,6 @@
 //! One encoded resource, in the two forms in which it goes over the wire. What is inside is not looked at.
 
-use std::sync::Arc;
+use std::{ops::RangeInclusive, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 use prost::Message;
@@ -12,8 +12,8 @@ use crate::{TypeUrl, Variant, likeness::Likeness, memory::Encoded};
 /// Field 2, length-delimited: the `resources` of both response messages.
 const RESOURCES_TAG: u8 = 0x12;
 
-/// Longer ones take too long to compare.
-const LIKENED: usize = 64 << 10;
+/// To compare shorter ones costs more than the memory that it saves; longer ones take too long.
+const LIKENED: RangeInclusive<usize> = 2 << 10..=64 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
@@ -59,7 +59,8 @@ impl Resource {
             resource: Some(any),
             ..Default::default()
         };
-        let mut delta = Vec::with_capacity(message.encoded_len() + 6);
+        let len = message.encoded_len();
+        let mut delta = Vec::with_capacity(1 + prost::length_delimiter_len(len) + len);
         delta.push(RESOURCES_TAG);
         message.encode_length_delimited(&mut delta).expect("a Vec grows as needed");
         let sotw = inner_any(delta.len(), &message);
@@ -68,10 +69,10 @@ impl Resource {
     }
 
     /// The same, in memory that it shares with others of its kind: for resources that there are many of, each a little different. A
-    /// giant stays what it is.
+    /// dwarf or a giant stays what it is.
     pub fn likened(self, kind: TypeUrl) -> Resource {
         let whole = match &self.delta {
-            Body::Whole(whole) if whole.len() <= LIKENED => whole,
+            Body::Whole(whole) if LIKENED.contains(&whole.len()) => whole,
             _ => return self,
         };
         let like = Likeness::new(kind, &self.name, whole);

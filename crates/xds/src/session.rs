@@ -2,7 +2,7 @@
 //! push.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     net::SocketAddr,
     sync::Arc,
     time::{self, SystemTime},
@@ -22,7 +22,6 @@ use crate::{
     Bell, Class, Connection, Joined, Kinds, ProxyInfo, Rung, SentInfo, Seq, Stage, TypeUrl, Variant,
     ack::{Content, Verdict},
     arrival::Arrival,
-    bell::REMEMBERED,
     connections::Listed,
     delta::{self, Warming},
     door::Entered,
@@ -32,6 +31,7 @@ use crate::{
     nack::Nack,
     order::{OVERDUE, PATIENCE},
     outbound::Response,
+    pushes::Pushes,
     refusal::{Refusal, code_label},
     request::{check_names, first_node, reason},
     server::Shared,
@@ -62,8 +62,8 @@ pub(crate) struct Session {
     /// The newest sequence that this stream has heard of.
     now: Seq,
     listed: Listed,
-    /// Pushes for this proxy that it does not hold yet, as many as a journal remembers.
-    pushes: VecDeque<Seq>,
+    /// Pushes for this proxy that it does not hold yet.
+    pushes: Pushes,
     /// How long the last look at what to send encoded responses.
     encoding: time::Duration,
     _connected: Connected,
@@ -135,7 +135,7 @@ impl Session {
             now: news.seq(),
             news,
             listed,
-            pushes: VecDeque::new(),
+            pushes: Pushes::default(),
             encoding: time::Duration::ZERO,
             node: kept,
         })
@@ -153,13 +153,7 @@ impl Session {
     pub(crate) fn heard(&mut self, rung: Rung) {
         self.now = self.now.max(rung.seq);
         self.due = self.due.and(rung.kinds);
-        if self.pushes.is_empty() {
-            self.pushes = rung.pushes;
-            return;
-        }
-        self.pushes.extend(rung.pushes);
-        let old = self.pushes.len().saturating_sub(REMEMBERED);
-        self.pushes.drain(..old);
+        rung.pushes.into_iter().for_each(|seq| self.pushes.push(seq));
     }
 
     /// There is nothing to send: what was sent and accepted is all there is, unless something is on its way or refused.

@@ -17,17 +17,11 @@ pub(crate) struct Routed {
 
 impl Routed {
     pub(crate) fn new(egress: &[EgressListener], world: &World<'_>) -> Self {
-        let mut by_host: BTreeMap<&Host, Vec<&Arc<Service>>> = BTreeMap::new();
-        if egress.iter().any(|listener| listener.virtual_services.iter().next().is_some()) {
-            for service in world.all {
-                by_host.entry(&service.host).or_default().push(service);
-            }
-        }
         let mut hosts = BTreeSet::new();
         let services = egress.iter().map(|listener| {
             let mut found = Vec::new();
             for (host, ports) in destinations(listener, world.namespace) {
-                let chosen = by_host.get(&host).and_then(|all| chosen(all, world.namespace));
+                let chosen = chosen(world.services.of_host(&host), world.namespace);
                 found.extend(chosen.and_then(|service| listener.part_of(service, &ports)));
                 hosts.insert(host);
             }
@@ -47,10 +41,11 @@ fn destinations(listener: &EgressListener, namespace: &str) -> BTreeMap<Host, BT
 }
 
 /// The client's own namespace first, even where it is hidden there; then the cluster's services, then the oldest.
-fn chosen<'a>(all: &[&'a Arc<Service>], namespace: &str) -> Option<&'a Arc<Service>> {
-    let visible = || all.iter().copied().filter(|service| service.visibility.allows(namespace));
-    let own = all.iter().copied().find(|service| *service.namespace == *namespace);
-    own.or_else(|| visible().find(|service| service.registry == Registry::Kubernetes)).or_else(|| visible().next())
+fn chosen<'a>(mut all: impl Iterator<Item = &'a Arc<Service>> + Clone, namespace: &str) -> Option<&'a Arc<Service>> {
+    let visible = all.clone().filter(|service| service.visibility.allows(namespace));
+    let own = all.find(|service| *service.namespace == *namespace);
+    own.or_else(|| visible.clone().find(|service| service.registry == Registry::Kubernetes))
+        .or_else(|| visible.clone().next())
 }
 
 impl EgressListener {
