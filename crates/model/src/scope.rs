@@ -179,7 +179,7 @@ impl Scope {
     fn wanted(&self, key: &ScopeKey) -> Vec<Vec<HostPattern>> {
         let egress = self.sidecar.as_ref().map(|object| object.spec.egress.as_slice()).unwrap_or_default();
         let patterns = |listener: &kube::EgressListener| {
-            listener.hosts.iter().map(|text| HostPattern::new(text, &key.namespace)).collect()
+            listener.hosts.iter().filter_map(|text| HostPattern::new(text, &key.namespace)).collect()
         };
         egress.iter().map(patterns).collect()
     }
@@ -269,7 +269,8 @@ fn policy(policy: &kube::OutboundTrafficPolicy) -> OutboundPolicy {
 
 fn egress_listener(listener: &kube::EgressListener, world: &World<'_>) -> EgressListener {
     let port = listener.port.as_ref().and_then(listen_port);
-    let wanted: Vec<HostPattern> = listener.hosts.iter().map(|text| HostPattern::new(text, world.namespace)).collect();
+    let wanted: Vec<HostPattern> =
+        listener.hosts.iter().filter_map(|text| HostPattern::new(text, world.namespace)).collect();
     let only = port.as_ref().and_then(ListenPort::only);
     let services = world.visible(asked_for(&wanted, world.services)).filter_map(|service| match only {
         None => Some(service.clone()),
@@ -366,11 +367,10 @@ fn shares_ports(one: &Service, other: &Service) -> bool {
         && one.visibility == other.visibility
 }
 
-/// `[~]namespace/host` of an egress listener.
+/// `namespace/host` of an egress listener. `~` is a namespace that nothing is in: it takes nothing away from what others import.
 struct HostPattern {
     namespace: NamespacePattern,
     host: Host,
-    excluded: bool,
 }
 
 enum NamespacePattern {
@@ -388,19 +388,15 @@ impl NamespacePattern {
 }
 
 impl HostPattern {
-    fn new(text: &str, own: &str) -> Self {
-        let (namespace, host) = text.split_once('/').unwrap_or(("*", text));
-        let (excluded, namespace) = match namespace.strip_prefix('~') {
-            Some("") => (true, "*"),
-            Some(rest) => (true, rest),
-            None => (false, namespace),
-        };
+    /// `None`: it does not say where.
+    fn new(text: &str, own: &str) -> Option<Self> {
+        let (namespace, host) = text.split_once('/')?;
         let namespace = match namespace {
             "*" => NamespacePattern::Any,
             "." => NamespacePattern::One(own.to_owned()),
             other => NamespacePattern::One(other.to_owned()),
         };
-        Self { namespace, host: Host::new(host), excluded }
+        Some(Self { namespace, host: Host::new(host) })
     }
 
     fn matches(&self, service: &Service) -> bool {
@@ -409,16 +405,15 @@ impl HostPattern {
 
     /// By the namespace that it stands in and any of its hosts.
     fn chooses(&self, object: &VirtualService) -> bool {
-        !self.excluded && self.covers(&object.namespace) && object.hosts.iter().any(|host| self.host.matches(host))
+        self.covers(&object.namespace) && object.hosts.iter().any(|host| self.host.matches(host))
     }
 
     /// `own`: it names this namespace; else it is for any.
     fn is_of(&self, namespace: &str, own: bool) -> bool {
-        !self.excluded
-            && match &self.namespace {
-                NamespacePattern::Any => !own,
-                NamespacePattern::One(name) => own && name == namespace,
-            }
+        match &self.namespace {
+            NamespacePattern::Any => !own,
+            NamespacePattern::One(name) => own && name == namespace,
+        }
     }
 
     fn covers(&self, namespace: &str) -> bool {
@@ -439,9 +434,7 @@ fn asked_for<'a>(wanted: &[HostPattern], services: &'a Ranking) -> Vec<&'a Arc<S
 }
 
 fn imports(wanted: &[HostPattern], service: &Service) -> bool {
-    // Exclusions beat inclusions, wherever they stand.
-    !wanted.iter().any(|pattern| pattern.excluded && pattern.matches(service))
-        && wanted.iter().any(|pattern| !pattern.excluded && pattern.matches(service))
+    wanted.iter().any(|pattern| pattern.matches(service))
 }
 
 impl Service {
