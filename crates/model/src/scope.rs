@@ -189,8 +189,8 @@ impl Scope {
         let takes = |listener: &Vec<HostPattern>| {
             let of = |own: bool| listener.iter().filter(move |pattern| pattern.is_of(&service.namespace, own));
             // What is asked of its own namespace goes before what is asked of any.
-            let own = of(true).any(|pattern| pattern.host.matches(&service.host));
-            of(own).any(|pattern| pattern.host.matches(alias))
+            let own = of(true).any(|pattern| service.host.is_subset_of(&pattern.host));
+            of(own).any(|pattern| alias.is_subset_of(&pattern.host))
         };
         let wanted = self.wanted(key);
         wanted.is_empty() || wanted.iter().any(takes)
@@ -400,7 +400,7 @@ impl HostPattern {
     }
 
     fn matches(&self, service: &Service) -> bool {
-        self.covers(&service.namespace) && self.host.matches(&service.host)
+        self.covers(&service.namespace) && service.host.is_subset_of(&self.host)
     }
 
     /// By the namespace that it stands in and any of its hosts.
