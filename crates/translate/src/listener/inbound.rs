@@ -81,8 +81,9 @@ fn wanted<'a>(placement: &Placement, listener: &'a IngressListener) -> Wanted<'a
 }
 
 fn of_ingress(placement: &Placement, listener: &IngressListener) -> DeclaredPort {
-    let sidecar = placement.scope.sidecar.as_ref();
-    let (name, namespace) = sidecar.map_or(("", ""), |object| (&*object.meta.name, &*object.meta.namespace));
+    let name = placement.scope.sidecar.as_ref().map_or("", |object| &object.meta.name);
+    // One of the root namespace counts as one of each namespace.
+    let namespace = &placement.proxy.namespace;
     // A Sidecar has no host; its name stands in traces.
     let host = format!("{name}.{namespace}");
     let path = format!("/apis/networking.istio.io/v1/namespaces/{namespace}/sidecar/{name}");
