@@ -139,8 +139,8 @@ impl Target<'_> {
         let rule = self.placement.destination(&service.host).map(|rule| &**rule);
         let mut filters = filter::network_plugins(self.placement, Direction::Outbound, self.port.number);
         filters.extend(stats::network(self.placement, Direction::Outbound));
-        if service.is_dynamic() && self.port.protocol == Protocol::Tls {
-            filters.push(sni_forward::filter(service, number));
+        if service.is_dynamic() && matches!(self.port.protocol, Protocol::Tls | Protocol::Https) {
+            filters.push(sni_forward::filter(service, self.port.number));
         }
         let Self { mesh, placement, port, .. } = self;
         filters.extend(tcp_proxy::to_destination(mesh, placement, port.protocol, &cluster, stat, rule, ""));
