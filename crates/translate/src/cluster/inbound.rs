@@ -79,8 +79,7 @@ fn of_ingress(mesh: &Mesh, placement: &Placement, listener: &IngressListener) ->
     let services: Vec<_> = placement.targets.iter().filter(|target| target.number == number).collect();
     let first = services.first().copied();
     let own = Own { number, protocol: listener.port.protocol, service: first, listened: Some(number) };
-    let alike = services.iter().filter(|target| Some(target.port.number) == first.map(|first| first.port.number));
-    let mut cluster = own.cluster(mesh, placement, alike.map(|target| &*target.service));
+    let mut cluster = own.cluster(mesh, placement, first.map(|target| &*target.service).into_iter());
     match listener.default_endpoint.as_deref().and_then(|text| Forward::parse(text, placement)) {
         None => to_original(&mut cluster, placement),
         Some(Forward::Loopback(address)) => to_address(&mut cluster, address),
