@@ -1,6 +1,6 @@
 //! The mesh's patterns for statistics names of clusters and TCP chains.
 
-use model::{Port, Service};
+use model::{Placement, Port, Service};
 
 /// What a pattern may name.
 #[derive(Debug, Clone, Default)]
@@ -33,6 +33,13 @@ impl Named {
             subset: String::new(),
             target,
         }
+    }
+
+    /// A Sidecar has no host: its name and the workload's namespace stand for one. One of the root namespace counts as one of each namespace.
+    pub(crate) fn sidecar(placement: &Placement) -> Self {
+        let name = placement.scope.sidecar.as_ref().map_or("", |object| &object.meta.name);
+        let host = format!("{name}.{}", placement.proxy.namespace);
+        Self { short: host.clone(), name: host.clone(), host, ..Self::default() }
     }
 }
 

@@ -80,6 +80,15 @@ fn of_ingress(mesh: &Mesh, placement: &Placement, listener: &IngressListener) ->
     let first = services.first().copied();
     let own = Own { number, protocol: listener.port.protocol, service: first, listened: Some(number) };
     let mut cluster = own.cluster(mesh, placement, first.map(|target| &*target.service).into_iter());
+    let named = Named {
+        port: number,
+        port_name: listener.port.name.clone(),
+        target: Some(number),
+        ..first.map_or_else(|| Named::sidecar(placement), |first| Named::port(&first.service, &first.port, None))
+    };
+    if let Some(stat) = stat_pattern::filled(&mesh.config.inbound_cluster_stat_name, &named) {
+        cluster.alt_stat_name = stat_name(&stat);
+    }
     match listener.default_endpoint.as_deref().and_then(|text| Forward::parse(text, placement)) {
         None => to_original(&mut cluster, placement),
         Some(Forward::Loopback(address)) => to_address(&mut cluster, address),

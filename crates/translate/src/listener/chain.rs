@@ -97,7 +97,7 @@ impl Target<'_> {
     fn named(&self) -> Named {
         match self {
             Self::Declared { named, .. } => (*named).clone(),
-            Self::Passthrough => Named::default(),
+            Self::Passthrough => Named { port_name: "virtualInbound".into(), ..Named::default() },
         }
     }
 }
