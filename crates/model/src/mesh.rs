@@ -234,7 +234,9 @@ impl Mesh {
     pub fn identities(&self, service: &Service) -> Vec<String> {
         let endpoints =
             self.endpoints(service).identities.iter().map(|identity| identity.spiffe(&self.config.trust_domain));
-        let mut names: Vec<_> = endpoints.chain(service.declared_identities.iter().cloned()).collect();
+        // Of several objects that declare the host the youngest says who answers.
+        let declared = self.declared(service).last().map_or(service, |last| last).declared_identities.iter().cloned();
+        let mut names: Vec<_> = endpoints.chain(declared).collect();
         let aliases = &self.config.trust_domain_aliases;
         let others = names.iter().flat_map(|name| aliases.iter().filter_map(|domain| in_domain(name, domain)));
         let others: Vec<_> = others.collect();
@@ -242,6 +244,14 @@ impl Mesh {
         names.sort();
         names.dedup();
         names
+    }
+
+    /// All objects that declare this host in this namespace, the oldest first.
+    fn declared(&self, service: &Service) -> Vec<&Arc<Service>> {
+        let key = key(service);
+        let mut all: Vec<_> = self.services.get(&key).into_iter().chain(self.entries.of(&key)).collect();
+        all.sort_by(|a, b| a.precedence(b));
+        all
     }
 
     /// Where a listener for each endpoint would be one for the proxy itself.
