@@ -72,11 +72,13 @@ impl<'a> Chosen<'a> {
 
     /// `keep`: endpoints that count at all; `sent`: those among them that are sent.
     fn of_groups(self, keep: impl Fn(&Endpoint) -> bool, sent: impl Fn(&Endpoint) -> bool) -> Vec<LocalityLbEndpoints> {
-        // Pods and machines of one place are apart, as in istiod.
-        let mut by_place: BTreeMap<(&Place, Origin), Vec<&Endpoint>> = BTreeMap::new();
+        // Pods and machines of one place are apart, as in istiod; those of no place are not.
+        let mut by_place: BTreeMap<(&Place, Option<Origin>), Vec<&Endpoint>> = BTreeMap::new();
         for endpoint in self.mesh.endpoints(self.service).port(&self.port.name) {
             if self.is_usable(endpoint) && keep(endpoint) {
-                by_place.entry((&endpoint.workload.locality, endpoint.origin)).or_default().push(endpoint);
+                let place = &endpoint.workload.locality;
+                let origin = (*place != Place::default()).then_some(endpoint.origin);
+                by_place.entry((place, origin)).or_default().push(endpoint);
             }
         }
         let groups = by_place.into_iter().map(|((place, _), mut members)| {
