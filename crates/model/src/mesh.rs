@@ -16,7 +16,7 @@ use imbl::OrdMap;
 use crate::authn::{MtlsMode, PeerAuthentications, PortModes};
 use crate::delta::Delta;
 use crate::destination::{ClientFacts, DestinationRules};
-use crate::endpoint::{self, Address, Origin, ServiceEndpoints, Slices};
+use crate::endpoint::{self, Address, Endpoint, Origin, ServiceEndpoints, Slices};
 use crate::entry::Entries;
 use crate::entry_endpoint::{Listed, Machine, Machines};
 use crate::environment::{AddressRanges, Environment};
@@ -252,6 +252,23 @@ impl Mesh {
         let mut all: Vec<_> = self.services.get(&key).into_iter().chain(self.entries.of(&key)).collect();
         all.sort_by(|a, b| a.precedence(b));
         all
+    }
+
+    /// Endpoints by the number of the port, for clusters and listeners that are made of endpoints. Objects that declare one host may name
+    /// the port otherwise: the youngest that has somebody there is heard, and entries find each other's endpoints.
+    pub fn endpoints_at(&self, service: &Service, number: u16) -> Vec<&Endpoint> {
+        let endpoints = self.endpoints(service);
+        let declared = self.declared(service);
+        let named = |service: &Arc<Service>| Some(service.port(number)?.name.clone());
+        let of_entries: Vec<_> = declared.iter().filter(|it| !it.is_kubernetes()).filter_map(|it| named(it)).collect();
+        for name in declared.iter().rev().filter_map(|it| named(it)) {
+            let names: BTreeSet<_> = of_entries.iter().chain([&name]).collect();
+            let found: Vec<_> = names.into_iter().flat_map(|name| endpoints.port(name)).collect();
+            if !found.is_empty() {
+                return found;
+            }
+        }
+        Vec::new()
     }
 
     /// Where a listener for each endpoint would be one for the proxy itself.

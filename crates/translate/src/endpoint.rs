@@ -74,7 +74,7 @@ impl<'a> Chosen<'a> {
     fn of_groups(self, keep: impl Fn(&Endpoint) -> bool, sent: impl Fn(&Endpoint) -> bool) -> Vec<LocalityLbEndpoints> {
         // Pods and machines of one place are apart, as in istiod; those of no place are not.
         let mut by_place: BTreeMap<(&Place, Option<Origin>), Vec<&Endpoint>> = BTreeMap::new();
-        for endpoint in self.mesh.endpoints(self.service).port(&self.port.name) {
+        for endpoint in self.all() {
             if self.is_usable(endpoint) && keep(endpoint) {
                 let place = &endpoint.workload.locality;
                 let origin = (*place != Place::default()).then_some(endpoint.origin);
@@ -87,6 +87,14 @@ impl<'a> Chosen<'a> {
         });
         let groups = groups.collect();
         self.arranged(groups).iter().map(|group| self.locality(group)).collect()
+    }
+
+    /// Clusters that hold their endpoints themselves have those of the port's number, others those of its name.
+    fn all(self) -> Vec<&'a Endpoint> {
+        if self.service.is_resolved_by_name() {
+            return self.mesh.endpoints_at(self.service, self.port.number);
+        }
+        self.mesh.endpoints(self.service).port(&self.port.name).iter().collect()
     }
 
     /// Endpoints of one place as this client reaches them: themselves, or the gateways of their networks.

@@ -59,7 +59,7 @@ fn add_pods(table: &mut NameTable, mesh: &Mesh, placement: &Placement, service: 
     let reached = |endpoint: &&Endpoint| placement.is_in_network(&endpoint.network);
     let published = |endpoint: &&Endpoint| service.publish_not_ready || endpoint.health == Health::Ready;
     let mut all = Vec::new();
-    for endpoint in mesh.endpoints(service).port(&port.name).iter().filter(reached).filter(published) {
+    for endpoint in mesh.endpoints_at(service, port.number).into_iter().filter(reached).filter(published) {
         let Some(address) = endpoint.address.ip() else { continue };
         all.push(address);
         let Some(name) = &endpoint.workload.dns_name else { continue };

@@ -77,9 +77,11 @@ pub(super) fn is_automatic(mesh: &Mesh, service: &Service, port: &Port, passthro
     {
         return false;
     }
-    let endpoints = mesh.endpoints(service).port(&port.name);
-    let mixed = service.is_headless() || passthrough;
-    !mixed || (!endpoints.is_empty() && endpoints.iter().all(|endpoint| endpoint.workload.mtls))
+    if !service.is_headless() && !passthrough {
+        return true;
+    }
+    let endpoints = mesh.endpoints_at(service, port.number);
+    !endpoints.is_empty() && endpoints.iter().all(|endpoint| endpoint.workload.mtls)
 }
 
 pub(super) fn apply_proxy_protocol(draft: &mut Draft, wanted: ProxyProtocol) {

@@ -188,10 +188,13 @@ impl Table<'_> {
             && self.placement.listening_addresses(service).is_empty()
             && service.ranges.is_empty()
             && (port.protocol.is_tcp() || port.protocol == Protocol::Auto);
-        let endpoints = self.mesh.endpoints(service).port(&port.name);
+        if !by_endpoint {
+            return self.add(egress, service, port, bind, bound);
+        }
+        let endpoints = self.mesh.endpoints_at(service, port.number);
         // Nobody will ever be behind an entry that neither lists nor selects anybody.
         let open = service.registry == Registry::External && endpoints.is_empty() && service.selector.is_empty();
-        if !by_endpoint || open {
+        if open {
             return self.add(egress, service, port, bind, bound);
         }
         let own = self.placement.own_address();
