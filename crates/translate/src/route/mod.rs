@@ -18,7 +18,7 @@ mod virtual_host;
 mod virtual_service;
 
 use config::host::Host;
-use model::{EgressListener, Mesh, OutboundPolicy, Placement, Protocol};
+use model::{EgressListener, Mesh, OutboundPolicy, Placement, Port, Protocol};
 use wire::envoy::config::route::v3::{
     DirectResponseAction, Route, RouteAction, RouteConfiguration, RouteMatch, VirtualHost, route,
     route_action::ClusterSpecifier, route_match::PathSpecifier,
@@ -53,7 +53,7 @@ fn unpatched(mesh: &Mesh, placement: &Placement, name: &str) -> Option<Made<Rout
         return shared_route(mesh, placement, name, 0);
     }
     match name.rsplit_once(':') {
-        Some((host, port)) => detected_route(mesh, placement, name, host, port.parse().ok()?),
+        Some((host, port)) => Some(detected_route(mesh, placement, name, host, port.parse().ok()?)),
         None => shared_route(mesh, placement, name, name.parse().ok()?),
     }
 }
@@ -95,19 +95,16 @@ fn shared_client<'a>(mesh: &'a Mesh, placement: &'a Placement, egress: &'a Egres
 }
 
 /// The one service behind an address whose bytes turned out to be HTTP.
-fn detected_route(
-    mesh: &Mesh,
-    placement: &Placement,
-    name: &str,
-    host: &str,
-    port: u16,
-) -> Option<Made<RouteConfiguration>> {
-    let egress = egress_of(placement, name, port)?;
+fn detected_route(mesh: &Mesh, placement: &Placement, name: &str, host: &str, port: u16) -> Made<RouteConfiguration> {
+    // Routes are looked for in the listener of the port, though another one may have named them: then there are none.
+    let none = || Made::new(configuration(name, Vec::new()), placement.scope.sidecar_id());
+    let Some(egress) = egress_of(placement, name, port) else { return none() };
     let client = Client::new(mesh, placement, port, &egress.services);
-    let service = *client.services.get(&Host::new(host))?;
-    let found = service.port(port).filter(|port| port.protocol.is_http() || port.protocol == Protocol::Auto)?;
+    let Some(&service) = client.services.get(&Host::new(host)) else { return none() };
+    let served = |port: &&Port| port.protocol.is_http() || port.protocol == Protocol::Auto;
+    let Some(found) = service.port(port).filter(served) else { return none() };
     let hosts = vec![virtual_host::of_service(&client, egress, service, found)];
-    Some(Made::new(configuration(name, hosts), client.made_from()))
+    Made::new(configuration(name, hosts), client.made_from())
 }
 
 /// The egress listener that has this port or socket, else the one that has all.
