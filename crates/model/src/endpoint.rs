@@ -313,6 +313,7 @@ pub(crate) fn target_port(port: &Port, pod: &Pod) -> Option<u16> {
     let datagrams = |transport: Transport| transport == Transport::Udp;
     let alike = |own: &&ContainerPort| datagrams(own.protocol) == (port.protocol == Protocol::Udp);
     match &port.target {
+        TargetPort::Same => Some(port.number),
         TargetPort::Number(number) => Some(*number),
         TargetPort::Name(name) => pod.ports.iter().filter(alike).find(|own| *own.name == **name).map(|own| own.port),
     }

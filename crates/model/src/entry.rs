@@ -135,7 +135,7 @@ fn service_port(port: &port::Port) -> Option<Port> {
         name: port.name.clone(),
         number,
         protocol: Protocol::named(&port.protocol).unwrap_or(Protocol::Auto),
-        target: TargetPort::Number(target.unwrap_or(number)),
+        target: target.map_or(TargetPort::Same, TargetPort::Number),
     })
 }
 

@@ -103,6 +103,7 @@ impl Machine {
         match self.ports.get(&port.name).filter(|&&number| number != 0) {
             Some(&number) => u16::try_from(number).ok(),
             None => match port.target {
+                TargetPort::Same => Some(port.number),
                 TargetPort::Number(number) => Some(number),
                 TargetPort::Name(_) => None,
             },
@@ -114,6 +115,7 @@ impl Machine {
         let named = |name: &str| self.ports.get(name).and_then(|&number| u16::try_from(number).ok());
         match &port.target {
             TargetPort::Name(name) => named(name),
+            TargetPort::Same => Some(named(&port.name).unwrap_or(port.number)),
             TargetPort::Number(number) => Some(named(&port.name).unwrap_or(*number)),
         }
     }

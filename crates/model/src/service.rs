@@ -98,6 +98,8 @@ pub struct Port {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TargetPort {
+    /// The port's own: nobody says anything else.
+    Same,
     Number(u16),
     /// A container port's name: each pod may answer with another number.
     Name(String),

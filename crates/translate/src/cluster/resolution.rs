@@ -45,7 +45,6 @@ pub(super) fn override_port(cluster: &mut Cluster, service: &Service, port: &Por
     if let TargetPort::Number(target) = port.target
         && !service.is_kubernetes()
         && service.is_headless()
-        && target != port.number
     {
         cluster.lb_config = Some(LbConfig::OriginalDstLbConfig(OriginalDstLbConfig {
             upstream_port_override: Some(uint32(target.into())),

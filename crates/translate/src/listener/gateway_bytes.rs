@@ -156,7 +156,7 @@ impl Target<'_> {
             name: declared.name.clone(),
             number: declared.number,
             protocol: declared.protocol,
-            target: TargetPort::Number(declared.number),
+            target: TargetPort::Same,
         }
     }
 

@@ -157,7 +157,7 @@ impl Table<'_> {
                         name: listen.name.clone(),
                         number: listen.number,
                         protocol: listen.protocol,
-                        target: model::TargetPort::Number(listen.number),
+                        target: model::TargetPort::Same,
                     };
                     self.add(egress, service, &port, bind.as_ref(), bound);
                 }
