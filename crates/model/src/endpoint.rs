@@ -16,7 +16,7 @@ use imbl::OrdMap;
 use crate::entry_endpoint;
 use crate::mesh::Mesh;
 use crate::protocol::Protocol;
-use crate::service::{Port, Service, TargetPort};
+use crate::service::{Port, Resolution, Service, TargetPort};
 use crate::workload::{Identity, Workload, Workloads};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -135,6 +135,11 @@ impl ServiceEndpoints {
     /// Where a port stands, or should.
     fn place(&self, port: &str) -> Result<usize, usize> {
         self.by_port.binary_search_by(|(name, _)| (**name).cmp(port))
+    }
+
+    /// A LOGICAL_DNS cluster has room for one.
+    pub(crate) fn has_room(&self, service: &Service, port: &Port) -> bool {
+        service.resolution != Resolution::DnsRoundRobin || self.port(&port.name).is_empty()
     }
 
     /// Gives back the room that was kept for more.
@@ -290,7 +295,7 @@ fn add_selected_pods(
     for (key, pod) in own.filter(|(_, pod)| pod.meta.labels.contains_all(&service.selector) && keep(pod)) {
         let Some(workload) = mesh.workloads.named(&key.namespace, &key.name) else { continue };
         for port in &service.ports {
-            let Some(number) = target_port(port, &pod.spec) else { continue };
+            let Some(number) = target_port(port, &pod.spec).filter(|_| found.has_room(service, port)) else { continue };
             for &address in pod.spec.ips.first().iter().copied() {
                 found.add(&port.name, Endpoint::of_kubernetes(address, number, pod_health(pod), &workload, mesh));
             }

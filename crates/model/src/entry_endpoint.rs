@@ -14,7 +14,7 @@ use crate::endpoint::{self, Address, Endpoint, Health, Origin, ServiceEndpoints}
 use crate::entry::Entries;
 use crate::mesh::Mesh;
 use crate::placement::InboundTarget;
-use crate::service::{Port, Resolution, Service, TargetPort};
+use crate::service::{Port, Service, TargetPort};
 use crate::workload::Workload;
 
 const HEALTH_CHECKED: &str = "proxy.istio.io/health-checks-enabled";
@@ -239,12 +239,9 @@ fn add_machine(found: &mut ServiceEndpoints, service: &Service, machine: &Machin
         return;
     }
     for port in &service.ports {
-        let Some(number) = machine.entry_port(port) else { continue };
-        // A LOGICAL_DNS cluster has room for one.
-        if service.resolution == Resolution::DnsRoundRobin && !found.port(&port.name).is_empty() {
-            continue;
+        if let Some(number) = machine.entry_port(port).filter(|_| found.has_room(service, port)) {
+            found.add(&port.name, machine.endpoint(number));
         }
-        found.add(&port.name, machine.endpoint(number));
     }
 }
 
