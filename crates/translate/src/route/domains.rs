@@ -44,12 +44,7 @@ pub(super) fn aliases(mesh: &Mesh, placement: &Placement) -> BTreeMap<Host, Vec<
 /// The names of the aliases of a host, as clients say them in TLS.
 pub(crate) fn alias_names(mesh: &Mesh, placement: &Placement, host: &Host) -> Vec<String> {
     let found = aliases(mesh, placement).remove(host).unwrap_or_default();
-    let names = found.iter().flat_map(|alias| {
-        let full = alias.host.to_string();
-        let short = short_names(&full, &placement.proxy.domain).unwrap_or_default();
-        std::iter::once(full).chain(short)
-    });
-    names.collect()
+    found.iter().flat_map(|alias| names(alias.host.as_str(), &placement.proxy.domain)).collect()
 }
 
 /// How many names may stand for each other in a row.
