@@ -282,8 +282,11 @@ impl Table<'_> {
             let kind = if detected { Kind::Detected } else { Kind::Http };
             return (kind, vec![http_chain(service, route, port.protocol, detected)], BTreeSet::new());
         }
+        let unaddressed = self.placement.listening_addresses(service).is_empty();
         let by_name = service.is_dynamic()
-            || (anywhere && (!place.ranges.is_empty() || self.placement.listening_addresses(service).is_empty()));
+            || (anywhere && (unaddressed || !place.ranges.is_empty()))
+            // On an address that a Sidecar chose, ranges tell nothing.
+            || (unaddressed && !service.ranges.is_empty());
         let ranges = place.ranges.clone();
         let target = bytes_route::Target { mesh: self.mesh, placement: self.placement, service, port, ranges, by_name };
         let (mut chains, made_from) = bytes_route::chains(&target, &egress.virtual_services);
