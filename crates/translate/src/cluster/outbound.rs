@@ -3,6 +3,7 @@
 use config::kinds::destination_rule::{Subset, TrafficPolicy};
 use model::{Destination, Locality, Mesh, Placement, Port, Service};
 use wire::envoy::config::cluster::v3::{Cluster, cluster::CommonLbConfig};
+use wire::envoy::config::endpoint::v3::LocalityLbEndpoints;
 use wire::envoy::r#type::v3::Percent;
 
 use super::policy::{self, Draft};
@@ -25,6 +26,10 @@ pub(super) fn sni_clusters(mesh: &Mesh, placement: &Placement, service: &Service
 
 fn all(whole: Target<'_>) -> Vec<Made<Cluster>> {
     let Target { service, rule, .. } = whole;
+    // Also where a rule would send to the address that the application chose.
+    if service.is_resolved_by_name() && whole.named_endpoints().is_empty() {
+        return Vec::new();
+    }
     let subsets = rule.filter(|_| !service.is_dynamic()).map(|rule| rule.subsets.as_slice()).unwrap_or_default();
     let subsets = subsets.iter().map(|subset| Target { subset: Some(subset), ..whole });
     std::iter::once(whole)
@@ -139,13 +144,17 @@ impl Target<'_> {
         if !self.service.is_resolved_by_name() {
             return resolution::to_discovered(cluster);
         }
+        resolution::to_names(cluster, self.mesh, self.placement, self.service, self.named_endpoints());
+    }
+
+    /// What a cluster holds itself.
+    fn named_endpoints(self) -> Vec<LocalityLbEndpoints> {
         let Self { mesh, placement, service, port, rule, .. } = self;
         let chosen = endpoint::Chosen { mesh, placement, service, port, rule, subset: self.subset_name() };
-        let localities = match self.client {
+        match self.client {
             Client::Own => chosen.localities(|_| true),
             Client::Through => chosen.mutual_localities(|_| true),
-        };
-        resolution::to_names(cluster, mesh, placement, service, localities);
+        }
     }
 
     fn annotate(self, cluster: &mut Cluster, policy: Option<&TrafficPolicy>) {
