@@ -134,6 +134,10 @@ impl Target<'_> {
         } else if self.is_original(policy) {
             resolution::to_original(&mut draft.cluster);
             resolution::override_port(&mut draft.cluster, self.service, self.port);
+            // A rule that asks for the application's address takes the names away, and leaves how they would have been asked for.
+            if self.service.is_resolved_by_name() && self.subset.is_none() {
+                resolution::ask_dns(&mut draft.cluster, self.mesh, self.placement);
+            }
         } else {
             self.resolve(&mut draft.cluster);
             load_balancer::apply(draft, policy.and_then(|policy| policy.load_balancer.as_ref()));

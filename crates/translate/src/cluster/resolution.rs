@@ -54,7 +54,6 @@ pub(super) fn override_port(cluster: &mut Cluster, service: &Service, port: &Por
 }
 
 /// Endpoints by name, in the cluster itself.
-#[allow(deprecated)] // DNS settings of the cluster: istiod sends them there.
 pub(super) fn to_names(
     cluster: &mut Cluster,
     mesh: &Mesh,
@@ -64,6 +63,16 @@ pub(super) fn to_names(
 ) {
     let kind = if service.resolution == Resolution::Dns { DiscoveryType::StrictDns } else { DiscoveryType::LogicalDns };
     cluster.cluster_discovery_type = Some(ClusterDiscoveryType::Type(kind.into()));
+    ask_dns(cluster, mesh, placement);
+    cluster.load_assignment = Some(ClusterLoadAssignment {
+        cluster_name: cluster.name.clone(),
+        endpoints,
+        ..ClusterLoadAssignment::default()
+    });
+}
+
+#[allow(deprecated)] // DNS settings of the cluster: istiod sends them there.
+pub(super) fn ask_dns(cluster: &mut Cluster, mesh: &Mesh, placement: &Placement) {
     cluster.dns_lookup_family = lookup_family(placement).into();
     cluster.dns_refresh_rate = Some(duration(&mesh.config.dns_refresh_rate));
     cluster.dns_jitter = Some(DNS_JITTER);
@@ -74,11 +83,6 @@ pub(super) fn to_names(
             udp_max_queries: Some(uint32(100)),
             ..CaresDnsResolverConfig::default()
         })),
-    });
-    cluster.load_assignment = Some(ClusterLoadAssignment {
-        cluster_name: cluster.name.clone(),
-        endpoints,
-        ..ClusterLoadAssignment::default()
     });
 }
 
