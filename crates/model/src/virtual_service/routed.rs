@@ -17,6 +17,10 @@ pub(crate) struct Routed {
 
 impl Routed {
     pub(crate) fn new(egress: &[EgressListener], world: &World<'_>) -> Self {
+        // A router sees what its namespace sees; routes of the mesh are not its own.
+        if world.router {
+            return Self { services: vec![Vec::new(); egress.len()], hosts: BTreeSet::new() };
+        }
         let mut hosts = BTreeSet::new();
         let services = egress.iter().map(|listener| {
             let mut found = Vec::new();
