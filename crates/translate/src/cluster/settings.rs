@@ -1,5 +1,7 @@
 //! What every cluster has alike: time limits, circuit breakers, keepalive, metadata, the metadata-exchange filter.
 
+use std::collections::BTreeSet;
+
 use model::{Destination, Extension, Mesh, Placement, Service};
 use wire::envoy::config::cluster::v3::{CircuitBreakers, Cluster, Filter, circuit_breakers::Thresholds};
 use wire::envoy::config::core::v3::{BindConfig, ExtraSourceAddress, Metadata};
@@ -44,7 +46,8 @@ fn unlimited() -> CircuitBreakers {
 
 /// `services: [{host, name, namespace}]` for telemetry.
 pub(super) fn service_metadata<'a>(services: impl Iterator<Item = &'a Service>) -> Metadata {
-    let entries = services.map(|service| {
+    let mut hosts = BTreeSet::new();
+    let entries = services.filter(|service| hosts.insert(&service.host)).map(|service| {
         object([
             ("host", text(service.host.as_str())),
             ("name", text(&service.name)),
