@@ -426,8 +426,7 @@ impl HostPattern {
 
 /// What is asked for, seen or not. Where namespaces are named, the services of others are not looked at.
 fn asked_for<'a>(wanted: &[HostPattern], services: &'a Ranking) -> Vec<&'a Arc<Service>> {
-    let included = wanted.iter().filter(|pattern| !pattern.excluded);
-    let named: Option<BTreeSet<&str>> = included.map(|pattern| pattern.namespace.name()).collect();
+    let named: Option<BTreeSet<&str>> = wanted.iter().map(|pattern| pattern.namespace.name()).collect();
     let mut found = named.map_or_else(|| services.all().iter().collect(), |named| services.of_namespaces(&named));
     found.retain(|service| imports(wanted, service));
     found
