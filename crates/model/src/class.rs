@@ -166,7 +166,7 @@ fn outbound(mesh: &Mesh, placement: &Placement) -> OutboundKey {
         exact_balance: metadata.exact_balance_outbound,
         http_proxy_port: metadata.http_proxy_port,
         own_address: mesh.is_headless_endpoint(address).then_some(address),
-        node: mesh.has_node_local_services().then(|| metadata.node_name.clone()),
+        node: if mesh.has_node_local_services() { placement.node(mesh).cloned() } else { None },
         labels: chosen_labels(mesh, placement),
         locality: mesh.client_facts.locality.then(|| placement.locality.clone()),
         network: metadata.network.clone(),

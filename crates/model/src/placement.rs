@@ -246,6 +246,12 @@ impl Placement {
         self.proxy.ips.iter().any(IpAddr::is_ipv6)
     }
 
+    /// Where the proxy runs; `None`: in another cluster, whose nodes may have the names of ours.
+    pub fn node(&self, mesh: &Mesh) -> Option<&Arc<str>> {
+        let metadata = &self.proxy.metadata;
+        (*metadata.cluster_id == *mesh.env.cluster_id).then_some(&metadata.node_name)
+    }
+
     /// The proxy's first address; a proxy without any is refused when it joins.
     pub fn own_address(&self) -> IpAddr {
         self.proxy.ips[0]

@@ -132,7 +132,7 @@ impl<'a> Chosen<'a> {
             Health::Terminating => false,
             Health::Draining => self.service.keeps_cookies(),
         };
-        let here = !self.service.node_local || *endpoint.workload.node == *self.placement.proxy.metadata.node_name;
+        let here = !self.service.node_local || self.placement.node(self.mesh) == Some(&endpoint.workload.node);
         let visible = self.placement.views_network(&endpoint.network);
         healthy && here && visible && self.is_reachable(endpoint) && self.is_selected(endpoint)
     }
