@@ -388,9 +388,9 @@ impl NamespacePattern {
 }
 
 impl HostPattern {
-    /// `None`: it does not say where.
+    /// `None`: it has another form, and means nothing.
     fn new(text: &str, own: &str) -> Option<Self> {
-        let (namespace, host) = text.split_once('/')?;
+        let (namespace, host) = text.split_once('/').filter(|(_, host)| !host.contains('/'))?;
         let namespace = match namespace {
             "*" => NamespacePattern::Any,
             "." => NamespacePattern::One(own.to_owned()),

@@ -30,8 +30,9 @@ pub(super) fn clusters(mesh: &Mesh, placement: &Placement) -> Vec<Made<Cluster>>
     if !placement.scope.ingress.is_empty() {
         let made = placement.scope.ingress.iter().map(|listener| {
             let targets = placement.targets.iter().filter(|target| target.number == listener.port.number);
-            let host = targets.map(|target| target.service.host.as_str()).next();
-            patched(placement, host.as_slice(), of_ingress(mesh, placement, listener))
+            let host = targets.map(|target| target.service.host.to_string()).next();
+            let host = host.unwrap_or_else(|| Named::sidecar(placement).host);
+            patched(placement, &[&host], of_ingress(mesh, placement, listener))
         });
         return made.flatten().collect();
     }

@@ -84,23 +84,13 @@ fn of_ingress(placement: &Placement, listener: &IngressListener) -> DeclaredPort
     let name = placement.scope.sidecar.as_ref().map_or("", |object| &object.meta.name);
     // One of the root namespace counts as one of each namespace.
     let namespace = &placement.proxy.namespace;
-    // A Sidecar has no host; its name stands in traces.
-    let host = format!("{name}.{namespace}");
     let path = format!("/apis/networking.istio.io/v1/namespaces/{namespace}/sidecar/{name}");
     DeclaredPort {
         number: listener.port.number,
         protocol: listener.port.protocol,
         bind: listener.bind.clone().unwrap_or_else(|| placement.own_address().to_string()),
         bound: wanted(placement, listener).bound,
-        named: Named {
-            host: host.clone(),
-            short: host.clone(),
-            name: host,
-            port: listener.port.number,
-            port_name: listener.port.name.clone(),
-            subset: String::new(),
-            target: None,
-        },
+        named: Named { port: listener.port.number, port_name: listener.port.name.clone(), ..Named::sidecar(placement) },
         metadata: Some(metadata("istio", structure([("config", text(&path))]))),
         made_from: placement.scope.sidecar_id().into_iter().collect(),
     }
