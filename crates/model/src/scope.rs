@@ -178,10 +178,7 @@ impl Scope {
     /// What each egress listener asks for; empty: the catch-all.
     fn wanted(&self, key: &ScopeKey) -> Vec<Vec<HostPattern>> {
         let egress = self.sidecar.as_ref().map(|object| object.spec.egress.as_slice()).unwrap_or_default();
-        let patterns = |listener: &kube::EgressListener| {
-            listener.hosts.iter().filter_map(|text| HostPattern::new(text, &key.namespace)).collect()
-        };
-        egress.iter().map(patterns).collect()
+        egress.iter().map(|listener| patterns(listener, &key.namespace)).collect()
     }
 
     /// A service that is imported may be called by that other name: no Sidecar stands in the way, or it asks for the name where it asks for the service.
@@ -269,8 +266,7 @@ fn policy(policy: &kube::OutboundTrafficPolicy) -> OutboundPolicy {
 
 fn egress_listener(listener: &kube::EgressListener, world: &World<'_>) -> EgressListener {
     let port = listener.port.as_ref().and_then(listen_port);
-    let wanted: Vec<HostPattern> =
-        listener.hosts.iter().filter_map(|text| HostPattern::new(text, world.namespace)).collect();
+    let wanted = patterns(listener, world.namespace);
     let only = port.as_ref().and_then(ListenPort::only);
     let services = world.visible(asked_for(&wanted, world.services)).filter_map(|service| match only {
         None => Some(service.clone()),
@@ -371,6 +367,11 @@ fn shares_ports(one: &Service, other: &Service) -> bool {
 struct HostPattern {
     namespace: NamespacePattern,
     host: Host,
+}
+
+/// `own`: the namespace that a dot means.
+fn patterns(listener: &kube::EgressListener, own: &str) -> Vec<HostPattern> {
+    listener.hosts.iter().filter_map(|text| HostPattern::new(text, own)).collect()
 }
 
 enum NamespacePattern {

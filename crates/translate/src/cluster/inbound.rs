@@ -63,9 +63,7 @@ fn of_targets(mesh: &Mesh, placement: &Placement, targets: &[&InboundTarget]) ->
     let own = Own { number: first.number, protocol: first.port.protocol, service: Some(first), listened: None };
     let mut cluster = own.cluster(mesh, placement, alike());
     let named = Named::port(&first.service, &first.port, Some(first.number));
-    if let Some(stat) = stat_pattern::filled(&mesh.config.inbound_cluster_stat_name, &named) {
-        cluster.alt_stat_name = stat_name(&stat);
-    }
+    name_in_statistics(&mut cluster, mesh, &named);
     if mesh.config.inbound_traffic_policy.mode == InboundTrafficMode::Localhost {
         to_address(&mut cluster, address::socket(placement.loopback(), first.number));
     } else {
@@ -87,9 +85,7 @@ fn of_ingress(mesh: &Mesh, placement: &Placement, listener: &IngressListener) ->
         target: Some(number),
         ..first.map_or_else(|| Named::sidecar(placement), |first| Named::port(&first.service, &first.port, None))
     };
-    if let Some(stat) = stat_pattern::filled(&mesh.config.inbound_cluster_stat_name, &named) {
-        cluster.alt_stat_name = stat_name(&stat);
-    }
+    name_in_statistics(&mut cluster, mesh, &named);
     match listener.default_endpoint.as_deref().and_then(|text| Forward::parse(text, placement)) {
         None => to_original(&mut cluster, placement),
         Some(Forward::Loopback(address)) => to_address(&mut cluster, address),
@@ -101,6 +97,12 @@ fn of_ingress(mesh: &Mesh, placement: &Placement, listener: &IngressListener) ->
     let rule = own.rule(placement).map(|rule| rule.made_from.clone()).unwrap_or_default();
     let services = services.iter().map(|target| target.service.made_from.clone());
     Made::new(cluster, placement.scope.sidecar_id().into_iter().chain(services).chain(rule))
+}
+
+fn name_in_statistics(cluster: &mut Cluster, mesh: &Mesh, named: &Named) {
+    if let Some(stat) = stat_pattern::filled(&mesh.config.inbound_cluster_stat_name, named) {
+        cluster.alt_stat_name = stat_name(&stat);
+    }
 }
 
 /// One port of the workload, and who decides how it is dialled.
