@@ -61,6 +61,8 @@ impl Part for Outbound {
 
     fn make(making: &mut Making<'_>, placement: &Placement) -> Vec<Ware> {
         let mesh = making.mesh;
+        // Made from scratch nothing is kept: what all listeners have alike may be different.
+        making.http = Arc::default();
         let mut out = towards_services(making, placement);
         out.extend(listen(making, placement, &Layer::default()));
         out.extend(making.http.routes.iter().map(|name| Ware::new(rendered::route(mesh, placement, name))));
@@ -106,7 +108,8 @@ impl Part for Listeners {
     const TYPES: &'static [TypeUrl] = &[TypeUrl::Listener];
 
     fn make(making: &mut Making<'_>, placement: &Placement) -> Vec<Ware> {
-        making.http.listeners(making.mesh, placement).into_iter().map(|made| Ware::new(listener(made))).collect()
+        let packed = making.http.packed(making.mesh, placement).into_iter();
+        packed.map(|(name, made)| Ware::new(Rendered::packed(TypeUrl::Listener, &name, made))).collect()
     }
 
     fn remake(making: &mut Making<'_>, changed: &Changed<'_>, held: &Layer) -> Vec<Remade> {

@@ -1,11 +1,15 @@
 //! What a connection and its streams tell each other about their end. They run in one task, so that what a stream wishes is seen as soon as it has had
 //! its turn; and streams are woken when the connection has something to tell.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicU8, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
+    },
+    task::{Wake, Waker},
 };
 
+use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
 #[derive(Default)]
@@ -13,6 +17,9 @@ pub(crate) struct Closing {
     by: OnceLock<Instant>,
     wish: AtomicU8,
     streams: AtomicUsize,
+    /// What ends the connection from outside has to be looked at.
+    called: AtomicBool,
+    task: AtomicWaker,
 }
 
 /// How a stream wants its connection to end.
@@ -42,6 +49,12 @@ impl Closing {
         }
     }
 
+    /// Whether it was woken since the last look. `task`: who is woken then.
+    pub(crate) fn is_called(&self, task: &Waker) -> bool {
+        self.task.register(task);
+        self.called.load(Ordering::Acquire) && self.called.swap(false, Ordering::AcqRel)
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.streams.load(Ordering::Acquire) == 0
     }
@@ -49,6 +62,14 @@ impl Closing {
     pub(crate) fn bind(self: &Arc<Self>) -> Bound {
         self.streams.fetch_add(1, Ordering::AcqRel);
         Bound(self.clone())
+    }
+}
+
+/// Wakes the connection for its own end, as opposed to what happens on its socket and streams.
+impl Wake for Closing {
+    fn wake(self: Arc<Self>) {
+        self.called.store(true, Ordering::Release);
+        self.task.wake();
     }
 }
 

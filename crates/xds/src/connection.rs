@@ -4,12 +4,13 @@ use std::{
     future::poll_fn,
     hash::{BuildHasher, Hasher, RandomState},
     net::SocketAddr,
+    pin::pin,
     sync::Arc,
-    task::Poll,
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
+use futures_util::FutureExt;
 use http::Request;
 use http2::{Connection, Error, Incoming, Limits};
 use tokio::{
@@ -62,14 +63,18 @@ where
             }
         };
         // Looked at when one of these happens, not with every frame.
-        let mut order = FuturesUnordered::from_iter([order]);
+        let (mut order, waker) = (pin!(order), Waker::from(closing.clone()));
+        waker.wake_by_ref();
         let ends = poll_fn(|cx| {
             // What lies in the socket is read before a deadline counts: that it was not read is not the proxy's fault.
             if let Poll::Ready(result) = shared.metrics.stages().run(Stage::Send, || connection.poll_unpin(cx)) {
                 return Poll::Ready(End::Over(result));
             }
             match closing.wish() {
-                Wish::None => order.poll_next_unpin(cx).map(|end| End::By(end.unwrap_or_else(Instant::now))),
+                Wish::None if closing.is_called(cx.waker()) => {
+                    order.as_mut().poll(&mut Context::from_waker(&waker)).map(End::By)
+                }
+                Wish::None => Poll::Pending,
                 Wish::Retire => Poll::Ready(End::By(Instant::now() + shared.options.age_grace)),
                 Wish::HangUp => Poll::Ready(End::Cut),
             }

@@ -10,6 +10,7 @@ mod gateway_bytes;
 mod gateway_tls;
 mod inbound;
 mod inspector;
+mod mould;
 mod outbound;
 mod outbound_chain;
 mod reserved;

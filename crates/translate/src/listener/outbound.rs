@@ -1,13 +1,17 @@
 //! Outbound listeners: one per address and port, made of the chains of all services that claim it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use config::note::ObjectId;
 use model::{Capture, EgressListener, Mesh, Placement, Port, Protocol, Registry, Service};
+use prost::Name;
+use wire::any;
 use wire::envoy::config::core::v3::TrafficDirection;
 use wire::envoy::config::listener::v3::{AdditionalAddress, Filter, FilterChain, FilterChainMatch, Listener};
+use wire::google::protobuf::Any;
 
+use super::mould::{Filling, Mould};
 use super::outbound_chain::{self, Chain, Serves};
 use super::reserved::Wanted;
 use super::{OutboundListeners, balance, bytes_route, gateway, inspector};
@@ -20,7 +24,7 @@ use crate::names::{BLACK_HOLE, listener_name};
 use crate::patch;
 use crate::proto::{boolean, duration, seconds, uint32};
 use crate::route::{self, HTTP_PROXY};
-use crate::telemetry::stats;
+use crate::telemetry::{stats, tracing};
 
 pub(super) fn listeners(mesh: &Mesh, placement: &Placement) -> OutboundListeners {
     let mut table = Table { mesh, placement, entries: BTreeMap::new() };
@@ -43,11 +47,13 @@ pub struct HttpListeners {
     of_gateways: Vec<gateway::Entry>,
     /// The routes that they ask for.
     pub routes: BTreeSet<String>,
+    /// Of each entry, once a workload has asked for them.
+    moulds: OnceLock<Vec<Mould>>,
 }
 
 impl HttpListeners {
     pub(super) fn of_router(of_gateways: Vec<gateway::Entry>, routes: BTreeSet<String>) -> Self {
-        Self { entries: Vec::new(), of_gateways, routes }
+        Self { of_gateways, routes, ..Self::default() }
     }
 
     /// As one workload gets them.
@@ -55,6 +61,22 @@ impl HttpListeners {
         let of_gateways = self.of_gateways.iter().map(|entry| entry.listener(mesh, placement));
         let all = self.entries.iter().map(|entry| entry.listener(mesh, placement)).chain(of_gateways);
         all.filter_map(|made| patch::patched_listener(&placement.patches.outbound, made)).collect()
+    }
+
+    /// The same by name, packed. Those of a router hold its policies too, and patches change anything: they are made one by one.
+    pub fn packed(&self, mesh: &Mesh, placement: &Placement) -> Vec<(String, Made<Any>)> {
+        if !self.of_gateways.is_empty() || placement.patches.outbound.has(patch::OF_LISTENERS) {
+            let all = self.listeners(mesh, placement).into_iter();
+            return all.map(|made| (made.value.name.clone(), made.map(|listener| any::pack(&listener)))).collect();
+        }
+        let made = |entry: &Entry| Mould::new(&entry.listener(mesh, placement).value);
+        let moulds = self.moulds.get_or_init(|| self.entries.iter().map(made).collect());
+        let filling = Filling::new(tracing::traced(mesh, placement, Direction::Outbound));
+        let each = self.entries.iter().zip(moulds).map(|(entry, mould)| {
+            let any = Any { type_url: Listener::type_url(), value: mould.filled(&filling).into() };
+            (listener_name(&entry.bind, entry.port), Made::new(any, entry.made_from(placement)))
+        });
+        each.collect()
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = String> {
@@ -407,9 +429,12 @@ impl Entry {
             connection_balance_config: balance::exact(placement.proxy.metadata.exact_balance_outbound),
             ..Listener::default()
         };
+        Made::new(listener, self.made_from(placement))
+    }
+
+    fn made_from<'a>(&'a self, placement: &'a Placement) -> impl Iterator<Item = ObjectId> + 'a {
         let observed = placement.telemetry.made_from.iter();
-        let made_from = self.made_from.iter().chain(observed).cloned();
-        Made::new(listener, made_from.chain(placement.plugins.made_from()))
+        self.made_from.iter().chain(observed).cloned().chain(placement.plugins.made_from())
     }
 }
 
