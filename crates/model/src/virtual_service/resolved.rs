@@ -28,13 +28,15 @@ impl Naming<'_> {
         Host::resolve_short(name, self.namespace, self.domain)
     }
 
-    /// `namespace/name`, or the word for all sidecars.
+    /// `namespace/name`, or the word for all sidecars. Without a slash a name may be that of a host, as before Istio 1.1.
     pub(super) fn gateway(self, name: &str) -> String {
-        match name.split_once('/') {
+        if let Some((namespace, rest)) = name.split_once('/') {
+            return if namespace == "." { format!("{}/{rest}", self.namespace) } else { name.to_owned() };
+        }
+        match name.split_once('.') {
             None if name == MESH => name.to_owned(),
             None => format!("{}/{name}", self.namespace),
-            Some((".", rest)) => format!("{}/{rest}", self.namespace),
-            Some(_) => name.to_owned(),
+            Some((name, rest)) => format!("{}/{name}", rest.split('.').next().unwrap_or(rest)),
         }
     }
 
