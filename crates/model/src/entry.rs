@@ -117,6 +117,7 @@ fn service(
         registry: Registry::External,
         external: spec.location == Location::MeshExternal,
         visibility,
+        export_to: spec.export_to.iter().cloned().collect(),
         selector: spec.workload_selector.as_ref().map(|selector| selector.labels.clone()).unwrap_or_default(),
         labels: meta.labels.clone(),
         node_local: false,

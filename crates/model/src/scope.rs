@@ -354,13 +354,13 @@ fn imported<'a>(services: impl Iterator<Item = &'a Arc<Service>>) -> Vec<Arc<Ser
     order
 }
 
-/// Several objects of a namespace describe one service in parts.
+/// Several objects of a namespace describe one service in parts. `*` and nothing are not the same `exportTo`.
 fn shares_ports(one: &Service, other: &Service) -> bool {
     one.namespace == other.namespace
         && one.resolution == other.resolution
         && one.labels == other.labels
         && one.selector == other.selector
-        && one.visibility == other.visibility
+        && one.export_to == other.export_to
 }
 
 /// `namespace/host` of an egress listener. `~` is a namespace that nothing is in: it takes nothing away from what others import.

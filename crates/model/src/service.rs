@@ -1,5 +1,6 @@
 //! A service as proxies see it, and how a Kubernetes Service becomes one. Its endpoints are elsewhere.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub struct Service {
     /// Outside the mesh: nobody there speaks mutual TLS.
     pub external: bool,
     pub visibility: Visibility,
+    /// `exportTo` as a ServiceEntry writes it.
+    pub export_to: BTreeSet<String>,
     pub selector: Labels,
     pub labels: Labels,
     /// Only endpoints on the client's own node (`internalTrafficPolicy: Local`).
@@ -187,6 +190,7 @@ impl Service {
             registry: Registry::Kubernetes,
             external: false,
             visibility: export_to,
+            export_to: BTreeSet::new(),
             selector: spec.selector.clone(),
             labels: meta.labels.clone(),
             node_local: spec.internal_traffic_local,
