@@ -26,17 +26,13 @@ pub(super) fn sni_clusters(mesh: &Mesh, placement: &Placement, service: &Service
 
 fn all(whole: Target<'_>) -> Vec<Made<Cluster>> {
     let Target { service, rule, .. } = whole;
-    // Also where a rule would send to the address that the application chose.
-    if service.is_resolved_by_name() && whole.named_endpoints().is_empty() {
+    if whole.is_nobody() {
         return Vec::new();
     }
     let subsets = rule.filter(|_| !service.is_dynamic()).map(|rule| rule.subsets.as_slice()).unwrap_or_default();
     let subsets = subsets.iter().map(|subset| Target { subset: Some(subset), ..whole });
-    std::iter::once(whole)
-        .chain(subsets)
-        .map(Target::cluster)
-        .filter(|made| !resolution::is_pointless(&made.value))
-        .collect()
+    let subsets = subsets.filter(|subset| !subset.is_nobody());
+    std::iter::once(whole).chain(subsets).map(Target::cluster).collect()
 }
 
 #[derive(Clone, Copy)]
@@ -135,7 +131,7 @@ impl Target<'_> {
             resolution::to_original(&mut draft.cluster);
             resolution::override_port(&mut draft.cluster, self.service, self.port);
             // A rule that asks for the application's address takes the names away, and leaves how they would have been asked for.
-            if self.service.is_resolved_by_name() && self.subset.is_none() {
+            if self.asks_names() {
                 resolution::ask_dns(&mut draft.cluster, self.mesh, self.placement);
             }
         } else {
@@ -188,12 +184,25 @@ impl Target<'_> {
         }
     }
 
-    /// A service that passes traffic through does so with all its subsets.
     fn is_original(self, policy: Option<&TrafficPolicy>) -> bool {
+        resolution::is_original(self.placement, self.service) || model::is_passthrough(policy) || self.passes_through()
+    }
+
+    /// A service that passes traffic through does so with all its subsets.
+    fn passes_through(self) -> bool {
         let whole = self.rule.and_then(|rule| rule.port_policy(self.port.number));
         let own = self.subset.and_then(|subset| subset.traffic_policy.as_deref());
-        resolution::is_original(self.placement, self.service)
-            || [policy, whole.as_ref(), own].into_iter().any(model::is_passthrough)
+        [whole.as_ref(), own].into_iter().any(model::is_passthrough)
+    }
+
+    /// Also where the rule for a port, or for the whole service, then sends to the address that the application chose.
+    fn asks_names(self) -> bool {
+        self.service.is_resolved_by_name() && (self.subset.is_none() || !self.passes_through())
+    }
+
+    /// A DNS cluster that has nobody to ask about is not sent.
+    fn is_nobody(self) -> bool {
+        self.asks_names() && self.named_endpoints().is_empty()
     }
 
     /// As written for the service or the subset, whatever its ports say.

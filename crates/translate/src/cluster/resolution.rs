@@ -91,11 +91,6 @@ fn lookup_family(placement: &Placement) -> DnsLookupFamily {
     if placement.has_ipv4() { DnsLookupFamily::V4Only } else { DnsLookupFamily::V6Only }
 }
 
-/// A DNS cluster that has nobody to ask about is not sent.
-pub(super) fn is_pointless(cluster: &Cluster) -> bool {
-    cluster.load_assignment.as_ref().is_some_and(|assignment| assignment.endpoints.is_empty())
-}
-
 /// The name that the application said, resolved when it says it.
 pub(super) fn to_any_name(cluster: &mut Cluster, service: &Service) {
     let config = ClusterConfig {
