@@ -147,9 +147,9 @@ fn is_healthy(entry: &Object<WorkloadEntry>) -> bool {
     !checked || condition.is_some_and(|condition| condition.status == "True")
 }
 
-/// A Kubernetes Service takes machines as it takes pods; only addresses, no names.
+/// A Kubernetes Service with an address takes machines as it takes pods; only addresses, no names.
 pub(crate) fn add_machines(found: &mut ServiceEndpoints, service: &Service, mesh: &Mesh) {
-    if service.selector.is_empty() {
+    if service.selector.is_empty() || service.is_headless() {
         return;
     }
     for machine in mesh.machines.selected(&service.namespace, &service.selector).filter(|machine| machine.is_placed()) {
