@@ -29,7 +29,7 @@ pub fn service_clusters(mesh: &Mesh, placement: &Placement, service: &Service) -
 
 /// The clusters of one imported service behind a router that lets the mesh's mutual TLS through.
 pub fn sni_clusters(mesh: &Mesh, placement: &Placement, service: &Service) -> Vec<Made<Cluster>> {
-    if service.external || !placement.gateway().auto_passthrough {
+    if service.external || service.is_alias() || !placement.gateway().auto_passthrough {
         return Vec::new();
     }
     let served = service.ports.iter().filter(|port| port.protocol != Protocol::Udp);

@@ -91,7 +91,8 @@ impl Target<'_> {
     /// looks inside here.
     pub(super) fn by_service(self, made_from: &mut BTreeSet<ObjectId>) -> Vec<Chain> {
         let covered = |service: &&Arc<Service>| {
-            !service.external && self.server.hosts.iter().any(|host| service.host.is_subset_of(&host.host))
+            let here = self.server.hosts.iter().any(|host| service.host.is_subset_of(&host.host));
+            here && !service.external && !service.is_alias()
         };
         let mut chains = Vec::new();
         for service in self.placement.scope.services.iter().filter(covered) {
