@@ -25,11 +25,11 @@ pub(super) fn sni_clusters(mesh: &Mesh, placement: &Placement, service: &Service
 }
 
 fn all(whole: Target<'_>) -> Vec<Made<Cluster>> {
-    let Target { service, rule, .. } = whole;
     if whole.is_nobody() {
         return Vec::new();
     }
-    let subsets = rule.filter(|_| !service.is_dynamic()).map(|rule| rule.subsets.as_slice()).unwrap_or_default();
+    let rule = whole.rule.filter(|_| !whole.is_dynamic());
+    let subsets = rule.map(|rule| rule.subsets.as_slice()).unwrap_or_default();
     let subsets = subsets.iter().map(|subset| Target { subset: Some(subset), ..whole });
     let subsets = subsets.filter(|subset| !subset.is_nobody());
     std::iter::once(whole).chain(subsets).map(Target::cluster).collect()
@@ -104,7 +104,7 @@ impl Target<'_> {
         let mut cluster = Cluster {
             common_lb_config: Some(CommonLbConfig::default()),
             filters: settings::peer_filters(self.placement),
-            metadata: (!service.is_dynamic()).then(|| settings::service_metadata(std::iter::once(service))),
+            metadata: (!self.is_dynamic()).then(|| settings::service_metadata(std::iter::once(service))),
             ..settings::base(self.mesh, self.name().to_string())
         };
         let named = Named { subset: self.subset_name().to_owned(), ..Named::port(service, port, Some(0)) };
@@ -124,7 +124,7 @@ impl Target<'_> {
             draft.balancing().healthy_panic_threshold = Some(Percent { value: 0.0 });
         }
         load_balancer::apply_locality(draft, &Locality::of(policy, self.service, config));
-        if self.service.is_dynamic() {
+        if self.is_dynamic() {
             draft.cluster.common_lb_config = None;
             resolution::to_any_name(&mut draft.cluster, self.service);
         } else if self.is_original(policy) {
@@ -178,10 +178,15 @@ impl Target<'_> {
             mesh: self.mesh,
             placement: self.placement,
             service: self.service,
-            sni: if self.service.is_dynamic() { String::new() } else { self.name().sni() },
+            sni: if self.is_dynamic() { String::new() } else { self.name().sni() },
             original: self.is_original(policy),
             selected: self.rule.is_some_and(|rule| rule.selector.is_some()),
         }
+    }
+
+    /// Whoever let it through has chosen the service by then.
+    fn is_dynamic(self) -> bool {
+        self.service.is_dynamic() && self.client == Client::Own
     }
 
     fn is_original(self, policy: Option<&TrafficPolicy>) -> bool {
