@@ -25,19 +25,16 @@ const NO_RUNTIME_KEY: &str = "(";
 pub(super) fn apply(draft: &mut Draft, settings: Option<&LoadBalancerSettings>) {
     let warmup = settings.and_then(slow_start);
     let (policy, config) = match settings.and_then(|settings| settings.policy.as_ref()) {
-        Some(Wanted::ConsistentHash(hash)) => hashed(hash),
+        Some(Wanted::ConsistentHash(hash)) => {
+            let (policy, config) = hashed(hash);
+            (policy, config.or(warmup.map(least_request)))
+        }
         Some(Wanted::Simple(SimpleLb::Random)) => (LbPolicy::Random, None),
         Some(Wanted::Simple(SimpleLb::RoundRobin)) => {
             let config = |slow| LbConfig::RoundRobinLbConfig(RoundRobinLbConfig { slow_start_config: Some(slow) });
             (LbPolicy::RoundRobin, warmup.map(config))
         }
-        _ => {
-            let config = |slow| {
-                let config = LeastRequestLbConfig { slow_start_config: Some(slow), ..LeastRequestLbConfig::default() };
-                LbConfig::LeastRequestLbConfig(config)
-            };
-            (LbPolicy::LeastRequest, warmup.map(config))
-        }
+        _ => (LbPolicy::LeastRequest, warmup.map(least_request)),
     };
     draft.cluster.lb_policy = policy.into();
     draft.cluster.lb_config = config;
@@ -87,6 +84,11 @@ fn hashed(hash: &ConsistentHash) -> (LbPolicy, Option<LbConfig>) {
         Some(HashAlgorithm::RingHash(wanted)) => (LbPolicy::RingHash, given(wanted.minimum_ring_size).map(ring)),
         None => (LbPolicy::RingHash, Some(ring(given(hash.minimum_ring_size).unwrap_or(RING_SIZE)))),
     }
+}
+
+fn least_request(slow: SlowStartConfig) -> LbConfig {
+    let config = LeastRequestLbConfig { slow_start_config: Some(slow), ..LeastRequestLbConfig::default() };
+    LbConfig::LeastRequestLbConfig(config)
 }
 
 fn slow_start(settings: &LoadBalancerSettings) -> Option<SlowStartConfig> {
