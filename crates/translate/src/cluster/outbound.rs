@@ -78,10 +78,10 @@ impl Target<'_> {
             connection_pool::apply_retry_budget(&mut draft, budget);
         }
         self.balance(&mut draft, policy);
-        if self.subset.is_none() && self.service.keeps_sessions() {
-            load_balancer::keep_draining(&mut draft);
-        }
         if self.client == Client::Own {
+            if self.subset.is_none() && self.service.keeps_sessions() {
+                load_balancer::keep_draining(&mut draft);
+            }
             self.secure(&mut draft, policy);
         }
         self.annotate(&mut draft.cluster, policy);
