@@ -46,7 +46,7 @@ pub struct Networks {
     own: Arc<str>,
     /// Of endpoints that nothing else tells the network of, all of them.
     registry: Option<Arc<str>>,
-    /// Narrow ranges first.
+    /// Wide ranges first.
     ranges: Vec<(IpNet, Arc<str>)>,
     /// In the order in which they appear in a load assignment.
     gateways: BTreeMap<Arc<str>, Vec<NetworkGateway>>,
@@ -93,7 +93,7 @@ impl Networks {
                 }
             }
         }
-        networks.ranges.sort_by_key(|(range, _)| std::cmp::Reverse(range.prefix_len()));
+        networks.ranges.sort_by_key(|(range, _)| range.prefix_len());
         for object in snapshot.services.values() {
             gateways.extend(gateways_of(object, &named, env));
         }
@@ -142,6 +142,11 @@ impl Networks {
 
     pub fn scale(&self) -> u32 {
         self.scale.max(1)
+    }
+
+    /// Those that networks were told by.
+    pub fn ranges(&self) -> impl Iterator<Item = &IpNet> {
+        self.ranges.iter().map(|(range, _)| range)
     }
 
     /// Every gateway that is known.
@@ -250,17 +255,17 @@ mod tests {
     }
 
     #[test]
-    fn the_narrowest_range_wins_and_labels_beat_ranges() {
+    fn the_widest_range_wins_and_labels_beat_ranges() {
         let range = |text: &str, name: &str| (text.parse().expect("a range"), Arc::from(name));
         let networks = Networks {
-            ranges: vec![range("10.1.2.0/24", "narrow"), range("10.1.0.0/16", "wide")],
+            ranges: vec![range("10.1.0.0/16", "wide"), range("10.1.2.0/24", "narrow"), range("10.2.3.0/24", "other")],
             ..Networks::default()
         };
         let of = |ip: [u8; 4], labels: &Labels| networks.of(Some(ip.into()), labels).to_string();
         let none = Labels::default();
-        assert_eq!(of([10, 1, 2, 3], &none), "narrow");
-        assert_eq!(of([10, 1, 3, 3], &none), "wide");
-        assert_eq!(of([10, 2, 3, 3], &none), "");
+        assert_eq!(of([10, 1, 2, 3], &none), "wide");
+        assert_eq!(of([10, 2, 3, 3], &none), "other");
+        assert_eq!(of([10, 3, 3, 3], &none), "");
         assert_eq!(of([10, 1, 2, 3], &Labels::from_iter([(NETWORK, "told")])), "told");
     }
 }

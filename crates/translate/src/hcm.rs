@@ -1,16 +1,17 @@
 //! The HTTP connection manager: what all HTTP chains have alike. Routes and filters are given.
 
 use config::mesh::PathNormalizationType;
+use ipnet::IpNet;
 use model::{Mesh, Placement, Protocol};
-use wire::envoy::config::core::v3::{Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions};
+use wire::envoy::config::core::v3::{CidrRange, Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions};
 use wire::envoy::config::listener::v3::Filter;
 use wire::envoy::config::route::v3::RouteConfiguration;
 use wire::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
 use wire::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, Rds,
     http_connection_manager::{
-        ForwardClientCertDetails, PathWithEscapedSlashesAction, RouteSpecifier, SetCurrentClientCertDetails,
-        UpgradeConfig,
+        ForwardClientCertDetails, InternalAddressConfig, PathWithEscapedSlashesAction, RouteSpecifier,
+        SetCurrentClientCertDetails, UpgradeConfig,
     },
 };
 use wire::google::protobuf::Duration;
@@ -18,7 +19,7 @@ use wire::google::protobuf::Duration;
 use crate::filter::{self, Direction};
 use crate::headers;
 use crate::listener::source;
-use crate::proto::{boolean, seconds};
+use crate::proto::{boolean, seconds, uint32};
 use crate::telemetry::access_log;
 use crate::telemetry::tracing::{self, Traced};
 
@@ -67,6 +68,7 @@ pub(crate) fn gateway(mesh: &Mesh, placement: &Placement, at: At<'_>, route: &st
         route_specifier: Some(rds(route)),
         use_remote_address: Some(boolean(true)),
         xff_num_trusted_hops: topology.trusted_proxies,
+        internal_address_config: internal_addresses(mesh),
         forward_client_cert_details: forwarded.into(),
         set_current_client_cert_details: matches!(forwarded, AppendForward | SanitizeSet).then(|| {
             SetCurrentClientCertDetails {
@@ -81,6 +83,18 @@ pub(crate) fn gateway(mesh: &Mesh, placement: &Placement, at: At<'_>, route: &st
     };
     manager.http_protocol_options.get_or_insert_default();
     filter::network_filter(NAME, &manager)
+}
+
+/// The ranges of the mesh's networks are no strangers to a router.
+fn internal_addresses(mesh: &Mesh) -> Option<InternalAddressConfig> {
+    let mut ranges: Vec<_> = mesh.networks.ranges().collect();
+    ranges.sort();
+    let range = |range: &IpNet| CidrRange {
+        address_prefix: range.addr().to_string(),
+        prefix_len: Some(uint32(range.prefix_len().into())),
+    };
+    let cidr_ranges: Vec<_> = ranges.into_iter().map(range).collect();
+    (!cidr_ranges.is_empty()).then(|| InternalAddressConfig { cidr_ranges, ..InternalAddressConfig::default() })
 }
 
 fn rds(route: &str) -> RouteSpecifier {
