@@ -304,7 +304,7 @@ fn add_selected_pods(
 }
 
 fn pod_health(pod: &Object<Pod>) -> Health {
-    if pod.meta.deleting || pod.spec.finished {
+    if pod.meta.deleting || pod.spec.outcome.is_some() {
         Health::Terminating
     } else if pod.spec.ready {
         Health::Ready

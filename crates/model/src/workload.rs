@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use config::kinds::pod::{Pod, Subdomain};
+use config::kinds::pod::{Outcome, Pod, Subdomain};
 use config::kinds::workload_entry::WorkloadEntry;
 use config::labels::Labels;
 use config::locality::Locality;
@@ -137,7 +137,7 @@ impl Workload {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Workloads {
     by_name: OrdMap<Name, Arc<Workload>>,
-    /// Pods of one address, as those on the host network of one node, are one after the other; the last by name answers for it.
+    /// Ready pods. Those of one address, as those on the host network of one node, are one after the other; the last by name answers for it.
     by_address: OrdMap<(Arc<str>, IpAddr, Arc<str>), Arc<Workload>>,
 }
 
@@ -157,13 +157,15 @@ impl Workloads {
                 self.by_address.remove(&(name.namespace.clone(), *address, name.name.clone()));
             }
         }
-        let Some(pod) = pod else { return };
+        // As in istiod, which does not watch pods that failed.
+        let Some(pod) = pod.filter(|pod| pod.spec.outcome != Some(Outcome::Failed)) else { return };
         let labels = snapshot
             .nodes
             .get(&Name { namespace: Arc::default(), name: pod.spec.node_name.clone() })
             .map(|node| &node.meta.labels);
         let workload = Arc::new(Workload::of_pod(pod, labels));
-        for address in &*pod.spec.ips {
+        let answers = pod.spec.ready && pod.spec.outcome.is_none();
+        for address in pod.spec.ips.iter().filter(|_| answers) {
             self.by_address.insert((name.namespace.clone(), *address, name.name.clone()), workload.clone());
         }
         self.by_name.insert(name.clone(), workload);

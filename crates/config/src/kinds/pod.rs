@@ -18,12 +18,19 @@ pub struct Pod {
     /// `None`: it has no name below a service's.
     pub subdomain: Option<Box<Subdomain>>,
     pub ips: Arc<[IpAddr]>,
-    /// It succeeded or failed, and will not run again.
-    pub finished: bool,
+    /// `None`: it runs, or will.
+    pub outcome: Option<Outcome>,
     /// The Ready condition; a pod without one is ready if it runs or does not say in which phase it is.
     pub ready: bool,
     /// Of all containers that keep running.
     pub ports: Box<[ContainerPort]>,
+}
+
+/// How a pod ended that will not run again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Succeeded,
+    Failed,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,7 +117,11 @@ impl From<Raw> for Pod {
             subdomain: (!spec.subdomain.is_empty())
                 .then(|| Box::new(Subdomain { name: spec.subdomain, hostname: spec.hostname })),
             ips: if ips.is_empty() { status.pod_ip.into_iter().map(|IpText(ip)| ip).collect() } else { ips },
-            finished: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
+            outcome: match status.phase.as_str() {
+                "Succeeded" => Some(Outcome::Succeeded),
+                "Failed" => Some(Outcome::Failed),
+                _ => None,
+            },
             ready,
             ports: spec.containers.into_iter().chain(lasting).flat_map(|container| container.ports).collect(),
         }

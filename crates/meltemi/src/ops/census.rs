@@ -62,7 +62,9 @@ impl Census {
 
 /// A pod that lives and was injected, which is how an operator counts sidecars.
 pub(crate) fn has_sidecar(pod: &Object<Pod>) -> bool {
-    !pod.spec.finished && !pod.meta.deleting && pod.meta.labels.get("security.istio.io/tlsMode") == Some("istio")
+    pod.spec.outcome.is_none()
+        && !pod.meta.deleting
+        && pod.meta.labels.get("security.istio.io/tlsMode") == Some("istio")
 }
 
 fn without_endpoints(objects: &Snapshot) -> usize {
