@@ -21,6 +21,8 @@ pub struct Workload {
     /// `None`: nobody can say who it is.
     pub identity: Option<Identity>,
     pub locality: Locality,
+    /// How many parts of its place were written, empty ones too; 0: nobody wrote any.
+    pub place_parts: usize,
     pub node: Arc<str>,
     /// It has a sidecar that takes mutual TLS.
     pub mtls: bool,
@@ -56,6 +58,7 @@ impl Workload {
     /// `node_labels`: those of the node that the pod runs on, if it is known.
     pub fn of_pod(object: &Object<Pod>, node_labels: Option<&Labels>) -> Self {
         let Object { meta, spec } = object;
+        let (locality, place_parts) = place(&meta.labels, node_labels);
         Self {
             name: owner_name(meta),
             namespace: meta.namespace.clone(),
@@ -63,7 +66,8 @@ impl Workload {
                 namespace: meta.namespace.clone(),
                 service_account: spec.service_account.clone(),
             }),
-            locality: locality(&meta.labels, node_labels),
+            locality,
+            place_parts,
             node: spec.node_name.clone(),
             mtls: meta.labels.get(TLS_MODE) == Some("istio"),
             labels: meta.labels.clone(),
@@ -115,15 +119,17 @@ impl Workload {
     /// A machine, or an endpoint that a ServiceEntry lists. An account means a sidecar, unless a label says otherwise.
     pub fn of_entry(name: &str, namespace: &Arc<str>, entry: &WorkloadEntry, labels: &Labels) -> Self {
         let account = Some(&entry.service_account).filter(|account| !account.is_empty());
+        let (locality, place_parts) = match written_place(&entry.locality) {
+            declared if !declared.0.is_empty() => declared,
+            _ => place(labels, None),
+        };
         Self {
             name: name.into(),
             namespace: namespace.clone(),
             identity: account
                 .map(|account| Identity { namespace: namespace.clone(), service_account: account.as_str().into() }),
-            locality: match entry.locality.parse::<Locality>() {
-                Ok(declared) if !declared.is_empty() => declared,
-                _ => locality(labels, None),
-            },
+            locality,
+            place_parts,
             node: Arc::default(),
             mtls: labels.get(TLS_MODE).map_or(account.is_some(), |mode| mode == "istio"),
             labels: labels.clone(),
@@ -213,19 +219,27 @@ fn locality_label(labels: &Labels) -> Option<&str> {
     LOCALITY_LABELS.iter().find_map(|key| labels.get(key)).filter(|text| !text.is_empty())
 }
 
-fn locality(labels: &Labels, node_labels: Option<&Labels>) -> Locality {
+/// With the number of parts that were written; a node always writes all three.
+fn place(labels: &Labels, node_labels: Option<&Labels>) -> (Locality, usize) {
     if let Some(declared) = locality_label(labels) {
         // A label cannot hold a slash: dots stand for it.
         let text = if declared.contains('/') { declared.to_owned() } else { declared.replace('.', "/") };
-        let Ok(locality) = text.parse();
-        return locality;
+        return written_place(&text);
     }
     let label = |keys: &[&str]| shared_text(keys.iter().find_map(|key| node_labels?.get(key)).unwrap_or_default());
-    Locality {
+    let locality = Locality {
         region: label(&["topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"]),
         zone: label(&["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"]),
         subzone: label(&["topology.istio.io/subzone"]),
-    }
+    };
+    let parts = if locality.is_empty() { 0 } else { 3 };
+    (locality, parts)
+}
+
+fn written_place(text: &str) -> (Locality, usize) {
+    let Ok(locality) = text.parse::<Locality>();
+    let parts = if locality.is_empty() { 0 } else { text.split('/').count() };
+    (locality, parts)
 }
 
 /// Where labels say that a proxy is, part by part behind what was declared of it; `None`: neither says anything.

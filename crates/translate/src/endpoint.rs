@@ -72,13 +72,12 @@ impl<'a> Chosen<'a> {
 
     /// `keep`: endpoints that count at all; `sent`: those among them that are sent.
     fn of_groups(self, keep: impl Fn(&Endpoint) -> bool, sent: impl Fn(&Endpoint) -> bool) -> Vec<LocalityLbEndpoints> {
-        // Pods and machines of one place are apart, as in istiod; those of no place are not.
-        let mut by_place: BTreeMap<(&Place, Option<Origin>), Vec<&Endpoint>> = BTreeMap::new();
+        // As in istiod a place is its text: a machine's "r/z" is apart from a pod's "r/z/".
+        let mut by_place: BTreeMap<(&Place, usize), Vec<&Endpoint>> = BTreeMap::new();
         for endpoint in self.all() {
             if self.is_usable(endpoint) && keep(endpoint) {
-                let place = &endpoint.workload.locality;
-                let origin = (*place != Place::default()).then_some(endpoint.origin);
-                by_place.entry((place, origin)).or_default().push(endpoint);
+                let workload = &endpoint.workload;
+                by_place.entry((&workload.locality, workload.place_parts)).or_default().push(endpoint);
             }
         }
         let groups = by_place.into_iter().map(|((place, _), mut members)| {
