@@ -51,6 +51,8 @@ pub struct OutboundKey {
     own_address: Option<IpAddr>,
     /// Only where some service keeps traffic on the node.
     node: Option<Arc<str>>,
+    /// In the cluster of the endpoints.
+    at_home: bool,
     /// Those that some rule chooses by.
     labels: Vec<(String, String)>,
     /// Only where traffic prefers some places.
@@ -167,6 +169,7 @@ fn outbound(mesh: &Mesh, placement: &Placement) -> OutboundKey {
         http_proxy_port: metadata.http_proxy_port,
         own_address: mesh.is_headless_endpoint(address).then_some(address),
         node: if mesh.has_node_local_services() { placement.node(mesh).cloned() } else { None },
+        at_home: placement.is_at_home(mesh),
         labels: chosen_labels(mesh, placement),
         locality: mesh.client_facts.locality.then(|| placement.locality.clone()),
         network: metadata.network.clone(),

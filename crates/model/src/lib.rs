@@ -5,6 +5,7 @@ mod analysis;
 mod attachment;
 mod authn;
 mod class;
+mod cluster_local;
 mod credential;
 mod delta;
 mod destination;

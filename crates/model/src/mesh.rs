@@ -14,6 +14,7 @@ use config::store::{Name, Snapshot, filled};
 use imbl::OrdMap;
 
 use crate::authn::{MtlsMode, PeerAuthentications, PortModes};
+use crate::cluster_local;
 use crate::delta::Delta;
 use crate::destination::{ClientFacts, DestinationRules};
 use crate::endpoint::{self, Address, Endpoint, Origin, ServiceEndpoints, Slices};
@@ -132,6 +133,11 @@ impl Mesh {
     pub fn has_pod_of(&self, proxy: &Proxy) -> bool {
         let pod = proxy.id.rsplit_once('.').map(|(name, namespace)| Name::new(namespace, name));
         pod.is_some_and(|pod| self.objects.pods.contains_key(&pod))
+    }
+
+    /// Only proxies of this cluster have the host's endpoints.
+    pub fn stays_at_home(&self, host: &Host) -> bool {
+        cluster_local::stays(&self.config, &self.env.domain, host)
     }
 
     /// There is a WorkloadEntry with its address.

@@ -248,8 +248,12 @@ impl Placement {
 
     /// Where the proxy runs; `None`: in another cluster, whose nodes may have the names of ours.
     pub fn node(&self, mesh: &Mesh) -> Option<&Arc<str>> {
-        let metadata = &self.proxy.metadata;
-        (*metadata.cluster_id == *mesh.env.cluster_id).then_some(&metadata.node_name)
+        self.is_at_home(mesh).then_some(&self.proxy.metadata.node_name)
+    }
+
+    /// The proxy runs in the cluster that the mesh's objects are of.
+    pub fn is_at_home(&self, mesh: &Mesh) -> bool {
+        *self.proxy.metadata.cluster_id == *mesh.env.cluster_id
     }
 
     /// The proxy's first address; a proxy without any is refused when it joins.

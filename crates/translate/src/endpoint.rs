@@ -72,6 +72,9 @@ impl<'a> Chosen<'a> {
 
     /// `keep`: endpoints that count at all; `sent`: those among them that are sent.
     fn of_groups(self, keep: impl Fn(&Endpoint) -> bool, sent: impl Fn(&Endpoint) -> bool) -> Vec<LocalityLbEndpoints> {
+        if !self.placement.is_at_home(self.mesh) && self.mesh.stays_at_home(&self.service.host) {
+            return Vec::new();
+        }
         // As in istiod a place is its text: a machine's "r/z" is apart from a pod's "r/z/".
         let mut by_place: BTreeMap<(&Place, usize), Vec<&Endpoint>> = BTreeMap::new();
         for endpoint in self.all() {
