@@ -9,6 +9,8 @@ mod standing;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use imbl::ordmap::DiffItem;
+
 use crate::catalogue::for_each_kind;
 use crate::jwks::{FetchedKeys, KeySource};
 use crate::kind::Kind;
@@ -87,8 +89,19 @@ macro_rules! define_snapshot {
         }
 
         impl Snapshot {
-            fn empty() -> Snapshot {
+            pub fn empty() -> Snapshot {
                 Snapshot { seq: 0, $($table: Table::new(),)* mesh: Arc::default(), networks: Arc::default(), keys: FetchedKeys::new(), standings: imbl::OrdMap::new(), notes: Vec::new() }
+            }
+
+            /// The part that `keep` keeps, made from the part of what was `before`. Credentials and mesh config stay as they are.
+            pub fn part(&self, before: &Snapshot, part: &Snapshot, keep: impl Fn(&Name) -> bool) -> Snapshot {
+                Snapshot {
+                    $($table: match Kind::$variant {
+                        Kind::Secret | Kind::ConfigMap => self.$table.clone(),
+                        _ => kept(&before.$table, &part.$table, &self.$table, &keep),
+                    },)*
+                    ..self.clone()
+                }
             }
 
             /// Tables that grew much since, as at the start, lose their empty places.
@@ -121,6 +134,21 @@ enum Change {
     /// Notes, or the place where an object was read.
     Telling,
     Content,
+}
+
+/// What is in both before and now costs nothing.
+fn kept<S: PartialEq>(before: &Table<S>, part: &Table<S>, now: &Table<S>, keep: &impl Fn(&Name) -> bool) -> Table<S> {
+    let mut kept = part.clone();
+    for item in before.diff(now) {
+        match item {
+            DiffItem::Add(name, object) | DiffItem::Update { new: (name, object), .. } if keep(name) => {
+                kept.insert(name.clone(), object.clone());
+            }
+            DiffItem::Remove(name, _) => drop(kept.remove(name)),
+            _ => {}
+        }
+    }
+    kept
 }
 
 fn put<S: Clone + PartialEq>(table: &mut Table<S>, object: Arc<Object<S>>) -> Change {

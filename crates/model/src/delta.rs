@@ -13,6 +13,7 @@ use config::meta::Object;
 use config::store::{Name, Snapshot, Table};
 use imbl::ordmap::DiffItem;
 
+use crate::discovered;
 use crate::environment::Environment;
 use crate::mesh::{Mesh, key};
 use crate::network;
@@ -102,7 +103,8 @@ impl Delta {
             && self.namespaces.is_empty()
     }
 
-    pub(crate) fn apply(mesh: &Mesh, snapshot: &Snapshot) -> (Mesh, Self) {
+    pub(crate) fn apply(mesh: &Mesh, whole: &Snapshot) -> (Mesh, Self) {
+        let snapshot = &discovered::part(whole, Some(mesh));
         let old = &mesh.objects;
         let wide = aliases_changed(old, snapshot)
             || gateways_changed(old, snapshot, &mesh.env)
@@ -115,9 +117,9 @@ impl Delta {
             || changed(&old.ingress_classes, &snapshot.ingress_classes)
             || ingress_ports_changed(mesh, snapshot);
         if wide {
-            return (Mesh::new(snapshot, &mesh.env), Self { everything: true, ..Self::default() });
+            return (Mesh::new(whole, &mesh.env), Self { everything: true, ..Self::default() });
         }
-        let mut next = Mesh { objects: snapshot.clone(), ..mesh.clone() };
+        let mut next = Mesh { objects: snapshot.clone(), whole: whole.clone(), ..mesh.clone() };
         let credentials =
             [changed_names(&old.secrets, &snapshot.secrets), changed_names(&old.config_maps, &snapshot.config_maps)];
         let mut delta = Self { credentials: credentials.into_iter().flatten().collect(), ..Self::default() };
@@ -160,8 +162,8 @@ impl Delta {
     fn take_services(&mut self, mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
         for item in mesh.objects.services.diff(&next.objects.services.clone()) {
             let (old, new) = sides(&item);
-            let old = old.and_then(|object| mesh.service_of(object)).map(|service| key(&service));
-            let new = new.and_then(|object| next.service_of(object));
+            let old = old.map(|object| key(&mesh.service_of(object)));
+            let new = new.map(|object| next.service_of(object));
             let Some(name) = old.or_else(|| new.as_ref().map(key)) else { continue };
             let held = mesh.services.get(&name).cloned();
             let new = new.map(Arc::new);
@@ -298,7 +300,7 @@ fn changed_names<S: PartialEq>(old: &Table<S>, new: &Table<S>) -> Vec<Name> {
     names.collect()
 }
 
-fn changed<S: PartialEq>(old: &Table<S>, new: &Table<S>) -> bool {
+pub(crate) fn changed<S: PartialEq>(old: &Table<S>, new: &Table<S>) -> bool {
     !old.ptr_eq(new) && old.diff(new).next().is_some()
 }
 

@@ -44,9 +44,8 @@ pub(crate) struct Machines {
 }
 
 impl Machines {
-    pub(crate) fn new(snapshot: &Snapshot, discovered: impl Fn(&Arc<str>) -> bool) -> Self {
-        let healthy =
-            snapshot.workload_entries.iter().filter(|(name, entry)| discovered(&name.namespace) && is_healthy(entry));
+    pub(crate) fn new(snapshot: &Snapshot) -> Self {
+        let healthy = snapshot.workload_entries.iter().filter(|(_, entry)| is_healthy(entry));
         let mut found = Self::default();
         for (name, entry) in healthy {
             let Some(machine) = Machine::of_object(entry) else { continue };

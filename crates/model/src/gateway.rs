@@ -15,7 +15,6 @@ use config::store::Snapshot;
 
 use self::merge::Merging;
 use crate::environment::Environment;
-use crate::mesh::reads_config_of;
 use crate::placement::InboundTarget;
 
 pub use merge::{GatewayPort, MergedGateway};
@@ -48,8 +47,7 @@ pub struct RouterKey {
 impl Gateways {
     /// `ingress`: what Ingresses became.
     pub(crate) fn new(snapshot: &Snapshot, ingress: &[Arc<Object<kube::Gateway>>]) -> Self {
-        let read = |object: &&Arc<Object<_>>| reads_config_of(snapshot, &object.meta.namespace);
-        let mut all: Vec<_> = snapshot.gateways.values().filter(read).chain(ingress).cloned().collect();
+        let mut all: Vec<_> = snapshot.gateways.values().chain(ingress).cloned().collect();
         all.sort_by(|a, b| a.meta.age_order(&b.meta));
         let label_keys = all.iter().flat_map(|object| object.spec.selector.iter().map(|(key, _)| key.to_owned()));
         Self { label_keys: label_keys.collect(), all, made: Arc::default() }

@@ -41,9 +41,8 @@ pub(crate) struct IngressRoutes {
 }
 
 impl Converted {
-    /// `seen`: whether a namespace is discovered.
-    pub(crate) fn new(snapshot: &Snapshot, env: &Environment, seen: impl Fn(&Arc<str>) -> bool) -> Self {
-        let served = |object: &&Arc<Object<Ingress>>| seen(&object.meta.namespace) && is_ours(object, snapshot);
+    pub(crate) fn new(snapshot: &Snapshot, env: &Environment) -> Self {
+        let served = |object: &&Arc<Object<Ingress>>| is_ours(object, snapshot);
         let mut objects: Vec<_> = snapshot.ingresses.values().filter(served).collect();
         objects.sort_by(|a, b| a.meta.age_order(&b.meta));
         let mut conversion = Conversion { snapshot, env, notes: Vec::new() };

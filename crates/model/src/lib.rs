@@ -9,6 +9,7 @@ mod cluster_local;
 mod credential;
 mod delta;
 mod destination;
+mod discovered;
 mod endpoint;
 mod entry;
 mod entry_endpoint;

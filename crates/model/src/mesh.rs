@@ -17,6 +17,7 @@ use crate::authn::{MtlsMode, PeerAuthentications, PortModes};
 use crate::cluster_local;
 use crate::delta::Delta;
 use crate::destination::{ClientFacts, DestinationRules};
+use crate::discovered;
 use crate::endpoint::{self, Address, Endpoint, Origin, ServiceEndpoints, Slices};
 use crate::entry::Entries;
 use crate::entry_endpoint::{Listed, Machine, Machines};
@@ -44,7 +45,10 @@ pub struct Mesh {
     pub env: Arc<Environment>,
     pub config: Arc<MeshConfig>,
     pub networks: Arc<Networks>,
+    /// Those that there are for proxies.
     pub(crate) objects: Snapshot,
+    /// Those of namespaces that are not discovered too.
+    pub(crate) whole: Snapshot,
     /// By namespace and host.
     pub(crate) services: OrdMap<Name, Arc<Service>>,
     /// Services that ServiceEntries declare.
@@ -74,7 +78,8 @@ pub struct Mesh {
 
 impl Mesh {
     /// From scratch: what `next` must always agree with.
-    pub fn new(snapshot: &Snapshot, env: &Arc<Environment>) -> Self {
+    pub fn new(whole: &Snapshot, env: &Arc<Environment>) -> Self {
+        let snapshot = &discovered::part(whole, None);
         let config = snapshot.mesh.clone();
         let ingress = Arc::new(Self::made_ingress(snapshot, env));
         let mut mesh = Self {
@@ -96,10 +101,11 @@ impl Mesh {
             provider_hosts: Arc::default(),
             telemetries: Arc::new(telemetries(snapshot)),
             objects: snapshot.clone(),
+            whole: whole.clone(),
             services: OrdMap::new(),
             entries: Arc::new(declared_entries(snapshot, &env.addresses)),
             listed: Arc::default(),
-            machines: Arc::new(Machines::new(snapshot, |namespace| is_discovered(snapshot, namespace))),
+            machines: Arc::new(Machines::new(snapshot)),
             endpoints: OrdMap::new(),
             slices: Slices::new(&snapshot.endpoint_slices),
             workloads: Workloads::new(snapshot),
@@ -107,7 +113,7 @@ impl Mesh {
             headless: Arc::default(),
             config,
         };
-        let services = snapshot.services.values().filter_map(|object| mesh.service_of(object));
+        let services = snapshot.services.values().map(|object| mesh.service_of(object));
         mesh.services = filled(services.map(|service| (key(&service), Arc::new(service))));
         mesh.listed = Arc::new(Listed::new(&mesh.entries, snapshot));
         let keys = mesh.services.keys().chain(mesh.entries.keys());
@@ -132,7 +138,7 @@ impl Mesh {
     /// The pod that a proxy says it runs in is known.
     pub fn has_pod_of(&self, proxy: &Proxy) -> bool {
         let pod = proxy.id.rsplit_once('.').map(|(name, namespace)| Name::new(namespace, name));
-        pod.is_some_and(|pod| self.objects.pods.contains_key(&pod))
+        pod.is_some_and(|pod| self.whole.pods.contains_key(&pod))
     }
 
     /// Only proxies of this cluster have the host's endpoints.
@@ -292,7 +298,7 @@ impl Mesh {
     }
 
     pub(crate) fn made_ingress(snapshot: &Snapshot, env: &Environment) -> Converted {
-        Converted::new(snapshot, env, |namespace| is_discovered(snapshot, namespace))
+        Converted::new(snapshot, env)
     }
 
     pub(crate) fn made_client_facts(&self) -> ClientFacts {
@@ -427,16 +433,12 @@ impl Mesh {
         self.services.range(first..).take_while(move |(key, _)| key.namespace == namespace).map(|(_, service)| service)
     }
 
-    /// `None`: its namespace is not discovered.
-    pub(crate) fn service_of(&self, object: &config::meta::Object<config::kinds::service::Service>) -> Option<Service> {
-        let seen = is_discovered(&self.objects, &object.meta.namespace);
-        seen.then(|| {
-            let mut service = Service::of_kubernetes(object, &self.env, &self.config);
-            if service.distribution.is_none() {
-                service.distribution = distribution_of(&object.meta, &self.objects);
-            }
-            service
-        })
+    pub(crate) fn service_of(&self, object: &config::meta::Object<config::kinds::service::Service>) -> Service {
+        let mut service = Service::of_kubernetes(object, &self.env, &self.config);
+        if service.distribution.is_none() {
+            service.distribution = distribution_of(&object.meta, &self.objects);
+        }
+        service
     }
 
     pub(crate) fn made_endpoints(&self, key: &Name) -> Arc<ServiceEndpoints> {
@@ -470,14 +472,13 @@ fn selecting<'a>(
 }
 
 pub(crate) fn declared_entries(snapshot: &Snapshot, ranges: &AddressRanges) -> Entries {
-    let seen = snapshot.service_entries.values().filter(|object| is_discovered(snapshot, &object.meta.namespace));
-    Entries::new(seen, &snapshot.mesh, ranges, |object| distribution_of(&object.meta, snapshot))
+    Entries::new(snapshot.service_entries.values(), &snapshot.mesh, ranges, |object| {
+        distribution_of(&object.meta, snapshot)
+    })
 }
 
 pub(crate) fn telemetries(snapshot: &Snapshot) -> Telemetries {
-    let root = &snapshot.mesh.root_namespace;
-    let known = |namespace: &Arc<str>| **namespace == **root || is_discovered(snapshot, namespace);
-    Telemetries::new(snapshot.telemetries.values().filter(|object| known(&object.meta.namespace)), root)
+    Telemetries::new(snapshot.telemetries.values(), &snapshot.mesh.root_namespace)
 }
 
 /// What the object's annotation says, else that of its namespace.
@@ -500,20 +501,6 @@ fn in_domain(name: &str, domain: &str) -> Option<String> {
 fn provider_host(provider: &ExtensionProvider) -> Option<Host> {
     let service = provider.service()?;
     Some(Host::new(service.rsplit('/').next().unwrap_or(service)))
-}
-
-/// Configuration of the root namespace is read even where that is not discovered.
-pub(crate) fn reads_config_of(snapshot: &Snapshot, namespace: &Arc<str>) -> bool {
-    **namespace == *snapshot.mesh.root_namespace || is_discovered(snapshot, namespace)
-}
-
-/// `discoverySelectors`: namespaces that none of them chooses do not exist for proxies, the root namespace included.
-pub(crate) fn is_discovered(snapshot: &Snapshot, namespace: &Arc<str>) -> bool {
-    let selectors = &snapshot.mesh.discovery_selectors;
-    let none = Labels::default();
-    let name = Name { namespace: Arc::from(""), name: namespace.clone() };
-    let labels = snapshot.namespaces.get(&name).map_or(&none, |object| &object.meta.labels);
-    selectors.is_empty() || selectors.iter().any(|selector| selector.matches(labels))
 }
 
 pub(crate) fn key(service: &Service) -> Name {

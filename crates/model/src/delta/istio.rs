@@ -12,7 +12,7 @@ use crate::authn::PeerAuthentications;
 use crate::entry::Entries;
 use crate::entry_endpoint::{Listed, Machines};
 use crate::gateway::Gateways;
-use crate::mesh::{Mesh, declared_entries, is_discovered, key, telemetries};
+use crate::mesh::{Mesh, declared_entries, key, telemetries};
 use crate::scopes::ScopeChanges;
 use crate::virtual_service::RouteChange;
 
@@ -59,7 +59,7 @@ impl Delta {
         if !changed(old, new) {
             return;
         }
-        next.machines = Arc::new(Machines::new(&objects, |namespace| is_discovered(&objects, namespace)));
+        next.machines = Arc::new(Machines::new(&objects));
         let names = old.diff(new).filter_map(|item| {
             let (old, new) = sides(&item);
             old.or(new).map(|object| name_of(object))

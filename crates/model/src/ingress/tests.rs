@@ -17,7 +17,7 @@ fn converted(mesh: &str, objects: &[&str]) -> Converted {
     assert!(parsed.refused.is_empty(), "{:?}", parsed.notes);
     let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
     let snapshot = store.apply(parsed.objects.into_iter().map(Update::Put).collect());
-    Converted::new(&snapshot, &Environment::default(), |_| true)
+    Converted::new(&snapshot, &Environment::default())
 }
 
 fn ingress(name: &str, more: &str, spec: &str) -> String {

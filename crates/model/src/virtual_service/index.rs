@@ -11,7 +11,6 @@ use imbl::OrdMap;
 use super::delegate::Leaves;
 use super::{Audience, MESH, PathPrefix, VirtualService};
 use crate::ingress::IngressRoutes;
-use crate::mesh::reads_config_of;
 
 /// All of the mesh, oldest first.
 #[derive(Debug, Clone, Default)]
@@ -48,12 +47,11 @@ impl VirtualServiceIndex {
     /// `ingress`: what Ingresses became.
     pub(crate) fn new(snapshot: &Snapshot, ingress: &[IngressRoutes], domain: &str) -> Self {
         let table = &snapshot.virtual_services;
-        let objects = || table.values().filter(|object| reads_config_of(snapshot, &object.meta.namespace));
         let mut leaves = Leaves::default();
-        for object in objects().filter(|object| is_leaf(object)) {
+        for object in table.values().filter(|object| is_leaf(object)) {
             leaves.put(object, &snapshot.mesh, domain);
         }
-        let roots = objects().filter(|object| !is_leaf(object));
+        let roots = table.values().filter(|object| !is_leaf(object));
         let made = roots.filter_map(|object| VirtualService::new(object, &snapshot.mesh, domain, &leaves));
         let of_ingress = ingress.iter().filter_map(|routes| {
             let own = VirtualService::new(&routes.object, &snapshot.mesh, domain, &leaves)?;
@@ -82,9 +80,7 @@ impl VirtualServiceIndex {
         names.extend(differing(old, &snapshot.virtual_services));
         let mut changes = Vec::new();
         for name in names {
-            let object =
-                snapshot.virtual_services.get(&name).filter(|object| reads_config_of(snapshot, &object.meta.namespace));
-            let root = object.filter(|object| !is_leaf(object));
+            let root = snapshot.virtual_services.get(&name).filter(|object| !is_leaf(object));
             let new = root.and_then(|object| VirtualService::new(object, &snapshot.mesh, domain, &next.leaves));
             let written = |held: &VirtualService| held.prefix == PathPrefix::Text;
             let at = next
@@ -131,9 +127,7 @@ impl VirtualServiceIndex {
         let mut changed = BTreeSet::new();
         for name in differing(old, table) {
             self.leaves.remove(&name);
-            let leaf =
-                table.get(&name).filter(|object| is_leaf(object) && reads_config_of(snapshot, &object.meta.namespace));
-            if let Some(object) = leaf {
+            if let Some(object) = table.get(&name).filter(|object| is_leaf(object)) {
                 self.leaves.put(object, &snapshot.mesh, domain);
             }
             if [old.get(&name), table.get(&name)].into_iter().flatten().any(|object| is_leaf(object)) {
