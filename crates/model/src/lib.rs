@@ -50,7 +50,7 @@ pub use environment::{AddressRanges, Environment, Variables};
 pub use gateway::{GatewayPort, MergedGateway, RouterKey, Server, ServerHost, Serves};
 pub use mesh::Mesh;
 pub use metadata::{CertificateFiles, Interception, Metadata, SentSettings};
-pub use network::{NetworkGateway, Networks};
+pub use network::{Doors, NetworkGateway, Networks};
 pub use patch::{Patch, PatchId, PatchSet, Patches};
 pub use percent::Percent;
 pub use placement::{InboundTarget, Placement, Standing};

@@ -1,6 +1,7 @@
 //! Networks: which one an endpoint is in, and the gateways that lead into each. How a client uses them is translation's choice.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -28,9 +29,38 @@ pub struct NetworkGateway {
     pub network: Arc<str>,
     /// Empty: the mesh's networks name it, and nobody knows its cluster.
     pub cluster: Arc<str>,
-    pub address: IpAddr,
+    pub address: GatewayAddress,
     /// `None`: not for sidecars; it counts all the same where weights are shared out.
     pub port: Option<u16>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum GatewayAddress {
+    Ip(IpAddr),
+    /// Somebody would have to ask DNS.
+    Name(Arc<str>),
+}
+
+impl GatewayAddress {
+    fn parse(text: &str) -> Self {
+        text.parse().map_or_else(|_| Self::Name(Arc::from(text)), Self::Ip)
+    }
+
+    pub fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Self::Ip(ip) => Some(*ip),
+            Self::Name(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for GatewayAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(ip) => ip.fmt(f),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
 }
 
 impl NetworkGateway {
@@ -48,8 +78,17 @@ pub struct Networks {
     registry: Option<Arc<str>>,
     /// Wide ranges first.
     ranges: Vec<(IpNet, Arc<str>)>,
+    /// Those that have an address.
+    pub doors: Doors,
+    /// With those that have a name alone: what clusters count on that ask DNS themselves.
+    pub named_doors: Doors,
+}
+
+/// The gateways into all networks.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Doors {
     /// In the order in which they appear in a load assignment.
-    gateways: BTreeMap<Arc<str>, Vec<NetworkGateway>>,
+    by_network: BTreeMap<Arc<str>, Vec<NetworkGateway>>,
     /// Weights times this can be shared out among the gateways of any network.
     scale: u32,
 }
@@ -82,8 +121,7 @@ impl Networks {
                 let port = u16::try_from(gateway.port).ok();
                 match &gateway.address {
                     Some(NetworkGatewayAddress::Address(text)) => {
-                        // A name would have to be asked for; istiod leaves it out too unless told otherwise.
-                        let Ok(address) = text.parse() else { continue };
+                        let address = GatewayAddress::parse(text);
                         gateways.push(NetworkGateway { network: name.clone(), cluster: Arc::from(""), address, port });
                     }
                     Some(NetworkGatewayAddress::RegistryServiceName(host)) if whole => {
@@ -97,26 +135,10 @@ impl Networks {
         for object in snapshot.services.values() {
             gateways.extend(gateways_of(object, &named, env));
         }
-        networks.take_gateways(gateways);
+        let placed = gateways.iter().filter(|gateway| gateway.address.ip().is_some());
+        networks.doors = Doors::new(placed.cloned().collect());
+        networks.named_doors = Doors::new(gateways);
         networks
-    }
-
-    fn take_gateways(&mut self, gateways: Vec<NetworkGateway>) {
-        for gateway in gateways {
-            let here = self.gateways.entry(gateway.network.clone()).or_default();
-            if !here.contains(&gateway) {
-                here.push(gateway);
-            }
-        }
-        self.scale = 1;
-        for here in self.gateways.values_mut() {
-            here.sort_by_cached_key(|gateway| (gateway.address.to_string(), gateway.port));
-            let clusters: BTreeSet<&Arc<str>> = here.iter().map(|gateway| &gateway.cluster).collect();
-            let of = |cluster: &Arc<str>| here.iter().filter(|gateway| gateway.cluster == *cluster).count();
-            for count in clusters.into_iter().map(of).chain([here.len()]) {
-                self.scale = common_multiple(self.scale, u32::try_from(count).unwrap_or(1));
-            }
-        }
     }
 
     /// Empty: in no network that anybody named.
@@ -135,28 +157,49 @@ impl Networks {
         found.map(|(_, network)| network.clone()).unwrap_or_default()
     }
 
+    /// Those that networks were told by.
+    pub fn ranges(&self) -> impl Iterator<Item = &IpNet> {
+        self.ranges.iter().map(|(range, _)| range)
+    }
+}
+
+impl Doors {
+    fn new(gateways: Vec<NetworkGateway>) -> Self {
+        let mut doors = Self { by_network: BTreeMap::new(), scale: 1 };
+        for gateway in gateways {
+            let here = doors.by_network.entry(gateway.network.clone()).or_default();
+            if !here.contains(&gateway) {
+                here.push(gateway);
+            }
+        }
+        for here in doors.by_network.values_mut() {
+            here.sort_by_cached_key(|gateway| (gateway.address.to_string(), gateway.port));
+            let clusters: BTreeSet<&Arc<str>> = here.iter().map(|gateway| &gateway.cluster).collect();
+            let of = |cluster: &Arc<str>| here.iter().filter(|gateway| gateway.cluster == *cluster).count();
+            for count in clusters.into_iter().map(of).chain([here.len()]) {
+                doors.scale = common_multiple(doors.scale, u32::try_from(count).unwrap_or(1));
+            }
+        }
+        doors
+    }
+
     /// There are gateways, so networks are apart.
-    pub fn are_apart(&self) -> bool {
-        !self.gateways.is_empty()
+    pub fn are_there(&self) -> bool {
+        !self.by_network.is_empty()
     }
 
     pub fn scale(&self) -> u32 {
         self.scale.max(1)
     }
 
-    /// Those that networks were told by.
-    pub fn ranges(&self) -> impl Iterator<Item = &IpNet> {
-        self.ranges.iter().map(|(range, _)| range)
-    }
-
     /// Every gateway that is known.
     pub fn all(&self) -> impl Iterator<Item = &NetworkGateway> {
-        self.gateways.values().flatten()
+        self.by_network.values().flatten()
     }
 
     /// The gateways to endpoints of a network in a cluster: of the same cluster, else of any.
-    pub fn gateways(&self, network: &str, cluster: &str) -> Vec<&NetworkGateway> {
-        let all = self.gateways.get(network).map(Vec::as_slice).unwrap_or_default();
+    pub fn leading_to(&self, network: &str, cluster: &str) -> Vec<&NetworkGateway> {
+        let all = self.by_network.get(network).map(Vec::as_slice).unwrap_or_default();
         let near: Vec<_> = all.iter().filter(|gateway| *gateway.cluster == *cluster).collect();
         let chosen = if near.is_empty() { all.iter().collect() } else { near };
         chosen.into_iter().filter(|gateway| gateway.port.is_some()).collect()
@@ -212,13 +255,13 @@ fn gateways_of(
 }
 
 /// By which the Service is reached from outside the cluster.
-fn outside_addresses(service: &Service) -> Vec<IpAddr> {
-    let balanced = service.load_balancer.iter().filter_map(|address| match address {
-        LoadBalancerAddress::Ip(ip) => Some(*ip),
-        LoadBalancerAddress::Hostname(_) => None,
+fn outside_addresses(service: &Service) -> Vec<GatewayAddress> {
+    let balanced = service.load_balancer.iter().map(|address| match address {
+        LoadBalancerAddress::Ip(ip) => GatewayAddress::Ip(*ip),
+        LoadBalancerAddress::Hostname(name) => GatewayAddress::Name(Arc::from(name.as_str())),
     });
     let balanced = balanced.filter(|_| service.kind == ServiceType::LoadBalancer);
-    balanced.chain(service.external_ips.iter().copied()).collect()
+    balanced.chain(service.external_ips.iter().copied().map(GatewayAddress::Ip)).collect()
 }
 
 fn common_multiple(a: u32, b: u32) -> u32 {
@@ -235,13 +278,12 @@ mod tests {
 
     fn gateway(network: &str, cluster: &str, last: u8) -> NetworkGateway {
         let (network, cluster) = (Arc::from(network), Arc::from(cluster));
-        NetworkGateway { network, cluster, address: [10, 0, 0, last].into(), port: Some(15443) }
+        NetworkGateway { network, cluster, address: GatewayAddress::Ip([10, 0, 0, last].into()), port: Some(15443) }
     }
 
     #[test]
     fn weights_can_be_shared_out_among_all_gateways() {
-        let mut networks = Networks::default();
-        networks.take_gateways(vec![
+        let doors = Doors::new(vec![
             gateway("a", "", 1),
             gateway("a", "", 2),
             gateway("b", "x", 1),
@@ -249,9 +291,9 @@ mod tests {
             gateway("b", "y", 3),
             gateway("b", "y", 3),
         ]);
-        assert_eq!(networks.scale(), 6);
-        assert_eq!(networks.gateways("b", "y").len(), 1, "those of the endpoint's cluster");
-        assert_eq!(networks.gateways("b", "z").len(), 3, "else all of the network");
+        assert_eq!(doors.scale(), 6);
+        assert_eq!(doors.leading_to("b", "y").len(), 1, "those of the endpoint's cluster");
+        assert_eq!(doors.leading_to("b", "z").len(), 3, "else all of the network");
     }
 
     #[test]

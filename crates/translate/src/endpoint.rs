@@ -9,7 +9,7 @@ use config::kinds::client_tls::ClientTlsMode;
 use config::labels::Labels;
 use config::locality::Locality as Place;
 use model::{
-    Address, Destination, Endpoint, Health, Locality, Mesh, MtlsMode, Origin, Placement, Port, Service, Workload,
+    Address, Destination, Doors, Endpoint, Health, Locality, Mesh, MtlsMode, Origin, Placement, Port, Service, Workload,
 };
 use wire::envoy::config::core::v3::{self as core, HealthStatus, Metadata};
 use wire::envoy::config::endpoint::v3::{
@@ -101,7 +101,7 @@ impl<'a> Chosen<'a> {
 
     /// Endpoints of one place as this client reaches them: themselves, or the gateways of their networks.
     fn members(self, endpoints: &[&'a Endpoint]) -> Vec<Member<'a>> {
-        if self.mesh.networks.are_apart() {
+        if self.doors().are_there() {
             network::members(self, endpoints)
         } else {
             endpoints.iter().map(|endpoint| Member::itself(endpoint, 1)).collect()
@@ -141,7 +141,13 @@ impl<'a> Chosen<'a> {
 
     /// What has no address needs a gateway.
     fn is_reachable(self, endpoint: &Endpoint) -> bool {
-        endpoint.address != Address::Unknown || self.mesh.networks.are_apart()
+        endpoint.address != Address::Unknown || self.doors().are_there()
+    }
+
+    /// Names of gateways are for clusters that ask DNS themselves.
+    fn doors(self) -> &'a Doors {
+        let networks = &self.mesh.networks;
+        if self.service.is_resolved_by_name() { &networks.named_doors } else { &networks.doors }
     }
 
     /// A proxy of one address family cannot dial the other.

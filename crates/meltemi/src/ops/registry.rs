@@ -245,9 +245,11 @@ fn redact(value: &mut Value) {
 }
 
 fn networks(mesh: &Mesh) -> Value {
-    let gateways = mesh.networks.all();
+    let gateways = mesh.networks.doors.all();
     gateways
-        .map(|it| json!({"Network": it.network, "Cluster": it.cluster, "Addr": it.address, "Port": it.port}))
+        .map(
+            |it| json!({"Network": it.network, "Cluster": it.cluster, "Addr": it.address.to_string(), "Port": it.port}),
+        )
         .collect()
 }
 

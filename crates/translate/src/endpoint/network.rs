@@ -13,12 +13,12 @@ use crate::proto::{structure, text, uint32};
 
 /// Endpoints that need no gateway first. All weights are scaled so that shares among gateways stay whole.
 pub(super) fn members<'a>(chosen: Chosen<'a>, endpoints: &[&'a Endpoint]) -> Vec<Member<'a>> {
-    let networks = &chosen.mesh.networks;
-    let scale = networks.scale();
+    let known = chosen.doors();
+    let scale = known.scale();
     let mut members = Vec::new();
     let mut doors: BTreeMap<(String, Option<u16>), Member<'a>> = BTreeMap::new();
     for &endpoint in endpoints {
-        let gateways = networks.gateways(&endpoint.network, &chosen.mesh.env.cluster_id);
+        let gateways = known.leading_to(&endpoint.network, &chosen.mesh.env.cluster_id);
         // A client that does not know its own network takes the gateway where there is one.
         let astray = chosen.placement.proxy.metadata.network.is_empty() && !endpoint.network.is_empty();
         let near = !astray && chosen.placement.is_in_network(&endpoint.network);
@@ -28,7 +28,8 @@ pub(super) fn members<'a>(chosen: Chosen<'a>, endpoints: &[&'a Endpoint]) -> Vec
             }
             continue;
         }
-        let usable: Vec<_> = gateways.into_iter().filter(|gateway| chosen.dials(gateway.address)).collect();
+        let dials = |gateway: &&NetworkGateway| gateway.address.ip().is_some_and(|ip| chosen.dials(ip));
+        let usable: Vec<_> = gateways.into_iter().filter(dials).collect();
         // The gateway reads where to go from the SNI, which only mutual TLS has.
         if usable.is_empty() || !chosen.takes_mtls(endpoint) {
             continue;
