@@ -271,11 +271,15 @@ impl Mesh {
     pub fn endpoints_at(&self, service: &Service, number: u16) -> Vec<&Endpoint> {
         let endpoints = self.endpoints(service);
         let declared = self.declared(service);
-        let named = |service: &Arc<Service>| Some(service.port(number)?.name.clone());
-        let of_entries: Vec<_> = declared.iter().filter(|it| !it.is_kubernetes()).filter_map(|it| named(it)).collect();
-        for name in declared.iter().rev().filter_map(|it| named(it)) {
-            let names: BTreeSet<_> = of_entries.iter().chain([&name]).collect();
-            let found: Vec<_> = names.into_iter().flat_map(|name| endpoints.port(name)).collect();
+        // Streams and datagrams may share a number.
+        let named = |service: &&Arc<Service>| {
+            let alike = service.ports.iter().filter(|port| port.number == number);
+            alike.map(|port| port.name.clone()).collect::<BTreeSet<_>>()
+        };
+        let of_entries: BTreeSet<_> = declared.iter().filter(|it| !it.is_kubernetes()).flat_map(named).collect();
+        for own in declared.iter().rev().map(named).filter(|own| !own.is_empty()) {
+            let names = own.union(&of_entries);
+            let found: Vec<_> = names.flat_map(|name| endpoints.port(name)).collect();
             if !found.is_empty() {
                 return found;
             }
