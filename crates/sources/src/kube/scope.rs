@@ -13,7 +13,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// What `discoverySelectors` of the mesh config choose, and the root namespace, whose configuration holds for all.
+    /// What `discoverySelectors` of the mesh config choose, and the root namespace, where the mesh config is.
     pub fn new(snapshot: &Snapshot) -> Scope {
         let selectors = &snapshot.mesh.discovery_selectors;
         if selectors.is_empty() {
