@@ -17,6 +17,7 @@ use crate::entry_endpoint;
 use crate::mesh::Mesh;
 use crate::protocol::Protocol;
 use crate::service::{Port, Resolution, Service, TargetPort};
+use crate::visibility::Visibility;
 use crate::workload::{Identity, Workload, Workloads};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -164,8 +165,12 @@ pub(crate) fn of_host(key: &Name, mesh: &Mesh) -> ServiceEndpoints {
     found.finished()
 }
 
-/// From slices, else from an Endpoints object, else, where that was asked for, from the pods themselves.
+/// From slices, else from an Endpoints object, else, where that was asked for, from the pods themselves. A service for nobody has none,
+/// even where a route names it.
 fn add_kubernetes(found: &mut ServiceEndpoints, service: &Service, mesh: &Mesh) {
+    if service.visibility == Visibility::Nobody {
+        return;
+    }
     let name = Name { namespace: service.namespace.clone(), name: service.name.clone() };
     let slices = mesh.slices.of(&name);
     if !slices.is_empty() {
