@@ -405,7 +405,8 @@ impl Mesh {
             return selecting(balanced, &machine.labels, number);
         }
         let Some(pod) = self.pod_of(proxy) else { return Vec::new() };
-        let targets = selecting(services(), &pod.meta.labels, |port| endpoint::target_port(port, &pod.spec));
+        let mut targets = selecting(services(), &pod.meta.labels, |port| endpoint::target_port(port, &pod.spec));
+        keep_first_ports(&mut targets);
         if targets.is_empty() { self.addressed_targets(proxy) } else { targets }
     }
 
@@ -473,6 +474,19 @@ fn selecting<'a>(
         }
     }
     targets
+}
+
+/// Of a service's ports that lead to one port of the pod, the first of each protocol.
+fn keep_first_ports(targets: &mut Vec<InboundTarget>) {
+    let mut seen: Vec<(*const Service, u16, Protocol)> = Vec::new();
+    targets.retain(|target| {
+        let leads = (Arc::as_ptr(&target.service), target.number, target.port.protocol);
+        let first = !seen.contains(&leads);
+        if first {
+            seen.push(leads);
+        }
+        first
+    });
 }
 
 pub(crate) fn declared_entries(snapshot: &Snapshot, ranges: &AddressRanges) -> Entries {
