@@ -26,8 +26,6 @@ pub struct Connection<I, S, F, B> {
     io: I,
     inlet: Inlet,
     protocol: Protocol<S, F, B>,
-    /// The streams that have their turns.
-    woken: Vec<u32>,
     /// What ends it once the last words are out.
     broken: Option<Error>,
     /// It is over but for the work of its streams.
@@ -43,7 +41,7 @@ where
 {
     pub fn new(io: I, limits: Limits, service: S) -> Connection<I, S, F, B> {
         let protocol = Protocol::new(limits, service);
-        Connection { io, inlet: Inlet::new(), protocol, woken: Vec::new(), broken: None, ended: None }
+        Connection { io, inlet: Inlet::new(), protocol, broken: None, ended: None }
     }
 
     /// Lets the streams that there are end, takes no more, and ends with the last of them.
@@ -87,11 +85,11 @@ where
     /// call.
     fn turns(&mut self) -> Result<(), Error> {
         for _ in 0..PASSES {
-            self.protocol.ready.take(&mut self.woken);
-            if self.woken.is_empty() {
+            let woken = self.protocol.ready.take();
+            if woken.is_empty() {
                 break;
             }
-            for &id in &self.woken {
+            for id in woken {
                 if id != ITSELF {
                     self.protocol.turn(id);
                 } else if !self.protocol.beat() {
@@ -137,8 +135,7 @@ where
             if self.protocol.leaving.is_empty() {
                 return Poll::Ready(());
             }
-            self.protocol.ready.take(&mut self.woken);
-            for &id in &self.woken {
+            for id in self.protocol.ready.take() {
                 self.protocol.turn(id);
             }
             if !self.protocol.leaving.is_empty() && self.protocol.ready.sleeps(cx) {

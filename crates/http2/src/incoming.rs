@@ -1,4 +1,5 @@
-//! The body of a request, as it comes. The connection fills it, the call reads it; what was read makes room for more.
+//! The body of a request, as it comes. The connection fills it and wakes the stream, whose call reads it in its turn; what was read makes room for
+//! more.
 
 use std::{
     pin::Pin,
@@ -7,12 +8,11 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use futures_util::task::AtomicWaker;
 use http_body::{Body, Frame, SizeHint};
 
 use crate::ready::Nudge;
 
-/// What a call reads.
+/// What a call reads. It is asked in turns of its stream alone: nobody else is woken.
 pub struct Incoming {
     inbox: Arc<Inbox>,
 }
@@ -22,10 +22,10 @@ pub struct Incoming {
 #[error("the stream ended before its request did")]
 pub struct BrokeOff;
 
+/// Beside what wakes the stream, which is touched whenever this is.
 pub(crate) struct Inbox {
+    pub(crate) nudge: Nudge,
     state: Mutex<State>,
-    reader: AtomicWaker,
-    connection: Arc<Nudge>,
     /// Once this much was read the peer is told.
     worth_telling: u32,
 }
@@ -43,8 +43,8 @@ struct State {
 }
 
 impl Inbox {
-    pub(crate) fn new(connection: Arc<Nudge>, worth_telling: u32) -> Arc<Inbox> {
-        Arc::new(Inbox { state: Mutex::default(), reader: AtomicWaker::new(), connection, worth_telling })
+    pub(crate) fn new(nudge: Nudge, worth_telling: u32) -> Arc<Inbox> {
+        Arc::new(Inbox { nudge, state: Mutex::default(), worth_telling })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -64,12 +64,12 @@ impl Inbox {
         }
         state.data.extend_from_slice(data);
         drop(state);
-        self.reader.wake();
+        self.nudge.nudge();
     }
 
     pub(crate) fn end(&self, how: Result<(), BrokeOff>) {
         self.state().end.get_or_insert(how);
-        self.reader.wake();
+        self.nudge.nudge();
     }
 
     /// The stream is over. What it has of the connection's window, which it no longer needs.
@@ -86,6 +86,17 @@ impl Inbox {
     }
 }
 
+/// Wakes the stream.
+impl Wake for Inbox {
+    fn wake(self: Arc<Self>) {
+        self.nudge.nudge();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.nudge.nudge();
+    }
+}
+
 impl Incoming {
     pub(crate) fn new(inbox: Arc<Inbox>) -> Incoming {
         Incoming { inbox }
@@ -96,8 +107,7 @@ impl Body for Incoming {
     type Data = Bytes;
     type Error = BrokeOff;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokeOff>>> {
-        self.inbox.reader.register(cx.waker());
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokeOff>>> {
         let mut state = self.inbox.state();
         if state.data.is_empty() {
             return match state.end {
@@ -111,7 +121,7 @@ impl Body for Incoming {
         let tell = state.read >= self.inbox.worth_telling && !state.left;
         drop(state);
         if tell {
-            self.inbox.connection.wake_by_ref();
+            self.inbox.nudge.nudge();
         }
         Poll::Ready(Some(Ok(Frame::data(data))))
     }
@@ -132,6 +142,6 @@ impl Drop for Incoming {
         state.unread = true;
         state.read += std::mem::take(&mut state.data).len() as u32;
         drop(state);
-        self.inbox.connection.wake_by_ref();
+        self.inbox.nudge.nudge();
     }
 }

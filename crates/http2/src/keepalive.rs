@@ -9,7 +9,7 @@ use std::{
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::{Limits, ready::Nudge};
+use crate::{Limits, clock, ready::Nudge};
 
 /// By this payload its answer is told from others.
 pub(crate) const PAYLOAD: [u8; 8] = *b"meltemi?";
@@ -33,14 +33,15 @@ pub(crate) enum Beat {
 
 impl Keepalive {
     /// `nudge`: woken when it is time to look.
-    pub(crate) fn new(limits: &Limits, nudge: Arc<Nudge>) -> Keepalive {
+    pub(crate) fn new(limits: &Limits, nudge: Nudge) -> Keepalive {
+        let nudge = Arc::new(nudge);
         let heard = Instant::now();
         let timer = Box::pin(sleep_until(heard + limits.ping_after));
         Keepalive { timer, waker: Waker::from(nudge.clone()), nudge, heard, asked: false }
     }
 
     pub(crate) fn heard(&mut self) {
-        self.heard = Instant::now();
+        self.heard = clock::now();
     }
 
     pub(crate) fn answered(&mut self) {

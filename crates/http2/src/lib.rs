@@ -2,6 +2,7 @@
 //! no buffers, and what it sends goes from shared slices to the socket in one call. Leaves out what calls mean, clients, pushes,
 //! priorities and HTTP/1.
 
+pub mod clock;
 mod connection;
 mod frame;
 mod hpack;

@@ -4,7 +4,6 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::Arc,
-    task::Wake,
 };
 
 use http::Response;
@@ -97,7 +96,7 @@ impl<S, F, B> Protocol<S, F, B> {
     pub(crate) fn new(limits: Limits, service: S) -> Protocol<S, F, B> {
         let ready = Arc::<Ready>::default();
         let itself = Nudge::new(ITSELF, &ready);
-        itself.wake_by_ref();
+        itself.nudge();
         let mut outlet = Outlet::default();
         outlet.shared(settings::preface(&limits).freeze());
         Protocol {
@@ -125,7 +124,7 @@ impl<S, F, B> Protocol<S, F, B> {
 
     /// Lets the streams that there are end, takes no more, and ends with the last of them. They are woken, to hear of it from whoever decided that.
     pub(crate) fn retire(&mut self) {
-        self.streams.values().for_each(|stream| stream.nudge.wake_by_ref());
+        self.streams.values().for_each(|stream| stream.inbox.nudge.nudge());
         if matches!(self.farewell, None | Some(Farewell::Theirs)) {
             self.farewell = Some(Farewell::Asked);
             self.outlet.small(&frame::go_away(LAST_STREAM, Reason::None));

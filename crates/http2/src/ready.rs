@@ -5,27 +5,26 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Wake},
+    task::{Context, Wake, Waker},
 };
 
-use futures_util::task::AtomicWaker;
+use smallvec::SmallVec;
 
 #[derive(Default)]
-pub(crate) struct Ready {
-    state: Mutex<State>,
-    task: AtomicWaker,
-}
+pub(crate) struct Ready(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     /// In the order in which they were woken.
-    streams: Vec<u32>,
+    streams: Woken,
+    /// It stays here: a task has one waker for its whole life.
+    task: Option<Waker>,
     /// The task runs, or was woken: it looks before it sleeps.
     awake: bool,
 }
 
-/// A list that was longer than this once does not keep its room.
-const MANY: usize = 16;
+/// Mostly one, which needs no memory of its own.
+pub(crate) type Woken = SmallVec<[u32; 4]>;
 
 /// Wakes the connection for one stream.
 pub(crate) struct Nudge {
@@ -36,7 +35,7 @@ pub(crate) struct Nudge {
 
 impl Ready {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The task runs. Until it sleeps nobody needs to wake it: woken by its socket, it would run once more for each stream that reads.
@@ -44,30 +43,43 @@ impl Ready {
         self.state().awake = true;
     }
 
-    /// Into `woken`, whose room is used for the next ones.
-    pub(crate) fn take(&self, woken: &mut Vec<u32>) {
-        woken.clear();
-        woken.shrink_to(MANY);
-        std::mem::swap(woken, &mut self.state().streams);
+    pub(crate) fn take(&self) -> Woken {
+        std::mem::take(&mut self.state().streams)
     }
 
     /// Whether the task may sleep: it is woken when a stream is.
     pub(crate) fn sleeps(&self, cx: &Context<'_>) -> bool {
-        self.task.register(cx.waker());
         let mut state = self.state();
+        if !state.task.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
+            state.task = Some(cx.waker().clone());
+        }
         state.awake = !state.streams.is_empty();
         !state.awake
     }
 }
 
 impl Nudge {
-    pub(crate) fn new(stream: u32, ready: &Arc<Ready>) -> Arc<Nudge> {
-        Arc::new(Nudge { stream, waits: AtomicBool::new(false), ready: ready.clone() })
+    pub(crate) fn new(stream: u32, ready: &Arc<Ready>) -> Nudge {
+        Nudge { stream, waits: AtomicBool::new(false), ready: ready.clone() }
     }
 
     /// It is looked at now; from here on it may be woken again. `false`: it was not woken since it was last looked at.
     pub(crate) fn seen(&self) -> bool {
         self.waits.swap(false, Ordering::AcqRel)
+    }
+
+    pub(crate) fn nudge(&self) {
+        if self.waits.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let mut state = self.ready.state();
+        state.streams.push(self.stream);
+        let awake = std::mem::replace(&mut state.awake, true);
+        let task = if awake { None } else { state.task.clone() };
+        drop(state);
+        if let Some(task) = task {
+            task.wake();
+        }
     }
 }
 
@@ -77,29 +89,15 @@ impl Wake for Nudge {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.waits.swap(true, Ordering::AcqRel) {
-            let mut state = self.ready.state();
-            state.streams.push(self.stream);
-            let awake = std::mem::replace(&mut state.awake, true);
-            drop(state);
-            if !awake {
-                self.ready.task.wake();
-            }
-        }
+        self.nudge();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::atomic::AtomicUsize, task::Waker};
+    use std::sync::atomic::AtomicUsize;
 
     use super::*;
-
-    fn taken(ready: &Ready) -> Vec<u32> {
-        let mut woken = Vec::new();
-        ready.take(&mut woken);
-        woken
-    }
 
     #[test]
     fn a_stream_is_listed_once_until_it_is_seen() {
@@ -107,16 +105,16 @@ mod tests {
         let (one, two) = (Nudge::new(1, &ready), Nudge::new(3, &ready));
         let cx = Context::from_waker(Waker::noop());
         assert!(ready.sleeps(&cx));
-        two.wake_by_ref();
-        one.wake_by_ref();
-        two.wake_by_ref();
+        two.nudge();
+        one.nudge();
+        two.nudge();
         assert!(!ready.sleeps(&cx));
-        assert_eq!(taken(&ready), [3, 1]);
-        two.wake_by_ref();
-        assert!(taken(&ready).is_empty(), "it was not seen yet");
+        assert_eq!(ready.take()[..], [3, 1]);
+        two.nudge();
+        assert!(ready.take().is_empty(), "it was not seen yet");
         assert!(two.seen() && !two.seen());
-        two.wake_by_ref();
-        assert_eq!(taken(&ready), [3]);
+        two.nudge();
+        assert_eq!(ready.take()[..], [3]);
     }
 
     #[derive(Default)]
@@ -135,14 +133,14 @@ mod tests {
         let waker = Waker::from(count.clone());
         let cx = Context::from_waker(&waker);
         ready.runs();
-        nudge.wake_by_ref();
+        nudge.nudge();
         assert!(!ready.sleeps(&cx), "it has to look first");
-        taken(&ready);
+        ready.take();
         nudge.seen();
         assert!(ready.sleeps(&cx));
         assert_eq!(count.0.load(Ordering::Relaxed), 0);
-        nudge.wake_by_ref();
-        Nudge::new(3, &ready).wake_by_ref();
+        nudge.nudge();
+        Nudge::new(3, &ready).nudge();
         assert_eq!(count.0.load(Ordering::Relaxed), 1, "once, however many are ready");
     }
 }

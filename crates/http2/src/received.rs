@@ -1,7 +1,5 @@
 //! What each frame of the peer does. An error ends the connection; what is wrong with one stream alone ends that stream.
 
-use std::task::Wake;
-
 use bytes::BytesMut;
 use http::{Request, Response};
 
@@ -159,15 +157,14 @@ where
         if self.streams.len() >= self.limits.streams as usize {
             return self.refuse(id, Reason::RefusedStream);
         }
-        let nudge = Nudge::new(id, &self.ready);
-        let inbox = Inbox::new(nudge.clone(), self.limits.stream_window / 2);
+        let inbox = Inbox::new(Nudge::new(id, &self.ready), self.limits.stream_window / 2);
         if ends {
             inbox.end(Ok(()));
         }
         let window = i64::from(self.limits.stream_window);
         let receiving = Receiving { open: !ends, window, missing: length };
         let answer = (self.service)(request.map(|()| Incoming::new(inbox.clone())));
-        let stream = Stream::new(nudge, inbox, receiving, answer, self.first_window);
+        let stream = Stream::new(inbox, receiving, answer, self.first_window);
         self.streams.insert(id, Box::new(stream));
         self.wake(id);
         Ok(())
@@ -256,7 +253,7 @@ where
                 if stream.window > LARGEST_WINDOW {
                     return Err(Reason::FlowControl);
                 }
-                stream.nudge.wake_by_ref();
+                stream.inbox.nudge.nudge();
             }
         }
         Ok(())
@@ -304,7 +301,7 @@ where
         if stream.window > LARGEST_WINDOW {
             return self.fail(head.stream, Reason::FlowControl);
         }
-        stream.nudge.wake_by_ref();
+        stream.inbox.nudge.nudge();
         Ok(())
     }
 }

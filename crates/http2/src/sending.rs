@@ -1,6 +1,6 @@
 //! How answers get into the outlet: in turns between the streams, as far as the peer's windows and the socket allow.
 
-use std::task::{Poll, Wake};
+use std::task::Poll;
 
 use bytes::BytesMut;
 use http::{HeaderMap, Response, response};
@@ -35,14 +35,14 @@ where
     /// One turn of a stream that was woken.
     pub(crate) fn turn(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else { return self.go_on(id) };
-        if !stream.nudge.seen() {
+        if !stream.inbox.nudge.seen() {
             return;
         }
         if stream.work().is_err() {
             return self.drop_stream(id, Reason::Internal);
         }
         // What the work has to say is asked for now, whether or not it woke us for it.
-        stream.nudge.seen();
+        stream.inbox.nudge.seen();
         if let Some(room) = stream.inbox.room() {
             self.window.left += i64::from(room);
             self.outlet.small(&window_update(0, room));
@@ -62,7 +62,7 @@ where
 
     /// Work of a stream that is over.
     fn go_on(&mut self, id: u32) {
-        let Some(stream) = self.leaving.get_mut(&id).filter(|stream| stream.nudge.seen()) else { return };
+        let Some(stream) = self.leaving.get_mut(&id).filter(|stream| stream.inbox.nudge.seen()) else { return };
         if !matches!(stream.work(), Ok(Poll::Pending)) {
             self.leaving.remove(&id);
         }
@@ -76,7 +76,7 @@ where
 
     pub(crate) fn wake(&self, id: u32) {
         if let Some(stream) = self.streams.get(&id) {
-            stream.nudge.wake_by_ref();
+            stream.inbox.nudge.nudge();
         }
     }
 
@@ -89,7 +89,7 @@ where
         for id in starved.into_iter().chain(std::mem::take(&mut self.blocked)) {
             if let Some(stream) = self.streams.get_mut(&id) {
                 stream.waits = false;
-                stream.nudge.wake_by_ref();
+                stream.inbox.nudge.nudge();
             }
         }
     }

@@ -14,7 +14,6 @@ use http_body::Body;
 use crate::{
     frame::Reason,
     incoming::{BrokeOff, Inbox},
-    ready::Nudge,
 };
 
 /// What answers a call: a body, and perhaps work that goes on beside it.
@@ -27,7 +26,6 @@ pub trait Call: Body<Data = Bytes> {
 }
 
 pub(crate) struct Stream<F, B> {
-    pub(crate) nudge: Arc<Nudge>,
     waker: Waker,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) request: Receiving,
@@ -93,24 +91,9 @@ impl Receiving {
 }
 
 impl<F, B> Stream<F, B> {
-    pub(crate) fn new(
-        nudge: Arc<Nudge>,
-        inbox: Arc<Inbox>,
-        request: Receiving,
-        answer: F,
-        window: i64,
-    ) -> Stream<F, B> {
+    pub(crate) fn new(inbox: Arc<Inbox>, request: Receiving, answer: F, window: i64) -> Stream<F, B> {
         let answer = Answer::Making(Box::pin(answer));
-        Stream {
-            waker: Waker::from(nudge.clone()),
-            nudge,
-            inbox,
-            request,
-            answer,
-            window,
-            chunk: Bytes::new(),
-            waits: false,
-        }
+        Stream { waker: Waker::from(inbox.clone()), inbox, request, answer, window, chunk: Bytes::new(), waits: false }
     }
 
     /// The head of its answer was sent.

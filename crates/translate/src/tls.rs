@@ -1,10 +1,11 @@
 //! TLS contexts: mutual TLS inside the mesh with keys from the agent's socket, and TLS as users set it up. Gateways are elsewhere.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use config::kinds::client_tls::{ClientTlsMode, ClientTlsSettings};
-use config::mesh::{TlsConfig, TlsConfigProtocol};
-use model::{Mesh, Placement};
+use config::mesh::{MeshConfig, TlsConfig, TlsConfigProtocol};
+use model::{CertificateFiles, Mesh, Placement};
 use wire::any;
 use wire::envoy::config::core::v3::{
     AggregatedConfigSource, ApiConfigSource, ApiVersion, ConfigSource, DataSource, GrpcService, TransportSocket,
@@ -41,9 +42,32 @@ pub(crate) fn upstream(sni: String, identities: &[String], alpn: &[&str]) -> Tra
     })
 }
 
-/// The server's side: a client certificate of a trusted domain is required.
-pub(crate) fn downstream(mesh: &Mesh, placement: &Placement, alpn: &[&str]) -> TransportSocket {
-    let files = placement.proxy.metadata.server_certificate.as_ref();
+/// The server's side: a client certificate of a trusted domain is required. `http`: it is known that HTTP follows.
+pub(crate) fn downstream(mesh: &Mesh, placement: &Placement, http: bool) -> TransportSocket {
+    let alpn: &[&str] = if http { &["h2", "http/1.1"] } else { &["istio-peer-exchange", "h2", "http/1.1"] };
+    let files = placement.proxy.metadata.server_certificate.as_deref();
+    if files.is_some() { server(mesh, files, alpn) } else { with_agent(mesh, http, || server(mesh, None, alpn)) }
+}
+
+/// Those for workloads whose keys are the agent's: the same for all of them as long as the mesh's settings are. Made for each workload they were a
+/// twentieth of a first connect.
+struct WithAgent {
+    settings: Weak<MeshConfig>,
+    /// Without and with HTTP.
+    made: [Option<TransportSocket>; 2],
+}
+
+static WITH_AGENT: Mutex<WithAgent> = Mutex::new(WithAgent { settings: Weak::new(), made: [None, None] });
+
+fn with_agent(mesh: &Mesh, http: bool, make: impl FnOnce() -> TransportSocket) -> TransportSocket {
+    let mut known = WITH_AGENT.lock().unwrap_or_else(PoisonError::into_inner);
+    if !std::ptr::eq(known.settings.as_ptr(), Arc::as_ptr(&mesh.config)) {
+        *known = WithAgent { settings: Arc::downgrade(&mesh.config), made: [None, None] };
+    }
+    known.made[usize::from(http)].get_or_insert_with(make).clone()
+}
+
+fn server(mesh: &Mesh, files: Option<&CertificateFiles>, alpn: &[&str]) -> TransportSocket {
     let own = files.filter(|files| !files.chain.is_empty() && !files.key.is_empty());
     let own = own.map_or_else(
         || agent_secret("default"),

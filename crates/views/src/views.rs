@@ -128,8 +128,9 @@ impl Views {
             streams: reach.members.len(),
             ..Push::default()
         });
+        let now = Instant::now();
         for (member, kinds) in &reach.members {
-            member.news.ring_for(moment.seq, *kinds);
+            member.news.ring_for(moment.seq, *kinds, now);
         }
         !reach.members.is_empty()
     }
@@ -143,8 +144,9 @@ impl Views {
         state.review(Review::Everything, &mut reach);
         let seq = state.seq;
         drop(state);
+        let now = Instant::now();
         for (member, kinds) in &reach.members {
-            member.news.ring_for(seq, *kinds);
+            member.news.ring_for(seq, *kinds, now);
         }
     }
 

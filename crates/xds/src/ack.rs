@@ -16,11 +16,30 @@ use crate::{Changes, Resource, SentInfo, Seq, owed::Owed};
 pub(crate) struct Ack {
     position: Seq,
     refused: Option<Seq>,
-    last: Option<SentInfo>,
+    last: Option<Sent>,
     /// On the heap: mostly there is none.
     open: Option<Box<Open>>,
     acked: Option<Arc<str>>,
     error: Option<Arc<str>>,
+}
+
+/// The last response.
+pub(crate) struct Sent {
+    pub(crate) nonce: Arc<str>,
+    version: Seq,
+    at: tokio::time::Instant,
+}
+
+impl Sent {
+    /// As tables show it.
+    pub(crate) fn shown(&self) -> SentInfo {
+        let now = SystemTime::now();
+        SentInfo {
+            nonce: self.nonce.clone(),
+            version: self.version,
+            at: now.checked_sub(self.at.elapsed()).unwrap_or(now),
+        }
+    }
 }
 
 /// A response that has not been answered.
@@ -74,7 +93,7 @@ impl Ack {
     }
 
     pub(crate) fn sent(&mut self, nonce: Arc<str>, version: Seq, open: Box<Open>) {
-        self.last = Some(SentInfo { nonce, version, at: SystemTime::now() });
+        self.last = Some(Sent { nonce, version, at: open.at });
         self.open = Some(open);
     }
 
@@ -123,7 +142,7 @@ impl Ack {
         self.open.as_deref_mut()
     }
 
-    pub(crate) fn last(&self) -> Option<&SentInfo> {
+    pub(crate) fn last(&self) -> Option<&Sent> {
         self.last.as_ref()
     }
 

@@ -3,23 +3,38 @@
 
 use std::{
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker},
 };
 
+use http2::clock;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 #[derive(Default)]
-pub(crate) struct Alarm(Option<Pin<Box<Sleep>>>);
+pub(crate) struct Alarm {
+    timer: Option<Pin<Box<Sleep>>>,
+    /// When it rings, and for whom. Until then the timer need not be looked at.
+    set: Option<(Instant, Waker)>,
+}
 
 impl Alarm {
     /// Ready from then on.
     pub(crate) fn poll(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        if let Some((rings, waker)) = &self.set
+            && *rings <= at
+            && clock::now() < *rings
+            && waker.will_wake(cx.waker())
+        {
+            return Poll::Pending;
+        }
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
         loop {
             if timer.deadline() > at || (timer.is_elapsed() && timer.deadline() < at) {
                 timer.as_mut().reset(at);
             }
-            ready!(timer.as_mut().poll(cx));
+            if timer.as_mut().poll(cx).is_pending() {
+                self.set = Some((timer.deadline(), cx.waker().clone()));
+                return Poll::Pending;
+            }
             if timer.deadline() >= at {
                 return Poll::Ready(());
             }

@@ -3,20 +3,15 @@
 use std::{
     future::poll_fn,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::Instant,
 };
-
-use futures_util::task::AtomicWaker;
 
 use crate::{Kinds, Seq, pushes::Pushes};
 
 /// One listener: the stream that joined with it.
 #[derive(Debug)]
-pub struct Bell {
-    state: Mutex<State>,
-    listener: AtomicWaker,
-}
+pub struct Bell(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
@@ -28,6 +23,8 @@ struct State {
     kinds: Kinds,
     gone: Option<tokio::time::Instant>,
     ended: bool,
+    /// It stays here: a stream has one waker for its whole life.
+    listener: Option<Waker>,
 }
 
 /// What a stream hears.
@@ -49,56 +46,56 @@ pub struct Rung {
 impl Bell {
     /// `seq`: what the stream finds when it joins.
     pub fn new(seq: Seq) -> Arc<Bell> {
-        Arc::new(Bell {
-            state: Mutex::new(State {
-                seq,
-                rung: None,
-                pushes: Pushes::default(),
-                kinds: Kinds::NONE,
-                gone: None,
-                ended: false,
-            }),
-            listener: AtomicWaker::new(),
-        })
+        Arc::new(Bell(Mutex::new(State {
+            seq,
+            rung: None,
+            pushes: Pushes::default(),
+            kinds: Kinds::NONE,
+            gone: None,
+            ended: false,
+            listener: None,
+        })))
     }
 
     /// The class can answer up to here. Never goes back.
     pub fn ring(&self, seq: Seq) {
-        self.ring_for(seq, Kinds::ALL);
+        self.ring_for(seq, Kinds::ALL, Instant::now());
     }
 
-    /// The same where only some types have news: the stream does not look at the others.
-    pub fn ring_for(&self, seq: Seq, kinds: Kinds) {
-        let mut state = self.state();
-        state.seq = state.seq.max(seq);
-        state.kinds = state.kinds.and(kinds);
-        state.pushes.push(seq);
-        state.rung.get_or_insert_with(Instant::now);
-        drop(state);
-        self.listener.wake();
+    /// The same where only some types have news: the stream does not look at the others. `now`: read once for all that are rung.
+    pub fn ring_for(&self, seq: Seq, kinds: Kinds, now: Instant) {
+        self.tell(now, |state| {
+            state.seq = state.seq.max(seq);
+            state.kinds = state.kinds.and(kinds);
+            state.pushes.push(seq);
+        });
     }
 
     /// The workload of the proxy was there and is gone: unless it comes back, the stream is that of a zombie.
     pub fn lose(&self) {
-        self.tell(|state| state.gone = Some(tokio::time::Instant::now()));
+        self.tell(Instant::now(), |state| state.gone = Some(tokio::time::Instant::now()));
     }
 
     /// The workload is there again.
     pub fn regain(&self) {
-        self.tell(|state| state.gone = None);
+        self.tell(Instant::now(), |state| state.gone = None);
     }
 
     /// The stream ends.
     pub(crate) fn end(&self) {
-        self.tell(|state| state.ended = true);
+        self.tell(Instant::now(), |state| state.ended = true);
     }
 
-    fn tell(&self, what: impl FnOnce(&mut State)) {
+    fn tell(&self, now: Instant, what: impl FnOnce(&mut State)) {
         let mut state = self.state();
         what(&mut state);
-        state.rung.get_or_insert_with(Instant::now);
+        // Who was rung before and has not looked yet was woken then.
+        let listener = if state.rung.is_none() { state.listener.clone() } else { None };
+        state.rung.get_or_insert(now);
         drop(state);
-        self.listener.wake();
+        if let Some(listener) = listener {
+            listener.wake();
+        }
     }
 
     /// Since when the workload is gone. `None`: it is there, or was never known.
@@ -116,15 +113,17 @@ impl Bell {
     }
 
     pub(crate) fn poll_rung(&self, cx: &Context<'_>) -> Poll<Rung> {
-        self.listener.register(cx.waker());
         let mut state = self.state();
+        if !state.listener.as_ref().is_some_and(|listener| listener.will_wake(cx.waker())) {
+            state.listener = Some(cx.waker().clone());
+        }
         let Some(at) = state.rung.take() else { return Poll::Pending };
         let (kinds, pushes) = (std::mem::take(&mut state.kinds), std::mem::take(&mut state.pushes));
         Poll::Ready(Rung { seq: state.seq, at, kinds, gone: state.gone, ended: state.ended, pushes })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -145,8 +144,8 @@ mod tests {
         let rung = bell.rung().await;
         assert_eq!((rung.seq, rung.kinds, rung.pushes.into_iter().collect()), (6, Kinds::ALL, vec![4, 6, 5]));
         assert!(bell.rung().now_or_never().is_none());
-        bell.ring_for(7, [TypeUrl::Route].into_iter().collect());
-        bell.ring_for(8, [TypeUrl::Cluster].into_iter().collect());
+        bell.ring_for(7, [TypeUrl::Route].into_iter().collect(), Instant::now());
+        bell.ring_for(8, [TypeUrl::Cluster].into_iter().collect(), Instant::now());
         assert_eq!(bell.rung().await.kinds.iter().collect::<Vec<_>>(), [TypeUrl::Cluster, TypeUrl::Route]);
     }
 }

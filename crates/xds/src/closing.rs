@@ -3,13 +3,12 @@
 
 use std::{
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
     },
     task::{Wake, Waker},
 };
 
-use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
 #[derive(Default)]
@@ -19,7 +18,8 @@ pub(crate) struct Closing {
     streams: AtomicUsize,
     /// What ends the connection from outside has to be looked at.
     called: AtomicBool,
-    task: AtomicWaker,
+    /// It stays here: a task has one waker for its whole life.
+    task: Mutex<Option<Waker>>,
 }
 
 /// How a stream wants its connection to end.
@@ -49,10 +49,13 @@ impl Closing {
         }
     }
 
-    /// Whether it was woken since the last look. `task`: who is woken then.
+    /// Whether it was woken since the last look. `task`: who is woken from then on.
     pub(crate) fn is_called(&self, task: &Waker) -> bool {
-        self.task.register(task);
-        self.called.load(Ordering::Acquire) && self.called.swap(false, Ordering::AcqRel)
+        if !self.called.load(Ordering::Acquire) {
+            return false;
+        }
+        self.task.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| task.clone());
+        self.called.swap(false, Ordering::AcqRel)
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -69,7 +72,10 @@ impl Closing {
 impl Wake for Closing {
     fn wake(self: Arc<Self>) {
         self.called.store(true, Ordering::Release);
-        self.task.wake();
+        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(task) = task {
+            task.wake();
+        }
     }
 }
 

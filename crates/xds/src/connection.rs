@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use crate::{
-    Peer, Port, Stage,
+    Peer, Port,
     closing::{Closing, Wish},
     grpc::Calls,
     server::{Options, Shared},
@@ -67,7 +67,7 @@ where
         waker.wake_by_ref();
         let ends = poll_fn(|cx| {
             // What lies in the socket is read before a deadline counts: that it was not read is not the proxy's fault.
-            if let Poll::Ready(result) = shared.metrics.stages().run(Stage::Send, || connection.poll_unpin(cx)) {
+            if let Poll::Ready(result) = shared.metrics.stages().turn(|| connection.poll_unpin(cx)) {
                 return Poll::Ready(End::Over(result));
             }
             match closing.wish() {

@@ -182,12 +182,14 @@ impl Connections {
     }
 }
 
+/// In this order: the task of a stream, with every push, uses what comes first.
+#[repr(C)]
 pub(crate) struct Entry {
+    /// The stream's task has it while it works.
+    watches: Mutex<Watches>,
     /// Without metadata, of which nodes have much in common.
     about: Connection,
     metadata: Likeness,
-    /// The stream's task has it while it works.
-    watches: Mutex<Watches>,
     news: Arc<Bell>,
 }
 

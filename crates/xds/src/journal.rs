@@ -3,8 +3,11 @@
 use std::{
     collections::VecDeque,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
+
+use http2::clock;
+use tokio::time::Instant;
 
 use crate::{Seq, pushes::REMEMBERED};
 
@@ -66,7 +69,7 @@ impl Journal {
             pushes.pop_front();
         }
         let push = Push { at: Some(push.at.unwrap_or_else(SystemTime::now)), ..push };
-        pushes.push_back(Entry { push, began: Instant::now() });
+        pushes.push_back(Entry { push, began: clock::now() });
     }
 
     /// The newest push is the last.
@@ -106,7 +109,7 @@ impl Journal {
     fn edit<T>(&self, seq: Seq, change: impl FnOnce(&mut Push, Duration) -> T) -> Option<T> {
         let mut pushes = self.pushes();
         let index = pushes.binary_search_by_key(&seq, |entry| entry.push.seq).ok()?;
-        let after = pushes[index].began.elapsed();
+        let after = clock::now().saturating_duration_since(pushes[index].began);
         Some(change(&mut pushes[index].push, after))
     }
 

@@ -37,6 +37,7 @@ mod session;
 mod sotw;
 mod stage;
 mod stream;
+mod structure;
 mod subscription;
 mod throttle;
 mod type_url;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::BytesMut;
-use prost::encoding::{decode_varint, encode_varint};
+use prost::encoding::decode_varint;
 
 use crate::TypeUrl;
 
@@ -204,12 +204,20 @@ impl Steps {
     }
 
     fn push(&mut self, own: &[u8], from: usize, len: usize) {
-        encode_varint(own.len() as u64, &mut self.written);
+        self.number(own.len());
         self.written.extend_from_slice(own);
-        encode_varint(len as u64, &mut self.written);
-        let sign = u64::from(from < self.left);
-        encode_varint((from.abs_diff(self.left) as u64) << 1 | sign, &mut self.written);
+        self.number(len);
+        self.number(from.abs_diff(self.left) << 1 | usize::from(from < self.left));
         self.left = from + len;
+    }
+
+    /// As a varint. Nearly all of them have one byte.
+    fn number(&mut self, mut number: usize) {
+        while number >= 0x80 {
+            self.written.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.written.push(number as u8);
     }
 }
 

@@ -6,13 +6,13 @@ use std::{
     future::poll_fn,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
 };
 
 use bytes::Bytes;
-use futures_util::task::AtomicWaker;
 use http::HeaderMap;
 use http_body::{Body, SizeHint};
+use http2::clock;
 use tokio::time::Instant;
 
 use crate::{Metrics, TypeUrl, frame::Frame, refusal::Refusal, throttle::Pass};
@@ -53,8 +53,8 @@ struct Pipe {
     state: Mutex<State>,
     /// Set before the first response.
     pass: OnceLock<Pass>,
-    task: AtomicWaker,
-    body: AtomicWaker,
+    /// Of the stream, which has one for its whole life: its task and its body are looked at in its turns.
+    stream: OnceLock<Waker>,
 }
 
 #[derive(Default)]
@@ -75,6 +75,16 @@ struct State {
 impl Pipe {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn belongs_to(&self, cx: &Context<'_>) {
+        self.stream.get_or_init(|| cx.waker().clone());
+    }
+
+    fn wake(&self) {
+        if let Some(stream) = self.stream.get() {
+            stream.wake_by_ref();
+        }
     }
 
     fn leave(&self) {
@@ -98,7 +108,7 @@ impl Writer {
     /// Ready when the proxy has room for a response and it is this stream's turn. Then `send` or `skip`; and `skip` at
     /// some time, if it is not waited for any longer.
     pub(crate) fn poll_turn(&self, cx: &Context<'_>) -> Poll<()> {
-        self.pipe.task.register(cx.waker());
+        self.pipe.belongs_to(cx);
         let mut state = self.pipe.state();
         state.waits = !state.hungry;
         if state.hungry { self.pipe.poll_slot(cx) } else { Poll::Pending }
@@ -109,7 +119,7 @@ impl Writer {
         state.hungry = false;
         (state.current, state.begun) = (Some(response), false);
         drop(state);
-        self.pipe.body.wake();
+        self.pipe.wake();
     }
 
     /// There is nothing to send.
@@ -125,7 +135,7 @@ impl Writer {
 
     /// Whoever asks is woken when it is closed.
     pub(crate) fn poll_progress(&self, cx: &Context<'_>) -> Progress {
-        self.pipe.task.register(cx.waker());
+        self.pipe.belongs_to(cx);
         let state = self.pipe.state();
         match &state.current {
             _ if state.unread => Progress::Closed,
@@ -145,7 +155,7 @@ impl Drop for Writer {
         state.broken = state.end.is_none();
         drop(state);
         self.pipe.leave();
-        self.pipe.body.wake();
+        self.pipe.wake();
     }
 }
 
@@ -184,7 +194,7 @@ impl Outbound {
         drop(state);
         pipe.leave();
         if let Some(kind) = kind {
-            let now = Instant::now();
+            let now = clock::now();
             self.metrics.written(kind, now - began, now - made);
         }
         Poll::Ready(None)
@@ -201,6 +211,11 @@ impl Outbound {
             }
             None => {
                 state.hungry = true;
+                let waits = std::mem::take(&mut state.waits);
+                drop(state);
+                if waits {
+                    pipe.wake();
+                }
                 return None;
             }
         };
@@ -218,19 +233,16 @@ impl Body for Outbound {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<http_body::Frame<Bytes>, Infallible>>> {
-        let Some(pipe) = self.pipe.clone() else { return Poll::Ready(None) };
-        pipe.body.register(cx.waker());
-        match self.poll_chunk(&pipe, cx) {
+        let Some(pipe) = &self.pipe else { return Poll::Ready(None) };
+        pipe.belongs_to(cx);
+        match self.poll_chunk(pipe, cx) {
             Poll::Ready(Some(chunk)) => return Poll::Ready(Some(Ok(http_body::Frame::data(chunk)))),
             Poll::Ready(None) => {}
             Poll::Pending => return Poll::Pending,
         }
-        if let Some(trailers) = self.trailers(&pipe) {
+        if let Some(trailers) = self.trailers(pipe) {
             self.pipe = None;
             return Poll::Ready(Some(Ok(http_body::Frame::trailers(trailers))));
-        }
-        if std::mem::take(&mut pipe.state().waits) {
-            pipe.task.wake();
         }
         Poll::Pending
     }
@@ -262,7 +274,7 @@ impl Outbound {
         if let Some(kind) = lost.and_then(|lost| lost.kind) {
             self.metrics.push_failed(kind);
         }
-        pipe.task.wake();
+        pipe.wake();
     }
 }
 

@@ -1,13 +1,9 @@
 //! One stream after its first message: requests go in, responses come out. No IO; the clock only for the order of a
 //! push.
 
-use std::{
-    collections::BTreeMap,
-    net::SocketAddr,
-    sync::Arc,
-    time::{self, SystemTime},
-};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::SystemTime};
 
+use http2::clock;
 use prost::Message;
 use tokio::time::Instant;
 use wire::{
@@ -19,8 +15,8 @@ use wire::{
 };
 
 use crate::{
-    Bell, Class, Connection, Joined, Kinds, ProxyInfo, Rung, SentInfo, Seq, Stage, TypeUrl, Variant,
-    ack::{Content, Verdict},
+    Bell, Class, Connection, Joined, Kinds, ProxyInfo, Rung, Seq, Stage, TypeUrl, Variant,
+    ack::{Content, Sent, Verdict},
     arrival::Arrival,
     connections::Listed,
     delta::{self, Warming},
@@ -36,10 +32,15 @@ use crate::{
     request::{check_names, first_node, reason},
     server::Shared,
     sotw,
+    stage::Timed,
+    structure,
     throttle::Pass,
     watch::{Answer, Fresh, Turn},
     watches::Watches,
 };
+
+/// To encode a response that is longer takes a while, so that it is later than before.
+const LONG: usize = 64 << 10;
 
 pub(crate) struct Session {
     shared: Arc<Shared>,
@@ -64,8 +65,6 @@ pub(crate) struct Session {
     listed: Listed,
     /// Pushes for this proxy that it does not hold yet.
     pushes: Pushes,
-    /// How long the last look at what to send encoded responses.
-    encoding: time::Duration,
     _connected: Connected,
     /// The first node as it came, where later ones must be the same.
     node: Option<Box<Node>>,
@@ -108,7 +107,7 @@ impl Session {
             id: String::new(),
             node_id: node.id.clone(),
             proxy: proxy.clone(),
-            metadata: node.metadata.as_ref().map(|metadata| metadata.encode_to_vec().into()).unwrap_or_default(),
+            metadata: node.metadata.as_ref().map(|metadata| structure::encoded(metadata).into()).unwrap_or_default(),
             connected_at: SystemTime::now(),
             address,
             caller: caller.and_then(|caller| caller.identities.first()).map(|name| Arc::from(name.as_str())),
@@ -136,7 +135,6 @@ impl Session {
             news,
             listed,
             pushes: Pushes::default(),
-            encoding: time::Duration::ZERO,
             node: kept,
         })
     }
@@ -191,8 +189,10 @@ impl Session {
 
     /// Answers whether it changed what is subscribed to.
     pub(crate) fn request(&mut self, request: Request) -> Result<bool, Refusal> {
-        let stages = self.shared.metrics.stages().clone();
-        stages.run(Stage::Ack, || self.take_request(request))
+        let timed = Timed::begin();
+        let changed = self.take_request(request);
+        timed.end(Stage::Ack, self.shared.metrics.stages());
+        changed
     }
 
     fn take_request(&mut self, request: Request) -> Result<bool, Refusal> {
@@ -241,7 +241,7 @@ impl Session {
 
     pub(crate) fn count_overdue(&mut self) {
         let entry = self.listed.entry();
-        let (mut watches, now) = (entry.watches(), Instant::now());
+        let (mut watches, now) = (entry.watches(), clock::now());
         for kind in self.open.iter() {
             let open = watches.get_mut(kind).and_then(|watch| watch.ack.open_mut());
             if let Some(open) = open.filter(|open| !open.overdue && open.at + OVERDUE <= now) {
@@ -254,19 +254,16 @@ impl Session {
 
     /// The next response in push order.
     pub(crate) fn next(&mut self) -> Result<Next, Refusal> {
-        let began = time::Instant::now();
+        let timed = Timed::begin();
         let next = self.look();
-        let stages = self.shared.metrics.stages();
-        let encoding = std::mem::take(&mut self.encoding);
-        stages.add_within(Stage::Serialization, encoding);
-        stages.add_within(Stage::Delta, began.elapsed().saturating_sub(encoding));
+        timed.end(Stage::Delta, self.shared.metrics.stages());
         next
     }
 
     fn look(&mut self) -> Result<Next, Refusal> {
         let entry = self.listed.entry();
         let watches = &mut *entry.watches();
-        let began = Instant::now();
+        let began = clock::now();
         let late = self.remove_by.is_some_and(|by| by <= began);
         let next = self.next_at(watches, began, late)?;
         let Some(by) = self.remove_by else { return Ok(next) };
@@ -345,11 +342,15 @@ impl Session {
         began: Instant,
     ) -> Result<Response, Refusal> {
         let Answer { content, removed, version, fresh, open } = answer;
-        let encoding = time::Instant::now();
+        let timed = Timed::begin();
         let last = watches.get(kind).and_then(|watch| watch.ack.last());
-        let (frame, nonce) = self.frame(kind, version, &content, &removed, last)?;
-        self.encoding += encoding.elapsed();
-        let made = Instant::now();
+        let encoded = self.frame(kind, version, &content, &removed, last);
+        timed.end(Stage::Serialization, self.shared.metrics.stages());
+        let (frame, nonce) = encoded?;
+        if frame.len() > LONG {
+            clock::look();
+        }
+        let made = clock::now();
         let (connection, sent, removed) = (self.listed.id(), content.resources().len(), removed.len());
         tracing::debug!(connection, kind = kind.short(), push = version, sent, removed, bytes = frame.len(), "pushed");
         self.shared.metrics.pushed(self.variant, kind, frame.len());
@@ -376,7 +377,7 @@ impl Session {
         version: Seq,
         content: &Content,
         removed: &[Arc<str>],
-        last: Option<&SentInfo>,
+        last: Option<&Sent>,
     ) -> Result<(Frame, Arc<str>), Refusal> {
         let Shared { nonces, frames, .. } = &*self.shared;
         let whole = match content {
@@ -420,7 +421,7 @@ impl Session {
         }
         if kind == TypeUrl::Cluster {
             match (&verdict, &mut self.arrival) {
-                (Verdict::Accepted(_), Some(arrival)) => arrival.accepted(Instant::now()),
+                (Verdict::Accepted(_), Some(arrival)) => arrival.accepted(clock::now()),
                 (Verdict::Refused(_), arrival) => *arrival = None,
                 _ => {}
             }
@@ -430,7 +431,7 @@ impl Session {
             Verdict::Accepted(open) => {
                 self.refusing.remove(&kind);
                 if let Some(began) = open.began {
-                    metrics.converged(began.elapsed());
+                    metrics.converged(clock::now().into_std().saturating_duration_since(began));
                 }
             }
             Verdict::Refused(open) => {

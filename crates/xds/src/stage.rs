@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use http2::clock;
 use nix::time::{ClockId, clock_gettime};
 use prometheus::{
     CounterVec, Opts,
@@ -69,9 +70,44 @@ impl Stage {
     }
 }
 
+/// A turn is timed when the last one that was is this long ago, and stands for those in between. On a busy thread that is one in ten; otherwise every
+/// one.
+const SPACING: Duration = Duration::from_micros(100);
+
 thread_local! {
     /// What stages took that ran within the one that runs: each counts its own time.
     static WITHIN: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    /// For how many turns the one that runs stands. 0: it is not timed.
+    static WEIGHT: Cell<u32> = const { Cell::new(1) };
+    /// Turns since the last that was timed, and when that ended.
+    static UNTIMED: Cell<u32> = const { Cell::new(0) };
+    static TIMED: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Turns never panic as a whole, but if one does, others are still timed.
+struct Whole;
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        WEIGHT.set(1);
+    }
+}
+
+/// Work that is timed, unless the turn is not.
+pub(crate) struct Timed(Option<(Instant, Duration)>);
+
+impl Timed {
+    pub(crate) fn begin() -> Timed {
+        let timed = WEIGHT.get() > 0;
+        Timed(timed.then(|| (Instant::now(), WITHIN.replace(Duration::ZERO))))
+    }
+
+    pub(crate) fn end(self, stage: Stage, stages: &Stages) {
+        let Some((began, around)) = self.0 else { return };
+        let spent = began.elapsed();
+        stages.add(stage, spent.saturating_sub(WITHIN.get()) * WEIGHT.get());
+        WITHIN.set(around + spent);
+    }
 }
 
 /// Cheap to clone.
@@ -98,7 +134,8 @@ thread_local! {
 
 fn seconds() -> Result<CounterVec, prometheus::Error> {
     let help = "CPU time. Loading and working in are timed by what their thread got; the others, which never wait and take \
-                microseconds, by the clock, so that on an overloaded machine they are an upper bound";
+                microseconds, by the clock, so that on an overloaded machine they are an upper bound, and on a busy thread \
+                by some of them that stand for the rest";
     CounterVec::new(Opts::new("meltemi_stage_cpu_seconds_total", help), &["stage"])
 }
 
@@ -110,28 +147,39 @@ impl Stages {
     }
 
     /// For work that never waits and takes microseconds: the clock of the wall is ten times cheaper than that of the thread.
-    pub fn run<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
-        let around = WITHIN.replace(Duration::ZERO);
-        let began = Instant::now();
+    pub(crate) fn run<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
+        let timed = Timed::begin();
         let done = work();
-        let spent = began.elapsed();
-        self.add(stage, spent.saturating_sub(WITHIN.get()));
-        WITHIN.set(around + spent);
+        timed.end(stage, self);
         done
     }
 
-    /// Time of a stage that was measured elsewhere, and is not to be counted for the one around it.
-    pub(crate) fn add_within(&self, stage: Stage, time: Duration) {
-        WITHIN.set(WITHIN.get() + time);
-        self.add(stage, time);
+    /// A turn of a connection, with all that it does. Most of the time it is not timed: to read the clock is what costs in a turn.
+    pub(crate) fn turn<T>(&self, work: impl FnOnce() -> T) -> T {
+        clock::turn(|| {
+            let _whole = Whole;
+            let began = clock::now().into_std();
+            if TIMED.get().is_some_and(|ended| began.saturating_duration_since(ended) < SPACING) {
+                UNTIMED.set(UNTIMED.get() + 1);
+                WEIGHT.set(0);
+                return work();
+            }
+            WEIGHT.set(UNTIMED.replace(0) + 1);
+            let done = self.run(Stage::Send, work);
+            TIMED.set(Some(Instant::now()));
+            done
+        })
     }
 
-    /// For work that others may interrupt: counted is what the thread got.
+    /// For work that others may interrupt: counted is what the thread got. It is timed in any turn.
     pub fn run_long<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
         let (began, on_cpu) = (Instant::now(), thread_time());
         let done = work();
+        let passed = began.elapsed();
         let spent = thread_time().zip(on_cpu).map(|(after, before)| after.saturating_sub(before));
-        self.add(stage, spent.unwrap_or_else(|| began.elapsed()));
+        self.add(stage, spent.unwrap_or(passed));
+        WITHIN.set(WITHIN.get() + passed);
+        clock::look();
         done
     }
 
@@ -189,12 +237,27 @@ mod tests {
         let stages = Stages::new(&Register::new(registry.clone())).expect("registers");
         stages.run(Stage::Send, || {
             stages.run(Stage::Ack, || std::thread::sleep(Duration::from_millis(30)));
-            stages.add_within(Stage::Delta, Duration::from_secs(1));
+            stages.run_long(Stage::PushContext, || std::thread::sleep(Duration::from_millis(30)));
         });
-        assert!(value(&registry, "ack") >= 0.03 && value(&registry, "delta") >= 1.0);
+        assert!(value(&registry, "ack") >= 0.03);
         assert!(value(&registry, "send") < 0.03);
         stages.run(Stage::Send, || std::thread::sleep(Duration::from_millis(30)));
         assert!(value(&registry, "send") >= 0.03, "what was within the one before is no longer subtracted");
+    }
+
+    #[test]
+    fn turns_of_a_busy_thread_stand_for_each_other() {
+        let registry = Registry::new();
+        let stages = Stages::new(&Register::new(registry.clone())).expect("registers");
+        let turn = || stages.turn(|| stages.run(Stage::Ack, || std::thread::sleep(SPACING / 4)));
+        (0..400).for_each(|_| turn());
+        let (counted, slept) = (value(&registry, "ack"), SPACING.as_secs_f64() * 100.0);
+        assert!(counted > 0.8 * slept, "{counted} s of {slept}");
+        for _ in 0..3 {
+            std::thread::sleep(SPACING * 2);
+            turn();
+            assert_eq!(UNTIMED.get(), 0, "at rest each is timed");
+        }
     }
 
     #[test]

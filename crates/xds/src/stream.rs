@@ -10,6 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use http_body::Body;
+use http2::clock;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::{
@@ -275,7 +276,7 @@ where
     /// It has its turn.
     fn speak(&mut self, session: &mut Session) -> Result<(), Refusal> {
         if let Some(woken) = self.woken.take() {
-            session.queued(woken.elapsed());
+            session.queued(clock::now().into_std().saturating_duration_since(woken));
         }
         match session.next()? {
             Next::Response(response) => {
@@ -311,7 +312,8 @@ where
         if self.alarm.poll(first, cx).is_pending() {
             return Ok(Poll::Pending);
         }
-        let now = Instant::now();
+        clock::look();
+        let now = clock::now();
         let come = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if come(self.pause) {
             self.pause = None;
@@ -342,7 +344,7 @@ async fn closed(closing: &Bound) {
 
 /// `None`: the change came in time.
 fn pause(changes: &mut Bucket) -> Option<Instant> {
-    let now = Instant::now();
+    let now = clock::now();
     let wait = changes.take_within(now, Duration::MAX).filter(|wait| !wait.is_zero())?;
     Some(now + wait)
 }

@@ -4,14 +4,14 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU8, AtomicU64, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use futures_util::task::AtomicWaker;
+use http2::clock;
 use tokio::time::{Instant, sleep};
 
 use crate::{Metrics, Stage};
@@ -49,7 +49,8 @@ struct Seat {
     place: AtomicU8,
     /// When it last got on, in milliseconds of the throttle.
     progress: AtomicU64,
-    waker: AtomicWaker,
+    /// Of the stream, which has one for its whole life.
+    waker: OnceLock<Waker>,
 }
 
 const OUTSIDE: u8 = 0;
@@ -65,7 +66,7 @@ impl Throttle {
     }
 
     pub(crate) fn pass(self: &Arc<Self>, namespace: &str) -> Pass {
-        let (place, progress, waker) = (AtomicU8::new(OUTSIDE), AtomicU64::new(0), AtomicWaker::new());
+        let (place, progress, waker) = (AtomicU8::new(OUTSIDE), AtomicU64::new(0), OnceLock::new());
         Pass { throttle: self.clone(), seat: Arc::new(Seat { namespace: namespace.into(), place, progress, waker }) }
     }
 
@@ -83,7 +84,7 @@ impl Throttle {
 
     fn now(&self) -> u64 {
         // In half a billion years it is full.
-        self.began.elapsed().as_millis() as u64
+        (clock::now() - self.began).as_millis() as u64
     }
 
     /// As long as somebody has a slot.
@@ -113,7 +114,9 @@ impl Throttle {
                 queue.inside.retain(|other| !Arc::ptr_eq(other, seat));
                 if let Some(next) = queue.next() {
                     self.let_in(queue, &next);
-                    next.waker.wake();
+                    if let Some(waker) = next.waker.get() {
+                        waker.wake_by_ref();
+                    }
                 }
             }
             WAITING => queue.remove(seat),
@@ -135,7 +138,7 @@ fn slots_for(cpus: usize) -> usize {
 impl Pass {
     /// Ready: this stream may be written to, until `leave`. Only one task may wait for it at a time.
     pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
-        self.seat.waker.register(cx.waker());
+        self.seat.waker.get_or_init(|| cx.waker().clone());
         match self.seat.place.load(Ordering::Acquire) {
             INSIDE => return Poll::Ready(()),
             WAITING => return Poll::Pending,

@@ -7,9 +7,11 @@ use std::{
     time::Instant,
 };
 
+use http2::clock;
+
 use crate::{
     Changes, Class, Resource, Seq, Tally, TypeUrl, Variant, Watched,
-    ack::{Ack, Content, Open, Verdict},
+    ack::{Ack, Content, Open, Sent, Verdict},
     owed::Owed,
     subscription::Subscription,
 };
@@ -236,7 +238,7 @@ impl Watch {
             kind: self.kind,
             wildcard: self.subscription.wildcard(),
             names: self.subscription.names().clone(),
-            sent: self.ack.last().cloned(),
+            sent: self.ack.last().map(Sent::shown),
             resumed: self.resumed,
             position: self.ack.position(),
             acked: self.ack.acked().cloned(),
@@ -312,15 +314,8 @@ impl Watch {
             _ => Fresh::Names(resources.iter().map(|resource| resource.name.clone()).collect()),
         };
         let began: Option<Instant> = news.filter(|_| !asked).and_then(|news| news.began);
-        let open = Box::new(Open {
-            to,
-            as_of: seq,
-            owed,
-            content: content.clone(),
-            began,
-            at: tokio::time::Instant::now(),
-            overdue: false,
-        });
+        let open =
+            Box::new(Open { to, as_of: seq, owed, content: content.clone(), began, at: clock::now(), overdue: false });
         Some(Answer { content, removed, version: seq, fresh, open })
     }
 

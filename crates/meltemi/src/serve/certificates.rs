@@ -99,7 +99,7 @@ impl CertificateService {
         callers: &[Identity],
     ) -> Result<IstioCertificateResponse, Failure> {
         let sign = || certificates.answer(request, callers, SystemTime::now());
-        self.stages.run(xds::Stage::Certificates, sign).map_err(|denied| {
+        self.stages.run_long(xds::Stage::Certificates, sign).map_err(|denied| {
             tracing::warn!(address = %peer.address, caller = %callers[0], %denied, "a signing request was refused");
             match &denied {
                 Denied::Nobody | Denied::Impersonation => Failure::Unauthenticated(denied.to_string()),

@@ -3,7 +3,7 @@
 use std::cell::LazyCell;
 
 use model::{Mesh, MtlsMode, Placement, Protocol};
-use wire::envoy::config::core::v3::{Metadata, TransportSocket};
+use wire::envoy::config::core::v3::Metadata;
 use wire::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
 
 use crate::filter::{self, Direction, tcp_proxy};
@@ -55,7 +55,7 @@ pub(super) fn chains(
                     ..FilterChainMatch::default()
                 }),
                 filters,
-                transport_socket: case.terminates.then(|| terminated(mesh, placement, http)),
+                transport_socket: case.terminates.then(|| tls::downstream(mesh, placement, http)),
                 metadata: target.metadata(),
                 ..FilterChain::default()
             }
@@ -166,11 +166,6 @@ fn kind(protocol: Protocol) -> Kind {
         // A UDP port is served as bytes too: so does istiod, pinned by parity case services-inbound-protocols.
         _ => Kind::Tcp,
     }
-}
-
-fn terminated(mesh: &Mesh, placement: &Placement, http: bool) -> TransportSocket {
-    let alpn: &[&str] = if http { &["h2", "http/1.1"] } else { &["istio-peer-exchange", "h2", "http/1.1"] };
-    tls::downstream(mesh, placement, alpn)
 }
 
 fn http_filters(mesh: &Mesh, placement: &Placement, port: u16, protocol: Protocol, target: &Target<'_>) -> Vec<Filter> {
