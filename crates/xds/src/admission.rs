@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::refusal::Refusal;
 
@@ -69,17 +69,11 @@ impl Admission {
         Ok(Admitted { admission: self.clone(), address, caller: None })
     }
 
-    /// Waits a little if streams come faster than they may.
-    pub(crate) async fn turn(&self) -> Result<(), Refusal> {
-        let Some(rate) = &self.rate else { return Ok(()) };
+    /// How long a stream waits before it is served, if streams come faster than they may.
+    pub(crate) fn turn(&self) -> Result<Duration, Refusal> {
+        let Some(rate) = &self.rate else { return Ok(Duration::ZERO) };
         let wait = rate.lock().unwrap_or_else(PoisonError::into_inner).take_within(Instant::now(), PATIENCE);
-        match wait {
-            Some(wait) => {
-                sleep(wait).await;
-                Ok(())
-            }
-            None => Err(Refusal::TooManyRequests),
-        }
+        wait.ok_or(Refusal::TooManyRequests)
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {

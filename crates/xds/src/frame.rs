@@ -3,6 +3,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    hash::Hash,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
@@ -199,9 +200,7 @@ impl Kept {
         }
         let made = Arc::new(Chunks::new(changes.changed.clone(), variant));
         let mut chunks = self.0.chunks.lock().unwrap_or_else(PoisonError::into_inner);
-        if chunks.len() == chunks.capacity() {
-            chunks.retain(|_, held| held.strong_count() > 0);
-        }
+        make_room(&mut chunks);
         chunks.insert(key, Arc::downgrade(&made));
         made
     }
@@ -225,9 +224,7 @@ impl Kept {
         let head = Head { kind, version, nonce: &nonces.next() };
         let parts = vec![Arc::new(Chunks::new(resources.to_vec(), variant))];
         let whole = Arc::new(Whole::new(&head, variant, &[], parts)?);
-        if few.len() == few.capacity() {
-            few.retain(|_, held| held.strong_count() > 0);
-        }
+        make_room(&mut few);
         few.insert(key, Arc::downgrade(&whole));
         drop(few);
         self.keep(&whole);
@@ -255,6 +252,14 @@ impl Kept {
             ring.looked_at = true;
             runtime.spawn(look(Arc::downgrade(&self.0)));
         }
+    }
+}
+
+/// Drops what nobody holds, and if that is little makes room for as many again: each is looked at no more than twice.
+fn make_room<K: Eq + Hash, T>(held: &mut HashMap<K, Weak<T>>) {
+    if held.len() == held.capacity() {
+        held.retain(|_, held| held.strong_count() > 0);
+        held.reserve(held.len().max(1));
     }
 }
 

@@ -2,9 +2,8 @@
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
-use http_body::Body;
+use http2::Incoming;
 use http_body_util::BodyExt;
 use tokio::time::timeout;
 
@@ -13,11 +12,10 @@ use crate::{
     admission::Admitted,
     closing::Closing,
     door::Entered,
-    outbound::Outbound,
     refusal::Refusal,
-    reply::{Reply, Talk},
+    reply::Reply,
     server::Shared,
-    stream::Stream,
+    stream::{Beginning, Talk},
     unary::{self, Once},
 };
 
@@ -37,10 +35,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    pub(crate) async fn answer<B>(&self, request: Request<B>) -> Answer
-    where
-        B: Body<Data = Bytes> + Send + Unpin + 'static,
-    {
+    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Answer {
         if !is_grpc(&request) {
             // An answer before the end of a request may get lost, so that who has nothing to say here is heard out first.
             let mut body = request.into_body();
@@ -108,23 +103,18 @@ impl Calls {
         Ok(variant)
     }
 
-    fn begin<B>(&self, variant: Variant, body: B, admitted: Admitted, entered: Option<Entered>) -> Answer
-    where
-        B: Body<Data = Bytes> + Send + Unpin + 'static,
-    {
-        let (out, outbound) = Outbound::new(self.shared.metrics.clone());
-        let stream = Stream {
+    fn begin(&self, variant: Variant, body: Incoming, admitted: Admitted, entered: Option<Entered>) -> Answer {
+        let begin = Beginning {
             shared: self.shared.clone(),
             address: self.peer.address,
             entered,
             variant,
             body,
-            out,
             admitted,
             closing: self.closing.bind(),
             inspect: self.port.inspect.clone(),
         };
-        grpc_response(Reply::Talk(Talk::new(outbound, stream.run())))
+        grpc_response(Reply::Talk(Talk::new(begin)))
     }
 
     fn turned_away(&self, variant: Variant, refusal: &Refusal) -> Answer {
@@ -135,7 +125,7 @@ impl Calls {
 
     /// The status in the headers: the call ends before it began.
     fn refused(&self, refusal: &Refusal) -> Answer {
-        let mut response = grpc_response(Outbound::empty(self.shared.metrics.clone()).into());
+        let mut response = grpc_response(Reply::Once(Once::nothing()));
         refusal.write(response.headers_mut());
         response
     }

@@ -27,6 +27,7 @@ mod outbound;
 mod owed;
 mod provider;
 mod pushes;
+mod questions;
 mod refusal;
 mod register;
 mod reply;

@@ -2,17 +2,14 @@
 //! and holds a slot of the throttle only while it gets on.
 
 use std::{
-    convert::Infallible,
-    future::poll_fn,
-    pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
-    task::{Context, Poll, Waker},
+    sync::Arc,
+    task::{Context, Poll},
 };
 
 use bytes::Bytes;
 use http::HeaderMap;
-use http_body::{Body, SizeHint};
 use http2::clock;
+use http_body::Frame as Part;
 use tokio::time::Instant;
 
 use crate::{Metrics, TypeUrl, frame::Frame, refusal::Refusal, throttle::Pass};
@@ -36,163 +33,145 @@ pub(crate) enum Progress {
     Closed,
 }
 
-/// The side of the stream's task.
-pub(crate) struct Writer {
-    pipe: Arc<Pipe>,
-}
-
-/// The side of the connection.
+/// Between the task of a call, which fills it, and the connection, which empties it. They have their turns one after the other.
 pub(crate) struct Outbound {
-    /// `None`: everything was said.
-    pipe: Option<Arc<Pipe>>,
-    metrics: Arc<Metrics>,
-}
-
-#[derive(Default)]
-struct Pipe {
-    state: Mutex<State>,
-    /// Set before the first response.
-    pass: OnceLock<Pass>,
-    /// Of the stream, which has one for its whole life: its task and its body are looked at in its turns.
-    stream: OnceLock<Waker>,
-}
-
-#[derive(Default)]
-struct State {
     current: Option<Response>,
     /// Some of it was taken.
     begun: bool,
-    end: Option<Refusal>,
     /// The connection asked for more, and there was nothing: the proxy has room.
     hungry: bool,
     /// The task waits for that.
     waits: bool,
-    /// The connection, or the task, is gone.
-    unread: bool,
-    broken: bool,
+    state: State,
+    /// Whose slots the responses take. `None`: nobody's.
+    pass: Option<Pass>,
+    metrics: Arc<Metrics>,
 }
 
-impl Pipe {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn belongs_to(&self, cx: &Context<'_>) {
-        self.stream.get_or_init(|| cx.waker().clone());
-    }
-
-    fn wake(&self) {
-        if let Some(stream) = self.stream.get() {
-            stream.wake_by_ref();
-        }
-    }
-
-    fn leave(&self) {
-        if let Some(pass) = self.pass.get() {
-            pass.leave();
-        }
-    }
-
-    fn poll_slot(&self, cx: &Context<'_>) -> Poll<()> {
-        self.pass.get().map_or(Poll::Ready(()), |pass| pass.poll(cx))
-    }
+enum State {
+    Open,
+    /// The task is over; this comes after what is being written.
+    Ends(Refusal),
+    /// The task broke.
+    Broken,
+    Said,
+    /// The connection is gone.
+    Unread,
 }
 
-impl Writer {
-    /// Whose slots the responses take.
-    pub(crate) fn admit(&self, pass: Pass) {
-        // There is one first request, so it is set once.
-        let _ = self.pipe.pass.set(pass);
+/// The side of the task.
+impl Outbound {
+    pub(crate) fn new(metrics: Arc<Metrics>) -> Outbound {
+        Outbound { current: None, begun: false, hungry: false, waits: false, state: State::Open, pass: None, metrics }
+    }
+
+    pub(crate) fn admit(&mut self, pass: Pass) {
+        self.pass = Some(pass);
     }
 
     /// Ready when the proxy has room for a response and it is this stream's turn. Then `send` or `skip`; and `skip` at
     /// some time, if it is not waited for any longer.
-    pub(crate) fn poll_turn(&self, cx: &Context<'_>) -> Poll<()> {
-        self.pipe.belongs_to(cx);
-        let mut state = self.pipe.state();
-        state.waits = !state.hungry;
-        if state.hungry { self.pipe.poll_slot(cx) } else { Poll::Pending }
+    pub(crate) fn poll_turn(&mut self, cx: &Context<'_>) -> Poll<()> {
+        self.waits = !self.hungry;
+        if self.hungry { self.poll_slot(cx) } else { Poll::Pending }
     }
 
-    pub(crate) fn send(&self, response: Response) {
-        let mut state = self.pipe.state();
-        state.hungry = false;
-        (state.current, state.begun) = (Some(response), false);
-        drop(state);
-        self.pipe.wake();
+    /// The connection asks for it after the turn of the task.
+    pub(crate) fn send(&mut self, response: Response) {
+        self.hungry = false;
+        (self.current, self.begun) = (Some(response), false);
     }
 
     /// There is nothing to send.
     pub(crate) fn skip(&self) {
-        if self.pipe.state().current.is_none() {
-            self.pipe.leave();
+        if self.current.is_none() {
+            self.leave();
         }
     }
 
-    pub(crate) async fn closed(&self) {
-        poll_fn(|cx| if self.poll_progress(cx) == Progress::Closed { Poll::Ready(()) } else { Poll::Pending }).await;
-    }
-
-    /// Whoever asks is woken when it is closed.
-    pub(crate) fn poll_progress(&self, cx: &Context<'_>) -> Progress {
-        self.pipe.belongs_to(cx);
-        let state = self.pipe.state();
-        match &state.current {
-            _ if state.unread => Progress::Closed,
+    pub(crate) fn progress(&self) -> Progress {
+        match &self.current {
+            _ if matches!(self.state, State::Unread) => Progress::Closed,
             Some(response) => Progress::Writing(response.made),
             None => Progress::Free,
         }
     }
 
-    pub(crate) fn end(self, refusal: Refusal) {
-        self.pipe.state().end = Some(refusal);
+    pub(crate) fn end(&mut self, refusal: Refusal) {
+        self.close(State::Ends(refusal));
+    }
+
+    /// The task did not come to its end.
+    pub(crate) fn break_off(&mut self) {
+        self.close(State::Broken);
+    }
+
+    fn close(&mut self, state: State) {
+        if matches!(self.state, State::Open) {
+            self.state = state;
+        }
+        self.leave();
+    }
+
+    fn leave(&self) {
+        if let Some(pass) = &self.pass {
+            pass.leave();
+        }
+    }
+
+    fn poll_slot(&self, cx: &Context<'_>) -> Poll<()> {
+        self.pass.as_ref().map_or(Poll::Ready(()), |pass| pass.poll(cx))
     }
 }
 
-impl Drop for Writer {
-    fn drop(&mut self) {
-        let mut state = self.pipe.state();
-        state.broken = state.end.is_none();
-        drop(state);
-        self.pipe.leave();
-        self.pipe.wake();
-    }
-}
-
+/// The side of the connection.
 impl Outbound {
-    pub(crate) fn new(metrics: Arc<Metrics>) -> (Writer, Outbound) {
-        let pipe = Arc::<Pipe>::default();
-        (Writer { pipe: pipe.clone() }, Outbound { pipe: Some(pipe), metrics })
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.state, State::Said | State::Unread)
     }
 
-    pub(crate) fn empty(metrics: Arc<Metrics>) -> Outbound {
-        Outbound { pipe: None, metrics }
+    /// `Ready(None)`: that was all.
+    pub(crate) fn poll_part(&mut self, cx: &Context<'_>) -> Poll<Option<Part<Bytes>>> {
+        if self.is_over() {
+            return Poll::Ready(None);
+        }
+        match self.poll_chunk(cx) {
+            Poll::Ready(Some(chunk)) => return Poll::Ready(Some(Part::data(chunk))),
+            Poll::Ready(None) => {}
+            Poll::Pending => return Poll::Pending,
+        }
+        if let Some(trailers) = self.trailers() {
+            return Poll::Ready(Some(Part::trailers(trailers)));
+        }
+        self.hungry = true;
+        if std::mem::take(&mut self.waits) {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
     }
 
     /// `Ready(None)`: nothing is being written.
-    fn poll_chunk(&self, pipe: &Pipe, cx: &Context<'_>) -> Poll<Option<Bytes>> {
-        let mut state = pipe.state();
-        if state.current.is_none() {
+    fn poll_chunk(&mut self, cx: &Context<'_>) -> Poll<Option<Bytes>> {
+        if self.current.is_none() {
             return Poll::Ready(None);
         }
         // After the end nobody watches over its slot any more, so the rest goes without one.
-        if state.end.is_none() && !state.broken && pipe.poll_slot(cx).is_pending() {
+        if matches!(self.state, State::Open) && self.poll_slot(cx).is_pending() {
             return Poll::Pending;
         }
-        let Some(response) = state.current.as_mut() else { return Poll::Ready(None) };
+        let Some(response) = &mut self.current else { return Poll::Ready(None) };
         if let Some(chunk) = response.frame.chunk() {
             // The first follows at once on the slot.
-            if std::mem::replace(&mut state.begun, true)
-                && let Some(pass) = pipe.pass.get()
+            if std::mem::replace(&mut self.begun, true)
+                && let Some(pass) = &self.pass
             {
                 pass.gets_on();
             }
             return Poll::Ready(Some(chunk));
         }
         let Response { kind, began, made, .. } = *response;
-        state.current = None;
-        drop(state);
-        pipe.leave();
+        self.current = None;
+        self.leave();
         if let Some(kind) = kind {
             let now = clock::now();
             self.metrics.written(kind, now - began, now - made);
@@ -201,80 +180,37 @@ impl Outbound {
     }
 
     /// The status at the end. `None`: there is more to come.
-    fn trailers(&self, pipe: &Pipe) -> Option<HeaderMap> {
-        let mut state = pipe.state();
-        let refusal = match state.end.take() {
-            Some(refusal) => refusal,
-            None if state.broken => {
-                self.metrics.call_broke();
-                Refusal::Broken
-            }
-            None => {
-                state.hungry = true;
-                let waits = std::mem::take(&mut state.waits);
-                drop(state);
-                if waits {
-                    pipe.wake();
-                }
-                return None;
-            }
-        };
+    fn trailers(&mut self) -> Option<HeaderMap> {
+        if matches!(self.state, State::Open) {
+            return None;
+        }
         let mut trailers = HeaderMap::new();
-        refusal.write(&mut trailers);
+        match std::mem::replace(&mut self.state, State::Said) {
+            State::Ends(refusal) => refusal.write(&mut trailers),
+            _ => {
+                self.metrics.call_broke();
+                Refusal::Broken.write(&mut trailers);
+            }
+        }
         Some(trailers)
     }
-}
 
-impl Body for Outbound {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Infallible>>> {
-        let Some(pipe) = &self.pipe else { return Poll::Ready(None) };
-        pipe.belongs_to(cx);
-        match self.poll_chunk(pipe, cx) {
-            Poll::Ready(Some(chunk)) => return Poll::Ready(Some(Ok(http_body::Frame::data(chunk)))),
-            Poll::Ready(None) => {}
-            Poll::Pending => return Poll::Pending,
+    /// Nobody reads any more.
+    pub(crate) fn abandon(&mut self) {
+        if self.is_over() {
+            return;
         }
-        if let Some(trailers) = self.trailers(pipe) {
-            self.pipe = None;
-            return Poll::Ready(Some(Ok(http_body::Frame::trailers(trailers))));
+        self.state = State::Unread;
+        self.leave();
+        if let Some(kind) = self.current.take().and_then(|lost| lost.kind) {
+            self.metrics.push_failed(kind);
         }
-        Poll::Pending
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.pipe.is_none()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        if self.is_end_stream() { SizeHint::with_exact(0) } else { SizeHint::default() }
     }
 }
 
 impl Drop for Outbound {
     fn drop(&mut self) {
         self.abandon();
-    }
-}
-
-impl Outbound {
-    /// Nobody reads any more.
-    pub(crate) fn abandon(&mut self) {
-        let Some(pipe) = self.pipe.take() else { return };
-        let mut state = pipe.state();
-        state.unread = true;
-        let lost = state.current.take();
-        drop(state);
-        pipe.leave();
-        if let Some(kind) = lost.and_then(|lost| lost.kind) {
-            self.metrics.push_failed(kind);
-        }
-        pipe.wake();
     }
 }
 

@@ -2,42 +2,21 @@
 
 use std::{
     convert::Infallible,
-    panic::AssertUnwindSafe,
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use bytes::Bytes;
-use futures_util::FutureExt;
-use http_body::{Body, Frame, SizeHint};
 use http2::Call;
+use http_body::{Body, Frame, SizeHint};
 
-use crate::{outbound::Outbound, unary::Once};
+use crate::{stream::Talk, unary::Once};
 
+#[expect(clippy::large_enum_variant, reason = "nearly all of those that last are streams, and are on the heap as a whole")]
 pub(crate) enum Reply {
     Talk(Talk),
     Once(Once),
-}
-
-/// A stream and the task that talks on it. They are looked at together, so that what one says is written at once.
-pub(crate) struct Talk {
-    outbound: Outbound,
-    /// `None`: it is over.
-    task: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-}
-
-impl Talk {
-    /// A task that panics leaves a stream that broke, and nothing else.
-    pub(crate) fn new(outbound: Outbound, task: impl Future<Output = ()> + Send + 'static) -> Talk {
-        Talk { outbound, task: Some(Box::pin(AssertUnwindSafe(task).catch_unwind().map(|_| ()))) }
-    }
-}
-
-impl From<Outbound> for Reply {
-    /// Everything was said.
-    fn from(outbound: Outbound) -> Reply {
-        Reply::Talk(Talk { outbound, task: None })
-    }
 }
 
 impl Body for Reply {
@@ -46,38 +25,40 @@ impl Body for Reply {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
-            Reply::Talk(talk) => Pin::new(&mut talk.outbound).poll_frame(cx),
+            Reply::Talk(talk) => talk.call.out.poll_part(cx).map(|part| part.map(Ok)),
             Reply::Once(once) => Pin::new(once).poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Reply::Talk(talk) => talk.outbound.is_end_stream(),
+            Reply::Talk(talk) => talk.call.out.is_over(),
             Reply::Once(once) => once.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Reply::Talk(talk) => talk.outbound.size_hint(),
             Reply::Once(once) => once.size_hint(),
+            Reply::Talk(talk) if talk.call.out.is_over() => SizeHint::with_exact(0),
+            Reply::Talk(_) => SizeHint::default(),
         }
     }
 }
 
 impl Call for Reply {
+    /// What panics leaves a stream that broke, and nothing else.
     fn poll_work(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Reply::Talk(talk) = self.get_mut() else { return Poll::Ready(()) };
-        let Some(task) = &mut talk.task else { return Poll::Ready(()) };
-        ready!(task.as_mut().poll(cx));
-        talk.task = None;
-        Poll::Ready(())
+        catch_unwind(AssertUnwindSafe(|| talk.poll(cx))).unwrap_or_else(|_| {
+            talk.break_off();
+            Poll::Ready(())
+        })
     }
 
     fn abandon(self: Pin<&mut Self>) {
         if let Reply::Talk(talk) = self.get_mut() {
-            talk.outbound.abandon();
+            talk.call.out.abandon();
         }
     }
 }

@@ -1,41 +1,39 @@
-//! The task of one call: waits for requests, news, room to write and the end. What to say is decided in `session`.
+//! The task of one call: looks at requests, news, room to write and the end, in the turns of its stream. What to say is decided in `session`.
 
 use std::{
-    future::poll_fn,
     net::SocketAddr,
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
     time::{self, Duration},
 };
 
-use bytes::Bytes;
-use http_body::Body;
-use http2::clock;
-use tokio::time::{Instant, sleep_until, timeout};
+use http2::{Incoming, clock};
+use tokio::time::{Instant, Sleep, sleep};
 
 use crate::{
-    Bell, Inspect, Variant,
+    Inspect, Variant,
     admission::{Admitted, Bucket},
     alarm::Alarm,
     closing::{Bound, Wish},
     door::Entered,
     inbound::Inbound,
     inspection::Inspection,
-    outbound::{Progress, Response, Writer},
+    outbound::{Outbound, Progress},
+    questions::Questions,
     refusal::Refusal,
     server::Shared,
     session::{Next, Request, Session},
 };
 
 /// What a call begins with.
-pub(crate) struct Stream<B> {
+pub(crate) struct Beginning {
     pub(crate) shared: Arc<Shared>,
     pub(crate) address: SocketAddr,
     /// `None`: the port asks nobody.
     pub(crate) entered: Option<Entered>,
     pub(crate) variant: Variant,
-    pub(crate) body: B,
-    pub(crate) out: Writer,
+    pub(crate) body: Incoming,
     pub(crate) admitted: Admitted,
     /// Between it and its connection.
     pub(crate) closing: Bound,
@@ -43,58 +41,40 @@ pub(crate) struct Stream<B> {
     pub(crate) inspect: Option<Arc<dyn Inspect>>,
 }
 
-impl<B> Stream<B>
-where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
-{
-    /// What is needed at the beginning alone is on the heap until then: there are many streams, and they live long.
-    pub(crate) fn run(self) -> impl Future<Output = ()> + Send {
-        let Stream { shared, address, entered, variant, body, out, admitted, closing, inspect } = self;
-        shared.metrics.call_started(variant);
-        let rate = shared.options.subscription_changes_per_second;
-        let inbound = Inbound::new(body, shared.options.max_message);
-        let mut call = Call {
-            requests: Requests { shared, variant, inbound },
-            out,
-            closing,
-            alarm: Alarm::default(),
-            woken: None,
-            changes: Bucket::new(rate, rate.saturating_mul(10)),
-            pause: None,
-            look: true,
-            wake: None,
-            end: None,
-            gone: None,
-        };
-        let begin = Box::new((entered, admitted, inspect));
-        async move {
-            let first = Box::pin(call.first()).await;
-            let opened = call.opened(address, *begin, first);
-            let refusal = match opened {
-                Opened::Proxy(mut session, admitted) => {
-                    let refusal = call.serve(&mut session).await;
-                    call.left(session, admitted);
-                    refusal
-                }
-                Opened::Inspection(inspection, request) => Box::pin(call.inspected(inspection, *request)).await,
-                Opened::Refused(refusal) => refusal,
-            };
-            call.ended(address, refusal);
-        }
-    }
+/// A call and how far it is. All of it lies together: there are many, each is looked at with every push, and what lies apart is fetched apart.
+pub(crate) struct Talk {
+    pub(crate) call: Call,
+    phase: Phase,
 }
 
-/// What a stream turns out to be by its first request.
-enum Opened {
-    Proxy(Box<Session>, Admitted),
-    Inspection(Inspection, Box<Request>),
-    Refused(Refusal),
+#[expect(clippy::large_enum_variant, reason = "nearly all calls are those of proxies, for nearly all of their time")]
+enum Phase {
+    First(Box<First>),
+    Proxy(Session, Admitted),
+    Questions(Box<Questions>),
+    Over,
 }
 
-struct Call<B> {
-    requests: Requests<B>,
-    out: Writer,
-    closing: Bound,
+/// What is needed until the first request has come.
+struct First {
+    entered: Option<Entered>,
+    admitted: Option<Admitted>,
+    inspect: Option<Arc<dyn Inspect>>,
+    /// `None`: it was not looked at yet.
+    wait: Option<Wait>,
+}
+
+enum Wait {
+    /// For its turn.
+    Turn(Pin<Box<Sleep>>),
+    /// For a request, not longer than this.
+    Request(Pin<Box<Sleep>>),
+}
+
+pub(crate) struct Call {
+    pub(crate) requests: Requests,
+    pub(crate) out: Outbound,
+    pub(crate) closing: Bound,
     /// For all the times below.
     alarm: Alarm,
     /// When the oldest news came that were not looked at yet.
@@ -110,60 +90,118 @@ struct Call<B> {
     end: Option<Instant>,
     /// When to stop because the proxy's workload is no more.
     gone: Option<Instant>,
+    address: SocketAddr,
 }
 
-impl<B> Call<B>
-where
-    B: Body<Data = Bytes> + Unpin,
-{
-    async fn first(&mut self) -> Result<Request, Refusal> {
-        let shared = self.requests.shared.clone();
-        let patience = shared.options.first_request;
-        shared.admission.turn().await?;
-        tokio::select! {
-            biased;
-            request = timeout(patience, self.requests.first()) => request.map_err(|_| Refusal::NoRequest(patience.as_secs()))?,
-            () = self.out.closed() => Err(Refusal::Gone),
-            () = closed(&self.closing) => Err(Refusal::Closing),
+impl Talk {
+    pub(crate) fn new(begin: Beginning) -> Talk {
+        let Beginning { shared, address, entered, variant, body, admitted, closing, inspect } = begin;
+        shared.metrics.call_started(variant);
+        let rate = shared.options.subscription_changes_per_second;
+        let inbound = Inbound::new(body, shared.options.max_message);
+        let call = Call {
+            out: Outbound::new(shared.metrics.clone()),
+            requests: Requests { shared, variant, inbound },
+            closing,
+            alarm: Alarm::default(),
+            woken: None,
+            changes: Bucket::new(rate, rate.saturating_mul(10)),
+            pause: None,
+            look: true,
+            wake: None,
+            end: None,
+            gone: None,
+            address,
+        };
+        Talk { call, phase: Phase::First(Box::new(First { entered, admitted: Some(admitted), inspect, wait: None })) }
+    }
+
+    /// Ready: it is over, but for what is left to say.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Talk { call, phase } = self;
+        let refusal = loop {
+            match phase {
+                Phase::First(first) => match ready!(call.poll_first(first, cx)) {
+                    Ok(request) => match call.opened(first, request) {
+                        Ok(next) => *phase = next,
+                        Err(refusal) => break refusal,
+                    },
+                    Err(refusal) => break refusal,
+                },
+                Phase::Proxy(session, _) => break ready!(call.poll_proxy(session, cx)),
+                Phase::Questions(questions) => break ready!(questions.poll(call, cx)),
+                Phase::Over => return Poll::Ready(()),
+            }
+        };
+        if let Phase::Proxy(session, admitted) = std::mem::replace(phase, Phase::Over) {
+            call.left(session, admitted);
+        }
+        call.ended(refusal);
+        Poll::Ready(())
+    }
+
+    /// It panicked.
+    pub(crate) fn break_off(&mut self) {
+        self.phase = Phase::Over;
+        self.call.out.break_off();
+    }
+}
+
+impl Call {
+    fn poll_first(&mut self, first: &mut First, cx: &mut Context<'_>) -> Poll<Result<Request, Refusal>> {
+        let patience = self.requests.shared.options.first_request;
+        loop {
+            match &mut first.wait {
+                None => first.wait = Some(Wait::Turn(Box::pin(sleep(self.requests.shared.admission.turn()?)))),
+                Some(Wait::Turn(turn)) => {
+                    ready!(turn.as_mut().poll(cx));
+                    first.wait = Some(Wait::Request(Box::pin(sleep(patience))));
+                }
+                Some(Wait::Request(late)) => {
+                    while let Poll::Ready(request) = self.requests.poll_next(cx) {
+                        // A report of health may come before.
+                        if !request.as_ref().is_ok_and(Request::is_health) {
+                            return Poll::Ready(request);
+                        }
+                    }
+                    return match self.out.progress() {
+                        Progress::Closed => Poll::Ready(Err(Refusal::Gone)),
+                        _ if self.closing.by().is_some() => Poll::Ready(Err(Refusal::Closing)),
+                        _ => late.as_mut().poll(cx).map(|()| Err(Refusal::NoRequest(patience.as_secs()))),
+                    };
+                }
+            }
         }
     }
 
-    fn opened(
-        &mut self,
-        address: SocketAddr,
-        (entered, admitted, inspect): (Option<Entered>, Admitted, Option<Arc<dyn Inspect>>),
-        first: Result<Request, Refusal>,
-    ) -> Opened {
-        let request = match first {
-            Ok(request) if request.is_debug() => {
-                return Opened::Inspection(Inspection::new(inspect, entered), Box::new(request));
-            }
-            Ok(request) => request,
-            Err(refusal) => return Opened::Refused(refusal),
-        };
+    fn opened(&mut self, first: &mut First, request: Request) -> Result<Phase, Refusal> {
+        let entered = first.entered.take();
+        if request.is_debug() {
+            let inspection = Inspection::new(first.inspect.take(), entered);
+            return Ok(Phase::Questions(Box::new(Questions::new(self, inspection, request))));
+        }
         let (shared, variant) = (&self.requests.shared, self.requests.variant);
-        let mut session = match Session::open(shared, address, entered.as_ref(), variant, request.node()) {
-            Ok(session) => Box::new(session),
-            Err(refusal) => return Opened::Refused(refusal),
-        };
+        let mut session = Session::open(shared, self.address, entered.as_ref(), variant, request.node())?;
         self.out.admit(session.pass());
+        let admitted = first.admitted.take().expect("a call is opened once");
         match session.request(request) {
-            Ok(_) => Opened::Proxy(session, admitted),
+            Ok(_) => Ok(Phase::Proxy(session, admitted)),
             Err(refusal) => {
                 self.left(session, admitted);
-                Opened::Refused(refusal)
+                Err(refusal)
             }
         }
     }
 
     /// A proxy is gone.
-    fn left(&self, session: Box<Session>, admitted: Admitted) {
+    fn left(&self, session: Session, admitted: Admitted) {
         let ended = time::Instant::now();
         drop((session, admitted));
         self.requests.shared.metrics.destroyed(ended.elapsed());
     }
 
-    fn ended(self, address: SocketAddr, refusal: Refusal) {
+    fn ended(&mut self, refusal: Refusal) {
+        let address = self.address;
         let metrics = &self.requests.shared.metrics;
         match refusal {
             Refusal::WorkloadGone => metrics.zombies(1),
@@ -180,66 +218,28 @@ where
         self.out.end(refusal);
     }
 
-    /// A stream of somebody who asks about the server. It has no place among the proxies and takes no turn of theirs.
-    async fn inspected(&mut self, mut inspection: Inspection, mut request: Request) -> Refusal {
-        loop {
-            let answered = tokio::select! {
-                answered = inspection.answer(&self.requests.shared.nonces, self.requests.variant, &request) => answered,
-                () = self.out.closed() => return Refusal::Gone,
-            };
-            match answered {
-                Ok(None) => {}
-                Ok(Some(frame)) => {
-                    tokio::select! {
-                        () = poll_fn(|cx| self.out.poll_turn(cx)) => {}
-                        () = self.out.closed() => return Refusal::Gone,
-                    }
-                    let now = Instant::now();
-                    self.out.send(Response { frame, kind: None, began: now, made: now });
-                }
-                Err(refusal) => return refusal,
-            }
-            if let Some(pause) = pause(&mut self.changes) {
-                sleep_until(pause).await;
-            }
-            request = tokio::select! {
-                biased;
-                () = closed(&self.closing) => return Refusal::Closing,
-                next = self.requests.next() => match next {
-                    Ok(next) => next,
-                    Err(refusal) => return refusal,
-                },
-                () = self.out.closed() => return Refusal::Gone,
-            };
+    fn poll_proxy(&mut self, session: &mut Session, cx: &mut Context<'_>) -> Poll<Refusal> {
+        if self.end.is_none() && self.closing.by().is_some() {
+            self.end = self.closing.by();
+            self.out.skip();
         }
-    }
-
-    async fn serve(&mut self, session: &mut Session) -> Refusal {
-        let news = session.news.clone();
-        poll_fn(|cx| {
-            if self.end.is_none() && self.closing.by().is_some() {
-                self.end = self.closing.by();
-                self.out.skip();
-            }
-            match self.poll_events(session, &news, cx) {
-                Err(refusal) => Poll::Ready(refusal),
-                Ok(()) if self.end.is_some() && session.is_quiet() => Poll::Ready(Refusal::Closing),
-                Ok(()) => Poll::Pending,
-            }
-        })
-        .await
+        match self.poll_events(session, cx) {
+            Err(refusal) => Poll::Ready(refusal),
+            Ok(()) if self.end.is_some() && session.is_quiet() => Poll::Ready(Refusal::Closing),
+            Ok(()) => Poll::Pending,
+        }
     }
 
     /// Everything that has happened. Requests come first: they tell what is still wanted and what was accepted. A response is
     /// made only when there is room for it and a slot to write it, so it is never older than the moment of its writing.
-    fn poll_events(&mut self, session: &mut Session, news: &Bell, cx: &mut Context<'_>) -> Result<(), Refusal> {
+    fn poll_events(&mut self, session: &mut Session, cx: &mut Context<'_>) -> Result<(), Refusal> {
         loop {
             self.poll_requests(session, cx)?;
-            let progress = self.out.poll_progress(cx);
+            let progress = self.out.progress();
             if progress == Progress::Closed {
                 return Err(Refusal::Gone);
             }
-            if let Poll::Ready(rung) = news.poll_rung(cx) {
+            if let Poll::Ready(rung) = session.news.poll_rung(cx) {
                 if rung.ended {
                     return Err(Refusal::Moved);
                 }
@@ -263,7 +263,7 @@ where
             && let Poll::Ready(request) = self.requests.poll_next(cx)
         {
             let changed = session.request(request?)?;
-            self.pause = if changed { pause(&mut self.changes) } else { None };
+            self.pause = if changed { self.pause() } else { None };
             // Mostly it is the answer to the only response of a push.
             self.look |= session.has_more();
             if !self.look {
@@ -337,42 +337,23 @@ where
     }
 }
 
-/// Whoever waits is woken when the connection closes.
-async fn closed(closing: &Bound) {
-    poll_fn(|_| if closing.by().is_some() { Poll::Ready(()) } else { Poll::Pending }).await;
-}
-
-/// `None`: the change came in time.
-fn pause(changes: &mut Bucket) -> Option<Instant> {
-    let now = clock::now();
-    let wait = changes.take_within(now, Duration::MAX).filter(|wait| !wait.is_zero())?;
-    Some(now + wait)
-}
-
-struct Requests<B> {
-    shared: Arc<Shared>,
-    variant: Variant,
-    inbound: Inbound<B>,
-}
-
-impl<B> Requests<B>
-where
-    B: Body<Data = Bytes> + Unpin,
-{
-    async fn first(&mut self) -> Result<Request, Refusal> {
-        loop {
-            let request = self.next().await?;
-            if !request.is_health() {
-                return Ok(request);
-            }
-        }
+impl Call {
+    /// It asked for something else. Until when it waits with the next; `None`: it came in time.
+    pub(crate) fn pause(&mut self) -> Option<Instant> {
+        let now = clock::now();
+        let wait = self.changes.take_within(now, Duration::MAX).filter(|wait| !wait.is_zero())?;
+        Some(now + wait)
     }
+}
 
-    async fn next(&mut self) -> Result<Request, Refusal> {
-        poll_fn(|cx| self.poll_next(cx)).await
-    }
+pub(crate) struct Requests {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) variant: Variant,
+    inbound: Inbound<Incoming>,
+}
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Request, Refusal>> {
+impl Requests {
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Request, Refusal>> {
         let message = ready!(self.inbound.poll_next(cx))?;
         self.shared.metrics.received(self.variant, message.len());
         Poll::Ready(Request::decode(self.variant, message))

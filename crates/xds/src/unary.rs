@@ -58,6 +58,11 @@ impl Once {
         Once { message: Some(framed.freeze()), trailers: Some(trailers) }
     }
 
+    /// Its head says all.
+    pub(crate) fn nothing() -> Once {
+        Once { message: None, trailers: None }
+    }
+
     /// For who does not speak gRPC.
     pub(crate) fn text(text: &'static str) -> Once {
         Once { message: Some(Bytes::from_static(text.as_bytes())), trailers: None }
@@ -80,6 +85,10 @@ impl Body for Once {
             None => self.trailers.take().map(Frame::trailers),
         };
         Poll::Ready(frame.map(Ok))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.message.is_none() && self.trailers.is_none()
     }
 }
 
