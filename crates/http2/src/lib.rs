@@ -18,6 +18,7 @@ mod request;
 mod sending;
 mod settings;
 mod stream;
+mod streams;
 
 pub use connection::Connection;
 pub use frame::Reason;

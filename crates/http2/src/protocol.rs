@@ -2,7 +2,7 @@
 //! answers are sent in `sending`.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
     sync::Arc,
 };
 
@@ -17,7 +17,8 @@ use crate::{
     patience::Patience,
     ready::{Nudge, Ready},
     settings,
-    stream::{Call, Stream},
+    stream::Call,
+    streams::Streams,
 };
 
 /// Streams that we have reset: the peer may have sent more before it knew.
@@ -34,10 +35,9 @@ pub(crate) struct Protocol<S, F, B> {
     pub(crate) block: Option<Block>,
     /// The peer's settings have come.
     pub(crate) settled: bool,
-    /// Mostly one: a hash would cost more than the search.
-    pub(crate) streams: BTreeMap<u32, Box<Stream<F, B>>>,
+    pub(crate) streams: Streams<F, B>,
     /// Streams that are over and have work left.
-    pub(crate) leaving: BTreeMap<u32, Box<Stream<F, B>>>,
+    pub(crate) leaving: Streams<F, B>,
     /// The newest that the peer has opened.
     pub(crate) last: u32,
     resets: VecDeque<u32>,
@@ -105,8 +105,8 @@ impl<S, F, B> Protocol<S, F, B> {
             decoder: Decoder::new(),
             block: None,
             settled: false,
-            streams: BTreeMap::new(),
-            leaving: BTreeMap::new(),
+            streams: Streams::new(),
+            leaving: Streams::new(),
             last: 0,
             resets: VecDeque::new(),
             peer_window: i64::from(FIRST_WINDOW),
@@ -124,7 +124,7 @@ impl<S, F, B> Protocol<S, F, B> {
 
     /// Lets the streams that there are end, takes no more, and ends with the last of them. They are woken, to hear of it from whoever decided that.
     pub(crate) fn retire(&mut self) {
-        self.streams.values().for_each(|stream| stream.inbox.nudge.nudge());
+        self.streams.iter().for_each(|stream| stream.inbox.nudge.nudge());
         if matches!(self.farewell, None | Some(Farewell::Theirs)) {
             self.farewell = Some(Farewell::Asked);
             self.outlet.small(&frame::go_away(LAST_STREAM, Reason::None));
@@ -186,7 +186,7 @@ where
 {
     /// A stream is over. What it held of the connection's window is free.
     pub(crate) fn forget(&mut self, id: u32) {
-        let Some(mut stream) = self.streams.remove(&id) else { return };
+        let Some(mut stream) = self.streams.remove(id) else { return };
         self.give_back(stream.inbox.leave());
         if stream.leave() {
             self.leaving.insert(id, stream);
@@ -195,7 +195,7 @@ where
 
     /// All streams are over.
     pub(crate) fn forget_all(&mut self) {
-        for id in self.streams.keys().copied().collect::<Vec<_>>() {
+        for id in self.streams.ids() {
             self.forget(id);
         }
     }

@@ -63,7 +63,7 @@ where
         if data.is_empty() && !ends {
             self.cost()?;
         }
-        let Some(stream) = self.streams.get_mut(&head.stream) else {
+        let Some(stream) = self.streams.get_mut(head.stream) else {
             self.give_back(payload.len() as u32);
             return self.closed(head.stream);
         };
@@ -136,7 +136,7 @@ where
                 Decoded::Whole => self.open(id, ends, fields),
             };
         }
-        let Some(stream) = self.streams.get_mut(&id) else { return self.closed_headers(id) };
+        let Some(stream) = self.streams.get_mut(id) else { return self.closed_headers(id) };
         let trailers = ends && fields.are_trailers() && matches!(decoded, Decoded::Whole);
         let ended = if trailers { stream.request.end() } else { Err(Reason::Protocol) };
         match ended {
@@ -226,7 +226,7 @@ where
         if self.is_idle(head.stream) {
             return Err(Reason::Protocol);
         }
-        if self.streams.contains_key(&head.stream) {
+        if self.streams.get(head.stream).is_some() {
             self.forget(head.stream);
             self.cost()?;
         }
@@ -248,7 +248,7 @@ where
         if more != 0 && !self.streams.is_empty() {
             // Each stream is looked at, for a frame of fifteen bytes.
             self.cost()?;
-            for stream in self.streams.values_mut() {
+            for stream in self.streams.iter_mut() {
                 stream.window += more;
                 if stream.window > LARGEST_WINDOW {
                     return Err(Reason::FlowControl);
@@ -296,7 +296,7 @@ where
         if more == 0 {
             return self.fail(head.stream, Reason::Protocol);
         }
-        let Some(stream) = self.streams.get_mut(&head.stream) else { return Ok(()) };
+        let Some(stream) = self.streams.get_mut(head.stream) else { return Ok(()) };
         stream.window += more;
         if stream.window > LARGEST_WINDOW {
             return self.fail(head.stream, Reason::FlowControl);

@@ -34,7 +34,7 @@ where
 {
     /// One turn of a stream that was woken.
     pub(crate) fn turn(&mut self, id: u32) {
-        let Some(stream) = self.streams.get_mut(&id) else { return self.go_on(id) };
+        let Some(stream) = self.streams.get_mut(id) else { return self.go_on(id) };
         if !stream.inbox.nudge.seen() {
             return;
         }
@@ -62,20 +62,20 @@ where
 
     /// Work of a stream that is over.
     fn go_on(&mut self, id: u32) {
-        let Some(stream) = self.leaving.get_mut(&id).filter(|stream| stream.inbox.nudge.seen()) else { return };
+        let Some(stream) = self.leaving.get_mut(id).filter(|stream| stream.inbox.nudge.seen()) else { return };
         if !matches!(stream.work(), Ok(Poll::Pending)) {
-            self.leaving.remove(&id);
+            self.leaving.remove(id);
         }
     }
 
     fn wait(&mut self, id: u32, had_some: bool) {
-        let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.waits) else { return };
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| !stream.waits) else { return };
         stream.waits = true;
         if had_some { self.blocked.push(id) } else { self.starved.push(id) }
     }
 
     pub(crate) fn wake(&self, id: u32) {
-        if let Some(stream) = self.streams.get(&id) {
+        if let Some(stream) = self.streams.get(id) {
             stream.inbox.nudge.nudge();
         }
     }
@@ -87,7 +87,7 @@ where
         }
         let starved = std::mem::take(&mut self.starved);
         for id in starved.into_iter().chain(std::mem::take(&mut self.blocked)) {
-            if let Some(stream) = self.streams.get_mut(&id) {
+            if let Some(stream) = self.streams.get_mut(id) {
                 stream.waits = false;
                 stream.inbox.nudge.nudge();
             }
@@ -95,7 +95,7 @@ where
     }
 
     fn speak(&mut self, id: u32) -> Pause {
-        let Some(stream) = self.streams.get_mut(&id) else { return Pause::Waits };
+        let Some(stream) = self.streams.get_mut(id) else { return Pause::Waits };
         let before = self.outlet.len();
         loop {
             if self.outlet.is_full() || (stream.has_begun() && self.peer_window <= 0) {
@@ -142,7 +142,7 @@ where
 
     /// Everything was said. What the peer still sends is not wanted.
     fn finish(&mut self, id: u32) {
-        let open = self.streams.get(&id).is_some_and(|stream| stream.request.open);
+        let open = self.streams.get(id).is_some_and(|stream| stream.request.open);
         if open {
             self.drop_stream(id, Reason::None);
         } else {

@@ -17,12 +17,12 @@ use crate::{
 };
 
 /// What answers a call: a body, and perhaps work that goes on beside it.
-pub trait Call: Body<Data = Bytes> {
+pub trait Call: Body<Data = Bytes> + Unpin {
     /// Looked at whenever the stream is woken, with or without room for an answer. `Ready`: there is none, or no more.
-    fn poll_work(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()>;
+    fn poll_work(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
     /// The stream is over. The work goes on until it is done, and nobody hears of it.
-    fn abandon(self: Pin<&mut Self>);
+    fn abandon(&mut self);
 }
 
 pub(crate) struct Stream<F, B> {
@@ -49,7 +49,8 @@ pub(crate) struct Receiving {
 
 enum Answer<F, B> {
     Making(Pin<Box<F>>),
-    Saying(Pin<Box<B>>),
+    /// In place: it is looked at whenever the stream is.
+    Saying(B),
     Said,
 }
 
@@ -111,7 +112,7 @@ where
     pub(crate) fn work(&mut self) -> Result<Poll<()>, Panicked> {
         let Answer::Saying(body) = &mut self.answer else { return Ok(Poll::Ready(())) };
         let mut cx = Context::from_waker(&self.waker);
-        catch_unwind(AssertUnwindSafe(|| body.as_mut().poll_work(&mut cx))).map_err(|_| Panicked)
+        catch_unwind(AssertUnwindSafe(|| body.poll_work(&mut cx))).map_err(|_| Panicked)
     }
 
     /// It is over. `true`: there is work left.
@@ -119,7 +120,7 @@ where
         self.inbox.end(Err(BrokeOff));
         self.chunk = Bytes::new();
         let Answer::Saying(body) = &mut self.answer else { return false };
-        body.as_mut().abandon();
+        body.abandon();
         matches!(self.work(), Ok(Poll::Pending))
     }
 
@@ -136,11 +137,11 @@ where
                     let Poll::Ready(response) = answer.as_mut().poll(&mut cx) else { return Poll::Pending };
                     let (head, body) = response.into_parts();
                     let ends = body.is_end_stream();
-                    self.answer = if ends { Answer::Said } else { Answer::Saying(Box::pin(body)) };
+                    self.answer = if ends { Answer::Said } else { Answer::Saying(body) };
                     return Poll::Ready(Said::Head(Box::new(head), ends));
                 }
                 Answer::Saying(body) => {
-                    let Poll::Ready(frame) = body.as_mut().poll_frame(&mut cx) else { return Poll::Pending };
+                    let Poll::Ready(frame) = Pin::new(body).poll_frame(&mut cx) else { return Poll::Pending };
                     let frame = match frame {
                         Some(Ok(frame)) => frame,
                         ended => {

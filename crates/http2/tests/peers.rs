@@ -60,7 +60,7 @@ impl Body for Answer {
 }
 
 impl Call for Answer {
-    fn poll_work(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_work(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.restless {
             return Poll::Ready(());
         }
@@ -68,7 +68,7 @@ impl Call for Answer {
         Poll::Pending
     }
 
-    fn abandon(self: Pin<&mut Self>) {}
+    fn abandon(&mut self) {}
 }
 
 /// `/restless`: work without an end. `/N`: N bytes. `/echo`: as many as came. `/panic`: none. `/wait`: when it is told.

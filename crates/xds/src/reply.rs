@@ -48,16 +48,16 @@ impl Body for Reply {
 
 impl Call for Reply {
     /// What panics leaves a stream that broke, and nothing else.
-    fn poll_work(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Reply::Talk(talk) = self.get_mut() else { return Poll::Ready(()) };
+    fn poll_work(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Reply::Talk(talk) = self else { return Poll::Ready(()) };
         catch_unwind(AssertUnwindSafe(|| talk.poll(cx))).unwrap_or_else(|_| {
             talk.break_off();
             Poll::Ready(())
         })
     }
 
-    fn abandon(self: Pin<&mut Self>) {
-        if let Reply::Talk(talk) = self.get_mut() {
+    fn abandon(&mut self) {
+        if let Reply::Talk(talk) = self {
             talk.call.out.abandon();
         }
     }

@@ -162,7 +162,7 @@ impl Server {
                     Ok((socket, address)) => {
                         // Pushes are single small writes; a socket that refuses the option still works.
                         let _ = socket.set_nodelay(true);
-                        connections.spawn(self.accepted(socket, address, port.clone(), drain.subscribe()));
+                        self.accept(&mut connections, socket, address, port.clone(), drain.subscribe());
                     }
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a connection");
@@ -181,21 +181,18 @@ impl Server {
         connections.shutdown().await;
     }
 
-    fn accepted(
+    fn accept(
         &self,
+        connections: &mut JoinSet<()>,
         socket: TcpStream,
         address: SocketAddr,
         port: Port,
         drain: watch::Receiver<Option<Instant>>,
-    ) -> impl Future<Output = ()> + Send + use<> {
-        let server = self.clone();
-        async move {
-            // On the heap: a connection reserves no room for what it was before, or for what another kind needs.
-            match port.tls.clone() {
-                None => Box::pin(server.connection(socket, Peer { address, certificate: None }, port, drain)).await,
-                Some(tls) => Box::pin(server.guarded(socket, address, tls, port, drain)).await,
-            }
-        }
+    ) {
+        match port.tls.clone() {
+            None => connections.spawn(self.connection(socket, Peer { address, certificate: None }, port, drain)),
+            Some(tls) => connections.spawn(self.clone().guarded(socket, address, tls, port, drain)),
+        };
     }
 
     async fn guarded(
@@ -210,6 +207,7 @@ impl Server {
             Ok(Ok(socket)) => {
                 let chain = socket.get_ref().1.peer_certificates();
                 let certificate = chain.and_then(<[_]>::first).map(|leaf| Bytes::copy_from_slice(leaf));
+                // On the heap: the handshake reserves no room for what comes after it, nor that for the handshake.
                 Box::pin(self.connection(socket, Peer { address, certificate }, port, drain))
             }
             Ok(Err(error)) => return tracing::debug!(%address, %error, "TLS handshake failed"),
