@@ -21,15 +21,16 @@ const PASSES: usize = 4;
 /// after a pause.
 const ROUNDS: usize = 16;
 
-/// Serves the calls of one peer. `S` makes an answer of each request.
+/// Serves the calls of one peer. `S` makes an answer of each request. In this order: the beginning of the protocol is what is needed most.
+#[repr(C)]
 pub struct Connection<I, S, F, B> {
     io: I,
     inlet: Inlet,
-    protocol: Protocol<S, F, B>,
     /// What ends it once the last words are out.
     broken: Option<Error>,
     /// It is over but for the work of its streams.
     ended: Option<Result<(), Error>>,
+    protocol: Protocol<S, F, B>,
 }
 
 impl<I, S, F, B> Connection<I, S, F, B>

@@ -14,13 +14,15 @@ use crate::{Limits, clock, ready::Nudge};
 /// By this payload its answer is told from others.
 pub(crate) const PAYLOAD: [u8; 8] = *b"meltemi?";
 
+#[repr(C)]
 pub(crate) struct Keepalive {
-    timer: Pin<Box<Sleep>>,
-    nudge: Arc<Nudge>,
-    waker: Waker,
+    /// With every word of the peer; the others when the timer rings.
     heard: Instant,
     /// A ping is not answered yet.
     asked: bool,
+    timer: Pin<Box<Sleep>>,
+    nudge: Arc<Nudge>,
+    waker: Waker,
 }
 
 /// What to do now.

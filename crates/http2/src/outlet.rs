@@ -1,6 +1,7 @@
 //! What goes to the socket, in order: small frames side by side, shared slices as they are. It does not know what they say.
 
 use std::{
+    cell::RefCell,
     collections::VecDeque,
     io::{self, IoSlice},
     pin::Pin,
@@ -10,8 +11,13 @@ use std::{
 use bytes::{Buf, Bytes};
 use tokio::io::AsyncWrite;
 
-/// So few bytes are copied together: the system takes one slice for less than several.
-const SHORT: usize = 1 << 10;
+/// So few bytes are copied together: the system takes one slice for less than several, by a call that is made for sockets.
+const SHORT: usize = 4 << 10;
+
+thread_local! {
+    static TOGETHER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Slices in one write.
 const SLICES: usize = 64;
 /// Room for a frame's head and the one after it.
@@ -107,12 +113,11 @@ impl Outlet {
     }
 
     fn poll_short<I: AsyncWrite + Unpin>(&self, io: &mut I, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let (mut copy, mut end) = ([0; SHORT], 0);
-        for piece in self.pieces.iter().map(Piece::bytes) {
-            copy[end..end + piece.len()].copy_from_slice(piece);
-            end += piece.len();
-        }
-        Pin::new(io).poll_write(cx, &copy[..end])
+        TOGETHER.with_borrow_mut(|bytes| {
+            bytes.clear();
+            self.pieces.iter().for_each(|piece| bytes.extend_from_slice(piece.bytes()));
+            Pin::new(io).poll_write(cx, bytes)
+        })
     }
 
     fn poll_slices<I: AsyncWrite + Unpin>(&self, io: &mut I, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {

@@ -26,32 +26,34 @@ const REMEMBERED: usize = 32;
 /// The connection itself, among the streams.
 pub(crate) const ITSELF: u32 = 0;
 
-/// `S` makes an answer of each request.
+/// `S` makes an answer of each request. In this order: what every push and every answer to it needs lies together.
+#[repr(C)]
 pub(crate) struct Protocol<S, F, B> {
-    pub(crate) service: S,
-    pub(crate) limits: Limits,
-    pub(crate) outlet: Outlet,
-    pub(crate) decoder: Decoder,
-    pub(crate) block: Option<Block>,
-    /// The peer's settings have come.
-    pub(crate) settled: bool,
+    pub(crate) ready: Arc<Ready>,
     pub(crate) streams: Streams<F, B>,
-    /// Streams that are over and have work left.
-    pub(crate) leaving: Streams<F, B>,
-    /// The newest that the peer has opened.
-    pub(crate) last: u32,
-    resets: VecDeque<u32>,
-    /// What the peer lets us send: on all streams, and on a new one.
+    pub(crate) outlet: Outlet,
+    /// What the peer lets us send: on all streams.
     pub(crate) peer_window: i64,
-    pub(crate) first_window: i64,
     pub(crate) window: Window,
     /// Streams that go on when the connection has room; first those that had none.
     pub(crate) starved: Vec<u32>,
     pub(crate) blocked: Vec<u32>,
-    pub(crate) ready: Arc<Ready>,
-    pub(crate) keepalive: Keepalive,
-    patience: Patience,
+    /// The newest that the peer has opened.
+    pub(crate) last: u32,
+    /// The peer's settings have come.
+    pub(crate) settled: bool,
     pub(crate) farewell: Option<Farewell>,
+    pub(crate) block: Option<Box<Block>>,
+    pub(crate) keepalive: Keepalive,
+    /// Streams that are over and have work left.
+    pub(crate) leaving: Streams<F, B>,
+    /// What the peer lets us send on a new stream.
+    pub(crate) first_window: i64,
+    pub(crate) service: S,
+    pub(crate) limits: Limits,
+    pub(crate) decoder: Decoder,
+    resets: VecDeque<u32>,
+    patience: Patience,
 }
 
 /// A header block that has not come whole.

@@ -100,7 +100,8 @@ where
         if head.has(flag::END_HEADERS) {
             return self.whole(head.stream, ends, depends_on_itself, fragment);
         }
-        self.block = Some(Block { stream: head.stream, ends, depends_on_itself, bytes: fragment.to_vec(), frames: 0 });
+        let block = Block { stream: head.stream, ends, depends_on_itself, bytes: fragment.to_vec(), frames: 0 };
+        self.block = Some(Box::new(block));
         Ok(())
     }
 

@@ -25,17 +25,19 @@ pub trait Call: Body<Data = Bytes> + Unpin {
     fn abandon(&mut self);
 }
 
+/// In this order: the answer is long.
+#[repr(C)]
 pub(crate) struct Stream<F, B> {
     waker: Waker,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) request: Receiving,
-    answer: Answer<F, B>,
     /// What the peer lets us send. Below zero after it has changed its mind.
     pub(crate) window: i64,
     /// Taken from the answer and not sent yet.
     pub(crate) chunk: Bytes,
     /// It is among those that wait for room of the connection.
     pub(crate) waits: bool,
+    answer: Answer<F, B>,
 }
 
 pub(crate) struct Receiving {
