@@ -1,10 +1,7 @@
 //! The state of one connection beside its socket: streams, windows, and what is left to say. What frames do to it is in `received`, how
 //! answers are sent in `sending`.
 
-use std::{
-    collections::VecDeque,
-    sync::Arc,
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use http::Response;
 

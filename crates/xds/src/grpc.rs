@@ -3,8 +3,8 @@
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
-use http2::Incoming;
 use http_body_util::BodyExt;
+use http2::Incoming;
 use tokio::time::timeout;
 
 use crate::{

@@ -8,8 +8,8 @@ use std::{
 
 use bytes::Bytes;
 use http::HeaderMap;
-use http2::clock;
 use http_body::Frame as Part;
+use http2::clock;
 use tokio::time::Instant;
 
 use crate::{Metrics, TypeUrl, frame::Frame, refusal::Refusal, throttle::Pass};

@@ -8,12 +8,15 @@ use std::{
 };
 
 use bytes::Bytes;
-use http2::Call;
 use http_body::{Body, Frame, SizeHint};
+use http2::Call;
 
 use crate::{stream::Talk, unary::Once};
 
-#[expect(clippy::large_enum_variant, reason = "nearly all of those that last are streams, and are on the heap as a whole")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all of those that last are streams, and are on the heap as a whole"
+)]
 pub(crate) enum Reply {
     Talk(Talk),
     Once(Once),
