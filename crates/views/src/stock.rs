@@ -1,9 +1,10 @@
 //! Clusters and load assignments that several layers hold: made once for each service, rule and kind of client, whichever scopes import
 //! them. Patches are applied to what a layer takes from here.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use config::host::Host;
 use model::{Delta, Destination, Mesh, OutboundKey, Placement, Service};
 use xds::{Resource, TypeUrl};
 
@@ -13,19 +14,19 @@ use crate::parts;
 #[derive(Default)]
 pub(crate) struct Stock {
     clients: HashMap<OutboundKey, usize>,
-    made: HashMap<Key, Kept>,
+    /// By namespace and host.
+    made: HashMap<(Arc<str>, Host), Vec<Kept>>,
+    /// How many were made since what nobody needs any more was last dropped, and how many were left then.
+    added: usize,
+    left: usize,
 }
 
-/// The kind of client, and where service and rule are in memory.
-#[derive(PartialEq, Eq, Hash)]
-struct Key {
-    client: usize,
-    service: usize,
-    rule: usize,
-}
+/// Not worth a look.
+const FEW: usize = 1000;
 
-/// Service and rule are kept, so that nothing else can be where they are.
+/// For a service as it is in memory, and the rule for it: kept, so that nothing else can be where they are.
 struct Kept {
+    client: usize,
     service: Arc<Service>,
     rule: Option<Arc<Destination>>,
     resources: Vec<(TypeUrl, Arc<Resource>)>,
@@ -46,18 +47,18 @@ impl Stock {
         service: &Arc<Service>,
     ) -> Vec<Ware> {
         let rule = placement.destination(&service.host);
-        let key = Key {
-            client,
-            service: Arc::as_ptr(service).addr(),
-            rule: rule.map(|rule| Arc::as_ptr(rule).addr()).unwrap_or_default(),
-        };
-        let kept = self.made.entry(key).or_insert_with(|| {
+        let of_host = self.made.entry((service.namespace.clone(), service.host.clone())).or_default();
+        let known = of_host.iter().position(|kept| kept.is_for(client, service, rule));
+        let at = known.unwrap_or_else(|| {
             let (clusters, endpoints) = parts::of_service(mesh, placement, service);
             let made = clusters.into_iter().map(parts::cluster).chain(endpoints).map(Ware::new);
             let resources = made.map(|ware| (ware.kind, ware.resource)).collect();
-            Kept { service: service.clone(), rule: rule.cloned(), resources }
+            of_host.push(Kept { client, service: service.clone(), rule: rule.cloned(), resources });
+            self.added += 1;
+            of_host.len() - 1
         });
-        kept.resources.iter().map(|(kind, resource)| Ware { kind: *kind, resource: resource.clone() }).collect()
+        let resources = of_host[at].resources.iter();
+        resources.map(|(kind, resource)| Ware { kind: *kind, resource: resource.clone() }).collect()
     }
 
     /// What a change touches, and what nobody imports any more.
@@ -65,12 +66,53 @@ impl Stock {
         if delta.everything {
             *self = Self::default();
         }
-        let touched: HashSet<(&str, &str)> =
-            delta.endpoints.keys().chain(delta.services.keys()).map(|name| (&*name.namespace, &*name.name)).collect();
-        self.made.retain(|_, Kept { service, rule, .. }| {
-            let imported = Arc::strong_count(service) > 1;
-            let ruled = rule.as_ref().is_none_or(|rule| Arc::strong_count(rule) > 1);
-            imported && ruled && !touched.contains(&(&*service.namespace, service.host.as_str()))
-        });
+        for name in delta.endpoints.keys().chain(delta.services.keys()) {
+            self.made.remove(&(name.namespace.clone(), Host::new(&name.name)));
+        }
+        // A change costs what it touches, not what there is: the look comes after as many again were made.
+        if self.added > self.left.max(FEW) {
+            self.made.retain(|_, of_host| {
+                let needed: Vec<bool> = of_host.iter().map(|kept| kept.is_needed(of_host)).collect();
+                let mut needed = needed.into_iter();
+                of_host.retain(|_| needed.next().unwrap_or_default());
+                !of_host.is_empty()
+            });
+            (self.added, self.left) = (0, self.made.values().map(Vec::len).sum());
+        }
+    }
+}
+
+impl Kept {
+    fn is_for(&self, client: usize, service: &Arc<Service>, rule: Option<&Arc<Destination>>) -> bool {
+        let ruled = match (&self.rule, rule) {
+            (Some(one), Some(two)) => Arc::ptr_eq(one, two),
+            (one, two) => one.is_none() && two.is_none(),
+        };
+        ruled && self.client == client && Arc::ptr_eq(&self.service, service)
+    }
+
+    /// Some scope imports the service, and the rule is in force.
+    fn is_needed(&self, of_host: &[Kept]) -> bool {
+        let in_force = |rule| has_others(rule, of_host.iter().filter_map(|kept| kept.rule.as_ref()));
+        has_others(&self.service, of_host.iter().map(|kept| &kept.service)) && self.rule.as_ref().is_none_or(in_force)
+    }
+}
+
+/// Somebody beside these holds it.
+fn has_others<'a, T: 'a>(held: &Arc<T>, by: impl Iterator<Item = &'a Arc<T>>) -> bool {
+    Arc::strong_count(held) > by.filter(|other| Arc::ptr_eq(held, other)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stock_does_not_need_what_it_holds_alone() {
+        let rule = Arc::new(7);
+        let ours = [rule.clone(), rule.clone(), Arc::new(7)];
+        assert!(has_others(&ours[0], ours.iter()));
+        drop(rule);
+        assert!(ours.iter().all(|held| !has_others(held, ours.iter())));
     }
 }
