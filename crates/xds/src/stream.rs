@@ -93,6 +93,17 @@ pub(crate) struct Call {
     address: SocketAddr,
 }
 
+impl Wait {
+    /// A timer rings a moment later, however short it is: who may go on at once has none.
+    fn turn(wait: Duration, patience: Duration) -> Wait {
+        if wait.is_zero() { Wait::request(patience) } else { Wait::Turn(Box::pin(sleep(wait))) }
+    }
+
+    fn request(patience: Duration) -> Wait {
+        Wait::Request(Box::pin(sleep(patience)))
+    }
+}
+
 impl Talk {
     pub(crate) fn new(begin: Beginning) -> Talk {
         let Beginning { shared, address, entered, variant, body, admitted, closing, inspect } = begin;
@@ -152,10 +163,10 @@ impl Call {
         let patience = self.requests.shared.options.first_request;
         loop {
             match &mut first.wait {
-                None => first.wait = Some(Wait::Turn(Box::pin(sleep(self.requests.shared.admission.turn()?)))),
+                None => first.wait = Some(Wait::turn(self.requests.shared.admission.turn()?, patience)),
                 Some(Wait::Turn(turn)) => {
                     ready!(turn.as_mut().poll(cx));
-                    first.wait = Some(Wait::Request(Box::pin(sleep(patience))));
+                    first.wait = Some(Wait::request(patience));
                 }
                 Some(Wait::Request(late)) => {
                     while let Poll::Ready(request) = self.requests.poll_next(cx) {
