@@ -41,8 +41,6 @@ where
         if stream.work().is_err() {
             return self.drop_stream(id, Reason::Internal);
         }
-        // What the work has to say is asked for now, whether or not it woke us for it.
-        stream.inbox.nudge.seen();
         if let Some(room) = stream.inbox.room() {
             self.window.left += i64::from(room);
             self.outlet.small(&window_update(0, room));

@@ -38,6 +38,8 @@ struct Answer {
     trailers: Option<HeaderMap>,
     /// Its work never rests and never gets anywhere.
     restless: bool,
+    /// It is woken so often by others while it works, and says nothing before it has looked at that.
+    looks: usize,
 }
 
 impl Body for Answer {
@@ -45,7 +47,7 @@ impl Body for Answer {
     type Error = std::convert::Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if self.restless {
+        if self.restless || self.looks > 0 {
             return Poll::Pending;
         }
         let some = self.left.min(50_000);
@@ -61,9 +63,10 @@ impl Body for Answer {
 
 impl Call for Answer {
     fn poll_work(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.restless {
+        if !self.restless && self.looks == 0 {
             return Poll::Ready(());
         }
+        self.looks = self.looks.saturating_sub(1);
         cx.waker().wake_by_ref();
         Poll::Pending
     }
@@ -71,11 +74,12 @@ impl Call for Answer {
     fn abandon(&mut self) {}
 }
 
-/// `/restless`: work without an end. `/N`: N bytes. `/echo`: as many as came. `/panic`: none. `/wait`: when it is told.
+/// `/restless`: work without an end. `/woken`: work that is woken while it is done. `/N`: N bytes. `/echo`: as many as came. `/panic`: none. `/wait`: when it is told.
 async fn answer(request: Request<Incoming>, go: Arc<Notify>) -> Response<Answer> {
     let path = request.uri().path().to_owned();
     let left = match &path[1..] {
         "restless" => 0,
+        "woken" => 5,
         "echo" => request.into_body().collect().await.map(|whole| whole.to_bytes().len()).unwrap_or(0),
         "panic" => panic!("on purpose"),
         "wait" => {
@@ -85,7 +89,7 @@ async fn answer(request: Request<Incoming>, go: Arc<Notify>) -> Response<Answer>
         number => number.parse().expect("a number"),
     };
     let trailers = HeaderMap::from_iter([(http::header::ETAG, "end".parse().expect("a value"))]);
-    Response::new(Answer { left, trailers: Some(trailers), restless: path == "/restless" })
+    Response::new(Answer { left, trailers: Some(trailers), restless: path == "/restless", looks: if path == "/woken" { 3 } else { 0 } })
 }
 
 struct World {
@@ -222,6 +226,13 @@ async fn a_call_that_never_rests_lets_others_run() {
         assert_eq!(get(&mut sender, "/1000").await.expect("an answer"), 1000);
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_woken_while_it_works_looks_again() {
+    let (_world, mut sender) = client(&client::Builder::new()).await;
+    let answer = tokio::time::timeout(std::time::Duration::from_secs(5), get(&mut sender, "/woken")).await;
+    assert_eq!(answer.expect("it is not forgotten").expect("an answer"), 5);
 }
 
 #[tokio::test]

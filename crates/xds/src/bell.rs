@@ -89,8 +89,7 @@ impl Bell {
     fn tell(&self, now: Instant, what: impl FnOnce(&mut State)) {
         let mut state = self.state();
         what(&mut state);
-        // Who was rung before and has not looked yet was woken then.
-        let listener = if state.rung.is_none() { state.listener.clone() } else { None };
+        let listener = state.listener.clone();
         state.rung.get_or_insert(now);
         drop(state);
         if let Some(listener) = listener {
