@@ -89,7 +89,12 @@ async fn answer(request: Request<Incoming>, go: Arc<Notify>) -> Response<Answer>
         number => number.parse().expect("a number"),
     };
     let trailers = HeaderMap::from_iter([(http::header::ETAG, "end".parse().expect("a value"))]);
-    Response::new(Answer { left, trailers: Some(trailers), restless: path == "/restless", looks: if path == "/woken" { 3 } else { 0 } })
+    Response::new(Answer {
+        left,
+        trailers: Some(trailers),
+        restless: path == "/restless",
+        looks: if path == "/woken" { 3 } else { 0 },
+    })
 }
 
 struct World {

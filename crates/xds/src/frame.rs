@@ -255,7 +255,7 @@ impl Kept {
     }
 }
 
-/// Drops what nobody holds, and if that is little makes room for as many again: each is looked at no more than twice.
+/// Drops what nobody holds, and makes room for as many as are left, so that it is done seldom.
 fn make_room<K: Eq + Hash, T>(held: &mut HashMap<K, Weak<T>>) {
     if held.len() == held.capacity() {
         held.retain(|_, held| held.strong_count() > 0);
