@@ -1,7 +1,7 @@
 //! Every claimed parity case through the API server: what the watches bring gives the answers that were recorded from istiod.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Result, ensure};
 use config::kind::Kind;
@@ -10,7 +10,7 @@ use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 use sources::kube::Pacing;
 use testkit::cluster::{Api, Live, Written, options};
-use testkit::parity::{Answers, Case, Corpus, InProcess, answer, compare};
+use testkit::parity::{Answers, Case, Compared, Corpus, InProcess, answer, compare};
 use testkit::say;
 use tokio::time::sleep;
 
@@ -34,11 +34,12 @@ fn claimed_cases_through_the_api_server_are_equal() {
         let mut wrong = Vec::new();
         let mut resources = 0;
         for case in &cases {
-            held.become_case(case).await?;
-            let plane = InProcess::of(&held.live.picture.store.snapshot());
-            let ask = |asker| answer(&mut plane.proxy(asker)?, asker);
-            let got: Result<Answers> = case.askers.iter().map(|asker| Ok((asker.name.clone(), ask(asker)?))).collect();
-            let found = compare(&case.name, &case.expected()?, &got?);
+            let ages = held.become_case(case).await?;
+            let mut found = held.compare(case)?;
+            if !found.equal() && ages > 1 {
+                held.become_equally_old(case).await?;
+                found = held.compare(case)?;
+            }
             resources += found.total;
             if !found.equal() {
                 wrong.push(format!("{}: {}", case.name, found.lines[..found.lines.len().min(6)].join("\n  ")));
@@ -63,7 +64,31 @@ struct Contents {
 }
 
 impl Contents {
-    async fn become_case(&mut self, case: &Case) -> Result<()> {
+    fn compare(&self, case: &Case) -> Result<Compared> {
+        let plane = InProcess::of(&self.live.picture.store.snapshot());
+        let ask = |asker| answer(&mut plane.proxy(asker)?, asker);
+        let got: Result<Answers> = case.askers.iter().map(|asker| Ok((asker.name.clone(), ask(asker)?))).collect();
+        Ok(compare(&case.name, &case.expected()?, &got?))
+    }
+
+    /// The objects of a case are equally old where it was recorded; a second that ended while they were written lets older ones win.
+    async fn become_equally_old(&mut self, case: &Case) -> Result<()> {
+        for _ in 0..5 {
+            let young = case.objects.iter().filter(|(file, _)| **file != "base.yaml").flat_map(|(_, objects)| objects);
+            let young: Vec<Value> = young.filter(|it| self.objects.contains_key(&key(it))).cloned().collect();
+            let written = self.delete(&young).await?;
+            self.live.reach(&written, &young.iter().filter_map(id).collect()).await?;
+            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+            sleep(Duration::from_nanos(1_000_000_000 - u64::from(since.subsec_nanos()))).await;
+            if self.become_case(case).await? <= 1 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// In how many seconds its objects were made, the base apart.
+    async fn become_case(&mut self, case: &Case) -> Result<usize> {
         let mut wanted = BTreeMap::new();
         for object in case.objects.values().flatten() {
             if self.api.knows(object).await {
@@ -75,17 +100,22 @@ impl Contents {
         let mut written = self.delete(&gone).await?;
         let deleted: HashSet<ObjectId> = gone.iter().filter_map(id).collect();
         self.live.reach(&written, &deleted).await?;
+        let mut ages = BTreeSet::new();
         for (file, objects) in &case.objects {
             let fresh =
                 objects.iter().filter(|it| wanted.get(&key(it)) == Some(*it) && !self.objects.contains_key(&key(it)));
             let fresh: Vec<Value> = fresh.cloned().collect();
-            written.extend(self.write(&fresh).await?);
-            if *file == "base.yaml" && !fresh.is_empty() {
+            let made = self.write(&fresh).await?;
+            if *file != "base.yaml" {
+                ages.extend(made.iter().map(|it| it.created.clone()));
+            } else if !fresh.is_empty() {
                 // The case is younger.
                 sleep(Duration::from_millis(1100)).await;
             }
+            written.extend(made);
         }
-        self.live.reach(&written, &HashSet::new()).await
+        self.live.reach(&written, &HashSet::new()).await?;
+        Ok(ages.len())
     }
 
     /// In the order of their names, so that age, which the API server gives by the second, orders them as the folder does, where they are
