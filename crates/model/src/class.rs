@@ -142,6 +142,14 @@ impl OutboundKey {
     }
 }
 
+impl InboundKey {
+    /// Without names that are the workload's alone: its own, and those of its services with their ports.
+    pub fn nameless(&self) -> Self {
+        let tags = Tags { canonical_name: None, canonical_revision: None, traced_as: None, ..self.tags.clone() };
+        Self { tags, targets: Vec::new(), ..self.clone() }
+    }
+}
+
 impl Class {
     pub fn of(mesh: &Mesh, placement: &Placement) -> Self {
         let listeners = ListenerKey {

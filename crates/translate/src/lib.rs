@@ -26,7 +26,9 @@ mod tls;
 pub use cluster::{built_in_clusters, inbound_clusters, service_clusters, sni_clusters};
 pub use endpoint::{assignment, empty_assignment};
 pub use extension::extension_configs;
-pub use listener::{HttpListeners, OutboundListeners, inbound_listeners, outbound_listeners};
+pub use listener::{
+    HttpListeners, InboundMould, InboundPorts, OutboundListeners, inbound_listeners, outbound_listeners,
+};
 pub use made::Made;
 pub use name_table::name_table;
 pub use names::ClusterName;

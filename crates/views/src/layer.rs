@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use config::shared::shared_text;
-use model::{Delta, Mesh, Placement};
+use model::{Delta, InboundKey, Mesh, Placement};
 use translate::HttpListeners;
 use xds::{Kinds, Resource, Seq, TypeUrl};
 
+use crate::moulds::Moulds;
 use crate::rendered::Rendered;
 use crate::stock::Stock;
 use crate::table::Table;
@@ -53,6 +54,8 @@ pub(crate) struct Making<'a> {
     pub(crate) client: usize,
     /// Said by the outbound part, read by the part that stands on it.
     pub(crate) http: Arc<HttpListeners>,
+    /// For those who come; a change makes each layer for itself.
+    pub(crate) moulds: Option<(&'a mut Moulds, &'a InboundKey)>,
 }
 
 /// When a refresh happens and what caused it.

@@ -4,6 +4,7 @@ mod compared;
 mod ground;
 mod layer;
 mod member;
+mod moulds;
 mod node;
 mod parts;
 mod patched;

@@ -49,10 +49,18 @@ pub(crate) fn outbound(mesh: &Mesh, placement: &Placement) -> Vec<Rendered> {
 
 /// All that arrives, from scratch.
 pub(crate) fn inbound(mesh: &Mesh, placement: &Placement) -> Vec<Rendered> {
-    let mut out: Vec<_> = translate::inbound_clusters(mesh, placement).into_iter().map(cluster).collect();
-    out.extend(translate::inbound_listeners(mesh, placement).into_iter().map(listener));
-    out.extend(extensions(placement));
+    let mut out = inbound_listeners(mesh, placement);
+    out.extend(beside_listeners(mesh, placement));
     out
+}
+
+pub(crate) fn inbound_listeners(mesh: &Mesh, placement: &Placement) -> Vec<Rendered> {
+    translate::inbound_listeners(mesh, placement).into_iter().map(listener).collect()
+}
+
+/// Of what arrives.
+fn beside_listeners(mesh: &Mesh, placement: &Placement) -> impl Iterator<Item = Rendered> {
+    translate::inbound_clusters(mesh, placement).into_iter().map(cluster).chain(extensions(placement))
 }
 
 impl Part for Outbound {
@@ -127,7 +135,12 @@ impl Part for Inbound {
     const TYPES: &'static [TypeUrl] = &[TypeUrl::Cluster, TypeUrl::Listener, TypeUrl::Extension];
 
     fn make(making: &mut Making<'_>, placement: &Placement) -> Vec<Ware> {
-        inbound(making.mesh, placement).into_iter().map(Ware::new).collect()
+        let mesh = making.mesh;
+        let listeners = match &mut making.moulds {
+            Some((moulds, key)) => moulds.listeners(mesh, placement, key),
+            None => inbound_listeners(mesh, placement),
+        };
+        listeners.into_iter().chain(beside_listeners(mesh, placement)).map(Ware::new).collect()
     }
 
     fn remake(making: &mut Making<'_>, changed: &Changed<'_>, held: &Layer) -> Vec<Remade> {

@@ -7,6 +7,7 @@ use model::{Class, Delta, InboundKey, ListenerKey, Mesh, OutboundKey, Placement,
 
 use crate::ground::{Cell, Floor, Ground, Step};
 use crate::layer::{Change, Layer, Making, Moment};
+use crate::moulds::Moulds;
 use crate::parts::{Inbound, Listeners, Outbound};
 use crate::shelf::{Place, Shelf};
 use crate::stock::Stock;
@@ -15,6 +16,7 @@ use xds::Kinds;
 #[derive(Default)]
 pub(crate) struct Shelves {
     stock: Stock,
+    moulds: Moulds,
     outbound: Shelf<OutboundKey>,
     /// Of each outbound layer.
     floors: HashMap<Place, Floor>,
@@ -38,6 +40,12 @@ pub(crate) enum Touch {
 impl Shelves {
     pub(crate) fn forget(&mut self, delta: &Delta) {
         self.stock.forget(delta);
+        self.moulds.clear();
+    }
+
+    /// Drops what only those need who come in numbers.
+    pub(crate) fn rest(&mut self) {
+        self.moulds.clear();
     }
 
     /// `None`: some of its layers are not there.
@@ -56,9 +64,9 @@ impl Shelves {
     ) -> Places {
         let known = self.outbound.place_of(&class.outbound).map(|place| (place, self.floors[&place].client));
         let (first, client) = known.unwrap_or_else(|| self.make_outbound(&class.outbound, mesh, placement, moment));
-        let Self { stock, outbound, listeners, inbound, .. } = self;
+        let Self { stock, moulds, outbound, listeners, inbound, .. } = self;
         let http = outbound.kept(first).layer.http.clone();
-        let mut making = Making { mesh, stock, client, http };
+        let mut making = Making { mesh, stock, client, http, moulds: Some((moulds, &class.inbound)) };
         let second = listeners.get_or_make::<Listeners>(&(first, class.listeners), &mut making, placement, moment);
         let third = inbound.get_or_make::<Inbound>(&class.inbound, &mut making, placement, moment);
         [first, second, third]
@@ -74,7 +82,7 @@ impl Shelves {
     ) -> (Place, usize) {
         let Self { stock, outbound, floors, .. } = self;
         let client = stock.client(key);
-        let mut making = Making { mesh, stock, client, http: Arc::default() };
+        let mut making = Making { mesh, stock, client, http: Arc::default(), moulds: None };
         let place = outbound.get_or_make::<Outbound>(key, &mut making, placement, moment);
         let (scope, layer) = (placement.scope.clone(), outbound.kept(place).layer.clone());
         let ground = Ground { mesh: mesh.clone(), scope, layer, seq: moment.seq, round: moment.round };
@@ -99,7 +107,7 @@ impl Shelves {
         if step.touches(standing) {
             let Self { stock, listeners, inbound, .. } = self;
             let (scope, http) = (step.now.scope.clone(), step.now.layer.http.clone());
-            let mut making = Making { mesh: change.mesh, stock, client: floor.client, http };
+            let mut making = Making { mesh: change.mesh, stock, client: floor.client, http, moulds: None };
             let now = Placement { scope, standing: standing.clone() };
             let seen = |_: &Standing| step.before.scope.clone();
             listeners.refresh::<Listeners>(second, &mut making, seen, &now, change);
@@ -133,7 +141,7 @@ impl Shelves {
         let Self { stock, outbound, floors, .. } = self;
         let floor = floors.get_mut(&place).expect(KEPT);
         let before = floor.cell.load_full();
-        let mut making = Making { mesh, stock, client: floor.client, http: Arc::default() };
+        let mut making = Making { mesh, stock, client: floor.client, http: Arc::default(), moulds: None };
         outbound.refresh::<Outbound>(place, &mut making, |_| before.scope.clone(), now, change);
         let (scope, layer) = (now.scope.clone(), outbound.kept(place).layer.clone());
         let seq = if Arc::ptr_eq(&layer, &before.layer) { before.seq } else { moment.seq };
@@ -150,9 +158,9 @@ impl Shelves {
         }
         let places = self.get_or_make(class, mesh, placement, moment);
         let [first, second, third] = places;
-        let Self { stock, outbound, floors, listeners, inbound } = self;
+        let Self { stock, outbound, floors, listeners, inbound, .. } = self;
         let http = outbound.kept(first).layer.http.clone();
-        let mut making = Making { mesh, stock, client: floors[&first].client, http };
+        let mut making = Making { mesh, stock, client: floors[&first].client, http, moulds: None };
         let seen = |standing: &Standing| before.scope_at(standing);
         listeners.refresh::<Listeners>(second, &mut making, seen, placement, change);
         inbound.refresh::<Inbound>(third, &mut making, seen, placement, change);

@@ -361,7 +361,8 @@ impl Provider for Views {
     }
 
     fn rest(&self) {
-        let state = self.state();
+        let mut state = self.state();
+        state.shelves.rest();
         let views: Vec<_> = state.classes.values().map(|mates| mates.seat.view()).collect();
         drop(state);
         views.iter().for_each(|view| view.rest());

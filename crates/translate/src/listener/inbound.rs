@@ -4,6 +4,7 @@ use config::note::ObjectId;
 use model::{Capture, InboundTarget, IngressListener, Mesh, Placement, Protocol};
 use wire::envoy::config::core::v3::{Metadata, TrafficDirection};
 use wire::envoy::config::listener::v3::{FilterChain, Listener};
+use wire::envoy::config::route::v3::RouteConfiguration;
 
 use super::chain::{self, Target};
 use super::reserved::Wanted;
@@ -13,13 +14,14 @@ use crate::filter::Direction;
 use crate::made::Made;
 use crate::names::{ClusterName, listener_name};
 use crate::proto::{duration, metadata, structure, text, uint32};
+use crate::route::inbound as route;
 use crate::stat_pattern::Named;
 use crate::telemetry::access_log;
 
 /// A port of the workload and what it serves.
 pub(super) struct DeclaredPort {
     pub(super) number: u16,
-    protocol: Protocol,
+    pub(super) protocol: Protocol,
     bind: String,
     /// A listener of its own on a real port.
     pub(super) bound: bool,
@@ -33,11 +35,20 @@ impl DeclaredPort {
     pub(super) fn chains(&self, mesh: &Mesh, placement: &Placement) -> Vec<FilterChain> {
         let target = Target::Declared {
             bind: &self.bind,
-            cluster: ClusterName::Inbound { port: self.number }.to_string(),
+            cluster: self.cluster(),
             named: &self.named,
             metadata: self.metadata.clone(),
         };
         chain::chains(mesh, placement, self.number, self.protocol, placement.modes.of(self.number), &target)
+    }
+
+    /// Those that its HTTP chains have inside.
+    pub(super) fn routes(&self) -> RouteConfiguration {
+        route::configuration(&self.cluster(), &self.named, self.protocol)
+    }
+
+    fn cluster(&self) -> String {
+        ClusterName::Inbound { port: self.number }.to_string()
     }
 }
 

@@ -9,6 +9,7 @@ mod gateway;
 mod gateway_bytes;
 mod gateway_tls;
 mod inbound;
+mod inbound_mould;
 mod inspector;
 mod mould;
 mod outbound;
@@ -21,6 +22,7 @@ mod virtual_outbound;
 use model::{Mesh, PatchSet, Placement};
 use wire::envoy::config::listener::v3::Listener;
 
+pub use self::inbound_mould::{InboundMould, InboundPorts};
 pub use self::outbound::HttpListeners;
 use crate::made::Made;
 use crate::patch;
@@ -45,7 +47,7 @@ pub fn outbound_listeners(mesh: &Mesh, placement: &Placement) -> OutboundListene
     let set = &placement.patches.outbound;
     out.rest = patched(set, out.rest);
     let own = out.http.names().chain(out.rest.iter().map(|made| made.value.name.clone()));
-    let taken = own.chain(["virtualInbound".to_owned()]).collect();
+    let taken = own.chain([virtual_inbound::NAME.to_owned()]).collect();
     out.rest.extend(patch::added_listeners(set, &taken));
     out
 }

@@ -1,4 +1,4 @@
-//! A listener without what its connection managers say of traces, encoded once: the workloads of a namespace have the rest alike.
+//! A listener without what its connection managers say of traces and of given routes, encoded once: many workloads have the rest alike.
 
 use prost::encoding::{
     DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, encoded_len_varint, key_len,
@@ -6,7 +6,10 @@ use prost::encoding::{
 };
 use prost::{Message, Name};
 use wire::envoy::config::listener::v3::Listener;
-use wire::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
+use wire::envoy::config::route::v3::RouteConfiguration;
+use wire::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, http_connection_manager::RouteSpecifier,
+};
 use wire::google::protobuf::Any;
 
 use crate::telemetry::tracing::Traced;
@@ -15,26 +18,41 @@ use crate::telemetry::tracing::Traced;
 const WAY: &[&[u32]] = &[&[3, 25], &[3], CONFIGURATION, &[2]];
 const CONFIGURATION: &[u32] = &[4];
 /// Of a connection manager.
+const ROUTES: u32 = 4;
 const TRACING: u32 = 7;
 const REQUEST_ID: u32 = 36;
-const HOLES: [u32; 2] = [TRACING, REQUEST_ID];
+/// Fields that may be there for one workload and not for another.
+const TRACED: [(u32, Hole); 2] = [(TRACING, Hole::Tracing), (REQUEST_ID, Hole::RequestId)];
 
 #[derive(Debug)]
 pub(super) struct Mould(Vec<Part>);
 
 /// What is put into the holes of a mould: each field with its key.
-pub(super) struct Filling([Vec<u8>; 2]);
+pub(super) struct Filling {
+    tracing: Vec<u8>,
+    request_id: Vec<u8>,
+    routes: Vec<Vec<u8>>,
+}
 
 #[derive(Debug)]
 enum Part {
     Bytes(Vec<u8>),
     Message { field: u32, parts: Vec<Part> },
-    Hole(usize),
+    Hole(Hole),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Hole {
+    Tracing,
+    RequestId,
+    /// By the place of their name among those that were given.
+    Routes(usize),
 }
 
 impl Mould {
-    pub(super) fn new(listener: &Listener) -> Self {
-        Self(parts(&listener.encode_to_vec(), WAY))
+    /// `routes`: names of those that are inside of it and differ.
+    pub(super) fn new(listener: &Listener, routes: &[String]) -> Self {
+        Self(parts(&listener.encode_to_vec(), WAY, routes))
     }
 
     /// The bytes of the listener.
@@ -46,18 +64,33 @@ impl Mould {
 }
 
 impl Filling {
-    pub(super) fn new(Traced { tracing, request_id }: Traced) -> Self {
+    /// `routes`: in the order of the names that the mould was made with.
+    pub(super) fn new(Traced { tracing, request_id }: Traced, routes: Vec<RouteConfiguration>) -> Self {
         let only = HttpConnectionManager::default;
-        let tracing = HttpConnectionManager { tracing, ..only() };
-        let request_id = HttpConnectionManager { request_id_extension: Some(request_id), ..only() };
-        Self([tracing.encode_to_vec(), request_id.encode_to_vec()])
+        let routes = routes.into_iter().map(|routes| {
+            let route_specifier = Some(RouteSpecifier::RouteConfig(routes));
+            HttpConnectionManager { route_specifier, ..only() }.encode_to_vec()
+        });
+        Self {
+            tracing: HttpConnectionManager { tracing, ..only() }.encode_to_vec(),
+            request_id: HttpConnectionManager { request_id_extension: Some(request_id), ..only() }.encode_to_vec(),
+            routes: routes.collect(),
+        }
+    }
+
+    fn of(&self, hole: Hole) -> &[u8] {
+        match hole {
+            Hole::Tracing => &self.tracing,
+            Hole::RequestId => &self.request_id,
+            Hole::Routes(which) => &self.routes[which],
+        }
     }
 }
 
 fn len(parts: &[Part], filling: &Filling) -> usize {
     let of = |part: &Part| match part {
         Part::Bytes(bytes) => bytes.len(),
-        Part::Hole(which) => filling.0[*which].len(),
+        Part::Hole(hole) => filling.of(*hole).len(),
         Part::Message { field, parts } => {
             let len = len(parts, filling);
             key_len(*field) + encoded_len_varint(len as u64) + len
@@ -70,7 +103,7 @@ fn write(parts: &[Part], filling: &Filling, out: &mut Vec<u8>) {
     for part in parts {
         match part {
             Part::Bytes(bytes) => out.extend_from_slice(bytes),
-            Part::Hole(which) => out.extend_from_slice(&filling.0[*which]),
+            Part::Hole(hole) => out.extend_from_slice(filling.of(*hole)),
             Part::Message { field, parts } => {
                 encode_key(*field, WireType::LengthDelimited, out);
                 encode_varint(len(parts, filling) as u64, out);
@@ -81,32 +114,44 @@ fn write(parts: &[Part], filling: &Filling, out: &mut Vec<u8>) {
 }
 
 /// `way`: what is left of it.
-fn parts(message: &[u8], way: &[&[u32]]) -> Vec<Part> {
-    let (mut out, mut rest, mut holes) = (Vec::new(), message, 0);
+fn parts(message: &[u8], way: &[&[u32]], routes: &[String]) -> Vec<Part> {
+    let Some((fields, further)) = way.split_first() else { return parts_of_manager(message, routes) };
+    let (mut out, mut rest) = (Vec::new(), message);
     while !rest.is_empty() {
         let (field, bytes, payload) = next(&mut rest);
-        let Some((fields, further)) = way.split_first() else {
-            // Fields are encoded in the order of their numbers.
-            while holes < HOLES.len() && HOLES[holes] <= field {
-                out.push(Part::Hole(holes));
-                holes += 1;
-            }
-            if !HOLES.contains(&field) {
-                put(&mut out, bytes);
-            }
-            continue;
-        };
         let leads = fields.contains(&field) && (*fields != CONFIGURATION || is_manager(payload));
         if leads {
-            out.push(Part::Message { field, parts: parts(payload, further) });
+            out.push(Part::Message { field, parts: parts(payload, further, routes) });
         } else {
             put(&mut out, bytes);
         }
     }
-    if way.is_empty() {
-        out.extend((holes..HOLES.len()).map(Part::Hole));
-    }
     out
+}
+
+fn parts_of_manager(manager: &[u8], routes: &[String]) -> Vec<Part> {
+    let (mut out, mut rest) = (Vec::new(), manager);
+    let mut holes = TRACED.into_iter().peekable();
+    while !rest.is_empty() {
+        let (field, bytes, payload) = next(&mut rest);
+        // Fields are encoded in the order of their numbers.
+        while let Some((_, hole)) = holes.next_if(|(traced, _)| *traced <= field) {
+            out.push(Part::Hole(hole));
+        }
+        let given = if field == ROUTES { place_of(payload, routes) } else { None };
+        match given {
+            Some(which) => out.push(Part::Hole(Hole::Routes(which))),
+            None if TRACED.iter().any(|(traced, _)| *traced == field) => {}
+            None => put(&mut out, bytes),
+        }
+    }
+    out.extend(holes.map(|(_, hole)| Part::Hole(hole)));
+    out
+}
+
+fn place_of(routes: &[u8], names: &[String]) -> Option<usize> {
+    let RouteConfiguration { name, .. } = RouteConfiguration::decode(routes).expect(OURS);
+    names.iter().position(|given| *given == name)
 }
 
 fn put(out: &mut Vec<Part>, bytes: &[u8]) {

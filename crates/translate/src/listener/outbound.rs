@@ -69,9 +69,9 @@ impl HttpListeners {
             let all = self.listeners(mesh, placement).into_iter();
             return all.map(|made| (made.value.name.clone(), made.map(|listener| any::pack(&listener)))).collect();
         }
-        let made = |entry: &Entry| Mould::new(&entry.listener(mesh, placement).value);
+        let made = |entry: &Entry| Mould::new(&entry.listener(mesh, placement).value, &[]);
         let moulds = self.moulds.get_or_init(|| self.entries.iter().map(made).collect());
-        let filling = Filling::new(tracing::traced(mesh, placement, Direction::Outbound));
+        let filling = Filling::new(tracing::traced(mesh, placement, Direction::Outbound), Vec::new());
         let each = self.entries.iter().zip(moulds).map(|(entry, mould)| {
             let any = Any { type_url: Listener::type_url(), value: mould.filled(&filling).into() };
             (listener_name(&entry.bind, entry.port), Made::new(any, entry.made_from(placement)))

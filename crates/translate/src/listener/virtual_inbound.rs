@@ -1,27 +1,26 @@
 //! virtualInbound: where iptables sends all that arrives at the pod, with a set of chains for each declared port.
 
+use config::note::ObjectId;
 use model::{Interception, Mesh, Placement, Protocol};
 use wire::envoy::config::listener::v3::{FilterChain, FilterChainMatch, Listener};
 
 use super::chain::{self, Target};
-use super::{inbound, inspector};
+use super::inbound::{self, DeclaredPort};
+use super::inspector;
 use crate::filter::{self, Direction, tcp_proxy};
 use crate::made::Made;
 use crate::names::BLACK_HOLE;
 use crate::proto::{boolean, uint32};
 use crate::telemetry::stats;
 
+pub(super) const NAME: &str = "virtualInbound";
+
 pub(super) fn listener(mesh: &Mesh, placement: &Placement) -> Made<Listener> {
     let port = mesh.inbound_port();
     let mut chains = vec![black_hole(placement, port)];
     chains.extend(passthrough(mesh, placement));
-    let declared = inbound::declared_ports(mesh, placement).filter(|declared| !declared.bound);
-    let mut made_from = [&placement.policies.made_from[..], &placement.telemetry.made_from].concat();
-    made_from.extend(placement.plugins.made_from());
-    for declared in declared {
-        chains.extend(declared.chains(mesh, placement));
-        made_from.extend(declared.made_from);
-    }
+    let declared: Vec<_> = inbound::declared_ports(mesh, placement).filter(|declared| !declared.bound).collect();
+    chains.extend(declared.iter().flat_map(|declared| declared.chains(mesh, placement)));
     let transparent = placement.proxy.metadata.interception == Interception::Tproxy;
     let mut filters = vec![inspector::original_destination()];
     if transparent {
@@ -31,9 +30,16 @@ pub(super) fn listener(mesh: &Mesh, placement: &Placement) -> Made<Listener> {
     let listener = Listener {
         transparent: transparent.then(|| boolean(true)),
         listener_filters: filters,
-        ..inbound::listener(mesh, placement, "virtualInbound".into(), placement.wildcard(), port, chains)
+        ..inbound::listener(mesh, placement, NAME.into(), placement.wildcard(), port, chains)
     };
-    Made::new(listener, made_from)
+    Made::new(listener, made_from(placement, declared))
+}
+
+pub(super) fn made_from(placement: &Placement, declared: Vec<DeclaredPort>) -> Vec<ObjectId> {
+    let mut made_from = [&placement.policies.made_from[..], &placement.telemetry.made_from].concat();
+    made_from.extend(placement.plugins.made_from());
+    made_from.extend(declared.into_iter().flat_map(|declared| declared.made_from));
+    made_from
 }
 
 /// Traffic to the port itself would come back here for ever.
