@@ -23,10 +23,6 @@ impl<T> Made<T> {
         Self::new(value, [])
     }
 
-    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> Made<U> {
-        Made { value: change(self.value), made_from: self.made_from, patched: self.patched }
-    }
-
     /// Made from the value of a patch.
     pub(crate) fn added(value: T, patch: &Patch) -> Self {
         Self { patched: BTreeSet::from([patch.id.clone()]), ..Self::built_in(value) }

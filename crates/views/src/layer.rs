@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use config::note::ObjectId;
 use config::shared::shared_text;
-use model::{Delta, InboundKey, Mesh, Placement};
-use translate::HttpListeners;
+use model::{Delta, InboundKey, Mesh, PatchId, Placement};
+use prost::Name;
+use translate::{Cast, HttpListeners, Made, Spans};
+use wire::envoy::config::listener::v3::Listener;
 use xds::{Kinds, Resource, Seq, TypeUrl};
 
 use crate::moulds::Moulds;
@@ -14,7 +17,7 @@ use crate::rendered::Rendered;
 use crate::stock::Stock;
 use crate::table::Table;
 use crate::text;
-use crate::version::version;
+use crate::version::{version, version_of};
 
 #[derive(Debug, Default)]
 pub(crate) struct Layer {
@@ -25,6 +28,7 @@ pub(crate) struct Layer {
 }
 
 /// An encoded resource of some type.
+#[derive(Clone)]
 pub(crate) struct Ware {
     pub(crate) kind: TypeUrl,
     pub(crate) resource: Arc<Resource>,
@@ -35,9 +39,21 @@ impl Ware {
         Self { kind: made.kind, resource: Arc::new(encoded(made)) }
     }
 
+    /// A listener that came from a mould.
+    pub(crate) fn cast(name: &str, made: &Made<Cast>) -> Self {
+        let Cast { model, own, steps } = &made.value;
+        let type_url = Listener::type_url();
+        let version = version_of(&type_url, made.value.pieces());
+        let cast = xds::Cast { type_url: &type_url, model: model.clone(), own, steps };
+        let resource = Resource::cast(shared_text(name), version, &cast, said(&made.made_from, &made.patched));
+        Self { kind: TypeUrl::Listener, resource: Arc::new(resource) }
+    }
+
     /// What is held, where it is the same: to compare it with others of its kind costs more than to make it.
     pub(crate) fn kept(made: Rendered, held: &Layer) -> Self {
-        let same = |old: &&Arc<Resource>| old.version == version(&made.any) && old.made_from == said(&made);
+        let same = |old: &&Arc<Resource>| {
+            old.version == version(&made.any) && old.made_from == said(&made.made_from, &made.patched)
+        };
         let old = held.table(made.kind).and_then(|table| table.get(&made.name)).filter(same).cloned();
         match old {
             Some(resource) => Self { kind: made.kind, resource },
@@ -56,6 +72,8 @@ pub(crate) struct Making<'a> {
     pub(crate) http: Arc<HttpListeners>,
     /// For those who come; a change makes each layer for itself.
     pub(crate) moulds: Option<(&'a mut Moulds, &'a InboundKey)>,
+    /// Said by the listeners towards others, read by those of what arrives.
+    pub(crate) spans: Option<Spans>,
 }
 
 /// When a refresh happens and what caused it.
@@ -183,15 +201,15 @@ impl Layer {
 }
 
 /// The objects that it was made from, and what changed it afterwards.
-fn said(made: &Rendered) -> Vec<Arc<str>> {
-    let mut objects = text::spoken(&made.made_from);
-    objects.extend(text::spoken(&made.patched));
+fn said(made_from: &BTreeSet<ObjectId>, patched: &BTreeSet<PatchId>) -> Vec<Arc<str>> {
+    let mut objects = text::spoken(made_from);
+    objects.extend(text::spoken(patched));
     objects
 }
 
 /// The bytes that every stream shares.
 pub(crate) fn encoded(made: Rendered) -> Resource {
-    let (version, made_from) = (version(&made.any), said(&made));
+    let (version, made_from) = (version(&made.any), said(&made.made_from, &made.patched));
     let resource = Resource::new(shared_text(&made.name), version, made.any, made_from);
     match made.kind {
         // Listeners name their workload, so that there are as many as proxies; those of one kind of service differ in names.

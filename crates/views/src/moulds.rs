@@ -1,35 +1,62 @@
-//! Moulds of inbound listeners, for the workloads that come between two changes.
+//! What workloads that come between two changes have alike in what arrives at them: made once.
 
 use std::collections::HashMap;
 
 use model::{InboundKey, Mesh, Placement, Protocol};
-use translate::{InboundMould, InboundPorts};
-use xds::TypeUrl;
+use translate::{InboundMould, InboundPorts, Spans};
 
+use crate::layer::Ware;
 use crate::parts;
-use crate::rendered::Rendered;
 
-/// By all that the listeners of their workloads have alike.
+/// By all that translation reads of their workloads besides names.
 #[derive(Default)]
-pub(crate) struct Moulds(HashMap<(InboundKey, Vec<(u16, Protocol)>), InboundMould>);
+pub(crate) struct Moulds(HashMap<(InboundKey, Vec<(u16, Protocol)>), Alike>);
+
+struct Alike {
+    listener: InboundMould,
+    /// The cluster of the ports that nobody declared.
+    passthrough: Option<Ware>,
+}
 
 /// A mould is as large as a listener; where workloads have so little in common they gain nothing.
 const MANY: usize = 256;
 
 impl Moulds {
-    /// Of a workload with this key.
-    pub(crate) fn listeners(&mut self, mesh: &Mesh, placement: &Placement, key: &InboundKey) -> Vec<Rendered> {
-        let Some(ports) = InboundPorts::of(mesh, placement) else { return parts::inbound_listeners(mesh, placement) };
+    /// All that arrives at a workload with this key. `None`: it has nothing in common with others. `spans`: those towards others, if they are known.
+    pub(crate) fn inbound(
+        &mut self,
+        mesh: &Mesh,
+        placement: &Placement,
+        key: &InboundKey,
+        spans: Option<Spans>,
+    ) -> Option<Vec<Ware>> {
+        let ports = InboundPorts::of(mesh, placement)?;
         if self.0.len() >= MANY {
-            self.0.clear();
+            self.clear();
         }
-        let mould = self.0.entry((key.nameless(), ports.spoken()));
-        let mould = mould.or_insert_with(|| InboundMould::new(mesh, placement, &ports));
-        let (name, made) = mould.packed(mesh, placement, ports);
-        vec![Rendered::packed(TypeUrl::Listener, name, made)]
+        let alike = self.0.entry((key.nameless(), ports.spoken()));
+        let alike = alike.or_insert_with(|| Alike::new(mesh, placement, &ports));
+        let arriving = || Spans::arriving(mesh, placement);
+        let spans = spans.map_or_else(arriving, |spans| spans.turned(mesh, placement));
+        let (name, listener) = alike.listener.cast(placement, ports, &spans);
+        let own = translate::own_clusters(mesh, placement).into_iter().map(parts::cluster);
+        let mut out: Vec<_> = own.chain(parts::extensions(placement)).map(Ware::new).collect();
+        out.push(Ware::cast(name, &listener));
+        out.extend(alike.passthrough.clone());
+        Some(out)
     }
 
     pub(crate) fn clear(&mut self) {
         self.0 = HashMap::new();
+    }
+}
+
+impl Alike {
+    fn new(mesh: &Mesh, placement: &Placement, ports: &InboundPorts) -> Self {
+        let passthrough = translate::inbound_passthrough(mesh, placement);
+        Self {
+            listener: InboundMould::new(mesh, placement, ports),
+            passthrough: passthrough.map(parts::cluster).map(Ware::new),
+        }
     }
 }

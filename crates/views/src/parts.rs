@@ -7,7 +7,7 @@ use std::sync::Arc;
 use config::host::Host;
 use config::kinds::envoy_filter::ApplyTo;
 use model::{Destination, Mesh, Placement, Service};
-use translate::{ClusterName, ClusterPatches, Made, OF_LISTENERS, OutboundListeners};
+use translate::{ClusterName, ClusterPatches, Made, OF_LISTENERS, OutboundListeners, Spans};
 use wire::envoy::config::cluster::v3::{
     Cluster,
     cluster::{ClusterDiscoveryType, DiscoveryType},
@@ -49,18 +49,10 @@ pub(crate) fn outbound(mesh: &Mesh, placement: &Placement) -> Vec<Rendered> {
 
 /// All that arrives, from scratch.
 pub(crate) fn inbound(mesh: &Mesh, placement: &Placement) -> Vec<Rendered> {
-    let mut out = inbound_listeners(mesh, placement);
-    out.extend(beside_listeners(mesh, placement));
+    let mut out: Vec<_> = translate::inbound_clusters(mesh, placement).into_iter().map(cluster).collect();
+    out.extend(translate::inbound_listeners(mesh, placement).into_iter().map(listener));
+    out.extend(extensions(placement));
     out
-}
-
-pub(crate) fn inbound_listeners(mesh: &Mesh, placement: &Placement) -> Vec<Rendered> {
-    translate::inbound_listeners(mesh, placement).into_iter().map(listener).collect()
-}
-
-/// Of what arrives.
-fn beside_listeners(mesh: &Mesh, placement: &Placement) -> impl Iterator<Item = Rendered> {
-    translate::inbound_clusters(mesh, placement).into_iter().map(cluster).chain(extensions(placement))
 }
 
 impl Part for Outbound {
@@ -116,8 +108,14 @@ impl Part for Listeners {
     const TYPES: &'static [TypeUrl] = &[TypeUrl::Listener];
 
     fn make(making: &mut Making<'_>, placement: &Placement) -> Vec<Ware> {
-        let packed = making.http.packed(making.mesh, placement).into_iter();
-        packed.map(|(name, made)| Ware::new(Rendered::packed(TypeUrl::Listener, &name, made))).collect()
+        let Making { mesh, http, .. } = making;
+        let spans = Spans::towards_others(mesh, placement);
+        let made = match http.cast(mesh, placement, &spans) {
+            Some(cast) => cast.iter().map(|(name, made)| Ware::cast(name, made)).collect(),
+            None => http.listeners(mesh, placement).into_iter().map(listener).map(Ware::new).collect(),
+        };
+        making.spans = Some(spans);
+        made
     }
 
     fn remake(making: &mut Making<'_>, changed: &Changed<'_>, held: &Layer) -> Vec<Remade> {
@@ -136,11 +134,9 @@ impl Part for Inbound {
 
     fn make(making: &mut Making<'_>, placement: &Placement) -> Vec<Ware> {
         let mesh = making.mesh;
-        let listeners = match &mut making.moulds {
-            Some((moulds, key)) => moulds.listeners(mesh, placement, key),
-            None => inbound_listeners(mesh, placement),
-        };
-        listeners.into_iter().chain(beside_listeners(mesh, placement)).map(Ware::new).collect()
+        let spans = making.spans.take();
+        let moulded = making.moulds.as_mut().and_then(|(moulds, key)| moulds.inbound(mesh, placement, key, spans));
+        moulded.unwrap_or_else(|| inbound(mesh, placement).into_iter().map(Ware::new).collect())
     }
 
     fn remake(making: &mut Making<'_>, changed: &Changed<'_>, held: &Layer) -> Vec<Remade> {
@@ -261,7 +257,7 @@ fn listener(made: Made<Listener>) -> Rendered {
 }
 
 /// What filters ask for by name.
-fn extensions(placement: &Placement) -> impl Iterator<Item = Rendered> {
+pub(crate) fn extensions(placement: &Placement) -> impl Iterator<Item = Rendered> {
     let made = translate::extension_configs(placement).into_iter();
     made.map(|made| Rendered::new(TypeUrl::Extension, &made.value.name.clone(), made))
 }

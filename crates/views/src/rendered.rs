@@ -25,12 +25,7 @@ pub struct Rendered {
 impl Rendered {
     pub(crate) fn new<M: prost::Message + prost::Name>(kind: TypeUrl, name: &str, made: Made<M>) -> Self {
         let Made { value, made_from, patched } = made;
-        Self::packed(kind, name, Made { value: any::pack(&value), made_from, patched })
-    }
-
-    pub(crate) fn packed(kind: TypeUrl, name: &str, made: Made<Any>) -> Self {
-        let Made { value, made_from, patched } = made;
-        Self { kind, name: Arc::from(name), any: value, made_from, patched }
+        Self { kind, name: Arc::from(name), any: any::pack(&value), made_from, patched }
     }
 }
 

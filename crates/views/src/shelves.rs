@@ -66,7 +66,7 @@ impl Shelves {
         let (first, client) = known.unwrap_or_else(|| self.make_outbound(&class.outbound, mesh, placement, moment));
         let Self { stock, moulds, outbound, listeners, inbound, .. } = self;
         let http = outbound.kept(first).layer.http.clone();
-        let mut making = Making { mesh, stock, client, http, moulds: Some((moulds, &class.inbound)) };
+        let mut making = Making { mesh, stock, client, http, moulds: Some((moulds, &class.inbound)), spans: None };
         let second = listeners.get_or_make::<Listeners>(&(first, class.listeners), &mut making, placement, moment);
         let third = inbound.get_or_make::<Inbound>(&class.inbound, &mut making, placement, moment);
         [first, second, third]
@@ -82,7 +82,7 @@ impl Shelves {
     ) -> (Place, usize) {
         let Self { stock, outbound, floors, .. } = self;
         let client = stock.client(key);
-        let mut making = Making { mesh, stock, client, http: Arc::default(), moulds: None };
+        let mut making = Making { mesh, stock, client, http: Arc::default(), moulds: None, spans: None };
         let place = outbound.get_or_make::<Outbound>(key, &mut making, placement, moment);
         let (scope, layer) = (placement.scope.clone(), outbound.kept(place).layer.clone());
         let ground = Ground { mesh: mesh.clone(), scope, layer, seq: moment.seq, round: moment.round };
@@ -107,7 +107,7 @@ impl Shelves {
         if step.touches(standing) {
             let Self { stock, listeners, inbound, .. } = self;
             let (scope, http) = (step.now.scope.clone(), step.now.layer.http.clone());
-            let mut making = Making { mesh: change.mesh, stock, client: floor.client, http, moulds: None };
+            let mut making = Making { mesh: change.mesh, stock, client: floor.client, http, moulds: None, spans: None };
             let now = Placement { scope, standing: standing.clone() };
             let seen = |_: &Standing| step.before.scope.clone();
             listeners.refresh::<Listeners>(second, &mut making, seen, &now, change);
@@ -141,7 +141,7 @@ impl Shelves {
         let Self { stock, outbound, floors, .. } = self;
         let floor = floors.get_mut(&place).expect(KEPT);
         let before = floor.cell.load_full();
-        let mut making = Making { mesh, stock, client: floor.client, http: Arc::default(), moulds: None };
+        let mut making = Making { mesh, stock, client: floor.client, http: Arc::default(), moulds: None, spans: None };
         outbound.refresh::<Outbound>(place, &mut making, |_| before.scope.clone(), now, change);
         let (scope, layer) = (now.scope.clone(), outbound.kept(place).layer.clone());
         let seq = if Arc::ptr_eq(&layer, &before.layer) { before.seq } else { moment.seq };
@@ -160,7 +160,7 @@ impl Shelves {
         let [first, second, third] = places;
         let Self { stock, outbound, floors, listeners, inbound, .. } = self;
         let http = outbound.kept(first).layer.http.clone();
-        let mut making = Making { mesh, stock, client: floors[&first].client, http, moulds: None };
+        let mut making = Making { mesh, stock, client: floors[&first].client, http, moulds: None, spans: None };
         let seen = |standing: &Standing| before.scope_at(standing);
         listeners.refresh::<Listeners>(second, &mut making, seen, placement, change);
         inbound.refresh::<Inbound>(third, &mut making, seen, placement, change);

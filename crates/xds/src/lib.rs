@@ -6,6 +6,7 @@ mod admission;
 mod alarm;
 mod arrival;
 mod bell;
+mod cast;
 mod closing;
 mod connection;
 mod connections;
@@ -47,6 +48,7 @@ mod watch;
 mod watches;
 
 pub use bell::{Bell, Rung};
+pub use cast::Cast;
 pub use connections::{Connection, Connections, SentInfo, Status, Variant, Watched};
 pub use door::{Caller, Door, Failure, Inspect, Inspected, Later, Methods, Peer, Port};
 pub use frame::Prepared;

@@ -55,6 +55,15 @@ impl Likeness {
         Likeness::within((Some(kind), word(name).into()), bytes)
     }
 
+    /// `steps`: again and again own bytes and how many of the model follow, where it was left.
+    pub(crate) fn stepped<'a>(model: Arc<[u8]>, steps: impl Iterator<Item = (&'a [u8], usize)>) -> Likeness {
+        let mut written = Steps::with_room(4096);
+        for (own, len) in steps {
+            written.push(own, written.left, len);
+        }
+        Likeness { steps: written.written.into(), model }
+    }
+
     pub(crate) fn of_node(metadata: &[u8]) -> Likeness {
         Likeness::within((None, "".into()), metadata)
     }

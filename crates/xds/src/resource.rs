@@ -7,10 +7,10 @@ use prost::Message;
 use wire::{envoy::service::discovery::v3 as discovery, google::protobuf::Any};
 use zeroize::Zeroizing;
 
-use crate::{TypeUrl, Variant, likeness::Likeness, memory::Encoded};
+use crate::{TypeUrl, Variant, cast::Cast, likeness::Likeness, memory::Encoded};
 
 /// Field 2, length-delimited: the `resources` of both response messages.
-const RESOURCES_TAG: u8 = 0x12;
+pub(crate) const RESOURCES_TAG: u8 = 0x12;
 
 /// To compare shorter ones costs more than the memory that it saves; longer ones take too long.
 const LIKENED: RangeInclusive<usize> = 2 << 10..=64 << 10;
@@ -66,6 +66,21 @@ impl Resource {
         let sotw = inner_any(delta.len(), &message);
         let _counted = Encoded::new(delta.len() + name.len() + version.len() + std::mem::size_of::<Resource>());
         Resource { name, version, delta: Body::Whole(hold(delta)), sotw, made_from, _counted }
+    }
+
+    /// One whose content is said by a model, in memory that it shares with the others of that model. A dwarf or a giant is held whole.
+    pub fn cast(name: Arc<str>, version: Arc<str>, cast: &Cast<'_>, made_from: Vec<Arc<str>>) -> Resource {
+        let (like, len, sotw) = cast.entry(&name, &version);
+        let (delta, size) = if LIKENED.contains(&len) {
+            let size = like.bytes();
+            (Body::Like(like), size)
+        } else {
+            let mut whole = BytesMut::with_capacity(len);
+            like.write(0, len, &mut whole);
+            (Body::Whole(whole.freeze()), len)
+        };
+        let size = size + name.len() + version.len() + std::mem::size_of::<Resource>();
+        Resource { name, version, delta, sotw, made_from, _counted: Encoded::new(size) }
     }
 
     /// The same, in memory that it shares with others of its kind: for resources that there are many of, each a little different. A
@@ -127,7 +142,7 @@ fn inner_any(delta: usize, message: &discovery::Resource) -> (u32, u32) {
 }
 
 /// Of the field in the delta entry.
-fn name_len(name: &str) -> usize {
+pub(crate) fn name_len(name: &str) -> usize {
     match name.len() {
         0 => 0,
         len => 1 + prost::length_delimiter_len(len) + len,

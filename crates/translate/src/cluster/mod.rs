@@ -52,13 +52,20 @@ pub fn built_in_clusters(mesh: &Mesh, placement: &Placement) -> Vec<Made<Cluster
 
 /// The clusters towards the proxy's own application.
 pub fn inbound_clusters(mesh: &Mesh, placement: &Placement) -> Vec<Made<Cluster>> {
-    if placement.is_router() {
-        return Vec::new();
-    }
-    let mut out = inbound::clusters(mesh, placement);
-    let passthrough = Made::built_in(built_in::inbound_passthrough(mesh, placement));
-    out.extend(ClusterPatches::inbound(&placement.patches.inbound, &[]).patched(passthrough));
+    let mut out = own_clusters(mesh, placement);
+    out.extend(inbound_passthrough(mesh, placement));
     out
+}
+
+/// Of them those of the ports that somebody declared.
+pub fn own_clusters(mesh: &Mesh, placement: &Placement) -> Vec<Made<Cluster>> {
+    if placement.is_router() { Vec::new() } else { inbound::clusters(mesh, placement) }
+}
+
+/// Of them that of all other ports.
+pub fn inbound_passthrough(mesh: &Mesh, placement: &Placement) -> Option<Made<Cluster>> {
+    let made = (!placement.is_router()).then(|| Made::built_in(built_in::inbound_passthrough(mesh, placement)));
+    ClusterPatches::inbound(&placement.patches.inbound, &[]).patched(made?)
 }
 
 /// A cluster of this name is made anyway.

@@ -1,16 +1,12 @@
 //! virtualInbound encoded once for workloads that differ in nothing but names: their own and those of their services.
 
 use model::{Mesh, Placement, Protocol};
-use prost::Name;
-use wire::envoy::config::listener::v3::Listener;
-use wire::google::protobuf::Any;
 
 use super::inbound::{self, DeclaredPort};
-use super::mould::{Filling, Mould};
+use super::mould::{Cast, Filling, Mould};
 use super::virtual_inbound;
-use crate::filter::Direction;
 use crate::made::Made;
-use crate::telemetry::tracing;
+use crate::telemetry::spans::Spans;
 
 /// For the workloads with the same ports whose keys are the same but for names.
 #[derive(Debug)]
@@ -43,16 +39,14 @@ impl InboundMould {
     }
 
     /// With the name under which it is asked for.
-    pub fn packed(
+    pub fn cast(
         &self,
-        mesh: &Mesh,
         placement: &Placement,
         InboundPorts(ports): InboundPorts,
-    ) -> (&'static str, Made<Any>) {
-        let routes = ports.iter().map(DeclaredPort::routes).collect();
-        let filling = Filling::new(tracing::traced(mesh, placement, Direction::Inbound), routes);
-        let any = Any { type_url: Listener::type_url(), value: self.0.filled(&filling).into() };
-        (virtual_inbound::NAME, Made::new(any, virtual_inbound::made_from(placement, ports)))
+        spans: &Spans,
+    ) -> (&'static str, Made<Cast>) {
+        let filling = Filling::new(spans, ports.iter().map(DeclaredPort::routes));
+        (virtual_inbound::NAME, Made::new(self.0.cast(&filling), virtual_inbound::made_from(placement, ports)))
     }
 }
 
@@ -63,6 +57,7 @@ mod tests {
     use config::object::parse_documents;
     use config::store::{Store, StoreOptions, Update};
     use model::{Class, Environment, NodeInfo, Proxy};
+    use prost::Message;
     use serde_json::json;
 
     use super::*;
@@ -114,12 +109,13 @@ mod tests {
                 assert_eq!(keys[0], keys[1]);
                 assert_eq!(placement.targets.len(), 2);
                 assert_eq!(ports(first).spoken(), ports(placement).spoken());
-                let (name, made) = mould.packed(&mesh, placement, ports(placement));
+                let (name, made) = mould.cast(placement, ports(placement), &Spans::arriving(&mesh, placement));
+                let bytes: Vec<u8> = made.value.pieces().flatten().copied().collect();
                 let whole = virtual_inbound::listener(&mesh, placement);
                 assert_eq!(name, whole.value.name);
                 assert_eq!(made.made_from, whole.made_from);
-                assert_eq!(made.value, wire::any::pack(&whole.value));
-                seen.push(made.value);
+                assert_eq!(bytes, whole.value.encode_to_vec());
+                seen.push(bytes);
             }
         }
         assert!(seen[0] != seen[1] && seen[1] != seen[2]);

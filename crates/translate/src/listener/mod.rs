@@ -23,6 +23,7 @@ use model::{Mesh, PatchSet, Placement};
 use wire::envoy::config::listener::v3::Listener;
 
 pub use self::inbound_mould::{InboundMould, InboundPorts};
+pub use self::mould::Cast;
 pub use self::outbound::HttpListeners;
 use crate::made::Made;
 use crate::patch;

@@ -1,5 +1,7 @@
 //! A listener without what its connection managers say of traces and of given routes, encoded once: many workloads have the rest alike.
 
+use std::sync::Arc;
+
 use prost::encoding::{
     DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, encoded_len_varint, key_len,
     skip_field,
@@ -7,37 +9,51 @@ use prost::encoding::{
 use prost::{Message, Name};
 use wire::envoy::config::listener::v3::Listener;
 use wire::envoy::config::route::v3::RouteConfiguration;
-use wire::envoy::extensions::filters::network::http_connection_manager::v3::{
-    HttpConnectionManager, http_connection_manager::RouteSpecifier,
-};
+use wire::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use wire::google::protobuf::Any;
 
-use crate::telemetry::tracing::Traced;
+use crate::proto::field;
+use crate::telemetry::spans::{REQUEST_ID, Spans, TRACING};
 
 /// From a listener to its connection managers, by the numbers of fields: chains and the default one, filters, configuration, value.
 const WAY: &[&[u32]] = &[&[3, 25], &[3], CONFIGURATION, &[2]];
 const CONFIGURATION: &[u32] = &[4];
 /// Of a connection manager.
 const ROUTES: u32 = 4;
-const TRACING: u32 = 7;
-const REQUEST_ID: u32 = 36;
 /// Fields that may be there for one workload and not for another.
 const TRACED: [(u32, Hole); 2] = [(TRACING, Hole::Tracing), (REQUEST_ID, Hole::RequestId)];
 
 #[derive(Debug)]
-pub(super) struct Mould(Vec<Part>);
+pub(super) struct Mould {
+    /// Of the parts that are bytes, one behind the other.
+    bytes: Arc<[u8]>,
+    parts: Vec<Part>,
+}
+
+/// Encoded bytes as those of a model and what is between them: of many that come from one mould each holds only that.
+#[derive(Debug)]
+pub struct Cast {
+    pub model: Arc<[u8]>,
+    /// What is not in the model, one behind the other.
+    pub own: Vec<u8>,
+    /// Again and again: how many own bytes, and how many of the model, where it was left.
+    pub steps: Vec<(usize, usize)>,
+}
 
 /// What is put into the holes of a mould: each field with its key.
-pub(super) struct Filling {
-    tracing: Vec<u8>,
-    request_id: Vec<u8>,
+pub(super) struct Filling<'a> {
+    spans: &'a Spans,
     routes: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
 enum Part {
-    Bytes(Vec<u8>),
-    Message { field: u32, parts: Vec<Part> },
+    /// So many, where the last ended.
+    Bytes(usize),
+    Message {
+        field: u32,
+        parts: Vec<Part>,
+    },
     Hole(Hole),
 }
 
@@ -52,44 +68,52 @@ enum Hole {
 impl Mould {
     /// `routes`: names of those that are inside of it and differ.
     pub(super) fn new(listener: &Listener, routes: &[String]) -> Self {
-        Self(parts(&listener.encode_to_vec(), WAY, routes))
+        let mut cut = Cut { routes, bytes: Vec::new() };
+        let parts = cut.parts(&listener.encode_to_vec(), WAY);
+        Self { bytes: cut.bytes.into(), parts }
     }
 
     /// The bytes of the listener.
-    pub(super) fn filled(&self, filling: &Filling) -> Vec<u8> {
-        let mut out = Vec::with_capacity(len(&self.0, filling));
-        write(&self.0, filling, &mut out);
-        out
+    pub(super) fn cast(&self, filling: &Filling<'_>) -> Cast {
+        let mut cast = Cast { model: self.bytes.clone(), own: Vec::with_capacity(2048), steps: Vec::new() };
+        let said = write(&self.parts, filling, &mut cast, 0);
+        if said < cast.own.len() {
+            cast.steps.push((cast.own.len() - said, 0));
+        }
+        cast
     }
 }
 
-impl Filling {
+impl Cast {
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let (mut own, mut model) = (&self.own[..], &self.model[..]);
+        self.steps.iter().flat_map(move |(next, taken)| {
+            let (said, left);
+            (said, own) = own.split_at(*next);
+            (left, model) = model.split_at(*taken);
+            [said, left]
+        })
+    }
+}
+
+impl<'a> Filling<'a> {
     /// `routes`: in the order of the names that the mould was made with.
-    pub(super) fn new(Traced { tracing, request_id }: Traced, routes: Vec<RouteConfiguration>) -> Self {
-        let only = HttpConnectionManager::default;
-        let routes = routes.into_iter().map(|routes| {
-            let route_specifier = Some(RouteSpecifier::RouteConfig(routes));
-            HttpConnectionManager { route_specifier, ..only() }.encode_to_vec()
-        });
-        Self {
-            tracing: HttpConnectionManager { tracing, ..only() }.encode_to_vec(),
-            request_id: HttpConnectionManager { request_id_extension: Some(request_id), ..only() }.encode_to_vec(),
-            routes: routes.collect(),
-        }
+    pub(super) fn new(spans: &'a Spans, routes: impl Iterator<Item = RouteConfiguration>) -> Self {
+        Self { spans, routes: routes.map(|routes| field(ROUTES, &routes)).collect() }
     }
 
     fn of(&self, hole: Hole) -> &[u8] {
         match hole {
-            Hole::Tracing => &self.tracing,
-            Hole::RequestId => &self.request_id,
+            Hole::Tracing => &self.spans.tracing,
+            Hole::RequestId => &self.spans.request_id,
             Hole::Routes(which) => &self.routes[which],
         }
     }
 }
 
-fn len(parts: &[Part], filling: &Filling) -> usize {
+fn len(parts: &[Part], filling: &Filling<'_>) -> usize {
     let of = |part: &Part| match part {
-        Part::Bytes(bytes) => bytes.len(),
+        Part::Bytes(len) => *len,
         Part::Hole(hole) => filling.of(*hole).len(),
         Part::Message { field, parts } => {
             let len = len(parts, filling);
@@ -99,66 +123,81 @@ fn len(parts: &[Part], filling: &Filling) -> usize {
     parts.iter().map(of).sum()
 }
 
-fn write(parts: &[Part], filling: &Filling, out: &mut Vec<u8>) {
+/// `said`: how many own bytes are in steps already. Answers how many are then.
+fn write(parts: &[Part], filling: &Filling<'_>, cast: &mut Cast, mut said: usize) -> usize {
     for part in parts {
         match part {
-            Part::Bytes(bytes) => out.extend_from_slice(bytes),
-            Part::Hole(hole) => out.extend_from_slice(filling.of(*hole)),
+            Part::Bytes(len) => {
+                cast.steps.push((cast.own.len() - said, *len));
+                said = cast.own.len();
+            }
+            Part::Hole(hole) => cast.own.extend_from_slice(filling.of(*hole)),
             Part::Message { field, parts } => {
-                encode_key(*field, WireType::LengthDelimited, out);
-                encode_varint(len(parts, filling) as u64, out);
-                write(parts, filling, out);
+                encode_key(*field, WireType::LengthDelimited, &mut cast.own);
+                encode_varint(len(parts, filling) as u64, &mut cast.own);
+                said = write(parts, filling, cast, said);
             }
         }
     }
+    said
 }
 
-/// `way`: what is left of it.
-fn parts(message: &[u8], way: &[&[u32]], routes: &[String]) -> Vec<Part> {
-    let Some((fields, further)) = way.split_first() else { return parts_of_manager(message, routes) };
-    let (mut out, mut rest) = (Vec::new(), message);
-    while !rest.is_empty() {
-        let (field, bytes, payload) = next(&mut rest);
-        let leads = fields.contains(&field) && (*fields != CONFIGURATION || is_manager(payload));
-        if leads {
-            out.push(Part::Message { field, parts: parts(payload, further, routes) });
-        } else {
-            put(&mut out, bytes);
-        }
-    }
-    out
+/// A listener being taken apart.
+struct Cut<'a> {
+    routes: &'a [String],
+    /// What stays.
+    bytes: Vec<u8>,
 }
 
-fn parts_of_manager(manager: &[u8], routes: &[String]) -> Vec<Part> {
-    let (mut out, mut rest) = (Vec::new(), manager);
-    let mut holes = TRACED.into_iter().peekable();
-    while !rest.is_empty() {
-        let (field, bytes, payload) = next(&mut rest);
-        // Fields are encoded in the order of their numbers.
-        while let Some((_, hole)) = holes.next_if(|(traced, _)| *traced <= field) {
-            out.push(Part::Hole(hole));
+impl Cut<'_> {
+    /// `way`: what is left of it.
+    fn parts(&mut self, message: &[u8], way: &[&[u32]]) -> Vec<Part> {
+        let Some((fields, further)) = way.split_first() else { return self.parts_of_manager(message) };
+        let (mut out, mut rest) = (Vec::new(), message);
+        while !rest.is_empty() {
+            let (field, bytes, payload) = next(&mut rest);
+            let leads = fields.contains(&field) && (*fields != CONFIGURATION || is_manager(payload));
+            if leads {
+                out.push(Part::Message { field, parts: self.parts(payload, further) });
+            } else {
+                self.put(&mut out, bytes);
+            }
         }
-        let given = if field == ROUTES { place_of(payload, routes) } else { None };
-        match given {
-            Some(which) => out.push(Part::Hole(Hole::Routes(which))),
-            None if TRACED.iter().any(|(traced, _)| *traced == field) => {}
-            None => put(&mut out, bytes),
+        out
+    }
+
+    fn parts_of_manager(&mut self, manager: &[u8]) -> Vec<Part> {
+        let (mut out, mut rest) = (Vec::new(), manager);
+        let mut holes = TRACED.into_iter().peekable();
+        while !rest.is_empty() {
+            let (field, bytes, payload) = next(&mut rest);
+            // Fields are encoded in the order of their numbers.
+            while let Some((_, hole)) = holes.next_if(|(traced, _)| *traced <= field) {
+                out.push(Part::Hole(hole));
+            }
+            let given = if field == ROUTES { place_of(payload, self.routes) } else { None };
+            match given {
+                Some(which) => out.push(Part::Hole(Hole::Routes(which))),
+                None if TRACED.iter().any(|(traced, _)| *traced == field) => {}
+                None => self.put(&mut out, bytes),
+            }
+        }
+        out.extend(holes.map(|(_, hole)| Part::Hole(hole)));
+        out
+    }
+
+    fn put(&mut self, out: &mut Vec<Part>, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        match out.last_mut() {
+            Some(Part::Bytes(len)) => *len += bytes.len(),
+            _ => out.push(Part::Bytes(bytes.len())),
         }
     }
-    out.extend(holes.map(|(_, hole)| Part::Hole(hole)));
-    out
 }
 
 fn place_of(routes: &[u8], names: &[String]) -> Option<usize> {
     let RouteConfiguration { name, .. } = RouteConfiguration::decode(routes).expect(OURS);
     names.iter().position(|given| *given == name)
-}
-
-fn put(out: &mut Vec<Part>, bytes: &[u8]) {
-    match out.last_mut() {
-        Some(Part::Bytes(last)) => last.extend_from_slice(bytes),
-        _ => out.push(Part::Bytes(bytes.to_vec())),
-    }
 }
 
 fn is_manager(configuration: &[u8]) -> bool {
@@ -183,12 +222,12 @@ const OURS: &str = "it was encoded right before";
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use config::object::parse_documents;
     use config::store::{Store, StoreOptions, Update};
     use model::{Environment, Mesh, NodeInfo, Placement, Proxy};
     use serde_json::json;
+
+    use super::*;
 
     const OBJECTS: &str = "
 {apiVersion: v1, kind: Service, metadata: {name: a, namespace: shop}, spec: {clusterIP: 10.1.0.1, ports: [{name: http, port: 80}, {name: auto, port: 81}]}}
@@ -214,12 +253,14 @@ mod tests {
             let mut seen = Vec::new();
             for app in [first, "two", "silent"] {
                 let placement = placed(&mesh, app);
-                let packed: Vec<_> =
-                    http.packed(&mesh, &placement).into_iter().map(|(name, made)| (name, made.value)).collect();
+                let spans = Spans::towards_others(&mesh, &placement);
+                let cast = http.cast(&mesh, &placement, &spans).expect("nothing is patched");
+                let bytes = |cast: &Cast| cast.pieces().flatten().copied().collect::<Vec<u8>>();
+                let cast: Vec<_> = cast.iter().map(|(name, made)| (name.clone(), bytes(&made.value))).collect();
                 let whole = http.listeners(&mesh, &placement).into_iter().map(|made| made.value);
-                let whole: Vec<_> = whole.map(|listener| (listener.name.clone(), wire::any::pack(&listener))).collect();
-                assert_eq!(packed, whole, "{app} after {first}");
-                seen.push(packed);
+                let whole: Vec<_> = whole.map(|listener| (listener.name.clone(), listener.encode_to_vec())).collect();
+                assert_eq!(cast, whole, "{app} after {first}");
+                seen.push(cast);
             }
             assert!(seen[0].len() > 1 && seen[1] != seen[2]);
         }

@@ -5,13 +5,10 @@ use std::sync::{Arc, OnceLock};
 
 use config::note::ObjectId;
 use model::{Capture, EgressListener, Mesh, Placement, Port, Protocol, Registry, Service};
-use prost::Name;
-use wire::any;
 use wire::envoy::config::core::v3::TrafficDirection;
 use wire::envoy::config::listener::v3::{AdditionalAddress, Filter, FilterChain, FilterChainMatch, Listener};
-use wire::google::protobuf::Any;
 
-use super::mould::{Filling, Mould};
+use super::mould::{Cast, Filling, Mould};
 use super::outbound_chain::{self, Chain, Serves};
 use super::reserved::Wanted;
 use super::{OutboundListeners, balance, bytes_route, gateway, inspector};
@@ -24,7 +21,8 @@ use crate::names::{BLACK_HOLE, listener_name};
 use crate::patch;
 use crate::proto::{boolean, duration, seconds, uint32};
 use crate::route::{self, HTTP_PROXY};
-use crate::telemetry::{stats, tracing};
+use crate::telemetry::spans::Spans;
+use crate::telemetry::stats;
 
 pub(super) fn listeners(mesh: &Mesh, placement: &Placement) -> OutboundListeners {
     let mut table = Table { mesh, placement, entries: BTreeMap::new() };
@@ -63,20 +61,18 @@ impl HttpListeners {
         all.filter_map(|made| patch::patched_listener(&placement.patches.outbound, made)).collect()
     }
 
-    /// The same by name, packed. Those of a router hold its policies too, and patches change anything: they are made one by one.
-    pub fn packed(&self, mesh: &Mesh, placement: &Placement) -> Vec<(String, Made<Any>)> {
+    /// The same by name, encoded. `None`: they are made one by one; those of a router hold its policies too, and patches change anything.
+    pub fn cast(&self, mesh: &Mesh, placement: &Placement, spans: &Spans) -> Option<Vec<(String, Made<Cast>)>> {
         if !self.of_gateways.is_empty() || placement.patches.outbound.has(patch::OF_LISTENERS) {
-            let all = self.listeners(mesh, placement).into_iter();
-            return all.map(|made| (made.value.name.clone(), made.map(|listener| any::pack(&listener)))).collect();
+            return None;
         }
         let made = |entry: &Entry| Mould::new(&entry.listener(mesh, placement).value, &[]);
         let moulds = self.moulds.get_or_init(|| self.entries.iter().map(made).collect());
-        let filling = Filling::new(tracing::traced(mesh, placement, Direction::Outbound), Vec::new());
+        let filling = Filling::new(spans, std::iter::empty());
         let each = self.entries.iter().zip(moulds).map(|(entry, mould)| {
-            let any = Any { type_url: Listener::type_url(), value: mould.filled(&filling).into() };
-            (listener_name(&entry.bind, entry.port), Made::new(any, entry.made_from(placement)))
+            (listener_name(&entry.bind, entry.port), Made::new(mould.cast(&filling), entry.made_from(placement)))
         });
-        each.collect()
+        Some(each.collect())
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = String> {

@@ -6,6 +6,7 @@ mod custom_tag;
 mod grpc_log;
 mod log_format;
 mod open_telemetry;
+pub(crate) mod spans;
 pub(crate) mod stats;
 mod tracer;
 pub(crate) mod tracing;
