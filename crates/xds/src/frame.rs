@@ -27,6 +27,8 @@ const LARGEST: usize = 64 << 10;
 pub(crate) const PREFIX: usize = 5;
 /// Bytes of frames that are kept for the next stream although no stream is being sent them: most of a storm's streams overlap anyway.
 const KEPT: usize = 4 << 20;
+/// To look whether somebody else gets as few resources as these costs more than to write them.
+const HANDFUL: usize = 4;
 /// As many resources are few. Proxies that were sent a cluster are sent its load assignment, all of them the same one.
 const FEW: usize = 64;
 /// A kept frame that no stream asks for between two looks goes: the storm is over.
@@ -63,6 +65,12 @@ struct Chunks {
     of: Vec<Arc<Resource>>,
     pieces: Vec<Bytes>,
     len: usize,
+}
+
+/// Resources of a response.
+enum Content<'a> {
+    Shared(Arc<Chunks>),
+    Own(&'a [Arc<Resource>]),
 }
 
 /// What was made of an answer for all streams that get exactly it. It lasts as long as some stream is being sent it, or
@@ -136,14 +144,14 @@ impl Changes {
             return Ok(whole);
         }
         let parts: Vec<_> = if self.parts.is_empty() {
-            vec![kept.chunks(self, variant)]
+            vec![Content::Shared(kept.chunks(self, variant))]
         } else {
-            self.parts.iter().map(|part| kept.chunks(part, variant)).collect()
+            self.parts.iter().map(|part| kept.content(part, variant)).collect()
         };
         let nonce = nonces.next();
         let head = Head { kind, version: self.seq, nonce: &nonce };
         let removed = if variant == Variant::Delta { &self.removed[..] } else { &[] };
-        let whole = Arc::new(Whole::new(&head, variant, removed, parts)?);
+        let whole = Arc::new(Whole::new(&head, variant, removed, &parts)?);
         *memo = Arc::downgrade(&whole);
         kept.keep(&whole);
         Ok(whole)
@@ -151,17 +159,52 @@ impl Changes {
 }
 
 impl Whole {
-    fn new(head: &Head<'_>, variant: Variant, removed: &[Arc<str>], parts: Vec<Arc<Chunks>>) -> Result<Whole, Refusal> {
-        let len = parts.iter().map(|part| part.len).sum();
-        let (first, len) = head.encoded(variant, removed, len)?;
-        let mut pieces = VecDeque::from([first]);
-        pieces.extend(parts.iter().flat_map(|part| part.pieces.iter().cloned()));
+    fn new(
+        head: &Head<'_>,
+        variant: Variant,
+        removed: &[Arc<str>],
+        parts: &[Content<'_>],
+    ) -> Result<Whole, Refusal> {
+        let (first, len) = head.encoded(variant, removed, parts.iter().map(|part| part.len(variant)).sum())?;
+        let mut joined = Joined::after(&first, parts.iter().map(|part| part.copied(variant)).sum());
+        for part in parts {
+            match part {
+                Content::Shared(chunks) => chunks.pieces.iter().for_each(|piece| joined.put(piece)),
+                Content::Own(resources) => resources.iter().for_each(|resource| joined.write(resource, variant)),
+            }
+        }
+        let mut pieces = joined.pieces();
         let pieces = std::iter::from_fn(|| chunk(&mut pieces)).collect();
+        let parts = parts.iter().filter_map(Content::shared).cloned().collect();
         Ok(Whole { nonce: head.nonce.into(), pieces, len, asked_for: AtomicBool::new(true), parts })
     }
 
     fn is_of(&self, resources: &[Arc<Resource>]) -> bool {
         matches!(&self.parts[..], [only] if only.is_of(resources))
+    }
+}
+
+impl Content<'_> {
+    fn len(&self, variant: Variant) -> usize {
+        match self {
+            Content::Shared(chunks) => chunks.len,
+            Content::Own(resources) => total(resources, variant),
+        }
+    }
+
+    /// Of its bytes those that do not go out as they are.
+    fn copied(&self, variant: Variant) -> usize {
+        match self {
+            Content::Shared(chunks) => chunks.pieces.iter().map(Bytes::len).filter(|len| *len < SHARED).sum(),
+            Content::Own(resources) => copied(resources, variant),
+        }
+    }
+
+    fn shared(&self) -> Option<&Arc<Chunks>> {
+        match self {
+            Content::Shared(chunks) => Some(chunks),
+            Content::Own(_) => None,
+        }
     }
 }
 
@@ -186,6 +229,14 @@ impl Kept {
 
     pub(crate) fn bytes(&self) -> usize {
         self.0.ring().bytes
+    }
+
+    /// Where an answer is put together from layers, those of a class alone hold a handful.
+    fn content<'a>(&self, changes: &'a Changes, variant: Variant) -> Content<'a> {
+        match changes.changed.len() {
+            ..=HANDFUL => Content::Own(&changes.changed),
+            _ => Content::Shared(self.chunks(changes, variant)),
+        }
     }
 
     /// The bytes of an answer's resources, shared with every answer that has the same.
@@ -222,8 +273,8 @@ impl Kept {
             return Ok(Some(whole));
         }
         let head = Head { kind, version, nonce: &nonces.next() };
-        let parts = vec![Arc::new(Chunks::new(resources.to_vec(), variant))];
-        let whole = Arc::new(Whole::new(&head, variant, &[], parts)?);
+        let parts = [Content::Shared(Arc::new(Chunks::new(resources.to_vec(), variant)))];
+        let whole = Arc::new(Whole::new(&head, variant, &[], &parts)?);
         make_room(&mut few);
         few.insert(key, Arc::downgrade(&whole));
         drop(few);
@@ -385,29 +436,68 @@ fn total(resources: &[Arc<Resource>], variant: Variant) -> usize {
     resources.iter().map(|resource| resource.len(variant)).sum()
 }
 
-/// What comes first and the entries of all: the long ones as they are, the others written one behind the other.
+/// Of their bytes those that do not go out as they are.
+fn copied(resources: &[Arc<Resource>], variant: Variant) -> usize {
+    resources.iter().map(|resource| resource.len(variant)).filter(|len| *len < SHARED).sum()
+}
+
+/// What comes first and the entries of all.
 fn joined(first: &[u8], resources: &[Arc<Resource>], variant: Variant) -> VecDeque<Bytes> {
-    let mut rest = total(resources, variant);
-    let (mut pieces, mut open) = (VecDeque::new(), BytesMut::from(first));
-    for resource in resources {
-        let next = resource.len(variant);
-        if !open.is_empty() && (next >= SHARED || open.len() + next > CHUNK) {
-            pieces.push_back(std::mem::take(&mut open).freeze());
-        }
-        if next >= SHARED {
-            pieces.push_back(resource.entry(variant));
+    let mut joined = Joined::after(first, copied(resources, variant));
+    resources.iter().for_each(|resource| joined.write(resource, variant));
+    joined.pieces()
+}
+
+/// Bytes one behind the other: long ones as they are, the others copied together.
+struct Joined {
+    pieces: VecDeque<Bytes>,
+    open: BytesMut,
+    /// What is still to be copied.
+    rest: usize,
+}
+
+impl Joined {
+    fn after(first: &[u8], rest: usize) -> Joined {
+        Joined { pieces: VecDeque::new(), open: BytesMut::from(first), rest }
+    }
+
+    fn write(&mut self, resource: &Resource, variant: Variant) {
+        if self.makes_room(resource.len(variant)) {
+            resource.write(variant, &mut self.open);
         } else {
-            if open.capacity() - open.len() < next {
-                open.reserve(rest.min(CHUNK));
-            }
-            resource.write(variant, &mut open);
+            self.pieces.push_back(resource.entry(variant));
         }
-        rest -= next;
     }
-    if !open.is_empty() {
-        pieces.push_back(open.freeze());
+
+    fn put(&mut self, piece: &Bytes) {
+        if self.makes_room(piece.len()) {
+            self.open.extend_from_slice(piece);
+        } else {
+            self.pieces.push_back(piece.clone());
+        }
     }
-    pieces
+
+    /// For what comes next, which is so long. Answers whether it is copied.
+    fn makes_room(&mut self, next: usize) -> bool {
+        let copied = next < SHARED;
+        if !self.open.is_empty() && (!copied || self.open.len() + next > CHUNK) {
+            self.pieces.push_back(std::mem::take(&mut self.open).freeze());
+        }
+        if copied {
+            if self.open.capacity() - self.open.len() < next {
+                self.open.reserve(self.rest.min(CHUNK));
+            }
+            self.rest -= next;
+        }
+        copied
+    }
+
+    fn pieces(mut self) -> VecDeque<Bytes> {
+        if !self.open.is_empty() {
+            self.pieces.push_back(self.open.freeze());
+        }
+        self.pieces
+    }
 }
 
 /// The next pieces in one, or a large one as it is.
