@@ -76,7 +76,9 @@ impl Mould {
     /// The bytes of the listener.
     pub(super) fn cast(&self, filling: &Filling<'_>) -> Cast {
         let mut cast = Cast { model: self.bytes.clone(), own: Vec::with_capacity(2048), steps: Vec::new() };
-        let said = write(&self.parts, filling, &mut cast, 0);
+        let mut lens = Vec::with_capacity(32);
+        measure(&self.parts, filling, &mut lens);
+        let said = write(&self.parts, filling, &mut lens.into_iter(), &mut cast, 0);
         if said < cast.own.len() {
             cast.steps.push((cast.own.len() - said, 0));
         }
@@ -111,20 +113,29 @@ impl<'a> Filling<'a> {
     }
 }
 
-fn len(parts: &[Part], filling: &Filling<'_>) -> usize {
+/// The length of all. `lens`: that of each message, in the order in which they begin.
+fn measure(parts: &[Part], filling: &Filling<'_>, lens: &mut Vec<usize>) -> usize {
     let of = |part: &Part| match part {
         Part::Bytes(len) => *len,
         Part::Hole(hole) => filling.of(*hole).len(),
         Part::Message { field, parts } => {
-            let len = len(parts, filling);
-            key_len(*field) + encoded_len_varint(len as u64) + len
+            let at = lens.len();
+            lens.push(0);
+            lens[at] = measure(parts, filling, lens);
+            key_len(*field) + encoded_len_varint(lens[at] as u64) + lens[at]
         }
     };
     parts.iter().map(of).sum()
 }
 
 /// `said`: how many own bytes are in steps already. Answers how many are then.
-fn write(parts: &[Part], filling: &Filling<'_>, cast: &mut Cast, mut said: usize) -> usize {
+fn write(
+    parts: &[Part],
+    filling: &Filling<'_>,
+    lens: &mut impl Iterator<Item = usize>,
+    cast: &mut Cast,
+    mut said: usize,
+) -> usize {
     for part in parts {
         match part {
             Part::Bytes(len) => {
@@ -134,8 +145,8 @@ fn write(parts: &[Part], filling: &Filling<'_>, cast: &mut Cast, mut said: usize
             Part::Hole(hole) => cast.own.extend_from_slice(filling.of(*hole)),
             Part::Message { field, parts } => {
                 encode_key(*field, WireType::LengthDelimited, &mut cast.own);
-                encode_varint(len(parts, filling) as u64, &mut cast.own);
-                said = write(parts, filling, cast, said);
+                encode_varint(lens.next().expect("each was measured") as u64, &mut cast.own);
+                said = write(parts, filling, lens, cast, said);
             }
         }
     }
