@@ -7,7 +7,8 @@ use std::process::Command;
 use std::{env, fs};
 
 use prost::Message;
-use prost_types::{DescriptorProto, FileDescriptorProto, FileDescriptorSet, field_descriptor_proto::Label};
+use prost_types::field_descriptor_proto::{Label, Type};
+use prost_types::{DescriptorProto, FileDescriptorProto, FileDescriptorSet};
 
 fn main() {
     println!("cargo:rerun-if-changed=proto");
@@ -27,7 +28,7 @@ fn main() {
     let roots: BTreeSet<&str> = roots.lines().collect();
     let mut file = reachable(&decode(&pool), &roots);
     file.extend(added.into_iter().filter(|f| !f.name().starts_with("google/")));
-    generate(FileDescriptorSet { file: file.into_iter().map(with_packing).collect() });
+    generate(FileDescriptorSet { file: file.into_iter().map(with_packing).map(with_raw_metadata).collect() });
 }
 
 /// Where cargo unpacked the package. Offline first: a build that has its sources must not need a network.
@@ -76,7 +77,7 @@ fn generate(set: FileDescriptorSet) {
         .compile_well_known_types()
         // Same objects, same bytes: hash maps would encode in random order.
         .btree_map(["."])
-        .bytes([".google.protobuf.Any"])
+        .bytes([".google.protobuf.Any", NODE_METADATA])
         .enable_type_names()
         .type_name_domain(["."], "type.googleapis.com")
         .include_file("messages.rs")
@@ -97,6 +98,22 @@ fn with_packing(mut file: FileDescriptorProto) -> FileDescriptorProto {
     }
     if file.syntax() == "proto3" {
         file.message_type.iter_mut().for_each(mark);
+    }
+    file
+}
+
+/// Read only where it is wanted, and not into a tree: bytes look on the wire as the message does.
+const NODE_METADATA: &str = ".envoy.config.core.v3.Node.metadata";
+
+fn with_raw_metadata(mut file: FileDescriptorProto) -> FileDescriptorProto {
+    let package = file.package().to_owned();
+    for message in &mut file.message_type {
+        let name = format!(".{package}.{}", message.name());
+        for field in message.field.iter_mut().filter(|field| format!("{name}.{}", field.name()) == NODE_METADATA) {
+            field.set_type(Type::Bytes);
+            field.type_name = None;
+            field.proto3_optional = Some(true);
+        }
     }
     file
 }

@@ -170,7 +170,8 @@ impl Views {
     }
 
     fn join_with(&self, node: &Node, secrets: impl FnOnce(&Proxy) -> Option<Secrets>) -> Result<Joined, Refused> {
-        let info = node_info(node);
+        let unread = |error| Refused(format!("cannot read the metadata of the node: {error}"));
+        let info = node_info(node).map_err(unread)?;
         let proxy = self.proxy(&info).map_err(|error| Refused(error.to_string()))?;
         let mut state = self.state();
         let mesh = state.mesh.clone().ok_or_else(|| Refused("nothing is loaded yet; try again".into()))?;

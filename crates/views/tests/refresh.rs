@@ -12,6 +12,7 @@ use config::note::ObjectId;
 use config::store::{Name, Snapshot, Store, StoreOptions};
 use model::{Environment, Mesh, NodeInfo, Proxy};
 use proptest::prelude::*;
+use prost::Message;
 use views::Views;
 use wire::envoy::config::core::v3::Node;
 use wire::google::protobuf::{Struct, Value, value::Kind as Json};
@@ -121,7 +122,7 @@ fn node(info: &NodeInfo) -> Node {
     let text =
         |value: &serde_json::Value| Value { kind: Some(Json::StringValue(value.as_str().unwrap_or_default().into())) };
     let fields = ["NAMESPACE", "DNS_CAPTURE", "NETWORK"].map(|key| (key.to_owned(), text(&info.metadata[key]))).into();
-    Node { id: info.id.clone(), metadata: Some(Struct { fields }), ..Node::default() }
+    Node { id: info.id.clone(), metadata: Some(Struct { fields }.encode_to_vec().into()), ..Node::default() }
 }
 
 /// Laws T1 to T3 for one history of edits. Every `lazy`th proxy hears of several changes at once.

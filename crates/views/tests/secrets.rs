@@ -10,6 +10,7 @@ use config::object::parse_documents;
 use config::store::{Store, StoreOptions, Update};
 use model::{Credential, Environment, Reader};
 use proptest::prelude::*;
+use prost::Message;
 use views::{Guard, Views};
 use wire::envoy::config::core::v3::Node;
 use wire::google::protobuf::{Struct, Value, value::Kind as Form};
@@ -93,9 +94,9 @@ impl World {
 
 fn node(namespace: &str, cluster: &str) -> Node {
     let value = Value { kind: Some(Form::StringValue(cluster.to_owned())) };
-    let metadata = Some(Struct { fields: [("CLUSTER_ID".to_owned(), value)].into() });
+    let metadata = Struct { fields: [("CLUSTER_ID".to_owned(), value)].into() };
     let id = format!("router~10.10.0.1~p.{namespace}~{namespace}.svc.cluster.local");
-    Node { id, metadata, ..Node::default() }
+    Node { id, metadata: Some(metadata.encode_to_vec().into()), ..Node::default() }
 }
 
 fn secret(namespace: &str, name: &str, content: &str) -> String {

@@ -3,6 +3,7 @@
 pub mod any;
 pub mod json;
 mod pool;
+pub mod structure;
 
 pub use pool::pool;
 

@@ -39,7 +39,6 @@ mod session;
 mod sotw;
 mod stage;
 mod stream;
-mod structure;
 mod subscription;
 mod throttle;
 mod type_url;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use wire::{envoy::config::core::v3::Node, google::rpc};
-
+use bytes::Bytes;
 use prost::Message;
+use wire::{envoy::config::core::v3::Node, google::rpc, structure};
 
 use crate::refusal::Refusal;
 
@@ -32,6 +32,23 @@ pub(crate) fn first_node(node: Option<&Node>) -> Result<&Node, Refusal> {
         len if len > MAX_NODE => Err(Refusal::NodeTooLarge { len, limit: MAX_NODE }),
         _ => Ok(node),
     }
+}
+
+/// The metadata of a node with its names in order, so that nodes which are alike are so in memory.
+pub(crate) fn sorted_metadata(node: &Node) -> Result<Option<Bytes>, Refusal> {
+    let sorted = node.metadata.as_ref().map(structure::sorted).transpose();
+    sorted.map_err(|error| Refusal::Node(format!("cannot read the metadata of the node: {error}")))
+}
+
+/// Without the message that it came in.
+pub(crate) fn kept_node(node: &Node) -> Node {
+    Node { metadata: node.metadata.as_deref().map(Bytes::copy_from_slice), ..node.clone() }
+}
+
+/// Whether two say the same, in whatever order.
+pub(crate) fn is_same_node(one: &Node, two: &Node) -> Result<bool, Refusal> {
+    let sorted = |node: &Node| Ok(Node { metadata: sorted_metadata(node)?, ..node.clone() });
+    Ok(one == two || sorted(one)? == sorted(two)?)
 }
 
 /// By their lengths.
@@ -65,5 +82,15 @@ mod tests {
         assert!(first_node(Some(&node)).is_ok());
         node.cluster = "c".repeat(MAX_NODE);
         assert!(matches!(first_node(Some(&node)), Err(Refusal::NodeTooLarge { .. })));
+    }
+    #[test]
+    fn nodes_are_the_same_in_whatever_order_their_metadata_came() {
+        let node = |metadata: &'static [u8]| Node { metadata: Some(Bytes::from_static(metadata)), ..Node::default() };
+        let (one, two) = (node(b"\x0a\x03\x0a\x01a\x0a\x03\x0a\x01b"), node(b"\x0a\x03\x0a\x01b\x0a\x03\x0a\x01a"));
+        assert_ne!(one, two);
+        assert_eq!(is_same_node(&one, &two), Ok(true));
+        assert_eq!(is_same_node(&one, &node(b"\x0a\x03\x0a\x01a")), Ok(false));
+        assert_eq!(is_same_node(&one, &Node { id: "x".into(), ..two }), Ok(false));
+        assert!(matches!(is_same_node(&one, &node(b"\xff")), Err(Refusal::Node(_))));
     }
 }

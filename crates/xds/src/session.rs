@@ -29,11 +29,10 @@ use crate::{
     outbound::Response,
     pushes::Pushes,
     refusal::{Refusal, code_label},
-    request::{check_names, first_node, reason},
+    request::{check_names, first_node, is_same_node, kept_node, reason, sorted_metadata},
     server::Shared,
     sotw,
     stage::Timed,
-    structure,
     throttle::Pass,
     watch::{Answer, Fresh, Turn},
     watches::Watches,
@@ -94,9 +93,14 @@ impl Session {
         node: Option<&Node>,
     ) -> Result<Session, Refusal> {
         let node = first_node(node)?;
-        let kept = shared.options.strict_nodes.then(|| Box::new(node.clone()));
+        let metadata = sorted_metadata(node)?;
+        let kept = shared.options.strict_nodes.then(|| Box::new(kept_node(node)));
         let admitted = entered.map(|entered| entered.door.admit(&entered.caller, node)).transpose();
         let admitted = admitted.map_err(Refusal::Denied)?;
+        let metadata = match &admitted {
+            Some(admitted) if admitted.metadata != node.metadata => sorted_metadata(admitted)?,
+            _ => metadata,
+        };
         let node = admitted.as_ref().unwrap_or(node);
         // The first of its class waits until that is computed.
         let caller = entered.map(|entered| &entered.caller);
@@ -107,7 +111,7 @@ impl Session {
             id: String::new(),
             node_id: node.id.clone(),
             proxy: proxy.clone(),
-            metadata: node.metadata.as_ref().map(|metadata| structure::encoded(metadata).into()).unwrap_or_default(),
+            metadata: metadata.unwrap_or_default(),
             connected_at: SystemTime::now(),
             address,
             caller: caller.and_then(|caller| caller.identities.first()).map(|name| Arc::from(name.as_str())),
@@ -197,7 +201,7 @@ impl Session {
 
     fn take_request(&mut self, request: Request) -> Result<bool, Refusal> {
         if let (Some(first), Some(node)) = (&self.node, request.node())
-            && **first != *node
+            && !is_same_node(first, node)?
         {
             return Err(Refusal::Node("the node of a stream may not change; open another stream".to_owned()));
         }

@@ -93,7 +93,7 @@ fn node_of_text(text: &str) -> Result<NodeInfo> {
     fields.insert("@type".to_owned(), "type.googleapis.com/envoy.config.core.v3.Node".into());
     let any = wire::json::from_value(&value)?;
     let node: Node = wire::any::unpack(&any).context("it is not an Envoy node")?;
-    Ok(views::node_info(&node))
+    Ok(views::node_info(&node)?)
 }
 
 /// The text was bounded in depth when it was read, so the recursion is too.

@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use prost::Message;
-use prost::encoding::{WireType, decode_key, decode_varint};
 use serde::Serialize;
 use serde_json::{Value, json};
-use wire::google;
 use wire::google::protobuf::Struct;
-use wire::google::protobuf::value::Kind;
+use wire::structure;
 use xds::{Connection, TypeUrl, Watched};
 
 use super::status::{ProxyStatus, State, TypeStatus};
@@ -86,37 +84,8 @@ impl<'a> SyncItem<'a> {
 
 /// A text of the node's metadata; empty: it is not there.
 fn text_of(connection: &Connection, key: &str) -> String {
-    let metadata = &connection.metadata[..];
-    let value = entry(metadata, key).or_else(|| Struct::decode(metadata).ok()?.fields.remove(key));
-    match value.and_then(|value| value.kind) {
-        Some(Kind::StringValue(text)) => text,
-        _ => String::new(),
-    }
-}
-
-/// One entry of an encoded Struct, without a look into the others: of forty, in ten thousand nodes. `None`: it is not there, or its key does
-/// not come first, as it does wherever maps are written.
-fn entry(mut fields: &[u8], key: &str) -> Option<google::protobuf::Value> {
-    while !fields.is_empty() {
-        let mut entry: &[u8] = delimited(&mut fields)?;
-        let at = entry;
-        if delimited(&mut entry)? == key.as_bytes() && at.first() == Some(&KEY) {
-            return google::protobuf::Value::decode(delimited(&mut entry)?).ok();
-        }
-    }
-    None
-}
-
-/// The tag of the first field with a length.
-const KEY: u8 = 0x0a;
-
-/// The content of the next field, which has a length.
-fn delimited<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let (_, wire) = decode_key(rest).ok()?;
-    let length = usize::try_from(decode_varint(rest).ok()?).ok()?;
-    let (content, after) = (wire == WireType::LengthDelimited).then(|| rest.split_at_checked(length))??;
-    *rest = after;
-    Some(content)
+    // What cannot be read was refused when it came.
+    structure::text(&connection.metadata, key).ok().flatten().unwrap_or_default().to_owned()
 }
 
 /// Who is connected and what each watches.

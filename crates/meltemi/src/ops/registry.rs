@@ -8,11 +8,9 @@ use config::meta::Meta;
 use config::ser::to_json;
 use config::store::Snapshot;
 use model::{Address, Endpoint, Health, Mesh, Placement, Proxy, Registry, Resolution, Service};
-use prost::Message;
 use serde_json::{Map, Value, json};
 use views::node_info;
 use wire::envoy::config::core::v3::Node;
-use wire::google::protobuf::Struct;
 use xds::{Connection, Connections};
 
 use super::census::Census;
@@ -134,9 +132,8 @@ fn endpoint(endpoint: &Endpoint, port: &model::Port, mesh: &Mesh) -> Value {
 
 /// The proxy of a stream, as a mesh places it. `None`: it is not one that the mesh serves.
 pub(crate) fn placed(mesh: &Mesh, connection: &Connection) -> Option<Placement> {
-    let metadata = Struct::decode(connection.metadata.clone()).ok()?;
-    let node = Node { id: connection.node_id.clone(), metadata: Some(metadata), ..Node::default() };
-    let proxy = Arc::new(Proxy::new(&node_info(&node)).ok()?);
+    let node = Node { id: connection.node_id.clone(), metadata: Some(connection.metadata.clone()), ..Node::default() };
+    let proxy = Arc::new(Proxy::new(&node_info(&node).ok()?).ok()?);
     Some(mesh.place(&proxy))
 }
 

@@ -3,14 +3,18 @@
 mod opened;
 mod registry;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use ca::{ClientCertificate, Identity, Tokens, forwarded_identities};
 use controllers::Reviews;
 use http::{HeaderMap, header::AUTHORIZATION};
 use ipnet::IpNet;
+use prost::Message;
 use wire::envoy::config::core::v3::Node;
 use wire::google::protobuf::{Struct, Value, value::Kind};
+use wire::structure;
 use xds::{Caller, Later, Peer};
 
 use registry::Claim;
@@ -129,9 +133,7 @@ impl Door {
         match claim {
             Ok(Claim::Known) => Ok(node),
             Ok(Claim::Unknown) if self.strict => {
-                if let Some(metadata) = &mut node.metadata {
-                    metadata.fields.remove("LABELS");
-                }
+                node.metadata = node.metadata.map(without_labels).transpose()?;
                 Ok(node)
             }
             Ok(Claim::Unknown) => Ok(node),
@@ -160,10 +162,9 @@ struct Claimed {
 
 /// A key of the node's metadata. `None`: it is not there, is empty, or is no text.
 fn text(node: &Node, key: &str) -> Option<String> {
-    match node.metadata.as_ref()?.fields.get(key)?.kind.as_ref()? {
-        Kind::StringValue(text) => Some(text.clone()).filter(|text| !text.is_empty()),
-        _ => None,
-    }
+    // A node whose metadata cannot be read does not come to the door.
+    let text = structure::text(node.metadata.as_ref()?, key).ok()??;
+    (!text.is_empty()).then(|| text.to_owned())
 }
 
 fn claimed(node: &Node) -> Claimed {
@@ -180,17 +181,26 @@ fn claimed(node: &Node) -> Claimed {
 
 /// What the node left open is the identity's: nobody is served as nobody.
 fn filled(node: &Node, claimed: &Claimed, identity: &Identity) -> Node {
+    let parts = [
+        ("NAMESPACE", &claimed.namespace, &identity.namespace),
+        ("SERVICE_ACCOUNT", &claimed.account, &identity.service_account),
+    ];
+    let own = |text: &str| Value { kind: Some(Kind::StringValue(text.to_owned())) };
+    let open = parts.into_iter().filter(|(_, claim, _)| claim.is_empty());
+    let fields: BTreeMap<_, _> = open.map(|(key, _, text)| (key.to_owned(), own(text))).collect();
     let mut node = node.clone();
-    let metadata = node.metadata.get_or_insert_with(Struct::default);
-    let mut fill = |key: &str, claim: &str, own: &str| {
-        if claim.is_empty() {
-            let kind = Some(Kind::StringValue(own.to_owned()));
-            metadata.fields.insert(key.to_owned(), Value { kind });
-        }
-    };
-    fill("NAMESPACE", &claimed.namespace, &identity.namespace);
-    fill("SERVICE_ACCOUNT", &claimed.account, &identity.service_account);
+    if !fields.is_empty() {
+        // Of two values the last one counts.
+        let metadata = [node.metadata.unwrap_or_default(), Struct { fields }.encode_to_vec().into()].concat();
+        node.metadata = Some(metadata.into());
+    }
     node
+}
+
+fn without_labels(metadata: Bytes) -> Result<Bytes, String> {
+    let mut metadata = Struct::decode(metadata).map_err(|error| error.to_string())?;
+    metadata.fields.remove("LABELS");
+    Ok(metadata.encode_to_vec().into())
 }
 
 #[cfg(test)]
@@ -214,7 +224,7 @@ mod tests {
     fn node(id: &str, metadata: &[(&str, &str)]) -> Node {
         let value = |text: &str| Value { kind: Some(Kind::StringValue(text.to_owned())) };
         let fields = metadata.iter().map(|(key, text)| ((*key).to_owned(), value(text))).collect();
-        Node { id: id.to_owned(), metadata: Some(Struct { fields }), ..Node::default() }
+        Node { id: id.to_owned(), metadata: Some(Struct { fields }.encode_to_vec().into()), ..Node::default() }
     }
 
     const POD: &str = "
@@ -261,6 +271,16 @@ status: {phase: Running, podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}]}
         let served = admit(&node("sidecar~10.0.0.1~x~nodot", &[])).unwrap();
         let claimed = claimed(&served);
         assert_eq!((&*claimed.namespace, &*claimed.account), ("shop", "cart"));
+        let info = views::node_info(&served).unwrap();
+        assert_eq!(info.metadata, serde_json::json!({"NAMESPACE": "shop", "SERVICE_ACCOUNT": "cart"}));
+    }
+
+    #[test]
+    fn of_a_claim_made_twice_the_one_that_is_served_is_checked() {
+        let claim = |namespace| node(ID, &[("NAMESPACE", namespace)]).metadata.unwrap();
+        let twice = |one, two| Node { metadata: Some([claim(one), claim(two)].concat().into()), ..node(ID, &[]) };
+        assert!(admit(&twice("bank", "shop")).is_ok());
+        assert!(admit(&twice("shop", "bank")).is_err());
     }
 
     /// Row A-04, and what table 2.3 adds for strict identity.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use config::tree;
 use config::yaml::{self, Scalars};
+use prost::Message;
 use serde_json::{Map, Value, json};
 use wire::envoy::config::core::v3::{Locality, Node};
 use wire::google::protobuf::{ListValue, Struct, Value as Field, value::Kind};
@@ -131,7 +132,7 @@ impl Asker {
         Node {
             id: self.id.clone(),
             cluster: self.cluster.clone(),
-            metadata: self.metadata.as_object().map(structure),
+            metadata: self.metadata.as_object().map(|fields| structure(fields).encode_to_vec().into()),
             locality: located.then_some(Locality { region, zone, sub_zone }),
             ..Default::default()
         }
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(node.id, "sidecar~1.2.3.4~a.default~default.svc.cluster.local");
         assert_eq!(node.cluster, "a.default");
         assert_eq!(node.locality, Some(Locality { region: "r".into(), zone: "z".into(), sub_zone: String::new() }));
-        let fields = node.metadata.unwrap().fields;
+        let fields = Struct::decode(node.metadata.unwrap()).unwrap().fields;
         assert_eq!(fields["MESH_ID"].kind, Some(Kind::StringValue("m".into())));
         assert_eq!(fields["X"].kind, Some(Kind::NumberValue(1.0)));
         assert_eq!(fields["SERVICE_ACCOUNT"].kind, Some(Kind::StringValue("default".into())));

@@ -47,7 +47,7 @@ impl Guards {
         anyhow::ensure!(parsed.refused.is_empty(), "{:?}\n{policies}", parsed.notes);
         store.apply(parsed.objects.into_iter().map(Update::Put).collect());
         let entry = json!({"name": "web-1", "namespace": "shop", "ip": "10.10.0.1", "labels": {"app": "web"}});
-        let mut node = views::node_info(&Asker::new(&entry)?.node());
+        let mut node = views::node_info(&Asker::new(&entry)?.node())?;
         // A stock Envoy: what only Istio's build has is left out.
         node.extensions = vec!["envoy.filters.http.router".into()];
         let mesh = Mesh::new(&store.snapshot(), &env);

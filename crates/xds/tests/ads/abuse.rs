@@ -51,7 +51,7 @@ async fn a_giant_node_is_refused() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1");
         let text = Value { kind: Some(value::Kind::StringValue("x".repeat(2 << 20))) };
-        let metadata = Some(Struct { fields: [("LABELS".to_owned(), text)].into() });
+        let metadata = Some(Struct { fields: [("LABELS".to_owned(), text)].into() }.encode_to_vec().into());
         let giant = Node { id: proxy::NODE_ID.into(), metadata, ..Node::default() };
         let (code, text) = first_with(&harness, variant, Some(giant)).await.ended().await;
         assert_eq!(code, 3);
@@ -63,25 +63,35 @@ async fn a_giant_node_is_refused() {
 async fn deep_metadata_is_refused() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1");
-        // A Struct in a Value in a Struct ..., written by hand: field 1 (map entry), field 2 (value), field 5 (struct).
+        // A Struct in a Value in a Struct ..., written by hand from the inside: field 5 (struct), field 2 (value), field 1 (map entry).
         let mut deep = Vec::new();
-        for tag in [0x0a_u8, 0x12, 0x2a].into_iter().cycle().take(3000) {
+        for tag in [0x2a_u8, 0x12, 0x0a].into_iter().cycle().take(3000) {
             let mut outer = vec![tag];
             prost::encode_length_delimiter(deep.len(), &mut outer).expect("a Vec grows");
             outer.extend(deep);
             deep = outer;
         }
-        let mut node = vec![0x1a_u8];
-        prost::encode_length_delimiter(deep.len(), &mut node).expect("a Vec grows");
-        node.extend(deep);
-        let mut request = vec![if variant == Variant::Sotw { 0x12 } else { 0x0a }];
-        prost::encode_length_delimiter(node.len(), &mut request).expect("a Vec grows");
-        request.extend(node);
-        let mut proxy = harness.proxy(variant).await;
-        proxy.bytes(framed(&request)).await;
-        let (code, text) = proxy.ended().await;
+        let (code, text) = first_with(&harness, variant, with_metadata(deep)).await.ended().await;
         assert_eq!(code, 3, "{text}");
+        assert!(text.contains("levels deep"), "{text}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_that_cannot_be_read_is_refused() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        for bad in [&b"\xff"[..], b"\x0a\x7f", b"\x0a\x03\x0a\x01\xff"] {
+            let (code, text) = first_with(&harness, variant, with_metadata(bad.to_vec())).await.ended().await;
+            assert_eq!(code, 3, "{text}");
+            assert!(text.contains("cannot read the metadata of the node"), "{text}");
+        }
+        assert!(harness.connections.is_empty());
+    }
+}
+
+fn with_metadata(metadata: Vec<u8>) -> Option<Node> {
+    Some(Node { id: proxy::NODE_ID.into(), metadata: Some(metadata.into()), ..Node::default() })
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,7 +101,7 @@ async fn a_hundred_thousand_labels_are_refused() {
         let text = Value { kind: Some(value::Kind::StringValue("v".into())) };
         let labels = (0..100_000).map(|n| (format!("label-{n}"), text.clone())).collect();
         let labels = Value { kind: Some(value::Kind::StructValue(Struct { fields: labels })) };
-        let metadata = Some(Struct { fields: [("LABELS".to_owned(), labels)].into() });
+        let metadata = Some(Struct { fields: [("LABELS".to_owned(), labels)].into() }.encode_to_vec().into());
         let node = Node { id: proxy::NODE_ID.into(), metadata, ..Node::default() };
         let (code, text) = first_with(&harness, variant, Some(node)).await.ended().await;
         assert_eq!(code, 3);

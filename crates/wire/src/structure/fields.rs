@@ -1,0 +1,65 @@
+//! The fields of an encoded message, one after the other.
+
+use prost::encoding::{DecodeContext, WireType, decode_varint, skip_field};
+
+use super::Error;
+
+/// The keys of the first and the second field, with a length.
+pub(super) const FIRST: u32 = 1 << 3 | 2;
+pub(super) const SECOND: u32 = 2 << 3 | 2;
+
+pub(super) struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn new(message: &'a [u8]) -> Self {
+        Fields { rest: message }
+    }
+
+    /// Number and wire type of the next field, as they are written.
+    pub(super) fn key(&mut self) -> Result<Option<u32>, Error> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        u32::try_from(self.varint()?).map(Some).map_err(|_| Error::Malformed)
+    }
+
+    pub(super) fn varint(&mut self) -> Result<u64, Error> {
+        match self.rest {
+            [byte, rest @ ..] if *byte < 0x80 => {
+                self.rest = rest;
+                Ok(u64::from(*byte))
+            }
+            _ => decode_varint(&mut self.rest).map_err(|_| Error::Malformed),
+        }
+    }
+
+    pub(super) fn double(&mut self) -> Result<f64, Error> {
+        let (bytes, rest) = self.rest.split_first_chunk().ok_or(Error::Malformed)?;
+        self.rest = rest;
+        Ok(f64::from_le_bytes(*bytes))
+    }
+
+    pub(super) fn delimited(&mut self) -> Result<&'a [u8], Error> {
+        let length = usize::try_from(self.varint()?).map_err(|_| Error::Malformed)?;
+        let (content, rest) = self.rest.split_at_checked(length).ok_or(Error::Malformed)?;
+        self.rest = rest;
+        Ok(content)
+    }
+
+    pub(super) fn text(&mut self) -> Result<&'a str, Error> {
+        str::from_utf8(self.delimited()?).map_err(|_| Error::NotText)
+    }
+
+    /// Leaves out a field that the message does not have. `known`: the highest number that it has; such a field has another wire type.
+    pub(super) fn pass(&mut self, key: u32, known: u32) -> Result<(), Error> {
+        let (number, kind) = (key >> 3, WireType::try_from(u64::from(key & 7)));
+        match kind {
+            Ok(kind) if number > known => {
+                skip_field(kind, number, &mut self.rest, DecodeContext::default()).map_err(|_| Error::Malformed)
+            }
+            _ => Err(Error::Malformed),
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! A Value as JSON.
+
+use serde_json::{Map, Value};
+
+use super::read::Form;
+
+impl<'a> Form<'a> for Value {
+    type Fields = Map<String, Value>;
+
+    fn null(_: i32) -> Self {
+        Value::Null
+    }
+
+    fn number(number: f64) -> Self {
+        Value::from(number)
+    }
+
+    fn text(text: &'a str) -> Self {
+        Value::from(text)
+    }
+
+    fn truth(truth: bool) -> Self {
+        Value::from(truth)
+    }
+
+    fn fields(&mut self) -> &mut Map<String, Value> {
+        if !self.is_object() {
+            *self = Value::Object(Map::new());
+        }
+        self.as_object_mut().expect("it was made one")
+    }
+
+    fn values(&mut self) -> &mut Vec<Value> {
+        if !self.is_array() {
+            *self = Value::Array(Vec::new());
+        }
+        self.as_array_mut().expect("it was made one")
+    }
+
+    fn put(fields: &mut Map<String, Value>, name: &'a str, value: Value) {
+        fields.insert(name.to_owned(), value);
+    }
+}

@@ -1,0 +1,214 @@
+//! Encoded Structs, read and put in order by hand, against what prost makes of them.
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use prost::Message;
+use prost::encoding::encode_varint;
+use serde_json::json;
+use wire::envoy::config::core::v3::Node;
+use wire::google::protobuf::{ListValue, Struct, Value, value::Kind};
+use wire::structure::{self, Error};
+
+fn value(kind: Kind) -> Value {
+    Value { kind: Some(kind) }
+}
+
+fn text(text: &str) -> Value {
+    value(Kind::StringValue(text.to_owned()))
+}
+
+fn of<const N: usize>(fields: [(&str, Value); N]) -> Struct {
+    Struct { fields: fields.map(|(name, value)| (name.to_owned(), value)).into() }
+}
+
+fn field(key: u8, content: &[u8]) -> Vec<u8> {
+    let mut out = vec![key];
+    encode_varint(content.len() as u64, &mut out);
+    [&out, content].concat()
+}
+
+fn entry(name: &str, value: &Value) -> Vec<u8> {
+    field(0x0a, &[field(0x0a, name.as_bytes()), field(0x12, &value.encode_to_vec())].concat())
+}
+
+/// Sorting and reading give what prost gives, or fail where it does.
+fn is_as_with_prost(bytes: &[u8]) {
+    let bytes = Bytes::copy_from_slice(bytes);
+    let theirs = Struct::decode(bytes.clone()).ok();
+    let ours = structure::sorted(&bytes).ok();
+    assert_eq!(ours, theirs.as_ref().map(|it| it.encode_to_vec().into()), "{bytes:x?}");
+    assert_eq!(structure::json(&bytes).ok(), theirs.as_ref().map(plain), "{bytes:x?}");
+    for (name, value) in theirs.iter().flat_map(|it| &it.fields) {
+        let text = value.kind.as_ref().and_then(|it| if let Kind::StringValue(it) = it { Some(&**it) } else { None });
+        assert_eq!(structure::text(&bytes, name), Ok(text), "{name}: {bytes:x?}");
+    }
+}
+
+fn plain(structure: &Struct) -> serde_json::Value {
+    structure.fields.iter().map(|(name, value)| (name.clone(), plain_value(value))).collect()
+}
+
+fn plain_value(value: &Value) -> serde_json::Value {
+    match &value.kind {
+        None | Some(Kind::NullValue(_)) => json!(null),
+        Some(Kind::NumberValue(number)) => json!(number),
+        Some(Kind::StringValue(text)) => json!(text),
+        Some(Kind::BoolValue(truth)) => json!(truth),
+        Some(Kind::StructValue(inner)) => plain(inner),
+        Some(Kind::ListValue(list)) => list.values.iter().map(plain_value).collect(),
+    }
+}
+
+fn everything() -> Struct {
+    let labels = of([("app", text("cart")), ("", value(Kind::BoolValue(false)))]);
+    let list = ListValue { values: vec![value(Kind::NullValue(0)), Value::default(), value(Kind::BoolValue(true))] };
+    of([
+        ("LABELS", value(Kind::StructValue(labels))),
+        ("LIST", value(Kind::ListValue(list))),
+        ("NOTHING", Value::default()),
+        ("EMPTY", value(Kind::StructValue(Struct::default()))),
+        ("NULL", value(Kind::NullValue(0))),
+        ("NEGATIVE", value(Kind::NullValue(-1))),
+        ("NUMBER", value(Kind::NumberValue(-1.5))),
+        ("INFINITE", value(Kind::NumberValue(f64::INFINITY))),
+        ("LONG", text(&"é".repeat(9_000))),
+        ("SHORT", text(&"x".repeat(127))),
+        ("NOT SO SHORT", text(&"x".repeat(128))),
+    ])
+}
+
+#[test]
+fn every_kind_of_value_is_read() {
+    is_as_with_prost(&everything().encode_to_vec());
+    is_as_with_prost(&[]);
+}
+
+#[test]
+fn what_is_in_order_stays_where_it_is() {
+    let bytes = Bytes::from(of([("A", text("x")), ("B", value(Kind::StructValue(Struct::default())))]).encode_to_vec());
+    assert_eq!(structure::sorted(&bytes).unwrap().as_ptr(), bytes.as_ptr());
+}
+
+#[test]
+fn names_are_put_in_order_at_every_level() {
+    let backwards =
+        |fields: &Struct| -> Vec<u8> { fields.fields.iter().rev().flat_map(|(n, v)| entry(n, v)).collect() };
+    let inner = backwards(&everything());
+    is_as_with_prost(&inner);
+    for wrapped in [field(0x2a, &inner), field(0x32, &field(0x0a, &field(0x2a, &inner)))] {
+        is_as_with_prost(&field(0x0a, &[field(0x0a, b"DEEP"), field(0x12, &wrapped)].concat()));
+    }
+}
+
+#[test]
+fn of_a_name_that_occurs_twice_the_last_one_counts() {
+    let twice =
+        [entry("B", &text("1")), entry("A", &text("2")), entry("B", &text("3")), entry("A", &text(""))].concat();
+    is_as_with_prost(&twice);
+    assert_eq!(structure::json(&twice), Ok(json!({"A": "", "B": "3"})));
+    is_as_with_prost(&[entry("A", &text("1")), entry("A", &Value::default())].concat());
+}
+
+#[test]
+fn what_is_written_unusually_is_read_and_written_as_usual() {
+    let one = value(Kind::StructValue(of([("x", text("1")), ("y", text("2"))]))).encode_to_vec();
+    let two = value(Kind::StructValue(of([("x", text("3"))]))).encode_to_vec();
+    let list = value(Kind::ListValue(ListValue { values: vec![text("1")] })).encode_to_vec();
+    let name = field(0x0a, b"A");
+    let with = |parts: &[&[u8]]| is_as_with_prost(&field(0x0a, &parts.concat()));
+    with(&[&field(0x12, &one), &name]);
+    with(&[&name, &field(0x12, &one), &field(0x12, &two)]);
+    with(&[&name, &field(0x12, &[&list[..], &list].concat())]);
+    with(&[&name, &field(0x12, &[&list[..], &one, &two].concat())]);
+    with(&[&field(0x0a, b"B"), &name, &field(0x12, &list)]);
+    with(&[&name, &field(0x12, &[])]);
+    with(&[&field(0x0a, &[]), &field(0x12, &two)]);
+    with(&[&name, &[0x92, 0x00, 0x00]]);
+    with(&[&name, &[0x12, 0x82, 0x00, 0x20, 0x02]]);
+    with(&[&name, &field(0x12, &[0x08, 0xff, 0xff, 0xff, 0xff, 0x1f])]);
+    with(&[&name, &field(0x12, &one), &field(0x1a, b"unknown"), &[0x23, 0x08, 0x01, 0x24]]);
+}
+
+#[test]
+fn bad_bytes_are_an_error() {
+    let bytes = everything().encode_to_vec();
+    (0..bytes.len().min(400)).for_each(|cut| is_as_with_prost(&bytes[..cut]));
+    let bad = |bytes: &[u8]| structure::json(bytes).unwrap_err();
+    for wrong in [&[0x0a, 0xff][..], &[0x08, 0x01], &[0x02, 0x00], &[0x0f, 0x00], &[0x0c], &[0xff; 11]] {
+        assert_eq!(bad(wrong), Error::Malformed, "{wrong:x?}");
+        is_as_with_prost(wrong);
+    }
+    let not_text = field(0x0a, &field(0x0a, &[0xff]));
+    assert_eq!(bad(&not_text), Error::NotText);
+    is_as_with_prost(&not_text);
+    is_as_with_prost(&field(0x0a, &field(0x12, &field(0x1a, &[0xc3]))));
+}
+
+#[test]
+fn as_many_levels_are_read_as_prost_reads_around_a_node() {
+    // An entry, a Value and a Struct are three.
+    let deep = |levels: usize| {
+        (0..levels).fold(Vec::new(), |inner, at| field([0x0a, 0x12, 0x2a][(levels - 1 - at) % 3], &inner))
+    };
+    assert!(structure::json(&deep(98)).is_ok() && structure::sorted(&deep(98).into()).is_ok());
+    for levels in [99, 3_000] {
+        assert_eq!(structure::json(&deep(levels)), Err(Error::TooDeep));
+        assert_eq!(structure::sorted(&deep(levels).into()), Err(Error::TooDeep));
+    }
+}
+
+#[test]
+fn the_metadata_of_a_node_is_on_the_wire_what_it_was() {
+    let metadata = everything().encode_to_vec();
+    let bytes = [field(0x0a, b"id"), field(0x1a, &metadata)].concat();
+    let node = Node::decode(&bytes[..]).unwrap();
+    assert_eq!(node.metadata.as_deref(), Some(&metadata[..]));
+    assert_eq!(node.encode_to_vec(), bytes);
+    let node = Node { metadata: Some(of([("A", text("x"))]).encode_to_vec().into()), ..Node::default() };
+    assert_eq!(wire::json::message_to_value(&node), json!({"metadata": {"A": "x"}}));
+}
+
+fn values() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::default()),
+        any::<i32>().prop_map(|it| value(Kind::NullValue(it))),
+        (-1e9..1e9).prop_map(|it: f64| value(Kind::NumberValue(it))),
+        "[a-c]{0,3}".prop_map(|it| text(&it)),
+        any::<bool>().prop_map(|it| value(Kind::BoolValue(it))),
+    ];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        let fields = proptest::collection::btree_map("[a-c]{0,2}", inner.clone(), 0..4);
+        prop_oneof![
+            fields.prop_map(|fields| value(Kind::StructValue(Struct { fields }))),
+            proptest::collection::vec(inner, 0..4).prop_map(|values| value(Kind::ListValue(ListValue { values }))),
+        ]
+    })
+}
+
+fn entries() -> impl Strategy<Value = Vec<u8>> {
+    let entry = ("[a-c]{0,2}", values()).prop_map(|(name, value)| entry(&name, &value));
+    proptest::collection::vec(entry, 1..8).prop_map(|entries| entries.concat())
+}
+
+proptest! {
+    #[test]
+    fn entries_in_any_order_are_as_with_prost(bytes in entries()) {
+        is_as_with_prost(&bytes);
+    }
+
+    /// More is refused than by prost, which takes entries whatever their wire type.
+    #[test]
+    fn spoiled_bytes_are_refused_or_as_with_prost(
+        mut bytes in entries(),
+        at in any::<proptest::sample::Index>(),
+        byte in any::<u8>(),
+    ) {
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        let sorted = structure::sorted(&bytes.clone().into());
+        prop_assert_eq!(sorted.is_ok(), structure::json(&bytes).is_ok());
+        if sorted.is_ok() {
+            is_as_with_prost(&bytes);
+        }
+    }
+}
