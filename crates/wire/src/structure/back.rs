@@ -21,6 +21,7 @@ impl Back {
     }
 
     /// Before what was written.
+    #[inline]
     pub(super) fn put(&mut self, bytes: &[u8]) {
         if self.at < bytes.len() {
             self.grow(bytes.len());

@@ -25,14 +25,20 @@ impl<'a> Fields<'a> {
         u32::try_from(self.varint()?).map(Some).map_err(|_| Error::Malformed)
     }
 
+    #[inline]
     pub(super) fn varint(&mut self) -> Result<u64, Error> {
         match self.rest {
             [byte, rest @ ..] if *byte < 0x80 => {
                 self.rest = rest;
                 Ok(u64::from(*byte))
             }
-            _ => decode_varint(&mut self.rest).map_err(|_| Error::Malformed),
+            _ => self.long_varint(),
         }
+    }
+
+    #[cold]
+    fn long_varint(&mut self) -> Result<u64, Error> {
+        decode_varint(&mut self.rest).map_err(|_| Error::Malformed)
     }
 
     pub(super) fn double(&mut self) -> Result<f64, Error> {

@@ -37,7 +37,13 @@ impl<'a> Form<'a> for Value {
         self.as_array_mut().expect("it was made one")
     }
 
-    fn put(fields: &mut Map<String, Value>, name: &'a str, value: Value) {
-        fields.insert(name.to_owned(), value);
+    fn add(fields: &mut Map<String, Value>, entries: Vec<(&'a str, Value)>) {
+        // Sorted and then made at once, a map costs half of what it does by its entries.
+        let mut added: Map<_, _> = entries.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        if fields.is_empty() {
+            *fields = added;
+        } else {
+            fields.append(&mut added);
+        }
     }
 }

@@ -54,7 +54,7 @@ fn list(mut list: &[u8], levels: u8) -> Option<()> {
 }
 
 fn text(bytes: &[u8]) -> Option<&[u8]> {
-    str::from_utf8(bytes).is_ok().then_some(bytes)
+    (bytes.is_ascii() || str::from_utf8(bytes).is_ok()).then_some(bytes)
 }
 
 /// The content of the next field, if this is its key and its length is written as shortly as it can be.

@@ -22,22 +22,21 @@ pub(super) trait Form<'a>: Default {
     fn fields(&mut self) -> &mut Self::Fields;
     /// Those of the list that it is, or is from now on.
     fn values(&mut self) -> &mut Vec<Self>;
-    /// Whatever had this name before is replaced.
-    fn put(fields: &mut Self::Fields, name: &'a str, value: Self);
+    /// Of those of one name the last one counts.
+    fn add(fields: &mut Self::Fields, entries: Vec<(&'a str, Self)>);
 }
 
 /// `levels`: so many more messages may be inside each other.
 pub(super) fn structure<'a, F: Form<'a>>(message: &'a [u8], into: &mut F::Fields, levels: u8) -> Result<(), Error> {
+    let mut entries = Vec::new();
     let mut fields = Fields::new(message);
     while let Some(key) = fields.key()? {
         match key {
-            FIRST => {
-                let (name, value) = entry(fields.delimited()?, inside(levels)?)?;
-                F::put(into, name, value);
-            }
+            FIRST => entries.push(entry(fields.delimited()?, inside(levels)?)?),
             other => fields.pass(other, 1)?,
         }
     }
+    F::add(into, entries);
     Ok(())
 }
 

@@ -56,8 +56,12 @@ impl<'a> Form<'a> for Tree<'a> {
         values
     }
 
-    fn put(fields: &mut Self::Fields, name: &'a str, value: Self) {
-        fields.push((name, value));
+    fn add(fields: &mut Self::Fields, mut entries: Self::Fields) {
+        if fields.is_empty() {
+            *fields = entries;
+        } else {
+            fields.append(&mut entries);
+        }
     }
 }
 
