@@ -159,12 +159,7 @@ impl Changes {
 }
 
 impl Whole {
-    fn new(
-        head: &Head<'_>,
-        variant: Variant,
-        removed: &[Arc<str>],
-        parts: &[Content<'_>],
-    ) -> Result<Whole, Refusal> {
+    fn new(head: &Head<'_>, variant: Variant, removed: &[Arc<str>], parts: &[Content<'_>]) -> Result<Whole, Refusal> {
         let (first, len) = head.encoded(variant, removed, parts.iter().map(|part| part.len(variant)).sum())?;
         let mut joined = Joined::after(&first, parts.iter().map(|part| part.copied(variant)).sum());
         for part in parts {
