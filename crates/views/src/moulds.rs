@@ -1,6 +1,7 @@
 //! What workloads that come between two changes have alike in what arrives at them: made once.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use model::{InboundKey, Mesh, Placement, Protocol};
 use translate::{InboundMould, InboundPorts, Spans};
@@ -8,9 +9,10 @@ use translate::{InboundMould, InboundPorts, Spans};
 use crate::layer::Ware;
 use crate::parts;
 
-/// By all that translation reads of their workloads besides names.
+/// By all that translation reads of their workloads besides names. `None`: one has come so far. A mould costs as much as what comes from
+/// it, and many workloads are the only ones of their kind.
 #[derive(Default)]
-pub(crate) struct Moulds(HashMap<(InboundKey, Vec<(u16, Protocol)>), Alike>);
+pub(crate) struct Moulds(HashMap<(InboundKey, Vec<(u16, Protocol)>), Option<Alike>>);
 
 struct Alike {
     listener: InboundMould,
@@ -22,7 +24,7 @@ struct Alike {
 const MANY: usize = 256;
 
 impl Moulds {
-    /// All that arrives at a workload with this key. `None`: it has nothing in common with others. `spans`: those towards others, if they are known.
+    /// All that arrives at a workload with this key. `None`: it has nothing in common with those before it. `spans`: those towards others, if they are known.
     pub(crate) fn inbound(
         &mut self,
         mesh: &Mesh,
@@ -34,8 +36,13 @@ impl Moulds {
         if self.0.len() >= MANY {
             self.clear();
         }
-        let alike = self.0.entry((key.nameless(), ports.spoken()));
-        let alike = alike.or_insert_with(|| Alike::new(mesh, placement, &ports));
+        let alike = match self.0.entry((key.nameless(), ports.spoken())) {
+            Entry::Occupied(known) => known.into_mut().get_or_insert_with(|| Alike::new(mesh, placement, &ports)),
+            Entry::Vacant(free) => {
+                free.insert(None);
+                return None;
+            }
+        };
         let arriving = || Spans::arriving(mesh, placement);
         let spans = spans.map_or_else(arriving, |spans| spans.turned(mesh, placement));
         let (name, listener) = alike.listener.cast(placement, ports, &spans);
