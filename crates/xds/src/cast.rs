@@ -15,14 +15,14 @@ pub struct Cast<'a> {
     pub model: Arc<[u8]>,
     /// What is not in the model, one behind the other.
     pub own: &'a [u8],
-    /// Again and again: how many own bytes, and how many of the model, where it was left.
-    pub steps: &'a [(usize, usize)],
+    /// Again and again: how many own bytes, how many of the model are left out, and how many are taken then.
+    pub steps: &'a [[usize; 3]],
 }
 
 impl Cast<'_> {
     /// The `resources` entry of a DeltaDiscoveryResponse, its length, and where in it that of a DiscoveryResponse is.
     pub(crate) fn entry(&self, name: &str, version: &str) -> (Likeness, usize, (u32, u32)) {
-        let value = self.own.len() + self.steps.iter().map(|(_, taken)| taken).sum::<usize>();
+        let value = self.own.len() + self.steps.iter().map(|[.., taken]| taken).sum::<usize>();
         let any = delimited(self.type_url.len()) + delimited(value);
         let inner = delimited(version.len()) + delimited(any) + name_len(name);
         let mut head = Vec::with_capacity(256);
@@ -37,12 +37,12 @@ impl Cast<'_> {
             put(3, name, &mut tail);
         }
         let mut own = self.own;
-        let said = self.steps.iter().map(|(next, taken)| {
+        let said = self.steps.iter().map(|[next, left_out, taken]| {
             let said;
             (said, own) = own.split_at(*next);
-            (said, *taken)
+            (said, *left_out, *taken)
         });
-        let steps = std::iter::once((&head[..], 0)).chain(said).chain([(&tail[..], 0)]);
+        let steps = std::iter::once((&head[..], 0, 0)).chain(said).chain([(&tail[..], 0, 0)]);
         let like = Likeness::stepped(self.model.clone(), steps);
         let end = 1 + encoded_len_varint(inner as u64) + inner - tail.len();
         let place = |at: usize| u32::try_from(at).expect("protobuf messages are shorter than 2 GiB");
@@ -76,9 +76,9 @@ mod tests {
     fn it_is_the_same_as_one_that_was_encoded_at_once() {
         for len in [300, 5_000, 100_000] {
             let model: Vec<u8> = (0..len).map(|at: u32| at as u8).collect();
-            let (own, steps) = (b"one, two, three", [(5, 10), (5, 0), (0, 200), (5, 30)]);
-            let value = [&own[..5], &model[..10], &own[5..10], &model[10..210], &own[10..], &model[210..240]].concat();
-            let steps = [&steps[..], &[(0, model.len() - 240)]].concat();
+            let (own, steps) = (b"one, two, three", [[5, 0, 10], [5, 0, 0], [0, 0, 200], [5, 3, 27]]);
+            let value = [&own[..5], &model[..10], &own[5..10], &model[10..210], &own[10..], &model[213..240]].concat();
+            let steps = [&steps[..], &[[0, 0, model.len() - 240]]].concat();
             let value = [value, model[240..].to_vec()].concat();
             let type_url = "type.googleapis.com/a.B";
             let cast = Cast { type_url, model: model.into(), own, steps: &steps };

@@ -55,11 +55,11 @@ impl Likeness {
         Likeness::within((Some(kind), word(name).into()), bytes)
     }
 
-    /// `steps`: again and again own bytes and how many of the model follow, where it was left.
-    pub(crate) fn stepped<'a>(model: Arc<[u8]>, steps: impl Iterator<Item = (&'a [u8], usize)>) -> Likeness {
-        let mut written = Steps::with_room(4096);
-        for (own, len) in steps {
-            written.push(own, written.left, len);
+    /// `steps`: again and again own bytes, how many of the model are left out, and how many follow then.
+    pub(crate) fn stepped<'a>(model: Arc<[u8]>, steps: impl Iterator<Item = (&'a [u8], usize, usize)>) -> Likeness {
+        let mut written = Steps::with_room(1024);
+        for (own, left_out, len) in steps {
+            written.push(own, written.left + left_out, len);
         }
         Likeness { steps: written.written.into(), model }
     }

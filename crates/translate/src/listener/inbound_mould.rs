@@ -2,8 +2,9 @@
 
 use model::{Mesh, Placement, Protocol};
 
+use super::cast::Cast;
 use super::inbound::{self, DeclaredPort};
-use super::mould::{Cast, Filling, Mould};
+use super::mould::{Filling, Mould};
 use super::virtual_inbound;
 use crate::made::Made;
 use crate::telemetry::spans::Spans;
@@ -115,6 +116,7 @@ mod tests {
                 assert_eq!(name, whole.value.name);
                 assert_eq!(made.made_from, whole.made_from);
                 assert_eq!(bytes, whole.value.encode_to_vec());
+                assert!(made.value.own.len() * 10 < bytes.len(), "{} of {}", made.value.own.len(), bytes.len());
                 seen.push(bytes);
             }
         }

@@ -4,6 +4,7 @@
 mod balance;
 mod bytes_destination;
 mod bytes_route;
+mod cast;
 mod chain;
 mod gateway;
 mod gateway_bytes;
@@ -22,8 +23,8 @@ mod virtual_outbound;
 use model::{Mesh, PatchSet, Placement};
 use wire::envoy::config::listener::v3::Listener;
 
+pub use self::cast::Cast;
 pub use self::inbound_mould::{InboundMould, InboundPorts};
-pub use self::mould::Cast;
 pub use self::outbound::HttpListeners;
 use crate::made::Made;
 use crate::patch;

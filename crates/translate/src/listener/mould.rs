@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use prost::encoding::{
-    DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, encoded_len_varint, key_len,
-    skip_field,
-};
+use prost::encoding::{encoded_len_varint, key_len};
 use prost::{Message, Name};
 use wire::envoy::config::listener::v3::Listener;
 use wire::envoy::config::route::v3::RouteConfiguration;
 use wire::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use wire::google::protobuf::Any;
 
+use super::cast::{Cast, Casting, next};
 use crate::proto::field;
 use crate::telemetry::spans::{REQUEST_ID, Spans, TRACING};
 
@@ -25,19 +23,9 @@ const TRACED: [(u32, Hole); 2] = [(TRACING, Hole::Tracing), (REQUEST_ID, Hole::R
 
 #[derive(Debug)]
 pub(super) struct Mould {
-    /// Of the parts that are bytes, one behind the other.
-    bytes: Arc<[u8]>,
+    /// Of the parts that are bytes, and what was in the holes, one behind the other.
+    model: Arc<[u8]>,
     parts: Vec<Part>,
-}
-
-/// Encoded bytes as those of a model and what is between them: of many that come from one mould each holds only that.
-#[derive(Debug)]
-pub struct Cast {
-    pub model: Arc<[u8]>,
-    /// What is not in the model, one behind the other.
-    pub own: Vec<u8>,
-    /// Again and again: how many own bytes, and how many of the model, where it was left.
-    pub steps: Vec<(usize, usize)>,
 }
 
 /// What is put into the holes of a mould: each field with its key.
@@ -54,7 +42,8 @@ enum Part {
         field: u32,
         parts: Vec<Part>,
     },
-    Hole(Hole),
+    /// So many of the model were in it.
+    Hole(Hole, usize),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -68,33 +57,18 @@ enum Hole {
 impl Mould {
     /// `routes`: names of those that are inside of it and differ.
     pub(super) fn new(listener: &Listener, routes: &[String]) -> Self {
-        let mut cut = Cut { routes, bytes: Vec::new() };
+        let mut cut = Cut { routes, model: Vec::new() };
         let parts = cut.parts(&listener.encode_to_vec(), WAY);
-        Self { bytes: cut.bytes.into(), parts }
+        Self { model: cut.model.into(), parts }
     }
 
     /// The bytes of the listener.
     pub(super) fn cast(&self, filling: &Filling<'_>) -> Cast {
-        let mut cast = Cast { model: self.bytes.clone(), own: Vec::with_capacity(2048), steps: Vec::new() };
         let mut lens = Vec::with_capacity(32);
         measure(&self.parts, filling, &mut lens);
-        let said = write(&self.parts, filling, &mut lens.into_iter(), &mut cast, 0);
-        if said < cast.own.len() {
-            cast.steps.push((cast.own.len() - said, 0));
-        }
-        cast
-    }
-}
-
-impl Cast {
-    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        let (mut own, mut model) = (&self.own[..], &self.model[..]);
-        self.steps.iter().flat_map(move |(next, taken)| {
-            let (said, left);
-            (said, own) = own.split_at(*next);
-            (left, model) = model.split_at(*taken);
-            [said, left]
-        })
+        let mut out = Casting::of(&self.model);
+        write(&self.parts, filling, &mut lens.into_iter(), &mut out);
+        out.done()
     }
 }
 
@@ -117,7 +91,7 @@ impl<'a> Filling<'a> {
 fn measure(parts: &[Part], filling: &Filling<'_>, lens: &mut Vec<usize>) -> usize {
     let of = |part: &Part| match part {
         Part::Bytes(len) => *len,
-        Part::Hole(hole) => filling.of(*hole).len(),
+        Part::Hole(hole, _) => filling.of(*hole).len(),
         Part::Message { field, parts } => {
             let at = lens.len();
             lens.push(0);
@@ -128,36 +102,23 @@ fn measure(parts: &[Part], filling: &Filling<'_>, lens: &mut Vec<usize>) -> usiz
     parts.iter().map(of).sum()
 }
 
-/// `said`: how many own bytes are in steps already. Answers how many are then.
-fn write(
-    parts: &[Part],
-    filling: &Filling<'_>,
-    lens: &mut impl Iterator<Item = usize>,
-    cast: &mut Cast,
-    mut said: usize,
-) -> usize {
+fn write(parts: &[Part], filling: &Filling<'_>, lens: &mut impl Iterator<Item = usize>, out: &mut Casting<'_>) {
     for part in parts {
         match part {
-            Part::Bytes(len) => {
-                cast.steps.push((cast.own.len() - said, *len));
-                said = cast.own.len();
-            }
-            Part::Hole(hole) => cast.own.extend_from_slice(filling.of(*hole)),
+            Part::Bytes(len) => out.take(*len),
+            Part::Hole(hole, len) => out.liken(*len, filling.of(*hole)),
             Part::Message { field, parts } => {
-                encode_key(*field, WireType::LengthDelimited, &mut cast.own);
-                encode_varint(lens.next().expect("each was measured") as u64, &mut cast.own);
-                said = write(parts, filling, lens, cast, said);
+                out.open(*field, lens.next().expect("each was measured"));
+                write(parts, filling, lens, out);
             }
         }
     }
-    said
 }
 
 /// A listener being taken apart.
 struct Cut<'a> {
     routes: &'a [String],
-    /// What stays.
-    bytes: Vec<u8>,
+    model: Vec<u8>,
 }
 
 impl Cut<'_> {
@@ -166,7 +127,7 @@ impl Cut<'_> {
         let Some((fields, further)) = way.split_first() else { return self.parts_of_manager(message) };
         let (mut out, mut rest) = (Vec::new(), message);
         while !rest.is_empty() {
-            let (field, bytes, payload) = next(&mut rest);
+            let (field, bytes, payload) = next(&mut rest).expect(OURS);
             let leads = fields.contains(&field) && (*fields != CONFIGURATION || is_manager(payload));
             if leads {
                 out.push(Part::Message { field, parts: self.parts(payload, further) });
@@ -181,24 +142,27 @@ impl Cut<'_> {
         let (mut out, mut rest) = (Vec::new(), manager);
         let mut holes = TRACED.into_iter().peekable();
         while !rest.is_empty() {
-            let (field, bytes, payload) = next(&mut rest);
+            let (field, bytes, payload) = next(&mut rest).expect(OURS);
             // Fields are encoded in the order of their numbers.
-            while let Some((_, hole)) = holes.next_if(|(traced, _)| *traced <= field) {
-                out.push(Part::Hole(hole));
+            while let Some((_, hole)) = holes.next_if(|(traced, _)| *traced < field) {
+                out.push(Part::Hole(hole, 0));
             }
+            let traced = holes.next_if(|(traced, _)| *traced == field).map(|(_, hole)| hole);
             let given = if field == ROUTES { place_of(payload, self.routes) } else { None };
-            match given {
-                Some(which) => out.push(Part::Hole(Hole::Routes(which))),
-                None if TRACED.iter().any(|(traced, _)| *traced == field) => {}
+            match traced.or(given.map(Hole::Routes)) {
+                Some(hole) => {
+                    self.model.extend_from_slice(bytes);
+                    out.push(Part::Hole(hole, bytes.len()));
+                }
                 None => self.put(&mut out, bytes),
             }
         }
-        out.extend(holes.map(|(_, hole)| Part::Hole(hole)));
+        out.extend(holes.map(|(_, hole)| Part::Hole(hole, 0)));
         out
     }
 
     fn put(&mut self, out: &mut Vec<Part>, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
+        self.model.extend_from_slice(bytes);
         match out.last_mut() {
             Some(Part::Bytes(len)) => *len += bytes.len(),
             _ => out.push(Part::Bytes(bytes.len())),
@@ -213,20 +177,6 @@ fn place_of(routes: &[u8], names: &[String]) -> Option<usize> {
 
 fn is_manager(configuration: &[u8]) -> bool {
     Any::decode(configuration).is_ok_and(|any| any.type_url == HttpConnectionManager::type_url())
-}
-
-/// Number, all bytes and payload of the first field, which is taken off. Only fields of a length have a payload.
-fn next<'a>(rest: &mut &'a [u8]) -> (u32, &'a [u8], &'a [u8]) {
-    let whole = *rest;
-    let (field, wire) = decode_key(rest).expect(OURS);
-    let mut payload: &[u8] = &[];
-    if wire == WireType::LengthDelimited {
-        let len = decode_varint(rest).expect(OURS) as usize;
-        (payload, *rest) = rest.split_at(len);
-    } else {
-        skip_field(wire, field, rest, DecodeContext::default()).expect(OURS);
-    }
-    (field, &whole[..whole.len() - rest.len()], payload)
 }
 
 const OURS: &str = "it was encoded right before";

@@ -8,7 +8,8 @@ use model::{Capture, EgressListener, Mesh, Placement, Port, Protocol, Registry, 
 use wire::envoy::config::core::v3::TrafficDirection;
 use wire::envoy::config::listener::v3::{AdditionalAddress, Filter, FilterChain, FilterChainMatch, Listener};
 
-use super::mould::{Cast, Filling, Mould};
+use super::cast::Cast;
+use super::mould::{Filling, Mould};
 use super::outbound_chain::{self, Chain, Serves};
 use super::reserved::Wanted;
 use super::{OutboundListeners, balance, bytes_route, gateway, inspector};

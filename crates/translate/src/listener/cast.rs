@@ -1,0 +1,173 @@
+//! Encoded bytes as those of a model and what is between them: of many that come from one mould each holds only that.
+
+use std::sync::Arc;
+
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, skip_field};
+
+#[derive(Debug)]
+pub struct Cast {
+    pub model: Arc<[u8]>,
+    /// What is not in the model, one behind the other.
+    pub own: Vec<u8>,
+    /// Again and again: how many own bytes, how many of the model are left out, and how many are taken then.
+    pub steps: Vec<[usize; 3]>,
+}
+
+/// Messages inside each other that are compared.
+const DEEPEST: usize = 12;
+
+/// A cast while it is made, from the beginning to the end of its model.
+pub(super) struct Casting<'a> {
+    model: &'a Arc<[u8]>,
+    own: Vec<u8>,
+    steps: Vec<[usize; 3]>,
+    /// How far in the model.
+    at: usize,
+    /// Own bytes that are in steps already.
+    said: usize,
+    /// Bytes of the model that are to be left out with the next step.
+    skipped: usize,
+}
+
+impl Cast {
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let (mut own, mut model) = (&self.own[..], &self.model[..]);
+        self.steps.iter().flat_map(move |[next, left_out, taken]| {
+            let (said, from_model);
+            (said, own) = own.split_at(*next);
+            (from_model, model) = model[*left_out..].split_at(*taken);
+            [said, from_model]
+        })
+    }
+}
+
+impl<'a> Casting<'a> {
+    pub(super) fn of(model: &'a Arc<[u8]>) -> Self {
+        Self { model, own: Vec::with_capacity(512), steps: Vec::with_capacity(64), at: 0, said: 0, skipped: 0 }
+    }
+
+    pub(super) fn take(&mut self, len: usize) {
+        let own = self.own.len() - self.said;
+        match self.steps.last_mut() {
+            Some([.., taken]) if own == 0 && self.skipped == 0 => *taken += len,
+            _ => self.steps.push([own, std::mem::take(&mut self.skipped), len]),
+        }
+        (self.said, self.at) = (self.own.len(), self.at + len);
+    }
+
+    fn skip(&mut self, len: usize) {
+        (self.skipped, self.at) = (self.skipped + len, self.at + len);
+    }
+
+    /// The key of a message and its length.
+    pub(super) fn open(&mut self, field: u32, len: usize) {
+        encode_key(field, WireType::LengthDelimited, &mut self.own);
+        encode_varint(len as u64, &mut self.own);
+    }
+
+    /// These fields in place of the next bytes of the model, which are fields too.
+    pub(super) fn liken(&mut self, len: usize, wanted: &[u8]) {
+        let model: &'a [u8] = self.model;
+        self.differ(&model[self.at..self.at + len], wanted, DEEPEST);
+    }
+
+    fn differ(&mut self, mut model: &[u8], mut wanted: &[u8], levels: usize) {
+        while let Some((field, bytes, payload)) = next(&mut wanted) {
+            let mut rest = model;
+            let Some((_, held_bytes, held_payload)) = next(&mut rest).filter(|(held, ..)| *held == field) else {
+                self.own.extend_from_slice(bytes);
+                continue;
+            };
+            if bytes == held_bytes {
+                self.take(bytes.len());
+            } else if levels > 0 && are_messages([payload, held_payload]) {
+                self.open(field, payload.len());
+                self.skip(held_bytes.len() - held_payload.len());
+                self.differ(held_payload, payload, levels - 1);
+            } else {
+                self.own.extend_from_slice(bytes);
+                self.skip(held_bytes.len());
+            }
+            model = rest;
+        }
+        self.skip(model.len());
+    }
+
+    pub(super) fn done(self) -> Cast {
+        let Self { model, own, mut steps, said, .. } = self;
+        if said < own.len() {
+            steps.push([own.len() - said, 0, 0]);
+        }
+        Cast { model: model.clone(), own, steps }
+    }
+}
+
+/// Or look so, which does as well: nobody asks what they mean.
+fn are_messages(both: [&[u8]; 2]) -> bool {
+    both.iter().all(|payload| {
+        let mut rest = *payload;
+        while next(&mut rest).is_some() {}
+        !payload.is_empty() && rest.is_empty()
+    })
+}
+
+/// Number, all bytes and payload of the first field, which is taken off. Only fields of a length have a payload. `None`: there is no whole
+/// field.
+pub(super) fn next<'a>(rest: &mut &'a [u8]) -> Option<(u32, &'a [u8], &'a [u8])> {
+    let (whole, mut after) = (*rest, *rest);
+    let (field, wire) = decode_key(&mut after).ok()?;
+    let mut payload: &[u8] = &[];
+    if wire == WireType::LengthDelimited {
+        let len = usize::try_from(decode_varint(&mut after).ok()?).ok()?;
+        (payload, after) = after.split_at_checked(len)?;
+    } else {
+        skip_field(wire, field, &mut after, DecodeContext::default()).ok()?;
+    }
+    *rest = after;
+    Some((field, &whole[..whole.len() - after.len()], payload))
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+    use wire::google::protobuf::{Struct, Value, value::Kind};
+
+    use super::*;
+
+    fn encoded(texts: &[(&str, &str)]) -> Vec<u8> {
+        let value = |text: &str| Value { kind: Some(Kind::StringValue(text.to_owned())) };
+        let fields = texts.iter().map(|(name, text)| ((*name).to_owned(), value(text))).collect();
+        Struct { fields }.encode_to_vec()
+    }
+
+    #[test]
+    fn what_differs_is_own_and_the_rest_the_models() {
+        let long = "the same in all of them, and so long that it matters".to_owned();
+        let all = [
+            encoded(&[("a", &long), ("b", "x"), ("c", &long)]),
+            encoded(&[("a", &long), ("b", &long.repeat(5)), ("c", &long)]),
+            encoded(&[("b", "x")]),
+            encoded(&[("z", "\u{a}\u{1}x")]),
+            Vec::new(),
+        ];
+        for held in &all {
+            for wanted in &all {
+                let model: Arc<[u8]> = [b"before", &held[..], b"after"].concat().into();
+                let mut casting = Casting::of(&model);
+                casting.take(6);
+                casting.liken(held.len(), wanted);
+                casting.take(5);
+                let cast = casting.done();
+                let bytes: Vec<u8> = cast.pieces().flatten().copied().collect();
+                assert_eq!(bytes, [b"before", &wanted[..], b"after"].concat());
+                if held == wanted {
+                    assert!(cast.own.is_empty() && cast.steps.len() == 1);
+                }
+            }
+        }
+        let model: Arc<[u8]> = all[0].clone().into();
+        let mut casting = Casting::of(&model);
+        casting.liken(model.len(), &encoded(&[("a", &long), ("b", "yy"), ("c", &long)]));
+        assert!(casting.done().own.len() < 16);
+    }
+}
