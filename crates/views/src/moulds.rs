@@ -9,10 +9,12 @@ use translate::{InboundMould, InboundPorts, Spans};
 use crate::layer::Ware;
 use crate::parts;
 
-/// By all that translation reads of their workloads besides names. `None`: one has come so far. A mould costs as much as what comes from
-/// it, and many workloads are the only ones of their kind.
+/// All that translation reads of a workload besides names: its key without them, and what its ports speak.
+type Shape = (InboundKey, Vec<(u16, Protocol)>);
+
+/// `None`: one has come so far. A mould costs as much as what comes from it, and many workloads are the only ones of their shape.
 #[derive(Default)]
-pub(crate) struct Moulds(HashMap<(InboundKey, Vec<(u16, Protocol)>), Option<Alike>>);
+pub(crate) struct Moulds(HashMap<Shape, Option<Alike>>);
 
 struct Alike {
     listener: InboundMould,
