@@ -27,6 +27,23 @@ pub(super) struct Casting<'a> {
     said: usize,
     /// Bytes of the model that are to be left out with the next step.
     skipped: usize,
+    /// The connection managers of a listener have the same in their holes: it is compared once.
+    known: Vec<Likened<'a>>,
+}
+
+/// Fields and how they differ from those that were in a place of the model.
+struct Likened<'a> {
+    held: &'a [u8],
+    wanted: &'a [u8],
+    difference: Vec<Difference<'a>>,
+}
+
+#[derive(Clone, Copy)]
+enum Difference<'a> {
+    Same(usize),
+    LeftOut(usize),
+    Own(&'a [u8]),
+    Open { field: u32, len: usize },
 }
 
 impl Cast {
@@ -43,7 +60,8 @@ impl Cast {
 
 impl<'a> Casting<'a> {
     pub(super) fn of(model: &'a Arc<[u8]>) -> Self {
-        Self { model, own: Vec::with_capacity(512), steps: Vec::with_capacity(64), at: 0, said: 0, skipped: 0 }
+        let (own, steps, known) = (Vec::with_capacity(512), Vec::with_capacity(64), Vec::with_capacity(4));
+        Self { model, own, steps, at: 0, said: 0, skipped: 0, known }
     }
 
     pub(super) fn take(&mut self, len: usize) {
@@ -66,31 +84,24 @@ impl<'a> Casting<'a> {
     }
 
     /// These fields in place of the next bytes of the model, which are fields too.
-    pub(super) fn liken(&mut self, len: usize, wanted: &[u8]) {
+    pub(super) fn liken(&mut self, len: usize, wanted: &'a [u8]) {
         let model: &'a [u8] = self.model;
-        self.differ(&model[self.at..self.at + len], wanted, DEEPEST);
-    }
-
-    fn differ(&mut self, mut model: &[u8], mut wanted: &[u8], levels: usize) {
-        while let Some((field, bytes, payload)) = next(&mut wanted) {
-            let mut rest = model;
-            let Some((_, held_bytes, held_payload)) = next(&mut rest).filter(|(held, ..)| *held == field) else {
-                self.own.extend_from_slice(bytes);
-                continue;
-            };
-            if bytes == held_bytes {
-                self.take(bytes.len());
-            } else if levels > 0 && are_messages([payload, held_payload]) {
-                self.open(field, payload.len());
-                self.skip(held_bytes.len() - held_payload.len());
-                self.differ(held_payload, payload, levels - 1);
-            } else {
-                self.own.extend_from_slice(bytes);
-                self.skip(held_bytes.len());
+        let held = &model[self.at..self.at + len];
+        let known = self.known.iter().position(|known| std::ptr::eq(known.wanted, wanted) && known.held == held);
+        let known = known.unwrap_or_else(|| {
+            let mut difference = Vec::with_capacity(32);
+            differ(held, wanted, DEEPEST, &mut difference);
+            self.known.push(Likened { held, wanted, difference });
+            self.known.len() - 1
+        });
+        for at in 0..self.known[known].difference.len() {
+            match self.known[known].difference[at] {
+                Difference::Same(len) => self.take(len),
+                Difference::LeftOut(len) => self.skip(len),
+                Difference::Own(bytes) => self.own.extend_from_slice(bytes),
+                Difference::Open { field, len } => self.open(field, len),
             }
-            model = rest;
         }
-        self.skip(model.len());
     }
 
     pub(super) fn done(self) -> Cast {
@@ -100,6 +111,27 @@ impl<'a> Casting<'a> {
         }
         Cast { model: model.clone(), own, steps }
     }
+}
+
+fn differ<'a>(mut model: &'a [u8], mut wanted: &'a [u8], levels: usize, out: &mut Vec<Difference<'a>>) {
+    while let Some((field, bytes, payload)) = next(&mut wanted) {
+        let mut rest = model;
+        let Some((_, held_bytes, held_payload)) = next(&mut rest).filter(|(held, ..)| *held == field) else {
+            out.push(Difference::Own(bytes));
+            continue;
+        };
+        if bytes == held_bytes {
+            out.push(Difference::Same(bytes.len()));
+        } else if levels > 0 && are_messages([payload, held_payload]) {
+            out.push(Difference::Open { field, len: payload.len() });
+            out.push(Difference::LeftOut(held_bytes.len() - held_payload.len()));
+            differ(held_payload, payload, levels - 1, out);
+        } else {
+            out.extend([Difference::Own(bytes), Difference::LeftOut(held_bytes.len())]);
+        }
+        model = rest;
+    }
+    out.push(Difference::LeftOut(model.len()));
 }
 
 /// Or look so, which does as well: nobody asks what they mean.
@@ -166,8 +198,13 @@ mod tests {
             }
         }
         let model: Arc<[u8]> = all[0].clone().into();
-        let mut casting = Casting::of(&model);
-        casting.liken(model.len(), &encoded(&[("a", &long), ("b", "yy"), ("c", &long)]));
-        assert!(casting.done().own.len() < 16);
+        let wanted = encoded(&[("a", &long), ("b", "yy"), ("c", &long)]);
+        let twice: Arc<[u8]> = [&model[..], &model[..]].concat().into();
+        let mut casting = Casting::of(&twice);
+        casting.liken(model.len(), &wanted);
+        casting.liken(model.len(), &wanted);
+        let cast = casting.done();
+        assert!(cast.own.len() < 32);
+        assert_eq!(cast.pieces().flatten().copied().collect::<Vec<u8>>(), wanted.repeat(2));
     }
 }

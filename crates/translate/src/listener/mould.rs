@@ -102,7 +102,7 @@ fn measure(parts: &[Part], filling: &Filling<'_>, lens: &mut Vec<usize>) -> usiz
     parts.iter().map(of).sum()
 }
 
-fn write(parts: &[Part], filling: &Filling<'_>, lens: &mut impl Iterator<Item = usize>, out: &mut Casting<'_>) {
+fn write<'a>(parts: &[Part], filling: &'a Filling<'_>, lens: &mut impl Iterator<Item = usize>, out: &mut Casting<'a>) {
     for part in parts {
         match part {
             Part::Bytes(len) => out.take(*len),
