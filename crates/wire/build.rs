@@ -78,6 +78,7 @@ fn generate(set: FileDescriptorSet) {
         // Same objects, same bytes: hash maps would encode in random order.
         .btree_map(["."])
         .bytes([".google.protobuf.Any", NODE_METADATA])
+        .type_attribute(".", "#[derive(::backward::Backward)]")
         .enable_type_names()
         .type_name_domain(["."], "type.googleapis.com")
         .include_file("messages.rs")

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use config::labels::Labels;
 use config::mesh::ProxyConfig;
 use config::shared::shared_text;
-use serde_json::Value;
 
 use crate::proxy_settings::ProxySettings;
+use crate::said::Said;
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Metadata {
@@ -55,11 +55,11 @@ pub struct Texts(Box<str>);
 const END: char = '\0';
 
 impl Texts {
-    fn new(raw: &Value) -> Self {
-        let mut all = String::new();
-        for (key, value) in raw.as_object().into_iter().flatten() {
-            if let Some(value) = value.as_str().filter(|value| !value.contains(END) && !key.contains(END)) {
-                all.extend([key.as_str(), "\0", value, "\0"]);
+    fn new<'a>(raw: impl Said<'a>) -> Self {
+        let mut all = String::with_capacity(1024);
+        for (key, value) in raw.fields() {
+            if let Some(value) = value.text().filter(|value| !value.contains(END) && !key.contains(END)) {
+                all.extend([key, "\0", value, "\0"]);
             }
         }
         Self(all.into())
@@ -78,22 +78,23 @@ impl Texts {
 
 /// Settings that agents sent, by what they sent: nearly all send the same, which is long to read and to keep.
 #[derive(Debug, Default)]
-pub struct SentSettings(HashMap<Value, Arc<ProxySettings>>);
+pub struct SentSettings(HashMap<Box<[u8]>, Arc<ProxySettings>>);
 
 impl SentSettings {
     /// Of those that some proxy has. When there are more, all are forgotten: proxies that each send their own gain nothing from this.
     const MOST: usize = 64;
 
-    fn read(&mut self, sent: &Value) -> Arc<ProxySettings> {
-        if let Some(known) = self.0.get(sent) {
+    fn read<'a>(&mut self, sent: impl Said<'a>) -> Arc<ProxySettings> {
+        let bytes = sent.bytes();
+        if let Some(known) = self.0.get(&*bytes) {
             return known.clone();
         }
         self.0.retain(|_, settings| Arc::strong_count(settings) > 1);
         if self.0.len() >= Self::MOST {
             self.0.clear();
         }
-        let read = Arc::new(ProxySettings::new(&ProxyConfig::of_node(sent)));
-        self.0.insert(sent.clone(), read.clone());
+        let read = Arc::new(ProxySettings::new(&ProxyConfig::of_node(&sent.json())));
+        self.0.insert(bytes.into(), read.clone());
         read
     }
 }
@@ -116,8 +117,8 @@ pub enum Interception {
 }
 
 impl Metadata {
-    pub fn new(raw: &Value, known: &mut SentSettings) -> Self {
-        let text = |key: &str| raw.get(key).and_then(Value::as_str).unwrap_or_default();
+    pub fn new<'a>(raw: impl Said<'a>, known: &mut SentSettings) -> Self {
+        let text = |key: &str| raw.get(key).and_then(Said::text).unwrap_or_default();
         let shared = |key: &str| shared_text(text(key));
         let some = |key: &str| Some(text(key)).filter(|value| !value.is_empty());
         Self {
@@ -160,47 +161,41 @@ impl Metadata {
 /// Ports that the agent's bootstrap listens on; no listener of ours may take them.
 const RESERVED: [&str; 2] = ["ENVOY_STATUS_PORT", "ENVOY_PROMETHEUS_PORT"];
 
-fn labels(raw: &Value) -> Labels {
-    let listed = raw.get("LABELS").and_then(Value::as_object);
-    listed.into_iter().flatten().filter_map(|(key, value)| Some((key, value.as_str()?))).collect::<Labels>().shared()
+fn labels<'a>(raw: impl Said<'a>) -> Labels {
+    let listed = raw.get("LABELS").into_iter().flat_map(Said::fields);
+    listed.filter_map(|(key, value)| Some((key, value.text()?))).collect::<Labels>().shared()
 }
 
-fn annotation(raw: &Value, key: &str) -> Option<Box<str>> {
-    let found = raw.get("ANNOTATIONS")?.get(key)?.as_str()?;
+fn annotation<'a>(raw: impl Said<'a>, key: &str) -> Option<Box<str>> {
+    let found = raw.get("ANNOTATIONS")?.get(key)?.text()?;
     (!found.is_empty()).then(|| found.into())
 }
 
-fn certificate(raw: &Value, chain: &str, key: &str, root: &str) -> Option<Box<CertificateFiles>> {
-    let text = |name: &str| raw.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+fn certificate<'a>(raw: impl Said<'a>, chain: &str, key: &str, root: &str) -> Option<Box<CertificateFiles>> {
+    let text = |name: &str| raw.get(name).and_then(Said::text).unwrap_or_default().to_owned();
     let files = CertificateFiles { chain: text(chain), key: text(key), root: text(root) };
     (!files.chain.is_empty() || !files.root.is_empty()).then(|| Box::new(files))
 }
 
 /// Booleans arrive as `"true"`, sometimes as `true`, sometimes as `"1"`.
-fn flag(raw: &Value, key: &str) -> bool {
-    match raw.get(key) {
-        Some(Value::Bool(set)) => *set,
-        Some(Value::String(text)) => text == "true" || text == "1",
-        _ => false,
-    }
+fn flag<'a>(raw: impl Said<'a>, key: &str) -> bool {
+    let Some(said) = raw.get(key) else { return false };
+    said.truth().unwrap_or_else(|| matches!(said.text(), Some("true" | "1")))
 }
 
 /// Numbers arrive as numbers (a protobuf Struct makes them floats) or as text.
-fn port(value: &Value) -> Option<u16> {
-    match value {
-        Value::String(text) => text.parse().ok(),
-        Value::Number(number) => {
-            let number = number.as_f64()?;
-            (number.fract() == 0.0 && (1.0..=65535.0).contains(&number)).then_some(number as u16)
-        }
-        _ => None,
+fn port<'a>(value: impl Said<'a>) -> Option<u16> {
+    if let Some(text) = value.text() {
+        return text.parse().ok();
     }
+    let number = value.number()?;
+    (number.fract() == 0.0 && (1.0..=65535.0).contains(&number)).then_some(number as u16)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn read(raw: &Value) -> Metadata {
         Metadata::new(raw, &mut SentSettings::default())

@@ -14,6 +14,7 @@ use thiserror::Error;
 use crate::environment::Environment;
 use crate::metadata::{Metadata, SentSettings};
 use crate::release::Release;
+use crate::said::Said;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Proxy {
@@ -91,11 +92,11 @@ pub enum ProxyError {
 
 impl Proxy {
     pub fn new(node: &NodeInfo) -> Result<Self, ProxyError> {
-        Self::with_known(node, &mut SentSettings::default())
+        Self::saying(node, &node.metadata, &mut SentSettings::default())
     }
 
-    /// For many proxies: what they sent alike is read once.
-    pub fn with_known(node: &NodeInfo, known: &mut SentSettings) -> Result<Self, ProxyError> {
+    /// `said`: its metadata, whatever the node has. `known`: what many proxies sent alike is read once.
+    pub fn saying<'a>(node: &NodeInfo, said: impl Said<'a>, known: &mut SentSettings) -> Result<Self, ProxyError> {
         let parts: Vec<&str> = node.id.split('~').collect();
         let [kind, ip, id, domain] = parts[..] else { return Err(ProxyError::Parts(shown(&node.id))) };
         let kind = match kind {
@@ -103,8 +104,8 @@ impl Proxy {
             "router" => ProxyKind::Router,
             other => return Err(ProxyError::Kind(shown(other))),
         };
-        let metadata = Metadata::new(&node.metadata, known);
-        let listed = node.metadata.get("INSTANCE_IPS").and_then(Value::as_str).unwrap_or_default();
+        let metadata = Metadata::new(said, known);
+        let listed = said.get("INSTANCE_IPS").and_then(Said::text).unwrap_or_default();
         let mut ips: Box<[IpAddr]> = listed.split(',').filter_map(|ip| ip.trim().parse().ok()).collect();
         if ips.is_empty() {
             ips = ip.parse().into_iter().collect();

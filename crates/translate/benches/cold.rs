@@ -91,8 +91,7 @@ fn cold(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group(format!("cold/{SERVICES} services"));
     group.bench_function("CDS", |b| b.iter(|| clusters().map(|made| made.value.encode_to_vec().len()).sum::<usize>()));
     group.bench_function("EDS", |b| {
-        let assignment =
-            |name| translate::assignment(mesh, place, name).map_or(0, |made| made.value.encode_to_vec().len());
+        let assignment = |name| translate::assignment(mesh, place, name).map_or(0, |made| made.value.value.len());
         b.iter(|| names.iter().map(assignment).sum::<usize>());
     });
     group.bench_function("LDS", |b| {

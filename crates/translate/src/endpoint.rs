@@ -1,5 +1,6 @@
-//! Load assignments: the endpoints of a service port or subset, by locality and priority.
+//! Load assignments: the endpoints of a service port or subset, by locality and priority. How they are written is in `bytes`.
 
+mod bytes;
 mod network;
 
 use std::collections::BTreeMap;
@@ -8,22 +9,19 @@ use std::net::IpAddr;
 use config::kinds::client_tls::ClientTlsMode;
 use config::labels::Labels;
 use config::locality::Locality as Place;
-use model::{
-    Address, Destination, Doors, Endpoint, Health, Locality, Mesh, MtlsMode, Origin, Placement, Port, Service, Workload,
-};
-use wire::envoy::config::core::v3::{self as core, HealthStatus, Metadata};
-use wire::envoy::config::endpoint::v3::{
-    self as envoy, ClusterLoadAssignment, LbEndpoint, LocalityLbEndpoints, lb_endpoint,
-};
+use model::{Address, Destination, Doors, Endpoint, Health, Locality, Mesh, MtlsMode, Placement, Port, Service};
+use prost::{Message, Name};
+use wire::any;
+use wire::envoy::config::endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints};
+use wire::google::protobuf::Any;
 
-use crate::address;
-use crate::locality::{self, Client, Group, Member, Via};
+use self::bytes::Assignment;
+use crate::locality::{self, Client, Group, Member};
 use crate::made::Made;
 use crate::names::ClusterName;
-use crate::proto::{structure, text, uint32};
 
 /// `None`: the proxy imports no such service port; answer with an empty assignment so that the cluster does not wait.
-pub fn assignment(mesh: &Mesh, placement: &Placement, name: &ClusterName) -> Option<Made<ClusterLoadAssignment>> {
+pub fn assignment(mesh: &Mesh, placement: &Placement, name: &ClusterName) -> Option<Made<Any>> {
     let (port, subset, host, through) = match name {
         ClusterName::Outbound { port, subset, host } => (port, subset, host, false),
         ClusterName::Sni { port, subset, host } => (port, subset, host, true),
@@ -33,19 +31,19 @@ pub fn assignment(mesh: &Mesh, placement: &Placement, name: &ClusterName) -> Opt
     let port = service.port(*port)?;
     let rule = placement.destination(host).map(|rule| &**rule);
     let chosen = Chosen { mesh, placement, service, port, rule, subset };
-    let endpoints = match (service.is_resolved_by_name(), through) {
+    let groups = match (service.is_resolved_by_name(), through) {
         (true, _) => Vec::new(),
-        (false, true) => chosen.mutual_localities(|endpoint| !is_named(endpoint)),
-        (false, false) => chosen.localities(|endpoint| !is_named(endpoint)),
+        (false, true) => chosen.mutual_groups(|endpoint| !is_named(endpoint)),
+        (false, false) => chosen.groups(|endpoint| !is_named(endpoint)),
     };
-    let assignment =
-        ClusterLoadAssignment { cluster_name: name.to_string(), endpoints, ..ClusterLoadAssignment::default() };
+    let assignment = Assignment { name: &name.to_string(), chosen, groups: &groups };
     let rules = rule.into_iter().flat_map(|rule| rule.made_from.iter().cloned());
-    Some(Made::new(assignment, rules.chain([service.made_from.clone()])))
+    let any = Any { type_url: ClusterLoadAssignment::type_url(), value: assignment.bytes() };
+    Some(Made::new(any, rules.chain([service.made_from.clone()])))
 }
 
-pub fn empty_assignment(name: &str) -> ClusterLoadAssignment {
-    ClusterLoadAssignment { cluster_name: name.to_owned(), ..ClusterLoadAssignment::default() }
+pub fn empty_assignment(name: &str) -> Any {
+    any::pack(&ClusterLoadAssignment { cluster_name: name.to_owned(), ..ClusterLoadAssignment::default() })
 }
 
 /// The endpoints that one client uses of a service port.
@@ -61,22 +59,29 @@ pub(crate) struct Chosen<'a> {
 }
 
 impl<'a> Chosen<'a> {
-    pub(crate) fn localities(self, keep: impl Fn(&Endpoint) -> bool) -> Vec<LocalityLbEndpoints> {
+    /// For clusters that hold their endpoints themselves. `mutual`: those alone that are known to take mutual TLS.
+    pub(crate) fn localities(self, mutual: bool) -> Vec<LocalityLbEndpoints> {
+        let groups = if mutual { self.mutual_groups(|_| true) } else { self.groups(|_| true) };
+        let bytes = Assignment { name: "", chosen: self, groups: &groups }.bytes();
+        ClusterLoadAssignment::decode(bytes).expect("it is written as Envoy's fields are").endpoints
+    }
+
+    fn groups(self, keep: impl Fn(&Endpoint) -> bool) -> Vec<Group<'a>> {
         self.of_groups(keep, |_| true)
     }
 
-    /// Those alone that are known to take mutual TLS; a place of others stays, empty.
-    pub(crate) fn mutual_localities(self, keep: impl Fn(&Endpoint) -> bool) -> Vec<LocalityLbEndpoints> {
+    /// A place of others stays, empty.
+    fn mutual_groups(self, keep: impl Fn(&Endpoint) -> bool) -> Vec<Group<'a>> {
         self.of_groups(keep, |endpoint| self.takes_mtls(endpoint))
     }
 
     /// `keep`: endpoints that count at all; `sent`: those among them that are sent.
-    fn of_groups(self, keep: impl Fn(&Endpoint) -> bool, sent: impl Fn(&Endpoint) -> bool) -> Vec<LocalityLbEndpoints> {
+    fn of_groups(self, keep: impl Fn(&Endpoint) -> bool, sent: impl Fn(&Endpoint) -> bool) -> Vec<Group<'a>> {
         if !self.placement.is_at_home(self.mesh) && self.mesh.stays_at_home(&self.service.host) {
             return Vec::new();
         }
         // As in istiod a place is its text: a machine's "r/z" is apart from a pod's "r/z/".
-        let mut by_place: BTreeMap<(&Place, usize), Vec<&Endpoint>> = BTreeMap::new();
+        let mut by_place: BTreeMap<(&Place, usize), Vec<&'a Endpoint>> = BTreeMap::new();
         for endpoint in self.all() {
             if self.is_usable(endpoint) && keep(endpoint) {
                 let workload = &endpoint.workload;
@@ -88,7 +93,7 @@ impl<'a> Chosen<'a> {
             Group::new(place, self.members(&members))
         });
         let groups = groups.collect();
-        self.arranged(groups).iter().map(|group| self.locality(group)).collect()
+        self.arranged(groups)
     }
 
     /// Clusters that hold their endpoints themselves have those of the port's number, others those of its name.
@@ -165,56 +170,6 @@ impl<'a> Chosen<'a> {
         self.rule?.subset(self.subset).map(|subset| &subset.labels)
     }
 
-    fn locality(self, group: &Group<'_>) -> LocalityLbEndpoints {
-        LocalityLbEndpoints {
-            locality: Some(core::Locality {
-                region: group.place.region.to_string(),
-                zone: group.place.zone.to_string(),
-                sub_zone: group.place.subzone.to_string(),
-            }),
-            load_balancing_weight: (group.weight > 0).then(|| uint32(group.weight)),
-            lb_endpoints: group.members.iter().map(|member| self.lb_endpoint(member)).collect(),
-            priority: group.priority,
-            ..LocalityLbEndpoints::default()
-        }
-    }
-
-    fn lb_endpoint(self, member: &Member<'_>) -> LbEndpoint {
-        let endpoint = match member.via {
-            Via::Itself(endpoint) => endpoint,
-            Via::Gateway(gateway) => return network::lb_endpoint(gateway, member.weight),
-        };
-        let address = match &endpoint.address {
-            Address::Ip(ip) => address::socket(&ip.to_string(), endpoint.port),
-            Address::Name(name) => address::socket(name, endpoint.port),
-            Address::Pipe(path) => address::pipe(path),
-            // A gateway stands in its place.
-            Address::Unknown => address::socket("", endpoint.port),
-        };
-        let host = envoy::Endpoint { address: Some(address), ..envoy::Endpoint::default() };
-        let health = match (endpoint.origin, endpoint.health) {
-            (_, Health::Draining) => HealthStatus::Draining,
-            (Origin::Entry, _) => HealthStatus::Unknown,
-            (Origin::Kubernetes, Health::Ready) => HealthStatus::Healthy,
-            (Origin::Kubernetes, _) => HealthStatus::Unhealthy,
-        };
-        LbEndpoint {
-            host_identifier: Some(lb_endpoint::HostIdentifier::Endpoint(host)),
-            health_status: health.into(),
-            load_balancing_weight: Some(uint32(member.weight)),
-            metadata: Some(self.metadata(endpoint)),
-        }
-    }
-
-    fn metadata(self, endpoint: &Endpoint) -> Metadata {
-        let workload = workload_text(&endpoint.workload, &self.mesh.env.cluster_id);
-        let mut sections = BTreeMap::from([("istio".to_owned(), structure([("workload", text(&workload))]))]);
-        if self.takes_mtls(endpoint) {
-            sections.insert("envoy.transport_socket_match".into(), structure([("tlsMode", text("istio"))]));
-        }
-        Metadata { filter_metadata: sections, ..Metadata::default() }
-    }
-
     /// It must be able to. Then a rule's word on TLS counts, else a workload or port may decline.
     pub(crate) fn takes_mtls(self, endpoint: &Endpoint) -> bool {
         let ruled = || self.rule.and_then(|rule| rule.endpoint_tls(self.subset, self.port.number));
@@ -230,10 +185,4 @@ impl<'a> Chosen<'a> {
 /// Only DNS can say where it is.
 fn is_named(endpoint: &Endpoint) -> bool {
     matches!(endpoint.address, Address::Name(_))
-}
-
-/// `workload;namespace;canonical name;canonical revision;cluster`, the revision empty when it is the default.
-fn workload_text(workload: &Workload, cluster: &str) -> String {
-    let revision = Some(workload.canonical_revision()).filter(|revision| *revision != "latest").unwrap_or_default();
-    format!("{};{};{};{revision};{cluster}", workload.name, workload.namespace, workload.canonical_name())
 }

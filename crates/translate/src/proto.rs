@@ -2,16 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use prost::Message;
 use wire::envoy::config::core::v3::Metadata;
 use wire::google::protobuf::{Any, BoolValue, Duration, ListValue, Struct, UInt32Value, Value, value::Kind};
-
-/// A message as a field of another, with its key.
-pub(crate) fn field(number: u32, message: &impl Message) -> Vec<u8> {
-    let mut out = Vec::with_capacity(256);
-    prost::encoding::message::encode(number, message, &mut out);
-    out
-}
 
 pub(crate) fn seconds(seconds: i64) -> Duration {
     Duration { seconds, nanos: 0 }

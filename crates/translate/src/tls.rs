@@ -159,7 +159,7 @@ pub(crate) fn plaintext() -> TransportSocket {
     }
 }
 
-pub(crate) fn socket<M: prost::Message + prost::Name>(context: &M) -> TransportSocket {
+pub(crate) fn socket<M: wire::any::Packed>(context: &M) -> TransportSocket {
     TransportSocket {
         name: "envoy.transport_sockets.tls".into(),
         config_type: Some(transport_socket::ConfigType::TypedConfig(any::pack(context))),

@@ -1,21 +1,103 @@
 //! The border: a node message read into plain data.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use config::locality::Locality;
-use model::NodeInfo;
+use model::{NodeInfo, Proxy, ProxyError, Said, SentSettings};
 use serde_json::Value;
 use wire::envoy::config::core::v3::{self as core, Node};
-use wire::structure;
+use wire::structure::{self, Item, View};
 
 /// Fails where the metadata cannot be read.
 pub fn node_info(node: &Node) -> Result<NodeInfo, structure::Error> {
+    let metadata = node.metadata.as_deref().map_or(Ok(Value::Null), structure::json)?;
+    Ok(NodeInfo { metadata, ..without_metadata(node) })
+}
+
+/// The same at once, for many.
+pub(crate) fn proxy(node: &Node, known: &mut SentSettings) -> Result<Proxy, Unread> {
+    let view = View::new(node.metadata.as_ref().unwrap_or(&Bytes::new()))?;
+    let fields: Vec<_> = view.fields().collect();
+    Ok(Proxy::saying(&without_metadata(node), Sent::Whole(&fields), known)?)
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unread {
+    #[error("cannot read the metadata of the node: {0}")]
+    Metadata(#[from] structure::Error),
+    #[error(transparent)]
+    Node(#[from] ProxyError),
+}
+
+/// Metadata as it came over the wire.
+#[derive(Clone, Copy)]
+enum Sent<'a> {
+    /// By name.
+    Whole(&'a [(&'a str, Item<'a>)]),
+    Item(Item<'a>),
+}
+
+impl<'a> Said<'a> for Sent<'a> {
+    fn get(self, key: &str) -> Option<Self> {
+        let found = match self {
+            Sent::Whole(fields) => fields.binary_search_by_key(&key, |(name, _)| name).ok().map(|at| fields[at].1),
+            Sent::Item(item) => item.fields().find(|(name, _)| *name == key).map(|(_, item)| item),
+        };
+        found.map(Sent::Item)
+    }
+
+    fn is_null(self) -> bool {
+        self.item().is_some_and(Item::is_null)
+    }
+
+    fn text(self) -> Option<&'a str> {
+        self.item().and_then(Item::text)
+    }
+
+    fn truth(self) -> Option<bool> {
+        self.item().and_then(Item::truth)
+    }
+
+    fn number(self) -> Option<f64> {
+        self.item().and_then(Item::number)
+    }
+
+    fn fields(self) -> impl Iterator<Item = (&'a str, Self)> {
+        let (whole, item) = match self {
+            Sent::Whole(fields) => (fields, None),
+            Sent::Item(item) => ([].as_slice(), Some(item)),
+        };
+        let of_item = item.into_iter().flat_map(Item::fields);
+        whole.iter().copied().chain(of_item).map(|(name, item)| (name, Sent::Item(item)))
+    }
+
+    fn json(self) -> Cow<'a, Value> {
+        Cow::Owned(self.item().map(Item::json).unwrap_or_default())
+    }
+
+    fn bytes(self) -> Cow<'a, [u8]> {
+        Cow::Borrowed(self.item().map(Item::bytes).unwrap_or_default())
+    }
+}
+
+impl<'a> Sent<'a> {
+    fn item(self) -> Option<Item<'a>> {
+        match self {
+            Sent::Whole(_) => None,
+            Sent::Item(item) => Some(item),
+        }
+    }
+}
+
+fn without_metadata(node: &Node) -> NodeInfo {
     let locality = node.locality.as_ref();
     let part = |read: fn(&core::Locality) -> &String| Arc::from(locality.map(read).map_or("", String::as_str));
-    Ok(NodeInfo {
+    NodeInfo {
         id: node.id.clone(),
         cluster: node.cluster.clone(),
-        metadata: node.metadata.as_deref().map_or(Ok(Value::Null), structure::json)?,
+        metadata: Value::Null,
         locality: Locality { region: part(|l| &l.region), zone: part(|l| &l.zone), subzone: part(|l| &l.sub_zone) },
         extensions: node
             .extensions
@@ -23,7 +105,7 @@ pub fn node_info(node: &Node) -> Result<NodeInfo, structure::Error> {
             .flat_map(|e| std::iter::once(&e.name).chain(&e.type_urls))
             .cloned()
             .collect(),
-    })
+    }
 }
 
 #[cfg(test)]

@@ -23,9 +23,14 @@ pub struct Rendered {
 }
 
 impl Rendered {
-    pub(crate) fn new<M: prost::Message + prost::Name>(kind: TypeUrl, name: &str, made: Made<M>) -> Self {
+    pub(crate) fn new<M: wire::any::Packed>(kind: TypeUrl, name: &str, made: Made<M>) -> Self {
         let Made { value, made_from, patched } = made;
-        Self { kind, name: Arc::from(name), any: any::pack(&value), made_from, patched }
+        Self::packed(kind, name, Made { value: any::pack(&value), made_from, patched })
+    }
+
+    fn packed(kind: TypeUrl, name: &str, made: Made<Any>) -> Self {
+        let Made { value, made_from, patched } = made;
+        Self { kind, name: Arc::from(name), any: value, made_from, patched }
     }
 }
 
@@ -41,7 +46,7 @@ pub fn render(mesh: &Mesh, placement: &Placement) -> Vec<Rendered> {
 pub(crate) fn endpoint(mesh: &Mesh, placement: &Placement, name: &str) -> Rendered {
     let found = name.parse::<ClusterName>().ok().and_then(|cluster| translate::assignment(mesh, placement, &cluster));
     let made = found.unwrap_or_else(|| Made::built_in(translate::empty_assignment(name)));
-    Rendered::new(TypeUrl::Endpoints, name, made)
+    Rendered::packed(TypeUrl::Endpoints, name, made)
 }
 
 pub(crate) fn route(mesh: &Mesh, placement: &Placement, name: &str) -> Rendered {

@@ -1,17 +1,17 @@
 //! All views and who is in them. One writer refreshes; streams read what was published.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use config::store::Snapshot;
-use model::{Class, Delta, Environment, Mesh, NodeInfo, Placement, Proxy, ProxyError, Reader, SentSettings, Standing};
+use model::{Class, Delta, Environment, Mesh, Placement, Proxy, Reader, SentSettings, Standing};
 use wire::envoy::config::core::v3::Node;
 use xds::{Bell, Caller, Joined, Journal, Kinds, Provider, ProxyInfo, Push, Refused, Seq, TypeUrl};
 
 use crate::layer::{Change, Layer, Moment};
 use crate::member::{Member, Seat};
-use crate::node::node_info;
+use crate::node::{self, Unread};
 use crate::reach::{self, PatchReach};
 use crate::secrets::{Guard, Review, Secrets, Vault};
 use crate::shelves::{Places, Shelves, Touch};
@@ -50,9 +50,18 @@ struct Classmates {
 /// Whom a change concerns.
 #[derive(Default)]
 struct Reach {
-    classes: HashSet<Places>,
+    /// Some more than once.
+    classes: Vec<Places>,
     /// With what there is news of.
     members: Vec<(Arc<Member>, Kinds)>,
+}
+
+impl Reach {
+    fn count_classes(&mut self) -> usize {
+        self.classes.sort_unstable();
+        self.classes.dedup();
+        self.classes.len()
+    }
 }
 
 /// A proxy that a change may bring into another class, and what it was told so far.
@@ -124,7 +133,7 @@ impl Views {
             cause: cause.to_owned(),
             debounce: started.saturating_duration_since(began),
             refresh: started.elapsed(),
-            classes: reach.classes.len(),
+            classes: reach.count_classes(),
             streams: reach.members.len(),
             ..Push::default()
         });
@@ -170,9 +179,7 @@ impl Views {
     }
 
     fn join_with(&self, node: &Node, secrets: impl FnOnce(&Proxy) -> Option<Secrets>) -> Result<Joined, Refused> {
-        let unread = |error| Refused(format!("cannot read the metadata of the node: {error}"));
-        let info = node_info(node).map_err(unread)?;
-        let proxy = self.proxy(&info).map_err(|error| Refused(error.to_string()))?;
+        let proxy = self.proxy(node).map_err(|unread| Refused(unread.to_string()))?;
         let mut state = self.state();
         let mesh = state.mesh.clone().ok_or_else(|| Refused("nothing is loaded yet; try again".into()))?;
         let news = Bell::new(state.seq);
@@ -183,10 +190,10 @@ impl Views {
         Ok(Joined { class: member, proxy: proxy_info(&proxy), news })
     }
 
-    fn proxy(&self, info: &NodeInfo) -> Result<Arc<Proxy>, ProxyError> {
+    fn proxy(&self, node: &Node) -> Result<Arc<Proxy>, Unread> {
         // A panic between its entries cannot leave a wrong one.
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        Proxy::with_known(info, &mut sent).map(Arc::new)
+        node::proxy(node, &mut sent).map(Arc::new)
     }
 
     // A panic in a refresh leaves views and layers behind that are whole: they are replaced, not edited.
@@ -247,7 +254,7 @@ impl State {
             }
             if let Touch::New(kinds) = touch {
                 reach.members.extend(members.iter().filter_map(|member| Some((member.upgrade()?, kinds))));
-                reach.classes.insert(places);
+                reach.classes.push(places);
             }
         }
         movable
@@ -275,7 +282,7 @@ impl State {
                     Some(at) => reach.members[*at].1.insert(TypeUrl::Secret),
                     None => {
                         reach.members.push((member, secret));
-                        reach.classes.insert(places);
+                        reach.classes.push(places);
                     }
                 }
             }
@@ -312,7 +319,7 @@ impl State {
         mates.members.push(Arc::downgrade(&member));
         let now = self.shelves.layers(places);
         if from != places || now.iter().zip(&held).any(|(now, held)| !Arc::ptr_eq(now, held)) {
-            reach.classes.insert(places);
+            reach.classes.push(places);
             reach.members.push((member.clone(), Kinds::ALL));
         }
         (from != places).then(|| (member, mates.seat.clone()))

@@ -2,10 +2,18 @@
 
 use prost::{Message, Name};
 
+use crate::backward::{self, Backward};
 use crate::google::protobuf::Any;
 
-pub fn pack<M: Message + Name>(message: &M) -> Any {
-    Any { type_url: M::type_url(), value: message.encode_to_vec().into() }
+/// What can be packed.
+pub trait Packed: Message + Name + Backward {}
+
+impl<M: Message + Name + Backward> Packed for M {}
+
+pub fn pack<M: Packed>(message: &M) -> Any {
+    let value = backward::encode(message);
+    debug_assert_eq!(value, message.encode_to_vec(), "both ways lead to the same bytes");
+    Any { type_url: M::type_url(), value }
 }
 
 /// The message inside, if it is of this type and well-formed.

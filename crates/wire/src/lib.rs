@@ -1,6 +1,7 @@
 //! Every protobuf message we speak, generated at build time, and the descriptor pool behind their JSON forms. Knows nothing of ours.
 
 pub mod any;
+pub mod backward;
 pub mod json;
 mod pool;
 pub mod structure;

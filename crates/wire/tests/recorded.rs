@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use prost::{Message, Name};
 use serde_json::Value;
+use wire::any::Packed;
 use wire::envoy::config::cluster::v3::Cluster;
 use wire::envoy::config::core::v3::TypedExtensionConfig;
 use wire::envoy::config::endpoint::v3::ClusterLoadAssignment;
@@ -49,7 +49,7 @@ fn recorded_files() -> Vec<PathBuf> {
 }
 
 fn as_generated(made: &Any) -> bool {
-    fn equal<M: Message + Name + Default>(made: &Any) -> Option<bool> {
+    fn equal<M: Packed + Default>(made: &Any) -> Option<bool> {
         any::unpack::<M>(made).map(|message| any::pack(&message) == *made)
     }
     equal::<Cluster>(made)

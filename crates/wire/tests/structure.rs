@@ -7,7 +7,7 @@ use prost::encoding::encode_varint;
 use serde_json::json;
 use wire::envoy::config::core::v3::Node;
 use wire::google::protobuf::{ListValue, Struct, Value, value::Kind};
-use wire::structure::{self, Error};
+use wire::structure::{self, Error, Item, View};
 
 fn value(kind: Kind) -> Value {
     Value { kind: Some(kind) }
@@ -38,6 +38,8 @@ fn is_as_with_prost(bytes: &[u8]) {
     let ours = structure::sorted(&bytes).ok();
     assert_eq!(ours, theirs.as_ref().map(|it| it.encode_to_vec().into()), "{bytes:x?}");
     assert_eq!(structure::json(&bytes).ok(), theirs.as_ref().map(plain), "{bytes:x?}");
+    let viewed = View::new(&bytes).ok().map(|view| asked(view.fields()));
+    assert_eq!(viewed, theirs.as_ref().map(plain), "{bytes:x?}");
     for (name, value) in theirs.iter().flat_map(|it| &it.fields) {
         let text = value.kind.as_ref().and_then(|it| if let Kind::StringValue(it) = it { Some(&**it) } else { None });
         assert_eq!(structure::text(&bytes, name), Ok(text), "{name}: {bytes:x?}");
@@ -56,6 +58,22 @@ fn plain_value(value: &Value) -> serde_json::Value {
         Some(Kind::BoolValue(truth)) => json!(truth),
         Some(Kind::StructValue(inner)) => plain(inner),
         Some(Kind::ListValue(list)) => list.values.iter().map(plain_value).collect(),
+    }
+}
+
+/// All that a view has, as it answers.
+fn asked<'a>(fields: impl Iterator<Item = (&'a str, Item<'a>)>) -> serde_json::Value {
+    fields.map(|(name, item)| (name.to_owned(), asked_value(item))).collect()
+}
+
+fn asked_value(item: Item<'_>) -> serde_json::Value {
+    let scalar = item.text().map(|text| json!(text)).or_else(|| item.truth().map(|truth| json!(truth)));
+    let json = item.json();
+    assert_eq!(item.is_null(), json.is_null() && item.number().is_none());
+    match scalar.or_else(|| item.number().map(|number| json!(number))) {
+        Some(scalar) => scalar,
+        None if json.is_object() => asked(item.fields()),
+        None => json,
     }
 }
 

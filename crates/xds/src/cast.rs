@@ -2,12 +2,7 @@
 
 use std::sync::Arc;
 
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
-
-use crate::{
-    likeness::Likeness,
-    resource::{RESOURCES_TAG, name_len},
-};
+use crate::{entry::Entry, likeness::Likeness};
 
 /// Encoded bytes as those of a model and what is between them.
 pub struct Cast<'a> {
@@ -22,47 +17,17 @@ pub struct Cast<'a> {
 impl Cast<'_> {
     /// The `resources` entry of a DeltaDiscoveryResponse, its length, and where in it that of a DiscoveryResponse is.
     pub(crate) fn entry(&self, name: &str, version: &str) -> (Likeness, usize, (u32, u32)) {
-        let value = self.own.len() + self.steps.iter().map(|[.., taken]| taken).sum::<usize>();
-        let any = delimited(self.type_url.len()) + delimited(value);
-        let inner = delimited(version.len()) + delimited(any) + name_len(name);
-        let mut head = Vec::with_capacity(256);
-        head.push(RESOURCES_TAG);
-        encode_varint(inner as u64, &mut head);
-        put(1, version, &mut head);
-        open(2, any, &mut head);
-        put(1, self.type_url, &mut head);
-        open(2, value, &mut head);
-        let mut tail = Vec::with_capacity(64);
-        if !name.is_empty() {
-            put(3, name, &mut tail);
-        }
+        let content = self.own.len() + self.steps.iter().map(|[.., taken]| taken).sum::<usize>();
+        let around = Entry::new(name, version, self.type_url, content);
         let mut own = self.own;
         let said = self.steps.iter().map(|[next, left_out, taken]| {
             let said;
             (said, own) = own.split_at(*next);
             (said, *left_out, *taken)
         });
-        let steps = std::iter::once((&head[..], 0, 0)).chain(said).chain([(&tail[..], 0, 0)]);
-        let like = Likeness::stepped(self.model.clone(), steps);
-        let end = 1 + encoded_len_varint(inner as u64) + inner - tail.len();
-        let place = |at: usize| u32::try_from(at).expect("protobuf messages are shorter than 2 GiB");
-        (like, end + tail.len(), (place(end - delimited(any)), place(end)))
+        let steps = std::iter::once((&around.before[..], 0, 0)).chain(said).chain([(&around.after[..], 0, 0)]);
+        (Likeness::stepped(self.model.clone(), steps), around.len, around.sotw)
     }
-}
-
-fn open(field: u32, len: usize, out: &mut Vec<u8>) {
-    encode_key(field, WireType::LengthDelimited, out);
-    encode_varint(len as u64, out);
-}
-
-fn put(field: u32, text: &str, out: &mut Vec<u8>) {
-    open(field, text.len(), out);
-    out.extend_from_slice(text.as_bytes());
-}
-
-/// Of a field with a number below 16.
-fn delimited(len: usize) -> usize {
-    1 + encoded_len_varint(len as u64) + len
 }
 
 #[cfg(test)]

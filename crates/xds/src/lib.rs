@@ -12,6 +12,7 @@ mod connection;
 mod connections;
 mod delta;
 mod door;
+mod entry;
 mod frame;
 mod grpc;
 mod held;

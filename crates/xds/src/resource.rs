@@ -3,14 +3,16 @@
 use std::{ops::RangeInclusive, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
-use prost::Message;
-use wire::{envoy::service::discovery::v3 as discovery, google::protobuf::Any};
+use wire::google::protobuf::Any;
 use zeroize::Zeroizing;
 
-use crate::{TypeUrl, Variant, cast::Cast, likeness::Likeness, memory::Encoded};
-
-/// Field 2, length-delimited: the `resources` of both response messages.
-pub(crate) const RESOURCES_TAG: u8 = 0x12;
+use crate::{
+    TypeUrl, Variant,
+    cast::Cast,
+    entry::{Entry, field_len},
+    likeness::Likeness,
+    memory::Encoded,
+};
 
 /// To compare shorter ones costs more than the memory that it saves; longer ones take too long.
 const LIKENED: RangeInclusive<usize> = 2 << 10..=64 << 10;
@@ -53,17 +55,9 @@ impl Resource {
         made_from: Vec<Arc<str>>,
         hold: impl FnOnce(Vec<u8>) -> Bytes,
     ) -> Resource {
-        let message = discovery::Resource {
-            name: name.to_string(),
-            version: version.to_string(),
-            resource: Some(any),
-            ..Default::default()
-        };
-        let len = message.encoded_len();
-        let mut delta = Vec::with_capacity(1 + prost::length_delimiter_len(len) + len);
-        delta.push(RESOURCES_TAG);
-        message.encode_length_delimited(&mut delta).expect("a Vec grows as needed");
-        let sotw = inner_any(delta.len(), &message);
+        let Entry { before, after, len, sotw } = Entry::new(&name, &version, &any.type_url, any.value.len());
+        let mut delta = Vec::with_capacity(len);
+        [&before[..], &any.value, &after].iter().for_each(|part| delta.extend_from_slice(part));
         let _counted = Encoded::new(delta.len() + name.len() + version.len() + std::mem::size_of::<Resource>());
         Resource { name, version, delta: Body::Whole(hold(delta)), sotw, made_from, _counted }
     }
@@ -112,7 +106,7 @@ impl Resource {
     pub(crate) fn len(&self, variant: Variant) -> usize {
         let (start, end) = self.sotw;
         match variant {
-            Variant::Delta => end as usize + name_len(&self.name),
+            Variant::Delta => end as usize + field_len(self.name.len()),
             Variant::Sotw => (end - start) as usize,
         }
     }
@@ -130,27 +124,11 @@ impl Resource {
     }
 }
 
-/// `Resource.resource` is field 2 too, so its encoding inside the delta entry is the entry of the other variant.
-fn inner_any(delta: usize, message: &discovery::Resource) -> (u32, u32) {
-    let any = message.resource.as_ref().expect("set by the caller");
-    let len = any.encoded_len();
-    let entry = 1 + prost::length_delimiter_len(len) + len;
-    // Fields are written in order of their numbers: version (1), resource (2), name (3).
-    let end = delta - name_len(&message.name);
-    let place = |at: usize| u32::try_from(at).expect("protobuf messages are shorter than 2 GiB");
-    (place(end - entry), place(end))
-}
-
-/// Of the field in the delta entry.
-pub(crate) fn name_len(name: &str) -> usize {
-    match name.len() {
-        0 => 0,
-        len => 1 + prost::length_delimiter_len(len) + len,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use prost::Message;
+    use wire::envoy::service::discovery::v3 as discovery;
+
     use super::*;
 
     fn check(name: &str, version: &str, value: &'static [u8]) {

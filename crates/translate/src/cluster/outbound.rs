@@ -151,10 +151,7 @@ impl Target<'_> {
     fn named_endpoints(self) -> Vec<LocalityLbEndpoints> {
         let Self { mesh, placement, service, port, rule, .. } = self;
         let chosen = endpoint::Chosen { mesh, placement, service, port, rule, subset: self.subset_name() };
-        match self.client {
-            Client::Own => chosen.localities(|_| true),
-            Client::Through => chosen.mutual_localities(|_| true),
-        }
+        chosen.localities(self.client == Client::Through)
     }
 
     fn annotate(self, cluster: &mut Cluster, policy: Option<&TrafficPolicy>) {

@@ -3,13 +3,9 @@
 use std::collections::BTreeMap;
 
 use model::{Address, Endpoint, NetworkGateway};
-use wire::envoy::config::core::v3::Metadata;
-use wire::envoy::config::endpoint::v3::{self as envoy, LbEndpoint, lb_endpoint};
 
 use super::Chosen;
-use crate::address;
 use crate::locality::{Member, Via};
-use crate::proto::{structure, text, uint32};
 
 /// Endpoints that need no gateway first. All weights are scaled so that shares among gateways stay whole.
 pub(super) fn members<'a>(chosen: Chosen<'a>, endpoints: &[&'a Endpoint]) -> Vec<Member<'a>> {
@@ -45,19 +41,4 @@ pub(super) fn members<'a>(chosen: Chosen<'a>, endpoints: &[&'a Endpoint]) -> Vec
     let doors = doors.into_values().map(|door| Member { weight: door.weight.max(1), ..door });
     members.extend(doors);
     members
-}
-
-pub(super) fn lb_endpoint(gateway: &NetworkGateway, weight: u32) -> LbEndpoint {
-    let address = address::socket(&gateway.address.to_string(), gateway.port.unwrap_or_default());
-    let host = envoy::Endpoint { address: Some(address), ..envoy::Endpoint::default() };
-    let sections = [
-        ("istio".to_owned(), structure([("workload", text(&format!(";;;;{}", gateway.cluster)))])),
-        ("envoy.transport_socket_match".to_owned(), structure([("tlsMode", text("istio"))])),
-    ];
-    LbEndpoint {
-        host_identifier: Some(lb_endpoint::HostIdentifier::Endpoint(host)),
-        load_balancing_weight: Some(uint32(weight)),
-        metadata: Some(Metadata { filter_metadata: sections.into(), ..Metadata::default() }),
-        ..LbEndpoint::default()
-    }
 }

@@ -13,8 +13,7 @@ use std::sync::LazyLock;
 
 use config::kinds::wasm_plugin::PluginPhase;
 use model::{Extension, Placement, Protocol};
-use prost::{Message, Name};
-use wire::any;
+use wire::any::{self, Packed};
 use wire::envoy::config::listener::v3::{Filter, filter};
 use wire::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
 use wire::envoy::extensions::filters::http::{cors, dynamic_forward_proxy, fault, grpc_stats, grpc_web, router};
@@ -126,7 +125,7 @@ pub(crate) fn network_plugins(placement: &Placement, direction: Direction, port:
     plugin::network(placement, direction, port, &[Authn, Authz, Stats, UnspecifiedPhase])
 }
 
-pub(crate) fn network_filter<M: Message + Name>(name: &str, config: &M) -> Filter {
+pub(crate) fn network_filter<M: Packed>(name: &str, config: &M) -> Filter {
     Filter { name: name.to_owned(), config_type: Some(filter::ConfigType::TypedConfig(any::pack(config))) }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, skip_field};
+use prost::encoding::{WireType, decode_varint, encode_key, encode_varint};
 
 #[derive(Debug)]
 pub struct Cast {
@@ -17,7 +17,7 @@ pub struct Cast {
 const DEEPEST: usize = 12;
 
 /// A cast while it is made, from the beginning to the end of its model.
-pub(super) struct Casting<'a> {
+pub(super) struct Casting<'a, 'k> {
     model: &'a Arc<[u8]>,
     own: Vec<u8>,
     steps: Vec<[usize; 3]>,
@@ -27,12 +27,12 @@ pub(super) struct Casting<'a> {
     said: usize,
     /// Bytes of the model that are to be left out with the next step.
     skipped: usize,
-    /// The connection managers of a listener have the same in their holes: it is compared once.
-    known: Vec<Likened<'a>>,
+    /// The connection managers of a workload have the same in their holes: it is compared once.
+    known: &'k mut Vec<Likened<'a>>,
 }
 
 /// Fields and how they differ from those that were in a place of the model.
-struct Likened<'a> {
+pub(super) struct Likened<'a> {
     held: &'a [u8],
     wanted: &'a [u8],
     difference: Vec<Difference<'a>>,
@@ -58,9 +58,9 @@ impl Cast {
     }
 }
 
-impl<'a> Casting<'a> {
-    pub(super) fn of(model: &'a Arc<[u8]>) -> Self {
-        let (own, steps, known) = (Vec::with_capacity(512), Vec::with_capacity(64), Vec::with_capacity(4));
+impl<'a, 'k> Casting<'a, 'k> {
+    pub(super) fn of(model: &'a Arc<[u8]>, known: &'k mut Vec<Likened<'a>>) -> Self {
+        let (own, steps) = (Vec::with_capacity(512), Vec::with_capacity(64));
         Self { model, own, steps, at: 0, said: 0, skipped: 0, known }
     }
 
@@ -147,16 +147,31 @@ fn are_messages(both: [&[u8]; 2]) -> bool {
 /// field.
 pub(super) fn next<'a>(rest: &mut &'a [u8]) -> Option<(u32, &'a [u8], &'a [u8])> {
     let (whole, mut after) = (*rest, *rest);
-    let (field, wire) = decode_key(&mut after).ok()?;
+    let key = varint(&mut after)?;
+    let field = u32::try_from(key >> 3).ok().filter(|field| *field > 0)?;
     let mut payload: &[u8] = &[];
-    if wire == WireType::LengthDelimited {
-        let len = usize::try_from(decode_varint(&mut after).ok()?).ok()?;
-        (payload, after) = after.split_at_checked(len)?;
-    } else {
-        skip_field(wire, field, &mut after, DecodeContext::default()).ok()?;
+    match key & 7 {
+        0 => drop(varint(&mut after)?),
+        1 => after = after.get(8..)?,
+        2 => {
+            let len = usize::try_from(varint(&mut after)?).ok()?;
+            (payload, after) = after.split_at_checked(len)?;
+        }
+        5 => after = after.get(4..)?,
+        _ => return None,
     }
     *rest = after;
     Some((field, &whole[..whole.len() - after.len()], payload))
+}
+
+/// prost makes errors of what is none, which costs more than to look: texts are looked at as if they were messages.
+fn varint(rest: &mut &[u8]) -> Option<u64> {
+    let (&first, after) = rest.split_first()?;
+    if first < 0x80 {
+        *rest = after;
+        return Some(first.into());
+    }
+    decode_varint(rest).ok()
 }
 
 #[cfg(test)]
@@ -185,7 +200,8 @@ mod tests {
         for held in &all {
             for wanted in &all {
                 let model: Arc<[u8]> = [b"before", &held[..], b"after"].concat().into();
-                let mut casting = Casting::of(&model);
+                let mut known = Vec::new();
+                let mut casting = Casting::of(&model, &mut known);
                 casting.take(6);
                 casting.liken(held.len(), wanted);
                 casting.take(5);
@@ -200,7 +216,8 @@ mod tests {
         let model: Arc<[u8]> = all[0].clone().into();
         let wanted = encoded(&[("a", &long), ("b", "yy"), ("c", &long)]);
         let twice: Arc<[u8]> = [&model[..], &model[..]].concat().into();
-        let mut casting = Casting::of(&twice);
+        let mut known = Vec::new();
+        let mut casting = Casting::of(&twice, &mut known);
         casting.liken(model.len(), &wanted);
         casting.liken(model.len(), &wanted);
         let cast = casting.done();

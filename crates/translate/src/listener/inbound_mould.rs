@@ -47,7 +47,8 @@ impl InboundMould {
         spans: &Spans,
     ) -> (&'static str, Made<Cast>) {
         let filling = Filling::new(spans, ports.iter().map(DeclaredPort::routes));
-        (virtual_inbound::NAME, Made::new(self.0.cast(&filling), virtual_inbound::made_from(placement, ports)))
+        let cast = self.0.cast(&filling, &mut Vec::new());
+        (virtual_inbound::NAME, Made::new(cast, virtual_inbound::made_from(placement, ports)))
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use prost::{Message, Name};
-use wire::any;
+use wire::any::{self, Packed};
 use wire::envoy::config::listener::v3::{
     FilterChain, ListenerFilter, ListenerFilterChainMatchPredicate as Predicate, listener_filter,
     listener_filter_chain_match_predicate::{MatchSet, Rule},
@@ -110,7 +109,7 @@ fn on_ports(ports: &[u16]) -> Option<Predicate> {
     }
 }
 
-fn filter<M: Message + Name>(name: &str, config: &M, disabled: Option<Predicate>) -> ListenerFilter {
+fn filter<M: Packed>(name: &str, config: &M, disabled: Option<Predicate>) -> ListenerFilter {
     ListenerFilter {
         name: name.to_owned(),
         filter_disabled: disabled,

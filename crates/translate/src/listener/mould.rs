@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use prost::encoding::{encoded_len_varint, key_len};
 use prost::{Message, Name};
+use wire::backward;
 use wire::envoy::config::listener::v3::Listener;
 use wire::envoy::config::route::v3::RouteConfiguration;
 use wire::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use wire::google::protobuf::Any;
 
-use super::cast::{Cast, Casting, next};
-use crate::proto::field;
+use super::cast::{Cast, Casting, Likened, next};
 use crate::telemetry::spans::{REQUEST_ID, Spans, TRACING};
 
 /// From a listener to its connection managers, by the numbers of fields: chains and the default one, filters, configuration, value.
@@ -31,7 +32,7 @@ pub(super) struct Mould {
 /// What is put into the holes of a mould: each field with its key.
 pub(super) struct Filling<'a> {
     spans: &'a Spans,
-    routes: Vec<Vec<u8>>,
+    routes: Vec<Bytes>,
 }
 
 #[derive(Debug)]
@@ -58,15 +59,15 @@ impl Mould {
     /// `routes`: names of those that are inside of it and differ.
     pub(super) fn new(listener: &Listener, routes: &[String]) -> Self {
         let mut cut = Cut { routes, model: Vec::new() };
-        let parts = cut.parts(&listener.encode_to_vec(), WAY);
+        let parts = cut.parts(&backward::encode(listener), WAY);
         Self { model: cut.model.into(), parts }
     }
 
-    /// The bytes of the listener.
-    pub(super) fn cast(&self, filling: &Filling<'_>) -> Cast {
+    /// The bytes of the listener. `known`: for all that get this filling.
+    pub(super) fn cast<'a>(&'a self, filling: &'a Filling<'_>, known: &mut Vec<Likened<'a>>) -> Cast {
         let mut lens = Vec::with_capacity(32);
         measure(&self.parts, filling, &mut lens);
-        let mut out = Casting::of(&self.model);
+        let mut out = Casting::of(&self.model, known);
         write(&self.parts, filling, &mut lens.into_iter(), &mut out);
         out.done()
     }
@@ -75,7 +76,7 @@ impl Mould {
 impl<'a> Filling<'a> {
     /// `routes`: in the order of the names that the mould was made with.
     pub(super) fn new(spans: &'a Spans, routes: impl Iterator<Item = RouteConfiguration>) -> Self {
-        Self { spans, routes: routes.map(|routes| field(ROUTES, &routes)).collect() }
+        Self { spans, routes: routes.map(|routes| backward::field(ROUTES, &routes)).collect() }
     }
 
     fn of(&self, hole: Hole) -> &[u8] {
@@ -102,7 +103,12 @@ fn measure(parts: &[Part], filling: &Filling<'_>, lens: &mut Vec<usize>) -> usiz
     parts.iter().map(of).sum()
 }
 
-fn write<'a>(parts: &[Part], filling: &'a Filling<'_>, lens: &mut impl Iterator<Item = usize>, out: &mut Casting<'a>) {
+fn write<'a>(
+    parts: &[Part],
+    filling: &'a Filling<'_>,
+    lens: &mut impl Iterator<Item = usize>,
+    out: &mut Casting<'a, '_>,
+) {
     for part in parts {
         match part {
             Part::Bytes(len) => out.take(*len),

@@ -70,8 +70,10 @@ impl HttpListeners {
         let made = |entry: &Entry| Mould::new(&entry.listener(mesh, placement).value, &[]);
         let moulds = self.moulds.get_or_init(|| self.entries.iter().map(made).collect());
         let filling = Filling::new(spans, std::iter::empty());
+        let mut known = Vec::new();
         let each = self.entries.iter().zip(moulds).map(|(entry, mould)| {
-            (listener_name(&entry.bind, entry.port), Made::new(mould.cast(&filling), entry.made_from(placement)))
+            let cast = mould.cast(&filling, &mut known);
+            (listener_name(&entry.bind, entry.port), Made::new(cast, entry.made_from(placement)))
         });
         Some(each.collect())
     }

@@ -2,8 +2,7 @@
 
 use config::mesh::{AccessLogEncoding, FileAccessLogProvider, LogFormat, Provider};
 use model::{LogTo, Logs, Mesh, Placement};
-use prost::{Message, Name};
-use wire::any;
+use wire::any::{self, Packed};
 use wire::envoy::config::accesslog::v3::{
     AccessLog, AccessLogFilter, AndFilter, ExtensionFilter, ResponseFlagFilter, access_log::ConfigType,
     access_log_filter::FilterSpecifier, extension_filter,
@@ -36,7 +35,7 @@ pub(crate) fn logs(mesh: &Mesh, placement: &Placement, direction: Direction, of:
     }
 }
 
-pub(super) fn log<M: Message + Name>(name: &str, config: &M) -> AccessLog {
+pub(super) fn log<M: Packed>(name: &str, config: &M) -> AccessLog {
     AccessLog { name: name.to_owned(), filter: None, config_type: Some(ConfigType::TypedConfig(any::pack(config))) }
 }
 

@@ -2,8 +2,7 @@
 
 use config::mesh::{DynatraceSampler, HttpService as Written, OpenTelemetryProvider, ServiceAttributeEnrichment};
 use model::Mesh;
-use prost::{Message, Name};
-use wire::any;
+use wire::any::{self, Packed};
 use wire::envoy::config::core::v3::{GrpcService, HttpService, TypedExtensionConfig};
 use wire::envoy::config::trace::v3::OpenTelemetryConfig;
 use wire::envoy::extensions::tracers::opentelemetry::resource_detectors::v3::{
@@ -100,6 +99,6 @@ fn sampler(
     Some(extension("envoy.tracers.opentelemetry.samplers.dynatrace", &config))
 }
 
-fn extension<M: Message + Name>(name: &str, config: &M) -> TypedExtensionConfig {
+fn extension<M: Packed>(name: &str, config: &M) -> TypedExtensionConfig {
     TypedExtensionConfig { name: name.to_owned(), typed_config: Some(any::pack(config)) }
 }

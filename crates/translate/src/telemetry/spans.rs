@@ -1,10 +1,11 @@
 //! What connection managers say of spans, encoded: the same in all listeners of a workload that face one way.
 
+use bytes::Bytes;
 use model::{Mesh, Placement};
+use wire::backward::field;
 
 use super::tracing::{Traced, traced};
 use crate::filter::Direction;
-use crate::proto::field;
 
 /// Numbers of the fields.
 pub(crate) const TRACING: u32 = 7;
@@ -12,8 +13,8 @@ pub(crate) const REQUEST_ID: u32 = 36;
 
 /// Each field with its key; empty if there is none.
 pub struct Spans {
-    pub(crate) tracing: Vec<u8>,
-    pub(crate) request_id: Vec<u8>,
+    pub(crate) tracing: Bytes,
+    pub(crate) request_id: Bytes,
 }
 
 impl Spans {

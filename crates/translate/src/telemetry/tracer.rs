@@ -2,8 +2,7 @@
 
 use config::mesh::{DatadogProvider, Provider, SkyWalkingProvider, ZipkinProvider, ZipkinTraceContext};
 use model::{Mesh, Placement, Release};
-use prost::{Message, Name};
-use wire::any;
+use wire::any::{self, Packed};
 use wire::envoy::config::trace::v3::{
     DatadogConfig, SkyWalkingConfig, ZipkinConfig,
     tracing::{Http, http::ConfigType},
@@ -39,7 +38,7 @@ pub(super) fn tracer(mesh: &Mesh, placement: &Placement, provider: &Provider) ->
     }
 }
 
-pub(super) fn plain<M: Message + Name>(name: &str, config: &M, max_tag_length: u32) -> Tracer {
+pub(super) fn plain<M: Packed>(name: &str, config: &M, max_tag_length: u32) -> Tracer {
     Tracer {
         provider: Http { name: name.to_owned(), config_type: Some(ConfigType::TypedConfig(any::pack(config))) },
         max_tag_length: Some(max_tag_length).filter(|length| *length != 0),

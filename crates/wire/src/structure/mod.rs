@@ -8,6 +8,7 @@ mod json;
 mod order;
 mod read;
 mod tree;
+mod view;
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -15,6 +16,7 @@ use serde_json::Value;
 use fields::{FIRST, Fields};
 use read::Form as _;
 use tree::Tree;
+pub use view::{Item, View};
 
 /// Messages inside each other: prost reads 100, and a request and its node are around the metadata.
 const DEEPEST: u8 = 98;

@@ -3,11 +3,11 @@
 use super::Error;
 use super::fields::{FIRST, Fields, SECOND};
 
-const NULL: u32 = 1 << 3;
-const NUMBER: u32 = 2 << 3 | 1;
-const TEXT: u32 = 3 << 3 | 2;
-const TRUTH: u32 = 4 << 3;
-const STRUCT: u32 = 5 << 3 | 2;
+pub(super) const NULL: u32 = 1 << 3;
+pub(super) const NUMBER: u32 = 2 << 3 | 1;
+pub(super) const TEXT: u32 = 3 << 3 | 2;
+pub(super) const TRUTH: u32 = 4 << 3;
+pub(super) const STRUCT: u32 = 5 << 3 | 2;
 const LIST: u32 = 6 << 3 | 2;
 
 /// What a Value is read into; by default nothing is set.
@@ -67,7 +67,7 @@ pub(super) fn name(entry: &[u8]) -> Result<&[u8], Error> {
     Ok(name)
 }
 
-fn merge<'a, F: Form<'a>>(message: &'a [u8], into: &mut F, levels: u8) -> Result<(), Error> {
+pub(super) fn merge<'a, F: Form<'a>>(message: &'a [u8], into: &mut F, levels: u8) -> Result<(), Error> {
     let mut fields = Fields::new(message);
     while let Some(key) = fields.key()? {
         match key {

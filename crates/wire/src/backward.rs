@@ -1,0 +1,147 @@
+//! Messages written from their last byte to their first. A length stands before what it measures: whoever writes forward has to measure
+//! first, and prost measures what is in a message once for every message around it. Backwards the length is known when its turn comes.
+
+use std::cell::Cell;
+
+use bytes::Bytes;
+use prost::encoding::encoded_len_varint;
+
+/// Derived for every message and oneof. Fields are written from the last to the first; the bytes are those that prost writes.
+pub trait Backward {
+    fn write(&self, out: &mut Writer);
+}
+
+impl<M: Backward> Backward for Box<M> {
+    fn write(&self, out: &mut Writer) {
+        (**self).write(out);
+    }
+}
+
+/// More is given back after use.
+const KEPT: usize = 64 << 10;
+
+/// How a value is delimited.
+const VARINT: u32 = 0;
+const LENGTH: u32 = 2;
+
+thread_local! {
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+pub fn encode(message: &impl Backward) -> Bytes {
+    encoded(|out| message.write(out))
+}
+
+/// A message as a field of another, with its key.
+pub fn field(number: u32, message: &impl Backward) -> Bytes {
+    encoded(|out| out.message(number, message))
+}
+
+fn encoded(write: impl FnOnce(&mut Writer)) -> Bytes {
+    let bytes = SCRATCH.take();
+    let mut writer = Writer { start: bytes.len(), bytes };
+    write(&mut writer);
+    let written = Bytes::copy_from_slice(&writer.bytes[writer.start..]);
+    if writer.bytes.len() <= KEPT {
+        SCRATCH.set(writer.bytes);
+    }
+    written
+}
+
+/// What is written stands at the end of `bytes`, from `start` on.
+pub struct Writer {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Writer {
+    pub fn message(&mut self, number: u32, message: &impl Backward) {
+        self.nested(number, |out| message.write(out));
+    }
+
+    /// Nothing, if nothing is in it.
+    pub fn some_message(&mut self, number: u32, message: &impl Backward) {
+        let end = self.written();
+        message.write(self);
+        if self.written() > end {
+            self.close(number, end);
+        }
+    }
+
+    /// A message that nothing stands for.
+    pub fn nested(&mut self, number: u32, write: impl FnOnce(&mut Writer)) {
+        let end = self.written();
+        write(self);
+        self.close(number, end);
+    }
+
+    /// How much there is.
+    pub fn written(&self) -> usize {
+        self.bytes.len() - self.start
+    }
+
+    /// What was written since `end` is a field.
+    pub fn close(&mut self, number: u32, end: usize) {
+        self.varint((self.written() - end) as u64);
+        self.varint((number << 3 | LENGTH).into());
+    }
+
+    pub fn bytes(&mut self, number: u32, bytes: &[u8]) {
+        self.put(bytes);
+        self.varint(bytes.len() as u64);
+        self.varint((number << 3 | LENGTH).into());
+    }
+
+    /// Nothing, if it is empty.
+    pub fn text(&mut self, number: u32, text: &str) {
+        if !text.is_empty() {
+            self.bytes(number, text.as_bytes());
+        }
+    }
+
+    pub fn number(&mut self, number: u32, value: u64) {
+        self.varint(value);
+        self.varint((number << 3 | VARINT).into());
+    }
+
+    /// By a function of prost's.
+    pub fn forward(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        let mut field = Vec::new();
+        encode(&mut field);
+        self.put(&field);
+    }
+
+    /// Part of a field that `close` ends.
+    pub fn put(&mut self, bytes: &[u8]) {
+        if self.start < bytes.len() {
+            self.grow(bytes.len());
+        }
+        let end = self.start;
+        self.start -= bytes.len();
+        self.bytes[self.start..end].copy_from_slice(bytes);
+    }
+
+    fn varint(&mut self, mut value: u64) {
+        let len = encoded_len_varint(value);
+        if self.start < len {
+            self.grow(len);
+        }
+        self.start -= len;
+        let mut at = self.start;
+        while value >= 0x80 {
+            self.bytes[at] = value as u8 | 0x80;
+            value >>= 7;
+            at += 1;
+        }
+        self.bytes[at] = value as u8;
+    }
+
+    #[cold]
+    fn grow(&mut self, by: usize) {
+        let more = self.bytes.len().max(by).max(4096);
+        let mut larger = vec![0; more + self.bytes.len()];
+        larger[more + self.start..].copy_from_slice(&self.bytes[self.start..]);
+        self.start += more;
+        self.bytes = larger;
+    }
+}
