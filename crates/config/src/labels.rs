@@ -99,7 +99,8 @@ impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Labels {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Labels {
         let mut pairs: Vec<(K, V)> = pairs.into_iter().collect();
         pairs.sort_by(|(one, _), (other, _)| one.as_ref().cmp(other.as_ref()));
-        let mut bytes = Vec::new();
+        let length = |(key, value): &(K, V)| 8 + key.as_ref().len() + value.as_ref().len();
+        let mut bytes = Vec::with_capacity(pairs.iter().map(length).sum());
         for (at, (key, value)) in pairs.iter().enumerate() {
             let (key, value) = (key.as_ref(), value.as_ref());
             let repeated = pairs.get(at + 1).is_some_and(|(next, _)| next.as_ref() == key);
@@ -108,8 +109,10 @@ impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Labels {
                 continue;
             };
             if !repeated {
-                bytes.extend(key_length.to_le_bytes().iter().chain(&value_length.to_le_bytes()));
-                bytes.extend([key.as_bytes(), value.as_bytes()].concat());
+                bytes.extend_from_slice(&key_length.to_le_bytes());
+                bytes.extend_from_slice(&value_length.to_le_bytes());
+                bytes.extend_from_slice(key.as_bytes());
+                bytes.extend_from_slice(value.as_bytes());
             }
         }
         if bytes.is_empty() { Labels::default() } else { Labels(bytes.into()) }

@@ -12,17 +12,17 @@ pub(crate) fn config(id: &ObjectId) -> Metadata {
 
 /// As tools know it.
 pub(crate) fn path(id: &ObjectId) -> String {
-    format!("/apis/networking.istio.io/v1/namespaces/{}/{}/{}", id.namespace, kebab(id.kind), id.name)
+    ["/apis/networking.istio.io/v1/namespaces/", &*id.namespace, "/", &kebab(id.kind), "/", &*id.name].concat()
 }
 
 /// `VirtualService` is `virtual-service`.
 fn kebab(kind: Kind) -> String {
-    let mut text = String::new();
-    for letter in kind.name().chars() {
+    let mut text = String::with_capacity(24);
+    for letter in kind.name().bytes() {
         if letter.is_ascii_uppercase() && !text.is_empty() {
             text.push('-');
         }
-        text.push(letter.to_ascii_lowercase());
+        text.push(letter.to_ascii_lowercase().into());
     }
     text
 }

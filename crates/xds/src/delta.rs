@@ -19,16 +19,41 @@ pub(crate) enum Warming {
     All,
 }
 
+/// What a request says of its type.
+#[derive(Default)]
+pub(crate) struct Wish<'a> {
+    nonce: &'a str,
+    error: Option<Arc<str>>,
+    subscribe: &'a [String],
+    unsubscribe: &'a [String],
+    held: Held,
+}
+
+impl<'a> Wish<'a> {
+    pub(crate) fn of(request: &'a DeltaDiscoveryRequest, held: Held) -> Self {
+        Self {
+            nonce: &request.response_nonce,
+            error: reason(request.error_detail.as_ref()),
+            subscribe: &request.resource_names_subscribe,
+            unsubscribe: &request.resource_names_unsubscribe,
+            held,
+        }
+    }
+
+    /// Only that a response is accepted.
+    pub(crate) fn none(nonce: &'a str) -> Self {
+        Self { nonce, ..Self::default() }
+    }
+}
+
 /// `place`: the watch of the type. `None`: it was not asked for yet.
 pub(crate) fn handle(
     place: &mut Option<Box<Watch>>,
     warming: &mut Warming,
     kind: TypeUrl,
-    (request, held): (DeltaDiscoveryRequest, Held),
+    Wish { nonce, error, subscribe, unsubscribe, held }: Wish<'_>,
     now: Seq,
 ) -> Verdict {
-    let error = reason(request.error_detail.as_ref());
-    let (subscribe, unsubscribe) = (&request.resource_names_subscribe, &request.resource_names_unsubscribe);
     let watch = match place {
         Some(watch) => watch,
         // Nothing was sent on this stream that could be refused.
@@ -41,7 +66,7 @@ pub(crate) fn handle(
             return Verdict::Silent;
         }
     };
-    let verdict = watch.settle(&request.response_nonce, error);
+    let verdict = watch.settle(nonce, error);
     // Also with a stale nonce: in this variant it is told only once what is wanted.
     let added = watch.subscription.update(subscribe, unsubscribe);
     watch.owed.everything = (watch.owed.everything && !watch.subscription.is_empty()) || added.everything;

@@ -10,7 +10,7 @@ use wire::envoy::{
 
 use crate::{
     Caller, Failure, Inspect, Inspected, Variant, ack::Nonces, door::Entered, frame::Frame, refusal::Refusal,
-    session::Request,
+    requested::Request,
 };
 
 pub(crate) struct Inspection {

@@ -1,6 +1,7 @@
 //! The xDS protocol: streams, subscriptions, nonces, ACK and NACK, fan-out of shared bytes. Knows nothing of clusters
 //! or listeners: a resource is name + version + bytes.
 
+mod acceptance;
 mod ack;
 mod admission;
 mod alarm;
@@ -34,6 +35,7 @@ mod refusal;
 mod register;
 mod reply;
 mod request;
+mod requested;
 mod resource;
 mod server;
 mod session;

@@ -13,7 +13,7 @@ use crate::{
     inspection::Inspection,
     outbound::{Progress, Response},
     refusal::Refusal,
-    session::Request,
+    requested::Request,
     stream::Call,
 };
 

@@ -4,25 +4,17 @@
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::SystemTime};
 
 use http2::clock;
-use prost::Message;
 use tokio::time::Instant;
-use wire::{
-    envoy::{
-        config::core::v3::Node,
-        service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest},
-    },
-    google::rpc,
-};
+use wire::{envoy::config::core::v3::Node, google::rpc};
 
 use crate::{
     Bell, Class, Connection, Joined, Kinds, ProxyInfo, Rung, Seq, Stage, TypeUrl, Variant,
     ack::{Content, Sent, Verdict},
     arrival::Arrival,
     connections::Listed,
-    delta::{self, Warming},
+    delta::{self, Warming, Wish},
     door::Entered,
     frame::{Frame, Head},
-    held::Held,
     metrics::{Connected, Refusing},
     nack::Nack,
     order::{OVERDUE, PATIENCE},
@@ -30,6 +22,7 @@ use crate::{
     pushes::Pushes,
     refusal::{Refusal, code_label},
     request::{check_names, first_node, is_same_node, kept_node, reason, sorted_metadata},
+    requested::{Request, Target},
     server::Shared,
     sotw,
     stage::Timed,
@@ -67,13 +60,6 @@ pub(crate) struct Session {
     _connected: Connected,
     /// The first node as it came, where later ones must be the same.
     node: Option<Box<Node>>,
-}
-
-/// A request of either variant.
-pub(crate) enum Request {
-    Sotw(DiscoveryRequest),
-    /// Without the versions that the proxy brings along, which stand beside it.
-    Delta(DeltaDiscoveryRequest, Held),
 }
 
 pub(crate) enum Next {
@@ -199,7 +185,7 @@ impl Session {
         changed
     }
 
-    fn take_request(&mut self, request: Request) -> Result<bool, Refusal> {
+    fn take_request(&mut self, mut request: Request) -> Result<bool, Refusal> {
         if let (Some(first), Some(node)) = (&self.node, request.node())
             && !is_same_node(first, node)?
         {
@@ -216,20 +202,20 @@ impl Session {
         let entry = self.listed.entry();
         let mut watches = entry.watches();
         let before = (!request.is_answer()).then(|| watches.get(kind).map(|watch| watch.subscription.clone()));
-        let error = request.error().cloned();
-        let nonce = error.as_ref().map(|_| request.nonce().to_owned()).unwrap_or_default();
-        let verdict = match request {
+        let (place, warming) = (watches.place(kind), &mut self.warming);
+        let verdict = match &mut request {
             Request::Sotw(request) => {
                 check_names(request.resource_names.iter().map(String::len))?;
-                sotw::handle(watches.place(kind), &self.proxy, kind, &request, self.now)
+                sotw::handle(place, &self.proxy, kind, request, self.now)
             }
             Request::Delta(request, held) => {
                 check_names(request.resource_names_subscribe.iter().map(String::len).chain([held.longest()]))?;
-                delta::handle(watches.place(kind), &mut self.warming, kind, (request, held), self.now)
+                delta::handle(place, warming, kind, Wish::of(request, std::mem::take(held)), self.now)
             }
+            Request::Accept(accept) => delta::handle(place, warming, kind, Wish::none(accept.nonce()), self.now),
         };
         self.keep_track(&watches, kind);
-        self.note(kind, verdict, &nonce, error.as_ref());
+        self.note(kind, verdict, request.nonce(), request.error());
         let now = watches.get(kind).map(|watch| &watch.subscription);
         let changed = before.is_some_and(|before| before.as_ref() != now);
         if changed {
@@ -463,94 +449,5 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         tracing::debug!(connection = self.listed.id(), "proxy disconnected");
-    }
-}
-
-impl Request {
-    pub(crate) fn decode(variant: Variant, message: bytes::Bytes) -> Result<Request, Refusal> {
-        let request = match variant {
-            Variant::Sotw => DiscoveryRequest::decode(message).map(Request::Sotw),
-            Variant::Delta => Held::take_from(message)
-                .and_then(|(rest, held)| Ok(Request::Delta(DeltaDiscoveryRequest::decode(rest)?, held))),
-        };
-        request.map_err(|error| Refusal::Malformed(error.to_string()))
-    }
-
-    pub(crate) fn node(&self) -> Option<&Node> {
-        match self {
-            Request::Sotw(request) => request.node.as_ref(),
-            Request::Delta(request, _) => request.node.as_ref(),
-        }
-    }
-
-    /// A report on the workload's health, which may come before the first request proper.
-    pub(crate) fn is_health(&self) -> bool {
-        Target::of(self.type_url()) == Target::Health
-    }
-
-    /// A question about the server itself.
-    pub(crate) fn is_debug(&self) -> bool {
-        Target::of(self.type_url()) == Target::Debug
-    }
-
-    /// What is asked for by name.
-    pub(crate) fn names(&self) -> &[String] {
-        match self {
-            Request::Sotw(request) => &request.resource_names,
-            Request::Delta(request, _) => &request.resource_names_subscribe,
-        }
-    }
-
-    pub(crate) fn type_url(&self) -> &str {
-        match self {
-            Request::Sotw(request) => &request.type_url,
-            Request::Delta(request, _) => &request.type_url,
-        }
-    }
-
-    pub(crate) fn nonce(&self) -> &str {
-        match self {
-            Request::Sotw(request) => &request.response_nonce,
-            Request::Delta(request, _) => &request.response_nonce,
-        }
-    }
-
-    /// It says what became of a response and nothing else. In the other variant names are repeated.
-    fn is_answer(&self) -> bool {
-        match self {
-            Request::Sotw(_) => false,
-            Request::Delta(request, _) => {
-                let (more, less) = (&request.resource_names_subscribe, &request.resource_names_unsubscribe);
-                !request.response_nonce.is_empty() && more.is_empty() && less.is_empty()
-            }
-        }
-    }
-
-    fn error(&self) -> Option<&rpc::Status> {
-        match self {
-            Request::Sotw(request) => request.error_detail.as_ref(),
-            Request::Delta(request, _) => request.error_detail.as_ref(),
-        }
-    }
-}
-
-/// What a type URL asks for.
-#[derive(Debug, PartialEq, Eq)]
-enum Target {
-    Kind(TypeUrl),
-    Health,
-    Debug,
-    /// Not answered, as istiod does.
-    Unknown,
-}
-
-impl Target {
-    fn of(url: &str) -> Target {
-        match TypeUrl::from_url(url) {
-            Some(kind) => Target::Kind(kind),
-            None if url == "type.googleapis.com/istio.v1.HealthInformation" => Target::Health,
-            None if url == "istio.io/debug" || url.starts_with("istio.io/debug/") => Target::Debug,
-            None => Target::Unknown,
-        }
     }
 }

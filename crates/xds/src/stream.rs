@@ -23,7 +23,8 @@ use crate::{
     questions::Questions,
     refusal::Refusal,
     server::Shared,
-    session::{Next, Request, Session},
+    requested::Request,
+    session::{Next, Session},
 };
 
 /// What a call begins with.
