@@ -36,7 +36,7 @@ pub fn assignment(mesh: &Mesh, placement: &Placement, name: &ClusterName) -> Opt
         (false, true) => chosen.mutual_groups(|endpoint| !is_named(endpoint)),
         (false, false) => chosen.groups(|endpoint| !is_named(endpoint)),
     };
-    let assignment = Assignment { name: &name.to_string(), chosen, groups: &groups };
+    let assignment = Assignment { name: &name.text(), chosen, groups: &groups };
     let rules = rule.into_iter().flat_map(|rule| rule.made_from.iter().cloned());
     let any = Any { type_url: ClusterLoadAssignment::type_url(), value: assignment.bytes() };
     Some(Made::new(any, rules.chain([service.made_from.clone()])))

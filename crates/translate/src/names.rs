@@ -41,20 +41,27 @@ impl ClusterName {
     pub fn sni(&self) -> String {
         match self {
             Self::Outbound { port, subset, host } | Self::Sni { port, subset, host } => {
-                format!("outbound_.{port}_.{subset}_.{host}")
+                ["outbound_.", &port.to_string(), "_.", subset, "_.", host.as_str()].concat()
             }
             Self::Inbound { port } => format!("inbound_.{port}_._."),
+        }
+    }
+
+    /// As it is shown, at once: a text that grows piece by piece is copied several times.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Outbound { port, subset, host } => {
+                ["outbound|", &port.to_string(), "|", subset, "|", host.as_str()].concat()
+            }
+            Self::Sni { .. } => self.sni(),
+            Self::Inbound { port } => ["inbound|", &port.to_string(), "||"].concat(),
         }
     }
 }
 
 impl fmt::Display for ClusterName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Outbound { port, subset, host } => write!(f, "outbound|{port}|{subset}|{host}"),
-            Self::Sni { .. } => f.write_str(&self.sni()),
-            Self::Inbound { port } => write!(f, "inbound|{port}||"),
-        }
+        f.write_str(&self.text())
     }
 }
 
@@ -82,7 +89,7 @@ impl FromStr for ClusterName {
 
 /// Colons of IPv6 addresses stay: tools split at the last underscore.
 pub(crate) fn listener_name(address: &str, port: u16) -> String {
-    format!("{address}_{port}")
+    [address, "_", &port.to_string()].concat()
 }
 
 /// Statistics names end in a delimiter so that dots inside them are kept.

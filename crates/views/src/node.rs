@@ -16,19 +16,11 @@ pub fn node_info(node: &Node) -> Result<NodeInfo, structure::Error> {
     Ok(NodeInfo { metadata, ..without_metadata(node) })
 }
 
-/// The same at once, for many.
-pub(crate) fn proxy(node: &Node, known: &mut SentSettings) -> Result<Proxy, Unread> {
-    let view = View::new(node.metadata.as_ref().unwrap_or(&Bytes::new()))?;
+/// The same at once, where the metadata has its names in order.
+pub(crate) fn proxy(node: &Node, known: &mut SentSettings) -> Result<Proxy, ProxyError> {
+    let view = View::new(node.metadata.as_ref().unwrap_or(&Bytes::new()));
     let fields: Vec<_> = view.fields().collect();
-    Ok(Proxy::saying(&without_metadata(node), Sent::Whole(&fields), known)?)
-}
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Unread {
-    #[error("cannot read the metadata of the node: {0}")]
-    Metadata(#[from] structure::Error),
-    #[error(transparent)]
-    Node(#[from] ProxyError),
+    Proxy::saying(&without_metadata(node), Sent::Whole(&fields), known)
 }
 
 /// Metadata as it came over the wire.

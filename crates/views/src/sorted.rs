@@ -22,10 +22,11 @@ impl<T> Default for Sorted<T> {
 impl<T: Named> Sorted<T> {
     /// With other items in the place of those of the same names, or with none there. `changes`: by name, each once.
     pub(crate) fn with(&self, changes: impl IntoIterator<Item = (Arc<str>, Option<T>)>) -> Self {
-        let mut changes = changes.into_iter().peekable();
+        let changes = changes.into_iter();
+        let mut merged = Vec::with_capacity(changes.size_hint().0);
+        let mut changes = changes.peekable();
         let mut blocks = Vec::with_capacity(self.0.len() + 1);
         let last = self.0.len().saturating_sub(1);
-        let mut merged = Vec::new();
         for (at, block) in self.0.iter().enumerate() {
             let is_here = |name: &Arc<str>| at == last || block.last().is_none_or(|item| *name <= *item.name());
             if !changes.peek().is_some_and(|(name, _)| is_here(name)) {

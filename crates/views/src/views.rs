@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use config::store::Snapshot;
-use model::{Class, Delta, Environment, Mesh, Placement, Proxy, Reader, SentSettings, Standing};
+use model::{Class, Delta, Environment, Mesh, Placement, Proxy, ProxyError, Reader, SentSettings, Standing};
 use wire::envoy::config::core::v3::Node;
 use xds::{Bell, Caller, Joined, Journal, Kinds, Provider, ProxyInfo, Push, Refused, Seq, TypeUrl};
 
 use crate::layer::{Change, Layer, Moment};
 use crate::member::{Member, Seat};
-use crate::node::{self, Unread};
+use crate::node;
 use crate::reach::{self, PatchReach};
 use crate::secrets::{Guard, Review, Secrets, Vault};
 use crate::shelves::{Places, Shelves, Touch};
@@ -179,7 +179,7 @@ impl Views {
     }
 
     fn join_with(&self, node: &Node, secrets: impl FnOnce(&Proxy) -> Option<Secrets>) -> Result<Joined, Refused> {
-        let proxy = self.proxy(node).map_err(|unread| Refused(unread.to_string()))?;
+        let proxy = self.proxy(node).map_err(|error| Refused(error.to_string()))?;
         let mut state = self.state();
         let mesh = state.mesh.clone().ok_or_else(|| Refused("nothing is loaded yet; try again".into()))?;
         let news = Bell::new(state.seq);
@@ -190,7 +190,7 @@ impl Views {
         Ok(Joined { class: member, proxy: proxy_info(&proxy), news })
     }
 
-    fn proxy(&self, node: &Node) -> Result<Arc<Proxy>, Unread> {
+    fn proxy(&self, node: &Node) -> Result<Arc<Proxy>, ProxyError> {
         // A panic between its entries cannot leave a wrong one.
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         node::proxy(node, &mut sent).map(Arc::new)

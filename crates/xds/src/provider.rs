@@ -13,7 +13,7 @@ pub trait Provider: Send + Sync + 'static {
     /// `false`: streams are refused with UNAVAILABLE, so that a proxy asks another instance or again later.
     fn ready(&self) -> bool;
 
-    /// Called once per stream with the node of its first message. The class is released with the last clone of the
+    /// Called once per stream with the node of its first message, whose metadata has its names in order. The class is released with the last clone of the
     /// answer.
     fn join(&self, node: &Node) -> Result<Joined, Refused>;
 

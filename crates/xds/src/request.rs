@@ -26,7 +26,7 @@ pub(crate) fn reason(error: Option<&rpc::Status>) -> Option<Arc<str>> {
 }
 
 /// The node of the first message.
-pub(crate) fn first_node(node: Option<&Node>) -> Result<&Node, Refusal> {
+pub(crate) fn first_node(node: Option<&mut Node>) -> Result<&mut Node, Refusal> {
     let node = node.filter(|node| !node.id.is_empty()).ok_or(Refusal::NoNode)?;
     match node.encoded_len() {
         len if len > MAX_NODE => Err(Refusal::NodeTooLarge { len, limit: MAX_NODE }),
@@ -34,8 +34,13 @@ pub(crate) fn first_node(node: Option<&Node>) -> Result<&Node, Refusal> {
     }
 }
 
-/// The metadata of a node with its names in order, so that nodes which are alike are so in memory.
-pub(crate) fn sorted_metadata(node: &Node) -> Result<Option<Bytes>, Refusal> {
+/// Puts the names of a node's metadata in order, so that nodes which are alike are so in memory.
+pub(crate) fn sort_metadata(node: &mut Node) -> Result<(), Refusal> {
+    node.metadata = sorted_metadata(node)?;
+    Ok(())
+}
+
+fn sorted_metadata(node: &Node) -> Result<Option<Bytes>, Refusal> {
     let sorted = node.metadata.as_ref().map(structure::sorted).transpose();
     sorted.map_err(|error| Refusal::Node(format!("cannot read the metadata of the node: {error}")))
 }
@@ -77,11 +82,11 @@ mod tests {
     fn a_node_needs_an_id_and_a_size() {
         let mut node = Node::default();
         assert_eq!(first_node(None), Err(Refusal::NoNode));
-        assert_eq!(first_node(Some(&node)), Err(Refusal::NoNode));
+        assert_eq!(first_node(Some(&mut node)), Err(Refusal::NoNode));
         node.id = "sidecar~1.1.1.1~a.b~c".into();
-        assert!(first_node(Some(&node)).is_ok());
+        assert!(first_node(Some(&mut node)).is_ok());
         node.cluster = "c".repeat(MAX_NODE);
-        assert!(matches!(first_node(Some(&node)), Err(Refusal::NodeTooLarge { .. })));
+        assert!(matches!(first_node(Some(&mut node)), Err(Refusal::NodeTooLarge { .. })));
     }
     #[test]
     fn nodes_are_the_same_in_whatever_order_their_metadata_came() {

@@ -40,6 +40,14 @@ impl Request {
         }
     }
 
+    pub(crate) fn node_mut(&mut self) -> Option<&mut Node> {
+        match self {
+            Request::Sotw(request) => request.node.as_mut(),
+            Request::Delta(request, _) => request.node.as_mut(),
+            Request::Accept(_) => None,
+        }
+    }
+
     /// A report on the workload's health, which may come before the first request proper.
     pub(crate) fn is_health(&self) -> bool {
         Target::of(self.type_url()) == Target::Health

@@ -21,7 +21,7 @@ use crate::{
     outbound::Response,
     pushes::Pushes,
     refusal::{Refusal, code_label},
-    request::{check_names, first_node, is_same_node, kept_node, reason, sorted_metadata},
+    request::{check_names, first_node, is_same_node, kept_node, reason, sort_metadata},
     requested::{Request, Target},
     server::Shared,
     sotw,
@@ -76,17 +76,17 @@ impl Session {
         address: SocketAddr,
         entered: Option<&Entered>,
         variant: Variant,
-        node: Option<&Node>,
+        node: Option<&mut Node>,
     ) -> Result<Session, Refusal> {
         let node = first_node(node)?;
-        let metadata = sorted_metadata(node)?;
+        sort_metadata(node)?;
+        let node = &*node;
         let kept = shared.options.strict_nodes.then(|| Box::new(kept_node(node)));
         let admitted = entered.map(|entered| entered.door.admit(&entered.caller, node)).transpose();
-        let admitted = admitted.map_err(Refusal::Denied)?;
-        let metadata = match &admitted {
-            Some(admitted) if admitted.metadata != node.metadata => sorted_metadata(admitted)?,
-            _ => metadata,
-        };
+        let mut admitted = admitted.map_err(Refusal::Denied)?;
+        if let Some(admitted) = admitted.as_mut().filter(|admitted| admitted.metadata != node.metadata) {
+            sort_metadata(admitted)?;
+        }
         let node = admitted.as_ref().unwrap_or(node);
         // The first of its class waits until that is computed.
         let caller = entered.map(|entered| &entered.caller);
@@ -97,7 +97,7 @@ impl Session {
             id: String::new(),
             node_id: node.id.clone(),
             proxy: proxy.clone(),
-            metadata: metadata.unwrap_or_default(),
+            metadata: node.metadata.clone().unwrap_or_default(),
             connected_at: SystemTime::now(),
             address,
             caller: caller.and_then(|caller| caller.identities.first()).map(|name| Arc::from(name.as_str())),

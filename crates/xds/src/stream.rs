@@ -22,8 +22,8 @@ use crate::{
     outbound::{Outbound, Progress},
     questions::Questions,
     refusal::Refusal,
-    server::Shared,
     requested::Request,
+    server::Shared,
     session::{Next, Session},
 };
 
@@ -186,14 +186,14 @@ impl Call {
         }
     }
 
-    fn opened(&mut self, first: &mut First, request: Request) -> Result<Phase, Refusal> {
+    fn opened(&mut self, first: &mut First, mut request: Request) -> Result<Phase, Refusal> {
         let entered = first.entered.take();
         if request.is_debug() {
             let inspection = Inspection::new(first.inspect.take(), entered);
             return Ok(Phase::Questions(Box::new(Questions::new(self, inspection, request))));
         }
         let (shared, variant) = (&self.requests.shared, self.requests.variant);
-        let mut session = Session::open(shared, self.address, entered.as_ref(), variant, request.node())?;
+        let mut session = Session::open(shared, self.address, entered.as_ref(), variant, request.node_mut())?;
         self.out.admit(session.pass());
         let admitted = first.admitted.take().expect("a call is opened once");
         match session.request(request) {

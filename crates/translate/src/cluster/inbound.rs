@@ -125,7 +125,7 @@ impl<'a> Own<'a> {
                     .service
                     .filter(|target| !target.service.external)
                     .map(|_| settings::service_metadata(named)),
-                ..settings::base(mesh, ClusterName::Inbound { port: self.number }.to_string())
+                ..settings::base(mesh, ClusterName::Inbound { port: self.number }.text())
             },
             options: protocol::options(placement, self.protocol),
         };

@@ -105,7 +105,7 @@ impl Target<'_> {
             common_lb_config: Some(CommonLbConfig::default()),
             filters: settings::peer_filters(self.placement),
             metadata: (!self.is_dynamic()).then(|| settings::service_metadata(std::iter::once(service))),
-            ..settings::base(self.mesh, self.name().to_string())
+            ..settings::base(self.mesh, self.name().text())
         };
         let named = Named { subset: self.subset_name().to_owned(), ..Named::port(service, port, Some(0)) };
         if let Some(stat) = stat_pattern::filled(&self.mesh.config.outbound_cluster_stat_name, &named) {

@@ -80,7 +80,7 @@ fn one_cluster(
     route: &mut Route,
     action: &mut RouteAction,
 ) -> Option<()> {
-    action.cluster_specifier = Some(ClusterSpecifier::Cluster(cluster(client, to)?.to_string()));
+    action.cluster_specifier = Some(ClusterSpecifier::Cluster(cluster(client, to)?.text()));
     let own = Operations::new(to.headers.as_deref());
     route.request_headers_to_add.extend(own.request_add);
     route.request_headers_to_remove.extend(own.request_remove);
@@ -100,7 +100,7 @@ fn weighted(client: &Client<'_>, several: &[HttpRouteDestination]) -> Option<Clu
             let weight = u32::try_from(to.weight).ok().filter(|weight| *weight > 0)?;
             let own = Operations::new(to.headers.as_deref());
             Some(ClusterWeight {
-                name: cluster(client, to)?.to_string(),
+                name: cluster(client, to)?.text(),
                 weight: Some(uint32(weight)),
                 request_headers_to_add: own.request_add,
                 request_headers_to_remove: own.request_remove,

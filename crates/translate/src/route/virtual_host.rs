@@ -237,7 +237,7 @@ fn virtual_host(client: &Client<'_>, name: String, domains: Vec<String>, routes:
 
 /// The route of a service that no VirtualService speaks for.
 fn default_route(client: &Client<'_>, service: &Service, port: &Port) -> Route {
-    let cluster = ClusterName::outbound(port.number, &service.host).to_string();
+    let cluster = ClusterName::outbound(port.number, &service.host).text();
     let rule = client.placement.destination(&service.host);
     let hash = rule.and_then(|rule| Some((rule, hash::of_port(rule, port.number)?)));
     if let Some((rule, _)) = hash {
