@@ -109,7 +109,7 @@ impl Class for Workload {
 fn resource(name: &str, content: Type) -> Arc<Resource> {
     let any = wire::any::pack(&Secret { name: name.to_owned(), r#type: Some(content) });
     let version = format!("{:016x}", xxh3_64(&any.value));
-    Arc::new(Resource::new(name.into(), version.into(), any, Vec::new()))
+    Arc::new(Resource::new(name.into(), version.into(), &any, Vec::new()))
 }
 
 /// `default`: the workload's key and certificate. `provider`: who holds the key in the proxy; `None`: the proxy itself.

@@ -149,7 +149,7 @@ impl Metadata {
             exact_balance_outbound: flag(raw, "OUTBOUND_LISTENER_EXACT_BALANCE"),
             client_certificate: certificate(raw, "TLS_CLIENT_CERT_CHAIN", "TLS_CLIENT_KEY", "TLS_CLIENT_ROOT_CERT"),
             server_certificate: certificate(raw, "TLS_SERVER_CERT_CHAIN", "TLS_SERVER_KEY", "TLS_SERVER_ROOT_CERT"),
-            reserved_ports: RESERVED.iter().filter_map(|key| port(raw.get(*key)?)).collect(),
+            reserved_ports: RESERVED.iter().filter_map(|key| port(raw.get(key)?)).collect(),
             settings: raw.get("PROXY_CONFIG").filter(|sent| !sent.is_null()).map(|sent| known.read(sent)),
             annotated_service: annotation(raw, "resource.opentelemetry.io/service.name"),
             container: some("APP_CONTAINERS").filter(|names| !names.contains(',')).map(Box::from),

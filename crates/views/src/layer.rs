@@ -209,11 +209,11 @@ fn said(made_from: &BTreeSet<ObjectId>, patched: &BTreeSet<PatchId>) -> Vec<Arc<
 
 /// The bytes that every stream shares.
 pub(crate) fn encoded(made: Rendered) -> Resource {
-    let (version, made_from) = (version(&made.any), said(&made.made_from, &made.patched));
-    let resource = Resource::new(shared_text(&made.name), version, made.any, made_from);
-    match made.kind {
+    let Rendered { kind, name, any, made_from, patched } = made;
+    let resource = Resource::new(shared_text(&name), version(&any), &any, said(&made_from, &patched));
+    match kind {
         // Listeners name their workload, so that there are as many as proxies; those of one kind of service differ in names.
-        TypeUrl::Listener | TypeUrl::Cluster | TypeUrl::Endpoints => resource.likened(made.kind),
+        TypeUrl::Listener | TypeUrl::Cluster | TypeUrl::Endpoints => resource.likened(kind),
         _ => resource,
     }
 }

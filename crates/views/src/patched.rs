@@ -32,6 +32,6 @@ fn remade(patches: ClusterPatches<'_>, held: &Resource) -> Option<Ware> {
     let applied = patches.apply(&mut cluster)?;
     let made_from = held.made_from.iter().cloned().chain(applied.iter().map(|id| Arc::from(id.to_string())));
     let (packed, made_from) = (any::pack(&cluster), made_from.collect());
-    let resource = Resource::new(Arc::from(cluster.name), version(&packed), packed, made_from);
+    let resource = Resource::new(Arc::from(cluster.name), version(&packed), &packed, made_from);
     Some(Ware { kind: TypeUrl::Cluster, resource: Arc::new(resource) })
 }

@@ -109,7 +109,7 @@ fn spliced(making: &Making<'_>, found: &Compared<'_>, name: &str, before: &Resou
     made_from.sort();
     made_from.dedup();
     let any = Any { value: bytes, ..any };
-    Some(Resource::new(before.name.clone(), version(&any), any, made_from))
+    Some(Resource::new(before.name.clone(), version(&any), &any, made_from))
 }
 
 /// A route configuration in which the virtual hosts of these names have these routes. `None`: it is none.

@@ -257,7 +257,7 @@ mod tests {
     use wire::google::protobuf::Any;
 
     fn resource(name: &str, version: &str) -> Arc<Resource> {
-        Arc::new(Resource::new(name.into(), version.into(), Any::default(), Vec::new()))
+        Arc::new(Resource::new(name.into(), version.into(), &Any::default(), Vec::new()))
     }
 
     fn check(table: &Table, since: Seq, changed: &[&str], removed: &[&str]) {
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn blame_follows_the_objects_where_the_content_stays() {
         let first = next(&Table::default(), 1, &[("a", "1")]).expect("a new name");
-        let from = |object: &str| Resource::new("a".into(), "1".into(), Any::default(), vec![object.into()]);
+        let from = |object: &str| Resource::new("a".into(), "1".into(), &Any::default(), vec![object.into()]);
         let second = first.updated(2, None, [Arc::new(from("ServiceEntry shop/b"))], []).expect("another object");
         check(&second, 1, &[], &[]);
         assert_eq!(second.get("a").expect("held").made_from, [Arc::from("ServiceEntry shop/b")]);

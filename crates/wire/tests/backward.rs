@@ -16,7 +16,7 @@ fn is_as_with_prost(message: &(impl Message + Backward + std::fmt::Debug)) {
 
 #[test]
 fn every_descriptor() {
-    let files = wire::pool().file_descriptor_protos().map(|file| file.encode_to_vec());
+    let files = wire::pool().file_descriptor_protos().map(Message::encode_to_vec);
     let set: Vec<u8> = files.flat_map(|file| [vec![0x0a], prost_len(file.len()), file].concat()).collect();
     let set = FileDescriptorSet::decode(&set[..]).expect("the pool's own files");
     assert!(set.file.len() > 100);

@@ -49,7 +49,7 @@ mod tests {
             let cast = Cast { type_url, model: model.into(), own, steps: &steps };
             for name in ["", "virtualInbound", &"long".repeat(100)] {
                 let any = Any { type_url: type_url.to_owned(), value: value.clone().into() };
-                let at_once = Resource::new(name.into(), "version".into(), any, Vec::new());
+                let at_once = Resource::new(name.into(), "version".into(), &any, Vec::new());
                 let cast = Resource::cast(name.into(), "version".into(), &cast, Vec::new());
                 for variant in [Variant::Delta, Variant::Sotw] {
                     assert_eq!(cast.entry(variant), at_once.entry(variant), "{len} {name}");

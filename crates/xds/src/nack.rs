@@ -109,7 +109,7 @@ mod tests {
 
     fn resource(name: &str, made_from: &[&str]) -> Arc<Resource> {
         let made_from = made_from.iter().map(|object| Arc::from(*object)).collect();
-        Arc::new(Resource::new(name.into(), "v".into(), Any::default(), made_from))
+        Arc::new(Resource::new(name.into(), "v".into(), &Any::default(), made_from))
     }
 
     fn check(reason: &str, resources: &str, objects: &str) {

@@ -39,19 +39,19 @@ enum Body {
 }
 
 impl Resource {
-    pub fn new(name: Arc<str>, version: Arc<str>, any: Any, made_from: Vec<Arc<str>>) -> Resource {
+    pub fn new(name: Arc<str>, version: Arc<str>, any: &Any, made_from: Vec<Arc<str>>) -> Resource {
         Resource::held(name, version, any, made_from, Bytes::from)
     }
 
     /// The bytes are overwritten when nobody holds them any more.
-    pub fn secret(name: Arc<str>, version: Arc<str>, any: Any, made_from: Vec<Arc<str>>) -> Resource {
+    pub fn secret(name: Arc<str>, version: Arc<str>, any: &Any, made_from: Vec<Arc<str>>) -> Resource {
         Resource::held(name, version, any, made_from, |bytes| Bytes::from_owner(Zeroizing::new(bytes)))
     }
 
     fn held(
         name: Arc<str>,
         version: Arc<str>,
-        any: Any,
+        any: &Any,
         made_from: Vec<Arc<str>>,
         hold: impl FnOnce(Vec<u8>) -> Bytes,
     ) -> Resource {
@@ -133,8 +133,8 @@ mod tests {
 
     fn check(name: &str, version: &str, value: &'static [u8]) {
         let any = Any { type_url: "type.googleapis.com/a.B".into(), value: Bytes::from_static(value) };
-        let whole = Resource::new(name.into(), version.into(), any.clone(), Vec::new());
-        let secret = Resource::secret(name.into(), version.into(), any.clone(), Vec::new());
+        let whole = Resource::new(name.into(), version.into(), &any, Vec::new());
+        let secret = Resource::secret(name.into(), version.into(), &any, Vec::new());
         for resource in [whole.clone(), whole.likened(TypeUrl::Listener), secret] {
             let entry = resource.entry(Variant::Delta);
             let delta = discovery::DeltaDiscoveryResponse::decode(entry).expect("delta entry decodes");

@@ -121,7 +121,7 @@ mod tests {
         fn since(&self, _: TypeUrl, since: Seq) -> Arc<Changes> {
             let changed = self.0.iter().filter(|(seq, _, _)| *seq > since).map(|(_, name, from)| {
                 let from = from.iter().map(|object| Arc::from(*object)).collect();
-                Arc::new(Resource::new(Arc::from(*name), "v".into(), Any::default(), from))
+                Arc::new(Resource::new(Arc::from(*name), "v".into(), &Any::default(), from))
             });
             Arc::new(Changes { changed: changed.collect(), ..Changes::default() })
         }

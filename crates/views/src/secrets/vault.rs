@@ -95,7 +95,7 @@ impl Vault {
         }
         self.guard.inspect(&found.credential).map_err(|why| format!("{}: {why}", found.object))?;
         let object = Arc::from(found.object.to_string());
-        let resource = Arc::new(encoded(name, translate::secret(name, &found.credential), vec![object]));
+        let resource = Arc::new(encoded(name, &translate::secret(name, &found.credential), vec![object]));
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if made.len() == made.capacity() {
             made.retain(|_, (_, resource)| resource.strong_count() > 0);
@@ -117,8 +117,8 @@ impl From<&str> for Closed {
     }
 }
 
-fn encoded(name: &str, any: Any, made_from: Vec<Arc<str>>) -> Resource {
-    Resource::secret(Arc::from(name), version(&any), any, made_from)
+fn encoded(name: &str, any: &Any, made_from: Vec<Arc<str>>) -> Resource {
+    Resource::secret(Arc::from(name), version(any), any, made_from)
 }
 
 /// Of everything that is sent.

@@ -32,7 +32,7 @@ fn kept() -> Kept {
 
 fn resource(name: &str, size: usize) -> Arc<Resource> {
     let any = Any { type_url: "t".into(), value: vec![7; size].into() };
-    Arc::new(Resource::new(name.into(), "v".into(), any, Vec::new()))
+    Arc::new(Resource::new(name.into(), "v".into(), &any, Vec::new()))
 }
 
 fn chunks(mut frame: Frame) -> Vec<Bytes> {

@@ -35,7 +35,7 @@ impl Streams {
 fn response() -> Response {
     let resource = |name: &str| {
         let any = Any { type_url: "t".into(), value: vec![7; 40_000].into() };
-        Arc::new(Resource::new(name.into(), "v".into(), any, Vec::new()))
+        Arc::new(Resource::new(name.into(), "v".into(), &any, Vec::new()))
     };
     let head = Head { kind: TypeUrl::Cluster, version: 1, nonce: "n" };
     let frame = Frame::own(&head, Variant::Delta, &[resource("a"), resource("b")], &[]).expect("a frame");

@@ -14,7 +14,7 @@ impl Class for Log {
 
     fn named(&self, _: TypeUrl, name: &str) -> Option<Arc<Resource>> {
         let any = wire::google::protobuf::Any::default();
-        Some(Arc::new(Resource::new(name.into(), "1".into(), any, Vec::new())))
+        Some(Arc::new(Resource::new(name.into(), "1".into(), &any, Vec::new())))
     }
 }
 

@@ -116,7 +116,7 @@ impl State {
 pub(crate) fn resource(kind: TypeUrl, name: &str, content: &str) -> Arc<Resource> {
     let any = Any { type_url: kind.url().into(), value: format!("{name}={content}").into_bytes().into() };
     let made_from = vec![Arc::from(format!("Service shop/{name}"))];
-    Arc::new(Resource::new(name.into(), format!("v{content}").into(), any, made_from))
+    Arc::new(Resource::new(name.into(), format!("v{content}").into(), &any, made_from))
 }
 
 impl Provider for Mesh {

@@ -39,7 +39,7 @@ fn resource(kind: TypeUrl, name: &str) -> Arc<Resource> {
             json!({"certificateChain": {"inlineString": "public"}, "privateKey": {"inlineString": "hush"}});
     }
     let any = wire::json::from_value(&message).unwrap();
-    Arc::new(Resource::new(name.into(), format!("v-{name}").into(), any, Vec::new()))
+    Arc::new(Resource::new(name.into(), format!("v-{name}").into(), &any, Vec::new()))
 }
 
 fn watched(kind: TypeUrl, sent: Option<&str>, acked: Option<&str>, error: Option<&str>) -> Watched {
