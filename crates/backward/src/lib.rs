@@ -33,8 +33,8 @@ fn expand(input: &DeriveInput) -> Result<TokenStream, Error> {
 }
 
 fn of_message(message: &DataStruct) -> Result<Option<TokenStream>, Error> {
-    let mut fields = message.fields.iter().map(|field| Ok((Field::of(&field.attrs, field)?, &field.ident)));
-    let mut fields = fields.by_ref().collect::<Result<Vec<_>, Error>>()?;
+    let fields = message.fields.iter().map(|field| Ok((Field::of(&field.attrs, field)?, &field.ident)));
+    let mut fields = fields.collect::<Result<Vec<_>, Error>>()?;
     // prost writes them by number.
     fields.sort_by_key(|(field, _)| std::cmp::Reverse(field.number));
     let written = fields.iter().map(|(field, name)| field.written(&quote!(self.#name)));

@@ -103,7 +103,7 @@ fn without_metadata(node: &Node) -> NodeInfo {
 #[cfg(test)]
 mod tests {
     use prost::Message;
-    use wire::google::protobuf::{Struct, Value as Field, value::Kind};
+    use wire::google::protobuf::{ListValue, Struct, Value as Field, value::Kind};
 
     use super::*;
 
@@ -117,5 +117,46 @@ mod tests {
         assert_eq!(read(&node(Some(Vec::new()))), Ok(serde_json::json!({})));
         assert_eq!(read(&node(None)), Ok(Value::Null));
         assert_eq!(read(&node(Some(vec![0xff]))), Err(structure::Error::Malformed));
+    }
+
+    fn field(value: &Value) -> Field {
+        let kind = match value {
+            Value::Null => Kind::NullValue(0),
+            Value::Bool(truth) => Kind::BoolValue(*truth),
+            Value::Number(number) => Kind::NumberValue(number.as_f64().expect("a number")),
+            Value::String(text) => Kind::StringValue(text.clone()),
+            Value::Array(values) => Kind::ListValue(ListValue { values: values.iter().map(field).collect() }),
+            Value::Object(_) => Kind::StructValue(structure_of(value)),
+        };
+        Field { kind: Some(kind) }
+    }
+
+    fn structure_of(value: &Value) -> Struct {
+        let fields = value.as_object().expect("an object");
+        Struct { fields: fields.iter().map(|(name, value)| (name.clone(), field(value))).collect() }
+    }
+
+    #[test]
+    fn read_at_once_a_node_is_what_it_is_by_way_of_json() {
+        let settings = serde_json::json!({"tracing": {"maxPathTagLength": 7}, "concurrency": 2});
+        for metadata in [
+            serde_json::json!({
+                "NAMESPACE": "shop", "LABELS": {"app": "cart", "number": 7, "z": "", "version": "v1"}, "CLUSTER_ID": "c", "NETWORK": "n",
+                "INSTANCE_IPS": "10.0.0.7,fd00::7", "DNS_CAPTURE": "true", "UNPRIVILEGED_POD": true, "ENVOY_STATUS_PORT": 15021,
+                "ENVOY_PROMETHEUS_PORT": "15090", "PROXY_CONFIG": settings, "ANNOTATIONS": {"resource.opentelemetry.io/service.name": "own"},
+                "ISTIO_VERSION": "1.31.0", "INTERCEPTION_MODE": "TPROXY", "REQUESTED_NETWORK_VIEW": "a,b", "APP_CONTAINERS": "app",
+                "TLS_CLIENT_CERT_CHAIN": "/etc/chain.pem", "HTTP_PROXY_PORT": "15007", "IDLE_TIMEOUT": "1h", "LIST": [1, "two"],
+            }),
+            serde_json::json!({"LABELS": "none", "NAMESPACE": 7, "PROXY_CONFIG": null, "DNS_CAPTURE": 1, "INSTANCE_IPS": null}),
+            serde_json::json!({}),
+        ] {
+            let bytes = structure_of(&metadata).encode_to_vec();
+            let id = "sidecar~10.0.0.1~cart.shop~shop.svc.cluster.local".to_owned();
+            let node = Node { id, cluster: "cart.shop".into(), metadata: Some(bytes.into()), ..Node::default() };
+            let by_json = Proxy::new(&node_info(&node).expect("well-formed"));
+            assert_eq!(proxy(&node, &mut SentSettings::default()), by_json, "{metadata}");
+        }
+        let bare = Node { id: "sidecar~10.0.0.1~a.b~b.svc.cluster.local".into(), ..Node::default() };
+        assert_eq!(proxy(&bare, &mut SentSettings::default()), Proxy::new(&node_info(&bare).expect("well-formed")));
     }
 }
