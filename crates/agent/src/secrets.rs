@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use ca::Certificate;
+use prost::{Message, Name};
 use wire::envoy::{
     config::core::v3::{DataSource, Node, data_source::Specifier},
     extensions::transport_sockets::tls::v3::{CertificateValidationContext, Secret, TlsCertificate, secret::Type},
 };
+use wire::google::protobuf::Any;
 use xds::{Bell, Changes, Class, Joined, Provider, ProxyInfo, Refused, Resource, Seq, TypeUrl};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -107,7 +109,8 @@ impl Class for Workload {
 }
 
 fn resource(name: &str, content: Type) -> Arc<Resource> {
-    let any = wire::any::pack(&Secret { name: name.to_owned(), r#type: Some(content) });
+    let secret = Secret { name: name.to_owned(), r#type: Some(content) };
+    let any = Any { type_url: Secret::type_url(), value: secret.encode_to_vec().into() };
     let version = format!("{:016x}", xxh3_64(&any.value));
     Arc::new(Resource::new(name.into(), version.into(), &any, Vec::new()))
 }

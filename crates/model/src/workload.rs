@@ -39,7 +39,7 @@ pub struct Identity {
 
 impl Identity {
     pub fn spiffe(&self, trust_domain: &str) -> String {
-        format!("spiffe://{trust_domain}/ns/{}/sa/{}", self.namespace, self.service_account)
+        ["spiffe://", trust_domain, "/ns/", &*self.namespace, "/sa/", &*self.service_account].concat()
     }
 }
 

@@ -94,7 +94,7 @@ pub(crate) fn listener_name(address: &str, port: u16) -> String {
 
 /// Statistics names end in a delimiter so that dots inside them are kept.
 pub(crate) fn stat_name(name: &str) -> String {
-    format!("{name};")
+    [name, ";"].concat()
 }
 
 #[cfg(test)]

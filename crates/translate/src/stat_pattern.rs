@@ -22,7 +22,7 @@ impl Named {
         let host = service.host.to_string();
         Self {
             short: if service.is_kubernetes() {
-                format!("{}.{}", service.name, service.namespace)
+                [&*service.name, ".", &*service.namespace].concat()
             } else {
                 host.clone()
             },
@@ -44,10 +44,11 @@ impl Named {
 }
 
 /// `None`: the mesh has no pattern.
-pub(crate) fn filled(pattern: &str, named: &Named) -> Option<String> {
+pub(crate) fn filled(pattern: &str, named: impl FnOnce() -> Named) -> Option<String> {
     if pattern.is_empty() {
         return None;
     }
+    let named = named();
     let text = pattern
         .replace("%SERVICE%", &named.short)
         .replace("%SERVICE_NAME%", &named.name)

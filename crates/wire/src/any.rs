@@ -10,6 +10,7 @@ pub trait Packed: Message + Name + Backward {}
 
 impl<M: Message + Name + Backward> Packed for M {}
 
+/// Not for secrets: a copy stays until the next message is packed.
 pub fn pack<M: Packed>(message: &M) -> Any {
     let value = backward::encode(message);
     debug_assert_eq!(value, message.encode_to_vec(), "both ways lead to the same bytes");

@@ -62,8 +62,8 @@ fn of_targets(mesh: &Mesh, placement: &Placement, targets: &[&InboundTarget]) ->
         || targets.iter().filter(|target| target.port.number == first.port.number).map(|target| &*target.service);
     let own = Own { number: first.number, protocol: first.port.protocol, service: Some(first), listened: None };
     let mut cluster = own.cluster(mesh, placement, alike());
-    let named = Named::port(&first.service, &first.port, Some(first.number));
-    name_in_statistics(&mut cluster, mesh, &named);
+    let named = || Named::port(&first.service, &first.port, Some(first.number));
+    name_in_statistics(&mut cluster, mesh, named);
     if mesh.config.inbound_traffic_policy.mode == InboundTrafficMode::Localhost {
         to_address(&mut cluster, address::socket(placement.loopback(), first.number));
     } else {
@@ -79,13 +79,13 @@ fn of_ingress(mesh: &Mesh, placement: &Placement, listener: &IngressListener) ->
     let first = services.first().copied();
     let own = Own { number, protocol: listener.port.protocol, service: first, listened: Some(number) };
     let mut cluster = own.cluster(mesh, placement, first.map(|target| &*target.service).into_iter());
-    let named = Named {
+    let named = || Named {
         port: number,
         port_name: listener.port.name.clone(),
         target: Some(number),
         ..first.map_or_else(|| Named::sidecar(placement), |first| Named::port(&first.service, &first.port, None))
     };
-    name_in_statistics(&mut cluster, mesh, &named);
+    name_in_statistics(&mut cluster, mesh, named);
     match listener.default_endpoint.as_deref().and_then(|text| Forward::parse(text, placement)) {
         None => to_original(&mut cluster, placement),
         Some(Forward::Loopback(address)) => to_address(&mut cluster, address),
@@ -99,7 +99,7 @@ fn of_ingress(mesh: &Mesh, placement: &Placement, listener: &IngressListener) ->
     Made::new(cluster, placement.scope.sidecar_id().into_iter().chain(services).chain(rule))
 }
 
-fn name_in_statistics(cluster: &mut Cluster, mesh: &Mesh, named: &Named) {
+fn name_in_statistics(cluster: &mut Cluster, mesh: &Mesh, named: impl FnOnce() -> Named) {
     if let Some(stat) = stat_pattern::filled(&mesh.config.inbound_cluster_stat_name, named) {
         cluster.alt_stat_name = stat_name(&stat);
     }

@@ -107,8 +107,8 @@ impl Target<'_> {
             metadata: (!self.is_dynamic()).then(|| settings::service_metadata(std::iter::once(service))),
             ..settings::base(self.mesh, self.name().text())
         };
-        let named = Named { subset: self.subset_name().to_owned(), ..Named::port(service, port, Some(0)) };
-        if let Some(stat) = stat_pattern::filled(&self.mesh.config.outbound_cluster_stat_name, &named) {
+        let named = || Named { subset: self.subset_name().to_owned(), ..Named::port(service, port, Some(0)) };
+        if let Some(stat) = stat_pattern::filled(&self.mesh.config.outbound_cluster_stat_name, named) {
             cluster.alt_stat_name = stat_name(&stat);
         }
         Draft { cluster, options: protocol::options(self.placement, port.protocol) }

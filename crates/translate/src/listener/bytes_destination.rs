@@ -91,7 +91,7 @@ impl Sender<'_> {
 
     fn stat(self, to: &Destination) -> Option<String> {
         let service = self.placement.scope.service(&Host::new(&to.host))?;
-        let named = Named { subset: to.subset.clone(), ..Named::port(service, self.port, Some(0)) };
-        stat_pattern::filled(&self.mesh.config.outbound_cluster_stat_name, &named)
+        let named = || Named { subset: to.subset.clone(), ..Named::port(service, self.port, Some(0)) };
+        stat_pattern::filled(&self.mesh.config.outbound_cluster_stat_name, named)
     }
 }

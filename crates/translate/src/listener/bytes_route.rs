@@ -134,8 +134,8 @@ impl Target<'_> {
         };
         let cluster = ClusterName::outbound(number, &service.host).to_string();
         // istiod forgets the port's name here; pinned by parity case mesh-stat-names.
-        let named = Named { port_name: String::new(), port: number, ..Named::port(service, self.port, Some(0)) };
-        let stat = stat_pattern::filled(&self.mesh.config.outbound_cluster_stat_name, &named);
+        let named = || Named { port_name: String::new(), port: number, ..Named::port(service, self.port, Some(0)) };
+        let stat = stat_pattern::filled(&self.mesh.config.outbound_cluster_stat_name, named);
         let rule = self.placement.destination(&service.host).map(|rule| &**rule);
         let mut filters = filter::network_plugins(self.placement, Direction::Outbound, self.port.number);
         filters.extend(stats::network(self.placement, Direction::Outbound));

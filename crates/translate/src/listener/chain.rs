@@ -182,7 +182,7 @@ fn tcp_filters(mesh: &Mesh, placement: &Placement, protocol: Protocol, target: &
     let named = target.named();
     // By the service's port, where HTTP goes by the workload's: as in istiod.
     filters.extend(filter::network_policies(placement, Direction::Inbound, named.port));
-    let stat = stat_pattern::filled(&mesh.config.inbound_cluster_stat_name, &named);
+    let stat = stat_pattern::filled(&mesh.config.inbound_cluster_stat_name, || named);
     filters.extend(stats::network(placement, Direction::Inbound));
     filters.extend(tcp_proxy::of_protocol(mesh, placement, protocol, target.cluster(), stat));
     filters

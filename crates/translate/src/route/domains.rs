@@ -72,7 +72,7 @@ fn with_port(name: String, port: Option<u16>) -> Vec<String> {
 fn names(host: &str, domain: &str) -> Vec<String> {
     let mut names = vec![host.to_owned()];
     if host.parse::<IpAddr>().is_err() {
-        names.push(format!("{host}."));
+        names.push([host, "."].concat());
     }
     names.extend(short_names(host, domain).unwrap_or_default());
     names
@@ -84,9 +84,9 @@ fn short_names(host: &str, domain: &str) -> Option<Vec<String>> {
     let local = host.strip_suffix(suffix)?.strip_suffix(".svc.")?;
     let (name, namespace) = local.split_once('.')?;
     if namespace == own {
-        return Some(vec![name.to_owned(), format!("{local}.svc"), local.to_owned()]);
+        return Some(vec![name.to_owned(), [local, ".svc"].concat(), local.to_owned()]);
     }
-    Some(vec![local.to_owned(), format!("{local}.svc")])
+    Some(vec![local.to_owned(), [local, ".svc"].concat()])
 }
 
 fn addresses(placement: &Placement, service: &Service) -> impl Iterator<Item = String> {

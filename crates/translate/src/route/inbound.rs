@@ -14,7 +14,7 @@ pub(crate) fn configuration(cluster: &str, named: &Named, protocol: Protocol) ->
     let route = Route {
         name: "default".into(),
         r#match: Some(super::everything()),
-        decorator: Some(Decorator { operation: format!("{host}:{port}/*"), ..Decorator::default() }),
+        decorator: Some(Decorator { operation: [host, ":", &port.to_string(), "/*"].concat(), ..Decorator::default() }),
         action: Some(route::Action::Route(RouteAction {
             cluster_specifier: Some(ClusterSpecifier::Cluster(cluster.to_owned())),
             timeout: Some(seconds(0)),
@@ -31,7 +31,7 @@ pub(crate) fn configuration(cluster: &str, named: &Named, protocol: Protocol) ->
     RouteConfiguration {
         name: cluster.to_owned(),
         virtual_hosts: vec![VirtualHost {
-            name: format!("inbound|http|{port}"),
+            name: ["inbound|http|", &port.to_string()].concat(),
             domains: vec!["*".into()],
             routes: vec![route],
             ..VirtualHost::default()

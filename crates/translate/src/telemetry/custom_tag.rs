@@ -68,7 +68,7 @@ fn header(NamedValue { name, default_value }: &NamedValue) -> Type {
 fn dry_run_tag(tag: &str, key: &str) -> CustomTag {
     let segment = metadata_key::PathSegment { segment: Some(metadata_key::path_segment::Segment::Key(key.to_owned())) };
     CustomTag {
-        tag: format!("istio.authorization.dry_run.{tag}"),
+        tag: ["istio.authorization.dry_run.", tag].concat(),
         r#type: Some(Type::Metadata(custom_tag::Metadata {
             kind: Some(MetadataKind { kind: Some(metadata_kind::Kind::Request(metadata_kind::Request {})) }),
             metadata_key: Some(MetadataKey { key: "envoy.filters.http.rbac".into(), path: vec![segment] }),
