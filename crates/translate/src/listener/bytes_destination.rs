@@ -36,7 +36,7 @@ impl Sender<'_> {
         filters.extend(stats::network(placement, Direction::Outbound));
         filters.extend(match routes {
             [_] => {
-                let cluster = self.cluster(first)?.to_string();
+                let cluster = self.cluster(first)?.text();
                 let stat = self.stat(first);
                 tcp_proxy::to_destination(mesh, placement, port.protocol, &cluster, stat, rule, &first.subset)
             }
@@ -55,7 +55,7 @@ impl Sender<'_> {
             .iter()
             .filter_map(|to| {
                 let weight = u32::try_from(to.weight).ok().filter(|weight| *weight > 0)?;
-                let name = self.cluster(to.destination.as_ref()?)?.to_string();
+                let name = self.cluster(to.destination.as_ref()?)?.text();
                 Some(ClusterWeight { name, weight, ..ClusterWeight::default() })
             })
             .collect();

@@ -132,7 +132,7 @@ impl Target<'_> {
             [only] => only.number,
             _ => self.port.number,
         };
-        let cluster = ClusterName::outbound(number, &service.host).to_string();
+        let cluster = ClusterName::outbound(number, &service.host).text();
         // istiod forgets the port's name here; pinned by parity case mesh-stat-names.
         let named = || Named { port_name: String::new(), port: number, ..Named::port(service, self.port, Some(0)) };
         let stat = stat_pattern::filled(&self.mesh.config.outbound_cluster_stat_name, named);

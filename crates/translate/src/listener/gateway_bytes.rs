@@ -112,7 +112,7 @@ impl Target<'_> {
         names
             .map(|subset| {
                 let (number, host) = (port.number, service.host.clone());
-                let cluster = ClusterName::Sni { port: number, subset: subset.to_owned(), host }.to_string();
+                let cluster = ClusterName::Sni { port: number, subset: subset.to_owned(), host }.text();
                 let named = || Named { subset: subset.to_owned(), ..Named::port(service, port, Some(0)) };
                 let stat = stat_pattern::filled(&self.mesh.config.outbound_cluster_stat_name, named);
                 let mut filters = stats::network(placement, Direction::Outbound);

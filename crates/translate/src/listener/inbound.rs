@@ -48,7 +48,7 @@ impl DeclaredPort {
     }
 
     fn cluster(&self) -> String {
-        ClusterName::Inbound { port: self.number }.to_string()
+        ClusterName::Inbound { port: self.number }.text()
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn policies(client: &Client<'_>, rule: &HttpRoute) -> Vec<RequestMirr
 
 fn policy(client: &Client<'_>, to: &Destination, share: FractionalPercent) -> Option<RequestMirrorPolicy> {
     (!to.host.is_empty()).then(|| RequestMirrorPolicy {
-        cluster: client.cluster(to).to_string(),
+        cluster: client.cluster(to).text(),
         runtime_fraction: Some(always(share)),
         trace_sampled: Some(boolean(false)),
         disable_shadow_host_suffix_append: true,

@@ -132,7 +132,7 @@ pub(crate) fn unknown_cluster(placement: &Placement) -> Option<String> {
     match &placement.scope.outbound {
         OutboundPolicy::AllowAny => Some(PASSTHROUGH.into()),
         OutboundPolicy::Through { host, subset, port } => {
-            Some(ClusterName::Outbound { port: *port, subset: subset.clone(), host: host.clone() }.to_string())
+            Some(ClusterName::Outbound { port: *port, subset: subset.clone(), host: host.clone() }.text())
         }
         OutboundPolicy::RegistryOnly => None,
     }
