@@ -1,7 +1,9 @@
 //! The process as the kernel sees it: memory, CPU time, open files; and the tasks of its runtime. Read when somebody asks.
 
 use std::fs;
+use std::io::Read;
 
+use nix::unistd::{SysconfVar, sysconf};
 use prometheus::{Counter, Gauge, IntGauge};
 use tikv_jemalloc_ctl::{epoch, stats};
 use xds::Register;
@@ -114,7 +116,12 @@ fn cpu_seconds(stat: &str) -> Option<f64> {
 
 /// Memory that the system could not get back without ending us: what is mapped from files does not count.
 pub(crate) fn own_memory() -> Option<i64> {
-    line(&fs::read_to_string("/proc/self/status").ok()?, "RssAnon:").map(|kilobytes| kilobytes * 1024)
+    // Not from `status`, for which the kernel writes a page of text: it is asked for every second.
+    let mut text = [0; 128];
+    let read = fs::File::open("/proc/self/statm").ok()?.read(&mut text).ok()?;
+    let mut pages = str::from_utf8(&text[..read]).ok()?.split(' ').skip(1).map(str::parse::<i64>);
+    let (resident, of_files) = (pages.next()?.ok()?, pages.next()?.ok()?);
+    Some((resident - of_files) * sysconf(SysconfVar::PAGE_SIZE).ok()??)
 }
 
 /// Of the container, as the second or the first version of control groups tells it; else of the machine.

@@ -99,16 +99,16 @@ impl Held {
         let name = parsed.objects.first().map_or(seen.name, shared_name);
         updates.extend((parts..held).map(|part| self.gone(&name, part)));
         updates.extend(parsed.objects.into_iter().map(Update::Put));
-        self.digest = self.digest.wrapping_add(digest(&name, seen.version));
+        self.digest = self.digest.wrapping_add(digest(&name.namespace, &name.name, seen.version));
         if let Some(before) = before {
-            self.digest = self.digest.wrapping_sub(digest(&name, before.version));
+            self.digest = self.digest.wrapping_sub(digest(&name.namespace, &name.name, before.version));
         }
         self.objects.insert(name, Entry { version: seen.version, parts, noted });
     }
 
     pub(super) fn delete(&mut self, name: &Name, updates: &mut Vec<Update>) {
         let Some(Entry { parts, noted, version }) = self.objects.remove(name) else { return };
-        self.digest = self.digest.wrapping_sub(digest(name, version));
+        self.digest = self.digest.wrapping_sub(digest(&name.namespace, &name.name, version));
         if self.kind.is_istio() {
             updates.push(Update::Standing { id: self.id(name), standing: None });
         }
@@ -145,7 +145,8 @@ impl Held {
     }
 }
 
-fn digest(Name { namespace, name }: &Name, version: u64) -> u64 {
+/// One part of a `Held`'s digest.
+pub(super) fn digest(namespace: &str, name: &str, version: u64) -> u64 {
     xxhash_rust::xxh3::xxh3_64(format!("{namespace}/{name}/{version}").as_bytes())
 }
 

@@ -4,6 +4,7 @@
 mod client;
 mod health;
 mod held;
+mod names;
 mod pacing;
 mod page;
 mod reflector;

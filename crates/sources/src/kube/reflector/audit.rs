@@ -9,13 +9,10 @@ use tokio::time::Instant;
 use tracing::{debug, error};
 
 use super::super::client::Failure;
-use super::super::held::REVISION;
+use super::super::held::digest;
+use super::super::names::{Listed, NAMES, read_names};
 use super::super::pacing::spread;
-use super::super::page::{Listed, read_names};
 use super::{Fault, Reflector, is_ours};
-
-/// Only names, versions and labels: a fraction of the objects.
-const NAMES: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
 /// Objects that differed, and what each was like on our side; judged when events had time to come.
 pub(in crate::kube) struct Suspects {
@@ -70,33 +67,49 @@ impl Reflector {
         Err(Fault::Lost(format!("an audit found {lost} objects that the watch did not bring")))
     }
 
-    async fn differing(&mut self) -> Result<HashMap<Name, Suspect>, Failure> {
-        let before: HashMap<Name, u64> = self.held.names().map(|(name, version)| (name.clone(), version)).collect();
-        let mut missing = before;
+    /// Mostly nothing differs, which a sum tells; only else it is asked again for what it is.
+    async fn differing(&self) -> Result<HashMap<Name, Suspect>, Failure> {
+        let mut sum = 0u64;
+        let one = |listed: Listed<'_>| {
+            sum = sum.wrapping_add(digest(listed.namespace, listed.name, listed.version.unwrap_or_default()));
+        };
+        self.each_listed(one).await?;
+        if sum == self.held.digest() {
+            return Ok(HashMap::new());
+        }
+        let mut missing: HashMap<Name, u64> =
+            self.held.names().map(|(name, version)| (name.clone(), version)).collect();
         let mut differing = HashMap::new();
+        let one = |listed: Listed<'_>| {
+            let name = Name::new(listed.namespace, listed.name);
+            let held = missing.remove(&name);
+            if held.is_none() || held != listed.version {
+                differing.insert(name, Suspect { held });
+            }
+        };
+        self.each_listed(one).await?;
+        differing.extend(missing.into_iter().map(|(name, version)| (name, Suspect { held: Some(version) })));
+        Ok(differing)
+    }
+
+    /// Each that should be held.
+    async fn each_listed(&self, mut each: impl FnMut(Listed<'_>) + Send) -> Result<(), Failure> {
+        let (scope, always) = (&self.progress.scope, &self.always);
         let mut token = String::new();
         loop {
             let text = self.client.get(&self.list_path(&self.resource, self.pacing.page, &token), NAMES).await?;
-            let end = read_names(&text, |Listed { metadata }| {
-                let name = Name::new(&metadata.namespace, &metadata.name);
-                let chosen = self.progress.scope.holds(&name.namespace) || name == self.always;
-                let label = metadata.labels.get(REVISION).map(String::as_str);
-                if !chosen || !is_ours(self.resource.kind, label, &self.revision) {
-                    return;
-                }
-                let held = missing.remove(&name);
-                if held.map(|version| version.to_string()).as_deref() != Some(metadata.resource_version.as_str()) {
-                    differing.insert(name, Suspect { held });
+            let end = read_names(&text, |listed| {
+                let always = *listed.namespace == *always.namespace && *listed.name == *always.name;
+                let chosen = always || scope.holds(listed.namespace);
+                if chosen && is_ours(self.resource.kind, listed.revision, &self.revision) {
+                    each(listed);
                 }
             });
-            let end = end.map_err(|error| Failure::Unreadable(error.to_string()))?;
-            if end.r#continue.is_empty() {
-                break;
+            token = end.map_err(Failure::Unreadable)?.r#continue;
+            if token.is_empty() {
+                return Ok(());
             }
-            token = end.r#continue;
         }
-        differing.extend(missing.into_iter().map(|(name, version)| (name, Suspect { held: Some(version) })));
-        Ok(differing)
     }
 
     /// Spread over the interval, so that kinds do not come together.
