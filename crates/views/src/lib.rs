@@ -5,6 +5,7 @@ mod ground;
 mod layer;
 mod member;
 mod moulds;
+mod news;
 mod node;
 mod parts;
 mod patched;
@@ -23,6 +24,7 @@ mod version;
 mod view;
 mod views;
 
+pub use news::News;
 pub use node::node_info;
 pub use reach::PatchReach;
 pub use rendered::{Rendered, render};

@@ -1,6 +1,6 @@
 //! All views and who is in them. One writer refreshes; streams read what was published.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
@@ -11,6 +11,7 @@ use xds::{Bell, Caller, Joined, Journal, Kinds, Provider, ProxyInfo, Push, Refus
 
 use crate::layer::{Change, Layer, Moment};
 use crate::member::{Member, Seat};
+use crate::news::News;
 use crate::node;
 use crate::reach::{self, PatchReach};
 use crate::secrets::{Guard, Review, Secrets, Vault};
@@ -34,7 +35,8 @@ struct State {
     /// How often it was refreshed.
     round: u64,
     shelves: Shelves,
-    classes: HashMap<Places, Classmates>,
+    /// In order, so that those with the same outbound side are looked at one after the other.
+    classes: BTreeMap<Places, Classmates>,
 }
 
 /// Who is in a class. One without members is dropped at the next refresh.
@@ -89,11 +91,14 @@ impl Views {
 
     /// Takes a new picture of the objects. Answers whether any proxy's configuration changed; if not, nobody is woken.
     pub fn refresh(&self, snapshot: &Snapshot, began: Instant) -> bool {
-        self.refresh_for("", snapshot, began)
+        let news = self.refresh_for("", snapshot, began);
+        let changed = !news.is_empty();
+        news.tell_all();
+        changed
     }
 
-    /// The same, with what caused it for the journal.
-    pub fn refresh_for(&self, cause: &str, snapshot: &Snapshot, began: Instant) -> bool {
+    /// The same, with what caused it for the journal. Those who are concerned are to be told.
+    pub fn refresh_for(&self, cause: &str, snapshot: &Snapshot, began: Instant) -> News {
         let started = Instant::now();
         let mut state = self.state();
         let (mesh, delta) = match &state.mesh {
@@ -105,7 +110,7 @@ impl Views {
         let before = state.mesh.replace(mesh.clone());
         let first = before.is_none();
         if delta.is_empty() && delta.credentials.is_empty() && !first {
-            return false;
+            return News::new(state.seq, Vec::new());
         }
         state.round += 1;
         let moment = Moment { seq: state.seq + 1, began: Some(began), round: state.round };
@@ -124,7 +129,7 @@ impl Views {
             }
         }
         if reach.members.is_empty() && !first {
-            return false;
+            return News::new(state.seq, Vec::new());
         }
         state.seq = moment.seq;
         drop(state);
@@ -137,11 +142,7 @@ impl Views {
             streams: reach.members.len(),
             ..Push::default()
         });
-        let now = Instant::now();
-        for (member, kinds) in &reach.members {
-            member.news.ring_for(moment.seq, *kinds, now);
-        }
-        !reach.members.is_empty()
+        News::new(moment.seq, reach.members)
     }
 
     /// What the guard says of credentials may be another: proxies that wait for one are told.
@@ -153,10 +154,7 @@ impl Views {
         state.review(Review::Everything, &mut reach);
         let seq = state.seq;
         drop(state);
-        let now = Instant::now();
-        for (member, kinds) in &reach.members {
-            member.news.ring_for(seq, *kinds, now);
-        }
+        News::new(seq, reach.members).tell_all();
     }
 
     /// The newest mesh; `None` before the first load.

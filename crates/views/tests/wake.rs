@@ -8,7 +8,7 @@ use config::note::ObjectId;
 use config::object::parse_documents;
 use config::store::{Snapshot, Store, StoreOptions, Update};
 use model::Environment;
-use views::Views;
+use views::{News, Views};
 use wire::envoy::config::core::v3::Node;
 use xds::{Joined, Provider, Seq, TypeUrl};
 
@@ -27,10 +27,14 @@ impl World {
     }
 
     fn set(&mut self, text: &str) {
+        self.news_of(text).tell_all();
+    }
+
+    fn news_of(&mut self, text: &str) -> News {
         let parsed = parse_documents("edit", text);
         assert!(parsed.refused.is_empty(), "{text}\n{:?}", parsed.notes);
         let snapshot: Arc<Snapshot> = self.store.apply(parsed.objects.into_iter().map(Update::Put).collect());
-        self.views.refresh_for(text, &snapshot, Instant::now());
+        self.views.refresh_for(text, &snapshot, Instant::now())
     }
 
     fn join(&self, namespace: &str) -> Joined {
@@ -65,6 +69,19 @@ fn an_edit_in_one_namespace_wakes_only_its_streams() {
     world.set(&service("bank", 80, "a"));
     assert_eq!(heard(&[&shop, &other, &bank]), [2, 2, 3]);
     assert!(!bank.class.since(TypeUrl::Cluster, 1).is_empty());
+}
+
+#[test]
+fn streams_are_told_a_few_at_a_time_and_each_once() {
+    let mut world = World::new();
+    let streams: Vec<Joined> = (0..5).map(|_| world.join("shop")).collect();
+    let told = || streams.iter().filter(|joined| joined.news.seq() == 2).count();
+    let mut news = world.news_of(&service("shop", 80, "a"));
+    assert!(!news.is_empty() && told() == 0);
+    assert!(news.tell(2) && told() == 2);
+    assert!(news.tell(2) && told() == 4);
+    assert!(!news.tell(2) && told() == 5);
+    assert!(news.is_empty());
 }
 
 #[test]
@@ -112,7 +129,7 @@ fn a_proxy_whose_pod_is_gone_is_told() {
     let gone = || [&shop, &bank].map(|joined| joined.news.gone().is_some());
     let id = ObjectId { kind: Kind::Pod, namespace: "shop".into(), name: "p".into() };
     let snapshot = world.store.apply(vec![Update::Delete(id)]);
-    world.views.refresh_for("", &snapshot, Instant::now());
+    world.views.refresh_for("", &snapshot, Instant::now()).tell_all();
     assert_eq!(gone(), [true, false], "nobody ever saw the pod of the other");
     world.set(&pod("bank"));
     assert_eq!(gone(), [true, false]);

@@ -10,11 +10,12 @@ use config::store::{Snapshot, Store, Update};
 use sources::files::Folder;
 use sources::jwks::{self, Wanted};
 use sources::kube::Scope;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch;
-use tokio::task::spawn_blocking;
+use tokio::task::{spawn_blocking, yield_now};
 use tracing::{debug, error};
-use views::Views;
+use views::{News, Views};
 use xds::Stage;
 
 use super::banner::Found;
@@ -25,6 +26,9 @@ use super::waiting::{Batch, Waiting};
 use crate::commands::folder;
 use crate::ops::metrics::{Metrics, Reach};
 use crate::settings::{Debounce, Mesh};
+
+/// Streams that are told of a change at a time, for each thread that serves them. Their state is some kilobytes.
+const FEW: usize = 64;
 
 pub(crate) struct Pipeline {
     store: Store,
@@ -61,7 +65,7 @@ impl Pipeline {
         let loaded = metrics.stages().run_long(Stage::InformerCache, load)?;
         let snapshot = loaded.store.snapshot();
         metrics.objects.set(snapshot.clone());
-        refresh(&views, &metrics, &Cause { what: "start".to_owned(), reach: Reach::More }, &snapshot, began);
+        refresh(&views, &metrics, &Cause { what: "start".to_owned(), reach: Reach::More }, &snapshot, began).tell_all();
         let found = Found::new(&loaded, &snapshot);
         let pipeline = Pipeline {
             own_mesh: None,
@@ -127,13 +131,8 @@ impl Pipeline {
         self.metrics.objects.set(snapshot.clone());
         self.wanted_keys.send_replace(jwks::wanted(&snapshot.request_authentications));
         self.objects.send_replace(snapshot.clone());
-        refresh(
-            &self.views,
-            &self.metrics,
-            &Cause { what: "start".to_owned(), reach: Reach::More },
-            &snapshot,
-            Instant::now(),
-        );
+        let cause = Cause { what: "start".to_owned(), reach: Reach::More };
+        refresh(&self.views, &self.metrics, &cause, &snapshot, Instant::now()).tell_all();
         self.shown_objects.send_replace(snapshot.clone());
         snapshot
     }
@@ -210,10 +209,13 @@ impl Pipeline {
         let (views, metrics, worked_in) = (self.views.clone(), self.metrics.clone(), snapshot.clone());
         let refreshed = spawn_blocking(move || {
             let began = Instant::now();
-            refresh(&views, &metrics, &cause, &snapshot, began.checked_sub(waited).unwrap_or(began));
+            refresh(&views, &metrics, &cause, &snapshot, began.checked_sub(waited).unwrap_or(began))
         });
         match refreshed.await {
-            Ok(()) => drop(self.shown_objects.send_replace(worked_in)),
+            Ok(news) => {
+                tokio::spawn(tell(news, self.stages()));
+                self.shown_objects.send_replace(worked_in);
+            }
             Err(error) => error!(%error, "a change could not be worked in; proxies keep what they have"),
         }
     }
@@ -254,16 +256,25 @@ fn cause(updates: &[Update]) -> String {
 }
 
 /// `began`: when the oldest of the changes arrived.
-fn refresh(views: &Views, metrics: &Metrics, cause: &Cause, snapshot: &Snapshot, began: Instant) {
+fn refresh(views: &Views, metrics: &Metrics, cause: &Cause, snapshot: &Snapshot, began: Instant) -> News {
     let start = Instant::now();
     let Cause { what: cause, reach } = cause;
-    let changed = metrics.stages().run_long(Stage::PushContext, || views.refresh_for(cause, snapshot, began));
+    let news = metrics.stages().run_long(Stage::PushContext, || views.refresh_for(cause, snapshot, began));
     let took = start.elapsed();
     metrics.refreshed(took, *reach);
     let entries: usize = snapshot.service_entries.values().map(|entry| entry.spec.hosts.len()).sum();
     metrics.services.set(count(snapshot.services.len() + entries));
     metrics.virtual_services.set(count(snapshot.virtual_services.len()));
-    debug!(seq = snapshot.seq, ?took, changed, cause, "refreshed");
+    debug!(seq = snapshot.seq, ?took, changed = !news.is_empty(), cause, "refreshed");
+    news
+}
+
+/// A few streams at a time, from where they run: what is touched to wake them is still at hand when they speak, and when they are answered.
+async fn tell(mut news: News, stages: xds::Stages) {
+    let few = FEW * Handle::current().metrics().num_workers();
+    while stages.run_long(Stage::PushContext, || news.tell(few)) {
+        yield_now().await;
+    }
 }
 
 fn count(number: usize) -> i64 {
