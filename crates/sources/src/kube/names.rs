@@ -21,27 +21,32 @@ pub(super) struct Listed<'a> {
     pub(super) name: &'a str,
     /// `None`: it is no number, which no API server writes.
     pub(super) version: Option<u64>,
-    /// Which control plane it is for. `None`: it does not say.
+    /// Which control plane it is for. `None`: it does not say, or nobody wants to know.
     pub(super) revision: Option<&'a str>,
 }
 
-pub(super) fn read_names(text: &Bytes, each: impl FnMut(Listed<'_>)) -> Result<PageEnd, String> {
-    if text.starts_with(MAGIC) { read_encoded(text.slice(MAGIC.len()..), each) } else { read_json(text, each) }
+/// `labelled`: labels matter, which are most of what there is to read.
+pub(super) fn read_names(text: &Bytes, labelled: bool, each: impl FnMut(Listed<'_>)) -> Result<PageEnd, String> {
+    if text.starts_with(MAGIC) {
+        read_encoded(text.slice(MAGIC.len()..), labelled, each)
+    } else {
+        read_json(text, labelled, each)
+    }
 }
 
-fn read_json(text: &[u8], mut each: impl FnMut(Listed<'_>)) -> Result<PageEnd, String> {
+fn read_json(text: &[u8], labelled: bool, mut each: impl FnMut(Listed<'_>)) -> Result<PageEnd, String> {
     let end = page::read_metadata(text, |metadata| {
         each(Listed {
             namespace: &metadata.namespace,
             name: &metadata.name,
             version: metadata.resource_version.parse().ok(),
-            revision: metadata.labels.get(REVISION).map(String::as_str),
+            revision: metadata.labels.get(REVISION).filter(|_| labelled).map(String::as_str),
         });
     });
     end.map_err(|error| error.to_string())
 }
 
-fn read_encoded(message: Bytes, mut each: impl FnMut(Listed<'_>)) -> Result<PageEnd, String> {
+fn read_encoded(message: Bytes, labelled: bool, mut each: impl FnMut(Listed<'_>)) -> Result<PageEnd, String> {
     let whole: Envelope = decoded(message)?;
     let List { metadata, items } = decoded(whole.raw)?;
     // An answer without anything is well-formed, and no list.
@@ -50,7 +55,7 @@ fn read_encoded(message: Bytes, mut each: impl FnMut(Listed<'_>)) -> Result<Page
     }
     for item in items {
         let Metadata { name, namespace, resource_version, labels } = decoded::<Item>(item)?.metadata;
-        let labels: Vec<Label> = labels.into_iter().map(decoded).collect::<Result<_, _>>()?;
+        let labels: Vec<Label> = labels.into_iter().filter(|_| labelled).map(decoded).collect::<Result<_, _>>()?;
         let revision = labels.iter().find(|label| label.key == REVISION).map(|label| text(&label.value)).transpose()?;
         let version = text(&resource_version)?.parse().ok();
         each(Listed { namespace: text(&namespace)?, name: text(&name)?, version, revision });
@@ -133,9 +138,9 @@ mod tests {
         [MAGIC, &whole.encode_to_vec()].concat().into()
     }
 
-    fn read(text: &Bytes) -> Result<(Vec<String>, PageEnd), String> {
+    fn read(text: &Bytes, labelled: bool) -> Result<(Vec<String>, PageEnd), String> {
         let mut found = Vec::new();
-        let end = read_names(text, |listed| found.push(format!("{listed:?}")))?;
+        let end = read_names(text, labelled, |listed| found.push(format!("{listed:?}")))?;
         Ok((found, end))
     }
 
@@ -143,17 +148,19 @@ mod tests {
     fn both_encodings_say_the_same() {
         let json = br#"{"metadata": {"resourceVersion": "12", "continue": "next"}, "items": [{"metadata": {"name": "a",
             "namespace": "n", "resourceVersion": "7", "managedFields": [], "labels": {"istio.io/rev": "canary"}}}]}"#;
-        let read = [&encoded(), &Bytes::from_static(json)].map(|text| read(text).unwrap());
-        assert_eq!(read[0], read[1]);
-        let listed = Listed { namespace: "n", name: "a", version: Some(7), revision: Some("canary") };
-        assert_eq!(read[0].0, [format!("{listed:?}")]);
+        for (labelled, revision) in [(true, Some("canary")), (false, None)] {
+            let read = [&encoded(), &Bytes::from_static(json)].map(|text| read(text, labelled).unwrap());
+            assert_eq!(read[0], read[1]);
+            let listed = Listed { namespace: "n", name: "a", version: Some(7), revision };
+            assert_eq!(read[0].0, [format!("{listed:?}")]);
+        }
     }
 
     #[test]
     fn what_breaks_off_is_an_error_not_a_short_list() {
         let whole = encoded();
         for len in 1..whole.len() {
-            assert!(read(&whole.slice(..len)).is_err(), "{len} bytes");
+            assert!(read(&whole.slice(..len), true).is_err(), "{len} bytes");
         }
     }
 }

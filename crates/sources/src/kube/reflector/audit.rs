@@ -95,10 +95,11 @@ impl Reflector {
     /// Each that should be held.
     async fn each_listed(&self, mut each: impl FnMut(Listed<'_>) + Send) -> Result<(), Failure> {
         let (scope, always) = (&self.progress.scope, &self.always);
+        let labelled = self.resource.kind.is_istio() && !self.revision.is_empty();
         let mut token = String::new();
         loop {
             let text = self.client.get(&self.list_path(&self.resource, self.pacing.page, &token), NAMES).await?;
-            let end = read_names(&text, |listed| {
+            let end = read_names(&text, labelled, |listed| {
                 let always = *listed.namespace == *always.namespace && *listed.name == *always.name;
                 let chosen = always || scope.holds(listed.namespace);
                 if chosen && is_ours(self.resource.kind, listed.revision, &self.revision) {
