@@ -6,7 +6,8 @@ use std::sync::Arc;
 use wire::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 
 use crate::{
-    Seq, TypeUrl, ack::Verdict, held::Held, owed::Owed, request::reason, subscription::Subscription, watch::Watch,
+    Seq, TypeUrl, ack::Verdict, brief::Brief, held::Held, owed::Owed, request::reason, subscription::Subscription,
+    watch::Watch,
 };
 
 /// Clusters sent before the proxy asked for load assignments: it may be warming them, and wait for assignments that it
@@ -24,8 +25,8 @@ pub(crate) enum Warming {
 pub(crate) struct Wish<'a> {
     nonce: &'a str,
     error: Option<Arc<str>>,
-    subscribe: &'a [String],
-    unsubscribe: &'a [String],
+    pub(crate) subscribe: Vec<&'a str>,
+    unsubscribe: Vec<&'a str>,
     held: Held,
 }
 
@@ -34,15 +35,15 @@ impl<'a> Wish<'a> {
         Self {
             nonce: &request.response_nonce,
             error: reason(request.error_detail.as_ref()),
-            subscribe: &request.resource_names_subscribe,
-            unsubscribe: &request.resource_names_unsubscribe,
+            subscribe: request.resource_names_subscribe.iter().map(String::as_str).collect(),
+            unsubscribe: request.resource_names_unsubscribe.iter().map(String::as_str).collect(),
             held,
         }
     }
 
-    /// Only that a response is accepted.
-    pub(crate) fn none(nonce: &'a str) -> Self {
-        Self { nonce, ..Self::default() }
+    pub(crate) fn brief(brief: &'a Brief) -> Self {
+        let (subscribe, unsubscribe) = (brief.subscribe(), brief.unsubscribe());
+        Self { nonce: brief.nonce(), subscribe, unsubscribe, ..Self::default() }
     }
 }
 
@@ -60,7 +61,7 @@ pub(crate) fn handle(
         None if error.is_some() => return Verdict::Silent,
         // Whatever the nonce says: it is of another stream, perhaps to another instance.
         None => {
-            let subscription = Subscription::of_delta(kind, subscribe, unsubscribe, || held.names());
+            let subscription = Subscription::of_delta(kind, &subscribe, &unsubscribe, || held.names());
             let owed = first_owed(&subscription, held, if kind == TypeUrl::Endpoints { Some(warming) } else { None });
             *place = Some(Box::new(Watch::new(kind, subscription, owed, now)));
             return Verdict::Silent;
@@ -68,11 +69,11 @@ pub(crate) fn handle(
     };
     let verdict = watch.settle(nonce, error);
     // Also with a stale nonce: in this variant it is told only once what is wanted.
-    let added = watch.subscription.update(subscribe, unsubscribe);
+    let added = watch.subscription.update(&subscribe, &unsubscribe);
     watch.owed.everything = (watch.owed.everything && !watch.subscription.is_empty()) || added.everything;
     for name in unsubscribe {
-        watch.owed.names.remove(name.as_str());
-        watch.again.names.remove(name.as_str());
+        watch.owed.names.remove(name);
+        watch.again.names.remove(name);
     }
     for name in added.names.iter().chain(&added.dropped) {
         watch.owed.insist(name);

@@ -44,7 +44,7 @@ impl Inspection {
             let why = "authentication required: ask on the port with TLS, with a certificate or a token of this mesh";
             return Err(Refusal::Method(Failure::Unauthenticated(why.to_owned())));
         };
-        let answer = inspect.inspect(caller, type_url, request.names()).await.map_err(Refusal::Method)?;
+        let answer = inspect.inspect(caller, type_url, &request.names()).await.map_err(Refusal::Method)?;
         self.last = nonces.next();
         framed(variant, type_url, &self.last, answer).map(Some)
     }

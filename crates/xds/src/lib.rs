@@ -1,12 +1,12 @@
 //! The xDS protocol: streams, subscriptions, nonces, ACK and NACK, fan-out of shared bytes. Knows nothing of clusters
 //! or listeners: a resource is name + version + bytes.
 
-mod acceptance;
 mod ack;
 mod admission;
 mod alarm;
 mod arrival;
 mod bell;
+mod brief;
 mod cast;
 mod closing;
 mod connection;

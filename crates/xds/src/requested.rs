@@ -8,23 +8,23 @@ use wire::{
     google::rpc,
 };
 
-use crate::{TypeUrl, Variant, acceptance::Acceptance, held::Held, refusal::Refusal};
+use crate::{TypeUrl, Variant, brief::Brief, held::Held, refusal::Refusal};
 
-/// On the heap: most only accept.
+/// On the heap: most are brief.
 pub(crate) enum Request {
     Sotw(Box<DiscoveryRequest>),
     /// Without the versions that the proxy brings along, which stand beside it.
     Delta(Box<DeltaDiscoveryRequest>, Held),
     /// Of the delta variant.
-    Accept(Acceptance),
+    Brief(Brief),
 }
 
 impl Request {
     pub(crate) fn decode(variant: Variant, message: Bytes) -> Result<Request, Refusal> {
         let request = match variant {
             Variant::Sotw => DiscoveryRequest::decode(message).map(|request| Request::Sotw(Box::new(request))),
-            Variant::Delta => match Acceptance::of(&message) {
-                Some(accept) => return Ok(Request::Accept(accept)),
+            Variant::Delta => match Brief::of(&message) {
+                Some(brief) => return Ok(Request::Brief(brief)),
                 None => Held::take_from(message)
                     .and_then(|(rest, held)| Ok(Request::Delta(Box::new(DeltaDiscoveryRequest::decode(rest)?), held))),
             },
@@ -36,7 +36,7 @@ impl Request {
         match self {
             Request::Sotw(request) => request.node.as_ref(),
             Request::Delta(request, _) => request.node.as_ref(),
-            Request::Accept(_) => None,
+            Request::Brief(_) => None,
         }
     }
 
@@ -44,7 +44,7 @@ impl Request {
         match self {
             Request::Sotw(request) => request.node.as_mut(),
             Request::Delta(request, _) => request.node.as_mut(),
-            Request::Accept(_) => None,
+            Request::Brief(_) => None,
         }
     }
 
@@ -59,11 +59,11 @@ impl Request {
     }
 
     /// What is asked for by name.
-    pub(crate) fn names(&self) -> &[String] {
+    pub(crate) fn names(&self) -> Vec<String> {
         match self {
-            Request::Sotw(request) => &request.resource_names,
-            Request::Delta(request, _) => &request.resource_names_subscribe,
-            Request::Accept(_) => &[],
+            Request::Sotw(request) => request.resource_names.clone(),
+            Request::Delta(request, _) => request.resource_names_subscribe.clone(),
+            Request::Brief(brief) => brief.subscribe().into_iter().map(str::to_owned).collect(),
         }
     }
 
@@ -71,7 +71,7 @@ impl Request {
         match self {
             Request::Sotw(request) => &request.type_url,
             Request::Delta(request, _) => &request.type_url,
-            Request::Accept(accept) => accept.type_url(),
+            Request::Brief(brief) => brief.type_url(),
         }
     }
 
@@ -79,7 +79,7 @@ impl Request {
         match self {
             Request::Sotw(request) => &request.response_nonce,
             Request::Delta(request, _) => &request.response_nonce,
-            Request::Accept(accept) => accept.nonce(),
+            Request::Brief(brief) => brief.nonce(),
         }
     }
 
@@ -91,7 +91,7 @@ impl Request {
                 let (more, less) = (&request.resource_names_subscribe, &request.resource_names_unsubscribe);
                 !request.response_nonce.is_empty() && more.is_empty() && less.is_empty()
             }
-            Request::Accept(_) => true,
+            Request::Brief(brief) => brief.is_answer(),
         }
     }
 
@@ -99,7 +99,7 @@ impl Request {
         match self {
             Request::Sotw(request) => request.error_detail.as_ref(),
             Request::Delta(request, _) => request.error_detail.as_ref(),
-            Request::Accept(_) => None,
+            Request::Brief(_) => None,
         }
     }
 }

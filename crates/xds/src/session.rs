@@ -212,7 +212,11 @@ impl Session {
                 check_names(request.resource_names_subscribe.iter().map(String::len).chain([held.longest()]))?;
                 delta::handle(place, warming, kind, Wish::of(request, std::mem::take(held)), self.now)
             }
-            Request::Accept(accept) => delta::handle(place, warming, kind, Wish::none(accept.nonce()), self.now),
+            Request::Brief(brief) => {
+                let wish = Wish::brief(brief);
+                check_names(wish.subscribe.iter().map(|name| name.len()))?;
+                delta::handle(place, warming, kind, wish, self.now)
+            }
         };
         self.keep_track(&watches, kind);
         self.note(kind, verdict, request.nonce(), request.error());

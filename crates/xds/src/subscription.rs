@@ -58,34 +58,34 @@ impl Subscription {
     /// The first request of a type in the delta variant. `held`: names the proxy brings from an earlier stream.
     pub(crate) fn of_delta<'a>(
         kind: TypeUrl,
-        subscribe: &'a [String],
-        unsubscribe: &[String],
+        subscribe: &[&'a str],
+        unsubscribe: &[&str],
         held: impl FnOnce() -> Vec<&'a str>,
     ) -> Subscription {
         let legacy = subscribe.is_empty() && unsubscribe.is_empty() && kind.wildcard();
-        let all = |names: &[String]| names.iter().any(|name| name == ALL);
+        let all = |names: &[&str]| names.contains(&ALL);
         let wildcard = legacy || all(subscribe) && !all(unsubscribe);
         let held = if wildcard || kind.wildcard() { Vec::new() } else { held() };
-        let gone: HashSet<&str> = unsubscribe.iter().map(String::as_str).collect();
+        let gone: HashSet<&str> = unsubscribe.iter().copied().collect();
         let stays = |name: &&str| *name != ALL && !gone.contains(name);
-        let names = subscribe.iter().map(String::as_str).chain(held).filter(stays);
+        let names = subscribe.iter().copied().chain(held).filter(stays);
         Subscription { wildcard, names: Names::of(names), explicit: !subscribe.is_empty() }
     }
 
     /// A later request of the delta variant.
-    pub(crate) fn update(&mut self, subscribe: &[String], unsubscribe: &[String]) -> Added {
+    pub(crate) fn update(&mut self, subscribe: &[&str], unsubscribe: &[&str]) -> Added {
         if subscribe.is_empty() && unsubscribe.is_empty() {
             return Added::default();
         }
         self.explicit |= !subscribe.is_empty();
-        let all = |names: &[String]| names.iter().any(|name| name == ALL);
+        let all = |names: &[&str]| names.contains(&ALL);
         self.wildcard = (self.wildcard || all(subscribe)) && !all(unsubscribe);
-        let gone: HashSet<&str> = unsubscribe.iter().map(String::as_str).chain([ALL]).collect();
-        let names = self.names.changed(&subscribe.iter().map(String::as_str).collect::<Vec<_>>(), &gone);
+        let gone: HashSet<&str> = unsubscribe.iter().copied().chain([ALL]).collect();
+        let names = self.names.changed(subscribe, &gone);
         let before = std::mem::replace(&mut self.names, names);
         // Also a name that is known already: the proxy may have forgotten its content.
         let added = subscribe.iter().filter_map(|name| self.names.get(name)).cloned().collect();
-        let dropped = |name: &String| before.get(name).cloned().or_else(|| named(subscribe, name));
+        let dropped = |name: &&str| before.get(name).cloned().or_else(|| named(subscribe, name));
         Added {
             everything: all(subscribe) && self.wildcard,
             names: added,
@@ -111,8 +111,8 @@ impl Subscription {
 }
 
 /// Of a request that asks for it and drops it at once.
-fn named(subscribe: &[String], name: &str) -> Option<Arc<str>> {
-    subscribe.iter().any(|other| other == name && name != ALL).then(|| Arc::from(name))
+fn named(subscribe: &[&str], name: &str) -> Option<Arc<str>> {
+    (subscribe.contains(&name) && name != ALL).then(|| Arc::from(name))
 }
 
 #[cfg(test)]
@@ -158,8 +158,14 @@ mod tests {
         assert!(subscription.replace(TypeUrl::Route, &list("* c")).everything);
     }
 
+    fn names(text: &str) -> Vec<&str> {
+        text.split_whitespace().collect()
+    }
+
     fn delta(kind: TypeUrl, subscribe: &str, unsubscribe: &str, held: &str) -> String {
-        shown(&Subscription::of_delta(kind, &list(subscribe), &list(unsubscribe), || held.split_whitespace().collect()))
+        shown(&Subscription::of_delta(kind, &names(subscribe), &names(unsubscribe), || {
+            held.split_whitespace().collect()
+        }))
     }
 
     #[test]
@@ -177,29 +183,29 @@ mod tests {
     #[test]
     fn a_legacy_wildcard_stays_when_names_are_added() {
         let mut subscription = Subscription::of_delta(TypeUrl::Cluster, &[], &[], Vec::new);
-        subscription.update(&list("a"), &[]);
+        subscription.update(&names("a"), &[]);
         assert_eq!(shown(&subscription), "* a");
-        subscription.update(&[], &list("*"));
+        subscription.update(&[], &names("*"));
         assert_eq!(shown(&subscription), "a");
-        subscription.update(&[], &list("a"));
+        subscription.update(&[], &names("a"));
         assert_eq!(shown(&subscription), "");
     }
 
     #[test]
     fn a_delta_update_says_what_it_adds() {
-        let mut subscription = Subscription::of_delta(TypeUrl::Route, &list("a"), &[], Vec::new);
+        let mut subscription = Subscription::of_delta(TypeUrl::Route, &names("a"), &[], Vec::new);
         assert_eq!(
-            subscription.update(&list("a b"), &[]).names,
+            subscription.update(&names("a b"), &[]).names,
             ["a".into(), "b".into()],
             "known names are sent again"
         );
-        assert_eq!(subscription.update(&[], &list("b nobody")), Added::default());
-        assert_eq!(subscription.update(&list("c"), &list("c")), Added::default());
+        assert_eq!(subscription.update(&[], &names("b nobody")), Added::default());
+        assert_eq!(subscription.update(&names("c"), &names("c")), Added::default());
     }
 
     #[test]
     fn a_name_dropped_under_a_wildcard_is_told() {
-        let mut subscription = Subscription::of_delta(TypeUrl::Cluster, &list("* a"), &[], Vec::new);
-        assert_eq!(subscription.update(&[], &list("a nobody")).dropped, ["a".into()]);
+        let mut subscription = Subscription::of_delta(TypeUrl::Cluster, &names("* a"), &[], Vec::new);
+        assert_eq!(subscription.update(&[], &names("a nobody")).dropped, ["a".into()]);
     }
 }
