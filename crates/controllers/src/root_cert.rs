@@ -18,8 +18,10 @@ pub const NAME: &str = "istio-ca-root-cert";
 const KEY: &str = "root-cert.pem";
 /// Namespaces of Kubernetes itself that have no workloads; istiod's list.
 const IGNORED: [&str; 3] = ["kube-public", "kube-node-lease", "local-path-storage"];
-/// How often what is wanted is compared with what is there.
+/// What changes together is compared at once with what is wanted.
 const LOOK: Duration = Duration::from_secs(1);
+/// Nobody tells when what is to be trusted changes, or when a write is to be tried again.
+const RARELY: Duration = Duration::from_secs(5);
 /// A namespace is written at most this often, whoever else writes it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -33,12 +35,17 @@ pub struct RootCert {
 
 impl RootCert {
     /// Until there are no more objects. `roots`: what is to be trusted now, as PEM.
-    pub async fn follow(self, roots: impl Fn() -> String + Send) {
+    pub async fn follow(mut self, roots: impl Fn() -> String + Send) {
         let mut written: HashMap<Arc<str>, Instant> = HashMap::new();
-        while self.objects.has_changed().is_ok() {
+        loop {
+            tokio::select! {
+                changed = self.objects.changed() => if changed.is_err() { return },
+                Ok(()) = self.leads.changed() => {}
+                () = sleep(RARELY) => {}
+            }
             sleep(LOOK).await;
             written.retain(|_, at| at.elapsed() < PATIENCE);
-            let (snapshot, roots) = (self.objects.borrow().clone(), roots());
+            let (snapshot, roots) = (self.objects.borrow_and_update().clone(), roots());
             let judged = namespaces(&snapshot).filter(|namespace| self.watches(&snapshot, namespace));
             for namespace in judged.filter(|namespace| !is_right(&snapshot, namespace, &roots)) {
                 // Asked before each write: another may lead by now.
