@@ -38,11 +38,6 @@ impl RootCert {
     pub async fn follow(mut self, roots: impl Fn() -> String + Send) {
         let mut written: HashMap<Arc<str>, Instant> = HashMap::new();
         loop {
-            tokio::select! {
-                changed = self.objects.changed() => if changed.is_err() { return },
-                Ok(()) = self.leads.changed() => {}
-                () = sleep(RARELY) => {}
-            }
             sleep(LOOK).await;
             written.retain(|_, at| at.elapsed() < PATIENCE);
             let (snapshot, roots) = (self.objects.borrow_and_update().clone(), roots());
@@ -56,6 +51,11 @@ impl RootCert {
                     written.insert(namespace.clone(), Instant::now());
                     self.write(namespace, &roots).await;
                 }
+            }
+            tokio::select! {
+                changed = self.objects.changed() => if changed.is_err() { return },
+                Ok(()) = self.leads.changed() => {}
+                () = sleep(RARELY) => {}
             }
         }
     }

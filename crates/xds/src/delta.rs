@@ -25,7 +25,7 @@ pub(crate) enum Warming {
 pub(crate) struct Wish<'a> {
     nonce: &'a str,
     error: Option<Arc<str>>,
-    pub(crate) subscribe: Vec<&'a str>,
+    subscribe: Vec<&'a str>,
     unsubscribe: Vec<&'a str>,
     held: Held,
 }
@@ -44,6 +44,11 @@ impl<'a> Wish<'a> {
     pub(crate) fn brief(brief: &'a Brief) -> Self {
         let (subscribe, unsubscribe) = (brief.subscribe(), brief.unsubscribe());
         Self { nonce: brief.nonce(), subscribe, unsubscribe, ..Self::default() }
+    }
+
+    /// Of the names that it brings.
+    pub(crate) fn lengths(&self) -> impl Iterator<Item = usize> {
+        self.subscribe.iter().map(|name| name.len()).chain([self.held.longest()])
     }
 }
 

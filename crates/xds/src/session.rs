@@ -209,12 +209,13 @@ impl Session {
                 sotw::handle(place, &self.proxy, kind, request, self.now)
             }
             Request::Delta(request, held) => {
-                check_names(request.resource_names_subscribe.iter().map(String::len).chain([held.longest()]))?;
-                delta::handle(place, warming, kind, Wish::of(request, std::mem::take(held)), self.now)
+                let wish = Wish::of(request, std::mem::take(held));
+                check_names(wish.lengths())?;
+                delta::handle(place, warming, kind, wish, self.now)
             }
             Request::Brief(brief) => {
                 let wish = Wish::brief(brief);
-                check_names(wish.subscribe.iter().map(|name| name.len()))?;
+                check_names(wish.lengths())?;
                 delta::handle(place, warming, kind, wish, self.now)
             }
         };
