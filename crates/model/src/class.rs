@@ -214,7 +214,7 @@ fn inbound(mesh: &Mesh, placement: &Placement) -> InboundKey {
         exact_balance: metadata.exact_balance_inbound,
         modes: placement.modes.clone(),
         policies: placement.policies.made_from.clone(),
-        patches: placement.patches.inbound.ids(),
+        patches: placement.patches.inbound_ids(),
         extensions: placement.patches.extensions.ids(),
         plugins: placement.plugins.places(),
         targets: placement.targets.iter().map(target).collect(),

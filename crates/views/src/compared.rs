@@ -93,13 +93,14 @@ impl<'a> Compared<'a> {
     pub(crate) fn touches_bytes(&self) -> bool {
         let bytes = |object: &VirtualService| !object.tcp.is_empty() || !object.tls.is_empty();
         let routed = || self.now.scope.egress.iter().flat_map(|egress| egress.virtual_services.iter());
-        let ruled = |host: &&Host| {
-            let services = [&self.now.scope, &self.before.scope].into_iter().filter_map(|scope| scope.service(host));
-            services.flat_map(|service| &service.ports).any(|port| !port.protocol.is_http())
+        // Of one host there may be several, each with ports of its own.
+        let ruled = || {
+            let services = [&self.now.scope, &self.before.scope].into_iter().flat_map(|scope| all_services(scope));
+            let ruled = services.filter(|service| self.rules.contains(&service.host));
+            ruled.flat_map(|service| &service.ports).any(|port| !port.protocol.is_http())
         };
         self.routes.iter().flat_map(|change| change.old.into_iter().chain(change.new)).any(|object| bytes(object))
-            || self.rules.iter().any(ruled)
-            || (!self.rules.is_empty() && routed().any(|object| bytes(object)))
+            || (!self.rules.is_empty() && (ruled() || routed().any(|object| bytes(object))))
     }
 }
 

@@ -151,7 +151,7 @@ impl Part for Inbound {
         }
         let same = now.targets == before.targets
             && now.policies == before.policies
-            && now.patches.inbound == before.patches.inbound
+            && now.patches.is_same_inbound(&before.patches)
             && now.patches.extensions == before.patches.extensions
             && (in_memory(now).eq(in_memory(before)) || rules(now).eq(rules(before)))
             && sidecar(&now.scope) == sidecar(&before.scope);

@@ -176,6 +176,22 @@ fn a_pod_of_an_entry_behind_a_service_of_its_host_is_listened_for() {
     }
 }
 
+#[test]
+fn a_cluster_that_arrives_does_not_take_the_name_of_one_towards_others() {
+    let service = |port| Edit::Service { name: 2, ns: 1, port, shape: 7 };
+    let pod = Edit::Pod { name: 2, ns: 1, app: 2, mtls: false, account: 0 };
+    let filter = Edit::Filter(extending::Place::renaming(2));
+    holds(&[pod, service(0), Edit::Join { ns: 1, pod: 2 }, filter, service(1)], 1);
+}
+
+#[test]
+fn a_rule_about_a_service_behind_another_of_its_host_changes_how_bytes_are_sent() {
+    let service = Edit::Service { name: 0, ns: 0, port: 0, shape: 5 };
+    let entry = Edit::Entry { name: 0, ns: 0, host: 2, shape: 0 };
+    let rule = Edit::Rule { ns: 0, name: 0, host: 2, shape: 1 };
+    holds(&[service, Edit::Join { ns: 0, pod: 0 }, entry, rule], 1);
+}
+
 proptest! {
     // PROPTEST_CASES asks for more of them; a failure prints the edits that it shrank to, and its seed goes to proptest-regressions.
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]

@@ -36,7 +36,25 @@ impl Patches {
         }
         made
     }
+
+    /// What arrives is patched in the same way.
+    pub fn is_same_inbound(&self, other: &Self) -> bool {
+        self.inbound == other.inbound
+            && (!self.inbound.has(NAMED) || self.outbound.agrees(&other.outbound, NAMED))
+    }
+
+    /// For the keys of classes: all that patches of what arrives depend on.
+    pub(crate) fn inbound_ids(&self) -> Vec<PatchId> {
+        let mut ids = self.inbound.ids();
+        if self.inbound.has(NAMED) {
+            ids.extend(self.outbound.of(ApplyTo::Cluster).iter().map(|patch| patch.id.clone()));
+        }
+        ids
+    }
 }
+
+/// What these give a name towards others they do not give it for what arrives.
+const NAMED: &[ApplyTo] = &[ApplyTo::Cluster];
 
 /// In order. Two are equal if they hold the same patches in memory: what did not change is kept.
 #[derive(Debug, Clone, Default)]

@@ -52,7 +52,7 @@ pub(super) fn clusters(mesh: &Mesh, placement: &Placement) -> Vec<Made<Cluster>>
 }
 
 fn patched(placement: &Placement, hosts: &[&str], made: Made<Cluster>) -> Option<Made<Cluster>> {
-    ClusterPatches::inbound(&placement.patches.inbound, hosts).patched(made)
+    ClusterPatches::inbound(&placement.patches, hosts).patched(made)
 }
 
 /// The oldest service of a port decides; those with the same service port are named beside it.

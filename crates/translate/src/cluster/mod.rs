@@ -65,7 +65,7 @@ pub fn own_clusters(mesh: &Mesh, placement: &Placement) -> Vec<Made<Cluster>> {
 /// Of them that of all other ports.
 pub fn inbound_passthrough(mesh: &Mesh, placement: &Placement) -> Option<Made<Cluster>> {
     let made = (!placement.is_router()).then(|| Made::built_in(built_in::inbound_passthrough(mesh, placement)));
-    ClusterPatches::inbound(&placement.patches.inbound, &[]).patched(made?)
+    ClusterPatches::inbound(&placement.patches, &[]).patched(made?)
 }
 
 /// A cluster of this name is made anyway.

@@ -1,31 +1,43 @@
 //! Patches of clusters.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use config::kinds::envoy_filter::{ApplyTo, ClusterMatch, MatchedObject, Operation};
-use model::{Patch, PatchId, PatchSet};
+use model::{Patch, PatchId, PatchSet, Patches};
 use wire::envoy::config::cluster::v3::Cluster;
 use wire::envoy::config::core::v3::{TransportSocket, transport_socket::ConfigType};
 
 use super::{Applied, any, value};
 use crate::made::Made;
-use crate::names::ClusterName;
+use crate::names::{BLACK_HOLE, ClusterName, INBOUND_PASSTHROUGH, PASSTHROUGH};
 
 /// What is done to the clusters of one direction.
 #[derive(Clone, Copy)]
 pub struct ClusterPatches<'a> {
     set: &'a PatchSet,
-    /// Hosts of the services behind an inbound cluster, whose name has none.
-    hosts: &'a [&'a str],
+    direction: Direction<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Direction<'a> {
+    Outbound,
+    Inbound {
+        /// Of the services behind the cluster, whose name has none.
+        hosts: &'a [&'a str],
+        /// What is done to the clusters of the other direction.
+        outbound: &'a PatchSet,
+    },
 }
 
 impl<'a> ClusterPatches<'a> {
     pub fn outbound(set: &'a PatchSet) -> Self {
-        Self { set, hosts: &[] }
+        Self { set, direction: Direction::Outbound }
     }
 
-    pub(crate) fn inbound(set: &'a PatchSet, hosts: &'a [&'a str]) -> Self {
-        Self { set, hosts }
+    pub(crate) fn inbound(patches: &'a Patches, hosts: &'a [&'a str]) -> Self {
+        let Patches { outbound, inbound, .. } = patches;
+        Self { set: inbound, direction: Direction::Inbound { hosts, outbound } }
     }
 
     /// Some patch is for a cluster of this name.
@@ -51,7 +63,7 @@ impl<'a> ClusterPatches<'a> {
 
     /// The patches that changed it. `None`: it is removed.
     pub fn apply(self, cluster: &mut Cluster) -> Option<BTreeSet<PatchId>> {
-        let mut applied = Applied::default();
+        let (mut applied, name) = (Applied::default(), cluster.name.clone());
         for patch in self.set.of(ApplyTo::Cluster) {
             match patch.operation {
                 Operation::Remove if self.matches(patch, &cluster.name) => return None,
@@ -61,15 +73,39 @@ impl<'a> ClusterPatches<'a> {
                 _ => {}
             }
         }
+        if cluster.name != name && self.is_of_the_other_direction(&cluster.name) {
+            cluster.name = name;
+        }
         Some(applied.0)
+    }
+
+    /// Both directions are made apart from each other, and a proxy refuses two clusters of one name.
+    fn is_of_the_other_direction(self, name: &str) -> bool {
+        let known = name.parse::<ClusterName>();
+        match self.direction {
+            Direction::Outbound => matches!(known, Ok(ClusterName::Inbound { .. })) || name == INBOUND_PASSTHROUGH,
+            Direction::Inbound { outbound, .. } => {
+                let named = |patch: &Arc<Patch>| value::message::<Cluster>(patch).is_some_and(|value| value.name == name);
+                matches!(known, Ok(ClusterName::Outbound { .. } | ClusterName::Sni { .. }))
+                    || [BLACK_HOLE, PASSTHROUGH].contains(&name)
+                    || outbound.of(ApplyTo::Cluster).iter().any(named)
+            }
+        }
     }
 
     fn matches(self, patch: &Patch, name: &str) -> bool {
         match patch.object() {
             None => true,
-            Some(MatchedObject::Cluster(wanted)) => matches(wanted, name, self.hosts),
+            Some(MatchedObject::Cluster(wanted)) => matches(wanted, name, self.hosts()),
             // What is matched is none of a cluster's affairs.
             Some(_) => true,
+        }
+    }
+
+    fn hosts(self) -> &'a [&'a str] {
+        match self.direction {
+            Direction::Outbound => &[],
+            Direction::Inbound { hosts, .. } => hosts,
         }
     }
 }

@@ -11,8 +11,15 @@ pub(crate) struct Place {
     shape: u8,
 }
 
+impl Place {
+    /// A cluster of bank is given another name, both where it is called and where it arrives.
+    pub(crate) fn renaming(name: u8) -> Self {
+        Self { ns: 1, name, app: 3, shape: 14 }
+    }
+}
+
 pub(crate) fn place() -> impl Strategy<Value = Place> {
-    (0..3u8, 0..3u8, 0..6u8, 0..14u8).prop_map(|(ns, name, app, shape)| Place { ns, name, app, shape })
+    (0..3u8, 0..3u8, 0..6u8, 0..15u8).prop_map(|(ns, name, app, shape)| Place { ns, name, app, shape })
 }
 
 pub(crate) fn filter(Place { name, app, shape, .. }: Place, ns: &str) -> String {
@@ -55,6 +62,9 @@ pub(crate) fn filter(Place { name, app, shape, .. }: Place, ns: &str) -> String 
             "applyTo: EXTENSION_CONFIG, patch: {{operation: ADD, value: {{name: x{name}, typed_config: {{'@type': type.googleapis.com/google.protobuf.StringValue, value: '{app}'}}}}}}"
         ),
         12 => "applyTo: CLUSTER, patch: {operation: MERGE, value: {connect_timeout: soon}}".to_owned(),
+        13 => format!(
+            "applyTo: CLUSTER, match: {{context: SIDECAR_INBOUND}}, patch: {{operation: MERGE, value: {{name: renamed{app}}}}}"
+        ),
         _ => format!(
             "applyTo: CLUSTER, match: {{cluster: {{service: s{name}.bank.svc.cluster.local}}}}, patch: {{operation: MERGE, value: {{name: renamed{app}}}}}"
         ),
