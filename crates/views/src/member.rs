@@ -98,7 +98,8 @@ impl xds::Class for Member {
             return Arc::new(secrets.since(since));
         }
         let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
-        let view = self.seat.load().view();
+        let seat = self.seat.load();
+        let view = seat.view.load();
         let view = view.now();
         if since >= moved.at {
             moved.former.retain(|(former, _)| *former != kind);
@@ -138,6 +139,19 @@ impl xds::Class for Member {
         }
         moved.former.retain(|(former, _)| *former != kind);
         self.seat.load().view.load().now().has_news(kind, since)
+    }
+
+    fn news(&self, kind: TypeUrl, since: Seq) -> Option<Arc<Changes>> {
+        let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+        if since < moved.at || kind == TypeUrl::Secret && self.secrets.is_some() {
+            drop(moved);
+            return Some(self.since(kind, since));
+        }
+        moved.former.retain(|(former, _)| *former != kind);
+        let seat = self.seat.load();
+        let view = seat.view.load();
+        let view = view.now();
+        view.has_news(kind, since).then(|| view.since(kind, since))
     }
 
     fn named(&self, kind: TypeUrl, name: &str) -> Option<Arc<Resource>> {

@@ -53,6 +53,11 @@ pub trait Class: Send + Sync {
         changes.full || !changes.is_empty()
     }
 
+    /// What happened, if anything did. Every stream asks this for every change that it hears of.
+    fn news(&self, kind: TypeUrl, since: Seq) -> Option<Arc<Changes>> {
+        self.has_news(kind, since).then(|| self.since(kind, since))
+    }
+
     /// One resource by name, also one that `since` never lists (an empty load assignment or route for an unknown
     /// name). `None`: it does not exist.
     fn named(&self, kind: TypeUrl, name: &str) -> Option<Arc<Resource>>;

@@ -34,32 +34,34 @@ use crate::{
 /// To encode a response that is longer takes a while, so that it is later than before.
 const LONG: usize = 64 << 10;
 
+/// In this order: what every push and every answer to it needs lies together.
+#[repr(C)]
 pub(crate) struct Session {
     shared: Arc<Shared>,
-    variant: Variant,
     class: Arc<dyn Class>,
-    proxy: Arc<ProxyInfo>,
+    listed: Listed,
+    pub(crate) news: Arc<Bell>,
+    /// The newest sequence that this stream has heard of.
+    now: Seq,
+    variant: Variant,
     /// Types of which there may be something to send; of which a response is on its way; of which the last was refused.
     due: Kinds,
     open: Kinds,
     refused: Kinds,
     /// When a response has not been answered for so long that it counts. `None`: none is on its way, or all were counted.
     overdue_at: Option<Instant>,
+    /// When clusters are removed at the latest. `None`: none waits for its removal.
+    remove_by: Option<Instant>,
+    /// The first node as it came, where later ones must be the same.
+    node: Option<Box<Node>>,
+    /// Pushes for this proxy that it does not hold yet.
+    pushes: Pushes,
+    refusing: BTreeMap<TypeUrl, Option<Refusing>>,
     warming: Warming,
     /// Clusters that the proxy was sent and cannot use yet.
     arrival: Option<Arrival>,
-    /// When clusters are removed at the latest. `None`: none waits for its removal.
-    remove_by: Option<Instant>,
-    refusing: BTreeMap<TypeUrl, Option<Refusing>>,
-    pub(crate) news: Arc<Bell>,
-    /// The newest sequence that this stream has heard of.
-    now: Seq,
-    listed: Listed,
-    /// Pushes for this proxy that it does not hold yet.
-    pushes: Pushes,
+    proxy: Arc<ProxyInfo>,
     _connected: Connected,
-    /// The first node as it came, where later ones must be the same.
-    node: Option<Box<Node>>,
 }
 
 pub(crate) enum Next {

@@ -72,26 +72,29 @@ enum Wait {
     Request(Pin<Box<Sleep>>),
 }
 
+/// In this order: what every push and every answer to it needs lies together.
+#[repr(C)]
 pub(crate) struct Call {
-    pub(crate) requests: Requests,
-    pub(crate) out: Outbound,
-    pub(crate) closing: Bound,
-    /// For all the times below.
-    alarm: Alarm,
-    /// When the oldest news came that were not looked at yet.
-    woken: Option<time::Instant>,
-    /// How often it may change what it subscribes to, and until when its requests are not read because of that.
+    address: SocketAddr,
+    /// How often it may change what it subscribes to.
     changes: Bucket,
+    /// Until when its requests are not read because it changed that too often.
     pause: Option<Instant>,
-    /// There may be something to send.
-    look: bool,
     /// When to look again although nothing happened.
     wake: Option<Instant>,
     /// When to stop, answered or not.
     end: Option<Instant>,
     /// When to stop because the proxy's workload is no more.
     gone: Option<Instant>,
-    address: SocketAddr,
+    /// For all these times.
+    alarm: Alarm,
+    pub(crate) closing: Bound,
+    pub(crate) requests: Requests,
+    pub(crate) out: Outbound,
+    /// When the oldest news came that were not looked at yet.
+    woken: Option<time::Instant>,
+    /// There may be something to send.
+    look: bool,
 }
 
 impl Wait {

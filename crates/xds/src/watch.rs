@@ -16,20 +16,22 @@ use crate::{
     subscription::Subscription,
 };
 
+/// In this order: what every push and every answer to it needs lies together.
+#[repr(C)]
 pub(crate) struct Watch {
     pub(crate) kind: TypeUrl,
-    pub(crate) subscription: Subscription,
-    pub(crate) ack: Ack,
-    pub(crate) owed: Owed,
-    /// What a refused response was meant to settle: it goes along with the next one.
-    pub(crate) again: Owed,
     /// A request that looks like a repeated ACK is answered once: the proxy may be warming clusters.
     pub(crate) ask_again: bool,
     /// The proxy came with all it needs.
     pub(crate) resumed: bool,
     /// There is nothing new up to here.
     checked: Seq,
+    pub(crate) subscription: Subscription,
+    pub(crate) ack: Ack,
     retiring: Retiring,
+    pub(crate) owed: Owed,
+    /// What a refused response was meant to settle: it goes along with the next one.
+    pub(crate) again: Owed,
 }
 
 /// What is gone from the class, but may still be named by what the proxy holds.
@@ -222,16 +224,6 @@ impl Watch {
         class.has_news(self.kind, since) && self.touched_by(&class.since(self.kind, since))
     }
 
-    /// Notes that there is nothing new, if that is so and takes no making of an answer to see.
-    pub(crate) fn glance(&mut self, class: &dyn Class, now: Seq) {
-        let position = self.ack.position();
-        let settled = position > 0 && self.ack.open().is_none() && self.ack.refused().is_none();
-        if self.checked < now && settled && !class.has_news(self.kind, position) {
-            self.checked = now;
-            self.ack.advance(now);
-        }
-    }
-
     /// As tables show it.
     pub(crate) fn shown(&self) -> Watched {
         Watched {
@@ -252,18 +244,15 @@ impl Watch {
         if self.checked >= now || (position == 0 && refused.is_none()) {
             return None;
         }
-        self.glance(class, now);
-        if self.checked >= now {
-            return None;
-        }
         self.checked = now;
-        let newest = class.since(self.kind, refused.unwrap_or(position));
-        if !self.touched_by(&newest) {
+        let newest = class.news(self.kind, refused.unwrap_or(position));
+        let seq = newest.as_ref().map_or(now, |newest| newest.seq.max(now));
+        let Some(newest) = newest.filter(|newest| self.touched_by(newest)) else {
             if refused.is_none() {
-                self.ack.advance(newest.seq.max(now));
+                self.ack.advance(seq);
             }
             return None;
-        }
+        };
         let all_again = self.again.everything || self.owed.everything;
         if refused.is_none() || all_again { Some(newest) } else { Some(class.since(self.kind, position)) }
     }

@@ -8,7 +8,9 @@ use tracing::{info, warn};
 
 use crate::ops::process::{memory_limit, own_memory};
 
-const EVERY: Duration = Duration::from_secs(1);
+const OFTEN: Duration = Duration::from_secs(1);
+/// While so little is held that it would have to double before anything is done.
+const RARELY: Duration = Duration::from_secs(4);
 /// Of a hundred of the limit: from here on things are dropped, and below it all is well again.
 const TIGHT: i64 = 80;
 /// From here on nobody new is let in. The rest is for pushes to those who are there.
@@ -33,13 +35,20 @@ impl Level {
     }
 }
 
+/// Until the next look.
+fn patience(held: i64, limit: i64) -> Duration {
+    let is_little = held.saturating_mul(200) / limit.max(1) < TIGHT;
+    if is_little { RARELY } else { OFTEN }
+}
+
 /// Looks for as long as the process lives. Without a limit there is nothing to do.
 pub(crate) async fn follow(server: xds::Server) {
     let Some(limit) = memory_limit() else { return };
-    let mut level = Level::Calm;
+    let (mut level, mut wait) = (Level::Calm, OFTEN);
     loop {
-        sleep(EVERY).await;
+        sleep(wait).await;
         let Some(held) = own_memory() else { continue };
+        wait = patience(held, limit);
         let now = level.next(held, limit);
         if now != Level::Calm {
             server.relieve();
@@ -80,6 +89,11 @@ mod tests {
         }
         use Level::{Calm, Full, Tight};
         assert_eq!(seen, [Calm, Tight, Tight, Full, Full, Full, Calm, Tight]);
+    }
+
+    #[test]
+    fn it_is_looked_at_often_before_it_is_tight() {
+        assert_eq!([0, 39, 40, 80, 200].map(|held| patience(held, 100)), [RARELY, RARELY, OFTEN, OFTEN, OFTEN]);
     }
 
     #[test]

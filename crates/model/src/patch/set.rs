@@ -39,8 +39,7 @@ impl Patches {
 
     /// What arrives is patched in the same way.
     pub fn is_same_inbound(&self, other: &Self) -> bool {
-        self.inbound == other.inbound
-            && (!self.inbound.has(NAMED) || self.outbound.agrees(&other.outbound, NAMED))
+        self.inbound == other.inbound && (!self.inbound.has(NAMED) || self.outbound.agrees(&other.outbound, NAMED))
     }
 
     /// For the keys of classes: all that patches of what arrives depend on.

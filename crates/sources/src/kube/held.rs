@@ -62,6 +62,10 @@ impl Held {
         self.objects.len()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
     pub(super) fn digest(&self) -> u64 {
         self.digest
     }

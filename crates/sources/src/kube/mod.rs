@@ -25,7 +25,7 @@ pub use self::client::{Access, AccessError, Client, Failure, JSON, refused};
 pub use self::health::{Health, State, WatchHealth};
 use self::held::Held;
 pub use self::pacing::Pacing;
-use self::reflector::{Progress, Reflector, spawn};
+use self::reflector::{Audits, Progress, Reflector, spawn};
 pub use self::resource::{Resource, object_path, plural};
 pub use self::scope::Scope;
 
@@ -54,6 +54,7 @@ pub struct Cluster {
     client: Client,
     options: Options,
     scope: watch::Sender<Scope>,
+    audits: Arc<Audits>,
     health: Health,
     out: mpsc::Sender<Vec<Update>>,
 }
@@ -66,7 +67,8 @@ const FRAME: [Kind; 2] = [Kind::Namespace, Kind::ConfigMap];
 
 impl Cluster {
     pub fn new(client: Client, options: Options, out: mpsc::Sender<Vec<Update>>) -> Cluster {
-        Cluster { client, options, scope: watch::Sender::default(), health: Health::default(), out }
+        let audits = Audits::new(options.pacing.audit);
+        Cluster { client, options, scope: watch::Sender::default(), audits, health: Health::default(), out }
     }
 
     pub fn health(&self) -> Health {
@@ -97,10 +99,11 @@ impl Cluster {
         for kind in kinds {
             for namespace in self.places(*kind, snapshot) {
                 let resource = Resource { kind: *kind, namespace };
-                let mut reflector = Reflector {
+                spawn(Reflector {
                     client: self.client.clone(),
                     health: self.health.begin(&resource),
                     pacing: self.options.pacing,
+                    audits: self.audits.clone(),
                     scope: self.scope.subscribe(),
                     always: Name {
                         namespace: self.options.pod_namespace.clone(),
@@ -112,9 +115,7 @@ impl Cluster {
                     held: Held::new(*kind),
                     progress: Progress::default(),
                     resource,
-                };
-                reflector.begin_audits();
-                spawn(reflector);
+                });
             }
         }
     }

@@ -67,7 +67,7 @@ pub(super) fn spread(wait: Duration) -> Duration {
 }
 
 /// From 0 to 1.
-fn chance() -> f64 {
+pub(super) fn chance() -> f64 {
     let random = RandomState::new().build_hasher().finish();
     (random >> 11) as f64 / (1_u64 << 53) as f64
 }

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
+pub(super) use self::audit::Audits;
 use self::audit::Suspects;
 use super::client::{Client, Failure, JSON};
 use super::health::{Reporter, State};
@@ -27,6 +28,7 @@ pub(super) struct Reflector {
     pub(super) client: Client,
     pub(super) resource: Resource,
     pub(super) pacing: Pacing,
+    pub(super) audits: Arc<Audits>,
     pub(super) scope: watch::Receiver<Scope>,
     /// Held whatever the scope: the mesh config.
     pub(super) always: Name,
@@ -218,7 +220,7 @@ impl Reflector {
             return Duration::ZERO;
         }
         self.progress.served = 0;
-        if self.held.len() > 0 {
+        if !self.held.is_empty() {
             self.progress.absences = if self.is_unknown().await { self.progress.absences + 1 } else { 0 };
             if self.progress.absences >= 2 {
                 warn!(kind = %self.resource, objects = self.held.len(), "the API server no longer has the kind; its objects are gone");
@@ -228,7 +230,7 @@ impl Reflector {
                 let _ = self.send(updates).await;
             }
         }
-        if self.held.len() == 0 {
+        if self.held.is_empty() {
             self.health.enter(State::Absent, "the API server has no such kind; it is looked for again");
             self.health.heard(&self.held, 0);
             self.health.synced();

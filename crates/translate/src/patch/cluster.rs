@@ -85,7 +85,8 @@ impl<'a> ClusterPatches<'a> {
         match self.direction {
             Direction::Outbound => matches!(known, Ok(ClusterName::Inbound { .. })) || name == INBOUND_PASSTHROUGH,
             Direction::Inbound { outbound, .. } => {
-                let named = |patch: &Arc<Patch>| value::message::<Cluster>(patch).is_some_and(|value| value.name == name);
+                let named =
+                    |patch: &Arc<Patch>| value::message::<Cluster>(patch).is_some_and(|value| value.name == name);
                 matches!(known, Ok(ClusterName::Outbound { .. } | ClusterName::Sni { .. }))
                     || [BLACK_HOLE, PASSTHROUGH].contains(&name)
                     || outbound.of(ApplyTo::Cluster).iter().any(named)

@@ -32,7 +32,7 @@ impl Reflector {
         self.health.enter(State::Live, "");
         self.health.heard(&self.held, from);
         let (began, mut text, mut brought) = (Instant::now(), BytesMut::new(), false);
-        let mut heard = began;
+        let (mut heard, audits) = (began, self.audits.clone());
         loop {
             let due = self.audit_due(began);
             tokio::select! {
@@ -44,7 +44,7 @@ impl Reflector {
                     self.take_lines(&mut text).await?;
                 }
                 () = sleep_until(heard + self.pacing.idle) => {
-                    // A kind that never had an object has no bookmarks either. If the server is dead, the next watch shows it.
+                    // If the server is dead, the next watch shows it.
                     debug!(kind = %self.resource, "nothing came for long, not even a bookmark; the watch is begun anew");
                     return Ok(());
                 }
@@ -52,7 +52,13 @@ impl Reflector {
                     changed.map_err(|_| Fault::Unheard)?;
                     self.rescope().await?;
                 }
-                () = sleep_until(due) => self.audit().await?,
+                _turn = audits.turn(due) => {
+                    let agrees = self.audit().await?;
+                    // A kind without objects has no bookmarks; that it still has none was heard all the same.
+                    if agrees && self.held.is_empty() {
+                        heard = Instant::now();
+                    }
+                }
                 () = self.out.closed() => return Err(Fault::Unheard),
             }
         }
