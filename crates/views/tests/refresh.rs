@@ -84,7 +84,9 @@ impl Held {
         let listed = |kind| {
             let all = class.since(kind, 0);
             assert_eq!(class.tally(kind), Tally::of(&all.changed).at(all.seq), "{kind:?} in short");
-            all.changed.iter().map(|r| (r.name.clone(), r.version.clone())).collect()
+            let named: BTreeMap<_, _> = all.changed.iter().map(|r| (r.name.clone(), r.version.clone())).collect();
+            assert_eq!(named.len(), all.changed.len(), "{kind:?}: proxies refuse two of one name");
+            named
         };
         KINDS.into_iter().map(|kind| (kind, listed(kind))).collect()
     }
