@@ -33,6 +33,11 @@ pub(crate) fn profile() -> PathBuf {
 
 /// The program as it is shipped: laid out by what runs often, as in the Dockerfile.
 pub(crate) fn shipped() -> Command {
+    let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for name in set.filter(|name| name.starts_with("CARGO_PROFILE_RELEASE_")) {
+        // Counts are found by the names of functions, and cargo puts such settings into these.
+        eprintln!("warning: {name} is set, so that no count of {} is found; unset it", profile().display());
+    }
     release(&format!("-Cprofile-use={}", profile().display()))
 }
 

@@ -64,6 +64,8 @@ impl Closing {
 
     pub(crate) fn bind(self: &Arc<Self>) -> Bound {
         self.streams.fetch_add(1, Ordering::AcqRel);
+        // It is the connection's turn, which looks when the streams have had theirs.
+        self.called.store(true, Ordering::Release);
         Bound(self.clone())
     }
 }

@@ -127,14 +127,22 @@ fn limits(options: &Options) -> Limits {
 async fn aged(options: &Options, closing: &Closing) -> Instant {
     // A tenth more or less, so that connections of one moment do not end in one moment.
     let age = options.max_age.map(|age| age.mul_f64(0.9 + 0.2 * chance())).unwrap_or(Duration::MAX);
-    sleep(age.min(options.first_request)).await;
-    if age > options.first_request {
-        if closing.is_idle() {
-            return Instant::now();
-        }
-        sleep(age - options.first_request).await;
+    let since = Instant::now();
+    if age > options.first_request && !gets_stream(options.first_request, closing).await {
+        return Instant::now();
     }
+    sleep(age.saturating_sub(since.elapsed())).await;
     Instant::now() + options.age_grace
+}
+
+/// In time. Over with the first one, so that nobody is woken later to find it there.
+async fn gets_stream(patience: Duration, closing: &Closing) -> bool {
+    let mut patience = pin!(sleep(patience));
+    poll_fn(|cx| match closing.is_idle() {
+        true => patience.as_mut().poll(cx).map(|()| false),
+        false => Poll::Ready(true),
+    })
+    .await
 }
 
 /// A random moment of the window, so that the proxies of this instance do not all go to another one at once.
@@ -154,4 +162,22 @@ async fn drained(drain: &mut watch::Receiver<Option<Instant>>, closing: &Closing
 fn chance() -> f64 {
     let random = RandomState::new().build_hasher().finish();
     (random >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_is_waited_for_no_longer_than_until_it_comes() {
+        let closing = Arc::<Closing>::default();
+        let patience = Duration::from_secs(10);
+        let (mut wait, mut cx) = (pin!(gets_stream(patience, &closing)), Context::from_waker(Waker::noop()));
+        assert_eq!(wait.as_mut().poll(&mut cx), Poll::Pending);
+        let stream = closing.bind();
+        assert!(closing.is_called(Waker::noop()), "a stream has the connection look at its own end");
+        assert_eq!(wait.as_mut().poll(&mut cx), Poll::Ready(true));
+        drop(stream);
+        assert!(!gets_stream(patience, &closing).await);
+    }
 }
