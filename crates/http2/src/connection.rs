@@ -3,6 +3,7 @@
 use std::{
     pin::Pin,
     task::{Context, Poll, ready},
+    time::{Duration, Instant},
 };
 
 use http::{Request, Response};
@@ -20,6 +21,8 @@ const PASSES: usize = 4;
 /// How often it goes round before others may run. Some streams wake themselves for ever; and what tokio grants a task at a time comes anew only
 /// after a pause.
 const ROUNDS: usize = 16;
+/// After so long others may run too. The clock is read from the second round on: a push and its answers take one.
+const SLICE: Duration = Duration::from_millis(2);
 
 /// Serves the calls of one peer. `S` makes an answer of each request. In this order: the beginning of the protocol is what is needed most.
 #[repr(C)]
@@ -108,6 +111,7 @@ where
 
     fn poll_work(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         self.protocol.ready.runs();
+        let mut began = None;
         for _ in 0..ROUNDS {
             self.read(cx)?;
             let deaf = self.protocol.outlet.is_crowded();
@@ -124,6 +128,9 @@ where
             let listens = deaf && !self.protocol.outlet.is_crowded();
             if self.protocol.ready.sleeps(cx) && !listens {
                 return Poll::Pending;
+            }
+            if began.get_or_insert_with(Instant::now).elapsed() >= SLICE {
+                break;
             }
         }
         cx.waker().wake_by_ref();

@@ -160,4 +160,11 @@ impl xds::Class for Member {
             _ => self.seat.load().view().now().named(kind, name),
         }
     }
+
+    fn is_ready(&self, kind: TypeUrl, name: &str) -> bool {
+        match kind {
+            TypeUrl::Endpoints | TypeUrl::Route => self.seat.load().view().now().holds(kind, name),
+            _ => true,
+        }
+    }
 }

@@ -230,3 +230,19 @@ proptest! {
         }
     }
 }
+
+/// A value takes fifty times its bytes in memory.
+#[test]
+fn too_many_values_are_refused_at_any_level() {
+    let list = |count| Value { kind: Some(Kind::ListValue(ListValue { values: vec![Value::default(); count] })) };
+    let of = |value: Value| Struct { fields: [("LABELS".to_owned(), value)].into() };
+    let fields = |count: usize| Struct { fields: (0..count).map(|n| (n.to_string(), Value::default())).collect() };
+    let inside = |count| of(Value { kind: Some(Kind::StructValue(fields(count))) });
+    let sorted = |whole: Struct| structure::sorted(&whole.encode_to_vec().into()).map(|_| ());
+    assert_eq!([sorted(fields(10_000)), sorted(inside(9_999)), sorted(of(list(9_999)))], [Ok(()); 3]);
+    for too_many in [fields(10_001), inside(10_000), of(list(10_000))] {
+        assert_eq!(sorted(too_many), Err(Error::TooMany));
+    }
+    let repeated = Bytes::from([0x0a, 0].repeat(10_001));
+    assert_eq!(structure::sorted(&repeated), Err(Error::TooMany), "also of one name");
+}

@@ -72,7 +72,7 @@ impl Admission {
     /// How long a stream waits before it is served, if streams come faster than they may.
     pub(crate) fn turn(&self) -> Result<Duration, Refusal> {
         let Some(rate) = &self.rate else { return Ok(Duration::ZERO) };
-        let wait = rate.lock().unwrap_or_else(PoisonError::into_inner).take_within(Instant::now(), PATIENCE);
+        let wait = rate.lock().unwrap_or_else(PoisonError::into_inner).take_within(Instant::now(), 1, PATIENCE);
         wait.ok_or(Refusal::TooManyRequests)
     }
 
@@ -131,16 +131,17 @@ impl Bucket {
         Bucket { per_second: f64::from(per_second), most, tokens: most, at: Instant::now() }
     }
 
-    /// Takes a token. Answers how long to wait until it is there; `None`: longer than `patience`, and none was taken.
-    pub(crate) fn take_within(&mut self, now: Instant, patience: Duration) -> Option<Duration> {
+    /// Takes tokens. Answers how long to wait until they are there; `None`: longer than `patience`, and none was taken.
+    pub(crate) fn take_within(&mut self, now: Instant, count: usize, patience: Duration) -> Option<Duration> {
         let gained = now.saturating_duration_since(self.at).as_secs_f64() * self.per_second;
         self.tokens = (self.tokens + gained).min(self.most);
         self.at = now;
-        let wait = Duration::try_from_secs_f64((1.0 - self.tokens).max(0.0) / self.per_second).ok()?;
+        let count = count as f64;
+        let wait = Duration::try_from_secs_f64((count - self.tokens).max(0.0) / self.per_second).ok()?;
         if wait > patience {
             return None;
         }
-        self.tokens -= 1.0;
+        self.tokens -= count;
         Some(wait)
     }
 }
@@ -152,7 +153,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_bucket_gives_at_its_rate_after_a_burst() {
         let mut bucket = Bucket::new(10, 3);
-        let mut take = || bucket.take_within(Instant::now(), Duration::MAX).map(|wait| wait.as_millis());
+        let mut take = || bucket.take_within(Instant::now(), 1, Duration::MAX).map(|wait| wait.as_millis());
         assert_eq!([take(), take(), take()], [Some(0); 3]);
         assert_eq!([take(), take()], [Some(100), Some(200)]);
         tokio::time::advance(Duration::from_secs(60)).await;
@@ -162,7 +163,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_would_wait_too_long_takes_nothing() {
         let mut bucket = Bucket::new(1, 1);
-        let mut take = || bucket.take_within(Instant::now(), PATIENCE);
+        let mut take = || bucket.take_within(Instant::now(), 1, PATIENCE);
         assert_eq!((take(), take(), take()), (Some(Duration::ZERO), Some(PATIENCE), None));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(take(), Some(PATIENCE));

@@ -66,6 +66,10 @@ impl Brief {
         self.unsubscribe.iter().map(|place| self.text(place)).collect()
     }
 
+    pub(crate) fn name_count(&self) -> usize {
+        self.subscribe.len() + self.unsubscribe.len()
+    }
+
     pub(crate) fn is_answer(&self) -> bool {
         !self.nonce.is_empty() && self.subscribe.is_empty() && self.unsubscribe.is_empty()
     }

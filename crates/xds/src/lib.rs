@@ -35,6 +35,7 @@ mod refusal;
 mod register;
 mod reply;
 mod request;
+mod request_limits;
 mod requested;
 mod resource;
 mod server;

@@ -1,7 +1,7 @@
 //! Sets of names that streams subscribe to. Equal sets share their memory: the proxies of a namespace ask for the same thousand names.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::HashMap,
     fmt,
     hash::{BuildHasher, Hasher, RandomState},
     sync::{Arc, LazyLock, Mutex, PoisonError, Weak},
@@ -69,26 +69,72 @@ impl Names {
         sorted.sort_unstable();
         sorted.dedup();
         let digest = Digest::of(sorted.iter().copied());
-        SHARED.lock().unwrap_or_else(PoisonError::into_inner).shared(&sorted, digest)
+        Names::pooled(digest, || sorted.iter().map(|name| Arc::from(*name)).collect())
+    }
+
+    /// The set of this digest, which `sorted` makes where nobody holds it. It is made outside of the lock.
+    fn pooled(digest: Digest, sorted: impl FnOnce() -> Vec<Arc<str>>) -> Names {
+        let pool = || SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = pool().get(digest);
+        Names(held.unwrap_or_else(|| {
+            let set = Arc::new(Set { sorted: sorted(), digest });
+            pool().add(set)
+        }))
     }
 
     fn known(digest: Digest, len: usize) -> Option<Names> {
-        let known = SHARED.lock().unwrap_or_else(PoisonError::into_inner).sets.get(&digest)?.upgrade()?;
+        let known = SHARED.lock().unwrap_or_else(PoisonError::into_inner).get(digest)?;
         (known.sorted.len() == len).then_some(Names(known))
     }
 
-    /// The set with some names more and some less; a name of both is in neither. Where others have changed theirs in the same way, only
-    /// these names are looked at.
-    pub(crate) fn changed(&self, more: &[&str], less: &HashSet<&str>) -> Names {
-        let more: BTreeSet<&str> = more.iter().copied().filter(|n| !less.contains(n) && !self.contains(n)).collect();
-        let less: BTreeSet<&str> = less.iter().copied().filter(|name| self.contains(name)).collect();
+    /// The set with some names more and some less; a name of both is in neither. Both lists are sorted and have each name once. Where others
+    /// have changed theirs in the same way, only these names are looked at; else it is one pass over the set, which shares its texts.
+    pub(crate) fn changed(&self, more: &[&str], less: &[&str]) -> Names {
+        let more: Vec<&str> = more.iter().copied().filter(|name| less.binary_search(name).is_err()).collect();
+        let (_, more) = self.split(&more);
+        let (less, _) = self.split(less);
+        let less: Vec<&str> = less.into_iter().map(|name| &**name).collect();
         let (Digest(came), Digest(went)) = (Digest::of(more.iter().copied()), Digest::of(less.iter().copied()));
         let digest = Digest(self.0.digest.0.wrapping_add(came).wrapping_sub(went));
         if let Some(known) = Names::known(digest, self.len() + more.len() - less.len()) {
             return known;
         }
-        let kept = self.iter().map(|name| &**name).filter(|name| !less.contains(name));
-        Names::of(kept.chain(more.iter().copied()))
+        Names::pooled(digest, || self.merged(&more, &less))
+    }
+
+    /// Names of a sorted list that are in the set, and those that are not. Each is looked for behind the one before, in steps that double: a long
+    /// list costs one pass, a short one a few looks for each name.
+    pub(crate) fn split<'a>(&self, list: &[&'a str]) -> (Vec<&Arc<str>>, Vec<&'a str>) {
+        let (mut inside, mut outside, mut rest) = (Vec::new(), Vec::new(), &self.0.sorted[..]);
+        for &name in list {
+            let mut reach = 1;
+            while rest.get(reach - 1).is_some_and(|held| **held < *name) {
+                reach *= 2;
+            }
+            let (from, to) = (reach / 2, reach.min(rest.len()));
+            rest = &rest[from + rest[from..to].partition_point(|held| **held < *name)..];
+            match rest.first() {
+                Some(held) if **held == *name => inside.push(held),
+                _ => outside.push(name),
+            }
+        }
+        (inside, outside)
+    }
+
+    /// `more`: not in the set. `less`: in it. Both sorted.
+    fn merged(&self, more: &[&str], less: &[&str]) -> Vec<Arc<str>> {
+        let mut merged = Vec::with_capacity(self.len() + more.len() - less.len());
+        let (mut more, mut less) = (more.iter().peekable(), less.iter().peekable());
+        for name in self.iter() {
+            while let Some(new) = more.next_if(|new| ***new < **name) {
+                merged.push(Arc::from(*new));
+            }
+            if less.next_if(|gone| ***gone == **name).is_none() {
+                merged.push(name.clone());
+            }
+        }
+        merged.extend(more.map(|new| Arc::from(*new)));
+        merged
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
@@ -122,18 +168,21 @@ impl Names {
 }
 
 impl Pool {
-    fn shared(&mut self, sorted: &[&str], digest: Digest) -> Names {
-        let sets = &mut self.sets;
-        if let Some(held) = sets.get(&digest).and_then(Weak::upgrade) {
-            return Names(held);
+    fn get(&self, digest: Digest) -> Option<Arc<Set>> {
+        self.sets.get(&digest)?.upgrade()
+    }
+
+    /// Answers the one that somebody else added meanwhile, if any.
+    fn add(&mut self, set: Arc<Set>) -> Arc<Set> {
+        if let Some(held) = self.get(set.digest) {
+            return held;
         }
-        if sets.len() >= self.full {
-            sets.retain(|_, set| set.strong_count() > 0);
-            self.full = 64.max(sets.len() * 2);
+        if self.sets.len() >= self.full {
+            self.sets.retain(|_, set| set.strong_count() > 0);
+            self.full = 64.max(self.sets.len() * 2);
         }
-        let set = Arc::new(Set { sorted: sorted.iter().map(|name| Arc::from(*name)).collect(), digest });
-        sets.insert(digest, Arc::downgrade(&set));
-        Names(set)
+        self.sets.insert(set.digest, Arc::downgrade(&set));
+        set
     }
 }
 
@@ -180,15 +229,30 @@ mod tests {
     fn a_changed_set_is_the_one_that_others_have() {
         let old = Names::of(["a", "b", "c"]);
         let check = |more: &[&str], less: &[&str], want: &[&str]| {
-            let changed = old.changed(more, &less.iter().copied().collect());
+            let changed = old.changed(more, less);
             assert_eq!(changed, Names::of(want.iter().copied()), "more {more:?}, less {less:?}");
-            let again = old.changed(more, &less.iter().copied().collect());
+            let again = old.changed(more, less);
             assert!(Arc::ptr_eq(&changed.0, &again.0));
         };
         check(&[], &[], &["a", "b", "c"]);
-        check(&["d", "a", "d"], &["b", "nobody"], &["a", "c", "d"]);
-        check(&["e"], &["e", "a"], &["b", "c"]);
+        check(&["a", "d"], &["b", "nobody"], &["a", "c", "d"]);
+        check(&["e"], &["a", "e"], &["b", "c"]);
+        check(&["0", "aa", "d"], &["a", "c"], &["0", "aa", "b", "d"]);
         check(&[], &["a", "b", "c"], &[]);
+    }
+
+    #[test]
+    fn a_list_is_split_as_lookups_would() {
+        let held: Vec<String> = (0..200).step_by(3).map(|n| format!("{n:03}")).collect();
+        let names = Names::of(held.iter().map(String::as_str));
+        for step in [1, 2, 7, 50, 199] {
+            let list: Vec<String> = (0..230).step_by(step).map(|n| format!("{n:03}")).collect();
+            let list: Vec<&str> = list.iter().map(String::as_str).collect();
+            let (inside, outside) = names.split(&list);
+            let (want, others): (Vec<&str>, Vec<&str>) = list.iter().partition(|name| names.contains(name));
+            assert_eq!((inside.into_iter().map(|name| &**name).collect::<Vec<_>>(), outside), (want, others));
+        }
+        assert_eq!(Names::default().split(&["a"]), (Vec::new(), vec!["a"]));
     }
 
     #[test]
@@ -196,7 +260,8 @@ mod tests {
         let mut pool = Pool::default();
         for number in 0..10_000_u32 {
             let name = number.to_string();
-            pool.shared(&[&name], Digest::of([name.as_str()]));
+            let digest = Digest::of([name.as_str()]);
+            pool.add(Arc::new(Set { sorted: vec![name.into()], digest }));
         }
         assert!(pool.sets.len() <= 64);
     }

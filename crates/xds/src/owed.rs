@@ -40,6 +40,15 @@ impl Owed {
         }
     }
 
+    /// Names that are left for the next response, with the versions that the proxy holds of them.
+    pub(crate) fn defer(&mut self, names: Vec<Arc<str>>, held: &mut Held) {
+        if !names.is_empty() && !held.is_empty() {
+            let moved = names.iter().filter_map(|name| held.map().remove_entry(&**name));
+            self.held.map().extend(moved);
+        }
+        self.names.extend(names);
+    }
+
     /// Sent whatever version the proxy holds.
     pub(crate) fn insist(&mut self, name: &Arc<str>) {
         if !self.held.is_empty() {

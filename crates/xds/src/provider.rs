@@ -61,6 +61,11 @@ pub trait Class: Send + Sync {
     /// One resource by name, also one that `since` never lists (an empty load assignment or route for an unknown
     /// name). `None`: it does not exist.
     fn named(&self, kind: TypeUrl, name: &str) -> Option<Arc<Resource>>;
+
+    /// `false`: `named` makes the resource for whoever asks, which takes longer than to look it up.
+    fn is_ready(&self, _kind: TypeUrl, _name: &str) -> bool {
+        true
+    }
 }
 
 /// A cluster and its load assignment are expected to have one name: when a cluster is sent, the load assignment of

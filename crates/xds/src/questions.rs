@@ -68,7 +68,7 @@ impl Questions {
                     let now = clock::now();
                     call.out.send(Response { frame, kind: None, began: now, made: now });
                 }
-                call.pause().map_or(Step::Listening, |until| Step::Pausing(Box::pin(sleep_until(until))))
+                call.pause(0).map_or(Step::Listening, |until| Step::Pausing(Box::pin(sleep_until(until))))
             }
             Step::Pausing(pause) => {
                 ready!(pause.as_mut().poll(cx));

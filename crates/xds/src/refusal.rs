@@ -78,6 +78,8 @@ pub(crate) enum Refusal {
     Method(Failure),
     #[error("a resource name is {len} bytes; the limit is {limit}")]
     NameTooLong { len: usize, limit: usize },
+    #[error("more than {limit} fields in a request besides names")]
+    TooManyFields { limit: usize },
     #[error("{count} names on one stream; the limit is {limit}")]
     TooManyNames { count: usize, limit: usize },
     #[error("more than {limit} streams from one address; raise the limit or close some")]
@@ -128,7 +130,8 @@ impl Refusal {
             | Refusal::Node(_)
             | Refusal::NameTooLong { .. }
             | Refusal::Malformed(_) => Code::InvalidArgument,
-            Refusal::TooManyNames { .. }
+            Refusal::TooManyFields { .. }
+            | Refusal::TooManyNames { .. }
             | Refusal::MessageTooLarge { .. }
             | Refusal::TooManyStreams { .. }
             | Refusal::TooManyOfCaller { .. }

@@ -6,12 +6,10 @@ use bytes::Bytes;
 use prost::Message;
 use wire::{envoy::config::core::v3::Node, google::rpc, structure};
 
-use crate::refusal::Refusal;
+use crate::{refusal::Refusal, request_limits::MAX_NODE};
 
 /// Of the reason of a NACK, in bytes. Envoy's are some hundred; a proxy may send megabytes.
 const MAX_REASON: usize = 4096;
-/// Of the whole node, in bytes. Istio's agents send 2 to 20 KB.
-const MAX_NODE: usize = 1 << 20;
 /// Of one resource name, in bytes.
 const MAX_NAME: usize = 1024;
 

@@ -8,7 +8,7 @@ use wire::{
     google::rpc,
 };
 
-use crate::{TypeUrl, Variant, brief::Brief, held::Held, refusal::Refusal};
+use crate::{TypeUrl, Variant, brief::Brief, held::Held, refusal::Refusal, request_limits};
 
 /// On the heap: most are brief.
 pub(crate) enum Request {
@@ -20,7 +20,8 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    pub(crate) fn decode(variant: Variant, message: Bytes) -> Result<Request, Refusal> {
+    pub(crate) fn decode(variant: Variant, message: Bytes, max_names: usize) -> Result<Request, Refusal> {
+        request_limits::check(variant, &message, max_names)?;
         let request = match variant {
             Variant::Sotw => DiscoveryRequest::decode(message).map(|request| Request::Sotw(Box::new(request))),
             Variant::Delta => match Brief::of(&message) {
@@ -64,6 +65,17 @@ impl Request {
             Request::Sotw(request) => request.resource_names.clone(),
             Request::Delta(request, _) => request.resource_names_subscribe.clone(),
             Request::Brief(brief) => brief.subscribe().into_iter().map(str::to_owned).collect(),
+        }
+    }
+
+    /// As sent, duplicates too.
+    pub(crate) fn name_count(&self) -> usize {
+        match self {
+            Request::Sotw(request) => request.resource_names.len(),
+            Request::Delta(request, held) => {
+                request.resource_names_subscribe.len() + request.resource_names_unsubscribe.len() + held.len()
+            }
+            Request::Brief(brief) => brief.name_count(),
         }
     }
 

@@ -26,6 +26,7 @@ use crate::{
     server::Shared,
     sotw,
     stage::Timed,
+    stream::NAMES_PER_CHANGE,
     throttle::Pass,
     watch::{Answer, Fresh, Turn},
     watches::Watches,
@@ -179,15 +180,15 @@ impl Session {
         self.overdue_at = open.filter(|open| !open.overdue).map(|open| open.at + OVERDUE).min();
     }
 
-    /// Answers whether it changed what is subscribed to.
-    pub(crate) fn request(&mut self, request: Request) -> Result<bool, Refusal> {
+    /// Some: the request is limited in rate, because it changed the subscription or lists many names. So many names were looked at for it.
+    pub(crate) fn request(&mut self, request: Request) -> Result<Option<usize>, Refusal> {
         let timed = Timed::begin();
-        let changed = self.take_request(request);
+        let names = self.take_request(request);
         timed.end(Stage::Ack, self.shared.metrics.stages());
-        changed
+        names
     }
 
-    fn take_request(&mut self, mut request: Request) -> Result<bool, Refusal> {
+    fn take_request(&mut self, mut request: Request) -> Result<Option<usize>, Refusal> {
         if let (Some(first), Some(node)) = (&self.node, request.node())
             && !is_same_node(first, node)?
         {
@@ -198,9 +199,10 @@ impl Session {
             Target::Debug => return Err(Refusal::Debug(request.type_url().chars().take(64).collect())),
             Target::Health | Target::Unknown => {
                 tracing::debug!(connection = self.listed.id(), "request of a type that is not served");
-                return Ok(false);
+                return Ok(None);
             }
         };
+        let listed = request.name_count();
         let entry = self.listed.entry();
         let mut watches = entry.watches();
         let before = (!request.is_answer()).then(|| watches.get(kind).map(|watch| watch.subscription.clone()));
@@ -224,11 +226,10 @@ impl Session {
         self.keep_track(&watches, kind);
         self.note(kind, verdict, request.nonce(), request.error());
         let now = watches.get(kind).map(|watch| &watch.subscription);
-        let changed = before.is_some_and(|before| before.as_ref() != now);
-        if changed {
-            self.check_count(&watches)?;
+        if before.is_some_and(|before| before.as_ref() != now) {
+            return Ok(Some(listed + self.subscribed(&watches)?));
         }
-        Ok(changed)
+        Ok((listed > NAMES_PER_CHANGE).then_some(listed))
     }
 
     /// When a response has not been answered for so long that it counts. `None`: none is on its way, or all were counted.
@@ -292,7 +293,7 @@ impl Session {
     fn next_at(&mut self, watches: &mut Watches, began: Instant, late: bool) -> Result<Next, Refusal> {
         let careful = !late && self.would_remove(watches) && self.names_may_change(watches);
         let awaited = if self.due.iter().any(TypeUrl::names_clusters) { self.awaited(watches, began) } else { None };
-        let mut held: Option<Instant> = None;
+        let (mut held, mut more): (Option<Instant>, _) = (None, None);
         for kind in self.due.iter() {
             let Some(watch) = watches.get_mut(kind) else { continue };
             if let Some(open) = watch.ack.open() {
@@ -315,9 +316,11 @@ impl Session {
             if let Some(answer) = answer {
                 return self.response(watches, kind, answer, began).map(Next::Response);
             }
+            // What was looked at need not be sent, and not all was looked at.
+            more = more.or_else(|| (!watch.owed.is_empty()).then_some(began));
             self.keep_track(watches, kind);
         }
-        let until = held.into_iter().chain(awaited).min();
+        let until = held.into_iter().chain(awaited).chain(more).min();
         Ok(until.map_or(Next::Nothing, Next::Held))
     }
 
@@ -446,10 +449,11 @@ impl Session {
         }
     }
 
-    fn check_count(&self, watches: &Watches) -> Result<(), Refusal> {
+    /// Names that the stream subscribes to.
+    fn subscribed(&self, watches: &Watches) -> Result<usize, Refusal> {
         let count = watches.iter().map(|watch| watch.subscription.names().len()).sum();
         let limit = self.shared.options.max_names;
-        if count > limit { Err(Refusal::TooManyNames { count, limit }) } else { Ok(()) }
+        if count > limit { Err(Refusal::TooManyNames { count, limit }) } else { Ok(count) }
     }
 }
 

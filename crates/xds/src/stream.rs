@@ -27,6 +27,11 @@ use crate::{
     session::{Next, Session},
 };
 
+/// Requests of one stream that are read in one go, before other streams have their turn.
+const REQUESTS: usize = 32;
+/// A request for which so many names are looked at counts as two changes of the subscription.
+pub(crate) const NAMES_PER_CHANGE: usize = 10_000;
+
 /// What a call begins with.
 pub(crate) struct Beginning {
     pub(crate) shared: Arc<Shared>,
@@ -274,17 +279,21 @@ impl Call {
     }
 
     fn poll_requests(&mut self, session: &mut Session, cx: &mut Context<'_>) -> Result<(), Refusal> {
-        while self.pause.is_none()
-            && let Poll::Ready(request) = self.requests.poll_next(cx)
-        {
-            let changed = session.request(request?)?;
-            self.pause = if changed { self.pause() } else { None };
+        for _ in 0..REQUESTS {
+            if self.pause.is_some() {
+                return Ok(());
+            }
+            let Poll::Ready(request) = self.requests.poll_next(cx) else { return Ok(()) };
+            let names = session.request(request?)?;
+            self.pause = names.and_then(|names| self.pause(names));
             // Mostly it is the answer to the only response of a push.
             self.look |= session.has_more();
             if !self.look {
                 session.note_done();
             }
         }
+        // There may be more. The other streams of the thread have their turn first.
+        cx.waker().wake_by_ref();
         Ok(())
     }
 
@@ -353,10 +362,12 @@ impl Call {
 }
 
 impl Call {
-    /// It asked for something else. Until when it waits with the next; `None`: it came in time.
-    pub(crate) fn pause(&mut self) -> Option<Instant> {
+    /// After a request that is limited in rate. Until when the stream waits with the next; `None`: it came in time. `names`: all that were
+    /// looked at for it.
+    pub(crate) fn pause(&mut self, names: usize) -> Option<Instant> {
         let now = clock::now();
-        let wait = self.changes.take_within(now, Duration::MAX).filter(|wait| !wait.is_zero())?;
+        let cost = 1 + names / NAMES_PER_CHANGE;
+        let wait = self.changes.take_within(now, cost, Duration::MAX).filter(|wait| !wait.is_zero())?;
         Some(now + wait)
     }
 }
@@ -371,6 +382,6 @@ impl Requests {
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Request, Refusal>> {
         let message = ready!(self.inbound.poll_next(cx))?;
         self.shared.metrics.received(self.variant, message.len());
-        Poll::Ready(Request::decode(self.variant, message))
+        Poll::Ready(Request::decode(self.variant, message, self.shared.options.max_names))
     }
 }

@@ -78,18 +78,16 @@ impl Subscription {
             return Added::default();
         }
         self.explicit |= !subscribe.is_empty();
-        let all = |names: &[&str]| names.contains(&ALL);
-        self.wildcard = (self.wildcard || all(subscribe)) && !all(unsubscribe);
-        let gone: HashSet<&str> = unsubscribe.iter().copied().chain([ALL]).collect();
-        let names = self.names.changed(subscribe, &gone);
+        let (more, less) = (Listed::of(subscribe), Listed::of(unsubscribe));
+        self.wildcard = (self.wildcard || more.wildcard) && !less.wildcard;
+        let names = self.names.changed(&more.names, &less.names);
         let before = std::mem::replace(&mut self.names, names);
         // Also a name that is known already: the proxy may have forgotten its content.
-        let added = subscribe.iter().filter_map(|name| self.names.get(name)).cloned().collect();
-        let dropped = |name: &&str| before.get(name).cloned().or_else(|| named(subscribe, name));
+        let (added, _) = self.names.split(&more.names);
         Added {
-            everything: all(subscribe) && self.wildcard,
-            names: added,
-            dropped: if self.wildcard { unsubscribe.iter().filter_map(dropped).collect() } else { Vec::new() },
+            everything: more.wildcard && self.wildcard,
+            names: added.into_iter().cloned().collect(),
+            dropped: if self.wildcard { dropped(&before, &more, &less) } else { Vec::new() },
         }
     }
 
@@ -110,9 +108,28 @@ impl Subscription {
     }
 }
 
-/// Of a request that asks for it and drops it at once.
-fn named(subscribe: &[&str], name: &str) -> Option<Arc<str>> {
-    (subscribe.contains(&name) && name != ALL).then(|| Arc::from(name))
+/// A list of a request.
+struct Listed<'a> {
+    wildcard: bool,
+    /// Sorted, each once.
+    names: Vec<&'a str>,
+}
+
+impl<'a> Listed<'a> {
+    fn of(list: &[&'a str]) -> Listed<'a> {
+        let mut names = list.to_vec();
+        names.sort_unstable();
+        names.dedup();
+        let wildcard = names.binary_search(&ALL).map(|index| names.remove(index)).is_ok();
+        Listed { wildcard, names }
+    }
+}
+
+/// Those that were subscribed to, before or by this request.
+fn dropped(before: &Names, more: &Listed<'_>, less: &Listed<'_>) -> Vec<Arc<str>> {
+    let (known, others) = before.split(&less.names);
+    let asked = others.into_iter().filter(|name| more.names.binary_search(name).is_ok()).map(Arc::from);
+    known.into_iter().cloned().chain(asked).collect()
 }
 
 #[cfg(test)]

@@ -16,6 +16,10 @@ use crate::{
     subscription::Subscription,
 };
 
+/// Resources that one response has made for it, such as load assignments of clusters that do not exist. The rest comes with the next, so that a
+/// request for a hundred thousand of them does not keep others waiting.
+const MADE_AT_ONCE: usize = 1_000;
+
 /// In this order: what every push and every answer to it needs lies together.
 #[repr(C)]
 pub(crate) struct Watch {
@@ -277,10 +281,11 @@ impl Watch {
         let asked = !owed.is_empty();
         owed.everything |= complete;
         let shared = self.shared(class, &owed, news);
-        let Gathered { content, mut removed, seq } = match shared {
-            Some(all) => Gathered { removed: all.removed.clone(), seq: all.seq, content: Content::Shared(all) },
+        let Gathered { content, mut removed, seq, later } = match shared {
+            Some(all) => Gathered::of(Content::Shared(all.clone()), all.removed.clone(), all.seq),
             None => self.gathered(class, &mut owed, news.map(|news| &**news)),
         };
+        self.owed.defer(later, &mut owed.held);
         // Secrets that do not exist, or are not for this proxy, are left unanswered: as from istiod.
         if variant == Variant::Sotw || matches!(self.kind, TypeUrl::Extension | TypeUrl::Secret) {
             removed.clear();
@@ -335,12 +340,12 @@ impl Watch {
         if owed.everything && !owed.held.is_empty() {
             let tally = class.tally(self.kind);
             if self.holds_all(&tally, owed) {
-                return Gathered { content: Content::Own(Vec::new()), removed: Vec::new(), seq: tally.seq };
+                return Gathered::of(Content::Own(Vec::new()), Vec::new(), tally.seq);
             }
         }
         // Some names alone: nothing but the sequence is needed of the rest.
         let all = class.since(self.kind, if owed.everything { 0 } else { Seq::MAX });
-        let mut out = Picked { resources: Vec::new(), removed: Vec::new(), seq: all.seq };
+        let mut out = Picked { resources: Vec::new(), removed: Vec::new(), seq: all.seq, later: Vec::new() };
         let held = owed.held.map();
         match news {
             _ if owed.everything && self.subscription.wildcard() => out.take_all(&all, held, &self.subscription),
@@ -349,7 +354,7 @@ impl Watch {
         }
         let all_names = self.subscription.names().iter().filter(|_| owed.everything);
         out.take_names(class, self.kind, all_names.chain(&owed.names), held);
-        Gathered { content: Content::Own(out.resources), removed: out.removed, seq: out.seq }
+        Gathered { content: Content::Own(out.resources), removed: out.removed, seq: out.seq, later: out.later }
     }
 
     /// The proxy came with exactly what there is for it.
@@ -368,12 +373,21 @@ struct Gathered {
     content: Content,
     removed: Vec<Arc<str>>,
     seq: Seq,
+    /// Names that are left for the next response.
+    later: Vec<Arc<str>>,
+}
+
+impl Gathered {
+    fn of(content: Content, removed: Vec<Arc<str>>, seq: Seq) -> Gathered {
+        Gathered { content, removed, seq, later: Vec::new() }
+    }
 }
 
 struct Picked {
     resources: Vec<Arc<Resource>>,
     removed: Vec<Arc<str>>,
     seq: Seq,
+    later: Vec<Arc<str>>,
 }
 
 impl Picked {
@@ -414,9 +428,17 @@ impl Picked {
         }
         let mut seen: HashSet<Arc<str>> = self.resources.iter().map(|resource| resource.name.clone()).collect();
         seen.extend(self.removed.iter().cloned());
+        let mut made = 0;
         for name in names {
             if !seen.insert(name.clone()) {
                 continue;
+            }
+            if !class.is_ready(kind, name) {
+                made += 1;
+                if made > MADE_AT_ONCE {
+                    self.later.push(name.clone());
+                    continue;
+                }
             }
             match class.named(kind, name) {
                 Some(resource) if is_held(held, &resource) => {}

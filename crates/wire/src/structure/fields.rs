@@ -58,6 +58,12 @@ impl<'a> Fields<'a> {
         str::from_utf8(self.delimited()?).map_err(|_| Error::NotText)
     }
 
+    /// Leaves out any field.
+    pub(super) fn skip(&mut self, key: u32) -> Result<(), Error> {
+        let kind = WireType::try_from(u64::from(key & 7)).map_err(|_| Error::Malformed)?;
+        skip_field(kind, key >> 3, &mut self.rest, DecodeContext::default()).map_err(|_| Error::Malformed)
+    }
+
     /// Leaves out a field that the message does not have. `known`: the highest number that it has; such a field has another wire type.
     pub(super) fn pass(&mut self, key: u32, known: u32) -> Result<(), Error> {
         let (number, kind) = (key >> 3, WireType::try_from(u64::from(key & 7)));

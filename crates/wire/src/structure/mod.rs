@@ -3,6 +3,7 @@
 //! What the bytes say is what prost reads in them: of a name that occurs twice the last one counts, messages that occur twice are merged.
 
 mod back;
+mod count;
 mod fields;
 mod json;
 mod order;
@@ -13,6 +14,7 @@ mod view;
 use bytes::Bytes;
 use serde_json::Value;
 
+use count::MAX_VALUES;
 use fields::{FIRST, Fields};
 use read::Form as _;
 use tree::Tree;
@@ -29,6 +31,8 @@ pub enum Error {
     NotText,
     #[error("it is nested more than {DEEPEST} levels deep")]
     TooDeep,
+    #[error("it holds more than {MAX_VALUES} values")]
+    TooMany,
 }
 
 /// As JSON; numbers that JSON does not have are null.
@@ -38,8 +42,10 @@ pub fn json(structure: &[u8]) -> Result<Value, Error> {
     Ok(value)
 }
 
-/// The same with its names in order, as prost encodes it: what is alike is so in memory. Often it is as it came.
+/// The same with its names in order, as prost encodes it: what is alike is so in memory. Often it is as it came. Fails where it holds too
+/// many values.
 pub fn sorted(structure: &Bytes) -> Result<Bytes, Error> {
+    count::check(structure, DEEPEST)?;
     if order::is_sorted(structure, DEEPEST) {
         return Ok(structure.clone());
     }

@@ -8,7 +8,7 @@ pub(super) const NUMBER: u32 = 2 << 3 | 1;
 pub(super) const TEXT: u32 = 3 << 3 | 2;
 pub(super) const TRUTH: u32 = 4 << 3;
 pub(super) const STRUCT: u32 = 5 << 3 | 2;
-const LIST: u32 = 6 << 3 | 2;
+pub(super) const LIST: u32 = 6 << 3 | 2;
 
 /// What a Value is read into; by default nothing is set.
 pub(super) trait Form<'a>: Default {

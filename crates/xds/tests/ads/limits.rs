@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use xds::{Options, TypeUrl};
+use wire::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use xds::{Options, TypeUrl, Variant};
 
-use crate::harness::{BOTH, Harness};
+use crate::{
+    harness::{BOTH, Harness},
+    proxy,
+};
 
 #[tokio::test(start_paused = true)]
 async fn streams_of_one_address_are_limited() {
@@ -66,6 +70,64 @@ async fn a_proxy_that_flaps_is_read_slowly_and_still_hears_of_changes() {
         tokio::time::sleep(Duration::from_secs(20)).await;
         assert_eq!(known(&harness), 20, "after {:?}", begin.elapsed());
     }
+}
+
+/// Each change is worked into a set of all names: with many of them it is limited sooner.
+#[tokio::test(start_paused = true)]
+async fn changes_of_a_large_subscription_are_read_more_slowly() {
+    let options = Options { subscription_changes_per_second: 1, ..Options::default() };
+    let harness = Harness::with("CDS a=1", options);
+    let mut proxy = harness.proxy(Variant::Delta).await;
+    let names: Vec<String> = (0..30_000).map(|n| format!("n{n}")).collect();
+    proxy.ask(TypeUrl::Cluster, &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    proxy.take().await;
+    for n in 0..10 {
+        proxy.ask(TypeUrl::Cluster, &[&format!("more{n}")]).await;
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let known = |harness: &Harness| harness.watched(TypeUrl::Cluster).expect("watched").names.len() - names.len();
+    assert!((1..6).contains(&known(&harness)), "{} of 10 were read", known(&harness));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(known(&harness), 10);
+}
+
+/// Load assignments of clusters that do not exist are made for whoever asks: a thousand with each response.
+#[tokio::test(start_paused = true)]
+async fn what_is_made_on_demand_comes_in_parts() {
+    for variant in BOTH {
+        let harness = Harness::new("EDS a=1");
+        let mut proxy = harness.proxy(variant).await;
+        let names: Vec<String> = (0..2_500).map(|n| format!("n{n:04}")).chain(["a".to_owned()]).collect();
+        proxy.ask(TypeUrl::Endpoints, &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        let mut parts = Vec::new();
+        while let Some(got) = proxy.maybe().await {
+            proxy.ack(&got).await;
+            parts.push(got.text.split(' ').skip(1).map(str::to_owned).collect::<Vec<_>>());
+        }
+        assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [1_001, 1_000, 500], "{variant:?}");
+        assert!(parts[0].contains(&"a=1".to_owned()));
+        let mut all = parts.concat();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 2_501);
+    }
+}
+
+/// All that a proxy holds is compared, in parts, also where nothing is to be sent for the first of them.
+#[tokio::test(start_paused = true)]
+async fn held_versions_of_what_is_made_on_demand_are_all_compared() {
+    let harness = Harness::new("EDS a=1");
+    let mut proxy = harness.proxy(Variant::Delta).await;
+    let version = |n: usize| if n < 2_400 { "vempty" } else { "old" }.to_owned();
+    let held = (0..2_500).map(|n| (format!("n{n:04}"), version(n))).collect();
+    let first = DeltaDiscoveryRequest { initial_resource_versions: held, ..proxy::delta(TypeUrl::Endpoints) };
+    proxy.delta(DeltaDiscoveryRequest { resource_names_subscribe: vec!["a".into()], ..first }).await;
+    let mut sent = 0;
+    while let Some(got) = proxy.maybe().await {
+        proxy.ack(&got).await;
+        sent += got.text.split(' ').count() - 1;
+    }
+    assert_eq!(sent, 101, "a, and what is old");
 }
 
 #[tokio::test(start_paused = true)]

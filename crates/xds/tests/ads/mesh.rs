@@ -177,4 +177,8 @@ impl Class for Mesh {
         let empty = matches!(kind, TypeUrl::Endpoints | TypeUrl::Route);
         live.or_else(|| empty.then(|| resource(kind, name, "empty")))
     }
+
+    fn is_ready(&self, kind: TypeUrl, name: &str) -> bool {
+        self.state().live.contains_key(&(kind, name.to_owned()))
+    }
 }

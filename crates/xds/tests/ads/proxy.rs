@@ -162,7 +162,26 @@ impl Proxy {
 
     /// The next response, if one comes.
     pub(crate) async fn maybe(&mut self) -> Option<Got> {
-        let message = timeout(SETTLED, self.message()).await.ok()?;
+        self.maybe_within(SETTLED).await
+    }
+
+    /// In real time.
+    pub(crate) async fn got_within(&mut self, time: Duration) -> Got {
+        self.maybe_within(time).await.expect("no response")
+    }
+
+    /// The type of the next response. `None`: the stream has ended.
+    pub(crate) async fn next_kind(&mut self) -> Option<TypeUrl> {
+        let message = timeout(Duration::from_secs(60), self.message()).await.expect("a response or the end")?;
+        let url = match self.variant {
+            Variant::Sotw => DiscoveryResponse::decode(message).expect("decodes").type_url,
+            Variant::Delta => DeltaDiscoveryResponse::decode(message).expect("decodes").type_url,
+        };
+        TypeUrl::from_url(&url)
+    }
+
+    async fn maybe_within(&mut self, time: Duration) -> Option<Got> {
+        let message = timeout(time, self.message()).await.ok()?;
         let message = message.unwrap_or_else(|| panic!("the stream ended: {:?}", self.trailers));
         let got = match self.variant {
             Variant::Sotw => shown_sotw(&DiscoveryResponse::decode(message).expect("decodes")),
