@@ -1,8 +1,7 @@
 //! The validation webhook: an API server asks before it stores an object of Istio's kinds, and gets the notes of `meltemi check` for an
-//! answer. HTTP/2 over TLS, with the certificate of the secure port.
+//! answer. How it is asked is in `connection`.
 
-use std::sync::Arc;
-use std::time::Duration;
+mod connection;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -14,60 +13,28 @@ use config::json::ObjectTree;
 use config::kind::Kind;
 use config::note::Severity;
 use config::object::parse_tree;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use serde::de::DeserializeSeed;
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
-use tracing::{debug, info, warn};
+use tracing::info;
 
 use crate::ops::metrics::Validation;
+use connection::Limits;
 
-/// API servers keep a connection or two each.
-const CONNECTIONS: usize = 64;
-/// For a handshake, and between pings of an idle connection.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// An object of 3 MB, twice, as JSON inside JSON.
 const LONGEST: usize = 16 << 20;
 
-/// Serves until the task is dropped.
+/// Serves until the task is dropped. `tls`: the secure port's, whose certificate this port shows too.
 pub(crate) async fn serve(listener: TcpListener, tls: TlsAcceptor, counts: Validation) {
-    let router = router(counts);
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
-    loop {
-        let Ok(slot) = slots.clone().acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                warn!(%error, "cannot accept a connection of the webhook");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let (tls, router) = (tls.clone(), router.clone());
-        tokio::spawn(async move {
-            connection(stream, tls, router).await;
-            drop(slot);
-        });
+    match connection::acceptor(&tls) {
+        Ok(tls) => connection::serve(listener, tls, router(counts), Limits::default()).await,
+        Err(error) => tracing::error!(%error, "the validation webhook cannot serve TLS"),
     }
 }
 
 fn router(counts: Validation) -> Router {
     Router::new().route("/validate", post(validate)).layer(DefaultBodyLimit::max(LONGEST)).with_state(counts)
-}
-
-async fn connection(stream: TcpStream, tls: TlsAcceptor, router: Router) {
-    let Ok(Ok(stream)) = timeout(PATIENCE, tls.accept(stream)).await else { return };
-    let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .keep_alive_interval(Some(PATIENCE))
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    if let Err(error) = served.await {
-        debug!(%error, "a connection of the webhook ended early");
-    }
 }
 
 async fn validate(State(counts): State<Validation>, body: Bytes) -> Response {

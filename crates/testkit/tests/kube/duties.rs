@@ -7,9 +7,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
+use testkit::cluster::Cluster;
 use testkit::{place, server, skip};
 use tokio::time::sleep;
 
@@ -110,43 +111,66 @@ fn a_workload_shows_the_token_of_its_account() {
     });
 }
 
+/// As the chart configures it: a Service, to which an API server speaks HTTP/1.1. There is no pod network here, so that the Service is a
+/// name for this host.
+#[test]
+fn the_api_server_asks_a_service_before_it_stores() {
+    in_turn(async |cluster| {
+        let api = cluster.api().await?;
+        api.apply(&namespace("istio-system", &json!({}))).await?;
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": { "name": "istiod", "namespace": "istio-system" },
+            "spec": { "type": "ExternalName", "externalName": "localhost" },
+        });
+        api.apply(&service).await?;
+        let config = |port: u16| json!({ "service": { "name": "istiod", "namespace": "istio-system", "path": "/validate", "port": port } });
+        is_asked(cluster, "served", config).await
+    });
+}
+
+/// By a URL of its own host an API server offers HTTP/2 too.
 #[test]
 fn the_api_server_asks_before_it_stores() {
     in_turn(async |cluster| {
-        let api = cluster.api().await?;
-        for space in ["istio-system", "asked"] {
-            api.apply(&namespace(space, &json!({}))).await?;
-        }
-        let replica = Instance::named(cluster, "asked", &[], &[]).await?;
-        let webhook = json!({
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
-            "metadata": { "name": "istio-validator", "labels": { "istio.io/rev": "default" } },
-            "webhooks": [{
-                "name": "validation.istio.io", "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",
-                "clientConfig": { "url": format!("https://localhost:{}/validate", replica.webhook.port()) },
-                "rules": [{ "operations": ["CREATE", "UPDATE"], "apiGroups": ["*.istio.io", "networking.istio.io"], "apiVersions": ["*"], "resources": ["virtualservices"] }],
-                "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": "asked" } },
-            }],
-        });
-        api.apply(&webhook).await?;
-        let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/istio-validator";
-        let trusted = async || Ok(read(&api, path).await["webhooks"][0]["clientConfig"]["caBundle"].is_string());
-        until("the webhook is trusted", trusted).await?;
-        let good = virtual_service("asked", "a", "/");
-        until("a good object is stored", async || Ok(api.apply(&good).await.is_ok())).await?;
-        let (bad, mut refused) = (virtual_service("asked", "b", "("), String::new());
-        // The API server hears of a webhook a moment after it was stored.
-        until("a bad one is refused", async || {
-            refused = api.apply(&bad).await.err().map(|error| format!("{error:#}")).unwrap_or_default();
-            Ok(!refused.is_empty())
-        })
-        .await?;
-        ensure!(
-            refused.contains("validation.istio.io") && refused.contains("spec.http[0].match[0].uri"),
-            "{refused:?}"
-        );
-        Ok(())
+        cluster.api().await?.apply(&namespace("istio-system", &json!({}))).await?;
+        is_asked(cluster, "asked", |port| json!({ "url": format!("https://localhost:{port}/validate") })).await
     });
+}
+
+/// `config`: how the API server finds a webhook with this port.
+async fn is_asked(cluster: &Cluster, space: &str, config: impl Fn(u16) -> Value) -> Result<()> {
+    let api = cluster.api().await?;
+    api.apply(&namespace(space, &json!({}))).await?;
+    let replica = Instance::named(cluster, space, &[], &[]).await?;
+    let webhook = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": { "name": "istio-validator", "labels": { "istio.io/rev": "default" } },
+        "webhooks": [{
+            "name": "validation.istio.io", "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",
+            "clientConfig": config(replica.webhook.port()),
+            "rules": [{ "operations": ["CREATE", "UPDATE"], "apiGroups": ["*.istio.io", "networking.istio.io"], "apiVersions": ["*"], "resources": ["virtualservices"] }],
+            "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": space } },
+        }],
+    });
+    api.apply(&webhook).await?;
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/istio-validator";
+    let trusted = async || Ok(read(&api, path).await["webhooks"][0]["clientConfig"]["caBundle"].is_string());
+    until("the webhook is trusted", trusted).await?;
+    let (good, mut refused) = (virtual_service(space, "a", "/"), String::new());
+    let stored = until("a good object is stored", async || {
+        refused = api.apply(&good).await.err().map(|error| format!("{error:#}")).unwrap_or_default();
+        Ok(refused.is_empty())
+    });
+    stored.await.with_context(|| refused)?;
+    let (bad, mut refused) = (virtual_service(space, "b", "("), String::new());
+    // The API server hears of a webhook a moment after it was stored.
+    until("a bad one is refused", async || {
+        refused = api.apply(&bad).await.err().map(|error| format!("{error:#}")).unwrap_or_default();
+        Ok(!refused.is_empty())
+    })
+    .await?;
+    ensure!(refused.contains("validation.istio.io") && refused.contains("spec.http[0].match[0].uri"), "{refused:?}");
+    Ok(())
 }
 
 fn agent(envoy: &Path, folder: &Path, server: SocketAddr, admin: SocketAddr) -> Result<Process> {
