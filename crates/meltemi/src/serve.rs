@@ -163,7 +163,7 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
         tokio::spawn(http::serve(listener, ops::monitoring(ops.clone())));
     }
     let judged = views.clone();
-    let server = xds::Server::new(views, streams, metrics.streams.clone(), ops.connections.clone());
+    let server = xds::Server::new(views.clone(), streams, metrics.streams.clone(), ops.connections.clone());
     tokio::spawn(pressure::follow(server.clone()));
     let mut streams = Streams::new(server);
     if let Some(listener) = listeners.grpc.take() {
@@ -208,7 +208,7 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
     if let Some(listener) = listeners.secure.take() {
         let mut identity = identity;
         let root = duties.as_ref().map(|_| duties::root_folder(&mut identity)).transpose()?;
-        let objects = Registry { objects: metrics.objects.clone(), cluster: mesh.cluster_id.clone() };
+        let objects = Registry { objects: metrics.objects.clone() };
         let signing = ca::Metrics::new(&registry).context("cannot register the metrics of the authority")?;
         let reviews = duties.as_ref().map(|duties| duties.reviews(&identity.audiences));
         let door = Door::open(&identity, objects, signing, reviews)?;
@@ -265,7 +265,7 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
                     let roots = authority.roots();
                     duties.spread_trust(going, leads.clone(), pipeline.objects(), roots, root);
                 }
-                streams.serve(listener, authority.port(stages, inspector)?);
+                streams.serve(listener, authority.port(stages, inspector, &views)?);
                 if let Some(listener) = listeners.https.take() {
                     let counts = metrics.validation.clone();
                     tokio::spawn(webhook::serve(listener, authority.tls()?, counts));

@@ -60,16 +60,13 @@ impl ServiceChange {
 impl Delta {
     /// A proxy's class may be another now: its own pod, or a service that may select it, changed.
     pub fn may_move(&self, proxy: &Proxy) -> bool {
-        let pod = || {
-            let (name, namespace) = proxy.id.rsplit_once('.')?;
-            Some(self.workloads.contains(&Name::new(namespace, name)))
-        };
+        let pod = || proxy.pod().is_some_and(|pod| self.workloads.contains(&pod));
         self.everything
             || self.rekeyed
             || (self.gateways && proxy.kind == ProxyKind::Router)
             || self.namespaces.contains(&proxy.namespace)
             || self.services.keys().any(|name| name.namespace == proxy.namespace)
-            || (!self.workloads.is_empty() && pod() == Some(true))
+            || (!self.workloads.is_empty() && pod())
     }
 
     /// Some proxy's class may be another now.

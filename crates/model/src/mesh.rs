@@ -5,10 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use config::host::Host;
-use config::kinds::pod::Pod;
 use config::labels::Labels;
 use config::mesh::{ExtensionProvider, MeshConfig, Provider};
-use config::meta::{Meta, Object};
+use config::meta::Meta;
 use config::note::Note;
 use config::store::{Name, Snapshot, filled};
 use imbl::OrdMap;
@@ -23,6 +22,7 @@ use crate::entry::Entries;
 use crate::entry_endpoint::{Listed, Machine, Machines};
 use crate::environment::{AddressRanges, Environment};
 use crate::gateway::{Gateways, MergedGateway};
+use crate::identity::Assurance;
 use crate::ingress::Converted;
 use crate::network::Networks;
 use crate::patch::{EnvoyFilters, Patch};
@@ -137,8 +137,7 @@ impl Mesh {
 
     /// The pod that a proxy says it runs in is known.
     pub fn has_pod_of(&self, proxy: &Proxy) -> bool {
-        let pod = proxy.id.rsplit_once('.').map(|(name, namespace)| Name::new(namespace, name));
-        pod.is_some_and(|pod| self.whole.pods.contains_key(&pod))
+        proxy.pod().is_some_and(|pod| self.whole.pods.contains_key(&pod))
     }
 
     /// Only proxies of this cluster have the host's endpoints.
@@ -319,7 +318,7 @@ impl Mesh {
 
     /// The workload that a proxy stands beside, and its network.
     pub(crate) fn workload_of(&self, proxy: &Proxy) -> Option<(Arc<Workload>, Arc<str>)> {
-        let pod = self.pod_name(proxy).and_then(|pod| self.workloads.named(&pod.namespace, &pod.name));
+        let pod = self.pod_of(proxy).and_then(|pod| self.workloads.named(&pod.meta.namespace, &pod.meta.name));
         let (workload, written) = match pod {
             Some(pod) => (pod, None),
             None => {
@@ -333,25 +332,21 @@ impl Mesh {
         Some((workload, network))
     }
 
-    /// A machine is known by the ServiceEntries that select or list it; a Service that selects it says nothing of it.
+    /// A machine is known by the ServiceEntries that select or list it; a Service that selects it says nothing of it. Where identity is
+    /// strict its WorkloadEntry is enough: its own words about labels do not count.
     fn declared_machine(&self, proxy: &Proxy) -> Option<&Machine> {
-        let selected = self.machine_of(proxy).filter(|machine| {
+        let machine = self.machine_of(proxy);
+        let selected = machine.filter(|machine| {
             let mut entries = self.entries.in_namespace(&proxy.namespace);
             entries.any(|entry| !entry.selector.is_empty() && machine.labels.contains_all(&entry.selector))
         });
-        selected.or_else(|| proxy.ips.iter().find_map(|&ip| self.listed.machine(&proxy.namespace, ip)))
-    }
-
-    /// `None`: its pod is in another cluster, and one of the same name here is another's.
-    fn pod_name(&self, proxy: &Proxy) -> Option<Name> {
-        let (name, namespace) = proxy.id.rsplit_once('.')?;
-        let cluster = &proxy.metadata.cluster_id;
-        (cluster.is_empty() || **cluster == *self.env.cluster_id).then(|| Name::new(namespace, name))
+        let listed = || proxy.ips.iter().find_map(|&ip| self.listed_machine(proxy, ip));
+        selected.or_else(listed).or(machine.filter(|_| proxy.assurance == Assurance::Strict))
     }
 
     /// The WorkloadEntry that stands for a proxy outside Kubernetes.
     fn machine_of(&self, proxy: &Proxy) -> Option<&Machine> {
-        proxy.ips.iter().find_map(|&ip| self.machines.all_at(&proxy.namespace, ip).next())
+        proxy.ips.iter().find_map(|&ip| self.machines_at(proxy, ip).next())
     }
 
     pub(crate) fn scope_of(&self, proxy: &Proxy, labels: &Labels) -> (ScopeKey, Arc<Scope>) {
@@ -371,7 +366,7 @@ impl Mesh {
     /// Ports that services send to the proxy's pod or machine, oldest service first.
     pub(crate) fn inbound_targets(&self, proxy: &Proxy) -> Vec<InboundTarget> {
         let mut targets = self.selected_targets(proxy);
-        let listed = proxy.ips.iter().flat_map(|&ip| self.listed.at(&proxy.namespace, ip));
+        let listed = self.addresses_of(proxy).flat_map(|ip| self.listed.at(&proxy.namespace, ip));
         targets.extend(listed.cloned());
         targets.sort_by(|a, b| (a.service.created, &a.service.host).cmp(&(b.service.created, &b.service.host)));
         targets.shrink_to_fit();
@@ -385,7 +380,7 @@ impl Mesh {
             let number = |port: &Port| endpoint::target_port(port, &pod.spec);
             targets.extend(selecting(entries(), &pod.meta.labels, number));
         }
-        for machine in proxy.ips.iter().flat_map(|&ip| self.machines.all_at(&proxy.namespace, ip)) {
+        for machine in proxy.ips.iter().flat_map(|&ip| self.machines_at(proxy, ip)) {
             for target in selecting(entries(), &machine.labels, |port| machine.entry_port(port)) {
                 if !targets.contains(&target) {
                     targets.push(target);
@@ -398,7 +393,7 @@ impl Mesh {
     /// Of Services: by the machine at the proxy's first address, else by its pod.
     fn service_targets(&self, proxy: &Proxy) -> Vec<InboundTarget> {
         let services = || self.services_in(&proxy.namespace);
-        if let Some(machine) = proxy.ips.first().and_then(|&ip| self.machines.all_at(&proxy.namespace, ip).next()) {
+        if let Some(machine) = proxy.ips.first().and_then(|&ip| self.machines_at(proxy, ip).next()) {
             // A machine is no endpoint of a headless Service.
             let balanced = services().filter(|service| service.resolution == Resolution::ClientSide);
             let number = |port: &Port| machine.service_port(port).filter(|_| port.protocol != Protocol::Udp);
@@ -410,13 +405,9 @@ impl Mesh {
         if targets.is_empty() { self.addressed_targets(proxy) } else { targets }
     }
 
-    fn pod_of(&self, proxy: &Proxy) -> Option<&Arc<Object<Pod>>> {
-        self.objects.pods.get(&self.pod_name(proxy)?)
-    }
-
     /// Of Services that select nobody and whose slices have the proxy's address.
     fn addressed_targets(&self, proxy: &Proxy) -> Vec<InboundTarget> {
-        let own = proxy.ips.first().map(|&ip| Address::Ip(ip));
+        let own = proxy.ips.first().filter(|ip| self.has_address(proxy, **ip)).map(|&ip| Address::Ip(ip));
         let mut targets = Vec::new();
         for service in self.services_in(&proxy.namespace).filter(|service| service.selector.is_empty()) {
             for port in &service.ports {

@@ -8,10 +8,12 @@ use config::kinds::pod::Pod;
 use config::locality::Locality;
 use config::meta::Object;
 use config::shared::shared_text;
+use config::store::Name;
 use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::environment::Environment;
+use crate::identity::Assurance;
 use crate::metadata::{Metadata, SentSettings};
 use crate::release::Release;
 use crate::said::Said;
@@ -19,10 +21,14 @@ use crate::said::Said;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Proxy {
     pub kind: ProxyKind,
-    /// The third part of the node id, normally `pod.namespace`.
+    /// The third part of the node id, normally `pod.namespace`. A claim: its pod is [`Proxy::pod`].
     pub id: Arc<str>,
     pub ips: Box<[IpAddr]>,
+    /// The namespace of its configuration; with the service account it is the caller's where [`Proxy::bind`] put it.
     pub namespace: Arc<str>,
+    /// Empty: the node names none.
+    pub service_account: Arc<str>,
+    pub assurance: Assurance,
     /// `<namespace>.svc.<domain>`.
     pub domain: Arc<str>,
     /// `node.cluster`: what the proxy calls its service.
@@ -113,12 +119,16 @@ impl Proxy {
         if ips.is_empty() {
             return Err(ProxyError::Address(shown(&node.id)));
         }
-        let namespace = metadata.namespace.as_deref().unwrap_or_else(|| domain.split('.').next().unwrap_or_default());
+        // As istiod: a domain of one label names no namespace.
+        let by_domain = || domain.split_once('.').map(|(namespace, _)| namespace);
+        let namespace = metadata.namespace.as_deref().or_else(by_domain).unwrap_or_default();
         Ok(Self {
             kind,
             id: Arc::from(id),
             ips,
             namespace: shared_text(namespace),
+            service_account: shared_text(said.get("SERVICE_ACCOUNT").and_then(Said::text).unwrap_or_default()),
+            assurance: Assurance::Claimed,
             domain: shared_text(domain),
             cluster: shared_text(&node.cluster),
             locality: node.locality.shared(),
@@ -155,6 +165,13 @@ impl Proxy {
         }
     }
 
+    /// The pod that it runs in, if its id names one of its own namespace. Never one of another: that namespace was not authenticated.
+    pub fn pod(&self) -> Option<Name> {
+        let name = self.id.strip_suffix(&*self.namespace)?.strip_suffix('.')?;
+        (!name.is_empty() && !self.namespace.is_empty())
+            .then(|| Name { namespace: self.namespace.clone(), name: name.into() })
+    }
+
     pub fn lacks(&self, extension: Extension) -> bool {
         self.lacks.contains(&extension)
     }
@@ -169,7 +186,7 @@ fn lacking(listed: &[String]) -> BTreeSet<Extension> {
 }
 
 /// Hostile ids do not belong in an error whole.
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     text.chars().take(100).collect()
 }
 
@@ -194,6 +211,19 @@ mod tests {
         let proxy = node("sidecar~10.0.0.1~a.shop~shop.svc.cluster.local").expect("well-formed");
         assert_eq!(&*proxy.namespace, "shop");
         assert!(proxy.lacks.is_empty(), "a proxy that does not list extensions is taken for Istio's");
+        assert_eq!(&*node("sidecar~10.0.0.1~a.shop~shop").expect("well-formed").namespace, "");
+    }
+
+    #[test]
+    fn a_pod_is_of_the_proxys_own_namespace() {
+        let pod = |id: &str| node(&format!("sidecar~10.0.0.1~{id}~shop.svc.cluster.local")).expect("well-formed").pod();
+        assert_eq!(pod("a.shop"), Some(Name::new("shop", "a")));
+        assert_eq!(pod("a.b.shop"), Some(Name::new("shop", "a.b")));
+        for other in ["a.bank", "a", "shop", ".shop", "a.xshop", "a.SHOP", "a.shop.", "a.shop.bank", ""] {
+            assert_eq!(pod(other), None, "{other:?}");
+        }
+        let nowhere = node("sidecar~10.0.0.1~a.~nodot").expect("well-formed");
+        assert_eq!((&*nowhere.namespace, nowhere.pod()), ("", None));
     }
 
     #[test]

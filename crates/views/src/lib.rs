@@ -1,5 +1,6 @@
 //! Which resources each class of proxies holds: made once, versioned by content, remembered with when they changed. No sockets, no protocol.
 
+mod admission;
 mod compared;
 mod ground;
 mod layer;
@@ -24,6 +25,7 @@ mod version;
 mod view;
 mod views;
 
+pub use member::served_proxy;
 pub use news::News;
 pub use node::node_info;
 pub use reach::PatchReach;

@@ -1,5 +1,6 @@
 //! A stream's place in a class. Classes can change under it: a pod that is relabelled moves, and the stream sees one history.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -40,6 +41,11 @@ pub(crate) struct Member {
     secrets: Option<Secrets>,
     /// When it last moved, and every name that it may hold from former classes.
     moved: Mutex<Moved>,
+}
+
+/// The proxy behind what a stream was given when it joined: as it was admitted. `None`: it is not of [`Views`](crate::Views).
+pub fn served_proxy(class: &dyn xds::Class) -> Option<&Arc<Proxy>> {
+    (class as &dyn Any).downcast_ref::<Member>().map(|member| &member.proxy)
 }
 
 #[derive(Debug, Default)]

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use config::store::Snapshot;
-use model::{Class, Delta, Environment, Mesh, Placement, Proxy, ProxyError, Reader, SentSettings, Standing};
+use model::{Assurance, Class, Delta, Environment, Mesh, Placement, Proxy, Reader, SentSettings, Standing};
 use wire::envoy::config::core::v3::Node;
 use xds::{Bell, Caller, Joined, Journal, Kinds, Provider, ProxyInfo, Push, Refused, Seq, TypeUrl};
 
+use crate::admission;
 use crate::layer::{Change, Layer, Moment};
 use crate::member::{Member, Seat};
 use crate::news::News;
@@ -176,22 +177,32 @@ impl Views {
         self.state().classes.len()
     }
 
-    fn join_with(&self, node: &Node, secrets: impl FnOnce(&Proxy) -> Option<Secrets>) -> Result<Joined, Refused> {
-        let proxy = self.proxy(node).map_err(|error| Refused(error.to_string()))?;
+    fn join_with(&self, proxy: Proxy, secrets: Option<Secrets>) -> Result<Joined, Refused> {
+        let proxy = Arc::new(proxy);
         let mut state = self.state();
-        let mesh = state.mesh.clone().ok_or_else(|| Refused("nothing is loaded yet; try again".into()))?;
+        let mesh = state.mesh.clone().ok_or_else(not_loaded)?;
         let news = Bell::new(state.seq);
         let mates = state.seat_for(&mesh, &proxy);
-        let secrets = secrets(&proxy);
         let member = Arc::new(Member::new(proxy.clone(), mates.seat.clone(), news.clone(), secrets));
         mates.members.push(Arc::downgrade(&member));
         Ok(Joined { class: member, proxy: proxy_info(&proxy), news })
     }
 
-    fn proxy(&self, node: &Node) -> Result<Arc<Proxy>, ProxyError> {
+    /// Reads a node, once: who calls for it is compared with what is read here, and that is what is placed and served.
+    fn read(&self, node: &Node) -> Result<Proxy, Refused> {
         // A panic between its entries cannot leave a wrong one.
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        node::proxy(node, &mut sent).map(Arc::new)
+        node::proxy(node, &mut sent).map_err(|error| Refused::Node(error.to_string()))
+    }
+
+    /// The proxy that a caller may have served; `None` on a port that asks nobody.
+    pub fn admit(&self, caller: Option<&Caller>, node: &Node) -> Result<Proxy, Refused> {
+        let mut proxy = self.read(node)?;
+        if let Some(caller) = caller {
+            let mesh = self.mesh().ok_or_else(not_loaded)?;
+            admission::bind(&mut proxy, caller, &mesh).map_err(Refused::Denied)?;
+        }
+        Ok(proxy)
     }
 
     // A panic in a refresh leaves views and layers behind that are whole: they are replaced, not edited.
@@ -346,14 +357,14 @@ impl Provider for Views {
     }
 
     fn join(&self, node: &Node) -> Result<Joined, Refused> {
-        self.join_with(node, |_| None)
+        self.join_with(self.admit(None, node)?, None)
     }
 
     fn join_as(&self, caller: Option<&Caller>, node: &Node) -> Result<Joined, Refused> {
-        self.join_with(node, |proxy| {
-            let reader = reader(caller?, proxy, &self.env)?;
-            Some(Secrets::new(self.vault.clone()?, reader))
-        })
+        let proxy = self.admit(caller, node)?;
+        let reader = caller.and_then(|caller| reader(caller, &proxy, &self.env));
+        let secrets = reader.zip(self.vault.clone()).map(|(reader, vault)| Secrets::new(vault, reader));
+        self.join_with(proxy, secrets)
     }
 
     fn bytes(&self) -> usize {
@@ -379,18 +390,25 @@ impl Provider for Views {
     }
 }
 
-/// The identity of a caller that is of the proxy's own namespace; `None`: it has none there, or its Secrets are another cluster's.
+/// The identity that a proxy was admitted as; `None`: it has none, or its Secrets are another cluster's.
 fn reader(caller: &Caller, proxy: &Proxy, env: &Environment) -> Option<Reader> {
     let cluster = &proxy.metadata.cluster_id;
     if !cluster.is_empty() && **cluster != *env.cluster_id {
         return None;
     }
-    caller.identities.iter().find_map(|name| {
-        let parts: Vec<&str> = name.strip_prefix("spiffe://")?.split('/').collect();
-        let [_, "ns", namespace, "sa", account] = parts[..] else { return None };
-        let own = *namespace == *proxy.namespace;
-        own.then(|| Reader { namespace: proxy.namespace.clone(), service_account: Arc::from(account) })
-    })
+    let service_account = match proxy.assurance {
+        Assurance::Authenticated | Assurance::Strict => proxy.service_account.clone(),
+        // Nodes are not compared with their callers: Secrets are.
+        Assurance::Claimed => caller
+            .accounts()
+            .find(|(namespace, _)| **namespace == *proxy.namespace)
+            .map(|(_, account)| account.into())?,
+    };
+    Some(Reader { namespace: proxy.namespace.clone(), service_account })
+}
+
+fn not_loaded() -> Refused {
+    Refused::Node("nothing is loaded yet; try again".into())
 }
 
 fn proxy_info(proxy: &Proxy) -> ProxyInfo {

@@ -42,6 +42,30 @@ pub struct Caller {
     pub identities: Vec<String>,
     /// From where. `None`: over no network.
     pub address: Option<IpAddr>,
+    pub check: IdentityCheck,
+}
+
+impl Caller {
+    /// Namespace and service account of each identity.
+    pub fn accounts(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.identities.iter().filter_map(|name| {
+            let parts: Vec<&str> = name.strip_prefix("spiffe://")?.split('/').collect();
+            let [_, "ns", namespace, "sa", account] = parts[..] else { return None };
+            (!namespace.is_empty() && !account.is_empty()).then_some((namespace, account))
+        })
+    }
+}
+
+/// How a node is compared with the identities of its caller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IdentityCheck {
+    /// Not at all.
+    Off,
+    /// It may only be of the namespace and service account of one of them.
+    #[default]
+    Compatible,
+    /// Besides, it must be a workload of that service account wherever workloads are known.
+    Strict,
 }
 
 /// A caller and the door that let it in.
@@ -56,9 +80,8 @@ pub trait Door: Send + Sync + 'static {
     /// Who calls; or why that could not be told, for the log. The caller is only told that it failed.
     fn caller<'a>(&'a self, peer: &'a Peer, headers: &'a HeaderMap) -> Later<'a, Result<Caller, String>>;
 
-    /// Whether this caller may speak for this node, and the node as it is served then: what it left open is the
-    /// caller's. The error's text is sent with PERMISSION_DENIED.
-    fn admit(&self, caller: &Caller, node: &Node) -> Result<Node, String>;
+    /// The provider denied the caller to speak for this node.
+    fn denied(&self, caller: &Caller, node: &Node, why: &str);
 }
 
 /// Methods with one request and one response.

@@ -53,7 +53,7 @@ mod watches;
 pub use bell::{Bell, Rung};
 pub use cast::Cast;
 pub use connections::{Connection, Connections, SentInfo, Status, Variant, Watched};
-pub use door::{Caller, Door, Failure, Inspect, Inspected, Later, Methods, Peer, Port};
+pub use door::{Caller, Door, Failure, IdentityCheck, Inspect, Inspected, Later, Methods, Peer, Port};
 pub use frame::Prepared;
 pub use journal::{Journal, Push};
 pub use memory::Memory;

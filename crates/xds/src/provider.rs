@@ -1,6 +1,6 @@
 //! The seam to whatever computes configuration: answers by (class, type, sequence), with shared slices. No protocol.
 
-use std::{sync::Arc, time::Instant};
+use std::{any::Any, sync::Arc, time::Instant};
 
 use wire::envoy::config::core::v3::Node;
 
@@ -17,7 +17,8 @@ pub trait Provider: Send + Sync + 'static {
     /// answer.
     fn join(&self, node: &Node) -> Result<Joined, Refused>;
 
-    /// The same where answers depend on who asks. `caller`: `None` on a port that asks nobody.
+    /// The same where answers depend on who asks: the provider, which reads the node, compares it with the caller's identities. `caller`:
+    /// `None` on a port that asks nobody.
     fn join_as(&self, _caller: Option<&Caller>, node: &Node) -> Result<Joined, Refused> {
         self.join(node)
     }
@@ -37,7 +38,8 @@ pub trait Provider: Send + Sync + 'static {
 }
 
 /// Proxies that receive identical answers. Called from stream tasks: answers must be ready or quick to make.
-pub trait Class: Send + Sync {
+/// `Any`: the provider finds its own again.
+pub trait Class: Any + Send + Sync {
     /// What happened to this type after `since`; 0: everything there is. Shared by all streams of the class.
     fn since(&self, kind: TypeUrl, since: Seq) -> Arc<Changes>;
 
@@ -174,7 +176,13 @@ pub struct ProxyInfo {
     pub proxyless: bool,
 }
 
-/// Why a node is not served: the stream ends with INVALID_ARGUMENT and this text.
+/// Why a node is not served, as the proxy is told.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Refused(pub String);
+pub enum Refused {
+    /// INVALID_ARGUMENT.
+    #[error("{0}")]
+    Node(String),
+    /// The caller may not speak for it: PERMISSION_DENIED.
+    #[error("{0}")]
+    Denied(String),
+}

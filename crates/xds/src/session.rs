@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use wire::{envoy::config::core::v3::Node, google::rpc};
 
 use crate::{
-    Bell, Class, Connection, Joined, Kinds, ProxyInfo, Rung, Seq, Stage, TypeUrl, Variant,
+    Bell, Class, Connection, Joined, Kinds, ProxyInfo, Refused, Rung, Seq, Stage, TypeUrl, Variant,
     ack::{Content, Sent, Verdict},
     arrival::Arrival,
     connections::Listed,
@@ -85,16 +85,10 @@ impl Session {
         sort_metadata(node)?;
         let node = &*node;
         let kept = shared.options.strict_nodes.then(|| Box::new(kept_node(node)));
-        let admitted = entered.map(|entered| entered.door.admit(&entered.caller, node)).transpose();
-        let mut admitted = admitted.map_err(Refusal::Denied)?;
-        if let Some(admitted) = admitted.as_mut().filter(|admitted| admitted.metadata != node.metadata) {
-            sort_metadata(admitted)?;
-        }
-        let node = admitted.as_ref().unwrap_or(node);
         // The first of its class waits until that is computed.
         let caller = entered.map(|entered| &entered.caller);
         let joined = shared.metrics.stages().run_long(Stage::PushContext, || shared.provider.join_as(caller, node));
-        let Joined { class, proxy, news } = joined.map_err(|refused| Refusal::Node(refused.0))?;
+        let Joined { class, proxy, news } = joined.map_err(|refused| refusal(refused, entered, node))?;
         let proxy = Arc::new(proxy);
         let arrival = Connection {
             id: String::new(),
@@ -460,5 +454,17 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         tracing::debug!(connection = self.listed.id(), "proxy disconnected");
+    }
+}
+
+fn refusal(refused: Refused, entered: Option<&Entered>, node: &Node) -> Refusal {
+    match refused {
+        Refused::Node(why) => Refusal::Node(why),
+        Refused::Denied(why) => {
+            if let Some(Entered { caller, door }) = entered {
+                door.denied(caller, node, &why);
+            }
+            Refusal::Denied(why)
+        }
     }
 }

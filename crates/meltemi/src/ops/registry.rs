@@ -7,10 +7,8 @@ use config::kind::Kind;
 use config::meta::Meta;
 use config::ser::to_json;
 use config::store::Snapshot;
-use model::{Address, Endpoint, Health, Mesh, Placement, Proxy, Registry, Resolution, Service};
+use model::{Address, Endpoint, Health, Mesh, Placement, Registry, Resolution, Service};
 use serde_json::{Map, Value, json};
-use views::node_info;
-use wire::envoy::config::core::v3::Node;
 use xds::{Connection, Connections};
 
 use super::census::Census;
@@ -132,9 +130,7 @@ fn endpoint(endpoint: &Endpoint, port: &model::Port, mesh: &Mesh) -> Value {
 
 /// The proxy of a stream, as a mesh places it. `None`: it is not one that the mesh serves.
 pub(crate) fn placed(mesh: &Mesh, connection: &Connection) -> Option<Placement> {
-    let node = Node { id: connection.node_id.clone(), metadata: Some(connection.metadata.clone()), ..Node::default() };
-    let proxy = Arc::new(Proxy::new(&node_info(&node).ok()?).ok()?);
-    Some(mesh.place(&proxy))
+    views::served_proxy(&*connection.class).map(|proxy| mesh.place(proxy))
 }
 
 fn instances(world: &World, connections: &Connections) -> Value {

@@ -24,7 +24,7 @@ impl xds::Provider for Idle {
     }
 
     fn join(&self, _: &Node) -> Result<xds::Joined, xds::Refused> {
-        Err(xds::Refused("nobody is served".into()))
+        Err(xds::Refused::Node("nobody is served".into()))
     }
 }
 
@@ -143,9 +143,7 @@ impl xds::Door for Named {
         Box::pin(async move { found })
     }
 
-    fn admit(&self, _: &xds::Caller, node: &Node) -> Result<Node, String> {
-        Ok(node.clone())
-    }
+    fn denied(&self, _: &xds::Caller, _: &Node, _: &str) {}
 }
 
 /// Row A-09: a tenant sees nothing but three pages, the control plane's namespace all, a stranger none.

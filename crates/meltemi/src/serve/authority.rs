@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use ca::{Authority, Certificate, Certificates, Clients, Kept, KeyType, Plugged, Private, RootOptions, Serving, Stage};
 use tokio::sync::{Notify, watch};
 use tracing::{error, info};
+use views::Views;
 
 use super::certificates::{CertificateService, Signer};
 use super::cluster_signer::ClusterAuthority;
@@ -79,7 +80,13 @@ impl Secure {
         })
     }
 
-    pub(crate) fn port(&self, stages: xds::Stages, inspect: Arc<dyn xds::Inspect>) -> Result<xds::Port> {
+    /// `views`: what the port's streams are served from.
+    pub(crate) fn port(
+        &self,
+        stages: xds::Stages,
+        inspect: Arc<dyn xds::Inspect>,
+        views: &Arc<Views>,
+    ) -> Result<xds::Port> {
         let tls = ca::server_config(self.serving.clone(), self.clients.clone())?;
         let methods = CertificateService {
             signer: match &self.signer {
@@ -94,16 +101,17 @@ impl Secure {
             door: self.settings.authenticate.then(|| self.door.clone() as Arc<dyn xds::Door>),
             methods: Some(Arc::new(methods)),
             inspect: Some(inspect),
-            secrets: self.settings.workload_secrets.then(|| self.secrets()).transpose()?,
+            secrets: self.settings.workload_secrets.then(|| self.secrets(views)).transpose()?,
         })
     }
 
     /// Its streams are no proxies: they are neither listed nor counted among them.
-    fn secrets(&self) -> Result<xds::Server> {
+    fn secrets(&self, views: &Arc<Views>) -> Result<xds::Server> {
         let secrets = WorkloadSecrets {
             certificates: self.certificates.clone(),
             changes: self.changes.subscribe(),
             issued: self.issued.clone(),
+            views: views.clone(),
         };
         let metrics = xds::Metrics::new(&prometheus::Registry::new())?;
         Ok(xds::Server::new(Arc::new(secrets), xds::Options::default(), metrics, xds::Connections::new()))

@@ -10,6 +10,7 @@ use ca::{Certificates, Identity, KeyType, Private};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
+use views::Views;
 use wire::envoy::config::core::v3::Node;
 use wire::istio::v1::auth::IstioCertificateRequest;
 use xds::{Bell, Caller, Changes, Class, Joined, Provider, ProxyInfo, Refused, Resource, Seq, TypeUrl};
@@ -25,6 +26,8 @@ pub(crate) struct WorkloadSecrets {
     /// Another authority signs from now on.
     pub(crate) changes: watch::Receiver<()>,
     pub(crate) issued: Arc<Issued>,
+    /// Decides whether a caller may speak for a node.
+    pub(crate) views: Arc<Views>,
 }
 
 impl Provider for WorkloadSecrets {
@@ -33,12 +36,16 @@ impl Provider for WorkloadSecrets {
     }
 
     fn join(&self, _: &Node) -> Result<Joined, Refused> {
-        Err(Refused("a key is only made for a caller that shows who it is".to_owned()))
+        Err(Refused::Node("a key is only made for a caller that shows who it is".to_owned()))
     }
 
     fn join_as(&self, caller: Option<&Caller>, node: &Node) -> Result<Joined, Refused> {
         let [name] = caller.map_or(&[][..], |caller| &caller.identities) else { return self.join(node) };
-        let identity: Identity = name.parse().map_err(|_| Refused(format!("{name} is not a workload")))?;
+        let identity: Identity = name.parse().map_err(|_| Refused::Node(format!("{name} is not a workload")))?;
+        // A node that is no proxy's claims nothing, and the key is the caller's whatever a node says.
+        if let Err(denied @ Refused::Denied(_)) = self.views.admit(caller, node) {
+            return Err(denied);
+        }
         let news = Bell::new(1);
         let address = caller.and_then(|caller| caller.address);
         let class = Workload::new(self, identity, address, news.clone());
@@ -251,13 +258,33 @@ mod tests {
                 certificates: Arc::new(Certificates::new(authority, lifetimes, metrics)),
                 changes,
                 issued: Arc::default(),
+                views: views(),
             },
             sender,
         )
     }
 
+    /// Of an empty mesh.
+    fn views() -> Arc<Views> {
+        let views = Views::new(model::Environment::default());
+        let options = config::store::StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None };
+        views.refresh(&config::store::Store::new(options).snapshot(), std::time::Instant::now());
+        views
+    }
+
     fn caller(identities: &[&str]) -> Caller {
-        Caller { identities: identities.iter().map(|name| (*name).to_owned()).collect(), address: None }
+        Caller { identities: identities.iter().map(|name| (*name).to_owned()).collect(), ..Caller::default() }
+    }
+
+    #[tokio::test]
+    async fn a_node_of_another_namespace_gets_no_key() {
+        let (secrets, _changes) = secrets(Duration::from_secs(60));
+        let join = |namespace: &str| {
+            let id = format!("sidecar~10.0.0.1~cart-1.{namespace}~{namespace}.svc.cluster.local");
+            secrets.join_as(Some(&caller(&[CART])), &Node { id, ..Node::default() }).map(|joined| joined.proxy.id)
+        };
+        assert!(join("shop").is_ok());
+        assert!(matches!(join("bank"), Err(Refused::Denied(_))));
     }
 
     #[tokio::test]

@@ -1,20 +1,45 @@
-//! The secure port against whoever does not speak its protocol, or shows the wrong certificate. `openssl` is the client.
+//! The secure port against whoever does not speak its protocol, shows the wrong certificate (`openssl` is the client), or has a node that
+//! is another's.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, Result};
+use prost::Message;
 use tempfile::TempDir;
 use testkit::authority::{Authority, Leaf};
+use testkit::grpc;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
+use wire::envoy::config::core::v3::Node;
+use wire::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use wire::google::protobuf::{Struct, Value, value::Kind};
 
 use crate::run::{SHOP, folder, path};
 use crate::serve::Server;
 
 fn secure(env: &[(&str, &str)]) -> (Server, TempDir, TempDir) {
-    let (objects, state) = (folder(&[("shop.yaml", SHOP)]), folder(&[]));
+    secure_with(SHOP, env)
+}
+
+fn secure_with(objects: &str, env: &[(&str, &str)]) -> (Server, TempDir, TempDir) {
+    let (objects, state) = (folder(&[("objects.yaml", objects)]), folder(&[]));
     let flags = ["--secureGRPCAddr=127.0.0.1:0", "--stateDir", path(&state)];
     (Server::start_with(&objects, &flags, env), objects, state)
+}
+
+fn plugged(authority: &Authority) -> TempDir {
+    let root = authority.root();
+    folder(&[
+        ("ca-cert.pem", &root),
+        ("root-cert.pem", &root),
+        ("cert-chain.pem", ""),
+        ("ca-key.pem", &authority.key()),
+    ])
 }
 
 /// What openssl tells of a handshake.
@@ -74,12 +99,7 @@ fn closed_after(address: &str, bytes: &[u8]) -> (String, Duration) {
 #[test]
 fn a_wrong_certificate_or_an_old_protocol_ends_the_handshake() {
     let ours = Authority::new().unwrap();
-    let plugged = folder(&[
-        ("ca-cert.pem", &ours.root()),
-        ("root-cert.pem", &ours.root()),
-        ("cert-chain.pem", ""),
-        ("ca-key.pem", &ours.key()),
-    ]);
+    let plugged = plugged(&ours);
     let (server, _objects, state) = secure(&[("ROOT_CA_DIR", path(&plugged))]);
     let address = server.port("--secureGRPCAddr");
     let slow: Vec<_> = [|address: &str| closed_after(address, b"").1, trickled]
@@ -129,4 +149,76 @@ fn the_wrong_protocol_is_closed() {
     }
     assert!(shaken(plain, &[]).contains("Cipher is (NONE)"), "TLS to the plaintext port");
     assert!(shaken(secure, &["-tls1_2"]).contains("Cipher is ECDHE"), "others are served all the while");
+}
+
+/// Two namespaces whose gateways run as service accounts of the same name.
+const GATEWAYS: &str = "
+{apiVersion: v1, kind: Pod, metadata: {name: gateway-1, namespace: bank, labels: {istio: bank}}, spec: {serviceAccountName: gateway, containers: []}, status: {phase: Running, podIP: 10.0.0.2, podIPs: [{ip: 10.0.0.2}]}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: gateway-1, namespace: shop, labels: {istio: shop}}, spec: {serviceAccountName: gateway, containers: []}, status: {phase: Running, podIP: 10.0.0.3, podIPs: [{ip: 10.0.0.3}]}}
+---
+{apiVersion: networking.istio.io/v1, kind: Gateway, metadata: {name: web, namespace: bank}, spec: {selector: {istio: bank}, servers: [{port: {number: 8443, name: http, protocol: HTTP}, hosts: [bank.example]}]}}
+---
+{apiVersion: networking.istio.io/v1, kind: Gateway, metadata: {name: web, namespace: shop}, spec: {selector: {istio: shop}, servers: [{port: {number: 8080, name: http, protocol: HTTP}, hosts: [shop.example]}]}}
+";
+
+/// The names of the listeners that a node gets, or why it gets none.
+async fn listeners(address: &str, root: &str, leaf: &Leaf, id: &str, metadata: &[(&str, &str)]) -> Result<Vec<String>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(root.as_bytes())?)?;
+    let chain = vec![CertificateDer::from_pem_slice(leaf.certificate.as_bytes())?];
+    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions()?.with_root_certificates(roots);
+    let mut config = builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(leaf.key.as_bytes())?)?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let name = ServerName::try_from("istiod.istio-system.svc")?;
+    let io = tokio::net::TcpStream::connect(address).await?;
+    let io = TlsConnector::from(Arc::new(config)).connect(name, io).await?;
+    let value = |text: &str| Value { kind: Some(Kind::StringValue(text.to_owned())) };
+    let fields = metadata.iter().map(|(key, text)| ((*key).to_owned(), value(text))).collect();
+    let metadata = Some(Struct { fields }.encode_to_vec().into());
+    let listener = "type.googleapis.com/envoy.config.listener.v3.Listener";
+    let first = DiscoveryRequest {
+        node: Some(Node { id: id.to_owned(), metadata, ..Node::default() }),
+        type_url: listener.to_owned(),
+        ..Default::default()
+    };
+    let path = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+    let (_sender, mut reader) = grpc::call(io, "istiod.istio-system.svc", path, &first).await?;
+    let answer = tokio::time::timeout(Duration::from_secs(60), reader.next::<DiscoveryResponse>()).await??;
+    let resources = answer.context("the stream ended")?.resources.into_iter();
+    let names = resources.map(|any| wire::envoy::config::listener::v3::Listener::decode(any.value));
+    Ok(names.collect::<Result<Vec<_>, _>>()?.into_iter().map(|listener| listener.name).collect())
+}
+
+/// A caller of `shop` with the node id of the gateway in `bank`, whose service account has the same name.
+#[tokio::test]
+async fn another_namespaces_gateway_is_not_served_to_a_caller_with_its_node_id() {
+    let ours = Authority::new().unwrap();
+    let plugged = plugged(&ours);
+    let leaf = ours.leaf("spiffe://cluster.local/ns/shop/sa/gateway").unwrap();
+    for (mode, is_strict) in [("compat", false), ("strict", true)] {
+        let env = [("ROOT_CA_DIR", path(&plugged)), ("MELTEMI_XDS_IDENTITY", mode)];
+        let (server, _objects, _state) = secure_with(GATEWAYS, &env);
+        let address = server.port("--secureGRPCAddr");
+        let root = ours.root();
+        let ask = async |id: &str, more: &[(&str, &str)]| listeners(address, &root, &leaf, id, more).await;
+        let honest = "router~10.0.0.3~gateway-1.shop~shop.svc.cluster.local";
+        let own = ask(honest, &[("NAMESPACE", "shop"), ("INSTANCE_IPS", "10.0.0.3")]).await.unwrap();
+        assert_eq!(own, ["0.0.0.0_8080"], "{mode}");
+        for (id, more) in [
+            ("router~10.0.0.2~gateway-1.bank~bank.svc.cluster.local", &[("NAMESPACE", "shop")][..]),
+            ("router~10.0.0.2~gateway-1.bank~shop.svc.cluster.local", &[]),
+            ("router~10.0.0.3~gateway-1.bank~nodot", &[("SERVICE_ACCOUNT", "gateway")]),
+            ("router~10.0.0.2~gateway-1.bank~shop.svc.x", &[("INSTANCE_IPS", "not an address")]),
+        ] {
+            match ask(id, more).await {
+                Ok(names) => assert!(!is_strict && names.is_empty(), "{mode}: {id} gets {names:?}"),
+                Err(why) => {
+                    let why = format!("{why:#}");
+                    assert!(is_strict && why.contains("namespace \"bank\""), "{mode}: {id}: {why}");
+                }
+            }
+        }
+    }
 }

@@ -17,7 +17,7 @@ impl Provider for Resting {
     }
 
     fn join(&self, _: &Node) -> Result<Joined, Refused> {
-        Err(Refused("nobody joins".into()))
+        Err(Refused::Node("nobody joins".into()))
     }
 
     fn rest(&self) {

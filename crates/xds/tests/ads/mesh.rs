@@ -127,7 +127,7 @@ impl Provider for Mesh {
     fn join(&self, node: &Node) -> Result<Joined, Refused> {
         let fields: Vec<&str> = node.id.split('~').collect();
         let [kind, _, id, _] = fields[..] else {
-            return Err(Refused(format!("node id {:?} does not have four parts", node.id)));
+            return Err(Refused::Node(format!("node id {:?} does not have four parts", node.id)));
         };
         let proxy = ProxyInfo {
             id: id.to_owned(),

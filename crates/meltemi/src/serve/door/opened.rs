@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use ca::{Issuer, Tokens};
 use controllers::Reviews;
+use xds::IdentityCheck;
 
 use super::{Door, Registry};
 use crate::settings::{Identity, NO_STATE};
@@ -24,8 +25,11 @@ impl Door {
             tokens: tokens(settings)?,
             reviews,
             trusted_gateways: settings.trusted_gateways.clone(),
-            check: settings.check,
-            strict: settings.strict,
+            check: match settings {
+                Identity { check: false, .. } => IdentityCheck::Off,
+                Identity { strict: true, .. } => IdentityCheck::Strict,
+                _ => IdentityCheck::Compatible,
+            },
         }))
     }
 }
