@@ -19,6 +19,7 @@ mod service;
 mod tls;
 mod token;
 mod trust;
+mod workload;
 
 pub use authority::{Authority, CannotSign};
 pub use certificate::{Certificate, Unusable, bundle};
@@ -39,3 +40,4 @@ pub use service::{Certificates, Denied};
 pub use tls::{Clients, Serving, TlsError, server_config};
 pub use token::{TokenRefused, TokenRules, Tokens};
 pub use trust::TrustDomains;
+pub use workload::{digest, workload};

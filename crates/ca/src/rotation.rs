@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fs, io, time::SystemTime};
 
 use crate::{
-    Certificate, KeepError, Kept, Private, RootOptions, Unusable, bundle,
+    Authority, Certificate, KeepError, Kept, Private, RootOptions, Unusable, bundle,
     root::{CERTIFICATE, KEY},
 };
 
@@ -69,6 +69,37 @@ impl Kept {
             }
         }
         Ok(self.stage().0)
+    }
+
+    /// What the folder would hold at the next stage; nothing is written. For a store that takes it by compare-and-swap.
+    pub fn next_material(&self, options: &RootOptions, now: SystemTime) -> Result<BTreeMap<String, String>, KeepError> {
+        let lost = || KeepError::Lost(self.0.clone());
+        let mut material = self.material()?;
+        match self.stage().0 {
+            Stage::Settled => {
+                let (key, root) = options.made(now)?;
+                material.insert(NEXT_KEY.to_owned(), key.pem().to_string());
+                material.insert(NEXT.to_owned(), root.pem());
+            }
+            Stage::Announced => {
+                let (key, root) = (material.remove(NEXT_KEY), material.remove(NEXT));
+                material.insert(KEY.to_owned(), key.ok_or_else(lost)?);
+                let old = material.insert(CERTIFICATE.to_owned(), root.ok_or_else(lost)?);
+                material.insert(OLD.to_owned(), old.ok_or_else(lost)?);
+            }
+            Stage::Switched => drop(material.remove(OLD)),
+        }
+        Ok(material)
+    }
+
+    /// Whether an authority has the roots of the folder, in their order: the first one signs.
+    pub fn is_loaded(&self, authority: &Authority) -> Result<bool, KeepError> {
+        let own = self.text(CERTIFICATE)?.ok_or_else(|| KeepError::Lost(self.0.clone()))?;
+        let mut roots = bundle(&own).map_err(|why| self.unusable(why))?;
+        roots.truncate(1);
+        let others = self.other_roots()?.into_iter().filter(|other| !roots.contains(other)).collect::<Vec<_>>();
+        roots.extend(others);
+        Ok(roots == authority.roots())
     }
 
     /// All that the folder holds, by file.
@@ -203,6 +234,27 @@ mod tests {
         kept.moved(NEXT_KEY, KEY).unwrap();
         let mended = kept.known(&options, 0, now).unwrap();
         assert_eq!((kept.stage().0, mended.roots().len()), (Stage::Switched, 2));
+    }
+
+    #[test]
+    fn the_next_material_is_what_the_next_stage_writes() {
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let [files, store] = folders.each_ref().map(|folder| Kept(folder.path().join("ca")));
+        let (options, now) = (options(KeyType::P256), SystemTime::now());
+        let mut loaded = files.authority(&options, 20, now).unwrap();
+        for stage in [Stage::Announced, Stage::Switched, Stage::Settled] {
+            let next = files.next_material(&options, now).unwrap();
+            assert!(files.is_loaded(&loaded).unwrap(), "it writes nothing");
+            store.adopt(&next).unwrap();
+            assert_eq!(store.stage().0, stage);
+            assert!(!store.is_loaded(&loaded).unwrap(), "{stage:?}");
+            files.advance(&options, now).unwrap();
+            if stage == Stage::Announced {
+                files.adopt(&next).unwrap();
+            }
+            assert_eq!(files.material().unwrap(), next);
+            loaded = files.known(&options, 20, now).unwrap();
+        }
     }
 
     #[test]

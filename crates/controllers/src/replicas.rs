@@ -1,9 +1,10 @@
-//! What replicas of a revision tell each other: each writes a line about itself into one Lease, and reads those of the others.
+//! What replicas tell each other: each writes a line about itself into one Lease, and reads those of the others.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sources::kube::{Client, Failure};
@@ -27,19 +28,20 @@ pub struct Line {
 
 /// Another replica, or this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct Seen<L = Line> {
     pub name: String,
-    pub line: Line,
+    pub line: L,
     /// Since when, by our clock, it has said nothing new.
     pub silent: Duration,
 }
 
-pub struct Replicas {
+/// `L`: the line, which must differ from one time to the next, or its replica counts as silent.
+pub struct Replicas<L = Line> {
     client: Client,
     all: String,
     lease: String,
     name: String,
-    seen: Mutex<BTreeMap<String, (Line, Instant)>>,
+    seen: Mutex<BTreeMap<String, (L, Instant)>>,
 }
 
 /// Before the name of a replica in an annotation's name.
@@ -49,8 +51,8 @@ const LONGEST: usize = 63;
 /// Whoever is silent for so long has gone without a word, and its line is removed.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
-impl Replicas {
-    pub fn new(client: Client, namespace: &str, lease: &str, name: &str) -> Replicas {
+impl<L: Serialize + DeserializeOwned + Default + Clone + PartialEq> Replicas<L> {
+    pub fn new(client: Client, namespace: &str, lease: &str, name: &str) -> Replicas<L> {
         let all = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
         // The end of a pod's name is what tells it from others.
         let start = name.len().saturating_sub(LONGEST);
@@ -64,7 +66,7 @@ impl Replicas {
     }
 
     /// Says how we are, and hears how the others are.
-    pub async fn tell(&self, line: &Line) -> Result<(), Failure> {
+    pub async fn tell(&self, line: &L) -> Result<(), Failure> {
         let text = serde_json::to_string(line).map_err(|error| Failure::Unreadable(error.to_string()))?;
         let found = self.apply(&json!({ format!("{PREFIX}{}", self.name): text })).await?;
         for name in self.heard(&found, Instant::now()) {
@@ -81,8 +83,8 @@ impl Replicas {
     }
 
     /// By name.
-    pub fn seen(&self) -> Vec<Seen> {
-        let seen = |(name, (line, at)): (&String, &(Line, Instant))| Seen {
+    pub fn seen(&self) -> Vec<Seen<L>> {
+        let seen = |(name, (line, at)): (&String, &(L, Instant))| Seen {
             name: name.clone(),
             line: line.clone(),
             silent: at.elapsed(),
@@ -106,7 +108,7 @@ impl Replicas {
         let mut lines = BTreeMap::new();
         for (key, text) in annotations.into_iter().flatten() {
             let Some(name) = key.strip_prefix(PREFIX) else { continue };
-            let line: Line = text.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+            let line: L = text.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
             lines.insert(name.to_owned(), line);
         }
         let mut held = self.held();
@@ -122,7 +124,7 @@ impl Replicas {
     }
 
     // Lines are replaced whole.
-    fn held(&self) -> MutexGuard<'_, BTreeMap<String, (Line, Instant)>> {
+    fn held(&self) -> MutexGuard<'_, BTreeMap<String, (L, Instant)>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,7 +13,7 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
-pub(crate) use ask::{AuthorityCommand, AuthorityTarget, Doctor, FailOn, Proxies, Pushes};
+pub(crate) use ask::{AuthorityCommand, AuthorityRotate, Doctor, FailOn, Proxies, Pushes, Target};
 pub(crate) use env::{Env, IdentityEnv, OperationsEnv};
 pub(crate) use folder::{Check, MeshArgs, Render};
 pub(crate) use proxy::{Agent, Bootstrap, BootstrapCommand, SdsFrom};
@@ -76,7 +76,7 @@ pub(crate) enum Command {
     /// List the last pushes: why each was made, whom it reached, how far it got
     #[command(after_help = EXIT_CODES)]
     Pushes(Pushes),
-    /// The root of the mesh: where a change of it stands, and its next step
+    /// Show and advance the rotation of the root certificate
     #[command(subcommand)]
     Ca(AuthorityCommand),
     /// Say what slows a mesh down, and what to do about it

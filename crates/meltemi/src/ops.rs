@@ -1,10 +1,13 @@
-//! What operators see: readiness, metrics, version and debug pages. Reads; the few pages that act say so.
+//! What operators see: readiness, metrics, version and debug pages; and what they may do to a running server.
 
 mod access;
+mod actions;
+mod admin;
 pub(crate) mod census;
 mod config_dump;
 mod connections;
 mod envoy_filters;
+mod hosts;
 pub(crate) mod http;
 mod inspect;
 pub(crate) mod memory;
@@ -24,7 +27,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Extension, Router};
@@ -37,7 +40,11 @@ use crate::doctor::facts::Chosen;
 use crate::serve::{Balance, Rotation};
 use crate::version;
 pub(crate) use access::{Access, Guard};
-use http::Peer;
+use actions::Action;
+use admin::Sent;
+pub(crate) use admin::{Admin, CONFIRMED, HEADER};
+pub(crate) use hosts::Hosts;
+use http::{Local, Peer};
 pub(crate) use inspect::Inspector;
 use metrics::Metrics;
 use page::Page;
@@ -58,15 +65,13 @@ pub(crate) struct Ops {
     pub(crate) patches: Box<dyn Fn() -> Vec<views::PatchReach> + Send + Sync>,
     pub(crate) metrics_on_loopback_only: bool,
     /// How roots are changed. Not set: there is no authority of ours on the secure port.
-    pub(crate) rotation: OnceLock<Rotation>,
+    pub(crate) rotation: OnceLock<Arc<Rotation>>,
     /// Not set: there is no cluster, and so there are no others.
     pub(crate) replicas: OnceLock<Arc<Balance>>,
     /// Not set: the first load is not complete.
     pub(crate) guard: OnceLock<Guard>,
     /// For whoever looks for causes.
     pub(crate) chosen: Chosen,
-    /// Pages that act may do so.
-    pub(crate) admin: bool,
     /// Set once, when the process is told to end.
     pub(crate) draining: AtomicBool,
     /// Every port is open, and who signs is known.
@@ -86,6 +91,14 @@ type Parameters = Query<HashMap<String, String>>;
 impl Ops {
     fn world(&self) -> World {
         World { objects: self.metrics.objects.current(), mesh: self.views.as_ref().and_then(|views| views.mesh()) }
+    }
+
+    /// The service account that may change something, or the answer that refuses it.
+    async fn authorize(&self, sent: &Sent<'_>, method: &Method) -> Result<String, Page> {
+        match self.guard.get() {
+            Some(guard) => guard.admin.authorize(sent, method).await,
+            None => Err(Page::text(StatusCode::SERVICE_UNAVAILABLE, "the first load is not complete\n")),
+        }
     }
 
     /// Makes a page when its turn has come, beside the tasks that must not wait.
@@ -137,9 +150,10 @@ async fn debug_index(
     peer: Extension<Peer>,
     method: Method,
     headers: HeaderMap,
+    (local, uri): (Extension<Local>, Uri),
     parameters: Parameters,
 ) -> Page {
-    debug_page(state, peer, method, headers, Path(String::new()), parameters).await
+    debug_page(state, peer, method, headers, (local, uri), Path(String::new()), parameters).await
 }
 
 async fn debug_page(
@@ -147,11 +161,20 @@ async fn debug_page(
     Extension(peer): Extension<Peer>,
     method: Method,
     headers: HeaderMap,
+    (Extension(local), uri): (Extension<Local>, Uri),
     Path(name): Path<String>,
     Query(parameters): Parameters,
 ) -> Page {
+    let reads = method == Method::GET || method == Method::HEAD;
+    if let Some(action) = Action::of(&name, &parameters).filter(|_| !reads) {
+        let sent = Sent { method: &method, uri: &uri, headers: &headers, peer, local };
+        return match ops.authorize(&sent, &Method::POST).await {
+            Ok(account) => actions::act(ops, action, parameters, account).await,
+            Err(refused) => refused,
+        };
+    }
     let access = match ops.guard.get() {
-        Some(guard) => guard.http(peer, &headers).await,
+        Some(guard) => guard.http(peer, &uri, &headers).await,
         None if peer.is_loopback() => Ok(Access::All),
         None => Err(Page::text(StatusCode::SERVICE_UNAVAILABLE, "the first load is not complete\n")),
     };

@@ -64,7 +64,7 @@ use pipeline::Pipeline;
 use ports::Listeners;
 #[cfg(test)]
 pub(crate) use rotation::RootStatus;
-pub(crate) use rotation::{CaStatus, Rotation};
+pub(crate) use rotation::{Advance, CaStatus, Rotation};
 use stop::Stop;
 
 pub(crate) fn run(settings: Settings) -> Result<Outcome> {
@@ -92,10 +92,10 @@ fn start_log(log: &Log) -> Arc<Scopes> {
 }
 
 /// Where log levels are changed. That another server on this machine has the port is no reason to end.
-fn control(port: u16, scopes: Arc<Scopes>) {
+fn control(port: u16, scopes: Arc<Scopes>, ops: Arc<Ops>) {
     tokio::spawn(async move {
         match TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
-            Ok(listener) => http::serve(listener, scopes::router(scopes)).await,
+            Ok(listener) => http::serve(listener, scopes::router(scopes, ops)).await,
             Err(error) => debug!(port, %error, "log levels cannot be changed while this runs (--ctrlz_port)"),
         }
     });
@@ -106,9 +106,6 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
     let started = Instant::now();
     let mesh = Mesh { mesh_config: mesh.mesh_config.or_else(mounted_mesh_config), ..mesh };
     let mut stop = Stop::new()?;
-    if let Some(port) = log.control {
-        control(port, scopes);
-    }
     let registry = prometheus::Registry::new();
     let metrics = Arc::new(Metrics::new(registry.clone()).context("cannot register metrics")?);
     if let Some(cores) = operations.cpu_request {
@@ -148,7 +145,6 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
         metrics_on_loopback_only: operations.metrics_on_loopback_only,
         guard: OnceLock::new(),
         chosen,
-        admin: operations.admin,
         rotation: OnceLock::new(),
         replicas: OnceLock::new(),
         draining: AtomicBool::new(false),
@@ -156,6 +152,9 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
         turns: Semaphore::new(ops::TURNS),
         syncz: Mutex::default(),
     });
+    if let Some(port) = log.control {
+        control(port, scopes, ops.clone());
+    }
     if let Some(listener) = listeners.http.take() {
         tokio::spawn(http::serve(listener, ops::readiness(ops.clone(), operations.debug_on_http)));
     }
@@ -182,9 +181,14 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
     pipeline.work_in(keys.first().await, Duration::ZERO).await;
     listeners.bind_secure(&ports).await?;
     listeners.bind_webhook(&ports, duties.is_some() && identity.external.is_none()).await?;
-    let guard = |door: Option<Arc<dyn xds::Door>>, root: &str| {
+    let revision = duties.as_ref().map_or("", |duties| duties.revision()).to_owned();
+    let hosts = ops::Hosts::new(&authority::hosts(&mesh.pod_namespace, &revision, &identity.hosts), &mesh.domain);
+    // `door`: who knows whose a token is.
+    let guard = |door: Option<Arc<dyn xds::Door>>, authenticates: bool, root: &str| {
+        let admin = ops::Admin::new(&operations, hosts.clone(), door.clone());
+        let door = door.filter(|_| authenticates);
         // Set here and nowhere else.
-        let _ = ops.guard.set(ops::Guard::new(&operations, root, &mesh.pod_namespace, door));
+        let _ = ops.guard.set(ops::Guard::new(&operations, root, &mesh.pod_namespace, door, admin));
     };
     let judge: duties::Judge = Arc::new({
         let (views, connections) = (judged, ops.connections.clone());
@@ -204,6 +208,7 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
         let _ = ops.replicas.set(balance.clone());
         (tokio::spawn(balance.clone().follow()), balance)
     });
+    let mut reporting = None;
     let mut going = duties.as_ref().map(|duties| duties.begin(pipeline.shown_objects(), judge));
     if let Some(listener) = listeners.secure.take() {
         let mut identity = identity;
@@ -213,10 +218,9 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
         let reviews = duties.as_ref().map(|duties| duties.reviews(&identity.audiences));
         let door = Door::open(&identity, objects, signing, reviews)?;
         let shown = door.clone() as Arc<dyn xds::Door>;
-        guard(Some(shown).filter(|_| identity.authenticate), &pipeline.root_namespace());
+        guard(Some(shown), identity.authenticate, &pipeline.root_namespace());
         let inspector = Arc::new(ops::Inspector { ops: ops.clone() });
         let stages = metrics.stages().clone();
-        let revision = duties.as_ref().map_or("", |duties| duties.revision()).to_owned();
         let signer = match (&identity.signer, &duties) {
             (Some(settings), Some(duties)) => Some(Arc::new(ClusterAuthority {
                 settings: settings.clone(),
@@ -261,6 +265,7 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
                     done?;
                 }
                 let authority = Secure::open(identity, door, &mesh.pod_namespace, &revision, signer)?;
+                let shared = duties.as_ref().map(|duties| duties.rotation(ops.replicas.get().cloned()));
                 if let (Some(duties), Some((going, leads))) = (duties, &mut going) {
                     let roots = authority.roots();
                     duties.spread_trust(going, leads.clone(), pipeline.objects(), roots, root);
@@ -270,16 +275,17 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
                     let counts = metrics.validation.clone();
                     tokio::spawn(webhook::serve(listener, authority.tls()?, counts));
                 }
-                if let Some(rotation) = authority.rotation(ops.connections.clone()) {
+                if let Some(rotation) = authority.rotation(ops.connections.clone(), shared).map(Arc::new) {
                     // Set nowhere else.
-                    let _ = ops.rotation.set(rotation);
+                    let _ = ops.rotation.set(rotation.clone());
+                    reporting = Some((tokio::spawn(rotation.clone().follow()), rotation));
                 }
                 tokio::spawn(authority.follow());
             }
         }
     }
     if ops.guard.get().is_none() {
-        guard(None, &pipeline.root_namespace());
+        guard(None, false, &pipeline.root_namespace());
     }
     ops.open.store(true, Ordering::Relaxed);
     let mesh_text = found.mesh_text().cloned();
@@ -295,6 +301,10 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
     if let Some((telling, balance)) = telling {
         telling.abort();
         balance.leave().await;
+    }
+    if let Some((reporting, rotation)) = reporting {
+        reporting.abort();
+        rotation.leave().await;
     }
     tokio::select! {
         () = streams.drain() => {}

@@ -16,7 +16,7 @@ pub(crate) use cluster::{ClusterSettings, mesh_config_map};
 use identity::IdentityFlags;
 pub(crate) use identity::{ClusterSigner, External, Identity, NO_STATE, state_folder};
 pub(crate) use log::{Levels, SCOPES};
-pub(crate) use operations::Operations;
+pub(crate) use operations::{Operations, ServiceAccount};
 
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -233,7 +233,8 @@ impl Settings {
         };
         let identity = Identity::new(IdentityFlags { state_dir, jwks, tls_cert, tls_key }, identity, &mut unused)?;
         let streams = xds::Options { strict_nodes: identity.strict, ..streams };
-        let operations = Operations::new(operations, &mut unused);
+        let mesh = Mesh::new(MeshArgs { mesh_config, domain, cluster_id, derive_endpoints }, env);
+        let operations = Operations::new(operations, &mesh.pod_namespace, &mut unused);
         unused.read("PILOT_TRACE_SAMPLING", trace_sampling, TRACE_SAMPLING, percent);
         unused.truth("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", scope_gateways_to_namespace);
         unused.truth("PILOT_FILTER_GATEWAY_CLUSTER_CONFIG", filter_gateway_clusters);
@@ -253,7 +254,7 @@ impl Settings {
         let settings = Settings {
             source,
             workers: unused.number("MELTEMI_WORKERS", workers, half_of_the_processors()).min(MOST_WORKERS),
-            mesh: Mesh::new(MeshArgs { mesh_config, domain, cluster_id, derive_endpoints }, env),
+            mesh,
             ports: Ports {
                 grpc: Port::new("--grpcAddr", &grpc_addr)?,
                 secure_grpc: Port::new("--secureGRPCAddr", &secure_grpc_addr)?,

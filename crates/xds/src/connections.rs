@@ -130,6 +130,12 @@ impl Connections {
         entry.map(|entry| entry.connection())
     }
 
+    /// Looks at all streams in the order in which they connected, without metadata and watches, which are costly to copy.
+    pub fn for_each(&self, look: impl FnMut(&Connection)) {
+        let live: Vec<_> = self.table().live.values().cloned().collect();
+        live.iter().map(|entry| &entry.about).for_each(look);
+    }
+
     /// Asks a stream to end. Answers whether there is one of this id.
     pub fn end(&self, id: &str) -> bool {
         let entry = self.table().live.values().find(|entry| entry.about.id == id).cloned();

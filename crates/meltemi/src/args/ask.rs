@@ -1,24 +1,51 @@
 //! The flags of commands that ask a running server: `proxies`, `pushes`, `doctor`, `ca`.
 
+use std::path::PathBuf;
+
 use clap::{Subcommand, ValueEnum};
 
 use super::{EXIT_CODES, Listing};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuthorityCommand {
-    /// Say which roots are trusted, which of them signs, and how many proxies know of it
+    /// Show the root certificates, which of them signs, and how many workloads know of the rotation's stage
     #[command(after_help = EXIT_CODES)]
-    Status(AuthorityTarget),
-    /// Go on with a change of roots, or begin one; refused while too few proxies know of the last step
+    Status(AuthorityStatus),
+    /// Begin a rotation of the root certificate, or advance it; refused without evidence from all replicas that workloads know of the last stage
     #[command(after_help = EXIT_CODES)]
-    Rotate(AuthorityTarget),
+    Rotate(AuthorityRotate),
 }
 
+/// Which server is asked, and as whom.
 #[derive(Debug, clap::Args)]
-pub(crate) struct AuthorityTarget {
+pub(crate) struct Target {
     /// Monitoring address of the server
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:15014")]
     pub(crate) server: String,
+    /// File with a token of a service account, `-` for stdin; to read from elsewhere than loopback, and for everything that changes the server
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct AuthorityStatus {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Output
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub(crate) output: Listing,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct AuthorityRotate {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Advance without the evidence: workloads that do not know the new root lose their connections
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// How many workloads must be known to have a certificate of this stage, at least
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(crate) min_workloads: usize,
     /// Output
     #[arg(short, long, value_enum, default_value = "text")]
     pub(crate) output: Listing,
@@ -26,9 +53,8 @@ pub(crate) struct AuthorityTarget {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Proxies {
-    /// Monitoring address of the server
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:15014")]
-    pub(crate) server: String,
+    #[command(flatten)]
+    pub(crate) target: Target,
     /// Output
     #[arg(short, long, value_enum, default_value = "text")]
     pub(crate) output: Listing,
@@ -36,9 +62,8 @@ pub(crate) struct Proxies {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Pushes {
-    /// Monitoring address of the server
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:15014")]
-    pub(crate) server: String,
+    #[command(flatten)]
+    pub(crate) target: Target,
     /// Go on: a line for each push, and again whenever it got on
     #[arg(short, long)]
     pub(crate) follow: bool,
@@ -52,9 +77,8 @@ pub(crate) struct Pushes {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {
-    /// Monitoring address of the server
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:15014")]
-    pub(crate) server: String,
+    #[command(flatten)]
+    pub(crate) target: Target,
     /// How long to look at what happens
     #[arg(long = "for", value_name = "DURATION", default_value = "5s")]
     pub(crate) during: String,

@@ -58,6 +58,7 @@ pub(crate) struct OperationsEnv {
     pub(crate) debug_auth: Option<String>,
     pub(crate) debug_allowed: Option<String>,
     pub(crate) admin: Option<String>,
+    pub(crate) admin_accounts: Option<String>,
 }
 
 /// Those that mean something to identity.
@@ -149,6 +150,7 @@ impl Env {
                 debug_auth: set("ENABLE_DEBUG_ENDPOINT_AUTH"),
                 debug_allowed: set("DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES"),
                 admin: set("UNSAFE_ENABLE_ADMIN_ENDPOINTS"),
+                admin_accounts: set("MELTEMI_ADMIN_SERVICE_ACCOUNTS"),
             },
             identity: IdentityEnv {
                 home: set("HOME"),

@@ -1,31 +1,64 @@
-//! `meltemi ca`: where a change of roots stands, and its next step, as a running server tells and takes it.
+//! `meltemi ca`: how far the rotation of the root certificate is, and its next stage, as a running server tells and takes it.
 
 use std::fmt::Write;
 
 use anyhow::Result;
 
-use super::{Outcome, print, server};
-use crate::args::{AuthorityCommand, AuthorityTarget, Listing};
+use super::server::{self, Server};
+use super::{Outcome, print};
+use crate::args::{AuthorityCommand, AuthorityRotate, Listing};
 use crate::serve::CaStatus;
 
+/// What the page should hold.
+const WHAT: &str = "the state of its authority";
+
 pub(crate) fn run(command: &AuthorityCommand) -> Result<Outcome> {
-    let (target, status): (&AuthorityTarget, CaStatus) = match command {
-        AuthorityCommand::Status(target) => {
-            (target, server::ask(server::page(&target.server, "/debug/ca", "the state of its authority"))?)
+    let (output, status): (Listing, CaStatus) = match command {
+        AuthorityCommand::Status(args) => {
+            (args.output, server::ask(Server::new(&args.target)?.page("/debug/ca", WHAT))?)
         }
-        AuthorityCommand::Rotate(target) => {
-            (target, server::ask(server::changed(&target.server, "/debug/ca/rotate", "the state of its authority"))?)
-        }
+        AuthorityCommand::Rotate(args) => (args.output, server::ask(rotated(args))?),
     };
-    match target.output {
+    match output {
         Listing::Json => print(&format!("{}\n", serde_json::to_string_pretty(&status)?)),
         Listing::Text => print(&text(&status)),
     }
     Ok(Outcome::Done)
 }
 
+/// Says from which stage it goes on: if somebody else advances it meanwhile, the server refuses.
+async fn rotated(args: &AuthorityRotate) -> Result<CaStatus> {
+    let server = Server::new(&args.target)?;
+    let seen: CaStatus = server.page("/debug/ca", WHAT).await?;
+    if args.force {
+        eprintln!(
+            "warning: --force advances the rotation of the root from stage {:?} without the evidence",
+            seen.stage
+        );
+        seen.missing.iter().for_each(|missing| eprintln!("warning: {missing}"));
+        eprintln!("warning: workloads that do not know the new root will fail to connect to others");
+    }
+    let force = if args.force { "&force=true" } else { "" };
+    let path = format!("/debug/ca/rotate?from={}&min_workloads={}{force}", seen.id, args.min_workloads);
+    server.changed(&path, WHAT).await
+}
+
 fn text(status: &CaStatus) -> String {
-    let CaStatus { stage, since, roots, proxies, covered, coverage, threshold, waiting_for, next } = status;
+    let CaStatus {
+        stage,
+        id: _,
+        since,
+        roots,
+        proxies,
+        covered,
+        expired,
+        coverage,
+        threshold,
+        waiting_for,
+        replicas,
+        missing,
+        next,
+    } = status;
     let mut out = format!("stage     {stage}{}\n", since.as_ref().map(|at| format!(" since {at}")).unwrap_or_default());
     for root in roots {
         let role = if root.signs { "signs" } else { "is trusted" };
@@ -34,12 +67,24 @@ fn text(status: &CaStatus) -> String {
     let percent = |share: f64| share * 100.0;
     let _ = writeln!(
         out,
-        "coverage  {covered} of {proxies} connected proxies, {:.1} % ({:.0} % are needed)",
+        "coverage  {covered} of {} connected workloads, {:.1} % ({:.0} % are needed)",
+        proxies.saturating_sub(*expired),
         percent(*coverage),
         percent(*threshold)
     );
+    for replica in replicas {
+        let state = replica.problem.as_deref().unwrap_or("at this stage");
+        let _ = writeln!(out, "replica   {}: {} of {}, {state}", replica.name, replica.covered, replica.proxies);
+    }
+    if *expired > 0 {
+        let _ = writeln!(out, "expired   {expired} more had no certificate for a whole lifetime and do not count");
+    }
     if !waiting_for.is_empty() {
-        let _ = writeln!(out, "waits for {}", waiting_for.join(", "));
+        let what = if *expired > 0 { "lacking  " } else { "waits for" };
+        let _ = writeln!(out, "{what} {}", waiting_for.join(", "));
+    }
+    for reason in missing {
+        let _ = writeln!(out, "missing   {reason}");
     }
     let _ = writeln!(out, "next      {next}");
     out
@@ -54,13 +99,17 @@ mod tests {
     fn what_is_waited_for_is_named() {
         let status = CaStatus {
             stage: "announced".to_owned(),
+            id: "announced-ab12".to_owned(),
             since: Some("2026-01-01T00:00:00Z".to_owned()),
             roots: vec![RootStatus { ends: "2036-01-01T00:00:00Z".to_owned(), signs: true, key: "ab12".to_owned() }],
             proxies: 2,
             covered: 1,
+            expired: 0,
             coverage: 0.5,
             threshold: 0.99,
             waiting_for: vec!["cart-1.shop".to_owned()],
+            replicas: Vec::new(),
+            missing: vec!["one of two".to_owned()],
             next: "go on".to_owned(),
         };
         let text = text(&status);
@@ -68,5 +117,6 @@ mod tests {
             text.contains("announced since 2026-01-01T00:00:00Z") && text.contains("1 of 2") && text.contains("50.0 %")
         );
         assert!(text.contains("waits for cart-1.shop") && text.contains("ab12 signs"));
+        assert!(text.contains("missing   one of two"));
     }
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::{Outcome, print, server};
+use super::server::{self, Server};
+use super::{Outcome, print};
 use crate::args::{Doctor, FailOn, Listing};
 use crate::doctor::checks::{self, Check, Mark};
 use crate::doctor::facts::Facts;
@@ -18,7 +19,7 @@ pub(crate) fn run(args: &Doctor) -> Result<Outcome> {
         .with_context(|| format!("--for {:?} is not a duration; write it like 5s or 1m", args.during))?;
     let checks = server::ask(examined(args, length))?;
     match args.output {
-        Listing::Json => print(&format!("{:#}\n", json!({"server": args.server, "checks": checks}))),
+        Listing::Json => print(&format!("{:#}\n", json!({"server": args.target.server, "checks": checks}))),
         Listing::Text => print(&text(&checks)),
     }
     let worst = checks.iter().map(|check| check.mark).max().unwrap_or(Mark::Ok);
@@ -31,24 +32,25 @@ pub(crate) fn run(args: &Doctor) -> Result<Outcome> {
 }
 
 async fn examined(args: &Doctor, length: Duration) -> Result<Vec<Check>> {
-    let before = server::text(&args.server, "/metrics").await?;
+    let server = Server::new(&args.target)?;
+    let before = server.text("/metrics").await?;
     let began = Instant::now();
     tokio::time::sleep(length).await;
-    let mut facts = facts(&args.server, "").await?;
-    let after = server::text(&args.server, "/metrics").await?;
+    let mut facts = facts(&server, "").await?;
+    let after = server.text("/metrics").await?;
     let length = began.elapsed();
     if let Some(prometheus) = &args.prometheus
         && !facts.unscoped.is_empty()
     {
         let observed = called(prometheus).await?;
-        facts = self::facts(&args.server, &asked_of(&facts, &observed)).await?;
+        facts = self::facts(&server, &asked_of(&facts, &observed)).await?;
     }
     let (before, after) = (Sample::read(&before), Sample::read(&after));
     Ok(checks::all(&facts, &Window { before: &before, after: &after, length }))
 }
 
-async fn facts(server: &str, observed: &str) -> Result<Facts> {
-    server::page(server, &format!("/debug/facts?use={observed}"), "facts about a mesh").await
+async fn facts(server: &Server<'_>, observed: &str) -> Result<Facts> {
+    server.page(&format!("/debug/facts?use={observed}"), "facts about a mesh").await
 }
 
 /// Hosts that each namespace calls.
@@ -70,7 +72,7 @@ fn asked_of(facts: &Facts, observed: &Use) -> String {
 async fn called(prometheus: &str) -> Result<Use> {
     const QUERY: &str = "sum%20by%20(source_workload_namespace,destination_service)%20(increase(istio_requests_total%5B1d%5D))%20%3E%200";
     let answer: Value =
-        server::page(prometheus, &format!("/api/v1/query?query={QUERY}"), "an answer of Prometheus").await?;
+        Server::foreign(prometheus).page(&format!("/api/v1/query?query={QUERY}"), "an answer of Prometheus").await?;
     let results = answer["data"]["result"].as_array().with_context(|| format!("{prometheus} answered {answer}"))?;
     let mut uses = Use::new();
     for result in results {

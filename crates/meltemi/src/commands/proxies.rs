@@ -3,12 +3,14 @@
 use anyhow::Result;
 use comfy_table::{Table, presets};
 
-use super::{Outcome, print, server};
+use super::server::{self, Server};
+use super::{Outcome, print};
 use crate::args::{Listing, Proxies};
 use crate::ops::status::{ProxyStatus, State};
 
 pub(crate) fn run(args: &Proxies) -> Result<Outcome> {
-    let proxies: Vec<ProxyStatus> = server::ask(server::page(&args.server, "/debug/proxies", "a list of proxies"))?;
+    let server = Server::new(&args.target)?;
+    let proxies: Vec<ProxyStatus> = server::ask(server.page("/debug/proxies", "a list of proxies"))?;
     match args.output {
         Listing::Json => print(&format!("{}\n", serde_json::to_string_pretty(&proxies)?)),
         Listing::Text => print(&table(&proxies)),
@@ -47,6 +49,7 @@ fn rejections(proxy: &ProxyStatus) -> impl Iterator<Item = String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Target;
     use crate::ops::status::TypeStatus;
 
     fn status(state: State, reason: &str) -> TypeStatus {
@@ -81,7 +84,7 @@ mod tests {
     #[test]
     fn wrong_urls_are_named() {
         for server in ["127.0.0.1:15014", "https://x", "http://a b"] {
-            let args = Proxies { server: server.to_owned(), output: Listing::Text };
+            let args = Proxies { target: Target { server: server.to_owned(), token: None }, output: Listing::Text };
             let error = format!("{:#}", run(&args).unwrap_err());
             assert!(error.contains("http://127.0.0.1:15014"), "{error}");
         }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::Result;
 use comfy_table::{Table, presets};
 
-use super::{Outcome, print, server};
+use super::server::{self, Server};
+use super::{Outcome, print};
 use crate::args::{Listing, Pushes};
 use crate::ops::pushes::PushStatus;
 
@@ -16,9 +17,10 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) fn run(args: &Pushes) -> Result<Outcome> {
     let output = if args.json { Listing::Json } else { args.output };
     server::ask(async {
-        let pushes = pushes(&args.server).await?;
+        let server = Server::new(&args.target)?;
+        let pushes = pushes(&server).await?;
         if args.follow {
-            return follow(&args.server, pushes, output).await;
+            return follow(&server, pushes, output).await;
         }
         match output {
             Listing::Json => print(&format!("{}\n", serde_json::to_string_pretty(&pushes)?)),
@@ -28,12 +30,12 @@ pub(crate) fn run(args: &Pushes) -> Result<Outcome> {
     })
 }
 
-async fn pushes(server: &str) -> Result<Vec<PushStatus>> {
-    server::page(server, "/debug/pushes", "a list of pushes").await
+async fn pushes(server: &Server<'_>) -> Result<Vec<PushStatus>> {
+    server.page("/debug/pushes", "a list of pushes").await
 }
 
 /// A line for each push, and again whenever it got on, until the command is interrupted or the server is gone.
-async fn follow(server: &str, mut now: Vec<PushStatus>, output: Listing) -> Result<Outcome> {
+async fn follow(server: &Server<'_>, mut now: Vec<PushStatus>, output: Listing) -> Result<Outcome> {
     let mut known = BTreeMap::new();
     if output == Listing::Text {
         print(&format!("{}\n", HEADERS.join("  ")));

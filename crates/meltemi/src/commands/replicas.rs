@@ -3,13 +3,14 @@
 use anyhow::Result;
 use comfy_table::{Table, presets};
 
-use super::{Outcome, print, server};
+use super::server::{self, Server};
+use super::{Outcome, print};
 use crate::args::{Listing, Proxies};
 use crate::serve::{ReplicaState, ReplicaStatus};
 
 pub(crate) fn run(args: &Proxies) -> Result<Outcome> {
-    let replicas: Vec<ReplicaStatus> =
-        server::ask(server::page(&args.server, "/debug/replicas", "a list of replicas"))?;
+    let server = Server::new(&args.target)?;
+    let replicas: Vec<ReplicaStatus> = server::ask(server.page("/debug/replicas", "a list of replicas"))?;
     match args.output {
         Listing::Json => print(&format!("{}\n", serde_json::to_string_pretty(&replicas)?)),
         Listing::Text => print(&table(&replicas)),

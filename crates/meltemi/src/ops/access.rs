@@ -1,11 +1,13 @@
 //! Who may look at which page. Loopback may look at all, so that a port-forward works; others show a token of the mesh, and see their own namespace
-//! unless they belong to the control plane.
+//! unless they belong to the control plane. Who may change something is in `admin.rs`.
 
 use std::sync::Arc;
 
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, Uri, header::AUTHORIZATION};
 use xds::Door;
 
+use super::admin::Admin;
+use super::hosts::host;
 use super::http::Peer;
 use super::page::Page;
 use crate::settings::Operations;
@@ -33,18 +35,30 @@ pub(crate) struct Guard {
     /// Namespaces whose callers see everything.
     pub(crate) trusted: Vec<String>,
     pub(crate) by_namespace: bool,
+    pub(crate) admin: Admin,
 }
 
 impl Guard {
-    pub(crate) fn new(operations: &Operations, root: &str, own: &str, door: Option<Arc<dyn Door>>) -> Guard {
+    pub(crate) fn new(
+        operations: &Operations,
+        root: &str,
+        own: &str,
+        door: Option<Arc<dyn Door>>,
+        admin: Admin,
+    ) -> Guard {
         let trusted = operations.debug_allowed.iter().cloned().chain([root.to_owned(), own.to_owned()]).collect();
-        Guard { door, trusted, by_namespace: operations.debug_by_namespace }
+        Guard { door, trusted, by_namespace: operations.debug_by_namespace, admin }
     }
 
     /// What whoever calls by HTTP may see, or the answer that turns them away.
-    pub(crate) async fn http(&self, peer: Peer, headers: &HeaderMap) -> Result<Access, Page> {
-        if peer.is_loopback() {
+    pub(crate) async fn http(&self, peer: Peer, uri: &Uri, headers: &HeaderMap) -> Result<Access, Page> {
+        let rebound = peer.is_loopback() && !self.is_safe(uri, headers);
+        if peer.is_loopback() && !rebound {
             return Ok(Access::All);
+        }
+        if rebound && !headers.contains_key(AUTHORIZATION) {
+            let why = "the Host of the request is not this server's: use localhost or an address, or show a token of this mesh\n";
+            return Err(Page::text(StatusCode::FORBIDDEN, why));
         }
         let Some(door) = &self.door else {
             let why =
@@ -61,9 +75,18 @@ impl Guard {
         }
     }
 
+    /// A request without a Host is not from a browser.
+    fn is_safe(&self, uri: &Uri, headers: &HeaderMap) -> bool {
+        host(uri, headers).is_none_or(|host| host.is_ok_and(|host| self.admin.hosts.is_safe(&host)))
+    }
+
     pub(crate) fn access(&self, caller: &xds::Caller) -> Access {
         let identities = caller.identities.iter().filter_map(|name| name.parse::<ca::Identity>().ok());
-        let namespaces: Vec<String> = identities.map(|identity| identity.namespace).collect();
+        let identities: Vec<ca::Identity> = identities.collect();
+        if identities.iter().any(|identity| self.admin.is_allowed(identity)) {
+            return Access::All;
+        }
+        let namespaces: Vec<String> = identities.into_iter().map(|identity| identity.namespace).collect();
         if !self.by_namespace || namespaces.iter().any(|namespace| self.trusted.contains(namespace)) {
             return Access::All;
         }
@@ -81,7 +104,7 @@ mod tests {
             identities: vec![format!("spiffe://cluster.local/ns/{namespace}/sa/x")],
             ..Default::default()
         };
-        Guard { door: None, trusted, by_namespace }.access(&caller)
+        Guard { door: None, trusted, by_namespace, admin: Admin::off() }.access(&caller)
     }
 
     #[test]
@@ -94,8 +117,21 @@ mod tests {
     }
 
     #[test]
+    fn an_account_that_administrates_sees_all() {
+        let account = crate::settings::ServiceAccount { namespace: "ops".into(), name: "root".into() };
+        let admin = Admin { accounts: vec![account], ..Admin::off() };
+        let guard = Guard { door: None, trusted: Vec::new(), by_namespace: true, admin };
+        let of = |name: &str| {
+            let identities = vec![format!("spiffe://cluster.local/ns/ops/sa/{name}")];
+            guard.access(&xds::Caller { identities, ..Default::default() })
+        };
+        assert_eq!((of("root"), of("other")), (Access::All, Access::Namespace("ops".into())));
+    }
+
+    #[test]
     fn an_identity_that_cannot_be_read_sees_nothing() {
-        let guard = Guard { door: None, trusted: vec!["istio-system".into()], by_namespace: true };
+        let trusted = vec!["istio-system".into()];
+        let guard = Guard { door: None, trusted, by_namespace: true, admin: Admin::off() };
         let caller = xds::Caller { identities: vec!["somebody".into()], ..Default::default() };
         assert_eq!(guard.access(&caller), Access::Namespace(String::new()));
     }

@@ -1,6 +1,6 @@
 //! Plain HTTP servers for operators: an accept loop with limits. The pages are beside it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,10 @@ use tracing::{debug, warn};
 /// Who asks; in the extensions of every request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
+
+/// The address at which the request arrived; in the extensions of every request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Local(pub(crate) IpAddr);
 
 impl Peer {
     /// Also an IPv4 loopback address seen through a socket that takes both families.
@@ -43,7 +47,10 @@ pub(crate) async fn serve(listener: TcpListener, router: Router) {
                 continue;
             }
         };
-        let service = TowerToHyperService::new(router.clone().layer(axum::Extension(Peer(peer))));
+        // Unspecified is nobody's address.
+        let local = Local(stream.local_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip()));
+        let known = router.clone().layer(axum::Extension(Peer(peer))).layer(axum::Extension(local));
+        let service = TowerToHyperService::new(known);
         tokio::spawn(async move {
             let served = http1::Builder::new()
                 .timer(TokioTimer::new())

@@ -1,6 +1,6 @@
 //! One answer of a page, whether it goes out over HTTP or over a stream.
 
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tracing::error;
@@ -35,6 +35,10 @@ impl Page {
 
 impl IntoResponse for Page {
     fn into_response(self) -> Response {
-        (self.status, [(header::CONTENT_TYPE, self.kind)], self.body).into_response()
+        let mut response = (self.status, [(header::CONTENT_TYPE, self.kind)], self.body).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
     }
 }

@@ -1,4 +1,4 @@
-//! The debug pages by name: what each shows, and to whom. Reads; the few that act want POST.
+//! The debug pages by name: what each shows, and to whom. Only reads; what acts is in `actions.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant, SystemTime};
@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use xds::Connection;
 
 use super::access::Access;
+use super::actions::Action;
 use super::config_dump::{self, Endpoints};
 use super::page::Page;
 use super::{Ops, connections, envoy_filters, memory, pushes, registry, watches};
@@ -26,7 +27,7 @@ pub(crate) const PAGES: [(&str, &str); 36] = [
     ("adsz", "connected proxies and what each watches"),
     ("ambientz", "workloads, services and policies of ambient mode, which this version does not have"),
     ("authorizationz", "authorization policies by namespace"),
-    ("ca", "the roots, and how far a change of them has come, for `meltemi ca`; POST to ca/rotate goes on"),
+    ("ca", "the roots, and how far their rotation has come, for `meltemi ca`; POST to ca/rotate advances it"),
     ("cachez", "bytes of encoded configuration that is shared by proxies"),
     ("clusterz", "clusters whose objects are read"),
     ("config_dump", "what one proxy should hold, as Envoy would show it; ?proxyID=, &types=, &include_eds"),
@@ -75,7 +76,7 @@ const FRESH: Duration = Duration::from_millis(500);
 pub(crate) const NOT_CONNECTED: &str =
     "Proxy not connected to this Pilot instance. It may be connected to another instance.";
 
-const NO_ROTATION: &str =
+pub(crate) const NO_ROTATION: &str =
     "there is no root here that could be changed: the authority is plugged in or external, or the secure port is off\n";
 
 /// May take as long as the configuration of a large proxy needs to be written: not for a task that must not block.
@@ -88,53 +89,13 @@ pub(crate) fn answer(ops: &Ops, asked: &Asked<'_>) -> Page {
         );
         return Page::text(StatusCode::FORBIDDEN, &why);
     }
-    match mutation(ops, asked) {
-        Some(page) => page,
-        None if asked.method != Method::GET && asked.method != Method::HEAD => {
-            not_allowed("this page only shows; use GET\n")
-        }
-        None => shown(ops, asked),
+    if Action::of(asked.name, asked.parameters).is_some() {
+        return Page::text(StatusCode::METHOD_NOT_ALLOWED, "this changes the server; use POST\n");
     }
-}
-
-fn not_allowed(why: &str) -> Page {
-    Page::text(StatusCode::METHOD_NOT_ALLOWED, why)
-}
-
-/// `None`: the question changes nothing.
-fn mutation(ops: &Ops, asked: &Asked<'_>) -> Option<Page> {
-    let set = |name: &str| asked.parameters.get(name).is_some_and(|value| value != "false");
-    let acts = match asked.name {
-        "force_disconnect" | "ca/rotate" => true,
-        "adsz" => set("push"),
-        "cachez" => set("clear"),
-        _ => false,
-    };
-    if !acts {
-        return None;
+    if asked.method != Method::GET && asked.method != Method::HEAD {
+        return Page::text(StatusCode::METHOD_NOT_ALLOWED, "this page only shows; use GET\n");
     }
-    if asked.method != Method::POST {
-        return Some(not_allowed("this acts; use POST\n"));
-    }
-    Some(match asked.name {
-        "force_disconnect" if !ops.admin => {
-            Page::text(StatusCode::FORBIDDEN, "UNSAFE_ENABLE_ADMIN_ENDPOINTS is not set\n")
-        }
-        "force_disconnect" => with_proxy(ops, asked, |connection| {
-            let ended = ops.connections.end(&connection.id);
-            Page::text(StatusCode::OK, if ended { "OK\n" } else { "it left by itself\n" })
-        }),
-        "ca/rotate" => match ops.rotation.get().map(|rotation| rotation.rotate(SystemTime::now())) {
-            Some(Ok(status)) => Page::json(asked.parameters.contains_key("pretty"), &status),
-            Some(Err(why)) => Page::text(StatusCode::CONFLICT, &format!("{why}\n")),
-            None => Page::text(StatusCode::NOT_FOUND, NO_ROTATION),
-        },
-        // Whoever is behind is being written to; whoever is not holds the newest already.
-        _ => Page::text(
-            StatusCode::OK,
-            &format!("Pushed to 0 servers: {} proxies hold or are being sent the newest\n", ops.connections.len()),
-        ),
-    })
+    shown(ops, asked)
 }
 
 fn shown(ops: &Ops, asked: &Asked<'_>) -> Page {
@@ -161,7 +122,7 @@ fn shown(ops: &Ops, asked: &Asked<'_>) -> Page {
             let journal = ops.provider.journal();
             Page::json(pretty, &journal.map(|journal| pushes::pushes(&journal, after)).unwrap_or_default())
         }
-        "config_dump" => with_proxy(ops, asked, |connection| {
+        "config_dump" => seen_proxy(ops, asked, |connection| {
             let endpoints =
                 if asked.parameters.contains_key("include_eds") { Endpoints::Shown } else { Endpoints::Hidden };
             json(config_dump::selected(
@@ -170,16 +131,16 @@ fn shown(ops: &Ops, asked: &Asked<'_>) -> Page {
                 asked.parameters.get("types").map(String::as_str),
             ))
         }),
-        "edsz" => with_proxy(ops, asked, |connection| json(config_dump::endpoints(connection.class.as_ref()))),
-        "ecdsz" => with_proxy(ops, asked, |connection| {
+        "edsz" => seen_proxy(ops, asked, |connection| json(config_dump::endpoints(connection.class.as_ref()))),
+        "ecdsz" => seen_proxy(ops, asked, |connection| {
             json(config_dump::resources(connection.class.as_ref(), xds::TypeUrl::Extension))
         }),
-        "ndsz" => with_proxy(ops, asked, |connection| {
+        "ndsz" => seen_proxy(ops, asked, |connection| {
             let tables = config_dump::resources(connection.class.as_ref(), xds::TypeUrl::NameTable);
             json(tables.get(0).cloned().unwrap_or_else(|| json!({})))
         }),
         "ca" => match ops.rotation.get() {
-            Some(rotation) => Page::json(pretty, &rotation.status()),
+            Some(rotation) => Page::json(pretty, &rotation.status(SystemTime::now())),
             None => Page::text(StatusCode::NOT_FOUND, NO_ROTATION),
         },
         "envoyfilters" => Page::json(pretty, &envoy_filters::document(&(ops.patches)())),
@@ -189,7 +150,7 @@ fn shown(ops: &Ops, asked: &Asked<'_>) -> Page {
             let health = ops.watches.as_ref().map(|health| watches::page(health, SystemTime::now()));
             Page::json(pretty, &health.unwrap_or_default())
         }
-        "sidecarz" => with_proxy(ops, asked, |connection| json(registry::sidecar(&ops.world(), connection))),
+        "sidecarz" => seen_proxy(ops, asked, |connection| json(registry::sidecar(&ops.world(), connection))),
         name => registry::page(&ops.world(), &ops.connections, name)
             .map_or_else(|| Page::text(StatusCode::NOT_FOUND, "404 page not found\n"), json),
     }
@@ -235,17 +196,26 @@ fn syncz(ops: &Ops, asked: &Asked<'_>, pretty: bool) -> Page {
     }
 }
 
-fn with_proxy(ops: &Ops, asked: &Asked<'_>, page: impl FnOnce(&Connection) -> Page) -> Page {
-    let Some(wanted) = asked.parameters.get("proxyID").filter(|id| !id.is_empty()) else {
-        let usage = format!(
-            "You must provide a proxyID in the query string, such as /debug/{}?proxyID=cart-1.shop\n",
-            asked.name
-        );
+fn seen_proxy(ops: &Ops, asked: &Asked<'_>, page: impl FnOnce(&Connection) -> Page) -> Page {
+    with_proxy(ops, asked.name, asked.parameters, |connection| match asked.access.sees(&connection.proxy.namespace) {
+        true => page(connection),
+        false => Page::text(StatusCode::FORBIDDEN, "this proxy belongs to another namespace than yours\n"),
+    })
+}
+
+pub(crate) fn with_proxy(
+    ops: &Ops,
+    name: &str,
+    parameters: &HashMap<String, String>,
+    page: impl FnOnce(&Connection) -> Page,
+) -> Page {
+    let Some(wanted) = parameters.get("proxyID").filter(|id| !id.is_empty()) else {
+        let usage =
+            format!("You must provide a proxyID in the query string, such as /debug/{name}?proxyID=cart-1.shop\n");
         return Page::text(StatusCode::BAD_REQUEST, &usage);
     };
     match ops.connections.first(|connection| connection.id.contains(wanted.as_str())) {
         None => Page::text(StatusCode::NOT_FOUND, NOT_CONNECTED),
-        Some(connection) if asked.access.sees(&connection.proxy.namespace) => page(&connection),
-        Some(_) => Page::text(StatusCode::FORBIDDEN, "this proxy belongs to another namespace than yours\n"),
+        Some(connection) => page(&connection),
     }
 }

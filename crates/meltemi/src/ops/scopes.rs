@@ -1,11 +1,12 @@
-//! Log levels while the server runs, as `istioctl admin log` sets them: ControlZ's `/scopej`, on loopback.
+//! Log levels while the server runs: ControlZ's `/scopej` on loopback, which `istioctl admin log` asks. Changes need a token, which istioctl does not
+//! send.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
@@ -13,7 +14,9 @@ use serde_json::{Value, json};
 use tracing::info;
 use tracing_subscriber::{EnvFilter, Registry, reload};
 
-use super::http::Peer;
+use super::Ops;
+use super::admin::Sent;
+use super::http::{Local, Peer};
 use crate::settings::{Levels, SCOPES};
 
 /// The filter that is in use, and what it was made from.
@@ -32,12 +35,12 @@ impl Scopes {
         SCOPES.iter().map(|(name, description, _)| shown(name, description, levels.of(name))).collect()
     }
 
-    fn set(&self, scope: &str, level: &str) -> Result<(), String> {
+    fn set(&self, scope: &str, level: &str, account: &str) -> Result<(), String> {
         let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
         let next = levels.with(scope, level).ok_or_else(|| format!("no scope {scope:?} with level {level:?}"))?;
         self.handle.reload(EnvFilter::new(next.filter())).map_err(|error| error.to_string())?;
         *levels = next;
-        info!(scope, level, "log level changed");
+        info!(scope, level, account, "log level changed");
         Ok(())
     }
 }
@@ -46,11 +49,13 @@ fn shown(name: &str, description: &str, level: &str) -> Value {
     json!({"name": name, "description": description, "output_level": level, "stack_trace_level": "none", "log_callers": false})
 }
 
-pub(crate) fn router(scopes: Arc<Scopes>) -> Router {
+/// `ops`: who may change something.
+pub(crate) fn router(scopes: Arc<Scopes>, ops: Arc<Ops>) -> Router {
     Router::new()
         .route("/scopej", get(all))
         .route("/scopej/", get(all))
         .route("/scopej/{scope}", get(one).put(change))
+        .layer(Extension(ops))
         .with_state(scopes)
 }
 
@@ -71,16 +76,23 @@ async fn one(State(scopes): State<Arc<Scopes>>, Path(scope): Path<String>) -> Re
 
 async fn change(
     State(scopes): State<Arc<Scopes>>,
-    Extension(peer): Extension<Peer>,
+    (Extension(ops), Extension(peer), Extension(local)): (Extension<Arc<Ops>>, Extension<Peer>, Extension<Local>),
+    uri: Uri,
+    headers: HeaderMap,
     Path(scope): Path<String>,
     body: Bytes,
 ) -> Response {
     if !peer.is_loopback() {
         return (StatusCode::FORBIDDEN, "log levels are changed from loopback only\n").into_response();
     }
+    let sent = Sent { method: &Method::PUT, uri: &uri, headers: &headers, peer, local };
+    let account = match ops.authorize(&sent, &Method::PUT).await {
+        Ok(account) => account,
+        Err(refused) => return refused.into_response(),
+    };
     let asked: BTreeMap<String, Value> = serde_json::from_slice(&body).unwrap_or_default();
     let level = asked.get("output_level").and_then(Value::as_str).unwrap_or_default();
-    match scopes.set(&scope, level) {
+    match scopes.set(&scope, level, &account) {
         Ok(()) => StatusCode::ACCEPTED.into_response(),
         Err(why) => (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
     }

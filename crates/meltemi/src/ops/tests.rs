@@ -13,6 +13,10 @@ use wire::envoy::config::core::v3::Node;
 use super::pages::PAGES;
 use super::*;
 
+mod admin;
+
+const LOCAL: Local = Local(std::net::IpAddr::V4(Ipv4Addr::new(10, 0, 0, 5)));
+
 /// A provider that knows nobody.
 struct Idle {
     ready: bool,
@@ -39,9 +43,8 @@ fn idle(ready: bool) -> Ops {
         rotation: std::sync::OnceLock::new(),
         replicas: std::sync::OnceLock::new(),
         views: None,
-        guard: Guard { door: None, trusted: vec!["istio-system".into()], by_namespace: true }.into(),
+        guard: guard(None, Admin::off()).into(),
         chosen: Chosen::default(),
-        admin: false,
         draining: AtomicBool::new(false),
         open: AtomicBool::new(true),
         turns: Semaphore::new(TURNS),
@@ -49,10 +52,14 @@ fn idle(ready: bool) -> Ops {
     }
 }
 
+fn guard(door: Option<Arc<dyn xds::Door>>, admin: Admin) -> Guard {
+    Guard { door, trusted: vec!["istio-system".into()], by_namespace: true, admin }
+}
+
 const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4711);
 
 async fn answer(router: Router, peer: SocketAddr, method: &str, path: &str) -> (u16, String) {
-    let service = TowerToHyperService::new(router.layer(Extension(Peer(peer))));
+    let service = TowerToHyperService::new(router.layer(Extension(Peer(peer))).layer(Extension(LOCAL)));
     let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
     let response = service.call(request).await.unwrap();
     let status = response.status().as_u16();
@@ -117,16 +124,17 @@ async fn every_page_of_the_index_exists() {
 /// Row A-10: what acts does not act by GET, from wherever.
 #[tokio::test]
 async fn a_page_is_read_only() {
-    let router = monitoring(Arc::new(Ops { admin: true, ..idle(true) }));
+    let router = monitoring(Arc::new(idle(true)));
     assert_eq!(answer(router.clone(), HERE, "POST", "/debug/syncz").await.0, 405);
     let acting = ["force_disconnect?proxyID=x", "adsz?push=true", "cachez?clear=true", "ca/rotate"];
     for path in acting.map(|page| format!("/debug/{page}")) {
         let path = &path;
         assert_eq!(answer(router.clone(), HERE, "GET", path).await.0, 405, "{path}");
-        assert_ne!(answer(router.clone(), HERE, "POST", path).await.0, 405, "{path}");
+        assert_eq!(answer(router.clone(), HERE, "POST", path).await.0, 403, "{path}: admin endpoints are off");
+        for method in ["PUT", "DELETE", "PATCH", "OPTIONS"] {
+            assert_eq!(answer(router.clone(), HERE, method, path).await.0, 405, "{method} {path}");
+        }
     }
-    let careful = monitoring(Arc::new(idle(true)));
-    assert_eq!(answer(careful, HERE, "POST", "/debug/force_disconnect?proxyID=x").await.0, 403);
 }
 
 /// Takes the token for the namespace of the caller.
@@ -149,10 +157,11 @@ impl xds::Door for Named {
 /// Row A-09: a tenant sees nothing but three pages, the control plane's namespace all, a stranger none.
 #[tokio::test]
 async fn pages_from_afar_go_by_who_asks() {
-    let guard = Guard { door: Some(Arc::new(Named)), trusted: vec!["istio-system".into()], by_namespace: true };
+    let guard = guard(Some(Arc::new(Named)), Admin::off());
     let router = monitoring(Arc::new(Ops { guard: guard.into(), ..idle(true) }));
     let ask = async |token: Option<&str>, name: &str| {
-        let service = TowerToHyperService::new(router.clone().layer(Extension(Peer("192.0.2.7:9".parse().unwrap()))));
+        let peer = Extension(Peer("192.0.2.7:9".parse().unwrap()));
+        let service = TowerToHyperService::new(router.clone().layer(peer).layer(Extension(LOCAL)));
         let request = Request::builder().uri(format!("/debug/{name}?proxyID=x"));
         let request = token.iter().fold(request, |request, it| request.header("authorization", format!("Bearer {it}")));
         service.call(request.body(Body::empty()).unwrap()).await.unwrap().status().as_u16()
@@ -164,6 +173,24 @@ async fn pages_from_afar_go_by_who_asks() {
         assert_eq!(tenant, if may { 404 } else { 403 }, "{name}");
         assert!(![401, 403].contains(&ask(Some("istio-system"), name).await) || name == "force_disconnect", "{name}");
     }
+}
+
+/// Through loopback, with the `Host` of a page whose name was made to resolve to us.
+#[tokio::test]
+async fn a_page_of_another_name_reads_nothing_by_dns_rebinding() {
+    let guard = guard(Some(Arc::new(Named)), Admin::off());
+    let router = monitoring(Arc::new(Ops { guard: guard.into(), ..idle(true) }));
+    let ask = async |host: &str, token: Option<&str>| {
+        let service = TowerToHyperService::new(router.clone().layer(Extension(Peer(HERE))).layer(Extension(LOCAL)));
+        let request = Request::builder().uri("/debug/syncz").header("host", host);
+        let request = token.iter().fold(request, |request, it| request.header("authorization", format!("Bearer {it}")));
+        service.call(request.body(Body::empty()).unwrap()).await.unwrap().status().as_u16()
+    };
+    for own in ["localhost:15014", "127.0.0.1:15014", "[::1]:8080", "10.0.0.5:15014"] {
+        assert_eq!(ask(own, None).await, 200, "{own}");
+    }
+    assert_eq!(ask("evil.example:15014", None).await, 403);
+    assert_eq!(ask("mesh.example", Some("istio-system")).await, 200, "a token says more than a name");
 }
 
 #[tokio::test]

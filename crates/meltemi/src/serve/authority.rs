@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
-use ca::{Authority, Certificate, Certificates, Clients, Kept, KeyType, Plugged, Private, RootOptions, Serving, Stage};
+use ca::{Authority, Certificate, Certificates, Clients, Kept, KeyType, Plugged, Private, RootOptions, Serving};
 use tokio::sync::{Notify, watch};
 use tracing::{error, info};
 use views::Views;
@@ -13,7 +13,7 @@ use views::Views;
 use super::certificates::{CertificateService, Signer};
 use super::cluster_signer::ClusterAuthority;
 use super::door::Door;
-use super::rotation::{Issued, Rotation};
+use super::rotation::{Issued, Rotation, Shared};
 use super::secrets::WorkloadSecrets;
 use crate::settings::{Identity, NO_STATE};
 
@@ -61,6 +61,8 @@ impl Secure {
         let (serving, served_until) = serving(&authority, &hosts, now)?;
         let trusted = trusted(&authority, signer.as_deref());
         let clients = Clients::new(&trusted)?;
+        let issued = Arc::<Issued>::default();
+        issued.restart(is_rotating(&authority, plugged.as_ref()));
         Ok(Secure {
             certificates: Arc::new(Certificates::new(authority, settings.lifetimes, metrics.clone())),
             serving,
@@ -73,7 +75,7 @@ impl Secure {
             plugged,
             metrics,
             changes: watch::Sender::new(()),
-            issued: Arc::default(),
+            issued,
             moved: Arc::default(),
             signer,
             trusted,
@@ -128,8 +130,8 @@ impl Secure {
         move || trusted(&certificates.authority(), signer.as_deref()).iter().map(Certificate::pem).collect()
     }
 
-    /// `None`: the authority was plugged in, and its owner changes it.
-    pub(crate) fn rotation(&self, connections: Arc<xds::Connections>) -> Option<Rotation> {
+    /// `None`: the authority was plugged in, and its owner changes it. `shared`: with other replicas of a cluster.
+    pub(crate) fn rotation(&self, connections: Arc<xds::Connections>, shared: Option<Shared>) -> Option<Rotation> {
         if self.plugged.is_some() {
             return None;
         }
@@ -139,7 +141,10 @@ impl Secure {
             certificates: self.certificates.clone(),
             connections,
             issued: self.issued.clone(),
+            lifetime: self.settings.lifetimes.fixed.unwrap_or(self.settings.lifetimes.default),
             moved: self.moved.clone(),
+            shared,
+            turn: tokio::sync::Mutex::default(),
         })
     }
 
@@ -173,15 +178,14 @@ impl Secure {
             Some(_) => None,
             None => {
                 let kept = Kept(state(&self.settings)?.join("ca"));
-                if kept.stage().0 == Stage::Settled {
-                    self.issued.forget();
-                }
                 let next = kept.known(&self.root, self.settings.grace_percent, now)?;
                 Some(next).filter(|next| next.roots() != self.certificates.authority().roots())
             }
         };
         if let Some(next) = next {
+            let rotating = is_rotating(&next, found.as_ref());
             self.certificates.replace(next);
+            self.issued.restart(rotating);
             self.changes.send_replace(());
             self.plugged = found;
             self.served_until = now;
@@ -218,6 +222,11 @@ impl Secure {
         self.served_until = until;
         Ok(())
     }
+}
+
+/// Of a root of ours, there are several only while one takes the place of another.
+fn is_rotating(authority: &Authority, plugged: Option<&Plugged>) -> bool {
+    plugged.is_none() && authority.roots().len() > 1
 }
 
 fn trusted(authority: &Authority, signer: Option<&ClusterAuthority>) -> Vec<Certificate> {

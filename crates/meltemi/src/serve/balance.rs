@@ -163,7 +163,8 @@ impl Balance {
         Line { version: crate::version::dashed(), streams: self.connections.len(), inputs: inputs.collect(), at: now }
     }
 
-    fn alive(&self) -> Vec<Seen> {
+    /// Replicas of this revision that are not silent, with this one.
+    pub(crate) fn alive(&self) -> Vec<Seen> {
         self.replicas.seen().into_iter().filter(|seen| seen.silent <= SILENT).collect()
     }
 

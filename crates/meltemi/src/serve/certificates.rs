@@ -1,7 +1,7 @@
 //! `CreateCertificate` on the wire: bytes in, bytes out. Who calls is the door's word, what they get the signer's.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use ca::{Certificates, Denied, Identity, Lifetimes};
@@ -44,10 +44,11 @@ impl CertificateService {
             .map_err(|error| Failure::InvalidArgument(format!("cannot read the request: {error}")))?;
         let response = match &self.signer {
             Signer::Own { certificates, issued } => {
+                let begun = Instant::now();
                 let signed = self.signed(certificates, peer, &request, &shown.identities);
                 if signed.is_ok() {
                     let names = shown.identities.iter().map(ToString::to_string);
-                    names.for_each(|name| issued.note(&name, peer.address.ip(), SystemTime::now()));
+                    names.for_each(|name| issued.note(&name, peer.address.ip(), begun));
                 }
                 signed
             }

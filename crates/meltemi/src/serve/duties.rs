@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
+use super::{Balance, rotation};
 use crate::settings::{ClusterSettings, Identity, Mesh};
 
 /// Who writes is decided by this one.
@@ -31,6 +32,8 @@ const STATUS_LEASE: &str = "meltemi-status";
 const DEFAULT: &str = "default";
 /// Where replicas tell how they are.
 const REPLICAS: &str = "meltemi-replicas";
+/// Where replicas of all revisions, which share a root, report how far its rotation is.
+const ROTATION: &str = "meltemi-ca-rotation";
 
 /// Replicas of one revision share a Lease; revisions write side by side.
 fn of_revision(lease: &str, revision: &str) -> String {
@@ -91,6 +94,13 @@ impl Duties {
     pub(crate) fn replicas(&self) -> Replicas {
         let lease = of_revision(REPLICAS, &self.revision);
         Replicas::new(self.client.clone(), &self.namespace, &lease, &self.replica)
+    }
+
+    /// The root as the replicas share it.
+    pub(crate) fn rotation(&self, revision: Option<Arc<Balance>>) -> rotation::Shared {
+        let secret = AuthoritySecret::new(self.client.clone(), &self.namespace);
+        let replicas = Replicas::new(self.client.clone(), &self.namespace, ROTATION, &self.replica);
+        rotation::Shared::new(secret, replicas, revision)
     }
 
     pub(crate) fn revision(&self) -> &str {

@@ -163,11 +163,11 @@ impl Workload {
         let key = Private::generate(KeyType::P256).map_err(|e| e.to_string())?;
         let csr = key.csr(&self.identity).map_err(|e| e.to_string())?;
         let request = IstioCertificateRequest { csr, ..Default::default() };
-        let now = SystemTime::now();
+        let (begun, now) = (std::time::Instant::now(), SystemTime::now());
         let answer = self.certificates.answer(&request, std::slice::from_ref(&self.identity), now);
         let held = Held::new(key, &answer.map_err(|e| e.to_string())?.cert_chain, now)?;
         if let Some(address) = self.address {
-            self.issued.note(&self.identity.to_string(), address, now);
+            self.issued.note(&self.identity.to_string(), address, begun);
         }
         Ok(held)
     }

@@ -1,5 +1,6 @@
 //! The built program, run as a user runs it.
 
+mod admin;
 mod bootstrap;
 mod chart;
 mod check;

@@ -84,7 +84,7 @@ impl Server {
         kill(pid, signal).expect("it still runs");
     }
 
-    fn end(self, signal: Signal) -> (Option<i32>, String) {
+    pub(crate) fn end(self, signal: Signal) -> (Option<i32>, String) {
         self.signal(signal);
         self.ended()
     }

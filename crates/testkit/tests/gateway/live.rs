@@ -96,7 +96,7 @@ impl Live {
     pub(crate) fn page(&self, path: &str) -> Result<String> {
         let mut socket = TcpStream::connect(self.monitoring)?;
         socket.set_read_timeout(Some(Duration::from_secs(5)))?;
-        write!(socket, "GET {path} HTTP/1.1\r\nHost: meltemi\r\nConnection: close\r\n\r\n")?;
+        write!(socket, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
         let mut answer = Vec::new();
         socket.read_to_end(&mut answer)?;
         Ok(String::from_utf8_lossy(&answer).into_owned())

@@ -154,6 +154,7 @@ impl State {
         command.arg(format!("--secureGRPCAddr={CONTROL_PLANE}:{PORT}"));
         command.arg("--config").arg(self.path("objects")).arg("--stateDir").arg(self.path("state"));
         command.env("DEFAULT_WORKLOAD_CERT_TTL", format!("{}s", LIFETIME.as_secs()));
+        command.env("UNSAFE_ENABLE_ADMIN_ENDPOINTS", "true");
         command.env("MELTEMI_WORKLOAD_SECRETS", "true").env("ROOT_CA_DIR", self.path("cacerts"));
         self.control_plane = Some(Process::start(&mut command, &self.log("server"))?);
         let end = Instant::now() + PATIENCE;
@@ -371,7 +372,8 @@ impl<'a> Turn<'a> {
     /// `meltemi ca`: its answer, or why it refused.
     pub(crate) async fn authority(&self, what: &str) -> Result<Value> {
         let mut command = self.state.switch.command(server::program()?);
-        command.args(["ca", what, "--output", "json"]);
+        let token = self.state.token("istio-system", "meltemi-admin")?;
+        command.args(["ca", what, "--output", "json", "--token"]).arg(token);
         let out = tokio::task::spawn_blocking(move || command.output()).await??;
         ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         Ok(serde_json::from_slice(&out.stdout)?)

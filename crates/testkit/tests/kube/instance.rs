@@ -55,7 +55,7 @@ pub(crate) struct Instance {
     pub(crate) plain: SocketAddr,
     pub(crate) secure: SocketAddr,
     pub(crate) webhook: SocketAddr,
-    monitoring: SocketAddr,
+    pub(crate) monitoring: SocketAddr,
     readiness: SocketAddr,
 }
 
@@ -167,7 +167,7 @@ impl Instance {
 pub(crate) fn fetched(at: SocketAddr, path: &str) -> Result<String> {
     let mut socket = TcpStream::connect(at)?;
     socket.set_read_timeout(Some(Duration::from_secs(10)))?;
-    write!(socket, "GET {path} HTTP/1.1\r\nHost: meltemi\r\nConnection: close\r\n\r\n")?;
+    write!(socket, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
     let mut answer = Vec::new();
     socket.read_to_end(&mut answer)?;
     Ok(String::from_utf8_lossy(&answer).into_owned())

@@ -1,22 +1,46 @@
 //! The root of the mesh with several replicas: what one of them changes, all of them follow.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine};
-use serde_json::json;
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use testkit::load::{self, Ask};
 use testkit::server;
 
 use super::instance::{Instance, until};
-use super::{in_turn, namespace, read};
+use super::{chart, in_turn, namespace, read};
 
-async fn rotate(instance: &Instance) -> Result<()> {
-    let url = instance.url();
-    let run = move || anyhow::Ok(Command::new(server::program()?).args(["ca", "rotate", "--server", &url]).output()?);
+/// `meltemi ca`: what it prints, or why it refuses. `token`: the file.
+async fn ca(instance: &Instance, words: &'static [&str], token: &Path) -> Result<String> {
+    let (url, token) = (instance.url(), token.to_owned());
+    let run = move || {
+        let mut command = Command::new(server::program()?);
+        anyhow::Ok(command.arg("ca").args(words).args(["--server", &url, "--token"]).arg(token).output()?)
+    };
     let done = tokio::task::spawn_blocking(run).await??;
     ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    Ok(())
+    Ok(String::from_utf8(done.stdout)?)
+}
+
+/// A request to advance from this stage: whether it was done.
+async fn advanced(instance: &Instance, from: &str, token: &str) -> Result<bool> {
+    let ask = Ask::new(instance.monitoring, "localhost", &format!("/debug/ca/rotate?force=true&from={from}"));
+    let ask = ask.with("authorization", format!("Bearer {token}")).with("x-meltemi-admin", "1".to_owned());
+    Ok(load::one(&Ask { method: http::Method::POST, ..ask }).await?.status == 200)
+}
+
+/// A replica that follows another one needs some seconds before it can go on from there.
+async fn forced(instance: &Instance, token: &Path, stage: &str) -> Result<()> {
+    let mut said = String::new();
+    let advanced = until(stage, async || {
+        said = ca(instance, &["rotate", "--force"], token).await.unwrap_or_else(|refused| refused.to_string());
+        Ok(said.contains(&format!("stage     {stage}")))
+    });
+    advanced.await.with_context(|| said)
 }
 
 /// `None`: there is no such file.
@@ -33,18 +57,38 @@ fn replicas_change_the_root_together() {
         let first = Instance::named(cluster, "first", &[], &settings).await?;
         let second = Instance::named(cluster, "second", &[], &settings).await?;
         let old = file(&first, "ca-cert.pem");
+        let folder = tempfile::tempdir()?;
+        let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "meltemi-admin", "namespace": "istio-system" } });
+        api.apply(&account).await?;
+        let (token, text) =
+            (folder.path().join("token"), chart::token(&api, "istio-system", "meltemi-admin", Some("istio-ca")).await?);
+        fs::write(&token, &text)?;
+        until("the replicas report to each other", async || {
+            let status = ca(&first, &["status"], &token).await?;
+            Ok(status.contains("replica   second: 0 of 0, at this stage"))
+        })
+        .await?;
+        let refused =
+            ca(&first, &["rotate"], &token).await.err().map(|refused| refused.to_string()).unwrap_or_default();
+        ensure!(refused.contains("at least 1 must"), "there are no workloads: {refused}");
 
-        rotate(&first).await?;
+        let status: Value = serde_json::from_str(&ca(&first, &["status", "--output", "json"], &token).await?)?;
+        let from = status["id"].as_str().context("an id")?;
+        let (one, two) = tokio::join!(advanced(&first, from, &text), advanced(&second, from, &text));
+        ensure!(one? != two?, "of two at once, one advances");
+        until("both announce the same root", async || {
+            let next = file(&first, "next-cert.pem");
+            Ok(next.is_some() && file(&second, "next-cert.pem") == next)
+        })
+        .await?;
         let next = file(&first, "next-cert.pem");
-        ensure!(next.is_some(), "{}", first.log());
-        until("the second announces it too", async || Ok(file(&second, "next-cert.pem") == next)).await?;
-        rotate(&second).await?;
+        forced(&second, &token, "switched").await?;
         ensure!(file(&second, "ca-cert.pem") == next, "{}", second.log());
         until("the first signs with it too", async || Ok(file(&first, "ca-cert.pem") == next)).await?;
         until("the old root is trusted still", async || Ok(file(&first, "old-cert.pem") == old)).await?;
         let same = async || Ok(file(&first, "ca-key.pem") == file(&second, "ca-key.pem"));
         until("both have one key", same).await?;
-        rotate(&first).await?;
+        forced(&first, &token, "settled").await?;
         until("the second forgets the old one", async || Ok(file(&second, "old-cert.pem").is_none())).await?;
 
         let secret = read(&api, "/api/v1/namespaces/istio-system/secrets/istio-ca-secret").await;
@@ -52,7 +96,14 @@ fn replicas_change_the_root_together() {
         let stored = BASE64_STANDARD.decode(stored)?;
         ensure!(next.is_some_and(|next| next.as_bytes() == stored), "the Secret has another root");
         ensure!(secret["data"]["old-cert.pem"].is_null(), "the Secret has the old root still");
-        Ok(())
+
+        second.signal(Signal::SIGSTOP)?;
+        let named = until("a replica that is silent is named", async || {
+            Ok(ca(&first, &["status"], &token).await?.contains("replica second has reported nothing for"))
+        });
+        let named = named.await;
+        second.signal(Signal::SIGCONT)?;
+        named
     });
 }
 

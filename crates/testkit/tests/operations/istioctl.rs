@@ -76,7 +76,8 @@ fn tenants(tool: &Tool<'_>, proxies: &[Value]) -> Result<()> {
     Ok(())
 }
 
-/// `version`, `admin log` and `remote-clusters` come through a port-forward of the kubelet; these are their requests.
+/// `version`, `admin log` and `remote-clusters` come through a port-forward of the kubelet; these are their requests. To change a level takes a token,
+/// which `admin log` does not send.
 fn what_the_others_ask(world: &World) -> Result<()> {
     let version = world.page("/version")?;
     ensure!(version.split('-').count() == 3, "{version}");

@@ -1,27 +1,20 @@
 //! Row A-09 by HTTP: what callers from other addresses than loopback get of the pages, with real tokens and proxies.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, ensure};
 use serde_json::Value;
 use testkit::load::{self, Ask};
-use testkit::{server, skip};
+use testkit::skip;
 
 use crate::doctor::run;
-use crate::world::{Setup, World, plan, stdout};
+use crate::world::{Setup, World, plan};
 
 /// One that is not loopback. Nothing is sent to find it.
 fn address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
     Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
-}
-
-fn token(world: &World, account: &str) -> Result<String> {
-    let mut command = Command::new(server::program()?);
-    command.args(["token", "create", "--service-account", account, "--stateDir"]).arg(world.path("state"));
-    Ok(stdout(&command.output()?)?.trim().to_owned())
 }
 
 #[test]
@@ -33,7 +26,7 @@ fn a_tenant_sees_its_own_proxies_alone() {
         let world = World::with(&plan(8, 12), &Setup { everywhere: true, ..Setup::default() })?;
         let _swarm = world.swarm().await?;
         let afar = SocketAddr::new(ip, world.monitoring.port());
-        let (tenant, operator) = (token(&world, "ns-0/default")?, token(&world, "istio-system/default")?);
+        let (tenant, operator) = (world.token("ns-0/default")?, world.token("istio-system/default")?);
         let ask = async |token: Option<&str>, page: &str| {
             let ask = Ask::new(afar, "meltemi", page);
             load::one(&token.iter().fold(ask, |ask, it| ask.with("authorization", format!("Bearer {it}")))).await

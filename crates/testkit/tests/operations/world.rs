@@ -115,6 +115,7 @@ impl World {
             .arg(folder.path().join("state"))
             .args([format!("--grpcAddr={xds}"), format!("--secureGRPCAddr={secure}")])
             .args([format!("--monitoringAddr={pages}"), format!("--ctrlz_port={}", control.port())])
+            .env("UNSAFE_ENABLE_ADMIN_ENDPOINTS", "true")
             .envs(setup.env.iter().copied())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -208,14 +209,23 @@ impl World {
         Ok(body.to_owned())
     }
 
-    /// A request to the port where log levels are set: the status and the body of its answer.
+    /// A request to the port where log levels are set: the status and the body of its answer. It comes with all that a change needs.
     pub(crate) fn control(&self, method: &str, path: &str, body: &str) -> Result<(String, String)> {
+        let token = self.token("istio-system/meltemi-admin")?;
         let mut stream = TcpStream::connect(self.control)?;
-        write!(stream, "{method} {path} HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
+        write!(stream, "{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {}\r\n", body.len())?;
+        write!(stream, "Authorization: Bearer {token}\r\nX-Meltemi-Admin: 1\r\n\r\n{body}")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
         Ok((head.lines().next().unwrap_or_default().to_owned(), body.to_owned()))
+    }
+
+    /// A token of NAMESPACE/NAME that the server believes.
+    pub(crate) fn token(&self, account: &str) -> Result<String> {
+        let mut command = Command::new(server::program()?);
+        command.args(["token", "create", "--service-account", account, "--stateDir"]).arg(self.path("state"));
+        Ok(stdout(&command.output()?)?.trim().to_owned())
     }
 
     /// Runs the program as a command.
