@@ -3,8 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use rcgen::{
-    CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose, SanType,
-    SerialNumber,
+    CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, Issuer, KeyUsagePurpose, SanType, SerialNumber,
 };
 use rustls::pki_types::CertificateDer;
 use time::OffsetDateTime;
@@ -15,13 +14,13 @@ use crate::{
     leaf::{Own, Shared},
 };
 
-/// Clocks of proxies may be behind ours by this much.
-const SKEW: Duration = Duration::from_secs(120);
+/// Clocks of proxies, and of other signers, may differ from ours by this much.
+pub(crate) const SKEW: Duration = Duration::from_secs(120);
 const SAMPLE: &str = "spiffe://d/ns/n/sa/a";
 
 /// Immutable: a new root or intermediate is a new authority.
 pub struct Authority {
-    issuer: Issuer<'static, KeyPair>,
+    issuer: Issuer<'static, Private>,
     shared: Shared,
     /// The signer first, then who signed it; the root only if it signs itself.
     chain: Vec<Certificate>,
@@ -66,7 +65,7 @@ impl Authority {
         if !roots.iter().any(|root| root == last || last.is_signed_by(root)) {
             return Err(Unusable::Root);
         }
-        let copy = KeyPair::from_pem(&key.pem()).map_err(|_| Unusable::Key)?;
+        let copy = key.copied().map_err(|_| Unusable::Key)?;
         let issuer = Issuer::from_ca_cert_der(&signer.der, copy).map_err(|_| Unusable::Form(1))?;
         let between = chain.iter().filter(|certificate| !roots.contains(certificate)).map(Certificate::pem);
         let above = between.chain([roots.iter().map(Certificate::pem).collect()]).collect();
@@ -109,7 +108,7 @@ impl Authority {
         let uris: Vec<String> = identities.iter().map(ToString::to_string).collect();
         let own = Own { serial: &serial()?, not_before, not_after, uris: &uris, public_key: &csr.public_key };
         let leaf = self.shared.signed(&own, self.issuer.key())?;
-        Ok(std::iter::once(pem(&leaf)).chain(self.above.iter().cloned()).collect())
+        Ok(std::iter::once(pem("CERTIFICATE", &leaf)).chain(self.above.iter().cloned()).collect())
     }
 
     /// A certificate of the control plane itself, for its DNS names, and those between it and the roots.
@@ -125,7 +124,7 @@ impl Authority {
             Err(_) => Ok(SanType::DnsName(host.as_str().try_into()?)),
         });
         let names = names.collect::<Result<Vec<_>, rcgen::Error>>()?;
-        let leaf = leaf(&self.issuer, &key.0, names, self.validity(lifetime, now)?)?;
+        let leaf = leaf(&self.issuer, key, names, self.validity(lifetime, now)?)?;
         let leaf = Certificate::parse(&leaf).ok_or(rcgen::Error::CouldNotParseCertificate)?;
         let between = self.chain.iter().filter(|certificate| !self.roots.contains(certificate));
         Ok(std::iter::once(leaf).chain(between.cloned()).collect())
@@ -141,8 +140,8 @@ impl Authority {
 }
 
 fn leaf(
-    issuer: &Issuer<'_, KeyPair>,
-    key: &KeyPair,
+    issuer: &Issuer<'_, Private>,
+    key: &Private,
     names: Vec<SanType>,
     (not_before, not_after): (SystemTime, SystemTime),
 ) -> Result<CertificateDer<'static>, rcgen::Error> {

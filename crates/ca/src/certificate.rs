@@ -71,7 +71,7 @@ impl Certificate {
     }
 
     pub fn is_of(&self, key: &crate::Private) -> bool {
-        rcgen::PublicKeyData::subject_public_key_info(&key.0) == self.public_key
+        key.public_key() == self.public_key
     }
 
     /// The first bytes of its key's SHA-256, for people.
@@ -81,7 +81,7 @@ impl Certificate {
     }
 
     pub fn pem(&self) -> String {
-        pem(&self.der)
+        pem("CERTIFICATE", &self.der)
     }
 
     pub fn is_signed_by(&self, signer: &Certificate) -> bool {
@@ -107,18 +107,17 @@ impl Certificate {
     }
 }
 
-pub(crate) fn pem(der: &[u8]) -> String {
-    let body = data_encoding::BASE64.encode(der);
-    let mut text = String::with_capacity(body.len() + 128);
-    text.push_str("-----BEGIN CERTIFICATE-----\n");
-    let mut rest = &*body;
-    while !rest.is_empty() {
-        let (line, more) = rest.split_at(rest.len().min(64));
-        text.push_str(line);
+/// `label`: such as `CERTIFICATE`. Private keys are written by it too: there is no copy besides the text.
+pub(crate) fn pem(label: &str, der: &[u8]) -> String {
+    const LINE: usize = 48;
+    let lines = der.len().div_ceil(LINE);
+    let mut text = String::with_capacity(lines * (LINE / 3 * 4 + 1) + 2 * (label.len() + 20));
+    text.extend(["-----BEGIN ", label, "-----\n"]);
+    for line in der.chunks(LINE) {
+        data_encoding::BASE64.encode_append(line, &mut text);
         text.push('\n');
-        rest = more;
     }
-    text.push_str("-----END CERTIFICATE-----\n");
+    text.extend(["-----END ", label, "-----\n"]);
     text
 }
 

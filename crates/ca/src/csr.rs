@@ -1,16 +1,23 @@
-//! A signing request: only its public key is used, and only once its owner has shown to have the private one.
+//! A signing request: only its public key is used, and only once its owner has shown to have the private one. What another signer is
+//! shown of it is signer_request.rs.
+
+use std::collections::HashSet;
 
 use x509_parser::{
     certification_request::X509CertificationRequest,
-    extensions::{GeneralName, ParsedExtension},
-    oid_registry::{OID_EC_P256, OID_NIST_EC_P384},
+    cri_attributes::{ParsedCriAttribute, X509CriAttribute},
+    extensions::{GeneralName, ParsedExtension, X509Extension},
+    oid_registry::{OID_EC_P256, OID_NIST_EC_P384, OID_PKCS9_CHALLENGE_PASSWORD, OID_PKCS9_EXTENSION_REQUEST},
     pem::parse_x509_pem,
     prelude::FromDer,
     public_key::PublicKey,
     x509::SubjectPublicKeyInfo,
 };
 
-use crate::{Identity, leaf};
+use crate::{
+    Identity, SignerRequest,
+    der::{elements, public_key},
+};
 
 /// Of the PEM text. A request with an RSA key of 8192 bits has 3 KB.
 const MAX_SIZE: usize = 16 << 10;
@@ -23,13 +30,20 @@ const P384: &[u8] =
     &[0x30, 0x10, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x22];
 const RSA: &[u8] = &[0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00];
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
+/// Go reads no larger one.
+const RSA_EXPONENTS: std::ops::RangeInclusive<u64> = 3..=i32::MAX as u64;
+/// A point that is not compressed; Go reads no other.
+const UNCOMPRESSED: u8 = 0x04;
+
+/// `attributes` of a CertificationRequestInfo, as DER.
+const NO_ATTRIBUTES: [u8; 2] = [0xa0, 0];
 
 /// A request whose signature holds.
 #[derive(Debug)]
 pub struct Csr {
     /// With its algorithm, as DER.
     pub(crate) public_key: Vec<u8>,
-    der: Vec<u8>,
+    pub(crate) der: Vec<u8>,
 }
 
 /// What it would like to be. Counts only where somebody else signs, who grants it.
@@ -52,12 +66,19 @@ pub enum CsrRefused {
     Authority,
     #[error("the signing request has a critical extension that is not known here: {0}")]
     Critical(String),
+    #[error("the signing request has {0}")]
+    Attributes(String),
     #[error(
         "the key of the signing request is not accepted: {0}; use ECDSA P-256 or P-384, or RSA with 2048 bits or more"
     )]
     Key(String),
     #[error("the signing request asks for {0}; it may ask for the caller's own name and nothing else")]
     Wish(String),
+    /// What it asks for seems right, and its bytes say more, or say it otherwise.
+    #[error(
+        "the signing request cannot be passed on: it must be DER with an empty subject, one extensionRequest with the caller's URI as the only name, and nothing else"
+    )]
+    Encoding,
 }
 
 impl Csr {
@@ -74,25 +95,31 @@ impl Csr {
             return Err(CsrRefused::Form);
         }
         let algorithm = accepted(&request)?;
+        check_attributes(&block.contents)?;
         request.verify_signature().map_err(|_| CsrRefused::Signature)?;
         // Written anew: what else stands beside the key is not worth a signature.
         let bits = &request.certification_request_info.subject_pki.subject_public_key.data;
-        let public_key = leaf::public_key(algorithm, bits);
+        let public_key = public_key(algorithm, bits);
         Ok(Csr { public_key, der: block.contents })
     }
 
     /// For a signer that grants what is asked for.
-    pub fn asks_only_for(&self, identities: &[Identity]) -> Result<(), CsrRefused> {
-        let (_, request) = X509CertificationRequest::from_der(&self.der).map_err(|_| CsrRefused::Form)?;
+    pub fn for_signer(&self, identities: &[Identity]) -> Result<SignerRequest, CsrRefused> {
+        SignerRequest::new(self, identities).ok_or_else(|| self.why_not(identities))
+    }
+
+    /// For people: the decision is made by then.
+    fn why_not(&self, identities: &[Identity]) -> CsrRefused {
+        let Ok((_, request)) = X509CertificationRequest::from_der(&self.der) else { return CsrRefused::Form };
         let Wishes { uris, more } = wishes(&request);
         if let Some(more) = more {
-            return Err(CsrRefused::Wish(more));
+            return CsrRefused::Wish(more);
         }
         let foreign = uris.iter().find(|uri| !identities.iter().any(|identity| identity.to_string() == **uri));
         match (foreign, uris.len()) {
-            (Some(uri), _) => Err(CsrRefused::Wish(uri.clone())),
-            (None, 0) => Err(CsrRefused::Wish("no name".to_owned())),
-            _ => Ok(()),
+            (Some(uri), _) => CsrRefused::Wish(uri.clone()),
+            (None, 0) => CsrRefused::Wish("no name".to_owned()),
+            _ => CsrRefused::Encoding,
         }
     }
 }
@@ -100,11 +127,19 @@ impl Csr {
 /// What the request wishes for is not granted (the caller's identity decides), but a wish for power is a reason to refuse.
 fn accepted(request: &X509CertificationRequest<'_>) -> Result<&'static [u8], CsrRefused> {
     let algorithm = algorithm(&request.certification_request_info.subject_pki)?;
-    for extension in request.requested_extensions().into_iter().flatten() {
-        match extension {
+    let mut seen = HashSet::new();
+    for extension in extensions(request) {
+        let name = || extension.oid.to_id_string();
+        match extension.parsed_extension() {
             ParsedExtension::BasicConstraints(constraints) if constraints.ca => return Err(CsrRefused::Authority),
-            ParsedExtension::UnsupportedExtension { oid } if is_critical(request, oid) => {
-                return Err(CsrRefused::Critical(oid.to_id_string()));
+            ParsedExtension::UnsupportedExtension { .. } if extension.critical => {
+                return Err(CsrRefused::Critical(name()));
+            }
+            ParsedExtension::ParseError { .. } => {
+                return Err(CsrRefused::Attributes(format!("an extension that cannot be read: {}", name())));
+            }
+            _ if !seen.insert(extension.oid.as_bytes()) => {
+                return Err(CsrRefused::Attributes(format!("two extensions {}", name())));
             }
             _ => {}
         }
@@ -112,12 +147,56 @@ fn accepted(request: &X509CertificationRequest<'_>) -> Result<&'static [u8], Csr
     Ok(algorithm)
 }
 
+fn extensions<'a>(request: &'a X509CertificationRequest<'a>) -> impl Iterator<Item = &'a X509Extension<'a>> {
+    let attributes = request.certification_request_info.iter_attributes();
+    attributes.flat_map(|attribute| match attribute.parsed_attribute() {
+        ParsedCriAttribute::ExtensionRequest(requested) => &requested.extensions[..],
+        _ => &[],
+    })
+}
+
+/// Readers differ in which of several attributes or values they take, so there may be one of each; and in what they do with attributes
+/// that they do not know, so there may be none.
+fn check_attributes(request: &[u8]) -> Result<(), CsrRefused> {
+    let refused = |what: &str| CsrRefused::Attributes(what.to_owned());
+    let info = elements(request).and_then(|parts| elements(parts[0])).ok_or(CsrRefused::Form)?;
+    let [_, _, _, attributes] = info[..] else { return Err(CsrRefused::Form) };
+    let all = if attributes == NO_ATTRIBUTES { Vec::new() } else { elements(attributes).ok_or(CsrRefused::Form)? };
+    let mut seen = Vec::new();
+    for attribute in all {
+        let parts = elements(attribute).ok_or(CsrRefused::Form)?;
+        let [_, values] = parts[..] else {
+            return Err(refused("an attribute that is more than a type and its values"));
+        };
+        if elements(values).is_none_or(|values| values.len() != 1) {
+            return Err(refused("an attribute that has not exactly one value"));
+        }
+        let (_, parsed) = X509CriAttribute::from_der(attribute).map_err(|_| CsrRefused::Form)?;
+        if ![OID_PKCS9_EXTENSION_REQUEST, OID_PKCS9_CHALLENGE_PASSWORD].contains(&parsed.oid) {
+            return Err(refused(&format!("an attribute that is not known here: {}", parsed.oid)));
+        }
+        if seen.contains(&parsed.oid) {
+            return Err(refused(&format!("two attributes {}", parsed.oid)));
+        }
+        seen.push(parsed.oid);
+    }
+    Ok(())
+}
+
 /// Of a key that is accepted, as DER.
 fn algorithm(key: &SubjectPublicKeyInfo<'_>) -> Result<&'static [u8], CsrRefused> {
     let curve = key.algorithm.parameters.as_ref().and_then(|parameters| parameters.as_oid().ok());
     match key.parsed().map_err(|_| CsrRefused::Form)? {
-        PublicKey::RSA(rsa) if RSA_BITS.contains(&rsa.key_size()) => Ok(RSA),
-        PublicKey::RSA(rsa) => Err(CsrRefused::Key(format!("RSA with {} bits", rsa.key_size()))),
+        PublicKey::RSA(rsa) if !RSA_BITS.contains(&rsa.key_size()) => {
+            Err(CsrRefused::Key(format!("RSA with {} bits", rsa.key_size())))
+        }
+        PublicKey::RSA(rsa) if !rsa.try_exponent().is_ok_and(|exponent| RSA_EXPONENTS.contains(&exponent)) => {
+            Err(CsrRefused::Key("RSA with a public exponent that is out of range".to_owned()))
+        }
+        PublicKey::RSA(_) => Ok(RSA),
+        PublicKey::EC(point) if point.data().first() != Some(&UNCOMPRESSED) => {
+            Err(CsrRefused::Key("a point of an elliptic curve that is compressed".to_owned()))
+        }
         PublicKey::EC(point) => match (curve, point.key_size()) {
             (Some(curve), 256) if curve == OID_EC_P256 => Ok(P256),
             (Some(curve), 384) if curve == OID_NIST_EC_P384 => Ok(P384),
@@ -135,8 +214,8 @@ fn wishes(request: &X509CertificationRequest<'_>) -> Wishes {
     // Agents name an organization that is empty.
     let named = request.certification_request_info.subject.iter_attributes().filter_map(|it| it.as_str().ok());
     named.filter(|text| !text.is_empty()).for_each(|text| more(format!("the subject {text:?}")));
-    for extension in request.requested_extensions().into_iter().flatten() {
-        let ParsedExtension::SubjectAlternativeName(names) = extension else {
+    for extension in extensions(request) {
+        let ParsedExtension::SubjectAlternativeName(names) = extension.parsed_extension() else {
             more("an extension besides names".to_owned());
             continue;
         };
@@ -148,16 +227,6 @@ fn wishes(request: &X509CertificationRequest<'_>) -> Wishes {
         }
     }
     wishes
-}
-
-fn is_critical(request: &X509CertificationRequest<'_>, oid: &x509_parser::oid_registry::Oid<'_>) -> bool {
-    use x509_parser::cri_attributes::ParsedCriAttribute;
-    request.certification_request_info.iter_attributes().any(|attribute| match attribute.parsed_attribute() {
-        ParsedCriAttribute::ExtensionRequest(requested) => {
-            requested.extensions.iter().any(|extension| extension.critical && extension.oid == *oid)
-        }
-        _ => false,
-    })
 }
 
 #[cfg(test)]
@@ -177,21 +246,17 @@ pub(crate) mod tests {
         let own: Identity = "spiffe://elsewhere/ns/other/sa/admin".parse().unwrap();
         let other: Identity = "spiffe://elsewhere/ns/other/sa/cart".parse().unwrap();
         let csr = Csr::parse(&request(KeyType::P256)).unwrap();
-        assert_eq!(csr.asks_only_for(&[other.clone(), own.clone()]), Ok(()));
-        assert_eq!(csr.asks_only_for(&[other]), Err(CsrRefused::Wish(own.to_string())));
+        assert_eq!(csr.for_signer(&[other.clone(), own.clone()]).unwrap().identity, own);
+        assert_eq!(csr.for_signer(&[other]).unwrap_err(), CsrRefused::Wish(own.to_string()));
         let key = Private::generate(KeyType::P256).unwrap();
         let server = Csr::parse(&key.server_csr(&["istiod.istio-system.svc".to_owned()]).unwrap()).unwrap();
         assert!(
-            server
-                .asks_only_for(std::slice::from_ref(&own))
-                .unwrap_err()
-                .to_string()
-                .contains("istiod.istio-system.svc")
+            server.for_signer(std::slice::from_ref(&own)).unwrap_err().to_string().contains("istiod.istio-system.svc")
         );
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
         let nameless = params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap();
-        assert!(Csr::parse(&nameless).unwrap().asks_only_for(&[own]).is_err());
+        assert!(Csr::parse(&nameless).unwrap().for_signer(&[own]).is_err());
     }
 
     #[test]
@@ -240,6 +305,50 @@ pub(crate) mod tests {
         let key = KeyPair::generate().unwrap();
         let pem = params.serialize_request(&key).unwrap().pem().unwrap();
         assert_eq!(Csr::parse(&pem).unwrap_err(), CsrRefused::Critical("1.3.6.1.4.1.99999.1".to_owned()));
+    }
+
+    /// One reader takes the first of them, another the last, a third all.
+    #[test]
+    fn rejects_what_readers_disagree_about() {
+        use crate::der::{BIT_STRING, OCTET_STRING, SEQUENCE, SET, wrapped};
+        let key = KeyPair::generate().unwrap();
+        let requested = [0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x09, 0x0e];
+        let vendors = [0x06, 0x0a, 0x2b, 0x06, 0x01, 0x04, 0x01, 0x82, 0x37, 0x0d, 0x02, 0x03];
+        let parsed = |attributes: &[&[u8]]| {
+            let spki = rcgen::PublicKeyData::subject_public_key_info(&key);
+            let info = wrapped(SEQUENCE, &[&[2, 1, 0, 0x30, 0], &spki, &wrapped(0xa0, attributes)]);
+            let signature = wrapped(BIT_STRING, &[&[0], &rcgen::SigningKey::sign(&key, &info).unwrap()]);
+            let algorithm = [0x30, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
+            let contents = wrapped(SEQUENCE, &[&info, &algorithm, &signature]);
+            Csr::parse(&pem_text(&x509_parser::pem::Pem { label: "CERTIFICATE REQUEST".into(), contents }))
+        };
+        let names = wrapped(SEQUENCE, &[&crate::der::SUBJECT_ALT_NAME, &wrapped(OCTET_STRING, &[&[0x30, 0]])]);
+        let broken = wrapped(SEQUENCE, &[&crate::der::SUBJECT_ALT_NAME, &wrapped(OCTET_STRING, &[&[0x30, 9]])]);
+        let list = |extensions: &[&[u8]]| wrapped(SEQUENCE, extensions);
+        let attribute = |oid: &[u8], values: &[&[u8]]| wrapped(SEQUENCE, &[oid, &wrapped(SET, values)]);
+        let good = attribute(&requested, &[&list(&[&names])]);
+        assert!(parsed(&[&good]).is_ok() && parsed(&[]).is_ok());
+        for (bad, why) in [
+            (parsed(&[&good, &good]), "two attributes"),
+            (parsed(&[&attribute(&requested, &[&list(&[&names]), &list(&[&names])])]), "exactly one value"),
+            (parsed(&[&attribute(&requested, &[])]), ""),
+            (parsed(&[&good, &attribute(&vendors, &[&[0x05, 0]])]), "1.3.6.1.4.1.311.13.2.3"),
+            (parsed(&[&attribute(&requested, &[&list(&[&names, &names])])]), "two extensions 2.5.29.17"),
+            (parsed(&[&attribute(&requested, &[&list(&[&broken])])]), "cannot be read: 2.5.29.17"),
+        ] {
+            let said = bad.unwrap_err().to_string();
+            assert!(said.contains(why), "{said}");
+        }
+    }
+
+    #[test]
+    fn rejects_a_compressed_point() {
+        let key = KeyPair::generate().unwrap();
+        let point = rcgen::PublicKeyData::der_bytes(&key);
+        let compressed = [&[2 + (point[64] & 1)], &point[1..33]].concat();
+        let der = public_key(P256, &compressed);
+        let (_, parsed) = SubjectPublicKeyInfo::from_der(&der).unwrap();
+        assert!(matches!(algorithm(&parsed), Err(CsrRefused::Key(_))));
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Meltemi's own tokens of service accounts, for meshes without a Kubernetes API server.
 
 use std::{
-    fs, io,
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -11,9 +10,8 @@ use jsonwebtoken::{
     jwk::{Jwk, JwkSet},
 };
 use serde_json::json;
-use zeroize::Zeroizing;
 
-use crate::{KeyType, Private, TokenRules};
+use crate::{FileError, KeyType, Private, TokenRules, folder::Folder};
 
 const KEY: &str = "token-key.pem";
 
@@ -24,8 +22,8 @@ pub struct Issuer {
 
 #[derive(Debug, thiserror::Error)]
 pub enum IssuerError {
-    #[error("{}: {error}", path.display())]
-    File { path: PathBuf, error: io::Error },
+    #[error(transparent)]
+    File(#[from] FileError),
     #[error("{} is not a private key; remove it to begin with a new one (tokens of the old one end)", .0.display())]
     Key(PathBuf),
     #[error("cannot make a key: {0}")]
@@ -39,18 +37,15 @@ impl Issuer {
 
     /// The issuer of a state folder; its key is made by the first call.
     pub fn open(folder: &Path) -> Result<Issuer, IssuerError> {
-        let path = folder.join(KEY);
-        let file = |error| IssuerError::File { path: path.clone(), error };
-        let pem = match fs::read_to_string(&path) {
-            Ok(pem) => Zeroizing::new(pem),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let pem = Private::generate(KeyType::P256)?.pem();
-                keep(folder, &path, &pem).map_err(file)?;
-                // Somebody else may have been first.
-                Zeroizing::new(fs::read_to_string(&path).map_err(file)?)
-            }
-            Err(error) => return Err(file(error)),
-        };
+        let (path, folder) = (folder.join(KEY), Folder(folder));
+        folder.create()?;
+        let _lock = folder.lock()?;
+        folder.remove_temporary_files()?;
+        if folder.read(KEY)?.is_none() {
+            folder.write_new(KEY, &Private::generate(KeyType::P256)?.pem())?;
+        }
+        // Where there are no locks, somebody else may have been first.
+        let pem = folder.read(KEY)?.ok_or_else(|| IssuerError::Key(path.clone()))?;
         let key = EncodingKey::from_ec_pem(pem.as_bytes()).map_err(|_| IssuerError::Key(path.clone()))?;
         let public = Jwk::from_encoding_key(&key, Algorithm::ES256).map_err(|_| IssuerError::Key(path))?;
         Ok(Issuer { key, public })
@@ -80,22 +75,20 @@ impl Issuer {
     }
 }
 
-/// Whole, readable by the owner alone, and never over a key that is already there.
-fn keep(folder: &Path, path: &Path, pem: &str) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    io::Write::write_all(&mut file, pem.as_bytes())?;
-    file.as_file().sync_all()?;
-    match file.persist_noclobber(path) {
-        Err(e) if e.error.kind() != io::ErrorKind::AlreadyExists => Err(e.error),
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    #[test]
+    fn a_start_removes_what_an_interrupted_write_left() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(".tmpQ1w2E3"), "half a key").unwrap();
+        Issuer::open(folder.path()).unwrap();
+        let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, [KEY]);
+    }
 
     #[test]
     fn two_processes_share_one_key() {

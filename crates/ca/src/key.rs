@@ -2,8 +2,13 @@
 
 use std::{fmt, str::FromStr};
 
-use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, RsaKeySize};
-use zeroize::Zeroizing;
+use rcgen::{
+    KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, PublicKeyData, RsaKeySize, SigningKey,
+};
+use rustls::pki_types::{PrivateKeyDer, pem::PemObject};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+use crate::certificate::pem;
 
 /// istiod's spelling: CITADEL_SELF_SIGNED_CA_KEY_TYPE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +54,25 @@ impl fmt::Debug for Private {
 
 impl Drop for Private {
     fn drop(&mut self) {
-        zeroize::Zeroize::zeroize(&mut self.0);
+        self.0.zeroize();
+    }
+}
+
+impl ZeroizeOnDrop for Private {}
+
+impl PublicKeyData for Private {
+    fn der_bytes(&self) -> &[u8] {
+        self.0.der_bytes()
+    }
+
+    fn algorithm(&self) -> &'static rcgen::SignatureAlgorithm {
+        PublicKeyData::algorithm(&self.0)
+    }
+}
+
+impl SigningKey for Private {
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
+        self.0.sign(message)
     }
 }
 
@@ -67,15 +90,36 @@ impl Private {
 
     /// PKCS#8, PKCS#1 or SEC1.
     pub fn from_pem(pem: &str) -> Result<Private, rcgen::Error> {
-        KeyPair::from_pem(pem).map(Private)
+        let mut der = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| rcgen::Error::CouldNotParseKeyPair)?;
+        // By its content: some files say that it is another kind.
+        let key = KeyPair::try_from(der.secret_der());
+        der.zeroize();
+        key.map(Private)
+    }
+
+    /// The same key once more.
+    pub(crate) fn copied(&self) -> Result<Private, rcgen::Error> {
+        KeyPair::try_from(self.0.serialized_der()).map(Private)
     }
 
     pub fn pem(&self) -> Zeroizing<String> {
-        Zeroizing::new(self.0.serialize_pem())
+        let der = self.0.serialized_der();
+        let label = match PrivateKeyDer::try_from(der) {
+            Ok(PrivateKeyDer::Pkcs1(_)) => "RSA PRIVATE KEY",
+            Ok(PrivateKeyDer::Sec1(_)) => "EC PRIVATE KEY",
+            _ => "PRIVATE KEY",
+        };
+        Zeroizing::new(pem(label, der))
     }
 
-    pub fn pkcs8(&self) -> rustls::pki_types::PrivateKeyDer<'static> {
-        rustls::pki_types::PrivatePkcs8KeyDer::from(self.0.serialize_der()).into()
+    /// For rustls: borrowed, so that there is no other copy.
+    pub(crate) fn der(&self) -> Result<PrivateKeyDer<'_>, &'static str> {
+        PrivateKeyDer::try_from(self.0.serialized_der())
+    }
+
+    /// With its algorithm, as DER.
+    pub(crate) fn public_key(&self) -> Vec<u8> {
+        self.0.subject_public_key_info()
     }
 
     /// A request for a certificate of this key; the authority decides what the certificate says.
@@ -112,5 +156,26 @@ mod tests {
         let key = Private::generate(KeyType::P256).unwrap();
         assert_eq!(format!("{key:?}"), "Private(..)");
         assert!(Private::from_pem(&key.pem()).is_ok());
+    }
+
+    #[test]
+    fn keys_are_wiped_when_they_are_dropped() {
+        fn wiped<T: ZeroizeOnDrop>(_: &T) {}
+        let key = Private::generate(KeyType::P256).unwrap();
+        wiped(&key);
+        wiped(&key.pem());
+        wiped(&*crate::Material::new().entry(String::new()).or_default());
+    }
+
+    /// openssl genrsa -traditional 2048, openssl ecparam -genkey -name prime256v1
+    #[test]
+    fn older_forms_of_keys_keep_their_labels() {
+        for (text, label) in [(include_str!("key/pkcs1.pem"), "RSA "), (include_str!("key/sec1.pem"), "EC ")] {
+            let key = Private::from_pem(text).unwrap();
+            assert!(key.pem().starts_with(&format!("-----BEGIN {label}PRIVATE KEY")));
+            assert_eq!(Private::from_pem(&key.pem()).unwrap().public_key(), key.public_key());
+            let chain = vec![crate::bundle(include_str!("csr/certificate.pem")).unwrap().remove(0)];
+            assert!(crate::Serving::new(chain, &key).is_ok(), "{label}");
+        }
     }
 }

@@ -6,19 +6,13 @@ use std::time::SystemTime;
 use rcgen::SigningKey;
 use rustls::pki_types::CertificateDer;
 use time::OffsetDateTime;
-use x509_parser::asn1_rs::{Any, FromDer};
 
-const INTEGER: u8 = 0x02;
-const BIT_STRING: u8 = 0x03;
-const OCTET_STRING: u8 = 0x04;
+use crate::der::{BIT_STRING, INTEGER, OCTET_STRING, SEQUENCE, SUBJECT_ALT_NAME, elements, general_names, wrapped};
+
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
-const SEQUENCE: u8 = 0x30;
-/// `uniformResourceIdentifier` of a GeneralName.
-const URI: u8 = 0x86;
 /// `extensions` of a TBSCertificate.
 const EXTENSIONS: u8 = 0xa3;
-const SUBJECT_ALT_NAME: [u8; 5] = [0x06, 0x03, 0x55, 0x1d, 0x11];
 
 /// What stands in every leaf of one signer.
 pub(crate) struct Shared {
@@ -72,8 +66,7 @@ impl Shared {
     fn body(&self, own: &Own<'_>) -> Vec<u8> {
         let serial = wrapped(INTEGER, &[own.serial]);
         let validity = wrapped(SEQUENCE, &[&moment(own.not_before), &moment(own.not_after)]);
-        let uris: Vec<u8> = own.uris.iter().flat_map(|uri| wrapped(URI, &[uri.as_bytes()])).collect();
-        let names = wrapped(OCTET_STRING, &[&wrapped(SEQUENCE, &[&uris])]);
+        let names = wrapped(OCTET_STRING, &[&general_names(own.uris)]);
         let names = wrapped(SEQUENCE, &[&self.names, &names]);
         let extensions = wrapped(SEQUENCE, &[&self.before_names, &names, &self.after_names]);
         let extensions = wrapped(EXTENSIONS, &[&extensions]);
@@ -81,11 +74,6 @@ impl Shared {
             [&self.version, &serial, &self.algorithm, &self.issuer, &validity, &self.subject].map(Vec::as_slice);
         wrapped(SEQUENCE, &[&parts.concat(), own.public_key, &extensions])
     }
-}
-
-/// A public key with its algorithm.
-pub(crate) fn public_key(algorithm: &[u8], bits: &[u8]) -> Vec<u8> {
-    wrapped(SEQUENCE, &[algorithm, &wrapped(BIT_STRING, &[&[0], bits])])
 }
 
 /// Years below 2050 have two digits, as RFC 5280 asks.
@@ -97,32 +85,6 @@ fn moment(time: SystemTime) -> Vec<u8> {
         1950..2050 => wrapped(UTC_TIME, &[format!("{:02}", year % 100).as_bytes(), rest.as_bytes()]),
         _ => wrapped(GENERALIZED_TIME, &[format!("{year:04}").as_bytes(), rest.as_bytes()]),
     }
-}
-
-fn wrapped(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
-    let length: usize = parts.iter().map(|part| part.len()).sum();
-    let bytes = length.to_be_bytes();
-    let digits = &bytes[bytes.iter().position(|byte| *byte != 0).unwrap_or(bytes.len() - 1)..];
-    let mut out = Vec::with_capacity(length + 2 + digits.len());
-    out.push(tag);
-    if length >= 0x80 {
-        out.push(0x80 | digits.len() as u8);
-    }
-    out.extend_from_slice(digits);
-    parts.iter().for_each(|part| out.extend_from_slice(part));
-    out
-}
-
-/// The parts of something composed, whole.
-fn elements(der: &[u8]) -> Option<Vec<&[u8]>> {
-    let (_, outer) = Any::from_der(der).ok()?;
-    let (mut left, mut found) = (outer.data, Vec::new());
-    while !left.is_empty() {
-        let (rest, _) = Any::from_der(left).ok()?;
-        found.push(&left[..left.len() - rest.len()]);
-        left = rest;
-    }
-    Some(found).filter(|found| !found.is_empty())
 }
 
 #[cfg(test)]
@@ -178,15 +140,6 @@ mod tests {
                 // Signatures have a random part.
                 assert_eq!((theirs[0], theirs[1]), (ours[0], ours[1]), "{kind} {uris:?}");
             }
-        }
-    }
-
-    #[test]
-    fn lengths_take_the_fewest_digits() {
-        for (length, head) in
-            [(0, &[4, 0][..]), (127, &[4, 127]), (128, &[4, 0x81, 128]), (256, &[4, 0x82, 1, 0]), (70_000, &[4, 0x83])]
-        {
-            assert!(wrapped(OCTET_STRING, &[&vec![7; length]]).starts_with(head), "{length}");
         }
     }
 }

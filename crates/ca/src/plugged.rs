@@ -23,6 +23,8 @@ pub struct Plugged {
 pub enum PluggedError {
     #[error("{}: {error}", path.display())]
     File { path: PathBuf, error: io::Error },
+    #[error("{} holds {found} without {missing}; add {missing}, or remove {found} to have no plugged-in authority", path.display())]
+    Half { path: PathBuf, found: &'static str, missing: &'static str },
     #[error("{}: {why}", path.display())]
     Unusable { path: PathBuf, why: Unusable },
 }
@@ -32,25 +34,31 @@ const ISTIO: [&str; 4] = ["ca-key.pem", "ca-cert.pem", "cert-chain.pem", "root-c
 /// cert-manager puts the chain behind the certificate.
 const CERT_MANAGER: [&str; 3] = ["tls.key", "tls.crt", "ca.crt"];
 
-/// `None`: the folder has no authority.
+/// `None`: the folder has no authority. A key without its certificate, or the reverse, is half of one: nobody would want another
+/// authority in its place.
 pub fn plugged(folder: &Path) -> Result<Option<Plugged>, PluggedError> {
     let [key, certificate, chain, roots] = ISTIO;
-    if let Some(certificate) = text(folder, certificate)? {
-        return Ok(Some(Plugged {
-            key: needed(folder, key)?.into(),
-            certificate,
-            chain: text(folder, chain)?.unwrap_or_default(),
-            roots: needed(folder, roots)?,
-        }));
+    if let Some((key, certificate)) = pair(folder, key, certificate)? {
+        let chain = text(folder, chain)?.unwrap_or_default();
+        return Ok(Some(Plugged { key, certificate, chain, roots: needed(folder, roots)? }));
     }
     let [key, certificate, roots] = CERT_MANAGER;
-    let Some(certificate) = text(folder, certificate)? else { return Ok(None) };
-    Ok(Some(Plugged {
-        key: needed(folder, key)?.into(),
-        certificate,
-        chain: String::new(),
-        roots: needed(folder, roots)?,
-    }))
+    let Some((key, certificate)) = pair(folder, key, certificate)? else { return Ok(None) };
+    Ok(Some(Plugged { key, certificate, chain: String::new(), roots: needed(folder, roots)? }))
+}
+
+fn pair(
+    folder: &Path,
+    key: &'static str,
+    certificate: &'static str,
+) -> Result<Option<(Zeroizing<String>, String)>, PluggedError> {
+    let half = |found, missing| Err(PluggedError::Half { path: folder.to_owned(), found, missing });
+    match (text(folder, key)?.map(Zeroizing::new), text(folder, certificate)?) {
+        (Some(key), Some(certificate)) => Ok(Some((key, certificate))),
+        (None, None) => Ok(None),
+        (Some(_), None) => half(key, certificate),
+        (None, Some(_)) => half(certificate, key),
+    }
 }
 
 impl Plugged {
@@ -152,8 +160,19 @@ mod tests {
     fn an_empty_folder_has_none_and_a_half_one_says_what_is_missing() {
         let folder = tempfile::tempdir().unwrap();
         assert!(read(folder.path()).unwrap().is_none());
-        fs::write(folder.path().join("ca-cert.pem"), pki().intermediate).unwrap();
-        assert!(read(folder.path()).err().unwrap().to_string().contains("ca-key.pem"));
+        let pki = pki();
+        for (name, other, text) in [
+            ("ca-cert.pem", "ca-key.pem", &pki.intermediate),
+            ("ca-key.pem", "ca-cert.pem", &pki.key),
+            ("tls.crt", "tls.key", &pki.intermediate),
+            ("tls.key", "tls.crt", &pki.key),
+        ] {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            let error = read(folder.path()).err().unwrap().to_string();
+            assert!(error.contains(name) && error.contains(other), "{error}");
+            fs::remove_file(path).unwrap();
+        }
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! The self-signed root: made once, kept in a folder, renewed with the same key before it ends.
 
 use std::{
-    fs, io,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, SystemTime},
 };
 
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyUsagePurpose};
 use time::OffsetDateTime;
+use zeroize::Zeroizing;
 
-use crate::{Authority, Certificate, KeyType, Private, Unusable, authority::serial, bundle};
+use crate::{Authority, Certificate, FileError, KeyType, Private, Unusable, authority::serial, bundle, folder::Folder};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RootOptions {
@@ -30,8 +30,14 @@ pub struct Kept(pub PathBuf);
 
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
-    #[error("{}: {error}", path.display())]
-    File { path: PathBuf, error: io::Error },
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Neither is made anew: a key without its certificate may be the only copy, and all that it signed would lose its issuer.
+    #[error(
+        "{} holds {found} without {missing}; nothing was changed: restore {missing} from a backup, or remove {found} too to {instead}",
+        path.display()
+    )]
+    Half { path: PathBuf, found: &'static str, missing: &'static str, instead: &'static str },
     /// Never replaced by a new root: every certificate of the mesh would lose its issuer.
     #[error(
         "{} holds a root that cannot be used: {why}; restore {KEY} and {CERTIFICATE} from a backup, or remove both to begin a new trust",
@@ -74,21 +80,28 @@ impl Kept {
         grace_percent: u32,
         now: SystemTime,
     ) -> Result<Authority, KeepError> {
+        self.folder().create()?;
+        let _lock = self.folder().lock()?;
+        self.folder().remove_temporary_files()?;
         if self.read()?.is_none() {
             let (key, root) = options.made(now)?;
-            self.write(KEY, key.pem().as_bytes())?;
-            self.write(CERTIFICATE, root.pem().as_bytes())?;
+            self.folder().write(&[(KEY, &key.pem()), (CERTIFICATE, &root.pem())])?;
         }
-        self.known(options, grace_percent, now)
+        self.loaded(options, grace_percent, now)
     }
 
     /// The root of the folder, which must be there: a server that lost its files must not begin a new trust.
     pub fn known(&self, options: &RootOptions, grace_percent: u32, now: SystemTime) -> Result<Authority, KeepError> {
+        let _lock = self.folder().lock()?;
+        self.loaded(options, grace_percent, now)
+    }
+
+    fn loaded(&self, options: &RootOptions, grace_percent: u32, now: SystemTime) -> Result<Authority, KeepError> {
         self.mend()?;
         let (key, mut root) = self.read()?.ok_or_else(|| KeepError::Lost(self.0.clone()))?;
         if due(&root, grace_percent, now) {
             root = options.root_of(&key, now)?;
-            self.write(CERTIFICATE, root.pem().as_bytes())?;
+            self.folder().write(&[(CERTIFICATE, &root.pem())])?;
         }
         let mut roots = vec![root.clone()];
         roots.extend(self.other_roots()?.into_iter().filter(|other| *other != root));
@@ -96,49 +109,36 @@ impl Kept {
     }
 
     fn read(&self) -> Result<Option<(Private, Certificate)>, KeepError> {
-        let (key, certificate) = (self.text(KEY)?, self.text(CERTIFICATE)?);
-        let (key, certificate) = match (key, certificate) {
-            // A first start that ended between the two files: nothing was signed yet.
-            (_, None) => return Ok(None),
-            (None, Some(_)) => return Err(self.unusable(Unusable::Key)),
+        let (key, certificate) = match (self.text(KEY)?, self.text(CERTIFICATE)?) {
+            (None, None) => return Ok(None),
+            (Some(_), None) => return Err(self.half(KEY, CERTIFICATE)),
+            (None, Some(_)) => return Err(self.half(CERTIFICATE, KEY)),
             (Some(key), Some(certificate)) => (key, certificate),
         };
-        let key = Private::from_pem(&zeroize::Zeroizing::new(key)).map_err(|_| self.unusable(Unusable::Key))?;
+        let key = Private::from_pem(&key).map_err(|_| self.unusable(Unusable::Key))?;
         let mut found = bundle(&certificate).map_err(|why| self.unusable(why))?;
         Ok(Some((key, found.remove(0))))
     }
 
-    pub(crate) fn text(&self, name: &str) -> Result<Option<String>, KeepError> {
-        let path = self.0.join(name);
-        match fs::read_to_string(&path) {
-            Ok(text) => Ok(Some(text)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(KeepError::File { path, error }),
-        }
+    pub(crate) fn folder(&self) -> Folder<'_> {
+        Folder(&self.0)
     }
 
-    /// Whole or not at all, readable by the owner alone.
-    pub(crate) fn write(&self, name: &str, content: &[u8]) -> Result<(), KeepError> {
-        let path = self.0.join(name);
-        let write = || {
-            private_folder(&self.0)?;
-            let mut file = tempfile::NamedTempFile::new_in(&self.0)?;
-            io::Write::write_all(&mut file, content)?;
-            file.as_file().sync_all()?;
-            file.persist(&path).map_err(|e| e.error)?;
-            Ok(())
+    pub(crate) fn text(&self, name: &str) -> Result<Option<Zeroizing<String>>, KeepError> {
+        Ok(self.folder().read(name)?)
+    }
+
+    pub(crate) fn half(&self, found: &'static str, missing: &'static str) -> KeepError {
+        let instead = match found {
+            KEY | CERTIFICATE => "begin a new trust",
+            _ => "give up the change of roots",
         };
-        write().map_err(|error| KeepError::File { path: path.clone(), error })
+        KeepError::Half { path: self.0.clone(), found, missing, instead }
     }
 
     pub(crate) fn unusable(&self, why: Unusable) -> KeepError {
         KeepError::Unusable { path: self.0.clone(), why }
     }
-}
-
-fn private_folder(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 fn due(root: &Certificate, grace_percent: u32, now: SystemTime) -> bool {
@@ -149,7 +149,7 @@ fn due(root: &Certificate, grace_percent: u32, now: SystemTime) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
     use super::*;
 
@@ -206,8 +206,40 @@ mod tests {
         fs::write(kept.0.join(KEY), "lost").unwrap();
         let error = kept.authority(&options(), 20, now).err().unwrap().to_string();
         assert!(error.contains("backup") && error.contains("private key"), "{error}");
-        fs::remove_file(kept.0.join(KEY)).unwrap();
-        assert!(kept.authority(&options(), 20, now).is_err());
         assert_eq!(fs::read(kept.0.join(CERTIFICATE)).unwrap(), certificate);
+    }
+
+    #[test]
+    fn rejects_a_key_without_its_certificate_and_the_reverse() {
+        for (lost, left) in [(CERTIFICATE, KEY), (KEY, CERTIFICATE)] {
+            let folder = tempfile::tempdir().unwrap();
+            let kept = Kept(folder.path().to_owned());
+            let now = SystemTime::now();
+            let first = kept.authority(&options(), 20, now).unwrap();
+            let backup = fs::read(kept.0.join(lost)).unwrap();
+            let before = fs::read(kept.0.join(left)).unwrap();
+            fs::remove_file(kept.0.join(lost)).unwrap();
+            for error in [kept.authority(&options(), 20, now), kept.known(&options(), 20, now)] {
+                let error = error.err().unwrap().to_string();
+                assert!(error.contains(lost) && error.contains(left) && error.contains("restore"), "{error}");
+            }
+            assert_eq!(fs::read(kept.0.join(left)).unwrap(), before, "what survived is as it was");
+            assert!(!kept.0.join(lost).exists());
+            fs::write(kept.0.join(lost), backup).unwrap();
+            assert_eq!(kept.authority(&options(), 20, now).unwrap().roots_pem(), first.roots_pem());
+        }
+    }
+
+    #[test]
+    fn a_start_removes_what_an_interrupted_write_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = Kept(folder.path().to_owned());
+        let now = SystemTime::now();
+        let first = kept.authority(&options(), 20, now).unwrap();
+        fs::copy(kept.0.join(KEY), kept.0.join(".tmpQ1w2E3")).unwrap();
+        assert_eq!(kept.authority(&options(), 20, now).unwrap().roots_pem(), first.roots_pem());
+        let mut names: Vec<_> = fs::read_dir(&kept.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, [CERTIFICATE, KEY]);
     }
 }

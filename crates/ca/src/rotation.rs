@@ -1,7 +1,9 @@
 //! A new root in three steps, so that nobody ever meets a certificate whose root it does not know: the new root is announced beside the
 //! old one, then it signs, then the old one is forgotten. When to go on is not decided here.
 
-use std::{collections::BTreeMap, fs, io, time::SystemTime};
+use std::{collections::BTreeMap, fs, time::SystemTime};
+
+use zeroize::Zeroizing;
 
 use crate::{
     Authority, Certificate, KeepError, Kept, Private, RootOptions, Unusable, bundle,
@@ -16,6 +18,9 @@ const OLD: &str = "old-cert.pem";
 
 /// All of it: whoever has these has the authority. In the order of writing: trusted before another signs, keys before their certificates.
 const FILES: [&str; 5] = [OLD, KEY, CERTIFICATE, NEXT_KEY, NEXT];
+
+/// Texts by file; some are private keys.
+pub type Material = BTreeMap<String, Zeroizing<String>>;
 
 /// Where a change of roots stands. Each follows from the files alone, so that it survives a restart at any moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,22 +56,20 @@ impl Kept {
 
     /// The next step. The key of a new root is of the kind that the settings ask for now.
     pub fn advance(&self, options: &RootOptions, now: SystemTime) -> Result<Stage, KeepError> {
+        let (folder, _lock) = (self.folder(), self.folder().lock()?);
+        self.mend()?;
         match self.stage().0 {
             Stage::Settled => {
                 let (key, root) = options.made(now)?;
-                self.write(NEXT_KEY, key.pem().as_bytes())?;
-                self.write(NEXT, root.pem().as_bytes())?;
+                folder.write(&[(NEXT_KEY, &key.pem()), (NEXT, &root.pem())])?;
             }
             Stage::Announced => {
                 let old = self.text(CERTIFICATE)?.ok_or_else(|| KeepError::Lost(self.0.clone()))?;
-                self.write(OLD, old.as_bytes())?;
-                self.moved(NEXT_KEY, KEY)?;
-                self.moved(NEXT, CERTIFICATE)?;
+                folder.write(&[(OLD, &old)])?;
+                folder.rename(NEXT_KEY, KEY)?;
+                folder.rename(NEXT, CERTIFICATE)?;
             }
-            Stage::Switched => {
-                let path = self.0.join(OLD);
-                fs::remove_file(&path).map_err(|error| KeepError::File { path, error })?;
-            }
+            Stage::Switched => folder.remove(OLD)?,
         }
         Ok(self.stage().0)
     }
@@ -103,8 +106,9 @@ impl Kept {
     }
 
     /// All that the folder holds, by file.
-    pub fn material(&self) -> Result<BTreeMap<String, String>, KeepError> {
-        let mut all = BTreeMap::new();
+    pub fn material(&self) -> Result<Material, KeepError> {
+        let _lock = self.folder().lock()?;
+        let mut all = Material::new();
         for name in FILES {
             if let Some(text) = self.text(name)? {
                 all.insert(name.to_owned(), text);
@@ -114,40 +118,58 @@ impl Kept {
     }
 
     /// Makes the folder hold this and nothing else: another replica has changed or renewed the root.
-    pub fn adopt(&self, material: &BTreeMap<String, String>) -> Result<(), KeepError> {
-        let text = |name: &str| material.get(name).map(String::as_str);
-        let keys = [KEY, NEXT_KEY].into_iter().filter(|name| *name == KEY || material.contains_key(*name));
-        for key in keys.map(|name| text(name).unwrap_or_default()) {
-            Private::from_pem(key).map_err(|_| self.unusable(Unusable::Key))?;
-        }
-        let others = [NEXT, OLD].into_iter().filter(|name| material.contains_key(*name));
-        for certificate in others.chain([CERTIFICATE]).map(|name| text(name).unwrap_or_default()) {
-            bundle(certificate).map_err(|why| self.unusable(why))?;
-        }
-        for name in FILES {
-            match text(name) {
-                Some(text) if self.text(name)?.as_deref() != Some(text) => self.write(name, text.as_bytes())?,
-                Some(_) => {}
-                None => self.removed(name)?,
+    pub fn adopt(&self, material: &Material) -> Result<(), KeepError> {
+        self.check(material)?;
+        self.folder().create()?;
+        let (folder, _lock) = (self.folder(), self.folder().lock()?);
+        let mut changed = Vec::new();
+        for (name, text) in FILES.into_iter().filter_map(|name| Some((name, material.get(name)?))) {
+            if self.text(name)?.as_ref() != Some(text) {
+                changed.push((name, text.as_str()));
             }
         }
-        Ok(())
+        folder.write(&changed)?;
+        let gone = FILES.into_iter().filter(|name| !material.contains_key(*name));
+        gone.into_iter().try_for_each(|name| Ok(folder.remove(name)?))
     }
 
-    fn removed(&self, name: &str) -> Result<(), KeepError> {
-        let path = self.0.join(name);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(KeepError::File { path, error }),
-            _ => Ok(()),
+    /// Whether it is an authority at any stage, or one of which a crash cut a step in two.
+    fn check(&self, material: &Material) -> Result<(), KeepError> {
+        let text = |name: &str| material.get(name).map_or("", |text| text.as_str());
+        let key = |name| Private::from_pem(text(name)).map_err(|_| self.unusable(Unusable::Key));
+        let certificate = |name| bundle(text(name)).map_err(|why| self.unusable(why));
+        let (signs, root) = (key(KEY)?, certificate(CERTIFICATE)?);
+        if material.contains_key(OLD) {
+            certificate(OLD)?;
         }
+        let belongs = |found: &[Certificate], key: &Private| found.first().is_some_and(|first| first.is_of(key));
+        let cut = match (material.contains_key(NEXT_KEY), material.contains_key(NEXT)) {
+            (false, false) => false,
+            (true, false) => return Err(self.half(NEXT_KEY, NEXT)),
+            (true, true) if belongs(&certificate(NEXT)?, &key(NEXT_KEY)?) => false,
+            (true, true) => return Err(self.unusable(Unusable::Mismatch)),
+            (false, true) if material.contains_key(OLD) && belongs(&certificate(NEXT)?, &signs) => true,
+            (false, true) => return Err(self.half(NEXT, NEXT_KEY)),
+        };
+        if cut || belongs(&root, &signs) { Ok(()) } else { Err(self.unusable(Unusable::Mismatch)) }
     }
 
-    /// Finishes a switch that a crash cut in two: the key has moved, its certificate has not.
+    /// Finishes a switch that a crash cut in two: the old root was noted and the key has moved, its certificate has not. Any other key
+    /// without its certificate, or the reverse, was not left by us.
     pub(crate) fn mend(&self) -> Result<(), KeepError> {
-        if self.text(NEXT)?.is_some() && self.text(NEXT_KEY)?.is_none() {
-            self.moved(NEXT, CERTIFICATE)?;
+        match (self.text(NEXT_KEY)?, self.text(NEXT)?) {
+            (Some(_), Some(_)) | (None, None) => Ok(()),
+            (Some(_), None) => Err(self.half(NEXT_KEY, NEXT)),
+            (None, Some(next)) => {
+                let key = self.text(KEY)?.and_then(|key| Private::from_pem(&key).ok());
+                let next = bundle(&next).map_err(|why| self.unusable(why))?;
+                let has_moved = key.is_some_and(|key| next[0].is_of(&key)) && self.text(OLD)?.is_some();
+                if !has_moved {
+                    return Err(self.half(NEXT, NEXT_KEY));
+                }
+                Ok(self.folder().rename(NEXT, CERTIFICATE)?)
+            }
         }
-        Ok(())
     }
 
     /// Roots besides the one that signs.
@@ -159,11 +181,6 @@ impl Kept {
             }
         }
         Ok(others)
-    }
-
-    fn moved(&self, from: &str, to: &str) -> Result<(), KeepError> {
-        let path = self.0.join(from);
-        fs::rename(&path, self.0.join(to)).map_err(|error| KeepError::File { path, error })
     }
 }
 
@@ -229,11 +246,41 @@ mod tests {
         let (options, now) = (options(KeyType::P256), SystemTime::now());
         let old = kept.authority(&options, 0, now).unwrap();
         kept.advance(&options, now).unwrap();
-        kept.write(OLD, old.roots_pem().as_bytes()).unwrap();
+        kept.folder().write(&[(OLD, &old.roots_pem())]).unwrap();
         assert!(kept.known(&options, 0, now).is_ok(), "the old root was noted, nothing has moved yet");
-        kept.moved(NEXT_KEY, KEY).unwrap();
+        kept.folder().rename(NEXT_KEY, KEY).unwrap();
+        let cut = kept.material().unwrap();
         let mended = kept.known(&options, 0, now).unwrap();
         assert_eq!((kept.stage().0, mended.roots().len()), (Stage::Switched, 2));
+        // Another replica may see it as it was, too.
+        kept.adopt(&cut).unwrap();
+        assert_eq!(kept.known(&options, 0, now).unwrap().roots_pem(), mended.roots_pem());
+    }
+
+    #[test]
+    fn rejects_half_of_the_next_root() {
+        for (lost, left) in [(NEXT, NEXT_KEY), (NEXT_KEY, NEXT)] {
+            let folder = tempfile::tempdir().unwrap();
+            let kept = Kept(folder.path().join("ca"));
+            let (options, now) = (options(KeyType::P256), SystemTime::now());
+            kept.authority(&options, 0, now).unwrap();
+            kept.advance(&options, now).unwrap();
+            fs::remove_file(kept.0.join(lost)).unwrap();
+            let before = kept.material().unwrap();
+            let errors = [
+                kept.authority(&options, 0, now).err(),
+                kept.known(&options, 0, now).err(),
+                kept.advance(&options, now).err(),
+                kept.adopt(&before).err(),
+            ];
+            for error in errors {
+                let error = error.unwrap().to_string();
+                assert!(error.contains(lost) && error.contains(left) && error.contains("change of roots"), "{error}");
+            }
+            assert!(kept.material().unwrap() == before, "what survived is as it was");
+            fs::remove_file(kept.0.join(left)).unwrap();
+            assert!(kept.authority(&options, 0, now).is_ok(), "the change was given up");
+        }
     }
 
     #[test]
@@ -271,8 +318,10 @@ mod tests {
             assert_eq!(roots[0], roots[1]);
         }
         let mut broken = first.material().unwrap();
-        broken.insert(KEY.to_owned(), "lost".to_owned());
+        broken.insert(KEY.to_owned(), "lost".to_owned().into());
         assert!(second.adopt(&broken).is_err());
+        broken.insert(KEY.to_owned(), Private::generate(KeyType::P256).unwrap().pem());
+        assert!(second.adopt(&broken).is_err(), "a key of another certificate");
         assert_eq!(first.material().unwrap(), second.material().unwrap(), "what is broken is not taken over");
         broken.remove(KEY);
         assert!(second.adopt(&broken).is_err());

@@ -78,7 +78,8 @@ pub fn server_config(serving: Arc<Serving>, clients: Arc<Clients>) -> Result<Arc
 }
 
 fn certified(chain: Vec<Certificate>, key: &Private) -> Result<CertifiedKey, TlsError> {
-    let key = aws_lc_rs::sign::any_supported_type(&key.pkcs8()).map_err(TlsError::Key)?;
+    let key = key.der().map_err(|why| Error::General(why.to_owned()));
+    let key = key.and_then(|key| aws_lc_rs::sign::any_supported_type(&key)).map_err(TlsError::Key)?;
     Ok(CertifiedKey::new(chain.into_iter().map(|certificate| certificate.der).collect(), key))
 }
 

@@ -17,6 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOKS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 /// The API server takes no shorter lifetime.
 const SHORTEST: Duration = Duration::from_secs(600);
+/// Nor a longer one.
+const LONGEST: Duration = Duration::from_secs(i32::MAX as u64);
 
 #[derive(Clone)]
 pub struct Signing {
@@ -47,6 +49,11 @@ pub enum NotSigned {
 impl Signing {
     pub fn new(client: Client) -> Signing {
         Signing { client }
+    }
+
+    /// What a signer is asked for, if this is wanted.
+    pub fn lifetime(wanted: Duration) -> Duration {
+        wanted.clamp(SHORTEST, LONGEST)
     }
 
     /// The chain as PEM. `request`: PEM too.
@@ -84,7 +91,7 @@ fn question(request: &str, signer: &str, usage: Usage, lifetime: Duration) -> Va
         "metadata": { "generateName": "csr-workload-" },
         "spec": {
             "request": data_encoding::BASE64.encode(request.as_bytes()), "signerName": signer, "usages": usages,
-            "expirationSeconds": lifetime.max(SHORTEST).as_secs().min(i32::MAX as u64),
+            "expirationSeconds": Signing::lifetime(lifetime).as_secs(),
         },
     })
 }

@@ -6,6 +6,7 @@ mod banner;
 mod certificates;
 mod cluster_secure;
 mod cluster_signer;
+mod core_dumps;
 mod credentials;
 mod door;
 mod duties;
@@ -69,6 +70,7 @@ use stop::Stop;
 
 pub(crate) fn run(settings: Settings) -> Result<Outcome> {
     let scopes = start_log(&settings.log);
+    core_dumps::disable();
     let mut threads = tokio::runtime::Builder::new_multi_thread();
     let runtime = threads.worker_threads(settings.workers).enable_all().build().context("cannot start threads")?;
     let served = runtime.block_on(serve(settings, scopes));
@@ -256,7 +258,7 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
                 tokio::spawn(port.follow());
             }
             (None, None) => {
-                let own = !identity.plugged.join("ca-cert.pem").exists();
+                let own = ca::plugged(&identity.plugged).context("cannot read the plugged-in authority")?.is_none();
                 let root = root.filter(|_| own);
                 if let (Some(duties), Some(folder)) = (&duties, &root) {
                     let options = authority::root_options(&identity, &door);

@@ -101,6 +101,11 @@ pub fn h2spec() -> Option<PathBuf> {
     tool("MELTEMI_H2SPEC", "reference/bin/h2spec").or_else(|| on_path("h2spec"))
 }
 
+/// Go, by which setup builds the others.
+pub fn go() -> Option<PathBuf> {
+    on_path("go")
+}
+
 /// Prometheus: MELTEMI_PROMETHEUS, else the one on the path (Debian: package prometheus).
 pub fn prometheus() -> Option<PathBuf> {
     env::var_os("MELTEMI_PROMETHEUS").map(PathBuf::from).or_else(|| on_path("prometheus"))

@@ -205,9 +205,11 @@ fn surplus(alive: &[Seen], own: &str) -> usize {
     if alive.len() < 2 {
         return 0;
     }
-    let fair = alive.iter().map(|seen| seen.line.streams).sum::<usize>() / alive.len();
+    // The numbers of others are what stands in an annotation.
+    let all = alive.iter().fold(0usize, |sum, seen| sum.saturating_add(seen.line.streams));
+    let fair = all / alive.len();
     let margin = ((fair as f64 * MARGIN) as usize).max(LEAST_MARGIN);
-    let over = if ours > fair + margin { ours - fair } else { 0 };
+    let over = if ours > fair.saturating_add(margin) { ours - fair } else { 0 };
     over.min((ours / SHARE).max(LEAST_SHARE))
 }
 
@@ -253,6 +255,7 @@ mod tests {
         check(&[10, 0], 0);
         check(&[12, 0], 5);
         check(&[10_000, 9000, 0], 200);
+        check(&[1000, usize::MAX, usize::MAX], 0);
     }
 
     #[tokio::test(start_paused = true)]

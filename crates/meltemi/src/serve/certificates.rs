@@ -1,10 +1,10 @@
 //! `CreateCertificate` on the wire: bytes in, bytes out. Who calls is the door's word, what they get the signer's.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
-use ca::{Certificates, Denied, Identity, Lifetimes};
+use ca::{Certificates, Denied, Identity};
 use http::HeaderMap;
 use prost::Message;
 use wire::istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse};
@@ -12,6 +12,7 @@ use xds::{Failure, Later, Peer};
 
 use super::cluster_signer::ClusterAuthority;
 use super::door::{Door, Proof, Shown, bearer};
+use super::external::ExternalAuthority;
 use super::rotation::Issued;
 
 const METHOD: &str = "/istio.v1.auth.IstioCertificateService/CreateCertificate";
@@ -29,10 +30,7 @@ pub(crate) enum Signer {
         issued: Arc<Issued>,
     },
     /// Somebody else, who is shown the caller's token and decides for himself.
-    External {
-        far: agent::Signer,
-        lifetimes: Lifetimes,
-    },
+    External(ExternalAuthority),
     /// A signer of the cluster, who grants what is asked for.
     Cluster(Arc<ClusterAuthority>),
 }
@@ -52,10 +50,8 @@ impl CertificateService {
                 }
                 signed
             }
-            Signer::External { far, lifetimes } => {
-                let lifetime =
-                    lifetimes.of(request.validity_duration).map_err(|e| Failure::InvalidArgument(e.to_string()))?;
-                let forwarded = forwarded(far, headers, &request, lifetime, &shown.identities).await;
+            Signer::External(authority) => {
+                let forwarded = authority.answer(bearer(headers), &request, &shown.identities).await;
                 self.door.metrics.forwarded(forwarded.is_ok());
                 forwarded.inspect_err(|failure| {
                     tracing::warn!(address = %peer.address, caller = %shown.identities[0], ?failure, "no certificate from the external authority");
@@ -109,29 +105,6 @@ impl CertificateService {
             }
         })
     }
-}
-
-async fn forwarded(
-    far: &agent::Signer,
-    headers: &HeaderMap,
-    request: &IstioCertificateRequest,
-    lifetime: Duration,
-    callers: &[Identity],
-) -> Result<IstioCertificateResponse, Failure> {
-    let Some(token) = bearer(headers) else {
-        return Err(Failure::Unauthenticated("the external authority wants to see a token".to_owned()));
-    };
-    let cert_chain = far
-        .certificate(token, &request.csr, lifetime)
-        .await
-        .map_err(|why| Failure::Unavailable(format!("the external authority: {why}")))?;
-    // Whom it names is still ours to check: a wrong answer would be another workload's identity.
-    let leaf = cert_chain.first().and_then(|pem| ca::bundle(pem).ok()).and_then(|chain| chain.into_iter().next());
-    let named = leaf.map(|leaf| leaf.uris).unwrap_or_default();
-    if !named.iter().all(|name| callers.iter().any(|caller| caller.to_string() == *name)) || named.is_empty() {
-        return Err(Failure::Unavailable(format!("the external authority named {named:?}, not {}", callers[0])));
-    }
-    Ok(IstioCertificateResponse { cert_chain })
 }
 
 impl xds::Methods for CertificateService {

@@ -32,18 +32,18 @@ impl ClusterAuthority {
     ) -> Result<IstioCertificateResponse, Failure> {
         let unfit = |why: String| Failure::InvalidArgument(why);
         let csr = Csr::parse(&request.csr).map_err(|error| unfit(error.to_string()))?;
-        csr.asks_only_for(callers).map_err(|error| unfit(error.to_string()))?;
+        let asked = csr.for_signer(callers).map_err(|error| unfit(error.to_string()))?;
         let lifetime = self.lifetimes.of(request.validity_duration).map_err(|error| unfit(error.to_string()))?;
         let signer = self.signer(request).map_err(unfit)?;
-        let signed = self.signing.chain(&request.csr, &signer, Usage::Workload, lifetime).await;
+        let signed = self.signing.chain(&asked.pem(), &signer, Usage::Workload, lifetime).await;
         let chain = signed.map_err(|why| Failure::Unavailable(why.to_string()))?;
-        let chain = ca::bundle(&chain).map_err(|why| Failure::Unavailable(format!("the signer {signer}: {why}")))?;
-        // Whom it names is still ours to check: a wrong answer would be another workload's identity.
-        let named = chain.first().map(|leaf| leaf.uris.clone()).unwrap_or_default();
-        if named.is_empty() || !named.iter().all(|name| callers.iter().any(|caller| caller.to_string() == *name)) {
-            return Err(Failure::Unavailable(format!("the signer {signer} named {named:?}, not {}", callers[0])));
-        }
-        let root = self.root_of(&signer, &chain).map_err(|why| Failure::Unavailable(format!("{why:#}")))?;
+        let wrong = |why: String| Failure::Unavailable(format!("the signer {signer}: {why}"));
+        let chain = ca::bundle(&chain).map_err(|why| wrong(why.to_string()))?;
+        let roots = self.roots(Some(&signer));
+        let root = self.root_of(&signer, &chain, &roots).map_err(|why| Failure::Unavailable(format!("{why:#}")))?;
+        asked
+            .check(&chain, &roots, Signing::lifetime(lifetime), SystemTime::now())
+            .map_err(|why| wrong(why.to_string()))?;
         let mut cert_chain: Vec<String> = chain.iter().map(Certificate::pem).collect();
         cert_chain.extend(root.map(|root| root.pem()));
         Ok(IstioCertificateResponse { cert_chain })
@@ -64,14 +64,12 @@ impl ClusterAuthority {
     }
 
     /// The root that ends the chain, if the chain does not end in it already.
-    fn root_of(&self, signer: &str, chain: &[Certificate]) -> Result<Option<Certificate>> {
-        let roots = self.roots(Some(signer));
+    fn root_of(&self, signer: &str, chain: &[Certificate], roots: &[Certificate]) -> Result<Option<Certificate>> {
         let last = chain.last().context("the signer gave no certificate")?;
         let ends = |root: &&Certificate| last.is_signed_by(root);
         match roots.iter().find(ends) {
             Some(root) if root == last => Ok(None),
             Some(root) => Ok(Some(root.clone())),
-            None if roots.is_empty() && last.is_signed_by(last) => Ok(None),
             None => bail!(
                 "no root ends the chain of the signer {signer}; name it in the mesh config (caCertificates with certSigners), or mount it at {}",
                 self.settings.roots.display()
@@ -109,11 +107,10 @@ impl ClusterAuthority {
         let request = key.server_csr(hosts).context("cannot make a signing request")?;
         let chain = self.signing.chain(&request, signer, Usage::Server, LIFETIME).await?;
         let chain = ca::bundle(&chain).with_context(|| format!("the signer {signer}"))?;
-        let leaf = chain.first().context("the signer gave no certificate")?;
-        if !leaf.is_of(&key) {
-            bail!("the signer {signer} gave a certificate of another key");
-        }
-        let until = leaf.not_after;
+        let roots = self.roots(Some(signer));
+        ca::check_serving(&key, hosts, &chain, &roots, Signing::lifetime(LIFETIME), SystemTime::now())
+            .with_context(|| format!("the signer {signer}"))?;
+        let until = chain.first().context("the signer gave no certificate")?.not_after;
         Ok((chain, key, until))
     }
 }

@@ -33,7 +33,12 @@ impl Server {
 
     /// With variables of the environment.
     pub(crate) fn start_with(dir: &TempDir, flags: &[&str], env: &[(&str, &str)]) -> Server {
-        let mut child = Command::new(PROGRAM)
+        Server::run(Command::new(PROGRAM), dir, flags, env)
+    }
+
+    /// Of a program elsewhere, or of another user.
+    pub(crate) fn run(mut program: Command, dir: &TempDir, flags: &[&str], env: &[(&str, &str)]) -> Server {
+        let mut child = program
             .args(["serve", "--config", path(dir), "--grpcAddr=127.0.0.1:0", "--httpAddr=127.0.0.1:0"])
             .args(["--monitoringAddr=127.0.0.1:0", "--secureGRPCAddr="])
             .args(flags)
@@ -77,6 +82,10 @@ impl Server {
             assert!(Instant::now() < end, "{line} is {:?}, not {value}", self.metric(line));
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     fn signal(&self, signal: Signal) {

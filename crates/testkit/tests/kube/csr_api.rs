@@ -2,14 +2,16 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use agent::Signer;
 use anyhow::{Context, Result, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine};
 use ca::{KeyType, Private};
 use http::Method;
-use rcgen::{BasicConstraints, CertificateParams, CertificateSigningRequestParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, CertifiedIssuer, IsCa, KeyPair, SanType,
+};
 use serde_json::json;
 use testkit::cluster::{Api, Cluster};
 use tokio::time::sleep;
@@ -28,7 +30,7 @@ fn issuer() -> Result<Issuer> {
     Ok(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?)
 }
 
-/// Signs what was approved, as it was asked for.
+/// Signs what was approved, as it was asked for; for one account it adds a name.
 async fn sign_all(api: &Api, issuer: &Issuer) -> Result<usize> {
     let listed = read(api, REQUESTS).await;
     let mut signed = 0;
@@ -39,7 +41,14 @@ async fn sign_all(api: &Api, issuer: &Issuer) -> Result<usize> {
             continue;
         }
         let pem = String::from_utf8(BASE64_STANDARD.decode(request["spec"]["request"].as_str().unwrap_or_default())?)?;
-        let asked = CertificateSigningRequestParams::from_pem(&pem)?;
+        let mut asked = CertificateSigningRequestParams::from_pem(&pem)?;
+        let lifetime = request["spec"]["expirationSeconds"].as_u64().context("no lifetime is asked for")?;
+        asked.params.not_before = SystemTime::now().into();
+        asked.params.not_after = (SystemTime::now() + Duration::from_secs(lifetime)).into();
+        let is_doubtful = |name: &SanType| matches!(name, SanType::URI(uri) if uri.as_str().ends_with("/sa/doubtful"));
+        if asked.params.subject_alt_names.iter().any(is_doubtful) {
+            asked.params.subject_alt_names.push(SanType::DnsName("istiod.istio-system.svc".try_into()?));
+        }
         let certificate = asked.signed_by(issuer)?.pem();
         request["apiVersion"] = "certificates.k8s.io/v1".into();
         request["kind"] = "CertificateSigningRequest".into();
@@ -63,9 +72,10 @@ async fn prepared(cluster: &Cluster, issuer: &Issuer) -> Result<Arc<Api>> {
         "data": { "mesh": mesh.to_string() },
     });
     api.apply(&map).await?;
-    let account =
-        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "cart", "namespace": "signed" } });
-    api.apply(&account).await?;
+    for name in ["cart", "doubtful"] {
+        let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name, "namespace": "signed" } });
+        api.apply(&account).await?;
+    }
     Ok(Arc::new(api))
 }
 
@@ -125,6 +135,13 @@ fn a_signer_of_the_cluster_signs_for_workloads_and_for_the_server() {
             let refused =
                 far.certificate(&token, &stolen, Duration::from_secs(3600)).await.err().map(|error| error.to_string());
             ensure!(refused.as_ref().is_some_and(|why| why.contains("nothing else")), "{refused:?}");
+            // What the signer adds is not handed on.
+            let doubtful: ca::Identity = "spiffe://cluster.local/ns/signed/sa/doubtful".parse()?;
+            let request = Private::generate(KeyType::P256)?.csr(&doubtful)?;
+            let token = chart::token(&api, "signed", "doubtful", Some("istio-ca")).await?;
+            let refused =
+                far.certificate(&token, &request, Duration::from_secs(3600)).await.err().map(|error| error.to_string());
+            ensure!(refused.as_ref().is_some_and(|why| why.contains("was not asked for")), "{refused:?}");
         }
         let left = async || read(&api, REQUESTS).await["items"].as_array().map(Vec::len);
         until("no signing request is left behind", async || Ok(left().await == Some(0))).await?;

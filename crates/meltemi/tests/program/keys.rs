@@ -1,0 +1,89 @@
+//! Private keys on the disk and in memory: half an authority ends the start, and nobody gets a core dump.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use tempfile::TempDir;
+
+use crate::run::{PROGRAM, SHOP, folder, path};
+use crate::serve::{LIMIT, Server};
+
+const NOBODY: u32 = 65_534;
+
+fn flags(state: &TempDir) -> [&str; 3] {
+    ["--secureGRPCAddr=127.0.0.1:0", "--stateDir", path(state)]
+}
+
+/// What it says to a start that must fail.
+fn refused(objects: &TempDir, state: &TempDir) -> String {
+    let mut child = Command::new(PROGRAM)
+        .args(["serve", "--config", path(objects), "--grpcAddr=", "--httpAddr=", "--monitoringAddr=127.0.0.1:0"])
+        .args(flags(state))
+        .env_clear()
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let end = Instant::now() + LIMIT;
+    while child.try_wait().expect("a child").is_none() && Instant::now() < end {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let _ = child.kill();
+    let out = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(2), "{said}");
+    said
+}
+
+#[test]
+fn half_an_authority_ends_the_start_and_nothing_is_changed() {
+    let (objects, state) = (folder(&[("shop.yaml", SHOP)]), folder(&[]));
+    drop(Server::start_with(&objects, &flags(&state), &[]));
+    let ca = state.path().join("ca");
+    let read = |name: &str| fs::read(ca.join(name)).expect("a file");
+    for (lost, left) in [("ca-cert.pem", "ca-key.pem"), ("ca-key.pem", "ca-cert.pem")] {
+        let (backup, before) = (read(lost), read(left));
+        fs::remove_file(ca.join(lost)).expect("a file");
+        let said = refused(&objects, &state);
+        assert!(said.contains(lost) && said.contains(left) && said.contains("restore"), "{said}");
+        assert_eq!(read(left), before);
+        assert!(!ca.join(lost).exists());
+        fs::write(ca.join(lost), backup).expect("room");
+    }
+    // Half of a write that was interrupted.
+    fs::copy(ca.join("ca-key.pem"), ca.join(".tmpA1b2C3")).expect("room");
+    fs::write(state.path().join(".tmpD4e5F6"), "half").expect("room");
+    drop(Server::start_with(&objects, &flags(&state), &[]));
+    assert!(!ca.join(".tmpA1b2C3").exists() && !state.path().join(".tmpD4e5F6").exists());
+}
+
+/// As a container runs it, without root: the kernel then gives /proc/PID to root, and we must still find ourselves in it.
+#[test]
+fn there_are_no_core_dumps_and_the_process_still_measures_itself() {
+    let (objects, state, place) = (folder(&[("shop.yaml", SHOP)]), folder(&[]), folder(&[]));
+    let program = place.path().join("meltemi");
+    let mut command = Command::new(&program);
+    let is_root = nix::unistd::geteuid().is_root();
+    if is_root {
+        fs::copy(PROGRAM, &program).expect("room");
+        for folder in [&objects, &place] {
+            fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("our own");
+        }
+        std::os::unix::fs::chown(state.path(), Some(NOBODY), Some(NOBODY)).expect("root may");
+        command.uid(NOBODY).gid(NOBODY);
+    } else {
+        command = Command::new(PROGRAM);
+    }
+    let server = Server::run(command, &objects, &flags(&state), &[]);
+    let limits = fs::read_to_string(format!("/proc/{}/limits", server.id())).expect("it runs");
+    let core: Vec<_> = limits.lines().filter(|line| line.starts_with("Max core file size")).collect();
+    assert_eq!(core[0].split_whitespace().skip(4).collect::<Vec<_>>(), ["0", "0", "bytes"], "{core:?}");
+    let owner = fs::metadata(format!("/proc/{}/stat", server.id())).expect("it runs").uid();
+    assert_eq!(owner, 0, "the memory of a process that may not be dumped is root's");
+    for name in ["process_open_fds", "process_resident_memory_bytes", "process_max_fds", "process_threads"] {
+        let value: f64 = server.metric(&format!("{name} ")).and_then(|text| text.parse().ok()).unwrap_or_default();
+        assert!(value > 0.0, "{name} is {value}");
+    }
+}
