@@ -45,10 +45,10 @@ const WAITING: usize = 1_000;
 
 impl Access {
     /// An answer is believed as long as `fresh` before it is asked for again; `changed` is called when it is another than before.
-    pub fn new(client: Client, fresh: Duration, changed: impl Fn() + Send + 'static) -> Access {
+    pub fn new(client: &Client, fresh: Duration, changed: impl Fn() + Send + 'static) -> Access {
         let (questions, asked) = mpsc::channel(WAITING);
         let known = Arc::<Mutex<Known>>::default();
-        tokio::spawn(answer(client, fresh, known.clone(), asked, changed));
+        tokio::spawn(answer(client.with_own_rate_limit(), fresh, known.clone(), asked, changed));
         Access { known, questions }
     }
 

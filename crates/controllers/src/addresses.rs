@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
+use crate::leadership::Leadership;
 use crate::object;
 
 /// Who the API server notes as the owner of what is written.
@@ -27,7 +28,7 @@ pub struct AddressWriter {
     pub client: Client,
     /// With all that is held of their status.
     pub objects: watch::Receiver<Arc<Snapshot>>,
-    pub leads: watch::Receiver<bool>,
+    pub leads: Leadership,
 }
 
 impl AddressWriter {
@@ -36,7 +37,7 @@ impl AddressWriter {
         loop {
             sleep(LOOK).await;
             let snapshot = self.objects.borrow_and_update().clone();
-            let todo = if *self.leads.borrow() { wanted(&snapshot) } else { Vec::new() };
+            let todo = if self.leads.is_held() { wanted(&snapshot) } else { Vec::new() };
             let done = self.write_all(&snapshot, todo).await;
             if let Err(failure) = done {
                 warn!(%failure, "addresses of ServiceEntries could not be written; it is tried again");
@@ -56,8 +57,7 @@ impl AddressWriter {
         todo: Vec<(ObjectId, Vec<AllocatedAddress>)>,
     ) -> Result<(), Failure> {
         for (id, addresses) in todo {
-            // Asked before each write: another may lead by now.
-            let Some(standing) = snapshot.standings.get(&id).filter(|_| *self.leads.borrow()) else { continue };
+            let Some(standing) = snapshot.standings.get(&id) else { continue };
             let addresses: Vec<Value> =
                 addresses.iter().map(|it| json!({ "host": it.host, "value": it.value })).collect();
             let object = json!({
@@ -67,7 +67,10 @@ impl AddressWriter {
                 "status": { "addresses": addresses },
             });
             let path = object_path(id.kind, &standing.api_version, &id.namespace, &id.name);
-            match object::apply_as(&self.client, &format!("{path}/status"), OWNER, &object).await {
+            let path = format!("{path}/status");
+            let write = object::apply_as(&self.client, &path, OWNER, &object);
+            let Some(written) = self.leads.write(write).await else { return Ok(()) };
+            match written {
                 Ok(_) => info!(%id, addresses = addresses.len(), "addresses were given"),
                 // The next look sees what they wrote.
                 Err(failure) if object::is_conflict(&failure) => debug!(%id, "changed meanwhile"),

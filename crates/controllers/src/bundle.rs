@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sources::kube::{Client, Failure};
-use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
+use crate::leadership::Leadership;
 use crate::object;
 
 const PATH: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
@@ -17,14 +17,14 @@ pub struct WebhookBundle {
     pub client: Client,
     /// Empty: `default`.
     pub revision: String,
-    pub leads: watch::Receiver<bool>,
+    pub leads: Leadership,
 }
 
 impl WebhookBundle {
     /// Until nobody leads any more. `roots`: what is to be trusted now, as PEM.
     pub async fn follow(self, roots: impl Fn() -> String + Send) {
         let mut last = String::new();
-        while self.leads.has_changed().is_ok() {
+        while !self.leads.is_over() {
             sleep(LOOK).await;
             let said = match self.look(&roots()).await {
                 Ok(()) => String::new(),
@@ -41,15 +41,22 @@ impl WebhookBundle {
     }
 
     async fn look(&self, roots: &str) -> Result<(), Failure> {
+        if !self.leads.is_held() {
+            return Ok(());
+        }
         let revision = if self.revision.is_empty() { "default" } else { &self.revision };
         let listed = object::get(&self.client, &format!("{PATH}?labelSelector=istio.io%2Frev%3D{revision}")).await?;
         let bundle = data_encoding::BASE64.encode(roots.as_bytes());
         for mut found in listed.as_ref().and_then(|list| list["items"].as_array()).cloned().unwrap_or_default() {
-            if !*self.leads.borrow() || !trusts_otherwise(&mut found, &bundle) {
+            if !trusts_otherwise(&mut found, &bundle) {
                 continue;
             }
             let name = found["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            match object::replace(&self.client, &format!("{PATH}/{name}"), &found).await {
+            let path = format!("{PATH}/{name}");
+            let Some(written) = self.leads.write(object::replace(&self.client, &path, &found)).await else {
+                return Ok(());
+            };
+            match written {
                 Ok(_) => info!(name, "the webhook's configuration trusts the roots of the mesh"),
                 // Somebody changed it meanwhile; the next look sees what they wrote.
                 Err(failure) if object::is_conflict(&failure) => debug!(name, "the webhook's configuration changed"),

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::store::{Name, Snapshot};
-use serde_json::json;
+use serde_json::{Value, json};
 use sources::kube::{Client, Failure, Scope};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
+use crate::leadership::Leadership;
 use crate::object;
 
 pub const NAME: &str = "istio-ca-root-cert";
@@ -28,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct RootCert {
     pub client: Client,
     pub objects: watch::Receiver<Arc<Snapshot>>,
-    pub leads: watch::Receiver<bool>,
+    pub leads: Leadership,
     /// Only these are watched, so others cannot be judged. Empty: all are.
     pub watched: BTreeSet<Arc<str>>,
 }
@@ -44,12 +45,12 @@ impl RootCert {
             let judged = namespaces(&snapshot).filter(|namespace| self.watches(&snapshot, namespace));
             for namespace in judged.filter(|namespace| !is_right(&snapshot, namespace, &roots)) {
                 // Asked before each write: another may lead by now.
-                if !*self.leads.borrow() {
+                if !self.leads.is_held() {
                     break;
                 }
                 if !written.contains_key(namespace) {
                     written.insert(namespace.clone(), Instant::now());
-                    self.write(namespace, &roots).await;
+                    self.leads.write(self.write(namespace, &roots)).await;
                 }
             }
             tokio::select! {
@@ -65,18 +66,33 @@ impl RootCert {
     }
 
     async fn write(&self, namespace: &str, roots: &str) {
-        let object = json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": { "name": NAME, "namespace": namespace, "labels": { "istio.io/config": "true" } },
-            "data": { KEY: roots },
-        });
-        match object::apply(&self.client, &format!("/api/v1/namespaces/{namespace}/configmaps/{NAME}"), &object).await {
-            Ok(_) => info!(namespace, "the root certificate was written"),
+        match self.apply(namespace, roots).await {
+            Ok(true) => info!(namespace, "the root certificate was written"),
+            Ok(false) => debug!(namespace, "the root certificate is there already"),
+            // The next look sees what they wrote.
+            Err(failure) if object::is_conflict(&failure) => debug!(namespace, "the root certificate changed"),
             // The namespace is on its way out.
             Err(Failure::Refused { code: 404, .. }) => debug!(namespace, "no namespace for the root certificate"),
             Err(Failure::Refused { code: 403, message, .. }) if message.contains("being terminated") => {}
             Err(failure) => warn!(namespace, %failure, "the root certificate could not be written; it is tried again"),
         }
+    }
+
+    /// Whether there was something to write. Only over the version that was read just before: a request of a former leader that arrives
+    /// late changes nothing. Read as a list, for which the right is there.
+    async fn apply(&self, namespace: &str, roots: &str) -> Result<bool, Failure> {
+        let all = format!("/api/v1/namespaces/{namespace}/configmaps");
+        let found = object::get(&self.client, &format!("{all}?fieldSelector=metadata.name%3D{NAME}")).await?;
+        let found = found.as_ref().map_or(&Value::Null, |list| &list["items"][0]);
+        if found["data"][KEY] == roots {
+            return Ok(false);
+        }
+        let mut metadata = json!({ "name": NAME, "namespace": namespace, "labels": { "istio.io/config": "true" } });
+        if let Some(version) = found["metadata"].get("resourceVersion") {
+            metadata["resourceVersion"] = version.clone();
+        }
+        let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": { KEY: roots } });
+        object::apply(&self.client, &format!("{all}/{NAME}"), &object).await.map(|_| true)
     }
 }
 

@@ -47,8 +47,8 @@ pub enum NotSigned {
 }
 
 impl Signing {
-    pub fn new(client: Client) -> Signing {
-        Signing { client }
+    pub fn new(client: &Client) -> Signing {
+        Signing { client: client.with_own_rate_limit() }
     }
 
     /// What a signer is asked for, if this is wanted.

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
 use self::condition::{Change, Conditions};
+use crate::leadership::Leadership;
 use crate::object;
 
 pub use self::condition::Verdict;
@@ -51,8 +52,8 @@ pub struct StatusWriter {
     /// Objects that name another are left to that one, also where we read them.
     pub revision: String,
     /// Whether we write of the objects that name our revision, and of those that name none: several revisions share these.
-    pub leads: watch::Receiver<bool>,
-    pub leads_all: watch::Receiver<bool>,
+    pub leads: Leadership,
+    pub leads_all: Leadership,
 }
 
 /// What is remembered of an object.
@@ -76,7 +77,7 @@ impl StatusWriter {
                 Err(_) => wait = (wait * 2).min(LONGEST_LOOK),
             }
             sleep(LOOK).await;
-            if !*self.leads.borrow() && !*self.leads_all.borrow() {
+            if !self.leads.is_held() && !self.leads_all.is_held() {
                 memories.clear();
                 continue;
             }
@@ -116,13 +117,14 @@ impl StatusWriter {
                 Some(_) => continue,
             };
             // Asked before each write: another may lead by now.
-            if !*leads.borrow() || forbidden.contains_key(&id.kind) {
+            if !leads.is_held() || forbidden.contains_key(&id.kind) {
                 continue;
             }
             let memory = memories.entry(id.clone()).or_insert_with(|| Memory::new(standing.generation));
             let wanted = Conditions::of(verdicts.get(id).unwrap_or(&none), standing);
             if memory.is_due(standing, &wanted) {
-                match self.write(id, standing, &wanted, memory).await {
+                let Some(written) = leads.write(self.write(id, standing, &wanted, memory)).await else { continue };
+                match written {
                     Err(Failure::Refused { code: 403, message, .. }) => drop(forbidden.insert(id.kind, message)),
                     done => done?,
                 }

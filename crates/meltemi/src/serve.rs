@@ -177,7 +177,7 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
         let views = ops.views.clone();
         let review = move || views.iter().for_each(|views| views.review());
         // Set nowhere else.
-        let _ = access.set(Access::new(duties.client.clone(), *fresh, review));
+        let _ = access.set(Access::new(&duties.client, *fresh, review));
     }
     let mut keys = keys::source(keys, pipeline.wanted_keys(), &metrics)?;
     pipeline.work_in(keys.first().await, Duration::ZERO).await;
@@ -226,7 +226,7 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
         let signer = match (&identity.signer, &duties) {
             (Some(settings), Some(duties)) => Some(Arc::new(ClusterAuthority {
                 settings: settings.clone(),
-                signing: Signing::new(duties.client.clone()),
+                signing: Signing::new(&duties.client),
                 objects: pipeline.objects(),
                 lifetimes: identity.lifetimes,
             })),

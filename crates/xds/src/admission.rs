@@ -60,6 +60,11 @@ impl Admission {
         if self.shut.load(Ordering::Relaxed) {
             return Err(Refusal::Full);
         }
+        self.count(address)
+    }
+
+    /// Also while nobody new is let in: for calls that are over soon.
+    pub(crate) fn count(self: &Arc<Self>, address: IpAddr) -> Result<Admitted, Refusal> {
         let mut open = self.open();
         let count = open.by_address.entry(address).or_default();
         if *count >= self.per_address {
@@ -180,6 +185,9 @@ mod tests {
         drop(first);
         assert!(admission.enter(here).is_ok());
         assert_eq!(admission.open().by_address.len(), 1, "who has gone is forgotten");
+        admission.shut(true);
+        assert!(matches!(admission.enter(there), Err(Refusal::Full)));
+        assert!(admission.count(there).is_ok(), "certificates are renewed");
     }
 
     #[test]

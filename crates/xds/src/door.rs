@@ -77,8 +77,9 @@ pub(crate) struct Entered {
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 pub trait Door: Send + Sync + 'static {
-    /// Who calls; or why that could not be told, for the log. The caller is only told that it failed.
-    fn caller<'a>(&'a self, peer: &'a Peer, headers: &'a HeaderMap) -> Later<'a, Result<Caller, String>>;
+    /// Who calls; or why that could not be told, for the log: `Unavailable` if the same caller may succeed later. The
+    /// caller is only told that it failed.
+    fn caller<'a>(&'a self, peer: &'a Peer, headers: &'a HeaderMap) -> Later<'a, Result<Caller, Failure>>;
 
     /// The provider denied the caller to speak for this node.
     fn denied(&self, caller: &Caller, node: &Node, why: &str);

@@ -8,7 +8,7 @@ use http2::Incoming;
 use tokio::time::timeout;
 
 use crate::{
-    Peer, Port, Variant,
+    Failure, Peer, Port, Variant,
     admission::Admitted,
     closing::Closing,
     door::Entered,
@@ -45,6 +45,11 @@ impl Calls {
             return response;
         }
         if let Some(methods) = self.port.methods.as_ref().filter(|methods| methods.serves(request.uri().path())) {
+            // Before anybody is asked who they are, as for streams.
+            let _counted = match self.shared.admission.count(self.peer.address.ip()) {
+                Ok(counted) => counted,
+                Err(refusal) => return self.refused(&refusal),
+            };
             let options = &self.shared.options;
             let once = unary::answer(methods, &self.peer, request, options.max_message, options.first_request).await;
             return grpc_response(Reply::Once(once));
@@ -70,7 +75,8 @@ impl Calls {
         }
     }
 
-    /// istiod's order: ready, limits, identity.
+    /// istiod's order: ready, limits, identity. But the rate of new streams is counted after it: otherwise whoever has
+    /// no identity could use it up.
     async fn admitted<B>(&self, request: &Request<B>) -> Result<(Admitted, Option<Entered>), Refusal> {
         if !self.shared.provider.ready() {
             return Err(Refusal::NotReady);
@@ -84,10 +90,19 @@ impl Calls {
                 }
                 Ok((admitted, Some(Entered { caller, door: door.clone() })))
             }
-            Err(reason) => {
-                tracing::warn!(address = %self.peer.address, reason, "a stream was refused: nobody is known");
-                Err(Refusal::Stranger)
-            }
+            Err(failure) => Err(self.unauthenticated(&failure)),
+        }
+    }
+
+    fn unauthenticated(&self, failure: &Failure) -> Refusal {
+        let (address, reason) = (self.peer.address, failure.text());
+        match self.shared.rejections.permits() {
+            Some(skipped) => tracing::warn!(%address, reason, skipped, "stream rejected: unauthenticated"),
+            None => tracing::debug!(%address, reason, "stream rejected: unauthenticated"),
+        }
+        match failure {
+            Failure::Unavailable(_) => Refusal::Unreviewed,
+            _ => Refusal::Stranger,
         }
     }
 

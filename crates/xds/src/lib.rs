@@ -21,6 +21,7 @@ mod inbound;
 mod inspection;
 mod journal;
 mod likeness;
+mod log_limit;
 mod memory;
 mod metrics;
 mod nack;
@@ -56,6 +57,7 @@ pub use connections::{Connection, Connections, SentInfo, Status, Variant, Watche
 pub use door::{Caller, Door, Failure, IdentityCheck, Inspect, Inspected, Later, Methods, Peer, Port};
 pub use frame::Prepared;
 pub use journal::{Journal, Push};
+pub use log_limit::LogLimit;
 pub use memory::Memory;
 pub use metrics::Metrics;
 pub use nack::is_named;

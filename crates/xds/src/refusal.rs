@@ -72,6 +72,8 @@ pub(crate) enum Refusal {
     Node(String),
     #[error("cannot tell who calls; show a client certificate or a token of this mesh")]
     Stranger,
+    #[error("the token cannot be reviewed at the moment; try again")]
+    Unreviewed,
     #[error("{0}")]
     Denied(String),
     #[error("{}", .0.text())]
@@ -119,6 +121,7 @@ impl Refusal {
             Refusal::Gone => Code::Cancelled,
             Refusal::NotReady
             | Refusal::Full
+            | Refusal::Unreviewed
             | Refusal::Lost
             | Refusal::WorkloadGone
             | Refusal::Closing

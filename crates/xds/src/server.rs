@@ -13,8 +13,8 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    Connections, Journal, Metrics, Peer, Port, Provider, ack::Nonces, admission::Admission, connection, frame::Kept,
-    nack::NackLog, throttle::Throttle,
+    Connections, Journal, LogLimit, Metrics, Peer, Port, Provider, ack::Nonces, admission::Admission, connection,
+    frame::Kept, nack::NackLog, throttle::Throttle,
 };
 
 /// After a failed accept (out of file descriptors, mostly).
@@ -103,6 +103,7 @@ pub(crate) struct Shared {
     pub(crate) nonces: Nonces,
     pub(crate) nacks: NackLog,
     pub(crate) admission: Arc<Admission>,
+    pub(crate) rejections: LogLimit,
     pub(crate) throttle: Arc<Throttle>,
     pub(crate) frames: Kept,
     pub(crate) journal: Option<Arc<Journal>>,
@@ -122,6 +123,7 @@ impl Server {
                 options.max_streams_per_identity,
                 options.max_requests_per_second,
             ),
+            rejections: LogLimit::default(),
             throttle: Throttle::new(options.push_throttle, metrics.clone()),
             journal: provider.journal(),
             frames: Kept::new(&provider),

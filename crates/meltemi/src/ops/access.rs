@@ -68,6 +68,10 @@ impl Guard {
         let caller = door.caller(&xds::Peer { address: peer.0, certificate: None }, headers).await;
         match caller {
             Ok(caller) => Ok(self.access(&caller)),
+            Err(xds::Failure::Unavailable(_)) => {
+                let why = "the token cannot be reviewed at the moment; try again\n";
+                Err(Page::text(StatusCode::SERVICE_UNAVAILABLE, why))
+            }
             Err(_) => {
                 let why = "show a token of this mesh: `Authorization: Bearer ..`, audience istio-ca\n";
                 Err(Page::text(StatusCode::UNAUTHORIZED, why))

@@ -141,13 +141,17 @@ async fn a_page_is_read_only() {
 struct Named;
 
 impl xds::Door for Named {
-    fn caller<'a>(&'a self, _: &'a xds::Peer, headers: &'a HeaderMap) -> xds::Later<'a, Result<xds::Caller, String>> {
+    fn caller<'a>(
+        &'a self,
+        _: &'a xds::Peer,
+        headers: &'a HeaderMap,
+    ) -> xds::Later<'a, Result<xds::Caller, xds::Failure>> {
         let namespace = headers.get("authorization").and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
         let caller = |namespace| xds::Caller {
             identities: vec![format!("spiffe://cluster.local/ns/{namespace}/sa/x")],
             ..Default::default()
         };
-        let found = namespace.map(caller).ok_or_else(|| "nobody".to_owned());
+        let found = namespace.map(caller).ok_or_else(|| xds::Failure::Unauthenticated("nobody".to_owned()));
         Box::pin(async move { found })
     }
 

@@ -73,8 +73,16 @@ impl CertificateService {
         let nobody = || Failure::Unauthenticated("request authenticate failure".to_owned());
         let shown = self.door.shown(peer, headers).await.map_err(|reason| {
             self.door.metrics.stranger();
-            tracing::warn!(address = %peer.address, reason, "a signing request was refused: nobody is known");
-            nobody()
+            match self.door.rejections.permits() {
+                Some(skipped) => {
+                    tracing::warn!(address = %peer.address, ?reason, skipped, "signing request rejected: unauthenticated");
+                }
+                None => tracing::debug!(address = %peer.address, ?reason, "signing request rejected: unauthenticated"),
+            }
+            match reason {
+                Failure::Unavailable(_) => Failure::Unavailable("the token cannot be reviewed at the moment".to_owned()),
+                _ => nobody(),
+            }
         })?;
         // A token ends with its workload, a certificate would renew itself for ever.
         let gone = shown.identities.iter().find(|identity| !self.door.registry.exists(identity));

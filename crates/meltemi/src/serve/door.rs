@@ -3,14 +3,15 @@
 mod opened;
 mod registry;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use ca::{ClientCertificate, Identity, Tokens, forwarded_identities};
-use controllers::Reviews;
+use controllers::{Reviews, TokenError};
 use http::{HeaderMap, header::AUTHORIZATION};
 use ipnet::IpNet;
 use wire::envoy::config::core::v3::Node;
-use xds::{Caller, IdentityCheck, Later, Peer};
+use xds::{Caller, Failure, IdentityCheck, Later, LogLimit, Peer};
 
 pub(crate) use registry::Registry;
 
@@ -20,6 +21,8 @@ pub(crate) struct Door {
     pub(crate) tokens: Tokens,
     /// `None`: there is no API server to ask.
     pub(crate) reviews: Option<Reviews>,
+    /// Of log lines about callers that are nobody.
+    pub(crate) rejections: LogLimit,
     pub(crate) trusted_gateways: Vec<IpNet>,
     /// What the nodes of callers are compared with.
     pub(crate) check: IdentityCheck,
@@ -40,9 +43,10 @@ pub(crate) enum Proof {
 }
 
 impl Door {
-    /// Whom the first authenticator that succeeds names; else all their reasons.
-    pub(crate) async fn shown(&self, peer: &Peer, headers: &HeaderMap) -> Result<Shown, String> {
-        let mut reasons = Vec::new();
+    /// Whom the first authenticator that succeeds names; else all their reasons. `Unavailable`: the token may be good, but could not be
+    /// reviewed now.
+    pub(crate) async fn shown(&self, peer: &Peer, headers: &HeaderMap) -> Result<Shown, Failure> {
+        let (mut reasons, mut unavailable) = (Vec::new(), false);
         let domains = self.registry.domains();
         let one = |identity, by| Ok(Shown { identities: vec![identity], by });
         match &peer.certificate {
@@ -53,33 +57,45 @@ impl Door {
             None => reasons.push("there is no client certificate".to_owned()),
         }
         match bearer(headers) {
-            Some(token) => match self.bearer_identity(token, &domains).await {
+            Some(token) => match self.bearer_identity(token, peer.address.ip(), &domains).await {
                 Ok(identity) => return one(identity, Proof::Token),
-                Err(why) => reasons.push(why),
+                Err(why) => {
+                    unavailable = matches!(why, TokenError::Unavailable(_));
+                    reasons.push(why.to_string());
+                }
             },
             None => reasons.push("there is no bearer token".to_owned()),
         }
         let forwarded: Vec<&str> =
             headers.get_all("x-forwarded-client-cert").iter().filter_map(|value| value.to_str().ok()).collect();
         let identities = forwarded_identities(peer.address.ip(), &forwarded, &self.trusted_gateways, &domains);
-        if identities.is_empty() { Err(reasons.join("; ")) } else { Ok(Shown { identities, by: Proof::Forwarded }) }
+        match identities.is_empty() {
+            false => Ok(Shown { identities, by: Proof::Forwarded }),
+            true if unavailable => Err(Failure::Unavailable(reasons.join("; "))),
+            true => Err(Failure::Unauthenticated(reasons.join("; "))),
+        }
     }
 
     /// A token that we can verify ourselves needs no API server, which may be away.
-    async fn bearer_identity(&self, token: &str, domains: &ca::TrustDomains) -> Result<Identity, String> {
+    async fn bearer_identity(
+        &self,
+        token: &str,
+        from: IpAddr,
+        domains: &ca::TrustDomains,
+    ) -> Result<Identity, TokenError> {
         let why = match self.tokens.identity(token, domains) {
             Ok(identity) => return Ok(identity),
-            Err(why) => why.to_string(),
+            Err(why) => TokenError::Invalid(why.to_string()),
         };
         let Some(reviews) = &self.reviews else { return Err(why) };
-        let account = reviews.account(token).await?;
+        let account = reviews.account(token, from).await?;
         let name = format!("spiffe://{}/ns/{}/sa/{}", domains.own, account.namespace, account.name);
-        name.parse().map_err(|not: ca::NotSpiffe| not.to_string())
+        name.parse().map_err(|not: ca::NotSpiffe| TokenError::Invalid(not.to_string()))
     }
 }
 
 impl xds::Door for Door {
-    fn caller<'a>(&'a self, peer: &'a Peer, headers: &'a HeaderMap) -> Later<'a, Result<Caller, String>> {
+    fn caller<'a>(&'a self, peer: &'a Peer, headers: &'a HeaderMap) -> Later<'a, Result<Caller, Failure>> {
         let names = |shown: Shown| shown.identities.iter().map(ToString::to_string).collect();
         Box::pin(async move {
             let shown = self.shown(peer, headers).await;
@@ -116,6 +132,7 @@ mod tests {
             metrics: ca::Metrics::new(&prometheus::Registry::new()).unwrap(),
             tokens: Tokens { rules: Vec::new(), audiences: vec!["istio-ca".to_owned()] },
             reviews: None,
+            rejections: LogLimit::default(),
             trusted_gateways: Vec::new(),
             check: IdentityCheck::Compatible,
         }
@@ -137,10 +154,11 @@ mod tests {
         let mut headers = HeaderMap::new();
         assert_eq!(
             door().shown(&peer, &headers).await.unwrap_err(),
-            "there is no client certificate; there is no bearer token"
+            Failure::Unauthenticated("there is no client certificate; there is no bearer token".to_owned())
         );
         headers.insert("x-forwarded-client-cert", "URI=spiffe://cluster.local/ns/a/sa/b".parse().unwrap());
         headers.insert(AUTHORIZATION, "Bearer x.y.z".parse().unwrap());
-        assert!(door().shown(&peer, &headers).await.unwrap_err().ends_with("the token is not a signed JWT"));
+        let refused = door().shown(&peer, &headers).await.unwrap_err();
+        assert!(matches!(refused, Failure::Unauthenticated(why) if why.ends_with("the token is not a signed JWT")));
     }
 }

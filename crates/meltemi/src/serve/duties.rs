@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use ca::{Kept, RootOptions};
 use config::store::Snapshot;
 use controllers::{
-    AddressWriter, AuthoritySecret, Lease, Replicas, Reviews, RootCert, Shared, StatusWriter, Timing, Verdicts,
-    WebhookBundle,
+    AddressWriter, AuthoritySecret, Leadership, Lease, Replicas, Reviews, RootCert, Shared, StatusWriter, Timing,
+    Verdicts, WebhookBundle, leadership,
 };
 use model::AddressRanges;
 use sources::kube::Client;
@@ -70,7 +70,7 @@ pub(crate) struct Going {
 pub(crate) type Judge = Arc<dyn Fn(&Snapshot) -> Verdicts + Send + Sync>;
 
 impl Duties {
-    pub(crate) fn new(client: Client, mesh: &Mesh, settings: &ClusterSettings) -> Duties {
+    pub(crate) fn new(client: &Client, mesh: &Mesh, settings: &ClusterSettings) -> Duties {
         let ClusterSettings { revision, pod_name, elects, status, addresses, balance, namespaces, .. } = settings;
         let unnamed = || format!("meltemi-{}-{}", std::process::id(), jiff::Timestamp::now().as_millisecond());
         let mut watched = namespaces.clone();
@@ -78,7 +78,8 @@ impl Duties {
             watched.insert(mesh.pod_namespace.as_str().into());
         }
         Duties {
-            client,
+            // Writes never wait for the lists of the watches, nor these for writes.
+            client: client.with_own_rate_limit(),
             namespace: mesh.pod_namespace.clone(),
             replica: pod_name.clone().unwrap_or_else(unnamed),
             elects: *elects,
@@ -108,7 +109,7 @@ impl Duties {
     }
 
     pub(crate) fn reviews(&self, audiences: &[String]) -> Reviews {
-        Reviews::new(self.client.clone(), audiences.to_vec())
+        Reviews::new(&self.client, audiences.to_vec())
     }
 
     /// Brings the folder of the root and the Secret `istio-ca-secret` together: the Secret holds if there is one, else it is made from the
@@ -153,7 +154,7 @@ impl Duties {
     }
 
     /// What the leader does as long as the server runs. `shown`: the objects after proxies could see them.
-    pub(crate) fn begin(&self, shown: watch::Receiver<Arc<Snapshot>>, judge: Judge) -> (Going, watch::Receiver<bool>) {
+    pub(crate) fn begin(&self, shown: watch::Receiver<Arc<Snapshot>>, judge: Judge) -> (Going, Leadership) {
         let mut going = Going { leases: Vec::new(), writers: Vec::new() };
         let leads = self.lease(&of_revision(LEASE, &self.revision), &mut going);
         if !self.status && self.addresses.is_none() {
@@ -172,23 +173,23 @@ impl Duties {
         (going, leads)
     }
 
-    fn lease(&self, name: &str, going: &mut Going) -> watch::Receiver<bool> {
-        let leads = watch::Sender::new(!self.elects);
-        let receiver = leads.subscribe();
-        let lease = Lease::new(self.client.clone(), &self.namespace, name, &self.replica, Timing::default());
+    fn lease(&self, name: &str, going: &mut Going) -> Leadership {
+        let (elected, leads) = leadership();
         going.leases.push(if self.elects {
-            tokio::spawn(lease.follow(leads))
+            let lease = Lease::new(&self.client, &self.namespace, name, &self.replica, Timing::default());
+            tokio::spawn(lease.follow(elected))
         } else {
-            tokio::spawn(async move { leads.closed().await })
+            elected.without_election();
+            tokio::spawn(async move { elected.closed().await })
         });
-        receiver
+        leads
     }
 
     /// Tells the cluster whom to trust.
     pub(crate) fn spread_trust(
         self,
         going: &mut Going,
-        leads: watch::Receiver<bool>,
+        leads: Leadership,
         objects: watch::Receiver<Arc<Snapshot>>,
         roots: impl Fn() -> String + Clone + Send + 'static,
         root: Option<std::path::PathBuf>,

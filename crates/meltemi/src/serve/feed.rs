@@ -68,7 +68,7 @@ impl Feed {
             }
             Source::Cluster(settings) => {
                 let client = Client::new(&settings.access).await?;
-                let duties = Duties::new(client.clone(), mesh, &settings);
+                let duties = Duties::new(&client, mesh, &settings);
                 let ClusterSettings { namespaces, endpoints, pacing, revision, .. } = *settings;
                 let pod_namespace = mesh.pod_namespace.as_str().into();
                 let map = mesh_config_map(&revision);

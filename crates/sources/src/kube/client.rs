@@ -1,4 +1,4 @@
-//! Requests to an API server, paced, and what may go wrong with them. Who we are and whom we trust comes from a kubeconfig or from
+//! Requests to an API server, rate limited, and what may go wrong with them. Who we are and whom we trust comes from a kubeconfig or from
 //! the pod's own account; what the answers mean is not known here.
 
 use std::path::PathBuf;
@@ -11,14 +11,16 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde::Deserialize;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
+
+use super::rate::RateLimiter;
 
 /// Where the API server is, and as whom to speak to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     /// `None`: $KUBECONFIG or the user's own, else the account of the pod that this runs in.
     pub kubeconfig: Option<PathBuf>,
-    /// Requests per second, and twice as many at once.
+    /// Requests per second of each kind of traffic, and twice as many at once.
     pub rate: u32,
 }
 
@@ -29,7 +31,7 @@ pub struct Client {
     inner: Arc<Mutex<Inner>>,
     /// For people.
     pub(crate) url: Arc<str>,
-    pace: Arc<Mutex<Pace>>,
+    limiter: Arc<RateLimiter>,
 }
 
 struct Inner {
@@ -86,16 +88,22 @@ impl Client {
         let config = config(access).await?;
         let url = config.cluster_url.to_string().trim_end_matches('/').into();
         let inner = Inner { client: kube::Client::try_from(config)?, made: Instant::now() };
-        Ok(Client {
-            access: access.clone(),
-            inner: Arc::new(Mutex::new(inner)),
-            url,
-            pace: Arc::new(Mutex::new(Pace::new(access.rate))),
-        })
+        Ok(Client { access: access.clone(), inner: Arc::new(Mutex::new(inner)), url, limiter: limiter(access) })
+    }
+
+    /// The same server, with a rate limiter of its own: however many requests wait there, none of this client's waits for them.
+    /// Requests share no connection either: the client speaks HTTP/1.1.
+    pub fn with_own_rate_limit(&self) -> Client {
+        Client { limiter: limiter(&self.access), ..self.clone() }
     }
 
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Requests per second.
+    pub fn rate(&self) -> u32 {
+        self.access.rate
     }
 
     /// The whole answer.
@@ -132,11 +140,7 @@ impl Client {
     }
 
     async fn answer(&self, request: Request<Body>) -> Result<http::Response<Body>, Failure> {
-        let wait = self.pace.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
-        // However short a sleep is, its timer rings a moment later.
-        if !wait.is_zero() {
-            sleep(wait).await;
-        }
+        self.limiter.acquire().await;
         let client = self.inner().client.clone();
         match timeout(PATIENCE, client.send(request)).await {
             Ok(Ok(response)) => {
@@ -236,44 +240,13 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// A token bucket.
-struct Pace {
-    rate: f64,
-    burst: f64,
-    tokens: f64,
-    filled: Instant,
-}
-
-impl Pace {
-    fn new(rate: u32) -> Pace {
-        let rate = f64::from(rate.max(1));
-        Pace { rate, burst: 2.0 * rate, tokens: 2.0 * rate, filled: Instant::now() }
-    }
-
-    /// How long to wait before the next request.
-    fn take(&mut self, now: Instant) -> Duration {
-        let since = now.saturating_duration_since(self.filled).as_secs_f64();
-        self.tokens = (self.tokens + since * self.rate).min(self.burst) - 1.0;
-        self.filled = now;
-        Duration::from_secs_f64((-self.tokens / self.rate).max(0.0))
-    }
+fn limiter(access: &Access) -> Arc<RateLimiter> {
+    Arc::new(RateLimiter::new(access.rate, access.rate.saturating_mul(2)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn requests_beyond_the_rate_wait_in_line() {
-        let mut pace = Pace::new(10);
-        let now = Instant::now();
-        let waits: Vec<Duration> = (0..22).map(|_| pace.take(now)).collect();
-        assert!(waits[..20].iter().all(Duration::is_zero));
-        assert_eq!((waits[20].as_millis(), waits[21].as_millis()), (100, 200));
-        let later = now + Duration::from_secs(60);
-        assert!((0..20).all(|_| pace.take(later).is_zero()), "quiet fills it again, and no further than the burst");
-        assert!(!pace.take(later).is_zero());
-    }
 
     #[test]
     fn a_refusal_says_what_the_server_said() {

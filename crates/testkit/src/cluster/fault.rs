@@ -42,6 +42,8 @@ pub enum Fault {
     Reorder,
     /// Answers wait this long.
     Slow(Duration),
+    /// Requests whose path has this part are taken, and passed on when the fault is over.
+    Hold(&'static str),
     /// Any other token is too old.
     Token(String),
 }
@@ -137,6 +139,9 @@ impl Way {
             Fault::Gone if watch => return refusal(410),
             Fault::Token(good) if token != Some(format!("Bearer {good}").as_str()) => return refusal(401),
             Fault::Slow(wait) => sleep(*wait).await,
+            Fault::Hold(part) if path.contains(part) => {
+                let _ = self.fault.clone().wait_for(|fault| !matches!(fault, Fault::Hold(_))).await;
+            }
             _ => {}
         }
         let (parts, body) = request.into_parts();

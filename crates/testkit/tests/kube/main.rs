@@ -10,6 +10,7 @@ mod corpus;
 mod csr_api;
 mod duties;
 mod faults;
+mod fencing;
 mod instance;
 mod leadership;
 mod left;
@@ -22,6 +23,7 @@ mod root;
 mod scope;
 mod sharding;
 mod status;
+mod tokens;
 mod ways;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

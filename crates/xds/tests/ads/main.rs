@@ -1,6 +1,7 @@
 //! ADS as a proxy sees it: the real server over memory, a mesh that tests set, and one test per rule of the protocol.
 
 mod abuse;
+mod authentication;
 mod cost;
 mod delta;
 mod faults;

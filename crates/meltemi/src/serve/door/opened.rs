@@ -24,6 +24,7 @@ impl Door {
             metrics,
             tokens: tokens(settings)?,
             reviews,
+            rejections: xds::LogLimit::default(),
             trusted_gateways: settings.trusted_gateways.clone(),
             check: match settings {
                 Identity { check: false, .. } => IdentityCheck::Off,

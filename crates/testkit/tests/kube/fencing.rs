@@ -1,0 +1,117 @@
+//! Two replicas of which the leader's way to the API server stalls: the other takes over, and the two never both write.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use controllers::{Leadership, Lease, Timing, leadership};
+use http::Method;
+use serde_json::{Value, json};
+use sources::kube::{Access, Client, JSON};
+use testkit::cluster::{Api, Cluster, Fault, Faulty};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::instance::until;
+use super::{in_turn, namespace, read};
+
+const SPACE: &str = "fenced";
+const MAP: &str = "/api/v1/namespaces/fenced/configmaps/written";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/fenced/leases/writer";
+/// As the program's, a third as long: what a slow machine delays is still short beside it.
+const TIMING: Timing =
+    Timing { length: Duration::from_secs(5), deadline: Duration::from_secs(3), renewal: Duration::from_secs(1) };
+
+/// A replica that leads when it can, and writes its name as often as it can while it leads.
+async fn replica(
+    cluster: &Cluster,
+    server: &Faulty,
+    name: &'static str,
+    tasks: &mut JoinSet<()>,
+) -> Result<Leadership> {
+    let kubeconfig = cluster.kubeconfig_for(&server.url(), "any")?;
+    let client = Client::new(&Access { kubeconfig: Some(kubeconfig), rate: 1000 }).await?;
+    let (elected, leads) = leadership();
+    tasks.spawn(Lease::new(&client, SPACE, "writer", name, TIMING).follow(elected));
+    let held = leads.clone();
+    tasks.spawn(async move {
+        for number in 0_u64.. {
+            held.write(write(&client, name, number)).await;
+            sleep(Duration::from_millis(20)).await;
+        }
+    });
+    Ok(leads)
+}
+
+/// Whatever is there: nothing but the lease keeps two writers apart.
+async fn write(client: &Client, name: &str, number: u64) {
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "written", "namespace": SPACE },
+        "data": { "by": name, "number": number.to_string() },
+    });
+    let path = format!("{MAP}?fieldManager=test&force=true");
+    let _ = client.send(Method::PATCH, &path, "application/apply-patch+yaml", map.to_string().into()).await;
+}
+
+async fn writer(api: &Api) -> String {
+    read(api, MAP).await["data"]["by"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Who wrote each version since then, without repetitions.
+async fn writers(api: &Api, since: u64) -> Result<Vec<String>> {
+    let all = "/api/v1/namespaces/fenced/configmaps";
+    let path =
+        format!("{all}?watch=true&timeoutSeconds=2&resourceVersion={since}&fieldSelector=metadata.name%3Dwritten");
+    let events = api.client.get(&path, JSON).await?;
+    let events = serde_json::Deserializer::from_slice(&events).into_iter::<Value>();
+    let mut writers = Vec::new();
+    for event in events {
+        let event = event?;
+        if let Some(name) = event["object"]["data"]["by"].as_str().filter(|_| event["type"] != "DELETED") {
+            writers.push(name.to_owned());
+        }
+    }
+    writers.dedup();
+    Ok(writers)
+}
+
+async fn stalled(cluster: &Cluster, held: &'static str) -> Result<()> {
+    let api = cluster.api().await?;
+    let since = api.apply(&namespace(SPACE, &json!({}))).await?.version;
+    let (mut tasks, client) = (JoinSet::new(), cluster.client().await?);
+    let [ours, theirs] = [Faulty::start(client.clone()).await?, Faulty::start(client).await?];
+    let first = replica(cluster, &ours, "first", &mut tasks).await?;
+    until("the first writes", async || Ok(writer(&api).await == "first")).await?;
+    let second = replica(cluster, &theirs, "second", &mut tasks).await?;
+    sleep(TIMING.length).await;
+    ensure!(first.is_held() && !second.is_held(), "a lease that is renewed moves");
+
+    ours.set(Fault::Hold(held));
+    until("the second leads", async || {
+        ensure!(!(first.is_held() && second.is_held()), "both lead");
+        sleep(Duration::from_millis(1)).await;
+        Ok(second.is_held())
+    })
+    .await?;
+    until("the second writes", async || Ok(writer(&api).await == "second")).await?;
+    // What was held comes through.
+    ours.set(Fault::None);
+    sleep(TIMING.length).await;
+    ensure!(second.is_held() && !first.is_held(), "a lease that is renewed moves");
+    let found = writers(&api, since).await?;
+    ensure!(found == ["first", "second"], "held {held:?}: {found:?}");
+    let moves = read(&api, LEASE).await["spec"]["leaseTransitions"].as_i64().context("transitions")?;
+    ensure!(moves == 2, "{moves} times the lease changed hands");
+    Ok(())
+}
+
+/// Its renewals waited for the API server, and it wrote on.
+#[test]
+fn a_leader_whose_renewals_stall_stops_writing_before_another_begins() {
+    in_turn(async |cluster| stalled(cluster, "/leases/").await);
+}
+
+/// A write that waited for the API server arrived when another had written.
+#[test]
+fn writes_that_stall_are_abandoned_before_another_writes() {
+    in_turn(async |cluster| stalled(cluster, "/").await);
+}
