@@ -75,14 +75,14 @@ impl Kept {
     }
 
     /// What the folder would hold at the next stage; nothing is written. For a store that takes it by compare-and-swap.
-    pub fn next_material(&self, options: &RootOptions, now: SystemTime) -> Result<BTreeMap<String, String>, KeepError> {
+    pub fn next_material(&self, options: &RootOptions, now: SystemTime) -> Result<Material, KeepError> {
         let lost = || KeepError::Lost(self.0.clone());
         let mut material = self.material()?;
         match self.stage().0 {
             Stage::Settled => {
                 let (key, root) = options.made(now)?;
-                material.insert(NEXT_KEY.to_owned(), key.pem().to_string());
-                material.insert(NEXT.to_owned(), root.pem());
+                material.insert(NEXT_KEY.to_owned(), key.pem());
+                material.insert(NEXT.to_owned(), Zeroizing::new(root.pem()));
             }
             Stage::Announced => {
                 let (key, root) = (material.remove(NEXT_KEY), material.remove(NEXT));

@@ -17,9 +17,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
-use self::condition::{Change, Conditions};
+use self::condition::{Change, Conditions, Coverage};
 use crate::leadership::Leadership;
 use crate::object;
+use crate::replicas::Replicas;
 
 pub use self::condition::Verdict;
 
@@ -54,6 +55,8 @@ pub struct StatusWriter {
     /// Whether we write of the objects that name our revision, and of those that name none: several revisions share these.
     pub leads: Leadership,
     pub leads_all: Leadership,
+    /// Verdicts are of the proxies that are connected here; the others have proxies of their own.
+    pub replicas: Arc<Replicas>,
 }
 
 /// What is remembered of an object.
@@ -70,8 +73,15 @@ impl StatusWriter {
     /// Until there are no more objects. `judge` may take long; an object that it does not name is in force, and no proxy holds anything of it.
     pub async fn follow(mut self, judge: Arc<dyn Fn(&Snapshot) -> Verdicts + Send + Sync>) {
         let (mut memories, mut wait, mut forbidden) = (HashMap::new(), LOOK, BTreeSet::new());
+        let mut others = self.replicas.others();
         loop {
-            match timeout(wait, self.objects.changed()).await {
+            let changed = async {
+                tokio::select! {
+                    changed = self.objects.changed() => changed,
+                    changed = others.changed() => changed,
+                }
+            };
+            match timeout(wait, changed).await {
                 Ok(Ok(())) => wait = LOOK,
                 Ok(Err(_)) => return,
                 Err(_) => wait = (wait * 2).min(LONGEST_LOOK),
@@ -100,6 +110,15 @@ impl StatusWriter {
         }
     }
 
+    /// Whether replicas are known. Asked after proxies were counted: a replica that has come meanwhile may have some of them.
+    async fn knows_replicas(&self) -> Result<bool, Failure> {
+        match self.replicas.refresh().await {
+            Ok(()) => Ok(true),
+            Err(Failure::Refused { code: 403, .. }) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
     /// Answers what may not be written, by kind.
     async fn write_all(
         &self,
@@ -109,19 +128,21 @@ impl StatusWriter {
     ) -> Result<BTreeMap<Kind, String>, Failure> {
         let mut forbidden = BTreeMap::new();
         memories.retain(|id, _| snapshot.standings.contains_key(id));
-        let none = Verdict::default();
+        let (none, known, others) = (Verdict::default(), self.knows_replicas().await?, self.replicas.others());
         for (id, standing) in &snapshot.standings {
-            let leads = match standing.revision.as_deref() {
-                None => &self.leads_all,
-                Some(named) if named == self.revision => &self.leads,
+            // Asked before each write: there may be more replicas by now.
+            let others = *others.borrow();
+            let (leads, others) = match standing.revision.as_deref() {
+                None => (&self.leads_all, others.of_all),
+                Some(named) if named == self.revision => (&self.leads, others.of_revision),
                 Some(_) => continue,
             };
-            // Asked before each write: another may lead by now.
+            // So may another lead.
             if !leads.is_held() || forbidden.contains_key(&id.kind) {
                 continue;
             }
             let memory = memories.entry(id.clone()).or_insert_with(|| Memory::new(standing.generation));
-            let wanted = Conditions::of(verdicts.get(id).unwrap_or(&none), standing);
+            let wanted = Conditions::of(verdicts.get(id).unwrap_or(&none), standing, Coverage::new(known, others));
             if memory.is_due(standing, &wanted) {
                 let Some(written) = leads.write(self.write(id, standing, &wanted, memory)).await else { continue };
                 match written {

@@ -196,9 +196,10 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
         let (views, connections) = (judged, ops.connections.clone());
         move |objects| verdicts::verdicts(objects, pipeline::notes(objects, &views), &connections)
     });
-    let balance = duties.as_ref().zip(ops.watches.clone()).map(|(duties, health)| {
+    let replicas = duties.as_ref().map(|duties| Arc::new(duties.replicas()));
+    let balance = duties.as_ref().zip(replicas.clone()).zip(ops.watches.clone()).map(|((duties, replicas), health)| {
         Arc::new(Balance {
-            replicas: duties.replicas(),
+            replicas,
             health,
             connections: ops.connections.clone(),
             gives: duties.balances,
@@ -211,7 +212,8 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
         (tokio::spawn(balance.clone().follow()), balance)
     });
     let mut reporting = None;
-    let mut going = duties.as_ref().map(|duties| duties.begin(pipeline.shown_objects(), judge));
+    let leading = duties.as_ref().zip(replicas);
+    let mut going = leading.map(|(duties, replicas)| duties.begin(pipeline.shown_objects(), judge, replicas));
     if let Some(listener) = listeners.secure.take() {
         let mut identity = identity;
         let root = duties.as_ref().map(|_| duties::root_folder(&mut identity)).transpose()?;
@@ -300,10 +302,14 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
     stop.asked().await;
     info!(connected = ops.connections.len(), "shutting down");
     ops.draining.store(true, Ordering::Relaxed);
-    if let Some((telling, balance)) = telling {
-        telling.abort();
-        balance.leave().await;
-    }
+    let told = match telling {
+        Some((telling, balance)) => {
+            telling.abort();
+            balance.drain().await;
+            Some(balance)
+        }
+        None => None,
+    };
     if let Some((reporting, rotation)) = reporting {
         reporting.abort();
         rotation.leave().await;
@@ -315,6 +321,9 @@ async fn serve(settings: Settings, scopes: Arc<Scopes>) -> Result<()> {
     if let Some((going, leads)) = going {
         drop(leads);
         going.end().await;
+    }
+    if let Some(balance) = told {
+        balance.leave().await;
     }
     Ok(())
 }

@@ -71,6 +71,8 @@ pub struct OutboundKey {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct RouterFacts {
     key: RouterKey,
+    /// Shown by servers of mutual TLS.
+    server_certificate: Option<Box<CertificateFiles>>,
     topology: Topology,
     /// It has clusters for names in handshakes.
     auto_passthrough: bool,
@@ -184,6 +186,7 @@ fn outbound(mesh: &Mesh, placement: &Placement) -> OutboundKey {
         network_view: metadata.network_view.clone(),
         router: placement.router.as_ref().map(|router| RouterFacts {
             key: router.key.clone(),
+            server_certificate: metadata.server_certificate.clone(),
             topology: placement.settings.topology,
             auto_passthrough: router.gateway.auto_passthrough,
         }),

@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use wire::envoy::config::core::v3::Node;
 use wire::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use wire::google::protobuf::Any;
+use wire::google::rpc::Status;
 
 use crate::grpc;
 
@@ -80,6 +81,34 @@ impl Client {
             count += 1;
             self.hold(message);
         }
+    }
+
+    /// Takes what comes within this time until a response of this type, which is rejected with this reason.
+    pub async fn reject(&mut self, type_url: &str, reason: &str, within: Duration) -> Result<()> {
+        let end = Instant::now() + within;
+        loop {
+            let Some((sender, reader)) = &mut self.stream else { bail!("not connected") };
+            let message = timeout_at(end, reader.next::<DeltaDiscoveryResponse>()).await.context("no response")?;
+            let message = message?.context("the control plane ended the stream")?;
+            let rejected = message.type_url == type_url;
+            let error = Status { code: 13, message: reason.to_owned(), ..Default::default() };
+            sender.send(&DeltaDiscoveryRequest {
+                type_url: message.type_url.clone(),
+                response_nonce: message.nonce.clone(),
+                error_detail: rejected.then_some(error),
+                ..Default::default()
+            });
+            if rejected {
+                return Ok(());
+            }
+            self.hold(message);
+        }
+    }
+
+    /// Subscribes, and rejects the first response.
+    pub async fn ask_and_reject(&mut self, type_url: &str, reason: &str, within: Duration) -> Result<()> {
+        self.subscribe(type_url, &BTreeSet::new()).await?;
+        self.reject(type_url, reason, within).await
     }
 
     async fn subscribe(&mut self, type_url: &str, names: &BTreeSet<String>) -> Result<()> {

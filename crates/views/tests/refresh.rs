@@ -20,6 +20,7 @@ use xds::{Bell, Class, Joined, Kinds, Provider, Seq, Tally, TypeUrl};
 
 mod editing;
 mod extending;
+mod plaintext;
 
 use editing::{Edit, NAMESPACES, edit, updates};
 

@@ -28,7 +28,7 @@ impl LogLimit {
     /// Whether to write the line now, and how many were skipped before it. `None`: it is skipped.
     pub fn permits(&self) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.bucket.take_within(Instant::now(), Duration::ZERO).is_some() {
+        if state.bucket.take_within(Instant::now(), 1, Duration::ZERO).is_some() {
             return Some(std::mem::take(&mut state.skipped));
         }
         state.skipped += 1;

@@ -34,8 +34,7 @@ pub struct Metrics {
     size: HistogramVec,
     rejects: IntCounterVec,
     push_errors: IntCounterVec,
-    /// For the types that istiod has such a gauge for.
-    reject_gauges: BTreeMap<TypeUrl, IntGaugeVec>,
+    reject_gauges: BTreeMap<TypeUrl, RejectGauge>,
     expired_nonce: IntCounterVec,
     internal_errors: IntCounter,
     write_timeouts: IntCounter,
@@ -242,8 +241,9 @@ impl Metrics {
     /// Shows that a proxy refuses a type until the answer is dropped. `None`: the type has no such gauge.
     pub(crate) fn refusing(&self, kind: TypeUrl, proxy: &str, error: &str) -> Option<Refusing> {
         let gauge = self.reject_gauges.get(&kind)?;
-        gauge.with_label_values(&[proxy, error]).set(1);
-        Some(Refusing { gauge: gauge.clone(), labels: [proxy.to_owned(), error.to_owned()] })
+        let labels = [proxy.to_owned(), error.to_owned()];
+        gauge.count(&labels, 1);
+        Some(Refusing { gauge: gauge.clone(), labels })
     }
 
     pub(crate) fn expired(&self, kind: TypeUrl) {
@@ -315,15 +315,37 @@ impl Drop for Connected {
     }
 }
 
-pub(crate) struct Refusing {
+/// 1 for each proxy that has a stream on which it refuses a type. Streams are counted: the last one of a proxy that has connected anew may end after
+/// the next one has begun to refuse.
+#[derive(Clone)]
+struct RejectGauge {
     gauge: IntGaugeVec,
+    streams: Arc<Mutex<BTreeMap<[String; 2], i64>>>,
+}
+
+impl RejectGauge {
+    fn count(&self, labels: &[String; 2], by: i64) {
+        let mut table = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = table.entry(labels.clone()).or_default();
+        *count += by;
+        if *count > 0 {
+            self.gauge.with_label_values(labels).set(1);
+        } else {
+            table.remove(labels);
+            // Absent already: as wanted.
+            let _ = self.gauge.remove_label_values(labels);
+        }
+    }
+}
+
+pub(crate) struct Refusing {
+    gauge: RejectGauge,
     labels: [String; 2],
 }
 
 impl Drop for Refusing {
     fn drop(&mut self) {
-        // Absent already: another stream of this proxy took it down.
-        let _ = self.gauge.remove_label_values(&[&self.labels[0], &self.labels[1]]);
+        self.gauge.count(&self.labels, -1);
     }
 }
 
@@ -342,14 +364,18 @@ fn safe_version(version: &str) -> String {
         .to_owned()
 }
 
-fn reject_gauges(register: &Register) -> Result<BTreeMap<TypeUrl, IntGaugeVec>, prometheus::Error> {
-    let kinds = [TypeUrl::Cluster, TypeUrl::Endpoints, TypeUrl::Listener, TypeUrl::Route];
-    let help = "1 while a proxy refuses its configuration of this type";
+/// istiod has those of the first four types.
+fn reject_gauges(register: &Register) -> Result<BTreeMap<TypeUrl, RejectGauge>, prometheus::Error> {
+    let istiods = [TypeUrl::Cluster, TypeUrl::Endpoints, TypeUrl::Listener, TypeUrl::Route];
+    let others = [TypeUrl::Secret, TypeUrl::Extension, TypeUrl::NameTable];
+    let help = "1 while a proxy rejects its configuration of this type";
     let gauge = |kind: TypeUrl| {
         let name = format!("pilot_xds_{}_reject", kind.label());
-        Ok((kind, register.gauges(&name, help, &["node", "err"])?))
+        let help = if istiods.contains(&kind) { help.to_owned() } else { format!("{help}. Not in istiod") };
+        let gauge = register.gauges(&name, &help, &["node", "err"])?;
+        Ok((kind, RejectGauge { gauge, streams: Arc::default() }))
     };
-    kinds.into_iter().map(gauge).collect()
+    istiods.into_iter().chain(others).map(gauge).collect()
 }
 
 /// A counter that is not there yet and one that stands at 0 are not the same to whoever draws or alerts.
@@ -394,6 +420,19 @@ mod tests {
         assert!(text(&registry).contains("pilot_xds_lds_reject{err=\"Internal\",node=\"a.b\"} 1"));
         drop(refusing);
         assert!(!text(&registry).contains("a.b"));
-        assert!(metrics.refusing(TypeUrl::Secret, "a.b", "Internal").is_none());
+        let _secret = metrics.refusing(TypeUrl::Secret, "a.b", "Internal");
+        assert!(text(&registry).contains("pilot_xds_sds_reject{err=\"Internal\",node=\"a.b\"} 1"));
+    }
+
+    #[test]
+    fn a_rejection_shows_as_long_as_any_stream_of_the_proxy_rejects() {
+        let registry = Registry::new();
+        let metrics = Metrics::new(&registry).expect("registers");
+        let old = metrics.refusing(TypeUrl::Listener, "a.b", "Internal");
+        let new = metrics.refusing(TypeUrl::Listener, "a.b", "Internal");
+        drop(old);
+        assert!(text(&registry).contains("pilot_xds_lds_reject{err=\"Internal\",node=\"a.b\"} 1"));
+        drop(new);
+        assert!(!text(&registry).contains("a.b"));
     }
 }

@@ -17,6 +17,26 @@ pub struct Verdict {
     pub refusal: Option<String>,
 }
 
+/// Which of the connected proxies a verdict counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Coverage {
+    All,
+    /// Those of one replica of so many: what the proxies of the others hold is not known.
+    OneOf(usize),
+    /// How many replicas there are could not be read.
+    Unknown,
+}
+
+impl Coverage {
+    pub(super) fn new(known: bool, others: usize) -> Coverage {
+        match others {
+            _ if !known => Coverage::Unknown,
+            0 => Coverage::All,
+            others => Coverage::OneOf(others + 1),
+        }
+    }
+}
+
 /// `Accepted` and `Reconciled`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Conditions {
@@ -28,9 +48,30 @@ pub(super) struct Conditions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Condition {
     kind: &'static str,
-    holds: bool,
+    status: Status,
     reason: &'static str,
     message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Status {
+    True,
+    False,
+    Unknown,
+}
+
+impl Status {
+    fn of(holds: bool) -> Status {
+        if holds { Status::True } else { Status::False }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Status::True => "True",
+            Status::False => "False",
+            Status::Unknown => "Unknown",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,11 +86,17 @@ pub(super) enum Change {
 const LONGEST: usize = 1000;
 const RECONCILED: &str = "Reconciled";
 const WAITING: &str = "Waiting";
-const COUNTED: [&str; 3] = ["Acknowledged", "NotUsed", WAITING];
+const OTHER_REPLICAS: &str = "OtherReplicas";
+const REPLICAS_UNKNOWN: &str = "ReplicasUnknown";
+const COUNTED: [&str; 5] = ["Acknowledged", "NotUsed", WAITING, OTHER_REPLICAS, REPLICAS_UNKNOWN];
 
 impl Conditions {
-    pub(super) fn of(verdict: &Verdict, Standing { generation, refused, .. }: &Standing) -> Conditions {
-        let reconciled = if *refused { refused_reconciled() } else { reconciled(verdict) };
+    pub(super) fn of(
+        verdict: &Verdict,
+        Standing { generation, refused, .. }: &Standing,
+        coverage: Coverage,
+    ) -> Conditions {
+        let reconciled = if *refused { refused_reconciled() } else { reconciled(verdict).within(coverage) };
         Conditions { generation: *generation, accepted: accepted(verdict), reconciled }
     }
 
@@ -66,8 +113,8 @@ impl Conditions {
         let (same, counted) =
             (self.accepted.is(accepted, self.generation), self.reconciled.is(reconciled, self.generation));
         let is_count = || {
-            let settled =
-                |reason: &str| self.reconciled.holds && COUNTED.contains(&reason) && reconciled["status"] == "True";
+            let holds = |held: &Value| self.reconciled.status == Status::True && held["status"] == "True";
+            let settled = |reason: &str| COUNTED.contains(&reason) && holds(reconciled);
             reconciled["observedGeneration"] == self.generation
                 && reconciled["reason"]
                     .as_str()
@@ -100,7 +147,20 @@ impl Conditions {
 
 impl Condition {
     fn status(&self) -> &'static str {
-        if self.holds { "True" } else { "False" }
+        self.status.name()
+    }
+
+    /// One replica cannot say that no proxy is left to acknowledge or reject it. What one proxy says is enough for False.
+    fn within(self, coverage: Coverage) -> Condition {
+        let (reason, replicas) = match coverage {
+            _ if self.status != Status::True => return self,
+            Coverage::All => return self,
+            Coverage::OneOf(all) => {
+                (OTHER_REPLICAS, format!("this replica is one of {all} and knows its own proxies only"))
+            }
+            Coverage::Unknown => (REPLICAS_UNKNOWN, "this replica may not read how many there are".to_owned()),
+        };
+        Condition { status: Status::Unknown, reason, message: format!("{replicas}: {}", self.message), ..self }
     }
 
     fn is(&self, held: &Value, generation: i64) -> bool {
@@ -117,12 +177,12 @@ fn accepted(Verdict { errors, warnings, .. }: &Verdict) -> Condition {
         (true, false) => (true, "AcceptedWithWarnings", joined(warnings)),
         (true, true) => (true, "Accepted", String::new()),
     };
-    Condition { kind: "Accepted", holds, reason, message }
+    Condition { kind: "Accepted", status: Status::of(holds), reason, message }
 }
 
 fn refused_reconciled() -> Condition {
     let message = "proxies keep what its last good version said, if there was one".to_owned();
-    Condition { kind: RECONCILED, holds: false, reason: "NotAccepted", message }
+    Condition { kind: RECONCILED, status: Status::False, reason: "NotAccepted", message }
 }
 
 fn reconciled(Verdict { holders, acknowledged, refusal, .. }: &Verdict) -> Condition {
@@ -135,7 +195,7 @@ fn reconciled(Verdict { holders, acknowledged, refusal, .. }: &Verdict) -> Condi
         None if acknowledged < holders => (false, WAITING, counted()),
         None => (true, "Acknowledged", counted()),
     };
-    Condition { kind: RECONCILED, holds, reason, message }
+    Condition { kind: RECONCILED, status: Status::of(holds), reason, message }
 }
 
 fn joined(texts: &[String]) -> String {

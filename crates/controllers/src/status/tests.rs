@@ -22,7 +22,16 @@ fn held(verdict: &Verdict, generation: i64) -> Value {
 }
 
 fn said(verdict: &Verdict, generation: i64) -> Conditions {
-    Conditions::of(verdict, &standing(1, generation, &Value::Null))
+    said_of(verdict, generation, Coverage::All)
+}
+
+fn said_of(verdict: &Verdict, generation: i64, coverage: Coverage) -> Conditions {
+    Conditions::of(verdict, &standing(1, generation, &Value::Null), coverage)
+}
+
+fn reconciled(verdict: &Verdict, coverage: Coverage) -> [String; 3] {
+    let held = said_of(verdict, 1, coverage).among("", jiff::Timestamp::UNIX_EPOCH);
+    ["status", "reason", "message"].map(|key| held[1][key].as_str().unwrap_or_default().to_owned())
 }
 
 fn change(verdict: &Verdict, held: &Value) -> Change {
@@ -42,6 +51,39 @@ fn only_a_difference_is_one() {
     assert_eq!(change(&bad, &held(&done, 2)), Change::More);
     let refused = Verdict { refusal: Some("a.b: no".into()), ..done.clone() };
     assert_eq!(change(&refused, &held(&done, 2)), Change::More);
+}
+
+#[test]
+fn one_of_several_replicas_does_not_claim_that_all_proxies_have_it() {
+    let others = Coverage::new(true, 1);
+    let own = "this replica is one of 2 and knows its own proxies only";
+    let nobody = "no connected proxy holds anything that was made from it";
+    assert_eq!(reconciled(&verdict(0, 0), others), ["Unknown", "OtherReplicas", &format!("{own}: {nobody}")]);
+    let counted = "3 of 3 proxies have acknowledged it";
+    assert_eq!(reconciled(&verdict(3, 3), others), ["Unknown", "OtherReplicas", &format!("{own}: {counted}")]);
+    assert_eq!(reconciled(&verdict(3, 3), Coverage::new(true, 0)), ["True", "Acknowledged", counted]);
+    assert_eq!(reconciled(&verdict(0, 0), Coverage::new(true, 0)), ["True", "NotUsed", nobody]);
+    assert_eq!(reconciled(&verdict(3, 3), Coverage::new(false, 0))[..2], ["Unknown", "ReplicasUnknown"]);
+    assert_eq!(reconciled(&verdict(0, 0), Coverage::new(false, 3))[..2], ["Unknown", "ReplicasUnknown"]);
+}
+
+#[test]
+fn what_one_proxy_says_is_enough_for_false() {
+    let refused = Verdict { refusal: Some("a.b: no".into()), ..verdict(1, 2) };
+    for coverage in [Coverage::All, Coverage::OneOf(3), Coverage::Unknown] {
+        assert_eq!(reconciled(&refused, coverage), ["False", "Refused", "a.b: no"]);
+        assert_eq!(reconciled(&verdict(1, 2), coverage)[..2], ["False", "Waiting"]);
+    }
+}
+
+#[test]
+fn a_replica_that_comes_or_goes_is_more_than_a_count() {
+    let (alone, beside) = (held(&verdict(1, 1), 2), |others| said_of(&verdict(1, 1), 2, Coverage::new(true, others)));
+    let unknown = |others| beside(others).among("", jiff::Timestamp::UNIX_EPOCH).to_string();
+    assert_eq!(beside(1).change(&alone.to_string()), Change::More);
+    assert_eq!(beside(0).change(&unknown(1)), Change::More);
+    assert_eq!(beside(2).change(&unknown(1)), Change::Count);
+    assert_eq!(beside(1).change(&unknown(1)), Change::None);
 }
 
 #[test]
@@ -65,7 +107,7 @@ fn a_bad_object_says_why_in_bounds() {
     assert_eq!(bad[0]["message"].as_str().map(|it| it.chars().count()), Some(1003));
     assert_eq!(bad[1]["reason"], "Acknowledged", "it is in force all the same");
     let refused = Standing { refused: true, ..standing(1, 1, &Value::Null) };
-    let bad = Conditions::of(&verdict(1, 1), &refused).among("", jiff::Timestamp::UNIX_EPOCH);
+    let bad = Conditions::of(&verdict(1, 1), &refused, Coverage::OneOf(2)).among("", jiff::Timestamp::UNIX_EPOCH);
     assert_eq!((bad[1]["status"].as_str(), bad[1]["reason"].as_str()), (Some("False"), Some("NotAccepted")));
 }
 

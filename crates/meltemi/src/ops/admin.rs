@@ -97,11 +97,17 @@ impl Admin {
         };
         let only_token = HeaderMap::from_iter([(header::AUTHORIZATION, authorization.clone())]);
         let peer = xds::Peer { address: sent.peer.0, certificate: None };
-        let caller = tokens.caller(&peer, &only_token).await.map_err(|reason| {
-            tracing::debug!(peer = %sent.peer.0, reason, "an admin request was refused: unauthenticated");
-            unauthorized(
-                "the token is not accepted: it must be a valid one of this mesh, with an audience of TOKEN_AUDIENCES",
-            )
+        let caller = tokens.caller(&peer, &only_token).await.map_err(|failure| {
+            tracing::debug!(peer = %sent.peer.0, ?failure, "an admin request was refused: unauthenticated");
+            match failure {
+                xds::Failure::Unavailable(_) => Page::text(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "the token cannot be reviewed at the moment; try again\n",
+                ),
+                _ => unauthorized(
+                    "the token is not accepted: it must be a valid one of this mesh, with an audience of TOKEN_AUDIENCES",
+                ),
+            }
         })?;
         let [name] = &caller.identities[..] else { return Err(forbidden("a token names one service account")) };
         match name.parse::<ca::Identity>() {

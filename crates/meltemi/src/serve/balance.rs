@@ -28,7 +28,7 @@ const SHARE: usize = 50;
 const LEAST_SHARE: usize = 5;
 
 pub(crate) struct Balance {
-    pub(crate) replicas: Replicas,
+    pub(crate) replicas: Arc<Replicas>,
     pub(crate) health: Health,
     pub(crate) connections: Arc<Connections>,
     /// MELTEMI_BALANCE_STREAMS.
@@ -124,6 +124,12 @@ impl Balance {
         }
     }
 
+    /// The others count on us no more, and know that our proxies are not theirs yet.
+    pub(crate) async fn drain(&self) {
+        let line = Line { draining: true, ..self.line() };
+        let _ = timeout(LAST_WORDS, self.replicas.tell(&line)).await;
+    }
+
     /// The others need not wait for our silence.
     pub(crate) async fn leave(&self) {
         let _ = timeout(LAST_WORDS, self.replicas.leave()).await;
@@ -131,7 +137,7 @@ impl Balance {
 
     pub(crate) fn statuses(&self) -> Vec<ReplicaStatus> {
         let gaps = self.gaps();
-        let status = |Seen { name, line, silent }: Seen| {
+        let status = |Seen { name, line, silent }: Seen<Line>| {
             let (differs_in, unlike) = gaps.of(&name);
             ReplicaStatus {
                 own: name == self.replicas.name(),
@@ -160,11 +166,12 @@ impl Balance {
         }
         let inputs = digests.into_iter().map(|(kind, (count, digest))| (kind, format!("{count}-{:08x}", digest >> 32)));
         let now = jiff::Timestamp::try_from(SystemTime::now()).map(|now| format!("{now:.0}")).unwrap_or_default();
-        Line { version: crate::version::dashed(), streams: self.connections.len(), inputs: inputs.collect(), at: now }
+        let (version, streams) = (crate::version::dashed(), self.connections.len());
+        Line { version, streams, inputs: inputs.collect(), at: now, ..Line::default() }
     }
 
     /// Replicas of this revision that are not silent, with this one.
-    pub(crate) fn alive(&self) -> Vec<Seen> {
+    pub(crate) fn alive(&self) -> Vec<Seen<Line>> {
         self.replicas.seen().into_iter().filter(|seen| seen.silent <= SILENT).collect()
     }
 
@@ -200,7 +207,7 @@ impl Balance {
 }
 
 /// How many streams are to be given away in this round.
-fn surplus(alive: &[Seen], own: &str) -> usize {
+fn surplus(alive: &[Seen<Line>], own: &str) -> usize {
     let Some(ours) = alive.iter().find(|seen| seen.name == own).map(|seen| seen.line.streams) else { return 0 };
     if alive.len() < 2 {
         return 0;

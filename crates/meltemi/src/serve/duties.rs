@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use ca::{Kept, RootOptions};
 use config::store::Snapshot;
 use controllers::{
-    AddressWriter, AuthoritySecret, Leadership, Lease, Replicas, Reviews, RootCert, Shared, StatusWriter, Timing,
-    Verdicts, WebhookBundle, leadership,
+    AddressWriter, AuthoritySecret, Leadership, Lease, Replicas, Reports, Reviews, RootCert, Shared, StatusWriter,
+    Timing, Verdicts, WebhookBundle, leadership,
 };
 use model::AddressRanges;
 use sources::kube::Client;
@@ -30,7 +30,7 @@ const STATUS_LEASE: &str = "meltemi-status";
 
 /// What objects name that mean a control plane without a revision.
 const DEFAULT: &str = "default";
-/// Where replicas tell how they are.
+/// Where replicas of all revisions tell how they are: the status of an object that names no revision is about the proxies of all of them.
 const REPLICAS: &str = "meltemi-replicas";
 /// Where replicas of all revisions, which share a root, report how far its rotation is.
 const ROTATION: &str = "meltemi-ca-rotation";
@@ -91,16 +91,19 @@ impl Duties {
         }
     }
 
-    /// What replicas of this revision tell each other.
+    /// What replicas tell each other.
     pub(crate) fn replicas(&self) -> Replicas {
-        let lease = of_revision(REPLICAS, &self.revision);
-        Replicas::new(self.client.clone(), &self.namespace, &lease, &self.replica)
+        Replicas::new(self.client.clone(), &self.namespace, REPLICAS, &self.replica, self.named_revision())
+    }
+
+    fn named_revision(&self) -> &str {
+        if self.revision.is_empty() { DEFAULT } else { &self.revision }
     }
 
     /// The root as the replicas share it.
     pub(crate) fn rotation(&self, revision: Option<Arc<Balance>>) -> rotation::Shared {
         let secret = AuthoritySecret::new(self.client.clone(), &self.namespace);
-        let replicas = Replicas::new(self.client.clone(), &self.namespace, ROTATION, &self.replica);
+        let replicas = Reports::new(self.client.clone(), &self.namespace, ROTATION, &self.replica);
         rotation::Shared::new(secret, replicas, revision)
     }
 
@@ -154,7 +157,12 @@ impl Duties {
     }
 
     /// What the leader does as long as the server runs. `shown`: the objects after proxies could see them.
-    pub(crate) fn begin(&self, shown: watch::Receiver<Arc<Snapshot>>, judge: Judge) -> (Going, Leadership) {
+    pub(crate) fn begin(
+        &self,
+        shown: watch::Receiver<Arc<Snapshot>>,
+        judge: Judge,
+        replicas: Arc<Replicas>,
+    ) -> (Going, Leadership) {
         let mut going = Going { leases: Vec::new(), writers: Vec::new() };
         let leads = self.lease(&of_revision(LEASE, &self.revision), &mut going);
         if !self.status && self.addresses.is_none() {
@@ -166,8 +174,8 @@ impl Duties {
             going.writers.push(tokio::spawn(writer.follow(move |objects| model::wanted_addresses(objects, &ranges))));
         }
         if self.status {
-            let revision = Some(&*self.revision).filter(|it| !it.is_empty()).unwrap_or(DEFAULT).to_owned();
-            let writer = StatusWriter { client, objects: shown, revision, leads: leads.clone(), leads_all };
+            let revision = self.named_revision().to_owned();
+            let writer = StatusWriter { client, objects: shown, revision, leads: leads.clone(), leads_all, replicas };
             going.writers.push(tokio::spawn(writer.follow(judge)));
         }
         (going, leads)

@@ -12,14 +12,18 @@ use testkit::cluster::Api;
 use testkit::parity::Asker;
 use tokio::time::sleep;
 
-use super::instance::{Instance, until};
-use super::{in_turn, namespace, read, virtual_service};
+use super::instance::{Instance, SOON, until};
+use super::{in_turn, namespace, read, service, virtual_service};
 
 const OBJECT: &str = "/apis/networking.istio.io/v1/namespaces/told/virtualservices/web";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/istio-system/leases/meltemi-status";
 
 async fn condition(api: &Api, kind: &str) -> Value {
-    let object = read(api, OBJECT).await;
+    condition_of(api, OBJECT, kind).await
+}
+
+async fn condition_of(api: &Api, path: &str, kind: &str) -> Value {
+    let object = read(api, path).await;
     let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
     all.into_iter().find(|it| it["type"] == kind).unwrap_or_default()
 }
@@ -58,7 +62,6 @@ fn an_object_says_whether_it_was_accepted_and_who_holds_it() {
         let object = |regex| virtual_service("told", "web", regex);
         api.apply(&object("/")).await?;
         let first = Instance::named(cluster, "first", &[], &[]).await?;
-        let second = Instance::named(cluster, "second", &[], &[]).await?;
         let node = Asker::new(&json!({ "name": "p", "namespace": "told", "ip": "10.9.9.8" }))?.node();
         let mut proxy = Client::new(first.plain, node);
         listen(&mut proxy).await?;
@@ -93,18 +96,92 @@ fn an_object_says_whether_it_was_accepted_and_who_holds_it() {
         ensure!(held["status"] == "True" && held["message"] == "1 of 1 proxies have acknowledged it", "{held}");
         ensure!(condition(&api, "Theirs").await["message"] == "m", "the condition of another is gone");
 
-        // Nothing changes, nothing is written; not by a new leader either.
+        // Nothing changes, nothing is written.
         let version = async || read(&api, OBJECT).await["metadata"]["resourceVersion"].clone();
         let before = version().await;
         sleep(Duration::from_secs(4)).await;
         ensure!(version().await == before, "an unchanged status was written again");
+
+        // Beside others it does not know what their proxies hold.
+        let second = Instance::named(cluster, "second", &[], &[]).await?;
+        told(&api, "Reconciled", "OtherReplicas", 3).await?;
+        let held = condition(&api, "Reconciled").await;
+        ensure!(held["status"] == "Unknown" && held["message"].to_string().contains("one of 2 and"), "{held}");
+        ensure!(held["message"].to_string().contains("1 of 1 proxies have acknowledged it"), "{held}");
+
+        // A new leader that knows as little writes nothing either.
+        let third = Instance::named(cluster, "third", &[], &[]).await?;
         let holder = async || read(&api, LEASE).await["spec"]["holderIdentity"].clone();
         ensure!(holder().await == "first", "{}", holder().await);
+        let before = version().await;
         first.signal(Signal::SIGTERM)?;
-        until("the second leads", async || Ok(holder().await == "second")).await?;
+        until("another leads", async || Ok(holder().await == "second" || holder().await == "third")).await?;
         sleep(Duration::from_secs(4)).await;
-        ensure!(version().await == before, "the new leader wrote what was there\n{}", second.log());
+        let logs = || second.log() + &third.log();
+        ensure!(version().await == before, "the new leader wrote what was there\n{}", logs());
         api.apply(&object("(")).await?;
         told(&api, "Accepted", "Invalid", 4).await
+    });
+}
+
+const FILTER: &str = "/apis/networking.istio.io/v1alpha3/namespaces/told/envoyfilters/broken";
+const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+const CLUSTER: &str = "outbound|80||web.told.svc.cluster.local";
+
+fn envoy_filter() -> Value {
+    let value = json!({ "connect_timeout": "3s" });
+    let matched = json!({ "context": "SIDECAR_OUTBOUND", "cluster": { "name": CLUSTER } });
+    let patch = json!({ "applyTo": "CLUSTER", "match": matched, "patch": { "operation": "MERGE", "value": value } });
+    json!({
+        "apiVersion": "networking.istio.io/v1alpha3", "kind": "EnvoyFilter",
+        "metadata": { "name": "broken", "namespace": "told" }, "spec": { "configPatches": [patch] },
+    })
+}
+
+async fn reconciled(api: &Api, status: &str, reason: &str) -> Result<()> {
+    let there = async || {
+        let found = condition_of(api, FILTER, "Reconciled").await;
+        Ok(found["status"] == status && found["reason"] == reason)
+    };
+    let done = until(&format!("Reconciled is {status}, {reason}"), there).await;
+    let found = read(api, FILTER).await["status"].to_string();
+    done.map_err(|error| error.context(found))
+}
+
+/// The replica that writes the status has no proxy that holds the filter; the only one that does rejects it at the other replica.
+#[test]
+fn a_rejection_at_another_replica_is_not_reported_as_reconciled() {
+    in_turn(async |cluster| {
+        let api = cluster.api().await?;
+        for space in ["istio-system", "told"] {
+            api.apply(&namespace(space, &json!({}))).await?;
+        }
+        api.apply(&service("told", "web")).await?;
+        let writer = Instance::named(cluster, "writer", &[], &[]).await?;
+        let holder = async || Ok(read(&api, LEASE).await["spec"]["holderIdentity"] == "writer");
+        until("the first writes", holder).await?;
+        let other = Instance::named(cluster, "other", &[], &[]).await?;
+        let node = Asker::new(&json!({ "name": "p", "namespace": "told", "ip": "10.9.9.8" }))?.node();
+        let mut proxy = Client::new(other.plain, node.clone());
+        proxy.ask(CLUSTERS, &BTreeSet::new(), Duration::from_secs(10)).await?;
+        api.apply(&envoy_filter()).await?;
+        let reason = format!("Error adding cluster {CLUSTER}: it is odd");
+        proxy.reject(CLUSTERS, &reason, SOON).await.with_context(|| other.log())?;
+        reconciled(&api, "Unknown", "OtherReplicas").await.with_context(|| writer.log())?;
+        for _ in 0..10 {
+            sleep(Duration::from_millis(500)).await;
+            let found = condition_of(&api, FILTER, "Reconciled").await;
+            ensure!(found["status"] == "Unknown", "{found}");
+        }
+
+        // A rejection that it sees itself is one, whoever else there is.
+        drop(proxy);
+        let mut proxy = Client::new(writer.plain, node);
+        proxy.ask_and_reject(CLUSTERS, &reason, SOON).await?;
+        reconciled(&api, "False", "Refused").await.with_context(|| writer.log())?;
+
+        // Alone it knows all proxies.
+        drop((proxy, other));
+        reconciled(&api, "True", "NotUsed").await.with_context(|| writer.log())
     });
 }

@@ -6,12 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use loadgen::mesh::Plan;
 use serde_json::{Value, json};
-use testkit::grpc;
-use tokio::net::TcpStream;
-use wire::envoy::config::core::v3::Node;
-use wire::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
-use wire::google::rpc::Status;
 
+use crate::rejecting::Rejecting;
 use crate::world::{PATIENCE, Setup, World, plan};
 
 pub(crate) fn run(question: impl Future<Output = Result<()>>) {
@@ -279,22 +275,9 @@ fn a_proxy_of_the_old_protocol_that_refuses() {
     run(async {
         let plan = plan(12, 12);
         let world = World::new(&plan, &[])?;
-        let mut typed = plan.nodes().next().context("a node")?;
-        typed["@type"] = json!("type.googleapis.com/envoy.config.core.v3.Node");
-        let node: Node = wire::any::unpack(&wire::json::from_value(&typed)?).context("a node")?;
-        let type_url = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
-        let request = DiscoveryRequest { node: Some(node), type_url: type_url.to_owned(), ..Default::default() };
-        let method = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
-        let (sender, mut reader) = grpc::call(TcpStream::connect(world.xds).await?, "xds", method, &request).await?;
-        let response = reader.next::<DiscoveryResponse>().await?.context("a response")?;
+        let proxy = Rejecting::connect(&world, &plan).await?;
         check(&findings(&world)?, &["state-of-the-world"])?;
-        let error_detail = Some(Status { code: 13, message: "cluster is odd".to_owned(), ..Default::default() });
-        sender.send(&DiscoveryRequest {
-            type_url: type_url.to_owned(),
-            response_nonce: response.nonce,
-            error_detail,
-            ..Default::default()
-        });
+        proxy.reject("cluster is odd");
         tokio::time::sleep(Duration::from_millis(200)).await;
         let found = findings(&world)?;
         check(&found, &["rejects", "state-of-the-world"])?;

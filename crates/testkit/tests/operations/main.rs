@@ -7,6 +7,7 @@ mod limits;
 mod load;
 mod observed;
 mod prometheus;
+mod rejecting;
 mod secrets;
 mod strained;
 mod tenants;

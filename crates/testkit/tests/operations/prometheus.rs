@@ -13,6 +13,7 @@ use serde_json::Value;
 use testkit::load::{self, Ask};
 use testkit::{place, server, skip};
 
+use crate::rejecting::Rejecting;
 use crate::world::{PATIENCE, Process, World, plan};
 
 fn folder() -> PathBuf {
@@ -68,8 +69,11 @@ fn every_expression_returns_data_from_a_server_under_load() {
 }
 
 async fn run(prometheus: &Path) -> Result<()> {
-    let world = World::new(&plan(20, 40), &[])?;
+    let plan = plan(20, 40);
+    let world = World::new(&plan, &[])?;
     let mut swarm = world.swarm().await?;
+    let rejecting = Rejecting::connect(&world, &plan).await?;
+    rejecting.reject("cluster is odd");
     let scraper = Scraper::start(prometheus, &world)?;
     // Enough scrapes for rates, with changes of every sort and streams that end between them.
     for round in 0..8 {
@@ -85,7 +89,12 @@ async fn run(prometheus: &Path) -> Result<()> {
     for metric in metrics_of_rules() {
         scraper.has_data(&metric).await?;
     }
-    Ok(())
+    // The gauges of rejections are there while somebody rejects, and that is seen.
+    scraper.has_data("sum(pilot_xds_cds_reject) == 1").await?;
+    scraper.has_data("ALERTS{alertname=\"MeltemiRejects\", type=\"cds\"}").await?;
+    drop(rejecting);
+    scraper.has_data("absent(pilot_xds_cds_reject)").await?;
+    scraper.has_data("absent(ALERTS{alertname=\"MeltemiRejects\"})").await
 }
 
 /// A service whose endpoints move, a route that changes.
@@ -145,14 +154,15 @@ fn dashboard() -> Vec<String> {
     expressions.iter().map(|text| text.replace("$__rate_interval", "5s").replace("$job", ".*")).collect()
 }
 
-/// Their comparisons are false on a healthy mesh; what they compare must be there. Left out: what cAdvisor and kube-state-metrics tell, and the
-/// watches of an API server.
+/// Their comparisons are false on a healthy mesh; what they compare must be there. Left out: what cAdvisor and kube-state-metrics tell, the
+/// watches of an API server, and rejections, which are there only while there are some.
 fn metrics_of_rules() -> BTreeSet<String> {
     let rules = read("alerts.yaml");
     let words = rules.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     let ours = ["pilot_", "meltemi_", "process_", "go_", "citadel_", "endpoint_"];
     words
-        .filter(|word| ours.iter().any(|prefix| word.starts_with(prefix)) && !word.starts_with("meltemi_watch_"))
+        .filter(|word| ours.iter().any(|prefix| word.starts_with(prefix)))
+        .filter(|word| !word.starts_with("meltemi_watch_") && !word.ends_with("_reject"))
         .map(str::to_owned)
         .collect()
 }
@@ -166,7 +176,7 @@ impl Scraper {
     pub(crate) fn start(prometheus: &Path, world: &World) -> Result<Scraper> {
         let at: SocketAddr = format!("127.0.0.1:{}", server::free_port()?).parse()?;
         let config = format!(
-            "global: {{scrape_interval: 500ms}}\nrule_files: [{}]\nscrape_configs:\n- job_name: meltemi\n  static_configs:\n  - targets: [\"{}\"]\n    \
+            "global: {{scrape_interval: 500ms, evaluation_interval: 500ms}}\nrule_files: [{}]\nscrape_configs:\n- job_name: meltemi\n  static_configs:\n  - targets: [\"{}\"]\n    \
              labels: {{app: istiod, pod: istiod-0}}\n",
             folder().join("alerts.yaml").display(),
             world.monitoring

@@ -2,7 +2,7 @@
 
 use config::kinds::client_tls::{ClientTlsMode, ClientTlsSettings};
 use config::kinds::destination_rule::{ProxyProtocol, ProxyProtocolVersion};
-use model::{Mesh, MtlsMode, Placement, Port, Service};
+use model::{CertificateFiles, Mesh, MtlsMode, Placement, Port, Service};
 use wire::any;
 use wire::envoy::config::cluster::v3::cluster::TransportSocketMatch;
 use wire::envoy::config::core::v3::{
@@ -39,25 +39,33 @@ impl Peer<'_> {
 
 /// `automatic`: mutual TLS where the rule says nothing.
 pub(super) fn apply(draft: &mut Draft, peer: &Peer<'_>, wanted: Option<&ClientTlsSettings>, automatic: bool) {
-    let files = peer.placement.proxy.metadata.client_certificate.as_ref().filter(|files| !files.chain.is_empty());
-    match (wanted, files) {
-        (None, _) if !automatic => {}
-        (None, None) => {
-            let socket = mutual(draft, peer, &ClientTlsSettings::default());
-            if peer.original {
-                draft.cluster.transport_socket = Some(socket);
-            } else {
-                draft.cluster.transport_socket_matches = matches(socket);
-            }
-        }
-        (None, Some(files)) => {
-            let own =
-                ClientTlsSettings { subject_alt_names: peer.identities(), sni: peer.sni.clone(), ..of_files(files) };
-            originate(draft, peer, &own);
-        }
-        (Some(tls), _) if tls.mode == ClientTlsMode::Disable => {}
-        (Some(tls), _) if tls.mode == ClientTlsMode::Simple => originate(draft, peer, tls),
-        (Some(tls), Some(files)) => {
+    let files = peer.placement.proxy.metadata.client_certificate.as_deref().filter(|files| !files.chain.is_empty());
+    match wanted {
+        Some(tls) => apply_rule(draft, peer, tls, files),
+        None if automatic => apply_automatic(draft, peer, files),
+        None => {}
+    }
+}
+
+fn apply_automatic(draft: &mut Draft, peer: &Peer<'_>, files: Option<&CertificateFiles>) {
+    if let Some(files) = files {
+        let own = ClientTlsSettings { subject_alt_names: peer.identities(), sni: peer.sni.clone(), ..of_files(files) };
+        return originate(draft, peer, &own);
+    }
+    let socket = mutual(draft, peer, &ClientTlsSettings::default(), Expected::of_service(peer));
+    if peer.original {
+        draft.cluster.transport_socket = Some(socket);
+    } else {
+        draft.cluster.transport_socket_matches = matches(socket);
+    }
+}
+
+/// A server outside the mesh need not trust the authority of the proxy's own files: rules for it hold as they are written.
+fn apply_rule(draft: &mut Draft, peer: &Peer<'_>, tls: &ClientTlsSettings, files: Option<&CertificateFiles>) {
+    match (tls.mode, files) {
+        (ClientTlsMode::Disable, _) => {}
+        (ClientTlsMode::Simple, _) => originate(draft, peer, tls),
+        (ClientTlsMode::Mutual | ClientTlsMode::IstioMutual, Some(files)) if !peer.service.external => {
             let own = ClientTlsSettings {
                 subject_alt_names: tls.subject_alt_names.clone(),
                 sni: tls.sni.clone(),
@@ -66,8 +74,14 @@ pub(super) fn apply(draft: &mut Draft, peer: &Peer<'_>, wanted: Option<&ClientTl
             };
             originate(draft, peer, &own);
         }
-        (Some(tls), None) if tls.mode == ClientTlsMode::Mutual => originate(draft, peer, tls),
-        (Some(tls), None) => draft.cluster.transport_socket = Some(mutual(draft, peer, tls)),
+        (ClientTlsMode::Mutual, _) => originate(draft, peer, tls),
+        (ClientTlsMode::IstioMutual, files) => {
+            let expected = match files {
+                Some(_) => Expected::of_cluster(draft, peer),
+                None => Expected::of_service(peer),
+            };
+            draft.cluster.transport_socket = Some(mutual(draft, peer, tls, expected));
+        }
     }
 }
 
@@ -111,10 +125,28 @@ fn with_proxy_protocol(inner: TransportSocket, version: ProxyProtocolVersion) ->
     }
 }
 
-/// The mesh's own: the agent's certificate, the service's identities unless the rule names others.
-fn mutual(draft: &mut Draft, peer: &Peer<'_>, tls: &ClientTlsSettings) -> TransportSocket {
-    let sni = if tls.sni.is_empty() { peer.sni.clone() } else { tls.sni.clone() };
-    let identities = if tls.subject_alt_names.is_empty() { peer.identities() } else { tls.subject_alt_names.clone() };
+/// What mutual TLS of the mesh asks for and accepts where the rule does not say.
+struct Expected {
+    sni: String,
+    identities: Vec<String>,
+}
+
+impl Expected {
+    fn of_service(peer: &Peer<'_>) -> Expected {
+        Expected { sni: peer.sni.clone(), identities: peer.identities() }
+    }
+
+    /// As istiod does for a server outside the mesh when the proxy has files of its own: whoever the authority of the mesh has signed is accepted.
+    fn of_cluster(draft: &Draft, peer: &Peer<'_>) -> Expected {
+        let sni = if peer.service.is_dynamic() { String::new() } else { draft.cluster.name.clone() };
+        Expected { sni, identities: Vec::new() }
+    }
+}
+
+/// The mesh's own: the agent's certificate, what is expected unless the rule says otherwise.
+fn mutual(draft: &mut Draft, peer: &Peer<'_>, tls: &ClientTlsSettings, expected: Expected) -> TransportSocket {
+    let sni = if tls.sni.is_empty() { expected.sni } else { tls.sni.clone() };
+    let identities = if tls.subject_alt_names.is_empty() { expected.identities } else { tls.subject_alt_names.clone() };
     let alpn: &[&str] =
         if draft.is_http2() { &["istio-peer-exchange", "istio", "h2"] } else { &["istio-peer-exchange", "istio"] };
     if peer.service.is_dynamic() {
@@ -158,7 +190,7 @@ fn set_automatic_names(draft: &mut Draft, peer: &Peer<'_>, tls: &ClientTlsSettin
     }
 }
 
-fn of_files(files: &model::CertificateFiles) -> ClientTlsSettings {
+fn of_files(files: &CertificateFiles) -> ClientTlsSettings {
     ClientTlsSettings {
         mode: ClientTlsMode::Mutual,
         client_certificate: files.chain.clone(),

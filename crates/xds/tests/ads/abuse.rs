@@ -300,6 +300,37 @@ async fn a_nack_of_megabytes_is_kept_short() {
     }
 }
 
+/// What was rejected is taken back, and the proxy holds what is there now: nobody rejects anything any more.
+#[tokio::test(start_paused = true)]
+async fn a_rejection_is_over_when_the_rejected_change_is_undone() {
+    for variant in BOTH {
+        let harness = Harness::new("CDS a=1");
+        let mut proxy = harness.proxy(variant).await;
+        proxy.ask(TypeUrl::Cluster, &[]).await;
+        proxy.take().await;
+        harness.mesh.set("CDS a=2");
+        let got = proxy.got().await;
+        proxy.nack(&got, "no").await;
+        proxy.quiet().await;
+        let gauge = "pilot_xds_cds_reject{err=\"Internal\",node=\"cart-1.shop\"}";
+        assert_eq!(harness.metric(gauge), Some(1.0));
+        harness.mesh.set("CDS a=1");
+        proxy.take().await;
+        proxy.quiet().await;
+        assert_eq!(harness.metric(gauge), None, "{variant:?}");
+        // The same for what was new: nothing of it is left to send.
+        harness.mesh.set("CDS b=1");
+        let got = proxy.got().await;
+        proxy.nack(&got, "no").await;
+        proxy.quiet().await;
+        assert_eq!(harness.metric(gauge), Some(1.0));
+        harness.mesh.set("CDS -b");
+        proxy.take().await;
+        proxy.quiet().await;
+        assert_eq!(harness.metric(gauge), None, "{variant:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_nack_of_nothing_is_counted_and_no_more() {
     for variant in BOTH {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use ca::{Kept, RootOptions};
-use controllers::{AuthoritySecret, Replicas, Seen};
+use controllers::{AuthoritySecret, Reports, Seen};
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
@@ -19,14 +19,14 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 pub(crate) struct Shared {
     secret: AuthoritySecret,
-    replicas: Replicas<Report>,
+    replicas: Reports<Report>,
     /// Replicas of this revision. One of an older version is among them, and reports nothing.
     revision: Option<Arc<Balance>>,
     exchange: Mutex<Exchange>,
 }
 
 impl Shared {
-    pub(crate) fn new(secret: AuthoritySecret, replicas: Replicas<Report>, revision: Option<Arc<Balance>>) -> Shared {
+    pub(crate) fn new(secret: AuthoritySecret, replicas: Reports<Report>, revision: Option<Arc<Balance>>) -> Shared {
         Shared { secret, replicas, revision, exchange: Mutex::default() }
     }
 
