@@ -94,8 +94,8 @@ impl Csr {
         if !rest.is_empty() {
             return Err(CsrRefused::Form);
         }
-        let algorithm = accepted(&request)?;
         check_attributes(&block.contents)?;
+        let algorithm = accepted(&request)?;
         request.verify_signature().map_err(|_| CsrRefused::Signature)?;
         // Written anew: what else stands beside the key is not worth a signature.
         let bits = &request.certification_request_info.subject_pki.subject_public_key.data;

@@ -205,9 +205,13 @@ impl Memory {
         }
         let change = wanted.change(&standing.conditions);
         let last = self.written.as_ref().map(|(_, at, _)| at.elapsed());
-        // Our own write, or theirs that we met, has not come back yet.
-        let unseen = self.written.as_ref().is_some_and(|(version, _, _)| standing.version <= *version);
         let gone = self.written.as_ref().is_some_and(|(_, _, written)| written == wanted);
+        // Our own write, or theirs that we met, has not come back yet. Or it has, and proxies are waited for or are no more: that goes to and fro with
+        // every push, and is not worth as many writes. Whatever else is different now is said at once.
+        let unseen = self.written.as_ref().is_some_and(|(version, _, written)| {
+            let wavers = gone || wanted.is_pending() || written.is_pending();
+            standing.version < *version || (standing.version == *version && wavers)
+        });
         if change == Change::None || (unseen && last.is_some_and(|last| last < LONGEST_LOOK)) {
             return false;
         }

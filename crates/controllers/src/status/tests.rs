@@ -129,6 +129,23 @@ async fn what_was_written_is_not_written_again_before_it_came_back() {
     assert!(!memory.is_due(&standing(7, 1, &held(&verdict(1, 1), 1)), &done));
 }
 
+/// Within the minute for which waiting and having been acknowledged may take turns.
+#[tokio::test(start_paused = true)]
+async fn what_is_no_longer_true_is_taken_back_at_once() {
+    let done = verdict(1, 1);
+    let refused = Verdict { refusal: Some("a.b: no".into()), ..verdict(0, 1) };
+    let mut memory = Memory::new(1);
+    memory.wrote(7, said(&done, 1));
+    sleep(ANSWER).await;
+    let back = standing(7, 1, &held(&done, 1));
+    assert!(!memory.is_due(&standing(6, 1, &Value::Null), &said(&refused, 1)), "the watch is behind");
+    assert!(memory.is_due(&back, &said(&refused, 1)));
+    assert!(memory.is_due(&back, &said_of(&done, 1, Coverage::OneOf(2))));
+    assert!(!memory.is_due(&back, &said(&verdict(0, 1), 1)), "proxies are behind after every push");
+    sleep(LONGEST_LOOK).await;
+    assert!(memory.is_due(&back, &said(&verdict(0, 1), 1)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn whoever_takes_it_away_again_and_again_is_not_fought() {
     let (mut memory, done) = (Memory::new(1), said(&verdict(1, 1), 1));

@@ -63,41 +63,46 @@ impl Type {
         (self.watched.kind, Arc::as_ptr(&self.all).addr(), position, self.watched.names.address())
     }
 
-    fn objects<'a>(&'a self, of: &'a Changes) -> impl Iterator<Item = &'a Arc<str>> {
+    fn objects<'a>(&'a self, of: &'a Changes) -> impl Iterator<Item = &'a str> {
         let asked = |name: &str| self.watched.wildcard || self.watched.names.contains(name);
-        of.changed.iter().filter(move |it| asked(&it.name)).flat_map(|it| &it.made_from)
+        of.changed.iter().filter(move |it| asked(&it.name)).flat_map(|it| &it.made_from).map(|named| object(named))
     }
 
     /// Proxies name the bad resource in their reason.
-    fn refused<'a>(&'a self) -> impl Iterator<Item = (&'a Arc<str>, &'a Arc<str>)> {
+    fn refused<'a>(&'a self) -> impl Iterator<Item = (&'a str, &'a Arc<str>)> {
         let of = |reason: &'a Arc<str>| {
             let named = self.behind.changed.iter().filter(move |it| xds::is_named(reason, &it.name));
-            named.flat_map(move |it| it.made_from.iter().map(move |object| (object, reason)))
+            named.flat_map(move |it| it.made_from.iter().map(move |named| (object(named), reason)))
         };
         self.watched.last_error.iter().flat_map(of)
     }
 }
 
+/// Of `EnvoyFilter shop/lua configPatches[0]` the object: a resource names the patch that changed it.
+fn object(named: &str) -> &str {
+    named.match_indices(' ').nth(1).map_or(named, |(end, _)| &named[..end])
+}
+
 /// By object, in the words in which resources name what they were made from.
-fn counts(connections: &[Connection]) -> HashMap<Arc<str>, Count> {
-    let mut counts: HashMap<Arc<str>, Count> = HashMap::new();
+fn counts(connections: &[Connection]) -> HashMap<String, Count> {
+    let mut counts: HashMap<String, Count> = HashMap::new();
     let mut alike: HashMap<Vec<_>, Alike> = HashMap::new();
     for connection in connections {
         // Secrets are made from no object that has a status, and each proxy has its own.
         let watched = connection.watched.iter().filter(|watched| watched.kind != TypeUrl::Secret);
         let types: Vec<Type> = watched.map(|watched| Type::new(connection, watched)).collect();
         for (object, reason) in types.iter().flat_map(Type::refused) {
-            let refusal = &mut counts.entry(object.clone()).or_default().refusal;
+            let refusal = &mut counts.entry(object.to_owned()).or_default().refusal;
             refusal.get_or_insert_with(|| format!("{}: {reason}", connection.proxy.id));
         }
         let key = types.iter().map(Type::key).collect();
         alike.entry(key).or_insert(Alike { types, proxies: 0 }).proxies += 1;
     }
     for Alike { types, proxies } in alike.values() {
-        let held: HashSet<&Arc<str>> = types.iter().flat_map(|it| it.objects(&it.all)).collect();
-        let behind: HashSet<&Arc<str>> = types.iter().flat_map(|it| it.objects(&it.behind)).collect();
+        let held: HashSet<&str> = types.iter().flat_map(|it| it.objects(&it.all)).collect();
+        let behind: HashSet<&str> = types.iter().flat_map(|it| it.objects(&it.behind)).collect();
         for object in held {
-            let count = counts.entry(object.clone()).or_default();
+            let count = counts.entry(object.to_owned()).or_default();
             count.holders += proxies;
             count.acknowledged += if behind.contains(object) { 0 } else { *proxies };
         }
@@ -132,7 +137,9 @@ mod tests {
     }
 
     fn proxy(position: Seq, names: Option<&'static str>, error: Option<&str>) -> Connection {
-        let class = Fixed(vec![(1, "a", &["VirtualService n/a", "Service n/a"]), (5, "b", &["VirtualService n/b"])]);
+        let patched: &[&str] =
+            &["VirtualService n/b", "EnvoyFilter n/f configPatches[0]", "EnvoyFilter n/f configPatches[1]"];
+        let class = Fixed(vec![(1, "a", &["VirtualService n/a", "Service n/a"]), (5, "b", patched)]);
         let watched = Watched {
             kind: TypeUrl::Route,
             wildcard: names.is_none(),
@@ -168,6 +175,7 @@ mod tests {
         let proxies = [proxy(5, None, None), proxy(4, None, None), proxy(0, None, None)];
         check(&proxies, "VirtualService n/a", (2, 3));
         check(&proxies, "VirtualService n/b", (1, 3));
+        check(&proxies, "EnvoyFilter n/f", (1, 3));
         check(&proxies, "VirtualService n/c", (0, 0));
     }
 
@@ -180,7 +188,9 @@ mod tests {
     #[test]
     fn who_refused_names_the_object_by_its_resource() {
         let counts = counts(&[proxy(1, None, Some("route b: duplicate domain"))]);
-        assert_eq!(counts["VirtualService n/b"].refusal.as_deref(), Some("p.n: route b: duplicate domain"));
+        for blamed in ["VirtualService n/b", "EnvoyFilter n/f"] {
+            assert_eq!(counts[blamed].refusal.as_deref(), Some("p.n: route b: duplicate domain"), "{blamed}");
+        }
         assert_eq!(counts["VirtualService n/a"].refusal, None);
     }
 }

@@ -9,7 +9,8 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 use testkit::grpc;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs, pki_types::ServerName};
+use tokio_rustls::rustls::pki_types::{PrivateKeyDer, ServerName, pem::PemObject};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 use wire::envoy::config::core::v3::Node;
 use wire::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 
@@ -260,7 +261,8 @@ impl Workload {
         let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
         let builder =
             builder.with_safe_default_protocol_versions().expect("TLS 1.2 and 1.3").with_root_certificates(roots);
-        let mut config = builder.with_client_auth_cert(vec![leaf.der], key.pkcs8()).expect("they belong together");
+        let key = PrivateKeyDer::from_pem_slice(key.pem().as_bytes()).expect("a key");
+        let mut config = builder.with_client_auth_cert(vec![leaf.der], key).expect("they belong together");
         config.alpn_protocols = vec![b"h2".to_vec()];
         let socket = tokio::net::TcpStream::connect(&self.signer.address).await.expect("an open port");
         let name = ServerName::try_from("istiod.istio-system.svc").expect("a name");

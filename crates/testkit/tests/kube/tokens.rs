@@ -64,31 +64,40 @@ impl Flood {
     fn next(&self) -> Option<usize> {
         Some(self.sent.fetch_add(1, Ordering::Relaxed)).filter(|number| *number < JUNK)
     }
+
+    fn is_sent(&self) -> bool {
+        self.sent.load(Ordering::Relaxed) >= JUNK
+    }
 }
 
-/// Streams and signing requests, a few at a time on one connection.
+/// Streams and signing requests, a few at a time on one connection, and on the next one when the server closes it.
 async fn flood_secure(instance: &Instance, flood: &Arc<Flood>, valid: &str) -> Result<()> {
-    let io = TokioIo::new(secured(instance, NAME).await?);
-    let (sender, driver) = http2::handshake(TokioExecutor::new(), io).await?;
-    tokio::spawn(driver);
-    let mut calls = JoinSet::new();
-    for _ in 0..32 {
-        let (mut sender, flood, valid) = (sender.clone(), flood.clone(), valid.to_owned());
-        calls.spawn(async move {
-            while let Some(number) = flood.next() {
-                let path = if number % 8 < 4 { METHOD } else { CSR };
-                let request = Request::post(format!("http://{NAME}{path}"))
-                    .header(header::CONTENT_TYPE, "application/grpc")
-                    .header(header::AUTHORIZATION, format!("Bearer {}", junk(number, &valid)?))
-                    .body(Empty::<Bytes>::new())?;
-                sender.ready().await?;
-                sender.send_request(request).await?;
-            }
-            anyhow::Ok(())
-        });
+    while !flood.is_sent() {
+        let io = TokioIo::new(secured(instance, NAME).await?);
+        let (sender, driver) = http2::handshake(TokioExecutor::new(), io).await?;
+        tokio::spawn(driver);
+        let mut calls = JoinSet::new();
+        for _ in 0..32 {
+            calls.spawn(send_junk(sender.clone(), flood.clone(), valid.to_owned()));
+        }
+        while let Some(done) = calls.join_next().await {
+            done??;
+        }
     }
-    while let Some(done) = calls.join_next().await {
-        done??;
+    Ok(())
+}
+
+async fn send_junk(mut sender: http2::SendRequest<Empty<Bytes>>, flood: Arc<Flood>, valid: String) -> Result<()> {
+    while let Some(number) = flood.next() {
+        let path = if number % 8 < 4 { METHOD } else { CSR };
+        let request = Request::post(format!("http://{NAME}{path}"))
+            .header(header::CONTENT_TYPE, "application/grpc")
+            .header(header::AUTHORIZATION, format!("Bearer {}", junk(number, &valid)?))
+            .body(Empty::<Bytes>::new())?;
+        // Connections without a stream that was let in are closed after ten seconds.
+        if sender.ready().await.is_err() || sender.send_request(request).await.is_err() {
+            return Ok(());
+        }
     }
     Ok(())
 }

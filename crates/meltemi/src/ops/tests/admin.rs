@@ -13,14 +13,14 @@ impl xds::Door for Accounts {
         &'a self,
         peer: &'a xds::Peer,
         headers: &'a HeaderMap,
-    ) -> xds::Later<'a, Result<xds::Caller, String>> {
+    ) -> xds::Later<'a, Result<xds::Caller, xds::Failure>> {
         let forwarded = headers.contains_key("x-forwarded-client-cert") || peer.certificate.is_some();
         let token = headers.get("authorization").and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
         let account = token.and_then(|token| token.split_once('/'));
         let account = if forwarded { Some(("istio-system", "meltemi-admin")) } else { account };
         let identities = account.map(|(namespace, name)| vec![format!("spiffe://td/ns/{namespace}/sa/{name}")]);
         let caller = identities.map(|identities| xds::Caller { identities, ..Default::default() });
-        Box::pin(async move { caller.ok_or_else(|| "nobody".to_owned()) })
+        Box::pin(async move { caller.ok_or_else(|| xds::Failure::Unauthenticated("nobody".to_owned())) })
     }
 
     fn denied(&self, _: &xds::Caller, _: &Node, _: &str) {}
