@@ -39,14 +39,13 @@ impl Scripted {
 impl Door for Scripted {
     fn caller<'a>(&'a self, peer: &'a Peer, _: &'a HeaderMap) -> Later<'a, Result<Caller, Failure>> {
         *self.asked.lock().unwrap() += 1;
-        let caller = Caller { identities: vec!["spiffe://a".to_owned()], address: Some(peer.address.ip()) };
+        let caller =
+            Caller { identities: vec!["spiffe://a".to_owned()], address: Some(peer.address.ip()), ..Caller::default() };
         let answer = self.failures.lock().unwrap().pop_front().map_or(Ok(caller), Err);
         Box::pin(async move { answer })
     }
 
-    fn admit(&self, _: &Caller, node: &Node) -> Result<Node, String> {
-        Ok(node.clone())
-    }
+    fn denied(&self, _: &Caller, _: &Node, _: &str) {}
 }
 
 impl Methods for Scripted {
