@@ -1,3 +1,5 @@
+//! Certificates that another signer might return, each with one thing that is not as asked.
+
 use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, SanType,

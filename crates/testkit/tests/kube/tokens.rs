@@ -35,6 +35,8 @@ const CONNECTED: Duration = Duration::from_secs(10);
 /// Junk tokens, over all connections.
 const JUNK: usize = 6_000;
 const CONNECTIONS: usize = 4;
+/// At once on one connection: so many that whoever waited behind them would wait for longer than `CONNECTED`.
+const CALLS: usize = 500;
 
 /// Different each time: garbage, the head and claims of a valid token with another signature, the same by a key that nobody knows, and
 /// by no named key.
@@ -70,14 +72,14 @@ impl Flood {
     }
 }
 
-/// Streams and signing requests, a few at a time on one connection, and on the next one when the server closes it.
+/// Streams and signing requests, many at a time on one connection, and on the next one when the server closes it.
 async fn flood_secure(instance: &Instance, flood: &Arc<Flood>, valid: &str) -> Result<()> {
     while !flood.is_sent() {
         let io = TokioIo::new(secured(instance, NAME).await?);
         let (sender, driver) = http2::handshake(TokioExecutor::new(), io).await?;
         tokio::spawn(driver);
         let mut calls = JoinSet::new();
-        for _ in 0..32 {
+        for _ in 0..CALLS {
             calls.spawn(send_junk(sender.clone(), flood.clone(), valid.to_owned()));
         }
         while let Some(done) = calls.join_next().await {
