@@ -14,7 +14,7 @@ use prost::Message;
 use views::{Guard, Views};
 use wire::envoy::config::core::v3::Node;
 use wire::google::protobuf::{Struct, Value, value::Kind as Form};
-use xds::{Caller, Joined, Provider, Resource, TypeUrl, Variant};
+use xds::{Caller, IdentityCheck, Joined, Provider, Resource, TypeUrl, Variant};
 
 /// A mesh with a gateway that names two of its Secrets.
 struct World {
@@ -87,7 +87,11 @@ impl World {
     }
 
     fn join_as(&self, node: &Node, identity: &str) -> Joined {
-        let caller = Caller { identities: vec![identity.to_owned()], ..Caller::default() };
+        self.join_checked(node, identity, IdentityCheck::Compatible)
+    }
+
+    fn join_checked(&self, node: &Node, identity: &str, check: IdentityCheck) -> Joined {
+        let caller = Caller { identities: vec![identity.to_owned()], check, ..Caller::default() };
         self.views.join_as(Some(&caller), node).expect("a well-formed node")
     }
 }
@@ -253,7 +257,8 @@ const NAMES: [&str; 14] = [
     "default",
 ];
 
-/// Callers, with the namespace whose keys they may have. The last comes from another cluster, the one before it lies about its namespace.
+/// Callers, with the namespace whose keys they may have. The last comes from another cluster, the one before it lies about its namespace
+/// where nobody compares that.
 fn callers(world: &World) -> Vec<(Joined, Option<&'static str>)> {
     let stranger = |namespace: &str| world.views.join(&node(namespace, "")).expect("a well-formed node");
     vec![
@@ -263,7 +268,7 @@ fn callers(world: &World) -> Vec<(Joined, Option<&'static str>)> {
         (world.join("edge", "nobody"), Some("edge")),
         (stranger("edge"), None),
         (stranger("shop"), None),
-        (world.join_as(&node("edge", ""), "spiffe://cluster.local/ns/shop/sa/in"), None),
+        (world.join_checked(&node("edge", ""), "spiffe://cluster.local/ns/shop/sa/in", IdentityCheck::Off), None),
         (world.join_as(&node("edge", "elsewhere"), "spiffe://cluster.local/ns/edge/sa/in"), None),
     ]
 }

@@ -52,12 +52,12 @@ impl Admin {
         if !self.enabled {
             return Err(forbidden("admin endpoints are off; set UNSAFE_ENABLE_ADMIN_ENDPOINTS=true on the server"));
         }
-        self.is_no_browser(sent.uri, sent.headers, sent.local.0)?;
+        self.reject_cross_site(sent.uri, sent.headers, sent.local.0)?;
         self.account(sent).await
     }
 
     /// Against requests that a web page makes the browser of an operator send.
-    fn is_no_browser(&self, uri: &Uri, headers: &HeaderMap, local: IpAddr) -> Result<(), Page> {
+    fn reject_cross_site(&self, uri: &Uri, headers: &HeaderMap, local: IpAddr) -> Result<(), Page> {
         match host(uri, headers) {
             Some(Ok(host)) if self.hosts.is_own(&host, local) => {}
             Some(_) => {

@@ -123,3 +123,16 @@ async fn everything_that_acts_is_protected() {
     let (status, body) = sent(enabled(), HERE, request(&[GOOD[0], GOOD[2]]).uri("/debug/ca/rotate")).await;
     assert!(status == 403 && body.contains("x-meltemi-admin"), "{status} {body}");
 }
+
+/// Neither for a caller that could do it by HTTP.
+#[tokio::test]
+async fn nothing_is_changed_over_a_stream() {
+    let guard = guard(Some(Arc::new(Accounts)), enabled());
+    let inspector = Inspector { ops: Arc::new(Ops { guard: guard.into(), ..idle(true) }) };
+    let identities = vec!["spiffe://td/ns/istio-system/sa/meltemi-admin".to_owned()];
+    let caller = xds::Caller { identities, ..Default::default() };
+    for name in ["force_disconnect?proxyID=x", "adsz?push=true", "cachez?clear", "ca/rotate?from=x&force=true"] {
+        let asked = xds::Inspect::inspect(&inspector, &caller, "istio.io/debug", &[name.to_owned()]).await;
+        assert!(matches!(asked, Err(xds::Failure::PermissionDenied(_))), "{name}");
+    }
+}
