@@ -71,7 +71,8 @@ async fn a_token_of_an_allowed_account_acts_from_everywhere() {
 
 #[tokio::test]
 async fn each_missing_or_wrong_part_has_its_own_answer() {
-    let cases: &[(&[(&str, &str)], u16, &str)] = &[
+    type Headers = &'static [(&'static str, &'static str)];
+    let cases: &[(Headers, u16, &str)] = &[
         (&[("authorization", "")], 401, "needs a token"),
         (&[("authorization", "Bearer junk")], 401, "not accepted"),
         (&[("authorization", "Basic istio-system/meltemi-admin")], 401, "not accepted"),

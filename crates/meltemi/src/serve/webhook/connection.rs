@@ -137,7 +137,7 @@ async fn idle(mut busy: watch::Receiver<usize>, limit: Duration) {
         }
     }
     // Whoever counts is gone, and so is the connection.
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 #[cfg(test)]
