@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use controllers::{Leadership, Lease, Timing, leadership};
 use http::Method;
 use serde_json::{Value, json};
@@ -15,7 +15,9 @@ use super::instance::until;
 use super::{in_turn, namespace, read};
 
 const SPACE: &str = "fenced";
+const MAPS: &str = "/api/v1/namespaces/fenced/configmaps";
 const MAP: &str = "/api/v1/namespaces/fenced/configmaps/written";
+const ONE: &str = "metadata.name%3Dwritten";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/fenced/leases/writer";
 /// As the program's, a third as long: what a slow machine delays is still short beside it.
 const TIMING: Timing =
@@ -56,22 +58,23 @@ async fn writer(api: &Api) -> String {
     read(api, MAP).await["data"]["by"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Who wrote each version since then, without repetitions.
+/// Who wrote each version since then, without repetitions. Nobody writes any more.
 async fn writers(api: &Api, since: u64) -> Result<Vec<String>> {
-    let all = "/api/v1/namespaces/fenced/configmaps";
-    let path =
-        format!("{all}?watch=true&timeoutSeconds=2&resourceVersion={since}&fieldSelector=metadata.name%3Dwritten");
-    let events = api.client.get(&path, JSON).await?;
-    let events = serde_json::Deserializer::from_slice(&events).into_iter::<Value>();
-    let mut writers = Vec::new();
-    for event in events {
-        let event = event?;
-        if let Some(name) = event["object"]["data"]["by"].as_str().filter(|_| event["type"] != "DELETED") {
-            writers.push(name.to_owned());
+    let last = read(api, MAP).await["metadata"]["resourceVersion"].clone();
+    // A watch ends by itself; on a busy machine it may bring nothing before.
+    for seconds in [2, 10, 60] {
+        let path = format!("{MAPS}?watch=true&timeoutSeconds={seconds}&resourceVersion={since}&fieldSelector={ONE}");
+        let events = api.client.get(&path, JSON).await?;
+        let events =
+            serde_json::Deserializer::from_slice(&events).into_iter::<Value>().collect::<Result<Vec<_>, _>>()?;
+        if events.last().is_some_and(|event| event["object"]["metadata"]["resourceVersion"] == last) {
+            let names = events.iter().filter_map(|event| event["object"]["data"]["by"].as_str());
+            let mut names: Vec<String> = names.map(str::to_owned).collect();
+            names.dedup();
+            return Ok(names);
         }
     }
-    writers.dedup();
-    Ok(writers)
+    bail!("no watch brings version {last}")
 }
 
 async fn stalled(cluster: &Cluster, held: &'static str) -> Result<()> {
@@ -97,10 +100,11 @@ async fn stalled(cluster: &Cluster, held: &'static str) -> Result<()> {
     ours.set(Fault::None);
     sleep(TIMING.length).await;
     ensure!(second.is_held() && !first.is_held(), "a lease that is renewed moves");
-    let found = writers(&api, since).await?;
-    ensure!(found == ["first", "second"], "held {held:?}: {found:?}");
     let moves = read(&api, LEASE).await["spec"]["leaseTransitions"].as_i64().context("transitions")?;
     ensure!(moves == 2, "{moves} times the lease changed hands");
+    tasks.shutdown().await;
+    let found = writers(&api, since).await?;
+    ensure!(found == ["first", "second"], "held {held:?}: {found:?}");
     Ok(())
 }
 
