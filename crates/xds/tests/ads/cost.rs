@@ -20,7 +20,7 @@ use crate::{
     proxy::{self, Proxy, framed},
 };
 
-/// Of one request of up to 4 MiB: 50 ms are allowed. Ten times that here, and three times more where nothing is optimised.
+/// Of one request of up to 4 MiB: 50 ms are the goal. Ten times that here, and three times more where nothing is optimised.
 const LIMIT: Duration = Duration::from_millis(if cfg!(debug_assertions) { 1_500 } else { 500 });
 const MAX_MESSAGE: usize = 4 << 20;
 
