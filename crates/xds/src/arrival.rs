@@ -32,7 +32,7 @@ impl Arrival {
     pub(crate) fn awaited(&self, clusters: Option<&Watch>, endpoints: Option<&Watch>, now: Instant) -> Option<Instant> {
         let on_its_way = |watch: &Watch| watch.ack.open().is_some();
         let asked = |watch: &&Watch| self.clusters.iter().all(|name| watch.subscription.covers(name));
-        let owed = |watch: &Watch| self.clusters.iter().any(|name| watch.owed.names.contains(name));
+        let owed = |watch: &Watch| self.clusters.iter().any(|name| watch.owed.names.binary_search(name).is_ok());
         let until = match endpoints.filter(asked) {
             _ if clusters.is_some_and(on_its_way) => self.by,
             Some(endpoints) if on_its_way(endpoints) || owed(endpoints) => self.by,

@@ -66,7 +66,7 @@ pub(crate) fn handle(
         None if error.is_some() => return Verdict::Silent,
         // Whatever the nonce says: it is of another stream, perhaps to another instance.
         None => {
-            let subscription = Subscription::of_delta(kind, &subscribe, &unsubscribe, || held.names());
+            let subscription = Subscription::of_delta(kind, &subscribe, &unsubscribe, held.names());
             let owed = first_owed(&subscription, held, if kind == TypeUrl::Endpoints { Some(warming) } else { None });
             *place = Some(Box::new(Watch::new(kind, subscription, owed, now)));
             return Verdict::Silent;
@@ -76,13 +76,9 @@ pub(crate) fn handle(
     // Also with a stale nonce: in this variant it is told only once what is wanted.
     let added = watch.subscription.update(&subscribe, &unsubscribe);
     watch.owed.everything = (watch.owed.everything && !watch.subscription.is_empty()) || added.everything;
-    for name in unsubscribe {
-        watch.owed.names.remove(name);
-        watch.again.names.remove(name);
-    }
-    for name in added.names.iter().chain(&added.dropped) {
-        watch.owed.insist(name);
-    }
+    watch.owed.remove_names(&unsubscribe);
+    watch.again.remove_names(&unsubscribe);
+    watch.owed.insist(added.names.into_iter().chain(added.dropped));
     verdict
 }
 
@@ -94,13 +90,7 @@ fn first_owed(subscription: &Subscription, held: Held, warming: Option<&mut Warm
     match warming.map(std::mem::take) {
         None | Some(Warming::None) => {}
         Some(Warming::All) => owed.forget_versions(),
-        Some(Warming::Names(names)) => {
-            for name in names {
-                if let Some(version) = owed.held.map().get_mut(&*name) {
-                    version.clear();
-                }
-            }
-        }
+        Some(Warming::Names(names)) => owed.held.forget(names.iter().map(|name| &**name)),
     }
     owed
 }

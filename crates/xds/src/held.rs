@@ -1,7 +1,7 @@
 //! Versions that a proxy brings along from an earlier stream. They stay as they came: mostly they are exactly what there is, and a digest
-//! shows that. What has to be looked up in them is looked up in a map, made when it is needed.
+//! shows that. What has to be looked up in them is looked up in an index of digests, made when it is needed.
 
-use std::{collections::BTreeMap, mem, ops::Range, str};
+use std::{collections::HashMap, ops::Range, str, sync::Arc};
 
 use bytes::Bytes;
 use prost::{
@@ -17,18 +17,20 @@ const FIELD: u32 = 5;
 const NAME: u32 = 1;
 const VERSION: u32 = 2;
 
-#[derive(Debug)]
-pub(crate) enum Held {
-    /// Entries one behind the other, as they are in the request. A name may be there twice; the last one counts.
-    Wire { entries: Bytes, count: usize, longest: usize },
-    /// An empty version: it is unknown which one the proxy holds.
-    Map(BTreeMap<String, String>),
-}
+/// The versions by name, both as digests: a request brings up to a hundred thousand.
+type Index = HashMap<Digest, Digest>;
 
-impl Default for Held {
-    fn default() -> Held {
-        Held::Map(BTreeMap::new())
-    }
+/// Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Held {
+    /// One behind the other, as they are in the request. A name may be there twice; the last one counts.
+    entries: Bytes,
+    count: usize,
+    longest: usize,
+    /// Without versions that are not known any more. `None`: all are as they came, and nobody has looked yet.
+    index: Option<Arc<Index>>,
+    /// Some versions are not known any more.
+    forgotten: bool,
 }
 
 impl Held {
@@ -56,7 +58,7 @@ impl Held {
             [run] => message.slice(run.clone()),
             runs => runs.iter().flat_map(|run| &message[run.clone()]).copied().collect(),
         };
-        Ok((without(&message, &runs), Held::Wire { entries, count, longest }))
+        Ok((without(&message, &runs), Held { entries, count, longest, ..Held::default() }))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -65,54 +67,65 @@ impl Held {
 
     /// Too many, if a name came twice.
     pub(crate) fn len(&self) -> usize {
-        match self {
-            Held::Wire { count, .. } => *count,
-            Held::Map(map) => map.len(),
-        }
+        self.count
     }
 
     /// Of a name, in bytes.
     pub(crate) fn longest(&self) -> usize {
-        match self {
-            Held::Wire { longest, .. } => *longest,
-            Held::Map(map) => map.keys().map(String::len).max().unwrap_or_default(),
-        }
+        self.longest
     }
 
-    pub(crate) fn digest(&self) -> Digest {
-        match self {
-            Held::Wire { entries, .. } => Digest::of_versions(Entries(entries)),
-            Held::Map(map) => {
-                Digest::of_versions(map.iter().map(|(name, version)| (name.as_bytes(), version.as_bytes())))
-            }
-        }
+    /// Of names and versions. `None`: some versions are not known any more.
+    pub(crate) fn digest(&self) -> Option<Digest> {
+        (!self.forgotten).then(|| Digest::of_versions(Entries(&self.entries)))
     }
 
     /// Each at least once.
-    pub(crate) fn names(&self) -> Vec<&str> {
-        match self {
-            Held::Wire { entries, .. } => {
-                Entries(entries).map(|(name, _)| str::from_utf8(name).expect(CHECKED)).collect()
-            }
-            Held::Map(map) => map.keys().map(String::as_str).collect(),
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        Entries(&self.entries).map(|(name, _)| str::from_utf8(name).expect(CHECKED))
+    }
+
+    /// Prepares `has`.
+    pub(crate) fn look_up(&mut self) -> &mut Arc<Index> {
+        self.index.get_or_insert_with(|| {
+            let mut index = Index::with_capacity(self.count);
+            index.extend(
+                Entries(&self.entries).map(|(name, version)| (Digest::of_bytes(name), Digest::of_bytes(version))),
+            );
+            Arc::new(index)
+        })
+    }
+
+    /// The proxy has this version. False before `look_up`.
+    pub(crate) fn has(&self, name: &str, version: &str) -> bool {
+        let version_of = |index: &Arc<Index>| index.get(&Digest::of_bytes(name.as_bytes())).copied();
+        self.index.as_ref().and_then(version_of) == Some(Digest::of_bytes(version.as_bytes()))
+    }
+
+    pub(crate) fn forget<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
+        if self.is_empty() {
+            return;
+        }
+        self.forgotten = true;
+        let index = Arc::make_mut(self.look_up());
+        for name in names {
+            index.remove(&Digest::of_bytes(name.as_bytes()));
         }
     }
 
-    /// The version of each.
-    pub(crate) fn map(&mut self) -> &mut BTreeMap<String, String> {
-        if let Held::Wire { entries, .. } = self {
-            let text = |bytes| str::from_utf8(bytes).expect(CHECKED).to_owned();
-            *self = Held::Map(Entries(entries).map(|(name, version)| (text(name), text(version))).collect());
-        }
-        match self {
-            Held::Map(map) => map,
-            Held::Wire { .. } => unreachable!("it was made into a map above"),
-        }
+    pub(crate) fn forget_versions(&mut self) {
+        self.index = Some(Arc::default());
+        self.forgotten = !self.is_empty();
     }
 
-    pub(crate) fn extend(&mut self, mut other: Held) {
-        if !other.is_empty() {
-            self.map().extend(mem::take(other.map()));
+    /// Both are of one stream, and so came with one request: a version that one of them does not know any more is not known.
+    pub(crate) fn add(&mut self, mut other: Held) {
+        if self.is_empty() {
+            *self = other;
+        } else if other.forgotten {
+            let known = other.look_up().clone();
+            Arc::make_mut(self.look_up()).retain(|name, _| known.contains_key(name));
+            self.forgotten = true;
         }
     }
 }
@@ -182,6 +195,8 @@ fn malformed() -> DecodeError {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
     use prost::Message;
     use wire::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 
@@ -208,13 +223,12 @@ mod tests {
             let (rest, mut held) = Held::take_from(whole.encode_to_vec().into()).expect("well-formed");
             assert_eq!(DeltaDiscoveryRequest::decode(rest).expect("decodes"), request(0));
             assert_eq!((held.len(), held.is_empty()), (count, count == 0));
-            let digest = held.digest();
-            let mut names: Vec<String> = held.names().into_iter().map(ToOwned::to_owned).collect();
-            names.sort();
-            assert!(names.iter().eq(versions(count).keys()));
+            let names: BTreeSet<&str> = held.names().collect();
+            assert!(names.into_iter().eq(versions(count).keys().map(String::as_str)));
             assert_eq!(held.longest(), versions(count).keys().map(String::len).max().unwrap_or(0));
-            assert_eq!(*held.map(), versions(count));
-            assert_eq!(held.digest(), digest);
+            held.look_up();
+            assert!(versions(count).iter().all(|(name, version)| held.has(name, version) && !held.has(name, "other")));
+            assert!(!held.has("nobody", ""));
         }
     }
 
@@ -228,7 +242,25 @@ mod tests {
         let (rest, mut held) = Held::take_from(bytes.into()).expect("well-formed");
         assert_eq!(DeltaDiscoveryRequest::decode(rest).expect("decodes"), request(0));
         assert_eq!(held.len(), 2);
-        assert_eq!(*held.map(), [("a".to_owned(), "2".to_owned())].into());
+        held.look_up();
+        assert!(held.has("a", "2") && !held.has("a", "1"));
+    }
+
+    #[test]
+    fn a_version_is_known_until_it_is_forgotten_by_either() {
+        let (_, held) = Held::take_from(request(3).encode_to_vec().into()).expect("well-formed");
+        let (a, b) = ("outbound|80||s0", "outbound|80||s1");
+        let mut one = held.clone();
+        one.forget([a]);
+        assert!(!one.has(a, "v0") && one.has(b, "v1"));
+        assert!(held.digest().is_some() && one.digest().is_none());
+        let mut both = held.clone();
+        both.add(one);
+        assert!(!both.has(a, "v0") && both.has(b, "v1"));
+        let mut none = held;
+        none.forget_versions();
+        both.add(none);
+        assert!(!both.has(b, "v1") && both.names().count() == 3);
     }
 
     #[test]

@@ -47,6 +47,10 @@ impl Digest {
         Digest(sum)
     }
 
+    pub(crate) fn of_bytes(bytes: &[u8]) -> Digest {
+        Digest(hash(bytes))
+    }
+
     /// Of names with the version of each.
     pub(crate) fn of_versions<'a>(items: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Digest {
         let one = |(name, version): (&[u8], &[u8])| hash(name).rotate_left(1) ^ hash(version);

@@ -1,7 +1,7 @@
 //! What a stream owes a proxy regardless of news: answers to its requests, and load assignments of clusters it warms.
 //! Pure.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc};
 
 use crate::held::Held;
 
@@ -9,7 +9,8 @@ use crate::held::Held;
 pub(crate) struct Owed {
     /// All that the subscription covers.
     pub(crate) everything: bool,
-    pub(crate) names: BTreeSet<Arc<str>>,
+    /// Sorted, each once. No set: a request may name a hundred thousand, and they are added and taken many at a time.
+    pub(crate) names: Vec<Arc<str>>,
     /// Versions that the proxy brought along: equal ones are not sent, and what no longer exists is removed. Empty: it
     /// is unknown which version the proxy holds.
     pub(crate) held: Held,
@@ -28,32 +29,52 @@ impl Owed {
 
     pub(crate) fn add(&mut self, other: Owed) {
         self.everything |= other.everything;
-        self.names.extend(other.names);
-        self.held.extend(other.held);
+        self.add_names(other.names);
+        self.held.add(other.held);
         self.reply |= other.reply;
+    }
+
+    pub(crate) fn add_names(&mut self, names: impl IntoIterator<Item = Arc<str>>) {
+        let before = self.names.len();
+        self.names.extend(names);
+        if self.names.len() > before {
+            // Two sorted runs, mostly: one pass.
+            self.names.sort();
+            self.names.dedup();
+        }
+    }
+
+    pub(crate) fn remove_names(&mut self, names: &[&str]) {
+        if !self.names.is_empty() && !names.is_empty() {
+            let gone: HashSet<&str> = names.iter().copied().collect();
+            self.names.retain(|name| !gone.contains(&**name));
+        }
+    }
+
+    pub(crate) fn retain_names(&mut self, keep: impl Fn(&str) -> bool) {
+        self.names.retain(|name| keep(name));
     }
 
     /// A refused response may have been taken in part: the names are still known, the versions are not.
     pub(crate) fn forget_versions(&mut self) {
-        if !self.held.is_empty() {
-            self.held.map().values_mut().for_each(String::clear);
-        }
+        self.held.forget_versions();
     }
 
-    /// Names that are left for the next response, with the versions that the proxy holds of them.
-    pub(crate) fn defer(&mut self, names: Vec<Arc<str>>, held: &mut Held) {
-        if !names.is_empty() && !held.is_empty() {
-            let moved = names.iter().filter_map(|name| held.map().remove_entry(&**name));
-            self.held.map().extend(moved);
+    /// Names that are left for the next response, with the versions that the proxy holds.
+    pub(crate) fn defer(&mut self, names: Vec<Arc<str>>, held: &Held) {
+        if !names.is_empty() {
+            self.add_names(names);
+            self.held.add(held.clone());
         }
-        self.names.extend(names);
     }
 
     /// Sent whatever version the proxy holds.
-    pub(crate) fn insist(&mut self, name: &Arc<str>) {
-        if !self.held.is_empty() {
-            self.held.map().remove(&**name);
+    pub(crate) fn insist(&mut self, names: impl IntoIterator<Item = Arc<str>>) {
+        if self.held.is_empty() {
+            return self.add_names(names);
         }
-        self.names.insert(name.clone());
+        let names: Vec<Arc<str>> = names.into_iter().collect();
+        self.held.forget(names.iter().map(|name| &**name));
+        self.add_names(names);
     }
 }

@@ -55,14 +55,14 @@ fn owe(watch: &mut Watch, proxy: &ProxyInfo, added: Added, verdict: &Verdict) {
         return;
     }
     let names = watch.subscription.names().clone();
-    watch.owed.names.retain(|name| names.contains(name));
-    watch.again.names.retain(|name| names.contains(name));
+    watch.owed.retain_names(|name| names.contains(name));
+    watch.again.retain_names(|name| names.contains(name));
     // Without a nonce and with nothing on its way, the proxy starts again; with a response on its way it has just not
     // seen it yet.
     let from_the_start = matches!(verdict, Verdict::Silent) && watch.ack.open().is_none();
     let warming = matches!(verdict, Verdict::Repeated) && std::mem::take(&mut watch.ask_again);
     let grown = !added.names.is_empty();
     watch.owed.everything |= from_the_start || warming || added.everything || grown && proxy.proxyless;
-    watch.owed.names.extend(added.names);
+    watch.owed.add_names(added.names);
     watch.owed.reply |= (from_the_start || added.everything || grown) && watch.kind.wildcard();
 }

@@ -2,10 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use crate::{
-    TypeUrl,
-    names::{Digest, Names},
-};
+use crate::{TypeUrl, names::Names};
 
 /// The name that stands for everything.
 const ALL: &str = "*";
@@ -30,29 +27,25 @@ pub(crate) struct Added {
 impl Subscription {
     /// The first request of a type in the state-of-the-world variant.
     pub(crate) fn of_list(kind: TypeUrl, list: &[String]) -> Subscription {
-        let mut subscription = Subscription::default();
-        subscription.replace(kind, list);
-        subscription
+        let explicit = !list.is_empty();
+        let wildcard = if explicit { list.iter().any(|name| name == ALL) } else { kind.wildcard() };
+        Subscription { wildcard, names: named(list), explicit }
     }
 
     /// A request of the state-of-the-world variant: `list` is all that is wanted from now on.
     pub(crate) fn replace(&mut self, kind: TypeUrl, list: &[String]) -> Added {
         let before = std::mem::take(self);
-        self.explicit = before.explicit || !list.is_empty();
-        self.wildcard = if self.explicit { list.iter().any(|name| name == ALL) } else { kind.wildcard() };
-        let named = || list.iter().filter(|name| *name != ALL);
+        *self = Subscription::of_list(kind, list);
+        if before.explicit && !self.explicit {
+            (self.explicit, self.wildcard) = (true, false);
+        }
+        let everything = self.wildcard && !before.wildcard;
         // An ACK repeats the names, thousands of them.
-        let same = || Digest::of(named().map(String::as_str)) == before.names.digest();
-        if named().count() == before.names.len() && same() {
-            self.names = before.names;
-            return Added { everything: self.wildcard && !before.wildcard, ..Added::default() };
+        if self.names.digest() == before.names.digest() {
+            return Added { everything, ..Added::default() };
         }
-        self.names = Names::of(named().map(String::as_str));
-        Added {
-            everything: self.wildcard && !before.wildcard,
-            names: self.names.iter().filter(|name| !before.names.contains(name)).cloned().collect(),
-            dropped: Vec::new(),
-        }
+        let added = self.names.iter().filter(|name| !before.names.contains(name)).cloned();
+        Added { everything, names: added.collect(), dropped: Vec::new() }
     }
 
     /// The first request of a type in the delta variant. `held`: names the proxy brings from an earlier stream.
@@ -60,12 +53,12 @@ impl Subscription {
         kind: TypeUrl,
         subscribe: &[&'a str],
         unsubscribe: &[&str],
-        held: impl FnOnce() -> Vec<&'a str>,
+        held: impl Iterator<Item = &'a str>,
     ) -> Subscription {
         let legacy = subscribe.is_empty() && unsubscribe.is_empty() && kind.wildcard();
         let all = |names: &[&str]| names.contains(&ALL);
         let wildcard = legacy || all(subscribe) && !all(unsubscribe);
-        let held = if wildcard || kind.wildcard() { Vec::new() } else { held() };
+        let held = held.filter(|_| !wildcard && !kind.wildcard());
         let gone: HashSet<&str> = unsubscribe.iter().copied().collect();
         let stays = |name: &&str| *name != ALL && !gone.contains(name);
         let names = subscribe.iter().copied().chain(held).filter(stays);
@@ -106,6 +99,11 @@ impl Subscription {
     pub(crate) fn is_empty(&self) -> bool {
         !self.wildcard && self.names.is_empty()
     }
+}
+
+/// Names of a list besides the wildcard.
+fn named(list: &[String]) -> Names {
+    Names::of(list.iter().map(String::as_str).filter(|name| *name != ALL))
 }
 
 /// A list of a request.
@@ -180,9 +178,7 @@ mod tests {
     }
 
     fn delta(kind: TypeUrl, subscribe: &str, unsubscribe: &str, held: &str) -> String {
-        shown(&Subscription::of_delta(kind, &names(subscribe), &names(unsubscribe), || {
-            held.split_whitespace().collect()
-        }))
+        shown(&Subscription::of_delta(kind, &names(subscribe), &names(unsubscribe), held.split_whitespace()))
     }
 
     #[test]
@@ -199,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_legacy_wildcard_stays_when_names_are_added() {
-        let mut subscription = Subscription::of_delta(TypeUrl::Cluster, &[], &[], Vec::new);
+        let mut subscription = Subscription::of_delta(TypeUrl::Cluster, &[], &[], [].into_iter());
         subscription.update(&names("a"), &[]);
         assert_eq!(shown(&subscription), "* a");
         subscription.update(&[], &names("*"));
@@ -210,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_delta_update_says_what_it_adds() {
-        let mut subscription = Subscription::of_delta(TypeUrl::Route, &names("a"), &[], Vec::new);
+        let mut subscription = Subscription::of_delta(TypeUrl::Route, &names("a"), &[], [].into_iter());
         assert_eq!(
             subscription.update(&names("a b"), &[]).names,
             ["a".into(), "b".into()],
@@ -222,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_name_dropped_under_a_wildcard_is_told() {
-        let mut subscription = Subscription::of_delta(TypeUrl::Cluster, &names("* a"), &[], Vec::new);
+        let mut subscription = Subscription::of_delta(TypeUrl::Cluster, &names("* a"), &[], [].into_iter());
         assert_eq!(subscription.update(&[], &names("a nobody")).dropped, ["a".into()]);
     }
 }

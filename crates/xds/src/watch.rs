@@ -2,7 +2,7 @@
 //! IO.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeSet, HashSet},
     sync::Arc,
     time::Instant,
 };
@@ -12,6 +12,7 @@ use http2::clock;
 use crate::{
     Changes, Class, Resource, Seq, Tally, TypeUrl, Variant, Watched,
     ack::{Ack, Content, Open, Sent, Verdict},
+    held::Held,
     owed::Owed,
     subscription::Subscription,
 };
@@ -168,7 +169,7 @@ impl Watch {
     /// What waited to be removed goes out next. What exists again by now is sent instead.
     pub(crate) fn retire(&mut self) {
         if let Retiring::Names(names) = std::mem::take(&mut self.retiring) {
-            self.owed.names.extend(names);
+            self.owed.add_names(names);
         }
     }
 
@@ -212,9 +213,7 @@ impl Watch {
             }
             Fresh::Names(names) => names,
         };
-        for name in names.iter().filter(|name| self.subscription.covers(name)) {
-            self.owed.insist(name);
-        }
+        self.owed.insist(names.iter().filter(|name| self.subscription.covers(name)).cloned());
         self.ask_again |= *fresh == Fresh::All || !names.is_empty();
     }
 
@@ -285,7 +284,7 @@ impl Watch {
             Some(all) => Gathered::of(Content::Shared(all.clone()), all.removed.clone(), all.seq),
             None => self.gathered(class, &mut owed, news.map(|news| &**news)),
         };
-        self.owed.defer(later, &mut owed.held);
+        self.owed.defer(later, &owed.held);
         // Secrets that do not exist, or are not for this proxy, are left unanswered: as from istiod.
         if variant == Variant::Sotw || matches!(self.kind, TypeUrl::Extension | TypeUrl::Secret) {
             removed.clear();
@@ -346,14 +345,19 @@ impl Watch {
         // Some names alone: nothing but the sequence is needed of the rest.
         let all = class.since(self.kind, if owed.everything { 0 } else { Seq::MAX });
         let mut out = Picked { resources: Vec::new(), removed: Vec::new(), seq: all.seq, later: Vec::new() };
-        let held = owed.held.map();
+        owed.held.look_up();
+        let held = &owed.held;
         match news {
             _ if owed.everything && self.subscription.wildcard() => out.take_all(&all, held, &self.subscription),
             Some(news) if !owed.everything => out.take_news(class, self.kind, news, &self.subscription),
             _ => {}
         }
-        let all_names = self.subscription.names().iter().filter(|_| owed.everything);
-        out.take_names(class, self.kind, all_names.chain(&owed.names), held);
+        let subscribed = self.subscription.names();
+        let all_names = subscribed.iter().filter(|_| owed.everything);
+        let is_among_all = |name: &str| owed.everything && subscribed.contains(name);
+        let others = owed.names.iter().filter(|name| !is_among_all(name));
+        let is_asked = |name: &Arc<str>| is_among_all(name) || owed.names.binary_search(name).is_ok();
+        out.take_names(class, self.kind, all_names.chain(others), is_asked, held);
         Gathered { content: Content::Own(out.resources), removed: out.removed, seq: out.seq, later: out.later }
     }
 
@@ -365,7 +369,7 @@ impl Watch {
         } else {
             names.len() == all.count && names.digest() == all.names
         };
-        wanted && owed.names.is_empty() && owed.held.len() == all.count && owed.held.digest() == all.versions
+        wanted && owed.names.is_empty() && owed.held.len() == all.count && owed.held.digest() == Some(all.versions)
     }
 }
 
@@ -391,14 +395,17 @@ struct Picked {
 }
 
 impl Picked {
-    fn take_all(&mut self, all: &Changes, held: &Versions, subscription: &Subscription) {
+    fn take_all(&mut self, all: &Changes, held: &Held, subscription: &Subscription) {
         self.resources.extend(all.changed.iter().filter(|resource| !is_held(held, resource)).cloned());
         if held.is_empty() {
             return;
         }
         let exist: HashSet<&str> = all.changed.iter().map(|resource| &*resource.name).collect();
-        let gone = |name: &&String| !exist.contains(name.as_str()) && !subscription.names().contains(name.as_str());
-        self.removed.extend(held.keys().filter(gone).map(|name| Arc::from(name.as_str())));
+        let gone = |name: &&str| !exist.contains(name) && !subscription.names().contains(name);
+        let mut gone: Vec<&str> = held.names().filter(gone).collect();
+        gone.sort_unstable();
+        gone.dedup();
+        self.removed.extend(gone.into_iter().map(Arc::from));
     }
 
     fn take_news(&mut self, class: &dyn Class, kind: TypeUrl, news: &Changes, subscription: &Subscription) {
@@ -414,13 +421,14 @@ impl Picked {
         }
     }
 
-    /// A response must not hold a name twice.
+    /// `names`: each once, but some may have been taken already: a response must not hold a name twice.
     fn take_names<'a>(
         &mut self,
         class: &dyn Class,
         kind: TypeUrl,
         names: impl Iterator<Item = &'a Arc<str>>,
-        held: &Versions,
+        is_asked: impl Fn(&Arc<str>) -> bool,
+        held: &Held,
     ) {
         let mut names = names.peekable();
         if names.peek().is_none() {
@@ -429,21 +437,22 @@ impl Picked {
         let mut seen: HashSet<Arc<str>> = self.resources.iter().map(|resource| resource.name.clone()).collect();
         seen.extend(self.removed.iter().cloned());
         let mut made = 0;
-        for name in names {
-            if !seen.insert(name.clone()) {
+        while let Some(name) = names.next() {
+            if seen.contains(name) {
                 continue;
             }
             if !class.is_ready(kind, name) {
                 made += 1;
                 if made > MADE_AT_ONCE {
-                    self.later.push(name.clone());
-                    continue;
+                    self.later = [name].into_iter().chain(names).cloned().collect();
+                    return;
                 }
             }
             match class.named(kind, name) {
                 Some(resource) if is_held(held, &resource) => {}
-                // An alias leads to a resource of another name.
-                Some(resource) if resource.name != *name && !seen.insert(resource.name.clone()) => {}
+                // An alias leads to a resource of another name, which may be asked for as well.
+                Some(resource)
+                    if resource.name != *name && (is_asked(&resource.name) || !seen.insert(resource.name.clone())) => {}
                 Some(resource) => self.resources.push(resource),
                 None => self.removed.push(name.clone()),
             }
@@ -451,11 +460,8 @@ impl Picked {
     }
 }
 
-/// What the proxy came with.
-type Versions = BTreeMap<String, String>;
-
-fn is_held(held: &Versions, resource: &Resource) -> bool {
-    !resource.version.is_empty() && held.get(&*resource.name).is_some_and(|held| **held == *resource.version)
+fn is_held(held: &Held, resource: &Resource) -> bool {
+    !resource.version.is_empty() && held.has(&resource.name, &resource.version)
 }
 
 #[cfg(test)]

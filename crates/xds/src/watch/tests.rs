@@ -56,7 +56,7 @@ fn a_held_turn_answers_only_what_is_owed() {
     let class = Log(vec![(1, "a"), (2, "b")]);
     sent(&mut watch, &class, 2);
     watch.settle("n", None);
-    watch.owed.insist(&"b".into());
+    watch.owed.insist(["b".into()]);
     let class = Log(vec![(1, "a"), (2, "b"), (3, "a")]);
     let answer = watch.answer(Variant::Delta, &class, 3, Turn::Held).expect("not lost").expect("something owed");
     assert_eq!(answer.content.resources().iter().map(|r| &*r.name).collect::<Vec<_>>(), ["b"]);
