@@ -12,11 +12,11 @@ WORKDIR /src
 COPY . .
 ARG REVISION=unknown
 ARG RUST
-# Paths of this machine do not get into the binary, so that the same sources give the same bytes. The profile says what runs often.
+# Paths of this machine do not get into the binary, so that the same sources give the same bytes.
 ENV MELTEMI_GIT_REVISION=${REVISION} \
     RUSTUP_TOOLCHAIN=${RUST} \
     SOURCE_DATE_EPOCH=0 \
-    RUSTFLAGS="--remap-path-prefix=/src=meltemi --remap-path-prefix=/usr/local/cargo=cargo -C strip=symbols -C profile-use=/src/crates/meltemi/meltemi.profdata"
+    RUSTFLAGS="--remap-path-prefix=/src=meltemi --remap-path-prefix=/usr/local/cargo=cargo -C strip=symbols"
 RUN cargo build --release --locked --package meltemi
 
 FROM gcr.io/distroless/cc-debian12:nonroot

@@ -1,5 +1,5 @@
-//! Generates the message types and the descriptor set: Envoy's from the set inside the `envoy-types` package, Istio's from
-//! `proto/`. Nothing generated is kept in the tree.
+//! Generates the message types and the descriptor set: Envoy's from the descriptor set in the `envoy-types` package, Istio's from `proto/`.
+//! Generated code is not checked in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ fn main() {
     generate(FileDescriptorSet { file: file.into_iter().map(with_packing).map(with_raw_metadata).collect() });
 }
 
-/// Where cargo unpacked the package. Offline first: a build that has its sources must not need a network.
+/// The source directory of the package. Tries offline first: a build with vendored or cached sources must not need a network.
 fn envoy_types() -> PathBuf {
     let cargo = env::var("CARGO").expect("cargo sets CARGO");
     let ask = |extra: &[&str]| {
@@ -58,7 +58,7 @@ fn own_protos() -> FileDescriptorSet {
     protox::compile(files, ["proto"]).unwrap_or_else(|e| panic!("{e:?}"))
 }
 
-/// Files of the wanted packages and what they import, each after its imports.
+/// Files of the listed packages and their imports, each after its imports.
 fn reachable(set: &FileDescriptorSet, roots: &BTreeSet<&str>) -> Vec<FileDescriptorProto> {
     let by_name: BTreeMap<&str, &FileDescriptorProto> = set.file.iter().map(|f| (f.name(), f)).collect();
     let mut wanted: Vec<&str> =
@@ -75,7 +75,7 @@ fn reachable(set: &FileDescriptorSet, roots: &BTreeSet<&str>) -> Vec<FileDescrip
 fn generate(set: FileDescriptorSet) {
     prost_build::Config::new()
         .compile_well_known_types()
-        // Same objects, same bytes: hash maps would encode in random order.
+        // Deterministic encoding: hash maps would encode in random order.
         .btree_map(["."])
         .bytes([".google.protobuf.Any", NODE_METADATA])
         .type_attribute(".", "#[derive(::backward::Backward)]")
@@ -86,8 +86,8 @@ fn generate(set: FileDescriptorSet) {
         .expect("descriptors generate");
 }
 
-/// Proto3 packs lists of numbers unless told otherwise. The generator forgets that where a field has any option, such as a rule of
-/// validation; so it is said outright.
+/// Proto3 packs repeated numbers by default. prost-build ignores that for fields with any option, such as a validation rule, so it is set
+/// explicitly.
 fn with_packing(mut file: FileDescriptorProto) -> FileDescriptorProto {
     fn mark(message: &mut DescriptorProto) {
         for field in message.field.iter_mut().filter(|field| field.label() == Label::Repeated) {
@@ -103,7 +103,7 @@ fn with_packing(mut file: FileDescriptorProto) -> FileDescriptorProto {
     file
 }
 
-/// Read only where it is wanted, and not into a tree: bytes look on the wire as the message does.
+/// Kept as bytes, which have the same wire format as the message: most of it is never read, and a decoded tree is large.
 const NODE_METADATA: &str = ".envoy.config.core.v3.Node.metadata";
 
 fn with_raw_metadata(mut file: FileDescriptorProto) -> FileDescriptorProto {
@@ -123,7 +123,7 @@ fn decode(set: &[u8]) -> FileDescriptorSet {
     FileDescriptorSet::decode(set).expect("a descriptor set decodes")
 }
 
-/// Drops `source_code_info` (field 9 of each file) on the wire: a decoded and re-encoded set would lose the validation options.
+/// Drops `source_code_info` (field 9 of each file) from the encoded set: decoding and encoding it would lose the validation options.
 fn without_source_info(set: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(set.len() / 4);
     for file in fields(set) {
@@ -141,7 +141,7 @@ struct Field<'a> {
     body: &'a [u8],
 }
 
-/// The fields of a message that holds only length-delimited and varint fields, as descriptors do.
+/// The fields of a message with only length-delimited and varint fields, as descriptors are.
 fn fields(mut rest: &[u8]) -> impl Iterator<Item = Field<'_>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {

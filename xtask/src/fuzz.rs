@@ -1,5 +1,5 @@
-//! `cargo xtask fuzz`: mutated objects against the whole way from text to messages, for as long as one asks. The same code runs for a few
-//! seconds among the tests.
+//! `cargo xtask fuzz`: translates randomly mutated objects, from YAML to xDS messages, for a given time. The same test runs for a few seconds in
+//! the suite.
 
 use anyhow::Result;
 

@@ -8,6 +8,7 @@ mod demo;
 mod fuzz;
 mod helm;
 mod parity;
+mod port;
 mod progress;
 mod project;
 mod reference;
@@ -36,11 +37,11 @@ enum Command {
         #[arg(long)]
         reference: bool,
     },
-    /// Formatting, clippy, tidy, dependency rules
+    /// Run rustfmt, clippy, tidy and cargo-deny
     Check,
-    /// The rules that no other tool knows: walls between crates, file sizes, words, docs that must stay true
+    /// The rules that no other tool knows: edges between crates, sizes of files and functions, banned words, unique type names, dependencies, docs
     Tidy,
-    /// Everything: setup, check, all tests, parity corpus, Envoy loads, demo
+    /// Run what CI runs: setup, check, all tests, parity corpus, Envoy loads, demo
     Test {
         /// Only what needs Istio's own agent (see `cargo xtask setup --reference`)
         #[arg(long)]
@@ -48,21 +49,19 @@ enum Command {
     },
     /// Rewrite our own golden files (tests/golden); recorded parity answers are never touched
     Bless,
-    /// Ask istioctl anew what it thinks of the objects of tests/validation
+    /// Record again what istioctl reports for the objects of tests/validation
     Validation(validation::Args),
     /// Run the parity corpus, or the named cases
     Parity(parity::Args),
-    /// A shop of three services with real Envoys on this machine
+    /// Run a demo mesh of three services with real Envoys on this machine
     Demo(demo::Args),
-    /// Objects mutated at random against the way from text to messages: whether anything panics
+    /// Fuzz: translate randomly mutated objects, and fail if anything panics
     Fuzz(fuzz::Args),
-    /// What changes cost, with a swarm of simulated proxies; with --reference istiod beside it
+    /// Benchmark pushes with a swarm of simulated proxies: convergence, CPU, memory; with --reference beside istiod
     Bench(bench::Args),
-    /// Count anew what runs how often in the program, for release builds (see `cargo xtask setup --reference`; half an hour)
-    Profile,
-    /// Certificates per second of processor time; with --reference istiod's beside them
+    /// Benchmark the CA: certificates per second of CPU time; with --reference beside istiod
     Csrs(bench::csrs::Args),
-    /// Meltemi under steady churn of objects and proxies: whether memory, tasks and open files stay flat
+    /// Soak test: churn of objects and proxies; fails if memory, tasks or open files grow
     Soak(bench::soak::Args),
 }
 
@@ -80,7 +79,6 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Bench(args) => bench::run(&args),
-        Command::Profile => bench::profile::run(),
         Command::Csrs(args) => bench::csrs::run(&args),
         Command::Soak(args) => bench::soak::run(&args),
     };

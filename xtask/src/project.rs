@@ -26,27 +26,9 @@ pub(crate) fn cargo<const N: usize>(args: [&str; N]) -> Command {
     command
 }
 
-/// What runs how often in the program, as `cargo xtask profile` has counted it.
-pub(crate) fn profile() -> PathBuf {
-    root().join("crates/meltemi/meltemi.profdata")
-}
-
-/// The program as it is shipped: laid out by what runs often, as in the Dockerfile.
+/// The program as it is shipped: a plain release build, as in the README and the Dockerfile.
 pub(crate) fn shipped() -> Command {
-    let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    for name in set.filter(|name| name.starts_with("CARGO_PROFILE_RELEASE_")) {
-        // Counts are found by the names of functions, and cargo puts such settings into these.
-        eprintln!("warning: {name} is set, so that no count of {} is found; unset it", profile().display());
-    }
-    release(&format!("-Cprofile-use={}", profile().display()))
-}
-
-/// A release build of the program alone: built with others, its dependencies have other features, and counts of those are not known.
-pub(crate) fn release(flag: &str) -> Command {
-    let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
-    let mut command = cargo(["build", "--release", "--package", "meltemi"]);
-    command.env("RUSTFLAGS", format!("{flags} {flag}").trim());
-    command
+    cargo(["build", "--release", "--package", "meltemi"])
 }
 
 /// Where cargo puts its output, also when CARGO_TARGET_DIR moves it.

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::progress::elapsed;
+use crate::progress::{self, elapsed};
 use crate::reference::Reference;
 use crate::{check, demo, project, setup};
 
@@ -33,6 +33,7 @@ pub(crate) fn run() -> Result<()> {
     let mut said = Said::default();
     let tested = stage("tests", tests(&mut results, &mut said));
     let complete = stage("completeness", said.complete());
+    let modelled = stage("loom", loom());
     let shown = stage("demo", demo::check(project::tested_meltemi()));
 
     println!("\nsummary");
@@ -43,6 +44,7 @@ pub(crate) fn run() -> Result<()> {
     for (what, count) in &said.counts {
         line(what, count);
     }
+    line("loom", &modelled);
     line("demo", &shown);
     line("skipped", &format!("{complete}: {}", said.skipped.len()));
     said.skipped.iter().for_each(|reason| line("", reason));
@@ -51,6 +53,15 @@ pub(crate) fn run() -> Result<()> {
         [] => Ok(()),
         _ => bail!("failed: {}", failures.join(", ")),
     }
+}
+
+/// The loom model of the ready queue in `http2`. All packages are compiled for `--cfg loom`, so it has a target folder of its own.
+fn loom() -> Result<()> {
+    let mut command = project::cargo(["test", "--package", "http2", "--lib", "ready_queue::model"]);
+    let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+    command.env("RUSTFLAGS", format!("{flags} --cfg loom").trim());
+    command.env("CARGO_TARGET_DIR", project::target().join("loom"));
+    progress::step("loom model of the ready queue", &mut command)
 }
 
 /// Tests that are ignored elsewhere because Istio's programs take minutes to build.
@@ -166,7 +177,7 @@ impl Results {
         self.open.clear();
     }
 
-    /// A test program that died has no result line, and its last words matter most.
+    /// A test program that died has no result line, and the end of its output matters most.
     fn print_rest(&mut self) {
         self.open.drain(..).for_each(|line| eprintln!("{line}"));
     }

@@ -1,4 +1,4 @@
-//! Private key providers: an Envoy that has the extension gets its key wrapped for it, as ProxyConfig asks. All others get the plain key.
+//! Private key providers (CryptoMB, QAT): if ProxyConfig requests one, an Envoy with the extension gets a key that uses it. All others get the plain key.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use wire::{
     google::protobuf::Any,
 };
 
-/// Envoy refuses a provider that never looks; this is what Intel's guide for CryptoMB uses.
+/// Envoy rejects zero; this is the value of Intel's guide for CryptoMB.
 const POLL_DELAY: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ enum Kind {
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoProvider {
+pub enum KeyProviderError {
     #[error("privateKeyProvider names neither cryptomb nor qat")]
     Kind,
     #[error("privateKeyProvider: pollDelay {0:?} is not a duration; write it like 10ms")]
@@ -70,15 +70,18 @@ struct MethodConfig {
 }
 
 impl KeyProvider {
-    /// What a ProxyConfig asks for. `delay`: reads a duration as it is written there.
-    pub fn of(config: &Value, delay: impl Fn(&str) -> Option<Duration>) -> Result<Option<KeyProvider>, NoProvider> {
+    /// From a ProxyConfig. `delay`: parses a duration as it is written there.
+    pub fn of(
+        config: &Value,
+        delay: impl Fn(&str) -> Option<Duration>,
+    ) -> Result<Option<KeyProvider>, KeyProviderError> {
         let Some(asked) = config.get("privateKeyProvider").filter(|asked| !asked.is_null()) else { return Ok(None) };
         let named = Kind::ALL.iter().find_map(|(name, kind)| Some((*kind, asked.get(*name)?)));
-        let (kind, settings) = named.ok_or(NoProvider::Kind)?;
+        let (kind, settings) = named.ok_or(KeyProviderError::Kind)?;
         let written = settings.get("pollDelay").and_then(Value::as_str);
         let poll_delay = match written {
             Some(text) => {
-                delay(text).filter(|delay| !delay.is_zero()).ok_or_else(|| NoProvider::Delay(text.to_owned()))?
+                delay(text).filter(|delay| !delay.is_zero()).ok_or_else(|| KeyProviderError::Delay(text.to_owned()))?
             }
             None => {
                 tracing::info!(provider = kind.name(), ?POLL_DELAY, "pollDelay is not set; this is used");
@@ -89,14 +92,14 @@ impl KeyProvider {
         Ok(Some(KeyProvider { kind, poll_delay, fallback }))
     }
 
-    /// Whether a proxy says that it has the extension.
-    pub(crate) fn is_had_by(&self, node: &Node) -> bool {
+    /// Whether a proxy lists the extension.
+    pub(crate) fn is_supported_by(&self, node: &Node) -> bool {
         node.extensions
             .iter()
             .any(|extension| extension.category == "envoy.tls.key_providers" && extension.name == self.kind.name())
     }
 
-    pub(crate) fn wrapped(&self, key: DataSource) -> PrivateKeyProvider {
+    pub(crate) fn wrap(&self, key: DataSource) -> PrivateKeyProvider {
         let poll_delay = wire::google::protobuf::Duration {
             seconds: i64::try_from(self.poll_delay.as_secs()).unwrap_or(i64::MAX),
             nanos: i32::try_from(self.poll_delay.subsec_nanos()).unwrap_or(0),
@@ -118,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    fn of(config: &Value) -> Result<Option<KeyProvider>, NoProvider> {
+    fn of(config: &Value) -> Result<Option<KeyProvider>, KeyProviderError> {
         KeyProvider::of(config, |text| Some(Duration::from_millis(text.strip_suffix("ms")?.parse().ok()?)))
     }
 
@@ -130,8 +133,11 @@ mod tests {
         let bare = of(&json!({"privateKeyProvider": {"qat": {}}})).unwrap().unwrap();
         assert_eq!((bare.kind, bare.poll_delay, bare.fallback), (Kind::Qat, POLL_DELAY, false));
         assert_eq!(of(&json!({"concurrency": 2})), Ok(None));
-        assert_eq!(of(&json!({"privateKeyProvider": {"other": {}}})), Err(NoProvider::Kind));
-        assert!(matches!(of(&json!({"privateKeyProvider": {"qat": {"pollDelay": "0ms"}}})), Err(NoProvider::Delay(_))));
+        assert_eq!(of(&json!({"privateKeyProvider": {"other": {}}})), Err(KeyProviderError::Kind));
+        assert!(matches!(
+            of(&json!({"privateKeyProvider": {"qat": {"pollDelay": "0ms"}}})),
+            Err(KeyProviderError::Delay(_))
+        ));
     }
 
     #[test]
@@ -141,10 +147,12 @@ mod tests {
             extensions: vec![Extension { name: name.to_owned(), category: category.to_owned(), ..Default::default() }],
             ..Default::default()
         };
-        assert!(asked.is_had_by(&node("envoy.tls.key_providers", "cryptomb")));
-        assert!(!asked.is_had_by(&node("envoy.tls.key_providers", "qat")) && !asked.is_had_by(&Node::default()));
+        assert!(asked.is_supported_by(&node("envoy.tls.key_providers", "cryptomb")));
+        assert!(
+            !asked.is_supported_by(&node("envoy.tls.key_providers", "qat")) && !asked.is_supported_by(&Node::default())
+        );
         let key = DataSource { specifier: Some(Specifier::InlineBytes(b"key".to_vec())), ..Default::default() };
-        let wrapped = asked.wrapped(key.clone());
+        let wrapped = asked.wrap(key.clone());
         let Some(ConfigType::TypedConfig(any)) = wrapped.config_type else { panic!("no configuration") };
         assert!(any.type_url.ends_with("CryptoMbPrivateKeyMethodConfig"));
         let config = MethodConfig::decode(&*any.value).unwrap();

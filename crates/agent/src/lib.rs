@@ -1,15 +1,15 @@
-//! What runs beside one proxy: its key, its certificate and their renewal, and the secrets that Envoy asks for. No mesh.
+//! The agent beside one proxy: its key, its certificate and their renewal, and SDS for Envoy. No mesh.
 
-mod authority;
-mod held;
+mod ca_client;
+mod certificate;
 mod key_provider;
 mod renewal;
 mod secrets;
 mod socket;
 
-pub use authority::{AskError, Authority, Signer};
-pub use held::{Held, Holder};
-pub use key_provider::{KeyProvider, NoProvider};
-pub use renewal::{Renewal, keep, next_pause};
+pub use ca_client::{CaClient, CaClientError, CaEndpoint};
+pub use certificate::{CertificateCell, WorkloadCertificate};
+pub use key_provider::{KeyProvider, KeyProviderError};
+pub use renewal::{Renewal, keep, next_backoff};
 pub use secrets::{Secrets, certificate_secret, roots_secret};
 pub use socket::serve;

@@ -1,55 +1,55 @@
-//! A certificate in time: the first as soon as possible, the next before the last one ends, the old one meanwhile.
+//! Certificate renewal: the first one as soon as possible, the next before the last one expires.
 
 use std::time::{Duration, SystemTime};
 
-use ca::{Identity, KeyType, Private};
+use ca::{Identity, KeyType, PrivateKey};
 use tokio::time::sleep;
 
-use crate::{Authority, Held, Holder};
+use crate::{CaClient, CertificateCell, WorkloadCertificate};
 
 #[derive(Clone, Debug)]
 pub struct Renewal {
     pub identity: Identity,
     pub key: KeyType,
-    /// What is asked for; the authority may give less.
+    /// The requested lifetime; the CA may grant less.
     pub lifetime: Duration,
-    /// The share of a certificate's life after which the next is asked for. pilot-agent takes half.
+    /// The fraction of a certificate's lifetime after which it is renewed. pilot-agent uses one half.
     pub after: f64,
-    /// How much earlier or later than that, as a share of the life, so that a fleet does not ask at once.
+    /// Jitter, as a fraction of the lifetime, so that a fleet does not renew at once.
     pub jitter: f64,
 }
 
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MIN_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
-/// Runs as long as the workload. A failure costs nothing but a line in the log until the certificate ends.
-pub async fn keep(renewal: Renewal, mut authority: Authority, holder: Holder) {
-    let mut pause = FIRST_PAUSE;
+/// Runs as long as the workload. A failure has no effect but a log line until the certificate expires.
+pub async fn keep(renewal: Renewal, mut authority: CaClient, holder: CertificateCell) {
+    let mut pause = MIN_BACKOFF;
     loop {
-        match obtained(&renewal, &authority).await {
-            Ok(held) => {
-                let wait = renewal.wait(held.left(SystemTime::now()), chance());
-                tracing::info!(identity = %renewal.identity, again_in = ?wait, "got a certificate");
-                authority.signer.learned = held.roots.clone();
-                holder.set(held);
-                pause = FIRST_PAUSE;
+        match obtain(&renewal, &authority).await {
+            Ok(current) => {
+                let wait = renewal.wait(current.remaining(SystemTime::now()), random_fraction());
+                tracing::info!(identity = %renewal.identity, renewal_in = ?wait, "certificate obtained");
+                authority.signer.learned = current.roots.clone();
+                holder.set(current);
+                pause = MIN_BACKOFF;
                 sleep(wait).await;
             }
             Err(problem) => {
-                let left = holder.get().map(|held| held.left(SystemTime::now()));
-                tracing::warn!(%problem, certificate_left = ?left, retry_in = ?pause, "no certificate");
+                let left = holder.get().map(|current| current.remaining(SystemTime::now()));
+                tracing::warn!(%problem, certificate_left = ?left, retry_in = ?pause, "cannot obtain a certificate");
                 sleep(pause).await;
-                pause = next_pause(pause, left);
+                pause = next_backoff(pause, left);
             }
         }
     }
 }
 
-async fn obtained(renewal: &Renewal, authority: &Authority) -> Result<Held, String> {
-    let key = Private::generate(renewal.key).map_err(|e| e.to_string())?;
+async fn obtain(renewal: &Renewal, authority: &CaClient) -> Result<WorkloadCertificate, String> {
+    let key = PrivateKey::generate(renewal.key).map_err(|e| e.to_string())?;
     let csr = key.csr(&renewal.identity).map_err(|e| e.to_string())?;
     let answer = authority.certificate(&csr, renewal.lifetime).await.map_err(|e| e.to_string())?;
-    Held::new(key, &answer, SystemTime::now())
+    WorkloadCertificate::new(key, &answer, SystemTime::now())
 }
 
 impl Renewal {
@@ -60,14 +60,14 @@ impl Renewal {
     }
 }
 
-/// Twice as long each time, but often enough to succeed before the end.
-pub fn next_pause(pause: Duration, left: Option<Duration>) -> Duration {
-    let longest = left.map_or(LONGEST_PAUSE, |left| (left / 8).clamp(FIRST_PAUSE, LONGEST_PAUSE));
+/// Doubled each time, but short enough to succeed before the expiry.
+pub fn next_backoff(pause: Duration, left: Option<Duration>) -> Duration {
+    let longest = left.map_or(MAX_BACKOFF, |left| (left / 8).clamp(MIN_BACKOFF, MAX_BACKOFF));
     (pause * 2).min(longest)
 }
 
 /// From 0 to 1, not for secrets.
-fn chance() -> f64 {
+fn random_fraction() -> f64 {
     use std::hash::{BuildHasher, Hasher};
     let random = std::hash::RandomState::new().build_hasher().finish();
     (random >> 11) as f64 / (1u64 << 53) as f64
@@ -94,9 +94,9 @@ mod tests {
     #[test]
     fn retries_slow_down_but_not_past_the_end() {
         let second = Duration::from_secs(1);
-        assert_eq!(next_pause(second, None), 2 * second);
-        assert_eq!(next_pause(50 * second, None), LONGEST_PAUSE);
-        assert_eq!(next_pause(50 * second, Some(16 * second)), 2 * second);
-        assert_eq!(next_pause(second, Some(Duration::ZERO)), second);
+        assert_eq!(next_backoff(second, None), 2 * second);
+        assert_eq!(next_backoff(50 * second, None), MAX_BACKOFF);
+        assert_eq!(next_backoff(50 * second, Some(16 * second)), 2 * second);
+        assert_eq!(next_backoff(second, Some(Duration::ZERO)), second);
     }
 }

@@ -1,4 +1,4 @@
-//! The secrets that the generated configuration names: `default` and `ROOTCA`, served from what is held.
+//! The SDS resources `default` and `ROOTCA`, made from the current certificate.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -9,27 +9,27 @@ use wire::envoy::{
     extensions::transport_sockets::tls::v3::{CertificateValidationContext, Secret, TlsCertificate, secret::Type},
 };
 use wire::google::protobuf::Any;
-use xds::{Bell, Changes, Class, Joined, Provider, ProxyInfo, Refused, Resource, Seq, TypeUrl};
+use xds::{Changes, Class, Membership, NodeError, Notifier, Provider, ProxyInfo, Resource, Seq, TypeUrl};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{Held, Holder, KeyProvider};
+use crate::{CertificateCell, KeyProvider, WorkloadCertificate};
 
-/// Everybody who can open the socket is the workload.
+/// Every client of the socket is the workload: file permissions are its authentication.
 pub struct Secrets {
-    holder: Holder,
-    /// What ProxyConfig asks for. `None`: plain keys for all.
+    holder: CertificateCell,
+    /// As ProxyConfig requests. `None`: plain keys for all.
     provider: Option<KeyProvider>,
     state: Mutex<State>,
 }
 
 struct State {
-    /// Counts the certificates that were held; the first is 1.
+    /// Counts the certificates; the first is 1.
     seq: Seq,
-    streams: Vec<Weak<Bell>>,
+    streams: Vec<Weak<Notifier>>,
 }
 
 impl Secrets {
-    pub fn new(holder: Holder, provider: Option<KeyProvider>) -> Arc<Secrets> {
+    pub fn new(holder: CertificateCell, provider: Option<KeyProvider>) -> Arc<Secrets> {
         let secrets = Arc::new(Secrets { holder, provider, state: Mutex::new(State { seq: 1, streams: Vec::new() }) });
         tokio::spawn(Secrets::follow(Arc::downgrade(&secrets)));
         secrets
@@ -42,9 +42,9 @@ impl Secrets {
             let mut state = secrets.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.seq += 1;
             let seq = state.seq;
-            state.streams.retain(|bell| {
-                bell.upgrade().is_some_and(|bell| {
-                    bell.ring(seq);
+            state.streams.retain(|notifier| {
+                notifier.upgrade().is_some_and(|notifier| {
+                    notifier.notify_every_type(seq);
                     true
                 })
             });
@@ -54,15 +54,15 @@ impl Secrets {
     fn resources(&self, provider: Option<&KeyProvider>) -> Vec<Arc<Resource>> {
         self.holder
             .get()
-            .map(|held| vec![certificate_secret(&held, provider), roots_secret(&held.roots)])
+            .map(|current| vec![certificate_secret(&current, provider), roots_secret(&current.roots)])
             .unwrap_or_default()
     }
 }
 
-/// What a stream asks: the same for all of them, but for how the key is wrapped.
+/// The class of a stream: streams differ only in the key provider.
 struct Workload {
     secrets: Arc<Secrets>,
-    /// The proxy has the extension that ProxyConfig asks for.
+    /// The proxy has the requested key provider extension.
     wraps: bool,
 }
 
@@ -77,17 +77,17 @@ impl Provider for SecretsProvider {
         true
     }
 
-    fn join(&self, node: &Node) -> Result<Joined, Refused> {
+    fn join(&self, node: &Node) -> Result<Membership, NodeError> {
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let news = Bell::new(state.seq);
-        state.streams.push(Arc::downgrade(&news));
+        let notifier = Notifier::new(state.seq);
+        state.streams.push(Arc::downgrade(&notifier));
         let proxy = ProxyInfo { id: node.id.clone(), ..ProxyInfo::default() };
-        let wraps = self.0.provider.as_ref().is_some_and(|provider| provider.is_had_by(node));
-        Ok(Joined { class: Arc::new(Workload { secrets: self.0.clone(), wraps }), proxy, news })
+        let wraps = self.0.provider.as_ref().is_some_and(|provider| provider.is_supported_by(node));
+        Ok(Membership { class: Arc::new(Workload { secrets: self.0.clone(), wraps }), proxy, notifier })
     }
 }
 
-/// The secrets as a server of xDS asks for them.
+/// The secrets as an xDS provider.
 pub(crate) struct SecretsProvider(pub(crate) Arc<Secrets>);
 
 impl Class for Workload {
@@ -115,22 +115,20 @@ fn resource(name: &str, content: Type) -> Arc<Resource> {
     Arc::new(Resource::new(name.into(), version.into(), &any, Vec::new()))
 }
 
-/// `default`: the workload's key and certificate. `provider`: who holds the key in the proxy; `None`: the proxy itself.
-pub fn certificate_secret(held: &Held, provider: Option<&KeyProvider>) -> Arc<Resource> {
-    let certificate_chain = Some(inline(held.chain.iter().map(Certificate::pem).collect()));
-    let key = inline(held.key.pem().to_string());
+/// `default`: the workload's key and certificate. `provider`: the key provider; `None`: the plain key.
+pub fn certificate_secret(current: &WorkloadCertificate, provider: Option<&KeyProvider>) -> Arc<Resource> {
+    let certificate_chain = Some(inline(current.chain.iter().map(Certificate::pem).collect()));
+    let key = inline(current.key.pem().to_string());
     let content = match provider {
-        Some(provider) => TlsCertificate {
-            certificate_chain,
-            private_key_provider: Some(provider.wrapped(key)),
-            ..Default::default()
-        },
+        Some(provider) => {
+            TlsCertificate { certificate_chain, private_key_provider: Some(provider.wrap(key)), ..Default::default() }
+        }
         None => TlsCertificate { certificate_chain, private_key: Some(key), ..Default::default() },
     };
     resource("default", Type::TlsCertificate(content))
 }
 
-/// `ROOTCA`: whom the mesh trusts.
+/// `ROOTCA`: the trust anchors of the mesh.
 pub fn roots_secret(roots: &[Certificate]) -> Arc<Resource> {
     let content = CertificateValidationContext {
         trusted_ca: Some(inline(roots.iter().map(Certificate::pem).collect())),

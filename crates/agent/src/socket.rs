@@ -1,4 +1,4 @@
-//! The Unix socket on which Envoy asks for its secrets.
+//! The Unix domain socket of the SDS server.
 
 use std::{
     fs, io,
@@ -8,11 +8,11 @@ use std::{
 };
 
 use tokio::{net::UnixListener, sync::watch};
-use xds::{Connections, Metrics, Options, Peer, Port, Server};
+use xds::{Connections, Metrics, Options, Peer, Server, ServerPort};
 
 use crate::{Secrets, secrets::SecretsProvider};
 
-/// Serves until dropped. A socket file that is left from before is replaced.
+/// Serves until dropped. Replaces a leftover socket file.
 pub async fn serve(path: &Path, secrets: Arc<Secrets>) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
@@ -22,7 +22,7 @@ pub async fn serve(path: &Path, secrets: Arc<Secrets>) -> io::Result<()> {
         _ => {}
     }
     let listener = UnixListener::bind(path)?;
-    // The key goes over it: nobody but the owner may connect.
+    // The key is sent over it: only the owner may connect.
     fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
     let metrics = Metrics::new(&prometheus::Registry::new()).map_err(io::Error::other)?;
     let server = Server::new(Arc::new(SecretsProvider(secrets)), Options::default(), metrics, Connections::new());
@@ -30,6 +30,6 @@ pub async fn serve(path: &Path, secrets: Arc<Secrets>) -> io::Result<()> {
     loop {
         let (socket, _) = listener.accept().await?;
         let peer = Peer { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), certificate: None };
-        tokio::spawn(server.connection(socket, peer, Port::default(), drain.subscribe()));
+        tokio::spawn(server.connection(socket, peer, ServerPort::default(), drain.subscribe()));
     }
 }

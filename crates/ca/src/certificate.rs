@@ -1,4 +1,4 @@
-//! Certificates as we read them: a few facts of each, the DER, and PEM bundles. Making them is authority.rs.
+//! Parsed certificates: a few fields of each, the DER, and PEM bundles. Signing is in `authority`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,16 +11,16 @@ pub struct Certificate {
     pub not_before: SystemTime,
     pub not_after: SystemTime,
     pub is_ca: bool,
-    /// The public key with its algorithm.
+    /// The SubjectPublicKeyInfo.
     pub(crate) public_key: Vec<u8>,
     pub(crate) subject: Vec<u8>,
     pub(crate) issuer: Vec<u8>,
-    /// URI names, as written.
+    /// URI SANs, as written.
     pub uris: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unusable {
+pub enum InvalidCertificate {
     #[error("it holds no certificate in PEM form")]
     Empty,
     #[error("certificate {0} cannot be read")]
@@ -59,8 +59,8 @@ impl Certificate {
             _ => None,
         });
         Some(Certificate {
-            not_before: moment(parsed.validity().not_before),
-            not_after: moment(parsed.validity().not_after),
+            not_before: system_time(parsed.validity().not_before),
+            not_after: system_time(parsed.validity().not_after),
             is_ca: parsed.is_ca(),
             public_key: parsed.public_key().raw.to_vec(),
             subject: parsed.subject().as_raw().to_vec(),
@@ -70,11 +70,11 @@ impl Certificate {
         })
     }
 
-    pub fn is_of(&self, key: &crate::Private) -> bool {
+    pub fn is_of(&self, key: &crate::PrivateKey) -> bool {
         key.public_key() == self.public_key
     }
 
-    /// The first bytes of its key's SHA-256, for people.
+    /// A prefix of its key's SHA-256, for display.
     pub fn key_hash(&self) -> String {
         let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &self.public_key);
         data_encoding::HEXLOWER.encode(&hash.as_ref()[..8])
@@ -96,18 +96,18 @@ impl Certificate {
         }
     }
 
-    pub(crate) fn valid_at(&self, now: SystemTime) -> Result<(), Unusable> {
+    pub(crate) fn valid_at(&self, now: SystemTime) -> Result<(), InvalidCertificate> {
         if now >= self.not_after {
-            Err(Unusable::Expired)
+            Err(InvalidCertificate::Expired)
         } else if now < self.not_before {
-            Err(Unusable::Early)
+            Err(InvalidCertificate::Early)
         } else {
             Ok(())
         }
     }
 }
 
-/// `label`: such as `CERTIFICATE`. Private keys are written by it too: there is no copy besides the text.
+/// `label`: such as `CERTIFICATE`. Also used for private keys: there is no copy besides the returned text.
 pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     const LINE: usize = 48;
     let lines = der.len().div_ceil(LINE);
@@ -121,18 +121,18 @@ pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     text
 }
 
-/// All certificates of a PEM text, in their order.
-pub fn bundle(pem: &str) -> Result<Vec<Certificate>, Unusable> {
+/// All certificates of a PEM text, in order.
+pub fn bundle(pem: &str) -> Result<Vec<Certificate>, InvalidCertificate> {
     let mut found = Vec::new();
     for (index, der) in CertificateDer::pem_slice_iter(pem.as_bytes()).enumerate() {
         let parsed = der.ok().and_then(|der| Certificate::parse(&der));
-        found.push(parsed.ok_or(Unusable::Form(index + 1))?);
+        found.push(parsed.ok_or(InvalidCertificate::Form(index + 1))?);
     }
-    if found.is_empty() { Err(Unusable::Empty) } else { Ok(found) }
+    if found.is_empty() { Err(InvalidCertificate::Empty) } else { Ok(found) }
 }
 
-fn moment(time: ASN1Time) -> SystemTime {
-    // Before 1970: long expired all the same.
+fn system_time(time: ASN1Time) -> SystemTime {
+    // Before 1970: expired in any case.
     UNIX_EPOCH + Duration::from_secs(u64::try_from(time.timestamp()).unwrap_or(0))
 }
 
@@ -152,7 +152,7 @@ mod tests {
     fn a_bundle_names_the_broken_one() {
         let good = include_str!("csr/certificate.pem");
         let bad = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        assert_eq!(bundle(&format!("{good}{bad}")).unwrap_err(), Unusable::Form(2));
-        assert_eq!(bundle("nothing").unwrap_err(), Unusable::Empty);
+        assert_eq!(bundle(&format!("{good}{bad}")).unwrap_err(), InvalidCertificate::Form(2));
+        assert_eq!(bundle("nothing").unwrap_err(), InvalidCertificate::Empty);
     }
 }

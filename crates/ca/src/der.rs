@@ -1,4 +1,4 @@
-//! DER as it is written here: tags, lengths, and the parts that certificates and signing requests have in common.
+//! DER encoding: tags, lengths, and the parts that certificates and signing requests have in common.
 
 use x509_parser::asn1_rs::{Any, FromDer};
 
@@ -13,7 +13,7 @@ const URI: u8 = 0x86;
 /// The OID of the extension, as DER.
 pub(crate) const SUBJECT_ALT_NAME: [u8; 5] = [0x06, 0x03, 0x55, 0x1d, 0x11];
 
-/// `tag` with the parts as its contents, in the only length that DER allows.
+/// `tag` with the parts as its contents, in the minimal length encoding.
 pub(crate) fn wrapped(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let bytes = length.to_be_bytes();
@@ -28,7 +28,7 @@ pub(crate) fn wrapped(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// The parts of something composed, whole.
+/// The elements of a constructed value.
 pub(crate) fn elements(der: &[u8]) -> Option<Vec<&[u8]>> {
     let (_, outer) = Any::from_der(der).ok()?;
     let (mut left, mut found) = (outer.data, Vec::new());
@@ -46,7 +46,7 @@ pub(crate) fn general_names(uris: &[String]) -> Vec<u8> {
     wrapped(SEQUENCE, &[&uris])
 }
 
-/// A public key with its algorithm.
+/// A SubjectPublicKeyInfo.
 pub(crate) fn public_key(algorithm: &[u8], bits: &[u8]) -> Vec<u8> {
     wrapped(SEQUENCE, &[algorithm, &wrapped(BIT_STRING, &[&[0], bits])])
 }

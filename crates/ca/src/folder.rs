@@ -1,5 +1,5 @@
-//! The state folder: files that are written whole, readable by the owner alone, and on the disk before anything depends on them. Which
-//! files there are is not known here.
+//! The state folder: files are written atomically, readable by the owner only, and synced before anything depends on them. The callers
+//! know the files.
 
 use std::{
     fs::{self, File},
@@ -11,7 +11,7 @@ use std::{
 use tempfile::NamedTempFile;
 use zeroize::Zeroizing;
 
-/// Of files that are not whole yet.
+/// Suffix of incomplete files.
 const TEMPORARY: &str = ".tmp";
 
 #[derive(Clone, Copy)]
@@ -25,11 +25,11 @@ pub struct FileError {
 }
 
 impl Folder<'_> {
-    /// Held while files are read or changed together, by this process and others. `None`: there is no folder.
+    /// Locked while files are read or changed together, across processes. `None`: the folder does not exist.
     pub(crate) fn lock(&self) -> Result<Option<File>, FileError> {
         match File::open(self.0) {
             Ok(folder) => {
-                // Some network file systems have no locks of folders: there the folder has one user, as without a lock.
+                // Some network file systems do not support locks of folders: there the folder must have one user.
                 let _ = folder.lock();
                 Ok(Some(folder))
             }
@@ -38,7 +38,7 @@ impl Folder<'_> {
         }
     }
 
-    /// Removes what writers left that were interrupted. Under the lock: another writer's file is not one of these.
+    /// Removes files of interrupted writers. Under the lock, so that no other writer's file is affected.
     pub(crate) fn remove_temporary_files(&self) -> Result<(), FileError> {
         let failed = |error| FileError { path: self.0.to_owned(), error };
         for entry in fs::read_dir(self.0).map_err(failed)? {
@@ -66,7 +66,7 @@ impl Folder<'_> {
         }
     }
 
-    /// All of them are whole before the first takes its place, so that an interruption between them is next to impossible.
+    /// All files are synced before the first is renamed, which minimizes the window of a crash between them.
     pub(crate) fn write(&self, files: &[(&str, &str)]) -> Result<(), FileError> {
         self.create()?;
         let whole = files.iter().map(|(name, text)| Ok((*name, self.temporary(text)?)));
@@ -77,7 +77,7 @@ impl Folder<'_> {
         self.sync()
     }
 
-    /// Never over a file that is already there.
+    /// Never overwrites an existing file.
     pub(crate) fn write_new(&self, name: &str, text: &str) -> Result<(), FileError> {
         self.create()?;
         let path = self.0.join(name);
@@ -102,7 +102,7 @@ impl Folder<'_> {
         }
     }
 
-    /// On the disk, readable by the owner alone.
+    /// Synced, readable by the owner only.
     fn temporary(&self, text: &str) -> Result<NamedTempFile, FileError> {
         let write = || {
             let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(self.0)?;
@@ -113,7 +113,7 @@ impl Folder<'_> {
         write().map_err(|error| FileError { path: self.0.to_owned(), error })
     }
 
-    /// A name is on the disk when its folder is.
+    /// A rename is durable once its folder is synced.
     fn sync(&self) -> Result<(), FileError> {
         let synced = File::open(self.0).and_then(|folder| folder.sync_all());
         synced.map_err(|error| FileError { path: self.0.to_owned(), error })
@@ -144,17 +144,21 @@ mod tests {
         let path = place.path().to_owned();
         let held = Folder(&path).lock().unwrap();
         let written = std::fs::write(path.join(".tmpabcdef"), "half");
+        // Whether it waits or not, the file is there until the lock is released: that is written down before it is.
+        let (locked, order) = std::sync::mpsc::channel();
         let cleaner = std::thread::spawn({
-            let path = path.clone();
+            let (path, locked) = (path.clone(), locked.clone());
             move || {
                 let _lock = Folder(&path).lock().unwrap();
+                locked.send("cleaner").unwrap();
                 Folder(&path).remove_temporary_files().unwrap();
             }
         });
-        std::thread::sleep(std::time::Duration::from_millis(50));
         assert!(written.is_ok() && path.join(".tmpabcdef").exists(), "the writer holds the lock");
+        locked.send("writer").unwrap();
         drop(held);
         cleaner.join().unwrap();
+        assert_eq!(order.try_iter().collect::<Vec<_>>(), ["writer", "cleaner"]);
         assert!(!path.join(".tmpabcdef").exists());
     }
 }

@@ -1,4 +1,4 @@
-//! Identities that a trusted gateway forwards in `x-forwarded-client-cert`. Only believed from configured networks.
+//! Identities that a trusted gateway forwards in `x-forwarded-client-cert` (XFCC). Only accepted from configured networks.
 
 use std::net::IpAddr;
 
@@ -6,10 +6,10 @@ use ipnet::IpNet;
 
 use crate::{Identity, TrustDomains};
 
-/// A header of more than this was not written by a gateway of ours.
+/// A longer header is rejected.
 const MAX_SIZE: usize = 16 << 10;
 
-/// The client of the last hop in the header, if the peer is trusted to say so. `headers`: all values of that name.
+/// The client of the last hop in the header, if the peer is trusted. `headers`: all values of that name.
 pub fn forwarded_identities(
     peer: IpAddr,
     headers: &[&str],
@@ -17,7 +17,7 @@ pub fn forwarded_identities(
     domains: &TrustDomains,
 ) -> Vec<Identity> {
     let peer = peer.to_canonical();
-    // Two headers: which of them the gateway wrote cannot be told.
+    // With several headers it is unknown which one the gateway wrote.
     let [header] = headers else { return Vec::new() };
     if header.len() > MAX_SIZE || !trusted.iter().any(|network| network.contains(&peer)) {
         return Vec::new();
@@ -32,7 +32,7 @@ pub fn forwarded_identities(
     identities.into_iter().filter(|identity| domains.contains(identity)).collect()
 }
 
-/// Splits where the separator is not quoted. `None`: a quote is never closed.
+/// Splits at unquoted separators. `None`: an unclosed quote.
 fn split(text: &str, separator: char) -> Option<Vec<&str>> {
     let (mut parts, mut start, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
     for (at, c) in text.char_indices() {
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn several_headers_are_nobodys() {
+    fn rejects_several_headers() {
         let header = format!("URI={CART}");
         assert_eq!(identities("10.0.0.1", &[&header, &header], &["10.0.0.0/8"]), [""; 0]);
     }

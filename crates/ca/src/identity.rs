@@ -1,4 +1,4 @@
-//! A workload's name, as certificates and tokens carry it: `spiffe://<trust domain>/ns/<namespace>/sa/<account>`.
+//! The SPIFFE identity of a workload: `spiffe://<trust domain>/ns/<namespace>/sa/<account>`.
 
 use std::{fmt, str::FromStr};
 
@@ -11,7 +11,7 @@ pub struct Identity {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not of the form spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT")]
-pub struct NotSpiffe(pub String);
+pub struct InvalidSpiffeId(pub String);
 
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -20,16 +20,16 @@ impl fmt::Display for Identity {
 }
 
 impl FromStr for Identity {
-    type Err = NotSpiffe;
+    type Err = InvalidSpiffeId;
 
-    fn from_str(text: &str) -> Result<Identity, NotSpiffe> {
-        // A name that no object can have is not worth quoting whole.
-        let refused = || NotSpiffe(text.chars().take(256).collect());
-        let rest = text.strip_prefix("spiffe://").ok_or_else(refused)?;
+    fn from_str(text: &str) -> Result<Identity, InvalidSpiffeId> {
+        // Untrusted names are truncated.
+        let rejected = || InvalidSpiffeId(text.chars().take(256).collect());
+        let rest = text.strip_prefix("spiffe://").ok_or_else(rejected)?;
         let parts: Vec<&str> = rest.split('/').collect();
-        let [trust_domain, "ns", namespace, "sa", service_account] = parts[..] else { return Err(refused()) };
+        let [trust_domain, "ns", namespace, "sa", service_account] = parts[..] else { return Err(rejected()) };
         if ![trust_domain, namespace, service_account].into_iter().all(is_name) {
-            return Err(refused());
+            return Err(rejected());
         }
         Ok(Identity {
             trust_domain: trust_domain.to_owned(),
@@ -39,7 +39,7 @@ impl FromStr for Identity {
     }
 }
 
-/// What may stand between two slashes: no separators, quotes or white space that another reader could take apart.
+/// A valid path segment: no separators, quotes or white space that another parser could split at.
 pub(crate) fn is_name(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
     (1..=253).contains(&text.len()) && text.chars().all(allowed)

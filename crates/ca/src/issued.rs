@@ -1,5 +1,5 @@
-//! A certificate that another signer made, compared in full with what was asked for. A workload would take it for its own whatever it says,
-//! and others would believe it.
+//! Verification of a certificate from another signer against the request. The workload would use it whatever its content,
+//! and others would trust it.
 
 use std::{
     net::IpAddr,
@@ -15,21 +15,21 @@ use x509_parser::{
     prelude::FromDer,
 };
 
-use crate::{Certificate, Private, SignerRequest, authority::SKEW, der::general_names};
+use crate::{Certificate, PrivateKey, SignerRequest, authority::SKEW, der::general_names};
 
-/// What a certificate must be.
+/// The expected content of a certificate.
 struct Expected<'a> {
     public_key: &'a [u8],
     names: Names<'a>,
-    /// Of its life, counted from now.
+    /// Counted from now.
     lifetime: Duration,
     usages: &'static [Usage],
 }
 
 enum Names<'a> {
-    /// This one.
+    /// Exactly this one.
     Uri(String),
-    /// Some of these.
+    /// A subset of these.
     Hosts(&'a [String]),
 }
 
@@ -40,7 +40,7 @@ enum Usage {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotAsAsked {
+pub enum IssuedMismatch {
     #[error("it gave no certificate")]
     Empty,
     #[error("the certificate cannot be read")]
@@ -68,40 +68,40 @@ pub enum NotAsAsked {
 }
 
 impl SignerRequest {
-    /// `chain`: leaf first. `roots`: whom the mesh trusts. `lifetime`: what was asked for.
+    /// `chain`: leaf first. `roots`: the trust anchors of the mesh. `lifetime`: as requested.
     pub fn check(
         &self,
         chain: &[Certificate],
         roots: &[Certificate],
         lifetime: Duration,
         now: SystemTime,
-    ) -> Result<(), NotAsAsked> {
+    ) -> Result<(), IssuedMismatch> {
         let names = Names::Uri(self.identity.to_string());
         let usages = &[Usage::Server, Usage::Client];
         Expected { public_key: self.public_key(), names, lifetime, usages }.check(chain, roots, now)
     }
 }
 
-/// Of the control plane itself, for some of these hosts.
+/// A serving certificate of the control plane, for some of these hosts.
 pub fn check_serving(
-    key: &Private,
+    key: &PrivateKey,
     hosts: &[String],
     chain: &[Certificate],
     roots: &[Certificate],
     lifetime: Duration,
     now: SystemTime,
-) -> Result<(), NotAsAsked> {
+) -> Result<(), IssuedMismatch> {
     let public_key = &key.public_key();
     Expected { public_key, names: Names::Hosts(hosts), lifetime, usages: &[Usage::Server] }.check(chain, roots, now)
 }
 
 impl Expected<'_> {
-    fn check(&self, chain: &[Certificate], roots: &[Certificate], now: SystemTime) -> Result<(), NotAsAsked> {
-        let leaf = chain.first().ok_or(NotAsAsked::Empty)?;
+    fn check(&self, chain: &[Certificate], roots: &[Certificate], now: SystemTime) -> Result<(), IssuedMismatch> {
+        let leaf = chain.first().ok_or(IssuedMismatch::Empty)?;
         if leaf.public_key != self.public_key {
-            return Err(NotAsAsked::Key);
+            return Err(IssuedMismatch::Key);
         }
-        let (_, parsed) = X509Certificate::from_der(&leaf.der).map_err(|_| NotAsAsked::Form)?;
+        let (_, parsed) = X509Certificate::from_der(&leaf.der).map_err(|_| IssuedMismatch::Form)?;
         self.check_subject(&parsed)?;
         self.check_names(&parsed)?;
         parsed.extensions().iter().try_for_each(|extension| self.check_extension(extension))?;
@@ -109,42 +109,46 @@ impl Expected<'_> {
         self.check_chain(chain, roots, now.max(leaf.not_before))
     }
 
-    /// None was asked for. Some signers repeat the name of a workload as common name.
-    fn check_subject(&self, leaf: &X509Certificate<'_>) -> Result<(), NotAsAsked> {
+    /// None was requested. Some signers repeat the name of a workload as common name.
+    fn check_subject(&self, leaf: &X509Certificate<'_>) -> Result<(), IssuedMismatch> {
         for attribute in leaf.subject().iter_attributes() {
-            let text = attribute.as_str().map_err(|_| NotAsAsked::Subject(leaf.subject().to_string()))?;
+            let text = attribute.as_str().map_err(|_| IssuedMismatch::Subject(leaf.subject().to_string()))?;
             let is_own_name = *attribute.attr_type() == OID_X509_COMMON_NAME && self.names.contain(text);
             if !text.is_empty() && !is_own_name {
-                return Err(NotAsAsked::Subject(text.to_owned()));
+                return Err(IssuedMismatch::Subject(text.to_owned()));
             }
         }
         Ok(())
     }
 
-    fn check_names(&self, leaf: &X509Certificate<'_>) -> Result<(), NotAsAsked> {
+    fn check_names(&self, leaf: &X509Certificate<'_>) -> Result<(), IssuedMismatch> {
         let found: Vec<_> = leaf.extensions().iter().filter(|it| it.oid == OID_X509_EXT_SUBJECT_ALT_NAME).collect();
-        let [extension] = found[..] else { return Err(NotAsAsked::Name("nobody, or somebody twice".to_owned())) };
+        let [extension] = found[..] else {
+            return Err(IssuedMismatch::Name("no SAN, or several SAN extensions".to_owned()));
+        };
         let ParsedExtension::SubjectAlternativeName(names) = extension.parsed_extension() else {
-            return Err(NotAsAsked::Form);
+            return Err(IssuedMismatch::Form);
         };
         if let Some(other) = names.general_names.iter().find(|name| !self.names.grant(name)) {
-            return Err(NotAsAsked::Name(format!("{other:?}")));
+            return Err(IssuedMismatch::Name(format!("{other:?}")));
         }
-        // Not only to this reader.
+        // Unambiguous also for other parsers.
         match &self.names {
             Names::Uri(uri) if extension.value != general_names(std::slice::from_ref(uri)) => {
-                Err(NotAsAsked::Name("somebody twice, or in an unusual way".to_owned()))
+                Err(IssuedMismatch::Name("a name twice, or in an unusual encoding".to_owned()))
             }
             _ => Ok(()),
         }
     }
 
-    fn check_extension(&self, extension: &X509Extension<'_>) -> Result<(), NotAsAsked> {
+    fn check_extension(&self, extension: &X509Extension<'_>) -> Result<(), IssuedMismatch> {
         match extension.parsed_extension() {
-            ParsedExtension::BasicConstraints(constraints) if constraints.ca => Err(NotAsAsked::Authority),
-            ParsedExtension::KeyUsage(usage) if usage.key_cert_sign() || usage.crl_sign() => Err(NotAsAsked::Authority),
+            ParsedExtension::BasicConstraints(constraints) if constraints.ca => Err(IssuedMismatch::Authority),
+            ParsedExtension::KeyUsage(usage) if usage.key_cert_sign() || usage.crl_sign() => {
+                Err(IssuedMismatch::Authority)
+            }
             ParsedExtension::KeyUsage(usage) if !usage.digital_signature() => {
-                Err(NotAsAsked::Usage(format!("{:?}", usage.to_string())))
+                Err(IssuedMismatch::Usage(format!("{:?}", usage.to_string())))
             }
             ParsedExtension::ExtendedKeyUsage(usage) => {
                 let other = [
@@ -158,38 +162,38 @@ impl Expected<'_> {
                     (!usage.client_auth && self.usages.contains(&Usage::Client), "no client auth"),
                 ];
                 let wrong = other.into_iter().find(|(holds, _)| *holds);
-                wrong.map_or(Ok(()), |(_, what)| Err(NotAsAsked::Usage(what.to_owned())))
+                wrong.map_or(Ok(()), |(_, what)| Err(IssuedMismatch::Usage(what.to_owned())))
             }
             ParsedExtension::UnsupportedExtension { .. } | ParsedExtension::ParseError { .. } if extension.critical => {
-                Err(NotAsAsked::Critical(extension.oid.to_id_string()))
+                Err(IssuedMismatch::Critical(extension.oid.to_id_string()))
             }
-            ParsedExtension::ParseError { .. } => Err(NotAsAsked::Form),
+            ParsedExtension::ParseError { .. } => Err(IssuedMismatch::Form),
             _ => Ok(()),
         }
     }
 
-    /// Clocks may differ by a little, the signer's from ours as well as a proxy's.
-    fn check_time(&self, leaf: &Certificate, now: SystemTime) -> Result<(), NotAsAsked> {
+    /// Allows clock skew of the signer and of proxies.
+    fn check_time(&self, leaf: &Certificate, now: SystemTime) -> Result<(), IssuedMismatch> {
         if now >= leaf.not_after || now.checked_add(SKEW).is_some_and(|latest| latest < leaf.not_before) {
-            return Err(NotAsAsked::Time);
+            return Err(IssuedMismatch::Time);
         }
         let given = leaf.not_after.duration_since(now).unwrap_or_default();
         if given > self.lifetime.saturating_add(SKEW) {
-            return Err(NotAsAsked::Lifetime { given: given.as_secs(), asked: self.lifetime.as_secs() });
+            return Err(IssuedMismatch::Lifetime { given: given.as_secs(), asked: self.lifetime.as_secs() });
         }
         Ok(())
     }
 
-    fn check_chain(&self, chain: &[Certificate], roots: &[Certificate], at: SystemTime) -> Result<(), NotAsAsked> {
+    fn check_chain(&self, chain: &[Certificate], roots: &[Certificate], at: SystemTime) -> Result<(), IssuedMismatch> {
         let disorder = chain.windows(2).position(|pair| !pair[0].is_signed_by(&pair[1]));
         if let Some(index) = disorder {
-            return Err(NotAsAsked::Order(index + 2));
+            return Err(IssuedMismatch::Order(index + 2));
         }
-        let refused = |error: webpki::Error| NotAsAsked::Chain(error.to_string());
+        let rejected = |error: webpki::Error| IssuedMismatch::Chain(error.to_string());
         let anchors = roots.iter().filter_map(|root| anchor_from_trusted_cert(&root.der).ok()).collect::<Vec<_>>();
         let between: Vec<_> = chain[1..].iter().map(|certificate| certificate.der.clone()).collect();
-        let leaf = EndEntityCert::try_from(&chain[0].der).map_err(refused)?;
-        let since = at.duration_since(SystemTime::UNIX_EPOCH).map_err(|_| NotAsAsked::Time)?;
+        let leaf = EndEntityCert::try_from(&chain[0].der).map_err(rejected)?;
+        let since = at.duration_since(SystemTime::UNIX_EPOCH).map_err(|_| IssuedMismatch::Time)?;
         let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms.all;
         for usage in self.usages {
             let usage = match usage {
@@ -197,7 +201,7 @@ impl Expected<'_> {
                 Usage::Client => KeyUsage::client_auth(),
             };
             let time = UnixTime::since_unix_epoch(since);
-            leaf.verify_for_usage(algorithms, &anchors, &between, time, usage, None, None).map_err(refused)?;
+            leaf.verify_for_usage(algorithms, &anchors, &between, time, usage, None, None).map_err(rejected)?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Meltemi's own tokens of service accounts, for meshes without a Kubernetes API server.
+//! Meltemi's own service account tokens, for meshes without a Kubernetes API server.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,7 +11,7 @@ use jsonwebtoken::{
 };
 use serde_json::json;
 
-use crate::{FileError, KeyType, Private, TokenRules, folder::Folder};
+use crate::{FileError, KeyType, PrivateKey, TokenIssuer, folder::Folder};
 
 const KEY: &str = "token-key.pem";
 
@@ -35,16 +35,16 @@ pub enum IssuerError {
 impl Issuer {
     pub const NAME: &str = "meltemi";
 
-    /// The issuer of a state folder; its key is made by the first call.
+    /// The issuer of a state folder; the first call creates its key.
     pub fn open(folder: &Path) -> Result<Issuer, IssuerError> {
         let (path, folder) = (folder.join(KEY), Folder(folder));
         folder.create()?;
         let _lock = folder.lock()?;
         folder.remove_temporary_files()?;
         if folder.read(KEY)?.is_none() {
-            folder.write_new(KEY, &Private::generate(KeyType::P256)?.pem())?;
+            folder.write_new(KEY, &PrivateKey::generate(KeyType::P256)?.pem())?;
         }
-        // Where there are no locks, somebody else may have been first.
+        // Without locks another process may have been first.
         let pem = folder.read(KEY)?.ok_or_else(|| IssuerError::Key(path.clone()))?;
         let key = EncodingKey::from_ec_pem(pem.as_bytes()).map_err(|_| IssuerError::Key(path.clone()))?;
         let public = Jwk::from_encoding_key(&key, Algorithm::ES256).map_err(|_| IssuerError::Key(path))?;
@@ -70,8 +70,8 @@ impl Issuer {
         Ok(encode(&Header::new(Algorithm::ES256), &claims, &self.key)?)
     }
 
-    pub fn rules(&self) -> TokenRules {
-        TokenRules { issuer: Issuer::NAME.to_owned(), keys: JwkSet { keys: vec![self.public.clone()] } }
+    pub fn rules(&self) -> TokenIssuer {
+        TokenIssuer { issuer: Issuer::NAME.to_owned(), keys: JwkSet { keys: vec![self.public.clone()] } }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Private keys: which kinds there are, and making one.
+//! Private keys: types, generation and encoding.
 
 use std::{fmt, str::FromStr};
 
@@ -10,7 +10,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::certificate::pem;
 
-/// istiod's spelling: CITADEL_SELF_SIGNED_CA_KEY_TYPE.
+/// Spelled as istiod's CITADEL_SELF_SIGNED_CA_KEY_TYPE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyType {
     Rsa2048,
@@ -43,24 +43,24 @@ impl fmt::Display for KeyType {
     }
 }
 
-/// A private key. It is wiped when dropped, and nothing prints it.
-pub struct Private(pub(crate) KeyPair);
+/// A private key. Zeroized on drop; its Debug output is redacted.
+pub struct PrivateKey(pub(crate) KeyPair);
 
-impl fmt::Debug for Private {
+impl fmt::Debug for PrivateKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Private(..)")
+        f.write_str("PrivateKey(..)")
     }
 }
 
-impl Drop for Private {
+impl Drop for PrivateKey {
     fn drop(&mut self) {
         self.0.zeroize();
     }
 }
 
-impl ZeroizeOnDrop for Private {}
+impl ZeroizeOnDrop for PrivateKey {}
 
-impl PublicKeyData for Private {
+impl PublicKeyData for PrivateKey {
     fn der_bytes(&self) -> &[u8] {
         self.0.der_bytes()
     }
@@ -70,36 +70,36 @@ impl PublicKeyData for Private {
     }
 }
 
-impl SigningKey for Private {
+impl SigningKey for PrivateKey {
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
         self.0.sign(message)
     }
 }
 
-impl Private {
-    /// RSA takes a moment: 4096 bits up to seconds.
-    pub fn generate(kind: KeyType) -> Result<Private, rcgen::Error> {
+impl PrivateKey {
+    /// RSA is slow: 4096 bits take up to seconds.
+    pub fn generate(kind: KeyType) -> Result<PrivateKey, rcgen::Error> {
         let key = match kind {
             KeyType::P256 => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),
             KeyType::P384 => KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384),
             KeyType::Rsa2048 => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048),
             KeyType::Rsa4096 => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_4096),
         };
-        key.map(Private)
+        key.map(PrivateKey)
     }
 
     /// PKCS#8, PKCS#1 or SEC1.
-    pub fn from_pem(pem: &str) -> Result<Private, rcgen::Error> {
+    pub fn from_pem(pem: &str) -> Result<PrivateKey, rcgen::Error> {
         let mut der = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| rcgen::Error::CouldNotParseKeyPair)?;
-        // By its content: some files say that it is another kind.
+        // By its content: the label of some files is wrong.
         let key = KeyPair::try_from(der.secret_der());
         der.zeroize();
-        key.map(Private)
+        key.map(PrivateKey)
     }
 
-    /// The same key once more.
-    pub(crate) fn copied(&self) -> Result<Private, rcgen::Error> {
-        KeyPair::try_from(self.0.serialized_der()).map(Private)
+    /// A copy of the key.
+    pub(crate) fn try_clone(&self) -> Result<PrivateKey, rcgen::Error> {
+        KeyPair::try_from(self.0.serialized_der()).map(PrivateKey)
     }
 
     pub fn pem(&self) -> Zeroizing<String> {
@@ -117,12 +117,12 @@ impl Private {
         PrivateKeyDer::try_from(self.0.serialized_der())
     }
 
-    /// With its algorithm, as DER.
+    /// The SubjectPublicKeyInfo, as DER.
     pub(crate) fn public_key(&self) -> Vec<u8> {
         self.0.subject_public_key_info()
     }
 
-    /// A request for a certificate of this key; the authority decides what the certificate says.
+    /// A CSR for this key; the authority decides the content of the certificate.
     pub fn csr(&self, identity: &crate::Identity) -> Result<String, rcgen::Error> {
         let mut params = rcgen::CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -130,7 +130,7 @@ impl Private {
         params.serialize_request(&self.0)?.pem()
     }
 
-    /// A signing request for the names and addresses of a server, as PEM.
+    /// A CSR for the names and addresses of a server, as PEM.
     pub fn server_csr(&self, hosts: &[String]) -> Result<String, rcgen::Error> {
         let mut params = rcgen::CertificateParams::new(hosts.to_vec())?;
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -153,29 +153,29 @@ mod tests {
 
     #[test]
     fn a_key_is_not_printed() {
-        let key = Private::generate(KeyType::P256).unwrap();
-        assert_eq!(format!("{key:?}"), "Private(..)");
-        assert!(Private::from_pem(&key.pem()).is_ok());
+        let key = PrivateKey::generate(KeyType::P256).unwrap();
+        assert_eq!(format!("{key:?}"), "PrivateKey(..)");
+        assert!(PrivateKey::from_pem(&key.pem()).is_ok());
     }
 
     #[test]
     fn keys_are_wiped_when_they_are_dropped() {
         fn wiped<T: ZeroizeOnDrop>(_: &T) {}
-        let key = Private::generate(KeyType::P256).unwrap();
+        let key = PrivateKey::generate(KeyType::P256).unwrap();
         wiped(&key);
         wiped(&key.pem());
-        wiped(&*crate::Material::new().entry(String::new()).or_default());
+        wiped(&*crate::CaFiles::new().entry(String::new()).or_default());
     }
 
     /// openssl genrsa -traditional 2048, openssl ecparam -genkey -name prime256v1
     #[test]
     fn older_forms_of_keys_keep_their_labels() {
         for (text, label) in [(include_str!("key/pkcs1.pem"), "RSA "), (include_str!("key/sec1.pem"), "EC ")] {
-            let key = Private::from_pem(text).unwrap();
+            let key = PrivateKey::from_pem(text).unwrap();
             assert!(key.pem().starts_with(&format!("-----BEGIN {label}PRIVATE KEY")));
-            assert_eq!(Private::from_pem(&key.pem()).unwrap().public_key(), key.public_key());
+            assert_eq!(PrivateKey::from_pem(&key.pem()).unwrap().public_key(), key.public_key());
             let chain = vec![crate::bundle(include_str!("csr/certificate.pem")).unwrap().remove(0)];
-            assert!(crate::Serving::new(chain, &key).is_ok(), "{label}");
+            assert!(crate::ServingCertificate::new(chain, &key).is_ok(), "{label}");
         }
     }
 }

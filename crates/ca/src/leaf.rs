@@ -1,5 +1,5 @@
-//! The DER of a workload's certificate. What all leaves of a signer share is taken from one that rcgen made, so that a certificate costs
-//! little besides its signature. Whose name it says and for how long is decided in authority.rs.
+//! DER encoding of workload certificates. The parts that all leaves of a signer share are copied from one that rcgen made, so that a
+//! certificate costs little besides its signature. `authority` decides names and validity.
 
 use std::time::SystemTime;
 
@@ -14,38 +14,38 @@ const GENERALIZED_TIME: u8 = 0x18;
 /// `extensions` of a TBSCertificate.
 const EXTENSIONS: u8 = 0xa3;
 
-/// What stands in every leaf of one signer.
-pub(crate) struct Shared {
+/// The parts that all leaves of one signer share.
+pub(crate) struct LeafTemplate {
     version: Vec<u8>,
     algorithm: Vec<u8>,
     issuer: Vec<u8>,
     subject: Vec<u8>,
     before_names: Vec<u8>,
-    /// The extension of names without them: what it is, and whether it is critical.
+    /// The subjectAltName extension without its value: OID and critical flag.
     names: Vec<u8>,
     after_names: Vec<u8>,
 }
 
-/// What stands in one.
-pub(crate) struct Own<'a> {
+/// The parts of one leaf.
+pub(crate) struct LeafFields<'a> {
     pub(crate) serial: &'a [u8],
     pub(crate) not_before: SystemTime,
     pub(crate) not_after: SystemTime,
     pub(crate) uris: &'a [String],
-    /// With its algorithm, as DER.
+    /// The SubjectPublicKeyInfo, as DER.
     pub(crate) public_key: &'a [u8],
 }
 
-impl Shared {
-    /// Of any leaf with names. `None`: it is none.
-    pub(crate) fn of(leaf: &[u8]) -> Option<Shared> {
+impl LeafTemplate {
+    /// From any leaf with SANs. `None`: it has none.
+    pub(crate) fn of(leaf: &[u8]) -> Option<LeafTemplate> {
         let [body, ..] = elements(leaf)?[..] else { return None };
         let [version, _, algorithm, issuer, _, subject, _, extensions] = elements(body)?[..] else { return None };
         let [extensions] = elements(extensions)?[..] else { return None };
         let extensions = elements(extensions)?;
         let at = extensions.iter().position(|it| elements(it).is_some_and(|parts| parts[0] == SUBJECT_ALT_NAME))?;
         let names = elements(extensions[at])?;
-        Some(Shared {
+        Some(LeafTemplate {
             version: version.to_vec(),
             algorithm: algorithm.to_vec(),
             issuer: issuer.to_vec(),
@@ -56,16 +56,20 @@ impl Shared {
         })
     }
 
-    pub(crate) fn signed(&self, own: &Own<'_>, key: &impl SigningKey) -> Result<CertificateDer<'static>, rcgen::Error> {
+    pub(crate) fn signed(
+        &self,
+        own: &LeafFields<'_>,
+        key: &impl SigningKey,
+    ) -> Result<CertificateDer<'static>, rcgen::Error> {
         let body = self.body(own);
         let signature = key.sign(&body)?;
         let signature = wrapped(BIT_STRING, &[&[0], &signature]);
         Ok(wrapped(SEQUENCE, &[&body, &self.algorithm, &signature]).into())
     }
 
-    fn body(&self, own: &Own<'_>) -> Vec<u8> {
+    fn body(&self, own: &LeafFields<'_>) -> Vec<u8> {
         let serial = wrapped(INTEGER, &[own.serial]);
-        let validity = wrapped(SEQUENCE, &[&moment(own.not_before), &moment(own.not_after)]);
+        let validity = wrapped(SEQUENCE, &[&encode_time(own.not_before), &encode_time(own.not_after)]);
         let names = wrapped(OCTET_STRING, &[&general_names(own.uris)]);
         let names = wrapped(SEQUENCE, &[&self.names, &names]);
         let extensions = wrapped(SEQUENCE, &[&self.before_names, &names, &self.after_names]);
@@ -76,8 +80,8 @@ impl Shared {
     }
 }
 
-/// Years below 2050 have two digits, as RFC 5280 asks.
-fn moment(time: SystemTime) -> Vec<u8> {
+/// UTCTime for years below 2050, as RFC 5280 requires.
+fn encode_time(time: SystemTime) -> Vec<u8> {
     let time = OffsetDateTime::from(time);
     let (year, month) = (time.year(), u8::from(time.month()));
     let rest = format!("{month:02}{:02}{:02}{:02}{:02}Z", time.day(), time.hour(), time.minute(), time.second());
@@ -99,7 +103,7 @@ mod tests {
     use super::*;
     use crate::{KeyType, RootOptions};
 
-    /// As rcgen makes it.
+    /// As rcgen encodes it.
     fn made(issuer: &Issuer<'_, KeyPair>, key: &KeyPair, serial: &[u8], uris: &[String], end: SystemTime) -> Vec<u8> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
@@ -114,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_is_the_librarys() {
+    fn encodes_like_rcgen() {
         let serial = [0x41; 16];
         let years = |count: u64| UNIX_EPOCH + Duration::from_secs(count * 365 * 86_400);
         let short = vec!["spiffe://d/ns/a/sa/b".to_owned()];
@@ -125,10 +129,10 @@ mod tests {
             let (root_key, root) = options.made(SystemTime::now()).unwrap();
             let issuer = Issuer::from_ca_cert_der(&root.der, KeyPair::from_pem(&root_key.pem()).unwrap()).unwrap();
             let key = KeyPair::generate().unwrap();
-            let shared = Shared::of(&made(&issuer, &key, &[1], &short, years(30))).unwrap();
+            let shared = LeafTemplate::of(&made(&issuer, &key, &[1], &short, years(30))).unwrap();
             for (uris, end) in [(&short, years(60)), (&long, years(60)), (&short, years(90)), (&long, years(300))] {
                 let theirs = made(&issuer, &key, &serial, uris, end);
-                let own = Own {
+                let own = LeafFields {
                     serial: &serial,
                     not_before: UNIX_EPOCH + Duration::from_secs(1_700_000_007),
                     not_after: end,
@@ -137,7 +141,7 @@ mod tests {
                 };
                 let ours = shared.signed(&own, issuer.key()).unwrap();
                 let [theirs, ours] = [elements(&theirs).unwrap(), elements(&ours).unwrap()];
-                // Signatures have a random part.
+                // ECDSA signatures are randomized.
                 assert_eq!((theirs[0], theirs[1]), (ours[0], ours[1]), "{kind} {uris:?}");
             }
         }

@@ -1,4 +1,4 @@
-//! The certificate authority: whose certificate it is, who signs it and for how long; and who a caller is. No sockets, no mesh.
+//! The certificate authority: identities, keys, signing, lifetimes and root rotation, and the authentication of callers. No sockets, no mesh.
 
 mod authority;
 mod certificate;
@@ -25,26 +25,26 @@ mod token;
 mod trust;
 mod workload;
 
-pub use authority::{Authority, CannotSign};
-pub use certificate::{Certificate, Unusable, bundle};
-pub use client::{ClientCertificate, ClientRefused};
-pub use credential::{usable_authorities, usable_pair};
-pub use csr::{Csr, CsrRefused};
+pub use authority::{Authority, SignError};
+pub use certificate::{Certificate, InvalidCertificate, bundle};
+pub use client::{ClientCertificate, ClientCertificateError};
+pub use credential::{check_ca_certificates, check_key_pair};
+pub use csr::{Csr, CsrError};
 pub use folder::FileError;
 pub use forwarded::forwarded_identities;
-pub use identity::{Identity, NotSpiffe};
-pub use issued::{NotAsAsked, check_serving};
+pub use identity::{Identity, InvalidSpiffeId};
+pub use issued::{IssuedMismatch, check_serving};
 pub use issuer::{Issuer, IssuerError};
 pub use jsonwebtoken::jwk::JwkSet;
-pub use key::{KeyType, Private};
-pub use lifetime::{Lifetimes, TooLong};
-pub use metrics::Metrics;
-pub use plugged::{Plugged, PluggedError, plugged};
-pub use root::{KeepError, Kept, RootOptions};
-pub use rotation::{Material, Stage};
-pub use service::{Certificates, Denied};
+pub use key::{KeyType, PrivateKey};
+pub use lifetime::{LifetimeTooLong, Lifetimes};
+pub use metrics::CaMetrics;
+pub use plugged::{PluggedCa, PluggedError, plugged};
+pub use root::{RootError, RootFolder, RootOptions};
+pub use rotation::{CaFiles, RotationStage};
+pub use service::{CertificateService, SigningDenied};
 pub use signer_request::SignerRequest;
-pub use tls::{Clients, Serving, TlsError, server_config};
-pub use token::{TokenRefused, TokenRules, Tokens};
+pub use tls::{ClientVerifier, ServingCertificate, TlsError, server_config};
+pub use token::{TokenIssuer, TokenRejected, TokenVerifier};
 pub use trust::TrustDomains;
 pub use workload::{digest, workload};

@@ -1,14 +1,14 @@
-//! How long a workload's certificate lasts: what was asked, what is allowed, what the signer has left.
+//! The lifetime of workload certificates: as requested, within the configured limits.
 
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetimes {
-    /// For callers that ask for nothing: DEFAULT_WORKLOAD_CERT_TTL.
+    /// For callers without a request: DEFAULT_WORKLOAD_CERT_TTL.
     pub default: Duration,
     /// MAX_WORKLOAD_CERT_TTL.
     pub max: Duration,
-    /// PILOT_WORKLOAD_CERT_TTL: for everybody, whatever they ask.
+    /// PILOT_WORKLOAD_CERT_TTL: for all callers, whatever they request.
     pub fixed: Option<Duration>,
 }
 
@@ -21,14 +21,14 @@ impl Default for Lifetimes {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the requested lifetime of {asked} s is above the greatest of {max} s")]
-pub struct TooLong {
+pub struct LifetimeTooLong {
     asked: i64,
     max: u64,
 }
 
 impl Lifetimes {
-    /// `asked`: seconds, as on the wire; none or less: the default.
-    pub fn of(&self, asked: i64) -> Result<Duration, TooLong> {
+    /// `asked`: seconds, as on the wire; zero or negative: the default.
+    pub fn of(&self, asked: i64) -> Result<Duration, LifetimeTooLong> {
         if let Some(fixed) = self.fixed {
             return Ok(fixed);
         }
@@ -37,7 +37,7 @@ impl Lifetimes {
         };
         let wanted = Duration::from_secs(wanted);
         if wanted > self.max {
-            return Err(TooLong { asked, max: self.max.as_secs() });
+            return Err(LifetimeTooLong { asked, max: self.max.as_secs() });
         }
         Ok(wanted)
     }

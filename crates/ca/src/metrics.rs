@@ -1,4 +1,4 @@
-//! The metrics of the authority, by istiod's names.
+//! Metrics of the certificate authority, with istiod's names.
 
 use std::{
     sync::Arc,
@@ -9,13 +9,13 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
 use crate::Authority;
 
-pub struct Metrics {
+pub struct CaMetrics {
     pub(crate) csrs: IntCounter,
     pub(crate) unreadable: IntCounter,
-    pub(crate) nobody: IntCounter,
+    pub(crate) without_identity: IntCounter,
     pub(crate) unsigned: IntCounterVec,
     pub(crate) issued: IntCounter,
-    pub(crate) strangers: IntCounter,
+    pub(crate) unauthenticated: IntCounter,
     mismatches: IntCounter,
     forwarded: IntCounterVec,
     root_end: IntGauge,
@@ -24,8 +24,8 @@ pub struct Metrics {
     chain_left: IntGauge,
 }
 
-impl Metrics {
-    pub fn new(registry: &Registry) -> Result<Arc<Metrics>, prometheus::Error> {
+impl CaMetrics {
+    pub fn new(registry: &Registry) -> Result<Arc<CaMetrics>, prometheus::Error> {
         let counter = |name: &str, help: &str| {
             let counter = IntCounter::new(format!("citadel_server_{name}"), help)?;
             registry.register(Box::new(counter.clone())).map(|()| counter)
@@ -35,53 +35,65 @@ impl Metrics {
             registry.register(Box::new(gauge.clone())).map(|()| gauge)
         };
         let unsigned = IntCounterVec::new(
-            Opts::new("citadel_server_csr_sign_err_count", "Requests that were not signed."),
+            Opts::new("citadel_server_csr_sign_err_count", "Certificate signing requests that failed, by error."),
             &["error"],
         )?;
         registry.register(Box::new(unsigned.clone()))?;
         let mismatches = IntCounter::new(
             "meltemi_identity_mismatches_total",
-            "Streams that were refused because the proxy spoke for somebody else.",
+            "xDS streams rejected because the node claims another identity than its caller's.",
         )?;
         registry.register(Box::new(mismatches.clone()))?;
         let forwarded = IntCounterVec::new(
-            Opts::new("meltemi_forwarded_csrs_total", "Signing requests that were passed to an external authority."),
+            Opts::new(
+                "meltemi_forwarded_csrs_total",
+                "Certificate signing requests forwarded to an external CA, by result.",
+            ),
             &["result"],
         )?;
         registry.register(Box::new(forwarded.clone()))?;
-        Ok(Arc::new(Metrics {
-            csrs: counter("csr_count", "Signing requests.")?,
-            unreadable: counter("csr_parsing_err_count", "Signing requests that could not be read or verified.")?,
-            nobody: counter("id_extraction_err_count", "Signing requests of callers without an identity.")?,
+        Ok(Arc::new(CaMetrics {
+            csrs: counter("csr_count", "Certificate signing requests.")?,
+            unreadable: counter(
+                "csr_parsing_err_count",
+                "Certificate signing requests that could not be parsed or verified.",
+            )?,
+            without_identity: counter(
+                "id_extraction_err_count",
+                "Certificate signing requests of callers without an identity.",
+            )?,
             unsigned,
             mismatches,
             forwarded,
-            issued: counter("success_cert_issuance_count", "Certificates given.")?,
-            strangers: counter("authentication_failure_count", "Callers who did not show who they are.")?,
-            root_end: gauge("root_cert_expiry_timestamp", "When the root ends, in Unix seconds.")?,
-            root_left: gauge("root_cert_expiry_seconds", "Seconds until the root ends.")?,
-            chain_end: gauge("cert_chain_expiry_timestamp", "When the signer's chain ends, in Unix seconds.")?,
-            chain_left: gauge("cert_chain_expiry_seconds", "Seconds until the signer's chain ends.")?,
+            issued: counter("success_cert_issuance_count", "Certificates issued.")?,
+            unauthenticated: counter(
+                "authentication_failure_count",
+                "Unauthenticated callers of the certificate service.",
+            )?,
+            root_end: gauge("root_cert_expiry_timestamp", "Expiry of the root certificate, in Unix seconds.")?,
+            root_left: gauge("root_cert_expiry_seconds", "Seconds until the root certificate expires.")?,
+            chain_end: gauge("cert_chain_expiry_timestamp", "Expiry of the signing chain, in Unix seconds.")?,
+            chain_left: gauge("cert_chain_expiry_seconds", "Seconds until the signing chain expires.")?,
         }))
     }
 
-    /// A caller of the certificate service whom no authenticator knew.
+    /// A caller of the certificate service that was not authenticated.
     pub fn stranger(&self) {
-        self.strangers.inc();
+        self.unauthenticated.inc();
     }
 
-    /// A proxy spoke for another identity than its own.
+    /// A proxy claimed another identity than that of its credentials.
     pub fn mismatch(&self) {
         self.mismatches.inc();
     }
 
-    /// A signing request went to an external authority; `answered`: it gave a certificate.
+    /// A CSR was forwarded to an external CA; `answered`: it returned a certificate.
     pub fn forwarded(&self, answered: bool) {
         self.csrs.inc();
         self.forwarded.with_label_values(&[if answered { "answered" } else { "failed" }]).inc();
     }
 
-    pub fn look_at(&self, authority: &Authority, now: SystemTime) {
+    pub fn record_expiry(&self, authority: &Authority, now: SystemTime) {
         let roots = authority.roots().iter().map(|root| root.not_after);
         let root = roots.min().unwrap_or(UNIX_EPOCH);
         for (end, timestamp, left) in

@@ -1,4 +1,4 @@
-//! An authority that somebody else made: the files of `cacerts`, in istiod's layout or cert-manager's.
+//! A plugged-in CA: the files of `cacerts`, in istiod's layout or cert-manager's.
 
 use std::{
     fs, io,
@@ -8,11 +8,11 @@ use std::{
 
 use zeroize::Zeroizing;
 
-use crate::{Authority, Certificate, Private, Unusable, bundle};
+use crate::{Authority, Certificate, InvalidCertificate, PrivateKey, bundle};
 
-/// What a folder of `cacerts` says, as text.
+/// The content of a `cacerts` folder.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Plugged {
+pub struct PluggedCa {
     key: Zeroizing<String>,
     certificate: String,
     chain: String,
@@ -26,25 +26,25 @@ pub enum PluggedError {
     #[error("{} holds {found} without {missing}; add {missing}, or remove {found} to have no plugged-in authority", path.display())]
     Half { path: PathBuf, found: &'static str, missing: &'static str },
     #[error("{}: {why}", path.display())]
-    Unusable { path: PathBuf, why: Unusable },
+    InvalidCertificate { path: PathBuf, why: InvalidCertificate },
 }
 
-/// key, certificate, the chain above it, the roots.
+/// Key, certificate, the chain above it, the roots.
 const ISTIO: [&str; 4] = ["ca-key.pem", "ca-cert.pem", "cert-chain.pem", "root-cert.pem"];
-/// cert-manager puts the chain behind the certificate.
+/// cert-manager appends the chain to the certificate.
 const CERT_MANAGER: [&str; 3] = ["tls.key", "tls.crt", "ca.crt"];
 
-/// `None`: the folder has no authority. A key without its certificate, or the reverse, is half of one: nobody would want another
-/// authority in its place.
-pub fn plugged(folder: &Path) -> Result<Option<Plugged>, PluggedError> {
+/// `None`: the folder has no CA. A key without its certificate, or the reverse, is an error: falling back to another CA would
+/// be wrong.
+pub fn plugged(folder: &Path) -> Result<Option<PluggedCa>, PluggedError> {
     let [key, certificate, chain, roots] = ISTIO;
     if let Some((key, certificate)) = pair(folder, key, certificate)? {
         let chain = text(folder, chain)?.unwrap_or_default();
-        return Ok(Some(Plugged { key, certificate, chain, roots: needed(folder, roots)? }));
+        return Ok(Some(PluggedCa { key, certificate, chain, roots: required(folder, roots)? }));
     }
     let [key, certificate, roots] = CERT_MANAGER;
     let Some((key, certificate)) = pair(folder, key, certificate)? else { return Ok(None) };
-    Ok(Some(Plugged { key, certificate, chain: String::new(), roots: needed(folder, roots)? }))
+    Ok(Some(PluggedCa { key, certificate, chain: String::new(), roots: required(folder, roots)? }))
 }
 
 fn pair(
@@ -61,10 +61,10 @@ fn pair(
     }
 }
 
-impl Plugged {
+impl PluggedCa {
     pub fn authority(&self, folder: &Path, now: SystemTime) -> Result<Authority, PluggedError> {
-        let unusable = |why| PluggedError::Unusable { path: folder.to_owned(), why };
-        let key = Private::from_pem(&self.key).map_err(|_| unusable(Unusable::Key))?;
+        let unusable = |why| PluggedError::InvalidCertificate { path: folder.to_owned(), why };
+        let key = PrivateKey::from_pem(&self.key).map_err(|_| unusable(InvalidCertificate::Key))?;
         let mut chain = bundle(&self.certificate).map_err(unusable)?;
         if !self.chain.trim().is_empty() {
             chain.extend(bundle(&self.chain).map_err(unusable)?);
@@ -85,7 +85,7 @@ fn without_repetition(chain: Vec<Certificate>) -> Vec<Certificate> {
     once
 }
 
-fn needed(folder: &Path, name: &str) -> Result<String, PluggedError> {
+fn required(folder: &Path, name: &str) -> Result<String, PluggedError> {
     let missing = || PluggedError::File { path: folder.join(name), error: io::ErrorKind::NotFound.into() };
     text(folder, name)?.ok_or_else(missing)
 }

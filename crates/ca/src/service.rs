@@ -1,48 +1,48 @@
-//! `istio.v1.auth.IstioCertificateService`: from an authenticated request to a chain. How it arrives is elsewhere.
+//! `istio.v1.auth.IstioCertificateService`: from an authenticated request to a certificate chain. The transport is elsewhere.
 
 use std::{sync::Arc, time::SystemTime};
 
 use arc_swap::ArcSwap;
 use wire::istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse};
 
-use crate::{Authority, Csr, CsrRefused, Identity, Lifetimes, Metrics, TooLong, authority::CannotSign};
+use crate::{Authority, CaMetrics, Csr, CsrError, Identity, LifetimeTooLong, Lifetimes, authority::SignError};
 
-/// Signs for callers, with the authority of the moment.
-pub struct Certificates {
+/// Signs for callers, with the current authority.
+pub struct CertificateService {
     authority: ArcSwap<Authority>,
     lifetimes: Lifetimes,
-    metrics: Arc<Metrics>,
+    metrics: Arc<CaMetrics>,
 }
 
 /// Why a caller gets no certificate.
 #[derive(Debug, thiserror::Error)]
-pub enum Denied {
+pub enum SigningDenied {
     #[error(transparent)]
-    Csr(#[from] CsrRefused),
+    Csr(#[from] CsrError),
     #[error(transparent)]
-    Lifetime(#[from] TooLong),
-    #[error("the caller has no identity that a certificate could say")]
-    Nobody,
-    /// istiod offers this to ztunnels, which Meltemi does not serve.
-    #[error("a certificate for another identity is not given")]
+    Lifetime(#[from] LifetimeTooLong),
+    #[error("the caller has no identity")]
+    NoIdentity,
+    /// istiod supports this for ztunnels, which Meltemi does not serve.
+    #[error("impersonation is not supported")]
     Impersonation,
     #[error(transparent)]
-    Signing(#[from] CannotSign),
+    Signing(#[from] SignError),
 }
 
-impl Certificates {
-    pub fn new(authority: Authority, lifetimes: Lifetimes, metrics: Arc<Metrics>) -> Certificates {
-        metrics.look_at(&authority, SystemTime::now());
-        Certificates { authority: ArcSwap::from_pointee(authority), lifetimes, metrics }
+impl CertificateService {
+    pub fn new(authority: Authority, lifetimes: Lifetimes, metrics: Arc<CaMetrics>) -> CertificateService {
+        metrics.record_expiry(&authority, SystemTime::now());
+        CertificateService { authority: ArcSwap::from_pointee(authority), lifetimes, metrics }
     }
 
     pub fn authority(&self) -> Arc<Authority> {
         self.authority.load_full()
     }
 
-    /// From now on this one signs. What the old one signed lives on.
+    /// Replaces the signer. Certificates of the old one stay valid.
     pub fn replace(&self, authority: Authority) {
-        self.metrics.look_at(&authority, SystemTime::now());
+        self.metrics.record_expiry(&authority, SystemTime::now());
         self.authority.store(Arc::new(authority));
     }
 
@@ -51,13 +51,13 @@ impl Certificates {
         request: &IstioCertificateRequest,
         callers: &[Identity],
         now: SystemTime,
-    ) -> Result<IstioCertificateResponse, Denied> {
+    ) -> Result<IstioCertificateResponse, SigningDenied> {
         self.metrics.csrs.inc();
         let signed = self.signed(request, callers, now);
         match &signed {
             Ok(_) => self.metrics.issued.inc(),
-            Err(Denied::Csr(_)) => self.metrics.unreadable.inc(),
-            Err(Denied::Nobody) => self.metrics.nobody.inc(),
+            Err(SigningDenied::Csr(_)) => self.metrics.unreadable.inc(),
+            Err(SigningDenied::NoIdentity) => self.metrics.without_identity.inc(),
             Err(denied) => self.metrics.unsigned.with_label_values(&[denied.label()]).inc(),
         }
         signed
@@ -68,13 +68,14 @@ impl Certificates {
         request: &IstioCertificateRequest,
         callers: &[Identity],
         now: SystemTime,
-    ) -> Result<IstioCertificateResponse, Denied> {
+    ) -> Result<IstioCertificateResponse, SigningDenied> {
         if callers.is_empty() {
-            return Err(Denied::Nobody);
+            return Err(SigningDenied::NoIdentity);
         }
-        let asked = request.metadata.as_ref().is_some_and(|wish| wish.fields.contains_key("ImpersonatedIdentity"));
+        let asked =
+            request.metadata.as_ref().is_some_and(|requested| requested.fields.contains_key("ImpersonatedIdentity"));
         if asked {
-            return Err(Denied::Impersonation);
+            return Err(SigningDenied::Impersonation);
         }
         let csr = Csr::parse(&request.csr)?;
         let lifetime = self.lifetimes.of(request.validity_duration)?;
@@ -83,21 +84,21 @@ impl Certificates {
     }
 }
 
-impl Denied {
+impl SigningDenied {
     /// istiod's names for the label `error`.
     fn label(&self) -> &'static str {
         match self {
-            Denied::Csr(_) => "CSR_ERROR",
-            Denied::Lifetime(_) => "TTL_ERROR",
-            Denied::Nobody | Denied::Impersonation => "CA_UNAUTHORIZED",
-            Denied::Signing(CannotSign::Unusable(_)) => "CA_NOT_READY",
-            Denied::Signing(CannotSign::Crypto(_)) => "CERT_GEN_ERROR",
+            SigningDenied::Csr(_) => "CSR_ERROR",
+            SigningDenied::Lifetime(_) => "TTL_ERROR",
+            SigningDenied::NoIdentity | SigningDenied::Impersonation => "CA_UNAUTHORIZED",
+            SigningDenied::Signing(SignError::InvalidCertificate(_)) => "CA_NOT_READY",
+            SigningDenied::Signing(SignError::Crypto(_)) => "CERT_GEN_ERROR",
         }
     }
 
-    /// It is the caller's doing; asking again does not help.
-    pub fn is_callers(&self) -> bool {
-        matches!(self, Denied::Csr(_) | Denied::Lifetime(_))
+    /// The request is at fault; a retry does not help.
+    pub fn is_client_error(&self) -> bool {
+        matches!(self, SigningDenied::Csr(_) | SigningDenied::Lifetime(_))
     }
 }
 
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
     use crate::{KeyType, RootOptions, bundle, csr::tests::request};
 
-    fn certificates(lifetimes: Lifetimes) -> (Certificates, prometheus::Registry) {
+    fn certificates(lifetimes: Lifetimes) -> (CertificateService, prometheus::Registry) {
         let registry = prometheus::Registry::new();
         let options = RootOptions {
             key: KeyType::P256,
@@ -118,7 +119,7 @@ mod tests {
         let now = SystemTime::now();
         let (key, root) = options.made(now).unwrap();
         let authority = Authority::new(&key, vec![root.clone()], vec![root], now).unwrap();
-        (Certificates::new(authority, lifetimes, Metrics::new(&registry).unwrap()), registry)
+        (CertificateService::new(authority, lifetimes, CaMetrics::new(&registry).unwrap()), registry)
     }
 
     fn ask(validity_duration: i64) -> IstioCertificateRequest {
@@ -157,32 +158,32 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_for_another_signer_changes_nothing() {
+    fn a_requested_signer_is_ignored() {
         let (certificates, _) = certificates(Lifetimes::default());
-        let mut wish = ask(3600);
+        let mut requested = ask(3600);
         let fields = [("CertSigner".to_owned(), Default::default())].into();
-        wish.metadata = Some(wire::google::protobuf::Struct { fields });
-        let chain = certificates.answer(&wish, &cart(), SystemTime::now()).unwrap().cert_chain;
+        requested.metadata = Some(wire::google::protobuf::Struct { fields });
+        let chain = certificates.answer(&requested, &cart(), SystemTime::now()).unwrap().cert_chain;
         let leaf = &bundle(&chain[0]).unwrap()[0];
         assert!(leaf.is_signed_by(&certificates.authority().roots()[0]) && !leaf.is_ca);
     }
 
     #[test]
-    fn refusals_are_counted_by_kind() {
+    fn errors_are_counted_by_kind() {
         let (certificates, registry) = certificates(Lifetimes::default());
         let now = SystemTime::now();
         let answer = |request: &IstioCertificateRequest, callers: &[Identity]| {
             certificates.answer(request, callers, now).unwrap_err()
         };
-        assert!(matches!(answer(&ask(0), &[]), Denied::Nobody));
+        assert!(matches!(answer(&ask(0), &[]), SigningDenied::NoIdentity));
         let junk = IstioCertificateRequest { csr: "junk".to_owned(), ..ask(0) };
-        assert!(answer(&junk, &cart()).is_callers());
-        assert!(answer(&ask(i64::MAX), &cart()).is_callers());
+        assert!(answer(&junk, &cart()).is_client_error());
+        assert!(answer(&ask(i64::MAX), &cart()).is_client_error());
         let mut other = ask(0);
-        let wish =
+        let requested =
             wire::google::protobuf::Struct { fields: [("ImpersonatedIdentity".to_owned(), Default::default())].into() };
-        other.metadata = Some(wish);
-        assert!(matches!(answer(&other, &cart()), Denied::Impersonation));
+        other.metadata = Some(requested);
+        assert!(matches!(answer(&other, &cart()), SigningDenied::Impersonation));
         assert_eq!(counted(&registry, "citadel_server_csr_count"), 4.0);
         assert_eq!(counted(&registry, "citadel_server_csr_parsing_err_count"), 1.0);
         assert_eq!(counted(&registry, "citadel_server_id_extraction_err_count"), 1.0);

@@ -1,6 +1,6 @@
-//! A CSR for a signer that is not ours. Such a signer may grant whatever a CSR asks for, and may read DER otherwise than we do. So it is
-//! never shown the bytes of a caller: the CSR is encoded here, from the public key, one SPIFFE URI and the caller's signature. The signature
-//! covers the whole request, hence only a CSR that is equal to this encoding, byte by byte, can be passed on; every other one is refused.
+//! A CSR for an external signer. Such a signer may grant whatever a CSR requests, and may parse DER differently. So it
+//! never receives the bytes of a caller: the CSR is encoded here, from the public key, one SPIFFE URI and the caller's signature. The signature
+//! covers the whole request, hence only a CSR that equals this encoding, byte by byte, can be forwarded; any other is rejected.
 
 use x509_parser::{certification_request::X509CertificationRequest, prelude::FromDer};
 
@@ -12,7 +12,7 @@ use crate::{
 
 /// `INTEGER 0`: version 1, the only one.
 const VERSION: &[u8] = &[0x02, 0x01, 0x00];
-/// Ours is empty; pilot-agent's has an organization that is empty.
+/// Ours is empty; pilot-agent's has an empty organization.
 const SUBJECTS: [&[u8]; 2] =
     [&[0x30, 0x00], &[0x30, 0x0b, 0x31, 0x09, 0x30, 0x07, 0x06, 0x03, 0x55, 0x04, 0x0a, 0x13, 0x00]];
 /// `attributes` of a CertificationRequestInfo.
@@ -30,7 +30,7 @@ const SIGNATURES: [&[u8]; 5] = [
     &[0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0d, 0x05, 0x00],
 ];
 
-/// What another signer is shown, and what its certificate is compared with.
+/// The CSR that another signer receives, and that its certificate is compared with.
 #[derive(Debug)]
 pub struct SignerRequest {
     pub identity: Identity,
@@ -39,7 +39,7 @@ pub struct SignerRequest {
 }
 
 impl SignerRequest {
-    /// `None`: the request says something else, or says it in other bytes.
+    /// `None`: the CSR requests something else, or has another encoding.
     pub(crate) fn new(csr: &Csr, identities: &[Identity]) -> Option<SignerRequest> {
         let (_, request) = X509CertificationRequest::from_der(&csr.der).ok()?;
         let signature = wrapped(BIT_STRING, &[&[0], &request.signature_value.data]);
@@ -51,7 +51,7 @@ impl SignerRequest {
         Some(SignerRequest { identity: identity.clone(), public_key: csr.public_key.clone(), der })
     }
 
-    /// With its algorithm, as DER.
+    /// The SubjectPublicKeyInfo, as DER.
     pub fn public_key(&self) -> &[u8] {
         &self.public_key
     }
@@ -61,7 +61,7 @@ impl SignerRequest {
     }
 }
 
-/// Every CertificationRequestInfo that may ask for this name.
+/// Every CertificationRequestInfo that may request this name.
 fn infos<'a>(public_key: &[u8], identity: &'a Identity) -> Vec<(&'a Identity, Vec<u8>)> {
     let names = wrapped(OCTET_STRING, &[&general_names(&[identity.to_string()])]);
     let mut all = Vec::with_capacity(SUBJECTS.len() * CRITICAL.len());
@@ -77,7 +77,7 @@ fn infos<'a>(public_key: &[u8], identity: &'a Identity) -> Vec<(&'a Identity, Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{KeyType, Private};
+    use crate::{KeyType, PrivateKey};
 
     fn cart() -> Identity {
         "spiffe://cluster.local/ns/shop/sa/cart".parse().unwrap()
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn our_agents_requests_are_encoded_to_the_same_bytes() {
         for kind in [KeyType::P256, KeyType::P384, KeyType::Rsa2048] {
-            let pem = Private::generate(kind).unwrap().csr(&cart()).unwrap();
+            let pem = PrivateKey::generate(kind).unwrap().csr(&cart()).unwrap();
             let request = Csr::parse(&pem).unwrap().for_signer(&[cart()]).unwrap();
             assert_eq!(request.pem(), pem.replace("\r\n", "\n"), "{kind}");
         }
@@ -103,8 +103,8 @@ mod tests {
 
     #[test]
     fn what_stands_around_the_pem_block_is_not_passed_on() {
-        let pem = Private::generate(KeyType::P256).unwrap().csr(&cart()).unwrap().replace("\r\n", "\n");
-        let other = Private::generate(KeyType::P256).unwrap().server_csr(&["shop.example".to_owned()]).unwrap();
+        let pem = PrivateKey::generate(KeyType::P256).unwrap().csr(&cart()).unwrap().replace("\r\n", "\n");
+        let other = PrivateKey::generate(KeyType::P256).unwrap().server_csr(&["shop.example".to_owned()]).unwrap();
         let request = Csr::parse(&format!("leading\n{pem}{other}")).unwrap().for_signer(&[cart()]).unwrap();
         assert_eq!(request.pem(), pem);
     }

@@ -1,4 +1,4 @@
-//! The server's side of TLS: our own certificate and the roots of clients, both replaceable under open connections.
+//! Server-side TLS: the serving certificate and the roots of clients, both replaceable while connections are open.
 
 use std::{fmt, sync::Arc};
 
@@ -15,14 +15,14 @@ use rustls::{
     sign::CertifiedKey,
 };
 
-use crate::{Certificate, Private};
+use crate::{Certificate, PrivateKey};
 
-/// What the next handshake is answered with.
+/// The certificate for new handshakes.
 #[derive(Debug)]
-pub struct Serving(ArcSwap<CertifiedKey>);
+pub struct ServingCertificate(ArcSwap<CertifiedKey>);
 
-/// Whose signature on a client's certificate counts.
-pub struct Clients(ArcSwap<Arc<dyn ClientCertVerifier>>);
+/// The trust anchors of client certificates.
+pub struct ClientVerifier(ArcSwap<Arc<dyn ClientCertVerifier>>);
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -34,26 +34,26 @@ pub enum TlsError {
     Setup(Error),
 }
 
-impl Serving {
-    pub fn new(chain: Vec<Certificate>, key: &Private) -> Result<Arc<Serving>, TlsError> {
-        Ok(Arc::new(Serving(ArcSwap::from_pointee(certified(chain, key)?))))
+impl ServingCertificate {
+    pub fn new(chain: Vec<Certificate>, key: &PrivateKey) -> Result<Arc<ServingCertificate>, TlsError> {
+        Ok(Arc::new(ServingCertificate(ArcSwap::from_pointee(certified(chain, key)?))))
     }
 
-    pub fn replace(&self, chain: Vec<Certificate>, key: &Private) -> Result<(), TlsError> {
+    pub fn replace(&self, chain: Vec<Certificate>, key: &PrivateKey) -> Result<(), TlsError> {
         self.0.store(Arc::new(certified(chain, key)?));
         Ok(())
     }
 }
 
-impl ResolvesServerCert for Serving {
+impl ResolvesServerCert for ServingCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.load_full())
     }
 }
 
-impl Clients {
-    pub fn new(roots: &[Certificate]) -> Result<Arc<Clients>, TlsError> {
-        Ok(Arc::new(Clients(ArcSwap::from_pointee(verifier(roots)?))))
+impl ClientVerifier {
+    pub fn new(roots: &[Certificate]) -> Result<Arc<ClientVerifier>, TlsError> {
+        Ok(Arc::new(ClientVerifier(ArcSwap::from_pointee(verifier(roots)?))))
     }
 
     pub fn replace(&self, roots: &[Certificate]) -> Result<(), TlsError> {
@@ -62,14 +62,17 @@ impl Clients {
     }
 }
 
-impl fmt::Debug for Clients {
+impl fmt::Debug for ClientVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Clients")
     }
 }
 
-/// HTTP/2 only. A client may come without a certificate (with a token then), but never with a wrong one.
-pub fn server_config(serving: Arc<Serving>, clients: Arc<Clients>) -> Result<Arc<ServerConfig>, TlsError> {
+/// HTTP/2 only. A client certificate is optional (with a token instead), but must be valid.
+pub fn server_config(
+    serving: Arc<ServingCertificate>,
+    clients: Arc<ClientVerifier>,
+) -> Result<Arc<ServerConfig>, TlsError> {
     let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
     let builder = builder.with_safe_default_protocol_versions().map_err(TlsError::Setup)?;
     let mut config = builder.with_client_cert_verifier(clients).with_cert_resolver(serving);
@@ -77,7 +80,7 @@ pub fn server_config(serving: Arc<Serving>, clients: Arc<Clients>) -> Result<Arc
     Ok(Arc::new(config))
 }
 
-fn certified(chain: Vec<Certificate>, key: &Private) -> Result<CertifiedKey, TlsError> {
+fn certified(chain: Vec<Certificate>, key: &PrivateKey) -> Result<CertifiedKey, TlsError> {
     let key = key.der().map_err(|why| Error::General(why.to_owned()));
     let key = key.and_then(|key| aws_lc_rs::sign::any_supported_type(&key)).map_err(TlsError::Key)?;
     Ok(CertifiedKey::new(chain.into_iter().map(|certificate| certificate.der).collect(), key))
@@ -94,7 +97,7 @@ fn verifier(roots: &[Certificate]) -> Result<Arc<dyn ClientCertVerifier>, TlsErr
         .map_err(|e| TlsError::Roots(e.to_string()))
 }
 
-impl ClientCertVerifier for Clients {
+impl ClientCertVerifier for ClientVerifier {
     fn offer_client_auth(&self) -> bool {
         true
     }
@@ -103,7 +106,7 @@ impl ClientCertVerifier for Clients {
         false
     }
 
-    /// None: an agent that was given new roots earlier than we would not send its certificate otherwise.
+    /// Empty: an agent that got new roots earlier than we did would not send its certificate otherwise.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

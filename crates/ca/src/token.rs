@@ -1,32 +1,32 @@
-//! Tokens of service accounts, verified here against known keys: our own issuer's, or those of a JWKS file.
+//! Service account tokens, verified locally against known keys: our own issuer's, or those of a JWKS file.
 
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header, jwk::JwkSet};
 use serde::Deserialize;
 
 use crate::{Identity, TrustDomains, identity::is_name};
 
-/// Tokens of Kubernetes have about 1 KB.
+/// Kubernetes tokens have about 1 KB.
 const MAX_SIZE: usize = 16 << 10;
-/// Only algorithms with a public key: a shared secret would make every verifier an issuer.
+/// Only asymmetric algorithms: a shared secret would make every verifier an issuer.
 const ALGORITHMS: [Algorithm; 6] =
     [Algorithm::RS256, Algorithm::RS384, Algorithm::RS512, Algorithm::ES256, Algorithm::ES384, Algorithm::PS256];
 
-/// One issuer that is believed.
-pub struct TokenRules {
-    /// Empty: whatever the token says (a JWKS file names no issuer).
+/// One trusted issuer.
+pub struct TokenIssuer {
+    /// Empty: any issuer (a JWKS file names none).
     pub issuer: String,
     pub keys: JwkSet,
 }
 
-/// All that is believed.
-pub struct Tokens {
-    pub rules: Vec<TokenRules>,
+/// All trusted issuers.
+pub struct TokenVerifier {
+    pub rules: Vec<TokenIssuer>,
     /// TOKEN_AUDIENCES: one of them must be in the token.
     pub audiences: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TokenRefused {
+pub enum TokenRejected {
     #[error("the token has {0} bytes; at most {MAX_SIZE} are read")]
     Size(usize),
     #[error("the token is not a signed JWT")]
@@ -48,30 +48,30 @@ struct Claims {
     sub: String,
 }
 
-impl Tokens {
-    pub fn identity(&self, token: &str, domains: &TrustDomains) -> Result<Identity, TokenRefused> {
+impl TokenVerifier {
+    pub fn identity(&self, token: &str, domains: &TrustDomains) -> Result<Identity, TokenRejected> {
         if token.len() > MAX_SIZE {
-            return Err(TokenRefused::Size(token.len()));
+            return Err(TokenRejected::Size(token.len()));
         }
-        let header = decode_header(token).map_err(|_| TokenRefused::Form)?;
+        let header = decode_header(token).map_err(|_| TokenRejected::Form)?;
         if !ALGORITHMS.contains(&header.alg) {
-            return Err(TokenRefused::Algorithm(format!("{:?}", header.alg)));
+            return Err(TokenRejected::Algorithm(format!("{:?}", header.alg)));
         }
-        let mut refused = TokenRefused::Key;
+        let mut rejected = TokenRejected::Key;
         for rules in &self.rules {
             for key in candidates(&rules.keys, header.kid.as_deref()) {
                 match self.subject(token, header.alg, &key, &rules.issuer) {
                     Ok(subject) => return account(&subject, domains),
-                    // Says more than that some other key does not fit.
-                    Err(why) if why != TokenRefused::Key => refused = why,
+                    // More specific than the error of a key that does not match.
+                    Err(why) if why != TokenRejected::Key => rejected = why,
                     Err(_) => {}
                 }
             }
         }
-        Err(refused)
+        Err(rejected)
     }
 
-    fn subject(&self, token: &str, alg: Algorithm, key: &DecodingKey, issuer: &str) -> Result<String, TokenRefused> {
+    fn subject(&self, token: &str, alg: Algorithm, key: &DecodingKey, issuer: &str) -> Result<String, TokenRejected> {
         use jsonwebtoken::errors::ErrorKind;
         let mut validation = Validation::new(alg);
         validation.set_audience(&self.audiences);
@@ -81,12 +81,12 @@ impl Tokens {
             validation.set_issuer(&[issuer]);
         }
         let decoded = decode::<Claims>(token, key, &validation).map_err(|error| match error.kind() {
-            ErrorKind::ExpiredSignature => TokenRefused::Expired,
-            ErrorKind::InvalidAudience => TokenRefused::Audience(self.audiences.join(", ")),
+            ErrorKind::ExpiredSignature => TokenRejected::Expired,
+            ErrorKind::InvalidAudience => TokenRejected::Audience(self.audiences.join(", ")),
             ErrorKind::MissingRequiredClaim(claim) if claim == "aud" => {
-                TokenRefused::Audience(self.audiences.join(", "))
+                TokenRejected::Audience(self.audiences.join(", "))
             }
-            _ => TokenRefused::Key,
+            _ => TokenRejected::Key,
         })?;
         Ok(decoded.claims.sub)
     }
@@ -98,15 +98,15 @@ fn candidates(keys: &JwkSet, kid: Option<&str>) -> Vec<DecodingKey> {
         Some(kid) => key.common.key_id.as_deref().is_none_or(|id| id == kid),
         None => true,
     });
-    // Of a set with keys for other purposes, those that we cannot read do not count.
+    // Unsupported keys of the set are ignored.
     named.filter_map(|key| DecodingKey::from_jwk(key).ok()).collect()
 }
 
-fn account(subject: &str, domains: &TrustDomains) -> Result<Identity, TokenRefused> {
+fn account(subject: &str, domains: &TrustDomains) -> Result<Identity, TokenRejected> {
     let parts: Vec<&str> = subject.split(':').collect();
-    let ["system", "serviceaccount", namespace, account] = parts[..] else { return Err(TokenRefused::Subject) };
+    let ["system", "serviceaccount", namespace, account] = parts[..] else { return Err(TokenRejected::Subject) };
     if !is_name(namespace) || !is_name(account) {
-        return Err(TokenRefused::Subject);
+        return Err(TokenRejected::Subject);
     }
     Ok(domains.identity(namespace, account))
 }
@@ -131,8 +131,8 @@ mod tests {
         (folder, issuer)
     }
 
-    fn tokens(issuer: &Issuer) -> Tokens {
-        Tokens { rules: vec![issuer.rules()], audiences: vec!["istio-ca".to_owned()] }
+    fn tokens(issuer: &Issuer) -> TokenVerifier {
+        TokenVerifier { rules: vec![issuer.rules()], audiences: vec!["istio-ca".to_owned()] }
     }
 
     fn claims(sub: &str, aud: &str, from_now: i64) -> serde_json::Value {
@@ -154,15 +154,15 @@ mod tests {
         let tokens = tokens(&issuer);
         let (second, now) = (Duration::from_secs(1), SystemTime::now());
         let other = issuer.token("a", "b", "elsewhere", second * 60, now).unwrap();
-        assert_eq!(tokens.identity(&other, &domains()), Err(TokenRefused::Audience("istio-ca".to_owned())));
+        assert_eq!(tokens.identity(&other, &domains()), Err(TokenRejected::Audience("istio-ca".to_owned())));
         let old = issuer.token("a", "b", "istio-ca", second, now - second * 600).unwrap();
-        assert_eq!(tokens.identity(&old, &domains()), Err(TokenRefused::Expired));
+        assert_eq!(tokens.identity(&old, &domains()), Err(TokenRejected::Expired));
         let (_other_folder, stranger) = self::issuer();
         let foreign = stranger.token("a", "b", "istio-ca", second * 60, now).unwrap();
-        assert_eq!(tokens.identity(&foreign, &domains()), Err(TokenRefused::Key));
+        assert_eq!(tokens.identity(&foreign, &domains()), Err(TokenRejected::Key));
     }
 
-    /// Row F-16: a clock that is a little behind or ahead is no reason to refuse.
+    /// Row F-16: small clock skew is no reason to reject.
     #[test]
     fn half_a_minute_after_its_end_a_token_is_still_good() {
         let (_folder, issuer) = issuer();
@@ -180,20 +180,20 @@ mod tests {
         let subject = "system:serviceaccount:a:b";
         let part = |value: &serde_json::Value| data_encoding::BASE64URL_NOPAD.encode(value.to_string().as_bytes());
         let none = format!("{}.{}.", part(&json!({"alg": "none"})), part(&claims(subject, "istio-ca", 60)));
-        assert_eq!(tokens.identity(&none, &domains()), Err(TokenRefused::Form));
+        assert_eq!(tokens.identity(&none, &domains()), Err(TokenRejected::Form));
         let public = serde_json::to_vec(&issuer.rules().keys).unwrap();
         let confused = encode(
             &Header::new(Algorithm::HS256),
             &claims(subject, "istio-ca", 60),
             &EncodingKey::from_secret(&public),
         );
-        assert_eq!(tokens.identity(&confused.unwrap(), &domains()), Err(TokenRefused::Algorithm("HS256".to_owned())));
-        assert_eq!(tokens.identity(&"x".repeat(1 << 20), &domains()), Err(TokenRefused::Size(1 << 20)));
-        assert_eq!(tokens.identity("a.b.c", &domains()), Err(TokenRefused::Form));
+        assert_eq!(tokens.identity(&confused.unwrap(), &domains()), Err(TokenRejected::Algorithm("HS256".to_owned())));
+        assert_eq!(tokens.identity(&"x".repeat(1 << 20), &domains()), Err(TokenRejected::Size(1 << 20)));
+        assert_eq!(tokens.identity("a.b.c", &domains()), Err(TokenRejected::Form));
     }
 
     #[test]
-    fn only_service_accounts_are_somebody() {
+    fn only_service_accounts_have_an_identity() {
         for bad in [
             "",
             "system",
@@ -205,7 +205,7 @@ mod tests {
             "system:node:a:b",
             "user",
         ] {
-            assert_eq!(account(bad, &domains()), Err(TokenRefused::Subject), "{bad}");
+            assert_eq!(account(bad, &domains()), Err(TokenRejected::Subject), "{bad}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The trust domains whose members are ours: the mesh's own and its aliases.
+//! The trust domain of the mesh and its aliases.
 
 use crate::Identity;
 

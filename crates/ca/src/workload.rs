@@ -1,16 +1,16 @@
-//! A workload as one number: an identity at an address, since the replicas of a workload share its identity. Short enough to be exchanged
+//! A 64-bit id of a workload: an identity at an address, since the replicas of a workload share its identity. Short enough to be exchanged
 //! between replicas of the control plane, and equal in all of them.
 
 use std::net::IpAddr;
 
 use aws_lc_rs::digest::{Context, SHA256};
 
-/// An IPv4 address is the same workload when it is seen through a socket for both families.
+/// IPv4-mapped IPv6 addresses count as IPv4.
 pub fn workload(identity: &str, address: IpAddr) -> u64 {
     digest(&[identity.as_bytes(), &[0], address.to_canonical().to_string().as_bytes()])
 }
 
-/// The first eight bytes of the SHA-256 of the parts, one after the other: nobody can choose a name that has the number of another.
+/// The first eight bytes of the SHA-256 of the concatenated parts: collisions cannot be constructed.
 pub fn digest(parts: &[&[u8]]) -> u64 {
     let mut context = Context::new(&SHA256);
     parts.iter().for_each(|part| context.update(part));

@@ -1,4 +1,4 @@
-//! The one list of kinds with their spec types and tables, from which `object` and `store` make an arm for each.
+//! The list of kinds with their spec types and tables, from which macros in `object` and `store` generate an arm for each.
 
 /// Calls `$make! { Variant table Type; .. }` with a line for each kind.
 macro_rules! for_each_kind {
@@ -7,7 +7,7 @@ macro_rules! for_each_kind {
             Namespace namespaces crate::kinds::namespace::Namespace;
             Node nodes crate::kinds::node::Node;
             Pod pods crate::kinds::pod::Pod;
-            Service services crate::kinds::service::Service;
+            Service services crate::kinds::service::ServiceSpec;
             EndpointSlice endpoint_slices crate::kinds::endpoint_slice::EndpointSlice;
             Endpoints endpoints crate::kinds::endpoint_slice::EndpointSlice;
             ServiceAccount service_accounts crate::kinds::service_account::ServiceAccount;

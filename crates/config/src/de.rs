@@ -1,4 +1,4 @@
-//! Trees into Rust types, through serde. Knows protobuf's and Kubernetes' ways of JSON; the types themselves are in `kinds`.
+//! Deserialization of trees into Rust types, through serde. Knows the JSON rules of protobuf and of Kubernetes; the types are in `kinds`.
 //!
 //! A type read by these rules should not use `flatten` or `untagged`: serde then hides from us which fields it knows.
 
@@ -15,7 +15,7 @@ use serde::de::{DeserializeOwned, Expected, Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
 
 use self::access::{Fields, OneOf, Pairs};
-use crate::note::{Location, Note};
+use crate::diagnostic::{Diagnostic, Location};
 use crate::tree::{Node, Position, Value, quoted};
 use crate::yaml::{Scalars, documents};
 
@@ -23,28 +23,28 @@ pub(crate) use self::access::unknown_field;
 pub(crate) use self::path::{Found, Path};
 pub(crate) use self::similar::most_similar;
 
-/// Whose JSON a type is written in.
+/// The JSON rules of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rules {
     /// Unknown fields are skipped: we read a small part of each kind.
     Kubernetes,
     /// As Kubernetes, and no message may quote a value.
     Secret,
-    /// Unknown fields are warned of; `snake_case` names, numbers in quotes and enums by number are understood.
+    /// Unknown fields get a warning; `snake_case` names, numbers in quotes and enums by number are accepted.
     Protobuf,
 }
 
-/// What is wrong with a value, before it is known whose it is.
+/// An error or warning on a field, before its object is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct FieldError {
     pub field: String,
     pub at: Position,
     pub what: String,
 }
 
 pub struct Outcome<T> {
-    pub value: Result<T, Problem>,
-    pub warnings: Vec<Problem>,
+    pub value: Result<T, FieldError>,
+    pub warnings: Vec<FieldError>,
 }
 
 /// Reads a tree whose root is called `root` in messages.
@@ -53,14 +53,18 @@ pub fn read<T: DeserializeOwned>(node: &Node, root: &str, rules: Rules) -> Outco
     let value = T::deserialize(Reader { node, path: &Path::root(root), context: &context });
     let value = value.map_err(|error| {
         let (field, at) = error.place.unwrap_or_else(|| (root.to_owned(), node.at));
-        Problem { field, at, what: error.what }
+        FieldError { field, at, what: error.what }
     });
     Outcome { value, warnings: context.warnings.into_inner() }
 }
 
 /// Reads a text that is one message and no object, such as a mesh config. An empty text is an empty message.
-pub fn read_text<T: DeserializeOwned>(file: &str, text: &str, scalars: Scalars) -> Result<(T, Vec<Note>), Vec<Note>> {
-    let fail = |at: Position, field: &str, what: &str| vec![Note::error(what).field(field).at(at.in_file(file))];
+pub fn read_text<T: DeserializeOwned>(
+    file: &str,
+    text: &str,
+    scalars: Scalars,
+) -> Result<(T, Vec<Diagnostic>), Vec<Diagnostic>> {
+    let fail = |at: Position, field: &str, what: &str| vec![Diagnostic::error(what).field(field).at(at.in_file(file))];
     let mut trees = documents(text, scalars);
     let node = match trees.next() {
         None => Node { at: Position::START, value: Value::Mapping([].into()) },
@@ -73,7 +77,10 @@ pub fn read_text<T: DeserializeOwned>(file: &str, text: &str, scalars: Scalars) 
     }
     let Outcome { value, warnings } = read(&node, "", Rules::Protobuf);
     let value = value.map_err(|p| fail(p.at, &p.field, &p.what))?;
-    Ok((value, warnings.into_iter().map(|p| Note::warning(p.what).field(p.field).at(p.at.in_file(file))).collect()))
+    Ok((
+        value,
+        warnings.into_iter().map(|p| Diagnostic::warning(p.what).field(p.field).at(p.at.in_file(file))).collect(),
+    ))
 }
 
 impl Position {
@@ -84,7 +91,7 @@ impl Position {
 
 struct Context {
     rules: Rules,
-    warnings: RefCell<Vec<Problem>>,
+    warnings: RefCell<Vec<FieldError>>,
 }
 
 #[derive(Clone, Copy)]
@@ -94,7 +101,7 @@ struct Reader<'a> {
     context: &'a Context,
 }
 
-/// `place` is filled in by the innermost reader that sees the error pass.
+/// `place` is set by the innermost reader that the error passes.
 #[derive(Debug)]
 struct Error {
     what: String,
@@ -118,7 +125,7 @@ impl Reader<'_> {
         self.error(format!("expected {expected}, found {}{hint}", self.found()))
     }
 
-    /// What stands here, in the words of an error message.
+    /// Describes the found value for an error message.
     fn found(self) -> String {
         match &self.node.value {
             Value::Bool(_) | Value::Integer(_) | Value::Float(_) if self.context.rules == Rules::Secret => {
@@ -134,7 +141,7 @@ impl Reader<'_> {
     }
 }
 
-/// Rust's words for types, in the words of YAML.
+/// Names of Rust types, in the terms of YAML.
 fn in_plain_words(expected: String) -> String {
     match expected.as_str() {
         "a boolean" => "true or false".to_owned(),
@@ -293,7 +300,7 @@ impl serde::de::Error for Error {
     }
 }
 
-/// As `Node::described`, for what a visitor did not want.
+/// As `Node::described`, for a value that a visitor did not expect.
 fn described(found: Unexpected<'_>) -> String {
     match found {
         Unexpected::Bool(value) => value.to_string(),

@@ -1,11 +1,11 @@
-//! Lengths of time as Istio's YAML writes them: `1.5s`, and Go's `1m30s`, `100ms`.
+//! Durations as in Istio's YAML: `1.5s`, and Go's `1m30s`, `100ms`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// As protobuf has it: nanoseconds are below one second and have the sign of the seconds.
+/// As in protobuf: nanoseconds are below one second and have the sign of the seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration {
     pub seconds: i64,
@@ -67,7 +67,7 @@ impl FromStr for Duration {
     }
 }
 
-/// Go's grammar: a sign, then numbers with units, or a bare 0. As in Go, a length beyond 2^63 ns (292 years) is refused.
+/// Go's grammar: a sign, then numbers with units, or a bare 0. As in Go, a duration beyond 2^63 ns (292 years) is an error.
 fn total_nanos(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -106,14 +106,14 @@ fn unit_nanos(unit: &str) -> Option<i64> {
     })
 }
 
-/// `number` times `unit`, cut off below a nanosecond.
+/// `number` times `unit`, truncated to nanoseconds.
 fn part_nanos(number: &str, unit: i64) -> Option<i128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
         return None;
     }
     let whole: i64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    // Digits beyond the fifteenth are worth less than a nanosecond even of an hour.
+    // Digits beyond the fifteenth are below a nanosecond even for hours.
     let (mut digits, mut divisor) = (0i128, 1i128);
     for digit in fraction.bytes().take(15) {
         digits = digits * 10 + i128::from(digit - b'0');
@@ -123,7 +123,7 @@ fn part_nanos(number: &str, unit: i64) -> Option<i128> {
     Some(i128::from(whole) * unit + digits * unit / divisor)
 }
 
-/// A message of protobuf's, so that zero is not nothing.
+/// A protobuf message, so that zero differs from unset.
 impl Serialize for Duration {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_some(&self.to_string())

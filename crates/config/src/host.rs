@@ -1,4 +1,4 @@
-//! Host names and how they match, wildcards included. Says nothing about which names exist.
+//! Host names and matching, wildcards included. Does not know which hosts exist.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
 
-/// A host name in lower case; `*` or `*.suffix` stands for many.
+/// A host name in lower case; `*` and `*.suffix` are wildcards.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Host(Arc<str>);
 
@@ -27,12 +27,12 @@ impl Host {
         self.0.starts_with('*')
     }
 
-    /// Some name is meant by both. Symmetric; `*.com` and `*.example.com` match.
+    /// Some name matches both. Symmetric; `*.com` and `*.example.com` match.
     pub fn matches(&self, other: &Host) -> bool {
         self.is_subset_of(other) || other.is_subset_of(self)
     }
 
-    /// Every name that is meant by this host is meant by `other`.
+    /// Every name that matches this host matches `other`.
     pub fn is_subset_of(&self, other: &Host) -> bool {
         let (name, wider) = (self.as_str(), other.as_str());
         match (name.strip_prefix('*'), wider.strip_prefix('*')) {
@@ -43,7 +43,7 @@ impl Host {
         }
     }
 
-    /// A name without a dot means a Kubernetes service of that namespace; any other name stands for itself.
+    /// A name without a dot means a Kubernetes service of that namespace; any other name is a full one.
     pub fn resolve_short(name: &str, namespace: &str, domain: &str) -> Host {
         if name.contains('.') || name.starts_with('*') || name.is_empty() {
             Host::new(name)

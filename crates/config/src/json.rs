@@ -1,5 +1,5 @@
-//! Objects as an API server writes them, in JSON, into trees. What no type of ours reads is dropped while it is parsed: of a Pod most,
-//! of a Secret all but certificates and keys.
+//! JSON objects of an API server into trees. Fields that no type reads are dropped while parsing: most of a Pod,
+//! and all of a Secret but certificates and keys.
 
 use std::fmt;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use crate::kind::Kind;
 use crate::tree::{Entry, Node, Position, Value};
 
-/// Reads one object of a kind. Places in the tree mean nothing: nobody wrote this text.
+/// Reads one object of a kind. Positions in the tree have no meaning: the text is not a file.
 #[derive(Debug, Clone, Copy)]
 pub struct ObjectTree(pub Kind);
 
@@ -21,7 +21,7 @@ impl<'de> DeserializeSeed<'de> for ObjectTree {
     }
 }
 
-/// Where in an object a value stands, as far as that decides what is kept of it.
+/// The position of a value in an object, as far as that decides what is kept of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Object(Kind),
@@ -30,16 +30,16 @@ enum Part {
     PodSpec,
     Container,
     PodStatus,
-    /// Texts of a Secret or ConfigMap.
+    /// Data of a Secret or ConfigMap.
     Material,
     Whole,
 }
 
-/// All that types of ours read of a Pod.
+/// All fields of a Pod that are read.
 const POD_SPEC: [&str; 5] = ["nodeName", "serviceAccountName", "serviceAccount", "hostname", "subdomain"];
 const POD_STATUS: [&str; 4] = ["phase", "podIP", "podIPs", "conditions"];
 
-/// Credentials of gateways and of image registries, mesh config, the root that we write ourselves.
+/// Keys of gateway and image registry credentials, of the mesh config, and of the root certificate that we write.
 const MATERIAL: [&str; 13] = [
     "cert",
     "key",
@@ -60,7 +60,7 @@ const MATERIAL: [&str; 13] = [
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 impl Part {
-    /// `None`: the value is of no use.
+    /// `None`: the value is dropped.
     fn of(self, key: &str) -> Option<Part> {
         let kept = |keep: bool| keep.then_some(Part::Whole);
         match (self, key) {
@@ -84,7 +84,7 @@ impl Part {
     }
 }
 
-/// Kinds that come in thousands carry annotations of every tool there is.
+/// Frequent kinds carry annotations of many tools.
 fn annotation_matters(kind: Kind, key: &str) -> bool {
     match kind {
         Kind::Pod | Kind::EndpointSlice | Kind::Endpoints | Kind::Node | Kind::Secret | Kind::ConfigMap => {
@@ -186,12 +186,12 @@ mod tests {
         assert_eq!(tree(Kind::VirtualService, text), unplaced(&yaml));
     }
 
-    /// An object with all that is dropped is the same object as without.
+    /// An object with dropped fields equals the object without them.
     fn check_slim(kind: Kind, text: &str) {
         let whole = parse_documents("f", text);
         let slim = parse_tree(kind, &tree(kind, text));
         assert_eq!(whole.objects, slim.objects);
-        assert!(slim.objects[0].meta().at.is_none() && slim.notes.is_empty(), "{:?}", slim.notes);
+        assert!(slim.objects[0].meta().at.is_none() && slim.diagnostics.is_empty(), "{:?}", slim.diagnostics);
     }
 
     #[test]
@@ -234,8 +234,8 @@ mod tests {
         let text =
             r#"{"metadata": {"name": "a", "namespace": "n"}, "spec": {"hosts": ["b"], "http": [{"timeout": "soon"}]}}"#;
         let parsed = parse_tree(Kind::VirtualService, &tree(Kind::VirtualService, text));
-        let notes: Vec<String> = parsed.notes.iter().map(ToString::to_string).collect();
-        assert_eq!(parsed.refused.len(), 1, "{notes:?}");
-        assert!(notes[0].starts_with("error: VirtualService n/a: spec.http[0].timeout: "), "{notes:?}");
+        let diagnostics: Vec<String> = parsed.diagnostics.iter().map(ToString::to_string).collect();
+        assert_eq!(parsed.rejected.len(), 1, "{diagnostics:?}");
+        assert!(diagnostics[0].starts_with("error: VirtualService n/a: spec.http[0].timeout: "), "{diagnostics:?}");
     }
 }

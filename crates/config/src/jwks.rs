@@ -1,23 +1,23 @@
-//! Public keys of token issuers: where a rule's keys come from, and the keys that were fetched. Fetching is a source's affair.
+//! JWKS of token issuers: the source of a rule's keys, and the fetched keys. `sources` fetches them.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::kinds::request_authentication::{JwtRule, RequestAuthentication};
 
-/// Keys that are not written in a rule: someone has to fetch them.
+/// The source of keys that a rule does not contain.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeySource {
     Uri(Arc<str>),
-    /// The issuer's OpenID configuration names the place.
+    /// From the issuer's OpenID configuration.
     Issuer(Arc<str>),
 }
 
-/// What was fetched last from each source. A source that is missing here has no usable keys.
+/// The last fetched keys of each source. A source that is missing here has no usable keys.
 pub type FetchedKeys = imbl::OrdMap<KeySource, Arc<str>>;
 
 impl KeySource {
-    /// `None`: the rule holds its keys itself, or names no place at all.
+    /// `None`: the rule contains its keys, or has no source.
     pub fn of(rule: &JwtRule) -> Option<KeySource> {
         match rule {
             JwtRule { jwks, .. } if !jwks.is_empty() => None,
@@ -27,7 +27,7 @@ impl KeySource {
         }
     }
 
-    /// Those that the policy's rules need.
+    /// The sources of all rules of a policy.
     pub fn all_of(policy: &RequestAuthentication) -> impl Iterator<Item = KeySource> {
         policy.jwt_rules.iter().filter_map(KeySource::of)
     }

@@ -1,4 +1,4 @@
-//! The kinds that Meltemi knows, their API groups and versions. What a kind contains is in `kinds`.
+//! The supported kinds, their API groups and versions. Their fields are in `kinds`.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! One module per kind: its fields in Rust's spelling, and how they are read. Parts that several kinds share come last.
+//! One module per kind: its fields and their deserialization. Parts that several kinds share come last.
 
 pub mod config_map;
 pub mod endpoint_slice;

@@ -1,4 +1,4 @@
-//! Labels and the selectors that choose by them.
+//! Labels and label selectors.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,26 +6,26 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::shared::{Held, Pool, share};
+use crate::intern::{RefCounted, StaticPool, intern};
 
-/// Texts by key: labels, and annotations, which look the same. Cheap to clone, and in one piece: a mesh of pods holds little else.
+/// Labels, and annotations. Cheap to clone, and in one allocation: they are most of the memory of a mesh of pods.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Labels(Arc<[u8]>);
 
-/// Those that were read from objects and proxies, each kept once: replicas have equal ones, and so have a Service and its selector.
-static READ: Pool<Labels> = LazyLock::new(Mutex::default);
+/// Labels of objects and proxies, interned: replicas have equal ones, and so have a Service and its selector.
+static READ: StaticPool<Labels> = LazyLock::new(Mutex::default);
 
 impl Labels {
     pub fn get(&self, key: &str) -> Option<&str> {
         self.find(key.as_bytes()).map(text)
     }
 
-    /// Copies all: many at once are `extended`.
+    /// Copies all labels: use `extended` for several.
     pub fn insert(&mut self, key: &str, value: &str) {
         *self = self.extended([(key, value)]);
     }
 
-    /// With these as well, which go before what stands there.
+    /// With these labels added, which take precedence.
     #[must_use]
     pub fn extended<'a>(&'a self, more: impl IntoIterator<Item = (&'a str, &'a str)>) -> Labels {
         self.iter().chain(more).collect()
@@ -44,7 +44,7 @@ impl Labels {
         self.0.is_empty()
     }
 
-    /// Every label of `wanted` is here, with the same value.
+    /// Every label of `wanted` is present with the same value.
     pub fn contains_all(&self, wanted: &Labels) -> bool {
         wanted.is_subset_of(self)
     }
@@ -53,10 +53,10 @@ impl Labels {
         self.0.len() <= other.0.len() && self.pairs().all(|(key, value)| other.find(key) == Some(value))
     }
 
-    /// Equal ones that were shared before, if somebody still holds them.
+    /// The interned copy.
     #[must_use]
     pub fn shared(self) -> Labels {
-        if self.is_empty() { self } else { share(&READ, self) }
+        if self.is_empty() { self } else { intern(&READ, self) }
     }
 
     fn pairs(&self) -> Pairs<'_> {
@@ -68,13 +68,13 @@ impl Labels {
     }
 }
 
-impl Held for Labels {
-    fn is_held(&self) -> bool {
+impl RefCounted for Labels {
+    fn is_referenced(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
 }
 
-/// How a key and a value are written: the lengths of both, then both.
+/// The encoding of a key and a value: both lengths, then both strings.
 struct Pairs<'a>(&'a [u8]);
 
 impl<'a> Iterator for Pairs<'a> {
@@ -104,7 +104,7 @@ impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Labels {
         for (at, (key, value)) in pairs.iter().enumerate() {
             let (key, value) = (key.as_ref(), value.as_ref());
             let repeated = pairs.get(at + 1).is_some_and(|(next, _)| next.as_ref() == key);
-            // Nobody gets a text of four gigabytes past the limits of files and messages.
+            // Size limits of files and messages rule out strings of four gigabytes.
             let (Ok(key_length), Ok(value_length)) = (u32::try_from(key.len()), u32::try_from(value.len())) else {
                 continue;
             };
@@ -138,7 +138,7 @@ impl fmt::Debug for Labels {
     }
 }
 
-/// Chooses workloads by labels; an empty selector chooses all.
+/// Selects workloads by labels; an empty selector selects all.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Selector {

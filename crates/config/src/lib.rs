@@ -1,11 +1,13 @@
-//! Objects of Kubernetes and Istio: texts into checked types, the store and its snapshots, and notes on what is wrong.
+//! Objects of Kubernetes and Istio: parsing into typed specs, validation, the store with its snapshots, and diagnostics.
 //! Knows neither Envoy nor the Kubernetes client, and is not async.
 
 mod address;
 mod catalogue;
 pub mod de;
+pub mod diagnostic;
 pub mod duration;
 pub mod host;
+pub mod intern;
 pub mod json;
 pub mod jwks;
 pub mod kind;
@@ -14,11 +16,9 @@ pub mod labels;
 pub mod locality;
 pub mod mesh;
 pub mod meta;
-pub mod note;
 pub mod object;
 pub mod pattern;
 pub mod ser;
-pub mod shared;
 pub mod store;
 pub mod tree;
 pub mod validate;

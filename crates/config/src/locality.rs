@@ -1,11 +1,11 @@
-//! Where a workload runs: region, zone, subzone.
+//! The locality of a workload: region, zone, subzone.
 
 use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::shared::shared_text;
+use crate::intern::intern_str;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Locality {
@@ -15,11 +15,11 @@ pub struct Locality {
 }
 
 impl Locality {
-    /// Of the texts that others have.
+    /// With interned strings.
     #[must_use]
     pub fn shared(&self) -> Locality {
         let Locality { region, zone, subzone } = self;
-        Locality { region: shared_text(region), zone: shared_text(zone), subzone: shared_text(subzone) }
+        Locality { region: intern_str(region), zone: intern_str(zone), subzone: intern_str(subzone) }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -32,13 +32,13 @@ impl FromStr for Locality {
     type Err = Infallible;
 
     fn from_str(text: &str) -> Result<Locality, Infallible> {
-        let mut parts = text.split('/').map(shared_text);
+        let mut parts = text.split('/').map(intern_str);
         let mut next = || parts.next().unwrap_or_default();
         Ok(Locality { region: next(), zone: next(), subzone: next() })
     }
 }
 
-/// Without the empty parts at the end.
+/// Without trailing empty parts.
 impl fmt::Display for Locality {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.region)?;

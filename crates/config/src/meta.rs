@@ -1,10 +1,10 @@
-//! What every object has: name, namespace, labels, age, owners, and where it was read.
+//! Metadata of every object: name, namespace, labels, age, owners, and location.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use crate::diagnostic::Location;
 use crate::labels::Labels;
-use crate::note::Location;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Object<S> {
@@ -12,7 +12,7 @@ pub struct Object<S> {
     pub spec: S,
 }
 
-/// Two metas are equal if their contents are; where they were read does not count.
+/// Equality ignores the location.
 #[derive(Debug, Clone, Default)]
 pub struct Meta {
     pub name: Arc<str>,
@@ -20,13 +20,13 @@ pub struct Meta {
     pub namespace: Arc<str>,
     pub labels: Labels,
     pub annotations: Labels,
-    /// Unix seconds. `None`: not told, counts as oldest.
+    /// Unix seconds. `None`: unknown, sorts as oldest.
     pub created: Option<i64>,
-    /// Its name was made up by the API server.
+    /// The API server generated its name.
     pub generated: bool,
-    /// Of its owners the one that looks after it.
+    /// The controlling owner.
     pub controller: Option<Box<Owner>>,
-    /// `None`: the object did not come from a text.
+    /// `None`: not from a file.
     pub at: Option<Location>,
     /// The object has a deletion timestamp.
     pub deleting: bool,

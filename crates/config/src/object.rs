@@ -1,4 +1,4 @@
-//! Objects of any kind, and how the documents of a text become objects.
+//! Objects of any kind, and parsing of documents into objects.
 
 mod header;
 mod metadata;
@@ -8,11 +8,11 @@ mod recognition;
 use std::sync::Arc;
 
 use crate::catalogue::for_each_kind;
-use crate::de::{Outcome, Problem, Rules, read, unknown_field};
+use crate::de::{FieldError, Outcome, Rules, read, unknown_field};
+use crate::diagnostic::{Diagnostic, Location, ObjectId};
 use crate::kind::Kind;
 use crate::kinds::endpoints::Endpoints;
 use crate::meta::{Meta, Object};
-use crate::note::{Location, Note, ObjectId};
 use crate::tree::{Entry, Node, Position, Value};
 use crate::validate::{Finding, Grade, findings};
 use crate::yaml::{Extent, Scalars, documents};
@@ -64,14 +64,14 @@ impl AnyObject {
 #[derive(Debug, Default)]
 pub struct Parsed {
     pub objects: Vec<AnyObject>,
-    pub notes: Vec<Note>,
-    /// `false`: the text is broken somewhere, perhaps half-written; what it lacks may still be meant.
+    pub diagnostics: Vec<Diagnostic>,
+    /// `false`: the text is broken somewhere, perhaps half-written; missing objects may still exist.
     pub complete: bool,
-    /// Objects that the text defines, but so that they cannot be used; their last good form may still be meant.
-    pub refused: Vec<ObjectId>,
+    /// Invalid objects of the text; their last good version may stay in force.
+    pub rejected: Vec<ObjectId>,
 }
 
-/// The objects of a YAML or JSON text. `file` is for the notes only.
+/// The objects of a YAML or JSON text. `file` is for diagnostics only.
 pub fn parse_documents(file: &str, text: &str) -> Parsed {
     let mut reading = Reading::new(Some(file.into()));
     for document in documents(text, Scalars::Objects) {
@@ -84,14 +84,14 @@ pub fn parse_documents(file: &str, text: &str) -> Parsed {
             }
             Err(fault) => {
                 reading.parsed.complete &= fault.extent == Extent::Document;
-                reading.note(None, fault.at, Note::error(fault.what));
+                reading.diagnostic(None, fault.at, Diagnostic::error(fault.what));
             }
         }
     }
     reading.parsed
 }
 
-/// An object that an API server gave, whose kind is known from where it was asked for.
+/// An object from an API server, whose kind is known from the request.
 pub fn parse_tree(kind: Kind, node: &Node) -> Parsed {
     let mut reading = Reading::new(None);
     reading.object(kind, node);
@@ -104,7 +104,7 @@ fn may_hold_secrets(node: &Node) -> bool {
 }
 
 struct Reading {
-    /// `None`: nobody wrote a text, so nothing has a place.
+    /// `None`: not a file, so that there are no locations.
     file: Option<Arc<str>>,
     parsed: Parsed,
 }
@@ -118,20 +118,20 @@ impl Reading {
         Some(Location { file: self.file.clone()?, line: at.line, column: at.column })
     }
 
-    fn note(&mut self, object: Option<&ObjectId>, at: Position, note: Note) {
+    fn diagnostic(&mut self, object: Option<&ObjectId>, at: Position, diagnostic: Diagnostic) {
         let at = self.place(at);
-        self.parsed.notes.push(Note { at, object: object.cloned(), ..note });
+        self.parsed.diagnostics.push(Diagnostic { at, object: object.cloned(), ..diagnostic });
     }
 
-    fn error(&mut self, object: Option<&ObjectId>, problem: Problem) {
-        self.note(object, problem.at, Note::error(problem.what).field(problem.field));
+    fn error(&mut self, object: Option<&ObjectId>, problem: FieldError) {
+        self.diagnostic(object, problem.at, Diagnostic::error(problem.what).field(problem.field));
     }
 
-    fn warning(&mut self, object: Option<&ObjectId>, problem: Problem) {
-        self.note(object, problem.at, Note::warning(problem.what).field(problem.field));
+    fn warning(&mut self, object: Option<&ObjectId>, problem: FieldError) {
+        self.diagnostic(object, problem.at, Diagnostic::warning(problem.what).field(problem.field));
     }
 
-    /// One object, or a list of them. `list`: the header of the list that it stands in.
+    /// One object, or a list of them. `list`: the header of the enclosing list.
     fn document(&mut self, node: &Node, list: Option<&Header<'_>>) {
         let header = match header(node, list) {
             Ok(header) => header,
@@ -147,7 +147,7 @@ impl Reading {
             Recognition::Quiet => {}
             Recognition::Warned(problem) => self.warning(None, problem),
             Recognition::OtherVersion(kind, problem) => match metadata::identity(kind, node) {
-                Ok(id) => self.refuse(&id, problem),
+                Ok(id) => self.reject(&id, problem),
                 Err(_) => self.error(None, problem),
             },
         }
@@ -158,7 +158,7 @@ impl Reading {
             Value::List(items) => items.iter().for_each(|item| self.document(item, Some(header))),
             _ => {
                 let what = format!("expected a list of objects, found {}", items.described());
-                self.error(None, Problem { field: "items".to_owned(), at: items.at, what });
+                self.error(None, FieldError { field: "items".to_owned(), at: items.at, what });
             }
         }
     }
@@ -172,7 +172,7 @@ impl Reading {
             let known = top_level_fields(kind);
             if !known.contains(&&*entry.key) {
                 let (field, what) = (entry.key.to_string(), unknown_field(&entry.key, known));
-                self.warning(Some(&id), Problem { field, at: entry.key_at, what });
+                self.warning(Some(&id), FieldError { field, at: entry.key_at, what });
             }
         }
         let Outcome { value, warnings } = metadata::meta(&id, node);
@@ -182,7 +182,7 @@ impl Reading {
                 meta.at = self.place(node.at);
                 self.content(&id, meta, node);
             }
-            Err(problem) => self.refuse(&id, problem),
+            Err(problem) => self.reject(&id, problem),
         }
     }
 
@@ -195,33 +195,37 @@ impl Reading {
         };
         outcome.warnings.into_iter().for_each(|problem| self.warning(Some(id), problem));
         match outcome.value {
-            Ok(object) => self.validated(id, object, node),
-            Err(problem) => self.refuse(id, problem),
+            Ok(object) => self.push_validated(id, object, node),
+            Err(problem) => self.reject(id, problem),
         }
     }
 
-    /// What istiod's webhook would refuse is used all the same, as istiod does with what got past its webhook; what proxies would
-    /// choke on is left out.
-    fn validated(&mut self, id: &ObjectId, object: AnyObject, node: &Node) {
+    /// What istiod's webhook would reject is used nevertheless, as istiod does with objects that bypassed its webhook; only what
+    /// proxies would NACK is left out.
+    fn push_validated(&mut self, id: &ObjectId, object: AnyObject, node: &Node) {
         let mut unfit = false;
         for Finding { grade, field, at, mut what } in findings(&object, node) {
             if grade == Grade::Unfit {
                 unfit = true;
                 what.push_str("; the object is left out");
             }
-            self.note(Some(id), at, Note { severity: grade.severity(), ..Note::error(what).field(field) });
+            self.diagnostic(
+                Some(id),
+                at,
+                Diagnostic { severity: grade.severity(), ..Diagnostic::error(what).field(field) },
+            );
         }
         if unfit {
-            self.parsed.refused.push(id.clone());
+            self.parsed.rejected.push(id.clone());
         } else {
             self.parsed.objects.push(object);
         }
     }
 
-    /// A subset is a slice of its own; those after the first are called `name/1`, `name/2`, which no other object can be.
+    /// Each subset becomes a slice; those after the first are called `name/1`, `name/2`, which no other object can be.
     fn endpoints(&mut self, id: &ObjectId, meta: &Meta, node: &Node) {
         match read::<Endpoints>(node, "", Rules::Kubernetes).value {
-            Err(problem) => self.refuse(id, problem),
+            Err(problem) => self.reject(id, problem),
             Ok(endpoints) => {
                 for (index, spec) in endpoints.slices(&id.name).into_iter().enumerate() {
                     let name = if index == 0 { id.name.clone() } else { format!("{}/{index}", id.name).into() };
@@ -232,9 +236,9 @@ impl Reading {
         }
     }
 
-    fn refuse(&mut self, id: &ObjectId, problem: Problem) {
+    fn reject(&mut self, id: &ObjectId, problem: FieldError) {
         self.error(Some(id), problem);
-        self.parsed.refused.push(id.clone());
+        self.parsed.rejected.push(id.clone());
     }
 }
 
@@ -253,7 +257,7 @@ fn top_level_fields(kind: Kind) -> &'static [&'static str] {
 }
 
 /// The content of an Istio kind is its `spec`. ServiceEntry and WorkloadEntry also have a `status` that is read: to
-/// their types it is one more field of the spec, and unknown fields in it are not the user's.
+/// their types it is one more field of the spec, and unknown fields in it are ignored.
 fn istio_object(kind: Kind, meta: Meta, node: &Node) -> Outcome<AnyObject> {
     let empty = Node { at: node.at, value: Value::Mapping([].into()) };
     let spec = node.get("spec").unwrap_or(&empty);
@@ -270,7 +274,7 @@ fn istio_object(kind: Kind, meta: Meta, node: &Node) -> Outcome<AnyObject> {
     let Outcome { value, mut warnings } = AnyObject::read(kind, meta, &both, "spec", Rules::Protobuf);
     warnings.retain(|problem| !in_status(&problem.field));
     let value = value.map_err(|problem| match problem.field.strip_prefix("spec.") {
-        Some(field) if in_status(&problem.field) => Problem { field: field.to_owned(), ..problem },
+        Some(field) if in_status(&problem.field) => FieldError { field: field.to_owned(), ..problem },
         _ => problem,
     });
     Outcome { value, warnings }

@@ -1,20 +1,20 @@
-//! Specs and the mesh config as protobuf's JSON writes them: what is not set is left out, 64-bit numbers are texts. The way back is `de`.
+//! Serialization of specs and the mesh config as protobuf's JSON: unset fields are omitted, 64-bit numbers are strings. `de` reads it.
 
 use serde::ser::{Error as _, Impossible, SerializeMap, SerializeSeq, SerializeStruct};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-/// What cannot be written is null; the types of this crate all can.
+/// Null if serialization fails, which no type of this crate does.
 pub fn to_json(value: &impl Serialize) -> Value {
     value.serialize(Writer).map_or(Value::Null, |written| written.value)
 }
 
-/// For fields of types that are written as maps: `Writer` cannot tell those from entries that somebody wrote.
+/// For fields of types that serialize as maps: `Writer` cannot distinguish those from map entries.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// For a field that has a default of its own, so that protobuf's is something that was set.
+/// For a field with a non-protobuf default, so that protobuf's default counts as set.
 pub(crate) fn set<T: Serialize, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_some(value)
 }
@@ -26,7 +26,7 @@ struct Writer;
 
 struct Written {
     value: Value,
-    /// It is what protobuf takes a field for that was not written.
+    /// It is protobuf's default of an unset field.
     unset: bool,
 }
 
@@ -83,14 +83,14 @@ impl Serializer for Writer {
     }
 
     fn serialize_bytes(self, _: &[u8]) -> Result<Written, Error> {
-        Err(Error::custom("bytes are written in base64 by whoever holds them"))
+        Err(Error::custom("bytes must be base64-encoded before they are serialized"))
     }
 
     fn serialize_none(self) -> Result<Written, Error> {
         self.serialize_unit()
     }
 
-    /// A message, or a value in a wrapper: it was written, whatever it says.
+    /// A message, or a wrapped value: set, whatever its value.
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<Written, Error> {
         Ok(Written { unset: false, ..value.serialize(Writer)? })
     }
@@ -103,7 +103,7 @@ impl Serializer for Writer {
         Ok(Written { value: Value::Object(Map::new()), unset: true })
     }
 
-    /// The first of an enum is its zero.
+    /// The first variant of an enum is its zero.
     fn serialize_unit_variant(self, _: &'static str, number: u32, name: &'static str) -> Result<Written, Error> {
         Ok(Written { value: name.into(), unset: number == 0 })
     }
@@ -168,7 +168,7 @@ impl Serializer for Writer {
     }
 }
 
-/// Whole numbers without a point, as protobuf writes them.
+/// Integral floats without a decimal point, as protobuf does.
 fn float(number: f64) -> Value {
     let whole = number.fract() == 0.0 && number.abs() < 1e15;
     if whole { Value::from(number as i64) } else { Value::from(number) }
@@ -248,7 +248,7 @@ mod tests {
     /// The spec of the only object.
     fn spec(text: &str) -> Value {
         let parsed = parse_documents("f.yaml", text);
-        assert!(parsed.refused.is_empty(), "{:?}", parsed.notes);
+        assert!(parsed.rejected.is_empty(), "{:?}", parsed.diagnostics);
         let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
         let snapshot = store.apply(parsed.objects.into_iter().map(Update::Put).collect());
         let (_, _, spec) = snapshot.istio_specs().remove(0);

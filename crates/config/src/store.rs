@@ -1,10 +1,10 @@
-//! The store: one writer that turns updates into numbered, immutable snapshots. Where updates come from is not its concern.
+//! The store: one writer that turns updates into numbered, immutable snapshots. It does not know the sources of updates.
 
-mod filled;
+mod dense_table;
 mod listing;
 mod mesh_text;
+mod object_status;
 mod size;
-mod standing;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use std::sync::Arc;
 use imbl::ordmap::DiffItem;
 
 use crate::catalogue::for_each_kind;
+use crate::diagnostic::{Diagnostic, ObjectId};
 use crate::jwks::{FetchedKeys, KeySource};
 use crate::kind::Kind;
 use crate::mesh::{MeshConfig, MeshNetworks};
 use crate::meta::Object;
-use crate::note::{Note, ObjectId};
 use crate::object::AnyObject;
 
-use self::mesh_text::{Live, in_config_map};
+use self::mesh_text::{TextState, in_config_map};
 
-pub use self::filled::filled;
+pub use self::dense_table::dense_table;
 pub use self::mesh_text::MeshText;
-pub use self::standing::Standing;
+pub use self::object_status::ObjectStatus;
 
 pub type Table<S> = imbl::OrdMap<Name, Arc<Object<S>>>;
 
@@ -42,9 +42,9 @@ impl Name {
 
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
-    /// Where the control plane runs; its ConfigMap `istio` holds the mesh config.
+    /// The namespace of the control plane; its ConfigMap `istio` holds the mesh config.
     pub pod_namespace: String,
-    /// A mesh config that goes before the ConfigMap's. `None`: the ConfigMap decides.
+    /// A mesh config that overrides the ConfigMap. `None`: the ConfigMap's.
     pub mesh_config: Option<MeshText>,
 }
 
@@ -52,62 +52,62 @@ pub struct StoreOptions {
 pub enum Update {
     Put(AnyObject),
     Delete(ObjectId),
-    /// What a fetch of keys brought. `None`: they must not be used any longer.
+    /// The result of a JWKS fetch. `None`: the keys must not be used any longer.
     Keys {
         source: KeySource,
         keys: Option<Arc<str>>,
     },
-    /// Takes the place of the earlier notes of that source, e.g. of a file.
-    Notes {
+    /// Replaces the earlier diagnostics of that source, e.g. of a file.
+    Diagnostics {
         source: String,
-        notes: Vec<Note>,
+        diagnostics: Vec<Diagnostic>,
     },
-    /// Takes the place of the mesh config that was given at the start.
+    /// Replaces the mesh config that was given at the start.
     MeshConfig(MeshText),
-    /// What an API server says of an object of Istio's kinds. `None`: it is gone.
-    Standing {
+    /// Status of an object of Istio's kinds at the API server. `None`: it is gone.
+    ObjectStatus {
         id: ObjectId,
-        standing: Option<Arc<Standing>>,
+        status: Option<Arc<ObjectStatus>>,
     },
 }
 
 macro_rules! define_snapshot {
     ($($variant:ident $table:ident $spec:ty;)*) => {
-        /// All objects at one moment. `clone` is cheap: tables share what they have in common.
+        /// All objects at one time. Cheap to clone: tables share their nodes.
         #[derive(Debug, Clone)]
         pub struct Snapshot {
-            /// Grows by one with each change of objects or mesh config; notes and places do not count.
+            /// Incremented with each change of objects or mesh config; diagnostics and locations do not count.
             pub seq: u64,
             $(pub $table: Table<$spec>,)*
             pub mesh: Arc<MeshConfig>,
             pub networks: Arc<MeshNetworks>,
             pub keys: FetchedKeys,
-            /// Of Istio's kinds, where the source is an API server.
-            pub standings: imbl::OrdMap<ObjectId, Arc<Standing>>,
-            /// Sorted, without repetitions.
-            pub notes: Vec<Note>,
+            /// Of Istio's kinds, if the source is an API server.
+            pub object_statuses: imbl::OrdMap<ObjectId, Arc<ObjectStatus>>,
+            /// Sorted, without duplicates.
+            pub diagnostics: Vec<Diagnostic>,
         }
 
         impl Snapshot {
             pub fn empty() -> Snapshot {
-                Snapshot { seq: 0, $($table: Table::new(),)* mesh: Arc::default(), networks: Arc::default(), keys: FetchedKeys::new(), standings: imbl::OrdMap::new(), notes: Vec::new() }
+                Snapshot { seq: 0, $($table: Table::new(),)* mesh: Arc::default(), networks: Arc::default(), keys: FetchedKeys::new(), object_statuses: imbl::OrdMap::new(), diagnostics: Vec::new() }
             }
 
-            /// The part that `keep` keeps, made from the part of what was `before`. Credentials and mesh config stay as they are.
+            /// The objects that `keep` selects, updated incrementally from `part`, the result for `before`. Credentials and mesh config stay.
             pub fn part(&self, before: &Snapshot, part: &Snapshot, keep: impl Fn(&Name) -> bool) -> Snapshot {
                 Snapshot {
                     $($table: match Kind::$variant {
                         Kind::Secret | Kind::ConfigMap => self.$table.clone(),
-                        _ => kept(&before.$table, &part.$table, &self.$table, &keep),
+                        _ => filtered(&before.$table, &part.$table, &self.$table, &keep),
                     },)*
                     ..self.clone()
                 }
             }
 
-            /// Tables that grew much since, as at the start, lose their empty places.
+            /// Compacts tables that grew much, as at the start.
             fn settle(&mut self, before: &Snapshot) {
                 $(if self.$table.len() > 2 * before.$table.len() {
-                    self.$table = filled(std::mem::take(&mut self.$table));
+                    self.$table = dense_table(std::mem::take(&mut self.$table));
                 })*
             }
 
@@ -131,24 +131,29 @@ for_each_kind!(define_snapshot);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Change {
     None,
-    /// Notes, or the place where an object was read.
+    /// Diagnostics, or the location of an object.
     Telling,
     Content,
 }
 
-/// What is in both before and now costs nothing.
-fn kept<S: PartialEq>(before: &Table<S>, part: &Table<S>, now: &Table<S>, keep: &impl Fn(&Name) -> bool) -> Table<S> {
-    let mut kept = part.clone();
+/// Visits only the differences between `before` and `now`.
+fn filtered<S: PartialEq>(
+    before: &Table<S>,
+    part: &Table<S>,
+    now: &Table<S>,
+    keep: &impl Fn(&Name) -> bool,
+) -> Table<S> {
+    let mut remaining = part.clone();
     for item in before.diff(now) {
         match item {
             DiffItem::Add(name, object) | DiffItem::Update { new: (name, object), .. } if keep(name) => {
-                kept.insert(name.clone(), object.clone());
+                remaining.insert(name.clone(), object.clone());
             }
-            DiffItem::Remove(name, _) => drop(kept.remove(name)),
+            DiffItem::Remove(name, _) => drop(remaining.remove(name)),
             _ => {}
         }
     }
-    kept
+    remaining
 }
 
 fn put<S: Clone + PartialEq>(table: &mut Table<S>, object: Arc<Object<S>>) -> Change {
@@ -163,28 +168,28 @@ fn put<S: Clone + PartialEq>(table: &mut Table<S>, object: Arc<Object<S>>) -> Ch
     change
 }
 
-fn replace_keys(held: &mut FetchedKeys, source: KeySource, keys: Option<Arc<str>>) -> Change {
-    if held.get(&source) == keys.as_ref() {
+fn replace_keys(current: &mut FetchedKeys, source: KeySource, keys: Option<Arc<str>>) -> Change {
+    if current.get(&source) == keys.as_ref() {
         return Change::None;
     }
     match keys {
-        Some(keys) => drop(held.insert(source, keys)),
-        None => drop(held.remove(&source)),
+        Some(keys) => drop(current.insert(source, keys)),
+        None => drop(current.remove(&source)),
     }
     Change::Content
 }
 
-fn replace_standing(
-    held: &mut imbl::OrdMap<ObjectId, Arc<Standing>>,
+fn replace_object_status(
+    current: &mut imbl::OrdMap<ObjectId, Arc<ObjectStatus>>,
     id: ObjectId,
-    standing: Option<Arc<Standing>>,
+    status: Option<Arc<ObjectStatus>>,
 ) -> Change {
-    if held.get(&id) == standing.as_ref() {
+    if current.get(&id) == status.as_ref() {
         return Change::None;
     }
-    match standing {
-        Some(standing) => drop(held.insert(id, standing)),
-        None => drop(held.remove(&id)),
+    match status {
+        Some(status) => drop(current.insert(id, status)),
+        None => drop(current.remove(&id)),
     }
     Change::Telling
 }
@@ -193,9 +198,9 @@ pub struct Store {
     snapshot: Arc<Snapshot>,
     pod_namespace: Arc<str>,
     given: Option<MeshText>,
-    notes: BTreeMap<String, Vec<Note>>,
-    mesh: Live,
-    networks: Live,
+    diagnostics: BTreeMap<String, Vec<Diagnostic>>,
+    mesh: TextState,
+    networks: TextState,
 }
 
 impl Store {
@@ -204,13 +209,13 @@ impl Store {
             snapshot: Arc::new(Snapshot::empty()),
             pod_namespace: options.pod_namespace.into(),
             given: options.mesh_config,
-            notes: BTreeMap::new(),
-            mesh: Live::default(),
-            networks: Live::default(),
+            diagnostics: BTreeMap::new(),
+            mesh: TextState::default(),
+            networks: TextState::default(),
         };
         let mut first = Snapshot::empty();
         store.refresh_texts(&mut first);
-        first.notes = store.sorted_notes();
+        first.diagnostics = store.sorted_notes();
         store.snapshot = Arc::new(first);
         store
     }
@@ -219,7 +224,7 @@ impl Store {
         self.snapshot.clone()
     }
 
-    /// The same snapshot if nothing changed; an object equal to the one that it replaces is no change.
+    /// Returns the same snapshot if nothing changed; replacing an object by an equal one is no change.
     pub fn apply(&mut self, updates: Vec<Update>) -> Arc<Snapshot> {
         let mut next = (*self.snapshot).clone();
         let mut change = Change::None;
@@ -230,7 +235,7 @@ impl Store {
         if change == Change::None {
             return self.snapshot();
         }
-        next.notes = self.sorted_notes();
+        next.diagnostics = self.sorted_notes();
         if change == Change::Content {
             next.settle(&self.snapshot);
             next.seq += 1;
@@ -244,22 +249,22 @@ impl Store {
             Update::Put(object) => next.put(object),
             Update::Delete(id) => next.delete(id.kind, &Name { namespace: id.namespace, name: id.name }),
             Update::Keys { source, keys } => replace_keys(&mut next.keys, source, keys),
-            Update::Notes { source, notes } => self.replace_notes(source, notes),
-            Update::Standing { id, standing } => replace_standing(&mut next.standings, id, standing),
+            Update::Diagnostics { source, diagnostics } => self.replace_notes(source, diagnostics),
+            Update::ObjectStatus { id, status } => replace_object_status(&mut next.object_statuses, id, status),
             Update::MeshConfig(text) => {
-                // Whether that changes anything is found when the texts are read.
+                // Whether that changes anything is decided when the texts are parsed.
                 self.given = Some(text);
                 Change::None
             }
         }
     }
 
-    fn replace_notes(&mut self, source: String, notes: Vec<Note>) -> Change {
-        let same = self.notes.get(&source).map_or(&[][..], Vec::as_slice) == notes;
-        if notes.is_empty() {
-            self.notes.remove(&source);
+    fn replace_notes(&mut self, source: String, diagnostics: Vec<Diagnostic>) -> Change {
+        let same = self.diagnostics.get(&source).map_or(&[][..], Vec::as_slice) == diagnostics;
+        if diagnostics.is_empty() {
+            self.diagnostics.remove(&source);
         } else {
-            self.notes.insert(source, notes);
+            self.diagnostics.insert(source, diagnostics);
         }
         if same { Change::None } else { Change::Telling }
     }
@@ -274,12 +279,12 @@ impl Store {
         change.max(self.networks.refresh(networks, &mut next.networks, MeshNetworks::parse))
     }
 
-    fn sorted_notes(&self) -> Vec<Note> {
-        let own = self.mesh.notes.iter().chain(&self.networks.notes);
-        let mut notes = self.notes.values().flatten().chain(own).cloned().collect::<Vec<_>>();
-        notes.sort();
-        notes.dedup();
-        notes
+    fn sorted_notes(&self) -> Vec<Diagnostic> {
+        let own = self.mesh.diagnostics.iter().chain(&self.networks.diagnostics);
+        let mut diagnostics = self.diagnostics.values().flatten().chain(own).cloned().collect::<Vec<_>>();
+        diagnostics.sort();
+        diagnostics.dedup();
+        diagnostics
     }
 }
 

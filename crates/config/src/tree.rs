@@ -1,4 +1,4 @@
-//! The tree that a YAML or JSON text is read into. Every key and value knows its place; what they mean is said by `de`.
+//! The tree of a YAML or JSON text. Every key and value has its position; `de` interprets them.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ impl Position {
     pub const START: Position = Position { line: 1, column: 1 };
 }
 
-/// Cheap to clone: collections and texts are shared, as aliases do.
+/// Cheap to clone: collections and strings are shared, as with aliases.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     pub at: Position,
@@ -33,7 +33,7 @@ pub enum Value {
     Mapping(Rc<[Entry]>),
 }
 
-/// One line of a mapping; its keys are unique.
+/// One entry of a mapping with unique keys.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     pub key: Rc<str>,
@@ -42,7 +42,7 @@ pub struct Entry {
 }
 
 impl Node {
-    /// The value under a key. `None`: no such key, or a null, which means the same.
+    /// The value under a key. `None`: no such key, or null, which means the same.
     pub fn get(&self, key: &str) -> Option<&Node> {
         self.entries()?.iter().find(|e| &*e.key == key).map(|e| &e.value).filter(|node| node.value != Value::Null)
     }
@@ -54,7 +54,7 @@ impl Node {
         }
     }
 
-    /// Texts of a tree that nobody else holds are overwritten: they may be keys.
+    /// Zeroizes strings that nobody else shares: they may be private keys.
     pub(crate) fn wipe(&mut self) {
         match &mut self.value {
             Value::Text(text) => {
@@ -77,7 +77,7 @@ impl Node {
         }
     }
 
-    /// What stands here, in the words of an error message.
+    /// Describes the value for an error message.
     pub fn described(&self) -> String {
         match &self.value {
             Value::Null => "nothing".to_owned(),
@@ -91,7 +91,7 @@ impl Node {
     }
 }
 
-/// In quotes, and cut to a length that fits on a line.
+/// Quoted, and truncated to fit on a line.
 pub(crate) fn quoted(text: &str) -> String {
     const SHOWN: usize = 60;
     match text.char_indices().nth(SHOWN) {

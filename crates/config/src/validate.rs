@@ -1,5 +1,5 @@
-//! What istiod's webhook refuses or warns of in Istio's kinds: one file per kind, each pure. What needs other objects to be known is
-//! not here.
+//! Validation of Istio's kinds as istiod's webhook does: one file per kind, each pure. Checks that need other objects are
+//! in `model`.
 
 mod admission;
 mod authorization_policy;
@@ -8,6 +8,7 @@ mod destination_rule;
 mod envoy_filter;
 #[cfg(test)]
 mod example;
+mod field_context;
 mod gateway;
 mod header;
 mod label;
@@ -21,7 +22,6 @@ mod request_authentication;
 mod server_tls;
 mod service_entry;
 mod sidecar;
-mod spot;
 mod target;
 mod telemetry;
 mod traffic_extension;
@@ -32,20 +32,20 @@ mod wasm_plugin;
 mod workload_entry;
 mod workload_group;
 
+use crate::diagnostic::Diagnostic;
 use crate::kinds::destination_rule::LocalityLoadBalancerSetting;
-use crate::note::Note;
 use crate::object::AnyObject;
 use crate::tree::{Node, Position, Value};
 
-use self::spot::{Findings, Spot};
+use self::field_context::{FieldContext, Findings};
 
 pub use self::admission::{AdmissionRule, RULES};
-pub use self::spot::{Finding, Grade};
+pub use self::field_context::{Finding, Grade};
 
-/// `tree`: what the object was read from, for the places of fields.
+/// `tree`: the source of the object, for the locations of fields.
 pub fn findings(object: &AnyObject, tree: &Node) -> Vec<Finding> {
     let found = Findings::new();
-    let root = Spot::root("", tree, &found);
+    let root = FieldContext::root("", tree, &found);
     let (at, meta) = (root.field("spec"), object.meta());
     if object.kind().is_istio() {
         metadata::check(&root.field("metadata"), object);
@@ -71,14 +71,14 @@ pub fn findings(object: &AnyObject, tree: &Node) -> Vec<Finding> {
     found.into_list()
 }
 
-/// On the mesh config's own preferences; its checks name fields, not places.
-pub(crate) fn locality_notes(setting: &LocalityLoadBalancerSetting) -> Vec<Note> {
+/// For the mesh config's locality settings; its checks name fields, not locations.
+pub(crate) fn locality_notes(setting: &LocalityLoadBalancerSetting) -> Vec<Diagnostic> {
     let found = Findings::new();
     let nothing = Node { at: Position::START, value: Value::Null };
-    locality::check_locality(&Spot::root("localityLbSetting", &nothing, &found), setting);
-    let note = |finding: Finding| Note {
+    locality::check_locality(&FieldContext::root("localityLbSetting", &nothing, &found), setting);
+    let diagnostic = |finding: Finding| Diagnostic {
         severity: finding.grade.severity(),
-        ..Note::error(finding.what).field(finding.field)
+        ..Diagnostic::error(finding.what).field(finding.field)
     };
-    found.into_list().into_iter().map(note).collect()
+    found.into_list().into_iter().map(diagnostic).collect()
 }

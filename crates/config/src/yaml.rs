@@ -1,4 +1,4 @@
-//! YAML and JSON text into trees, one per document. Bounded in size, depth and what aliases may grow to.
+//! YAML and JSON text into trees, one per document. Bounded in size, depth and alias expansion.
 
 mod builder;
 mod scalar;
@@ -12,15 +12,15 @@ pub use scalar::Scalars;
 
 /// Bytes of one text.
 pub const MAX_BYTES: usize = 16 << 20;
-/// Collections within collections.
+/// Nesting depth of collections.
 pub const MAX_DEPTH: usize = 100;
-/// Values of one text, aliases counted as often as they are used.
+/// Values of one text, with aliases expanded.
 pub const MAX_VALUES: u64 = 1_000_000;
-/// Bytes of all texts of one text's values, aliases counted as often as they are used.
+/// Bytes of all strings of one text, with aliases expanded.
 pub const MAX_EXPANDED_BYTES: u64 = 2 * MAX_BYTES as u64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct YamlError {
     pub at: Position,
     pub what: String,
     pub extent: Extent,
@@ -30,21 +30,21 @@ pub struct Fault {
 pub enum Extent {
     /// The text is broken from here on: it may be half-written.
     Rest,
-    /// This document cannot be used; the next ones can.
+    /// This document is invalid; the next ones may be valid.
     Document,
 }
 
-impl Fault {
-    fn rest(at: Position, what: impl Into<String>) -> Fault {
-        Fault { at, what: what.into(), extent: Extent::Rest }
+impl YamlError {
+    fn rest(at: Position, what: impl Into<String>) -> YamlError {
+        YamlError { at, what: what.into(), extent: Extent::Rest }
     }
 
-    fn document(at: Position, what: impl Into<String>) -> Fault {
-        Fault { at, what: what.into(), extent: Extent::Document }
+    fn document(at: Position, what: impl Into<String>) -> YamlError {
+        YamlError { at, what: what.into(), extent: Extent::Document }
     }
 }
 
-/// The documents of a text; ends after a fault that spoils the rest. Empty documents are left out.
+/// The documents of a text; ends after an error that affects the rest. Empty documents are left out.
 pub fn documents(text: &str, scalars: Scalars) -> Documents<'_> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let next = match refused_at_sight(text) {
@@ -58,21 +58,21 @@ pub struct Documents<'a> {
     text: &'a str,
     parser: Parser<'a, StrInput<'a>>,
     scalars: Scalars,
-    /// By the documents so far: the limits are those of the whole text.
+    /// Used by the documents so far: the limits apply to the whole text.
     used: Size,
     next: Next,
 }
 
 enum Next {
     Document,
-    Refused(Fault),
+    Refused(YamlError),
     End,
 }
 
 impl Iterator for Documents<'_> {
-    type Item = Result<Node, Fault>;
+    type Item = Result<Node, YamlError>;
 
-    fn next(&mut self) -> Option<Result<Node, Fault>> {
+    fn next(&mut self) -> Option<Result<Node, YamlError>> {
         loop {
             match std::mem::replace(&mut self.next, Next::End) {
                 Next::End => return None,
@@ -92,8 +92,8 @@ impl Iterator for Documents<'_> {
 }
 
 impl Documents<'_> {
-    /// The next document, or what is wrong with it. `None`: there are no more. `Err`: nothing further can be read.
-    fn document(&mut self) -> Result<Option<Result<Node, Fault>>, Fault> {
+    /// The next document, or its error. `None`: there are no more. `Err`: nothing further can be parsed.
+    fn document(&mut self) -> Result<Option<Result<Node, YamlError>>, YamlError> {
         let mut builder = Builder::new(self.scalars, self.used);
         while let Some(event) = self.parser.next_event() {
             let (event, span) = event.map_err(|error| scan_fault(&error, self.text))?;
@@ -116,19 +116,19 @@ impl Documents<'_> {
     }
 }
 
-fn refused_at_sight(text: &str) -> Option<Fault> {
+fn refused_at_sight(text: &str) -> Option<YamlError> {
     if text.len() > MAX_BYTES {
         let what = format!("the text has {} bytes; at most {} MiB are read", text.len(), MAX_BYTES >> 20);
-        return Some(Fault::rest(Position::START, what));
+        return Some(YamlError::rest(Position::START, what));
     }
     let at = end_of(&text[..text.find('\0')?]);
-    Some(Fault::rest(at, "a NUL byte; the file is damaged or is not a text"))
+    Some(YamlError::rest(at, "a NUL byte; the file is damaged or is not a text"))
 }
 
-fn scan_fault(error: &ScanError, text: &str) -> Fault {
+fn scan_fault(error: &ScanError, text: &str) -> YamlError {
     let info = error.info();
     if info.contains("recursion limit") {
-        return Fault::rest(position(*error.marker()), too_deep());
+        return YamlError::rest(position(*error.marker()), too_deep());
     }
     let hint = if info.contains("tab") {
         "; indent with spaces"
@@ -137,9 +137,9 @@ fn scan_fault(error: &ScanError, text: &str) -> Fault {
     } else {
         ""
     };
-    // The parser believes that every text ends with a line break.
+    // The parser assumes that every text ends with a line break.
     let at = position(*error.marker()).min(end_of(text));
-    Fault::rest(at, format!("not valid YAML: {info}{hint}"))
+    YamlError::rest(at, format!("not valid YAML: {info}{hint}"))
 }
 
 fn too_deep() -> String {

@@ -1,11 +1,11 @@
-//! Agreement with istiod's webhook: every object of `tests/validation` is refused, warned of or accepted as it was recorded.
-//! The words of the notes are tested beside the checks.
+//! Agreement with istiod's webhook: every object of `tests/validation` is rejected, warned of or accepted as it was recorded.
+//! Texts of diagnostics are tested beside the checks.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use config::note::Severity;
+use config::diagnostic::Severity;
 use config::object::parse_documents;
 
 fn folder() -> PathBuf {
@@ -23,7 +23,7 @@ fn lines(file: &str) -> BTreeMap<String, String> {
     words.collect()
 }
 
-/// What we think of each object of the corpus.
+/// Our verdict on each object of the corpus.
 fn verdicts() -> BTreeMap<String, String> {
     let files = fs::read_dir(folder()).expect("the corpus is part of the project");
     let files = files.map(|entry| entry.expect("a folder can be listed").path());
@@ -45,7 +45,7 @@ fn word<'a>(document: &'a str, key: &str) -> &'a str {
 
 fn verdict(document: &str) -> String {
     let parsed = parse_documents("f", document);
-    let has = |severity| parsed.notes.iter().any(|note| note.severity == severity);
+    let has = |severity| parsed.diagnostics.iter().any(|diagnostic| diagnostic.severity == severity);
     let verdict = match (has(Severity::Error), has(Severity::Warning)) {
         (true, _) => "refused",
         (false, true) => "warned",

@@ -1,12 +1,12 @@
-//! Whether service accounts may read the Secrets of their namespace, as the roles of the cluster say: a SubjectAccessReview each, remembered
-//! for a short while and asked again after it. Questions are answered from memory.
+//! Whether service accounts may read the Secrets of their namespace: a SubjectAccessReview each, cached for a short time and refreshed
+//! in the background. Lookups are answered from the cache.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sources::kube::Client;
+use sources::kube::KubeClient;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, interval};
 use tracing::warn;
@@ -14,76 +14,76 @@ use tracing::warn;
 use crate::object;
 use crate::review::Account;
 
-pub struct Access {
-    known: Arc<Mutex<Known>>,
-    questions: mpsc::Sender<Account>,
+pub struct SecretAccess {
+    known: Arc<Mutex<AccessCache>>,
+    queue: mpsc::Sender<Account>,
 }
 
-type Known = HashMap<Account, Entry>;
+type AccessCache = HashMap<Account, Entry>;
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     /// `None`: the API server has not answered yet.
     allowed: Option<bool>,
-    /// Before this it is not asked again, and after `ends` it is no longer believed.
+    /// Not refreshed before `fresh`, not used after `ends`.
     fresh: Instant,
     ends: Instant,
-    /// When somebody last wanted to know.
-    wanted: Instant,
+    /// The last lookup.
+    last_lookup: Instant,
 }
 
 const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-/// An API server that is away takes no secret from anybody for so long, in times that an answer is fresh.
-const BELIEVED: u32 = 5;
-/// Who was not wanted for so long is not asked for again, in the same.
-const KEPT: u32 = 60;
-/// After a failure.
-const AGAIN: Duration = Duration::from_secs(5);
-/// Accounts that are remembered, and questions that wait.
-const MOST: usize = 20_000;
-const WAITING: usize = 1_000;
+/// How long an answer is used while the API server is unavailable, as a multiple of the freshness.
+const USED_FOR: u32 = 5;
+/// Entries without a lookup for this long are not refreshed, in the same unit.
+const REFRESHED_FOR: u32 = 60;
+/// The retry interval after a failure.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// The limits of cache entries and of queued reviews.
+const MAX_ENTRIES: usize = 20_000;
+const MAX_QUEUED: usize = 1_000;
 
-impl Access {
-    /// An answer is believed as long as `fresh` before it is asked for again; `changed` is called when it is another than before.
-    pub fn new(client: &Client, fresh: Duration, changed: impl Fn() + Send + 'static) -> Access {
-        let (questions, asked) = mpsc::channel(WAITING);
-        let known = Arc::<Mutex<Known>>::default();
+impl SecretAccess {
+    /// An answer is refreshed after `fresh`; `changed` is called when it differs from the one before.
+    pub fn new(client: &KubeClient, fresh: Duration, changed: impl Fn() + Send + 'static) -> SecretAccess {
+        let (queue, asked) = mpsc::channel(MAX_QUEUED);
+        let known = Arc::<Mutex<AccessCache>>::default();
         tokio::spawn(answer(client.with_own_rate_limit(), fresh, known.clone(), asked, changed));
-        Access { known, questions }
+        SecretAccess { known, queue }
     }
 
-    /// `None`: it is not known. The API server is asked in the background, also where the answer is old, and again until it answers.
+    /// `None`: unknown. The API server is asked in the background, also where the answer is stale, and again until it answers.
     pub fn may_read(&self, namespace: &str, service_account: &str) -> Option<bool> {
         let account = Account { namespace: namespace.to_owned(), name: service_account.to_owned() };
         let now = Instant::now();
         let mut known = locked(&self.known);
         let entry = known.get_mut(&account).map(|entry| {
-            entry.wanted = now;
+            entry.last_lookup = now;
             *entry
         });
-        if entry.is_none_or(|entry| entry.fresh <= now) && self.questions.try_send(account.clone()).is_ok() {
-            // One question at a time for each account.
-            let before = entry.unwrap_or(Entry { allowed: None, fresh: now, ends: now, wanted: now });
-            remember(&mut known, account, Entry { fresh: now + AGAIN, ..before }, now);
+        if entry.is_none_or(|entry| entry.fresh <= now) && self.queue.try_send(account.clone()).is_ok() {
+            // One review at a time for each account.
+            let before = entry.unwrap_or(Entry { allowed: None, fresh: now, ends: now, last_lookup: now });
+            remember(&mut known, account, Entry { fresh: now + RETRY_INTERVAL, ..before }, now);
         }
-        entry?.believed(now)
+        entry?.usable(now)
     }
 }
 
 impl Entry {
-    fn believed(self, now: Instant) -> Option<bool> {
+    fn usable(self, now: Instant) -> Option<bool> {
         self.allowed.filter(|_| now < self.ends)
     }
 }
 
 async fn answer(
-    client: Client,
+    client: KubeClient,
     fresh: Duration,
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<AccessCache>>,
     mut asked: mpsc::Receiver<Account>,
     changed: impl Fn(),
 ) {
-    let (mut again, mut told) = (interval(fresh.min(AGAIN)), String::new());
+    let (mut again, mut logged) = (interval(fresh.min(RETRY_INTERVAL)), String::new());
     loop {
         let accounts = tokio::select! {
             account = asked.recv() => match account {
@@ -93,19 +93,19 @@ async fn answer(
             _ = again.tick() => due(&known, fresh),
         };
         for account in accounts {
-            match object::create(&client, PATH, &question(&account)).await {
+            match object::create(&client, PATH, &review(&account)).await {
                 Ok(review) => {
-                    told.clear();
-                    if settle(&known, fresh, account, is_allowed(&review)) {
+                    logged.clear();
+                    if record(&known, fresh, account, is_allowed(&review)) {
                         changed();
                     }
                 }
                 Err(failure) => {
                     let why = failure.to_string();
-                    if why != told {
+                    if why != logged {
                         let Account { namespace, name } = account;
-                        warn!(%failure, namespace, service_account = name, "the API server could not say who may read Secrets; it is asked again");
-                        told = why;
+                        warn!(%failure, namespace, service_account = name, "SubjectAccessReview failed; retrying");
+                        logged = why;
                     }
                 }
             }
@@ -113,41 +113,41 @@ async fn answer(
     }
 }
 
-/// Those who may, and of whom it may have changed: nobody is given a secret by a role that went long ago. And those of whom nothing is known.
-fn due(known: &Mutex<Known>, fresh: Duration) -> Vec<Account> {
+/// Accounts with a positive answer that is stale, so that a removed role is noticed, and accounts without any answer.
+fn due(known: &Mutex<AccessCache>, fresh: Duration) -> Vec<Account> {
     let now = Instant::now();
     let mut known = locked(known);
-    known.retain(|_, entry| entry.wanted + fresh * KEPT > now);
+    known.retain(|_, entry| entry.last_lookup + fresh * REFRESHED_FOR > now);
     let open = known.iter_mut().filter(|(_, entry)| entry.allowed != Some(false) && entry.fresh <= now);
     let open = open.map(|(account, entry)| {
-        entry.fresh = now + AGAIN;
+        entry.fresh = now + RETRY_INTERVAL;
         account.clone()
     });
     open.collect()
 }
 
-/// Answers whether the answer is another than before.
-fn settle(known: &Mutex<Known>, fresh: Duration, account: Account, allowed: bool) -> bool {
+/// Returns whether the answer differs from the one before.
+fn record(known: &Mutex<AccessCache>, fresh: Duration, account: Account, allowed: bool) -> bool {
     let now = Instant::now();
     let mut known = locked(known);
-    let wanted = known.get(&account).map_or(now, |entry| entry.wanted);
-    let entry = Entry { allowed: Some(allowed), fresh: now + fresh, ends: now + fresh * BELIEVED, wanted };
+    let last_lookup = known.get(&account).map_or(now, |entry| entry.last_lookup);
+    let entry = Entry { allowed: Some(allowed), fresh: now + fresh, ends: now + fresh * USED_FOR, last_lookup };
     let before = remember(&mut known, account, entry, now);
-    before.and_then(|before| before.believed(now)) != Some(allowed)
+    before.and_then(|before| before.usable(now)) != Some(allowed)
 }
 
-fn remember(known: &mut Known, account: Account, entry: Entry, now: Instant) -> Option<Entry> {
-    if known.len() >= MOST && !known.contains_key(&account) {
+fn remember(known: &mut AccessCache, account: Account, entry: Entry, now: Instant) -> Option<Entry> {
+    if known.len() >= MAX_ENTRIES && !known.contains_key(&account) {
         known.retain(|_, entry| entry.fresh > now);
-        if known.len() >= MOST {
+        if known.len() >= MAX_ENTRIES {
             return None;
         }
     }
     known.insert(account, entry)
 }
 
-/// What istiod asks: bindings of the account itself count, those of its groups do not.
-fn question(Account { namespace, name }: &Account) -> Value {
+/// As istiod: bindings of the account itself count, those of its groups do not.
+fn review(Account { namespace, name }: &Account) -> Value {
     json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
         "spec": {
@@ -162,7 +162,7 @@ fn is_allowed(review: &Value) -> bool {
 }
 
 // Entries are replaced whole.
-fn locked(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+fn locked(known: &Mutex<AccessCache>) -> MutexGuard<'_, AccessCache> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -171,23 +171,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_clear_yes_is_one() {
+    fn only_allowed_without_denied_is_accepted() {
         assert!(is_allowed(&json!({ "status": { "allowed": true } })));
         for status in [json!({}), json!({ "allowed": "true" }), json!({ "allowed": true, "denied": true })] {
             assert!(!is_allowed(&json!({ "status": status })), "{status}");
         }
     }
 
-    /// A gateway whose first question failed waited until somebody else asked.
+    /// A regression test: a gateway whose first review failed waited until another caller asked.
     #[test]
-    fn who_got_no_answer_is_asked_for_again() {
-        let (known, second) = (Mutex::<Known>::default(), Duration::from_secs(1));
+    fn failed_reviews_are_retried() {
+        let (known, second) = (Mutex::<AccessCache>::default(), Duration::from_secs(1));
         let now = Instant::now();
-        for (name, allowed, fresh) in
-            [("open", None, now), ("asked", None, now + AGAIN), ("may", Some(true), now), ("may not", Some(false), now)]
-        {
+        for (name, allowed, fresh) in [
+            ("open", None, now),
+            ("asked", None, now + RETRY_INTERVAL),
+            ("may", Some(true), now),
+            ("may not", Some(false), now),
+        ] {
             let account = Account { namespace: "n".into(), name: name.into() };
-            locked(&known).insert(account, Entry { allowed, fresh, ends: now, wanted: now });
+            locked(&known).insert(account, Entry { allowed, fresh, ends: now, last_lookup: now });
         }
         let mut names: Vec<String> = due(&known, second).into_iter().map(|account| account.name).collect();
         names.sort();
@@ -196,25 +199,30 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_news_once_and_is_believed_for_a_while() {
-        let (known, second) = (Mutex::<Known>::default(), Duration::from_secs(1));
+    fn an_answer_notifies_once_and_expires() {
+        let (known, second) = (Mutex::<AccessCache>::default(), Duration::from_secs(1));
         let account = || Account { namespace: "n".into(), name: "a".into() };
-        assert!(settle(&known, second, account(), false));
-        assert!(!settle(&known, second, account(), false));
-        assert!(settle(&known, second, account(), true));
+        assert!(record(&known, second, account(), false));
+        assert!(!record(&known, second, account(), false));
+        assert!(record(&known, second, account(), true));
         let entry = locked(&known)[&account()];
-        assert_eq!(entry.believed(entry.ends - second), Some(true));
-        assert_eq!(entry.believed(entry.ends), None, "nobody said no");
+        assert_eq!(entry.usable(entry.ends - second), Some(true));
+        assert_eq!(entry.usable(entry.ends), None, "not denied");
     }
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let (mut known, now) = (Known::new(), Instant::now());
+        let (mut known, now) = (AccessCache::new(), Instant::now());
         let later = now + Duration::from_secs(60);
-        for number in 0..MOST + 10 {
+        for number in 0..MAX_ENTRIES + 10 {
             let account = Account { namespace: "n".into(), name: number.to_string() };
-            remember(&mut known, account, Entry { allowed: Some(true), fresh: later, ends: later, wanted: now }, now);
+            remember(
+                &mut known,
+                account,
+                Entry { allowed: Some(true), fresh: later, ends: later, last_lookup: now },
+                now,
+            );
         }
-        assert_eq!(known.len(), MOST);
+        assert_eq!(known.len(), MAX_ENTRIES);
     }
 }

@@ -1,13 +1,13 @@
-//! Whether this replica may write: until when it holds its Lease. A write that is under way at that moment is abandoned.
+//! Leadership with fencing: whether this replica may write, limited by the deadline of its Lease. A write in progress at the deadline is abandoned.
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// A replica's right to write, as far as it is known.
+/// The term of a leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Term {
     None,
-    /// It ends by itself, whatever the task that renews it is waiting for.
+    /// It ends by itself, even if the renewing task is stuck.
     Until(Instant),
     /// There is no election.
     Unlimited,
@@ -23,26 +23,26 @@ impl Term {
     }
 }
 
-/// What the holder of a Lease tells the writers.
-pub struct Elected(watch::Sender<Term>);
+/// The side of the Lease holder, which grants terms to the writers.
+pub struct TermGrant(watch::Sender<Term>);
 
-/// What a writer asks before each write. Cheap to clone.
+/// The side of the writers, who check it before each write. Cheap to clone.
 #[derive(Clone)]
 pub struct Leadership(watch::Receiver<Term>);
 
-/// Nobody leads yet.
-pub fn leadership() -> (Elected, Leadership) {
+/// Starts without a leader.
+pub fn leadership() -> (TermGrant, Leadership) {
     let (sender, receiver) = watch::channel(Term::None);
-    (Elected(sender), Leadership(receiver))
+    (TermGrant(sender), Leadership(receiver))
 }
 
-impl Elected {
-    /// Without an election this replica always writes.
+impl TermGrant {
+    /// Without an election this replica always leads.
     pub fn without_election(&self) {
         self.0.send_replace(Term::Unlimited);
     }
 
-    /// Returns when nobody asks any more.
+    /// Returns when all writers are gone.
     pub async fn closed(&self) {
         self.0.closed().await;
     }
@@ -55,7 +55,7 @@ impl Elected {
         self.0.borrow().is_held()
     }
 
-    /// Writers are woken when this begins a term, not when it extends one.
+    /// Wakes writers when a term begins, not when it is extended.
     pub(crate) fn hold_until(&self, end: Instant) {
         self.0.send_if_modified(|term| {
             let begins = !term.is_held();
@@ -64,7 +64,7 @@ impl Elected {
         });
     }
 
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn revoke(&self) {
         self.0.send_if_modified(|term| std::mem::replace(term, Term::None) != Term::None);
     }
 }
@@ -74,21 +74,21 @@ impl Leadership {
         self.0.borrow().is_held()
     }
 
-    /// Nobody can be elected any more.
+    /// Leadership can no longer be gained.
     pub(crate) fn is_over(&self) -> bool {
         self.0.has_changed().is_err()
     }
 
-    /// Returns when a term begins or is given up. `Err`: nobody can be elected any more.
+    /// Returns when a term begins or ends. `Err`: leadership can no longer be gained.
     pub(crate) async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
         self.0.changed().await
     }
 
-    /// The answer to a request that only a leader may make. `None`: this replica does not lead, or did not until the answer came; whether
-    /// the API server has done what it was asked is not known then.
+    /// The response to a request that only a leader may make. `None`: this replica does not lead, or its term ended before the response; whether
+    /// the API server has executed the request is unknown then.
     pub async fn write<T>(&self, request: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
-            // Looked at first, so that a request that may not be made is not begun.
+            // Checked first, so that a request outside of a term is not started.
             biased;
             () = self.ended() => None,
             answer = request => Some(answer),
@@ -157,12 +157,12 @@ mod tests {
         elected.hold_until(Instant::now() + 9 * SECOND);
         let (written, ()) = tokio::join!(leads.write(sleep(8 * SECOND)), async {
             sleep(SECOND).await;
-            elected.give_up();
+            elected.revoke();
         });
         assert_eq!(written, None);
     }
 
-    /// The term ends also when nobody is left to say so.
+    /// The term ends even if the lease task is gone.
     #[tokio::test(start_paused = true)]
     async fn a_term_outlives_its_lease_task_no_longer_than_it_was_promised() {
         let (elected, leads) = leadership();
@@ -183,7 +183,7 @@ mod tests {
         elected.hold_until(Instant::now() + 3 * SECOND);
         let woken = tokio::time::timeout(SECOND, leads.changed()).await;
         assert!(woken.is_err());
-        elected.give_up();
+        elected.revoke();
         leads.changed().await.unwrap();
     }
 }

@@ -1,60 +1,64 @@
-//! Who of several replicas writes to the cluster: whoever holds the Lease, renewed every few seconds. Clocks of others do not count: a
-//! lease is free when it was not renewed for its whole length by our own clock. A holder leads until a deadline that is counted from
-//! the moment at which its last successful renewal was sent, so that it stops well before another can begin, whatever its next one waits for.
+//! Leader election with a Lease, renewed every few seconds. Clocks of other replicas do not count: a lease is free when it was not
+//! renewed for its whole duration by our own clock. A leader stops at a deadline, counted from the time at which its last
+//! successful renewal was sent, so that it stops well before another can begin, even if its next renewal is stuck.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sources::kube::{Client, Failure};
+use sources::kube::{KubeClient, RequestError};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use crate::leadership::Elected;
+use crate::leadership::TermGrant;
 use crate::object;
 
 #[derive(Debug, Clone, Copy)]
-pub struct Timing {
-    /// Others wait this long after the last renewal before they take over.
+pub struct LeaseTiming {
+    /// The lease duration: others wait this long after the last renewal before they take over.
     pub length: Duration,
-    /// A leader that could not renew for this long stops to write; well before others begin.
+    /// The renew deadline: a leader that could not renew for this long stops writing; well before others begin.
     pub deadline: Duration,
-    /// Between two renewals, and how long each request of one may take: a connection that is stalled does not cost the lease.
+    /// The renewal interval, and the timeout of each request, so that a stalled connection does not cost the lease.
     pub renewal: Duration,
 }
 
-impl Default for Timing {
-    fn default() -> Timing {
-        Timing { length: Duration::from_secs(15), deadline: Duration::from_secs(9), renewal: Duration::from_secs(3) }
+impl Default for LeaseTiming {
+    fn default() -> LeaseTiming {
+        LeaseTiming {
+            length: Duration::from_secs(15),
+            deadline: Duration::from_secs(9),
+            renewal: Duration::from_secs(3),
+        }
     }
 }
 
 pub struct Lease {
-    client: Client,
+    client: KubeClient,
     /// Its path, and that of the leases of the namespace.
     path: String,
     all: String,
     name: String,
-    /// Who we are among the replicas.
+    /// Our holder identity.
     identity: String,
-    timing: Timing,
+    timing: LeaseTiming,
     /// The version of another's lease, and when it was first seen.
     seen: Option<(String, Instant)>,
-    /// The lease as we last wrote it. `None`: it has to be read first.
+    /// The lease as we last wrote it. `None`: it must be read first.
     own: Option<Value>,
 }
 
-/// What a look at the lease brought.
+/// The outcome of a renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Renewal {
-    /// It is ours, by a request that was sent at this moment.
+    /// It is ours, by a request that was sent at this time.
     Sent(Instant),
-    Anothers,
-    /// Somebody wrote it at the same time; the next look tells who.
-    Contested,
+    HeldByAnother,
+    /// A write conflict; the next renewal shows the holder.
+    Conflict,
 }
 
 impl Lease {
-    pub fn new(client: &Client, namespace: &str, name: &str, identity: &str, timing: Timing) -> Lease {
+    pub fn new(client: &KubeClient, namespace: &str, name: &str, identity: &str, timing: LeaseTiming) -> Lease {
         let all = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
         Lease {
             client: client.with_own_rate_limit(),
@@ -68,9 +72,9 @@ impl Lease {
         }
     }
 
-    /// Tells until when we lead, until nobody wants to know; then the lease is given back.
-    pub async fn follow(mut self, elected: Elected) {
-        let (mut led, mut told) = (false, String::new());
+    /// Renews the lease and updates the term until all writers are gone; then releases the lease.
+    pub async fn follow(mut self, elected: TermGrant) {
+        let (mut led, mut logged) = (false, String::new());
         while !elected.is_closed() {
             let renewed = tokio::select! {
                 renewed = self.renew() => renewed,
@@ -79,20 +83,20 @@ impl Lease {
             let pause = match renewed {
                 Ok(Renewal::Sent(at)) => {
                     elected.hold_until(at + self.timing.deadline);
-                    told.clear();
+                    logged.clear();
                     self.timing.renewal.saturating_sub(at.elapsed())
                 }
-                Ok(Renewal::Anothers) => {
-                    elected.give_up();
+                Ok(Renewal::HeldByAnother) => {
+                    elected.revoke();
                     self.timing.renewal
                 }
-                Ok(Renewal::Contested) => self.timing.renewal / 3,
-                // Whether it is still ours is not known; nobody else can have it before its length is over.
+                Ok(Renewal::Conflict) => self.timing.renewal / 3,
+                // Whether it is still ours is unknown; nobody else can acquire it before its duration is over.
                 Err(failure) => {
                     let why = failure.to_string();
-                    if why != told {
-                        warn!(%failure, lease = self.name, "the lease could not be renewed; it is tried again");
-                        told = why;
+                    if why != logged {
+                        warn!(%failure, lease = self.name, "cannot renew the lease; retrying");
+                        logged = why;
                     }
                     self.timing.renewal / 3
                 }
@@ -109,53 +113,53 @@ impl Lease {
     fn report(&self, led: &mut bool, leads: bool) {
         let (identity, lease) = (&self.identity, &self.name);
         match (std::mem::replace(led, leads), leads) {
-            (false, true) => info!(identity, lease, "this replica writes from now on"),
-            (true, false) => warn!(identity, lease, "this replica no longer writes"),
+            (false, true) => info!(identity, lease, "became leader"),
+            (true, false) => warn!(identity, lease, "lost leadership"),
             _ => {}
         }
     }
 
-    async fn renew(&mut self) -> Result<Renewal, Failure> {
+    async fn renew(&mut self) -> Result<Renewal, RequestError> {
         if let Some(own) = self.own.take() {
             match self.write(Some(&own)).await {
-                // Somebody changed it, or an earlier request of ours arrived late: it is looked at.
+                // Changed by another, or by a delayed request of ours: read it again.
                 Err(failure) if object::is_conflict(&failure) => {}
                 done => return done,
             }
         }
-        let found = self.in_time(object::get(&self.client, &self.path)).await?;
+        let found = self.with_timeout(object::get(&self.client, &self.path)).await?;
         if let Some(found) = &found {
             let holder = found["spec"]["holderIdentity"].as_str().unwrap_or_default();
             if holder != self.identity && !holder.is_empty() && !self.is_over(found) {
-                return Ok(Renewal::Anothers);
+                return Ok(Renewal::HeldByAnother);
             }
         }
         match self.write(found.as_ref()).await {
-            Err(failure) if object::is_conflict(&failure) => Ok(Renewal::Contested),
+            Err(failure) if object::is_conflict(&failure) => Ok(Renewal::Conflict),
             done => done,
         }
     }
 
-    /// Makes it ours, unless it changed since it was found.
-    async fn write(&mut self, found: Option<&Value>) -> Result<Renewal, Failure> {
-        let object = self.written(found.unwrap_or(&Value::Null));
-        // Before the request: others count from the moment at which they see its effect, which is later.
+    /// Acquires or renews it, unless it changed since it was read.
+    async fn write(&mut self, found: Option<&Value>) -> Result<Renewal, RequestError> {
+        let object = self.with_us_as_holder(found.unwrap_or(&Value::Null));
+        // Before the request: others count from the time at which they see its effect, which is later.
         let sent = Instant::now();
         let written = match found {
-            Some(_) => self.in_time(object::replace(&self.client, &self.path, &object)).await?,
-            None => self.in_time(object::create(&self.client, &self.all, &object)).await?,
+            Some(_) => self.with_timeout(object::replace(&self.client, &self.path, &object)).await?,
+            None => self.with_timeout(object::create(&self.client, &self.all, &object)).await?,
         };
         (self.own, self.seen) = (Some(written), None);
         Ok(Renewal::Sent(sent))
     }
 
-    async fn in_time<T>(&self, request: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    async fn with_timeout<T>(&self, request: impl Future<Output = Result<T, RequestError>>) -> Result<T, RequestError> {
         let limit = self.timing.renewal;
-        let late = |_| Failure::Connection(format!("no answer within {limit:?}"));
+        let late = |_| RequestError::Connection(format!("no answer within {limit:?}"));
         timeout(limit, request).await.unwrap_or_else(|elapsed| Err(late(elapsed)))
     }
 
-    /// Another's lease that did not change for its whole length.
+    /// Another's lease that did not change for its whole duration.
     fn is_over(&mut self, found: &Value) -> bool {
         let version = found["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         match &self.seen {
@@ -167,8 +171,8 @@ impl Lease {
         }
     }
 
-    /// The lease as ours, in the place of what was found.
-    fn written(&self, found: &Value) -> Value {
+    /// The lease with us as the holder.
+    fn with_us_as_holder(&self, found: &Value) -> Value {
         let now = jiff::Timestamp::now();
         let now = format!("{now:.6}");
         let (spec, ours) = (&found["spec"], found["spec"]["holderIdentity"] == self.identity.as_str());
@@ -187,14 +191,14 @@ impl Lease {
         })
     }
 
-    /// So that another need not wait for its end.
+    /// So that another need not wait for its expiry.
     async fn release(&self) {
-        let Ok(Some(found)) = self.in_time(object::get(&self.client, &self.path)).await else { return };
+        let Ok(Some(found)) = self.with_timeout(object::get(&self.client, &self.path)).await else { return };
         if found["spec"]["holderIdentity"] == self.identity.as_str() {
-            let mut free = self.written(&found);
+            let mut free = self.with_us_as_holder(&found);
             free["spec"]["holderIdentity"] = "".into();
-            let released = self.in_time(object::replace(&self.client, &self.path, &free)).await;
-            info!(identity = self.identity, released = released.is_ok(), "the lease is given back");
+            let released = self.with_timeout(object::replace(&self.client, &self.path, &free)).await;
+            info!(identity = self.identity, released = released.is_ok(), "lease released");
         }
     }
 }
@@ -204,13 +208,13 @@ mod tests {
     use std::fs;
     use std::net::SocketAddr;
 
-    use sources::kube::Access;
+    use sources::kube::ApiAccess;
     use tokio::net::TcpListener;
 
     use super::*;
     use crate::leadership::leadership;
 
-    /// An API server that takes connections and answers nothing.
+    /// An API server that accepts connections and never responds.
     async fn silent() -> (SocketAddr, tokio::task::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -223,7 +227,7 @@ mod tests {
         (address, task)
     }
 
-    async fn client(server: SocketAddr) -> (tempfile::TempDir, Client) {
+    async fn client(server: SocketAddr) -> (tempfile::TempDir, KubeClient) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("kubeconfig");
         let config = json!({
@@ -233,17 +237,17 @@ mod tests {
             "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "c" } }],
         });
         fs::write(&file, config.to_string()).unwrap();
-        let client = Client::new(&Access { kubeconfig: Some(file), rate: 10 }).await.unwrap();
+        let client = KubeClient::new(&ApiAccess { kubeconfig: Some(file), rate: 10 }).await.unwrap();
         (folder, client)
     }
 
-    /// The renewal waited for the API server, and the holder led as long.
+    /// A regression test: a holder led for as long as its renewal waited for the API server.
     #[tokio::test(start_paused = true)]
     async fn a_holder_without_an_answer_stops_at_the_deadline() {
         let (address, server) = silent().await;
         let (_folder, client) = client(address).await;
         let (elected, leads) = leadership();
-        let mut lease = Lease::new(&client, "istio-system", "l", "us", Timing::default());
+        let mut lease = Lease::new(&client, "istio-system", "l", "us", LeaseTiming::default());
         lease.own = Some(json!({ "metadata": { "resourceVersion": "1" }, "spec": { "holderIdentity": "us" } }));
         let sent = Instant::now();
         elected.hold_until(sent + lease.timing.deadline);
@@ -257,9 +261,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn anothers_lease_is_over_when_it_did_not_change_for_its_length() {
+    async fn another_holders_lease_expires_if_unchanged_for_its_duration() {
         let (_folder, client) = client(([127, 0, 0, 1], 1).into()).await;
-        let mut lease = Lease::new(&client, "istio-system", "l", "us", Timing::default());
+        let mut lease = Lease::new(&client, "istio-system", "l", "us", LeaseTiming::default());
         let of = |version: &str| json!({ "metadata": { "resourceVersion": version } });
         assert!(!lease.is_over(&of("1")));
         sleep(Duration::from_secs(14)).await;

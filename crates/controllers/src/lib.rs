@@ -1,9 +1,8 @@
-//! What is written to and asked of a cluster besides its objects: the lease of the leader, the root certificate in every namespace, the
-//! Secret of the authority, the trust in the webhook, the status of objects, addresses of ServiceEntries, certificates from a signer of the cluster, reviews of tokens and of rights. Knows no mesh.
+//! Everything that is written to a cluster or asked of its API server besides its objects: leader election, the root certificate in every
+//! namespace, the CA Secret, the webhook's caBundle, status of objects, addresses of ServiceEntries, CertificateSigningRequests, TokenReviews and SubjectAccessReviews. Knows no mesh.
 
 mod access;
 mod addresses;
-mod bundle;
 mod leadership;
 mod lease;
 mod object;
@@ -14,16 +13,17 @@ mod root_cert;
 mod secret;
 mod signing;
 mod status;
+mod webhook_bundle;
 
-pub use access::Access;
+pub use access::SecretAccess;
 pub use addresses::AddressWriter;
-pub use bundle::WebhookBundle;
-pub use leadership::{Elected, Leadership, leadership};
-pub use lease::{Lease, Timing};
-pub use replicas::{Line, Others, Replicas};
-pub use reports::{Reports, Seen};
-pub use review::{Account, Reviews, TokenError};
+pub use leadership::{Leadership, TermGrant, leadership};
+pub use lease::{Lease, LeaseTiming};
+pub use replicas::{OtherReplicas, ReplicaReport, Replicas};
+pub use reports::{PublishedReport, Reports};
+pub use review::{Account, TokenError, TokenReviewer};
 pub use root_cert::{NAME as ROOT_CERT, RootCert, namespaces};
-pub use secret::{AuthoritySecret, Material, Shared};
-pub use signing::{NotSigned, Signing, Usage};
+pub use secret::{CaSecret, CaSecretContent, CaSecretData};
+pub use signing::{CsrSigner, SigningError, Usage};
 pub use status::{StatusWriter, Verdict, Verdicts};
+pub use webhook_bundle::WebhookBundle;

@@ -1,68 +1,77 @@
-//! One object of an API server as JSON: read, made, replaced, applied. What it means is not known here.
+//! Requests for one object of an API server as JSON: get, create, replace, apply. Its content is not interpreted here.
 
 use http::{Method, StatusCode};
 use serde_json::Value;
-use sources::kube::{Client, Failure, JSON, refused};
+use sources::kube::{JSON, KubeClient, RequestError, error_response};
 
-/// Who the API server notes as the owner of what is written.
-pub(crate) const OWNER: &str = "meltemi";
+/// The field manager of our writes.
+pub(crate) const FIELD_MANAGER: &str = "meltemi";
 
-/// `None`: there is none.
-pub(crate) async fn get(client: &Client, path: &str) -> Result<Option<Value>, Failure> {
+/// `None`: it does not exist.
+pub(crate) async fn get(client: &KubeClient, path: &str) -> Result<Option<Value>, RequestError> {
     match client.get(path, JSON).await {
-        Ok(text) => parsed(&text).map(Some),
-        Err(Failure::Refused { code: 404, .. }) => Ok(None),
+        Ok(text) => parse_json(&text).map(Some),
+        Err(RequestError::Refused { code: 404, .. }) => Ok(None),
         Err(failure) => Err(failure),
     }
 }
 
-pub(crate) async fn create(client: &Client, path: &str, object: &Value) -> Result<Value, Failure> {
-    sent(client.send(Method::POST, &owned(path), JSON, object.to_string().into()).await?)
+pub(crate) async fn create(client: &KubeClient, path: &str, object: &Value) -> Result<Value, RequestError> {
+    response_json(client.send(Method::POST, &with_field_manager(path), JSON, object.to_string().into()).await?)
 }
 
-/// Only if nobody has changed it since it was read: its resourceVersion says so.
-pub(crate) async fn replace(client: &Client, path: &str, object: &Value) -> Result<Value, Failure> {
-    sent(client.send(Method::PUT, &owned(path), JSON, object.to_string().into()).await?)
+/// Conditional on its resourceVersion.
+pub(crate) async fn replace(client: &KubeClient, path: &str, object: &Value) -> Result<Value, RequestError> {
+    response_json(client.send(Method::PUT, &with_field_manager(path), JSON, object.to_string().into()).await?)
 }
 
-/// Makes our part of it as it is here, and leaves the others' alone.
-pub(crate) async fn apply(client: &Client, path: &str, object: &Value) -> Result<Value, Failure> {
-    apply_as(client, path, OWNER, object).await
+/// Server-side apply of our fields.
+pub(crate) async fn apply(client: &KubeClient, path: &str, object: &Value) -> Result<Value, RequestError> {
+    apply_as(client, path, FIELD_MANAGER, object).await
 }
 
-/// The same as another owner, who does not take away what the first one owns.
-pub(crate) async fn apply_as(client: &Client, path: &str, owner: &str, object: &Value) -> Result<Value, Failure> {
+/// As another field manager, which leaves the fields of the first alone.
+pub(crate) async fn apply_as(
+    client: &KubeClient,
+    path: &str,
+    owner: &str,
+    object: &Value,
+) -> Result<Value, RequestError> {
     const APPLY: &str = "application/apply-patch+yaml";
     let path = format!("{path}?fieldManager={owner}&force=true");
-    sent(client.send(Method::PATCH, &path, APPLY, object.to_string().into()).await?)
+    response_json(client.send(Method::PATCH, &path, APPLY, object.to_string().into()).await?)
 }
 
-/// Changes what is named here; `null` removes.
-pub(crate) async fn merge(client: &Client, path: &str, change: &Value) -> Result<Value, Failure> {
+/// A JSON merge patch; `null` removes.
+pub(crate) async fn merge(client: &KubeClient, path: &str, change: &Value) -> Result<Value, RequestError> {
     const MERGE: &str = "application/merge-patch+json";
-    sent(client.send(Method::PATCH, &owned(path), MERGE, change.to_string().into()).await?)
+    response_json(client.send(Method::PATCH, &with_field_manager(path), MERGE, change.to_string().into()).await?)
 }
 
-/// Also one that is not there.
-pub(crate) async fn delete(client: &Client, path: &str) -> Result<(), Failure> {
+/// Succeeds also if it does not exist.
+pub(crate) async fn delete(client: &KubeClient, path: &str) -> Result<(), RequestError> {
     let (code, text) = client.send(Method::DELETE, path, JSON, Vec::new()).await?;
     let done = code.is_success() || code == StatusCode::NOT_FOUND;
-    if done { Ok(()) } else { Err(refused(code, &http::HeaderMap::new(), &text)) }
+    if done { Ok(()) } else { Err(error_response(code, &http::HeaderMap::new(), &text)) }
 }
 
-/// Somebody else was faster.
-pub(crate) fn is_conflict(failure: &Failure) -> bool {
-    matches!(failure, Failure::Refused { code: 409, .. })
+/// HTTP 409.
+pub(crate) fn is_conflict(failure: &RequestError) -> bool {
+    matches!(failure, RequestError::Refused { code: 409, .. })
 }
 
-fn owned(path: &str) -> String {
-    format!("{path}?fieldManager={OWNER}")
+fn with_field_manager(path: &str) -> String {
+    format!("{path}?fieldManager={FIELD_MANAGER}")
 }
 
-fn sent((code, text): (StatusCode, impl AsRef<[u8]>)) -> Result<Value, Failure> {
-    if code.is_success() { parsed(text.as_ref()) } else { Err(refused(code, &http::HeaderMap::new(), text.as_ref())) }
+fn response_json((code, text): (StatusCode, impl AsRef<[u8]>)) -> Result<Value, RequestError> {
+    if code.is_success() {
+        parse_json(text.as_ref())
+    } else {
+        Err(error_response(code, &http::HeaderMap::new(), text.as_ref()))
+    }
 }
 
-fn parsed(text: &[u8]) -> Result<Value, Failure> {
-    serde_json::from_slice(text).map_err(|error| Failure::Unreadable(error.to_string()))
+fn parse_json(text: &[u8]) -> Result<Value, RequestError> {
+    serde_json::from_slice(text).map_err(|error| RequestError::Unreadable(error.to_string()))
 }

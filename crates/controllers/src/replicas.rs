@@ -1,86 +1,86 @@
-//! What replicas say of themselves in general, in one Lease that all revisions share: version, proxies, a digest of their objects.
+//! Status reports of replicas in one Lease that all revisions share: version, number of proxies, a digest of their objects.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use sources::kube::{Client, Failure};
+use sources::kube::{KubeClient, RequestError};
 use tokio::sync::watch;
 
-use crate::reports::{Reports, Seen};
+use crate::reports::{PublishedReport, Reports};
 
-/// What a replica says of itself.
+/// The report of a replica.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Line {
+pub struct ReplicaReport {
     /// The Istio revision that it serves.
     pub revision: String,
     pub version: String,
-    /// Proxies that are connected.
+    /// Connected proxies.
     pub streams: usize,
-    /// It takes no new ones, and sends those that it has away.
+    /// It accepts no new streams, and closes those that it has.
     pub draining: bool,
-    /// A hash of all objects that it holds, by kind.
+    /// A hash of all its objects, by kind.
     pub inputs: BTreeMap<String, String>,
-    /// RFC 3339, by its own clock, for people.
+    /// RFC 3339, by its own clock, for display.
     pub at: String,
 }
 
-/// How many replicas there are besides this one.
+/// The number of replicas besides this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Others {
+pub struct OtherReplicas {
     pub of_revision: usize,
     pub of_all: usize,
 }
 
 pub struct Replicas {
-    reports: Reports<Line>,
+    reports: Reports<ReplicaReport>,
     revision: String,
-    others: watch::Sender<Others>,
+    others: watch::Sender<OtherReplicas>,
 }
 
-/// Whoever is silent for so long, and had no proxies, has none to speak for.
-const SILENT: Duration = Duration::from_secs(20);
+/// A replica without proxies and without a new report for this long does not count.
+const SILENT_AFTER: Duration = Duration::from_secs(20);
 
 impl Replicas {
-    pub fn new(client: Client, namespace: &str, lease: &str, name: &str, revision: &str) -> Replicas {
+    pub fn new(client: KubeClient, namespace: &str, lease: &str, name: &str, revision: &str) -> Replicas {
         let reports = Reports::new(client, namespace, lease, name);
         Replicas { reports, revision: revision.to_owned(), others: watch::Sender::default() }
     }
 
-    /// How we are called in what others say.
+    /// Our name in the reports.
     pub fn name(&self) -> &str {
         self.reports.name()
     }
 
-    /// Says how we are, and hears how the others are.
-    pub async fn tell(&self, line: &Line) -> Result<(), Failure> {
-        let told = self.reports.tell(&Line { revision: self.revision.clone(), ..line.clone() }).await;
+    /// Writes our report, and reads those of the others.
+    pub async fn publish(&self, line: &ReplicaReport) -> Result<(), RequestError> {
+        let published = self.reports.publish(&ReplicaReport { revision: self.revision.clone(), ..line.clone() }).await;
         self.count();
-        told
+        published
     }
 
-    /// Hears how the others are now.
-    pub async fn refresh(&self) -> Result<(), Failure> {
-        let heard = self.reports.refresh().await;
+    /// Reads the reports of the others.
+    pub async fn refresh(&self) -> Result<(), RequestError> {
+        let refreshed = self.reports.refresh().await;
         self.count();
-        heard
+        refreshed
     }
 
-    /// Takes our line back.
-    pub async fn leave(&self) -> Result<(), Failure> {
+    /// Removes our report.
+    pub async fn leave(&self) -> Result<(), RequestError> {
         self.reports.leave().await
     }
 
-    /// Those of our revision that serve on, by name.
-    pub fn seen(&self) -> Vec<Seen<Line>> {
+    /// Replicas of our revision that are not draining, by name.
+    pub fn seen(&self) -> Vec<PublishedReport<ReplicaReport>> {
         let mut seen = self.reports.seen();
         seen.retain(|seen| seen.line.revision == self.revision && !seen.line.draining);
         seen
     }
 
-    /// How many others may serve proxies, as last heard.
-    pub fn others(&self) -> watch::Receiver<Others> {
+    /// How many others may serve proxies, as of the last reports.
+    pub fn others(&self) -> watch::Receiver<OtherReplicas> {
         self.others.subscribe()
     }
 
@@ -90,12 +90,14 @@ impl Replicas {
     }
 }
 
-/// One that went silent with proxies may be cut off from the API server and not from them, so it counts until it is forgotten.
-fn others(seen: &[Seen<Line>], own: &str, revision: &str) -> Others {
-    let serves = |seen: &&Seen<Line>| seen.name != own && (seen.silent <= SILENT || seen.line.streams > 0);
+/// A silent replica with proxies may be cut off from the API server but not from them, so that it counts until its report is removed.
+fn others(seen: &[PublishedReport<ReplicaReport>], own: &str, revision: &str) -> OtherReplicas {
+    let serves = |seen: &&PublishedReport<ReplicaReport>| {
+        seen.name != own && (seen.silent <= SILENT_AFTER || seen.line.streams > 0)
+    };
     let serving: Vec<_> = seen.iter().filter(serves).collect();
     let of_revision = serving.iter().filter(|seen| seen.line.revision == revision).count();
-    Others { of_revision, of_all: serving.len() }
+    OtherReplicas { of_revision, of_all: serving.len() }
 }
 
 #[cfg(test)]
@@ -104,42 +106,43 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::reports::{FORGOTTEN, PREFIX, Table};
+    use crate::reports::{PREFIX, REMOVED_AFTER, ReportTable};
 
     fn lease(lines: &[(&str, &str, usize)]) -> Value {
         let line = |(name, revision, streams): &(&str, &str, usize)| {
-            let line = Line { revision: (*revision).to_owned(), streams: *streams, ..Line::default() };
+            let line =
+                ReplicaReport { revision: (*revision).to_owned(), streams: *streams, ..ReplicaReport::default() };
             (format!("{PREFIX}{name}"), serde_json::to_string(&line).expect("a line is JSON").into())
         };
         json!({ "metadata": { "annotations": lines.iter().map(line).collect::<serde_json::Map<String, Value>>() } })
     }
 
-    fn check(table: &Table<Line>, of_revision: usize, of_all: usize) {
-        assert_eq!(others(&table.seen(), "a", "default"), Others { of_revision, of_all });
+    fn check(table: &ReportTable<ReplicaReport>, of_revision: usize, of_all: usize) {
+        assert_eq!(others(&table.seen(), "a", "default"), OtherReplicas { of_revision, of_all });
     }
 
     #[tokio::test(start_paused = true)]
     async fn others_are_counted_by_revision_until_they_are_gone() {
-        let mut table = Table::default();
+        let mut table = ReportTable::default();
         check(&table, 0, 0);
-        table.note(&lease(&[("a", "default", 3)]), "a");
+        table.update(&lease(&[("a", "default", 3)]), "a");
         check(&table, 0, 0);
-        table.note(&lease(&[("a", "default", 3), ("b", "default", 0), ("c", "canary", 1)]), "a");
+        table.update(&lease(&[("a", "default", 3), ("b", "default", 0), ("c", "canary", 1)]), "a");
         check(&table, 1, 2);
-        table.note(&lease(&[("a", "default", 3), ("c", "canary", 1)]), "a");
+        table.update(&lease(&[("a", "default", 3), ("c", "canary", 1)]), "a");
         check(&table, 0, 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_replica_counts_as_long_as_it_may_have_proxies() {
-        let mut table = Table::default();
+        let mut table = ReportTable::default();
         let last = lease(&[("a", "default", 0), ("b", "default", 2), ("c", "default", 0)]);
-        table.note(&last, "a");
+        table.update(&last, "a");
         check(&table, 2, 2);
-        sleep(SILENT * 2).await;
-        assert!(table.note(&last, "a").is_empty());
+        sleep(SILENT_AFTER * 2).await;
+        assert!(table.update(&last, "a").is_empty());
         check(&table, 1, 1);
-        sleep(FORGOTTEN).await;
-        assert_eq!(table.note(&last, "a"), ["b", "c"]);
+        sleep(REMOVED_AFTER).await;
+        assert_eq!(table.update(&last, "a"), ["b", "c"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Reports that replicas write about themselves into one Lease, as annotations, and read of each other. What they say is the caller's.
+//! Reports of replicas as annotations of one Lease, written and read by all of them. The caller defines their content.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,96 +7,96 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use sources::kube::{Client, Failure};
+use sources::kube::{KubeClient, RequestError};
 use tokio::time::Instant;
 use tracing::debug;
 
 use crate::object;
 
-/// Another replica, or this one.
+/// A replica, possibly this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen<R> {
+pub struct PublishedReport<R> {
     pub name: String,
     pub line: R,
-    /// Since when, by our clock, it has said nothing new.
+    /// How long, by our clock, its report has not changed.
     pub silent: Duration,
 }
 
-/// `R`: the report, which must differ from one time to the next, or its replica counts as silent.
+/// `R`: the report, which must differ each time, or its replica counts as silent.
 pub struct Reports<R> {
-    client: Client,
+    client: KubeClient,
     all: String,
     lease: String,
     name: String,
-    /// Our annotations as last written. Held during a write: a repetition must not undo a later one.
-    told: tokio::sync::Mutex<Value>,
-    seen: Mutex<Table<R>>,
+    /// Our annotations as last written. Locked during a write: a repeated write must not undo a later one.
+    published: tokio::sync::Mutex<Value>,
+    seen: Mutex<ReportTable<R>>,
 }
 
-/// Reports by the name of their replica, each with when it was first heard.
-pub(crate) struct Table<R>(BTreeMap<String, (R, Instant)>);
+/// Reports by the name of their replica, each with the time at which it was first read.
+pub(crate) struct ReportTable<R>(BTreeMap<String, (R, Instant)>);
 
-/// Before the name of a replica in an annotation's name.
+/// Prefix of the annotation with a replica's report.
 pub(crate) const PREFIX: &str = "replica.meltemi/";
-/// Of an annotation's name after its prefix.
-const LONGEST: usize = 63;
-/// Whoever is silent for so long has gone without a word, and its report is removed.
-pub(crate) const FORGOTTEN: Duration = Duration::from_secs(600);
+/// The maximal length of an annotation's name after its prefix.
+const MAX_NAME: usize = 63;
+/// A replica that is silent for this long has gone without removing its report, which is removed then.
+pub(crate) const REMOVED_AFTER: Duration = Duration::from_secs(600);
 
 impl<R: Serialize + DeserializeOwned + Default + Clone + PartialEq> Reports<R> {
-    pub fn new(client: Client, namespace: &str, lease: &str, name: &str) -> Reports<R> {
+    pub fn new(client: KubeClient, namespace: &str, lease: &str, name: &str) -> Reports<R> {
         let all = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
-        // The end of a pod's name is what tells it from others.
-        let start = name.len().saturating_sub(LONGEST);
+        // The end of a pod's name is what distinguishes it.
+        let start = name.len().saturating_sub(MAX_NAME);
         let name = name.get(start..).unwrap_or(name).trim_start_matches(['-', '.']).to_owned();
-        let (lease, told) = (lease.to_owned(), tokio::sync::Mutex::new(json!({})));
-        Reports { client, all, lease, name, told, seen: Mutex::default() }
+        let (lease, published) = (lease.to_owned(), tokio::sync::Mutex::new(json!({})));
+        Reports { client, all, lease, name, published, seen: Mutex::default() }
     }
 
-    /// How we are called in what others say.
+    /// Our name in the reports.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Says how we are, and hears how the others are.
-    pub async fn tell(&self, report: &R) -> Result<(), Failure> {
-        let text = serde_json::to_string(report).map_err(|error| Failure::Unreadable(error.to_string()))?;
+    /// Writes our report, and reads those of the others.
+    pub async fn publish(&self, report: &R) -> Result<(), RequestError> {
+        let text = serde_json::to_string(report).map_err(|error| RequestError::Unreadable(error.to_string()))?;
         let found = {
-            let mut told = self.told.lock().await;
-            *told = json!({ format!("{PREFIX}{}", self.name): text });
-            self.apply(&told).await?
+            let mut published = self.published.lock().await;
+            *published = json!({ format!("{PREFIX}{}", self.name): text });
+            self.apply(&published).await?
         };
-        let forgotten = self.held().note(&found, &self.name);
+        let forgotten = self.table().update(&found, &self.name);
         for name in forgotten {
-            debug!(name, "a replica has gone without a word");
+            debug!(name, "replica vanished: removing its report");
             let gone = json!({ "metadata": { "annotations": { format!("{PREFIX}{name}"): null } } });
             object::merge(&self.client, &format!("{}/{}", self.all, self.lease), &gone).await?;
         }
         Ok(())
     }
 
-    /// Hears how the others are now. Our report is written once more as it is: replicas may patch this Lease and not get it.
-    pub async fn refresh(&self) -> Result<(), Failure> {
-        let told = self.told.lock().await;
-        let found = self.apply(&told).await?;
-        self.held().note(&found, &self.name);
+    /// Reads the reports of the others. Our report is written again unchanged: replicas have the right to patch this Lease, not to get it.
+    pub async fn refresh(&self) -> Result<(), RequestError> {
+        let published = self.published.lock().await;
+        let found = self.apply(&published).await?;
+        self.table().update(&found, &self.name);
         Ok(())
     }
 
-    /// Takes our report back.
-    pub async fn leave(&self) -> Result<(), Failure> {
-        let mut told = self.told.lock().await;
-        *told = json!({});
-        self.apply(&told).await.map(drop)
+    /// Removes our report.
+    pub async fn leave(&self) -> Result<(), RequestError> {
+        let mut published = self.published.lock().await;
+        *published = json!({});
+        self.apply(&published).await.map(drop)
     }
 
-    /// By name.
-    pub fn seen(&self) -> Vec<Seen<R>> {
-        self.held().seen()
+    /// Sorted by name.
+    pub fn seen(&self) -> Vec<PublishedReport<R>> {
+        self.table().seen()
     }
 
-    /// Each replica owns its own annotation, so that nobody writes over another's.
-    async fn apply(&self, annotations: &Value) -> Result<Value, Failure> {
+    /// Each replica is the field manager of its own annotation, so that none overwrites another's.
+    async fn apply(&self, annotations: &Value) -> Result<Value, RequestError> {
         let object = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": { "name": self.lease, "annotations": annotations },
@@ -106,20 +106,20 @@ impl<R: Serialize + DeserializeOwned + Default + Clone + PartialEq> Reports<R> {
     }
 
     // Reports are replaced whole.
-    fn held(&self) -> MutexGuard<'_, Table<R>> {
+    fn table(&self) -> MutexGuard<'_, ReportTable<R>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<R> Default for Table<R> {
-    fn default() -> Table<R> {
-        Table(BTreeMap::new())
+impl<R> Default for ReportTable<R> {
+    fn default() -> ReportTable<R> {
+        ReportTable(BTreeMap::new())
     }
 }
 
-impl<R: DeserializeOwned + Default + Clone + PartialEq> Table<R> {
-    /// Answers who is to be forgotten.
-    pub(crate) fn note(&mut self, lease: &Value, own: &str) -> Vec<String> {
+impl<R: DeserializeOwned + Default + Clone + PartialEq> ReportTable<R> {
+    /// Returns the replicas whose reports are to be removed.
+    pub(crate) fn update(&mut self, lease: &Value, own: &str) -> Vec<String> {
         let annotations = lease["metadata"]["annotations"].as_object();
         let mut reports = BTreeMap::new();
         for (key, text) in annotations.into_iter().flatten() {
@@ -134,12 +134,12 @@ impl<R: DeserializeOwned + Default + Clone + PartialEq> Table<R> {
                 _ => drop(self.0.insert(name, (report, Instant::now()))),
             }
         }
-        let forgotten = self.0.iter().filter(|(name, (_, at))| *name != own && at.elapsed() > FORGOTTEN);
+        let forgotten = self.0.iter().filter(|(name, (_, at))| *name != own && at.elapsed() > REMOVED_AFTER);
         forgotten.map(|(name, _)| name.clone()).collect()
     }
 
-    pub(crate) fn seen(&self) -> Vec<Seen<R>> {
-        let seen = |(name, (report, at)): (&String, &(R, Instant))| Seen {
+    pub(crate) fn seen(&self) -> Vec<PublishedReport<R>> {
+        let seen = |(name, (report, at)): (&String, &(R, Instant))| PublishedReport {
             name: name.clone(),
             line: report.clone(),
             silent: at.elapsed(),

@@ -1,6 +1,6 @@
-//! Tokens of service accounts, asked of the API server that issued them: a TokenReview each, remembered for a short while. Anybody can send
-//! tokens, so what cannot be true is refused without asking, and what is asked has limits of its own: no other request to the API server
-//! ever waits for these, and valid tokens do not wait for junk.
+//! Authentication of service account tokens by the API server: a TokenReview each, cached for a short time. Anybody can send tokens, so
+//! implausible ones are rejected without a review, and reviews have limits of their own: no other request to the API server
+//! ever waits for them, and valid tokens do not wait for junk.
 
 mod answers;
 mod claims;
@@ -14,68 +14,68 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use sources::kube::{Client, Failure};
+use sources::kube::{KubeClient, RequestError};
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
-use self::answers::{Answers, Known, TokenHash};
+use self::answers::{AnswerCache, CachedAnswer, TokenHash};
 use self::claims::Claims;
 use self::keys::{Keys, Signature};
 use self::limits::{Limiter, Limits};
 use self::single_flight::SingleFlight;
 use crate::object;
 
-/// Whose token it is.
+/// The service account of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Account {
     pub namespace: String,
     pub name: String,
 }
 
-/// Why it is not known whose token it is.
+/// Why a token was not authenticated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// The token is not valid.
     #[error("{0}")]
     Invalid(String),
-    /// Nobody could be asked; it may be tried again.
+    /// No answer; it may be tried again.
     #[error("{0}")]
     Unavailable(String),
 }
 
-pub struct Reviews {
+pub struct TokenReviewer {
     audiences: Vec<String>,
     keys: Keys,
-    answers: Mutex<Answers>,
+    answers: Mutex<AnswerCache>,
     single_flight: SingleFlight<Result<Account, TokenError>>,
-    /// For tokens whose signature was verified, or that were valid before: a flood of junk cannot use it.
+    /// For tokens with a verified signature, or that were valid before: a flood of junk cannot use it.
     trusted: PriorityLevel,
     /// For all others.
     unknown: PriorityLevel,
-    /// Tokens that were rejected by the limits since that was last logged, and when.
+    /// Tokens rejected by the limits since the last log line, and its time.
     rejected: AtomicU64,
     logged: Mutex<Option<Instant>>,
 }
 
-/// Reviews that share their limits, as the priority levels of an API server do.
+/// Reviews that share their limits, as in API Priority and Fairness.
 struct PriorityLevel {
-    client: Client,
+    client: KubeClient,
     limiter: Limiter,
 }
 
 impl PriorityLevel {
-    fn new(client: &Client, limits: Limits) -> PriorityLevel {
+    fn new(client: &KubeClient, limits: Limits) -> PriorityLevel {
         PriorityLevel { client: client.with_own_rate_limit(), limiter: Limiter::new(limits) }
     }
 }
 
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
-/// So long a review may take.
+/// The timeout of a review.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two log lines about limits.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Of reviews that are worth their while. After a restart all proxies come at once; those that cannot be served in time try again.
+/// Limits of reviews that are probably valid. After a restart all proxies come at once; those that cannot be served in time try again.
 fn trusted(rate: u32) -> Limits {
     Limits {
         per_second: rate,
@@ -87,7 +87,7 @@ fn trusted(rate: u32) -> Limits {
     }
 }
 
-/// Half as many of the others. One address has few of them in the line that all addresses share.
+/// Half the rate for the others. One address may have few of them in the queue that all addresses share.
 fn unknown(rate: u32) -> Limits {
     Limits {
         per_second: (rate / 2).max(1),
@@ -99,13 +99,13 @@ fn unknown(rate: u32) -> Limits {
     }
 }
 
-impl Reviews {
+impl TokenReviewer {
     /// Tokens must be for one of the audiences.
-    pub fn new(client: &Client, audiences: Vec<String>) -> Reviews {
-        Reviews {
+    pub fn new(client: &KubeClient, audiences: Vec<String>) -> TokenReviewer {
+        TokenReviewer {
             audiences,
             keys: Keys::follow(client.with_own_rate_limit()),
-            answers: Mutex::new(Answers::new()),
+            answers: Mutex::new(AnswerCache::new()),
             single_flight: SingleFlight::new(),
             trusted: PriorityLevel::new(client, trusted(client.rate())),
             unknown: PriorityLevel::new(client, unknown(client.rate())),
@@ -114,29 +114,29 @@ impl Reviews {
         }
     }
 
-    /// Whose token this is, or why it is not believed. `from`: who shows it. Safe to cancel: whoever goes away takes up no room.
+    /// The account of this token, or why it is rejected. `from`: the peer address. Cancel safe: a cancelled caller holds no slot.
     pub async fn account(&self, token: &str, from: IpAddr) -> Result<Account, TokenError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let claims = Claims::of(token, &self.audiences, now);
-        let claims = claims.map_err(|why| TokenError::Invalid(format!("the token cannot be valid: {why}")))?;
+        let claims = claims.map_err(|why| TokenError::Invalid(format!("implausible token: {why}")))?;
         let hash = TokenHash::of(token);
         let known = self.answers().known(&hash, Instant::now());
         let level = match known {
-            Known::Valid(account) => return Ok(account),
-            Known::Invalid(reason) => return Err(TokenError::Invalid(reason)),
-            Known::WasValid => &self.trusted,
-            Known::Nothing => match self.keys.check(&claims).await {
+            CachedAnswer::Valid(account) => return Ok(account),
+            CachedAnswer::Invalid(reason) => return Err(TokenError::Invalid(reason)),
+            CachedAnswer::WasValid => &self.trusted,
+            CachedAnswer::Nothing => match self.keys.check(&claims).await {
                 Signature::Verified => &self.trusted,
                 Signature::Unknown => &self.unknown,
                 Signature::Wrong => {
-                    return Err(TokenError::Invalid("the token's signature is not the API server's".to_owned()));
+                    return Err(TokenError::Invalid("the token is not signed by the API server".to_owned()));
                 }
             },
         };
-        self.single_flight.join(hash, self.reviewed(token, hash, from, level)).await
+        self.single_flight.join(hash, self.review(token, hash, from, level)).await
     }
 
-    async fn reviewed(
+    async fn review(
         &self,
         token: &str,
         hash: TokenHash,
@@ -145,15 +145,15 @@ impl Reviews {
     ) -> Result<Account, TokenError> {
         let Ok(_permit) = level.limiter.acquire(from).await else {
             self.log_limit(from);
-            return Err(TokenError::Unavailable("too many tokens have to be reviewed; try again".to_owned()));
+            return Err(TokenError::Unavailable("too many pending TokenReviews; try again".to_owned()));
         };
         let question = json!({
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
             "spec": { "token": token, "audiences": self.audiences },
         });
-        let late = |_| Err(Failure::Connection(format!("no answer within {REVIEW_TIMEOUT:?}")));
+        let late = |_| Err(RequestError::Connection(format!("no answer within {REVIEW_TIMEOUT:?}")));
         let review = timeout(REVIEW_TIMEOUT, object::create(&level.client, PATH, &question)).await.unwrap_or_else(late);
-        // An API server that is away is no answer, and is not remembered.
+        // An unavailable API server is no answer, and is not cached.
         let review = review.map_err(|failure| {
             TokenError::Unavailable(format!("the API server could not review the token: {failure}"))
         })?;
@@ -173,7 +173,7 @@ impl Reviews {
     }
 
     // Answers are replaced whole.
-    fn answers(&self) -> MutexGuard<'_, Answers> {
+    fn answers(&self) -> MutexGuard<'_, AnswerCache> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -181,16 +181,16 @@ impl Reviews {
 fn account(status: &Value, wanted: &[String]) -> Result<Account, String> {
     if status["authenticated"] != true {
         let why = status["error"].as_str().unwrap_or("it gives no reason");
-        return Err(format!("the API server does not believe the token: {why}"));
+        return Err(format!("the API server rejected the token: {why}"));
     }
-    // An API server that knows no audiences believes a token for any of them, and names none.
+    // An API server without support for audiences accepts any token, and returns none.
     let named = status["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str);
     if !wanted.is_empty() && !named.clone().any(|it| wanted.iter().any(|audience| audience == it)) {
         return Err(format!("the token is not for this audience; it must name one of {}", wanted.join(", ")));
     }
     let user = status["user"]["username"].as_str().unwrap_or_default();
     let parts = user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
-    let (namespace, name) = parts.ok_or_else(|| format!("the token is of {user:?}, which is no service account"))?;
+    let (namespace, name) = parts.ok_or_else(|| format!("the token's user {user:?} is not a service account"))?;
     Ok(Account { namespace: namespace.to_owned(), name: name.to_owned() })
 }
 
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_account_for_our_audience_is_believed() {
+    fn a_service_account_token_for_our_audience_is_accepted() {
         let user = json!({ "username": "system:serviceaccount:shop:cart" });
         let good = json!({ "authenticated": true, "audiences": ["istio-ca"], "user": user });
         assert_eq!(answer(&good), Ok(Account { namespace: "shop".into(), name: "cart".into() }));
@@ -214,11 +214,11 @@ mod tests {
     }
 
     #[test]
-    fn everybody_else_hears_why_not() {
+    fn other_tokens_are_rejected_with_a_reason() {
         let person = json!({ "authenticated": true, "audiences": ["istio-ca"], "user": { "username": "alice" } });
-        assert_eq!(answer(&person).unwrap_err(), "the token is of \"alice\", which is no service account");
+        assert_eq!(answer(&person).unwrap_err(), "the token's user \"alice\" is not a service account");
         let bad = json!({ "authenticated": false, "error": "token has expired" });
-        assert!(answer(&bad).unwrap_err().ends_with("does not believe the token: token has expired"));
+        assert!(answer(&bad).unwrap_err().ends_with("rejected the token: token has expired"));
         assert!(answer(&json!({})).is_err());
     }
 }

@@ -1,5 +1,5 @@
-//! The root certificate in every namespace: the ConfigMap `istio-ca-root-cert`, from which sidecars learn whom to trust. What differs from
-//! what the store shows is written, so a ConfigMap that somebody changed or deleted is put right.
+//! The ConfigMap `istio-ca-root-cert` with the root certificates in every namespace, from which sidecars learn them. Written where the
+//! snapshot differs, so that a changed or deleted ConfigMap is restored.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use config::store::{Name, Snapshot};
 use serde_json::{Value, json};
-use sources::kube::{Client, Failure, Scope};
+use sources::kube::{KubeClient, NamespaceScope, RequestError};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
@@ -17,34 +17,34 @@ use crate::object;
 
 pub const NAME: &str = "istio-ca-root-cert";
 const KEY: &str = "root-cert.pem";
-/// Namespaces of Kubernetes itself that have no workloads; istiod's list.
+/// Namespaces of Kubernetes itself without workloads; istiod's list.
 const IGNORED: [&str; 3] = ["kube-public", "kube-node-lease", "local-path-storage"];
-/// What changes together is compared at once with what is wanted.
-const LOOK: Duration = Duration::from_secs(1);
-/// Nobody tells when what is to be trusted changes, or when a write is to be tried again.
-const RARELY: Duration = Duration::from_secs(5);
-/// A namespace is written at most this often, whoever else writes it.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The debounce after a change.
+const DEBOUNCE: Duration = Duration::from_secs(1);
+/// The polling interval for changed roots and for retries, which have no notification.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// The minimal interval of writes to one namespace, if others write it too.
+const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(5);
 
 pub struct RootCert {
-    pub client: Client,
+    pub client: KubeClient,
     pub objects: watch::Receiver<Arc<Snapshot>>,
     pub leads: Leadership,
-    /// Only these are watched, so others cannot be judged. Empty: all are.
+    /// Only these are watched, so that others cannot be compared. Empty: all.
     pub watched: BTreeSet<Arc<str>>,
 }
 
 impl RootCert {
-    /// Until there are no more objects. `roots`: what is to be trusted now, as PEM.
+    /// Runs until the sender of snapshots is dropped. `roots`: the current root certificates, as PEM.
     pub async fn follow(mut self, roots: impl Fn() -> String + Send) {
         let mut written: HashMap<Arc<str>, Instant> = HashMap::new();
         loop {
-            sleep(LOOK).await;
-            written.retain(|_, at| at.elapsed() < PATIENCE);
+            sleep(DEBOUNCE).await;
+            written.retain(|_, at| at.elapsed() < MIN_WRITE_INTERVAL);
             let (snapshot, roots) = (self.objects.borrow_and_update().clone(), roots());
             let judged = namespaces(&snapshot).filter(|namespace| self.watches(&snapshot, namespace));
-            for namespace in judged.filter(|namespace| !is_right(&snapshot, namespace, &roots)) {
-                // Asked before each write: another may lead by now.
+            for namespace in judged.filter(|namespace| !is_current(&snapshot, namespace, &roots)) {
+                // Checked before each write: another may lead by now.
                 if !self.leads.is_held() {
                     break;
                 }
@@ -56,7 +56,7 @@ impl RootCert {
             tokio::select! {
                 changed = self.objects.changed() => if changed.is_err() { return },
                 Ok(()) = self.leads.changed() => {}
-                () = sleep(RARELY) => {}
+                () = sleep(POLL_INTERVAL) => {}
             }
         }
     }
@@ -69,18 +69,18 @@ impl RootCert {
         match self.apply(namespace, roots).await {
             Ok(true) => info!(namespace, "the root certificate was written"),
             Ok(false) => debug!(namespace, "the root certificate is there already"),
-            // The next look sees what they wrote.
+            // The next snapshot holds the other write.
             Err(failure) if object::is_conflict(&failure) => debug!(namespace, "the root certificate changed"),
-            // The namespace is on its way out.
-            Err(Failure::Refused { code: 404, .. }) => debug!(namespace, "no namespace for the root certificate"),
-            Err(Failure::Refused { code: 403, message, .. }) if message.contains("being terminated") => {}
-            Err(failure) => warn!(namespace, %failure, "the root certificate could not be written; it is tried again"),
+            // The namespace is being deleted.
+            Err(RequestError::Refused { code: 404, .. }) => debug!(namespace, "no namespace for the root certificate"),
+            Err(RequestError::Refused { code: 403, message, .. }) if message.contains("being terminated") => {}
+            Err(failure) => warn!(namespace, %failure, "cannot write the root certificate; retrying"),
         }
     }
 
-    /// Whether there was something to write. Only over the version that was read just before: a request of a former leader that arrives
-    /// late changes nothing. Read as a list, for which the right is there.
-    async fn apply(&self, namespace: &str, roots: &str) -> Result<bool, Failure> {
+    /// Returns whether a write was necessary. Conditional on the version just read, so that a delayed request of a former leader has no
+    /// effect. Read as a list, because the role grants list.
+    async fn apply(&self, namespace: &str, roots: &str) -> Result<bool, RequestError> {
         let all = format!("/api/v1/namespaces/{namespace}/configmaps");
         let found = object::get(&self.client, &format!("{all}?fieldSelector=metadata.name%3D{NAME}")).await?;
         let found = found.as_ref().map_or(&Value::Null, |list| &list["items"][0]);
@@ -96,17 +96,17 @@ impl RootCert {
     }
 }
 
-/// Those that need the root certificate.
+/// Namespaces that need the root certificate.
 pub fn namespaces(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<str>> {
-    let scope = Scope::new(snapshot);
+    let scope = NamespaceScope::new(snapshot);
     let alive = snapshot.namespaces.values().filter(|object| !object.meta.deleting);
     alive.map(|object| &object.meta.name).filter(move |name| !IGNORED.contains(&&***name) && scope.holds(name))
 }
 
-fn is_right(snapshot: &Snapshot, namespace: &Arc<str>, roots: &str) -> bool {
+fn is_current(snapshot: &Snapshot, namespace: &Arc<str>, roots: &str) -> bool {
     let name = Name { namespace: namespace.clone(), name: NAME.into() };
     let found = snapshot.config_maps.get(&name);
-    found.is_some_and(|object| object.spec.data.get(KEY).is_some_and(|held| held == roots))
+    found.is_some_and(|object| object.spec.data.get(KEY).is_some_and(|current| current == roots))
 }
 
 #[cfg(test)]
@@ -133,7 +133,7 @@ mod tests {
         let snapshot = store.apply(parse_documents("f", text).objects.into_iter().map(Update::Put).collect());
         let names: Vec<&str> = namespaces(&snapshot).map(|name| &**name).collect();
         assert_eq!(names, ["shop"]);
-        assert!(is_right(&snapshot, &"shop".into(), "R") && !is_right(&snapshot, &"shop".into(), "S"));
-        assert!(!is_right(&snapshot, &"out".into(), "R"));
+        assert!(is_current(&snapshot, &"shop".into(), "R") && !is_current(&snapshot, &"shop".into(), "S"));
+        assert!(!is_current(&snapshot, &"out".into(), "R"));
     }
 }

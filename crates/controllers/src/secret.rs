@@ -1,114 +1,114 @@
-//! The Secret `istio-ca-secret`: where the keys and certificates of a self-signed root are kept in a cluster, shared by all replicas and
-//! by istiod. What a key or a certificate is, is not known here.
+//! The Secret `istio-ca-secret`: keys and certificates of a self-signed root, shared by all replicas and
+//! with istiod. Keys and certificates are not parsed here.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_json::{Value, json};
-use sources::kube::{Client, Failure};
+use sources::kube::{KubeClient, RequestError};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::object;
 
-/// Texts by name, all PEM.
-pub type Material = BTreeMap<String, Zeroizing<String>>;
+/// PEM by name.
+pub type CaSecretData = BTreeMap<String, Zeroizing<String>>;
 
-/// As it was read.
-pub struct Shared {
-    /// Without the material, of which there is one copy.
+/// The Secret as read.
+pub struct CaSecretContent {
+    /// Without the PEM data, so that there is one copy.
     object: Value,
-    pub material: Material,
+    pub material: CaSecretData,
 }
 
-/// Private keys are not printed.
-impl fmt::Debug for Shared {
+/// Debug output leaves private keys out.
+impl fmt::Debug for CaSecretContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Shared(..)")
     }
 }
 
 const NAME: &str = "istio-ca-secret";
-/// Without these it is no root.
-const NEEDED: [&str; 2] = ["ca-cert.pem", "ca-key.pem"];
-/// Those of a root under change; istiod does not look at them.
-const CHANGING: [&str; 3] = ["next-cert.pem", "next-key.pem", "old-cert.pem"];
+/// Both are required.
+const REQUIRED: [&str; 2] = ["ca-cert.pem", "ca-key.pem"];
+/// Those of a root rotation; istiod ignores them.
+const ROTATION: [&str; 3] = ["next-cert.pem", "next-key.pem", "old-cert.pem"];
 
-pub struct AuthoritySecret {
-    client: Client,
+pub struct CaSecret {
+    client: KubeClient,
     all: String,
 }
 
-impl AuthoritySecret {
-    pub fn new(client: Client, namespace: &str) -> AuthoritySecret {
-        AuthoritySecret { client, all: format!("/api/v1/namespaces/{namespace}/secrets") }
+impl CaSecret {
+    pub fn new(client: KubeClient, namespace: &str) -> CaSecret {
+        CaSecret { client, all: format!("/api/v1/namespaces/{namespace}/secrets") }
     }
 
-    /// `None`: there is none yet.
-    pub async fn read(&self) -> Result<Option<Shared>, Failure> {
+    /// `None`: it does not exist yet.
+    pub async fn read(&self) -> Result<Option<CaSecretContent>, RequestError> {
         let found = object::get(&self.client, &format!("{}/{NAME}", self.all)).await?;
-        found.map(shared).transpose()
+        found.map(parse_content).transpose()
     }
 
-    /// Makes it, unless somebody else was faster: then theirs holds.
-    pub async fn share(&self, own: &Material) -> Result<Shared, Failure> {
+    /// Creates it, unless another replica was first: then returns theirs.
+    pub async fn share(&self, own: &CaSecretData) -> Result<CaSecretContent, RequestError> {
         let mut object = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "istio.io/ca-root", "metadata": { "name": NAME },
         });
         insert(&mut object, own);
-        let made = object::create(&self.client, &self.all, &object).await;
+        let created = object::create(&self.client, &self.all, &object).await;
         wipe(&mut object);
-        match made {
-            Ok(made) => shared(made),
+        match created {
+            Ok(created) => parse_content(created),
             Err(failure) if object::is_conflict(&failure) => self.read().await?.ok_or(failure),
             Err(failure) => Err(failure),
         }
     }
 
-    /// Puts another root in the place of the one that was read; not if somebody has changed it since.
-    pub async fn replace(&self, read: &Shared, own: &Material) -> Result<Shared, Failure> {
+    /// Replaces the root that was read; fails if it changed since.
+    pub async fn replace(&self, read: &CaSecretContent, own: &CaSecretData) -> Result<CaSecretContent, RequestError> {
         let mut object = read.object.clone();
         insert(&mut object, own);
         let written = object::replace(&self.client, &format!("{}/{NAME}", self.all), &object).await;
         wipe(&mut object);
-        shared(written?)
+        parse_content(written?)
     }
 
-    /// Somebody else was faster.
-    pub fn is_conflict(failure: &Failure) -> bool {
+    /// Another replica was first.
+    pub fn is_conflict(failure: &RequestError) -> bool {
         object::is_conflict(failure)
     }
 }
 
-impl Shared {
-    /// Nobody has written since.
-    pub fn is_same_version(&self, other: &Shared) -> bool {
+impl CaSecretContent {
+    /// Not written since.
+    pub fn is_same_version(&self, other: &CaSecretContent) -> bool {
         self.object["metadata"]["resourceVersion"] == other.object["metadata"]["resourceVersion"]
     }
 }
 
 fn names() -> impl Iterator<Item = &'static str> {
-    NEEDED.into_iter().chain(CHANGING)
+    REQUIRED.into_iter().chain(ROTATION)
 }
 
-fn insert(object: &mut Value, own: &Material) {
+fn insert(object: &mut Value, own: &CaSecretData) {
     for (name, text) in names().filter_map(|name| Some((name, own.get(name)?))) {
         object["data"][name] = data_encoding::BASE64.encode(text.as_bytes()).into();
     }
 }
 
-/// Takes the material out, and what others put beside it stays.
+/// Removes our data, and leaves other entries.
 fn wipe(object: &mut Value) {
-    names().for_each(|name| drop(taken(object, name)));
+    names().for_each(|name| drop(take_entry(object, name)));
 }
 
-fn taken(object: &mut Value, name: &str) -> Option<Zeroizing<String>> {
+fn take_entry(object: &mut Value, name: &str) -> Option<Zeroizing<String>> {
     match object.get_mut("data")?.as_object_mut()?.remove(name)? {
         Value::String(text) => Some(Zeroizing::new(text)),
         _ => None,
     }
 }
 
-/// The text of one entry, if it is one.
+/// The decoded text of one entry, if it is valid.
 fn text(encoded: &str) -> Option<Zeroizing<String>> {
     let bytes = data_encoding::BASE64.decode(encoded.as_bytes()).ok()?;
     match String::from_utf8(bytes) {
@@ -120,21 +120,21 @@ fn text(encoded: &str) -> Option<Zeroizing<String>> {
     }
 }
 
-fn shared(mut object: Value) -> Result<Shared, Failure> {
-    let mut material = Material::new();
+fn parse_content(mut object: Value) -> Result<CaSecretContent, RequestError> {
+    let mut material = CaSecretData::new();
     for name in names() {
-        match taken(&mut object, name).and_then(|encoded| text(&encoded)) {
+        match take_entry(&mut object, name).and_then(|encoded| text(&encoded)) {
             Some(text) => drop(material.insert(name.to_owned(), text)),
-            None if NEEDED.contains(&name) => {
-                return Err(Failure::Unreadable(format!(
+            None if REQUIRED.contains(&name) => {
+                return Err(RequestError::Unreadable(format!(
                     "Secret {NAME} has no {name} that is a text; a root is {} and {}: restore both",
-                    NEEDED[0], NEEDED[1]
+                    REQUIRED[0], REQUIRED[1]
                 )));
             }
             None => {}
         }
     }
-    Ok(Shared { object, material })
+    Ok(CaSecretContent { object, material })
 }
 
 #[cfg(test)]
@@ -149,8 +149,8 @@ mod tests {
     }
 
     #[test]
-    fn the_material_is_in_one_place_and_what_others_put_beside_it_stays() {
-        let shared = shared(secret()).unwrap();
+    fn replacing_the_root_keeps_foreign_entries() {
+        let shared = parse_content(secret()).unwrap();
         assert_eq!(shared.material["ca-key.pem"].as_str(), "key");
         assert_eq!(shared.object["data"], json!({ "other": "eA==" }));
         let mut object = shared.object.clone();
@@ -167,12 +167,12 @@ mod tests {
     }
 
     #[test]
-    fn half_a_root_is_none() {
-        for name in NEEDED {
+    fn rejects_an_incomplete_root() {
+        for name in REQUIRED {
             let mut half = secret();
             half["data"].as_object_mut().unwrap().remove(name);
-            let error = shared(half).unwrap_err().to_string();
-            assert!(NEEDED.iter().all(|name| error.contains(name)), "{error}");
+            let error = parse_content(half).unwrap_err().to_string();
+            assert!(REQUIRED.iter().all(|name| error.contains(name)), "{error}");
         }
     }
 }

@@ -1,31 +1,31 @@
-//! Certificates from a signer of the cluster: a CertificateSigningRequest each, approved by us, read when the signer is done, and removed.
-//! Who may have what is decided before; what a certificate says is not known here.
+//! Certificates from a signer of the cluster: a CertificateSigningRequest each, approved by us, polled until signed, and deleted.
+//! Authorization is decided before; certificates are not parsed here.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sources::kube::{Client, Failure};
+use sources::kube::{KubeClient, RequestError};
 use tokio::time::{Instant, sleep};
 use tracing::debug;
 
 use crate::object;
 
 const PATH: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
-/// So long a signer may take.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks: soon at first.
-const LOOKS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
-/// The API server takes no shorter lifetime.
-const SHORTEST: Duration = Duration::from_secs(600);
-/// Nor a longer one.
-const LONGEST: Duration = Duration::from_secs(i32::MAX as u64);
+/// The timeout for the signer.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Polling intervals: the first and the later ones.
+const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
+/// The shortest lifetime that the API server accepts.
+const MIN_LIFETIME: Duration = Duration::from_secs(600);
+/// The longest one.
+const MAX_LIFETIME: Duration = Duration::from_secs(i32::MAX as u64);
 
 #[derive(Clone)]
-pub struct Signing {
-    client: Client,
+pub struct CsrSigner {
+    client: KubeClient,
 }
 
-/// What a certificate is for.
+/// The key usages of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
     Workload,
@@ -33,27 +33,27 @@ pub enum Usage {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum NotSigned {
+pub enum SigningError {
     #[error("{what}: {failure}")]
-    Request { what: &'static str, failure: Failure },
-    #[error("the signer {signer} refused: {why}")]
+    Request { what: &'static str, failure: RequestError },
+    #[error("the signer {signer} denied the request: {why}")]
     Refused { signer: String, why: String },
-    #[error("the signer {0} did not sign within {PATIENCE:?}; does it run, and does it serve this name?")]
-    Silent(String),
+    #[error("the signer {0} did not sign within {TIMEOUT:?}; does it run, and does it serve this name?")]
+    Timeout(String),
     #[error("the signer {0} gave no certificate in PEM form")]
     Unreadable(String),
     #[error("the task ended")]
     Ended,
 }
 
-impl Signing {
-    pub fn new(client: &Client) -> Signing {
-        Signing { client: client.with_own_rate_limit() }
+impl CsrSigner {
+    pub fn new(client: &KubeClient) -> CsrSigner {
+        CsrSigner { client: client.with_own_rate_limit() }
     }
 
-    /// What a signer is asked for, if this is wanted.
+    /// The lifetime to request, within the limits of the API server.
     pub fn lifetime(wanted: Duration) -> Duration {
-        wanted.clamp(SHORTEST, LONGEST)
+        wanted.clamp(MIN_LIFETIME, MAX_LIFETIME)
     }
 
     /// The chain as PEM. `request`: PEM too.
@@ -63,25 +63,26 @@ impl Signing {
         signer: &str,
         usage: Usage,
         lifetime: Duration,
-    ) -> Result<String, NotSigned> {
+    ) -> Result<String, SigningError> {
         let (client, asked, signer) =
-            (self.client.clone(), question(request, signer, usage, lifetime), signer.to_owned());
-        // Whoever asked may go away; what was made is removed all the same.
+            (self.client.clone(), request_object(request, signer, usage, lifetime), signer.to_owned());
+        // In a task, so that the request is deleted even if the caller is cancelled.
         let task = tokio::spawn(async move {
-            let failed = |what| move |failure| NotSigned::Request { what, failure };
-            let made = object::create(&client, PATH, &asked).await.map_err(failed("cannot make a signing request"))?;
-            let path = format!("{PATH}/{}", made["metadata"]["name"].as_str().unwrap_or_default());
-            let signed = approved(&client, &path, &made, &signer).await;
+            let failed = |what| move |failure| SigningError::Request { what, failure };
+            let created =
+                object::create(&client, PATH, &asked).await.map_err(failed("cannot make a signing request"))?;
+            let path = format!("{PATH}/{}", created["metadata"]["name"].as_str().unwrap_or_default());
+            let signed = approve_and_wait(&client, &path, &created, &signer).await;
             if let Err(failure) = object::delete(&client, &path).await {
-                debug!(%failure, path, "a signing request stays; the cluster removes it in an hour");
+                debug!(%failure, path, "cannot delete a CertificateSigningRequest; the cluster removes it in an hour");
             }
             signed
         });
-        task.await.unwrap_or(Err(NotSigned::Ended))
+        task.await.unwrap_or(Err(SigningError::Ended))
     }
 }
 
-fn question(request: &str, signer: &str, usage: Usage, lifetime: Duration) -> Value {
+fn request_object(request: &str, signer: &str, usage: Usage, lifetime: Duration) -> Value {
     let usages = match usage {
         Usage::Workload => &["digital signature", "key encipherment", "server auth", "client auth"][..],
         Usage::Server => &["digital signature", "key encipherment", "server auth"],
@@ -91,44 +92,49 @@ fn question(request: &str, signer: &str, usage: Usage, lifetime: Duration) -> Va
         "metadata": { "generateName": "csr-workload-" },
         "spec": {
             "request": data_encoding::BASE64.encode(request.as_bytes()), "signerName": signer, "usages": usages,
-            "expirationSeconds": Signing::lifetime(lifetime).as_secs(),
+            "expirationSeconds": CsrSigner::lifetime(lifetime).as_secs(),
         },
     })
 }
 
-async fn approved(client: &Client, path: &str, made: &Value, signer: &str) -> Result<String, NotSigned> {
-    let failed = |what| move |failure| NotSigned::Request { what, failure };
-    let mut approved = made.clone();
+async fn approve_and_wait(
+    client: &KubeClient,
+    path: &str,
+    created: &Value,
+    signer: &str,
+) -> Result<String, SigningError> {
+    let failed = |what| move |failure| SigningError::Request { what, failure };
+    let mut approved = created.clone();
     approved["status"]["conditions"] = json!([{
-        "type": "Approved", "status": "True", "reason": "MeltemiApproved", "message": "the caller has shown this identity",
+        "type": "Approved", "status": "True", "reason": "MeltemiApproved", "message": "the caller has authenticated this identity",
     }]);
     object::replace(client, &format!("{path}/approval"), &approved)
         .await
         .map_err(failed("cannot approve a signing request"))?;
-    let (end, mut wait) = (Instant::now() + PATIENCE, LOOKS[0]);
+    let (end, mut wait) = (Instant::now() + TIMEOUT, POLL_INTERVALS[0]);
     while Instant::now() < end {
         sleep(wait).await;
-        wait = (wait * 2).min(LOOKS[1]);
+        wait = (wait * 2).min(POLL_INTERVALS[1]);
         let found = object::get(client, path).await.map_err(failed("cannot read a signing request"))?;
         if let Some(answer) = answer(&found.unwrap_or_default(), signer) {
             return answer;
         }
     }
-    Err(NotSigned::Silent(signer.to_owned()))
+    Err(SigningError::Timeout(signer.to_owned()))
 }
 
 /// `None`: not yet.
-fn answer(request: &Value, signer: &str) -> Option<Result<String, NotSigned>> {
+fn answer(request: &Value, signer: &str) -> Option<Result<String, SigningError>> {
     let status = &request["status"];
     if let Some(encoded) = status["certificate"].as_str() {
         let text =
             data_encoding::BASE64.decode(encoded.as_bytes()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-        return Some(text.ok_or_else(|| NotSigned::Unreadable(signer.to_owned())));
+        return Some(text.ok_or_else(|| SigningError::Unreadable(signer.to_owned())));
     }
     let conditions = status["conditions"].as_array();
-    let refusal = conditions.into_iter().flatten().find(|it| it["type"] == "Denied" || it["type"] == "Failed")?;
-    let why = refusal["message"].as_str().filter(|text| !text.is_empty()).or(refusal["reason"].as_str());
-    Some(Err(NotSigned::Refused { signer: signer.to_owned(), why: why.unwrap_or("it gives no reason").to_owned() }))
+    let denial = conditions.into_iter().flatten().find(|it| it["type"] == "Denied" || it["type"] == "Failed")?;
+    let why = denial["message"].as_str().filter(|text| !text.is_empty()).or(denial["reason"].as_str());
+    Some(Err(SigningError::Refused { signer: signer.to_owned(), why: why.unwrap_or("it gives no reason").to_owned() }))
 }
 
 #[cfg(test)]
@@ -137,7 +143,8 @@ mod tests {
 
     #[test]
     fn lifetimes_are_those_that_the_api_server_takes() {
-        let seconds = |lifetime| question("r", "s/t", Usage::Workload, lifetime)["spec"]["expirationSeconds"].as_u64();
+        let seconds =
+            |lifetime| request_object("r", "s/t", Usage::Workload, lifetime)["spec"]["expirationSeconds"].as_u64();
         assert_eq!(seconds(Duration::from_secs(60)), Some(600));
         assert_eq!(seconds(Duration::from_secs(3600)), Some(3600));
         assert_eq!(seconds(Duration::MAX), Some(i32::MAX as u64));
@@ -145,11 +152,12 @@ mod tests {
 
     #[test]
     fn a_signer_that_refuses_is_named_with_its_reason() {
-        let said = |status: Value| answer(&json!({ "status": status }), "a/b");
-        assert!(said(json!({ "conditions": [{ "type": "Approved" }] })).is_none());
-        let refused = said(json!({ "conditions": [{ "type": "Failed", "reason": "Key", "message": "too short" }] }));
-        assert_eq!(refused.unwrap().unwrap_err().to_string(), "the signer a/b refused: too short");
-        assert_eq!(said(json!({ "certificate": "YQ==" })).unwrap().unwrap(), "a");
-        assert!(said(json!({ "certificate": "?" })).unwrap().is_err());
+        let outcome = |status: Value| answer(&json!({ "status": status }), "a/b");
+        assert!(outcome(json!({ "conditions": [{ "type": "Approved" }] })).is_none());
+        let rejected =
+            outcome(json!({ "conditions": [{ "type": "Failed", "reason": "Key", "message": "too short" }] }));
+        assert_eq!(rejected.unwrap().unwrap_err().to_string(), "the signer a/b denied the request: too short");
+        assert_eq!(outcome(json!({ "certificate": "YQ==" })).unwrap().unwrap(), "a");
+        assert!(outcome(json!({ "certificate": "?" })).unwrap().is_err());
     }
 }

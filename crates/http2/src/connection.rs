@@ -1,4 +1,5 @@
-//! One connection: reads, lets the streams that were woken have their turns, and writes; and its end. What is said is in `protocol`.
+//! The connection future: reads frames, polls the streams of the ready queue, writes, and closes. The protocol itself is in
+//! `connection_state`, `receive` and `send`.
 
 use std::{
     pin::Pin,
@@ -10,126 +11,134 @@ use http::{Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
-    Error, Incoming, Limits,
-    inlet::{Inlet, Read},
-    protocol::{Farewell, ITSELF, Protocol},
-    stream::Call,
+    ConnectionConfig, ConnectionError, RequestBody,
+    connection_state::{CONNECTION_ID, ConnectionState, GoAwayState},
+    frame_reader::{FrameReader, ReadOutcome},
+    stream::ResponseBody,
 };
 
-/// How often streams may have turns between two writes.
-const PASSES: usize = 4;
-/// How often it goes round before others may run. Some streams wake themselves for ever; and what tokio grants a task at a time comes anew only
-/// after a pause.
-const ROUNDS: usize = 16;
-/// After so long others may run too. The clock is read from the second round on: a push and its answers take one.
-const SLICE: Duration = Duration::from_millis(2);
+/// Passes over the ready queue between two writes.
+const MAX_PASSES_PER_WRITE: usize = 4;
+/// Rounds of reading, polling and writing before the task yields. Some streams wake themselves forever, and tokio's cooperative budget is
+/// refilled only after a yield.
+const MAX_ROUNDS_PER_POLL: usize = 16;
+/// Time after which the task yields. The clock is read from the second round on: a typical message and its answer take one round.
+const TIME_SLICE: Duration = Duration::from_millis(2);
 
-/// Serves the calls of one peer. `S` makes an answer of each request. In this order: the beginning of the protocol is what is needed most.
+/// The server side of one HTTP/2 connection: a future that completes when the connection is closed and the background work of all its
+/// streams is done.
+///
+/// The connection, its streams and their handlers are one task. `S` is called with each request and returns the future `F` of its
+/// response; `B` is the response body.
+// In this order: the fields at the start of `state` are used by every poll, and lie on the cache lines after `io`.
 #[repr(C)]
-pub struct Connection<I, S, F, B> {
+pub struct ServerConnection<I, S, F, B> {
     io: I,
-    inlet: Inlet,
-    /// What ends it once the last words are out.
-    broken: Option<Error>,
-    /// It is over but for the work of its streams.
-    ended: Option<Result<(), Error>>,
-    protocol: Protocol<S, F, B>,
+    reader: FrameReader,
+    /// The connection error to be returned once GOAWAY is written.
+    pending_error: Option<ConnectionError>,
+    /// Set when the connection is closed; background work of its streams may still be running.
+    outcome: Option<Result<(), ConnectionError>>,
+    state: ConnectionState<S, F, B>,
 }
 
-impl<I, S, F, B> Connection<I, S, F, B>
+impl<I, S, F, B> ServerConnection<I, S, F, B>
 where
     I: AsyncRead + AsyncWrite + Unpin,
-    S: Fn(Request<Incoming>) -> F,
+    S: Fn(Request<RequestBody>) -> F,
     F: Future<Output = Response<B>>,
-    B: Call,
+    B: ResponseBody,
 {
-    pub fn new(io: I, limits: Limits, service: S) -> Connection<I, S, F, B> {
-        let protocol = Protocol::new(limits, service);
-        Connection { io, inlet: Inlet::new(), protocol, broken: None, ended: None }
+    /// A connection on `io`, on which nothing was read or written yet. The server preface goes out with the first poll.
+    pub fn new(io: I, config: ConnectionConfig, service: S) -> ServerConnection<I, S, F, B> {
+        let state = ConnectionState::new(config, service);
+        ServerConnection { io, reader: FrameReader::new(), state, pending_error: None, outcome: None }
     }
 
-    /// Lets the streams that there are end, takes no more, and ends with the last of them.
-    pub fn retire(&mut self) {
-        self.protocol.retire();
+    /// Sends GOAWAY: streams that are open are served to their end, new ones are refused, and the connection closes after the last.
+    ///
+    /// All open streams are woken once, so that their handlers can end early. The connection has to be polled on.
+    pub fn graceful_shutdown(&mut self) {
+        self.state.announce_goaway();
     }
 
-    /// Ends it without a word. Then it is to be waited for, so that the work of its streams ends in order.
-    pub fn cut(&mut self) {
-        self.end(Ok(()));
+    /// Closes the connection without GOAWAY. It has to be awaited afterwards, until the background work of its streams
+    /// ([`ResponseBody::poll_background`]) is done.
+    pub fn abort(&mut self) {
+        self.close(Ok(()));
     }
 
-    fn end(&mut self, how: Result<(), Error>) {
-        self.protocol.forget_all();
-        self.ended = Some(how);
+    fn close(&mut self, outcome: Result<(), ConnectionError>) {
+        self.state.close_all_streams();
+        self.outcome = Some(outcome);
     }
 
-    /// Until the socket has nothing more; or the peer does not take our words: then it is not listened to either.
-    fn read(&mut self, cx: &mut Context<'_>) -> Result<(), Error> {
-        let mut heard = false;
-        while !self.protocol.outlet.is_crowded() && self.broken.is_none() {
-            let protocol = &mut self.protocol;
-            match self.inlet.poll(&mut self.io, cx, |head, payload| protocol.frame(head, payload)) {
+    /// Reads until the socket would block. A peer that does not read our replies is not read either: the backlog would grow without bound.
+    fn read_frames(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
+        let mut received = false;
+        while !self.state.writer.has_inline_backlog() && self.pending_error.is_none() {
+            let state = &mut self.state;
+            match self.reader.poll_frames(&mut self.io, cx, |header, payload| state.recv_frame(header, payload)) {
                 Poll::Pending => break,
-                Poll::Ready(Ok(Ok(Read::Some))) => heard = true,
-                Poll::Ready(Ok(Ok(Read::End))) => return Err(Error::Left),
-                Poll::Ready(Ok(Err(reason))) => {
-                    protocol.break_off(reason);
-                    self.broken = Some(Error::Refused(reason));
+                Poll::Ready(Ok(Ok(ReadOutcome::Data))) => received = true,
+                Poll::Ready(Ok(Ok(ReadOutcome::Eof))) => return Err(ConnectionError::PeerClosed),
+                Poll::Ready(Ok(Err(code))) => {
+                    state.fail_connection(code);
+                    self.pending_error = Some(ConnectionError::Protocol(code));
                 }
                 Poll::Ready(Err(error)) => return Err(error.into()),
             }
         }
-        if heard {
-            self.protocol.keepalive.heard();
+        if received {
+            self.state.keepalive.record_received();
         }
         Ok(())
     }
 
-    /// The streams that were woken, each in its turn. Who has more to say says it before anything is written: what goes out together costs one
-    /// call.
-    fn turns(&mut self) -> Result<(), Error> {
-        for _ in 0..PASSES {
-            let woken = self.protocol.ready.take();
-            if woken.is_empty() {
+    /// Polls the streams of the ready queue, several passes before anything is written: frames that go out together cost one system call.
+    fn poll_ready_streams(&mut self) -> Result<(), ConnectionError> {
+        for _ in 0..MAX_PASSES_PER_WRITE {
+            let ready = self.state.ready_queue.take();
+            if ready.is_empty() {
                 break;
             }
-            for id in woken {
-                if id != ITSELF {
-                    self.protocol.turn(id);
-                } else if !self.protocol.beat() {
-                    return Err(Error::Silent { streams: self.protocol.streams.len() });
+            for id in ready {
+                if id != CONNECTION_ID {
+                    self.state.poll_stream(id);
+                } else if !self.state.poll_keepalive() {
+                    return Err(ConnectionError::KeepaliveTimeout { streams: self.state.streams.len() });
                 }
             }
         }
         Ok(())
     }
 
-    fn is_over(&self) -> bool {
-        let last = matches!(self.protocol.farewell, Some(Farewell::Theirs | Farewell::Last));
-        self.broken.is_some() || (last && self.protocol.streams.is_empty())
+    fn is_finished(&self) -> bool {
+        let shut_down = matches!(self.state.goaway, Some(GoAwayState::Received | GoAwayState::Final));
+        self.pending_error.is_some() || (shut_down && self.state.streams.is_empty())
     }
 
-    fn poll_work(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.protocol.ready.runs();
-        let mut began = None;
-        for _ in 0..ROUNDS {
-            self.read(cx)?;
-            let deaf = self.protocol.outlet.is_crowded();
-            self.turns()?;
-            let written = self.protocol.outlet.poll(&mut self.io, cx)?;
-            if self.is_over() {
+    fn poll_serve(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
+        self.state.ready_queue.mark_running();
+        let mut start = None;
+        for _ in 0..MAX_ROUNDS_PER_POLL {
+            self.read_frames(cx)?;
+            let was_backlogged = self.state.writer.has_inline_backlog();
+            self.poll_ready_streams()?;
+            let written = self.state.writer.poll_write(&mut self.io, cx)?;
+            if self.is_finished() {
                 ready!(written);
-                // The socket may be gone already, which is as good.
+                // An error means that the socket is closed already.
                 let _ = ready!(Pin::new(&mut self.io).poll_shutdown(cx));
-                Inlet::drain(&mut self.io, cx);
-                return Poll::Ready(self.broken.take().map_or(Ok(()), Err));
+                FrameReader::discard_unread(&mut self.io, cx);
+                return Poll::Ready(self.pending_error.take().map_or(Ok(()), Err));
             }
-            self.protocol.unblock();
-            let listens = deaf && !self.protocol.outlet.is_crowded();
-            if self.protocol.ready.sleeps(cx) && !listens {
+            self.state.wake_blocked_streams();
+            let can_read_again = was_backlogged && !self.state.writer.has_inline_backlog();
+            if self.state.ready_queue.try_park(cx) && !can_read_again {
                 return Poll::Pending;
             }
-            if began.get_or_insert_with(Instant::now).elapsed() >= SLICE {
+            if start.get_or_insert_with(Instant::now).elapsed() >= TIME_SLICE {
                 break;
             }
         }
@@ -137,16 +146,16 @@ where
         Poll::Pending
     }
 
-    /// What the streams have left to do.
-    fn poll_leaving(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        for _ in 0..ROUNDS {
-            if self.protocol.leaving.is_empty() {
+    /// Background work of streams that are closed.
+    fn poll_draining(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..MAX_ROUNDS_PER_POLL {
+            if self.state.draining.is_empty() {
                 return Poll::Ready(());
             }
-            for id in self.protocol.ready.take() {
-                self.protocol.turn(id);
+            for id in self.state.ready_queue.take() {
+                self.state.poll_stream(id);
             }
-            if !self.protocol.leaving.is_empty() && self.protocol.ready.sleeps(cx) {
+            if !self.state.draining.is_empty() && self.state.ready_queue.try_park(cx) {
                 return Poll::Pending;
             }
         }
@@ -155,26 +164,26 @@ where
     }
 }
 
-impl<I, S, F, B> Future for Connection<I, S, F, B>
+impl<I, S, F, B> Future for ServerConnection<I, S, F, B>
 where
     I: AsyncRead + AsyncWrite + Unpin,
-    S: Fn(Request<Incoming>) -> F + Unpin,
+    S: Fn(Request<RequestBody>) -> F + Unpin,
     F: Future<Output = Response<B>>,
-    B: Call,
+    B: ResponseBody,
 {
-    type Output = Result<(), Error>;
+    type Output = Result<(), ConnectionError>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         let this = self.get_mut();
-        if this.ended.is_none() {
-            let how = match ready!(this.poll_work(cx)) {
-                // Whoever has no calls under way may leave.
-                Err(Error::Left) if this.protocol.streams.is_empty() => Ok(()),
-                how => how,
+        if this.outcome.is_none() {
+            let outcome = match ready!(this.poll_serve(cx)) {
+                // Closing an idle connection is no error.
+                Err(ConnectionError::PeerClosed) if this.state.streams.is_empty() => Ok(()),
+                outcome => outcome,
             };
-            this.end(how);
+            this.close(outcome);
         }
-        ready!(this.poll_leaving(cx));
-        Poll::Ready(this.ended.take().unwrap_or(Ok(())))
+        ready!(this.poll_draining(cx));
+        Poll::Ready(this.outcome.take().unwrap_or(Ok(())))
     }
 }

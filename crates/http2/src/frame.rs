@@ -1,24 +1,24 @@
-//! Frames as they stand on the wire: heads, codes, and those frames that are made of a few numbers. What they do is elsewhere.
+//! The wire format of frames (RFC 9113, 4 and 6): frame header, types, flags, error codes, and frames of fixed length. What frames do is
+//! in `receive` and `send`.
 
 use std::fmt;
 
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Of a frame.
-pub(crate) const HEAD: usize = 9;
-/// The largest payload that we take: the protocol's least, which no peer has to be told.
-pub(crate) const LARGEST: usize = 16_384;
-/// Both windows before anything was said about them.
-pub(crate) const FIRST_WINDOW: u32 = 65_535;
-pub(crate) const LARGEST_WINDOW: i64 = (1 << 31) - 1;
-/// Stream numbers have 31 bits.
-pub(crate) const LAST_STREAM: u32 = (1 << 31) - 1;
+pub(crate) const FRAME_HEADER_LEN: usize = 9;
+/// The largest payload that we send and accept: the default and minimum of SETTINGS_MAX_FRAME_SIZE, so that we need not send that.
+pub(crate) const MAX_FRAME_SIZE: usize = 16_384;
+/// The initial flow-control window of streams and of the connection.
+pub(crate) const DEFAULT_WINDOW_SIZE: u32 = 65_535;
+pub(crate) const MAX_WINDOW_SIZE: i64 = (1 << 31) - 1;
+/// Stream identifiers and window increments have 31 bits.
+pub(crate) const MAX_STREAM_ID: u32 = (1 << 31) - 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FrameType {
     Data,
     Headers,
     Priority,
-    ResetStream,
+    RstStream,
     Settings,
     PushPromise,
     Ping,
@@ -36,124 +36,144 @@ pub(crate) mod flag {
     pub(crate) const PRIORITY: u8 = 32;
 }
 
-/// Why a stream or a connection ends, as the protocol numbers it.
+/// The error code of RST_STREAM and GOAWAY frames (RFC 9113, 7), as far as this server sends them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Reason {
-    None = 0,
-    Protocol = 1,
-    Internal = 2,
-    FlowControl = 3,
+pub enum ErrorCode {
+    /// Graceful shutdown, or a response that did not need the whole request.
+    NoError = 0,
+    /// A frame or request that the protocol does not allow.
+    ProtocolError = 1,
+    /// The handler of the stream failed or panicked.
+    InternalError = 2,
+    /// More DATA than the flow-control window allowed, or a window that overflows.
+    FlowControlError = 3,
+    /// A frame for a stream that is closed or half-closed.
     StreamClosed = 5,
-    FrameSize = 6,
+    /// A frame of an invalid length.
+    FrameSizeError = 6,
+    /// More streams than SETTINGS_MAX_CONCURRENT_STREAMS.
     RefusedStream = 7,
-    Compression = 9,
+    /// A header block that HPACK cannot decode.
+    CompressionError = 9,
+    /// The abuse budget is exhausted.
     EnhanceYourCalm = 11,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct FrameHeader {
     pub(crate) len: usize,
-    pub(crate) kind: Kind,
+    pub(crate) frame_type: FrameType,
     pub(crate) flags: u8,
-    /// 0: the connection.
-    pub(crate) stream: u32,
+    /// 0 for the connection.
+    pub(crate) stream_id: u32,
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Reason::None => "nothing is wrong",
-            Reason::Protocol => "a frame that may not come here",
-            Reason::Internal => "an error of the server",
-            Reason::FlowControl => "more data than there was room for",
-            Reason::StreamClosed => "a frame for a closed stream",
-            Reason::FrameSize => "a frame of a wrong size",
-            Reason::RefusedStream => "too many streams",
-            Reason::Compression => "headers that cannot be decoded",
-            Reason::EnhanceYourCalm => "too much of what costs the peer nothing",
+            ErrorCode::NoError => "NO_ERROR",
+            ErrorCode::ProtocolError => "PROTOCOL_ERROR",
+            ErrorCode::InternalError => "INTERNAL_ERROR",
+            ErrorCode::FlowControlError => "FLOW_CONTROL_ERROR",
+            ErrorCode::StreamClosed => "STREAM_CLOSED",
+            ErrorCode::FrameSizeError => "FRAME_SIZE_ERROR",
+            ErrorCode::RefusedStream => "REFUSED_STREAM",
+            ErrorCode::CompressionError => "COMPRESSION_ERROR",
+            ErrorCode::EnhanceYourCalm => "ENHANCE_YOUR_CALM",
         })
     }
 }
 
-impl Kind {
-    fn of(byte: u8) -> Kind {
-        const KINDS: [Kind; 10] = [
-            Kind::Data,
-            Kind::Headers,
-            Kind::Priority,
-            Kind::ResetStream,
-            Kind::Settings,
-            Kind::PushPromise,
-            Kind::Ping,
-            Kind::GoAway,
-            Kind::WindowUpdate,
-            Kind::Continuation,
+impl FrameType {
+    fn from_byte(byte: u8) -> FrameType {
+        const TYPES: [FrameType; 10] = [
+            FrameType::Data,
+            FrameType::Headers,
+            FrameType::Priority,
+            FrameType::RstStream,
+            FrameType::Settings,
+            FrameType::PushPromise,
+            FrameType::Ping,
+            FrameType::GoAway,
+            FrameType::WindowUpdate,
+            FrameType::Continuation,
         ];
-        KINDS.get(usize::from(byte)).copied().unwrap_or(Kind::Unknown)
+        TYPES.get(usize::from(byte)).copied().unwrap_or(FrameType::Unknown)
     }
 }
 
-impl Head {
-    pub(crate) fn parse(bytes: &[u8; HEAD]) -> Head {
-        let [a, b, c, kind, flags, stream @ ..] = *bytes;
+impl FrameHeader {
+    pub(crate) fn parse(bytes: &[u8; FRAME_HEADER_LEN]) -> FrameHeader {
+        let [a, b, c, frame_type, flags, stream_id @ ..] = *bytes;
         let len = u32::from_be_bytes([0, a, b, c]) as usize;
-        Head { len, kind: Kind::of(kind), flags, stream: u32::from_be_bytes(stream) & LAST_STREAM }
+        FrameHeader {
+            len,
+            frame_type: FrameType::from_byte(frame_type),
+            flags,
+            stream_id: u32::from_be_bytes(stream_id) & MAX_STREAM_ID,
+        }
     }
 
-    pub(crate) fn bytes(self) -> [u8; HEAD] {
+    pub(crate) fn encode(self) -> [u8; FRAME_HEADER_LEN] {
         let [_, a, b, c] = (self.len as u32).to_be_bytes();
-        let [s, t, u, v] = self.stream.to_be_bytes();
-        [a, b, c, self.kind as u8, self.flags, s, t, u, v]
+        let [s, t, u, v] = self.stream_id.to_be_bytes();
+        [a, b, c, self.frame_type as u8, self.flags, s, t, u, v]
     }
 
-    pub(crate) fn has(self, flag: u8) -> bool {
+    pub(crate) fn has_flag(self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 }
 
-fn framed<const N: usize>(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> [u8; N] {
+fn encode_frame<const N: usize>(kind: FrameType, flags: u8, stream: u32, payload: &[u8]) -> [u8; N] {
     let mut out = [0; N];
-    out[..HEAD].copy_from_slice(&Head { len: payload.len(), kind, flags, stream }.bytes());
-    out[HEAD..].copy_from_slice(payload);
+    out[..FRAME_HEADER_LEN]
+        .copy_from_slice(&FrameHeader { len: payload.len(), frame_type: kind, flags, stream_id: stream }.encode());
+    out[FRAME_HEADER_LEN..].copy_from_slice(payload);
     out
 }
 
-pub(crate) fn reset(stream: u32, reason: Reason) -> [u8; HEAD + 4] {
-    framed(Kind::ResetStream, 0, stream, &(reason as u32).to_be_bytes())
+/// The header of a DATA frame, whose payload is written after it.
+pub(crate) fn data_header(stream_id: u32, flags: u8, len: usize) -> [u8; FRAME_HEADER_LEN] {
+    FrameHeader { len, frame_type: FrameType::Data, flags, stream_id }.encode()
 }
 
-pub(crate) fn window_update(stream: u32, more: u32) -> [u8; HEAD + 4] {
-    framed(Kind::WindowUpdate, 0, stream, &more.to_be_bytes())
+pub(crate) fn rst_stream(stream: u32, code: ErrorCode) -> [u8; FRAME_HEADER_LEN + 4] {
+    encode_frame(FrameType::RstStream, 0, stream, &(code as u32).to_be_bytes())
 }
 
-pub(crate) fn ping(flags: u8, payload: [u8; 8]) -> [u8; HEAD + 8] {
-    framed(Kind::Ping, flags, 0, &payload)
+pub(crate) fn window_update(stream: u32, increment: u32) -> [u8; FRAME_HEADER_LEN + 4] {
+    encode_frame(FrameType::WindowUpdate, 0, stream, &increment.to_be_bytes())
 }
 
-pub(crate) fn settings_ack() -> [u8; HEAD] {
-    framed(Kind::Settings, flag::ACK, 0, &[])
+pub(crate) fn ping(flags: u8, payload: [u8; 8]) -> [u8; FRAME_HEADER_LEN + 8] {
+    encode_frame(FrameType::Ping, flags, 0, &payload)
 }
 
-pub(crate) fn go_away(last: u32, reason: Reason) -> [u8; HEAD + 8] {
+pub(crate) fn settings_ack() -> [u8; FRAME_HEADER_LEN] {
+    encode_frame(FrameType::Settings, flag::ACK, 0, &[])
+}
+
+pub(crate) fn goaway(last_stream_id: u32, code: ErrorCode) -> [u8; FRAME_HEADER_LEN + 8] {
     let mut payload = [0; 8];
-    payload[..4].copy_from_slice(&last.to_be_bytes());
-    payload[4..].copy_from_slice(&(reason as u32).to_be_bytes());
-    framed(Kind::GoAway, 0, 0, &payload)
+    payload[..4].copy_from_slice(&last_stream_id.to_be_bytes());
+    payload[4..].copy_from_slice(&(code as u32).to_be_bytes());
+    encode_frame(FrameType::GoAway, 0, 0, &payload)
 }
 
-/// The number at the start of a payload.
-pub(crate) fn number(payload: &[u8]) -> Option<u32> {
+/// The first four bytes of a payload.
+pub(crate) fn read_u32(payload: &[u8]) -> Option<u32> {
     payload.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
 }
 
-/// A payload without its padding.
-pub(crate) fn unpadded(head: Head, payload: &[u8]) -> Result<&[u8], Reason> {
-    if !head.has(flag::PADDED) {
+/// The payload of a DATA or HEADERS frame without its padding.
+pub(crate) fn strip_padding(header: FrameHeader, payload: &[u8]) -> Result<&[u8], ErrorCode> {
+    if !header.has_flag(flag::PADDED) {
         return Ok(payload);
     }
-    let (padding, rest) = payload.split_first().ok_or(Reason::FrameSize)?;
-    let len = rest.len().checked_sub(usize::from(*padding)).ok_or(Reason::Protocol)?;
+    let (padding, rest) = payload.split_first().ok_or(ErrorCode::FrameSizeError)?;
+    let len = rest.len().checked_sub(usize::from(*padding)).ok_or(ErrorCode::ProtocolError)?;
     Ok(&rest[..len])
 }
 
@@ -162,20 +182,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_are_read_as_they_were_written() {
-        let head = Head { len: 0x01_02_03, kind: Kind::WindowUpdate, flags: 5, stream: 0x7f00_0001 };
-        assert_eq!(head.bytes(), [1, 2, 3, 8, 5, 0x7f, 0, 0, 1]);
-        assert_eq!(Head::parse(&head.bytes()), head);
-        assert_eq!(Head::parse(&[0, 0, 0, 99, 0, 0xff, 0, 0, 1]).stream, 0x7f00_0001, "one bit is reserved");
-        assert_eq!(Head::parse(&[0, 0, 0, 99, 0, 0, 0, 0, 0]).kind, Kind::Unknown);
+    fn frame_headers_round_trip() {
+        let header =
+            FrameHeader { len: 0x01_02_03, frame_type: FrameType::WindowUpdate, flags: 5, stream_id: 0x7f00_0001 };
+        assert_eq!(header.encode(), [1, 2, 3, 8, 5, 0x7f, 0, 0, 1]);
+        assert_eq!(FrameHeader::parse(&header.encode()), header);
+        assert_eq!(FrameHeader::parse(&[0, 0, 0, 99, 0, 0xff, 0, 0, 1]).stream_id, 0x7f00_0001, "one bit is reserved");
+        assert_eq!(FrameHeader::parse(&[0, 0, 0, 99, 0, 0, 0, 0, 0]).frame_type, FrameType::Unknown);
     }
 
     #[test]
-    fn padding_is_taken_off() {
-        let head = Head { len: 0, kind: Kind::Data, flags: flag::PADDED, stream: 1 };
-        assert_eq!(unpadded(head, &[2, 7, 0, 0]), Ok(&[7][..]));
-        assert_eq!(unpadded(head, &[3, 7, 0, 0]), Ok(&[][..]));
-        assert_eq!(unpadded(head, &[4, 7, 0, 0]), Err(Reason::Protocol));
-        assert_eq!(unpadded(head, &[]), Err(Reason::FrameSize));
+    fn padding_is_stripped_and_validated() {
+        let header = FrameHeader { len: 0, frame_type: FrameType::Data, flags: flag::PADDED, stream_id: 1 };
+        assert_eq!(strip_padding(header, &[2, 7, 0, 0]), Ok(&[7][..]));
+        assert_eq!(strip_padding(header, &[3, 7, 0, 0]), Ok(&[][..]));
+        assert_eq!(strip_padding(header, &[4, 7, 0, 0]), Err(ErrorCode::ProtocolError));
+        assert_eq!(strip_padding(header, &[]), Err(ErrorCode::FrameSizeError));
     }
 }

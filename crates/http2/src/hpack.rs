@@ -1,5 +1,5 @@
-//! HPACK (RFC 7541), header compression for HTTP/2: a whole decoder, and an encoder that keeps no state.
-//! Knows nothing of frames, and does not judge names and values.
+//! HPACK (RFC 7541), header compression for HTTP/2: a complete decoder, and an encoder without state.
+//! Knows nothing of frames, and does not validate names and values.
 
 mod decoder;
 mod encoder;
@@ -8,5 +8,5 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use decoder::{Decoded, Decoder};
-pub(crate) use encoder::{literal, status};
+pub(crate) use decoder::{DecodeOutcome, Decoder};
+pub(crate) use encoder::{encode_literal, encode_status};

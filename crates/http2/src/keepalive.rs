@@ -1,4 +1,5 @@
-//! Whether the peer is still there: it is pinged after a silence, and has to answer in time. The timer is touched only when it rings.
+//! Keepalive: a PING after a time without frames of the peer, and a deadline for its acknowledgement. Received frames store a time
+//! stamp only; the timer is reset when it fires.
 
 use std::{
     future::Future,
@@ -9,64 +10,68 @@ use std::{
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::{Limits, clock, ready::Nudge};
+use crate::{ConnectionConfig, clock, ready_queue::StreamWaker};
 
-/// By this payload its answer is told from others.
-pub(crate) const PAYLOAD: [u8; 8] = *b"meltemi?";
+/// Opaque data that tells the acknowledgement of a keepalive PING from others.
+pub(crate) const PING_PAYLOAD: [u8; 8] = *b"meltemi?";
 
 #[repr(C)]
 pub(crate) struct Keepalive {
-    /// With every word of the peer; the others when the timer rings.
-    heard: Instant,
-    /// A ping is not answered yet.
-    asked: bool,
+    /// Written with every read; the other fields only when the timer fires.
+    last_received: Instant,
+    ping_outstanding: bool,
     timer: Pin<Box<Sleep>>,
-    nudge: Arc<Nudge>,
-    waker: Waker,
+    connection_waker: Arc<StreamWaker>,
+    timer_waker: Waker,
 }
 
-/// What to do now.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Beat {
-    Nothing,
-    Ping,
-    Dead,
+pub(crate) enum KeepaliveAction {
+    Wait,
+    SendPing,
+    TimedOut,
 }
 
 impl Keepalive {
-    /// `nudge`: woken when it is time to look.
-    pub(crate) fn new(limits: &Limits, nudge: Nudge) -> Keepalive {
-        let nudge = Arc::new(nudge);
-        let heard = Instant::now();
-        let timer = Box::pin(sleep_until(heard + limits.ping_after));
-        Keepalive { timer, waker: Waker::from(nudge.clone()), nudge, heard, asked: false }
+    /// `waker` is woken when the timer fires.
+    pub(crate) fn new(config: &ConnectionConfig, waker: StreamWaker) -> Keepalive {
+        let waker = Arc::new(waker);
+        let now = Instant::now();
+        let timer = Box::pin(sleep_until(now + config.keepalive_interval));
+        Keepalive {
+            timer,
+            timer_waker: Waker::from(waker.clone()),
+            connection_waker: waker,
+            last_received: now,
+            ping_outstanding: false,
+        }
     }
 
-    pub(crate) fn heard(&mut self) {
-        self.heard = clock::now();
+    pub(crate) fn record_received(&mut self) {
+        self.last_received = clock::now();
     }
 
-    pub(crate) fn answered(&mut self) {
-        self.asked = false;
+    pub(crate) fn record_ping_ack(&mut self) {
+        self.ping_outstanding = false;
     }
 
-    pub(crate) fn look(&mut self, limits: &Limits) -> Beat {
-        self.nudge.seen();
-        let mut beat = Beat::Nothing;
+    pub(crate) fn poll(&mut self, config: &ConnectionConfig) -> KeepaliveAction {
+        self.connection_waker.take_queued();
+        let mut action = KeepaliveAction::Wait;
         loop {
-            if self.timer.as_mut().poll(&mut Context::from_waker(&self.waker)).is_pending() {
-                return beat;
+            if self.timer.as_mut().poll(&mut Context::from_waker(&self.timer_waker)).is_pending() {
+                return action;
             }
             let now = Instant::now();
-            if self.asked && now >= self.timer.deadline() {
-                return Beat::Dead;
+            if self.ping_outstanding && now >= self.timer.deadline() {
+                return KeepaliveAction::TimedOut;
             }
-            let next = self.heard + limits.ping_after;
+            let next = self.last_received + config.keepalive_interval;
             if next > now {
                 self.timer.as_mut().reset(next);
             } else {
-                (self.asked, beat) = (true, Beat::Ping);
-                self.timer.as_mut().reset(now + limits.ping_patience);
+                (self.ping_outstanding, action) = (true, KeepaliveAction::SendPing);
+                self.timer.as_mut().reset(now + config.keepalive_timeout);
             }
         }
     }

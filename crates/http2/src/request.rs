@@ -1,10 +1,10 @@
-//! From the fields of a header block to a request: what HTTP/2 asks of them is checked here. Decoding is elsewhere.
+//! From a field section to a request, with the validation of RFC 9113, 8.2 and 8.3. Decoding is in `hpack`.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header, uri};
 
-/// The fields of one block, as they come.
+/// The fields of one header block, collected in order.
 #[derive(Default)]
-pub(crate) struct Fields {
+pub(crate) struct FieldSection {
     method: Option<Method>,
     scheme: Option<uri::Scheme>,
     authority: Option<uri::Authority>,
@@ -13,39 +13,39 @@ pub(crate) struct Fields {
     malformed: bool,
 }
 
-/// Of what the peer promised to send.
-pub(crate) struct Opened {
+/// A request without its body.
+pub(crate) struct RequestHead {
     pub(crate) request: Request<()>,
-    pub(crate) length: Option<u64>,
+    pub(crate) content_length: Option<u64>,
 }
 
-impl Fields {
+impl FieldSection {
     pub(crate) fn add(&mut self, name: &[u8], value: &[u8]) {
         let added =
             if name.first() == Some(&b':') { self.add_pseudo(name, value) } else { self.add_header(name, value) };
         self.malformed |= added.is_none();
     }
 
-    /// `None`: it may not stand here.
+    /// `None`: malformed, repeated, unknown, or after a regular field.
     fn add_pseudo(&mut self, name: &[u8], value: &[u8]) -> Option<()> {
         if !self.headers.is_empty() {
             return None;
         }
         match name {
-            b":method" => first(&mut self.method, Method::from_bytes(value).ok()?),
-            b":scheme" => first(&mut self.scheme, uri::Scheme::try_from(value).ok()?),
-            b":authority" => first(&mut self.authority, uri::Authority::try_from(value).ok()?),
-            b":path" if !value.is_empty() => first(&mut self.path, uri::PathAndQuery::try_from(value).ok()?),
+            b":method" => set_once(&mut self.method, Method::from_bytes(value).ok()?),
+            b":scheme" => set_once(&mut self.scheme, uri::Scheme::try_from(value).ok()?),
+            b":authority" => set_once(&mut self.authority, uri::Authority::try_from(value).ok()?),
+            b":path" if !value.is_empty() => set_once(&mut self.path, uri::PathAndQuery::try_from(value).ok()?),
             _ => None,
         }
     }
 
     fn add_header(&mut self, name: &[u8], value: &[u8]) -> Option<()> {
-        // Everything about the connection itself is said by frames.
-        const OF_CONNECTIONS: [&[u8]; 5] =
+        // Connection-specific header fields (RFC 9113, 8.2.2).
+        const CONNECTION_SPECIFIC: [&[u8]; 5] =
             [b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"];
         if name.iter().any(u8::is_ascii_uppercase)
-            || OF_CONNECTIONS.contains(&name)
+            || CONNECTION_SPECIFIC.contains(&name)
             || (name == b"te" && value != b"trailers")
         {
             return None;
@@ -54,9 +54,9 @@ impl Fields {
         Some(())
     }
 
-    /// `None`: it is no request.
-    pub(crate) fn request(self) -> Option<Opened> {
-        let Fields {
+    /// `None`: the request is malformed.
+    pub(crate) fn into_request(self) -> Option<RequestHead> {
+        let FieldSection {
             method: Some(method),
             scheme: Some(scheme),
             authority,
@@ -67,8 +67,8 @@ impl Fields {
         else {
             return None;
         };
-        let length = match headers.get(header::CONTENT_LENGTH) {
-            Some(length) => Some(length.to_str().ok()?.parse().ok()?),
+        let content_length = match headers.get(header::CONTENT_LENGTH) {
+            Some(content_length) => Some(content_length.to_str().ok()?.parse().ok()?),
             None => None,
         };
         let mut target = uri::Parts::default();
@@ -81,19 +81,20 @@ impl Fields {
         *request.uri_mut() = Uri::from_parts(target).ok()?;
         *request.version_mut() = http::Version::HTTP_2;
         *request.headers_mut() = headers;
-        Some(Opened { request, length })
+        Some(RequestHead { request, content_length })
     }
 
-    /// Whether they may stand at the end of a request.
-    pub(crate) fn are_trailers(&self) -> bool {
-        let Fields { method: None, scheme: None, authority: None, path: None, malformed: false, .. } = self else {
+    /// Trailers have no pseudo-header fields.
+    pub(crate) fn are_valid_trailers(&self) -> bool {
+        let FieldSection { method: None, scheme: None, authority: None, path: None, malformed: false, .. } = self
+        else {
             return false;
         };
         true
     }
 }
 
-fn first<T>(slot: &mut Option<T>, value: T) -> Option<()> {
+fn set_once<T>(slot: &mut Option<T>, value: T) -> Option<()> {
     let free = slot.is_none();
     *slot = Some(value);
     free.then_some(())
@@ -103,10 +104,11 @@ fn first<T>(slot: &mut Option<T>, value: T) -> Option<()> {
 mod tests {
     use super::*;
 
-    const CALL: [(&str, &str); 4] = [(":method", "POST"), (":scheme", "http"), (":authority", "a:1"), (":path", "/x")];
+    const REQUEST: [(&str, &str); 4] =
+        [(":method", "POST"), (":scheme", "http"), (":authority", "a:1"), (":path", "/x")];
 
-    fn fields(of: &[(&str, &str)]) -> Fields {
-        let mut fields = Fields::default();
+    fn fields(of: &[(&str, &str)]) -> FieldSection {
+        let mut fields = FieldSection::default();
         for (name, value) in of {
             fields.add(name.as_bytes(), value.as_bytes());
         }
@@ -114,21 +116,22 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_what_its_fields_say() {
+    fn fields_make_a_request() {
         let more = [("te", "trailers"), ("cookie", "a"), ("cookie", "b"), ("content-length", "7")];
-        let Opened { request, length } = fields(&[&CALL[..], &more].concat()).request().expect("a request");
+        let RequestHead { request, content_length } =
+            fields(&[&REQUEST[..], &more].concat()).into_request().expect("a request");
         assert_eq!((request.method(), &*request.uri().to_string()), (&Method::POST, "http://a:1/x"));
-        assert_eq!((request.headers().get_all("cookie").iter().count(), length), (2, Some(7)));
-        let without_host = [CALL[0], CALL[1], CALL[3]];
-        assert_eq!(fields(&without_host).request().expect("a request").request.uri(), "/x");
+        assert_eq!((request.headers().get_all("cookie").iter().count(), content_length), (2, Some(7)));
+        let without_host = [REQUEST[0], REQUEST[1], REQUEST[3]];
+        assert_eq!(fields(&without_host).into_request().expect("a request").request.uri(), "/x");
     }
 
     #[test]
-    fn what_is_no_request_is_none() {
+    fn malformed_requests_are_rejected() {
         for without in [0, 1, 3] {
-            let mut few = CALL.to_vec();
+            let mut few = REQUEST.to_vec();
             few.remove(without);
-            assert!(fields(&few).request().is_none(), "without {}", CALL[without].0);
+            assert!(fields(&few).into_request().is_none(), "without {}", REQUEST[without].0);
         }
         for wrong in [
             (":path", "/y"),
@@ -140,15 +143,18 @@ mod tests {
             ("content-length", "many"),
             ("a b", "c"),
         ] {
-            assert!(fields(&[&CALL[..], &[wrong]].concat()).request().is_none(), "{wrong:?}");
+            assert!(fields(&[&REQUEST[..], &[wrong]].concat()).into_request().is_none(), "{wrong:?}");
         }
-        assert!(fields(&[CALL[0], ("x", "y"), CALL[1], CALL[2], CALL[3]]).request().is_none(), "after a header");
-        assert!(fields(&[CALL[0], CALL[1], CALL[2], (":path", "")]).request().is_none());
+        assert!(
+            fields(&[REQUEST[0], ("x", "y"), REQUEST[1], REQUEST[2], REQUEST[3]]).into_request().is_none(),
+            "after a header"
+        );
+        assert!(fields(&[REQUEST[0], REQUEST[1], REQUEST[2], (":path", "")]).into_request().is_none());
     }
 
     #[test]
-    fn trailers_have_no_pseudo_headers() {
-        assert!(fields(&[("grpc-status", "0")]).are_trailers());
-        assert!(!fields(&[("x", "y"), (":path", "/")]).are_trailers());
+    fn trailers_with_pseudo_header_fields_are_rejected() {
+        assert!(fields(&[("grpc-status", "0")]).are_valid_trailers());
+        assert!(!fields(&[("x", "y"), (":path", "/")]).are_valid_trailers());
     }
 }

@@ -1,4 +1,4 @@
-//! One stream: what was received of its request, and how far its answer got. The connection moves it.
+//! One stream: the receive state of its request, and the state of its response. The connection polls it.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -12,167 +12,190 @@ use http::{HeaderMap, Response, response};
 use http_body::Body;
 
 use crate::{
-    frame::Reason,
-    incoming::{BrokeOff, Inbox},
+    frame::ErrorCode,
+    request_body::{IncompleteRequest, RecvBuffer},
 };
 
-/// What answers a call: a body, and perhaps work that goes on beside it.
-pub trait Call: Body<Data = Bytes> + Unpin {
-    /// Looked at whenever the stream is woken, with or without room for an answer. `Ready`: there is none, or no more.
-    fn poll_work(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+/// The body of a response, with background work of its stream.
+///
+/// A long-lived bidirectional stream reads its requests and prepares its responses in [`poll_background`](Self::poll_background), which
+/// runs also while flow control keeps the response from being written.
+pub trait ResponseBody: Body<Data = Bytes> + Unpin {
+    /// Polled whenever the stream is woken, whatever the flow-control windows are. `Ready`: there is no such work, or it is done. A panic
+    /// resets the stream with INTERNAL_ERROR.
+    fn poll_background(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
-    /// The stream is over. The work goes on until it is done, and nobody hears of it.
-    fn abandon(&mut self);
+    /// The stream was closed or reset. From now on only [`poll_background`](Self::poll_background) is called, until it is `Ready`; no
+    /// output is read any more.
+    fn on_stream_closed(&mut self);
 }
 
-/// In this order: the answer is long.
+/// In this order: the response is large, and the fields before it share cache lines.
 #[repr(C)]
 pub(crate) struct Stream<F, B> {
     waker: Waker,
-    pub(crate) inbox: Arc<Inbox>,
-    pub(crate) request: Receiving,
-    /// What the peer lets us send. Below zero after it has changed its mind.
-    pub(crate) window: i64,
-    /// Taken from the answer and not sent yet.
-    pub(crate) chunk: Bytes,
-    /// It is among those that wait for room of the connection.
-    pub(crate) waits: bool,
-    answer: Answer<F, B>,
+    pub(crate) recv_buffer: Arc<RecvBuffer>,
+    pub(crate) recv: RecvState,
+    /// Negative after the peer has reduced SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113, 6.9.2).
+    pub(crate) send_window: i64,
+    /// DATA of the response that is not written yet.
+    pub(crate) pending_data: Bytes,
+    /// Listed in `ConnectionState::starved` or `blocked`.
+    pub(crate) connection_blocked: bool,
+    response: ResponseState<F, B>,
 }
 
-pub(crate) struct Receiving {
-    /// It has not ended.
+/// The receiving half of the stream state.
+pub(crate) struct RecvState {
+    /// END_STREAM was not received yet.
     pub(crate) open: bool,
-    /// What we let the peer send.
+    /// Flow-control window for DATA that the peer sends on this stream.
     pub(crate) window: i64,
-    /// What is missing to the length that it promised.
-    pub(crate) missing: Option<u64>,
+    /// Bytes that are missing to the request's content-length, if it has one.
+    pub(crate) content_remaining: Option<u64>,
 }
 
-enum Answer<F, B> {
-    Making(Pin<Box<F>>),
-    /// In place: it is looked at whenever the stream is.
-    Saying(B),
-    Said,
+enum ResponseState<F, B> {
+    Pending(Pin<Box<F>>),
+    /// Not boxed: it is polled with every turn of the stream.
+    Streaming(B),
+    Complete,
 }
 
+/// The handler of the stream panicked.
 pub(crate) struct Panicked;
 
-/// What a stream has to say next.
-pub(crate) enum Said {
-    /// The head of the answer. `true`: there is nothing else to it.
+/// The next part of a response.
+pub(crate) enum ResponseEvent {
+    /// Status and headers. `true`: END_STREAM, there is no body.
     Head(Box<response::Parts>, bool),
-    /// There is a chunk, with bytes in it.
-    Chunk,
+    /// `Stream::pending_data` was filled.
+    Data,
+    /// With trailers, if there are any.
     End(Option<HeaderMap>),
-    /// Its body failed.
-    Broken,
+    /// The body returned an error.
+    Failed,
 }
 
-impl Receiving {
-    /// Data came, of which some bytes may be padding.
-    pub(crate) fn take(&mut self, len: usize, data: usize) -> Result<(), Reason> {
+impl RecvState {
+    /// A DATA frame of `len` bytes, of which `data` are not padding.
+    pub(crate) fn recv_data(&mut self, len: usize, data: usize) -> Result<(), ErrorCode> {
         if !self.open {
-            return Err(Reason::StreamClosed);
+            return Err(ErrorCode::StreamClosed);
         }
         self.window -= len as i64;
         if self.window < 0 {
-            return Err(Reason::FlowControl);
+            return Err(ErrorCode::FlowControlError);
         }
-        if let Some(missing) = &mut self.missing {
-            *missing = missing.checked_sub(data as u64).ok_or(Reason::Protocol)?;
+        if let Some(remaining) = &mut self.content_remaining {
+            *remaining = remaining.checked_sub(data as u64).ok_or(ErrorCode::ProtocolError)?;
         }
         Ok(())
     }
 
-    pub(crate) fn end(&mut self) -> Result<(), Reason> {
+    pub(crate) fn recv_end_stream(&mut self) -> Result<(), ErrorCode> {
         if !std::mem::take(&mut self.open) {
-            return Err(Reason::StreamClosed);
+            return Err(ErrorCode::StreamClosed);
         }
-        if self.missing.is_some_and(|missing| missing > 0) { Err(Reason::Protocol) } else { Ok(()) }
+        if self.content_remaining.is_some_and(|remaining| remaining > 0) {
+            Err(ErrorCode::ProtocolError)
+        } else {
+            Ok(())
+        }
     }
 }
 
 impl<F, B> Stream<F, B> {
-    pub(crate) fn new(inbox: Arc<Inbox>, request: Receiving, answer: F, window: i64) -> Stream<F, B> {
-        let answer = Answer::Making(Box::pin(answer));
-        Stream { waker: Waker::from(inbox.clone()), inbox, request, answer, window, chunk: Bytes::new(), waits: false }
+    pub(crate) fn new(recv_buffer: Arc<RecvBuffer>, recv: RecvState, response: F, send_window: i64) -> Stream<F, B> {
+        let response = ResponseState::Pending(Box::pin(response));
+        Stream {
+            waker: Waker::from(recv_buffer.clone()),
+            recv_buffer,
+            recv,
+            response,
+            send_window,
+            pending_data: Bytes::new(),
+            connection_blocked: false,
+        }
     }
 
-    /// The head of its answer was sent.
-    pub(crate) fn has_begun(&self) -> bool {
-        !matches!(self.answer, Answer::Making(_))
+    pub(crate) fn head_sent(&self) -> bool {
+        !matches!(self.response, ResponseState::Pending(_))
     }
 }
 
 impl<F, B> Stream<F, B>
 where
     F: Future<Output = Response<B>>,
-    B: Call,
+    B: ResponseBody,
 {
-    /// What goes on beside the answer. A panic is that of one call.
-    pub(crate) fn work(&mut self) -> Result<Poll<()>, Panicked> {
-        let Answer::Saying(body) = &mut self.answer else { return Ok(Poll::Ready(())) };
+    /// A panic of one handler must not end the other streams of the connection.
+    pub(crate) fn poll_background(&mut self) -> Result<Poll<()>, Panicked> {
+        let ResponseState::Streaming(body) = &mut self.response else { return Ok(Poll::Ready(())) };
         let mut cx = Context::from_waker(&self.waker);
-        catch_unwind(AssertUnwindSafe(|| body.poll_work(&mut cx))).map_err(|_| Panicked)
+        catch_unwind(AssertUnwindSafe(|| body.poll_background(&mut cx))).map_err(|_| Panicked)
     }
 
-    /// It is over. `true`: there is work left.
-    pub(crate) fn leave(&mut self) -> bool {
-        self.inbox.end(Err(BrokeOff));
-        self.chunk = Bytes::new();
-        let Answer::Saying(body) = &mut self.answer else { return false };
-        body.abandon();
-        matches!(self.work(), Ok(Poll::Pending))
+    /// `true`: its background work is not done.
+    pub(crate) fn close(&mut self) -> bool {
+        self.recv_buffer.finish(Err(IncompleteRequest));
+        self.pending_data = Bytes::new();
+        let ResponseState::Streaming(body) = &mut self.response else { return false };
+        body.on_stream_closed();
+        matches!(self.poll_background(), Ok(Poll::Pending))
     }
 
-    /// To be asked only when its chunk is sent and there is room for another.
-    pub(crate) fn poll(&mut self) -> Result<Poll<Said>, Panicked> {
-        catch_unwind(AssertUnwindSafe(|| self.poll_answer())).map_err(|_| Panicked)
+    /// To be called only when `pending_data` is empty and the window is open.
+    pub(crate) fn poll_response(&mut self) -> Result<Poll<ResponseEvent>, Panicked> {
+        catch_unwind(AssertUnwindSafe(|| self.poll_response_inner())).map_err(|_| Panicked)
     }
 
-    fn poll_answer(&mut self) -> Poll<Said> {
+    fn poll_response_inner(&mut self) -> Poll<ResponseEvent> {
         let mut cx = Context::from_waker(&self.waker);
         loop {
-            match &mut self.answer {
-                Answer::Making(answer) => {
-                    let Poll::Ready(response) = answer.as_mut().poll(&mut cx) else { return Poll::Pending };
+            match &mut self.response {
+                ResponseState::Pending(response) => {
+                    let Poll::Ready(response) = response.as_mut().poll(&mut cx) else { return Poll::Pending };
                     let (head, body) = response.into_parts();
-                    let ends = body.is_end_stream();
-                    self.answer = if ends { Answer::Said } else { Answer::Saying(body) };
-                    return Poll::Ready(Said::Head(Box::new(head), ends));
+                    let end_stream = body.is_end_stream();
+                    self.response = if end_stream { ResponseState::Complete } else { ResponseState::Streaming(body) };
+                    return Poll::Ready(ResponseEvent::Head(Box::new(head), end_stream));
                 }
-                Answer::Saying(body) => {
+                ResponseState::Streaming(body) => {
                     let Poll::Ready(frame) = Pin::new(body).poll_frame(&mut cx) else { return Poll::Pending };
                     let frame = match frame {
                         Some(Ok(frame)) => frame,
                         ended => {
-                            self.answer = Answer::Said;
-                            return Poll::Ready(if ended.is_none() { Said::End(None) } else { Said::Broken });
+                            self.response = ResponseState::Complete;
+                            return Poll::Ready(if ended.is_none() {
+                                ResponseEvent::End(None)
+                            } else {
+                                ResponseEvent::Failed
+                            });
                         }
                     };
                     match frame.into_data().map_err(http_body::Frame::into_trailers) {
                         Ok(data) if data.is_empty() => {}
                         Ok(data) => {
-                            self.chunk = data;
-                            return Poll::Ready(Said::Chunk);
+                            self.pending_data = data;
+                            return Poll::Ready(ResponseEvent::Data);
                         }
                         Err(Ok(trailers)) => {
-                            self.answer = Answer::Said;
-                            return Poll::Ready(Said::End(Some(trailers)));
+                            self.response = ResponseState::Complete;
+                            return Poll::Ready(ResponseEvent::End(Some(trailers)));
                         }
                         Err(Err(_)) => {}
                     }
                 }
-                Answer::Said => return Poll::Pending,
+                ResponseState::Complete => return Poll::Pending,
             }
         }
     }
 }
 
 impl<F, B> Drop for Stream<F, B> {
-    /// Whoever still reads the request is told.
+    /// A `RequestBody` may live on elsewhere.
     fn drop(&mut self) {
-        self.inbox.end(Err(BrokeOff));
+        self.recv_buffer.finish(Err(IncompleteRequest));
     }
 }

@@ -1,4 +1,4 @@
-//! Signing requests without a pause: how many certificates an authority gives in a while. Over mutual TLS, on connections that stay open.
+//! Certificate signing requests without a pause: how many certificates a CA issues in a given time. Over mutual TLS, on kept connections.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use crate::tls;
 const METHOD: &str = "/istio.v1.auth.IstioCertificateService/CreateCertificate";
 
 #[derive(clap::Args)]
-pub struct Plan {
+pub struct CsrLoad {
     /// The secure port, on this machine only
     #[arg(long, value_name = "IP:PORT")]
     server: SocketAddr,
@@ -42,7 +42,7 @@ pub struct Plan {
     seconds: u64,
 }
 
-impl Plan {
+impl CsrLoad {
     /// How many certificates came, and in how many seconds.
     pub async fn run(&self) -> Result<Value> {
         if !self.server.ip().is_loopback() {
@@ -50,9 +50,9 @@ impl Plan {
         }
         let read = |path: &PathBuf| std::fs::read_to_string(path).with_context(|| path.display().to_string());
         let (token, csr) = (read(&self.token)?, read(&self.csr)?);
-        let body = framed(&csr);
-        let first = self.connected(Arc::new(tls::anonymous()?)).await?;
-        let chain = asked(first, &body, Some(token.trim())).await.context("the first certificate")?;
+        let body = grpc_frame(&csr);
+        let first = self.connect(Arc::new(tls::anonymous()?)).await?;
+        let chain = request_certificate(first, &body, Some(token.trim())).await.context("the first certificate")?;
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain.concat().as_bytes())
             .collect::<Result<_, _>>()
             .map_err(|e| anyhow!("{e:?}"))?;
@@ -62,8 +62,8 @@ impl Plan {
         let end = begun + Duration::from_secs(self.seconds);
         let mut workers = Vec::new();
         for _ in 0..self.connections {
-            let client = self.connected(config.clone()).await?;
-            workers.push(tokio::spawn(repeated(client, body.clone(), end)));
+            let client = self.connect(config.clone()).await?;
+            workers.push(tokio::spawn(request_until(client, body.clone(), end)));
         }
         let mut count = 0;
         for worker in workers {
@@ -72,7 +72,7 @@ impl Plan {
         Ok(json!({"certificates": count, "seconds": begun.elapsed().as_secs_f64()}))
     }
 
-    async fn connected(&self, config: Arc<rustls::ClientConfig>) -> Result<SendRequest<Bytes>> {
+    async fn connect(&self, config: Arc<rustls::ClientConfig>) -> Result<SendRequest<Bytes>> {
         let tcp = TcpStream::connect(self.server).await.context("connect")?;
         tcp.set_nodelay(true)?;
         let io = TlsConnector::from(config).connect(tls::server_name(), tcp).await.context("TLS")?;
@@ -82,17 +82,17 @@ impl Plan {
     }
 }
 
-async fn repeated(mut client: SendRequest<Bytes>, body: Bytes, end: Instant) -> Result<usize> {
+async fn request_until(mut client: SendRequest<Bytes>, body: Bytes, end: Instant) -> Result<usize> {
     let mut count = 0;
     while Instant::now() < end {
         client = client.ready().await?;
-        asked(client.clone(), &body, None).await?;
+        request_certificate(client.clone(), &body, None).await?;
         count += 1;
     }
     Ok(count)
 }
 
-async fn asked(mut client: SendRequest<Bytes>, body: &Bytes, token: Option<&str>) -> Result<Vec<String>> {
+async fn request_certificate(mut client: SendRequest<Bytes>, body: &Bytes, token: Option<&str>) -> Result<Vec<String>> {
     let mut request = Request::post(format!("https://istiod.istio-system.svc{METHOD}"));
     request = request.header("content-type", "application/grpc").header("te", "trailers");
     if let Some(token) = token {
@@ -117,7 +117,7 @@ async fn asked(mut client: SendRequest<Bytes>, body: &Bytes, token: Option<&str>
     Ok(IstioCertificateResponse::decode(message)?.cert_chain)
 }
 
-fn framed(csr: &str) -> Bytes {
+fn grpc_frame(csr: &str) -> Bytes {
     let request = IstioCertificateRequest { csr: csr.to_owned(), validity_duration: 3600, metadata: None };
     let mut out = BytesMut::new();
     out.put_u8(0);

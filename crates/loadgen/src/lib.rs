@@ -1,17 +1,17 @@
-//! A swarm of ADS clients that behave like Envoys, and meshes to serve to them. Decodes as little as it can: the control plane is what
-//! is measured.
+//! Load generator: a swarm of delta ADS clients that behave like Envoys, synthetic meshes to serve to them, and certificate signing requests.
+//! Decodes as little as it can: the control plane is what is measured.
 
 mod certificate;
 pub mod csr;
-mod held;
-mod kind;
 pub mod mesh;
 mod names;
 mod proxy;
+mod resource_type;
 mod round;
 mod scan;
 mod swarm;
 mod tally;
 mod tls;
+mod xds_state;
 
-pub use swarm::{Options, Swarm};
+pub use swarm::{Swarm, SwarmOptions};

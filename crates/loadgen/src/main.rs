@@ -1,13 +1,13 @@
-//! The load generator: `mesh` writes a mesh, `swarm` connects proxies to a server and obeys lines on stdin.
-#![allow(clippy::print_stdout, reason = "its answers are lines on stdout")]
+//! The load generator: `mesh` writes a synthetic mesh, `csr` requests certificates, `swarm` runs simulated proxies by commands on stdin.
+#![allow(clippy::print_stdout, reason = "its results are lines on stdout")]
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-use loadgen::mesh::Plan;
-use loadgen::{Options, Swarm};
+use loadgen::mesh::MeshPlan;
+use loadgen::{Swarm, SwarmOptions};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -28,12 +28,12 @@ enum Command {
         #[arg(value_name = "DIR")]
         dir: PathBuf,
         #[command(flatten)]
-        plan: Plan,
+        plan: MeshPlan,
     },
-    /// Ask an authority for certificates without a pause; one JSON line says how many came
-    Csr(loadgen::csr::Plan),
-    /// Connect proxies to a server. Commands on stdin, answers (JSON lines) on stdout:
-    /// mark NAME AUDIENCE | connect | reconnect | replace SHARE | temper STALLED SILENT | settle WAIT_MS QUIET_MS LIMIT_MS
+    /// Send certificate signing requests without a pause; prints how many certificates were issued, as one JSON line
+    Csr(loadgen::csr::CsrLoad),
+    /// Connect simulated proxies to an ADS server. Commands on stdin, results (JSON lines) on stdout:
+    /// mark NAME AUDIENCE | connect | reconnect | replace SHARE | behaviour STALLED SILENT | settle WAIT_MS QUIET_MS LIMIT_MS
     Swarm {
         /// ADS address, on this machine only
         #[arg(long, value_name = "IP:PORT")]
@@ -41,7 +41,7 @@ enum Command {
         /// Nodes, one JSON object per line
         #[arg(long, value_name = "FILE")]
         nodes: PathBuf,
-        /// Over mutual TLS: each proxy shows a certificate of its service account, made with the ca-key.pem and ca-cert.pem of this folder,
+        /// Use mutual TLS: each proxy presents a certificate of its service account, signed with the ca-key.pem and ca-cert.pem of this folder,
         /// whose root the server trusts [default: plaintext]
         #[arg(long, value_name = "DIR")]
         authority: Option<PathBuf>,
@@ -73,7 +73,7 @@ fn main() -> Result<()> {
             raise_file_limit(nodes.len())?;
             // One thread: the other core belongs to the server.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(steer(&nodes, &Options { server, authority, stalled, silent }))
+            runtime.block_on(execute_stdin(&nodes, &SwarmOptions { server, authority, stalled, silent }))
         }
     }
 }
@@ -96,7 +96,7 @@ fn raise_file_limit(proxies: usize) -> Result<()> {
     Ok(())
 }
 
-async fn steer(nodes: &[Value], options: &Options) -> Result<()> {
+async fn execute_stdin(nodes: &[Value], options: &SwarmOptions) -> Result<()> {
     let mut swarm = Swarm::new(nodes, options)?;
     let (line_in, mut lines) = mpsc::channel(1);
     // It waits in a read and cannot be asked to stop; it ends with stdin or with the program.
@@ -105,7 +105,7 @@ async fn steer(nodes: &[Value], options: &Options) -> Result<()> {
         read.map_while(|line| line_in.blocking_send(line).ok()).count()
     });
     while let Some(line) = lines.recv().await {
-        println!("{}", swarm.obey(&line).await?);
+        println!("{}", swarm.execute(&line).await?);
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use workload::{Service, pod, slice};
 
 /// Endpoints of the one service that every proxy sees, scoped or not.
 const SHARED_ENDPOINTS: usize = 8;
-/// Its pods that no endpoint stands for yet: a rollout moves to them.
+/// Its pods that no endpoint names yet: a rollout moves to them.
 const SPARE_PODS: usize = 50;
 const ROOT_NAMESPACE: &str = "istio-system";
 /// Part of every pod's name and labels.
@@ -25,7 +25,7 @@ pub(crate) const TEMPLATE_HASH: &str = "7c9f6d5b84";
 
 /// The size of a mesh.
 #[derive(Debug, Clone, Args)]
-pub struct Plan {
+pub struct MeshPlan {
     /// Services
     #[arg(long, default_value_t = 1000)]
     pub services: usize,
@@ -53,12 +53,12 @@ pub struct Plan {
     /// Gateways with a host each
     #[arg(long, default_value_t = 0)]
     pub gateways: usize,
-    /// Routers that serve the Gateways, besides the other proxies
+    /// Gateway proxies that serve the Gateways, besides the other proxies
     #[arg(long, default_value_t = 0)]
-    pub routers: usize,
+    pub gateway_proxies: usize,
 }
 
-impl Plan {
+impl MeshPlan {
     /// Writes `objects/` (the mesh, one file per service), `spare/` (a service to be added later) and `nodes.jsonl`.
     pub fn write(&self, dir: &Path) -> io::Result<()> {
         let objects = dir.join("objects");
@@ -72,14 +72,14 @@ impl Plan {
         fs::write(dir.join("nodes.jsonl"), nodes)
     }
 
-    /// The nodes of the proxies: the first replica of every service, then the second; routers at last.
+    /// The nodes of the proxies: the first replica of every service, then the second; gateway_proxies at last.
     pub fn nodes(&self) -> impl Iterator<Item = Value> + '_ {
         let sidecars = (0..self.proxies).map(|proxy| {
             let service = self.service(proxy % self.services);
             node(&service, proxy / self.services)
         });
-        let routers = self.router_service();
-        sidecars.chain((0..self.routers).map(move |replica| gateway::router_node(&routers, replica)))
+        let gateway_proxies = self.gateway_service();
+        sidecars.chain((0..self.gateway_proxies).map(move |replica| gateway::gateway_node(&gateway_proxies, replica)))
     }
 
     /// Every object of the mesh. Some need others that come before them.
@@ -94,7 +94,7 @@ impl Plan {
 
     fn files(&self) -> Vec<(String, Vec<Value>)> {
         let names = (0..self.namespaces).map(|n| self.namespace(n)).chain([ROOT_NAMESPACE.to_owned()]);
-        let names = names.chain((self.routers > 0).then(|| gateway::NAMESPACE.to_owned()));
+        let names = names.chain((self.gateway_proxies > 0).then(|| gateway::NAMESPACE.to_owned()));
         let namespaces =
             names.map(|name| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }));
         let mut files = vec![
@@ -112,7 +112,7 @@ impl Plan {
             files.push((format!("{}/gateway-{number}.yaml", gateway::NAMESPACE), documents));
         }
         let services = (0..self.services).map(|number| self.service(number)).chain([self.shared()]);
-        let services = services.chain((self.routers > 0).then(|| self.router_service()));
+        let services = services.chain((self.gateway_proxies > 0).then(|| self.gateway_service()));
         for service in services {
             let path = format!("{}/{}", service.namespace, service.name);
             files.push((format!("{path}.yaml"), service.objects()));
@@ -146,9 +146,9 @@ impl Plan {
         }
     }
 
-    fn router_service(&self) -> Service {
+    fn gateway_service(&self) -> Service {
         let shared = self.shared();
-        gateway::routers(self.routers, shared.first_pod + shared.pods)
+        gateway::gateway_proxies(self.gateway_proxies, shared.first_pod + shared.pods)
     }
 
     fn shared(&self) -> Service {
@@ -210,8 +210,8 @@ impl Service {
 mod tests {
     use super::*;
 
-    fn plan(services: usize) -> Plan {
-        Plan {
+    fn plan(services: usize) -> MeshPlan {
+        MeshPlan {
             services,
             endpoints: 3,
             slices: 1,
@@ -221,11 +221,11 @@ mod tests {
             virtual_services: 30,
             destination_rules: 30,
             gateways: 0,
-            routers: 0,
+            gateway_proxies: 0,
         }
     }
 
-    fn count(plan: &Plan, kind: &str) -> usize {
+    fn count(plan: &MeshPlan, kind: &str) -> usize {
         let files = plan.files();
         files.iter().flat_map(|(_, documents)| documents).filter(|object| object["kind"] == kind).count()
     }
@@ -240,8 +240,8 @@ mod tests {
     }
 
     #[test]
-    fn gateways_have_routers_of_their_own() {
-        let plan = Plan { gateways: 20, routers: 3, ..plan(100) };
+    fn gateways_have_proxies_of_their_own() {
+        let plan = MeshPlan { gateways: 20, gateway_proxies: 3, ..plan(100) };
         assert_eq!((count(&plan, "Gateway"), count(&plan, "VirtualService")), (20, 31 + 20));
         let nodes: Vec<Value> = plan.nodes().collect();
         assert_eq!(nodes.len(), 43);
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn every_endpoint_is_in_one_of_the_slices() {
-        let plan = Plan { slices: 2, ..plan(10) };
+        let plan = MeshPlan { slices: 2, ..plan(10) };
         assert_eq!(count(&plan, "EndpointSlice"), 20 + 1);
         let files = plan.files();
         let all = files.iter().flat_map(|(_, documents)| documents).filter(|object| object["kind"] == "EndpointSlice");
@@ -260,13 +260,13 @@ mod tests {
 
     #[test]
     fn shares_follow_their_parameters() {
-        let plan = Plan { virtual_services: 75, destination_rules: 0, ..plan(200) };
+        let plan = MeshPlan { virtual_services: 75, destination_rules: 0, ..plan(200) };
         assert_eq!((count(&plan, "VirtualService"), count(&plan, "DestinationRule")), (151, 1));
     }
 
     #[test]
     fn more_proxies_than_endpoints_have_pods_of_their_own() {
-        let plan = Plan { proxies: 700, ..plan(100) };
+        let plan = MeshPlan { proxies: 700, ..plan(100) };
         assert_eq!(plan.nodes().count(), 700);
         assert_eq!(count(&plan, "Pod"), 700 + 58);
         check_addresses(&plan);
@@ -277,7 +277,7 @@ mod tests {
         check_addresses(&plan(600));
     }
 
-    fn check_addresses(plan: &Plan) {
+    fn check_addresses(plan: &MeshPlan) {
         let files = plan.files();
         let mut pods: Vec<&Value> =
             files.iter().flat_map(|(_, d)| d).filter(|o| o["kind"] == "Pod").map(|o| &o["status"]["podIP"]).collect();

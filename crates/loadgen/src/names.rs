@@ -1,4 +1,4 @@
-//! Names and versions that proxies hold, each text once for the whole swarm, and the routes that listeners name, each listener
+//! NameTable and versions that proxies hold, each text once for the whole swarm, and the routes that listeners name, each listener
 //! decoded once.
 
 use std::collections::HashMap;
@@ -13,56 +13,56 @@ use wire::envoy::extensions::filters::network::http_connection_manager::v3::Http
 use wire::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Id(u32);
+pub(crate) struct NameId(u32);
 
-pub(crate) struct Names {
-    ids: HashMap<Arc<str>, Id>,
+pub(crate) struct NameTable {
+    ids: HashMap<Arc<str>, NameId>,
     texts: Vec<Arc<str>>,
     /// By the hash of the listener: istiod gives no versions.
-    routes: HashMap<u64, Arc<[Id]>>,
+    routes: HashMap<u64, Arc<[NameId]>>,
     hasher: RandomState,
 }
 
-impl Default for Names {
-    fn default() -> Names {
+impl Default for NameTable {
+    fn default() -> NameTable {
         let mut names =
-            Names { ids: HashMap::new(), texts: Vec::new(), routes: HashMap::new(), hasher: RandomState::new() };
+            NameTable { ids: HashMap::new(), texts: Vec::new(), routes: HashMap::new(), hasher: RandomState::new() };
         names.id(b"");
         names
     }
 }
 
-impl Names {
-    pub(crate) const EMPTY: Id = Id(0);
+impl NameTable {
+    pub(crate) const EMPTY: NameId = NameId(0);
 
-    pub(crate) fn id(&mut self, text: &[u8]) -> Id {
+    pub(crate) fn id(&mut self, text: &[u8]) -> NameId {
         let text = String::from_utf8_lossy(text);
         if let Some(id) = self.ids.get(&*text) {
             return *id;
         }
-        let id = Id(u32::try_from(self.texts.len()).expect("fewer than four thousand million names"));
+        let id = NameId(u32::try_from(self.texts.len()).expect("fewer than four thousand million names"));
         let text: Arc<str> = text.into();
         self.texts.push(Arc::clone(&text));
         self.ids.insert(text, id);
         id
     }
 
-    pub(crate) fn text(&self, id: Id) -> &str {
+    pub(crate) fn text(&self, id: NameId) -> &str {
         &self.texts[id.0 as usize]
     }
 
     /// Istio gives every cluster of its discovery type EDS such a name, and no other in a mesh without external names.
-    pub(crate) fn has_endpoints(&self, cluster: Id) -> bool {
+    pub(crate) fn has_endpoints(&self, cluster: NameId) -> bool {
         self.text(cluster).starts_with("outbound|")
     }
 
     /// The route configurations that an encoded listener names.
-    pub(crate) fn routes(&mut self, listener: &[u8]) -> Arc<[Id]> {
+    pub(crate) fn routes(&mut self, listener: &[u8]) -> Arc<[NameId]> {
         let hash = self.hasher.hash_one(listener);
         if let Some(known) = self.routes.get(&hash) {
             return Arc::clone(known);
         }
-        let found: Arc<[Id]> = route_names(listener).iter().map(|name| self.id(name.as_bytes())).collect();
+        let found: Arc<[NameId]> = route_names(listener).iter().map(|name| self.id(name.as_bytes())).collect();
         self.routes.insert(hash, Arc::clone(&found));
         found
     }

@@ -1,4 +1,4 @@
-//! One simulated proxy: its connection, its stream, and its answers. Reconnects as Envoy does, with growing pauses.
+//! One simulated proxy: its connection, its delta ADS stream, its ACKs. Reconnects as Envoy does, with jittered exponential backoff.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,44 +18,44 @@ use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 use wire::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 
-use crate::held::Held;
-use crate::round::{Round, Temper, called};
-use crate::scan::{Response, Scan};
-use crate::swarm::Shared;
+use crate::round::{Behaviour, Round, next_round};
+use crate::scan::{Response, ResponseScanner};
+use crate::swarm::SwarmState;
 use crate::tls;
+use crate::xds_state::XdsState;
 
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 /// A window that the first responses fill, so that a proxy that never reads has a full one.
 const STALLED_WINDOW: u32 = 8 << 10;
 /// What pilot-agent, which stands between Envoy and istiod, gives a stream and its connection.
 const WINDOW: u32 = 1 << 20;
-/// Envoy's pauses between attempts: random below this, doubled each time, up to the second.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Envoy's jittered backoff: random below the first, which doubles with each failure, up to the second.
+const BASE_BACKOFF: Duration = Duration::from_millis(500);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
 pub(crate) struct Proxy {
-    pub(crate) seat: usize,
+    pub(crate) index: usize,
     /// The node, encoded; the first request of a stream carries it.
     pub(crate) node: Bytes,
     /// `None`: plaintext.
     pub(crate) tls: Option<TlsConnector>,
-    pub(crate) temper: Temper,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) held: Held,
+    pub(crate) behaviour: Behaviour,
+    pub(crate) shared: Arc<SwarmState>,
+    pub(crate) state: XdsState,
 }
 
 impl Proxy {
     /// Lives until the swarm ends. Each round that concerns it begins with a new connection.
-    pub(crate) async fn live(mut self, mut rounds: watch::Receiver<Round>) {
-        let mut call = called(&mut rounds, self.seat, self.temper).await;
-        while let Some(round) = call {
-            self.temper = round.temper(self.seat);
-            if round.forgets() || self.temper == Temper::Stalled {
-                self.held = Held::default();
+    pub(crate) async fn run(mut self, mut rounds: watch::Receiver<Round>) {
+        let mut next = next_round(&mut rounds, self.index, self.behaviour).await;
+        while let Some(round) = next {
+            self.behaviour = round.behaviour(self.index);
+            if round.forgets() || self.behaviour == Behaviour::Stalled {
+                self.state = XdsState::default();
             }
-            let (seat, temper) = (self.seat, self.temper);
-            call = tokio::select! {
-                next = called(&mut rounds, seat, temper) => next,
+            let (index, behaviour) = (self.index, self.behaviour);
+            next = tokio::select! {
+                following = next_round(&mut rounds, index, behaviour) => following,
                 never = self.stay_connected() => match never {},
             };
         }
@@ -67,50 +67,52 @@ impl Proxy {
             let why = self.stream().await.err().unwrap_or_else(|| "the server ended the stream".to_owned());
             self.shared.tally.failed(why);
             failures += 1;
-            tokio::time::sleep(self.pause(failures)).await;
+            tokio::time::sleep(self.backoff(failures)).await;
         }
     }
 
     async fn stream(&mut self) -> Result<(), String> {
-        let (client, _task) = self.connected().await?;
+        let (client, _task) = self.connect().await?;
         let mut client = client.ready().await.map_err(|e| format!("HTTP/2: {e}"))?;
-        let (response, mut requests) = client.send_request(call(), false).map_err(|e| format!("call: {e}"))?;
-        self.greet(&mut requests)?;
+        let (response, mut requests) = client.send_request(request(), false).map_err(|e| format!("call: {e}"))?;
+        self.send_initial_requests(&mut requests)?;
         let response = response.await.map_err(|e| format!("answer: {e}"))?;
         if let Some(status) = response.headers().get("grpc-status") {
-            return Err(format!("refused: {status:?} {:?}", response.headers().get("grpc-message")));
+            return Err(format!("rejected: {status:?} {:?}", response.headers().get("grpc-message")));
         }
         let shared = Arc::clone(&self.shared);
         shared.tally.opened();
         let _open = Open(&shared);
-        if self.temper == Temper::Stalled {
+        if self.behaviour == Behaviour::Stalled {
             return std::future::pending().await;
         }
         self.read(response.into_body(), requests).await
     }
 
-    async fn connected(&self) -> Result<(SendRequest<Bytes>, Task), String> {
+    async fn connect(&self) -> Result<(SendRequest<Bytes>, Task), String> {
         let mut builder = Builder::new();
-        match self.temper {
-            Temper::Stalled => builder.initial_window_size(STALLED_WINDOW),
-            Temper::Good | Temper::Silent => builder.initial_window_size(WINDOW).initial_connection_window_size(WINDOW),
+        match self.behaviour {
+            Behaviour::Stalled => builder.initial_window_size(STALLED_WINDOW),
+            Behaviour::Normal | Behaviour::Silent => {
+                builder.initial_window_size(WINDOW).initial_connection_window_size(WINDOW)
+            }
         };
-        let dialling = self.shared.dials.acquire().await.map_err(|e| e.to_string())?;
-        let tcp = dial(self.seat, self.shared.server).await.map_err(|e| format!("connect: {e}"))?;
+        let pending = self.shared.dials.acquire().await.map_err(|e| e.to_string())?;
+        let tcp = dial(self.index, self.shared.server).await.map_err(|e| format!("connect: {e}"))?;
         tcp.set_nodelay(true).map_err(|e| format!("no delay: {e}"))?;
         let Some(tls) = &self.tls else {
-            drop(dialling);
-            return spoken(&builder, tcp).await;
+            drop(pending);
+            return handshake(&builder, tcp).await;
         };
         // Waiting for its turn here, a proxy does not use up the time that the server gives to a handshake.
         let io = tls.connect(tls::server_name(), tcp).await.map_err(|e| format!("TLS: {e}"))?;
-        drop(dialling);
-        spoken(&builder, io).await
+        drop(pending);
+        handshake(&builder, io).await
     }
 
-    fn greet(&self, requests: &mut SendStream<Bytes>) -> Result<(), String> {
-        let greeting = self.held.greeting(&self.shared.names.lock().expect("no panic while it is held"));
-        for (at, request) in greeting.iter().enumerate() {
+    fn send_initial_requests(&self, requests: &mut SendStream<Bytes>) -> Result<(), String> {
+        let initial = self.state.initial_requests(&self.shared.names.lock().expect("no panic while it is held"));
+        for (at, request) in initial.iter().enumerate() {
             let node: &[u8] = if at == 0 { &self.node } else { &[] };
             send(requests, node, request)?;
         }
@@ -118,19 +120,19 @@ impl Proxy {
     }
 
     async fn read(&mut self, mut body: RecvStream, mut requests: SendStream<Bytes>) -> Result<(), String> {
-        let mut scan = Scan::default();
+        let mut scan = ResponseScanner::default();
         while let Some(chunk) = body.data().await {
             let chunk = chunk.map_err(|e| format!("read: {e}"))?;
             body.flow_control().release_capacity(chunk.len()).map_err(|e| format!("window: {e}"))?;
-            for response in self.scanned(&mut scan, &chunk)? {
-                self.answer(&mut requests, &response)?;
+            for response in self.scan(&mut scan, &chunk)? {
+                self.respond(&mut requests, &response)?;
             }
         }
         let trailers = body.trailers().await.map_err(|e| format!("trailers: {e}"))?;
         Err(format!("ended: {:?}", trailers.unwrap_or_default().get("grpc-message")))
     }
 
-    fn scanned(&self, scan: &mut Scan, chunk: &[u8]) -> Result<Vec<Response>, String> {
+    fn scan(&self, scan: &mut ResponseScanner, chunk: &[u8]) -> Result<Vec<Response>, String> {
         let mut complete = Vec::new();
         let mut names = self.shared.names.lock().expect("no panic while it is held");
         scan.feed(&mut names, chunk, |_, response| complete.push(response))
@@ -138,27 +140,27 @@ impl Proxy {
         Ok(complete)
     }
 
-    fn answer(&mut self, requests: &mut SendStream<Bytes>, response: &Response) -> Result<(), String> {
-        self.shared.tally.received(self.seat, response);
+    fn respond(&mut self, requests: &mut SendStream<Bytes>, response: &Response) -> Result<(), String> {
+        self.shared.tally.received(self.index, response);
         let Some(kind) = response.kind else { return Ok(()) };
-        if self.temper == Temper::Good {
+        if self.behaviour == Behaviour::Normal {
             let nonce = response.nonce.clone();
             let ack =
                 DeltaDiscoveryRequest { type_url: kind.url().to_owned(), response_nonce: nonce, ..Default::default() };
             send(requests, &[], &ack)?;
         }
-        let asked = self.held.take(&self.shared.names.lock().expect("no panic while it is held"), kind, response);
-        asked.map_or(Ok(()), |request| send(requests, &[], &request))
+        let update = self.state.apply(&self.shared.names.lock().expect("no panic while it is held"), kind, response);
+        update.map_or(Ok(()), |request| send(requests, &[], &request))
     }
 
-    fn pause(&self, failures: u32) -> Duration {
-        let longest = LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow(failures.clamp(1, 10) - 1));
-        longest.mul_f64(fraction(self.seat as u64 ^ (u64::from(failures) << 32)))
+    fn backoff(&self, failures: u32) -> Duration {
+        let longest = MAX_BACKOFF.min(BASE_BACKOFF * 2_u32.pow(failures.clamp(1, 10) - 1));
+        longest.mul_f64(fraction(self.index as u64 ^ (u64::from(failures) << 32)))
     }
 }
 
 /// HTTP/2 on a connection, and the task that drives it.
-async fn spoken<T>(builder: &Builder, io: T) -> Result<(SendRequest<Bytes>, Task), String>
+async fn handshake<T>(builder: &Builder, io: T) -> Result<(SendRequest<Bytes>, Task), String>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -176,7 +178,7 @@ impl Drop for Task {
 }
 
 /// An open stream, counted as long as it lives.
-struct Open<'a>(&'a Shared);
+struct Open<'a>(&'a SwarmState);
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
@@ -185,20 +187,20 @@ impl Drop for Open<'_> {
 }
 
 /// Each proxy has an address of its own, as in a cluster: limits by address and ports that are used up would be no property of the server.
-async fn dial(seat: usize, server: SocketAddr) -> std::io::Result<TcpStream> {
+async fn dial(index: usize, server: SocketAddr) -> std::io::Result<TcpStream> {
     let SocketAddr::V4(_) = server else { return TcpStream::connect(server).await };
     let socket = TcpSocket::new_v4()?;
-    socket.bind((address(seat), 0).into())?;
+    socket.bind((address(index), 0).into())?;
     socket.connect(server).await
 }
 
 /// In 127.0.0.0/8, all of which is this machine on Linux.
-fn address(seat: usize) -> Ipv4Addr {
+fn address(index: usize) -> Ipv4Addr {
     let part = |value: usize| u8::try_from(value % 250).expect("below 250");
-    Ipv4Addr::new(127, 1 + part(seat / 62_500), part(seat / 250), 1 + part(seat))
+    Ipv4Addr::new(127, 1 + part(index / 62_500), part(index / 250), 1 + part(index))
 }
 
-fn call() -> Request<()> {
+fn request() -> Request<()> {
     let request = Request::post(format!("http://control-plane{METHOD}"));
     request.header("content-type", "application/grpc").header("te", "trailers").body(()).expect("a constant request")
 }
@@ -246,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_are_spread() {
+    fn backoff_is_jittered() {
         let all: Vec<f64> = (0..100).map(fraction).collect();
         assert!(all.iter().all(|f| (0.0..1.0).contains(f)));
         assert!(all.iter().filter(|f| **f < 0.5).count() > 30);

@@ -3,28 +3,28 @@
 
 use std::sync::Arc;
 
-use crate::kind::Kind;
-use crate::names::{Id, Names};
+use crate::names::{NameId, NameTable};
+use crate::resource_type::ResourceType;
 
 /// More than any listener needs; a length beyond it is not a response.
 const MOST_KEPT: usize = 16 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct Response {
-    pub(crate) kind: Option<Kind>,
+    pub(crate) kind: Option<ResourceType>,
     pub(crate) nonce: String,
     /// Length of the message.
     pub(crate) bytes: usize,
     pub(crate) resources: Vec<Resource>,
-    pub(crate) removed: Vec<Id>,
+    pub(crate) removed: Vec<NameId>,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Resource {
-    pub(crate) name: Id,
-    pub(crate) version: Id,
+    pub(crate) name: NameId,
+    pub(crate) version: NameId,
     /// Route configurations that a listener names; `None` for other types.
-    pub(crate) routes: Option<Arc<[Id]>>,
+    pub(crate) routes: Option<Arc<[NameId]>>,
 }
 
 #[derive(Debug)]
@@ -32,12 +32,12 @@ pub(crate) struct Malformed(pub(crate) &'static str);
 
 /// A message that has begun, and how many of its bytes are still to come.
 struct Level {
-    inside: Inside,
+    inside: MessageKind,
     left: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Inside {
+enum MessageKind {
     Response,
     Resource,
     Any,
@@ -45,13 +45,13 @@ enum Inside {
 
 /// A field whose bytes are being collected.
 struct Field {
-    inside: Inside,
+    inside: MessageKind,
     number: u64,
     length: usize,
 }
 
 #[derive(Default)]
-pub(crate) struct Scan {
+pub(crate) struct ResponseScanner {
     levels: Vec<Level>,
     /// Bytes of no interest that come next.
     skip: usize,
@@ -63,13 +63,13 @@ pub(crate) struct Scan {
     is_listener: bool,
 }
 
-impl Scan {
+impl ResponseScanner {
     /// Takes the next bytes and hands over each response that they complete.
     pub(crate) fn feed(
         &mut self,
-        names: &mut Names,
+        names: &mut NameTable,
         mut chunk: &[u8],
-        mut done: impl FnMut(&mut Names, Response),
+        mut done: impl FnMut(&mut NameTable, Response),
     ) -> Result<(), Malformed> {
         loop {
             let skipped = self.skip.min(chunk.len());
@@ -102,12 +102,12 @@ impl Scan {
     }
 
     /// Ends the messages that are complete.
-    fn close(&mut self, names: &mut Names, done: &mut impl FnMut(&mut Names, Response)) {
+    fn close(&mut self, names: &mut NameTable, done: &mut impl FnMut(&mut NameTable, Response)) {
         while self.levels.last().is_some_and(|level| level.left == 0) {
             match self.levels.pop().map(|level| level.inside) {
-                Some(Inside::Response) => done(names, std::mem::take(&mut self.response)),
-                Some(Inside::Resource) => self.response.resources.extend(self.resource.take()),
-                Some(Inside::Any) | None => {}
+                Some(MessageKind::Response) => done(names, std::mem::take(&mut self.response)),
+                Some(MessageKind::Resource) => self.response.resources.extend(self.resource.take()),
+                Some(MessageKind::Any) | None => {}
             }
         }
     }
@@ -143,7 +143,7 @@ impl Scan {
             }
             let left = u32::from_be_bytes(length) as usize;
             self.response.bytes = left;
-            self.levels.push(Level { inside: Inside::Response, left });
+            self.levels.push(Level { inside: MessageKind::Response, left });
             self.buffer.clear();
         }
         Ok(())
@@ -151,13 +151,13 @@ impl Scan {
 
     fn begin(&mut self, field: Field) -> Result<(), Malformed> {
         let below = match (field.inside, field.number) {
-            (Inside::Response, 2) => {
-                self.resource = Some(Resource { name: Names::EMPTY, version: Names::EMPTY, routes: None });
-                Some(Inside::Resource)
+            (MessageKind::Response, 2) => {
+                self.resource = Some(Resource { name: NameTable::EMPTY, version: NameTable::EMPTY, routes: None });
+                Some(MessageKind::Resource)
             }
-            (Inside::Resource, 2) => {
+            (MessageKind::Resource, 2) => {
                 self.is_listener = false;
-                Some(Inside::Any)
+                Some(MessageKind::Any)
             }
             _ => None,
         };
@@ -166,8 +166,8 @@ impl Scan {
             return Ok(());
         }
         let wanted = match (field.inside, field.number) {
-            (Inside::Response, 4..=6) | (Inside::Resource, 1 | 3) | (Inside::Any, 1) => true,
-            (Inside::Any, 2) => self.is_listener,
+            (MessageKind::Response, 4..=6) | (MessageKind::Resource, 1 | 3) | (MessageKind::Any, 1) => true,
+            (MessageKind::Any, 2) => self.is_listener,
             _ => false,
         };
         match wanted {
@@ -179,7 +179,7 @@ impl Scan {
         Ok(())
     }
 
-    fn collect(&mut self, names: &mut Names, field: Field, chunk: &mut &[u8]) -> Result<(), Malformed> {
+    fn collect(&mut self, names: &mut NameTable, field: Field, chunk: &mut &[u8]) -> Result<(), Malformed> {
         let count = (field.length - self.buffer.len()).min(chunk.len());
         let taken = self.take(chunk, count)?;
         if self.buffer.is_empty() && taken.len() == field.length {
@@ -196,15 +196,17 @@ impl Scan {
         Ok(())
     }
 
-    fn keep(&mut self, names: &mut Names, field: &Field, bytes: &[u8]) {
+    fn keep(&mut self, names: &mut NameTable, field: &Field, bytes: &[u8]) {
         match (field.inside, field.number, &mut self.resource) {
-            (Inside::Response, 4, _) => self.response.kind = Kind::of_url(bytes),
-            (Inside::Response, 5, _) => self.response.nonce = String::from_utf8_lossy(bytes).into_owned(),
-            (Inside::Response, 6, _) => self.response.removed.push(names.id(bytes)),
-            (Inside::Resource, 1, Some(resource)) => resource.version = names.id(bytes),
-            (Inside::Resource, 3, Some(resource)) => resource.name = names.id(bytes),
-            (Inside::Any, 1, _) => self.is_listener = Kind::of_url(bytes) == Some(Kind::Listener),
-            (Inside::Any, 2, Some(resource)) => resource.routes = Some(names.routes(bytes)),
+            (MessageKind::Response, 4, _) => self.response.kind = ResourceType::from_url(bytes),
+            (MessageKind::Response, 5, _) => self.response.nonce = String::from_utf8_lossy(bytes).into_owned(),
+            (MessageKind::Response, 6, _) => self.response.removed.push(names.id(bytes)),
+            (MessageKind::Resource, 1, Some(resource)) => resource.version = names.id(bytes),
+            (MessageKind::Resource, 3, Some(resource)) => resource.name = names.id(bytes),
+            (MessageKind::Any, 1, _) => {
+                self.is_listener = ResourceType::from_url(bytes) == Some(ResourceType::Listener);
+            }
+            (MessageKind::Any, 2, Some(resource)) => resource.routes = Some(names.routes(bytes)),
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! All proxies of a run, and the lines that steer them: one command in, one JSON line out.
+//! All simulated proxies of a run, and the commands that control them: one command in, one JSON value out.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,16 +11,16 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 use crate::certificate;
-use crate::held::Held;
-use crate::names::Names;
+use crate::names::NameTable;
 use crate::proxy::Proxy;
-use crate::round::{Call, Round, Temper, Tempers};
+use crate::round::{Behaviour, BehaviourShares, Instruction, Round};
 use crate::tally::{Audience, Tally};
+use crate::xds_state::XdsState;
 
-/// How many may be waiting for the server to accept them: less than the backlog of a listening socket, so that no dial is lost.
+/// Connections that may be pending at once: less than the backlog of a listening socket, so that no SYN is dropped.
 const DIALS: usize = 512;
 
-pub struct Options {
+pub struct SwarmOptions {
     pub server: SocketAddr,
     /// A folder with ca-key.pem and ca-cert.pem, which sign the proxies' certificates. `None`: plaintext.
     pub authority: Option<PathBuf>,
@@ -30,57 +30,57 @@ pub struct Options {
     pub silent: usize,
 }
 
-pub(crate) struct Shared {
+pub(crate) struct SwarmState {
     pub(crate) server: SocketAddr,
     pub(crate) tally: Tally,
-    pub(crate) names: Mutex<Names>,
+    pub(crate) names: Mutex<NameTable>,
     pub(crate) dials: Semaphore,
 }
 
 pub struct Swarm {
-    shared: Arc<Shared>,
+    shared: Arc<SwarmState>,
     rounds: watch::Sender<Round>,
-    tempers: Tempers,
+    shares: BehaviourShares,
     phase: String,
 }
 
 impl Swarm {
     /// One proxy for each node (Envoy's node in protobuf's JSON). None is connected yet.
-    pub fn new(nodes: &[Value], options: &Options) -> Result<Swarm> {
+    pub fn new(nodes: &[Value], options: &SwarmOptions) -> Result<Swarm> {
         let namespaces = nodes.iter().map(|node| node["metadata"]["NAMESPACE"].as_str().unwrap_or("").to_owned());
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SwarmState {
             server: options.server,
             tally: Tally::new(namespaces),
             names: Mutex::default(),
             dials: Semaphore::new(DIALS),
         });
         let connectors = options.authority.as_ref().map(|folder| certificate::connectors(folder, nodes)).transpose()?;
-        let tempers = Tempers { stalled: options.stalled, silent: options.silent };
-        let (rounds, listener) = watch::channel(Round { number: 0, call: Call::Wait, tempers });
-        for (seat, node) in nodes.iter().enumerate() {
+        let shares = BehaviourShares { stalled: options.stalled, silent: options.silent };
+        let (rounds, listener) = watch::channel(Round { number: 0, instruction: Instruction::Wait, shares });
+        for (index, node) in nodes.iter().enumerate() {
             let mut typed = node.clone();
             typed["@type"] = json!("type.googleapis.com/envoy.config.core.v3.Node");
-            let node = wire::json::from_value(&typed).with_context(|| format!("node {}", seat + 1))?.value;
+            let node = wire::json::from_value(&typed).with_context(|| format!("node {}", index + 1))?.value;
             let proxy = Proxy {
-                seat,
+                index,
                 node,
-                tls: connectors.as_ref().map(|all| all[seat].clone()),
-                temper: tempers.of(seat),
+                tls: connectors.as_ref().map(|all| all[index].clone()),
+                behaviour: shares.of(index),
                 shared: Arc::clone(&shared),
-                held: Held::default(),
+                state: XdsState::default(),
             };
-            tokio::spawn(proxy.live(listener.clone()));
+            tokio::spawn(proxy.run(listener.clone()));
         }
-        Ok(Swarm { shared, rounds, tempers, phase: "start".to_owned() })
+        Ok(Swarm { shared, rounds, shares, phase: "start".to_owned() })
     }
 
-    /// - `mark NAME AUDIENCE`: a phase begins, of which `all`, `none` or the proxies of one namespace should hear.
-    /// - `connect`, `reconnect`: all proxies dial at once, knowing nothing or what they hold.
-    /// - `replace SHARE`: so many of a hundred end, and others that know nothing take their places.
-    /// - `temper STALLED SILENT`: so many of a hundred never read, or never acknowledge, from now on.
-    /// - `settle WAIT_MS QUIET_MS LIMIT_MS`: waits until all streams are open, all who should hear have heard (for `WAIT_MS` at most) and nothing
-    ///   was heard for `QUIET_MS`, and sums the phase up.
-    pub async fn obey(&mut self, line: &str) -> Result<Value> {
+    /// - `mark NAME AUDIENCE`: begins a phase in which `all`, `none` or the proxies of one namespace are expected to receive a push.
+    /// - `connect`, `reconnect`: all proxies connect at once, without or with initial resource versions.
+    /// - `replace SHARE`: so many of a hundred proxies end and are replaced by new ones without state.
+    /// - `behaviour STALLED SILENT`: so many of a hundred never read, or never acknowledge, from now on.
+    /// - `settle WAIT_MS QUIET_MS LIMIT_MS`: waits until all streams are open, every expected proxy has received a push (for `WAIT_MS` at most)
+    ///   and nothing was received for `QUIET_MS`, and returns the summary of the phase.
+    pub async fn execute(&mut self, line: &str) -> Result<Value> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |text: &str| text.parse::<usize>().with_context(|| format!("{text:?} in {line:?} is no number"));
         match words[..] {
@@ -89,34 +89,34 @@ impl Swarm {
                 self.shared.tally.mark(Audience::of(audience));
                 Ok(json!({ "marked": phase }))
             }
-            ["connect"] => Ok(self.call(Call::Fresh)),
-            ["reconnect"] => Ok(self.call(Call::Resumed)),
-            ["replace", share] => Ok(self.call(Call::Replaced(number(share)?))),
-            ["temper", stalled, silent] => {
-                self.tempers = Tempers { stalled: number(stalled)?, silent: number(silent)? };
-                Ok(self.call(Call::Tempered))
+            ["connect"] => Ok(self.instruct(Instruction::Connect)),
+            ["reconnect"] => Ok(self.instruct(Instruction::Reconnect)),
+            ["replace", share] => Ok(self.instruct(Instruction::Replace(number(share)?))),
+            ["behaviour", stalled, silent] => {
+                self.shares = BehaviourShares { stalled: number(stalled)?, silent: number(silent)? };
+                Ok(self.instruct(Instruction::ChangeBehaviour))
             }
             ["settle", wait, quiet, limit] => {
                 let read = |text: &str| number(text).map(|ms| Duration::from_millis(ms as u64));
                 Ok(self.settle(read(wait)?, read(quiet)?, read(limit)?).await)
             }
             _ => bail!(
-                "unknown command {line:?}; mark NAME AUDIENCE, connect, reconnect, replace SHARE, temper STALLED SILENT, \
+                "unknown command {line:?}; mark NAME AUDIENCE, connect, reconnect, replace SHARE, behaviour STALLED SILENT, \
                  settle WAIT_MS QUIET_MS LIMIT_MS"
             ),
         }
     }
 
-    fn call(&mut self, call: Call) -> Value {
+    fn instruct(&mut self, instruction: Instruction) -> Value {
         let number = self.rounds.borrow().number + 1;
-        self.rounds.send_replace(Round { number, call, tempers: self.tempers });
+        self.rounds.send_replace(Round { number, instruction, shares: self.shares });
         json!({ "round": number })
     }
 
     async fn settle(&self, wait: Duration, quiet: Duration, limit: Duration) -> Value {
         let begun = Instant::now();
         let tally = &self.shared.tally;
-        let answers = |seat| self.tempers.of(seat) == Temper::Good;
+        let answers = |index| self.shares.of(index) == Behaviour::Normal;
         let is_whole = || self.rounds.borrow().number == 0 || tally.open() == tally.proxies();
         let is_over = |waited: Duration| {
             let is_quiet = waited >= quiet && tally.is_quiet(quiet) && is_whole();

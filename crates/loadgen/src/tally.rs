@@ -1,4 +1,4 @@
-//! What the swarm has received since the last mark: per proxy and in all. Times are microseconds since the swarm was made.
+//! Counters of what the swarm has received since the last mark: per proxy and in total. Times are microseconds since the swarm was made.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
-use crate::kind::Kind;
+use crate::resource_type::ResourceType;
 use crate::scan::Response;
 
 pub(crate) struct Tally {
     base: Instant,
     mark: AtomicU64,
-    /// Last sign of life of any stream: a response, an opening, a failure.
-    stirred: AtomicU64,
+    /// When any stream was last opened, failed or received a response.
+    last_activity: AtomicU64,
     open: AtomicUsize,
     failed: AtomicU64,
     last_failure: Mutex<String>,
     kinds: [Sum; 4],
-    proxies: Vec<Seat>,
+    proxies: Vec<ProxyTally>,
     audience: Mutex<Audience>,
 }
 
-/// Who should hear of a phase.
+/// The proxies that are expected to receive a push in a phase.
 pub(crate) enum Audience {
     All,
     Nobody,
@@ -57,14 +57,14 @@ struct Sum {
 }
 
 /// One proxy. Zero: nothing received since the mark.
-struct Seat {
+struct ProxyTally {
     namespace: String,
     first: AtomicU64,
     last: AtomicU64,
     responses: [AtomicU32; 4],
 }
 
-impl Seat {
+impl ProxyTally {
     fn was_reached(&self) -> bool {
         self.last.load(Relaxed) > 0
     }
@@ -72,7 +72,7 @@ impl Seat {
 
 impl Tally {
     pub(crate) fn new(namespaces: impl IntoIterator<Item = String>) -> Tally {
-        let seat = |namespace| Seat {
+        let own = |namespace| ProxyTally {
             namespace,
             first: AtomicU64::new(0),
             last: AtomicU64::new(0),
@@ -81,12 +81,12 @@ impl Tally {
         Tally {
             base: Instant::now(),
             mark: AtomicU64::new(0),
-            stirred: AtomicU64::new(0),
+            last_activity: AtomicU64::new(0),
             open: AtomicUsize::new(0),
             failed: AtomicU64::new(0),
             last_failure: Mutex::default(),
             kinds: Default::default(),
-            proxies: namespaces.into_iter().map(seat).collect(),
+            proxies: namespaces.into_iter().map(own).collect(),
             audience: Mutex::new(Audience::All),
         }
     }
@@ -100,30 +100,30 @@ impl Tally {
             let counts = [&sum.responses, &sum.resources, &sum.removed, &sum.bytes];
             counts.into_iter().for_each(|count| count.store(0, Relaxed));
         }
-        for seat in &self.proxies {
-            seat.first.store(0, Relaxed);
-            seat.last.store(0, Relaxed);
-            seat.responses.iter().for_each(|count| count.store(0, Relaxed));
+        for own in &self.proxies {
+            own.first.store(0, Relaxed);
+            own.last.store(0, Relaxed);
+            own.responses.iter().for_each(|count| count.store(0, Relaxed));
         }
     }
 
     pub(crate) fn received(&self, proxy: usize, response: &Response) {
         let now = self.now();
-        self.stirred.store(now, Relaxed);
+        self.last_activity.store(now, Relaxed);
         let Some(kind) = response.kind else { return };
-        let (sum, seat) = (&self.kinds[kind as usize], &self.proxies[proxy]);
+        let (sum, own) = (&self.kinds[kind as usize], &self.proxies[proxy]);
         sum.responses.fetch_add(1, Relaxed);
         sum.resources.fetch_add(response.resources.len() as u64, Relaxed);
         sum.removed.fetch_add(response.removed.len() as u64, Relaxed);
         sum.bytes.fetch_add(response.bytes as u64, Relaxed);
-        seat.responses[kind as usize].fetch_add(1, Relaxed);
-        seat.first.compare_exchange(0, now, Relaxed, Relaxed).ok();
-        seat.last.store(now, Relaxed);
+        own.responses[kind as usize].fetch_add(1, Relaxed);
+        own.first.compare_exchange(0, now, Relaxed, Relaxed).ok();
+        own.last.store(now, Relaxed);
     }
 
     pub(crate) fn opened(&self) {
         self.open.fetch_add(1, Relaxed);
-        self.stirred.store(self.now(), Relaxed);
+        self.last_activity.store(self.now(), Relaxed);
     }
 
     pub(crate) fn closed(&self) {
@@ -132,7 +132,7 @@ impl Tally {
 
     pub(crate) fn failed(&self, why: String) {
         self.failed.fetch_add(1, Relaxed);
-        self.stirred.store(self.now(), Relaxed);
+        self.last_activity.store(self.now(), Relaxed);
         *self.last_failure.lock().expect("nobody panics while writing a text") = why;
     }
 
@@ -144,15 +144,15 @@ impl Tally {
         self.open.load(Relaxed)
     }
 
-    /// How many of those who should hear of the phase, and answer, have heard nothing.
+    /// Expected proxies that behave normally and have received nothing.
     pub(crate) fn missed(&self, answers: impl Fn(usize) -> bool) -> usize {
         let audience = self.audience.lock().expect("nobody panics while it is replaced");
-        let seats = self.proxies.iter().enumerate();
-        seats.filter(|(at, seat)| !seat.was_reached() && answers(*at) && audience.has(&seat.namespace)).count()
+        let proxies = self.proxies.iter().enumerate();
+        proxies.filter(|(at, own)| !own.was_reached() && answers(*at) && audience.has(&own.namespace)).count()
     }
 
     pub(crate) fn is_quiet(&self, time: Duration) -> bool {
-        let since = self.now().saturating_sub(self.stirred.load(Relaxed));
+        let since = self.now().saturating_sub(self.last_activity.load(Relaxed));
         Duration::from_micros(since) >= time
     }
 
@@ -161,15 +161,15 @@ impl Tally {
     pub(crate) fn summary(&self, phase: &str, answers: impl Fn(usize) -> bool) -> Value {
         let mark = self.mark.load(Relaxed);
         let since = |at: u64| at.saturating_sub(mark) as f64 / 1000.0;
-        let reached: Vec<&Seat> = self.proxies.iter().filter(|seat| seat.was_reached()).collect();
-        let mut last: Vec<f64> = reached.iter().map(|seat| since(seat.last.load(Relaxed))).collect();
+        let reached: Vec<&ProxyTally> = self.proxies.iter().filter(|own| own.was_reached()).collect();
+        let mut last: Vec<f64> = reached.iter().map(|own| since(own.last.load(Relaxed))).collect();
         last.sort_by(f64::total_cmp);
-        let first = reached.iter().map(|seat| since(seat.first.load(Relaxed))).min_by(f64::total_cmp);
+        let first = reached.iter().map(|own| since(own.first.load(Relaxed))).min_by(f64::total_cmp);
         let missed = self.missed(&answers);
         let audience = self.audience.lock().expect("nobody panics while it is replaced");
-        let should = self.proxies.iter().enumerate().filter(|(at, seat)| answers(*at) && audience.has(&seat.namespace));
-        let strangers = reached.iter().filter(|seat| !audience.has(&seat.namespace)).count();
-        let namespaces: BTreeSet<&str> = reached.iter().map(|seat| seat.namespace.as_str()).collect();
+        let should = self.proxies.iter().enumerate().filter(|(at, own)| answers(*at) && audience.has(&own.namespace));
+        let unexpected = reached.iter().filter(|own| !audience.has(&own.namespace)).count();
+        let namespaces: BTreeSet<&str> = reached.iter().map(|own| own.namespace.as_str()).collect();
         let bytes: u64 = self.kinds.iter().map(|sum| sum.bytes.load(Relaxed)).sum();
         json!({
             "phase": phase,
@@ -179,7 +179,7 @@ impl Tally {
             "namespaces_reached": namespaces.len(),
             "expected": should.count(),
             "missed": missed,
-            "strangers": strangers,
+            "unexpected": unexpected,
             "first_ms": first,
             "p50_ms": quantile(&last, 0.5),
             "p99_ms": quantile(&last, 0.99),
@@ -192,10 +192,11 @@ impl Tally {
     }
 
     fn types(&self) -> Map<String, Value> {
-        let heard = Kind::ALL.into_iter().filter(|kind| self.kinds[*kind as usize].responses.load(Relaxed) > 0);
-        let entry = |kind: Kind| {
+        let received =
+            ResourceType::ALL.into_iter().filter(|kind| self.kinds[*kind as usize].responses.load(Relaxed) > 0);
+        let entry = |kind: ResourceType| {
             let sum = &self.kinds[kind as usize];
-            let most = self.proxies.iter().map(|seat| seat.responses[kind as usize].load(Relaxed)).max();
+            let most = self.proxies.iter().map(|own| own.responses[kind as usize].load(Relaxed)).max();
             let value = json!({
                 "responses": sum.responses.load(Relaxed),
                 "resources": sum.resources.load(Relaxed),
@@ -205,7 +206,7 @@ impl Tally {
             });
             (kind.short().to_owned(), value)
         };
-        heard.map(entry).collect()
+        received.map(entry).collect()
     }
 
     /// Never zero: that stands for nothing received.
@@ -232,9 +233,9 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_forgets() {
+    fn a_mark_resets_the_counters() {
         let tally = Tally::new(["a", "b", "b"].map(String::from));
-        let response = || Response { kind: Some(Kind::Route), bytes: 10, ..Default::default() };
+        let response = || Response { kind: Some(ResourceType::Route), bytes: 10, ..Default::default() };
         tally.received(0, &response());
         tally.mark(Audience::All);
         tally.received(1, &response());
@@ -245,15 +246,15 @@ mod tests {
         assert_eq!(summary["bytes"], 20);
     }
     #[test]
-    fn who_should_hear_is_told_from_who_heard() {
+    fn expected_and_unexpected_proxies_are_counted_apart() {
         let tally = Tally::new(["a", "a", "b", "b"].map(String::from));
         tally.mark(Audience::of("a"));
         for proxy in [0, 2] {
-            tally.received(proxy, &Response { kind: Some(Kind::Route), ..Default::default() });
+            tally.received(proxy, &Response { kind: Some(ResourceType::Route), ..Default::default() });
         }
         let counts = |answers: fn(usize) -> bool| {
             let summary = tally.summary("x", answers);
-            ["expected", "missed", "strangers"].map(|name| summary[name].as_u64().unwrap())
+            ["expected", "missed", "unexpected"].map(|name| summary[name].as_u64().unwrap())
         };
         assert_eq!(counts(|_| true), [2, 1, 1]);
         assert_eq!(counts(|proxy| proxy != 1), [1, 0, 1], "one that never reads is not missed");

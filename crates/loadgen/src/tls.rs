@@ -11,7 +11,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 pub(crate) fn anonymous() -> Result<ClientConfig> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
-    let verifier = Arc::new(Anybody(provider));
+    let verifier = Arc::new(AcceptAnyServer(provider));
     Ok(with_h2(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()))
 }
 
@@ -21,7 +21,7 @@ pub(crate) fn with_certificate(
 ) -> Result<ClientConfig> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
-    let verifier = Arc::new(Anybody(provider));
+    let verifier = Arc::new(AcceptAnyServer(provider));
     Ok(with_h2(builder.dangerous().with_custom_certificate_verifier(verifier).with_client_auth_cert(chain, key)?))
 }
 
@@ -37,9 +37,9 @@ pub(crate) fn server_name() -> ServerName<'static> {
 
 /// Load goes to loopback only, to a process that the bench itself started.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AcceptAnyServer(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyServer {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

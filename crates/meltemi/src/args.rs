@@ -1,5 +1,4 @@
-//! Command line and environment, as written by the user: which commands there are. Their flags are in a file for each subject; what they mean is
-//! settings.rs.
+//! Command line and environment as the user wrote them: the commands. Their flags are in a file for each subject; settings.rs checks them.
 
 mod ask;
 mod env;
@@ -13,8 +12,8 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
-pub(crate) use ask::{AuthorityCommand, AuthorityRotate, Doctor, FailOn, Proxies, Pushes, Target};
-pub(crate) use env::{Env, IdentityEnv, OperationsEnv};
+pub(crate) use ask::{CaCommand, CaRotate, Doctor, FailOn, Proxies, Pushes, Target};
+pub(crate) use env::{AdminEnv, Env, IdentityEnv};
 pub(crate) use folder::{Check, MeshArgs, Render};
 pub(crate) use proxy::{Agent, Bootstrap, BootstrapCommand, SdsFrom};
 pub(crate) use serve::Serve;
@@ -34,13 +33,13 @@ const EXAMPLES: &str = "\
 Examples:
   meltemi serve --config ./mesh            serve a folder of YAML, follow its changes
   meltemi serve --kubeconfig ~/.kube/config
-                                           serve what an API server has
-  meltemi check ./mesh                     what is wrong with these objects?
+                                           serve the objects of an API server
+  meltemi check ./mesh                     check these objects
   meltemi render ./mesh --proxy cart-1.shop --type cds,eds
-                                           what would this proxy get?
-  meltemi proxies                          who is connected, and who is behind?
-  meltemi pushes --follow                  what is sent, why, and how far did it get?
-  meltemi doctor                           what slows this mesh down, and what helps?";
+                                           the configuration of this proxy
+  meltemi proxies                          connected proxies and their sync state
+  meltemi pushes --follow                  pushes as they happen: cause and progress
+  meltemi doctor                           what slows this mesh down, and what helps";
 
 /// A control plane for Istio meshes.
 #[derive(Debug, Parser)]
@@ -55,40 +54,40 @@ pub(crate) enum Command {
     /// Serve configuration to proxies (also as `discovery`, with istiod's flags; unknown flags only warn)
     #[command(visible_alias = "discovery", after_help = EXIT_CODES, args_override_self = true)]
     Serve(Box<Serve>),
-    /// Say what is wrong with the objects of a folder
+    /// Check the objects of a folder and print diagnostics
     #[command(after_help = EXIT_CODES)]
     Check(Check),
-    /// Print what a proxy would get, without a server
+    /// Print the configuration of a proxy, computed from a folder without a server
     #[command(after_help = EXIT_CODES)]
     Render(Render),
     /// Print a bootstrap that connects an Envoy to a server
     #[command(after_help = EXIT_CODES)]
     Bootstrap(Box<BootstrapCommand>),
-    /// Accompany an Envoy: get and renew its certificate, start it, drain it
+    /// Run beside one Envoy: certificates, SDS, bootstrap, drain
     #[command(after_help = EXIT_CODES)]
     Agent(Box<Agent>),
-    /// List the connected proxies and how far each has come
+    /// List the connected proxies and the sync state of each type
     #[command(after_help = EXIT_CODES)]
     Proxies(Proxies),
     /// List the replicas of a control plane in Kubernetes: their proxies, and whether they hold the same objects
     #[command(after_help = EXIT_CODES)]
     Replicas(Proxies),
-    /// List the last pushes: why each was made, whom it reached, how far it got
+    /// List the last pushes: cause, proxies, ACKs, NACKs and times
     #[command(after_help = EXIT_CODES)]
     Pushes(Pushes),
     /// Show and advance the rotation of the root certificate
     #[command(subcommand)]
-    Ca(AuthorityCommand),
-    /// Say what slows a mesh down, and what to do about it
+    Ca(CaCommand),
+    /// Find what slows a mesh down, and what to do about it
     #[command(after_help = EXIT_CODES)]
     Doctor(Doctor),
-    /// Tokens of service accounts, for proxies without a Kubernetes API server
+    /// Create tokens of service accounts, for proxies without a Kubernetes API server
     #[command(subcommand)]
     Token(Token),
-    /// Print a ValidatingAdmissionPolicy for each kind whose checks an API server can make by itself
+    /// Print a ValidatingAdmissionPolicy for each kind whose checks an API server can evaluate by itself
     #[command(after_help = EXIT_CODES)]
     AdmissionPolicy,
-    /// Turn an IstioOperator into values of the Helm chart, and name what has no place there
+    /// Convert an IstioOperator to values of the Helm chart, and report the fields that have none
     #[command(after_help = EXIT_CODES)]
     Values(Values),
     /// Print the version
@@ -120,14 +119,14 @@ pub(crate) struct Version {
     pub(crate) output: Listing,
 }
 
-/// The arguments, and the flags of `serve` that are not ours and were left out.
+/// The arguments, and the unknown flags of `serve`, which are ignored.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<(Args, Vec<String>), clap::Error> {
     let (known, ignored) = without_unknown_flags(words.into_iter().collect());
     Args::try_parse_from(known).map(|args| (args, ignored))
 }
 
-/// istiod tolerates unknown flags so that a chart newer or older than the image does not stop the pod; so do we, for its command.
-/// The command has no positional arguments: a bare word after an unknown flag can only be that flag's value.
+/// `serve` ignores unknown flags, as istiod does, so that a chart that is newer or older than the image does not stop the pod. The command has
+/// no positional arguments: a bare word after an unknown flag can only be that flag's value.
 fn without_unknown_flags(words: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
     let mut root = Args::command();
     root.build();
@@ -135,14 +134,14 @@ fn without_unknown_flags(words: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
     else {
         return (words, Vec::new());
     };
-    let mut kept = Vec::new();
+    let mut known = Vec::new();
     let mut ignored = Vec::new();
     let mut words = words.into_iter().peekable();
     while let Some(word) = words.next() {
         let text = word.to_string_lossy();
         let is_flag = text.len() > 1 && text.starts_with('-') && text != "--";
-        if !is_flag || kept.len() < 2 || is_known(serve, &text) {
-            kept.push(word);
+        if !is_flag || known.len() < 2 || is_known(serve, &text) {
+            known.push(word);
             continue;
         }
         ignored.push(text.split('=').next().unwrap_or_default().to_owned());
@@ -150,7 +149,7 @@ fn without_unknown_flags(words: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
             words.next_if(|next| !next.to_string_lossy().starts_with('-'));
         }
     }
-    (kept, ignored)
+    (known, ignored)
 }
 
 fn is_known(command: &clap::Command, flag: &str) -> bool {
@@ -165,7 +164,7 @@ fn is_known(command: &clap::Command, flag: &str) -> bool {
 }
 
 /// A boolean in any of the spellings that istiod's flags and variables take.
-pub(crate) fn truth(text: &str) -> Result<bool, String> {
+pub(crate) fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_flags_are_left_out_with_their_values() {
+    fn unknown_flags_are_ignored_with_their_values() {
         let (serve, ignored) = serve(&[
             "discovery",
             "--registries",
@@ -230,12 +229,12 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_a_repeated_flag_counts() {
+    fn the_last_of_a_repeated_flag_wins() {
         assert_eq!(serve(&["serve", "--domain=a", "--domain", "b"]).0.domain, "b");
     }
 
     #[test]
-    fn other_commands_refuse_unknown_flags() {
+    fn other_commands_reject_unknown_flags() {
         let words = ["meltemi", "check", ".", "--nope"].map(OsString::from);
         assert_eq!(parse(words).unwrap_err().exit_code(), 2);
     }

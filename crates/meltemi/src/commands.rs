@@ -1,10 +1,10 @@
-//! The commands that run and end. `serve` has a folder of its own.
+//! The commands except `serve`.
 
 pub(crate) mod admission;
 pub(crate) mod agent;
-pub(crate) mod authority;
 pub(crate) mod bootstrap;
 pub(crate) mod check;
+mod client;
 pub(crate) mod doctor;
 pub(crate) mod folder;
 mod patches;
@@ -12,7 +12,8 @@ pub(crate) mod proxies;
 pub(crate) mod pushes;
 pub(crate) mod render;
 pub(crate) mod replicas;
-mod server;
+pub(crate) mod root_rotation;
+
 pub(crate) mod token;
 pub(crate) mod values;
 
@@ -21,13 +22,14 @@ use std::io::Write;
 use serde_json::Value;
 
 use crate::args::{Format, Listing, Version};
-use crate::{version, yaml};
+use crate::yaml;
+use server::version;
 
 /// How a command that could run has ended; the exit code of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,
-    /// It ran, and what it looked at is wrong.
+    /// It ran, and found a problem.
     Found,
 }
 

@@ -2,11 +2,8 @@
 
 mod args;
 mod commands;
-mod doctor;
-mod ops;
 mod serve;
 mod settings;
-mod version;
 mod yaml;
 
 use std::process::ExitCode;
@@ -47,8 +44,8 @@ fn run(args: Args) -> Result<Outcome> {
     let env = Env::read();
     match args.command {
         Command::Serve(args) => {
-            let (settings, unused) = Settings::new(*args, &env)?;
-            for warning in unused {
+            let (settings, warnings) = Settings::new(*args, &env)?;
+            for warning in warnings {
                 eprintln!("warning: {warning}");
             }
             serve::run(settings)
@@ -57,7 +54,7 @@ fn run(args: Args) -> Result<Outcome> {
         Command::Render(args) => commands::render::run(args, &env),
         Command::Bootstrap(args) => commands::bootstrap::run(*args, &env),
         Command::Agent(args) => commands::agent::run(*args, &env),
-        Command::Ca(command) => commands::authority::run(&command),
+        Command::Ca(command) => commands::root_rotation::run(&command),
         Command::Proxies(args) => commands::proxies::run(&args),
         Command::Replicas(args) => commands::replicas::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),

@@ -1,361 +1,194 @@
-//! What the flags and variables of `serve` mean: checked values, handed on in pieces. Reads nothing by itself.
+//! What the flags and variables of `serve` mean: checked values, in pieces for the crates that take them. Reads nothing by itself.
 
+mod admin;
 mod cluster;
 mod identity;
-mod log;
-mod operations;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use sources::jwks::{Guard, Schedule};
+use ::admin::{AdminSettings, LogLevels};
+use anyhow::{Context, Result};
+use server::settings::{
+    DebounceSettings, JwksSettings, MeshSettings, PortSetting, PortSettings, ServerSettings, SourceSettings,
+};
+use sources::jwks::{AddressFilter, Schedule};
 
-use crate::args::{Env, MeshArgs, Serve, truth};
-pub(crate) use cluster::{ClusterSettings, mesh_config_map};
+use crate::args::{Env, MeshArgs, Serve, boolean};
 use identity::IdentityFlags;
-pub(crate) use identity::{ClusterSigner, External, Identity, NO_STATE, state_folder};
-pub(crate) use log::{Levels, SCOPES};
-pub(crate) use operations::{Operations, ServiceAccount};
+pub(crate) use identity::state_folder;
 
 #[derive(Debug)]
 pub(crate) struct Settings {
-    pub(crate) source: Source,
+    pub(crate) server: ServerSettings,
     /// Threads that serve streams.
     pub(crate) workers: usize,
-    pub(crate) mesh: Mesh,
-    pub(crate) ports: Ports,
-    pub(crate) debounce: Debounce,
-    pub(crate) streams: xds::Options,
-    pub(crate) identity: Identity,
-    pub(crate) operations: Operations,
-    pub(crate) keys: Keys,
-    pub(crate) log: Log,
-}
-
-/// Where the objects are.
-#[derive(Debug)]
-pub(crate) enum Source {
-    Folder(PathBuf),
-    Cluster(Box<ClusterSettings>),
-}
-
-/// How objects become a mesh.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mesh {
-    /// `None`: the ConfigMap `istio` of `pod_namespace`, else the defaults.
-    pub(crate) mesh_config: Option<PathBuf>,
-    pub(crate) domain: String,
-    pub(crate) cluster_id: String,
-    pub(crate) pod_namespace: String,
-    pub(crate) derive_endpoints: bool,
-    pub(crate) trace_sampling: model::Percent,
-    pub(crate) variables: model::Variables,
-    pub(crate) ingress_namespace: String,
-    pub(crate) scope_gateways_to_namespace: bool,
-    pub(crate) filter_gateway_clusters: bool,
-    pub(crate) several_authorizers: bool,
-    pub(crate) addresses: model::AddressRanges,
-}
-
-#[derive(Debug)]
-pub(crate) struct Ports {
-    pub(crate) grpc: Port,
-    pub(crate) secure_grpc: Port,
-    pub(crate) http: Port,
-    pub(crate) monitoring: Port,
-    pub(crate) https: Port,
+    pub(crate) admin: AdminSettings,
+    pub(crate) log: LogSettings,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Port {
-    pub(crate) flag: &'static str,
-    /// `None`: the flag is empty, the port is off.
-    pub(crate) address: Option<Address>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Address {
-    /// Empty: all addresses of the host.
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Debounce {
-    pub(crate) after: Duration,
-    pub(crate) max: Duration,
-    /// How long a new endpoint waits for others. `None`: endpoints wait as everything else does, istiod's way.
-    pub(crate) endpoints: Option<Duration>,
-}
-
-/// How keys of token issuers are fetched.
-#[derive(Debug)]
-pub(crate) struct Keys {
-    pub(crate) guard: Guard,
-    pub(crate) schedule: Schedule,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Log {
-    pub(crate) levels: Levels,
+pub(crate) struct LogSettings {
+    pub(crate) levels: LogLevels,
     pub(crate) json: bool,
-    /// --ctrlz_port: where levels are changed while it runs. `None`: nowhere.
+    /// --ctrlz_port: where levels are changed at run time. `None`: nowhere.
     pub(crate) control: Option<u16>,
 }
 
 impl Settings {
-    /// The settings, and what was set but could not be used (variables only; a wrong flag is an error).
+    /// The settings, and warnings about variables that could not be read; a wrong flag is an error.
     pub(crate) fn new(serve: Serve, env: &Env) -> Result<(Settings, Vec<String>)> {
-        let Serve {
-            config,
-            kubeconfig,
-            revision,
-            api_rate,
-            grpc_addr,
-            secure_grpc_addr,
-            http_addr,
-            monitoring_addr,
-            https_addr,
-            mesh_config,
-            domain,
-            cluster_id,
-            derive_endpoints,
-            state_dir,
-            jwks,
-            tls_cert,
-            tls_key,
-            shutdown_duration,
-            max_connection_age,
-            keepalive_interval,
-            keepalive_timeout,
-            log_output_level,
-            log_as_json,
-            ctrlz_port,
-        } = serve;
-        let Env {
-            debounce_after,
-            debounce_max,
-            eds_debounce,
-            endpoint_window,
-            push_throttle,
-            max_requests_per_second,
-            max_streams_per_address,
-            max_streams_per_identity,
-            subscription_changes_per_second,
-            removal_patience,
-            workers,
-            keepalive_interval: env_interval,
-            keepalive_timeout: env_timeout,
-            max_streams,
-            max_receive_size,
-            operations,
-            trace_sampling,
-            identity,
-            scope_gateways_to_namespace,
-            filter_gateway_clusters,
-            keys_refresh,
-            keys_blocked,
-            keys_allowed,
-            // Read by ClusterSettings::new.
-            watched_namespaces: _,
-            watch_namespace: _,
-            use_endpoint_slice: _,
-            audit_interval: _,
-            access_interval: _,
-            pod_name: _,
-            revision: _,
-            leader_election: _,
-            status: _,
-            balance: _,
-            addresses: _,
-            // Read by Mesh::new.
-            cluster_id: _,
-            pod_namespace: _,
-            ingress_namespace: _,
-            several_authorizers: _,
-            variables: _,
-            // Read by address_ranges.
-            ipv4_range: _,
-            ipv6_range: _,
-        } = env;
-        let mut unused = Unused::default();
+        let mut ignored = IgnoredValues::default();
+        let (streams, ports, log) = (streams(&serve, env, &mut ignored)?, ports(&serve)?, log(&serve, &mut ignored)?);
+        let Serve { config, kubeconfig, revision, api_rate, mesh_config, domain, cluster_id, .. } = serve;
+        let Serve { derive_endpoints, state_dir, jwks, tls_cert, tls_key, .. } = serve;
         let source = match config {
-            Some(folder) => Source::Folder(folder),
-            None => Source::Cluster(Box::new(ClusterSettings::new(kubeconfig, revision, api_rate, env, &mut unused)?)),
+            Some(folder) => SourceSettings::Folder(folder),
+            None => {
+                SourceSettings::Cluster(Box::new(cluster::settings(kubeconfig, revision, api_rate, env, &mut ignored)?))
+            }
         };
-        let window = unused.duration("MELTEMI_ENDPOINT_WINDOW", endpoint_window, ENDPOINT_WINDOW);
-        let debounce = Debounce {
-            endpoints: (!unused.truth("PILOT_ENABLE_EDS_DEBOUNCE", eds_debounce)).then_some(window),
-            after: unused.duration("PILOT_DEBOUNCE_AFTER", debounce_after, DEBOUNCE_AFTER),
-            max: unused.duration("PILOT_DEBOUNCE_MAX", debounce_max, DEBOUNCE_MAX),
-        };
-        let defaults = xds::Options::default();
-        let interval = unused.duration("GRPC_KEEPALIVE_INTERVAL", env_interval, defaults.keepalive_interval);
-        let timeout = unused.duration("GRPC_KEEPALIVE_TIMEOUT", env_timeout, defaults.keepalive_timeout);
-        let streams = xds::Options {
-            max_age: max_connection_age
-                .map(|text| flag_duration("--keepaliveMaxServerConnectionAge", &text))
-                .transpose()?
-                .filter(|age| !age.is_zero()),
-            keepalive_interval: keepalive_interval
-                .map_or(Ok(interval), |text| flag_duration("--keepaliveInterval", &text))?
-                .max(SHORTEST_KEEPALIVE),
-            keepalive_timeout: keepalive_timeout
-                .map_or(Ok(timeout), |text| flag_duration("--keepaliveTimeout", &text))?
-                .max(SHORTEST_KEEPALIVE),
-            max_streams: unused.number("ISTIO_GPRC_MAXSTREAMS", max_streams, defaults.max_streams),
-            max_message: unused.number("ISTIO_GPRC_MAXRECVMSGSIZE", max_receive_size, defaults.max_message),
-            push_throttle: unused.count("PILOT_PUSH_THROTTLE", push_throttle, defaults.push_throttle),
-            max_requests_per_second: unused.rate(
-                "PILOT_MAX_REQUESTS_PER_SECOND",
-                max_requests_per_second,
-                defaults.max_requests_per_second,
-            ),
-            max_streams_per_address: unused.number(
-                "MELTEMI_MAX_STREAMS_PER_ADDRESS",
-                max_streams_per_address,
-                defaults.max_streams_per_address,
-            ),
-            max_streams_per_identity: unused.number(
-                "MELTEMI_MAX_STREAMS_PER_IDENTITY",
-                max_streams_per_identity,
-                defaults.max_streams_per_identity,
-            ),
-            subscription_changes_per_second: unused.count(
-                "MELTEMI_SUBSCRIPTION_CHANGES_PER_SECOND",
-                subscription_changes_per_second,
-                defaults.subscription_changes_per_second,
-            ),
-            removal_patience: unused.duration("MELTEMI_REMOVAL_PATIENCE", removal_patience, defaults.removal_patience),
-            drain: flag_duration("--shutdownDuration", &shutdown_duration)?,
-            ..defaults
-        };
-        let identity = Identity::new(IdentityFlags { state_dir, jwks, tls_cert, tls_key }, identity, &mut unused)?;
-        let streams = xds::Options { strict_nodes: identity.strict, ..streams };
-        let mesh = Mesh::new(MeshArgs { mesh_config, domain, cluster_id, derive_endpoints }, env);
-        let operations = Operations::new(operations, &mesh.pod_namespace, &mut unused);
-        unused.read("PILOT_TRACE_SAMPLING", trace_sampling, TRACE_SAMPLING, percent);
-        unused.truth("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", scope_gateways_to_namespace);
-        unused.truth("PILOT_FILTER_GATEWAY_CLUSTER_CONFIG", filter_gateway_clusters);
-        address_ranges(env)?;
-        let keys = Keys {
-            guard: Guard {
-                blocked: ranges("BLOCKED_CIDRS_IN_JWKS_URIS", keys_blocked)?,
-                allowed: ranges("MELTEMI_ALLOWED_CIDRS_IN_JWKS_URIS", keys_allowed)?,
-            },
-            schedule: Schedule {
-                refresh: unused
-                    .duration("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL", keys_refresh, Schedule::default().refresh)
-                    .max(SHORTEST_REFRESH),
-                ..Schedule::default()
-            },
-        };
-        let settings = Settings {
+        let flags = IdentityFlags { state_dir, jwks, tls_cert, tls_key };
+        let identity = identity::settings(flags, &env.identity, &mut ignored)?;
+        let mesh = mesh_settings(MeshArgs { mesh_config, domain, cluster_id, derive_endpoints }, env);
+        check_mesh_variables(env, &mut ignored)?;
+        let admin = admin::settings(&env.admin, &mesh.pod_namespace, &mut ignored);
+        let server = ServerSettings {
             source,
-            workers: unused.number("MELTEMI_WORKERS", workers, half_of_the_processors()).min(MOST_WORKERS),
             mesh,
-            ports: Ports {
-                grpc: Port::new("--grpcAddr", &grpc_addr)?,
-                secure_grpc: Port::new("--secureGRPCAddr", &secure_grpc_addr)?,
-                http: Port::new("--httpAddr", &http_addr)?,
-                monitoring: Port::new("--monitoringAddr", &monitoring_addr)?,
-                https: Port::new("--httpsAddr", &https_addr)?,
-            },
-            debounce,
-            streams,
+            ports,
+            debounce: debounce(env, &mut ignored),
+            streams: xds::Options { strict_nodes: identity.strict, ..streams },
             identity,
-            operations,
-            keys,
-            log: Log {
-                levels: Levels::parse(&log_output_level, &mut unused.0)?,
-                json: log_as_json,
-                control: Some(ctrlz_port).filter(|port| *port != 0),
-            },
+            jwks: jwks_settings(env, &mut ignored)?,
         };
-        Ok((settings, unused.0))
+        let workers = ignored.number("MELTEMI_WORKERS", &env.workers, half_of_the_cpus()).min(MOST_WORKERS);
+        Ok((Settings { server, workers, admin, log }, ignored.0))
     }
 }
 
-impl Mesh {
-    pub(crate) fn new(args: MeshArgs, env: &Env) -> Mesh {
-        let MeshArgs { mesh_config, domain, cluster_id, derive_endpoints } = args;
-        let cluster_id = cluster_id.filter(|name| !name.is_empty()).or_else(|| env.cluster_id.clone());
-        Mesh {
-            mesh_config,
-            domain,
-            cluster_id: cluster_id.unwrap_or_else(|| "Kubernetes".to_owned()),
-            pod_namespace: env.pod_namespace.clone().unwrap_or_else(|| "istio-system".to_owned()),
-            derive_endpoints,
-            trace_sampling: model::Percent(env.trace_sampling.as_deref().and_then(percent).unwrap_or(TRACE_SAMPLING)),
-            variables: env.variables.clone(),
-            ingress_namespace: env.ingress_namespace.clone().unwrap_or_else(|| "istio-system".to_owned()),
-            scope_gateways_to_namespace: is_set(&env.scope_gateways_to_namespace),
-            filter_gateway_clusters: is_set(&env.filter_gateway_clusters),
-            several_authorizers: is_set(&env.several_authorizers),
-            // What cannot be read ends `serve` before this.
-            addresses: address_ranges(env).unwrap_or_default(),
-        }
-    }
+fn streams(serve: &Serve, env: &Env, ignored: &mut IgnoredValues) -> Result<xds::Options> {
+    let defaults = xds::Options::default();
+    let interval = ignored.duration("GRPC_KEEPALIVE_INTERVAL", &env.keepalive_interval, defaults.keepalive_interval);
+    let timeout = ignored.duration("GRPC_KEEPALIVE_TIMEOUT", &env.keepalive_timeout, defaults.keepalive_timeout);
+    let max_age = serve.max_connection_age.as_deref();
+    let max_age = max_age.map(|text| flag_duration("--keepaliveMaxServerConnectionAge", text)).transpose()?;
+    let flag = |name, text: &Option<String>, default| {
+        text.as_deref().map_or(Ok(default), |text| flag_duration(name, text)).map(|it| it.max(SHORTEST_KEEPALIVE))
+    };
+    Ok(xds::Options {
+        max_age: max_age.filter(|age| !age.is_zero()),
+        keepalive_interval: flag("--keepaliveInterval", &serve.keepalive_interval, interval)?,
+        keepalive_timeout: flag("--keepaliveTimeout", &serve.keepalive_timeout, timeout)?,
+        max_streams: ignored.number("ISTIO_GPRC_MAXSTREAMS", &env.max_streams, defaults.max_streams),
+        max_message: ignored.number("ISTIO_GPRC_MAXRECVMSGSIZE", &env.max_receive_size, defaults.max_message),
+        push_throttle: ignored.count("PILOT_PUSH_THROTTLE", &env.push_throttle, defaults.push_throttle),
+        max_requests_per_second: ignored.rate(
+            "PILOT_MAX_REQUESTS_PER_SECOND",
+            &env.max_requests_per_second,
+            defaults.max_requests_per_second,
+        ),
+        max_streams_per_address: ignored.number(
+            "MELTEMI_MAX_STREAMS_PER_ADDRESS",
+            &env.max_streams_per_address,
+            defaults.max_streams_per_address,
+        ),
+        max_streams_per_identity: ignored.number(
+            "MELTEMI_MAX_STREAMS_PER_IDENTITY",
+            &env.max_streams_per_identity,
+            defaults.max_streams_per_identity,
+        ),
+        subscription_changes_per_second: ignored.count(
+            "MELTEMI_SUBSCRIPTION_CHANGES_PER_SECOND",
+            &env.subscription_changes_per_second,
+            defaults.subscription_changes_per_second,
+        ),
+        removal_grace: ignored.duration("MELTEMI_REMOVAL_PATIENCE", &env.removal_grace, defaults.removal_grace),
+        drain: flag_duration("--shutdownDuration", &serve.shutdown_duration)?,
+        ..defaults
+    })
+}
 
-    pub(crate) fn environment(&self) -> model::Environment {
-        model::Environment {
-            domain: self.domain.clone(),
-            cluster_id: self.cluster_id.clone(),
-            pod_namespace: self.pod_namespace.clone(),
-            derive_endpoints: self.derive_endpoints,
-            trace_sampling: self.trace_sampling,
-            variables: self.variables.clone(),
-            ingress_namespace: self.ingress_namespace.clone(),
-            scope_gateways_to_namespace: self.scope_gateways_to_namespace,
-            filter_gateway_clusters: self.filter_gateway_clusters,
-            several_authorizers: self.several_authorizers,
-            addresses: self.addresses,
-        }
+fn ports(serve: &Serve) -> Result<PortSettings> {
+    Ok(PortSettings {
+        grpc: PortSetting::parse("--grpcAddr", &serve.grpc_addr)?,
+        secure_grpc: PortSetting::parse("--secureGRPCAddr", &serve.secure_grpc_addr)?,
+        http: PortSetting::parse("--httpAddr", &serve.http_addr)?,
+        monitoring: PortSetting::parse("--monitoringAddr", &serve.monitoring_addr)?,
+        https: PortSetting::parse("--httpsAddr", &serve.https_addr)?,
+    })
+}
+
+fn log(serve: &Serve, ignored: &mut IgnoredValues) -> Result<LogSettings> {
+    Ok(LogSettings {
+        levels: LogLevels::parse(&serve.log_output_level, &mut ignored.0)?,
+        json: serve.log_as_json,
+        control: Some(serve.ctrlz_port).filter(|port| *port != 0),
+    })
+}
+
+fn debounce(env: &Env, ignored: &mut IgnoredValues) -> DebounceSettings {
+    let window = ignored.duration("MELTEMI_ENDPOINT_WINDOW", &env.endpoint_window, ENDPOINT_WINDOW);
+    DebounceSettings {
+        endpoints: (!ignored.boolean("PILOT_ENABLE_EDS_DEBOUNCE", &env.eds_debounce)).then_some(window),
+        after: ignored.duration("PILOT_DEBOUNCE_AFTER", &env.debounce_after, DEBOUNCE_AFTER),
+        max: ignored.duration("PILOT_DEBOUNCE_MAX", &env.debounce_max, DEBOUNCE_MAX),
     }
 }
 
-impl Port {
-    fn new(flag: &'static str, text: &str) -> Result<Port> {
-        if text.is_empty() {
-            return Ok(Port { flag, address: None });
-        }
-        let address = text.parse().with_context(|| format!("{flag} {text:?} is not an address"))?;
-        Ok(Port { flag, address: Some(address) })
+fn jwks_settings(env: &Env, ignored: &mut IgnoredValues) -> Result<JwksSettings> {
+    let refresh =
+        ignored.duration("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL", &env.keys_refresh, Schedule::default().refresh);
+    Ok(JwksSettings {
+        guard: AddressFilter {
+            blocked: ranges("BLOCKED_CIDRS_IN_JWKS_URIS", &env.keys_blocked)?,
+            allowed: ranges("MELTEMI_ALLOWED_CIDRS_IN_JWKS_URIS", &env.keys_allowed)?,
+        },
+        schedule: Schedule { refresh: refresh.max(SHORTEST_REFRESH), ..Schedule::default() },
+    })
+}
+
+/// `mesh_settings` takes the default for what cannot be read; here it is reported.
+fn check_mesh_variables(env: &Env, ignored: &mut IgnoredValues) -> Result<()> {
+    ignored.read("PILOT_TRACE_SAMPLING", &env.trace_sampling, TRACE_SAMPLING, percent);
+    ignored.boolean("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", &env.scope_gateways_to_namespace);
+    ignored.boolean("PILOT_FILTER_GATEWAY_CLUSTER_CONFIG", &env.filter_gateway_clusters);
+    address_ranges(env).map(drop)
+}
+
+pub(crate) fn mesh_settings(args: MeshArgs, env: &Env) -> MeshSettings {
+    let MeshArgs { mesh_config, domain, cluster_id, derive_endpoints } = args;
+    let cluster_id = cluster_id.filter(|name| !name.is_empty()).or_else(|| env.cluster_id.clone());
+    MeshSettings {
+        mesh_config,
+        domain,
+        cluster_id: cluster_id.unwrap_or_else(|| "Kubernetes".to_owned()),
+        pod_namespace: env.pod_namespace.clone().unwrap_or_else(|| "istio-system".to_owned()),
+        derive_endpoints,
+        trace_sampling: model::Percentage(env.trace_sampling.as_deref().and_then(percent).unwrap_or(TRACE_SAMPLING)),
+        variables: env.variables.clone(),
+        ingress_namespace: env.ingress_namespace.clone().unwrap_or_else(|| "istio-system".to_owned()),
+        scope_gateways_to_namespace: is_set(&env.scope_gateways_to_namespace),
+        filter_gateway_clusters: is_set(&env.filter_gateway_clusters),
+        multiple_authorizers: is_set(&env.multiple_authorizers),
+        // `serve` rejects unreadable ranges before this.
+        addresses: address_ranges(env).unwrap_or_default(),
     }
 }
 
-impl std::str::FromStr for Address {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> Result<Address> {
-        let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
-        let Some((host, port)) = parts else {
-            bail!("write it like :15010 or 127.0.0.1:15010");
-        };
-        let host = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            Some(inner) => inner,
-            None if host.contains(':') => bail!("write an IPv6 address in brackets, like [::1]:{port}"),
-            None => host,
-        };
-        Ok(Address { host: host.to_owned(), port })
-    }
-}
-
-/// Values that were set and could not be read; the default holds instead, as in istiod.
+/// Warnings about values that were set and could not be read; the default is used instead, as in istiod.
 #[derive(Default)]
-struct Unused(Vec<String>);
+struct IgnoredValues(Vec<String>);
 
-impl Unused {
+impl IgnoredValues {
     fn read<T: std::fmt::Debug>(
         &mut self,
         name: &str,
         text: &Option<String>,
         default: T,
-        parsed: impl Fn(&str) -> Option<T>,
+        parse: impl Fn(&str) -> Option<T>,
     ) -> T {
         let Some(text) = text else { return default };
-        parsed(text).unwrap_or_else(|| {
+        parse(text).unwrap_or_else(|| {
             self.0.push(format!("{name}={text:?} cannot be read; {default:?} is used instead"));
             default
         })
@@ -379,7 +212,7 @@ impl Unused {
         self.read(name, text, default, |text| text.parse().ok())
     }
 
-    /// As istiod's, which may have a fraction; that counts as one more.
+    /// As istiod's, which may have a fraction; it is rounded up.
     fn rate(&mut self, name: &str, text: &Option<String>, default: u32) -> u32 {
         self.read(name, text, default, |text| {
             let rate = text.parse::<f64>().ok()?.ceil();
@@ -387,21 +220,21 @@ impl Unused {
         })
     }
 
-    fn truth(&mut self, name: &str, text: &Option<String>) -> bool {
-        self.read(name, text, false, |text| truth(text).ok())
+    fn boolean(&mut self, name: &str, text: &Option<String>) -> bool {
+        self.read(name, text, false, |text| boolean(text).ok())
     }
 }
 
-/// What cannot be read was reported where all variables are, and counts as not set.
+/// An unreadable value is reported by `check_mesh_variables` and counts as not set.
 fn is_set(variable: &Option<String>) -> bool {
-    variable.as_deref().is_some_and(|text| truth(text) == Ok(true))
+    variable.as_deref().is_some_and(|text| boolean(text) == Ok(true))
 }
 
 fn flag_duration(flag: &str, text: &str) -> Result<Duration> {
     go_duration(text).with_context(|| format!("{flag} {text:?} is not a duration; write it like 30s, 1m30s or 100ms"))
 }
 
-/// A duration in Go's spelling; a negative one is no setting that anything here could mean.
+/// A duration in Go's format. `None`: it cannot be read or is negative.
 pub(crate) fn go_duration(text: &str) -> Option<Duration> {
     let duration = text.parse::<config::duration::Duration>().ok()?;
     (duration >= config::duration::Duration::ZERO).then(|| duration.to_std())
@@ -411,7 +244,7 @@ fn percent(text: &str) -> Option<f64> {
     text.parse().ok().filter(|share| (0.0..=100.0).contains(share))
 }
 
-/// Ranges with commas between them. What cannot be read is an error: a range that is left out here would be left open.
+/// Comma-separated CIDR ranges. An unreadable one is an error: a range that is left out of a block list would be open.
 fn ranges(name: &str, text: &Option<String>) -> Result<Vec<ipnet::IpNet>> {
     let entries = text.as_deref().unwrap_or_default().split(',').map(str::trim).filter(|entry| !entry.is_empty());
     let range = |entry: &str| {
@@ -422,7 +255,7 @@ fn ranges(name: &str, text: &Option<String>) -> Result<Vec<ipnet::IpNet>> {
     entries.map(range).collect()
 }
 
-/// An error as with istiod: another range than was meant may be somebody's.
+/// An unreadable range is an error, as with istiod: the default range may be in use by others.
 fn address_ranges(env: &Env) -> Result<model::AddressRanges> {
     let mut ranges = model::AddressRanges::default();
     if let Some(text) = &env.ipv4_range {
@@ -442,24 +275,24 @@ fn address_ranges(env: &Env) -> Result<model::AddressRanges> {
     Ok(ranges)
 }
 
-/// Streams that wander between threads cost a push a quarter more; the other half is left to what is computed for all.
-fn half_of_the_processors() -> usize {
+/// Streams that migrate between threads make a push a quarter slower; the other half of the CPUs computes configuration.
+fn half_of_the_cpus() -> usize {
     (std::thread::available_parallelism().map_or(1, usize::from) / 2).max(1)
 }
 
-/// More threads than any machine could use are a slip of the pen.
+/// More threads than any machine can use are a typing error.
 const MOST_WORKERS: usize = 1024;
 /// istiod's default of PILOT_DEBOUNCE_AFTER.
 const DEBOUNCE_AFTER: Duration = Duration::from_millis(100);
 /// istiod's default of PILOT_DEBOUNCE_MAX.
 const DEBOUNCE_MAX: Duration = Duration::from_secs(10);
-/// Long enough for the slices of one service, too short to be felt.
+/// Long enough to collect the EndpointSlices of one service, too short to be noticed.
 const ENDPOINT_WINDOW: Duration = Duration::from_millis(20);
 /// istiod's default of PILOT_TRACE_SAMPLING.
 const TRACE_SAMPLING: f64 = 1.0;
-/// More often than this no issuer changes its keys.
+/// No issuer changes its keys more often than this.
 const SHORTEST_REFRESH: Duration = Duration::from_secs(1);
-/// Pings closer together than this would be an attack on ourselves; grpc-go has the same floor.
+/// More frequent pings would overload the server itself; grpc-go has the same minimum.
 const SHORTEST_KEEPALIVE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

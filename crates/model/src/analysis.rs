@@ -1,5 +1,5 @@
-//! Notes on objects that are fine by themselves and not among the others: destinations that nobody declares, gateways that do not exist,
-//! selectors that choose nothing. All are warnings, for people: translation does not read them.
+//! Cross-object analysis: diagnostics on objects that are valid alone but refer to something missing, such as destinations that nothing
+//! declares, gateways that do not exist and selectors without a match. All are warnings for operators; translation does not read them.
 
 mod credential;
 mod destination;
@@ -13,56 +13,56 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use config::diagnostic::{Diagnostic, ObjectId};
 use config::host::Host;
 use config::kind::Kind;
 use config::labels::Labels;
 use config::meta::Meta;
-use config::note::{Note, ObjectId};
 
 use crate::mesh::Mesh;
 use crate::service::Service;
 
 impl Mesh {
     /// Sorted.
-    pub fn analysis(&self) -> Vec<Note> {
-        let mut notes = Notes::default();
-        let known = Known::new(self);
-        route::check(self, &known, &mut notes);
-        destination::check(self, &known, &mut notes);
-        entry::check(self, &mut notes);
-        selection::check(self, &known, &mut notes);
-        provider::check(self, &mut notes);
-        credential::check(self, &known, &mut notes);
-        notes.0.sort();
-        notes.0
+    pub fn analysis(&self) -> Vec<Diagnostic> {
+        let mut diagnostics = Diagnostics::default();
+        let references = ReferenceIndex::new(self);
+        route::check(self, &references, &mut diagnostics);
+        destination::check(self, &references, &mut diagnostics);
+        entry::check(self, &mut diagnostics);
+        selection::check(self, &references, &mut diagnostics);
+        provider::check(self, &mut diagnostics);
+        credential::check(self, &references, &mut diagnostics);
+        diagnostics.0.sort();
+        diagnostics.0
     }
 }
 
 #[derive(Default)]
-struct Notes(Vec<Note>);
+struct Diagnostics(Vec<Diagnostic>);
 
-impl Notes {
+impl Diagnostics {
     fn warn(&mut self, kind: Kind, meta: &Meta, field: impl Into<String>, what: impl Into<String>) {
         let id = ObjectId { kind, namespace: meta.namespace.clone(), name: meta.name.clone() };
-        let note = Note::warning(what).on(id).field(field);
+        let diagnostic = Diagnostic::warning(what).on(id).field(field);
         self.0.push(match &meta.at {
-            Some(at) => note.at(at.clone()),
-            None => note,
+            Some(at) => diagnostic.at(at.clone()),
+            None => diagnostic,
         });
     }
 }
 
-/// What objects may refer to, by name.
-struct Known<'a> {
+/// Index of what objects may refer to, by name.
+struct ReferenceIndex<'a> {
     domain: &'a str,
     services: BTreeMap<&'a Host, Vec<&'a Arc<Service>>>,
-    /// Of hosts that have any.
+    /// Only hosts that have subsets.
     subsets: BTreeMap<Host, BTreeSet<&'a str>>,
     /// Labels of pods and other workloads, by namespace.
     workloads: BTreeMap<&'a str, Vec<Labels>>,
 }
 
-impl<'a> Known<'a> {
+impl<'a> ReferenceIndex<'a> {
     fn new(mesh: &'a Mesh) -> Self {
         let mut services: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for service in mesh.all_services() {
@@ -74,10 +74,10 @@ impl<'a> Known<'a> {
             let host = Host::resolve_short(&rule.spec.host, &rule.meta.namespace, domain);
             subsets.entry(host).or_default().extend(rule.spec.subsets.iter().map(|subset| subset.name.as_str()));
         }
-        Known { domain, services, subsets, workloads: workloads(mesh) }
+        ReferenceIndex { domain, services, subsets, workloads: workloads(mesh) }
     }
 
-    /// Services that answer for a host, wildcards among them.
+    /// Services that match a host, wildcards included.
     fn services_of(&self, host: &Host) -> Vec<&'a Arc<Service>> {
         if let Some(services) = self.services.get(host) {
             return services.clone();

@@ -1,27 +1,27 @@
-//! Whom a policy is for: a selector chooses workloads by label, `targetRefs` name the Gateway that a workload serves.
+//! The workloads that a policy applies to: a selector matches labels, `targetRefs` name the Gateway that the workload is an instance of.
 
 use config::kinds::target_ref::TargetRef;
 use config::labels::{Labels, Selector};
 
-/// On the pods of a Kubernetes Gateway.
+/// Label on the pods of a Kubernetes Gateway.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
 
-/// How an object says whom it is for.
+/// The fields of an object that decide which workloads it applies to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attachment<'a> {
     pub(crate) selector: Option<&'a Selector>,
     pub(crate) targets: &'a [TargetRef],
-    /// The older spelling; counts only where `targets` are absent.
+    /// The deprecated `targetRef`; used only where `targetRefs` is absent.
     pub(crate) target: Option<&'a TargetRef>,
 }
 
 impl Attachment<'_> {
-    /// For every workload of its namespace.
+    /// It applies to every workload of its namespace.
     pub(crate) fn is_namespace_wide(&self) -> bool {
         !self.selects() && self.targets().next().is_none()
     }
 
-    /// For this workload of the object's own namespace, and not for all of them. Naming a target leaves a selector without effect.
+    /// It applies to this workload of its own namespace by selector or target, not as a namespace-wide object. A target disables the selector.
     pub(crate) fn chooses(&self, namespace: &str, labels: &Labels) -> bool {
         if self.targets().next().is_none() {
             return self.selects() && self.selector.is_some_and(|selector| selector.matches(labels));

@@ -1,4 +1,4 @@
-//! Which mutual TLS mode holds where: PeerAuthentication objects by precedence. Certificates and chains are elsewhere.
+//! Mutual TLS modes: PeerAuthentication objects by precedence. Certificates and filter chains are elsewhere.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl PeerAuthentications {
         Self { root: Arc::from(root), by_namespace }
     }
 
-    /// What a client may expect of a service there, before single workloads differ.
+    /// The mode that clients assume for services of the namespace, before workload selectors.
     pub(crate) fn namespace_mode(&self, namespace: &str) -> MtlsMode {
         let mesh = self.unselected(&self.root).unwrap_or(MtlsMode::Permissive);
         if *namespace == *self.root { mesh } else { self.unselected(namespace).unwrap_or(mesh) }
@@ -72,7 +72,7 @@ impl PeerAuthentications {
     }
 
     fn selected(&self, namespace: &str, labels: &Labels) -> Option<&Policy> {
-        // In the root namespace policies are those of the mesh; one with a selector says nothing there.
+        // Policies of the root namespace apply to the whole mesh; one with a selector has no effect there.
         if *namespace == *self.root {
             return None;
         }
@@ -90,7 +90,7 @@ fn has_selector(policy: &Object<PeerAuthentication>) -> bool {
     policy.spec.selector.as_ref().is_some_and(|selector| !selector.match_labels.is_empty())
 }
 
-/// `None`: unset, the next wider level decides.
+/// `None`: unset, inherited from the next wider level.
 fn declared(mode: Option<MutualTlsMode>) -> Option<MtlsMode> {
     match mode? {
         MutualTlsMode::Unset => None,

@@ -1,117 +1,117 @@
-//! Classes: proxies that receive identical answers. Answers come in parts, and the key of each part holds all that translation reads of a
-//! proxy for it, and nothing else. Pod name and address are absent: all replicas of a Deployment share their parts. Hashes stand for keys,
-//! so they hold all that keys hold.
+//! Classes: proxies that receive identical resources. Resources come in layers, and the key of a layer holds everything that translation reads
+//! of a proxy for that layer and nothing else. Pod name and address are absent, so that all replicas of a Deployment share their layers. Layers
+//! are looked up by the hash of the key, so that the hash covers the whole key.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use config::diagnostic::ObjectId;
 use config::locality::Locality;
 use config::mesh::ProxyHeaders;
-use config::note::ObjectId;
 
 use crate::authn::PortModes;
-use crate::gateway::RouterKey;
+use crate::gateway::GatewayKey;
 use crate::mesh::Mesh;
 use crate::metadata::{CertificateFiles, Interception};
 use crate::patch::PatchId;
 use crate::placement::Placement;
-use crate::plugin::Places;
+use crate::plugin::PluginKey;
 use crate::proxy::{Extension, ProxyKind};
 use crate::proxy_settings::ProxySettings;
 use crate::release::Release;
 use crate::scope::ScopeKey;
-use crate::telemetry::{Logs, Metrics, Side, Tracing};
-use crate::topology::Topology;
+use crate::telemetry::{AccessLogs, ProviderMetrics, Side, WorkloadTracing};
+use crate::topology::GatewayTopology;
 
-/// What one proxy's answers are put together from.
+/// The layer keys of one proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Class {
+pub struct ClassKeys {
     pub outbound: OutboundKey,
     pub listeners: ListenerKey,
     pub inbound: InboundKey,
 }
 
-/// Clusters, load assignments, routes and listeners of bytes: shared by the workloads of a namespace.
+/// Clusters, load assignments, routes and TCP listeners: shared by the workloads of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OutboundKey {
     pub scope: ScopeKey,
-    /// Names are short relative to it.
+    /// The DNS domain that short host names are relative to.
     domain: Arc<str>,
-    own: Own,
+    own: NodeFacts,
     headers: ProxyHeaders,
-    logs: Logs,
-    metrics: Vec<Metrics>,
-    /// Objects that decided the two.
-    observed_by: Vec<ObjectId>,
+    logs: AccessLogs,
+    metrics: Vec<ProviderMetrics>,
+    /// Telemetry objects that decided `logs` and `metrics`.
+    telemetry_objects: Vec<ObjectId>,
     client_certificate: Option<Box<CertificateFiles>>,
     exact_balance: bool,
     http_proxy_port: Option<u16>,
-    /// Only where a listener for each endpoint would be one for the proxy itself.
+    /// Set only where a listener per endpoint of a headless service would cover the proxy itself.
     own_address: Option<IpAddr>,
-    /// Only where some service keeps traffic on the node.
+    /// Set only where some service has `internalTrafficPolicy: Local`.
     node: Option<Arc<str>>,
-    /// In the cluster of the endpoints.
-    at_home: bool,
-    /// Those that some rule chooses by.
+    /// The proxy runs in the cluster of the endpoints.
+    in_own_cluster: bool,
+    /// Labels that some rule or route matches on.
     labels: Vec<(String, String)>,
-    /// Only where traffic prefers some places.
+    /// Set only where some traffic policy prefers localities.
     locality: Option<Locality>,
     network: Arc<str>,
     network_view: Box<[String]>,
-    /// `None`: not a router.
-    router: Option<RouterFacts>,
-    /// Of a router: what comes in there goes out to others.
+    /// `None`: not a gateway.
+    gateway: Option<GatewayKeyFacts>,
+    /// Of a gateway, whose authorization applies to outbound listeners.
     policies: Option<Vec<ObjectId>>,
     patches: Vec<PatchId>,
-    plugins: Places,
+    plugins: PluginKey,
 }
 
-/// What a router listens on, and what stands before it.
+/// The listeners of a gateway, and the proxies in front of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct RouterFacts {
-    key: RouterKey,
-    /// Shown by servers of mutual TLS.
+struct GatewayKeyFacts {
+    key: GatewayKey,
+    /// Presented by servers with mutual TLS.
     server_certificate: Option<Box<CertificateFiles>>,
-    topology: Topology,
-    /// It has clusters for names in handshakes.
+    topology: GatewayTopology,
+    /// It has SNI-DNAT clusters (AUTO_PASSTHROUGH).
     auto_passthrough: bool,
 }
 
-/// Outbound HTTP listeners, besides the outbound key: they name the workload in traces.
+/// Outbound HTTP listeners: what they read besides the outbound key. They name the workload in traces.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ListenerKey {
-    tracing: Tracing,
+    tracing: WorkloadTracing,
     settings: Arc<ProxySettings>,
     tags: Tags,
 }
 
-/// What arrives at the workload.
+/// The inbound listeners, clusters and routes of the workload.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct InboundKey {
     scope: ScopeKey,
-    own: Own,
+    own: NodeFacts,
     settings: Arc<ProxySettings>,
     telemetry: Side,
-    observed_by: Vec<ObjectId>,
+    telemetry_objects: Vec<ObjectId>,
     tags: Tags,
     server_certificate: Option<Box<CertificateFiles>>,
     exact_balance: bool,
     modes: PortModes,
     policies: Vec<ObjectId>,
     patches: Vec<PatchId>,
-    /// Configurations of filters that are asked for by name.
+    /// Extension configurations (ECDS) that filters refer to.
     extensions: Vec<PatchId>,
-    plugins: Places,
+    plugins: PluginKey,
     /// Host, namespace, service port and workload port of each target.
     targets: Vec<(String, Arc<str>, u16, u16)>,
-    /// Only where listeners or clusters are named after it.
+    /// Set only where listeners or clusters are named after it.
     own_address: Option<IpAddr>,
 }
 
-/// What every part reads.
+/// Facts of the node that every layer reads.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Own {
+struct NodeFacts {
     kind: ProxyKind,
     interception: Interception,
     ipv4: bool,
@@ -132,27 +132,28 @@ struct Tags {
     mesh_id: Arc<str>,
     namespace: Option<Arc<str>>,
     release: Release,
-    /// Only where spans name the proxy.
-    traced_as: Option<String>,
+    /// Set only where spans carry the name of the proxy.
+    trace_service_name: Option<String>,
 }
 
 impl OutboundKey {
-    /// What clusters and load assignments read of a proxy besides the services and rules of its scope, before they are patched.
+    /// Everything that clusters and load assignments read of a proxy besides the services and rules of its scope, before EnvoyFilter patches.
     pub fn client(&self) -> Self {
-        let scope = ScopeKey { namespace: Arc::from(""), sidecar: None, router: false };
-        Self { scope, domain: Arc::default(), patches: Vec::new(), plugins: Places::default(), ..self.clone() }
+        let scope = ScopeKey { namespace: Arc::from(""), sidecar: None, gateway: false };
+        Self { scope, domain: Arc::default(), patches: Vec::new(), plugins: PluginKey::default(), ..self.clone() }
     }
 }
 
 impl InboundKey {
-    /// Without names that are the workload's alone: its own, and those of its services with their ports.
-    pub fn nameless(&self) -> Self {
-        let tags = Tags { canonical_name: None, canonical_revision: None, traced_as: None, ..self.tags.clone() };
+    /// Without names that only this workload has: its own, and those of its services and their ports.
+    pub fn without_names(&self) -> Self {
+        let tags =
+            Tags { canonical_name: None, canonical_revision: None, trace_service_name: None, ..self.tags.clone() };
         Self { tags, targets: Vec::new(), ..self.clone() }
     }
 }
 
-impl Class {
+impl ClassKeys {
     pub fn of(mesh: &Mesh, placement: &Placement) -> Self {
         let listeners = ListenerKey {
             tracing: placement.telemetry.client.tracing.clone(),
@@ -173,32 +174,32 @@ fn outbound(mesh: &Mesh, placement: &Placement) -> OutboundKey {
         headers: placement.settings.headers.clone(),
         logs: placement.telemetry.client.logs.clone(),
         metrics: placement.telemetry.client.metrics.clone(),
-        observed_by: placement.telemetry.made_from.clone(),
+        telemetry_objects: placement.telemetry.made_from.clone(),
         client_certificate: metadata.client_certificate.clone(),
         exact_balance: metadata.exact_balance_outbound,
         http_proxy_port: metadata.http_proxy_port,
         own_address: mesh.is_headless_endpoint(address).then_some(address),
         node: if mesh.has_node_local_services() { placement.node(mesh).cloned() } else { None },
-        at_home: placement.is_at_home(mesh),
+        in_own_cluster: placement.is_in_own_cluster(mesh),
         labels: chosen_labels(mesh, placement),
         locality: mesh.client_facts.locality.then(|| placement.locality.clone()),
         network: metadata.network.clone(),
         network_view: metadata.network_view.clone(),
-        router: placement.router.as_ref().map(|router| RouterFacts {
-            key: router.key.clone(),
+        gateway: placement.gateway_facts.as_ref().map(|facts| GatewayKeyFacts {
+            key: facts.key.clone(),
             server_certificate: metadata.server_certificate.clone(),
             topology: placement.settings.topology,
-            auto_passthrough: router.gateway.auto_passthrough,
+            auto_passthrough: facts.gateway.auto_passthrough,
         }),
-        policies: placement.is_router().then(|| placement.policies.made_from.clone()),
+        policies: placement.is_gateway().then(|| placement.policies.made_from.clone()),
         patches: placement.patches.outbound.ids(),
-        plugins: placement.plugins.towards_others(),
+        plugins: placement.plugins.outbound_key(),
     }
 }
 
 fn chosen_labels(mesh: &Mesh, placement: &Placement) -> Vec<(String, String)> {
     let keys = mesh.client_facts.labels.iter();
-    keys.filter_map(|key| Some((key.clone(), placement.placed_labels.get(key)?.to_owned()))).collect()
+    keys.filter_map(|key| Some((key.clone(), placement.topology_labels.get(key)?.to_owned()))).collect()
 }
 
 fn inbound(mesh: &Mesh, placement: &Placement) -> InboundKey {
@@ -211,7 +212,7 @@ fn inbound(mesh: &Mesh, placement: &Placement) -> InboundKey {
         own: own(placement),
         settings: placement.settings.clone(),
         telemetry: placement.telemetry.server.clone(),
-        observed_by: placement.telemetry.made_from.clone(),
+        telemetry_objects: placement.telemetry.made_from.clone(),
         tags: tags(mesh, placement, &placement.telemetry.server),
         server_certificate: metadata.server_certificate.clone(),
         exact_balance: metadata.exact_balance_inbound,
@@ -219,15 +220,15 @@ fn inbound(mesh: &Mesh, placement: &Placement) -> InboundKey {
         policies: placement.policies.made_from.clone(),
         patches: placement.patches.inbound_ids(),
         extensions: placement.patches.extensions.ids(),
-        plugins: placement.plugins.places(),
+        plugins: placement.plugins.inbound_key(),
         targets: placement.targets.iter().map(target).collect(),
         own_address: (!placement.scope.ingress.is_empty()).then(|| placement.own_address()),
     }
 }
 
-fn own(placement: &Placement) -> Own {
+fn own(placement: &Placement) -> NodeFacts {
     let proxy = &placement.proxy;
-    Own {
+    NodeFacts {
         kind: proxy.kind,
         interception: proxy.metadata.interception,
         ipv4: placement.has_ipv4(),
@@ -251,6 +252,6 @@ fn tags(mesh: &Mesh, placement: &Placement, side: &Side) -> Tags {
         mesh_id: metadata.mesh_id.clone(),
         namespace: metadata.namespace.clone(),
         release: placement.proxy.release,
-        traced_as: mesh.tracer(side).and_then(|provider| placement.traced_as(provider)),
+        trace_service_name: mesh.tracer(side).and_then(|provider| placement.trace_service_name(provider)),
     }
 }

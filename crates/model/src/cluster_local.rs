@@ -1,22 +1,22 @@
-//! Services that stay in their cluster: proxies of other clusters have no endpoints of them.
+//! Cluster-local services (`serviceSettings.clusterLocal`): proxies of other clusters get no endpoints of them.
 
 use config::host::Host;
 use config::mesh::{MeshConfig, ServiceSettings};
 
-/// Those that nobody has to name, below the cluster's domain.
-const AT_HOME: [&str; 2] = ["*.kube-system.svc", "kubernetes.default.svc"];
+/// Cluster-local by default, below the cluster's domain.
+const DEFAULTS: [&str; 2] = ["*.kube-system.svc", "kubernetes.default.svc"];
 
-/// The exact name decides, else the longest wildcard; of equal ones the last. A default stands unless a `false` covers it.
-pub(crate) fn stays(config: &MeshConfig, domain: &str, host: &Host) -> bool {
-    let said: Vec<(Host, bool)> = config.service_settings.iter().flat_map(said).collect();
-    let denied = |own: &Host| said.iter().any(|(pattern, local)| !local && own.is_subset_of(pattern));
+/// The exact name decides, else the longest wildcard; of equal ones the last. A default applies unless a `false` covers it.
+pub(crate) fn is_cluster_local(config: &MeshConfig, domain: &str, host: &Host) -> bool {
+    let configured: Vec<(Host, bool)> = config.service_settings.iter().flat_map(hosts_of).collect();
+    let denied = |own: &Host| configured.iter().any(|(pattern, local)| !local && own.is_subset_of(pattern));
     let defaults = defaults(config, domain).filter(|own| !denied(own)).map(|own| (own, true));
-    let all = said.iter().cloned().chain(defaults);
+    let all = configured.iter().cloned().chain(defaults);
     let fitting = all.filter(|(pattern, _)| host.is_subset_of(pattern));
     fitting.max_by_key(|(pattern, _)| (pattern == host, pattern.as_str().len())).is_some_and(|(_, local)| local)
 }
 
-fn said(entry: &ServiceSettings) -> impl Iterator<Item = (Host, bool)> {
+fn hosts_of(entry: &ServiceSettings) -> impl Iterator<Item = (Host, bool)> {
     let local = entry.settings.is_some_and(|settings| settings.cluster_local);
     entry.hosts.iter().map(move |host| (Host::new(host), local))
 }
@@ -28,7 +28,7 @@ fn defaults(config: &MeshConfig, domain: &str) -> impl Iterator<Item = Host> {
         true => Host::new(name),
         false => Host::new(&format!("{name}.{domain}")),
     };
-    AT_HOME.into_iter().chain([control_plane]).map(below)
+    DEFAULTS.into_iter().chain([control_plane]).map(below)
 }
 
 #[cfg(test)]
@@ -44,11 +44,11 @@ mod tests {
         };
         let service_settings = settings.iter().map(setting).collect();
         let config = MeshConfig { service_settings, ..MeshConfig::default() };
-        assert_eq!(stays(&config, "cluster.local", &Host::new(host)), want, "{host}");
+        assert_eq!(is_cluster_local(&config, "cluster.local", &Host::new(host)), want, "{host}");
     }
 
     #[test]
-    fn exact_names_go_before_wildcards_and_later_entries_before_earlier_ones() {
+    fn exact_names_take_precedence_over_wildcards_and_later_entries_over_earlier_ones() {
         let settings = [("*.org", true), ("a.b.org", false), ("*.b.org", true), ("*.org", false)];
         check(&settings, "a.b.org", false);
         check(&settings, "c.b.org", true);
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_a_cluster_stays_there_unless_somebody_says_otherwise() {
+    fn default_hosts_are_cluster_local_unless_disabled() {
         for host in ["dns.kube-system", "kubernetes.default", "istiod.istio-system"] {
             let host = format!("{host}.svc.cluster.local");
             check(&[], &host, true);

@@ -1,29 +1,29 @@
-//! Credentials that gateways name: what a name means, who may have what stands behind it, and where that is. Nobody looks into
-//! certificates here.
+//! Credentials that Gateways name (`credentialName`): parsing of SDS resource names, who may read a credential, and where it is stored.
+//! Certificates are not parsed here.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use config::diagnostic::ObjectId;
 use config::kind::Kind;
 use config::kinds::gateway::{ServerTlsMode, ServerTlsSettings};
 use config::meta::Meta;
-use config::note::ObjectId;
 use config::store::Name;
 use thiserror::Error;
 
 use crate::gateway::MergedGateway;
 use crate::mesh::Mesh;
 
-/// The end of the name of a Secret that holds authorities only.
-const AUTHORITY: &str = "-cacert";
+/// Suffix of the name of a Secret that holds CA certificates only.
+const CA_SUFFIX: &str = "-cacert";
 
-/// The name of a secret on the wire. Anything that no object can be called is none.
+/// The resource name of a secret in SDS. A name that no Kubernetes object can have is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CredentialName {
     store: CredentialStore,
-    /// `None`: the reader's.
+    /// `None`: the reader's namespace.
     namespace: Option<String>,
     name: String,
 }
@@ -34,7 +34,7 @@ enum CredentialStore {
     Kubernetes,
     /// A Secret that a Gateway of the reader's namespace names.
     Gateway,
-    /// Authorities alone, which are no secret.
+    /// CA certificates only, which are public.
     ConfigMap,
 }
 
@@ -48,14 +48,14 @@ const STORES: [(CredentialStore, &str); 3] = [
 #[error(
     "{0:?} names no credential; it is kubernetes://[NAMESPACE/]NAME, kubernetes-gateway://NAMESPACE/NAME or configmap://NAMESPACE/NAME"
 )]
-pub struct NotACredential(String);
+pub struct InvalidCredentialName(String);
 
 impl FromStr for CredentialName {
-    type Err = NotACredential;
+    type Err = InvalidCredentialName;
 
-    fn from_str(text: &str) -> Result<Self, NotACredential> {
-        // Hostile names do not belong in an error whole.
-        let none = || NotACredential(text.chars().take(100).collect());
+    fn from_str(text: &str) -> Result<Self, InvalidCredentialName> {
+        // Untrusted names are truncated before they reach an error text.
+        let none = || InvalidCredentialName(text.chars().take(100).collect());
         let (store, rest) =
             STORES.iter().find_map(|(store, prefix)| Some((*store, text.strip_prefix(prefix)?))).ok_or_else(none)?;
         let (namespace, name) = match rest.split_once('/') {
@@ -80,22 +80,22 @@ impl fmt::Display for CredentialName {
     }
 }
 
-/// As Kubernetes lets objects be called.
+/// A valid Kubernetes object name.
 fn is_object_name(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     let edge = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
     text.len() <= 253 && text.bytes().all(allowed) && edge(text.bytes().next()) && edge(text.bytes().last())
 }
 
-/// A proxy whose identity was proven.
+/// A proxy with an authenticated identity.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Reader {
+pub struct CredentialReader {
     pub namespace: Arc<str>,
     pub service_account: Arc<str>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum Denied {
+pub enum CredentialDenied {
     #[error("it is of another namespace")]
     OtherNamespace,
     #[error("the service account may not read secrets of its namespace")]
@@ -105,63 +105,63 @@ pub enum Denied {
 }
 
 impl CredentialName {
-    /// `lists`: whether the service account may read the secrets of its namespace; asked only where that decides. Asked for every
-    /// reader before anything is looked up, so that what one may have is never given to another from memory.
-    pub fn allowed(
+    /// `lists`: whether the service account may read the Secrets of its namespace; called only where that decides. Authorization runs for every
+    /// reader before any lookup, so that no cached credential reaches a reader that may not have it.
+    pub fn authorize(
         &self,
-        reader: &Reader,
+        reader: &CredentialReader,
         gateway: &MergedGateway,
-        lists: impl FnOnce(&Reader) -> bool,
-    ) -> Result<(), Denied> {
+        lists: impl FnOnce(&CredentialReader) -> bool,
+    ) -> Result<(), CredentialDenied> {
         match self.store {
             CredentialStore::ConfigMap => Ok(()),
-            CredentialStore::Gateway if verified(gateway, &reader.namespace).contains(self) => Ok(()),
-            CredentialStore::Gateway => Err(Denied::Unverified),
-            CredentialStore::Kubernetes if self.is_foreign(reader) => Err(Denied::OtherNamespace),
-            // Authorities are public.
+            CredentialStore::Gateway if gateway_credentials(gateway, &reader.namespace).contains(self) => Ok(()),
+            CredentialStore::Gateway => Err(CredentialDenied::Unverified),
+            CredentialStore::Kubernetes if self.is_foreign(reader) => Err(CredentialDenied::OtherNamespace),
+            // CA certificates are public.
             CredentialStore::Kubernetes if self.is_authority() || lists(reader) => Ok(()),
-            CredentialStore::Kubernetes => Err(Denied::NotAllowed),
+            CredentialStore::Kubernetes => Err(CredentialDenied::NotAllowed),
         }
     }
 
-    fn namespace<'a>(&'a self, reader: &'a Reader) -> &'a str {
+    fn namespace<'a>(&'a self, reader: &'a CredentialReader) -> &'a str {
         self.namespace.as_deref().unwrap_or(&reader.namespace)
     }
 
-    /// What a server of a Gateway means by it. `None`: nothing that is behind a Secret.
+    /// The credential that a Gateway server refers to. `None`: not one that a Secret holds.
     pub(crate) fn of_server(text: &str) -> Option<Self> {
         let whole = if text.contains("://") { text.to_owned() } else { format!("kubernetes://{text}") };
         whole.parse().ok()
     }
 
     /// It is a Secret of another namespace than the reader's.
-    pub(crate) fn is_foreign(&self, reader: &Reader) -> bool {
+    pub(crate) fn is_foreign(&self, reader: &CredentialReader) -> bool {
         self.store == CredentialStore::Kubernetes && self.namespace(reader) != &*reader.namespace
     }
 
-    /// Objects of this name changed: what stands behind it may be another. Authorities may stand beside the key.
-    pub fn reads(&self, changed: &BTreeSet<Name>, reader: &Reader) -> bool {
+    /// One of the changed objects may hold this credential. CA certificates may be in the Secret of the key or in one of their own.
+    pub fn reads(&self, changed: &BTreeSet<Name>, reader: &CredentialReader) -> bool {
         let named = |name: &str| changed.contains(&Name::new(self.namespace(reader), name));
-        named(&self.name) || self.plain().is_some_and(named)
+        named(&self.name) || self.base_name().is_some_and(named)
     }
 
-    /// Gateways decide who may have it.
-    pub fn is_of_gateways(&self) -> bool {
+    /// Gateways decide who may read it.
+    pub fn is_gateway_scheme(&self) -> bool {
         self.store == CredentialStore::Gateway
     }
 
-    /// Without the end that says that it is about authorities.
-    fn plain(&self) -> Option<&str> {
-        self.name.strip_suffix(AUTHORITY)
+    /// The name without the `-cacert` suffix.
+    fn base_name(&self) -> Option<&str> {
+        self.name.strip_suffix(CA_SUFFIX)
     }
 
     fn is_authority(&self) -> bool {
-        self.store == CredentialStore::ConfigMap || self.name.ends_with(AUTHORITY)
+        self.store == CredentialStore::ConfigMap || self.name.ends_with(CA_SUFFIX)
     }
 }
 
-/// Credentials that Gateways of the router's own namespace name there: pod, Secret and Gateway are of one hand.
-fn verified(gateway: &MergedGateway, namespace: &str) -> BTreeSet<CredentialName> {
+/// Credentials that Gateways of the proxy's own namespace refer to there: pod, Secret and Gateway have the same owner.
+fn gateway_credentials(gateway: &MergedGateway, namespace: &str) -> BTreeSet<CredentialName> {
     let servers = gateway.ports.iter().flat_map(|port| &port.servers);
     let own = servers.filter(|server| *server.made_from.namespace == *namespace);
     let named = own.filter_map(|server| server.tls.as_ref()).flat_map(references);
@@ -176,26 +176,26 @@ fn references(tls: &ServerTlsSettings) -> Vec<CredentialName> {
     let authorities = names
         .iter()
         .filter(|_| mutual)
-        .map(|name| CredentialName { name: format!("{}{AUTHORITY}", name.name), ..name.clone() });
+        .map(|name| CredentialName { name: format!("{}{CA_SUFFIX}", name.name), ..name.clone() });
     let authorities: Vec<_> = authorities.collect();
     names.into_iter().chain(authorities).collect()
 }
 
-/// What stands behind a name, and where it was found.
+/// The content of a credential, and the object that holds it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Found<'a> {
+pub struct ResolvedCredential<'a> {
     pub object: ObjectId,
     pub credential: Credential<'a>,
 }
 
-/// Bytes are as written; nobody looked into them yet.
+/// Bytes as stored, not yet parsed.
 #[derive(PartialEq, Eq)]
 pub enum Credential<'a> {
     Pair { chain: &'a [u8], key: &'a [u8], staple: Option<&'a [u8]> },
     Authorities { roots: &'a [u8], revoked: Option<&'a [u8]> },
 }
 
-/// Private keys are not printed.
+/// Debug output leaves private keys out.
 impl fmt::Debug for Credential<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -206,7 +206,7 @@ impl fmt::Debug for Credential<'_> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Missing {
+pub enum CredentialMissing {
     #[error("there is no {kind} {namespace}/{name}; write it, or change the name")]
     Object { kind: &'static str, namespace: String, name: String },
     #[error("{kind} {namespace}/{name} has no {keys} with content")]
@@ -214,41 +214,49 @@ pub enum Missing {
 }
 
 impl Mesh {
-    /// The material behind a name, for a reader that may have it.
-    pub fn credential(&self, wanted: &CredentialName, reader: &Reader) -> Result<Found<'_>, Missing> {
+    /// The credential of this name, for a reader that is authorized.
+    pub fn credential(
+        &self,
+        wanted: &CredentialName,
+        reader: &CredentialReader,
+    ) -> Result<ResolvedCredential<'_>, CredentialMissing> {
         let namespace = wanted.namespace(reader);
         if wanted.store == CredentialStore::ConfigMap {
             return self.config_map_authorities(wanted, namespace);
         }
         let secret = |name: &str| self.objects.secrets.get(&Name::new(namespace, name));
-        // A compound Secret holds its authorities beside the key.
-        let found = secret(&wanted.name).or_else(|| secret(wanted.plain()?));
+        // A compound Secret holds the CA certificate beside the key.
+        let found = secret(&wanted.name).or_else(|| secret(wanted.base_name()?));
         let object = found.ok_or_else(|| wanted.absent(Kind::Secret, namespace))?;
         let value = |key: &str| object.spec.data.get(key).map(|value| value.as_slice()).filter(|it| !it.is_empty());
         let made = if wanted.is_authority() { authorities(value) } else { pair(value) };
         let keys = if wanted.is_authority() { "cacert or ca.crt" } else { "cert and key, or tls.crt and tls.key," };
         let credential = made.ok_or_else(|| wanted.empty(Kind::Secret, namespace, keys))?;
-        Ok(Found { object: object_id(Kind::Secret, &object.meta), credential })
+        Ok(ResolvedCredential { object: object_id(Kind::Secret, &object.meta), credential })
     }
 
-    fn config_map_authorities(&self, wanted: &CredentialName, namespace: &str) -> Result<Found<'_>, Missing> {
-        let name = wanted.plain().unwrap_or(&wanted.name);
+    fn config_map_authorities(
+        &self,
+        wanted: &CredentialName,
+        namespace: &str,
+    ) -> Result<ResolvedCredential<'_>, CredentialMissing> {
+        let name = wanted.base_name().unwrap_or(&wanted.name);
         let object = self.objects.config_maps.get(&Name::new(namespace, name));
         let object = object.ok_or_else(|| wanted.absent(Kind::ConfigMap, namespace))?;
         let value = |key: &str| object.spec.data.get(key).map(String::as_bytes).filter(|value| !value.is_empty());
         let credential = authorities(value);
         let credential = credential.ok_or_else(|| wanted.empty(Kind::ConfigMap, namespace, "cacert or ca.crt"))?;
-        Ok(Found { object: object_id(Kind::ConfigMap, &object.meta), credential })
+        Ok(ResolvedCredential { object: object_id(Kind::ConfigMap, &object.meta), credential })
     }
 }
 
 impl CredentialName {
-    fn absent(&self, kind: Kind, namespace: &str) -> Missing {
-        Missing::Object { kind: kind.name(), namespace: namespace.to_owned(), name: self.name.clone() }
+    fn absent(&self, kind: Kind, namespace: &str) -> CredentialMissing {
+        CredentialMissing::Object { kind: kind.name(), namespace: namespace.to_owned(), name: self.name.clone() }
     }
 
-    fn empty(&self, kind: Kind, namespace: &str, keys: &'static str) -> Missing {
-        Missing::Keys { kind: kind.name(), namespace: namespace.to_owned(), name: self.name.clone(), keys }
+    fn empty(&self, kind: Kind, namespace: &str, keys: &'static str) -> CredentialMissing {
+        CredentialMissing::Keys { kind: kind.name(), namespace: namespace.to_owned(), name: self.name.clone(), keys }
     }
 }
 
@@ -256,7 +264,7 @@ fn object_id(kind: Kind, meta: &Meta) -> ObjectId {
     ObjectId { kind, namespace: meta.namespace.clone(), name: meta.name.clone() }
 }
 
-/// Generic keys go before those of TLS Secrets.
+/// Keys of generic Secrets take precedence over those of TLS Secrets.
 fn pair<'a>(value: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Credential<'a>> {
     let both = |chain: &str, key: &str| Some((value(chain)?, value(key)?));
     if let Some((chain, key)) = both("cert", "key") {

@@ -1,4 +1,4 @@
-//! From one mesh to the next: which services, endpoints, workloads and scopes a change of objects touches. Equal facts stop the wave here.
+//! The step from one mesh to the next: which services, endpoints, workloads and scopes a change of objects affects. Equal results end the propagation here.
 
 mod istio;
 mod policy;
@@ -13,7 +13,7 @@ use config::meta::Object;
 use config::store::{Name, Snapshot, Table};
 use imbl::ordmap::DiffItem;
 
-use crate::discovered;
+use crate::discovery_selectors;
 use crate::environment::Environment;
 use crate::mesh::{Mesh, key};
 use crate::network;
@@ -23,28 +23,28 @@ use crate::service::Service;
 
 #[derive(Debug, Default)]
 pub struct Delta {
-    /// A setting that anything may read changed: mesh config, scopes, policies, nodes, namespaces.
+    /// A setting that anything may read changed: mesh config, policies of the root namespace, nodes, namespaces.
     pub everything: bool,
     pub services: BTreeMap<Name, ServiceChange>,
     /// Services whose endpoints changed; `true`: their identities or mutual TLS too, which clusters hold.
     pub endpoints: BTreeMap<Name, bool>,
-    /// Pods that changed in what a proxy of theirs is told.
+    /// Pods whose own proxy may need other configuration.
     pub workloads: BTreeSet<Name>,
-    /// Namespaces whose proxies may be in another class: Sidecars, policies, machines or entries there changed.
+    /// Namespaces whose proxies may be in another class: Sidecars, policies, WorkloadEntries or ServiceEntries changed there.
     pub namespaces: BTreeSet<Arc<str>>,
-    /// Gateways came, went or changed: routers may listen elsewhere.
+    /// Gateways were added, removed or changed: gateway proxies may listen on other ports.
     pub gateways: bool,
-    /// `namespace/name` of Gateways to which other VirtualServices are bound now, or bound ones say something else.
-    pub routed: BTreeSet<String>,
-    /// Secrets and ConfigMaps that came, went or changed: no configuration is made from them, but credentials are.
+    /// `namespace/name` of Gateways with added, removed or changed VirtualServices.
+    pub gateway_routes: BTreeSet<String>,
+    /// Secrets and ConfigMaps that were added, removed or changed: no configuration is made from them, but credentials are.
     pub credentials: BTreeSet<Name>,
     /// Some scope reads VirtualServices, DestinationRules or Sidecars that changed.
     pub scopes: bool,
-    /// What the keys of classes hold of the mesh changed: anybody's class may be another.
-    pub rekeyed: bool,
+    /// Mesh-wide inputs of the class keys changed: the class of any proxy may be another.
+    pub class_keys: bool,
 }
 
-/// The services of one namespace and host: a Kubernetes Service, and ServiceEntries that claim its host.
+/// The services of one namespace and host: a Kubernetes Service, and ServiceEntries that declare the same host.
 #[derive(Debug, Clone, Default)]
 pub struct ServiceChange {
     pub old: Vec<Arc<Service>>,
@@ -58,42 +58,42 @@ impl ServiceChange {
 }
 
 impl Delta {
-    /// A proxy's class may be another now: its own pod, or a service that may select it, changed.
-    pub fn may_move(&self, proxy: &Proxy) -> bool {
+    /// The class of this proxy may have changed: its own pod did, or a service that may select it.
+    pub fn may_change_class(&self, proxy: &Proxy) -> bool {
         let pod = || proxy.pod().is_some_and(|pod| self.workloads.contains(&pod));
         self.everything
-            || self.rekeyed
-            || (self.gateways && proxy.kind == ProxyKind::Router)
+            || self.class_keys
+            || (self.gateways && proxy.kind == ProxyKind::Gateway)
             || self.namespaces.contains(&proxy.namespace)
             || self.services.keys().any(|name| name.namespace == proxy.namespace)
             || (!self.workloads.is_empty() && pod())
     }
 
-    /// Some proxy's class may be another now.
-    pub fn may_move_somebody(&self) -> bool {
+    /// The class of some proxy may have changed.
+    pub fn may_change_any_class(&self) -> bool {
         self.everything
-            || self.rekeyed
+            || self.class_keys
             || self.gateways
             || !(self.namespaces.is_empty() && self.services.is_empty() && self.workloads.is_empty())
     }
 
-    /// What a proxy of this place is sent towards others may be different now.
+    /// The outbound configuration of a proxy with this placement may have changed.
     pub fn concerns(&self, mesh: &Mesh, placement: &Placement) -> bool {
         let imported = |name: &Name| {
             let service = placement.scope.service(&Host::new(&name.name));
             service.is_some_and(|service| service.namespace == name.namespace)
         };
-        let routed = placement.is_router() && (self.gateways || !self.routed.is_empty());
-        self.everything || routed || !mesh.keeps_scope(placement) || self.endpoints.keys().any(imported)
+        let routed = placement.is_gateway() && (self.gateways || !self.gateway_routes.is_empty());
+        self.everything || routed || !mesh.scope_is_current(placement) || self.endpoints.keys().any(imported)
     }
 
     /// No configuration changed; credentials may have.
     pub fn is_empty(&self) -> bool {
         !self.everything
             && !self.scopes
-            && !self.rekeyed
+            && !self.class_keys
             && !self.gateways
-            && self.routed.is_empty()
+            && self.gateway_routes.is_empty()
             && self.services.is_empty()
             && self.endpoints.is_empty()
             && self.workloads.is_empty()
@@ -101,7 +101,7 @@ impl Delta {
     }
 
     pub(crate) fn apply(mesh: &Mesh, whole: &Snapshot) -> (Mesh, Self) {
-        let snapshot = &discovered::part(whole, Some(mesh));
+        let snapshot = &discovery_selectors::discovered_objects(whole, Some(mesh));
         let old = &mesh.objects;
         let wide = aliases_changed(old, snapshot)
             || gateways_changed(old, snapshot, &mesh.env)
@@ -114,35 +114,36 @@ impl Delta {
             || changed(&old.ingress_classes, &snapshot.ingress_classes)
             || ingress_ports_changed(mesh, snapshot);
         if wide {
-            return (Mesh::new(whole, &mesh.env), Self { everything: true, ..Self::default() });
+            let next = Mesh { telemetry_pool: mesh.telemetry_pool.clone(), ..Mesh::new(whole, &mesh.env) };
+            return (next, Self { everything: true, ..Self::default() });
         }
-        let mut next = Mesh { objects: snapshot.clone(), whole: whole.clone(), ..mesh.clone() };
+        let mut next = Mesh { objects: snapshot.clone(), all_objects: whole.clone(), ..mesh.clone() };
         let credentials =
             [changed_names(&old.secrets, &snapshot.secrets), changed_names(&old.config_maps, &snapshot.config_maps)];
         let mut delta = Self { credentials: credentials.into_iter().flatten().collect(), ..Self::default() };
         let mut stale = BTreeSet::new();
-        delta.take_services(mesh, &mut next, &mut stale);
-        delta.take_entries(mesh, &mut next, &mut stale);
-        delta.take_machines(mesh, &mut next, &mut stale);
-        delta.take_pods(mesh, &mut next, &mut stale);
-        take_slices(mesh, &mut next, &mut stale);
-        delta.take_endpoints(mesh, &mut next, stale);
-        delta.take_policies(mesh, &mut next);
-        delta.take_telemetries(mesh, &mut next);
-        delta.take_guards(mesh, &mut next);
-        delta.take_filters(mesh, &mut next);
-        delta.take_plugins(mesh, &next);
-        delta.take_scopes(mesh, &mut next);
+        delta.apply_services(mesh, &mut next, &mut stale);
+        delta.apply_service_entries(mesh, &mut next, &mut stale);
+        delta.apply_workload_entries(mesh, &mut next, &mut stale);
+        delta.apply_pods(mesh, &mut next, &mut stale);
+        apply_slices(mesh, &mut next, &mut stale);
+        delta.apply_endpoints(mesh, &mut next, stale);
+        delta.apply_peer_authentications(mesh, &mut next);
+        delta.apply_telemetries(mesh, &mut next);
+        delta.apply_request_policies(mesh, &mut next);
+        delta.apply_envoy_filters(mesh, &mut next);
+        delta.apply_plugins(mesh, &next);
+        delta.apply_scopes(mesh, &mut next);
         if !delta.services.is_empty() {
-            next.provider_hosts = Arc::new(next.made_provider_hosts());
-            // Anybody's logs and spans may go to that service.
+            next.provider_hosts = Arc::new(next.build_provider_hosts());
+            // Any proxy may send its access logs and spans to that service.
             delta.everything |= next.provider_hosts != mesh.provider_hosts;
         }
-        delta.take_gateways(mesh, &mut next);
+        delta.apply_gateways(mesh, &mut next);
         if delta.touches_headless(mesh, &next) {
             next.headless = Arc::new(next.headless_addresses());
         }
-        delta.rekeyed |= next.headless != mesh.headless
+        delta.class_keys |= next.headless != mesh.headless
             || next.client_facts != mesh.client_facts
             || next.scopes.node_local != mesh.scopes.node_local;
         (next, delta)
@@ -150,13 +151,13 @@ impl Delta {
 
     fn touches_headless(&self, old: &Mesh, new: &Mesh) -> bool {
         let headless = |mesh: &Mesh, name: &Name| {
-            let entries = mesh.entries.of(name);
+            let entries = mesh.entry_services.of(name);
             mesh.services.get(name).into_iter().chain(entries).any(|service| service.is_headless())
         };
         self.services.keys().chain(self.endpoints.keys()).any(|name| headless(old, name) || headless(new, name))
     }
 
-    fn take_services(&mut self, mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
+    fn apply_services(&mut self, mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
         for item in mesh.objects.services.diff(&next.objects.services.clone()) {
             let (old, new) = sides(&item);
             let old = old.map(|object| key(&mesh.service_of(object)));
@@ -177,7 +178,7 @@ impl Delta {
         }
     }
 
-    fn take_pods(&mut self, mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
+    fn apply_pods(&mut self, mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
         let objects = next.objects.clone();
         for item in mesh.objects.pods.diff(&objects.pods) {
             let (old, new) = sides(&item);
@@ -188,7 +189,7 @@ impl Delta {
                 .services_in(&name.namespace)
                 .filter(|service| [old, new].into_iter().flatten().any(|pod| reads_pod(next, service, pod)));
             stale.extend(concerned.map(|service| key(service)));
-            let selecting = next.entries.in_namespace(&name.namespace).filter(|service| {
+            let selecting = next.entry_services.in_namespace(&name.namespace).filter(|service| {
                 let selected = |pod: &Arc<Object<Pod>>| pod.meta.labels.contains_all(&service.selector);
                 !service.selector.is_empty() && [old, new].into_iter().flatten().any(selected)
             });
@@ -196,19 +197,19 @@ impl Delta {
         }
     }
 
-    fn take_endpoints(&mut self, mesh: &Mesh, next: &mut Mesh, stale: BTreeSet<Name>) {
+    fn apply_endpoints(&mut self, mesh: &Mesh, next: &mut Mesh, stale: BTreeSet<Name>) {
         for name in stale {
             if !next.declares(&name) {
                 next.endpoints.remove(&name);
                 continue;
             }
-            let made = next.made_endpoints(&name);
+            let made = next.build_endpoints(&name);
             let held = mesh.endpoints.get(&name);
             if held.is_some_and(|held| **held == *made) {
                 continue;
             }
             let deep = held.is_none_or(|held| held.identities != made.identities || held.mtls() != made.mtls());
-            // Proxies behind a Service that selects nobody are found by address.
+            // Proxies behind a Service without a selector are found by address.
             if next.services.get(&name).is_some_and(|service| service.selector.is_empty()) {
                 self.namespaces.insert(name.namespace.clone());
             }
@@ -218,7 +219,7 @@ impl Delta {
     }
 }
 
-fn take_slices(mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
+fn apply_slices(mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
     let mut services = BTreeSet::new();
     for item in mesh.objects.endpoint_slices.diff(&next.objects.endpoint_slices) {
         let (old, new) = sides(&item);
@@ -237,16 +238,16 @@ fn take_slices(mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
     }
 }
 
-/// Ingresses may name ports of Services.
+/// Ingresses may refer to Service ports by name.
 fn ingress_ports_changed(mesh: &Mesh, snapshot: &Snapshot) -> bool {
     !snapshot.ingresses.is_empty()
         && changed(&mesh.objects.services, &snapshot.services)
-        && Mesh::made_ingress(snapshot, &mesh.env) != *mesh.ingress
+        && Mesh::convert_ingress(snapshot, &mesh.env) != *mesh.ingress
 }
 
-/// Names that stand for other names: routes of anybody may hold them.
+/// ExternalName aliases: any route may hold them.
 fn aliases_changed(old: &Snapshot, new: &Snapshot) -> bool {
-    let alias = |object: &Arc<Object<kube::Service>>| object.spec.kind == ServiceType::ExternalName;
+    let alias = |object: &Arc<Object<kube::ServiceSpec>>| object.spec.kind == ServiceType::ExternalName;
     !old.services.ptr_eq(&new.services)
         && old.services.diff(&new.services).any(|item| {
             let (old, new) = sides(&item);
@@ -254,7 +255,7 @@ fn aliases_changed(old: &Snapshot, new: &Snapshot) -> bool {
         })
 }
 
-/// Services that lead into a network: any load assignment may hold their addresses.
+/// Network gateway Services: any load assignment may hold their addresses.
 fn gateways_changed(old: &Snapshot, new: &Snapshot, env: &Environment) -> bool {
     !old.services.ptr_eq(&new.services)
         && old.services.diff(&new.services).any(|item| {
@@ -264,10 +265,10 @@ fn gateways_changed(old: &Snapshot, new: &Snapshot, env: &Environment) -> bool {
         })
 }
 
-/// The endpoints of this service may hold what the pod says of itself.
+/// The endpoints of this service may depend on the pod.
 fn reads_pod(mesh: &Mesh, service: &Service, pod: &Object<Pod>) -> bool {
     let selected = || mesh.env.derive_endpoints && pod.meta.labels.contains_all(&service.selector);
-    mesh.slices.mention(service, pod)
+    mesh.slices.refers_to(service, pod)
         || selected()
         || mesh.objects.endpoints.contains_key(&Name::new(&service.namespace, &service.name))
 }

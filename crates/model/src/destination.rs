@@ -1,5 +1,5 @@
-//! What DestinationRules say about a host: the rules of a namespace merged, and which of them a client uses.
-//! The policy of one port or subset is put together in `policy`.
+//! DestinationRules by host: the rules of a namespace merged, and the one that applies to a client.
+//! `policy` computes the traffic policy of one port or subset.
 
 mod lookup;
 mod merge;
@@ -8,49 +8,49 @@ mod policy;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use config::diagnostic::ObjectId;
 use config::host::Host;
 use config::kinds::destination_rule::{
     DestinationRule, LoadBalancerSettings, LocalityLoadBalancerSetting, Subset, TrafficPolicy,
 };
 use config::labels::Labels;
 use config::mesh::MeshConfig;
-use config::note::ObjectId;
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 
 use crate::service::{Distribution, Service};
 
 pub(crate) use lookup::DestinationRules;
-pub use policy::{Locality, is_passthrough, outlier_detection};
+pub use policy::{LocalityPreference, is_passthrough, outlier_detection};
 
-/// One or several DestinationRules of one host and namespace.
+/// One or several merged DestinationRules of one host and namespace.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Destination {
+pub struct MergedDestinationRule {
     pub host: Host,
     pub policy: Option<Arc<TrafficPolicy>>,
-    /// Names are unique.
+    /// With unique names.
     pub subsets: Vec<Subset>,
-    /// Only clients of the rule's own namespace with these labels; `None`: everybody.
+    /// Applies only to clients of the rule's own namespace with these labels; `None`: all clients.
     pub selector: Option<Labels>,
-    /// The rule that it began with, then those merged into it.
+    /// The first rule, then those merged into it.
     pub made_from: Vec<ObjectId>,
     exports: merge::Exports,
 }
 
-impl Destination {
+impl MergedDestinationRule {
     pub fn subset(&self, name: &str) -> Option<&Subset> {
         self.subsets.iter().find(|subset| subset.name == name)
     }
 
-    /// The rule that stands for it in metadata.
+    /// The rule named in Envoy metadata.
     pub fn id(&self) -> &ObjectId {
         &self.made_from[0]
     }
 }
 
-/// The rules that a scope's services have, by host; those with a selector first.
+/// The rules for the services of a scope, by host; those with a selector first.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct ScopeDestinations(OrdMap<Host, Vec<Arc<Destination>>>);
+pub(crate) struct ScopeDestinations(OrdMap<Host, Vec<Arc<MergedDestinationRule>>>);
 
 impl ScopeDestinations {
     pub(crate) fn new(rules: &DestinationRules, namespace: &str, services: &[Arc<Service>]) -> Self {
@@ -66,7 +66,7 @@ impl ScopeDestinations {
         Self(found)
     }
 
-    /// Looks up anew what is said about a service. Answers whether that is something else now.
+    /// Looks up the rules of a service again. Returns whether they changed.
     pub(crate) fn refresh(&mut self, rules: &DestinationRules, namespace: &str, service: &Service) -> bool {
         let now = rules.of(namespace, service);
         if self.0.get(&service.host).map(Vec::as_slice).unwrap_or_default() == now {
@@ -79,30 +79,35 @@ impl ScopeDestinations {
         true
     }
 
-    /// Hosts about which the two say different things.
+    /// Hosts whose rules differ between the two.
     pub(crate) fn differing<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a Host> {
         self.0.diff(&other.0).map(|item| match item {
             DiffItem::Add(host, _) | DiffItem::Remove(host, _) | DiffItem::Update { new: (host, _), .. } => host,
         })
     }
 
-    /// What a client with these labels uses.
-    pub(crate) fn of_client(&self, host: &Host, namespace: &str, labels: &Labels) -> Option<&Arc<Destination>> {
+    /// The rule for a client with these labels.
+    pub(crate) fn of_client(
+        &self,
+        host: &Host,
+        namespace: &str,
+        labels: &Labels,
+    ) -> Option<&Arc<MergedDestinationRule>> {
         let rules = self.0.get(host)?;
-        let selects = |rule: &&Arc<Destination>| {
+        let selects = |rule: &&Arc<MergedDestinationRule>| {
             let own = *rule.id().namespace == *namespace;
             own && rule.selector.as_ref().is_some_and(|wanted| labels.contains_all(wanted))
         };
         rules.iter().find(selects).or_else(|| self.of_everybody(host))
     }
 
-    /// Selectors speak of clients; the server's own side heeds the rest.
-    pub(crate) fn of_everybody(&self, host: &Host) -> Option<&Arc<Destination>> {
+    /// Rules with a selector concern clients only; inbound configuration uses the others.
+    pub(crate) fn of_everybody(&self, host: &Host) -> Option<&Arc<MergedDestinationRule>> {
         self.0.get(host)?.iter().rev().find(|rule| rule.selector.is_none())
     }
 }
 
-/// What answers may read of a client because some rule or service asks for it.
+/// Facts of a client that some rule, route or service refers to.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ClientFacts {
     pub(crate) labels: BTreeSet<String>,
@@ -125,7 +130,7 @@ impl ClientFacts {
         facts
     }
 
-    /// Services that prefer what is near read where the client is.
+    /// A service with a traffic distribution reads the client's locality.
     pub(crate) fn read_distributions(&mut self, services: &[Arc<Service>]) {
         let preferences = services.iter().filter_map(|service| service.distribution);
         self.labels.extend(preferences.flat_map(Distribution::labels).map(|&key| key.to_owned()));

@@ -1,50 +1,50 @@
-//! Endpoints of services: slices joined with the pods behind them. What a client may use of them is translation's choice.
+//! Endpoints of services: EndpointSlices joined with the pods behind them. Translation chooses which of them a client may use.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use config::intern::intern_str;
 use config::kinds::endpoint_slice::{self as kube, AddressType};
 use config::kinds::pod::{ContainerPort, Pod};
 use config::kinds::transport::Transport;
 use config::labels::Labels;
 use config::meta::Object;
-use config::shared::shared_text;
-use config::store::{Name, Table, filled};
+use config::store::{Name, Table, dense_table};
 use imbl::OrdMap;
 
-use crate::entry_endpoint;
 use crate::mesh::Mesh;
 use crate::protocol::Protocol;
 use crate::service::{Port, Resolution, Service, TargetPort};
+use crate::service_entry_endpoint;
 use crate::visibility::Visibility;
-use crate::workload::{Identity, Workload, Workloads};
+use crate::workload::{Workload, WorkloadIdentity, Workloads};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Endpoint {
-    pub address: Address,
+    pub address: EndpointAddress,
     pub port: u16,
     pub health: Health,
     pub origin: Origin,
-    /// Its share of traffic beside the others of its port; 1 if nobody said.
+    /// Its load balancing weight within the port; 1 by default.
     pub weight: u32,
-    /// Empty: in no network that anybody named.
+    /// Empty: in no configured network.
     pub network: Arc<str>,
     pub workload: Arc<Workload>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
+pub enum EndpointAddress {
     Ip(IpAddr),
-    /// For DNS.
+    /// A DNS name.
     Name(Arc<str>),
-    /// The path of a socket.
+    /// The path of a Unix domain socket.
     Pipe(Arc<str>),
-    /// Nobody said; a gateway of its network knows.
+    /// No address: reached through a gateway of its network.
     Unknown,
 }
 
-impl Address {
+impl EndpointAddress {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if let Some(path) = text.strip_prefix("unix://") {
             return Some(Self::Pipe(Arc::from(path)));
@@ -63,10 +63,10 @@ impl Address {
     }
 }
 
-/// Who vouches for an endpoint.
+/// The kind of object that an endpoint comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
-    /// A WorkloadEntry or a ServiceEntry: nobody looks after its health.
+    /// A WorkloadEntry or a ServiceEntry: nothing checks its readiness.
     Entry,
     Kubernetes,
 }
@@ -74,13 +74,13 @@ pub enum Origin {
 impl Endpoint {
     fn of_kubernetes(address: IpAddr, port: u16, health: Health, workload: &Arc<Workload>, mesh: &Mesh) -> Self {
         let network = mesh.networks.of(Some(address), &workload.labels);
-        let address = Address::Ip(address);
+        let address = EndpointAddress::Ip(address);
         Self { address, port, health, origin: Origin::Kubernetes, weight: 1, network, workload: workload.clone() }
     }
 
-    /// Labels of its workload with those that stand for its place.
-    pub fn placed_labels(&self, cluster: &str) -> Labels {
-        self.workload.placed_labels(cluster, &self.network)
+    /// Labels of its workload with those of its locality, network, node and cluster.
+    pub fn topology_labels(&self, cluster: &str) -> Labels {
+        self.workload.topology_labels(cluster, &self.network)
     }
 }
 
@@ -89,7 +89,7 @@ pub enum Health {
     Ready,
     NotReady,
     Terminating,
-    /// It ends, and still serves those that it served before.
+    /// It terminates, and still serves the clients that it has.
     Draining,
 }
 
@@ -98,8 +98,8 @@ pub enum Health {
 pub struct ServiceEndpoints {
     /// Sorted by the name of the service port.
     by_port: Vec<(Arc<str>, Vec<Endpoint>)>,
-    /// Sorted, each once.
-    pub identities: Vec<Identity>,
+    /// Sorted, without duplicates.
+    pub identities: Vec<WorkloadIdentity>,
 }
 
 impl ServiceEndpoints {
@@ -108,14 +108,14 @@ impl ServiceEndpoints {
     }
 
     pub fn port(&self, name: &str) -> &[Endpoint] {
-        self.place(name).map(|at| self.by_port[at].1.as_slice()).unwrap_or_default()
+        self.position(name).map(|at| self.by_port[at].1.as_slice()).unwrap_or_default()
     }
 
     pub(crate) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.by_port.iter().flat_map(|(_, endpoints)| endpoints).filter_map(|endpoint| endpoint.address.ip())
     }
 
-    /// By port: every endpoint takes mutual TLS.
+    /// By port: whether every endpoint accepts mutual TLS.
     pub(crate) fn mtls(&self) -> BTreeMap<&str, bool> {
         let all = |endpoints: &[Endpoint]| endpoints.iter().all(|endpoint| endpoint.workload.mtls);
         self.by_port.iter().map(|(port, endpoints)| (&**port, all(endpoints))).collect()
@@ -127,24 +127,24 @@ impl ServiceEndpoints {
         {
             self.identities.insert(at, identity.clone());
         }
-        match self.place(port) {
+        match self.position(port) {
             Ok(at) => self.by_port[at].1.push(endpoint),
-            Err(at) => self.by_port.insert(at, (shared_text(port), vec![endpoint])),
+            Err(at) => self.by_port.insert(at, (intern_str(port), vec![endpoint])),
         }
     }
 
-    /// Where a port stands, or should.
-    fn place(&self, port: &str) -> Result<usize, usize> {
+    /// The position of a port, or where to insert it.
+    fn position(&self, port: &str) -> Result<usize, usize> {
         self.by_port.binary_search_by(|(name, _)| (**name).cmp(port))
     }
 
-    /// A LOGICAL_DNS cluster has room for one.
+    /// A LOGICAL_DNS cluster holds one endpoint.
     pub(crate) fn has_room(&self, service: &Service, port: &Port) -> bool {
         service.resolution != Resolution::DnsRoundRobin || self.port(&port.name).is_empty()
     }
 
-    /// Gives back the room that was kept for more.
-    fn finished(mut self) -> Self {
+    /// Releases spare capacity.
+    fn shrink(mut self) -> Self {
         self.by_port.iter_mut().for_each(|(_, endpoints)| endpoints.shrink_to_fit());
         self.by_port.shrink_to_fit();
         self.identities.shrink_to_fit();
@@ -152,21 +152,21 @@ impl ServiceEndpoints {
     }
 }
 
-/// Of all services of one namespace and host: a Kubernetes Service, and every ServiceEntry that claims its host.
+/// The endpoints of all services of one namespace and host: a Kubernetes Service, and every ServiceEntry that declares the host.
 pub(crate) fn of_host(key: &Name, mesh: &Mesh) -> ServiceEndpoints {
     let mut found = ServiceEndpoints::default();
     if let Some(service) = mesh.services.get(key) {
         add_kubernetes(&mut found, service, mesh);
-        entry_endpoint::add_machines(&mut found, service, mesh);
+        service_entry_endpoint::add_workload_entries(&mut found, service, mesh);
     }
-    for entry in mesh.entries.of(key) {
-        entry_endpoint::add_entry(&mut found, entry, mesh);
+    for entry in mesh.entry_services.of(key) {
+        service_entry_endpoint::add_entry(&mut found, entry, mesh);
     }
-    found.finished()
+    found.shrink()
 }
 
-/// From slices, else from an Endpoints object, else, where that was asked for, from the pods themselves. A service for nobody has none,
-/// even where a route names it.
+/// From EndpointSlices, else from an Endpoints object, else, with `--derive-endpoints`, from the pods. A service that is exported to nobody has
+/// none, even where a route refers to it.
 fn add_kubernetes(found: &mut ServiceEndpoints, service: &Service, mesh: &Mesh) {
     if service.visibility == Visibility::Nobody {
         return;
@@ -182,14 +182,14 @@ fn add_kubernetes(found: &mut ServiceEndpoints, service: &Service, mesh: &Mesh) 
     }
 }
 
-/// Pods that a ServiceEntry selects; a pod that is not ready is no endpoint of it.
+/// Pods that a ServiceEntry selects; pods that are not ready are left out.
 pub(crate) fn add_pods_of_entry(found: &mut ServiceEndpoints, service: &Service, mesh: &Mesh) {
     add_selected_pods(found, service, mesh, |pod| pod_health(pod) == Health::Ready);
 }
 
 type Slice = Arc<Object<kube::EndpointSlice>>;
 
-/// Slices by the service that they belong to, in order of their names.
+/// EndpointSlices by their service, in order of their names.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Slices(OrdMap<Name, Arc<Vec<Slice>>>);
 
@@ -197,7 +197,7 @@ impl Slices {
     pub(crate) fn new(objects: &Table<kube::EndpointSlice>) -> Self {
         let mut slices = Self::default();
         objects.values().for_each(|slice| slices.put(None, Some(slice)));
-        Self(filled(slices.0))
+        Self(dense_table(slices.0))
     }
 
     fn key(slice: &Slice) -> Name {
@@ -211,9 +211,13 @@ impl Slices {
     pub(crate) fn put(&mut self, old: Option<&Slice>, new: Option<&Slice>) {
         if let Some(old) = old {
             let name = Self::key(old);
-            let mut kept = self.of(&name).to_vec();
-            kept.retain(|slice| slice.meta.name != old.meta.name);
-            if kept.is_empty() { drop(self.0.remove(&name)) } else { drop(self.0.insert(name, Arc::new(kept))) }
+            let mut remaining = self.of(&name).to_vec();
+            remaining.retain(|slice| slice.meta.name != old.meta.name);
+            if remaining.is_empty() {
+                drop(self.0.remove(&name));
+            } else {
+                drop(self.0.insert(name, Arc::new(remaining)));
+            }
         }
         if let Some(new) = new {
             let name = Self::key(new);
@@ -224,8 +228,8 @@ impl Slices {
         }
     }
 
-    /// Some slice of the service names this pod, or an address of its without saying whose it is.
-    pub(crate) fn mention(&self, service: &Service, pod: &Object<Pod>) -> bool {
+    /// Some slice of the service refers to this pod, or to an address of it without a target reference.
+    pub(crate) fn refers_to(&self, service: &Service, pod: &Object<Pod>) -> bool {
         let slices = self.of(&Name { namespace: service.namespace.clone(), name: service.name.clone() });
         slices.iter().flat_map(|slice| &slice.spec.endpoints).any(|endpoint| match &endpoint.target {
             Some(target) => *target.name == *pod.meta.name,
@@ -247,7 +251,7 @@ fn add_slice(found: &mut ServiceEndpoints, service: &Service, slice: &Object<kub
                 let known = found
                     .port(&port.name)
                     .iter()
-                    .any(|other| other.address == Address::Ip(address) && other.port == number);
+                    .any(|other| other.address == EndpointAddress::Ip(address) && other.port == number);
                 if !known {
                     found.add(&port.name, Endpoint::of_kubernetes(address, number, health, &workload, mesh));
                 }
@@ -256,9 +260,9 @@ fn add_slice(found: &mut ServiceEndpoints, service: &Service, slice: &Object<kub
     }
 }
 
-/// `None`: the endpoint names a pod that does not exist, so it must not get traffic.
+/// `None`: the endpoint refers to a pod that does not exist, so that it must not get traffic.
 fn workload_behind(
-    endpoint: &kube::Endpoint,
+    endpoint: &kube::SliceEndpoint,
     slice: &Object<kube::EndpointSlice>,
     workloads: &Workloads,
 ) -> Option<Arc<Workload>> {
@@ -269,19 +273,19 @@ fn workload_behind(
             workloads.named(namespace, &target.name)
         }
         Some(_) => unknown(),
-        // Whichever arrives first, pod or slice: the address decides.
+        // Independent of the order in which pod and slice appear: the address decides.
         None => {
             endpoint.addresses.iter().find_map(|address| workloads.at(&slice.meta.namespace, *address)).or_else(unknown)
         }
     }
 }
 
-fn health(endpoint: &kube::Endpoint, service: &Service, workload: &Workload) -> Health {
+fn health(endpoint: &kube::SliceEndpoint, service: &Service, workload: &Workload) -> Health {
     match endpoint {
-        kube::Endpoint { ready: true, .. } if workload.is_draining() => Health::Draining,
-        kube::Endpoint { ready: true, .. } => Health::Ready,
-        kube::Endpoint { terminating: true, serving: true, .. } if service.keeps_sessions() => Health::Draining,
-        kube::Endpoint { terminating: true, .. } => Health::Terminating,
+        kube::SliceEndpoint { ready: true, .. } if workload.is_draining() => Health::Draining,
+        kube::SliceEndpoint { ready: true, .. } => Health::Ready,
+        kube::SliceEndpoint { terminating: true, serving: true, .. } if service.keeps_sessions() => Health::Draining,
+        kube::SliceEndpoint { terminating: true, .. } => Health::Terminating,
         _ => Health::NotReady,
     }
 }
@@ -318,7 +322,7 @@ fn pod_health(pod: &Object<Pod>) -> Health {
     }
 }
 
-/// The number behind a service port in this pod; `None`: the pod has no port of that name for datagrams, or for streams.
+/// The number of a service port in this pod; `None`: the pod has no port of that name and transport.
 pub(crate) fn target_port(port: &Port, pod: &Pod) -> Option<u16> {
     let datagrams = |transport: Transport| transport == Transport::Udp;
     let alike = |own: &&ContainerPort| datagrams(own.protocol) == (port.protocol == Protocol::Udp);

@@ -1,12 +1,12 @@
-//! What the process was told at start and translation depends on. Read from flags and the environment elsewhere.
+//! Start parameters that translation depends on. They are read from flags and environment variables elsewhere.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::percent::Percent;
+use crate::percent::Percentage;
 
-/// Data, not globals: two environments give two meshes in one process.
+/// A value, not a global: two environments give two meshes in one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Environment {
     /// `--domain`: the DNS suffix of services.
@@ -15,24 +15,24 @@ pub struct Environment {
     pub cluster_id: String,
     /// Where the control plane runs; holds its mesh config.
     pub pod_namespace: String,
-    /// `K8S_INGRESS_NS`: where the routers of Ingresses are.
+    /// `K8S_INGRESS_NS`: the namespace of the gateway that serves Ingresses.
     pub ingress_namespace: String,
-    /// `--derive-endpoints`: a Service without a slice takes its endpoints from the pods that it selects.
+    /// `--derive-endpoints`: a Service without an EndpointSlice takes its endpoints from the pods that it selects.
     pub derive_endpoints: bool,
-    /// PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS: several services may decide about the requests to one workload.
-    pub several_authorizers: bool,
-    /// `PILOT_TRACE_SAMPLING`: how many requests leave spans where nothing else says.
-    pub trace_sampling: Percent,
-    /// What headers to providers may be taken from.
+    /// `PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS`: a workload may have several external authorization providers.
+    pub multiple_authorizers: bool,
+    /// `PILOT_TRACE_SAMPLING`: the default trace sampling rate.
+    pub trace_sampling: Percentage,
+    /// Environment variables that headers to providers may refer to.
     pub variables: Variables,
-    /// `PILOT_SCOPE_GATEWAY_TO_NAMESPACE`: a Gateway chooses routers of its own namespace alone.
+    /// `PILOT_SCOPE_GATEWAY_TO_NAMESPACE`: a Gateway selects only proxies of its own namespace.
     pub scope_gateways_to_namespace: bool,
-    /// `PILOT_FILTER_GATEWAY_CLUSTER_CONFIG`: routers get the clusters that their routes name, not all.
+    /// `PILOT_FILTER_GATEWAY_CLUSTER_CONFIG`: gateways get only the clusters that their routes refer to.
     pub filter_gateway_clusters: bool,
     pub addresses: AddressRanges,
 }
 
-/// Where hosts without an address get theirs from: the first of each family, and the bits in which the others differ from it.
+/// Ranges for automatic address allocation: the first address of each family, and the bits in which the others differ from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressRanges {
     /// `PILOT_IP_AUTOALLOCATE_IPV4_PREFIX`.
@@ -41,7 +41,7 @@ pub struct AddressRanges {
     pub v6: (Ipv6Addr, Ipv6Addr),
 }
 
-/// The control plane's own environment. Its values may be secrets.
+/// Environment variables of the control plane. Values may be secrets.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Variables(BTreeMap<String, String>);
 
@@ -69,17 +69,17 @@ impl Default for Environment {
             pod_namespace: "istio-system".into(),
             ingress_namespace: "istio-system".into(),
             derive_endpoints: false,
-            trace_sampling: Percent(1.0),
+            trace_sampling: Percentage(1.0),
             variables: Variables::default(),
             scope_gateways_to_namespace: false,
             filter_gateway_clusters: false,
-            several_authorizers: false,
+            multiple_authorizers: false,
             addresses: AddressRanges::default(),
         }
     }
 }
 
-/// istiod's: 240.240.0.0/16 and 2001:2::/48.
+/// istiod's defaults: 240.240.0.0/16 and 2001:2::/48.
 impl Default for AddressRanges {
     fn default() -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Gateways and the routers that they choose. What a router sends on is decided by VirtualServices.
+//! Gateways and the gateway proxies that they select. VirtualServices decide where requests are routed.
 
 mod merge;
 mod server;
@@ -6,62 +6,62 @@ mod server;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use config::diagnostic::{Diagnostic, ObjectId};
 use config::kind::Kind;
 use config::kinds::gateway as kube;
 use config::labels::Labels;
 use config::meta::Object;
-use config::note::{Note, ObjectId};
 use config::store::Snapshot;
 
-use self::merge::Merging;
+use self::merge::GatewayMerge;
 use crate::environment::Environment;
 use crate::placement::InboundTarget;
 
 pub use merge::{GatewayPort, MergedGateway};
-pub use server::{Server, ServerHost, Serves};
+pub use server::{GatewayServer, ServerHost, ServerMode};
 
-/// A Service with this label keeps its port numbers to itself.
+/// A Service with this label does not translate service ports to target ports.
 const NO_TRANSLATION: &str = "experimental.istio.io/disable-gateway-port-translation";
 
-/// All of the mesh, oldest first, and the merges that were asked for.
+/// All Gateways of the mesh, oldest first, and a cache of merges by gateway key.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Gateways {
     all: Vec<Arc<Object<kube::Gateway>>>,
-    /// Labels by which some Gateway chooses.
+    /// Labels that some Gateway selects by.
     pub(crate) label_keys: BTreeSet<String>,
-    made: Arc<Mutex<Made>>,
+    cache: Arc<Mutex<GatewayCache>>,
 }
 
-/// By the router's namespace where Gateways are kept to theirs, and what else decides.
-type Made = BTreeMap<(Option<Arc<str>>, RouterKey), Arc<MergedGateway>>;
+/// By the proxy's namespace if Gateways are scoped to theirs, and the key.
+type GatewayCache = BTreeMap<(Option<Arc<str>>, GatewayKey), Arc<MergedGateway>>;
 
-/// What decides on which ports a router listens: routers with equal keys listen alike.
+/// Everything that decides the listeners of a gateway proxy: proxies with equal keys have equal listeners.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RouterKey {
-    /// Labels by which Gateways choose.
+pub struct GatewayKey {
+    /// Labels that Gateways select by.
     labels: Vec<(String, String)>,
-    /// Ports of the router's Services, and the router's own numbers for them.
+    /// Ports of the proxy's Services with the target ports on the proxy.
     ports: BTreeMap<u16, u16>,
 }
 
 impl Gateways {
-    /// `ingress`: what Ingresses became.
+    /// `ingress`: Gateways converted from Ingresses.
     pub(crate) fn new(snapshot: &Snapshot, ingress: &[Arc<Object<kube::Gateway>>]) -> Self {
         let mut all: Vec<_> = snapshot.gateways.values().chain(ingress).cloned().collect();
         all.sort_by(|a, b| a.meta.age_order(&b.meta));
         let label_keys = all.iter().flat_map(|object| object.spec.selector.iter().map(|(key, _)| key.to_owned()));
-        Self { label_keys: label_keys.collect(), all, made: Arc::default() }
+        Self { label_keys: label_keys.collect(), all, cache: Arc::default() }
     }
 
-    pub(crate) fn of_router(
+    pub(crate) fn for_proxy(
         &self,
         env: &Environment,
         namespace: &Arc<str>,
         labels: &Labels,
         targets: &[InboundTarget],
-    ) -> (RouterKey, Arc<MergedGateway>) {
+    ) -> (GatewayKey, Arc<MergedGateway>) {
         let asked = self.label_keys.iter().filter_map(|key| Some((key.clone(), labels.get(key)?.to_owned())));
-        let key = RouterKey { labels: asked.collect(), ports: translated(targets) };
+        let key = GatewayKey { labels: asked.collect(), ports: target_ports(targets) };
         let within = env.scope_gateways_to_namespace.then(|| namespace.clone());
         let near = |object: &Object<_>| within.as_ref().is_none_or(|namespace| object.meta.namespace == *namespace);
         let place = (within.clone(), key.clone());
@@ -75,19 +75,19 @@ impl Gateways {
         (key, merged)
     }
 
-    /// What was left out for the routers that asked so far.
-    pub(crate) fn notes(&self) -> Vec<Note> {
-        self.lock().values().flat_map(|merged| merged.notes.iter().cloned()).collect()
+    /// Servers that were left out for the gateways merged so far.
+    pub(crate) fn diagnostics(&self) -> Vec<Diagnostic> {
+        self.lock().values().flat_map(|merged| merged.diagnostics.iter().cloned()).collect()
     }
 
-    // Entries are inserted whole; a panic elsewhere cannot leave half of one.
-    fn lock(&self) -> MutexGuard<'_, Made> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    // Entries are inserted whole, so that a poisoned lock holds no partial entry.
+    fn lock(&self) -> MutexGuard<'_, GatewayCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Of several Services with a port the oldest decides.
-fn translated(targets: &[InboundTarget]) -> BTreeMap<u16, u16> {
+/// Of several Services with the same port the oldest decides.
+fn target_ports(targets: &[InboundTarget]) -> BTreeMap<u16, u16> {
     let mut ports = BTreeMap::new();
     for target in targets.iter().filter(|target| target.service.labels.get(NO_TRANSLATION).is_none()) {
         ports.entry(target.port.number).or_insert(target.number);
@@ -99,21 +99,21 @@ fn merged<'a>(
     gateways: impl Iterator<Item = &'a Arc<Object<kube::Gateway>>>,
     ports: &BTreeMap<u16, u16>,
 ) -> MergedGateway {
-    let mut merging = Merging::default();
+    let mut merging = GatewayMerge::default();
     for object in gateways {
         let meta = &object.meta;
         let id = ObjectId { kind: Kind::Gateway, namespace: meta.namespace.clone(), name: meta.name.clone() };
         for (index, written) in object.spec.servers.iter().enumerate() {
             let field = format!("spec.servers[{index}]");
-            match Server::new(written, &id) {
+            match GatewayServer::new(written, &id) {
                 Some(server) => {
-                    // A port that no Service has is where the router listens itself.
+                    // A port that no Service has is the listen port itself.
                     let listen = ports.get(&server.port.number).copied().unwrap_or(server.port.number);
                     merging.add(server, listen, field);
                 }
-                None => merging.refuse(Note {
+                None => merging.reject(Diagnostic {
                     object: Some(id.clone()),
-                    ..Note::warning("no usable port; the server is left out").field(format!("{field}.port"))
+                    ..Diagnostic::warning("no usable port; the server is left out").field(format!("{field}.port"))
                 }),
             }
         }

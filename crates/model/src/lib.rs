@@ -1,6 +1,6 @@
-//! The mesh as facts: services, endpoints, who sees whom, which policy holds where. Pure: no Envoy, no Kubernetes client, no clock, no IO.
+//! The mesh model: services, endpoints, visibility and the policies that apply to each workload. Pure: no Envoy, no Kubernetes client, no clock, no IO.
 
-mod allocated;
+mod address_allocation;
 mod analysis;
 mod attachment;
 mod authn;
@@ -9,16 +9,15 @@ mod cluster_local;
 mod credential;
 mod delta;
 mod destination;
-mod discovered;
+mod discovery_selectors;
 mod endpoint;
-mod entry;
-mod entry_endpoint;
 mod environment;
 mod gateway;
 mod identity;
 mod ingress;
 mod mesh;
 mod metadata;
+mod metadata_value;
 mod network;
 mod patch;
 mod percent;
@@ -31,43 +30,53 @@ mod proxy;
 mod proxy_settings;
 mod ranking;
 mod release;
-mod said;
 mod scope;
 mod scopes;
 mod service;
+mod service_entry;
+mod service_entry_endpoint;
 mod telemetry;
 mod topology;
 mod virtual_service;
 mod visibility;
 mod workload;
 
-pub use allocated::wanted_addresses;
+pub use address_allocation::status_address_updates;
 pub use authn::{MtlsMode, PortModes};
-pub use class::{Class, InboundKey, ListenerKey, OutboundKey};
-pub use credential::{Credential, CredentialName, Denied, Found, Missing, NotACredential, Reader};
+pub use class::{ClassKeys, InboundKey, ListenerKey, OutboundKey};
+pub use credential::{
+    Credential, CredentialDenied, CredentialMissing, CredentialName, CredentialReader, InvalidCredentialName,
+    ResolvedCredential,
+};
 pub use delta::{Delta, ServiceChange};
-pub use destination::{Destination, Locality, is_passthrough, outlier_detection};
-pub use endpoint::{Address, Endpoint, Health, Origin, ServiceEndpoints};
+pub use destination::{LocalityPreference, MergedDestinationRule, is_passthrough, outlier_detection};
+pub use endpoint::{Endpoint, EndpointAddress, Health, Origin, ServiceEndpoints};
 pub use environment::{AddressRanges, Environment, Variables};
-pub use gateway::{GatewayPort, MergedGateway, RouterKey, Server, ServerHost, Serves};
-pub use identity::{Assurance, Mismatch, NotTheCallers};
+pub use gateway::{GatewayKey, GatewayPort, GatewayServer, MergedGateway, ServerHost, ServerMode};
+pub use identity::{Assurance, UnauthorizedIdentity, WorkloadMismatch};
 pub use mesh::Mesh;
-pub use metadata::{CertificateFiles, Interception, Metadata, SentSettings};
-pub use network::{Doors, NetworkGateway, Networks};
+pub use metadata::{CertificateFiles, Interception, Metadata, ProxyConfigCache};
+pub use metadata_value::MetadataValue;
+pub use network::{NetworkGateway, NetworkGateways, Networks};
 pub use patch::{Patch, PatchId, PatchSet, Patches};
-pub use percent::Percent;
-pub use placement::{InboundTarget, Placement, Standing};
-pub use plugin::{Passage, Plugin, PluginSide, Plugins};
-pub use policy::{Asked, Authorization, Authorizer, Caller, Custom, Policies, Policy, Rule, Term, Token};
+pub use percent::Percentage;
+pub use placement::{InboundTarget, Placement, ProxyFacts};
+pub use plugin::{Plugin, PluginSide, PluginTraffic, Plugins};
+pub use policy::{
+    Authorization, AuthorizationRule, Authorizer, CustomAuthorization, OperationAttribute, Policies, SourceAttribute,
+    Term, TokenRule, WorkloadPolicy,
+};
 pub use protocol::Protocol;
 pub use proxy::{Extension, NodeInfo, Proxy, ProxyError, ProxyKind};
 pub use proxy_settings::{ProxySettings, TracingSettings};
 pub use release::Release;
-pub use said::Said;
 pub use scope::{Capture, EgressListener, IngressListener, ListenPort, OutboundPolicy, Scope, ScopeKey};
 pub use service::{Distribution, Port, Range, Registry, Resolution, Service, TargetPort};
-pub use telemetry::{LogTo, Logs, MetricOverride, Metrics, Side, Telemetry, TraceTo, Tracing};
-pub use topology::Topology;
-pub use virtual_service::{MESH, PathPrefix, VirtualService, VirtualServices, destination_port};
+pub use telemetry::{
+    AccessLogProvider, AccessLogs, MetricOverride, ProviderMetrics, Side, TracingTarget, WorkloadTelemetry,
+    WorkloadTracing,
+};
+pub use topology::GatewayTopology;
+pub use virtual_service::{MESH, PathPrefix, ResolvedVirtualService, VirtualServices, destination_port};
 pub use visibility::Visibility;
-pub use workload::{Identity, Workload};
+pub use workload::{Workload, WorkloadIdentity};

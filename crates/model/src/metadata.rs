@@ -1,30 +1,30 @@
-//! Node metadata: the keys that translation reads, typed once. Unknown keys are ignored; wrong types count as absent.
+//! Node metadata: the keys that translation reads, typed. Unknown keys are ignored; values of a wrong type count as absent.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use config::intern::intern_str;
 use config::labels::Labels;
 use config::mesh::ProxyConfig;
-use config::shared::shared_text;
 
+use crate::metadata_value::MetadataValue;
 use crate::proxy_settings::ProxySettings;
-use crate::said::Said;
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Metadata {
-    /// `None`: take it from the DNS domain of the node id.
+    /// `None`: taken from the DNS domain of the node id.
     pub namespace: Option<Arc<str>>,
     pub labels: Labels,
     pub cluster_id: Arc<str>,
     pub mesh_id: Arc<str>,
     pub network: Arc<str>,
-    /// Networks whose endpoints it wants to see; empty: all.
+    /// Networks whose endpoints it requests; empty: all.
     pub network_view: Box<[String]>,
     pub node_name: Arc<str>,
     pub workload_name: Arc<str>,
     pub istio_version: Arc<str>,
     pub interception: Interception,
-    /// Port of the HTTP proxy listener; `None`: the mesh decides.
+    /// Port of the HTTP proxy listener; `None`: the mesh's default.
     pub http_proxy_port: Option<u16>,
     pub http10: bool,
     /// `IDLE_TIMEOUT` as written, a Go duration.
@@ -35,30 +35,30 @@ pub struct Metadata {
     pub exact_balance_outbound: bool,
     pub client_certificate: Option<Box<CertificateFiles>>,
     pub server_certificate: Option<Box<CertificateFiles>>,
-    /// Of listeners that its bootstrap has.
+    /// Ports of static listeners in its bootstrap.
     pub reserved_ports: Box<[u16]>,
-    /// From `PROXY_CONFIG`; `None`: the node sent none, and the mesh's settings for proxies hold for it.
+    /// From `PROXY_CONFIG`; `None`: the node sent none, and the mesh's `defaultConfig` applies.
     pub settings: Option<Arc<ProxySettings>>,
-    /// What the pod's annotations call its service in traces.
+    /// The service name for traces from the pod's annotations.
     pub annotated_service: Option<Box<str>>,
-    /// The only container of the application, where there is but one.
+    /// The application container, if there is exactly one.
     pub container: Option<Box<str>>,
-    /// All that is text, for those who ask by key.
-    pub texts: Texts,
+    /// All string values, for lookups by key.
+    pub strings: MetadataStrings,
 }
 
-/// Texts by key in one piece: every proxy holds some thirty, and hardly anybody asks.
+/// String values by key in one allocation: every proxy holds about thirty, and lookups are rare.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Texts(Box<str>);
+pub struct MetadataStrings(Box<str>);
 
-/// Between keys and values. A text that holds it cannot be asked for.
+/// Separates keys and values. A value that contains it cannot be looked up.
 const END: char = '\0';
 
-impl Texts {
-    fn new<'a>(raw: impl Said<'a>) -> Self {
+impl MetadataStrings {
+    fn new<'a>(raw: impl MetadataValue<'a>) -> Self {
         let mut all = String::with_capacity(1024);
         for (key, value) in raw.fields() {
-            if let Some(value) = value.text().filter(|value| !value.contains(END) && !key.contains(END)) {
+            if let Some(value) = value.as_str().filter(|value| !value.contains(END) && !key.contains(END)) {
                 all.extend([key, "\0", value, "\0"]);
             }
         }
@@ -76,30 +76,30 @@ impl Texts {
     }
 }
 
-/// Settings that agents sent, by what they sent: nearly all send the same, which is long to read and to keep.
+/// Parsed `PROXY_CONFIG` by its bytes: nearly all agents send the same, which is expensive to parse and large to keep.
 #[derive(Debug, Default)]
-pub struct SentSettings(HashMap<Box<[u8]>, Arc<ProxySettings>>);
+pub struct ProxyConfigCache(HashMap<Box<[u8]>, Arc<ProxySettings>>);
 
-impl SentSettings {
-    /// Of those that some proxy has. When there are more, all are forgotten: proxies that each send their own gain nothing from this.
-    const MOST: usize = 64;
+impl ProxyConfigCache {
+    /// When there are more distinct ones in use, the cache is cleared: it does not help where each proxy sends its own.
+    const CAPACITY: usize = 64;
 
-    fn read<'a>(&mut self, sent: impl Said<'a>) -> Arc<ProxySettings> {
-        let bytes = sent.bytes();
+    fn read<'a>(&mut self, sent: impl MetadataValue<'a>) -> Arc<ProxySettings> {
+        let bytes = sent.to_bytes();
         if let Some(known) = self.0.get(&*bytes) {
             return known.clone();
         }
         self.0.retain(|_, settings| Arc::strong_count(settings) > 1);
-        if self.0.len() >= Self::MOST {
+        if self.0.len() >= Self::CAPACITY {
             self.0.clear();
         }
-        let read = Arc::new(ProxySettings::new(&ProxyConfig::of_node(&sent.json())));
+        let read = Arc::new(ProxySettings::new(&ProxyConfig::of_node(&sent.to_json())));
         self.0.insert(bytes.into(), read.clone());
         read
     }
 }
 
-/// A certificate on the proxy's own disk, in place of the agent's.
+/// Certificate files on the proxy's own disk, used instead of SDS.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CertificateFiles {
     pub chain: String,
@@ -112,17 +112,17 @@ pub enum Interception {
     #[default]
     Redirect,
     Tproxy,
-    /// Nothing is redirected: listeners bind real ports.
+    /// No traffic redirection: listeners bind real ports.
     None,
 }
 
 impl Metadata {
-    pub fn new<'a>(raw: impl Said<'a>, known: &mut SentSettings) -> Self {
-        let text = |key: &str| raw.get(key).and_then(Said::text).unwrap_or_default();
-        let shared = |key: &str| shared_text(text(key));
+    pub fn new<'a>(raw: impl MetadataValue<'a>, known: &mut ProxyConfigCache) -> Self {
+        let text = |key: &str| raw.get(key).and_then(MetadataValue::as_str).unwrap_or_default();
+        let shared = |key: &str| intern_str(text(key));
         let some = |key: &str| Some(text(key)).filter(|value| !value.is_empty());
         Self {
-            namespace: some("NAMESPACE").map(shared_text),
+            namespace: some("NAMESPACE").map(intern_str),
             labels: labels(raw),
             cluster_id: shared("CLUSTER_ID"),
             mesh_id: shared("MESH_ID"),
@@ -153,42 +153,42 @@ impl Metadata {
             settings: raw.get("PROXY_CONFIG").filter(|sent| !sent.is_null()).map(|sent| known.read(sent)),
             annotated_service: annotation(raw, "resource.opentelemetry.io/service.name"),
             container: some("APP_CONTAINERS").filter(|names| !names.contains(',')).map(Box::from),
-            texts: Texts::new(raw),
+            strings: MetadataStrings::new(raw),
         }
     }
 }
 
-/// Ports that the agent's bootstrap listens on; no listener of ours may take them.
+/// Ports of the agent's bootstrap listeners; no listener may use them.
 const RESERVED: [&str; 2] = ["ENVOY_STATUS_PORT", "ENVOY_PROMETHEUS_PORT"];
 
-fn labels<'a>(raw: impl Said<'a>) -> Labels {
-    let listed = raw.get("LABELS").into_iter().flat_map(Said::fields);
-    listed.filter_map(|(key, value)| Some((key, value.text()?))).collect::<Labels>().shared()
+fn labels<'a>(raw: impl MetadataValue<'a>) -> Labels {
+    let listed = raw.get("LABELS").into_iter().flat_map(MetadataValue::fields);
+    listed.filter_map(|(key, value)| Some((key, value.as_str()?))).collect::<Labels>().shared()
 }
 
-fn annotation<'a>(raw: impl Said<'a>, key: &str) -> Option<Box<str>> {
-    let found = raw.get("ANNOTATIONS")?.get(key)?.text()?;
+fn annotation<'a>(raw: impl MetadataValue<'a>, key: &str) -> Option<Box<str>> {
+    let found = raw.get("ANNOTATIONS")?.get(key)?.as_str()?;
     (!found.is_empty()).then(|| found.into())
 }
 
-fn certificate<'a>(raw: impl Said<'a>, chain: &str, key: &str, root: &str) -> Option<Box<CertificateFiles>> {
-    let text = |name: &str| raw.get(name).and_then(Said::text).unwrap_or_default().to_owned();
+fn certificate<'a>(raw: impl MetadataValue<'a>, chain: &str, key: &str, root: &str) -> Option<Box<CertificateFiles>> {
+    let text = |name: &str| raw.get(name).and_then(MetadataValue::as_str).unwrap_or_default().to_owned();
     let files = CertificateFiles { chain: text(chain), key: text(key), root: text(root) };
     (!files.chain.is_empty() || !files.root.is_empty()).then(|| Box::new(files))
 }
 
-/// Booleans arrive as `"true"`, sometimes as `true`, sometimes as `"1"`.
-fn flag<'a>(raw: impl Said<'a>, key: &str) -> bool {
-    let Some(said) = raw.get(key) else { return false };
-    said.truth().unwrap_or_else(|| matches!(said.text(), Some("true" | "1")))
+/// Booleans may be `"true"`, `true` or `"1"`.
+fn flag<'a>(raw: impl MetadataValue<'a>, key: &str) -> bool {
+    let Some(value) = raw.get(key) else { return false };
+    value.as_bool().unwrap_or_else(|| matches!(value.as_str(), Some("true" | "1")))
 }
 
-/// Numbers arrive as numbers (a protobuf Struct makes them floats) or as text.
-fn port<'a>(value: impl Said<'a>) -> Option<u16> {
-    if let Some(text) = value.text() {
+/// Numbers may be numbers (floats in a protobuf Struct) or strings.
+fn port<'a>(value: impl MetadataValue<'a>) -> Option<u16> {
+    if let Some(text) = value.as_str() {
         return text.parse().ok();
     }
-    let number = value.number()?;
+    let number = value.as_f64()?;
     (number.fract() == 0.0 && (1.0..=65535.0).contains(&number)).then_some(number as u16)
 }
 
@@ -198,21 +198,21 @@ mod tests {
     use serde_json::{Value, json};
 
     fn read(raw: &Value) -> Metadata {
-        Metadata::new(raw, &mut SentSettings::default())
+        Metadata::new(raw, &mut ProxyConfigCache::default())
     }
 
     #[test]
     fn wrong_types_count_as_absent() {
         let meta = read(&json!({"NAMESPACE": 7, "LABELS": "x", "INSTANCE_IPS": ["a"], "HTTP_PROXY_PORT": "many"}));
-        assert_eq!(meta, Metadata { texts: meta.texts.clone(), ..Metadata::default() });
+        assert_eq!(meta, Metadata { strings: meta.strings.clone(), ..Metadata::default() });
     }
 
     #[test]
-    fn texts_are_found_by_key() {
+    fn strings_are_found_by_key() {
         let meta = read(&json!({"A": "1", "B": "", "C": 7, "D": "x\0y", "E": "last"}));
-        let found = ["A", "B", "C", "D", "E", "1"].map(|key| meta.texts.get(key));
+        let found = ["A", "B", "C", "D", "E", "1"].map(|key| meta.strings.get(key));
         assert_eq!(found, [Some("1"), Some(""), None, None, Some("last"), None]);
-        assert_eq!(Texts::default().get(""), None);
+        assert_eq!(MetadataStrings::default().get(""), None);
     }
 
     #[test]
@@ -225,8 +225,8 @@ mod tests {
     }
 
     #[test]
-    fn equal_settings_are_read_and_kept_once() {
-        let mut known = SentSettings::default();
+    fn equal_settings_are_parsed_once() {
+        let mut known = ProxyConfigCache::default();
         let mut sent = |length: usize| {
             let raw = json!({"PROXY_CONFIG": {"tracing": {"maxPathTagLength": length}}});
             Metadata::new(&raw, &mut known).settings.expect("it was sent")
@@ -235,7 +235,7 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &sent(1)));
         let length = |settings: &ProxySettings| settings.tracing.max_path_tag_length;
         assert_eq!((length(&first), length(&sent(2))), (Some(1), Some(2)));
-        let others: Vec<_> = (3..SentSettings::MOST + 3).map(&mut sent).collect();
+        let others: Vec<_> = (3..ProxyConfigCache::CAPACITY + 3).map(&mut sent).collect();
         assert!(!Arc::ptr_eq(&first, &sent(1)), "the memory is bounded, with {} others", others.len());
         assert_eq!(*first, *sent(1));
     }

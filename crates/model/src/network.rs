@@ -1,11 +1,11 @@
-//! Networks: which one an endpoint is in, and the gateways that lead into each. How a client uses them is translation's choice.
+//! Networks: the network of an endpoint, and the gateways into each network. Translation decides how a client uses them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use config::kinds::service::{LoadBalancerAddress, Service, ServiceType};
+use config::kinds::service::{LoadBalancerAddress, ServiceSpec, ServiceType};
 use config::labels::Labels;
 use config::locality::Locality;
 use config::mesh::{MeshNetworks, NetworkEndpoints, NetworkGatewayAddress};
@@ -17,27 +17,27 @@ use crate::environment::Environment;
 use crate::service::kubernetes_host;
 use crate::workload::{self, NETWORK};
 
-/// The port of a gateway Service that says nothing else.
+/// The default port of a network gateway Service.
 const GATEWAY_PORT: u16 = 15443;
 const GATEWAY_PORT_LABEL: &str = "networking.istio.io/gatewayPort";
-/// A gateway Service with this port alone serves ambient clients, which sidecars are not.
+/// HBONE: a gateway Service with this port alone serves ambient clients, not sidecars.
 const TUNNEL_PORT: u16 = 15008;
 
-/// A door into a network, for mutual TLS that names its destination in the SNI.
+/// A gateway into a network, for mutual TLS with the destination in the SNI.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NetworkGateway {
     pub network: Arc<str>,
-    /// Empty: the mesh's networks name it, and nobody knows its cluster.
+    /// Empty: from MeshNetworks, which does not tell the cluster.
     pub cluster: Arc<str>,
     pub address: GatewayAddress,
-    /// `None`: not for sidecars; it counts all the same where weights are shared out.
+    /// `None`: not for sidecars; it still counts when weights are split.
     pub port: Option<u16>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum GatewayAddress {
     Ip(IpAddr),
-    /// Somebody would have to ask DNS.
+    /// A host name, which needs DNS resolution.
     Name(Arc<str>),
 }
 
@@ -64,32 +64,32 @@ impl fmt::Display for GatewayAddress {
 }
 
 impl NetworkGateway {
-    /// All that is known of where it is.
-    pub fn placed_labels(&self) -> Labels {
-        workload::placed_labels(&Labels::default(), &Locality::default(), &self.cluster, "", &self.network)
+    /// Labels of its network and cluster.
+    pub fn topology_labels(&self) -> Labels {
+        workload::topology_labels(&Labels::default(), &Locality::default(), &self.cluster, "", &self.network)
     }
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Networks {
-    /// Of pods that say nothing else: the label of the control plane's namespace.
+    /// The network of pods without a label: the label of the control plane's namespace.
     own: Arc<str>,
-    /// Of endpoints that nothing else tells the network of, all of them.
+    /// The network of all endpoints of this registry (`fromRegistry`).
     registry: Option<Arc<str>>,
     /// Wide ranges first.
     ranges: Vec<(IpNet, Arc<str>)>,
-    /// Those that have an address.
-    pub doors: Doors,
-    /// With those that have a name alone: what clusters count on that ask DNS themselves.
-    pub named_doors: Doors,
+    /// Gateways with an IP address.
+    pub gateways: NetworkGateways,
+    /// Also those with a host name, for DNS clusters.
+    pub gateways_with_hostnames: NetworkGateways,
 }
 
-/// The gateways into all networks.
+/// The gateways of all networks.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Doors {
-    /// In the order in which they appear in a load assignment.
+pub struct NetworkGateways {
+    /// In the order of the load assignment.
     by_network: BTreeMap<Arc<str>, Vec<NetworkGateway>>,
-    /// Weights times this can be shared out among the gateways of any network.
+    /// A common multiple: weights times this can be split evenly among the gateways of any network.
     scale: u32,
 }
 
@@ -136,12 +136,12 @@ impl Networks {
             gateways.extend(gateways_of(object, &named, env));
         }
         let placed = gateways.iter().filter(|gateway| gateway.address.ip().is_some());
-        networks.doors = Doors::new(placed.cloned().collect());
-        networks.named_doors = Doors::new(gateways);
+        networks.gateways = NetworkGateways::new(placed.cloned().collect());
+        networks.gateways_with_hostnames = NetworkGateways::new(gateways);
         networks
     }
 
-    /// Empty: in no network that anybody named.
+    /// Empty: in no configured network.
     pub(crate) fn of(&self, address: Option<IpAddr>, labels: &Labels) -> Arc<str> {
         if let Some(network) = labels.get(NETWORK).filter(|network| !network.is_empty()) {
             return Arc::from(network);
@@ -157,34 +157,34 @@ impl Networks {
         found.map(|(_, network)| network.clone()).unwrap_or_default()
     }
 
-    /// Those that networks were told by.
+    /// The ranges of all networks.
     pub fn ranges(&self) -> impl Iterator<Item = &IpNet> {
         self.ranges.iter().map(|(range, _)| range)
     }
 }
 
-impl Doors {
+impl NetworkGateways {
     fn new(gateways: Vec<NetworkGateway>) -> Self {
-        let mut doors = Self { by_network: BTreeMap::new(), scale: 1 };
+        let mut all = Self { by_network: BTreeMap::new(), scale: 1 };
         for gateway in gateways {
-            let here = doors.by_network.entry(gateway.network.clone()).or_default();
+            let here = all.by_network.entry(gateway.network.clone()).or_default();
             if !here.contains(&gateway) {
                 here.push(gateway);
             }
         }
-        for here in doors.by_network.values_mut() {
+        for here in all.by_network.values_mut() {
             here.sort_by_cached_key(|gateway| (gateway.address.to_string(), gateway.port));
             let clusters: BTreeSet<&Arc<str>> = here.iter().map(|gateway| &gateway.cluster).collect();
             let of = |cluster: &Arc<str>| here.iter().filter(|gateway| gateway.cluster == *cluster).count();
             for count in clusters.into_iter().map(of).chain([here.len()]) {
-                doors.scale = common_multiple(doors.scale, u32::try_from(count).unwrap_or(1));
+                all.scale = common_multiple(all.scale, u32::try_from(count).unwrap_or(1));
             }
         }
-        doors
+        all
     }
 
-    /// There are gateways, so networks are apart.
-    pub fn are_there(&self) -> bool {
+    /// There is a gateway, so that networks are treated as separate.
+    pub fn has_any(&self) -> bool {
         !self.by_network.is_empty()
     }
 
@@ -192,13 +192,13 @@ impl Doors {
         self.scale.max(1)
     }
 
-    /// Every gateway that is known.
+    /// All gateways.
     pub fn all(&self) -> impl Iterator<Item = &NetworkGateway> {
         self.by_network.values().flatten()
     }
 
-    /// The gateways to endpoints of a network in a cluster: of the same cluster, else of any.
-    pub fn leading_to(&self, network: &str, cluster: &str) -> Vec<&NetworkGateway> {
+    /// The gateways to endpoints of a network in a cluster: those of the same cluster, else all of the network.
+    pub fn for_network(&self, network: &str, cluster: &str) -> Vec<&NetworkGateway> {
         let all = self.by_network.get(network).map(Vec::as_slice).unwrap_or_default();
         let near: Vec<_> = all.iter().filter(|gateway| *gateway.cluster == *cluster).collect();
         let chosen = if near.is_empty() { all.iter().collect() } else { near };
@@ -206,11 +206,11 @@ impl Doors {
     }
 }
 
-/// The Service leads into some network, by its label or because the mesh's networks name it.
-pub(crate) fn is_gateway(object: &Object<Service>, networks: &MeshNetworks, env: &Environment) -> bool {
+/// The Service is a network gateway, by its label or because MeshNetworks names it.
+pub(crate) fn is_gateway(object: &Object<ServiceSpec>, networks: &MeshNetworks, env: &Environment) -> bool {
     let labelled = object.meta.labels.get(NETWORK).is_some_and(|network| !network.is_empty());
     let mut gateways = networks.networks.values().flat_map(|network| &network.gateways);
-    let named = |gateway: &config::mesh::NetworkGateway| match &gateway.address {
+    let named = |gateway: &config::mesh::IstioNetworkGateway| match &gateway.address {
         Some(NetworkGatewayAddress::RegistryServiceName(name)) => {
             *name == *kubernetes_host(&object.meta.name, &object.meta.namespace, &env.domain).as_str()
         }
@@ -219,13 +219,13 @@ pub(crate) fn is_gateway(object: &Object<Service>, networks: &MeshNetworks, env:
     labelled || gateways.any(named)
 }
 
-/// By its label, else by the mesh's networks, which name it.
+/// By its label, else by MeshNetworks.
 fn gateways_of(
-    object: &Object<Service>,
+    object: &Object<ServiceSpec>,
     named: &BTreeMap<&str, Vec<(Arc<str>, u16)>>,
     env: &Environment,
 ) -> Vec<NetworkGateway> {
-    let doors: Vec<(Arc<str>, Option<u16>)> = match object.meta.labels.get(NETWORK) {
+    let gateways: Vec<(Arc<str>, Option<u16>)> = match object.meta.labels.get(NETWORK) {
         Some(network) if !network.is_empty() => {
             let wanted = object.meta.labels.get(GATEWAY_PORT_LABEL).and_then(|text| text.parse().ok());
             let wanted = wanted.unwrap_or(GATEWAY_PORT);
@@ -243,19 +243,19 @@ fn gateways_of(
     };
     let cluster: Arc<str> = Arc::from(env.cluster_id.as_str());
     let addresses = outside_addresses(&object.spec);
-    doors
+    gateways
         .into_iter()
         .flat_map(|(network, port)| {
             let cluster = cluster.clone();
-            let door =
+            let gateway =
                 move |address| NetworkGateway { network: network.clone(), cluster: cluster.clone(), address, port };
-            addresses.clone().into_iter().map(door)
+            addresses.clone().into_iter().map(gateway)
         })
         .collect()
 }
 
-/// By which the Service is reached from outside the cluster.
-fn outside_addresses(service: &Service) -> Vec<GatewayAddress> {
+/// Addresses of the Service outside of the cluster.
+fn outside_addresses(service: &ServiceSpec) -> Vec<GatewayAddress> {
     let balanced = service.load_balancer.iter().map(|address| match address {
         LoadBalancerAddress::Ip(ip) => GatewayAddress::Ip(*ip),
         LoadBalancerAddress::Hostname(name) => GatewayAddress::Name(Arc::from(name.as_str())),
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn weights_can_be_shared_out_among_all_gateways() {
-        let doors = Doors::new(vec![
+        let gateways = NetworkGateways::new(vec![
             gateway("a", "", 1),
             gateway("a", "", 2),
             gateway("b", "x", 1),
@@ -291,9 +291,9 @@ mod tests {
             gateway("b", "y", 3),
             gateway("b", "y", 3),
         ]);
-        assert_eq!(doors.scale(), 6);
-        assert_eq!(doors.leading_to("b", "y").len(), 1, "those of the endpoint's cluster");
-        assert_eq!(doors.leading_to("b", "z").len(), 3, "else all of the network");
+        assert_eq!(gateways.scale(), 6);
+        assert_eq!(gateways.for_network("b", "y").len(), 1, "those of the endpoint's cluster");
+        assert_eq!(gateways.for_network("b", "z").len(), 3, "else all of the network");
     }
 
     #[test]

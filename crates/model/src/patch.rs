@@ -1,4 +1,4 @@
-//! EnvoyFilters as patches: which of them hold for a proxy, in which order, and where. What a patch does to a message is translation's.
+//! EnvoyFilters as patches: which of them apply to a proxy, in which order, and to which direction. `translate` applies them to messages.
 
 mod proxy_match;
 mod set;
@@ -8,12 +8,12 @@ mod tests;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use config::diagnostic::{Diagnostic, ObjectId};
 use config::kind::Kind;
 use config::kinds::envoy_filter::{ApplyTo, ConfigPatch, EnvoyFilter, MatchedObject, Operation, PatchContext};
 use config::kinds::json_object::JsonObject;
 use config::labels::Labels;
 use config::meta::Object;
-use config::note::{Note, ObjectId};
 use config::store::{Name, Table};
 use imbl::OrdMap;
 
@@ -32,14 +32,14 @@ pub struct Patch {
     context: PatchContext,
     proxy: ProxyMatch,
     source: Arc<Object<EnvoyFilter>>,
-    /// The value as a message, made when it is first asked for; `Err`: it is none, and why.
+    /// The value as an encoded message, computed on first use; `Err`: it is invalid, and why.
     encoded: OnceLock<Result<Vec<u8>, String>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PatchId {
     pub object: ObjectId,
-    /// In `configPatches`.
+    /// The position in `configPatches`.
     pub index: usize,
 }
 
@@ -52,31 +52,32 @@ impl fmt::Display for PatchId {
 impl Patch {
     /// `None`: every object of its kind.
     pub fn object(&self) -> Option<&MatchedObject> {
-        self.written().object_match.as_ref()?.object.as_ref()
+        self.spec().object_match.as_ref()?.object.as_ref()
     }
 
-    /// `None`: not written; only a removal needs none.
+    /// `None`: not set; only a removal needs none.
     pub fn value(&self) -> Option<&JsonObject> {
-        self.written().patch.as_ref()?.value.as_ref()
+        self.spec().patch.as_ref()?.value.as_ref()
     }
 
-    fn written(&self) -> &ConfigPatch {
+    fn spec(&self) -> &ConfigPatch {
         &self.source.spec.config_patches[self.id.index]
     }
 
-    /// `None`: it cannot be read. `encode` is asked once, and must always answer the same.
+    /// `None`: it is invalid. `encode` is called once, and must be deterministic.
     pub fn encoded(&self, encode: impl FnOnce(&Self) -> Result<Vec<u8>, String>) -> Option<&[u8]> {
         self.encoded.get_or_init(|| encode(self)).as_deref().ok()
     }
 
-    /// What is wrong with the value; `None`: nothing, or nobody asked for it yet.
-    fn note(&self) -> Option<Note> {
+    /// The error of the value; `None`: it is valid, or not encoded yet.
+    fn diagnostic(&self) -> Option<Diagnostic> {
         let why = self.encoded.get()?.as_ref().err()?;
         let field = format!("spec.configPatches[{}].patch.value", self.id.index);
-        let note = Note::warning(format!("{why}; the patch is left out")).on(self.id.object.clone()).field(field);
+        let diagnostic =
+            Diagnostic::warning(format!("{why}; the patch is left out")).on(self.id.object.clone()).field(field);
         Some(match &self.source.meta.at {
-            Some(at) => note.at(at.clone()),
-            None => note,
+            Some(at) => diagnostic.at(at.clone()),
+            None => diagnostic,
         })
     }
 
@@ -84,13 +85,13 @@ impl Patch {
         self.context == PatchContext::Any || self.context == context
     }
 
-    /// A resource of its own: it hangs on nothing that the proxy has.
+    /// It adds a resource, independent of those that the proxy has.
     fn adds_resource(&self) -> bool {
         self.operation == Operation::Add && matches!(self.apply_to, ApplyTo::Cluster | ApplyTo::Listener)
     }
 }
 
-/// An object with its patches, read once.
+/// An EnvoyFilter with its parsed patches.
 #[derive(Debug)]
 struct Filter {
     object: Arc<Object<EnvoyFilter>>,
@@ -105,7 +106,7 @@ impl Filter {
     }
 }
 
-/// `None`: it says nothing that could be done.
+/// `None`: it has no effect.
 fn patch(object: &Arc<Object<EnvoyFilter>>, index: usize, written: &ConfigPatch) -> Option<Patch> {
     let change = written.patch.as_ref()?;
     let wanted = written.object_match.as_ref();
@@ -120,7 +121,7 @@ fn patch(object: &Arc<Object<EnvoyFilter>>, index: usize, written: &ConfigPatch)
     })
 }
 
-/// Only lists have places to insert at.
+/// Only lists have positions to insert at.
 fn operation(apply_to: ApplyTo, written: Operation) -> Operation {
     use ApplyTo::{HttpFilter, HttpRoute, ListenerFilter, NetworkFilter};
     use Operation::{InsertAfter, InsertBefore, InsertFirst};
@@ -133,7 +134,7 @@ fn id(object: &Object<EnvoyFilter>) -> ObjectId {
     ObjectId { kind: Kind::EnvoyFilter, namespace: meta.namespace.clone(), name: meta.name.clone() }
 }
 
-/// All of the mesh. An object that did not change keeps its patches, and what was read of them.
+/// All EnvoyFilters of the mesh. An unchanged object keeps its patches with their encoded values.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EnvoyFilters(OrdMap<Name, Arc<Filter>>);
 
@@ -142,7 +143,7 @@ impl EnvoyFilters {
         Self(objects.iter().map(|(name, object)| (name.clone(), Arc::new(Filter::new(object)))).collect())
     }
 
-    /// After a change of one of them.
+    /// After a change of one object.
     pub(crate) fn put(&mut self, name: &Name, object: Option<&Arc<Object<EnvoyFilter>>>) {
         match object {
             Some(object) => drop(self.0.insert(name.clone(), Arc::new(Filter::new(object)))),
@@ -150,12 +151,12 @@ impl EnvoyFilters {
         }
     }
 
-    /// What holds for a proxy: by priority, the root namespace first among equals, then by age and name.
+    /// The patches for a proxy: by priority, the root namespace first among equals, then by age and name.
     pub(crate) fn of(&self, root: &str, proxy: &Proxy, labels: &Labels) -> Patches {
         let other = (*proxy.namespace != *root).then(|| self.within(&proxy.namespace));
         let holds = |filter: &&Arc<Filter>| {
             let Object { meta, spec } = &*filter.object;
-            attachment::holds(spec, &meta.namespace, &proxy.namespace, labels)
+            attachment::applies(spec, &meta.namespace, &proxy.namespace, labels)
         };
         let mut filters: Vec<_> = self.within(root).chain(other.into_iter().flatten()).filter(holds).collect();
         filters.sort_by_cached_key(|filter| {
@@ -167,9 +168,9 @@ impl EnvoyFilters {
         Patches::new(held, proxy.kind)
     }
 
-    /// Patches that could not be read.
-    pub(crate) fn notes(&self) -> impl Iterator<Item = Note> {
-        self.all().filter_map(|patch| patch.note())
+    /// Patches with invalid values.
+    pub(crate) fn diagnostics(&self) -> impl Iterator<Item = Diagnostic> {
+        self.all().filter_map(|patch| patch.diagnostic())
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Patch>> {
@@ -183,10 +184,10 @@ impl EnvoyFilters {
     }
 }
 
-/// Towards others: what a proxy of this kind calls that.
+/// The context of outbound traffic for this kind of proxy.
 fn outbound(kind: ProxyKind) -> PatchContext {
     match kind {
         ProxyKind::Sidecar => PatchContext::SidecarOutbound,
-        ProxyKind::Router => PatchContext::Gateway,
+        ProxyKind::Gateway => PatchContext::Gateway,
     }
 }

@@ -1,4 +1,4 @@
-//! A proxy in its mesh: the labels, place, services, scope and policies that hold for it. Everything translation asks about a proxy.
+//! The placement of a proxy in the mesh: labels, locality, services, scope and policies. Everything that translation reads of a proxy.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,11 +8,11 @@ use std::sync::Arc;
 use config::host::Host;
 use config::labels::Labels;
 use config::locality::Locality;
-use config::mesh::{Provider, ServiceAttributeEnrichment};
+use config::mesh::{ProviderKind, ServiceAttributeEnrichment};
 
 use crate::authn::PortModes;
-use crate::destination::Destination;
-use crate::gateway::{MergedGateway, RouterKey};
+use crate::destination::MergedDestinationRule;
+use crate::gateway::{GatewayKey, MergedGateway};
 use crate::mesh::Mesh;
 use crate::metadata::Interception;
 use crate::patch::Patches;
@@ -22,46 +22,46 @@ use crate::proxy::{Proxy, ProxyKind};
 use crate::proxy_settings::ProxySettings;
 use crate::scope::{Scope, ScopeKey};
 use crate::service::{Port, Service};
-use crate::telemetry::Telemetry;
+use crate::telemetry::WorkloadTelemetry;
 use crate::workload::{self, Workload};
 
-/// What a proxy sees, and all the rest, which stays when that changes.
+/// The scope of a proxy, and its facts, which stay when only the scope changes.
 #[derive(Debug, Clone)]
 pub struct Placement {
     pub scope: Arc<Scope>,
-    pub standing: Arc<Standing>,
+    pub facts: Arc<ProxyFacts>,
 }
 
-/// What holds for a proxy, whatever it sees.
+/// Everything that applies to a proxy, apart from its scope.
 #[derive(Debug)]
-pub struct Standing {
+pub struct ProxyFacts {
     pub proxy: Arc<Proxy>,
-    /// The registry's, where it knows the workload: a proxy cannot relabel itself.
+    /// Those of the workload's object, where there is one: a proxy cannot relabel itself.
     pub labels: Labels,
-    /// With those that stand for its place.
-    pub placed_labels: Labels,
+    /// With the labels of its locality, network, node and cluster.
+    pub topology_labels: Labels,
     pub locality: Locality,
-    /// `None`: no object stands for this proxy.
+    /// `None`: no object describes this proxy.
     pub workload: Option<Arc<Workload>>,
-    /// Ports that services send to this workload, oldest service first.
+    /// Ports that services target on this workload, oldest service first.
     pub targets: Vec<InboundTarget>,
     pub scope_key: ScopeKey,
     pub modes: PortModes,
     pub settings: Arc<ProxySettings>,
-    pub telemetry: Arc<Telemetry>,
+    pub telemetry: Arc<WorkloadTelemetry>,
     pub policies: Arc<Policies>,
     pub patches: Patches,
     pub plugins: Plugins,
-    /// `None`: not a router.
-    pub router: Option<Box<Router>>,
+    /// `None`: not a gateway.
+    pub gateway_facts: Option<Box<GatewayFacts>>,
 }
 
-/// What only routers have.
+/// What only gateways have.
 #[derive(Debug, Clone)]
-pub struct Router {
-    pub key: RouterKey,
+pub struct GatewayFacts {
+    pub key: GatewayKey,
     pub gateway: Arc<MergedGateway>,
-    /// Hosts whose clusters it needs; `None`: all that it imports.
+    /// Hosts whose clusters it needs; `None`: all imported ones.
     needs: Option<BTreeSet<Host>>,
 }
 
@@ -69,11 +69,11 @@ pub struct Router {
 pub struct InboundTarget {
     pub service: Arc<Service>,
     pub port: Port,
-    /// The port on the workload.
+    /// The target port.
     pub number: u16,
 }
 
-/// Services are long to compare, and mostly the same in memory.
+/// Compares services by pointer first: a full comparison is long, and most are the same object.
 impl PartialEq for InboundTarget {
     fn eq(&self, other: &Self) -> bool {
         (self.number, &self.port) == (other.number, &other.port)
@@ -81,19 +81,19 @@ impl PartialEq for InboundTarget {
     }
 }
 
-impl Router {
+impl GatewayFacts {
     fn new(mesh: &Mesh, proxy: &Proxy, labels: &Labels, targets: &[InboundTarget]) -> Self {
-        let (key, gateway) = mesh.gateways.of_router(&mesh.env, &proxy.namespace, labels, targets);
-        let needs = mesh.env.filter_gateway_clusters.then(|| mesh.needed_by(&gateway));
+        let (key, gateway) = mesh.gateways.for_proxy(&mesh.env, &proxy.namespace, labels, targets);
+        let needs = mesh.env.filter_gateway_clusters.then(|| mesh.hosts_needed_by(&gateway));
         Self { key, gateway, needs }
     }
 }
 
 impl Deref for Placement {
-    type Target = Standing;
+    type Target = ProxyFacts;
 
-    fn deref(&self) -> &Standing {
-        &self.standing
+    fn deref(&self) -> &ProxyFacts {
+        &self.facts
     }
 }
 
@@ -104,48 +104,49 @@ impl Placement {
         let declared = workload.as_ref().map(|known| known.locality.clone()).unwrap_or_default();
         let locality = workload::labelled_locality(&labels, &declared).unwrap_or_else(|| proxy.locality.clone());
         let network = network.filter(|network| !network.is_empty());
-        let placed_labels = placed_labels(mesh, proxy, workload.as_deref(), network.as_ref(), &labels, &locality);
+        let topology_labels = topology_labels(mesh, proxy, workload.as_deref(), network.as_ref(), &labels, &locality);
         let (scope_key, scope) = mesh.scope_of(proxy, &labels);
         let targets = mesh.inbound_targets(proxy);
         let sent = proxy.metadata.settings.clone();
-        let standing = Standing {
-            router: (proxy.kind == ProxyKind::Router).then(|| Box::new(Router::new(mesh, proxy, &labels, &targets))),
+        let facts = ProxyFacts {
+            gateway_facts: (proxy.kind == ProxyKind::Gateway)
+                .then(|| Box::new(GatewayFacts::new(mesh, proxy, &labels, &targets))),
             targets,
             scope_key,
             modes: mesh.port_modes(&proxy.namespace, &labels),
-            settings: sent.unwrap_or_else(|| ProxySettings::new(&mesh.config.default_config).shared()),
-            telemetry: mesh.telemetry(&proxy.namespace, &labels).shared(),
+            settings: sent.unwrap_or_else(|| mesh.default_proxy_settings.clone()),
+            telemetry: mesh.telemetry(&proxy.namespace, &labels),
             policies: Policies::new(mesh, &proxy.namespace, &labels),
             plugins: mesh.plugins(&proxy.namespace, &labels),
             patches: mesh.envoy_filters.of(&mesh.config.root_namespace, proxy, &labels),
             proxy: proxy.clone(),
             labels,
-            placed_labels,
+            topology_labels,
             locality,
             workload,
         };
-        Self { scope, standing: Arc::new(standing) }
+        Self { scope, facts: Arc::new(facts) }
     }
 
-    /// What DestinationRules say to this client about a host that it imports.
-    pub fn destination(&self, host: &Host) -> Option<&Arc<Destination>> {
-        self.scope.destinations.of_client(host, &self.proxy.namespace, &self.placed_labels)
+    /// The DestinationRule of this client for an imported host.
+    pub fn destination_rule(&self, host: &Host) -> Option<&Arc<MergedDestinationRule>> {
+        self.scope.destinations.of_client(host, &self.proxy.namespace, &self.topology_labels)
     }
 
-    /// What DestinationRules say to every client of a host: its own side follows.
-    pub fn inbound_destination(&self, host: &Host) -> Option<&Arc<Destination>> {
+    /// The DestinationRule for inbound traffic of a host: one without a selector.
+    pub fn inbound_destination_rule(&self, host: &Host) -> Option<&Arc<MergedDestinationRule>> {
         self.scope.destinations.of_everybody(host)
     }
 
-    /// What spans call the proxy; `None`: the provider takes the name from the proxy itself.
-    pub fn traced_as(&self, provider: &Provider) -> Option<String> {
+    /// The service name in spans; `None`: the provider takes it from the node.
+    pub fn trace_service_name(&self, provider: &ProviderKind) -> Option<String> {
         match provider {
-            Provider::OpenTelemetry(otel)
+            ProviderKind::OpenTelemetry(otel)
                 if otel.service_attribute_enrichment == ServiceAttributeEnrichment::OtelSemanticConventions =>
             {
                 Some(self.service_attribute())
             }
-            Provider::OpenTelemetry(_) | Provider::Datadog(_) => Some(self.proxy.cluster.to_string()),
+            ProviderKind::OpenTelemetry(_) | ProviderKind::Datadog(_) => Some(self.proxy.cluster.to_string()),
             _ => None,
         }
     }
@@ -168,23 +169,23 @@ impl Placement {
             .unwrap_or_else(|| "unknown_service".into())
     }
 
-    /// The proxy needs the clusters of this service that it imports.
-    pub fn reaches(&self, service: &Service) -> bool {
-        let needs = self.router.as_ref().and_then(|router| router.needs.as_ref());
+    /// The proxy needs the clusters of this imported service.
+    pub fn needs_clusters_of(&self, service: &Service) -> bool {
+        let needs = self.gateway_facts.as_ref().and_then(|facts| facts.needs.as_ref());
         needs.is_none_or(|hosts| hosts.contains(&service.host))
     }
 
-    /// Gateways merged; empty for a sidecar.
+    /// The merged Gateways; empty for a sidecar.
     pub fn gateway(&self) -> &MergedGateway {
         static NONE: MergedGateway = MergedGateway::none();
-        self.router.as_ref().map_or(&NONE, |router| &router.gateway)
+        self.gateway_facts.as_ref().map_or(&NONE, |facts| &facts.gateway)
     }
 
-    pub fn is_router(&self) -> bool {
-        self.proxy.kind == ProxyKind::Router
+    pub fn is_gateway(&self) -> bool {
+        self.proxy.kind == ProxyKind::Gateway
     }
 
-    /// Listeners bind real ports: nothing redirects traffic to this proxy.
+    /// Listeners bind real ports: interception mode NONE.
     pub fn binds_ports(&self) -> bool {
         self.proxy.metadata.interception == Interception::None
     }
@@ -195,14 +196,14 @@ impl Placement {
         own.is_empty() || network.is_empty() || own == network
     }
 
-    /// The proxy wants endpoints of that network.
-    pub fn views_network(&self, network: &str) -> bool {
+    /// The proxy requests endpoints of that network.
+    pub fn requests_network(&self, network: &str) -> bool {
         let view = &self.proxy.metadata.network_view;
         view.is_empty() || network.is_empty() || view.iter().any(|wanted| wanted == network)
     }
 
-    /// The addresses by which this proxy's application may call a service: its own, else allocated ones where the proxy answers DNS.
-    /// What a ServiceEntry lists stands whatever its family; else those of one family that the proxy has.
+    /// The addresses by which this proxy's application may call a service: its own, else allocated ones where the proxy has DNS capture.
+    /// Addresses of a ServiceEntry count whatever their family; else those of one family that the proxy has.
     pub fn addresses_of(&self, service: &Service) -> Vec<IpAddr> {
         if !service.addresses.is_empty() && !service.is_kubernetes() {
             return service.addresses.clone();
@@ -216,20 +217,20 @@ impl Placement {
         self.of_one_family(&allocated)
     }
 
-    /// Of its only family, or of that of the first address.
+    /// Those of the proxy's only family, or of the family of the first address.
     fn of_one_family(&self, addresses: &[IpAddr]) -> Vec<IpAddr> {
         let Some(first) = addresses.first() else { return Vec::new() };
         let ipv4 = if self.has_ipv4() && self.has_ipv6() { first.is_ipv4() } else { self.has_ipv4() };
         addresses.iter().filter(|ip| ip.is_ipv4() == ipv4).copied().collect()
     }
 
-    /// Where it is listened for calls of a service: as they are addressed, else by the first address, of whichever family.
+    /// The listener addresses for a service: those above, else its first address, of whichever family.
     pub fn listening_addresses(&self, service: &Service) -> Vec<IpAddr> {
         let called = self.addresses_of(service);
         if called.is_empty() { service.addresses.first().copied().into_iter().collect() } else { called }
     }
 
-    /// The address that stands for "any", first of the proxy's own family.
+    /// The wildcard address of the proxy's first family.
     pub fn wildcard(&self) -> &'static str {
         if self.has_ipv4() { "0.0.0.0" } else { "::" }
     }
@@ -246,24 +247,24 @@ impl Placement {
         self.proxy.ips.iter().any(IpAddr::is_ipv6)
     }
 
-    /// Where the proxy runs; `None`: in another cluster, whose nodes may have the names of ours.
+    /// The node of the proxy; `None`: it runs in another cluster, whose nodes may have the same names.
     pub fn node(&self, mesh: &Mesh) -> Option<&Arc<str>> {
-        self.is_at_home(mesh).then_some(&self.proxy.metadata.node_name)
+        self.is_in_own_cluster(mesh).then_some(&self.proxy.metadata.node_name)
     }
 
-    /// The proxy runs in the cluster that the mesh's objects are of.
-    pub fn is_at_home(&self, mesh: &Mesh) -> bool {
+    /// The proxy runs in the cluster of the mesh's objects.
+    pub fn is_in_own_cluster(&self, mesh: &Mesh) -> bool {
         *self.proxy.metadata.cluster_id == *mesh.env.cluster_id
     }
 
-    /// The proxy's first address; a proxy without any is refused when it joins.
+    /// The proxy's first address; proxies without any are rejected when they connect.
     pub fn own_address(&self) -> IpAddr {
         self.proxy.ips[0]
     }
 }
 
-/// What the registry knows goes before what the proxy says of itself.
-fn placed_labels(
+/// Facts of the objects take precedence over node metadata.
+fn topology_labels(
     mesh: &Mesh,
     proxy: &Proxy,
     known: Option<&Workload>,
@@ -275,5 +276,5 @@ fn placed_labels(
     let network = network.unwrap_or(&metadata.network);
     let node = if metadata.node_name.is_empty() { known.map_or("", |known| &known.node) } else { &metadata.node_name };
     let cluster = if metadata.cluster_id.is_empty() { &*mesh.env.cluster_id } else { &*metadata.cluster_id };
-    workload::placed_labels(labels, place, cluster, node, network)
+    workload::topology_labels(labels, place, cluster, node, network)
 }

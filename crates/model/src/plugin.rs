@@ -1,21 +1,21 @@
-//! Plugins of a workload, WebAssembly or scripts, in the order in which its filters stand, and the traffic that each is for. WasmPlugins and
-//! TrafficExtensions are alike here.
+//! Plugins of a workload (WasmPlugin and TrafficExtension, Wasm or Lua) in the order of their filters, and the traffic that each
+//! applies to.
 
 use std::cmp::Reverse;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use config::diagnostic::ObjectId;
 use config::kind::Kind;
 use config::kinds::traffic_extension::TrafficExtension;
 use config::kinds::wasm_plugin::{PluginPhase, PluginType, TrafficSelector, WasmPlugin, WorkloadMode};
 use config::labels::Labels;
 use config::meta::{Meta, Object};
-use config::note::ObjectId;
 use config::store::{Name, Snapshot, Table};
 
 use crate::policy::attachment;
 
-/// What the plugins of a workload are. Of one phase the highest priority comes first, then those of its own namespace, then the oldest.
+/// The plugins of a workload. Within a phase the highest priority comes first, then those of its own namespace, then the oldest.
 #[derive(Debug, Clone, Default)]
 pub struct Plugins(Vec<Plugin>);
 
@@ -25,18 +25,18 @@ pub enum Plugin {
     Extension(Arc<Object<TrafficExtension>>),
 }
 
-/// Traffic that a plugin may be for.
+/// Traffic that a plugin may apply to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Passage {
+pub struct PluginTraffic {
     pub side: PluginSide,
     pub port: u16,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PluginSide {
-    /// Towards others, or through a router.
+    /// Outbound, or through a gateway.
     Client,
-    /// Towards the proxy's own application.
+    /// Inbound.
     Server,
 }
 
@@ -48,7 +48,7 @@ impl Plugin {
         }
     }
 
-    /// `None`: it is WebAssembly.
+    /// `None`: it is Wasm.
     pub fn script(&self) -> Option<&str> {
         match self {
             Self::Wasm(_) => None,
@@ -60,7 +60,7 @@ impl Plugin {
         format!("{}.{}", self.meta().namespace, self.name())
     }
 
-    /// istiod's: a WasmPlugin there is a TrafficExtension that was translated.
+    /// As in istiod, which translates a WasmPlugin into a TrafficExtension.
     fn name(&self) -> String {
         let name = &self.meta().name;
         match self {
@@ -89,7 +89,7 @@ impl Plugin {
         self.spec().plugin_type == PluginType::Network && self.script().is_none()
     }
 
-    /// Without code there is nothing to run.
+    /// Without code it has no effect.
     fn has_code(&self) -> bool {
         self.script().map_or(!self.spec().url.is_empty(), |script| !script.is_empty())
     }
@@ -109,13 +109,13 @@ impl Plugins {
             return Self::default();
         }
         let holds = |plugin: &Plugin| {
-            plugin.has_code() && attachment::holds(plugin.spec(), &plugin.meta().namespace, namespace, labels)
+            plugin.has_code() && attachment::applies(plugin.spec(), &plugin.meta().namespace, namespace, labels)
         };
         let within = |wanted: &str| {
             let wasm = in_namespace(&objects.wasm_plugins, wanted).map(Plugin::Wasm);
             let extensions = in_namespace(&objects.traffic_extensions, wanted).map(Plugin::Extension);
             let mut own: Vec<_> = wasm.chain(extensions).filter(holds).collect();
-            // Among equally old ones istiod's names decide: there `log2~...` is before `log~...`.
+            // Among equally old ones istiod's internal names decide: there `log2~...` sorts before `log~...`.
             own.sort_by_cached_key(|plugin| (plugin.meta().created, plugin.name()));
             own
         };
@@ -123,7 +123,7 @@ impl Plugins {
         if namespace != root {
             all.extend(within(root));
         }
-        // Stable: the rest stays as it is.
+        // A stable sort, so that the order within a phase stays.
         all.sort_by_key(|plugin| Reverse(plugin.spec().priority.unwrap_or(i32::MIN)));
         Self(all)
     }
@@ -132,8 +132,8 @@ impl Plugins {
         self.0.iter()
     }
 
-    /// Those of a phase for this traffic.
-    pub fn of(&self, phase: PluginPhase, wanted: PluginType, passage: Passage) -> impl Iterator<Item = &Plugin> {
+    /// The plugins of a phase for this traffic.
+    pub fn of(&self, phase: PluginPhase, wanted: PluginType, passage: PluginTraffic) -> impl Iterator<Item = &Plugin> {
         self.0.iter().filter(move |plugin| {
             plugin.spec().phase == phase
                 && plugin.is_network() == (wanted == PluginType::Network)
@@ -145,28 +145,28 @@ impl Plugins {
         self.0.iter().map(Plugin::id)
     }
 
-    /// The same objects in memory: what did not change is kept.
+    /// Compared by pointer: unchanged objects keep their address.
     pub fn is_same(&self, other: &Self) -> bool {
         self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(|(one, two)| one.is_same(two))
     }
 
-    /// What listeners towards others read of them.
-    pub(crate) fn towards_others(&self) -> Places {
+    /// What outbound listeners read of them.
+    pub(crate) fn outbound_key(&self) -> PluginKey {
         let client = |one: &TrafficSelector| one.mode != WorkloadMode::Server;
         let read = |plugin: &&Plugin| {
             let matches = &plugin.spec().matches;
             matches.is_empty() || matches.iter().any(client)
         };
-        Places(self.0.iter().filter(read).cloned().collect())
+        PluginKey(self.0.iter().filter(read).cloned().collect())
     }
 
-    /// What the rest reads of them.
-    pub(crate) fn places(&self) -> Places {
-        Places(self.0.clone())
+    /// What inbound listeners read of them.
+    pub(crate) fn inbound_key(&self) -> PluginKey {
+        PluginKey(self.0.clone())
     }
 }
 
-impl Passage {
+impl PluginTraffic {
     fn is_wanted_by(self, matches: &[TrafficSelector]) -> bool {
         let side = |mode: WorkloadMode| match mode {
             WorkloadMode::Undefined | WorkloadMode::ClientAndServer => true,
@@ -180,15 +180,15 @@ impl Passage {
     }
 }
 
-/// Plugins as the key of a class: equal if they make equal listeners, whatever they are told to run over discovery.
+/// Plugins as part of a class key: equal if they make equal listeners, whatever their ECDS configuration.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Places(Vec<Plugin>);
+pub(crate) struct PluginKey(Vec<Plugin>);
 
-/// What a listener has of a plugin.
-type PlaceOf<'a> = (ObjectId, Option<&'a str>, PluginPhase, bool, &'a [TrafficSelector]);
+/// What a listener holds of a plugin.
+type PluginKeyFields<'a> = (ObjectId, Option<&'a str>, PluginPhase, bool, &'a [TrafficSelector]);
 
-impl Places {
-    fn each(&self) -> impl Iterator<Item = PlaceOf<'_>> {
+impl PluginKey {
+    fn each(&self) -> impl Iterator<Item = PluginKeyFields<'_>> {
         self.0.iter().map(|plugin| {
             let spec = plugin.spec();
             (plugin.id(), plugin.script(), spec.phase, plugin.is_network(), spec.matches.as_slice())
@@ -196,15 +196,15 @@ impl Places {
     }
 }
 
-impl PartialEq for Places {
+impl PartialEq for PluginKey {
     fn eq(&self, other: &Self) -> bool {
         self.each().eq(other.each())
     }
 }
 
-impl Eq for Places {}
+impl Eq for PluginKey {}
 
-impl Hash for Places {
+impl Hash for PluginKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.len().hash(state);
         for (id, script, phase, is_network, matches) in self.each() {
@@ -232,12 +232,12 @@ mod tests {
     use config::store::{Store, StoreOptions, Update};
 
     /// Names of the plugins of `app: cart` in shop, in order; each object `kind namespace name spec`.
-    fn held(objects: &[(&str, &str, &str, &str)]) -> Plugins {
+    fn plugins(objects: &[(&str, &str, &str, &str)]) -> Plugins {
         let text = objects.iter().map(|(kind, namespace, name, spec)| {
             format!("{{apiVersion: extensions.istio.io/v1alpha1, kind: {kind}, metadata: {{name: {name}, namespace: {namespace}}}, spec: {{{spec}}}}}\n---\n")
         });
         let parsed = parse_documents("p.yaml", &text.collect::<String>());
-        assert!(parsed.refused.is_empty(), "{:?}", parsed.notes);
+        assert!(parsed.rejected.is_empty(), "{:?}", parsed.diagnostics);
         let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
         let snapshot = store.apply(parsed.objects.into_iter().map(Update::Put).collect());
         let mesh = Mesh::new(&snapshot, &Arc::new(Environment::default()));
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn priority_then_the_own_namespace_then_age() {
-        let plugins = held(&[
+        let plugins = plugins(&[
             ("WasmPlugin", "istio-system", "root", "url: a"),
             ("WasmPlugin", "shop", "low", "url: a, priority: -1"),
             ("TrafficExtension", "shop", "script", "lua: {inlineCode: x}"),
@@ -272,34 +272,35 @@ mod tests {
 
     #[test]
     fn a_plugin_is_for_a_side_and_ports() {
-        let plugins = held(&[(
+        let plugins = plugins(&[(
             "WasmPlugin",
             "shop",
             "a",
             "url: a, match: [{mode: SERVER, ports: [{number: 80}]}, {mode: CLIENT}]",
         )]);
         let wanted = |side, port| {
-            plugins.of(PluginPhase::UnspecifiedPhase, PluginType::Http, Passage { side, port }).next().is_some()
+            plugins.of(PluginPhase::UnspecifiedPhase, PluginType::Http, PluginTraffic { side, port }).next().is_some()
         };
         assert!(wanted(PluginSide::Server, 80) && !wanted(PluginSide::Server, 81) && wanted(PluginSide::Client, 81));
     }
 
     #[test]
     fn another_configuration_leaves_the_listeners_alone() {
-        let with = |spec: &str| held(&[("WasmPlugin", "shop", "a", &format!("url: a, {spec}"))]);
+        let with = |spec: &str| plugins(&[("WasmPlugin", "shop", "a", &format!("url: a, {spec}"))]);
         let (one, two) = (with("pluginConfig: {a: 1}"), with("pluginConfig: {a: 2}"));
-        assert!(one.places() == two.places() && !one.is_same(&two));
-        assert!(one.places() != with("phase: AUTHN").places());
-        let script = |text: &str| held(&[("TrafficExtension", "shop", "a", &format!("lua: {{inlineCode: {text}}}"))]);
-        assert!(script("x").places() != script("y").places(), "a script stands in the listener");
+        assert!(one.inbound_key() == two.inbound_key() && !one.is_same(&two));
+        assert!(one.inbound_key() != with("phase: AUTHN").inbound_key());
+        let script =
+            |text: &str| plugins(&[("TrafficExtension", "shop", "a", &format!("lua: {{inlineCode: {text}}}"))]);
+        assert!(script("x").inbound_key() != script("y").inbound_key(), "a script stands in the listener");
     }
 
     #[test]
     fn plugins_that_differ_have_different_hashes() {
         let state = std::hash::RandomState::new();
         let hash = |spec: &str| {
-            let plugins = held(&[("WasmPlugin", "shop", "a", &format!("url: a, {spec}"))]);
-            std::hash::BuildHasher::hash_one(&state, plugins.places())
+            let plugins = plugins(&[("WasmPlugin", "shop", "a", &format!("url: a, {spec}"))]);
+            std::hash::BuildHasher::hash_one(&state, plugins.inbound_key())
         };
         let specs = [
             "pluginConfig: {a: 1}",

@@ -1,4 +1,4 @@
-//! The protocol of a port, and how a Service port declares it. How each is served is translation's matter.
+//! The protocol of a port, and how a Service port declares it. Translation decides how each is served.
 
 use config::kinds::transport::Transport;
 
@@ -8,7 +8,7 @@ pub enum Protocol {
     Http2,
     Grpc,
     GrpcWeb,
-    /// An egress listener that speaks the HTTP proxy protocol to the application.
+    /// An egress listener that is an HTTP proxy for the application.
     HttpProxy,
     Https,
     Tls,
@@ -17,15 +17,15 @@ pub enum Protocol {
     Mysql,
     Redis,
     Udp,
-    /// Not declared: the proxy looks at the first bytes.
+    /// Not declared: the proxy sniffs the protocol.
     Auto,
 }
 
-/// Ports whose servers speak first: detection would wait for a client that waits for the server.
+/// Ports of server-first protocols: sniffing would wait for a client that waits for the server.
 const SERVER_FIRST: [u16; 4] = [25, 53, 3306, 27017];
 
 impl Protocol {
-    /// By name, as in `appProtocol`, in the first part of a port's name, or in an Istio port; case does not matter.
+    /// By name, as in `appProtocol`, in the prefix of a port's name, or in an Istio port; case-insensitive.
     pub fn named(name: &str) -> Option<Self> {
         Some(match name.to_ascii_lowercase().as_str() {
             "http" => Self::Http,
@@ -63,7 +63,7 @@ impl Protocol {
 
     fn from_prefix(name: &str) -> Option<Self> {
         let lower = name.to_ascii_lowercase();
-        // A bare prefix, as in istiod: it holds a dash itself, so it cannot be cut at one.
+        // A bare prefix, as in istiod: it contains a dash itself, so that it cannot be split at one.
         if lower.starts_with("grpc-web") {
             return Some(Self::GrpcWeb);
         }
@@ -86,12 +86,12 @@ impl Protocol {
         matches!(self, Self::Grpc | Self::GrpcWeb)
     }
 
-    /// The host that a client means can be read from the first bytes.
+    /// The first bytes from a client name its host (HTTP authority or SNI).
     pub fn names_its_host(self) -> bool {
         matches!(self, Self::Http | Self::Http2 | Self::Grpc | Self::Tls)
     }
 
-    /// Served as bytes, whatever they mean.
+    /// Served as opaque TCP.
     pub fn is_tcp(self) -> bool {
         matches!(self, Self::Tcp | Self::Https | Self::Tls | Self::Mongo | Self::Mysql | Self::Redis)
     }

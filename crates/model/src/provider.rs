@@ -1,4 +1,4 @@
-//! Services that extension providers of the mesh config name: `host`, or `namespace/host` where several namespaces declare it.
+//! Services of the mesh config's extension providers: `host`, or `namespace/host` where several namespaces declare it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use config::mesh::MeshConfig;
 
 use crate::service::Service;
 
-/// Hosts by what providers write; what is absent is unknown or not unique.
+/// Hosts by the service as providers write it; absent: unknown or ambiguous.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProviderHosts(BTreeMap<String, Host>);
 
@@ -16,7 +16,7 @@ impl ProviderHosts {
     pub(crate) fn new(config: &MeshConfig, services: &[Arc<Service>]) -> Self {
         let written = config.extension_providers.iter().filter_map(|provider| provider.provider.as_ref());
         let names = written.flat_map(|provider| provider.services());
-        Self(names.filter_map(|name| Some((name.to_owned(), found(name, services)?))).collect())
+        Self(names.filter_map(|name| Some((name.to_owned(), find_host(name, services)?))).collect())
     }
 
     pub(crate) fn get(&self, written: &str) -> Option<&Host> {
@@ -24,7 +24,7 @@ impl ProviderHosts {
     }
 }
 
-fn found(written: &str, services: &[Arc<Service>]) -> Option<Host> {
+fn find_host(written: &str, services: &[Arc<Service>]) -> Option<Host> {
     let (namespace, host) = match written.split_once('/') {
         Some((namespace, host)) => (Some(namespace), Host::new(host)),
         None => (None, Host::new(written)),

@@ -1,49 +1,49 @@
-//! A connected proxy as it describes itself. What the mesh knows about it is in `placement`.
+//! A connected proxy as its node describes it. `placement` holds what the mesh knows about it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use config::intern::intern_str;
 use config::kinds::pod::Pod;
 use config::locality::Locality;
 use config::meta::Object;
-use config::shared::shared_text;
 use config::store::Name;
 use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::environment::Environment;
 use crate::identity::Assurance;
-use crate::metadata::{Metadata, SentSettings};
+use crate::metadata::{Metadata, ProxyConfigCache};
+use crate::metadata_value::MetadataValue;
 use crate::release::Release;
-use crate::said::Said;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Proxy {
     pub kind: ProxyKind,
-    /// The third part of the node id, normally `pod.namespace`. A claim: its pod is [`Proxy::pod`].
+    /// The third part of the node id, normally `pod.namespace`. Unverified: its pod is [`Proxy::pod`].
     pub id: Arc<str>,
     pub ips: Box<[IpAddr]>,
-    /// The namespace of its configuration; with the service account it is the caller's where [`Proxy::bind`] put it.
+    /// The namespace of its configuration; [`Proxy::bind`] sets it and the service account to those of the authenticated caller.
     pub namespace: Arc<str>,
     /// Empty: the node names none.
     pub service_account: Arc<str>,
     pub assurance: Assurance,
     /// `<namespace>.svc.<domain>`.
     pub domain: Arc<str>,
-    /// `node.cluster`: what the proxy calls its service.
+    /// `node.cluster`: the service name that the proxy uses.
     pub cluster: Arc<str>,
     pub locality: Locality,
     pub metadata: Metadata,
     pub release: Release,
-    /// Extensions of Istio's build that this Envoy does not have.
+    /// Extensions of Istio's build that this Envoy lacks.
     pub lacks: BTreeSet<Extension>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ProxyKind {
     Sidecar,
-    Router,
+    Gateway,
 }
 
 /// Filters that exist only in Istio's build of Envoy.
@@ -58,8 +58,8 @@ pub enum Extension {
 impl Extension {
     const ALL: [Self; 4] = [Self::Alpn, Self::MetadataExchange, Self::PeerMetadata, Self::Stats];
 
-    /// How a proxy may list it in `node.extensions`: by a name or by the type of its configuration.
-    fn listed_as(self) -> &'static [&'static str] {
+    /// Names and configuration types by which `node.extensions` may list it.
+    fn names(self) -> &'static [&'static str] {
         match self {
             Self::Alpn => &["istio.alpn", "istio.envoy.config.filter.http.alpn.v2alpha1.FilterConfig"],
             Self::MetadataExchange => &[
@@ -75,14 +75,14 @@ impl Extension {
     }
 }
 
-/// A node message in plain data; the border reads it out of the wire form.
+/// An xDS node in plain data, decoded by the caller.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeInfo {
     pub id: String,
     pub cluster: String,
     pub metadata: Value,
     pub locality: Locality,
-    /// Names and configuration types of the extensions that the proxy says it has; empty: it does not say.
+    /// Names and configuration types of the proxy's extensions; empty: not listed.
     pub extensions: Vec<String>,
 }
 
@@ -98,26 +98,30 @@ pub enum ProxyError {
 
 impl Proxy {
     pub fn new(node: &NodeInfo) -> Result<Self, ProxyError> {
-        Self::saying(node, &node.metadata, &mut SentSettings::default())
+        Self::with_metadata(node, &node.metadata, &mut ProxyConfigCache::default())
     }
 
-    /// `said`: its metadata, whatever the node has. `known`: what many proxies sent alike is read once.
-    pub fn saying<'a>(node: &NodeInfo, said: impl Said<'a>, known: &mut SentSettings) -> Result<Self, ProxyError> {
+    /// `metadata`: the node metadata, in whatever representation. `known`: cache of parsed `PROXY_CONFIG`.
+    pub fn with_metadata<'a>(
+        node: &NodeInfo,
+        node_metadata: impl MetadataValue<'a>,
+        known: &mut ProxyConfigCache,
+    ) -> Result<Self, ProxyError> {
         let parts: Vec<&str> = node.id.split('~').collect();
-        let [kind, ip, id, domain] = parts[..] else { return Err(ProxyError::Parts(shown(&node.id))) };
+        let [kind, ip, id, domain] = parts[..] else { return Err(ProxyError::Parts(truncated(&node.id))) };
         let kind = match kind {
             "sidecar" => ProxyKind::Sidecar,
-            "router" => ProxyKind::Router,
-            other => return Err(ProxyError::Kind(shown(other))),
+            "router" => ProxyKind::Gateway,
+            other => return Err(ProxyError::Kind(truncated(other))),
         };
-        let metadata = Metadata::new(said, known);
-        let listed = said.get("INSTANCE_IPS").and_then(Said::text).unwrap_or_default();
+        let metadata = Metadata::new(node_metadata, known);
+        let listed = node_metadata.get("INSTANCE_IPS").and_then(MetadataValue::as_str).unwrap_or_default();
         let mut ips: Box<[IpAddr]> = listed.split(',').filter_map(|ip| ip.trim().parse().ok()).collect();
         if ips.is_empty() {
             ips = ip.parse().into_iter().collect();
         }
         if ips.is_empty() {
-            return Err(ProxyError::Address(shown(&node.id)));
+            return Err(ProxyError::Address(truncated(&node.id)));
         }
         // As istiod: a domain of one label names no namespace.
         let by_domain = || domain.split_once('.').map(|(namespace, _)| namespace);
@@ -126,19 +130,21 @@ impl Proxy {
             kind,
             id: Arc::from(id),
             ips,
-            namespace: shared_text(namespace),
-            service_account: shared_text(said.get("SERVICE_ACCOUNT").and_then(Said::text).unwrap_or_default()),
+            namespace: intern_str(namespace),
+            service_account: intern_str(
+                node_metadata.get("SERVICE_ACCOUNT").and_then(MetadataValue::as_str).unwrap_or_default(),
+            ),
             assurance: Assurance::Claimed,
-            domain: shared_text(domain),
-            cluster: shared_text(&node.cluster),
+            domain: intern_str(domain),
+            cluster: intern_str(&node.cluster),
             locality: node.locality.shared(),
-            lacks: lacking(&node.extensions),
+            lacks: missing_extensions(&node.extensions),
             release: Release::of(&metadata.istio_version),
             metadata,
         })
     }
 
-    /// The proxy that an injected pod would run: how the command line names one.
+    /// The node of the proxy that an injected pod would run, for the command line.
     pub fn node_of_pod(pod: &Object<Pod>, kind: ProxyKind, env: &Environment) -> NodeInfo {
         let (name, namespace) = (&pod.meta.name, &pod.meta.namespace);
         let ips: Vec<String> = pod.spec.ips.iter().map(ToString::to_string).collect();
@@ -146,7 +152,7 @@ impl Proxy {
             pod.meta.labels.iter().map(|(key, value)| (key.to_owned(), Value::from(value))).collect();
         let kind = match kind {
             ProxyKind::Sidecar => "sidecar",
-            ProxyKind::Router => "router",
+            ProxyKind::Gateway => "router",
         };
         let interception = pod.meta.annotations.get("sidecar.istio.io/interceptionMode").unwrap_or("REDIRECT");
         NodeInfo {
@@ -165,7 +171,7 @@ impl Proxy {
         }
     }
 
-    /// The pod that it runs in, if its id names one of its own namespace. Never one of another: that namespace was not authenticated.
+    /// The pod of the proxy, if its id names one of its own namespace. Never one of another namespace, which is not authenticated.
     pub fn pod(&self) -> Option<Name> {
         let name = self.id.strip_suffix(&*self.namespace)?.strip_suffix('.')?;
         (!name.is_empty() && !self.namespace.is_empty())
@@ -177,16 +183,16 @@ impl Proxy {
     }
 }
 
-fn lacking(listed: &[String]) -> BTreeSet<Extension> {
+fn missing_extensions(listed: &[String]) -> BTreeSet<Extension> {
     if listed.is_empty() {
         return BTreeSet::new();
     }
-    let has = |extension: &Extension| extension.listed_as().iter().any(|name| listed.iter().any(|held| held == name));
+    let has = |extension: &Extension| extension.names().iter().any(|name| listed.iter().any(|held| held == name));
     Extension::ALL.into_iter().filter(|extension| !has(extension)).collect()
 }
 
-/// Hostile ids do not belong in an error whole.
-pub(crate) fn shown(text: &str) -> String {
+/// Untrusted ids are truncated before they reach an error text.
+pub(crate) fn truncated(text: &str) -> String {
     text.chars().take(100).collect()
 }
 
@@ -199,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_id_is_refused_with_the_form() {
+    fn a_malformed_id_is_rejected_with_the_expected_form() {
         let error = node("a~b").expect_err("two parts").to_string();
         assert!(error.contains("type~ip~name.namespace~domain"), "{error}");
         assert_eq!(node("gateway~10.0.0.1~a.b~c"), Err(ProxyError::Kind("gateway".into())));

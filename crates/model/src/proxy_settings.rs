@@ -1,27 +1,25 @@
-//! Settings of one proxy, as far as they change what it is sent: its own if its agent sends any, else the mesh's for all.
-//! ProxyConfig objects and annotations reach the agent when a pod is injected, and come back here with the agent's own.
+//! The part of ProxyConfig that affects xDS resources: the proxy's own if its agent sends any, else the mesh's `defaultConfig`.
+//! The injector merges ProxyConfig objects and annotations into the agent's configuration, so that they arrive here with the agent's own.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock, Mutex};
 
 use config::mesh::{ProxyConfig, ProxyHeaders, TracingCustomTag};
-use config::shared::{Pool, share};
 
-use crate::percent::Percent;
-use crate::topology::Topology;
+use crate::percent::Percentage;
+use crate::topology::GatewayTopology;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct ProxySettings {
     pub headers: ProxyHeaders,
     pub tracing: TracingSettings,
-    pub topology: Topology,
+    pub topology: GatewayTopology,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TracingSettings {
     /// `None`: the control plane's default.
-    pub sampling: Option<Percent>,
-    /// `None`: Envoy's own.
+    pub sampling: Option<Percentage>,
+    /// `None`: Envoy's default.
     pub max_path_tag_length: Option<u32>,
     pub custom_tags: BTreeMap<String, TracingCustomTag>,
     pub istio_tags: bool,
@@ -34,15 +32,9 @@ impl Default for TracingSettings {
 }
 
 impl ProxySettings {
-    /// Most proxies have the same.
-    pub(crate) fn shared(self) -> Arc<Self> {
-        static KNOWN: Pool<Arc<ProxySettings>> = LazyLock::new(Mutex::default);
-        share(&KNOWN, Arc::new(self))
-    }
-
     pub(crate) fn new(config: &ProxyConfig) -> Self {
         let tracing = config.tracing.as_ref().map(|tracing| TracingSettings {
-            sampling: Some(tracing.sampling).filter(|share| *share != 0.0).map(Percent),
+            sampling: Some(tracing.sampling).filter(|share| *share != 0.0).map(Percentage),
             max_path_tag_length: Some(tracing.max_path_tag_length).filter(|length| *length != 0),
             custom_tags: tracing.custom_tags.clone(),
             istio_tags: tracing.enable_istio_tags.unwrap_or(true),
@@ -50,7 +42,7 @@ impl ProxySettings {
         Self {
             headers: config.proxy_headers.clone().unwrap_or_default(),
             tracing: tracing.unwrap_or_default(),
-            topology: config.gateway_topology.as_ref().map(Topology::new).unwrap_or_default(),
+            topology: config.gateway_topology.as_ref().map(GatewayTopology::new).unwrap_or_default(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! All services in order of precedence, found by host and by namespace. Who may see which is decided elsewhere.
+//! All services in order of precedence, indexed by host and by namespace. Visibility is checked elsewhere.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::service::Service;
 #[derive(Debug, Default)]
 pub(crate) struct Ranking {
     all: Vec<Arc<Service>>,
-    /// Places in `all`; of one host in order of precedence.
+    /// Positions in `all`; of one host in order of precedence.
     by_host: Box<[u32]>,
     by_namespace: Box<[u32]>,
 }
@@ -35,7 +35,7 @@ impl Ranking {
         self.by_host[first..].iter().map(|&place| self.at(place)).take_while(move |service| service.host == *host)
     }
 
-    /// Of any of these namespaces, in order of precedence.
+    /// Services of any of these namespaces, in order of precedence.
     pub(crate) fn of_namespaces(&self, namespaces: &BTreeSet<&str>) -> Vec<&Arc<Service>> {
         let of_one = |namespace: &&str| {
             let first = self.by_namespace.partition_point(|&place| *self.at(place).namespace < **namespace);

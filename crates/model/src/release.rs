@@ -1,17 +1,17 @@
-//! Releases of Istio's proxy, as far as configuration depends on them: what an older one does not know is not sent to it.
+//! Releases of Istio's proxy, as far as configuration depends on them: unsupported fields are not sent to older ones.
 
-/// Which fields a proxy understands; later ones understand what earlier ones do.
+/// Which fields a proxy supports; each release supports everything that earlier ones do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Release {
     Older,
     V1_28,
     V1_29,
-    /// This one, any later one, and a proxy that does not say.
+    /// This one, any later one, and a proxy that does not report its version.
     V1_30,
 }
 
 impl Release {
-    /// Of `ISTIO_VERSION`, such as `1.29.3` or `release-1.28`.
+    /// From `ISTIO_VERSION`, such as `1.29.3` or `release-1.28`.
     pub fn of(version: &str) -> Self {
         let version = version.strip_prefix("release-").unwrap_or(version);
         match numbers(version) {
@@ -24,7 +24,7 @@ impl Release {
     }
 }
 
-/// `None`: no release, such as a build of a branch.
+/// `None`: not a release, such as a build of a branch.
 fn numbers(version: &str) -> Option<(u32, u32)> {
     let (major, rest) = version.split_once('.')?;
     let minor = rest.split(|c: char| !c.is_ascii_digit()).next()?;
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_that_say_nothing_are_taken_for_the_latest() {
+    fn unknown_versions_count_as_the_latest() {
         for (version, release) in [
             ("1.27.3", Release::Older),
             ("1.28", Release::V1_28),

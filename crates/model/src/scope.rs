@@ -1,8 +1,9 @@
-//! What a sidecar imports: the Sidecar object that holds for it, read into listeners and the services behind them.
+//! The scope of a proxy: the Sidecar object that applies to it, as egress and ingress listeners with the services that they import.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use config::diagnostic::ObjectId;
 use config::host::Host;
 use config::kind::Kind;
 use config::kinds::destination_rule::ConnectionPoolSettings;
@@ -10,29 +11,28 @@ use config::kinds::port;
 use config::kinds::sidecar::{self as kube, CaptureMode, OutboundTrafficMode, Sidecar};
 use config::mesh::{self, MeshConfig};
 use config::meta::Object;
-use config::note::ObjectId;
 use config::store::Name;
 
 use crate::destination::ScopeDestinations;
 use crate::protocol::Protocol;
 use crate::ranking::Ranking;
 use crate::service::{Resolution, Service};
-use crate::virtual_service::{Routed, VirtualService, VirtualServices, destination_port};
+use crate::virtual_service::{ResolvedVirtualService, RoutedServices, VirtualServices, destination_port};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scope {
-    /// `None`: no Sidecar holds; everything visible is imported.
+    /// `None`: no Sidecar applies; everything visible is imported.
     pub sidecar: Option<Arc<Object<Sidecar>>>,
     pub egress: Vec<EgressListener>,
     /// Empty: inbound listeners follow the services that select the workload.
     pub ingress: Vec<IngressListener>,
     pub outbound: OutboundPolicy,
-    /// All that some egress listener imports, each once, with the ports that were imported.
+    /// All services that some egress listener imports, each once, with the imported ports.
     pub services: Vec<Arc<Service>>,
     by_host: Arc<BTreeMap<Host, usize>>,
-    /// Those without an address of their own, also where another of the same host stands before them.
+    /// Headless services, also those that another service of the same host precedes.
     pub headless: Box<[Arc<Service>]>,
-    /// Hosts that routes lead to: their services are imported too.
+    /// Hosts that routes refer to: their services are imported too.
     routed: Arc<BTreeSet<Host>>,
     pub(crate) destinations: ScopeDestinations,
 }
@@ -41,7 +41,7 @@ pub struct Scope {
 pub struct EgressListener {
     /// `None`: the catch-all, a listener for each port of each service.
     pub port: Option<ListenPort>,
-    /// `None`: the services' own addresses, or loopback where ports are really bound.
+    /// `None`: the services' own addresses, or loopback where listeners bind real ports.
     pub bind: Option<String>,
     pub capture: Capture,
     pub services: Vec<Arc<Service>>,
@@ -54,7 +54,7 @@ pub struct IngressListener {
     /// `None`: the proxy's own address.
     pub bind: Option<String>,
     pub capture: Capture,
-    /// As written: `127.0.0.1:8080`, `0.0.0.0:8080`, `unix://...`; `None`: the address that the client chose.
+    /// As written: `127.0.0.1:8080`, `0.0.0.0:8080`, `unix://...`; `None`: the original destination.
     pub default_endpoint: Option<String>,
 }
 
@@ -66,8 +66,8 @@ pub struct ListenPort {
 }
 
 impl ListenPort {
-    /// `None`: a socket, or a port that speaks the proxy protocol, serves services of any port.
-    fn only(&self) -> Option<u16> {
+    /// `None`: a Unix domain socket or an HTTP_PROXY port, which serves services of any port.
+    fn service_port(&self) -> Option<u16> {
         (self.number != 0 && self.protocol != Protocol::HttpProxy).then_some(self.number)
     }
 }
@@ -75,22 +75,22 @@ impl ListenPort {
 impl EgressListener {
     /// `None`: services of any port.
     pub(crate) fn only_port(&self) -> Option<u16> {
-        self.port.as_ref().and_then(ListenPort::only)
+        self.port.as_ref().and_then(ListenPort::service_port)
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capture {
     Default,
-    /// A real port, whatever the proxy's interception mode.
+    /// Binds a real port, whatever the proxy's interception mode.
     None,
 }
 
-/// What happens to traffic for hosts that nobody declared.
+/// How traffic to undeclared hosts is handled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutboundPolicy {
     AllowAny,
-    /// To this service, whatever it is for; port 0: none was named.
+    /// Sent to this service; port 0: not set.
     Through {
         host: Host,
         subset: String,
@@ -99,27 +99,27 @@ pub enum OutboundPolicy {
     RegistryOnly,
 }
 
-/// What decides a scope: proxies with equal keys import the same.
+/// Everything that decides a scope: proxies with equal keys have equal scopes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScopeKey {
     pub namespace: Arc<str>,
-    /// `None`: no Sidecar holds.
+    /// `None`: no Sidecar applies.
     pub sidecar: Option<Name>,
-    pub router: bool,
+    pub gateway: bool,
 }
 
-/// What a scope is cut from.
-pub(crate) struct World<'a> {
-    /// The client's.
+/// The inputs of a scope.
+pub(crate) struct ScopeInputs<'a> {
+    /// The client's namespace.
     pub(crate) namespace: &'a str,
-    pub(crate) router: bool,
+    pub(crate) gateway: bool,
     pub(crate) services: &'a Ranking,
     /// Visible ones, in order of precedence.
-    pub(crate) virtual_services: &'a [Arc<VirtualService>],
+    pub(crate) virtual_services: &'a [Arc<ResolvedVirtualService>],
 }
 
-impl<'a> World<'a> {
-    /// What is private first, then what is exported to the namespace, then the public ones; by precedence in each.
+impl<'a> ScopeInputs<'a> {
+    /// Private ones first, then those exported to the namespace, then public ones; by precedence in each.
     fn visible(&self, of: impl IntoIterator<Item = &'a Arc<Service>>) -> impl Iterator<Item = &'a Arc<Service>> {
         let near = |service: &Service| service.visibility.nearness(&service.namespace, self.namespace);
         let mut seen: Vec<_> = of.into_iter().filter_map(|service| Some((near(service)?, service))).collect();
@@ -129,8 +129,8 @@ impl<'a> World<'a> {
 }
 
 impl Scope {
-    /// No Sidecar: everything visible, as if by one catch-all listener.
-    pub(crate) fn new(sidecar: Option<&Arc<Object<Sidecar>>>, world: &World<'_>, config: &MeshConfig) -> Self {
+    /// Without a Sidecar: everything visible, as if by one catch-all listener.
+    pub(crate) fn new(sidecar: Option<&Arc<Object<Sidecar>>>, world: &ScopeInputs<'_>, config: &MeshConfig) -> Self {
         let spec = sidecar.map(|object| &object.spec);
         let listeners = spec.map(|spec| spec.egress.as_slice()).unwrap_or_default();
         let mut egress: Vec<_> = listeners.iter().map(|listener| egress_listener(listener, world)).collect();
@@ -138,7 +138,7 @@ impl Scope {
             egress.push(catch_all(world));
         }
         let outbound = spec.and_then(|spec| spec.outbound_traffic_policy.as_ref());
-        let routed = Routed::new(&egress, world);
+        let routed = RoutedServices::new(&egress, world);
         let services = imported(
             egress.iter().zip(&routed.services).flat_map(|(egress, routed)| egress.services.iter().chain(routed)),
         );
@@ -156,59 +156,59 @@ impl Scope {
         }
     }
 
-    /// The imported service of this host; of several namespaces' the one that stands first.
+    /// The imported service of this host; of several namespaces the one that takes precedence.
     pub fn service(&self, host: &Host) -> Option<&Arc<Service>> {
         self.by_host.get(host).map(|&index| &self.services[index])
     }
 
     /// A change of this service may change what is imported.
     pub(crate) fn concerns(&self, key: &ScopeKey, service: &Service) -> bool {
-        let wanted = self.wanted(key);
+        let wanted = self.host_patterns(key);
         let imported = wanted.is_empty() || wanted.iter().any(|wanted| imports(wanted, service));
         (imported && service.visibility.allows(&key.namespace)) || self.routed.contains(&service.host)
     }
 
-    /// A change of this VirtualService may change where traffic goes.
-    pub(crate) fn reads(&self, key: &ScopeKey, object: &VirtualService) -> bool {
-        let wanted = self.wanted(key);
+    /// A change of this VirtualService may change where traffic is routed.
+    pub(crate) fn reads(&self, key: &ScopeKey, object: &ResolvedVirtualService) -> bool {
+        let wanted = self.host_patterns(key);
         object.is_visible_in(&key.namespace)
             && (wanted.is_empty() || wanted.iter().flatten().any(|pattern| pattern.chooses(object)))
     }
 
-    /// What each egress listener asks for; empty: the catch-all.
-    fn wanted(&self, key: &ScopeKey) -> Vec<Vec<HostPattern>> {
+    /// The host patterns of each egress listener; empty: the catch-all.
+    fn host_patterns(&self, key: &ScopeKey) -> Vec<Vec<HostPattern>> {
         let egress = self.sidecar.as_ref().map(|object| object.spec.egress.as_slice()).unwrap_or_default();
         egress.iter().map(|listener| patterns(listener, &key.namespace)).collect()
     }
 
-    /// A service that is imported may be called by that other name: no Sidecar stands in the way, or it asks for the name where it asks for the service.
-    pub fn takes_alias(&self, key: &ScopeKey, service: &Service, alias: &Host) -> bool {
+    /// An imported service may be called by this alias: no Sidecar applies, or the listener that imports the service imports the alias too.
+    pub fn imports_alias(&self, key: &ScopeKey, service: &Service, alias: &Host) -> bool {
         let takes = |listener: &Vec<HostPattern>| {
             let of = |own: bool| listener.iter().filter(move |pattern| pattern.is_of(&service.namespace, own));
-            // What is asked of its own namespace goes before what is asked of any.
+            // Patterns for its own namespace take precedence over those for any.
             let own = of(true).any(|pattern| service.host.is_subset_of(&pattern.host));
             of(own).any(|pattern| alias.is_subset_of(&pattern.host))
         };
-        let wanted = self.wanted(key);
+        let wanted = self.host_patterns(key);
         wanted.is_empty() || wanted.iter().any(takes)
     }
 
-    /// Puts a VirtualService in the place of one with the same hosts and destinations.
-    pub(crate) fn replace_route(&mut self, old: &Arc<VirtualService>, new: &Arc<VirtualService>) {
+    /// Replaces a VirtualService by one with the same hosts and destinations.
+    pub(crate) fn replace_route(&mut self, old: &Arc<ResolvedVirtualService>, new: &Arc<ResolvedVirtualService>) {
         for listener in &mut self.egress {
             listener.virtual_services.replace(old, new);
         }
     }
 
-    /// Hosts about which DestinationRules say something else than in another scope.
-    pub fn ruled_otherwise<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a Host> {
+    /// Hosts whose DestinationRules differ from those of another scope.
+    pub fn hosts_with_other_rules<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a Host> {
         self.destinations.differing(&other.destinations)
     }
 
-    /// Limits of what arrives on a port: of its own listener, else of the Sidecar.
+    /// Connection limits of an inbound port: of its own listener, else of the Sidecar.
     pub fn inbound_pool(&self, port: u16) -> Option<&ConnectionPoolSettings> {
         let sidecar = &self.sidecar.as_ref()?.spec;
-        let here = |listener: &&kube::IngressListener| {
+        let here = |listener: &&kube::IstioIngressListener| {
             listener.port.as_ref().is_some_and(|own| own.number == u32::from(port))
                 && listener.connection_pool.is_some()
         };
@@ -216,7 +216,7 @@ impl Scope {
         own.or(sidecar.inbound_connection_pool.as_ref())
     }
 
-    /// The object that decided this scope.
+    /// The Sidecar of this scope.
     pub fn sidecar_id(&self) -> Option<ObjectId> {
         let meta = &self.sidecar.as_ref()?.meta;
         Some(ObjectId { kind: Kind::Sidecar, namespace: meta.namespace.clone(), name: meta.name.clone() })
@@ -227,16 +227,16 @@ fn by_host(services: &[Arc<Service>]) -> BTreeMap<Host, usize> {
     services.iter().enumerate().rev().map(|(index, service)| (service.host.clone(), index)).collect()
 }
 
-fn catch_all(world: &World<'_>) -> EgressListener {
+fn catch_all(world: &ScopeInputs<'_>) -> EgressListener {
     let visible = world.visible(world.services.all());
     EgressListener {
         port: None,
         bind: None,
         capture: Capture::Default,
-        // A router has no services of its own that would come first.
-        services: match world.router {
+        // A gateway has no services of its own that would come first.
+        services: match world.gateway {
             true => imported(visible),
-            false => one_namespace_each(visible.cloned().collect(), world.namespace),
+            false => pick_namespaces(visible.cloned().collect(), world.namespace),
         },
         virtual_services: VirtualServices::new(world.virtual_services.to_vec()),
     }
@@ -245,7 +245,7 @@ fn catch_all(world: &World<'_>) -> EgressListener {
 fn mesh_policy(config: &MeshConfig) -> OutboundPolicy {
     match config.outbound_traffic_policy.mode {
         mesh::OutboundTrafficMode::AllowAny => OutboundPolicy::AllowAny,
-        // istiod knows the name of the last one and has nothing behind it; pinned by parity case mesh-any-dynamic-dns.
+        // istiod accepts the last mode and has no implementation of it; pinned by parity case mesh-any-dynamic-dns.
         mesh::OutboundTrafficMode::RegistryOnly | mesh::OutboundTrafficMode::AllowAnyDynamicDns => {
             OutboundPolicy::RegistryOnly
         }
@@ -264,17 +264,17 @@ fn policy(policy: &kube::OutboundTrafficPolicy) -> OutboundPolicy {
     }
 }
 
-fn egress_listener(listener: &kube::EgressListener, world: &World<'_>) -> EgressListener {
+fn egress_listener(listener: &kube::IstioEgressListener, world: &ScopeInputs<'_>) -> EgressListener {
     let port = listener.port.as_ref().and_then(listen_port);
     let wanted = patterns(listener, world.namespace);
-    let only = port.as_ref().and_then(ListenPort::only);
-    let services = world.visible(asked_for(&wanted, world.services)).filter_map(|service| match only {
+    let only = port.as_ref().and_then(ListenPort::service_port);
+    let services = world.visible(matching_services(&wanted, world.services)).filter_map(|service| match only {
         None => Some(service.clone()),
-        Some(port) => trimmed(service, port),
+        Some(port) => with_only_port(service, port),
     });
     let rules = world.virtual_services.iter().filter(|object| wanted.iter().any(|pattern| pattern.chooses(object)));
     EgressListener {
-        services: one_namespace_each(services.collect(), world.namespace),
+        services: pick_namespaces(services.collect(), world.namespace),
         port,
         bind: Some(listener.bind.clone()).filter(|bind| !bind.is_empty()),
         capture: capture(listener.capture_mode),
@@ -282,7 +282,7 @@ fn egress_listener(listener: &kube::EgressListener, world: &World<'_>) -> Egress
     }
 }
 
-fn ingress_listener(listener: &kube::IngressListener) -> Option<IngressListener> {
+fn ingress_listener(listener: &kube::IstioIngressListener) -> Option<IngressListener> {
     Some(IngressListener {
         port: listen_port(listener.port.as_ref()?)?,
         bind: Some(listener.bind.clone()).filter(|bind| !bind.is_empty()),
@@ -291,7 +291,7 @@ fn ingress_listener(listener: &kube::IngressListener) -> Option<IngressListener>
     })
 }
 
-fn listen_port(port: &port::Port) -> Option<ListenPort> {
+fn listen_port(port: &port::IstioPort) -> Option<ListenPort> {
     Some(ListenPort {
         number: u16::try_from(port.number).ok()?,
         protocol: Protocol::named(&port.protocol).unwrap_or(Protocol::Auto),
@@ -303,8 +303,8 @@ fn capture(mode: CaptureMode) -> Capture {
     if mode == CaptureMode::None { Capture::None } else { Capture::Default }
 }
 
-/// The service with that port alone; `None`: it has no such port.
-pub(crate) fn trimmed(service: &Arc<Service>, port: u16) -> Option<Arc<Service>> {
+/// The service with only that port; `None`: it has no such port.
+pub(crate) fn with_only_port(service: &Arc<Service>, port: u16) -> Option<Arc<Service>> {
     let kept = service.port(port)?;
     if service.ports.len() == 1 {
         return Some(service.clone());
@@ -313,7 +313,7 @@ pub(crate) fn trimmed(service: &Arc<Service>, port: u16) -> Option<Arc<Service>>
 }
 
 /// A host that several namespaces declare is taken from one of them: the client's own, else that of a Kubernetes Service, else the oldest.
-fn one_namespace_each(services: Vec<Arc<Service>>, own: &str) -> Vec<Arc<Service>> {
+fn pick_namespaces(services: Vec<Arc<Service>>, own: &str) -> Vec<Arc<Service>> {
     let rank = |service: &Service| (*service.namespace != *own, !service.is_kubernetes());
     let mut best: HashMap<Host, Arc<Service>> = HashMap::with_capacity(services.len());
     for service in &services {
@@ -328,8 +328,8 @@ fn one_namespace_each(services: Vec<Arc<Service>>, own: &str) -> Vec<Arc<Service
     services.into_iter().filter(|service| best[&service.host].namespace == service.namespace).collect()
 }
 
-/// Each host once, in the order of its first import. A Kubernetes Service beats others; of the others the first stands, with the ports that
-/// others like it add.
+/// Each host once, in the order of its first import. A Kubernetes Service takes precedence; of the others the first does, with the ports that
+/// similar ones add.
 fn imported<'a>(services: impl Iterator<Item = &'a Arc<Service>>) -> Vec<Arc<Service>> {
     let mut order: Vec<Arc<Service>> = Vec::new();
     let mut at: HashMap<Host, usize> = HashMap::new();
@@ -354,7 +354,7 @@ fn imported<'a>(services: impl Iterator<Item = &'a Arc<Service>>) -> Vec<Arc<Ser
     order
 }
 
-/// Several objects of a namespace describe one service in parts. `*` and nothing are not the same `exportTo`.
+/// Several objects of a namespace may describe one service in parts. `*` and an empty `exportTo` are different.
 fn shares_ports(one: &Service, other: &Service) -> bool {
     one.namespace == other.namespace
         && one.resolution == other.resolution
@@ -363,14 +363,14 @@ fn shares_ports(one: &Service, other: &Service) -> bool {
         && one.export_to == other.export_to
 }
 
-/// `namespace/host` of an egress listener. `~` is a namespace that nothing is in: it takes nothing away from what others import.
+/// `namespace/host` of an egress listener. `~` is a namespace without services; it does not limit what other patterns import.
 struct HostPattern {
     namespace: NamespacePattern,
     host: Host,
 }
 
 /// `own`: the namespace that a dot means.
-fn patterns(listener: &kube::EgressListener, own: &str) -> Vec<HostPattern> {
+fn patterns(listener: &kube::IstioEgressListener, own: &str) -> Vec<HostPattern> {
     listener.hosts.iter().filter_map(|text| HostPattern::new(text, own)).collect()
 }
 
@@ -389,7 +389,7 @@ impl NamespacePattern {
 }
 
 impl HostPattern {
-    /// `None`: it has another form, and means nothing.
+    /// `None`: malformed, without effect.
     fn new(text: &str, own: &str) -> Option<Self> {
         let (namespace, host) = text.split_once('/').filter(|(_, host)| !host.contains('/'))?;
         let namespace = match namespace {
@@ -404,12 +404,12 @@ impl HostPattern {
         self.covers(&service.namespace) && service.host.is_subset_of(&self.host)
     }
 
-    /// By the namespace that it stands in and any of its hosts.
-    fn chooses(&self, object: &VirtualService) -> bool {
+    /// By its namespace and any of its hosts.
+    fn chooses(&self, object: &ResolvedVirtualService) -> bool {
         self.covers(&object.namespace) && object.hosts.iter().any(|host| self.host.matches(host))
     }
 
-    /// `own`: it names this namespace; else it is for any.
+    /// `own`: it names this namespace; else it matches any.
     fn is_of(&self, namespace: &str, own: bool) -> bool {
         match &self.namespace {
             NamespacePattern::Any => !own,
@@ -425,8 +425,8 @@ impl HostPattern {
     }
 }
 
-/// What is asked for, seen or not. Where namespaces are named, the services of others are not looked at.
-fn asked_for<'a>(wanted: &[HostPattern], services: &'a Ranking) -> Vec<&'a Arc<Service>> {
+/// Services that the patterns match, visible or not. Where all patterns name namespaces, only services of those are visited.
+fn matching_services<'a>(wanted: &[HostPattern], services: &'a Ranking) -> Vec<&'a Arc<Service>> {
     let named: Option<BTreeSet<&str>> = wanted.iter().map(|pattern| pattern.namespace.name()).collect();
     let mut found = named.map_or_else(|| services.all().iter().collect(), |named| services.of_namespaces(&named));
     found.retain(|service| imports(wanted, service));
@@ -438,7 +438,7 @@ fn imports(wanted: &[HostPattern], service: &Service) -> bool {
 }
 
 impl Service {
-    /// Another name for a service has no listeners and clusters of its own.
+    /// An alias (ExternalName) has no listeners and clusters of its own.
     pub fn is_alias(&self) -> bool {
         matches!(self.resolution, Resolution::Alias(_))
     }

@@ -1,4 +1,4 @@
-//! The scopes of a mesh that were asked for, made when they are, and how a change of objects changes them.
+//! The scopes of a mesh, computed on first use and cached, and their update after a change of objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,26 +14,26 @@ use crate::destination::ScopeDestinations;
 use crate::mesh::Mesh;
 use crate::proxy::{Proxy, ProxyKind};
 use crate::ranking::Ranking;
-use crate::scope::{Scope, ScopeKey, World};
+use crate::scope::{Scope, ScopeInputs, ScopeKey};
 use crate::service::Service;
 use crate::virtual_service::RouteChange;
 
-/// All services, and the scopes that were asked for.
+/// All services, and the cached scopes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scopes {
     pub(crate) ranking: Arc<Ranking>,
-    /// Other names of services, by namespace and host.
+    /// ExternalName services, by namespace and host.
     pub(crate) aliases: Arc<[Arc<Service>]>,
-    /// Some service keeps traffic on the node.
+    /// Some service has `internalTrafficPolicy: Local`.
     pub(crate) node_local: bool,
-    made: Arc<Mutex<BTreeMap<ScopeKey, Arc<Scope>>>>,
+    cache: Arc<Mutex<BTreeMap<ScopeKey, Arc<Scope>>>>,
 }
 
-/// What of the things that scopes are cut from is new.
+/// Changed inputs of scopes.
 pub(crate) struct ScopeChanges<'a> {
     pub(crate) services: &'a BTreeMap<Name, ServiceChange>,
     pub(crate) routes: &'a [RouteChange],
-    /// Hosts about which DestinationRules say something else.
+    /// Hosts whose DestinationRules changed.
     pub(crate) rules: &'a BTreeSet<Host>,
     pub(crate) sidecars: &'a BTreeSet<Name>,
 }
@@ -43,8 +43,8 @@ impl ScopeChanges<'_> {
         self.services.is_empty() && self.routes.is_empty() && self.rules.is_empty() && self.sidecars.is_empty()
     }
 
-    /// Brings new routes and rules into a scope. `false`: it must be cut anew.
-    fn is_taken_over(&self, mesh: &Mesh, key: &ScopeKey, scope: &mut Arc<Scope>) -> bool {
+    /// Updates routes and rules of a scope in place. `false`: the scope must be computed again.
+    fn try_update(&self, mesh: &Mesh, key: &ScopeKey, scope: &mut Arc<Scope>) -> bool {
         for change in self.routes {
             if !change.sides().any(|object| scope.reads(key, object)) {
                 continue;
@@ -78,23 +78,23 @@ impl Scopes {
             node_local: ranking.all().iter().any(|service| service.node_local),
             aliases: aliases.into(),
             ranking: Arc::new(ranking),
-            made: Arc::default(),
+            cache: Arc::default(),
         }
     }
 
-    /// Keeps the scopes that none of the changes concerns, and changes those in place that stay cut as they are.
+    /// Keeps the scopes that no change concerns, and updates in place those whose imports stay.
     pub(crate) fn next(&self, mesh: &Mesh, changes: &ScopeChanges<'_>) -> Self {
         let services = || changes.services.values().flat_map(ServiceChange::sides);
         let mut made = self.lock().clone();
         made.retain(|key, scope| {
-            let cut_anew = key.sidecar.as_ref().is_some_and(|name| changes.sidecars.contains(name))
+            let rebuilt = key.sidecar.as_ref().is_some_and(|name| changes.sidecars.contains(name))
                 || services().any(|service| scope.concerns(key, service));
-            !cut_anew && changes.is_taken_over(mesh, key, scope)
+            !rebuilt && changes.try_update(mesh, key, scope)
         });
         let made = Arc::new(Mutex::new(made));
         match changes.services.is_empty() {
-            true => Self { made, ..self.clone() },
-            false => Self { made, ..Self::new(mesh.all_services()) },
+            true => Self { cache: made, ..self.clone() },
+            false => Self { cache: made, ..Self::new(mesh.all_services()) },
         }
     }
 
@@ -103,18 +103,18 @@ impl Scopes {
             ProxyKind::Sidecar => {
                 sidecar_for(&mesh.objects.sidecars, &mesh.config.root_namespace, &proxy.namespace, labels)
             }
-            ProxyKind::Router => None,
+            ProxyKind::Gateway => None,
         };
-        let router = proxy.kind == ProxyKind::Router;
+        let gateway = proxy.kind == ProxyKind::Gateway;
         let key = ScopeKey {
-            router,
+            gateway,
             namespace: proxy.namespace.clone(),
             sidecar: sidecar.map(|object| Name::new(&object.meta.namespace, &object.meta.name)),
         };
         let made = self.lock().get(&key).cloned();
         let scope = made.unwrap_or_else(|| {
-            let world = World {
-                router,
+            let world = ScopeInputs {
+                gateway,
                 namespace: &proxy.namespace,
                 services: &self.ranking,
                 virtual_services: &mesh.virtual_services.visible_in(&proxy.namespace),
@@ -128,13 +128,13 @@ impl Scopes {
         (key, scope)
     }
 
-    // Entries are inserted whole; a panic elsewhere cannot leave half of one.
+    // Entries are inserted whole, so that a poisoned lock holds no partial entry.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ScopeKey, Arc<Scope>>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The Sidecar that holds: selected in the namespace, then unselected there, then unselected in the root namespace; oldest first.
+/// The Sidecar that applies: with a matching selector in the namespace, then without one there, then without one in the root namespace; oldest first.
 fn sidecar_for<'a>(
     sidecars: &'a Table<Sidecar>,
     root: &str,
@@ -150,7 +150,7 @@ fn sidecar_for<'a>(
         .or_else(|| oldest(root, &|object| selects(object).is_none()))
 }
 
-/// `None`: it speaks for every workload.
+/// `None`: it applies to every workload.
 fn selects(object: &Object<Sidecar>) -> Option<&Labels> {
     object.spec.workload_selector.as_ref().map(|selector| &selector.labels).filter(|labels| !labels.is_empty())
 }

@@ -1,16 +1,16 @@
-//! A service as proxies see it, and how a Kubernetes Service becomes one. Its endpoints are elsewhere.
+//! A service as proxies see it, and its conversion from a Kubernetes Service. Endpoints are in `endpoint`.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use config::diagnostic::ObjectId;
 use config::host::Host;
 use config::kind::Kind;
 use config::kinds::service::{self as kube, ServiceType};
 use config::labels::Labels;
 use config::meta::{Meta, Object};
-use config::note::ObjectId;
 
 use crate::environment::Environment;
 use crate::protocol::Protocol;
@@ -22,18 +22,18 @@ pub struct Service {
     pub host: Host,
     pub name: Arc<str>,
     pub namespace: Arc<str>,
-    /// Unix seconds; `None`: as old as can be.
+    /// Unix seconds; `None`: sorts as the oldest.
     pub created: Option<i64>,
     pub ports: Vec<Port>,
-    /// Virtual addresses; empty: reached by any address on its port.
+    /// Virtual addresses; empty: matched by port on any address.
     pub addresses: Vec<IpAddr>,
-    /// Whole ranges of addresses that stand for it.
+    /// CIDR ranges of virtual addresses.
     pub ranges: Vec<Range>,
-    /// Addresses that were allocated for it, for proxies that answer DNS; the first of each family counts.
+    /// Automatically allocated addresses, for proxies with DNS capture; the first of each family counts.
     pub automatic: Vec<IpAddr>,
     pub resolution: Resolution,
     pub registry: Registry,
-    /// Outside the mesh: nobody there speaks mutual TLS.
+    /// MESH_EXTERNAL: its endpoints have no mutual TLS.
     pub external: bool,
     pub visibility: Visibility,
     /// `exportTo` as a ServiceEntry writes it.
@@ -42,15 +42,15 @@ pub struct Service {
     pub labels: Labels,
     /// Only endpoints on the client's own node (`internalTrafficPolicy: Local`).
     pub node_local: bool,
-    /// `trafficDistribution`: `None`: anywhere.
+    /// `trafficDistribution`; `None`: no preference.
     pub distribution: Option<Distribution>,
     pub publish_not_ready: bool,
-    /// SPIFFE identities that the owner declared beside those of the endpoints.
+    /// SPIFFE identities that the owner declared in addition to those of the endpoints.
     pub declared_identities: Vec<String>,
     pub made_from: ObjectId,
 }
 
-/// Near endpoints first, others where there are none.
+/// Prefer near endpoints, fail over to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Distribution {
     SameZone,
@@ -60,7 +60,7 @@ pub enum Distribution {
 impl Distribution {
     const ANNOTATION: &str = "networking.istio.io/traffic-distribution";
 
-    fn of_kubernetes(object: &Object<kube::Service>) -> Option<Self> {
+    fn of_kubernetes(object: &Object<kube::ServiceSpec>) -> Option<Self> {
         match object.spec.traffic_distribution.as_deref() {
             Some("PreferSameZone" | "PreferClose") => Some(Self::SameZone),
             Some("PreferSameNode") => Some(Self::SameNode),
@@ -68,7 +68,7 @@ impl Distribution {
         }
     }
 
-    /// Of a service, or of its namespace for services that say nothing.
+    /// The annotation of a service, or of its namespace for services without one.
     pub(crate) fn annotated(meta: &Meta) -> Option<Self> {
         match meta.annotations.get(Self::ANNOTATION)?.to_ascii_lowercase().as_str() {
             "prefersamezone" | "preferclose" => Some(Self::SameZone),
@@ -77,12 +77,12 @@ impl Distribution {
         }
     }
 
-    /// The service itself has the last word, even if it is a word that nobody knows.
+    /// The service's own annotation overrides that of the namespace, even with an unknown value.
     pub(crate) fn decided_by(meta: &Meta) -> bool {
         meta.annotations.get(Self::ANNOTATION).is_some_and(|text| !text.is_empty())
     }
 
-    /// Labels that client and endpoint have in common, the widest first.
+    /// Labels that client and endpoint must share, the widest first.
     pub fn labels(self) -> &'static [&'static str] {
         match self {
             Self::SameZone => &[NETWORK, REGION, ZONE],
@@ -101,30 +101,30 @@ pub struct Port {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TargetPort {
-    /// The port's own: nobody says anything else.
+    /// The port's own number: not set.
     Same,
     Number(u16),
-    /// A container port's name: each pod may answer with another number.
+    /// A container port's name: its number may differ between pods.
     Name(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resolution {
-    /// The control plane knows the endpoints and the proxy balances over them.
+    /// Endpoints from the control plane, load-balanced by the proxy (EDS).
     ClientSide,
-    /// The address that the application chose is the endpoint (headless services).
+    /// The original destination is the endpoint (headless services).
     Passthrough,
-    /// Another name for this host (ExternalName).
+    /// An alias of this host (ExternalName).
     Alias(Host),
-    /// The proxy asks DNS for the endpoints' names, and balances over all answers.
+    /// DNS names of endpoints, load-balanced over all answers (STRICT_DNS).
     Dns,
-    /// The proxy asks DNS for one name, and uses one answer at a time.
+    /// One DNS name, one answer at a time (LOGICAL_DNS).
     DnsRoundRobin,
-    /// The proxy asks DNS for the name that the application said.
+    /// The DNS name that the application requests (dynamic forward proxy).
     DynamicDns,
 }
 
-/// Addresses with a common prefix.
+/// A CIDR range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Range {
     pub address: IpAddr,
@@ -165,7 +165,11 @@ const KUBE_ACCOUNTS: &str = "alpha.istio.io/kubernetes-serviceaccounts";
 const CANONICAL_ACCOUNTS: &str = "alpha.istio.io/canonical-serviceaccounts";
 
 impl Service {
-    pub fn of_kubernetes(object: &Object<kube::Service>, env: &Environment, config: &config::mesh::MeshConfig) -> Self {
+    pub fn of_kubernetes(
+        object: &Object<kube::ServiceSpec>,
+        env: &Environment,
+        config: &config::mesh::MeshConfig,
+    ) -> Self {
         let Object { meta, spec } = object;
         let host = kubernetes_host(&meta.name, &meta.namespace, &env.domain);
         let resolution = match spec.kind {
@@ -205,17 +209,17 @@ impl Service {
         self.ports.iter().find(|port| port.number == number)
     }
 
-    /// Endpoints that are not ready are sent too: near ones that fail make room for far ones.
+    /// Endpoints that are not ready are sent as unhealthy, so that traffic fails over.
     pub fn sends_unready(&self) -> bool {
         self.distribution.is_some()
     }
 
-    /// Endpoints that end keep the clients that they have, by a cookie or a header.
+    /// Draining endpoints keep their persistent sessions, by cookie or header.
     pub fn keeps_sessions(&self) -> bool {
         self.keeps_cookies() || self.has_label("istio.io/persistent-session-header")
     }
 
-    /// Only with a cookie are endpoints that end still sent.
+    /// Draining endpoints are sent only for cookie-based sessions.
     pub fn keeps_cookies(&self) -> bool {
         self.has_label("istio.io/persistent-session")
     }
@@ -232,17 +236,17 @@ impl Service {
         self.registry == Registry::Kubernetes
     }
 
-    /// Any host below a wildcard, by the name that the application says.
+    /// A wildcard host, resolved by the name that the application requests.
     pub fn is_dynamic(&self) -> bool {
         self.resolution == Resolution::DynamicDns && self.host.is_wildcard()
     }
 
-    /// The cluster holds the endpoints, by name, and Envoy asks DNS.
+    /// The cluster holds the endpoints, by name, and Envoy resolves them.
     pub fn is_resolved_by_name(&self) -> bool {
         matches!(self.resolution, Resolution::Dns | Resolution::DnsRoundRobin)
     }
 
-    /// Oldest first, then name, then namespace: who wins an address and port that two services claim.
+    /// Oldest first, then name, then namespace: which service wins an address and port that two claim.
     pub fn precedence(&self, other: &Self) -> std::cmp::Ordering {
         (self.created, &self.name, &self.namespace).cmp(&(other.created, &other.name, &other.namespace))
     }
@@ -255,8 +259,8 @@ impl Port {
             number: port.port,
             protocol: Protocol::of_service_port(port.protocol, port.app_protocol.as_deref(), &port.name, port.port),
             target: match &port.target {
-                kube::TargetPort::Number(number) => TargetPort::Number(*number),
-                kube::TargetPort::Name(name) => TargetPort::Name(name.clone()),
+                kube::ServiceTargetPort::Number(number) => TargetPort::Number(*number),
+                kube::ServiceTargetPort::Name(name) => TargetPort::Name(name.clone()),
             },
         }
     }
@@ -266,7 +270,7 @@ pub(crate) fn kubernetes_host(name: &str, namespace: &str, domain: &str) -> Host
     Host::new(&format!("{name}.{namespace}.svc.{domain}"))
 }
 
-fn declared_identities(object: &Object<kube::Service>, trust_domain: &str) -> Vec<String> {
+fn declared_identities(object: &Object<kube::ServiceSpec>, trust_domain: &str) -> Vec<String> {
     let listed = |key: &str| object.meta.annotations.get(key).unwrap_or_default();
     let canonical =
         listed(CANONICAL_ACCOUNTS).split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned);

@@ -1,18 +1,18 @@
-//! What stands before a router: proxies that it trusts, and how clients of theirs are told of.
+//! The proxies in front of a gateway: how many are trusted, and how client certificates are forwarded.
 
 use config::mesh::{self, ForwardClientCertDetails};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Topology {
-    /// Entries of `x-forwarded-for` that proxies before this one wrote.
+pub struct GatewayTopology {
+    /// Entries of `x-forwarded-for` that trusted proxies wrote.
     pub trusted_proxies: u32,
-    /// What becomes of what others say about a client's certificate; undefined: it is replaced by the client's own.
+    /// How XFCC headers are handled; undefined: sanitized and set.
     pub forwarded: ForwardClientCertDetails,
     /// Connections start with a PROXY protocol header.
     pub proxy_protocol: bool,
 }
 
-impl Topology {
+impl GatewayTopology {
     pub(crate) fn new(wanted: &mesh::Topology) -> Self {
         Self {
             trusted_proxies: wanted.num_trusted_proxies,

@@ -1,4 +1,4 @@
-//! Who may see an object: `exportTo` in all its spellings, resolved against the namespace that it stands in.
+//! Visibility of an object: `exportTo`, resolved against its namespace.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 pub enum Visibility {
     Public,
     Nobody,
-    /// These namespaces alone; its own is among them only if it was named.
+    /// Only these namespaces; its own is among them only if it was named.
     Namespaces(BTreeSet<Arc<str>>),
 }
 
 impl Visibility {
-    /// `*` all, `.` own namespace, `~` nobody, else a namespace. `*` beats the rest, then `~`.
+    /// `*`: all, `.`: own namespace, `~`: none, else a namespace. `*` takes precedence over the rest, then `~`.
     pub fn new<'a>(export_to: impl IntoIterator<Item = &'a str>, own: &Arc<str>) -> Self {
         let mut named = BTreeSet::new();
         let (mut public, mut hidden) = (false, false);
@@ -37,7 +37,7 @@ impl Visibility {
         }
     }
 
-    /// What the mesh says of services that say nothing: `.` beats `*`, and names of namespaces mean nothing, as in istiod.
+    /// The mesh's default: `.` takes precedence over `*`, and names of namespaces have no effect, as in istiod.
     pub fn by_default(export_to: &[String], own: &Arc<str>) -> Self {
         let has = |wanted: &str| export_to.iter().any(|entry| entry == wanted);
         match () {
@@ -56,17 +56,17 @@ impl Visibility {
     }
 }
 
-/// Whom a namespace sees first.
+/// The precedence of visible objects in a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Nearness {
-    /// Its own, and not for everybody.
+    /// Of the same namespace, and not public.
     Private,
     Exported,
     Public,
 }
 
 impl Visibility {
-    /// `own`: the namespace of the object. `None`: it is not seen.
+    /// `own`: the namespace of the object. `None`: not visible.
     pub(crate) fn nearness(&self, own: &str, namespace: &str) -> Option<Nearness> {
         match self {
             Self::Public => Some(Nearness::Public),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_beats_nobody_and_nobody_the_rest() {
+    fn star_beats_tilde_and_tilde_beats_namespaces() {
         check(&["*", "~"], "anywhere", true);
         check(&[".", "~", "bank"], "shop", false);
         check(&["*"], "anywhere", true);

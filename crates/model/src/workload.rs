@@ -1,15 +1,15 @@
-//! A workload: what a pod is called, who it is and where it runs. Its ports and readiness belong to endpoints.
+//! A workload: name, identity and location of a pod or WorkloadEntry. Ports and readiness belong to endpoints.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use config::intern::intern_str;
 use config::kinds::pod::{Outcome, Pod, Subdomain};
 use config::kinds::workload_entry::WorkloadEntry;
 use config::labels::Labels;
 use config::locality::Locality;
 use config::meta::{Meta, Object};
-use config::shared::shared_text;
-use config::store::{Name, Snapshot, filled};
+use config::store::{Name, Snapshot, dense_table};
 use imbl::OrdMap;
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -18,26 +18,26 @@ pub struct Workload {
     pub name: Arc<str>,
     pub namespace: Arc<str>,
     pub labels: Labels,
-    /// `None`: nobody can say who it is.
-    pub identity: Option<Identity>,
+    /// `None`: unknown.
+    pub identity: Option<WorkloadIdentity>,
     pub locality: Locality,
-    /// How many parts of its place were written, empty ones too; 0: nobody wrote any.
-    pub place_parts: usize,
+    /// Number of locality parts that were written, empty ones included; 0: none.
+    pub locality_parts: usize,
     pub node: Arc<str>,
-    /// It has a sidecar that takes mutual TLS.
+    /// It has a sidecar that accepts mutual TLS.
     pub mtls: bool,
     pub addresses: Arc<[IpAddr]>,
-    /// `<hostname>.<subdomain>`: its own name below a headless service's.
+    /// `<hostname>.<subdomain>`: its own name below that of a headless service.
     pub dns_name: Option<Box<str>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Identity {
+pub struct WorkloadIdentity {
     pub namespace: Arc<str>,
     pub service_account: Arc<str>,
 }
 
-impl Identity {
+impl WorkloadIdentity {
     pub fn spiffe(&self, trust_domain: &str) -> String {
         ["spiffe://", trust_domain, "/ns/", &*self.namespace, "/sa/", &*self.service_account].concat()
     }
@@ -55,19 +55,19 @@ const TLS_MODE: &str = "security.istio.io/tlsMode";
 const LOCALITY_LABELS: [&str; 2] = ["topology.istio.io/locality", "istio-locality"];
 
 impl Workload {
-    /// `node_labels`: those of the node that the pod runs on, if it is known.
+    /// `node_labels`: those of the pod's node, if it is known.
     pub fn of_pod(object: &Object<Pod>, node_labels: Option<&Labels>) -> Self {
         let Object { meta, spec } = object;
-        let (locality, place_parts) = place(&meta.labels, node_labels);
+        let (locality, place_parts) = locality(&meta.labels, node_labels);
         Self {
             name: owner_name(meta),
             namespace: meta.namespace.clone(),
-            identity: Some(Identity {
+            identity: Some(WorkloadIdentity {
                 namespace: meta.namespace.clone(),
                 service_account: spec.service_account.clone(),
             }),
             locality,
-            place_parts,
+            locality_parts: place_parts,
             node: spec.node_name.clone(),
             mtls: meta.labels.get(TLS_MODE) == Some("istio"),
             labels: meta.labels.clone(),
@@ -88,19 +88,19 @@ impl Workload {
         keys.iter().find_map(|key| self.labels.get(key)).unwrap_or("latest")
     }
 
-    /// Its labels with those that stand for its place: what subsets and failover preferences choose by.
-    pub(crate) fn placed_labels(&self, cluster: &str, network: &str) -> Labels {
-        placed_labels(&self.labels, &self.locality, cluster, &self.node, network)
+    /// Its labels with those of its locality, network, node and cluster: matched by subsets and failover priorities.
+    pub(crate) fn topology_labels(&self, cluster: &str, network: &str) -> Labels {
+        topology_labels(&self.labels, &self.locality, cluster, &self.node, network)
     }
 
-    /// It was labelled as one that ends: nobody new is sent there.
+    /// It has the draining label: it gets no new clients.
     pub(crate) fn is_draining(&self) -> bool {
         self.labels.get(DRAINING).is_some_and(|value| !value.is_empty())
     }
 }
 
-/// A network that a label names is not overruled.
-pub(crate) fn placed_labels(labels: &Labels, place: &Locality, cluster: &str, node: &str, network: &str) -> Labels {
+/// A network label takes precedence.
+pub(crate) fn topology_labels(labels: &Labels, place: &Locality, cluster: &str, node: &str, network: &str) -> Labels {
     let Locality { region, zone, subzone } = place;
     let named = labels.get(NETWORK).is_some_and(|network| !network.is_empty());
     let network = if named { "" } else { network };
@@ -116,20 +116,22 @@ pub(crate) fn placed_labels(labels: &Labels, place: &Locality, cluster: &str, no
 }
 
 impl Workload {
-    /// A machine, or an endpoint that a ServiceEntry lists. An account means a sidecar, unless a label says otherwise.
+    /// A WorkloadEntry or an inline endpoint of a ServiceEntry. A service account implies a sidecar, unless a label tells otherwise.
     pub fn of_entry(name: &str, namespace: &Arc<str>, entry: &WorkloadEntry, labels: &Labels) -> Self {
         let account = Some(&entry.service_account).filter(|account| !account.is_empty());
-        let (locality, place_parts) = match written_place(&entry.locality) {
+        let (locality, place_parts) = match parse_locality(&entry.locality) {
             declared if !declared.0.is_empty() => declared,
-            _ => place(labels, None),
+            _ => locality(labels, None),
         };
         Self {
             name: name.into(),
             namespace: namespace.clone(),
-            identity: account
-                .map(|account| Identity { namespace: namespace.clone(), service_account: account.as_str().into() }),
+            identity: account.map(|account| WorkloadIdentity {
+                namespace: namespace.clone(),
+                service_account: account.as_str().into(),
+            }),
             locality,
-            place_parts,
+            locality_parts: place_parts,
             node: Arc::default(),
             mtls: labels.get(TLS_MODE).map_or(account.is_some(), |mode| mode == "istio"),
             labels: labels.clone(),
@@ -143,7 +145,7 @@ impl Workload {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Workloads {
     by_name: OrdMap<Name, Arc<Workload>>,
-    /// Ready pods. Those of one address, as those on the host network of one node, are one after the other; the last by name answers for it.
+    /// Ready pods, adjacent by address: pods on the host network of a node share one, and the last by name is used for it.
     by_address: OrdMap<(Arc<str>, IpAddr, Arc<str>), Arc<Workload>>,
 }
 
@@ -153,7 +155,7 @@ impl Workloads {
         for (name, pod) in &snapshot.pods {
             found.put(name, Some(pod), snapshot);
         }
-        Self { by_name: filled(found.by_name), by_address: filled(found.by_address) }
+        Self { by_name: dense_table(found.by_name), by_address: dense_table(found.by_address) }
     }
 
     /// `None`: the pod is gone.
@@ -163,7 +165,7 @@ impl Workloads {
                 self.by_address.remove(&(name.namespace.clone(), *address, name.name.clone()));
             }
         }
-        // As in istiod, which does not watch pods that failed.
+        // As in istiod, which does not watch failed pods.
         let Some(pod) = pod.filter(|pod| pod.spec.outcome != Some(Outcome::Failed)) else { return };
         let labels = snapshot
             .nodes
@@ -189,14 +191,14 @@ impl Workloads {
     }
 }
 
-/// A pod without a hostname is called by its own name.
+/// The default hostname of a pod is its name.
 fn dns_name(object: &Object<Pod>) -> Option<Box<str>> {
     let Subdomain { name, hostname } = object.spec.subdomain.as_deref()?;
     let hostname = if hostname.is_empty() { &*object.meta.name } else { hostname };
     Some(format!("{hostname}.{name}").into())
 }
 
-/// The Deployment, CronJob or other owner of a generated pod. A pod that was named by hand keeps its name.
+/// The Deployment, CronJob or other owner of a generated pod. A pod without `generateName` keeps its name.
 fn owner_name(meta: &Meta) -> Arc<str> {
     let Some(owner) = meta.controller.as_ref().filter(|_| meta.generated) else { return meta.name.clone() };
     let without = |label: &str| owner.name.strip_suffix(meta.labels.get(label)?)?.strip_suffix('-');
@@ -206,10 +208,10 @@ fn owner_name(meta: &Meta) -> Arc<str> {
         "Job" => cron_job(&owner.name),
         _ => None,
     };
-    known.map_or_else(|| owner.name.clone(), shared_text)
+    known.map_or_else(|| owner.name.clone(), intern_str)
 }
 
-/// A Job that a CronJob made ends in the minute of its schedule.
+/// The name of a CronJob's Job ends with the minute of its schedule.
 fn cron_job(job: &str) -> Option<&str> {
     let (name, minute) = job.rsplit_once('-')?;
     ((8..=10).contains(&minute.len()) && minute.bytes().all(|b| b.is_ascii_digit())).then_some(name)
@@ -219,14 +221,14 @@ fn locality_label(labels: &Labels) -> Option<&str> {
     LOCALITY_LABELS.iter().find_map(|key| labels.get(key)).filter(|text| !text.is_empty())
 }
 
-/// With the number of parts that were written; a node always writes all three.
-fn place(labels: &Labels, node_labels: Option<&Labels>) -> (Locality, usize) {
+/// With the number of parts that were written; a node always has all three.
+fn locality(labels: &Labels, node_labels: Option<&Labels>) -> (Locality, usize) {
     if let Some(declared) = locality_label(labels) {
-        // A label cannot hold a slash: dots stand for it.
+        // Labels cannot hold a slash: dots stand for it.
         let text = if declared.contains('/') { declared.to_owned() } else { declared.replace('.', "/") };
-        return written_place(&text);
+        return parse_locality(&text);
     }
-    let label = |keys: &[&str]| shared_text(keys.iter().find_map(|key| node_labels?.get(key)).unwrap_or_default());
+    let label = |keys: &[&str]| intern_str(keys.iter().find_map(|key| node_labels?.get(key)).unwrap_or_default());
     let locality = Locality {
         region: label(&["topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"]),
         zone: label(&["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"]),
@@ -236,21 +238,21 @@ fn place(labels: &Labels, node_labels: Option<&Labels>) -> (Locality, usize) {
     (locality, parts)
 }
 
-fn written_place(text: &str) -> (Locality, usize) {
+fn parse_locality(text: &str) -> (Locality, usize) {
     let Ok(locality) = text.parse::<Locality>();
     let parts = if locality.is_empty() { 0 } else { text.split('/').count() };
     (locality, parts)
 }
 
-/// Where labels say that a proxy is, part by part behind what was declared of it; `None`: neither says anything.
+/// The locality from labels, with declared parts taking precedence; `None`: neither is set.
 pub(crate) fn labelled_locality(labels: &Labels, declared: &Locality) -> Option<Locality> {
     let part = |own: &Arc<str>, key: &str| match own.is_empty() {
-        true => labels.get(key).map(shared_text),
+        true => labels.get(key).map(intern_str),
         false => Some(own.clone()),
     };
     let parts = [part(&declared.region, REGION), part(&declared.zone, ZONE), part(&declared.subzone, SUBZONE)];
     if parts.iter().all(Option::is_none) {
-        // As it is: here dots do not stand for slashes.
+        // Unchanged: dots do not stand for slashes here.
         let written = locality_label(labels)?.parse();
         return written.ok();
     }

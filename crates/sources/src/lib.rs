@@ -1,5 +1,5 @@
-//! Where objects come from. `files` reads a folder tree, `kube` an API server, `text` one file, `jwks` keys of token issuers; nothing here knows what the
-//! objects mean.
+//! Sources of configuration objects: `files` reads a folder tree, `kube` an API server, `text` the mesh config file, `jwks` the keys of token issuers. They
+//! do not interpret the objects.
 
 pub mod files;
 pub mod jwks;

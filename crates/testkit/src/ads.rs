@@ -1,4 +1,4 @@
-//! A delta ADS client that asks as an Envoy would, one type after the other.
+//! A delta ADS client that subscribes to one type after the other, as an Envoy does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -16,20 +16,20 @@ use crate::grpc;
 
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
-/// How long a stream must say nothing, after it answered, to count as having said all.
+/// After a response of the type, a stream without further responses for this long has sent all.
 const QUIET: Duration = Duration::from_millis(250);
 
-pub struct Client {
+pub struct AdsClient {
     address: SocketAddr,
     node: Node,
-    /// `None` until the first question, which carries the node.
-    stream: Option<(grpc::Sender, grpc::Reader)>,
+    /// `None` until the first request, which carries the node.
+    stream: Option<(grpc::MessageSender, grpc::MessageReader)>,
     held: BTreeMap<String, BTreeMap<String, Any>>,
 }
 
-impl Client {
-    pub fn new(address: SocketAddr, node: Node) -> Client {
-        Client { address, node, stream: None, held: BTreeMap::new() }
+impl AdsClient {
+    pub fn new(address: SocketAddr, node: Node) -> AdsClient {
+        AdsClient { address, node, stream: None, held: BTreeMap::new() }
     }
 
     /// Subscribes (to everything, if no names are given) and collects until every name is in or the stream has been quiet.
@@ -53,7 +53,7 @@ impl Client {
                 ..Default::default()
             });
             answered |= message.type_url == type_url;
-            self.hold(message);
+            self.apply(message);
             if answered {
                 until = Instant::now() + QUIET;
             }
@@ -61,13 +61,13 @@ impl Client {
         Ok(&self.held[type_url])
     }
 
-    /// What it holds of a type now.
+    /// The resources of a type that it holds.
     pub fn held(&self, type_url: &str) -> BTreeMap<String, Any> {
         self.held.get(type_url).cloned().unwrap_or_default()
     }
 
-    /// How many responses come within this time, of any type; each is acknowledged.
-    pub async fn heard(&mut self, within: Duration) -> Result<usize> {
+    /// Responses of any type within this time; each is ACKed.
+    pub async fn count_responses(&mut self, within: Duration) -> Result<usize> {
         let (end, mut count) = (Instant::now() + within, 0);
         loop {
             let Some((sender, reader)) = &mut self.stream else { bail!("not connected") };
@@ -79,11 +79,11 @@ impl Client {
                 ..Default::default()
             });
             count += 1;
-            self.hold(message);
+            self.apply(message);
         }
     }
 
-    /// Takes what comes within this time until a response of this type, which is rejected with this reason.
+    /// ACKs responses until one of this type, which it NACKs with this reason.
     pub async fn reject(&mut self, type_url: &str, reason: &str, within: Duration) -> Result<()> {
         let end = Instant::now() + within;
         loop {
@@ -101,11 +101,11 @@ impl Client {
             if rejected {
                 return Ok(());
             }
-            self.hold(message);
+            self.apply(message);
         }
     }
 
-    /// Subscribes, and rejects the first response.
+    /// Subscribes, and NACKs the first response.
     pub async fn ask_and_reject(&mut self, type_url: &str, reason: &str, within: Duration) -> Result<()> {
         self.subscribe(type_url, &BTreeSet::new()).await?;
         self.reject(type_url, reason, within).await
@@ -127,7 +127,7 @@ impl Client {
         Ok(())
     }
 
-    fn hold(&mut self, message: DeltaDiscoveryResponse) {
+    fn apply(&mut self, message: DeltaDiscoveryResponse) {
         let held = self.held.entry(message.type_url).or_default();
         for name in &message.removed_resources {
             held.remove(name);

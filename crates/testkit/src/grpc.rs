@@ -1,4 +1,4 @@
-//! gRPC streams over plain HTTP/2: what a test client or a stub server needs, and no more. No TLS, no compression.
+//! gRPC streams over plaintext HTTP/2, for test clients and stub servers. No TLS, no compression.
 
 use std::convert::Infallible;
 
@@ -17,10 +17,10 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 /// A body that is written message by message; it ends when its sender is dropped.
 pub type Body = StreamBody<UnboundedReceiverStream<Result<Frame<Bytes>, Infallible>>>;
 
-pub struct Sender(mpsc::UnboundedSender<Result<Frame<Bytes>, Infallible>>);
+pub struct MessageSender(mpsc::UnboundedSender<Result<Frame<Bytes>, Infallible>>);
 
-impl Sender {
-    /// Nothing happens if the other side is gone; its reader says so.
+impl MessageSender {
+    /// Without effect on a closed stream; its reader returns the error.
     pub fn send(&self, message: &impl Message) {
         let mut out = BytesMut::with_capacity(message.encoded_len() + 5);
         out.put_u8(0);
@@ -29,26 +29,26 @@ impl Sender {
         let _ = self.0.send(Ok(Frame::data(out.freeze())));
     }
 
-    /// Ends an answer well.
+    /// Ends the stream with status OK.
     pub fn finish(self) {
         let ok = HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))]);
         let _ = self.0.send(Ok(Frame::trailers(ok)));
     }
 }
 
-pub fn body() -> (Sender, Body) {
+pub fn body() -> (MessageSender, Body) {
     let (tx, rx) = mpsc::unbounded_channel();
-    (Sender(tx), StreamBody::new(UnboundedReceiverStream::new(rx)))
+    (MessageSender(tx), StreamBody::new(UnboundedReceiverStream::new(rx)))
 }
 
-pub struct Reader {
+pub struct MessageReader {
     body: Incoming,
     buffer: BytesMut,
 }
 
-impl Reader {
-    pub fn new(body: Incoming) -> Reader {
-        Reader { body, buffer: BytesMut::new() }
+impl MessageReader {
+    pub fn new(body: Incoming) -> MessageReader {
+        MessageReader { body, buffer: BytesMut::new() }
     }
 
     /// The next message; `None` when the stream ended well. Safe to cancel.
@@ -81,21 +81,21 @@ impl Reader {
 
 /// Opens a stream of messages to `path` ("/package.Service/Method") over a fresh connection. `first` is sent at once: some servers
 /// answer the headers only when they have read it.
-pub async fn call<S>(io: S, authority: &str, path: &str, first: &impl Message) -> Result<(Sender, Reader)>
+pub async fn call<S>(io: S, authority: &str, path: &str, first: &impl Message) -> Result<(MessageSender, MessageReader)>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     call_as(io, authority, path, None, first).await
 }
 
-/// As whoever the token is of.
+/// With this bearer token.
 pub async fn call_as<S>(
     io: S,
     authority: &str,
     path: &str,
     token: Option<&str>,
     first: &impl Message,
-) -> Result<(Sender, Reader)>
+) -> Result<(MessageSender, MessageReader)>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -113,11 +113,11 @@ where
     let request = request.body(body)?;
     let response = connection.send_request(request).await.context("no answer to the call")?;
     check_status(Some(response.headers()))?;
-    Ok((sender, Reader::new(response.into_body())))
+    Ok((sender, MessageReader::new(response.into_body())))
 }
 
-/// The head of a successful answer; the messages follow in `body`.
-pub fn answer(body: Body) -> Response<Body> {
+/// The headers of a successful response; the messages follow in `body`.
+pub fn response(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response

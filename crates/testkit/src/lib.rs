@@ -1,28 +1,31 @@
-//! What tests of the whole program share: the parity corpus and its comparer, a delta ADS client, an Envoy runner, an API server,
-//! an SDS stub.
-//! Not part of the product.
+//! What tests of the whole program share: the parity corpus and its comparer, a delta ADS client, Envoy, an API server, an SDS stub, waiting,
+//! ports, processes. Not part of the product.
 
 pub mod ads;
-pub mod authority;
 pub mod cluster;
+pub mod environment;
 pub mod envoy;
+pub mod fixture;
 pub mod grpc;
-pub mod load;
+pub mod http_client;
 pub mod netns;
 pub mod parity;
-pub mod place;
 pub mod pod;
+pub mod port;
 pub mod process;
+pub mod random;
 pub mod scan;
 pub mod sds;
 pub mod server;
+pub mod test_ca;
 pub mod token;
+pub mod wait;
 
 use std::io::Write;
 
-/// Says loudly that a test did not run. On CI nothing may be missing, so there it fails.
+/// Reports that a test did not run. On CI it fails: there nothing may be skipped.
 pub fn skip(reason: &str) {
-    assert!(!place::on_ci(), "CI must not skip this: {reason}");
+    assert!(!environment::on_ci(), "CI must not skip this: {reason}");
     say(&format!("SKIPPED: {reason}"));
 }
 

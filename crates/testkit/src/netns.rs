@@ -11,8 +11,8 @@ use nix::sched::{CloneFlags, setns};
 use tokio::runtime::{self, Handle};
 use tokio::sync::oneshot;
 
-/// Loopback only, and any address can be bound, whether the host has it or not.
-const LONELY: &str = "ip link set lo up \
+/// Has loopback only, and lets any address be bound (ip_nonlocal_bind).
+const ISOLATED: &str = "ip link set lo up \
     && echo 1 > /proc/sys/net/ipv4/ip_nonlocal_bind \
     && (echo 1 > /proc/sys/net/ipv6/ip_nonlocal_bind || true) \
     && exec \"$0\" \"$@\"";
@@ -22,7 +22,7 @@ pub fn missing() -> Option<String> {
     if !nix::unistd::Uid::effective().is_root() {
         return Some("network namespaces need root".to_owned());
     }
-    let made = Command::new("unshare").args(["-n", "-m", "sh", "-c", LONELY, "true"]).output();
+    let made = Command::new("unshare").args(["-n", "-m", "sh", "-c", ISOLATED, "true"]).output();
     match made {
         Ok(out) if out.status.success() => None,
         Ok(out) => Some(format!("no network namespace: {}", String::from_utf8_lossy(&out.stderr).trim())),
@@ -32,14 +32,14 @@ pub fn missing() -> Option<String> {
 
 /// This test binary again, inside namespaces of its own (network and mounts) that end with it. The caller marks it by environment
 /// variables.
-pub fn lonely_rerun(test: &str) -> Result<Command> {
+pub fn isolated_rerun(test: &str) -> Result<Command> {
     let mut command = Command::new("unshare");
-    command.args(["-n", "-m", "sh", "-c", LONELY]).arg(std::env::current_exe()?);
+    command.args(["-n", "-m", "sh", "-c", ISOLATED]).arg(std::env::current_exe()?);
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
     Ok(command)
 }
 
-/// Puts files below /etc that only this process and its children see. Only inside `lonely_rerun`: elsewhere the whole host would.
+/// Puts files below /etc that only this process and its children see. Only inside `isolated_rerun`: elsewhere the whole host would.
 /// `folder` holds them for as long as they are wanted.
 pub fn provide_in_etc(folder: &Path, files: &[(&str, &str)]) -> Result<()> {
     let parents = format!("/proc/{}/ns/mnt", std::os::unix::process::parent_id());
@@ -58,17 +58,17 @@ pub fn provide_in_etc(folder: &Path, files: &[(&str, &str)]) -> Result<()> {
 }
 
 /// A named namespace; deleted when dropped.
-pub struct Namespace {
+pub struct NetworkNamespace {
     pub name: String,
 }
 
-impl Namespace {
+impl NetworkNamespace {
     /// Its name is `name` with the number of this process and one more: another of that name may still be going away.
-    pub fn new(name: &str) -> Result<Namespace> {
+    pub fn new(name: &str) -> Result<NetworkNamespace> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let name = format!("{name}-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         run(&["ip", "netns", "add", &name])?;
-        let made = Namespace { name };
+        let made = NetworkNamespace { name };
         made.run(&["ip", "link", "set", "lo", "up"])?;
         Ok(made)
     }
@@ -85,7 +85,7 @@ impl Namespace {
     }
 
     /// A runtime on a thread of its own whose sockets are in the namespace.
-    pub fn worker(&self) -> Result<Worker> {
+    pub fn worker(&self) -> Result<NamespaceRuntime> {
         let namespace = File::open(format!("/var/run/netns/{}", self.name))?;
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
@@ -96,18 +96,18 @@ impl Namespace {
             let _ = runtime.block_on(stopped);
         });
         result.recv()?.with_context(|| format!("cannot enter {}", self.name))?;
-        Ok(Worker { handle, stop: Some(stop), thread: Some(thread) })
+        Ok(NamespaceRuntime { handle, stop: Some(stop), thread: Some(thread) })
     }
 }
 
 /// Runs what it is given inside a namespace; all of it ends when this is dropped.
-pub struct Worker {
+pub struct NamespaceRuntime {
     handle: Handle,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Worker {
+impl NamespaceRuntime {
     pub fn spawn<F>(&self, work: F) -> tokio::task::JoinHandle<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,
@@ -116,7 +116,7 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for NamespaceRuntime {
     fn drop(&mut self) {
         self.stop.take();
         if let Some(thread) = self.thread.take() {
@@ -125,7 +125,7 @@ impl Drop for Worker {
     }
 }
 
-impl Drop for Namespace {
+impl Drop for NetworkNamespace {
     fn drop(&mut self) {
         let _ = run(&["ip", "netns", "delete", &self.name]);
     }

@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 
 /// Where a secret was found, and which. `secrets` are files with a token or keys in PEM; a private key is found whosever it is.
-pub fn found(secrets: &[PathBuf], written: &[PathBuf]) -> Result<Vec<String>> {
+pub fn leaks(secrets: &[PathBuf], written: &[PathBuf]) -> Result<Vec<String>> {
     let mut all = vec!["PRIVATE KEY".to_owned()];
     for file in secrets {
         let text = read(file)?;

@@ -17,26 +17,26 @@ use wire::envoy::extensions::transport_sockets::tls::v3::{
 };
 use wire::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 
-use crate::authority::Authority;
-use crate::grpc::{self, Body, Reader, Sender};
+use crate::grpc::{self, Body, MessageReader, MessageSender};
+use crate::test_ca::TestCa;
 
 const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 
 /// Serves until it is dropped.
-pub struct Stub {
+pub struct SdsStub {
     task: JoinHandle<()>,
 }
 
-impl Stub {
+impl SdsStub {
     /// Must be called within a tokio runtime. `identity` is what `default` certifies.
-    pub fn start(socket: &Path, authority: &Authority, identity: &str) -> Result<Stub> {
+    pub fn start(socket: &Path, authority: &TestCa, identity: &str) -> Result<SdsStub> {
         let listener = UnixListener::bind(socket).with_context(|| socket.display().to_string())?;
         let secrets = Arc::new(Secrets::new(authority, identity)?);
-        Ok(Stub { task: tokio::spawn(accept(listener, secrets)) })
+        Ok(SdsStub { task: tokio::spawn(accept(listener, secrets)) })
     }
 }
 
-impl Drop for Stub {
+impl Drop for SdsStub {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -48,8 +48,8 @@ struct Secrets {
 }
 
 impl Secrets {
-    fn new(authority: &Authority, identity: &str) -> Result<Secrets> {
-        let leaf = authority.leaf(identity)?;
+    fn new(authority: &TestCa, identity: &str) -> Result<Secrets> {
+        let leaf = authority.workload_certificate(identity)?;
         let certificate = TlsCertificate {
             certificate_chain: Some(inline(leaf.certificate)),
             private_key: Some(inline(leaf.key)),
@@ -111,11 +111,11 @@ async fn accept(listener: UnixListener, secrets: Arc<Secrets>) {
 /// Only StreamSecrets is ever asked for: `apiType: GRPC` is what istiod's configuration says.
 async fn answer(request: Request<Incoming>, secrets: Arc<Secrets>) -> Result<Response<Body>, Infallible> {
     let (sender, body) = grpc::body();
-    tokio::spawn(stream(Reader::new(request.into_body()), sender, secrets));
-    Ok(grpc::answer(body))
+    tokio::spawn(stream(MessageReader::new(request.into_body()), sender, secrets));
+    Ok(grpc::response(body))
 }
 
-async fn stream(mut requests: Reader, sender: Sender, secrets: Arc<Secrets>) {
+async fn stream(mut requests: MessageReader, sender: MessageSender, secrets: Arc<Secrets>) {
     let mut asked = Vec::new();
     while let Ok(Some(request)) = requests.next::<DiscoveryRequest>().await {
         // The same names again are an acknowledgement.
@@ -146,8 +146,8 @@ mod tests {
     async fn known_names_are_answered_and_acknowledgements_are_not() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("sds");
-        let authority = Authority::new().unwrap();
-        let _stub = Stub::start(&socket, &authority, "spiffe://cluster.local/ns/shop/sa/cart").unwrap();
+        let authority = TestCa::new().unwrap();
+        let _stub = SdsStub::start(&socket, &authority, "spiffe://cluster.local/ns/shop/sa/cart").unwrap();
         let asking = |name: &str| DiscoveryRequest { resource_names: vec![name.to_owned()], ..Default::default() };
         let io = UnixStream::connect(&socket).await.unwrap();
         let path = "/envoy.service.secret.v3.SecretDiscoveryService/StreamSecrets";

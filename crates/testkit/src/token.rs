@@ -5,17 +5,17 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rcgen::{KeyPair, PublicKeyData, SigningKey};
 use serde_json::{Value, json};
 
-pub struct Issuer {
+pub struct JwtIssuer {
     key: KeyPair,
 }
 
-impl Default for Issuer {
+impl Default for JwtIssuer {
     fn default() -> Self {
         Self { key: KeyPair::generate().expect("a key") }
     }
 }
 
-impl Issuer {
+impl JwtIssuer {
     /// The key set, in JSON.
     pub fn keys(&self) -> String {
         // 4, then both coordinates.

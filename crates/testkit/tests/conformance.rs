@@ -3,12 +3,12 @@
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use testkit::server::Server;
-use testkit::{place, say, skip};
+use testkit::server::MeltemiServer;
+use testkit::{environment, say, skip};
 
 #[test]
 fn the_server_speaks_http2_as_the_rfcs_have_it() {
-    let Some(h2spec) = place::h2spec() else {
+    let Some(h2spec) = environment::h2spec() else {
         return skip("conformance of HTTP/2: no h2spec (`cargo xtask setup`, or set MELTEMI_H2SPEC)");
     };
     run(&h2spec).unwrap_or_else(|e| panic!("{e:#}"));
@@ -16,7 +16,7 @@ fn the_server_speaks_http2_as_the_rfcs_have_it() {
 
 fn run(h2spec: &std::path::Path) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let mut server = Server::start(folder.path())?;
+    let mut server = MeltemiServer::start(folder.path())?;
     let port = server.address.port().to_string();
     // A machine that is busy with something else may take seconds for an answer.
     let asked = Command::new(h2spec).args(["-h", "127.0.0.1", "-p", &port, "-o", "10"]).output();

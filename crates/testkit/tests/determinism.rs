@@ -33,8 +33,8 @@ fn bytes(case: &Case, batches: Vec<Vec<AnyObject>>) -> Vec<u8> {
         views.refresh(&store.apply(batch.into_iter().map(Update::Put).collect()), Instant::now());
     }
     let mut all = Vec::new();
-    for asker in &case.askers {
-        let class = views.join(&asker.node()).expect("a recorded node is served").class;
+    for proxy in &case.proxies {
+        let class = views.join(&proxy.node()).expect("a recorded node is served").class;
         for kind in KINDS {
             for resource in &class.since(kind, 0).changed {
                 all.extend_from_slice(&resource.entry(Variant::Delta));
@@ -100,7 +100,7 @@ fn replicas_agree_on_versions() {
         let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
         let views = Views::new(model::Environment::default());
         views.refresh(&store.apply(objects(&case).into_iter().map(Update::Put).collect()), Instant::now());
-        let class = views.join(&case.askers[0].node()).unwrap().class;
+        let class = views.join(&case.proxies[0].node()).unwrap().class;
         let held = KINDS.into_iter().flat_map(|kind| class.since(kind, 0).changed.clone());
         held.map(|resource| (resource.name.clone(), resource.version.clone())).collect::<BTreeMap<Arc<str>, Arc<str>>>()
     };

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use config::diagnostic::ObjectId;
 use config::kind::Kind;
-use config::note::ObjectId;
 use config::object::parse_documents;
 use config::store::{Store, StoreOptions, Update};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
-use testkit::parity::{Asker, Corpus};
+use testkit::parity::{CaseProxy, Corpus};
 use views::Views;
 use xds::{Class, Provider, Seq, TypeUrl};
 
@@ -184,13 +184,13 @@ fn update(edit: &Edit) -> Vec<Update> {
                 return Vec::new();
             }
             let parsed = parse_documents("edit", &object.to_string());
-            let notes = Update::Notes { source: "edit".into(), notes: parsed.notes };
-            parsed.objects.into_iter().map(Update::Put).chain([notes]).collect()
+            let diagnostics = Update::Diagnostics { source: "edit".into(), diagnostics: parsed.diagnostics };
+            parsed.objects.into_iter().map(Update::Put).chain([diagnostics]).collect()
         }
     }
 }
 
-/// What one proxy holds, and how far it has heard.
+/// What one proxy holds, and up to which sequence.
 struct Held {
     class: Arc<dyn Class>,
     at: BTreeMap<TypeUrl, Seq>,
@@ -198,8 +198,8 @@ struct Held {
 }
 
 impl Held {
-    fn new(views: &Arc<Views>, asker: &Asker) -> Held {
-        let class = views.join(&asker.node()).expect("a well-formed node").class;
+    fn new(views: &Arc<Views>, proxy: &CaseProxy) -> Held {
+        let class = views.join(&proxy.node()).expect("a well-formed node").class;
         let mut held = Held { class, at: BTreeMap::new(), versions: BTreeMap::new() };
         held.news();
         held
@@ -225,8 +225,8 @@ impl Held {
     }
 }
 
-fn asker(entry: &Value) -> Asker {
-    Asker::new(entry).expect("a well-formed entry")
+fn proxy(entry: &Value) -> CaseProxy {
+    CaseProxy::new(entry).expect("a well-formed entry")
 }
 
 proptest! {
@@ -241,9 +241,9 @@ proptest! {
         let objects = texts.flat_map(|text| parse_documents("base", &text).objects);
         let views = Views::new(model::Environment::default());
         views.refresh(&store.apply(objects.map(Update::Put).collect()), Instant::now());
-        let mut near: Vec<Held> = base.askers.iter().map(|asker| Held::new(&views, asker)).collect();
+        let mut near: Vec<Held> = base.proxies.iter().map(|proxy| Held::new(&views, proxy)).collect();
         let apart = json!({"name": "web-1", "namespace": "apart", "ip": "10.77.0.1", "metadata": {"DNS_CAPTURE": "true"}});
-        let mut apart = Held::new(&views, &asker(&apart));
+        let mut apart = Held::new(&views, &proxy(&apart));
         prop_assert!(apart.versions.len() > 10, "it holds something: {:?}", apart.versions.keys());
         for edit in &edits {
             views.refresh(&store.apply(update(edit)), Instant::now());

@@ -2,22 +2,19 @@
 
 use std::path::Path;
 use std::process::Child;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
-use testkit::authority::Authority;
-use testkit::envoy::{Address, Bootstrap, Envoy, problems};
-use testkit::parity::{Answer, Asker, Case, Corpus};
-use testkit::place::{self, Inside};
-use testkit::server::{self, Server};
+use testkit::environment::{self, Rerun};
+use testkit::envoy::{Bootstrap, Envoy, ServerAddress, problems};
+use testkit::parity::{Case, CaseProxy, Corpus, ResourcesByType};
+use testkit::server::{self, MeltemiServer};
+use testkit::test_ca::TestCa;
 use testkit::{netns, say, sds, skip};
 
 /// One namespace each, since all proxies bind the same ports.
 const WORKERS: usize = 2;
-
-/// Long enough for a machine that is busy with something else.
-const LIVE: Duration = Duration::from_secs(60);
 
 #[derive(Default, Serialize, Deserialize)]
 struct Report {
@@ -27,13 +24,13 @@ struct Report {
 
 #[test]
 fn claimed_cases_become_active() {
-    if let Some(inside) = place::inside() {
+    if let Some(inside) = environment::rerun() {
         return work(&inside).unwrap_or_else(|e| panic!("{e:#}"));
     }
     if let Some(why) = netns::missing() {
         return skip(&format!("loading parity cases into Envoys: {why}"));
     }
-    if place::envoy().is_none() {
+    if environment::envoy().is_none() {
         return skip("loading parity cases into Envoys: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
     }
     let began = Instant::now();
@@ -55,13 +52,13 @@ fn report(folder: &Path, part: usize) -> std::path::PathBuf {
 }
 
 fn worker(part: usize, folder: &Path) -> Result<Child> {
-    let mut command = netns::lonely_rerun("claimed_cases_become_active")?;
-    command.env(place::PART, part.to_string()).env(place::REPORT, report(folder, part));
-    Ok(command.env(place::PROGRAM, server::program()?).stdout(std::process::Stdio::null()).spawn()?)
+    let mut command = netns::isolated_rerun("claimed_cases_become_active")?;
+    command.env(environment::PART, part.to_string()).env(environment::REPORT, report(folder, part));
+    Ok(command.env(environment::PROGRAM, server::program()?).stdout(std::process::Stdio::null()).spawn()?)
 }
 
 #[tokio::main]
-async fn work(inside: &Inside) -> Result<()> {
+async fn work(inside: &Rerun) -> Result<()> {
     let corpus = Corpus::open()?;
     let part: usize = inside.part.parse()?;
     let mut report = Report::default();
@@ -70,7 +67,7 @@ async fn work(inside: &Inside) -> Result<()> {
     let place = Place::new()?;
     for name in loadable.skip(part).step_by(WORKERS) {
         let case = corpus.case(name)?;
-        report.loads += case.askers.len();
+        report.loads += case.proxies.len();
         report.problems.extend(place.load(&case).await?.iter().map(|what| format!("{name}: {what}")));
     }
     std::fs::write(&inside.report, serde_json::to_vec(&report)?)?;
@@ -80,17 +77,17 @@ async fn work(inside: &Inside) -> Result<()> {
 /// What all loads of one worker share.
 struct Place {
     folder: tempfile::TempDir,
-    _secrets: sds::Stub,
+    _secrets: sds::SdsStub,
 }
 
 impl Place {
     fn new() -> Result<Place> {
         let folder = tempfile::tempdir()?;
         let identity = "spiffe://cluster.local/ns/shop/sa/any";
-        let authority = Authority::new()?;
-        let secrets = sds::Stub::start(&folder.path().join("sds"), &authority, identity)?;
+        let authority = TestCa::new()?;
+        let secrets = sds::SdsStub::start(&folder.path().join("sds"), &authority, identity)?;
         // What cases expect on a workload's own disk.
-        netns::provide_in_etc(folder.path(), &[("certs/crl.pem", &authority.revocations()?)])?;
+        netns::provide_in_etc(folder.path(), &[("certs/crl.pem", &authority.revocation_list()?)])?;
         Ok(Place { folder, _secrets: secrets })
     }
 
@@ -98,22 +95,22 @@ impl Place {
     async fn load(&self, case: &Case) -> Result<Vec<String>> {
         let objects = tempfile::tempdir()?;
         case.write_objects(objects.path())?;
-        let server = Server::start(objects.path())?;
+        let server = MeltemiServer::start(objects.path())?;
         let expected = case.expected()?;
         let mut out = Vec::new();
-        for asker in &case.askers {
-            let found = self.load_one(&server, asker, &expected[&asker.name]).await;
+        for proxy in &case.proxies {
+            let found = self.load_one(&server, proxy, &expected[&proxy.name]).await;
             let found = found.unwrap_or_else(|e| vec![format!("{e:#}")]);
-            out.extend(found.iter().map(|what| format!("{}: {what}", asker.name)));
+            out.extend(found.iter().map(|what| format!("{}: {what}", proxy.name)));
         }
         Ok(out)
     }
 
-    async fn load_one(&self, server: &Server, asker: &Asker, want: &Answer) -> Result<Vec<String>> {
-        let binary = place::envoy().context("no Envoy")?;
+    async fn load_one(&self, server: &MeltemiServer, proxy: &CaseProxy, want: &ResourcesByType) -> Result<Vec<String>> {
+        let binary = environment::envoy().context("no Envoy")?;
         let sds = self.folder.path().join("sds");
-        let mut envoy = Envoy::start(&binary, &[], &Bootstrap { asker, ads: Address::Tcp(server.address), sds })?;
-        let live = envoy.wait_live(LIVE).await;
+        let mut envoy = Envoy::start(&binary, &[], &Bootstrap { proxy, ads: ServerAddress::Tcp(server.address), sds })?;
+        let live = envoy.wait_live().await;
         let rejected = envoy.stats(r"update_rejected$").await?;
         ensure!(!rejected.is_empty(), "Envoy has no such counters");
         let found = problems(want, &envoy.config_dump().await?, &rejected);

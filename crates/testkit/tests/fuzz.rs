@@ -9,8 +9,9 @@ use anyhow::Result;
 use config::object::parse_documents;
 use config::store::Update;
 use serde_json::{Map, Value, json};
-use testkit::parity::{Case, Corpus, InProcess, Source};
-use testkit::{place, say};
+use testkit::parity::{Case, Corpus, InProcess, ResourceSource};
+use testkit::random::Random;
+use testkit::{environment, say};
 use xds::TypeUrl;
 
 /// Of one mesh with everything in it; a hundred times what it takes.
@@ -19,17 +20,17 @@ const KINDS: [TypeUrl; 4] = [TypeUrl::Cluster, TypeUrl::Listener, TypeUrl::Route
 
 #[test]
 fn mutated_extensions_never_panic() {
-    let (seed, limit) = place::fuzz();
+    let (seed, limit) = environment::fuzz();
     let corpus = Corpus::open().unwrap();
     let names: Vec<_> = corpus.names.iter().filter(|name| name.starts_with("extend-")).collect();
     let cases: Vec<Case> = names.iter().map(|name| corpus.case(name).unwrap()).collect();
     let (began, mut tried) = (Instant::now(), 0);
-    let mut seeds = Dice(seed);
+    let mut seeds = Random::new(seed);
     while began.elapsed() < limit || tried < cases.len() {
-        let own = seeds.next();
+        let own = seeds.number();
         let case = &cases[tried % cases.len()];
         let one = Instant::now();
-        match catch_unwind(AssertUnwindSafe(|| round(case, &mut Dice(own)))) {
+        match catch_unwind(AssertUnwindSafe(|| round(case, &mut Dice(Random::new(own))))) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => panic!("seed {seed}, round {tried} ({}): {error:#}", case.name),
             Err(_) => panic!("seed {seed}, round {tried} ({}): it panicked, see above", case.name),
@@ -53,8 +54,8 @@ fn round(case: &Case, dice: &mut Dice) -> Result<()> {
     let texts = objects.values().flatten().map(Value::to_string);
     let read = texts.flat_map(|text| parse_documents("fuzz.yaml", &text).objects);
     let plane = InProcess::with(read.map(Update::Put).collect());
-    for asker in &case.askers {
-        let mut proxy = plane.proxy(asker)?;
+    for proxy in &case.proxies {
+        let mut proxy = plane.proxy(proxy)?;
         for kind in KINDS {
             for any in proxy.ask(kind.url(), &BTreeSet::new())?.into_values() {
                 let shown = wire::json::to_value(&any);
@@ -93,20 +94,12 @@ fn mutate(value: &mut Value, dice: &mut Dice, depth: usize) {
     }
 }
 
-/// SplitMix64: small, and the same everywhere.
-struct Dice(u64);
+/// Random parts of objects.
+struct Dice(Random);
 
 impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
     fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
+        self.0.below(end)
     }
 
     fn key(&mut self, fields: &Map<String, Value>) -> String {
@@ -155,7 +148,7 @@ impl Dice {
         match self.below(12) {
             0 => Value::Null,
             1 => json!(true),
-            2 => json!(self.next() as i64),
+            2 => json!(self.0.number() as i64),
             3 => json!(-1),
             4 => json!(0.5),
             5 => json!([]),

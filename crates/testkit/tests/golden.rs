@@ -10,20 +10,20 @@ use config::store::{Name, Snapshot, Store, StoreOptions, Update};
 use model::{Environment, Mesh, Proxy, ProxyKind};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use testkit::place;
+use testkit::environment;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
     #[serde(default)]
     derive_endpoints: bool,
-    proxies: Vec<Asker>,
+    proxies: Vec<CaseProxy>,
     types: Vec<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asker {
+struct CaseProxy {
     /// `pod.namespace`.
     name: String,
     /// It lists its extensions, and Istio's are not among them.
@@ -33,7 +33,7 @@ struct Asker {
 
 #[test]
 fn answers_are_as_blessed() {
-    let root = place::repository().join("tests/golden");
+    let root = environment::repository().join("tests/golden");
     let mut wrong = Vec::new();
     let mut cases = 0;
     for folder in fs::read_dir(&root)
@@ -43,7 +43,7 @@ fn answers_are_as_blessed() {
     {
         let made = answers(&folder);
         let held = blessed(&folder);
-        if place::blessing() {
+        if environment::updates_golden_files() {
             bless(&folder, &made, &held);
         } else if made != held {
             wrong.push(format!("{}: {}", folder.display(), difference(&made, &held)));
@@ -65,8 +65,8 @@ fn answers(folder: &Path) -> Files {
     let snapshot = snapshot(folder, &env);
     let mesh = Mesh::new(&snapshot, &env);
     let mut files = Files::new();
-    for asker in &case.proxies {
-        let proxy = Arc::new(proxy(&snapshot, &env, asker));
+    for case_proxy in &case.proxies {
+        let proxy = Arc::new(proxy(&snapshot, &env, case_proxy));
         let mut by_type: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
         for made in views::render(&mesh, &mesh.place(&proxy)) {
             by_type
@@ -77,7 +77,7 @@ fn answers(folder: &Path) -> Files {
         for (kind, resources) in by_type.into_iter().filter(|(kind, _)| case.types.iter().any(|wanted| wanted == kind))
         {
             let text = serde_json::to_string_pretty(&resources).expect("golden files are well-formed") + "\n";
-            files.insert(format!("{}.{kind}.json", asker.name), text);
+            files.insert(format!("{}.{kind}.json", case_proxy.name), text);
         }
     }
     files
@@ -86,16 +86,16 @@ fn answers(folder: &Path) -> Files {
 fn snapshot(folder: &Path, env: &Environment) -> Arc<Snapshot> {
     let parsed =
         parse_documents("in.yaml", &fs::read_to_string(folder.join("in.yaml")).expect("golden files are well-formed"));
-    assert!(parsed.refused.is_empty(), "{:?}", parsed.notes);
+    assert!(parsed.rejected.is_empty(), "{:?}", parsed.diagnostics);
     let mut store = Store::new(StoreOptions { pod_namespace: env.pod_namespace.clone(), mesh_config: None });
     store.apply(parsed.objects.into_iter().map(Update::Put).collect())
 }
 
-fn proxy(snapshot: &Snapshot, env: &Environment, asker: &Asker) -> Proxy {
-    let (pod, namespace) = asker.name.split_once('.').expect("pod.namespace");
+fn proxy(snapshot: &Snapshot, env: &Environment, proxy: &CaseProxy) -> Proxy {
+    let (pod, namespace) = proxy.name.split_once('.').expect("pod.namespace");
     let pod = snapshot.pods.get(&Name::new(namespace, pod)).expect("the case has this pod");
     let mut node = Proxy::node_of_pod(pod, ProxyKind::Sidecar, env);
-    if asker.stock {
+    if proxy.stock {
         node.extensions.push("envoy.filters.http.router".into());
     }
     Proxy::new(&node).expect("golden files are well-formed")

@@ -5,7 +5,6 @@ use std::convert::Infallible;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -15,19 +14,16 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::json;
-use testkit::envoy::{Address, Bootstrap, Envoy};
-use testkit::parity::Asker;
-use testkit::server::{self, Server};
-use testkit::{place, say, skip};
+use testkit::envoy::{Bootstrap, Envoy, ServerAddress};
+use testkit::parity::CaseProxy;
+use testkit::server::MeltemiServer;
+use testkit::wait::eventually;
+use testkit::{environment, port, say, skip};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{sleep, timeout};
-
-/// Longer than Envoy keeps lines (10 s) and spans (5 s) back, on a machine that is busy with something else.
-const TOLD: Duration = Duration::from_secs(60);
 
 #[test]
 fn requests_leave_lines_and_spans() {
-    let Some(envoy) = place::envoy() else {
+    let Some(envoy) = environment::envoy() else {
         return skip("logs and traces of a live Envoy: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
     };
     run(&envoy).unwrap_or_else(|e| panic!("{e:#}"));
@@ -37,36 +33,42 @@ fn requests_leave_lines_and_spans() {
 async fn run(envoy: &Path) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (web, collector) = (App::start().await?, App::start().await?);
-    let (port, lines) = (server::free_port()?, folder.path().join("lines"));
+    let (port, lines) = (port::reserve()?, folder.path().join("lines"));
     let objects = folder.path().join("objects");
     std::fs::create_dir(&objects)?;
-    std::fs::write(objects.join("mesh.yaml"), mesh(&lines, port, server::free_port()?, &web, &collector))?;
-    let mut server = Server::start(&objects)?;
-    let asker = Asker::new(&json!({
+    std::fs::write(objects.join("mesh.yaml"), mesh(&lines, port, port::reserve()?, &web, &collector))?;
+    let mut server = MeltemiServer::start(&objects)?;
+    let proxy = CaseProxy::new(&json!({
         "name": "client-1", "namespace": "shop", "ip": "127.0.0.1", "labels": { "app": "client" },
         "metadata": { "INTERCEPTION_MODE": "NONE" },
     }))?;
-    let bootstrap = Bootstrap { asker: &asker, ads: Address::Tcp(server.address), sds: folder.path().join("sds") };
+    let bootstrap =
+        Bootstrap { proxy: &proxy, ads: ServerAddress::Tcp(server.address), sds: folder.path().join("sds") };
     let mut proxy = Envoy::start(envoy, &[], &bootstrap)?;
-    proxy.wait_live(TOLD).await.with_context(|| server.log())?;
+    proxy.wait_live().await.with_context(|| server.log())?;
     for path in ["/cart?user=me", "/missing"] {
         call(port, path).await.with_context(|| proxy.log())?;
     }
 
-    let line = until(|| std::fs::read_to_string(&lines).ok().filter(|text| !text.is_empty())).await;
-    let line = line.with_context(|| format!("no line was written\n{}", proxy.log()))?;
+    // Envoy keeps lines back for 10 s, and spans for 5 s.
+    let mut line = String::new();
+    let written = eventually("a line of the access log", async || {
+        line = std::fs::read_to_string(&lines).unwrap_or_default();
+        Ok(!line.is_empty())
+    });
+    written.await.with_context(|| proxy.log())?;
     let cluster = format!("outbound|{port}||web.example");
     ensure!(line == format!("GET /cart 200 {cluster}\n"), "the log has the lines {line:?}");
 
-    let spans = until(|| collector.heard().into_iter().next()).await;
-    let (path, body) = spans.with_context(|| format!("no span arrived\n{}", proxy.log()))?;
+    eventually("spans", async || Ok(!collector.received().is_empty())).await.with_context(|| proxy.log())?;
+    let (path, body) = collector.received().remove(0);
     ensure!(path == "POST /spans tenant=acme", "spans came by {path}");
     ensure!(
-        body.contains(r#""shelf":"left""#) && body.contains(r#""istio.canonical_service""#),
+        body.contains(r#""aisle":"left""#) && body.contains(r#""istio.canonical_service""#),
         "spans without tags: {body}"
     );
     ensure!(
-        web.heard().iter().all(|(_, headers)| headers.contains("x-b3-traceid")),
+        web.received().iter().all(|(_, headers)| headers.contains("x-b3-traceid")),
         "the application was not told of its trace"
     );
     say("observe: a line in the configured format, spans with tags at a collector");
@@ -101,7 +103,7 @@ fn mesh(lines: &Path, port: u16, spans: u16, web: &App, collector: &App) -> Stri
             "accessLogging": [{ "providers": [{ "name": "lines" }], "filter": { "expression": "response.code < 400" } }],
             "tracing": [{
                 "providers": [{ "name": "spans" }], "randomSamplingPercentage": 100,
-                "customTags": { "shelf": { "literal": { "value": "left" } } },
+                "customTags": { "aisle": { "literal": { "value": "left" } } },
             }],
         },
     });
@@ -118,55 +120,43 @@ async fn call(port: u16, path: &str) -> Result<()> {
     Ok(())
 }
 
-async fn until<T>(mut found: impl FnMut() -> Option<T>) -> Option<T> {
-    let wait = async {
-        loop {
-            if let Some(found) = found() {
-                return found;
-            }
-            sleep(Duration::from_millis(50)).await;
-        }
-    };
-    timeout(TOLD, wait).await.ok()
-}
-
 /// An application or a collector: remembers what it hears, and finds everything but `/missing`.
 struct App {
     port: u16,
-    heard: Heard,
+    received: ReceivedRequests,
 }
 
 /// Method, path and tenant; headers and body.
-type Heard = Arc<Mutex<Vec<(String, String)>>>;
+type ReceivedRequests = Arc<Mutex<Vec<(String, String)>>>;
 
 impl App {
     async fn start() -> Result<App> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let app = App { port: listener.local_addr()?.port(), heard: Heard::default() };
-        let heard = app.heard.clone();
+        let app = App { port: listener.local_addr()?.port(), received: ReceivedRequests::default() };
+        let received = app.received.clone();
         tokio::spawn(async move {
             while let Ok((io, _)) = listener.accept().await {
-                let heard = heard.clone();
-                let answer = service_fn(move |request| answer(request, heard.clone()));
+                let received = received.clone();
+                let answer = service_fn(move |request| answer(request, received.clone()));
                 tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(io), answer));
             }
         });
         Ok(app)
     }
 
-    fn heard(&self) -> Vec<(String, String)> {
-        self.heard.lock().expect("nobody panics with it").clone()
+    fn received(&self) -> Vec<(String, String)> {
+        self.received.lock().expect("nobody panics with it").clone()
     }
 }
 
-async fn answer(request: Request<Incoming>, heard: Heard) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answer(request: Request<Incoming>, received: ReceivedRequests) -> Result<Response<Full<Bytes>>, Infallible> {
     let tenant = request.headers().get("tenant").and_then(|value| value.to_str().ok()).unwrap_or_default();
     let asked = format!("{} {} tenant={tenant}", request.method(), request.uri().path());
     let missing = request.uri().path() == "/missing";
     let headers = format!("{:?}", request.headers());
     let body = request.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let told = format!("{headers} {}", String::from_utf8_lossy(&body));
-    heard.lock().expect("nobody panics with it").push((asked, told));
+    received.lock().expect("nobody panics with it").push((asked, told));
     let status = if missing { 404 } else { 200 };
     Ok(Response::builder().status(status).body(Full::default()).expect("a status that exists"))
 }

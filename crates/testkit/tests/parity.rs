@@ -4,9 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
 use anyhow::{Result, anyhow};
-use testkit::parity::{Answers, Case, Compared, Corpus, InProcess, OverTheWire, answer, compare};
+use testkit::parity::{AdsSource, Case, Comparison, Corpus, InProcess, ResponsesByProxy, compare, fetch_resources};
 use testkit::say;
-use testkit::server::Server;
+use testkit::server::MeltemiServer;
 
 /// Lines shown for each case that differs.
 const SHOWN: usize = 12;
@@ -55,9 +55,10 @@ fn base_is_equal_over_the_wire() {
     let case = corpus.case("base-only").unwrap();
     let folder = tempfile::tempdir().unwrap();
     case.write_objects(folder.path()).unwrap();
-    let mut server = Server::start(folder.path()).unwrap();
-    let ask = |asker| answer(&mut OverTheWire::new(server.address, asker)?, asker);
-    let got: Result<Answers> = case.askers.iter().map(|asker| Ok((asker.name.clone(), ask(asker)?))).collect();
+    let mut server = MeltemiServer::start(folder.path()).unwrap();
+    let ask = |proxy| fetch_resources(&mut AdsSource::new(server.address, proxy)?, proxy);
+    let got: Result<ResponsesByProxy> =
+        case.proxies.iter().map(|proxy| Ok((proxy.name.clone(), ask(proxy)?))).collect();
     let got = got.unwrap_or_else(|e| panic!("{e:#}\n{}", server.log()));
     let found = compare(&case.name, &case.expected().unwrap(), &got);
     assert!(found.equal() && found.total == 184, "{}", shown(&case.name, &found));
@@ -66,7 +67,7 @@ fn base_is_equal_over_the_wire() {
 const SOUND: &str = "cases panic outside the locks";
 
 /// All wanted cases on all cores, in order of their names.
-fn run(corpus: &Corpus) -> Vec<(String, Result<Compared>)> {
+fn run(corpus: &Corpus) -> Vec<(String, Result<Comparison>)> {
     let waiting = Mutex::new(corpus.wanted().into_iter());
     let done = Mutex::new(Vec::new());
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
@@ -87,14 +88,15 @@ fn run(corpus: &Corpus) -> Vec<(String, Result<Compared>)> {
     done
 }
 
-fn compared(case: &Case) -> Result<Compared> {
+fn compared(case: &Case) -> Result<Comparison> {
     let control_plane = InProcess::new(case)?;
-    let ask = |asker| answer(&mut control_plane.proxy(asker)?, asker);
-    let got: Result<Answers> = case.askers.iter().map(|asker| Ok((asker.name.clone(), ask(asker)?))).collect();
+    let ask = |proxy| fetch_resources(&mut control_plane.proxy(proxy)?, proxy);
+    let got: Result<ResponsesByProxy> =
+        case.proxies.iter().map(|proxy| Ok((proxy.name.clone(), ask(proxy)?))).collect();
     Ok(compare(&case.name, &case.expected()?, &got?))
 }
 
-fn shown(name: &str, found: &Compared) -> String {
+fn shown(name: &str, found: &Comparison) -> String {
     let mut out = format!("{name}: {} of {} resources equal", found.same, found.total);
     for line in found.lines.iter().take(SHOWN) {
         out = format!("{out}\n  {line}");

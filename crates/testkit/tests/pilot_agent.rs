@@ -4,16 +4,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use testkit::load::{self, Ask};
-use testkit::netns::{Namespace, Worker};
+use testkit::http_client::{self, HttpRequest};
+use testkit::netns::{NamespaceRuntime, NetworkNamespace};
 use testkit::process::Process;
-use testkit::{place, server};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use testkit::wait::eventually;
+use testkit::{environment, server};
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs pilot-agent: cargo xtask setup --reference, then cargo xtask test --reference"]
@@ -24,8 +22,8 @@ async fn pilot_agent_gets_certificate_and_configuration_and_its_envoy_is_live() 
 }
 
 async fn run(mesh: &Mesh) -> Result<()> {
-    let (agent, template) = place::pilot_agent().context("no pilot-agent; set MELTEMI_REFERENCE")?;
-    let envoy = place::envoy().context("no Envoy")?;
+    let (agent, template) = environment::pilot_agent().context("no pilot-agent; set MELTEMI_REFERENCE")?;
+    let envoy = environment::envoy().context("no Envoy")?;
     let _server = mesh.serve().await?;
     let _agent = mesh.agent(&agent, &template, &envoy)?;
     mesh.until("Envoy to be LIVE", async || mesh.page("/ready").await.is_ok_and(|it| it.contains("LIVE"))).await?;
@@ -37,7 +35,7 @@ async fn run(mesh: &Mesh) -> Result<()> {
     // It asked for a day; the setting wins, and it tells what it got.
     ensure!(mesh.log("agent").contains("ttl=47h59m"), "PILOT_WORKLOAD_CERT_TTL=48h does not hold: {certificate}");
     let secrets = ["home/var/run/secrets/tokens/istio-token", "state/ca/ca-key.pem"].map(|name| mesh.path(name));
-    let found = testkit::scan::found(&secrets, &["server.log", "agent.log"].map(|name| mesh.path(name)))?;
+    let found = testkit::scan::leaks(&secrets, &["server.log", "agent.log"].map(|name| mesh.path(name)))?;
     ensure!(found.is_empty(), "{found:?}");
     Ok(())
 }
@@ -60,9 +58,9 @@ status: {phase: Running, podIP: 127.0.0.1, podIPs: [{ip: 127.0.0.1}], conditions
 
 struct Mesh {
     folder: tempfile::TempDir,
-    worker: Worker,
+    worker: NamespaceRuntime,
     /// The agent's ports are fixed: a network of its own keeps them apart from others.
-    place: Namespace,
+    place: NetworkNamespace,
 }
 
 impl Mesh {
@@ -70,7 +68,7 @@ impl Mesh {
         let folder = tempfile::tempdir()?;
         fs::create_dir(folder.path().join("objects"))?;
         fs::write(folder.path().join("objects/mesh.yaml"), OBJECTS)?;
-        let place = Namespace::new("pilot-agent")?;
+        let place = NetworkNamespace::new("pilot-agent")?;
         Ok(Mesh { folder, worker: place.worker()?, place })
     }
 
@@ -125,13 +123,13 @@ impl Mesh {
     }
 
     async fn page(&self, path: &str) -> Result<String> {
-        let ask = Ask::new(([127, 0, 0, 1], 15000).into(), "localhost", path);
-        Ok(self.worker.spawn(async move { load::one(&ask).await }).await??.body)
+        let ask = HttpRequest::new(([127, 0, 0, 1], 15000).into(), "localhost", path);
+        Ok(self.worker.spawn(async move { http_client::send_one(&ask).await }).await??.body)
     }
 
     async fn acknowledged(&self) -> Result<bool> {
-        let ask = Ask::new(([127, 0, 0, 1], 15014).into(), "localhost", "/debug/syncz");
-        let page = self.worker.spawn(async move { load::one(&ask).await }).await??.body;
+        let ask = HttpRequest::new(([127, 0, 0, 1], 15014).into(), "localhost", "/debug/syncz");
+        let page = self.worker.spawn(async move { http_client::send_one(&ask).await }).await??.body;
         let all: Value = serde_json::from_str(&page)?;
         let proxy = all.as_array().and_then(|all| all.first()).context("nobody is connected")?;
         let same = |sent: &str, acked: &str| proxy[sent].is_string() && proxy[sent] == proxy[acked];
@@ -145,13 +143,6 @@ impl Mesh {
     }
 
     async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
-        while !holds().await {
-            if Instant::now() > end {
-                bail!("waited {PATIENCE:?} for {what}");
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        Ok(())
+        eventually(what, async || Ok(holds().await)).await
     }
 }

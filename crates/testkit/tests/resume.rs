@@ -1,32 +1,32 @@
-//! A live stock Envoy whose control plane is replaced: it says what it holds, is sent nothing of it again, and warms nothing anew.
+//! A live stock Envoy whose control plane is replaced: it says what it holds, is sent nothing of it again, and warms nothing again.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use testkit::authority::Authority;
-use testkit::envoy::{Address, Bootstrap, Envoy};
+use testkit::environment;
+use testkit::envoy::{Bootstrap, Envoy, ServerAddress};
 use testkit::parity::Corpus;
-use testkit::place;
-use testkit::server::{self, Server};
+use testkit::server::{self, MeltemiServer};
+use testkit::test_ca::TestCa;
+use testkit::wait::eventually;
 use testkit::{netns, sds, skip};
-
-/// Long enough for a machine that is busy with something else.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_proxy_that_reconnects_warms_nothing_again() {
-    if place::inside().is_some() {
+    if environment::rerun().is_some() {
         return work().unwrap_or_else(|e| panic!("{e:#}"));
     }
     if let Some(why) = netns::missing() {
         return skip(&format!("an Envoy that reconnects: {why}"));
     }
-    if place::envoy().is_none() {
+    if environment::envoy().is_none() {
         return skip("an Envoy that reconnects: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
     }
-    let mut command = netns::lonely_rerun("a_proxy_that_reconnects_warms_nothing_again").unwrap();
-    command.env(place::PART, "0").env(place::REPORT, "").env(place::PROGRAM, server::program().unwrap());
+    let mut command = netns::isolated_rerun("a_proxy_that_reconnects_warms_nothing_again").unwrap();
+    command
+        .env(environment::PART, "0")
+        .env(environment::REPORT, "")
+        .env(environment::PROGRAM, server::program().unwrap());
     assert!(command.status().unwrap().success(), "see above");
 }
 
@@ -35,22 +35,22 @@ async fn work() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let case = Corpus::open()?.case("base-only")?;
     case.write_objects(folder.path())?;
-    let asker = case.askers.first().context("a proxy")?;
+    let proxy = case.proxies.first().context("a proxy")?;
     let socket = tempfile::tempdir()?;
     let sds = socket.path().join("sds");
-    let _secrets = sds::Stub::start(&sds, &Authority::new()?, "spiffe://cluster.local/ns/shop/sa/any")?;
+    let _secrets = sds::SdsStub::start(&sds, &TestCa::new()?, "spiffe://cluster.local/ns/shop/sa/any")?;
 
-    let server = Server::start(folder.path())?;
+    let server = MeltemiServer::start(folder.path())?;
     let address = server.address;
-    let binary = place::envoy().context("no Envoy")?;
-    let mut envoy = Envoy::start(&binary, &[], &Bootstrap { asker, ads: Address::Tcp(address), sds })?;
-    envoy.wait_live(PATIENCE).await?;
+    let binary = environment::envoy().context("no Envoy")?;
+    let mut envoy = Envoy::start(&binary, &[], &Bootstrap { proxy, ads: ServerAddress::Tcp(address), sds })?;
+    envoy.wait_live().await?;
     let before = counts(&envoy).await?;
     ensure!(before["cluster_manager.active_clusters"] > 5, "{before:?}");
 
     drop(server);
     until(&envoy, |now| now["control_plane.connected_state"] == 0).await?;
-    let server = Server::start_on(folder.path(), address)?;
+    let server = MeltemiServer::start_on(folder.path(), address)?;
     // A first request for everything is answered even when there is nothing to say.
     until(&envoy, |now| {
         now["control_plane.connected_state"] == 1
@@ -90,13 +90,10 @@ async fn counts(envoy: &Envoy) -> Result<BTreeMap<String, u64>> {
 }
 
 async fn until(envoy: &Envoy, done: impl Fn(&BTreeMap<String, u64>) -> bool) -> Result<()> {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let now = counts(envoy).await?;
-        if done(&now) {
-            return Ok(());
-        }
-        ensure!(Instant::now() < end, "still {now:#?}\n{}", envoy.log());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let mut now = BTreeMap::new();
+    let reached = eventually("other counters of Envoy", async || {
+        now = counts(envoy).await?;
+        Ok(done(&now))
+    });
+    reached.await.with_context(|| format!("{now:#?}\n{}", envoy.log()))
 }

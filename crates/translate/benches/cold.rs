@@ -61,7 +61,7 @@ fn objects() -> String {
 
 fn placed() -> (Mesh, Placement) {
     let parsed = parse_documents("bench", &objects());
-    assert!(parsed.refused.is_empty(), "{:?}", parsed.notes);
+    assert!(parsed.rejected.is_empty(), "{:?}", parsed.diagnostics);
     let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
     let snapshot = store.apply(parsed.objects.into_iter().map(Update::Put).collect());
     let mesh = Mesh::new(&snapshot, &Arc::new(Environment::default()));

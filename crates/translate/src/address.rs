@@ -1,4 +1,4 @@
-//! Socket addresses in Envoy's spelling.
+//! Envoy socket addresses and pipes.
 
 use wire::envoy::config::core::v3::{Address, Pipe, SocketAddress, address, socket_address};
 

@@ -1,4 +1,4 @@
-//! Configurations that filters ask for by name: what plugins run, and what patches add.
+//! Extension configurations (ECDS) that filters request by name: plugins, and those that patches add.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,19 +16,19 @@ use wire::google::protobuf::{Any, StringValue};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::filter::plugin::resource_name;
-use crate::made::Made;
 use crate::patch;
 use crate::proto::{json_object, seconds};
+use crate::translated::Translated;
 
-/// The agent fetches what is remote: no cluster is behind this name.
+/// The agent fetches remote code: no cluster of this name exists.
 const NO_CLUSTER: &str = "_";
 
 /// Of several with one name the first.
-pub fn extension_configs(placement: &Placement) -> Vec<Made<TypedExtensionConfig>> {
+pub fn extension_configs(placement: &Placement) -> Vec<Translated<TypedExtensionConfig>> {
     let plugins = placement.plugins.iter().filter(|plugin| plugin.script().is_none());
-    let plugins = plugins.map(|plugin| Made::new(wasm(plugin), [plugin.id()]));
+    let plugins = plugins.map(|plugin| Translated::new(wasm(plugin), [plugin.id()]));
     let mut names = BTreeSet::new();
-    let all = patch::added_extensions(placement).into_iter().chain(plugins);
+    let all = patch::new_extensions(placement).into_iter().chain(plugins);
     all.filter(|made| names.insert(made.value.name.clone())).collect()
 }
 
@@ -61,7 +61,7 @@ fn plugin_config(plugin: &Plugin) -> PluginConfig {
         environment_variables: Some(environment(spec)),
         ..VmConfig::default()
     };
-    // The agent fetches anew what has another version.
+    // The agent fetches the code again when the version changes.
     let content = [config.encode_to_vec(), vm.encode_to_vec()].concat();
     let variables = vm.environment_variables.get_or_insert_default();
     let version = format!("{:016x}", xxh3_64(&content));
@@ -70,7 +70,7 @@ fn plugin_config(plugin: &Plugin) -> PluginConfig {
     config
 }
 
-/// As JSON, its keys sorted.
+/// As JSON with sorted keys.
 fn configuration(spec: &WasmPlugin) -> Any {
     match &spec.plugin_config {
         Some(given) if !given.0.is_empty() => {
@@ -105,7 +105,7 @@ fn with_scheme(url: &str) -> String {
     if first.contains(':') { url.to_owned() } else { format!("oci://{url}") }
 }
 
-/// Who may pull an image is told to nobody: streams of one class share this message, and some of them have no proven identity.
+/// Pull credentials are left out: streams of one class share this message, and some of them are unauthenticated.
 fn environment(spec: &WasmPlugin) -> EnvironmentVariables {
     let mut key_values = BTreeMap::new();
     let mut set = |key: &str, value: &str| drop(key_values.insert(key.to_owned(), value.to_owned()));
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_without_a_scheme_is_an_image() {
+    fn a_url_without_a_scheme_is_an_oci_image() {
         for (written, read) in [
             ("registry.example.com/a:v1", "oci://registry.example.com/a:v1"),
             ("https://a/b", "https://a/b"),

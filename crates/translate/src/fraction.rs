@@ -1,11 +1,11 @@
-//! Shares of traffic: percentages as Envoy's fractions, cut off and not rounded, as istiod does it.
+//! Percentages as Envoy fractions, truncated like istiod's.
 
 use config::kinds::virtual_service::Percent;
 use wire::envoy::config::core::v3::RuntimeFractionalPercent;
 use wire::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
 
 pub(crate) fn precise(percent: Percent) -> FractionalPercent {
-    // A float that is out of range becomes the nearest end of it.
+    // The cast saturates for values out of range.
     FractionalPercent { numerator: (percent.value * 10_000.0) as u32, denominator: DenominatorType::Million.into() }
 }
 
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_float_cannot_hold_is_cut_off() {
+    fn truncates_fractions() {
         let numerator = |value| precise(Percent { value }).numerator;
         assert_eq!([0.57, 1.13, 2.01, 12.5].map(numerator), [5699, 11299, 20099, 125_000]);
         assert_eq!(numerator(-1.0), 0);

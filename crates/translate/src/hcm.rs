@@ -1,4 +1,4 @@
-//! The HTTP connection manager: what all HTTP chains have alike. Routes and filters are given.
+//! The HTTP connection manager: the fields that all HTTP filter chains share. Routes and filters are parameters.
 
 use config::mesh::PathNormalizationType;
 use ipnet::IpNet;
@@ -21,26 +21,26 @@ use crate::headers;
 use crate::listener::source;
 use crate::proto::{boolean, seconds, uint32};
 use crate::telemetry::access_log;
-use crate::telemetry::tracing::{self, Traced};
+use crate::telemetry::tracing::{self, ConnectionTracing};
 
 pub(crate) const NAME: &str = "envoy.filters.network.http_connection_manager";
 
-/// The listener that a chain stands in.
+/// The listener of a filter chain.
 #[derive(Clone, Copy)]
 pub(crate) struct At<'a> {
     pub(crate) name: &'a str,
     pub(crate) port: u16,
-    /// Its clients name any host, as a proxy's do.
+    /// It is an HTTP forward proxy: requests may name any host.
     pub(crate) proxies: bool,
-    /// Hosts are resolved as requests name them, and kept here.
+    /// The DNS cache, if hosts are resolved per request.
     pub(crate) cache: Option<&'a DnsCacheConfig>,
 }
 
-/// A chain towards other services; its routes come over RDS.
+/// Of an outbound filter chain; its routes come over RDS.
 pub(crate) fn outbound(mesh: &Mesh, placement: &Placement, at: At<'_>, route: &str, protocol: Protocol) -> Filter {
     let mut filters = filter::http(placement, Direction::Outbound, protocol, at.port);
     if at.proxies {
-        filter::tell_everybody(placement, &mut filters);
+        filter::exchange_with_any_peer(placement, &mut filters);
     }
     if let Some(cache) = at.cache {
         filter::resolve_by_name(&mut filters, cache);
@@ -56,7 +56,8 @@ pub(crate) fn outbound(mesh: &Mesh, placement: &Placement, at: At<'_>, route: &s
     filter::network_filter(NAME, &manager)
 }
 
-/// A chain of a router: its clients are strangers, so what they say of others is not believed beyond the proxies that stand before it.
+/// Of a gateway's filter chain. Its clients are outside the mesh, so forwarding headers are trusted only as far as the configured number of
+/// trusted proxies.
 /// `at.name` is the whole statistics prefix.
 pub(crate) fn gateway(mesh: &Mesh, placement: &Placement, at: At<'_>, route: &str, protocol: Protocol) -> Filter {
     use ForwardClientCertDetails::{AppendForward, SanitizeSet};
@@ -85,7 +86,7 @@ pub(crate) fn gateway(mesh: &Mesh, placement: &Placement, at: At<'_>, route: &st
     filter::network_filter(NAME, &manager)
 }
 
-/// The ranges of the mesh's networks are no strangers to a router.
+/// For a gateway the CIDR ranges of the mesh's networks are internal addresses.
 fn internal_addresses(mesh: &Mesh) -> Option<InternalAddressConfig> {
     let mut ranges: Vec<_> = mesh.networks.ranges().collect();
     ranges.sort();
@@ -101,7 +102,7 @@ fn rds(route: &str) -> RouteSpecifier {
     RouteSpecifier::Rds(Rds { config_source: Some(source::ads()), route_config_name: route.to_owned() })
 }
 
-/// A chain towards the proxy's own application; its routes are inline. `at.name` is the statistics prefix.
+/// Of an inbound filter chain; its routes are inline. `at.name` is the statistics prefix.
 pub(crate) fn inbound(
     mesh: &Mesh,
     placement: &Placement,
@@ -127,7 +128,7 @@ fn base(
     stat: &str,
     http_filters: Vec<HttpFilter>,
 ) -> HttpConnectionManager {
-    let Traced { tracing, request_id } = tracing::traced(mesh, placement, direction);
+    let ConnectionTracing { tracing, request_id } = tracing::connection_tracing(mesh, placement, direction);
     let mut manager = HttpConnectionManager {
         stat_prefix: crate::names::stat_name(stat),
         http_filters,
@@ -135,7 +136,7 @@ fn base(
         stream_idle_timeout: Some(seconds(0)),
         proxy_100_continue: true,
         upgrade_configs: vec![UpgradeConfig { upgrade_type: "websocket".into(), ..UpgradeConfig::default() }],
-        access_log: access_log::logs(mesh, placement, direction, access_log::Of::Requests),
+        access_log: access_log::logs(mesh, placement, direction, access_log::LogScope::Requests),
         request_id_extension: Some(request_id),
         tracing,
         server_name: headers::server_name(placement, direction),
@@ -158,13 +159,13 @@ fn base(
     manager
 }
 
-/// `IDLE_TIMEOUT` of the proxy; what is no duration counts as absent.
+/// `IDLE_TIMEOUT` of the proxy; a malformed duration counts as absent.
 pub(crate) fn idle_timeout(placement: &Placement) -> Option<Duration> {
     let text = placement.proxy.metadata.idle_timeout.as_deref()?;
     text.parse::<config::duration::Duration>().ok().map(|time| crate::proto::duration(&time))
 }
 
-/// Paths are normalised before policies see them, so that policy and router agree.
+/// Paths are normalised before authorization, so that policies and the router filter see the same path.
 fn normalize_paths(mesh: &Mesh, manager: &mut HttpConnectionManager) {
     use PathNormalizationType::{DecodeAndMergeSlashes, MergeSlashes, None};
     let wanted = mesh.config.path_normalization.normalization;

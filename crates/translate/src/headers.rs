@@ -1,4 +1,4 @@
-//! Headers that a proxy adds, forwards or hides, as its settings say.
+//! Headers that a proxy adds, forwards or hides, by its proxy config.
 
 use config::mesh::{Disabled, Enabled, ForwardClientCertDetails as Wanted, MetadataExchangeMode};
 use model::Placement;
@@ -14,9 +14,9 @@ use wire::google::protobuf::{Any, BoolValue};
 use crate::filter::Direction;
 use crate::proto::boolean;
 
-/// Empty: Envoy's own, `envoy`. istiod leaves it so on the way out.
+/// Empty: Envoy's default, `envoy`. istiod leaves it so for outbound.
 pub(crate) fn server_name(placement: &Placement, direction: Direction) -> String {
-    let usual = if direction == Direction::Outbound && !placement.is_router() { "" } else { "istio-envoy" };
+    let usual = if direction == Direction::Outbound && !placement.is_gateway() { "" } else { "istio-envoy" };
     match &placement.settings.headers.server {
         Some(server) if server.disabled == Some(true) => String::new(),
         Some(server) if !server.value.is_empty() => server.value.clone(),
@@ -24,18 +24,18 @@ pub(crate) fn server_name(placement: &Placement, direction: Direction) -> String
     }
 }
 
-/// The application's own name passes where the proxy has none.
+/// The application's own `server` header passes if the proxy config has none.
 pub(crate) fn server_transformation(placement: &Placement) -> ServerHeaderTransformation {
     let hidden = placement.settings.headers.server.as_ref().is_some_and(|server| server.disabled == Some(true));
     if hidden { ServerHeaderTransformation::PassThrough } else { ServerHeaderTransformation::Overwrite }
 }
 
-/// What becomes of what others say about a client's certificate.
+/// How `x-forwarded-client-cert` is handled.
 pub(crate) fn forwarded_certificate(placement: &Placement) -> ForwardClientCertDetails {
     forwarding(placement.settings.headers.forwarded_client_cert).unwrap_or(ForwardClientCertDetails::AppendForward)
 }
 
-/// `None`: not said.
+/// `None`: not configured.
 pub(crate) fn forwarding(wanted: Wanted) -> Option<ForwardClientCertDetails> {
     Some(match wanted {
         Wanted::Undefined => return None,
@@ -59,7 +59,7 @@ pub(crate) fn certificate_details(placement: &Placement) -> SetCurrentClientCert
     }
 }
 
-/// `None`: Envoy makes one.
+/// `None`: Envoy generates a request id.
 pub(crate) fn generates_request_id(placement: &Placement) -> Option<BoolValue> {
     is_off(placement.settings.headers.request_id).then(|| boolean(false))
 }
@@ -76,12 +76,12 @@ pub(crate) fn counts_attempts(placement: &Placement) -> bool {
     !is_off(placement.settings.headers.attempt_count)
 }
 
-/// No `x-envoy-...` in answers.
+/// No `x-envoy-...` headers in responses.
 pub(crate) fn hides_envoy(placement: &Placement) -> bool {
     is_off(placement.settings.headers.envoy_debug_headers)
 }
 
-/// Peer metadata is not told to strangers.
+/// Peer metadata is not sent outside the mesh.
 pub(crate) fn stay_in_mesh(placement: &Placement) -> bool {
     let exchange = placement.settings.headers.metadata_exchange_headers;
     exchange.is_some_and(|exchange| exchange.mode == MetadataExchangeMode::InMesh)
@@ -91,7 +91,7 @@ pub(crate) fn preserves_case(placement: &Placement) -> bool {
     placement.settings.headers.preserve_http1_header_case == Some(true)
 }
 
-/// Names of headers leave as they came.
+/// Preserves the case of header names.
 pub(crate) fn as_written() -> HeaderKeyFormat {
     let kind = "envoy.extensions.http.header_formatters.preserve_case.v3.PreserveCaseFormatterConfig";
     let formatter = TypedExtensionConfig {

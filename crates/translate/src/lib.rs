@@ -1,4 +1,5 @@
-//! The mesh as Envoy configuration: pure functions from a mesh and a placed proxy to messages. No IO, no clock, no log, no streams.
+//! Envoy configuration from a mesh: functions of a mesh and a placed proxy that return xDS messages; equal input gives equal bytes. No IO, no
+//! clock, no logs, no streams. Process-wide state: only constants that are encoded once.
 
 mod address;
 mod cluster;
@@ -10,7 +11,6 @@ mod hcm;
 mod headers;
 mod listener;
 mod locality;
-mod made;
 mod metadata;
 mod name_table;
 mod names;
@@ -22,6 +22,7 @@ mod stat_pattern;
 mod telemetry;
 mod text_match;
 mod tls;
+mod translated;
 
 pub use cluster::{
     built_in_clusters, inbound_clusters, inbound_passthrough, own_clusters, service_clusters, sni_clusters,
@@ -29,12 +30,13 @@ pub use cluster::{
 pub use endpoint::{assignment, empty_assignment};
 pub use extension::extension_configs;
 pub use listener::{
-    Cast, HttpListeners, InboundMould, InboundPorts, OutboundListeners, inbound_listeners, outbound_listeners,
+    HttpListeners, InboundListenerTemplate, InboundPorts, OutboundListeners, TemplateInstance, inbound_listeners,
+    outbound_listeners,
 };
-pub use made::Made;
 pub use name_table::name_table;
 pub use names::ClusterName;
-pub use patch::{ClusterPatches, OF_LISTENERS, OF_ROUTES, patches_route, read_patches};
-pub use route::{PLAIN_PORT, empty_route, read_by_routes, respoken, route, serves_all_ports};
+pub use patch::{ClusterPatches, LISTENER_PATCH_KINDS, ROUTE_PATCH_KINDS, patches_route, read_patches};
+pub use route::{DEFAULT_HTTP_PORT, affects_routes, changed_routes, empty_route, route, serves_all_ports};
 pub use secret::secret;
-pub use telemetry::spans::Spans;
+pub use telemetry::encoded_tracing::EncodedTracing;
+pub use translated::Translated;

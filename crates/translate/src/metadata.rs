@@ -1,16 +1,16 @@
-//! Metadata that names the object of a user that a part of the configuration comes from.
+//! Metadata that names the user's object behind a part of the configuration.
 
+use config::diagnostic::ObjectId;
 use config::kind::Kind;
-use config::note::ObjectId;
 use wire::envoy::config::core::v3::Metadata;
 
 use crate::proto;
 
 pub(crate) fn config(id: &ObjectId) -> Metadata {
-    proto::metadata("istio", proto::structure([("config", proto::text(&path(id)))]))
+    proto::metadata("istio", proto::proto_struct([("config", proto::text(&path(id)))]))
 }
 
-/// As tools know it.
+/// The path that istioctl and other tools parse.
 pub(crate) fn path(id: &ObjectId) -> String {
     ["/apis/networking.istio.io/v1/namespaces/", &*id.namespace, "/", &kebab(id.kind), "/", &*id.name].concat()
 }

@@ -1,27 +1,27 @@
-//! The name table for proxies that answer DNS: services by virtual address, headless ones by the addresses of their pods.
+//! The DNS name table (NDS): services by virtual address, headless ones by the addresses of their pods.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use config::note::ObjectId;
+use config::diagnostic::ObjectId;
 use model::{Endpoint, Health, Mesh, Placement, Service};
 use wire::istio::networking::nds::v1::{NameTable, name_table::NameInfo};
 
-use crate::made::Made;
+use crate::translated::Translated;
 
 const KUBERNETES: &str = "Kubernetes";
 const EXTERNAL: &str = "External";
 
-/// Every name that this proxy imports and that has an address. A router answers for none.
-pub fn name_table(mesh: &Mesh, placement: &Placement) -> Made<NameTable> {
+/// Every imported host name that has an address. A gateway gets an empty table.
+pub fn name_table(mesh: &Mesh, placement: &Placement) -> Translated<NameTable> {
     let mut table = NameTable::default();
     let mut made_from: BTreeSet<ObjectId> = BTreeSet::new();
-    if placement.is_router() {
-        return Made::new(table, made_from);
+    if placement.is_gateway() {
+        return Translated::new(table, made_from);
     }
     for service in placement.scope.egress.iter().flat_map(|egress| &egress.services) {
         let mut addresses = placement.addresses_of(service);
-        // A headless Service counts as one of IPv4, whatever its pods have: as in istiod.
+        // As in istiod a headless Service counts as IPv4, whatever its pods have.
         let headless = service.is_headless() && (placement.has_ipv4() || !service.is_kubernetes());
         if addresses.is_empty() && service.ranges.is_empty() && headless {
             addresses = add_pods(&mut table, mesh, placement, service);
@@ -31,10 +31,10 @@ pub fn name_table(mesh: &Mesh, placement: &Placement) -> Made<NameTable> {
             add(&mut table, service, &addresses);
         }
     }
-    Made::new(table, made_from)
+    Translated::new(table, made_from)
 }
 
-/// A Kubernetes Service beats other claims to its name; other claims add up.
+/// A Kubernetes Service takes precedence for its name; other claims are merged.
 fn add(table: &mut NameTable, service: &Service, addresses: &[IpAddr]) {
     let ips = addresses.iter().map(ToString::to_string);
     match table.table.get_mut(service.host.as_str()) {
@@ -52,10 +52,10 @@ fn info(service: &Service, short: &str, ips: Vec<String>) -> NameInfo {
     NameInfo { ips, registry: KUBERNETES.into(), shortname: short.to_owned(), namespace, ..NameInfo::default() }
 }
 
-/// Adds each pod that has a name below the service's domain; answers the addresses of all.
+/// Adds each pod that has a name below the service's domain; returns the addresses of all.
 fn add_pods(table: &mut NameTable, mesh: &Mesh, placement: &Placement, service: &Service) -> Vec<IpAddr> {
     let Some(port) = service.ports.first() else { return Vec::new() };
-    // No gateway is asked on the way to a pod.
+    // Connections to a pod use no network gateway.
     let reached = |endpoint: &&Endpoint| placement.is_in_network(&endpoint.network);
     let published = |endpoint: &&Endpoint| service.publish_not_ready || endpoint.health == Health::Ready;
     let mut all = Vec::new();

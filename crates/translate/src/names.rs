@@ -1,4 +1,4 @@
-//! Names on the wire that tools parse: clusters, listeners. Route names are made where routes are.
+//! Names on the wire that tools parse: clusters and listeners. Route names are in `route`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +17,7 @@ pub enum ClusterName {
         subset: String,
         host: Host,
     },
-    /// The same behind a router that lets mutual TLS through: its name is the SNI.
+    /// Of a gateway with SNI passthrough: the cluster name is the SNI.
     Sni {
         port: u16,
         subset: String,
@@ -37,7 +37,7 @@ impl ClusterName {
         Self::Outbound { port, subset: String::new(), host: host.clone() }
     }
 
-    /// The form that fits in DNS: the SNI of mutual TLS.
+    /// The SNI of mutual TLS: the form that is a DNS name.
     pub fn sni(&self) -> String {
         match self {
             Self::Outbound { port, subset, host } | Self::Sni { port, subset, host } => {
@@ -47,7 +47,7 @@ impl ClusterName {
         }
     }
 
-    /// As it is shown, at once: a text that grows piece by piece is copied several times.
+    /// The text in one allocation: `to_string` would grow it piece by piece.
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Outbound { port, subset, host } => {
@@ -92,7 +92,7 @@ pub(crate) fn listener_name(address: &str, port: u16) -> String {
     [address, "_", &port.to_string()].concat()
 }
 
-/// Statistics names end in a delimiter so that dots inside them are kept.
+/// Statistics names end in a delimiter, so that Envoy keeps the dots inside them.
 pub(crate) fn stat_name(name: &str) -> String {
     [name, ";"].concat()
 }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused() {
+    fn rejects_malformed_names() {
         for text in [
             "",
             "outbound|80|",

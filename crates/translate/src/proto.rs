@@ -1,4 +1,4 @@
-//! Small protobuf values: durations, wrappers, structs, metadata. No meaning of their own.
+//! Small protobuf values: durations, wrappers, Structs, metadata.
 
 use std::collections::BTreeMap;
 
@@ -34,14 +34,14 @@ pub(crate) fn list(values: Vec<Value>) -> Value {
 }
 
 pub(crate) fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
-    Value { kind: Some(Kind::StructValue(structure(fields))) }
+    Value { kind: Some(Kind::StructValue(proto_struct(fields))) }
 }
 
-pub(crate) fn structure<const N: usize>(fields: [(&str, Value); N]) -> Struct {
+pub(crate) fn proto_struct<const N: usize>(fields: [(&str, Value); N]) -> Struct {
     Struct { fields: fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect() }
 }
 
-/// `None`: it is no text.
+/// `None`: not a string.
 pub(crate) fn as_text(value: &Value) -> Option<&str> {
     match &value.kind {
         Some(Kind::StringValue(text)) => Some(text),
@@ -71,7 +71,7 @@ pub(crate) fn metadata(section: &str, fields: Struct) -> Metadata {
     Metadata { filter_metadata: BTreeMap::from([(section.to_owned(), fields)]), ..Metadata::default() }
 }
 
-/// A configuration whose schema only Istio's build of Envoy has.
+/// A configuration whose schema only Istio's build of Envoy knows.
 pub(crate) fn typed_struct(type_name: &str, value: Struct) -> Any {
     wire::any::pack(&wire::udpa::r#type::v1::TypedStruct {
         type_url: format!("type.googleapis.com/{type_name}"),

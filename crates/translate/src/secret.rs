@@ -1,4 +1,4 @@
-//! A secret as a proxy is sent it. Who may have it, and whether it is sound, was decided before.
+//! The SDS message of a credential. Authorization and validation happen elsewhere.
 
 use bytes::Bytes;
 use model::Credential;
@@ -10,7 +10,7 @@ use wire::envoy::extensions::transport_sockets::tls::v3::{
 use wire::google::protobuf::Any;
 use zeroize::{Zeroize, Zeroizing};
 
-/// Its bytes are wiped with their last holder, and nothing else is left behind of them.
+/// The bytes are wiped when the last reference is dropped, and no other copy is left.
 pub fn secret(name: &str, credential: &Credential<'_>) -> Any {
     let mut made = message(name, credential);
     let bytes = Zeroizing::new(made.encode_to_vec());
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_has_no_key() {
+    fn a_ca_secret_has_no_key() {
         let roots = made(&Credential::Authorities { roots: b"roots", revoked: None });
         assert!(matches!(roots, secret::Type::ValidationContext(_)));
         let pair = made(&Credential::Pair { chain: b"chain", key: b"key", staple: Some(b"staple") });
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_is_wiped() {
+    fn wipes_the_message() {
         let mut made = message("a", &Credential::Pair { chain: b"chain", key: b"key", staple: None });
         wipe(&mut made);
         let Some(secret::Type::TlsCertificate(pair)) = made.r#type else { panic!("no pair") };

@@ -1,23 +1,23 @@
-//! The mesh's patterns for statistics names of clusters and TCP chains.
+//! The mesh's patterns for statistics names of clusters and TCP filter chains.
 
 use model::{Placement, Port, Service};
 
-/// What a pattern may name.
+/// The values that a pattern may use.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Named {
+pub(crate) struct PatternValues {
     pub(crate) host: String,
-    /// Without the domain; a host that is no Kubernetes service stands for itself.
+    /// Without the domain; a host outside Kubernetes is taken as it is.
     pub(crate) short: String,
     pub(crate) name: String,
     pub(crate) port: u16,
     pub(crate) port_name: String,
     /// Empty: the whole service.
     pub(crate) subset: String,
-    /// `None`: the token stays as it is, as istiod leaves it on listeners.
+    /// `None`: the token is left in place, as istiod does for listeners.
     pub(crate) target: Option<u16>,
 }
 
-impl Named {
+impl PatternValues {
     pub(crate) fn port(service: &Service, port: &Port, target: Option<u16>) -> Self {
         let host = service.host.to_string();
         Self {
@@ -35,7 +35,8 @@ impl Named {
         }
     }
 
-    /// A Sidecar has no host: its name and the workload's namespace stand for one. One of the root namespace counts as one of each namespace.
+    /// A Sidecar has no host: its name and the workload's namespace are used. A Sidecar of the root namespace counts as one of each
+    /// namespace.
     pub(crate) fn sidecar(placement: &Placement) -> Self {
         let name = placement.scope.sidecar.as_ref().map_or("", |object| &object.meta.name);
         let host = format!("{name}.{}", placement.proxy.namespace);
@@ -44,7 +45,7 @@ impl Named {
 }
 
 /// `None`: the mesh has no pattern.
-pub(crate) fn filled(pattern: &str, named: impl FnOnce() -> Named) -> Option<String> {
+pub(crate) fn expand(pattern: &str, named: impl FnOnce() -> PatternValues) -> Option<String> {
     if pattern.is_empty() {
         return None;
     }

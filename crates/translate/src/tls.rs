@@ -1,10 +1,10 @@
-//! TLS contexts: mutual TLS inside the mesh with keys from the agent's socket, and TLS as users set it up. Gateways are elsewhere.
+//! TLS contexts: mutual TLS of the mesh with keys from the agent's SDS socket, and TLS configured by users. Gateway servers are in
+//! `listener::gateway_tls`.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use config::kinds::client_tls::{ClientTlsMode, ClientTlsSettings};
-use config::mesh::{MeshConfig, TlsConfig, TlsConfigProtocol};
+use config::mesh::{TlsConfig, TlsConfigProtocol};
 use model::{CertificateFiles, Mesh, Placement};
 use wire::any;
 use wire::envoy::config::core::v3::{
@@ -22,7 +22,7 @@ use wire::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPatte
 
 use crate::proto::{boolean, seconds};
 
-/// Ciphers of TLS 1.2 on the server side.
+/// Server-side ciphers of TLS 1.2.
 const CIPHERS: [&str; 6] = [
     "ECDHE-ECDSA-AES256-GCM-SHA384",
     "ECDHE-RSA-AES256-GCM-SHA384",
@@ -32,7 +32,7 @@ const CIPHERS: [&str; 6] = [
     "AES128-GCM-SHA256",
 ];
 
-/// The client's side: prove who we are, accept these identities alone.
+/// The client side: presents the workload certificate, accepts these identities only.
 pub(crate) fn upstream(sni: String, identities: &[String], alpn: &[&str]) -> TransportSocket {
     let accepted = identities.iter().map(|name| matcher(MatchPattern::Exact(name.clone()))).collect();
     socket(&UpstreamTlsContext {
@@ -42,29 +42,10 @@ pub(crate) fn upstream(sni: String, identities: &[String], alpn: &[&str]) -> Tra
     })
 }
 
-/// The server's side: a client certificate of a trusted domain is required. `http`: it is known that HTTP follows.
+/// The server side: requires a client certificate of a trusted domain. `http`: the filter chain serves HTTP.
 pub(crate) fn downstream(mesh: &Mesh, placement: &Placement, http: bool) -> TransportSocket {
     let alpn: &[&str] = if http { &["h2", "http/1.1"] } else { &["istio-peer-exchange", "h2", "http/1.1"] };
-    let files = placement.proxy.metadata.server_certificate.as_deref();
-    if files.is_some() { server(mesh, files, alpn) } else { with_agent(mesh, http, || server(mesh, None, alpn)) }
-}
-
-/// Those for workloads whose keys are the agent's: the same for all of them as long as the mesh's settings are. Made for each workload they were a
-/// twentieth of a first connect.
-struct WithAgent {
-    settings: Weak<MeshConfig>,
-    /// Without and with HTTP.
-    made: [Option<TransportSocket>; 2],
-}
-
-static WITH_AGENT: Mutex<WithAgent> = Mutex::new(WithAgent { settings: Weak::new(), made: [None, None] });
-
-fn with_agent(mesh: &Mesh, http: bool, make: impl FnOnce() -> TransportSocket) -> TransportSocket {
-    let mut known = WITH_AGENT.lock().unwrap_or_else(PoisonError::into_inner);
-    if !std::ptr::eq(known.settings.as_ptr(), Arc::as_ptr(&mesh.config)) {
-        *known = WithAgent { settings: Arc::downgrade(&mesh.config), made: [None, None] };
-    }
-    known.made[usize::from(http)].get_or_insert_with(make).clone()
+    server(mesh, placement.proxy.metadata.server_certificate.as_deref(), alpn)
 }
 
 fn server(mesh: &Mesh, files: Option<&CertificateFiles>, alpn: &[&str]) -> TransportSocket {
@@ -88,7 +69,7 @@ fn server(mesh: &Mesh, files: Option<&CertificateFiles>, alpn: &[&str]) -> Trans
     })
 }
 
-/// The mesh's own, its older names, and those that foreign roots may speak for; each once.
+/// The mesh's trust domain, its aliases, and those of additional CAs; each once.
 fn trusted_domains(mesh: &Mesh) -> impl Iterator<Item = &String> {
     let own = std::iter::once(&mesh.config.trust_domain).chain(&mesh.config.trust_domain_aliases);
     let mut seen = BTreeSet::new();
@@ -96,8 +77,8 @@ fn trusted_domains(mesh: &Mesh) -> impl Iterator<Item = &String> {
         .filter(move |name| seen.insert(*name))
 }
 
-/// TLS as a user sets it up; `None`: mutual TLS without a certificate to show.
-pub(crate) fn originated(
+/// TLS configured by a user; `None`: mutual TLS without a client certificate.
+pub(crate) fn origination_socket(
     tls: &ClientTlsSettings,
     alpn: &[&str],
     defaults: Option<&TlsConfig>,
@@ -132,7 +113,7 @@ fn client_certificate(tls: &ClientTlsSettings) -> Option<SdsSecretConfig> {
     both.then(|| file_secret(format!("file-cert:{}~{}", tls.client_certificate, tls.private_key)))
 }
 
-/// Who the server must be. Files without a name mean the certificates of the operating system.
+/// How the server is validated. Without a CA file the operating system's certificates are used.
 fn server_validation(tls: &ClientTlsSettings) -> Option<ValidationContextType> {
     let from_secret = !tls.credential_name.is_empty();
     if tls.insecure_skip_verify == Some(true) {
@@ -159,7 +140,7 @@ pub(crate) fn plaintext() -> TransportSocket {
     }
 }
 
-pub(crate) fn socket<M: wire::any::Packed>(context: &M) -> TransportSocket {
+pub(crate) fn socket<M: wire::any::Packable>(context: &M) -> TransportSocket {
     TransportSocket {
         name: "envoy.transport_sockets.tls".into(),
         config_type: Some(transport_socket::ConfigType::TypedConfig(any::pack(context))),
@@ -181,7 +162,7 @@ fn names(accepted: Vec<StringMatcher>) -> CertificateValidationContext {
     CertificateValidationContext { match_subject_alt_names: accepted, ..CertificateValidationContext::default() }
 }
 
-/// Certificates of an authority that comes as a secret, and what else is asked of them.
+/// Validation with CA certificates from a secret, plus further conditions.
 pub(crate) fn combined(asked: CertificateValidationContext, authority: SdsSecretConfig) -> ValidationContextType {
     ValidationContextType::CombinedValidationContext(CombinedCertificateValidationContext {
         default_validation_context: Some(asked),
@@ -210,7 +191,7 @@ fn client_parameters() -> TlsParameters {
     }
 }
 
-/// The mesh may narrow them for its servers.
+/// The mesh config may restrict them.
 fn server_parameters(mesh: Option<&TlsConfig>) -> TlsParameters {
     let mut parameters = TlsParameters { cipher_suites: CIPHERS.map(str::to_owned).to_vec(), ..client_parameters() };
     let Some(mesh) = mesh else { return parameters };
@@ -223,7 +204,7 @@ fn server_parameters(mesh: Option<&TlsConfig>) -> TlsParameters {
     parameters
 }
 
-/// A secret that the workload's own agent holds; the control plane never sees it. Without it nothing starts.
+/// A secret of the workload's agent; the control plane never sees it. Listeners and clusters wait for it.
 pub(crate) fn agent_secret(name: &str) -> SdsSecretConfig {
     let mut secret = file_secret(name.to_owned());
     if let Some(source) = &mut secret.sds_config {
@@ -232,7 +213,7 @@ pub(crate) fn agent_secret(name: &str) -> SdsSecretConfig {
     secret
 }
 
-/// A secret that the agent reads from files, so that it may change.
+/// A secret that the agent reads from files and reloads.
 pub(crate) fn file_secret(name: String) -> SdsSecretConfig {
     let agent = GrpcService {
         target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(grpc_service::EnvoyGrpc {
@@ -251,7 +232,7 @@ pub(crate) fn file_secret(name: String) -> SdsSecretConfig {
     secret(name, agent)
 }
 
-/// A secret that the control plane sends.
+/// A secret that the control plane serves.
 pub(crate) fn credential(name: &str) -> SdsSecretConfig {
     const TYPED: [&str; 3] = ["kubernetes://", "kubernetes-gateway://", "configmap://"];
     let name = match name {

@@ -1,9 +1,9 @@
-//! A proxy and its caller: which identity it is served as, and what the objects say against it.
+//! Admission of a proxy: binds it to an identity of its caller, and checks it against the registry.
 
 use model::{Mesh, Proxy};
 use xds::{Caller, IdentityCheck};
 
-/// Binds the proxy to an identity of its caller. The error is for the proxy and the log.
+/// Binds the proxy to an identity of its caller. The error is shown to the proxy and logged.
 pub(crate) fn bind(proxy: &mut Proxy, caller: &Caller, mesh: &Mesh) -> Result<(), String> {
     let strict = match caller.check {
         IdentityCheck::Off => return Ok(()),
@@ -16,7 +16,7 @@ pub(crate) fn bind(proxy: &mut Proxy, caller: &Caller, mesh: &Mesh) -> Result<()
         Err(why) if strict => Err(format!("{why} ({})", names())),
         Err(why) => {
             let node: String = proxy.id.chars().take(100).collect();
-            tracing::warn!(node, caller = names(), %why, "node does not match its workload; strict identity would refuse it");
+            tracing::warn!(node, caller = names(), %why, "node does not match its workload; strict identity would reject it");
             Ok(())
         }
         Ok(()) => Ok(()),

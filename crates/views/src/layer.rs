@@ -1,60 +1,69 @@
-//! One part of what proxies hold, shared by all whose key for it is equal: tables of resources, and what refreshes them.
+//! One layer of a class's resources: a table per type, shared by every class whose key for the layer is equal, and how a refresh replaces
+//! it. Which resources a layer holds is decided in `layer_kinds`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use config::note::ObjectId;
-use config::shared::shared_text;
+use config::diagnostic::ObjectId;
+use config::intern::intern_str;
 use model::{Delta, InboundKey, Mesh, PatchId, Placement};
-use prost::Name;
-use translate::{Cast, HttpListeners, Made, Spans};
+use prost::{Message, Name};
+use translate::{EncodedTracing, HttpListeners, TemplateInstance, Translated};
 use wire::envoy::config::listener::v3::Listener;
-use xds::{Kinds, Resource, Seq, TypeUrl};
+use wire::envoy::service::discovery::v3::DiscoveryResponse;
+use wire::google::protobuf::Any;
+use xds::{Kinds, Resource, Seq, TypeUrl, Variant};
 
-use crate::moulds::Moulds;
-use crate::rendered::Rendered;
-use crate::stock::Stock;
+use crate::inbound_templates::InboundTemplates;
+use crate::provenance;
+use crate::render::RenderedResource;
+use crate::resource_cache::ResourceCache;
 use crate::table::Table;
-use crate::text;
-use crate::version::{version, version_of};
+use crate::version::{version, version_of_pieces};
 
 #[derive(Debug, Default)]
 pub(crate) struct Layer {
-    /// By type, each once.
+    /// One table per type.
     tables: Box<[(TypeUrl, Arc<Table>)]>,
-    /// What its HTTP listeners are made from, or those of the layers that stand on it.
+    /// The drafts of the outbound HTTP listeners: of the outbound layer itself, or of the outbound layer that this one was built on.
     pub(crate) http: Arc<HttpListeners>,
 }
 
-/// An encoded resource of some type.
+/// A resource with its type URL, encoded once and shared by every stream.
 #[derive(Clone)]
-pub(crate) struct Ware {
+pub(crate) struct EncodedResource {
     pub(crate) kind: TypeUrl,
     pub(crate) resource: Arc<Resource>,
 }
 
-impl Ware {
-    pub(crate) fn new(made: Rendered) -> Self {
-        Self { kind: made.kind, resource: Arc::new(encoded(made)) }
+impl EncodedResource {
+    pub(crate) fn new(made: RenderedResource) -> Self {
+        Self { kind: made.kind, resource: Arc::new(encode(made)) }
     }
 
-    /// A listener that came from a mould.
-    pub(crate) fn cast(name: &str, made: &Made<Cast>) -> Self {
-        let Cast { model, own, steps } = &made.value;
+    /// A listener that is an instance of a template.
+    pub(crate) fn from_template(name: &str, made: &Translated<TemplateInstance>) -> Self {
+        let TemplateInstance { template, literals, splices } = &made.value;
         let type_url = Listener::type_url();
-        let version = version_of(&type_url, made.value.pieces());
-        let cast = xds::Cast { type_url: &type_url, model: model.clone(), own, steps };
-        let resource = Resource::cast(shared_text(name), version, &cast, said(&made.made_from, &made.patched));
+        let version = version_of_pieces(&type_url, made.value.pieces());
+        let instance = xds::SplicedTemplate { type_url: &type_url, template: template.clone(), literals, splices };
+        let resource = Resource::from_template(
+            intern_str(name),
+            version,
+            &instance,
+            provenance_of(&made.made_from, &made.patched),
+        );
         Self { kind: TypeUrl::Listener, resource: Arc::new(resource) }
     }
 
-    /// What is held, where it is the same: to compare it with others of its kind costs more than to make it.
-    pub(crate) fn kept(made: Rendered, held: &Layer) -> Self {
+    /// The resource of the previous layer if version and provenance are equal: delta compression against similar resources costs more than
+    /// the comparison here.
+    pub(crate) fn reuse_or_encode(made: RenderedResource, previous: &Layer) -> Self {
         let same = |old: &&Arc<Resource>| {
-            old.version == version(&made.any) && old.made_from == said(&made.made_from, &made.patched)
+            old.version == version(&made.any) && old.provenance == provenance_of(&made.made_from, &made.patched)
         };
-        let old = held.table(made.kind).and_then(|table| table.get(&made.name)).filter(same).cloned();
+        let old = previous.table(made.kind).and_then(|table| table.get(&made.name)).filter(same).cloned();
         match old {
             Some(resource) => Self { kind: made.kind, resource },
             None => Self::new(made),
@@ -62,124 +71,134 @@ impl Ware {
     }
 }
 
-/// What the layers of one class are made with.
-pub(crate) struct Making<'a> {
+/// Inputs and intermediate results shared by the layers of one class while they are built.
+pub(crate) struct BuildContext<'a> {
     pub(crate) mesh: &'a Mesh,
-    pub(crate) stock: &'a mut Stock,
-    /// The kind of client, as the stock knows it.
+    pub(crate) resources: &'a mut ResourceCache,
+    /// The client id in `resources`.
     pub(crate) client: usize,
-    /// Said by the outbound part, read by the part that stands on it.
+    /// Written while the outbound layer is built, read by the listener layer.
     pub(crate) http: Arc<HttpListeners>,
-    /// For those who come; a change makes each layer for itself.
-    pub(crate) moulds: Option<(&'a mut Moulds, &'a InboundKey)>,
-    /// Said by the listeners towards others, read by those of what arrives.
-    pub(crate) spans: Option<Spans>,
+    /// Only for proxies that join. A refresh builds each layer without templates.
+    pub(crate) inbound_templates: Option<(&'a mut InboundTemplates, &'a InboundKey)>,
+    /// Written while the listener layer is built, read by the inbound layer.
+    pub(crate) tracing: Option<EncodedTracing>,
 }
 
-/// When a refresh happens and what caused it.
+/// Identifies a refresh: its sequence, when the change arrived, and its round.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Moment {
+pub(crate) struct RefreshStamp {
     pub(crate) seq: Seq,
     pub(crate) began: Option<Instant>,
-    /// Counts refreshes, also those that nobody heard of.
+    /// Counts refreshes, including those that changed nothing for any stream.
     pub(crate) round: u64,
 }
 
-/// What a refresh is about.
+/// The input of a refresh.
 #[derive(Clone, Copy)]
-pub(crate) struct Change<'a> {
-    /// The mesh until now; it is the new one if there was none.
+pub(crate) struct Refresh<'a> {
+    /// The previous mesh, or the new one at the first load.
     pub(crate) before: &'a Mesh,
     pub(crate) mesh: &'a Arc<Mesh>,
     pub(crate) delta: &'a Delta,
-    pub(crate) moment: Moment,
+    pub(crate) stamp: RefreshStamp,
 }
 
-/// What a refresh of a layer made.
-pub(crate) enum Remade {
-    /// These resources; the names that were asked about and are not among them are gone.
-    Some { made: Vec<Ware>, asked: BTreeSet<(TypeUrl, Arc<str>)> },
-    /// All resources of these types.
-    All { made: Vec<Ware>, types: &'static [TypeUrl] },
+/// The result of rebuilding a layer, as far as it was rebuilt.
+pub(crate) enum ResourceUpdate {
+    /// Some resources. A name in `covered` without a resource in `made` is removed.
+    Partial { made: Vec<EncodedResource>, covered: BTreeSet<(TypeUrl, Arc<str>)> },
+    /// All resources of these types: any other name of the types is removed.
+    Full { made: Vec<EncodedResource>, types: &'static [TypeUrl] },
 }
 
-/// What changed for a proxy that stands for all of its layer.
-pub(crate) struct Changed<'a> {
+/// What changed for the proxy that represents all proxies of a layer.
+pub(crate) struct PlacementChange<'a> {
     pub(crate) delta: &'a Delta,
-    /// The same proxy's place in the mesh until now, and in the new one.
+    /// The placement of the same proxy in the previous mesh, and in the new one.
     pub(crate) before: &'a Placement,
     pub(crate) now: &'a Placement,
 }
 
-/// Which part of a proxy's answers a layer is.
-pub(crate) trait Part {
-    /// Everything, from scratch.
-    fn make(making: &mut Making<'_>, placement: &Placement) -> Vec<Ware>;
-    /// What the change touches.
-    fn remake(making: &mut Making<'_>, changed: &Changed<'_>, held: &Layer) -> Vec<Remade>;
+/// The kind of a layer: which resources it holds and how a change updates them.
+pub(crate) trait LayerKind {
+    /// Builds every resource from scratch.
+    fn build(context: &mut BuildContext<'_>, placement: &Placement) -> Vec<EncodedResource>;
+    /// Rebuilds what the change affects.
+    fn rebuild(context: &mut BuildContext<'_>, change: &PlacementChange<'_>, previous: &Layer) -> Vec<ResourceUpdate>;
     const TYPES: &'static [TypeUrl];
 }
 
 impl Layer {
-    pub(crate) fn new<P: Part>(making: &mut Making<'_>, placement: &Placement, moment: Moment) -> Self {
-        let made = P::make(making, placement);
-        let tables = Self::default().with(Remade::All { made, types: P::TYPES }, moment).unwrap_or_default().tables;
-        Self { tables, http: making.http.clone() }
+    pub(crate) fn new<P: LayerKind>(
+        context: &mut BuildContext<'_>,
+        placement: &Placement,
+        stamp: RefreshStamp,
+    ) -> Self {
+        let made = P::build(context, placement);
+        let tables =
+            Self::default().apply(ResourceUpdate::Full { made, types: P::TYPES }, stamp).unwrap_or_default().tables;
+        Self { tables, http: context.http.clone() }
     }
 
-    /// `None`: nothing changed.
-    pub(crate) fn next<P: Part>(&self, making: &mut Making<'_>, changed: &Changed<'_>, moment: Moment) -> Option<Self> {
+    /// The layer after a change. `None`: nothing changed.
+    pub(crate) fn next<P: LayerKind>(
+        &self,
+        context: &mut BuildContext<'_>,
+        change: &PlacementChange<'_>,
+        stamp: RefreshStamp,
+    ) -> Option<Self> {
         let mut next: Option<Self> = None;
-        for remade in P::remake(making, changed, self) {
+        for update in P::rebuild(context, change, self) {
             let base = next.as_ref().unwrap_or(self);
-            if let Some(changed) = base.with(remade, moment) {
+            if let Some(changed) = base.apply(update, stamp) {
                 next = Some(changed);
             }
         }
-        if Arc::ptr_eq(&self.http, &making.http) {
+        if Arc::ptr_eq(&self.http, &context.http) {
             return next;
         }
         let tables = next.map_or_else(|| self.tables.clone(), |next| next.tables);
-        Some(Self { tables, http: making.http.clone() })
+        Some(Self { tables, http: context.http.clone() })
     }
 
     pub(crate) fn table(&self, kind: TypeUrl) -> Option<&Arc<Table>> {
-        self.tables.iter().find(|(held, _)| *held == kind).map(|(_, table)| table)
+        self.tables.iter().find(|(of, _)| *of == kind).map(|(_, table)| table)
     }
 
     pub(crate) fn tables(&self) -> impl Iterator<Item = (TypeUrl, &Arc<Table>)> {
         self.tables.iter().map(|(kind, table)| (*kind, table))
     }
 
-    /// The types that changed at this sequence and not later.
+    /// The types whose last change was at this sequence.
     pub(crate) fn changed_at(&self, seq: Seq) -> Kinds {
         self.tables().filter(|(_, table)| table.seq == seq).map(|(kind, _)| kind).collect()
     }
 
-    fn with(&self, remade: Remade, moment: Moment) -> Option<Self> {
-        let (made, mut asked, types) = match remade {
-            Remade::Some { made, asked } => (made, asked, [].as_slice()),
-            Remade::All { made, types } => (made, BTreeSet::new(), types),
+    fn apply(&self, update: ResourceUpdate, stamp: RefreshStamp) -> Option<Self> {
+        let (made, mut covered, types) = match update {
+            ResourceUpdate::Partial { made, covered } => (made, covered, [].as_slice()),
+            ResourceUpdate::Full { made, types } => (made, BTreeSet::new(), types),
         };
         let mut by_kind: BTreeMap<TypeUrl, Vec<Arc<Resource>>> = types.iter().map(|&kind| (kind, Vec::new())).collect();
-        for Ware { kind, resource } in made {
-            asked.remove(&(kind, resource.name.clone()));
+        for EncodedResource { kind, resource } in made {
+            covered.remove(&(kind, resource.name.clone()));
             by_kind.entry(kind).or_default().push(resource);
         }
         let mut gone: BTreeMap<TypeUrl, Vec<Arc<str>>> = BTreeMap::new();
-        for (kind, name) in asked {
+        for (kind, name) in covered {
             gone.entry(kind).or_default().push(name);
             by_kind.entry(kind).or_default();
         }
-        self.with_tables(by_kind, &gone, types, moment)
+        self.apply_tables(by_kind, &gone, types, stamp)
     }
 
-    fn with_tables(
+    fn apply_tables(
         &self,
         by_kind: BTreeMap<TypeUrl, Vec<Arc<Resource>>>,
         gone: &BTreeMap<TypeUrl, Vec<Arc<str>>>,
         whole: &[TypeUrl],
-        Moment { seq, began, .. }: Moment,
+        RefreshStamp { seq, began, .. }: RefreshStamp,
     ) -> Option<Self> {
         let empty = Table::default();
         let mut tables: BTreeMap<_, _> = self.tables.iter().cloned().collect();
@@ -187,9 +206,9 @@ impl Layer {
         for (kind, made) in by_kind {
             let old = tables.get(&kind).map_or(&empty, |table| &**table);
             let next = if whole.contains(&kind) {
-                old.replaced(seq, began, made)
+                old.replace(seq, began, made)
             } else {
-                old.updated(seq, began, made, gone.get(&kind).into_iter().flatten().cloned())
+                old.update(seq, began, made, gone.get(&kind).into_iter().flatten().cloned())
             };
             if let Some(next) = next {
                 tables.insert(kind, Arc::new(next));
@@ -200,20 +219,46 @@ impl Layer {
     }
 }
 
-/// The objects that it was made from, and what changed it afterwards.
-fn said(made_from: &BTreeSet<ObjectId>, patched: &BTreeSet<PatchId>) -> Vec<Arc<str>> {
-    let mut objects = text::spoken(made_from);
-    objects.extend(text::spoken(patched));
+/// The objects that a resource was translated from and the patches applied to it, as texts.
+fn provenance_of(made_from: &BTreeSet<ObjectId>, patched: &BTreeSet<PatchId>) -> Vec<Arc<str>> {
+    let mut objects = provenance::interned_texts(made_from);
+    objects.extend(provenance::interned_texts(patched));
     objects
 }
 
-/// The bytes that every stream shares.
-pub(crate) fn encoded(made: Rendered) -> Resource {
-    let Rendered { kind, name, any, made_from, patched } = made;
-    let resource = Resource::new(shared_text(&name), version(&any), &any, said(&made_from, &patched));
+/// The message of an encoded resource. xDS keeps it as an entry of a response.
+pub(crate) fn packed_message(resource: &Resource) -> Option<Any> {
+    DiscoveryResponse::decode(resource.entry(Variant::Sotw)).ok()?.resources.pop()
+}
+
+/// Encodes a resource into the bytes that every stream shares.
+pub(crate) fn encode(made: RenderedResource) -> Resource {
+    let RenderedResource { kind, name, any, made_from, patched } = made;
+    let resource = Resource::new(intern_str(&name), version(&any), &any, provenance_of(&made_from, &patched));
     match kind {
-        // Listeners name their workload, so that there are as many as proxies; those of one kind of service differ in names.
-        TypeUrl::Listener | TypeUrl::Cluster | TypeUrl::Endpoints => resource.likened(kind),
+        // Delta compression pays for these types: listeners name their workload, so there is one per proxy, and clusters and endpoints of
+        // similar services differ in names only.
+        TypeUrl::Listener | TypeUrl::Cluster | TypeUrl::Endpoints => {
+            resource.delta_compress(kind, similarity_group(&name))
+        }
         _ => resource,
+    }
+}
+
+/// Resources with this part of their names in common are mostly similar: what a name begins with, or the port of one that begins with an address.
+fn similarity_group(name: &str) -> &str {
+    let end = name.find(|letter: char| !letter.is_ascii_alphabetic()).unwrap_or(name.len());
+    if end > 0 { &name[..end] } else { name.rsplit('_').next().unwrap_or_default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_are_compared_with_those_of_their_port() {
+        let names =
+            ["outbound|80||a.b", "virtualInbound", "0.0.0.0_8080", "10.96.0.7_8080", "2001:db8::1_443", "", "1"];
+        assert_eq!(names.map(similarity_group), ["outbound", "virtualInbound", "8080", "8080", "443", "", "1"]);
     }
 }

@@ -1,34 +1,35 @@
-//! Which resources each class of proxies holds: made once, versioned by content, remembered with when they changed. No sockets, no protocol.
+//! The resources of each class of proxies: translated once, versioned by content hash, with the sequence of each change. No sockets, and no
+//! xDS requests, nonces or ACKs.
 
 mod admission;
-mod compared;
-mod ground;
+mod cluster_patches;
+mod gateway;
+mod inbound_templates;
 mod layer;
+mod layer_cache;
+mod layer_caches;
+mod layer_kinds;
 mod member;
-mod moulds;
-mod news;
 mod node;
-mod parts;
-mod patched;
-mod reach;
-mod rendered;
-mod router;
+mod notifications;
+mod outbound_layer;
+mod patch_reach;
+mod placement_diff;
+mod provenance;
+mod render;
+mod resource_cache;
 mod routes;
 mod secrets;
-mod shelf;
-mod shelves;
-mod sorted;
-mod stock;
+mod sorted_list;
 mod table;
-mod text;
 mod version;
 mod view;
 mod views;
 
 pub use member::served_proxy;
-pub use news::News;
 pub use node::node_info;
-pub use reach::PatchReach;
-pub use rendered::{Rendered, render};
-pub use secrets::Guard;
+pub use notifications::PendingNotifications;
+pub use patch_reach::PatchReach;
+pub use render::{RenderedResource, render};
+pub use secrets::SecretAuthorizer;
 pub use views::Views;

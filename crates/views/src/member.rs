@@ -1,4 +1,4 @@
-//! A stream's place in a class. Classes can change under it: a pod that is relabelled moves, and the stream sees one history.
+//! A stream's membership in a class. A pod that is relabelled moves to another class; its stream still sees one history.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -6,19 +6,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use model::{Placement, Proxy};
-use xds::{Bell, Changes, Resource, Seq, Tally, TypeUrl};
+use xds::{Changes, ContentDigest, Notifier, Resource, Seq, TypeUrl};
 
-use crate::secrets::{Review, Secrets};
+use crate::secrets::{Recheck, Secrets};
 use crate::table::Table;
-use crate::view::{Sight, View};
+use crate::view::{View, ViewSnapshot};
 
-/// A class and its newest view. Its members read through it: a refresh tells all of them at once.
+/// A class and its current view. Members read through it, so that one store publishes a refresh to all of them.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct ClassHandle {
     view: ArcSwap<View>,
 }
 
-impl Seat {
+impl ClassHandle {
     pub(crate) fn new(view: View) -> Self {
         Self { view: ArcSwap::from_pointee(view) }
     }
@@ -35,66 +35,71 @@ impl Seat {
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) proxy: Arc<Proxy>,
-    pub(crate) news: Arc<Bell>,
-    seat: ArcSwap<Seat>,
-    /// `None`: nobody knows who it is, and it gets none.
+    pub(crate) notifier: Arc<Notifier>,
+    handle: ArcSwap<ClassHandle>,
+    /// `None`: the caller is unauthenticated and gets no secrets.
     secrets: Option<Secrets>,
-    /// When it last moved, and every name that it may hold from former classes.
-    moved: Mutex<Moved>,
+    /// Moves between classes.
+    moves: Mutex<MoveHistory>,
 }
 
-/// The proxy behind what a stream was given when it joined: as it was admitted. `None`: it is not of [`Views`](crate::Views).
+/// The proxy of a stream, as it was admitted. `None`: the class is not one of [`Views`](crate::Views).
 pub fn served_proxy(class: &dyn xds::Class) -> Option<&Arc<Proxy>> {
     (class as &dyn Any).downcast_ref::<Member>().map(|member| &member.proxy)
 }
 
 #[derive(Debug, Default)]
-struct Moved {
-    at: Seq,
-    /// When it came into the class that it left, and what that class held then.
-    came: Seq,
-    former: Vec<(TypeUrl, Arc<Table>)>,
-    /// Every name that it may hold from former classes, unless it is behind `forgotten`.
-    left: BTreeSet<(TypeUrl, Arc<str>)>,
-    forgotten: Seq,
+struct MoveHistory {
+    moved_at: Seq,
+    /// When it joined the class that it left, and the tables of that class.
+    joined_at: Seq,
+    previous_tables: Vec<(TypeUrl, Arc<Table>)>,
+    /// Every name that the proxy may hold from previous classes, unless its sequence is before `compacted_at`.
+    previous_names: BTreeSet<(TypeUrl, Arc<str>)>,
+    compacted_at: Seq,
 }
 
-impl Moved {
-    fn leave(&mut self, view: &Sight<'_>, seq: Seq) {
-        (self.came, self.at) = (self.at, seq);
-        self.former = view.tables().map(|(kind, table)| (kind, table.clone())).collect();
-        for (kind, table) in &self.former {
-            self.left.extend(table.known().map(|name| (*kind, name.clone())));
-            self.forgotten = self.forgotten.max(table.forgotten);
+impl MoveHistory {
+    fn leave(&mut self, view: &ViewSnapshot<'_>, seq: Seq) {
+        (self.joined_at, self.moved_at) = (self.moved_at, seq);
+        self.previous_tables = view.tables().map(|(kind, table)| (kind, table.clone())).collect();
+        for (kind, table) in &self.previous_tables {
+            self.previous_names.extend(table.known_names().map(|name| (*kind, name.clone())));
+            self.compacted_at = self.compacted_at.max(table.compacted_at);
         }
     }
 
-    /// The proxy has it from the class that it left.
-    fn has(&self, kind: TypeUrl, since: Seq, resource: &Resource) -> bool {
-        let former = self.former.iter().filter(|(former, _)| *former == kind);
-        since >= self.came && former.map(|(_, table)| table).any(|table| table.was_told(since, resource))
+    /// Whether the proxy holds this version from the class that it left.
+    fn has_sent(&self, kind: TypeUrl, since: Seq, resource: &Resource) -> bool {
+        let tables = self.previous_tables.iter().filter(|(of, _)| *of == kind);
+        since >= self.joined_at && tables.map(|(_, table)| table).any(|table| table.has_sent(since, resource))
     }
 }
 
 impl Member {
-    pub(crate) fn new(proxy: Arc<Proxy>, seat: Arc<Seat>, news: Arc<Bell>, secrets: Option<Secrets>) -> Self {
-        Self { proxy, news, seat: ArcSwap::new(seat), secrets, moved: Mutex::default() }
+    pub(crate) fn new(
+        proxy: Arc<Proxy>,
+        handle: Arc<ClassHandle>,
+        notifier: Arc<Notifier>,
+        secrets: Option<Secrets>,
+    ) -> Self {
+        Self { proxy, notifier, handle: ArcSwap::new(handle), secrets, moves: Mutex::default() }
     }
 
-    /// Answers whether a secret that it asked for is new.
-    pub(crate) fn review(&self, review: Review<'_>) -> bool {
+    /// Returns whether a secret that the stream requested changed.
+    pub(crate) fn recheck_secrets(&self, recheck: Recheck<'_>) -> bool {
         let secrets = self.secrets.as_ref();
-        secrets.is_some_and(|secrets| secrets.review(review, &self.placement()))
+        secrets.is_some_and(|secrets| secrets.recheck(recheck, &self.placement()))
     }
 
     fn placement(&self) -> Placement {
-        self.seat.load().view().now().placement()
+        self.handle.load().view().snapshot().placement()
     }
 
-    pub(crate) fn move_to(&self, seat: Arc<Seat>, seq: Seq) {
-        let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
-        moved.leave(&self.seat.load().view().now(), seq);
-        self.seat.store(seat);
+    pub(crate) fn move_to(&self, handle: Arc<ClassHandle>, seq: Seq) {
+        let mut moves = self.moves.lock().unwrap_or_else(PoisonError::into_inner);
+        moves.leave(&self.handle.load().view().snapshot(), seq);
+        self.handle.store(handle);
     }
 }
 
@@ -103,73 +108,77 @@ impl xds::Class for Member {
         if let (TypeUrl::Secret, Some(secrets)) = (kind, &self.secrets) {
             return Arc::new(secrets.since(since));
         }
-        let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
-        let seat = self.seat.load();
-        let view = seat.view.load();
-        let view = view.now();
-        if since >= moved.at {
-            moved.former.retain(|(former, _)| *former != kind);
+        let mut moves = self.moves.lock().unwrap_or_else(PoisonError::into_inner);
+        let handle = self.handle.load();
+        let view = handle.view.load();
+        let view = view.snapshot();
+        if since >= moves.moved_at {
+            moves.previous_tables.retain(|(of, _)| *of != kind);
             return view.since(kind, since);
         }
         let all = view.since(kind, 0);
-        if since < moved.forgotten.max(1) {
-            // What this proxy was sent before it moved may be newer than anything in the class it is in now.
-            return if all.seq >= moved.at { all } else { Arc::new(Changes { seq: moved.at, ..Changes::clone(&all) }) };
+        if since < moves.compacted_at.max(1) {
+            // Before the move the proxy may have been sent a higher sequence than that of its new class.
+            return if all.seq >= moves.moved_at {
+                all
+            } else {
+                Arc::new(Changes { seq: moves.moved_at, ..Changes::clone(&all) })
+            };
         }
-        let left = moved.left.iter().filter(|(left, name)| *left == kind && !view.holds(kind, name));
+        let left = moves.previous_names.iter().filter(|(of, name)| *of == kind && !view.holds(kind, name));
         Arc::new(Changes {
-            seq: all.seq.max(moved.at),
-            changed: all.changed.iter().filter(|resource| !moved.has(kind, since, resource)).cloned().collect(),
+            seq: all.seq.max(moves.moved_at),
+            changed: all.changed.iter().filter(|resource| !moves.has_sent(kind, since, resource)).cloned().collect(),
             removed: left.map(|(_, name)| name.clone()).collect(),
-            began: all.began,
+            changed_at: all.changed_at,
             ..Changes::default()
         })
     }
 
-    fn tally(&self, kind: TypeUrl) -> Tally {
+    fn content_digest(&self, kind: TypeUrl) -> ContentDigest {
         if kind == TypeUrl::Secret && self.secrets.is_some() {
             let all = self.since(kind, 0);
-            return Tally::of(&all.changed).at(all.seq);
+            return ContentDigest::of(&all.changed).at(all.seq);
         }
-        let moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
-        self.seat.load().view.load().now().tally(kind).at(moved.at)
+        let moves = self.moves.lock().unwrap_or_else(PoisonError::into_inner);
+        self.handle.load().view.load().snapshot().content_digest(kind).at(moves.moved_at)
     }
 
-    fn has_news(&self, kind: TypeUrl, since: Seq) -> bool {
+    fn has_changes(&self, kind: TypeUrl, since: Seq) -> bool {
         if kind == TypeUrl::Secret && self.secrets.is_some() {
             return true;
         }
-        let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
-        if since < moved.at {
+        let mut moves = self.moves.lock().unwrap_or_else(PoisonError::into_inner);
+        if since < moves.moved_at {
             return true;
         }
-        moved.former.retain(|(former, _)| *former != kind);
-        self.seat.load().view.load().now().has_news(kind, since)
+        moves.previous_tables.retain(|(of, _)| *of != kind);
+        self.handle.load().view.load().snapshot().has_changes(kind, since)
     }
 
-    fn news(&self, kind: TypeUrl, since: Seq) -> Option<Arc<Changes>> {
-        let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
-        if since < moved.at || kind == TypeUrl::Secret && self.secrets.is_some() {
-            drop(moved);
+    fn changes_if_any(&self, kind: TypeUrl, since: Seq) -> Option<Arc<Changes>> {
+        let mut moves = self.moves.lock().unwrap_or_else(PoisonError::into_inner);
+        if since < moves.moved_at || kind == TypeUrl::Secret && self.secrets.is_some() {
+            drop(moves);
             return Some(self.since(kind, since));
         }
-        moved.former.retain(|(former, _)| *former != kind);
-        let seat = self.seat.load();
-        let view = seat.view.load();
-        let view = view.now();
-        view.has_news(kind, since).then(|| view.since(kind, since))
+        moves.previous_tables.retain(|(of, _)| *of != kind);
+        let handle = self.handle.load();
+        let view = handle.view.load();
+        let view = view.snapshot();
+        view.has_changes(kind, since).then(|| view.since(kind, since))
     }
 
     fn named(&self, kind: TypeUrl, name: &str) -> Option<Arc<Resource>> {
         match (kind, &self.secrets) {
             (TypeUrl::Secret, Some(secrets)) => secrets.named(|| self.placement(), name),
-            _ => self.seat.load().view().now().named(kind, name),
+            _ => self.handle.load().view().snapshot().named(kind, name),
         }
     }
 
-    fn is_ready(&self, kind: TypeUrl, name: &str) -> bool {
+    fn is_precomputed(&self, kind: TypeUrl, name: &str) -> bool {
         match kind {
-            TypeUrl::Endpoints | TypeUrl::Route => self.seat.load().view().now().holds(kind, name),
+            TypeUrl::Endpoints | TypeUrl::Route => self.handle.load().view().snapshot().holds(kind, name),
             _ => true,
         }
     }

@@ -1,84 +1,86 @@
-//! The border: a node message read into plain data.
+//! Reads an Envoy node message into the model's types.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use config::locality::Locality;
-use model::{NodeInfo, Proxy, ProxyError, Said, SentSettings};
+use model::{MetadataValue, NodeInfo, Proxy, ProxyConfigCache, ProxyError};
 use serde_json::Value;
 use wire::envoy::config::core::v3::{self as core, Node};
-use wire::structure::{self, Item, View};
+use wire::proto_struct::{self, StructView, ValueView};
 
-/// Fails where the metadata cannot be read.
-pub fn node_info(node: &Node) -> Result<NodeInfo, structure::Error> {
-    let metadata = node.metadata.as_deref().map_or(Ok(Value::Null), structure::json)?;
+/// The node with its metadata as JSON, for debug pages and tests. Fails if the metadata is malformed.
+pub fn node_info(node: &Node) -> Result<NodeInfo, proto_struct::Error> {
+    let metadata = node.metadata.as_deref().map_or(Ok(Value::Null), proto_struct::to_json)?;
     Ok(NodeInfo { metadata, ..without_metadata(node) })
 }
 
-/// The same at once, where the metadata has its names in order.
-pub(crate) fn proxy(node: &Node, known: &mut SentSettings) -> Result<Proxy, ProxyError> {
-    let view = View::new(node.metadata.as_ref().unwrap_or(&Bytes::new()));
+/// Reads a proxy straight from the encoded metadata, whose names are sorted.
+pub(crate) fn read_proxy(node: &Node, settings: &mut ProxyConfigCache) -> Result<Proxy, ProxyError> {
+    let view = StructView::new(node.metadata.as_ref().unwrap_or(&Bytes::new()));
     let fields: Vec<_> = view.fields().collect();
-    Proxy::saying(&without_metadata(node), Sent::Whole(&fields), known)
+    Proxy::with_metadata(&without_metadata(node), WireMetadata::Root(&fields), settings)
 }
 
-/// Metadata as it came over the wire.
+/// Node metadata as encoded on the wire.
 #[derive(Clone, Copy)]
-enum Sent<'a> {
-    /// By name.
-    Whole(&'a [(&'a str, Item<'a>)]),
-    Item(Item<'a>),
+enum WireMetadata<'a> {
+    /// Sorted by name.
+    Root(&'a [(&'a str, ValueView<'a>)]),
+    Item(ValueView<'a>),
 }
 
-impl<'a> Said<'a> for Sent<'a> {
+impl<'a> MetadataValue<'a> for WireMetadata<'a> {
     fn get(self, key: &str) -> Option<Self> {
         let found = match self {
-            Sent::Whole(fields) => fields.binary_search_by_key(&key, |(name, _)| name).ok().map(|at| fields[at].1),
-            Sent::Item(item) => item.fields().find(|(name, _)| *name == key).map(|(_, item)| item),
+            WireMetadata::Root(fields) => {
+                fields.binary_search_by_key(&key, |(name, _)| name).ok().map(|at| fields[at].1)
+            }
+            WireMetadata::Item(item) => item.fields().find(|(name, _)| *name == key).map(|(_, item)| item),
         };
-        found.map(Sent::Item)
+        found.map(WireMetadata::Item)
     }
 
     fn is_null(self) -> bool {
-        self.item().is_some_and(Item::is_null)
+        self.item().is_some_and(ValueView::is_null)
     }
 
-    fn text(self) -> Option<&'a str> {
-        self.item().and_then(Item::text)
+    fn as_str(self) -> Option<&'a str> {
+        self.item().and_then(ValueView::text)
     }
 
-    fn truth(self) -> Option<bool> {
-        self.item().and_then(Item::truth)
+    fn as_bool(self) -> Option<bool> {
+        self.item().and_then(ValueView::boolean)
     }
 
-    fn number(self) -> Option<f64> {
-        self.item().and_then(Item::number)
+    fn as_f64(self) -> Option<f64> {
+        self.item().and_then(ValueView::number)
     }
 
     fn fields(self) -> impl Iterator<Item = (&'a str, Self)> {
         let (whole, item) = match self {
-            Sent::Whole(fields) => (fields, None),
-            Sent::Item(item) => ([].as_slice(), Some(item)),
+            WireMetadata::Root(fields) => (fields, None),
+            WireMetadata::Item(item) => ([].as_slice(), Some(item)),
         };
-        let of_item = item.into_iter().flat_map(Item::fields);
-        whole.iter().copied().chain(of_item).map(|(name, item)| (name, Sent::Item(item)))
+        let of_item = item.into_iter().flat_map(ValueView::fields);
+        whole.iter().copied().chain(of_item).map(|(name, item)| (name, WireMetadata::Item(item)))
     }
 
-    fn json(self) -> Cow<'a, Value> {
-        Cow::Owned(self.item().map(Item::json).unwrap_or_default())
+    fn to_json(self) -> Cow<'a, Value> {
+        Cow::Owned(self.item().map(ValueView::json).unwrap_or_default())
     }
 
-    fn bytes(self) -> Cow<'a, [u8]> {
-        Cow::Borrowed(self.item().map(Item::bytes).unwrap_or_default())
+    fn to_bytes(self) -> Cow<'a, [u8]> {
+        Cow::Borrowed(self.item().map(ValueView::bytes).unwrap_or_default())
     }
 }
 
-impl<'a> Sent<'a> {
-    fn item(self) -> Option<Item<'a>> {
+impl<'a> WireMetadata<'a> {
+    fn item(self) -> Option<ValueView<'a>> {
         match self {
-            Sent::Whole(_) => None,
-            Sent::Item(item) => Some(item),
+            WireMetadata::Root(_) => None,
+            WireMetadata::Item(item) => Some(item),
         }
     }
 }
@@ -108,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_is_read_or_the_node_is_refused() {
+    fn rejects_a_node_with_malformed_metadata() {
         let kind = Some(Kind::StringValue("shop".into()));
         let metadata = Struct { fields: [("NAMESPACE".to_owned(), Field { kind })].into() }.encode_to_vec();
         let node = |metadata: Option<Vec<u8>>| Node { metadata: metadata.map(Into::into), ..Node::default() };
@@ -116,7 +118,7 @@ mod tests {
         assert_eq!(read(&node(Some(metadata))), Ok(serde_json::json!({"NAMESPACE": "shop"})));
         assert_eq!(read(&node(Some(Vec::new()))), Ok(serde_json::json!({})));
         assert_eq!(read(&node(None)), Ok(Value::Null));
-        assert_eq!(read(&node(Some(vec![0xff]))), Err(structure::Error::Malformed));
+        assert_eq!(read(&node(Some(vec![0xff]))), Err(proto_struct::Error::Malformed));
     }
 
     fn field(value: &Value) -> Field {
@@ -126,18 +128,18 @@ mod tests {
             Value::Number(number) => Kind::NumberValue(number.as_f64().expect("a number")),
             Value::String(text) => Kind::StringValue(text.clone()),
             Value::Array(values) => Kind::ListValue(ListValue { values: values.iter().map(field).collect() }),
-            Value::Object(_) => Kind::StructValue(structure_of(value)),
+            Value::Object(_) => Kind::StructValue(struct_of(value)),
         };
         Field { kind: Some(kind) }
     }
 
-    fn structure_of(value: &Value) -> Struct {
+    fn struct_of(value: &Value) -> Struct {
         let fields = value.as_object().expect("an object");
         Struct { fields: fields.iter().map(|(name, value)| (name.clone(), field(value))).collect() }
     }
 
     #[test]
-    fn read_at_once_a_node_is_what_it_is_by_way_of_json() {
+    fn reading_encoded_metadata_equals_reading_it_as_json() {
         let settings = serde_json::json!({"tracing": {"maxPathTagLength": 7}, "concurrency": 2});
         for metadata in [
             serde_json::json!({
@@ -150,13 +152,16 @@ mod tests {
             serde_json::json!({"LABELS": "none", "NAMESPACE": 7, "PROXY_CONFIG": null, "DNS_CAPTURE": 1, "INSTANCE_IPS": null}),
             serde_json::json!({}),
         ] {
-            let bytes = structure_of(&metadata).encode_to_vec();
+            let bytes = struct_of(&metadata).encode_to_vec();
             let id = "sidecar~10.0.0.1~cart.shop~shop.svc.cluster.local".to_owned();
             let node = Node { id, cluster: "cart.shop".into(), metadata: Some(bytes.into()), ..Node::default() };
             let by_json = Proxy::new(&node_info(&node).expect("well-formed"));
-            assert_eq!(proxy(&node, &mut SentSettings::default()), by_json, "{metadata}");
+            assert_eq!(read_proxy(&node, &mut ProxyConfigCache::default()), by_json, "{metadata}");
         }
         let bare = Node { id: "sidecar~10.0.0.1~a.b~b.svc.cluster.local".into(), ..Node::default() };
-        assert_eq!(proxy(&bare, &mut SentSettings::default()), Proxy::new(&node_info(&bare).expect("well-formed")));
+        assert_eq!(
+            read_proxy(&bare, &mut ProxyConfigCache::default()),
+            Proxy::new(&node_info(&bare).expect("well-formed"))
+        );
     }
 }

@@ -1,109 +1,119 @@
-//! Route configurations after a change. Where only routes of a VirtualService are new, the virtual hosts that it speaks for are encoded
-//! anew and put between the others as they stand encoded: a repeated field is the concatenation of its entries.
+//! Route configurations after a change. If only the routes of VirtualServices changed, the affected virtual hosts are encoded and spliced
+//! between the encoded others: a repeated field is the concatenation of its entries.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use prost::Message;
-use translate::OF_ROUTES;
+use translate::ROUTE_PATCH_KINDS;
 use wire::envoy::config::route::v3::{Route, VirtualHost};
-use wire::envoy::service::discovery::v3::DiscoveryResponse;
 use wire::google::protobuf::Any;
-use xds::{Resource, TypeUrl, Variant};
+use xds::{Resource, TypeUrl};
 
-use crate::compared::Compared;
-use crate::layer::{Layer, Making, Remade, Ware};
-use crate::rendered;
-use crate::text;
+use crate::layer::{BuildContext, EncodedResource, Layer, ResourceUpdate, packed_message};
+use crate::placement_diff::PlacementDiff;
+use crate::provenance;
+use crate::render;
 use crate::version::version;
 
-/// The field number and wire type before each of a RouteConfiguration's `virtual_hosts`.
+/// The tag (field number and wire type) of a RouteConfiguration's `virtual_hosts`.
 const VIRTUAL_HOSTS: u8 = 2 << 3 | LENGTH_DELIMITED;
 const LENGTH_DELIMITED: u8 = 2;
 const VARINT: u8 = 0;
 
-/// `None`: no route reads what changed.
-pub(crate) fn remade(making: &Making<'_>, found: &Compared<'_>, held: &Layer) -> Option<Remade> {
-    let touched = Touched::new(found);
-    let table = held.table(TypeUrl::Route);
+/// `None`: no route configuration is affected.
+pub(crate) fn rebuild_routes(
+    context: &BuildContext<'_>,
+    diff: &PlacementDiff<'_>,
+    previous: &Layer,
+) -> Option<ResourceUpdate> {
+    let affected = AffectedRoutes::new(diff);
+    let table = previous.table(TypeUrl::Route);
     let known = |name: &str| table.and_then(|table| table.get(name));
-    let gone = held.http.routes.difference(&making.http.routes);
-    let mut asked: BTreeSet<_> = gone.map(|name| (TypeUrl::Route, Arc::from(name.as_str()))).collect();
+    let gone = previous.http.routes.difference(&context.http.routes);
+    let mut covered: BTreeSet<_> = gone.map(|name| (TypeUrl::Route, Arc::from(name.as_str()))).collect();
     let mut made = Vec::new();
-    for name in &making.http.routes {
+    for name in &context.http.routes {
         let before = known(name);
-        if before.is_some() && !touched.covers(found, name) && !is_patched_otherwise(found, name) {
+        if before.is_some() && !affected.covers(diff, name) && !has_other_patches(diff, name) {
             continue;
         }
-        let spliced = before.and_then(|before| spliced(making, found, name, before));
+        let spliced = before.and_then(|before| splice_resource(context, diff, name, before));
         let resource = match spliced {
-            Some(resource) => Ware { kind: TypeUrl::Route, resource: Arc::new(resource) },
-            None => Ware::new(rendered::route(making.mesh, found.now, name)),
+            Some(resource) => EncodedResource { kind: TypeUrl::Route, resource: Arc::new(resource) },
+            None => EncodedResource::new(render::render_route(context.mesh, diff.now, name)),
         };
-        asked.insert((TypeUrl::Route, resource.resource.name.clone()));
+        covered.insert((TypeUrl::Route, resource.resource.name.clone()));
         made.push(resource);
     }
-    (!asked.is_empty()).then_some(Remade::Some { made, asked })
+    (!covered.is_empty()).then_some(ResourceUpdate::Partial { made, covered })
 }
 
-/// Other patches are for the route configuration of this name now, or they say something else.
-pub(crate) fn is_patched_otherwise(found: &Compared<'_>, name: &str) -> bool {
-    let (now, before) = (&found.now.patches.outbound, &found.before.patches.outbound);
-    let patched = || [found.now, found.before].into_iter().any(|place| translate::patches_route(place, name));
-    !now.agrees(before, OF_ROUTES) && patched()
+/// Whether the patches for the route configuration of this name changed.
+pub(crate) fn has_other_patches(diff: &PlacementDiff<'_>, name: &str) -> bool {
+    let (now, before) = (&diff.now.patches.outbound, &diff.before.patches.outbound);
+    let patched = || [diff.now, diff.before].into_iter().any(|placement| translate::patches_route(placement, name));
+    !now.agrees(before, ROUTE_PATCH_KINDS) && patched()
 }
 
-enum Touched {
+enum AffectedRoutes {
     All,
     Names(BTreeSet<String>),
 }
 
-impl Touched {
-    /// Routes of the ports that a changed service has or had, and of those that a changed VirtualService may speak for.
-    fn new(found: &Compared<'_>) -> Self {
-        if found.rules.iter().flat_map(|host| found.rules_of(host)).any(|rule| translate::read_by_routes(rule)) {
+impl AffectedRoutes {
+    /// Route configurations for the ports of a changed service, before and after, and of the services that a changed VirtualService may
+    /// route.
+    fn new(diff: &PlacementDiff<'_>) -> Self {
+        if diff.rules.iter().flat_map(|host| diff.rules_of(host)).any(|rule| translate::affects_routes(rule)) {
             return Self::All;
         }
-        let routes: Vec<_> = found.routes.iter().flat_map(|change| change.old.into_iter().chain(change.new)).collect();
-        let all = [found.now, found.before].into_iter().flat_map(|place| &place.scope.services);
-        let spoken = all
+        let routes: Vec<_> =
+            diff.virtual_services.iter().flat_map(|change| change.old.into_iter().chain(change.new)).collect();
+        let all = [diff.now, diff.before].into_iter().flat_map(|placement| &placement.scope.services);
+        let routed = all
             .filter(|service| routes.iter().flat_map(|object| &object.hosts).any(|host| host.matches(&service.host)));
-        let ports = found.services.iter().copied().chain(spoken).flat_map(|service| {
+        let ports = diff.services.iter().copied().chain(routed).flat_map(|service| {
             service.ports.iter().flat_map(|port| [port.number.to_string(), format!("{}:{}", service.host, port.number)])
         });
-        let plain = (!routes.is_empty()).then(|| translate::PLAIN_PORT.to_string());
+        let plain = (!routes.is_empty()).then(|| translate::DEFAULT_HTTP_PORT.to_string());
         Self::Names(ports.chain(plain).collect())
     }
 
-    fn covers(&self, found: &Compared<'_>, name: &str) -> bool {
+    fn covers(&self, diff: &PlacementDiff<'_>, name: &str) -> bool {
         match self {
             Self::All => true,
             Self::Names(names) if names.is_empty() => false,
-            Self::Names(names) => names.contains(name) || translate::serves_all_ports(found.now, name),
+            Self::Names(names) => names.contains(name) || translate::serves_all_ports(diff.now, name),
         }
     }
 }
 
-/// `None`: it has to be made as a whole.
-fn spliced(making: &Making<'_>, found: &Compared<'_>, name: &str, before: &Resource) -> Option<Resource> {
-    let patched = [found.now, found.before].into_iter().any(|place| translate::patches_route(place, name));
-    if patched || !found.services.is_empty() || !found.rules.is_empty() {
+/// `None`: the whole route configuration must be translated.
+fn splice_resource(
+    context: &BuildContext<'_>,
+    diff: &PlacementDiff<'_>,
+    name: &str,
+    before: &Resource,
+) -> Option<Resource> {
+    let patched = [diff.now, diff.before].into_iter().any(|placement| translate::patches_route(placement, name));
+    if patched || !diff.services.is_empty() || !diff.rules.is_empty() {
         return None;
     }
-    let any = DiscoveryResponse::decode(before.entry(Variant::Sotw)).ok()?.resources.pop()?;
-    let (mut bytes, mut made_from) = (any.value, before.made_from.clone());
-    for change in &found.routes {
+    let any = packed_message(before)?;
+    let (mut bytes, mut made_from) = (any.value, before.provenance.clone());
+    for change in &diff.virtual_services {
         let (old, new) = (change.old?, change.new?);
-        if !old.is_like(new) {
+        if !old.is_interchangeable_with(new) {
             return None;
         }
-        let (hosts, routes) = translate::respoken(making.mesh, found.now, name, old, new)?;
-        bytes = with_routes(&bytes, &hosts.iter().map(String::as_str).collect(), &routes)?;
-        let gone = text::spoken(&old.made_from);
+        let (hosts, routes) = translate::changed_routes(context.mesh, diff.now, name, old, new)?;
+        bytes = splice_routes(&bytes, &hosts.iter().map(String::as_str).collect(), &routes)?;
+        let gone = provenance::interned_texts(&old.made_from);
         made_from.retain(|id| !gone.contains(id));
         if !hosts.is_empty() {
-            made_from.extend(text::spoken(&new.made_from));
+            made_from.extend(provenance::interned_texts(&new.made_from));
         }
     }
     made_from.sort();
@@ -112,8 +122,8 @@ fn spliced(making: &Making<'_>, found: &Compared<'_>, name: &str, before: &Resou
     Some(Resource::new(before.name.clone(), version(&any), &any, made_from))
 }
 
-/// A route configuration in which the virtual hosts of these names have these routes. `None`: it is none.
-fn with_routes(configuration: &Bytes, hosts: &HashSet<&str>, routes: &[Route]) -> Option<Bytes> {
+/// The route configuration with the routes of these virtual hosts replaced. `None`: the bytes are malformed.
+fn splice_routes(configuration: &Bytes, hosts: &HashSet<&str>, routes: &[Route]) -> Option<Bytes> {
     if hosts.is_empty() {
         return Some(configuration.clone());
     }
@@ -169,18 +179,18 @@ mod tests {
     }
 
     #[test]
-    fn spliced_bytes_are_those_of_a_whole_encoding() {
+    fn spliced_bytes_equal_a_full_encoding() {
         let before = configuration(vec![host("a", &["x"]), host("b", &["x"]), host("c", &[])]);
         let long = "y".repeat(300);
         let after = configuration(vec![host("a", &["x"]), host("b", &[&long]), host("c", &[&long])]);
         let routes = after.virtual_hosts[1].routes.clone();
-        let spliced = with_routes(&before.encode_to_vec().into(), &HashSet::from(["b", "c", "absent"]), &routes);
-        assert_eq!(spliced.expect("a route configuration"), after.encode_to_vec());
+        let splice = splice_routes(&before.encode_to_vec().into(), &HashSet::from(["b", "c", "absent"]), &routes);
+        assert_eq!(splice.expect("a route configuration"), after.encode_to_vec());
     }
 
     #[test]
-    fn what_is_no_configuration_is_left_alone() {
+    fn rejects_malformed_route_configurations() {
         let broken = Bytes::from_static(&[VIRTUAL_HOSTS, 9, 1]);
-        assert_eq!(with_routes(&broken, &HashSet::from(["a"]), &[]), None);
+        assert_eq!(splice_routes(&broken, &HashSet::from(["a"]), &[]), None);
     }
 }

@@ -1,118 +1,118 @@
-//! Secrets of one proxy whose identity was proven: looked up when they are asked for, and again when what they are made from changes.
-//! Whether a proxy may have one is asked for each proxy; only what all may have who come that far is shared.
+//! The secrets of one authenticated stream (SDS): looked up when requested, and again when their sources change. Access is decided for each
+//! proxy; only the encoded secret is shared.
 
-mod vault;
+mod cache;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use model::{Credential, CredentialName, Delta, Placement, Reader};
+use model::{Credential, CredentialName, CredentialReader, Delta, Placement};
 use xds::{Changes, Resource, Seq};
 
-pub(crate) use vault::Vault;
+pub(crate) use cache::SecretCache;
 
-use vault::Closed;
+use cache::Withheld;
 
-/// What is decided about credentials elsewhere. Called from streams: answers come from memory.
-pub trait Guard: Send + Sync {
-    /// Whether a service account may read the Secrets of its namespace. `None`: somebody has been asked; nothing is given and nothing is
-    /// said until the answer is there and [`Views::review`](crate::Views::review) is called.
-    fn may_read(&self, reader: &Reader) -> Option<bool>;
+/// Decides on access to credentials. Called from streams, so it must answer from memory.
+pub trait SecretAuthorizer: Send + Sync {
+    /// Whether a service account may read the Secrets of its namespace. `None`: the review is under way; the secret is withheld without a
+    /// report until [`Views::recheck_secrets`](crate::Views::recheck_secrets) is called.
+    fn may_read(&self, reader: &CredentialReader) -> Option<bool>;
 
-    /// Whether clients and proxies can use it; else why not. Asked once for each content.
-    fn inspect(&self, credential: &Credential<'_>) -> Result<(), String>;
+    /// Whether clients and proxies can use the credential, or the reason why not. Called once for each content.
+    fn validate(&self, credential: &Credential<'_>) -> Result<(), String>;
 
-    /// A proxy asked for a secret and does not get it (yet). Told once for each reason.
-    fn withheld(&self, proxy: &str, name: &str, why: &str);
+    /// A proxy requested a secret that is withheld. Called once for each reason.
+    fn report_withheld(&self, proxy: &str, name: &str, why: &str);
 }
 
-/// Names that one stream may ask for as long as it lives: more than that is no gateway.
-const MOST: usize = 20_000;
+/// Limit of names that one stream may request during its life. No gateway needs as many.
+const MAX_NAMES: usize = 20_000;
 
 #[derive(Debug)]
 pub(crate) struct Secrets {
-    vault: Arc<Vault>,
-    reader: Reader,
-    asked: Mutex<BTreeMap<Arc<str>, Asked>>,
+    cache: Arc<SecretCache>,
+    reader: CredentialReader,
+    requested: Mutex<BTreeMap<Arc<str>, RequestedSecret>>,
 }
 
-/// What stands behind a name that was asked for.
+/// A requested name and what was found for it.
 #[derive(Debug)]
-struct Asked {
-    /// `None`: nothing can be behind it; that is said once.
-    wanted: Option<CredentialName>,
-    /// `None`: it may not have it, there is nothing, or it cannot be used; `why` says which. Or that is not known yet.
+struct RequestedSecret {
+    /// `None`: no credential can have this name.
+    credential: Option<CredentialName>,
+    /// `None`: withheld for the reason in `why`, or the access review is pending.
     resource: Option<Arc<Resource>>,
     why: String,
-    /// When the resource last changed.
+    /// The sequence at which the resource last changed.
     at: Seq,
 }
 
-/// Why names are looked at again.
+/// Why requested names are looked up again.
 #[derive(Clone, Copy)]
-pub(crate) enum Review<'a> {
+pub(crate) enum Recheck<'a> {
     Changed(&'a Delta),
-    /// What the guard says may be another.
+    /// The authorizer's decisions may have changed.
     Everything,
 }
 
 impl Secrets {
-    pub(crate) fn new(vault: Arc<Vault>, reader: Reader) -> Self {
-        Self { vault, reader, asked: Mutex::default() }
+    pub(crate) fn new(cache: Arc<SecretCache>, reader: CredentialReader) -> Self {
+        Self { cache, reader, requested: Mutex::default() }
     }
 
-    /// `None`: it does not get it now. It is told once it does.
+    /// `None`: withheld. The stream is notified once the secret is available.
     pub(crate) fn named(&self, placement: impl Fn() -> Placement, name: &str) -> Option<Arc<Resource>> {
-        // Held until the answer is noted: whatever changes meanwhile is looked at afterwards.
-        let mut asked = self.asked();
-        if asked.len() >= MOST && !asked.contains_key(name) {
+        // The lock is held until the answer is stored, so that a concurrent change is rechecked after it.
+        let mut requested = self.requested();
+        if requested.len() >= MAX_NAMES && !requested.contains_key(name) {
             return None;
         }
-        let entry = asked.entry(Arc::from(name)).or_insert_with_key(|name| Asked::new(name));
-        self.look(entry, name, &placement());
+        let entry = requested.entry(Arc::from(name)).or_insert_with_key(|name| RequestedSecret::new(name));
+        self.look_up(entry, name, &placement());
         entry.resource.clone()
     }
 
-    /// A secret that went is not taken from a proxy: its listeners would stop, and nobody is safer.
+    /// A deleted secret is not removed from the proxy: its listeners would stop working, without any gain in security.
     pub(crate) fn since(&self, since: Seq) -> Changes {
-        let asked = self.asked();
-        let new = asked.values().filter(|asked| asked.at > since || since == 0);
-        let changed = new.filter_map(|asked| asked.resource.clone()).collect();
-        Changes { seq: self.vault.seq(), changed, full: since == 0, ..Changes::default() }
+        let requested = self.requested();
+        let new = requested.values().filter(|requested| requested.at > since || since == 0);
+        let changed = new.filter_map(|requested| requested.resource.clone()).collect();
+        Changes { seq: self.cache.seq(), changed, full: since == 0, ..Changes::default() }
     }
 
-    /// Answers whether something that it asked for is new.
-    pub(crate) fn review(&self, review: Review<'_>, placement: &Placement) -> bool {
-        let mut news = false;
-        for (name, entry) in self.asked().iter_mut() {
-            if entry.wanted.as_ref().is_some_and(|wanted| review.concerns(wanted, &self.reader)) {
-                news |= self.look(entry, name, placement);
+    /// Returns whether a requested secret changed.
+    pub(crate) fn recheck(&self, recheck: Recheck<'_>, placement: &Placement) -> bool {
+        let mut changed = false;
+        for (name, entry) in self.requested().iter_mut() {
+            if entry.credential.as_ref().is_some_and(|credential| recheck.concerns(credential, &self.reader)) {
+                changed |= self.look_up(entry, name, placement);
             }
         }
-        news
+        changed
     }
 
-    /// Answers whether there is another resource.
-    fn look(&self, asked: &mut Asked, name: &str, placement: &Placement) -> bool {
-        match self.vault.open(name, asked.wanted.as_ref(), &self.reader, placement) {
+    /// Returns whether the resource changed.
+    fn look_up(&self, requested: &mut RequestedSecret, name: &str, placement: &Placement) -> bool {
+        match self.cache.get(name, requested.credential.as_ref(), &self.reader, placement) {
             Ok(found) => {
-                let same = asked.resource.as_ref().is_some_and(|held| held.version == found.version);
-                asked.why.clear();
+                let same = requested.resource.as_ref().is_some_and(|held| held.version == found.version);
+                requested.why.clear();
                 if !same {
-                    asked.at = self.vault.seq();
-                    asked.resource = Some(found);
+                    requested.at = self.cache.seq();
+                    requested.resource = Some(found);
                 }
                 !same
             }
-            Err(Closed::Undecided) => {
-                asked.resource = None;
+            Err(Withheld::Pending) => {
+                requested.resource = None;
                 false
             }
-            Err(Closed::For(why)) => {
-                asked.resource = None;
-                if asked.why != why {
-                    self.vault.guard.withheld(&placement.proxy.id, name, &why);
-                    asked.why = why;
+            Err(Withheld::Denied(why)) => {
+                requested.resource = None;
+                if requested.why != why {
+                    self.cache.authorizer.report_withheld(&placement.proxy.id, name, &why);
+                    requested.why = why;
                 }
                 false
             }
@@ -120,25 +120,25 @@ impl Secrets {
     }
 
     // Entries are changed by assignments that cannot panic between each other.
-    fn asked(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Asked>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn requested(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, RequestedSecret>> {
+        self.requested.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Asked {
+impl RequestedSecret {
     fn new(name: &str) -> Self {
-        Self { wanted: name.parse().ok(), resource: None, why: String::new(), at: 0 }
+        Self { credential: name.parse().ok(), resource: None, why: String::new(), at: 0 }
     }
 }
 
-impl Review<'_> {
-    fn concerns(self, wanted: &CredentialName, reader: &Reader) -> bool {
+impl Recheck<'_> {
+    fn concerns(self, credential: &CredentialName, reader: &CredentialReader) -> bool {
         match self {
             Self::Everything => true,
             Self::Changed(delta) => {
                 delta.everything
-                    || delta.gateways && wanted.is_of_gateways()
-                    || wanted.reads(&delta.credentials, reader)
+                    || delta.gateways && credential.is_gateway_scheme()
+                    || credential.reads(&delta.credentials, reader)
             }
         }
     }

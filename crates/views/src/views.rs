@@ -1,65 +1,67 @@
-//! All views and who is in them. One writer refreshes; streams read what was published.
+//! All classes and their members. One writer refreshes them; streams read what was published.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use config::store::Snapshot;
-use model::{Assurance, Class, Delta, Environment, Mesh, Placement, Proxy, Reader, SentSettings, Standing};
+use model::{
+    Assurance, ClassKeys, CredentialReader, Delta, Environment, Mesh, Placement, Proxy, ProxyConfigCache, ProxyFacts,
+};
 use wire::envoy::config::core::v3::Node;
-use xds::{Bell, Caller, Joined, Journal, Kinds, Provider, ProxyInfo, Push, Refused, Seq, TypeUrl};
+use xds::{Caller, Journal, Kinds, Membership, NodeError, Notifier, Provider, ProxyInfo, Push, Seq, TypeUrl};
 
 use crate::admission;
-use crate::layer::{Change, Layer, Moment};
-use crate::member::{Member, Seat};
-use crate::news::News;
+use crate::layer::{Layer, Refresh, RefreshStamp};
+use crate::layer_caches::{LayerCaches, LayerIds, RefreshEffect};
+use crate::member::{ClassHandle, Member};
 use crate::node;
-use crate::reach::{self, PatchReach};
-use crate::secrets::{Guard, Review, Secrets, Vault};
-use crate::shelves::{Places, Shelves, Touch};
+use crate::notifications::PendingNotifications;
+use crate::patch_reach::{self, PatchReach};
+use crate::secrets::{Recheck, SecretAuthorizer, SecretCache, Secrets};
 use crate::view::View;
 
 pub struct Views {
     env: Arc<Environment>,
     state: Mutex<State>,
-    sent: Mutex<SentSettings>,
+    proxy_configs: Mutex<ProxyConfigCache>,
     journal: Arc<Journal>,
-    /// `None`: secrets are served to nobody.
-    vault: Option<Arc<Vault>>,
+    /// `None`: secrets are not served.
+    secret_cache: Option<Arc<SecretCache>>,
 }
 
 #[derive(Default)]
 struct State {
-    /// `None`: nothing was loaded yet.
+    /// `None`: no configuration was loaded yet.
     mesh: Option<Arc<Mesh>>,
     seq: Seq,
-    /// How often it was refreshed.
+    /// Counts refreshes.
     round: u64,
-    shelves: Shelves,
-    /// In order, so that those with the same outbound side are looked at one after the other.
-    classes: BTreeMap<Places, Classmates>,
+    caches: LayerCaches,
+    /// Ordered, so that classes which share an outbound layer are refreshed one after the other.
+    classes: BTreeMap<LayerIds, ClassEntry>,
 }
 
-/// Who is in a class. One without members is dropped at the next refresh.
-struct Classmates {
-    seat: Arc<Seat>,
-    /// Of one member, for all.
-    standing: Arc<Standing>,
-    /// The round in which it was last made or looked at.
+/// A class and its members. A class without members is dropped at the next refresh.
+struct ClassEntry {
+    handle: Arc<ClassHandle>,
+    /// Of one member, which represents all: the class key holds everything that translation reads.
+    facts: Arc<ProxyFacts>,
+    /// The round in which the class was last built or refreshed.
     round: u64,
     members: Vec<Weak<Member>>,
 }
 
-/// Whom a change concerns.
+/// The streams that a refresh affects.
 #[derive(Default)]
-struct Reach {
-    /// Some more than once.
-    classes: Vec<Places>,
-    /// With what there is news of.
+struct AffectedStreams {
+    /// May contain duplicates.
+    classes: Vec<LayerIds>,
+    /// With the types that changed for each.
     members: Vec<(Arc<Member>, Kinds)>,
 }
 
-impl Reach {
+impl AffectedStreams {
     fn count_classes(&mut self) -> usize {
         self.classes.sort_unstable();
         self.classes.dedup();
@@ -67,39 +69,39 @@ impl Reach {
     }
 }
 
-/// A proxy that a change may bring into another class, and what it was told so far.
-struct Movable {
-    from: Places,
-    held: [Arc<Layer>; 3],
+/// A proxy that a change may move into another class, with the layers that it had.
+struct RelocationCandidate {
+    from: LayerIds,
+    previous: [Arc<Layer>; 3],
     member: Arc<Member>,
 }
 
 impl Views {
     /// Without secrets.
     pub fn new(env: Environment) -> Arc<Self> {
-        Self::with_vault(env, None)
+        Self::with_cache(env, None)
     }
 
-    /// With secrets for those whose identity was proven.
-    pub fn guarded(env: Environment, guard: Arc<dyn Guard>) -> Arc<Self> {
-        Self::with_vault(env, Some(Arc::new(Vault::new(guard))))
+    /// With secrets for authenticated proxies.
+    pub fn with_secrets(env: Environment, authorizer: Arc<dyn SecretAuthorizer>) -> Arc<Self> {
+        Self::with_cache(env, Some(Arc::new(SecretCache::new(authorizer))))
     }
 
-    fn with_vault(env: Environment, vault: Option<Arc<Vault>>) -> Arc<Self> {
-        let (state, sent) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { env: Arc::new(env), state, sent, journal: Arc::default(), vault })
+    fn with_cache(env: Environment, secret_cache: Option<Arc<SecretCache>>) -> Arc<Self> {
+        let (state, proxy_configs) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { env: Arc::new(env), state, proxy_configs, journal: Arc::default(), secret_cache })
     }
 
-    /// Takes a new picture of the objects. Answers whether any proxy's configuration changed; if not, nobody is woken.
+    /// Applies a snapshot and notifies the affected streams. Returns whether any proxy's configuration changed.
     pub fn refresh(&self, snapshot: &Snapshot, began: Instant) -> bool {
-        let news = self.refresh_for("", snapshot, began);
-        let changed = !news.is_empty();
-        news.tell_all();
+        let notifications = self.refresh_with_cause("", snapshot, began);
+        let changed = !notifications.is_empty();
+        notifications.notify_all();
         changed
     }
 
-    /// The same, with what caused it for the journal. Those who are concerned are to be told.
-    pub fn refresh_for(&self, cause: &str, snapshot: &Snapshot, began: Instant) -> News {
+    /// Applies a snapshot. `cause` is recorded in the journal. The caller sends the notifications.
+    pub fn refresh_with_cause(&self, cause: &str, snapshot: &Snapshot, began: Instant) -> PendingNotifications {
         let started = Instant::now();
         let mut state = self.state();
         let (mesh, delta) = match &state.mesh {
@@ -111,243 +113,244 @@ impl Views {
         let before = state.mesh.replace(mesh.clone());
         let first = before.is_none();
         if delta.is_empty() && delta.credentials.is_empty() && !first {
-            return News::new(state.seq, Vec::new());
+            return PendingNotifications::new(state.seq, Vec::new());
         }
         state.round += 1;
-        let moment = Moment { seq: state.seq + 1, began: Some(began), round: state.round };
-        let mut reach = Reach::default();
+        let stamp = RefreshStamp { seq: state.seq + 1, began: Some(began), round: state.round };
+        let mut affected = AffectedStreams::default();
         if !delta.is_empty() || first {
             let before = before.as_ref().unwrap_or(&mesh);
-            reach = state.replace_views(Change { before, mesh: &mesh, delta: &delta, moment });
+            affected = state.refresh_views(Refresh { before, mesh: &mesh, delta: &delta, stamp });
         }
-        if let Some(vault) = &self.vault {
+        if let Some(secret_cache) = &self.secret_cache {
             let concerned = first || delta.everything || delta.gateways || !delta.credentials.is_empty();
-            vault.put(&mesh, concerned.then_some(moment.seq));
+            secret_cache.set_mesh(&mesh, concerned.then_some(stamp.seq));
             if concerned {
-                state.review(Review::Changed(&delta), &mut reach);
-                // What is looked up from now on is of this sequence.
-                state.seq = moment.seq;
+                state.recheck_secrets(Recheck::Changed(&delta), &mut affected);
+                // Secrets that are looked up from now on carry this sequence.
+                state.seq = stamp.seq;
             }
         }
-        if reach.members.is_empty() && !first {
-            return News::new(state.seq, Vec::new());
+        if affected.members.is_empty() && !first {
+            return PendingNotifications::new(state.seq, Vec::new());
         }
-        state.seq = moment.seq;
+        state.seq = stamp.seq;
         drop(state);
         self.journal.begin(Push {
-            seq: moment.seq,
+            seq: stamp.seq,
             cause: cause.to_owned(),
             debounce: started.saturating_duration_since(began),
             refresh: started.elapsed(),
-            classes: reach.count_classes(),
-            streams: reach.members.len(),
+            classes: affected.count_classes(),
+            streams: affected.members.len(),
             ..Push::default()
         });
-        News::new(moment.seq, reach.members)
+        PendingNotifications::new(stamp.seq, affected.members)
     }
 
-    /// What the guard says of credentials may be another: proxies that wait for one are told.
-    pub fn review(&self) {
-        let (mut state, mut reach) = (self.state(), Reach::default());
-        let (Some(vault), Some(mesh)) = (&self.vault, state.mesh.clone()) else { return };
+    /// Looks up withheld secrets again after the authorizer's decisions changed, and notifies the streams that get one.
+    pub fn recheck_secrets(&self) {
+        let (mut state, mut affected) = (self.state(), AffectedStreams::default());
+        let (Some(secret_cache), Some(mesh)) = (&self.secret_cache, state.mesh.clone()) else { return };
         state.seq += 1;
-        vault.put(&mesh, Some(state.seq));
-        state.review(Review::Everything, &mut reach);
+        secret_cache.set_mesh(&mesh, Some(state.seq));
+        state.recheck_secrets(Recheck::Everything, &mut affected);
         let seq = state.seq;
         drop(state);
-        News::new(seq, reach.members).tell_all();
+        PendingNotifications::new(seq, affected.members).notify_all();
     }
 
-    /// The newest mesh; `None` before the first load.
+    /// The current mesh; `None` before the first load.
     pub fn mesh(&self) -> Option<Arc<Mesh>> {
         self.state().mesh.clone()
     }
 
-    /// What each patch of the EnvoyFilters changed.
+    /// The number of resources and classes that each EnvoyFilter patch changed.
     pub fn patch_reach(&self) -> Vec<PatchReach> {
         let state = self.state();
         let Some(mesh) = state.mesh.clone() else { return Vec::new() };
-        let classes: Vec<_> = state.classes.keys().map(|places| state.shelves.layers(*places)).collect();
+        let classes: Vec<_> = state.classes.keys().map(|ids| state.caches.layers(*ids)).collect();
         drop(state);
-        reach::counted(&mesh, &classes)
+        patch_reach::count_patch_reach(&mesh, &classes)
     }
 
-    /// How many distinct configurations exist.
-    pub fn classes(&self) -> usize {
+    /// The number of classes: distinct configurations.
+    pub fn class_count(&self) -> usize {
         self.state().classes.len()
     }
 
-    fn join_with(&self, proxy: Proxy, secrets: Option<Secrets>) -> Result<Joined, Refused> {
+    fn join_with(&self, proxy: Proxy, secrets: Option<Secrets>) -> Result<Membership, NodeError> {
         let proxy = Arc::new(proxy);
         let mut state = self.state();
         let mesh = state.mesh.clone().ok_or_else(not_loaded)?;
-        let news = Bell::new(state.seq);
-        let mates = state.seat_for(&mesh, &proxy);
-        let member = Arc::new(Member::new(proxy.clone(), mates.seat.clone(), news.clone(), secrets));
-        mates.members.push(Arc::downgrade(&member));
-        Ok(Joined { class: member, proxy: proxy_info(&proxy), news })
+        let notifier = Notifier::new(state.seq);
+        let entry = state.class_entry_for(&mesh, &proxy);
+        let member = Arc::new(Member::new(proxy.clone(), entry.handle.clone(), notifier.clone(), secrets));
+        entry.members.push(Arc::downgrade(&member));
+        Ok(Membership { class: member, proxy: proxy_info(&proxy), notifier })
     }
 
-    /// Reads a node, once: who calls for it is compared with what is read here, and that is what is placed and served.
-    fn read(&self, node: &Node) -> Result<Proxy, Refused> {
-        // A panic between its entries cannot leave a wrong one.
-        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        node::proxy(node, &mut sent).map_err(|error| Refused::Node(error.to_string()))
+    /// Reads a node message once. Admission compares this proxy with the caller, and the same value is placed and served.
+    fn read_node(&self, node: &Node) -> Result<Proxy, NodeError> {
+        // Entries are inserted whole, so a panic leaves no wrong one.
+        let mut proxy_configs = self.proxy_configs.lock().unwrap_or_else(PoisonError::into_inner);
+        node::read_proxy(node, &mut proxy_configs).map_err(|error| NodeError::Invalid(error.to_string()))
     }
 
-    /// The proxy that a caller may have served; `None` on a port that asks nobody.
-    pub fn admit(&self, caller: Option<&Caller>, node: &Node) -> Result<Proxy, Refused> {
-        let mut proxy = self.read(node)?;
+    /// The proxy to serve to this caller. `None` on an unauthenticated port.
+    pub fn admit(&self, caller: Option<&Caller>, node: &Node) -> Result<Proxy, NodeError> {
+        let mut proxy = self.read_node(node)?;
         if let Some(caller) = caller {
             let mesh = self.mesh().ok_or_else(not_loaded)?;
-            admission::bind(&mut proxy, caller, &mesh).map_err(Refused::Denied)?;
+            admission::bind(&mut proxy, caller, &mesh).map_err(NodeError::Denied)?;
         }
         Ok(proxy)
     }
 
-    // A panic in a refresh leaves views and layers behind that are whole: they are replaced, not edited.
+    // A panic during a refresh leaves complete views and layers behind: they are replaced, not edited.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// Answers who has news. The cost is that of the classes that the change concerns, and of the proxies whose class it
-    /// may have changed.
-    fn replace_views(&mut self, change: Change<'_>) -> Reach {
-        self.shelves.forget(change.delta);
-        let mut reach = Reach::default();
-        let movable = self.refresh_classes(change, &mut reach);
-        // Whoever comes back to a class that all have left finds its history.
+    /// Returns the affected streams. The cost grows with the classes that the change affects and with the proxies that it may move, not
+    /// with all proxies.
+    fn refresh_views(&mut self, refresh: Refresh<'_>) -> AffectedStreams {
+        self.caches.invalidate(refresh.delta);
+        let mut affected = AffectedStreams::default();
+        let candidates = self.refresh_classes(refresh, &mut affected);
+        // A proxy that returns to a class which all members left finds its history.
         let moves: Vec<_> =
-            movable.into_iter().filter_map(|movable| self.place_anew(movable, change, &mut reach)).collect();
-        self.publish(change.moment);
-        // Only now is what they come to whole.
-        for (member, seat) in moves {
-            member.move_to(seat, change.moment.seq);
+            candidates.into_iter().filter_map(|candidate| self.relocate(candidate, refresh, &mut affected)).collect();
+        self.publish(refresh.stamp);
+        // Members move after publication, when their new class is complete.
+        for (member, handle) in moves {
+            member.move_to(handle, refresh.stamp.seq);
         }
         let before = self.classes.len();
-        self.classes.retain(|_, mates| !mates.members.is_empty());
+        self.classes.retain(|_, entry| !entry.members.is_empty());
         if self.classes.len() < before {
-            self.shelves.sweep(self.classes.keys().copied());
+            self.caches.retain(self.classes.keys().copied());
         }
-        reach
+        affected
     }
 
-    /// Refreshes what those have who stay where they are, and answers who may not.
-    fn refresh_classes(&mut self, change: Change<'_>, reach: &mut Reach) -> Vec<Movable> {
-        let Self { shelves, classes, .. } = self;
-        let mut movable = Vec::new();
-        let all_stay = !change.delta.may_move_somebody();
-        for (&places, mates) in classes.iter_mut() {
-            let Classmates { seat, standing, round, members } = mates;
+    /// Refreshes the classes for the members that stay. Returns the members that may have to move.
+    fn refresh_classes(&mut self, refresh: Refresh<'_>, affected: &mut AffectedStreams) -> Vec<RelocationCandidate> {
+        let Self { caches, classes, .. } = self;
+        let mut candidates = Vec::new();
+        let all_stay = !refresh.delta.may_change_any_class();
+        for (&ids, entry) in classes.iter_mut() {
+            let ClassEntry { handle, facts, round, members } = entry;
             members.retain(|member| {
                 if all_stay {
                     return member.strong_count() > 0;
                 }
                 let Some(member) = member.upgrade() else { return false };
-                let stays = !change.delta.may_move(&member.proxy);
+                let stays = !refresh.delta.may_change_class(&member.proxy);
                 if !stays {
-                    let held = seat.view().now().layers().map(Arc::clone);
-                    movable.push(Movable { from: places, held, member });
+                    let previous = handle.view().snapshot().layers().map(Arc::clone);
+                    candidates.push(RelocationCandidate { from: ids, previous, member });
                 }
                 stays
             });
             if members.is_empty() {
                 continue;
             }
-            let is_held = |others: &[Arc<Layer>; 2]| seat.view().holds_others(others);
-            let touch = shelves.refresh_class(places, standing, is_held, change);
-            if let Touch::Same | Touch::New(_) = touch {
-                *round = change.moment.round;
+            let is_current = |own_layers: &[Arc<Layer>; 2]| handle.view().has_own_layers(own_layers);
+            let effect = caches.refresh_class(ids, facts, is_current, refresh);
+            if let RefreshEffect::Unchanged | RefreshEffect::Changed(_) = effect {
+                *round = refresh.stamp.round;
             }
-            if let Touch::New(kinds) = touch {
-                reach.members.extend(members.iter().filter_map(|member| Some((member.upgrade()?, kinds))));
-                reach.classes.push(places);
+            if let RefreshEffect::Changed(kinds) = effect {
+                affected.members.extend(members.iter().filter_map(|member| Some((member.upgrade()?, kinds))));
+                affected.classes.push(ids);
             }
         }
-        movable
+        candidates
     }
 
-    fn publish(&mut self, moment: Moment) {
-        let parted = self.shelves.publish();
-        if parted.is_empty() {
+    fn publish(&mut self, stamp: RefreshStamp) {
+        let replaced = self.caches.publish();
+        if replaced.is_empty() {
             return;
         }
-        for (&places, mates) in self.classes.iter().filter(|([first, ..], _)| parted.contains(first)) {
-            let (cell, others) = (self.shelves.cell(places).clone(), self.shelves.others(places));
-            mates.seat.refresh(mates.seat.view().next(cell, mates.standing.clone(), others, moment.seq));
+        for (&ids, entry) in self.classes.iter().filter(|([first, ..], _)| replaced.contains(first)) {
+            let (published, own_layers) = (self.caches.published(ids).clone(), self.caches.own_layers(ids));
+            entry.handle.refresh(entry.handle.view().next(published, entry.facts.clone(), own_layers, stamp.seq));
         }
     }
 
-    /// Adds those who asked for a secret that is new.
-    fn review(&self, review: Review<'_>, reach: &mut Reach) {
+    /// Adds the streams for which a requested secret changed.
+    fn recheck_secrets(&self, recheck: Recheck<'_>, affected: &mut AffectedStreams) {
         let secret: Kinds = [TypeUrl::Secret].into_iter().collect();
-        let members = reach.members.iter().enumerate();
+        let members = affected.members.iter().enumerate();
         let known: HashMap<*const Member, usize> = members.map(|(at, (member, _))| (Arc::as_ptr(member), at)).collect();
-        for (&places, mates) in &self.classes {
-            for member in mates.members.iter().filter_map(Weak::upgrade).filter(|member| member.review(review)) {
+        for (&ids, entry) in &self.classes {
+            for member in
+                entry.members.iter().filter_map(Weak::upgrade).filter(|member| member.recheck_secrets(recheck))
+            {
                 match known.get(&Arc::as_ptr(&member)) {
-                    Some(at) => reach.members[*at].1.insert(TypeUrl::Secret),
+                    Some(at) => affected.members[*at].1.insert(TypeUrl::Secret),
                     None => {
-                        reach.members.push((member, secret));
-                        reach.classes.push(places);
+                        affected.members.push((member, secret));
+                        affected.classes.push(ids);
                     }
                 }
             }
         }
     }
 
-    /// A proxy whose class may be another now. Answers where it moves to.
-    fn place_anew(
+    /// Places a proxy again whose class may have changed. Returns the new class if it moves.
+    fn relocate(
         &mut self,
-        Movable { from, held, member }: Movable,
-        change: Change<'_>,
-        reach: &mut Reach,
-    ) -> Option<(Arc<Member>, Arc<Seat>)> {
-        let Change { before, mesh, moment, .. } = change;
+        RelocationCandidate { from, previous, member }: RelocationCandidate,
+        refresh: Refresh<'_>,
+        affected: &mut AffectedStreams,
+    ) -> Option<(Arc<Member>, Arc<ClassHandle>)> {
+        let Refresh { before, mesh, stamp, .. } = refresh;
         match (before.has_pod_of(&member.proxy), mesh.has_pod_of(&member.proxy)) {
-            (true, false) => member.news.lose(),
-            (false, true) => member.news.regain(),
+            (true, false) => member.notifier.mark_workload_gone(),
+            (false, true) => member.notifier.mark_workload_present(),
             _ => {}
         }
         let placement = mesh.place(&member.proxy);
-        let class = Class::of(mesh, &placement);
-        let known = self.shelves.find(&class);
-        let fresh = known.filter(|places| self.classes.get(places).is_some_and(|mates| mates.round == moment.round));
-        let places = fresh.unwrap_or_else(|| {
-            let places = self.shelves.carry(class, &placement, change);
-            let shelves = &self.shelves;
-            let standing = placement.standing.clone();
-            let mates =
-                self.classes.entry(places).or_insert_with(|| Classmates::new(shelves, placement, places, moment));
-            (mates.standing, mates.round) = (standing, moment.round);
-            places
+        let class = ClassKeys::of(mesh, &placement);
+        let known = self.caches.find(&class);
+        let fresh = known.filter(|ids| self.classes.get(ids).is_some_and(|entry| entry.round == stamp.round));
+        let ids = fresh.unwrap_or_else(|| {
+            let ids = self.caches.refresh_or_build(class, &placement, refresh);
+            let caches = &self.caches;
+            let facts = placement.facts.clone();
+            let entry = self.classes.entry(ids).or_insert_with(|| ClassEntry::new(caches, placement, ids, stamp));
+            (entry.facts, entry.round) = (facts, stamp.round);
+            ids
         });
-        let mates = self.classes.get_mut(&places).expect("it was there or was inserted above");
-        mates.members.push(Arc::downgrade(&member));
-        let now = self.shelves.layers(places);
-        if from != places || now.iter().zip(&held).any(|(now, held)| !Arc::ptr_eq(now, held)) {
-            reach.classes.push(places);
-            reach.members.push((member.clone(), Kinds::ALL));
+        let entry = self.classes.get_mut(&ids).expect("it was there or was inserted above");
+        entry.members.push(Arc::downgrade(&member));
+        let now = self.caches.layers(ids);
+        if from != ids || now.iter().zip(&previous).any(|(now, previous)| !Arc::ptr_eq(now, previous)) {
+            affected.classes.push(ids);
+            affected.members.push((member.clone(), Kinds::ALL));
         }
-        (from != places).then(|| (member, mates.seat.clone()))
+        (from != ids).then(|| (member, entry.handle.clone()))
     }
 
-    fn seat_for(&mut self, mesh: &Arc<Mesh>, proxy: &Arc<Proxy>) -> &mut Classmates {
+    fn class_entry_for(&mut self, mesh: &Arc<Mesh>, proxy: &Arc<Proxy>) -> &mut ClassEntry {
         let placement = mesh.place(proxy);
-        let moment = Moment { seq: self.seq, began: None, round: self.round };
-        let places = self.shelves.get_or_make(Class::of(mesh, &placement), mesh, &placement, moment);
-        let shelves = &self.shelves;
-        self.classes.entry(places).or_insert_with(|| Classmates::new(shelves, placement, places, moment))
+        let stamp = RefreshStamp { seq: self.seq, began: None, round: self.round };
+        let ids = self.caches.get_or_build(ClassKeys::of(mesh, &placement), mesh, &placement, stamp);
+        let caches = &self.caches;
+        self.classes.entry(ids).or_insert_with(|| ClassEntry::new(caches, placement, ids, stamp))
     }
 }
 
-impl Classmates {
-    fn new(shelves: &Shelves, placement: Placement, places: Places, moment: Moment) -> Self {
-        let (standing, cell) = (placement.standing, shelves.cell(places).clone());
-        let view = View::new(cell, standing.clone(), shelves.others(places), moment.seq);
-        Self { seat: Arc::new(Seat::new(view)), standing, round: moment.round, members: Vec::new() }
+impl ClassEntry {
+    fn new(caches: &LayerCaches, placement: Placement, ids: LayerIds, stamp: RefreshStamp) -> Self {
+        let (facts, published) = (placement.facts, caches.published(ids).clone());
+        let view = View::new(published, facts.clone(), caches.own_layers(ids), stamp.seq);
+        Self { handle: Arc::new(ClassHandle::new(view)), facts, round: stamp.round, members: Vec::new() }
     }
 }
 
@@ -356,33 +359,33 @@ impl Provider for Views {
         self.state().mesh.is_some()
     }
 
-    fn join(&self, node: &Node) -> Result<Joined, Refused> {
+    fn join(&self, node: &Node) -> Result<Membership, NodeError> {
         self.join_with(self.admit(None, node)?, None)
     }
 
-    fn join_as(&self, caller: Option<&Caller>, node: &Node) -> Result<Joined, Refused> {
+    fn join_as(&self, caller: Option<&Caller>, node: &Node) -> Result<Membership, NodeError> {
         let proxy = self.admit(caller, node)?;
-        let reader = caller.and_then(|caller| reader(caller, &proxy, &self.env));
-        let secrets = reader.zip(self.vault.clone()).map(|(reader, vault)| Secrets::new(vault, reader));
+        let reader = caller.and_then(|caller| secret_reader(caller, &proxy, &self.env));
+        let secrets = reader.zip(self.secret_cache.clone()).map(|(reader, cache)| Secrets::new(cache, reader));
         self.join_with(proxy, secrets)
     }
 
-    fn bytes(&self) -> usize {
-        /// Of a name in a table: its resource and its sequence.
+    fn memory_bytes(&self) -> usize {
+        /// The size of a table entry: a pointer to the resource and its sequence.
         const NAME: usize = 16;
         let state = self.state();
-        let members: usize = state.classes.values().map(|mates| mates.members.len()).sum();
-        state.shelves.names() * NAME
-            + state.classes.len() * (size_of::<Classmates>() + size_of::<View>())
+        let members: usize = state.classes.values().map(|entry| entry.members.len()).sum();
+        state.caches.name_count() * NAME
+            + state.classes.len() * (size_of::<ClassEntry>() + size_of::<View>())
             + members * size_of::<Member>()
     }
 
-    fn rest(&self) {
+    fn release_caches(&self) {
         let mut state = self.state();
-        state.shelves.rest();
-        let views: Vec<_> = state.classes.values().map(|mates| mates.seat.view()).collect();
+        state.caches.drop_templates();
+        let views: Vec<_> = state.classes.values().map(|entry| entry.handle.view()).collect();
         drop(state);
-        views.iter().for_each(|view| view.rest());
+        views.iter().for_each(|view| view.evict_unused());
     }
 
     fn journal(&self) -> Option<Arc<Journal>> {
@@ -390,25 +393,25 @@ impl Provider for Views {
     }
 }
 
-/// The identity that a proxy was admitted as; `None`: it has none, or its Secrets are another cluster's.
-fn reader(caller: &Caller, proxy: &Proxy, env: &Environment) -> Option<Reader> {
+/// The identity that authorizes access to Secrets; `None`: unauthenticated, or the proxy belongs to another cluster.
+fn secret_reader(caller: &Caller, proxy: &Proxy, env: &Environment) -> Option<CredentialReader> {
     let cluster = &proxy.metadata.cluster_id;
     if !cluster.is_empty() && **cluster != *env.cluster_id {
         return None;
     }
     let service_account = match proxy.assurance {
         Assurance::Authenticated | Assurance::Strict => proxy.service_account.clone(),
-        // Nodes are not compared with their callers: Secrets are.
+        // The node was not compared with its caller, so the namespace is compared here.
         Assurance::Claimed => caller
             .accounts()
             .find(|(namespace, _)| **namespace == *proxy.namespace)
             .map(|(_, account)| account.into())?,
     };
-    Some(Reader { namespace: proxy.namespace.clone(), service_account })
+    Some(CredentialReader { namespace: proxy.namespace.clone(), service_account })
 }
 
-fn not_loaded() -> Refused {
-    Refused::Node("nothing is loaded yet; try again".into())
+fn not_loaded() -> NodeError {
+    NodeError::Invalid("nothing is loaded yet; try again".into())
 }
 
 fn proxy_info(proxy: &Proxy) -> ProxyInfo {
@@ -416,7 +419,7 @@ fn proxy_info(proxy: &Proxy) -> ProxyInfo {
         id: proxy.id.to_string(),
         kind: match proxy.kind {
             model::ProxyKind::Sidecar => "sidecar".into(),
-            model::ProxyKind::Router => "router".into(),
+            model::ProxyKind::Gateway => "router".into(),
         },
         namespace: proxy.namespace.to_string(),
         version: proxy.metadata.istio_version.to_string(),

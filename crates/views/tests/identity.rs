@@ -1,4 +1,5 @@
-//! A proxy is served as its caller, whatever its node says: which identity it is bound to, which workload stands for it, and what that selects.
+//! Admission: a proxy is served as its caller, whatever its node says. Covers the identity that it is bound to, the workload that
+//! represents it, and what selects it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,9 +13,9 @@ use serde_json::{Value, json};
 use views::{Views, served_proxy};
 use wire::envoy::config::core::v3::Node;
 use wire::google::protobuf::{Struct, Value as Field, value::Kind};
-use xds::{Caller, IdentityCheck, Joined, Provider, Refused, TypeUrl};
+use xds::{Caller, IdentityCheck, Membership, NodeError, Provider, TypeUrl};
 
-/// Two namespaces with service accounts of the same names. `bank` has the gateway that is worth something.
+/// Two namespaces with service accounts of the same names. `bank` has the gateway with valuable routes.
 const MESH: &str = "
 {apiVersion: v1, kind: Pod, metadata: {name: cart-1, namespace: shop, labels: {app: cart}}, spec: {serviceAccountName: cart, containers: []}, status: {phase: Running, podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}, {ip: 'fd00::1'}]}}
 ---
@@ -45,37 +46,37 @@ const MESH: &str = "
 
 const BANKS_GATEWAY: &str = "router~10.0.0.2~gateway-1.bank~bank.svc.cluster.local";
 
-struct World {
+struct StoredViews {
     store: Store,
     views: Arc<Views>,
 }
 
-impl World {
-    fn new() -> World {
+impl StoredViews {
+    fn new() -> StoredViews {
         let store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
-        let mut world = World { store, views: Views::new(Environment::default()) };
-        world.set(MESH);
-        world
+        let mut stored = StoredViews { store, views: Views::new(Environment::default()) };
+        stored.set(MESH);
+        stored
     }
 
     fn set(&mut self, text: &str) {
         let parsed = parse_documents("mesh", text);
-        assert!(parsed.refused.is_empty(), "{:?}", parsed.notes);
+        assert!(parsed.rejected.is_empty(), "{:?}", parsed.diagnostics);
         let snapshot = self.store.apply(parsed.objects.into_iter().map(Update::Put).collect());
         self.views.refresh(&snapshot, Instant::now());
     }
 
-    fn place(&self, joined: &Joined) -> (Arc<Proxy>, Placement) {
-        let proxy = served_proxy(&*joined.class).expect("it is of the views");
+    fn place(&self, joined: &Membership) -> (Arc<Proxy>, Placement) {
+        let proxy = served_proxy(&*joined.class).expect("a class of these views");
         (proxy.clone(), self.views.mesh().expect("it is loaded").place(proxy))
     }
 
-    fn join(&self, caller: &Caller, id: &str, metadata: &Value) -> Result<Joined, Refused> {
+    fn join(&self, caller: &Caller, id: &str, metadata: &Value) -> Result<Membership, NodeError> {
         self.views.join_as(Some(caller), &node(id, metadata))
     }
 
     /// Namespace and service account that a node is served as.
-    fn served(&self, caller: &Caller, id: &str, metadata: &Value) -> Result<(String, String), Refused> {
+    fn served(&self, caller: &Caller, id: &str, metadata: &Value) -> Result<(String, String), NodeError> {
         let (proxy, _) = self.place(&self.join(caller, id, metadata)?);
         Ok((proxy.namespace.to_string(), proxy.service_account.to_string()))
     }
@@ -86,12 +87,12 @@ fn caller(check: IdentityCheck, namespace: &str, account: &str) -> Caller {
     Caller { identities, check, ..Caller::default() }
 }
 
-/// In order, as streams hand it over.
+/// With sorted metadata, as streams pass it.
 fn node(id: &str, metadata: &Value) -> Node {
-    Node { id: id.to_owned(), metadata: Some(structure(metadata).encode_to_vec().into()), ..Node::default() }
+    Node { id: id.to_owned(), metadata: Some(struct_of(metadata).encode_to_vec().into()), ..Node::default() }
 }
 
-fn structure(value: &Value) -> Struct {
+fn struct_of(value: &Value) -> Struct {
     let fields = value.as_object().expect("an object").iter();
     Struct { fields: fields.map(|(name, value)| (name.clone(), field(value))).collect() }
 }
@@ -100,20 +101,20 @@ fn field(value: &Value) -> Field {
     let kind = match value {
         Value::String(text) => Kind::StringValue(text.clone()),
         Value::Number(number) => Kind::NumberValue(number.as_f64().expect("a number")),
-        Value::Object(_) => Kind::StructValue(structure(value)),
+        Value::Object(_) => Kind::StructValue(struct_of(value)),
         _ => Kind::NullValue(0),
     };
     Field { kind: Some(kind) }
 }
 
-fn listeners(joined: &Joined) -> Vec<String> {
+fn listeners(joined: &Membership) -> Vec<String> {
     joined.class.since(TypeUrl::Listener, 0).changed.iter().map(|listener| listener.name.to_string()).collect()
 }
 
-fn denied<T>(result: Result<T, Refused>) -> String {
+fn denied<T>(result: Result<T, NodeError>) -> String {
     match result {
-        Err(Refused::Denied(why)) => why,
-        Err(Refused::Node(why)) => panic!("refused, but not denied: {why}"),
+        Err(NodeError::Denied(why)) => why,
+        Err(NodeError::Invalid(why)) => panic!("rejected, but not denied: {why}"),
         Ok(_) => panic!("it is served"),
     }
 }
@@ -124,81 +125,82 @@ const ID: &str = "sidecar~10.0.0.1~cart-1.shop~shop.svc.cluster.local";
 
 /// Issue 25, item 4: the id of another namespace's gateway, with the caller's own namespace in the metadata.
 #[test]
-fn a_gateway_of_another_namespace_is_not_served_by_the_node_id() {
-    let world = World::new();
-    let honest = world.join(&caller(Compatible, "bank", "cart"), BANKS_GATEWAY, &json!({"NAMESPACE": "bank"})).unwrap();
+fn a_node_id_of_another_namespaces_gateway_is_rejected() {
+    let stored = StoredViews::new();
+    let honest =
+        stored.join(&caller(Compatible, "bank", "cart"), BANKS_GATEWAY, &json!({"NAMESPACE": "bank"})).unwrap();
     assert_eq!(listeners(&honest), ["0.0.0.0_8443"]);
     let own = json!({"NAMESPACE": "shop"});
-    let attacker = world.join(&caller(Compatible, "shop", "cart"), BANKS_GATEWAY, &own).unwrap();
+    let attacker = stored.join(&caller(Compatible, "shop", "cart"), BANKS_GATEWAY, &own).unwrap();
     assert!(listeners(&attacker).is_empty(), "{:?}", listeners(&attacker));
-    assert!(world.place(&attacker).1.workload.is_none());
-    let why = denied(world.join(&caller(Strict, "shop", "cart"), BANKS_GATEWAY, &own));
+    assert!(stored.place(&attacker).1.workload.is_none());
+    let why = denied(stored.join(&caller(Strict, "shop", "cart"), BANKS_GATEWAY, &own));
     assert!(why.contains("bank"), "{why}");
-    // Nor where nobody asks who calls.
-    let plain = world.views.join(&node(BANKS_GATEWAY, &own)).unwrap();
+    // Nor on an unauthenticated port.
+    let plain = stored.views.join(&node(BANKS_GATEWAY, &own)).unwrap();
     assert!(listeners(&plain).is_empty());
 }
 
 #[test]
 fn another_namespace_is_denied() {
-    let world = World::new();
+    let stored = StoredViews::new();
     let cart = caller(Compatible, "shop", "cart");
-    assert!(world.join(&cart, ID, &json!({"NAMESPACE": "shop"})).is_ok());
-    let why = denied(world.join(&cart, ID, &json!({"NAMESPACE": "bank"})));
+    assert!(stored.join(&cart, ID, &json!({"NAMESPACE": "shop"})).is_ok());
+    let why = denied(stored.join(&cart, ID, &json!({"NAMESPACE": "bank"})));
     assert!(why.contains("bank") && why.contains("ns/shop/sa/cart"), "{why}");
-    denied(world.join(&cart, "sidecar~10.0.0.1~x.bank~bank.svc.cluster.local", &json!({})));
-    denied(world.join(&cart, ID, &json!({"NAMESPACE": "SHOP"})));
+    denied(stored.join(&cart, "sidecar~10.0.0.1~x.bank~bank.svc.cluster.local", &json!({})));
+    denied(stored.join(&cart, ID, &json!({"NAMESPACE": "SHOP"})));
     let long = "x".repeat(1 << 20);
-    assert!(denied(world.join(&cart, ID, &json!({"NAMESPACE": long}))).len() < 1000);
+    assert!(denied(stored.join(&cart, ID, &json!({"NAMESPACE": long}))).len() < 1000);
 }
 
 #[test]
 fn another_account_is_denied() {
-    let world = World::new();
+    let stored = StoredViews::new();
     let cart = caller(Compatible, "shop", "cart");
-    assert!(world.join(&cart, ID, &json!({"SERVICE_ACCOUNT": "cart"})).is_ok());
-    denied(world.join(&cart, ID, &json!({"SERVICE_ACCOUNT": "gateway"})));
+    assert!(stored.join(&cart, ID, &json!({"SERVICE_ACCOUNT": "cart"})).is_ok());
+    denied(stored.join(&cart, ID, &json!({"SERVICE_ACCOUNT": "gateway"})));
 }
 
 #[test]
-fn what_is_left_open_is_filled_from_the_identity() {
-    let world = World::new();
+fn missing_metadata_is_filled_from_the_identity() {
+    let stored = StoredViews::new();
     for check in [Compatible, Strict] {
-        let served = world.served(&caller(check, "shop", "cart"), "sidecar~10.0.0.1~x~nodot", &json!({}));
+        let served = stored.served(&caller(check, "shop", "cart"), "sidecar~10.0.0.1~x~nodot", &json!({}));
         assert_eq!(served.unwrap(), ("shop".into(), "cart".into()));
     }
 }
 
-/// A gateway may forward several certificates; the first that fits is the proxy's, for Secrets too.
+/// A gateway may forward several certificates; the first that matches is the proxy's, for Secrets too.
 #[test]
-fn of_several_identities_the_one_that_the_node_names_is_served() {
-    let world = World::new();
+fn of_several_identities_the_one_that_matches_the_node_is_used() {
+    let stored = StoredViews::new();
     let both = |check| Caller {
         identities: ["shop/sa/cart", "bank/sa/vault"].map(|it| format!("spiffe://cluster.local/ns/{it}")).into(),
         check,
         ..Caller::default()
     };
     for check in [Compatible, Strict] {
-        let served = |metadata| world.served(&both(check), "sidecar~10.0.0.9~x~nodot", &metadata).unwrap();
+        let served = |metadata| stored.served(&both(check), "sidecar~10.0.0.9~x~nodot", &metadata).unwrap();
         assert_eq!(served(json!({"NAMESPACE": "bank"})), ("bank".into(), "vault".into()));
         assert_eq!(served(json!({})), ("shop".into(), "cart".into()));
         let mixed = json!({"NAMESPACE": "bank", "SERVICE_ACCOUNT": "cart"});
-        denied(world.join(&both(check), "sidecar~10.0.0.9~x~nodot", &mixed));
+        denied(stored.join(&both(check), "sidecar~10.0.0.9~x~nodot", &mixed));
     }
-    let nobody =
+    let without_identity =
         Caller { identities: vec!["somebody".into(), "spiffe://cluster.local/ns//sa/x".into()], ..both(Strict) };
-    denied(world.join(&nobody, "sidecar~10.0.0.9~x~nodot", &json!({})));
+    denied(stored.join(&without_identity, "sidecar~10.0.0.9~x~nodot", &json!({})));
 }
 
 #[test]
-fn of_a_claim_made_twice_the_one_that_is_served_is_checked() {
-    let world = World::new();
+fn of_duplicate_metadata_fields_the_last_one_is_checked_and_served() {
+    let stored = StoredViews::new();
     let claim = |namespace: &str| node(ID, &json!({"NAMESPACE": namespace})).metadata.expect("some");
     let join = |one, two| {
-        // As streams hand it over.
-        let metadata = wire::structure::sorted(&[claim(one), claim(two)].concat().into()).expect("well-formed");
+        // As streams pass it.
+        let metadata = wire::proto_struct::sort_names(&[claim(one), claim(two)].concat().into()).expect("well-formed");
         let twice = Node { metadata: Some(metadata), ..node(ID, &json!({})) };
-        world.views.join_as(Some(&caller(Compatible, "shop", "cart")), &twice)
+        stored.views.join_as(Some(&caller(Compatible, "shop", "cart")), &twice)
     };
     assert_eq!(join("bank", "shop").expect("the last one counts").proxy.namespace, "shop");
     denied(join("shop", "bank"));
@@ -206,26 +208,26 @@ fn of_a_claim_made_twice_the_one_that_is_served_is_checked() {
 
 #[test]
 fn the_check_can_be_turned_off() {
-    let world = World::new();
-    let served = world.served(&caller(Off, "shop", "cart"), ID, &json!({"NAMESPACE": "bank"}));
+    let stored = StoredViews::new();
+    let served = stored.served(&caller(Off, "shop", "cart"), ID, &json!({"NAMESPACE": "bank"}));
     assert_eq!(served.unwrap().0, "bank");
 }
 
 /// Row A-04, and what table 2.3 adds for strict identity.
 #[test]
-fn a_sidecar_that_says_it_is_a_gateway_is_refused_where_identity_is_strict() {
-    let world = World::new();
+fn strict_identity_rejects_a_sidecar_that_claims_to_be_a_gateway() {
+    let stored = StoredViews::new();
     let cart = |check| caller(check, "shop", "cart");
     let (gateway, labels) =
         ("router~10.0.0.9~gateway-9.shop~shop.svc.cluster.local", json!({"LABELS": {"istio": "ingress"}}));
-    let served = world.join(&cart(Compatible), gateway, &labels).unwrap();
-    assert_eq!(listeners(&served), ["0.0.0.0_8443"], "compatible: it is said, and served");
-    assert!(denied(world.join(&cart(Strict), gateway, &labels)).contains("known workload"));
+    let served = stored.join(&cart(Compatible), gateway, &labels).unwrap();
+    assert_eq!(listeners(&served), ["0.0.0.0_8443"], "compatible mode logs a warning and serves it");
+    assert!(denied(stored.join(&cart(Strict), gateway, &labels)).contains("known workload"));
     for (id, metadata, why) in [
         ("sidecar~10.9.9.9~cart-1.shop~shop.svc.x", json!({}), "10.9.9.9"),
         (ID, json!({"INSTANCE_IPS": "10.0.0.1,10.0.0.3"}), "10.0.0.3"),
         (ID, json!({"INSTANCE_IPS": "::ffff:10.0.0.1"}), "10.0.0.1"),
-        // What cannot be read does not count, and the address of the id does.
+        // Unparseable addresses are ignored; the address of the node id is used.
         ("sidecar~10.0.0.3~cart-1.shop~shop.svc.x", json!({"INSTANCE_IPS": "none"}), "10.0.0.3"),
         ("sidecar~10.0.0.3~cart-1.shop~shop.svc.x", json!({"INSTANCE_IPS": ","}), "10.0.0.3"),
         (ID, json!({"CLUSTER_ID": "other"}), "cluster"),
@@ -234,26 +236,26 @@ fn a_sidecar_that_says_it_is_a_gateway_is_refused_where_identity_is_strict() {
         ("sidecar~10.0.0.1~cart-1.shop~bank.svc.x", json!({"NAMESPACE": "shop"}), "bank"),
         ("sidecar~10.0.0.2~gateway-1.bank~shop.svc.x", json!({}), "bank"),
     ] {
-        let refused = denied(world.join(&cart(Strict), id, &metadata));
-        assert!(refused.contains(why), "{id} {metadata}: {refused}");
+        let reason = denied(stored.join(&cart(Strict), id, &metadata));
+        assert!(reason.contains(why), "{id} {metadata}: {reason}");
     }
-    let unknown = world.join(&cart(Strict), "sidecar~10.0.0.9~new.shop~shop.svc.x", &labels).unwrap();
-    assert!(world.place(&unknown).1.labels.is_empty(), "labels that nobody vouches for select nothing");
+    let unknown = stored.join(&cart(Strict), "sidecar~10.0.0.9~new.shop~shop.svc.x", &labels).unwrap();
+    assert!(stored.place(&unknown).1.labels.is_empty(), "unverified labels select nothing");
     let both = json!({"INSTANCE_IPS": "10.0.0.1,fd00::1", "LABELS": {"istio": "ingress"}});
-    let known = world.join(&cart(Strict), "router~10.0.0.1~cart-1.shop~shop.svc.x", &both).unwrap();
-    assert_eq!(world.place(&known).1.labels.get("app"), Some("cart"));
-    assert!(listeners(&known).is_empty(), "nor are those of a known one its own words");
+    let known = stored.join(&cart(Strict), "router~10.0.0.1~cart-1.shop~shop.svc.x", &both).unwrap();
+    assert_eq!(stored.place(&known).1.labels.get("app"), Some("cart"));
+    assert!(listeners(&known).is_empty(), "a known workload is not selected by labels of its own metadata");
 }
 
-/// A WorkloadEntry, or an endpoint that a ServiceEntry lists, stands for those who run as its service account.
+/// A WorkloadEntry, or an endpoint of a ServiceEntry, represents proxies that run as its service account.
 #[test]
-fn where_identity_is_strict_a_machine_is_known_by_account_and_address() {
-    let world = World::new();
+fn strict_identity_matches_a_workload_entry_by_account_and_address() {
+    let stored = StoredViews::new();
     let place = |account: &str, ip: &str, more: &str| {
         let id = format!("sidecar~{ip}~vm.shop~shop.svc.cluster.local");
         let metadata = json!({"INSTANCE_IPS": format!("{ip}{more}")});
-        let joined = world.join(&caller(Strict, "shop", account), &id, &metadata).unwrap();
-        let placement = world.place(&joined).1;
+        let joined = stored.join(&caller(Strict, "shop", account), &id, &metadata).unwrap();
+        let placement = stored.place(&joined).1;
         let app = placement.labels.get("app").unwrap_or_default().to_owned();
         (app, placement.targets.iter().map(|target| target.number).collect::<Vec<_>>())
     };
@@ -265,33 +267,33 @@ fn where_identity_is_strict_a_machine_is_known_by_account_and_address() {
     {
         assert_eq!(place(account, ip, ""), (String::new(), vec![]), "{account} at {ip}");
     }
-    assert_eq!(place("old", "10.1.0.1", ",10.1.0.3,10.1.0.5"), ("machine".into(), vec![]), "its own address alone");
+    assert_eq!(place("old", "10.1.0.1", ",10.1.0.3,10.1.0.5"), ("machine".into(), vec![]), "only by its own address");
     let gateway = |account: &str, ip: &str| {
         let id = format!("router~{ip}~vm.shop~shop.svc.cluster.local");
-        world.join(&caller(Strict, "shop", account), &id, &json!({})).map(|joined| listeners(&joined))
+        stored.join(&caller(Strict, "shop", account), &id, &json!({})).map(|joined| listeners(&joined))
     };
     assert_eq!(gateway("keeper", "10.1.0.3").unwrap(), ["0.0.0.0_8443"]);
     denied(gateway("old", "10.1.0.3"));
 }
 
-/// What is decided when a stream begins holds when the objects change: nobody grows into a workload of another account.
+/// The decision at the start of a stream persists when objects change: a proxy never becomes a workload of another account.
 #[test]
-fn a_workload_that_comes_later_is_not_the_one_that_took_its_name() {
-    let mut world = World::new();
+fn a_later_workload_does_not_adopt_a_stream_of_another_account() {
+    let mut stored = StoredViews::new();
     let early = |account: &str| {
         let id = "sidecar~10.0.0.7~late-1.shop~shop.svc.cluster.local";
-        world.join(&caller(Strict, "shop", account), id, &json!({})).unwrap()
+        stored.join(&caller(Strict, "shop", account), id, &json!({})).unwrap()
     };
     let (attacker, honest) = (early("cart"), early("late"));
-    world.set(
+    stored.set(
         "{apiVersion: v1, kind: Pod, metadata: {name: late-1, namespace: shop, labels: {app: cart}}, spec: {serviceAccountName: late, containers: []}, status: {phase: Running, podIP: 10.0.0.7, podIPs: [{ip: 10.0.0.7}]}}",
     );
-    let placed = |joined: &Joined| {
-        let placement = world.place(joined).1;
+    let placed = |joined: &Membership| {
+        let placement = stored.place(joined).1;
         (placement.workload.is_some(), placement.targets.len())
     };
     assert_eq!((placed(&attacker), placed(&honest)), ((false, 0), (true, 1)));
-    let inbound = |joined: &Joined| {
+    let inbound = |joined: &Membership| {
         let clusters = joined.class.since(TypeUrl::Cluster, 0);
         clusters.changed.iter().any(|cluster| cluster.name.starts_with("inbound|80|"))
     };
@@ -406,18 +408,18 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn whoever_is_served_is_served_as_its_caller(
+    fn a_proxy_is_always_served_as_its_caller(
         id in ids(),
         metadata in metadata(),
         namespace in proptest::sample::select(&NAMESPACES[..]),
         account in proptest::sample::select(&ACCOUNTS[..]),
         strict in any::<bool>(),
     ) {
-        thread_local!(static WORLD: World = World::new());
-        WORLD.with(|world| {
+        thread_local!(static STORED_VIEWS: StoredViews = StoredViews::new());
+        STORED_VIEWS.with(|stored| {
             let caller = caller(if strict { Strict } else { Compatible }, namespace, account);
-            let Ok(joined) = world.join(&caller, &id, &metadata) else { return Ok(()) };
-            let (proxy, placement) = world.place(&joined);
+            let Ok(joined) = stored.join(&caller, &id, &metadata) else { return Ok(()) };
+            let (proxy, placement) = stored.place(&joined);
             prop_assert_eq!((&*proxy.namespace, &*proxy.service_account), (namespace, account));
             prop_assert_eq!(&joined.proxy.namespace, namespace);
             prop_assert_eq!(&*placement.scope_key.namespace, namespace);
@@ -433,11 +435,11 @@ proptest! {
             if strict {
                 let identity = placement.workload.as_ref().and_then(|workload| workload.identity.as_ref());
                 prop_assert!(identity.is_none_or(|it| &*it.service_account == account), "{:?}", identity);
-                // The gateway in `bank`, and a machine with its labels.
+                // The gateway in `bank`, and a WorkloadEntry with its labels.
                 let owner = [("bank", "cart"), ("shop", "keeper")].contains(&(namespace, account));
                 prop_assert!(owner || !listeners(&joined).contains(&"0.0.0.0_8443".to_owned()));
             } else if metadata["LABELS"]["istio"] != "ingress" {
-                // It says nothing of the labels, so that only a workload of its own namespace can have them.
+                // Its metadata has no such labels, so only a workload of its own namespace can have them.
                 let reached = listeners(&joined).contains(&"0.0.0.0_8443".to_owned());
                 prop_assert!(!reached || placement.workload.is_some());
             }

@@ -1,5 +1,5 @@
-//! Laws T1 to T3: after any sequence of edits, what each proxy was sent adds up to a computation from scratch on the current objects, came
-//! in order, and is made from nothing that another namespace keeps to itself.
+//! Laws T1 to T3: after any sequence of edits, what each proxy was sent adds up to a computation from scratch on the current objects,
+//! arrived in order, and is made from no object that is private to another namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use config::diagnostic::ObjectId;
 use config::kind::Kind;
-use config::note::ObjectId;
 use config::store::{Name, Snapshot, Store, StoreOptions};
 use model::{Environment, Mesh, NodeInfo, Proxy};
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ use prost::Message;
 use views::Views;
 use wire::envoy::config::core::v3::Node;
 use wire::google::protobuf::{Struct, Value, value::Kind as Json};
-use xds::{Bell, Class, Joined, Kinds, Provider, Seq, Tally, TypeUrl};
+use xds::{Class, ContentDigest, Kinds, Membership, Notifier, Provider, Seq, TypeUrl};
 
 mod editing;
 mod extending;
@@ -27,28 +27,28 @@ use editing::{Edit, NAMESPACES, edit, updates};
 const KINDS: [TypeUrl; 6] =
     [TypeUrl::Cluster, TypeUrl::Endpoints, TypeUrl::Listener, TypeUrl::Route, TypeUrl::Extension, TypeUrl::NameTable];
 
-/// A proxy that keeps what it is sent, as Envoy would.
-struct Held {
+/// A proxy that applies what it is sent, as Envoy would.
+struct TestProxy {
     info: NodeInfo,
     class: Arc<dyn Class>,
-    news: Arc<Bell>,
+    notifier: Arc<Notifier>,
     at: BTreeMap<TypeUrl, Seq>,
     resources: BTreeMap<TypeUrl, BTreeMap<Arc<str>, Arc<str>>>,
 }
 
-impl Held {
-    /// As a stream does: whoever is not told that there is news does not look.
+impl TestProxy {
+    /// Like a stream: a type without a notification is not read.
     fn catch_up(&mut self) {
-        let rung = pin!(self.news.rung()).poll(&mut Context::from_waker(Waker::noop()));
-        let due = match rung {
+        let notified = pin!(self.notifier.notified()).poll(&mut Context::from_waker(Waker::noop()));
+        let due = match notified {
             _ if self.at.is_empty() => Kinds::ALL,
-            Poll::Ready(rung) => rung.kinds,
+            Poll::Ready(notified) => notified.kinds,
             Poll::Pending => Kinds::NONE,
         };
         for kind in KINDS.into_iter().filter(|kind| due.contains(*kind)) {
             let at = self.at.entry(kind).or_default();
             let changes = self.class.since(kind, *at);
-            // Law T3: what a proxy is told never goes back.
+            // Law T3: sequences never decrease.
             assert!(changes.is_empty() || changes.seq > *at, "{kind:?} goes from {at} to {}", changes.seq);
             let held = self.resources.entry(kind).or_default();
             for gone in &changes.removed {
@@ -61,20 +61,20 @@ impl Held {
         }
     }
 
-    /// Law T2: nothing is made from what another namespace keeps to itself. Asked of a computation from scratch, to which the
-    /// refreshed bytes are equal by law T1: a listener whose bytes stay may keep naming the objects that it was first made from.
+    /// Law T2: nothing is made from objects private to another namespace. Checked on a computation from scratch, whose bytes equal the
+    /// refreshed ones by law T1: a listener whose bytes stay may keep its first provenance.
     fn sees_nothing_private(&self, class: &dyn Class, private: &BTreeSet<String>) {
         let own = self.info.metadata["NAMESPACE"].as_str().expect("set above");
         for kind in KINDS {
             for resource in &class.since(kind, 0).changed {
-                for id in resource.made_from.iter().filter(|id| private.contains(&***id)) {
+                for id in resource.provenance.iter().filter(|id| private.contains(&***id)) {
                     assert!(id.contains(&format!(" {own}/")), "{own} gets {kind:?} {} made from {id}", resource.name);
                 }
             }
         }
     }
 
-    /// The same from nothing: a mesh and a provider that never saw another state.
+    /// From scratch: a mesh and a provider without history.
     fn scratch(&self, snapshot: &Snapshot) -> Arc<dyn Class> {
         let views = Views::new(Environment::default());
         views.refresh(snapshot, Instant::now());
@@ -84,9 +84,9 @@ impl Held {
     fn listed(class: &dyn Class) -> BTreeMap<TypeUrl, BTreeMap<Arc<str>, Arc<str>>> {
         let listed = |kind| {
             let all = class.since(kind, 0);
-            assert_eq!(class.tally(kind), Tally::of(&all.changed).at(all.seq), "{kind:?} in short");
+            assert_eq!(class.content_digest(kind), ContentDigest::of(&all.changed).at(all.seq), "{kind:?} in short");
             let named: BTreeMap<_, _> = all.changed.iter().map(|r| (r.name.clone(), r.version.clone())).collect();
-            assert_eq!(named.len(), all.changed.len(), "{kind:?}: proxies refuse two of one name");
+            assert_eq!(named.len(), all.changed.len(), "{kind:?}: proxies reject duplicate names");
             named
         };
         KINDS.into_iter().map(|kind| (kind, listed(kind))).collect()
@@ -128,21 +128,21 @@ fn node(info: &NodeInfo) -> Node {
     Node { id: info.id.clone(), metadata: Some(Struct { fields }.encode_to_vec().into()), ..Node::default() }
 }
 
-/// Laws T1 to T3 for one history of edits. Every `lazy`th proxy hears of several changes at once.
+/// Laws T1 to T3 for one sequence of edits. Every `lazy`th proxy reads several changes at once.
 fn holds(edits: &[Edit], lazy: usize) {
     let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
     let views = Views::new(Environment::default());
     views.refresh(&store.snapshot(), Instant::now());
-    let mut proxies: Vec<Held> = Vec::new();
+    let mut proxies: Vec<TestProxy> = Vec::new();
     for (step, edit) in edits.iter().enumerate() {
         if let Edit::Join { ns, pod } = *edit {
             let info = info(ns, pod);
-            let Joined { class, news, .. } = views.join(&node(&info)).expect("a well-formed node");
-            proxies.push(Held { info, class, news, at: BTreeMap::new(), resources: BTreeMap::new() });
+            let Membership { class, notifier, .. } = views.join(&node(&info)).expect("a well-formed node");
+            proxies.push(TestProxy { info, class, notifier, at: BTreeMap::new(), resources: BTreeMap::new() });
         }
         let snapshot = store.apply(updates(edit));
         views.refresh(&snapshot, Instant::now());
-        // Some proxies are slow: they hear of several changes at once.
+        // Slow proxies read several changes at once.
         for (index, proxy) in proxies.iter_mut().enumerate() {
             if step % (index % lazy + 1) == 0 {
                 proxy.catch_up();
@@ -155,7 +155,7 @@ fn holds(edits: &[Edit], lazy: usize) {
         proxy.catch_up();
         let scratch = proxy.scratch(&snapshot);
         proxy.sees_nothing_private(&*scratch, &private);
-        let want = Held::listed(&*scratch);
+        let want = TestProxy::listed(&*scratch);
         for kind in KINDS {
             assert_eq!(&proxy.resources[&kind], &want[&kind], "{} {:?}", proxy.info.id, kind);
         }
@@ -163,14 +163,14 @@ fn holds(edits: &[Edit], lazy: usize) {
 }
 
 #[test]
-fn an_entry_that_becomes_private_leaves_another_of_its_host() {
+fn a_service_entry_that_becomes_private_leaves_another_with_its_host() {
     let entry = |ns, name, shape| Edit::Entry { name, ns, host: 0, shape };
-    // Two entries with one host and the same content; then the first is kept to its own namespace.
+    // Two entries with one host and equal content; then the first becomes private to its namespace.
     holds(&[entry(2, 2, 0), Edit::Join { ns: 0, pod: 0 }, entry(0, 0, 0), entry(2, 2, 4)], 1);
 }
 
 #[test]
-fn a_pod_of_an_entry_behind_a_service_of_its_host_is_listened_for() {
+fn a_pod_of_a_service_entry_shadowed_by_a_service_has_a_listener() {
     let entry = Edit::Entry { name: 0, ns: 0, host: 2, shape: 6 };
     for shape in [2, 6] {
         let service = Edit::Service { name: 0, ns: 0, port: 0, shape };
@@ -180,15 +180,15 @@ fn a_pod_of_an_entry_behind_a_service_of_its_host_is_listened_for() {
 }
 
 #[test]
-fn a_cluster_that_arrives_does_not_take_the_name_of_one_towards_others() {
+fn an_inbound_cluster_does_not_take_the_name_of_an_outbound_one() {
     let service = |port| Edit::Service { name: 2, ns: 1, port, shape: 7 };
     let pod = Edit::Pod { name: 2, ns: 1, app: 2, mtls: false, account: 0 };
-    let filter = Edit::Filter(extending::Place::renaming(2));
+    let filter = Edit::Filter(extending::ObjectVariant::renaming(2));
     holds(&[pod, service(0), Edit::Join { ns: 1, pod: 2 }, filter, service(1)], 1);
 }
 
 #[test]
-fn a_rule_about_a_service_behind_another_of_its_host_changes_how_bytes_are_sent() {
+fn a_rule_for_a_shadowed_service_changes_tcp_routing() {
     let service = Edit::Service { name: 0, ns: 0, port: 0, shape: 5 };
     let entry = Edit::Entry { name: 0, ns: 0, host: 2, shape: 0 };
     let rule = Edit::Rule { ns: 0, name: 0, host: 2, shape: 1 };
@@ -196,7 +196,7 @@ fn a_rule_about_a_service_behind_another_of_its_host_changes_how_bytes_are_sent(
 }
 
 proptest! {
-    // PROPTEST_CASES asks for more of them; a failure prints the edits that it shrank to, and its seed goes to proptest-regressions.
+    // PROPTEST_CASES sets the number of cases; a failure prints the shrunk edits, and its seed goes to proptest-regressions.
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
 
     #[test]
@@ -205,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn the_next_mesh_says_what_a_new_one_would(edits in prop::collection::vec(edit(), 1..40)) {
+    fn an_incremental_mesh_equals_a_new_one(edits in prop::collection::vec(edit(), 1..40)) {
         let env = Arc::new(Environment::default());
         let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
         let mut mesh = Mesh::new(&store.snapshot(), &env);

@@ -5,15 +5,15 @@ use prost::{Message, Name};
 use crate::backward::{self, Backward};
 use crate::google::protobuf::Any;
 
-/// What can be packed.
-pub trait Packed: Message + Name + Backward {}
+/// Messages that can be packed.
+pub trait Packable: Message + Name + Backward {}
 
-impl<M: Message + Name + Backward> Packed for M {}
+impl<M: Message + Name + Backward> Packable for M {}
 
-/// Not for secrets: a copy stays until the next message is packed.
-pub fn pack<M: Packed>(message: &M) -> Any {
+/// Not for secrets: a copy stays in the scratch buffer until the next message is packed.
+pub fn pack<M: Packable>(message: &M) -> Any {
     let value = backward::encode(message);
-    debug_assert_eq!(value, message.encode_to_vec(), "both ways lead to the same bytes");
+    debug_assert_eq!(value, message.encode_to_vec(), "reverse encoding equals prost's");
     Any { type_url: M::type_url(), value }
 }
 

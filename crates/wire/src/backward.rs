@@ -1,12 +1,13 @@
-//! Messages written from their last byte to their first. A length stands before what it measures: whoever writes forward has to measure
-//! first, and prost measures what is in a message once for every message around it. Backwards the length is known when its turn comes.
+//! Reverse encoding of messages, from the last byte to the first. A length precedes what it measures: a forward encoder must compute
+//! lengths first, and prost computes the length of a nested message once for each message around it. In reverse the length is known when it
+//! is written.
 
 use std::cell::Cell;
 
 use bytes::Bytes;
 use prost::encoding::encoded_len_varint;
 
-/// Derived for every message and oneof. Fields are written from the last to the first; the bytes are those that prost writes.
+/// Derived for every message and oneof. Fields are written from the last to the first; the bytes equal prost's.
 pub trait Backward {
     fn write(&self, out: &mut Writer);
 }
@@ -17,10 +18,10 @@ impl<M: Backward> Backward for Box<M> {
     }
 }
 
-/// More is given back after use.
-const KEPT: usize = 64 << 10;
+/// A larger scratch buffer is freed after use.
+const MAX_SCRATCH: usize = 64 << 10;
 
-/// How a value is delimited.
+/// Wire types.
 const VARINT: u32 = 0;
 const LENGTH: u32 = 2;
 
@@ -29,26 +30,26 @@ thread_local! {
 }
 
 pub fn encode(message: &impl Backward) -> Bytes {
-    encoded(|out| message.write(out))
+    encode_with(|out| message.write(out))
 }
 
-/// A message as a field of another, with its key.
+/// A message as a field of another, with its tag.
 pub fn field(number: u32, message: &impl Backward) -> Bytes {
-    encoded(|out| out.message(number, message))
+    encode_with(|out| out.message(number, message))
 }
 
-fn encoded(write: impl FnOnce(&mut Writer)) -> Bytes {
+pub(crate) fn encode_with(write: impl FnOnce(&mut Writer)) -> Bytes {
     let bytes = SCRATCH.take();
     let mut writer = Writer { start: bytes.len(), bytes };
     write(&mut writer);
     let written = Bytes::copy_from_slice(&writer.bytes[writer.start..]);
-    if writer.bytes.len() <= KEPT {
+    if writer.bytes.len() <= MAX_SCRATCH {
         SCRATCH.set(writer.bytes);
     }
     written
 }
 
-/// What is written stands at the end of `bytes`, from `start` on.
+/// The encoded bytes are at the end of `bytes`, from `start` on.
 pub struct Writer {
     bytes: Vec<u8>,
     start: usize,
@@ -59,7 +60,7 @@ impl Writer {
         self.nested(number, |out| message.write(out));
     }
 
-    /// Nothing, if nothing is in it.
+    /// Leaves out an empty message.
     pub fn some_message(&mut self, number: u32, message: &impl Backward) {
         let end = self.written();
         message.write(self);
@@ -68,19 +69,19 @@ impl Writer {
         }
     }
 
-    /// A message that nothing stands for.
+    /// A nested message written by a closure.
     pub fn nested(&mut self, number: u32, write: impl FnOnce(&mut Writer)) {
         let end = self.written();
         write(self);
         self.close(number, end);
     }
 
-    /// How much there is.
+    /// The number of bytes written.
     pub fn written(&self) -> usize {
         self.bytes.len() - self.start
     }
 
-    /// What was written since `end` is a field.
+    /// Completes a length-delimited field with what was written since `end`.
     pub fn close(&mut self, number: u32, end: usize) {
         self.varint((self.written() - end) as u64);
         self.varint((number << 3 | LENGTH).into());
@@ -92,7 +93,7 @@ impl Writer {
         self.varint((number << 3 | LENGTH).into());
     }
 
-    /// Nothing, if it is empty.
+    /// Leaves out an empty text.
     pub fn text(&mut self, number: u32, text: &str) {
         if !text.is_empty() {
             self.bytes(number, text.as_bytes());
@@ -104,14 +105,14 @@ impl Writer {
         self.varint((number << 3 | VARINT).into());
     }
 
-    /// By a function of prost's.
+    /// Writes a field with an encode function of prost.
     pub fn forward(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
         let mut field = Vec::new();
         encode(&mut field);
         self.put(&field);
     }
 
-    /// Part of a field that `close` ends.
+    /// Writes part of a field that `close` completes.
     pub fn put(&mut self, bytes: &[u8]) {
         if self.start < bytes.len() {
             self.grow(bytes.len());

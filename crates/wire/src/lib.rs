@@ -1,10 +1,11 @@
-//! Every protobuf message we speak, generated at build time, and the descriptor pool behind their JSON forms. Knows nothing of ours.
+//! Every protobuf message that Meltemi uses, generated at build time, and the descriptor pool for their JSON. Knows no mesh and no xDS
+//! protocol.
 
 pub mod any;
 pub mod backward;
 pub mod json;
 mod pool;
-pub mod structure;
+pub mod proto_struct;
 
 pub use pool::pool;
 

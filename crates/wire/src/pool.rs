@@ -1,4 +1,4 @@
-//! The descriptor pool: all Envoy v3 messages, whether or not they have a generated type, and Istio's own.
+//! The descriptor pool: all Envoy v3 messages, with or without a generated type, and Istio's own.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! Messages written backwards against what prost writes.
+//! Reverse encoding compared with prost's.
 
 use proptest::prelude::*;
 use prost::Message;
@@ -7,7 +7,7 @@ use wire::envoy::config::route::v3::{RetryPolicy, retry_policy::RetryBackOff};
 use wire::envoy::r#type::v3::Percent;
 use wire::google::protobuf::{Duration, FileDescriptorSet, ListValue, Struct, Value, value::Kind};
 
-fn is_as_with_prost(message: &(impl Message + Backward + std::fmt::Debug)) {
+fn check_against_prost(message: &(impl Message + Backward + std::fmt::Debug)) {
     assert_eq!(backward::encode(message), message.encode_to_vec(), "{message:?}");
     let mut field = Vec::new();
     prost::encoding::message::encode(17, message, &mut field);
@@ -15,12 +15,12 @@ fn is_as_with_prost(message: &(impl Message + Backward + std::fmt::Debug)) {
 }
 
 #[test]
-fn every_descriptor() {
+fn encodes_every_descriptor() {
     let files = wire::pool().file_descriptor_protos().map(Message::encode_to_vec);
     let set: Vec<u8> = files.flat_map(|file| [vec![0x0a], prost_len(file.len()), file].concat()).collect();
     let set = FileDescriptorSet::decode(&set[..]).expect("the pool's own files");
     assert!(set.file.len() > 100);
-    is_as_with_prost(&set);
+    check_against_prost(&set);
 }
 
 fn prost_len(len: usize) -> Vec<u8> {
@@ -30,18 +30,18 @@ fn prost_len(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn numbers_of_all_kinds() {
+fn encodes_numbers_of_all_kinds() {
     let interval = |seconds, nanos| Some(Duration { seconds, nanos });
-    is_as_with_prost(&RetryPolicy {
+    check_against_prost(&RetryPolicy {
         retriable_status_codes: vec![0, 127, 128, u32::MAX],
         host_selection_retry_max_attempts: -5,
         retry_back_off: Some(RetryBackOff { base_interval: interval(-1, -1), max_interval: interval(i64::MAX, 0) }),
         ..RetryPolicy::default()
     });
     for value in [0.0, -0.0, 1.5, f64::INFINITY] {
-        is_as_with_prost(&Percent { value });
+        check_against_prost(&Percent { value });
     }
-    is_as_with_prost(&RetryPolicy::default());
+    check_against_prost(&RetryPolicy::default());
 }
 
 fn value() -> impl Strategy<Value = Value> {
@@ -63,8 +63,8 @@ fn value() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn random_values(value in value()) {
-        is_as_with_prost(&value);
-        is_as_with_prost(&Struct { fields: [(String::new(), value.clone()), ("x".to_owned(), value)].into() });
+    fn encodes_random_values(value in value()) {
+        check_against_prost(&value);
+        check_against_prost(&Struct { fields: [(String::new(), value.clone()), ("x".to_owned(), value)].into() });
     }
 }

@@ -1,4 +1,4 @@
-//! Istio's own messages against bytes that Istio's own code made: names and numbers must be the same.
+//! Istio's messages compared with bytes from Istio's own code: field names and numbers must be equal.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,7 +16,7 @@ fn check<M: Message + Name + Default>(name: &str, bytes: &[u8], expected: &Value
     assert_eq!(decoded::<M>(name, bytes, expected).encode_to_vec(), bytes);
 }
 
-/// Go writes the chosen field of a oneof after all others, prost in its place.
+/// Go encodes the set field of a oneof after all others, prost in its position.
 fn check_but_for_order<M: Message + Name + Default>(name: &str, bytes: &[u8], expected: &Value) {
     let mut again = decoded::<M>(name, bytes, expected).encode_to_vec();
     let mut bytes = bytes.to_vec();

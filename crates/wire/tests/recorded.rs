@@ -1,10 +1,10 @@
-//! Every recorded answer of the parity corpus through JSON -> bytes -> JSON, and against the generated types.
+//! Every recorded response of the parity corpus through JSON -> bytes -> JSON, and compared with the generated types.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use wire::any::Packed;
+use wire::any::Packable;
 use wire::envoy::config::cluster::v3::Cluster;
 use wire::envoy::config::core::v3::TypedExtensionConfig;
 use wire::envoy::config::endpoint::v3::ClusterLoadAssignment;
@@ -15,7 +15,7 @@ use wire::istio::networking::nds::v1::NameTable;
 use wire::{any, json};
 
 #[test]
-fn recorded_answers_survive_the_way_there_and_back() {
+fn recorded_responses_round_trip() {
     let mut seen = 0;
     for file in recorded_files() {
         let text = fs::read_to_string(&file).expect("the corpus is readable");
@@ -49,7 +49,7 @@ fn recorded_files() -> Vec<PathBuf> {
 }
 
 fn as_generated(made: &Any) -> bool {
-    fn equal<M: Packed + Default>(made: &Any) -> Option<bool> {
+    fn equal<M: Packable + Default>(made: &Any) -> Option<bool> {
         any::unpack::<M>(made).map(|message| any::pack(&message) == *made)
     }
     equal::<Cluster>(made)
@@ -61,7 +61,7 @@ fn as_generated(made: &Any) -> bool {
         .unwrap_or(false)
 }
 
-/// Equal but for what the recorder writes in its own way: 64-bit numbers without quotes, 1.0 for 1, and Istio's messages as bytes.
+/// Equal except for the recorder's own forms: 64-bit integers without quotes, 1.0 for 1, and Istio's messages as bytes.
 fn same(recorded: &Value, shown: &Value) -> Result<(), String> {
     match (recorded, shown) {
         (Value::Object(recorded), Value::Object(_)) if recorded.contains_key("@bytes") => {

@@ -1,70 +1,45 @@
-//! The xDS protocol: streams, subscriptions, nonces, ACK and NACK, fan-out of shared bytes. Knows nothing of clusters
-//! or listeners: a resource is name + version + bytes.
+//! The xDS protocol, and an ADS server for it. Knows nothing of services: a resource is name, version and bytes.
+//!
+//! - `protocol`: what requests mean and what to send next; pure, without a runtime or a clock.
+//! - `encoding`: resources and responses as bytes, shared by the streams that are sent them.
+//! - `server`: connections, streams, admission, metrics and log.
 
-mod ack;
-mod admission;
-mod alarm;
-mod arrival;
-mod bell;
-mod brief;
-mod cast;
-mod closing;
-mod connection;
-mod connections;
-mod delta;
-mod door;
-mod entry;
-mod frame;
-mod grpc;
-mod held;
-mod inbound;
-mod inspection;
-mod journal;
-mod likeness;
-mod log_limit;
-mod memory;
-mod metrics;
-mod nack;
-mod names;
-mod order;
-mod outbound;
-mod owed;
-mod provider;
-mod pushes;
-mod questions;
-mod refusal;
-mod register;
-mod reply;
-mod request;
-mod request_limits;
-mod requested;
-mod resource;
+mod encoding;
+mod protocol;
 mod server;
-mod session;
-mod sotw;
-mod stage;
-mod stream;
-mod subscription;
-mod throttle;
-mod type_url;
-mod unary;
-mod watch;
-mod watches;
 
-pub use bell::{Bell, Rung};
-pub use cast::Cast;
-pub use connections::{Connection, Connections, SentInfo, Status, Variant, Watched};
-pub use door::{Caller, Door, Failure, IdentityCheck, Inspect, Inspected, Later, Methods, Peer, Port};
-pub use frame::Prepared;
-pub use journal::{Journal, Push};
-pub use log_limit::LogLimit;
-pub use memory::Memory;
-pub use metrics::Metrics;
-pub use nack::is_named;
-pub use names::Names;
-pub use provider::{Changes, Class, Joined, Provider, ProxyInfo, Refused, Seq, Tally};
-pub use register::{Described, Register};
-pub use resource::Resource;
-pub use server::{Options, Server};
-pub use stage::{Stage, Stages};
-pub use type_url::{Kinds, TypeUrl};
+// What a provider of configuration answers with.
+pub use encoding::{response_cache::ChangesMemo, spliced_template::SplicedTemplate};
+pub use protocol::{
+    changes::{Changes, ContentDigest},
+    class::{Class, ProxyInfo, Seq},
+    names::Names,
+    resource::Resource,
+    type_url::{Kinds, TypeUrl},
+    variant::Variant,
+};
+pub use server::{
+    notifier::{Notification, Notifier},
+    provider::{Membership, NodeError, Provider},
+};
+
+// The server and its ports.
+pub use server::{
+    Server,
+    authenticator::{Authenticator, Caller, IdentityCheck},
+    options::Options,
+    port::{BoxFuture, CallError, DebugHandler, DebugResponse, Peer, ServerPort, UnaryMethods},
+};
+
+// What is known about streams and pushes.
+pub use protocol::watch_info::{SentInfo, SyncStatus, WatchInfo};
+pub use server::{
+    connections::{Connection, Connections},
+    journal::{Journal, Push},
+    log_limit::LogLimit,
+    memory::Memory,
+    metrics::Metrics,
+    nack::mentions_name,
+    register::{MetricInfo, Register},
+    stage::{Stage, Stages},
+};

@@ -148,8 +148,8 @@ fn reach(rows: &[Row]) -> Vec<Claim> {
     let claim = |row: &Row| Claim {
         what: format!("{}: proxies reached", row.scenario.name()),
         target: format!("exactly {}", row.expected),
-        measured: format!("{} ({} missed, {} others)", row.reached, row.missed, row.strangers),
-        is_met: row.missed == 0 && row.strangers == 0,
+        measured: format!("{} ({} missed, {} others)", row.reached, row.missed, row.unexpected),
+        is_met: row.missed == 0 && row.unexpected == 0,
         remark: "",
     };
     changes.map(claim).collect()
@@ -220,7 +220,7 @@ mod tests {
     fn a_stranger_who_hears_of_a_change_is_seen() {
         check(&[record(Scenario::EndpointOfOne, 0.1, 9)], "endpoint-of-one: proxies", true);
         let mut leaked = record(Scenario::EndpointOfOne, 0.1, 9);
-        leaked.seen.strangers = 1;
+        leaked.seen.unexpected = 1;
         check(&[leaked], "endpoint-of-one: proxies", false);
     }
 

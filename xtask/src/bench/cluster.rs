@@ -8,8 +8,9 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::api::Api;
-use super::plane::{free_port, until};
+use super::plane::until;
 use crate::demo::process::Process;
+use crate::port;
 use crate::reference::Reference;
 
 const TOKEN: &str = "bench-admin";
@@ -26,7 +27,7 @@ impl Cluster {
     pub(super) fn start(reference: &Reference, work: &Path) -> Result<Cluster> {
         let dir = work.join("cluster");
         fs::create_dir_all(&dir)?;
-        let (client, peer, address) = (free_port()?, free_port()?, free_port()?);
+        let (client, peer, address) = (port::reserve()?, port::reserve()?, port::reserve()?);
         let store = store(reference, &dir, client, peer)?;
         let mut api = api_server(reference, &dir, client, address)?;
         let cluster_api = Api { url: format!("https://{address}"), token: TOKEN.to_owned() };

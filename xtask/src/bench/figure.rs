@@ -8,7 +8,7 @@ use super::record::Record;
 use super::scenario::Scenario;
 use super::system::System;
 
-/// More than this of the cores taken by others, and times of receipt say little.
+/// If other processes take more than this share of the cores, convergence times are not reliable.
 pub(super) const BUSY: f64 = 0.1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -60,7 +60,7 @@ pub(super) struct Row {
     pub(super) expected: u64,
     /// Summed over the rounds.
     pub(super) missed: u64,
-    pub(super) strangers: u64,
+    pub(super) unexpected: u64,
     pub(super) failed_streams: u64,
     /// Whether all rounds came to an end in time.
     pub(super) settled: bool,
@@ -107,7 +107,7 @@ impl Row {
             reached: last.seen.reached,
             expected: last.seen.expected,
             missed: sum(|r| r.seen.missed),
-            strangers: sum(|r| r.seen.strangers),
+            unexpected: sum(|r| r.seen.unexpected),
             failed_streams: sum(|r| r.seen.failed_streams),
             settled: records.iter().all(|r| r.seen.settled),
             busy: records.iter().map(|r| r.busy).fold(0.0, f64::max),
@@ -128,15 +128,15 @@ pub(super) fn ours(rows: &[Row], scenario: Scenario) -> Option<&Row> {
     rows.iter().find(|row| row.scenario == scenario && row.system == System::Meltemi)
 }
 
-/// istiod's figure: the better of its settings. What told nobody of a change that somebody should hear of has none.
+/// istiod's figure: the better of its settings. A setting under which expected proxies received no push has none.
 pub(super) fn theirs(rows: &[Row], scenario: Scenario, figure: Figure) -> Option<f64> {
     let others = rows.iter().filter(|row| row.scenario == scenario && row.system != System::Meltemi);
     let others = others.filter(|row| row.reached > 0 || row.expected == 0);
     others.filter_map(|row| row.value(figure)).min_by(f64::total_cmp)
 }
 
-/// How many times more the other needs. `None`: there is nothing to divide, or a change did not reach whom it should: a control plane that
-/// leaves proxies out is cheap, not fast.
+/// The ratio of two figures. `None`: a figure is missing, or a push did not reach every expected proxy: a control plane that leaves proxies
+/// out is cheap, not fast.
 pub(super) fn ratio(ours: &Row, theirs: Option<f64>, figure: Figure) -> Option<f64> {
     let mine = ours.value(figure)?;
     (ours.missed == 0 && mine > 0.0).then(|| theirs.map(|theirs| theirs / mine))?

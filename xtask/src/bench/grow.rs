@@ -34,7 +34,7 @@ const SCENARIOS: &[Scenario] = &[
 const FLAT: f64 = 0.3;
 /// A proxy more may cost so many times what it cost at a tenth of the size.
 const PROPORTIONAL: f64 = 1.5;
-/// Less than a fraction of this is noise of the clock, in seconds.
+/// CPU times below this are within the resolution of the clock, in seconds.
 const NOISE: f64 = 0.002;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

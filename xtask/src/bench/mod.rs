@@ -13,7 +13,6 @@ mod meter;
 mod objects;
 mod plane;
 mod plot;
-pub(crate) mod profile;
 mod record;
 mod report;
 mod scenario;

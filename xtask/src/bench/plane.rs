@@ -1,6 +1,6 @@
 //! A control plane under test: Meltemi on a folder or an API server, or istiod on one. Started and stopped; what it costs is measured elsewhere.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -10,10 +10,11 @@ use anyhow::{Context, Result, bail};
 
 use super::authority::Authority;
 use crate::demo::process::Process;
+use crate::port;
 use crate::reference::Reference;
 
 /// A mesh of ten thousand services has to be read first.
-const PATIENCE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 pub(super) struct Plane {
     pub(super) process: Process,
@@ -24,8 +25,8 @@ pub(super) struct Plane {
     pub(super) secure: Option<SocketAddr>,
 }
 
-/// How proxies come in.
-pub(super) enum Door<'a> {
+/// How proxies connect.
+pub(super) enum ProxyTransport<'a> {
     Plain(SocketAddr),
     /// With certificates of this authority.
     Secure(SocketAddr, &'a Authority),
@@ -36,7 +37,7 @@ pub(super) type Environment<'a> = &'a [(&'a str, &'a str)];
 
 impl Plane {
     pub(super) fn meltemi(program: &Path, folder: &Path, logs: &Path, environment: Environment) -> Result<Plane> {
-        let (xds, monitoring) = (free_port()?, free_port()?);
+        let (xds, monitoring) = (port::reserve()?, port::reserve()?);
         let mut command = Command::new(program);
         command.arg("serve").arg("--config").arg(folder).arg("--log_output_level=all:warn");
         command.arg(format!("--grpcAddr={xds}")).arg(format!("--monitoringAddr={monitoring}"));
@@ -55,7 +56,7 @@ impl Plane {
         logs: &Path,
         environment: Environment,
     ) -> Result<Plane> {
-        let (secure, monitoring) = (free_port()?, free_port()?);
+        let (secure, monitoring) = (port::reserve()?, port::reserve()?);
         let mut command = Command::new(program);
         command.arg("serve").arg("--config").arg(folder).arg("--log_output_level=all:warn");
         command.arg(format!("--secureGRPCAddr={secure}")).arg(format!("--monitoringAddr={monitoring}"));
@@ -72,7 +73,7 @@ impl Plane {
         logs: &Path,
         environment: Environment,
     ) -> Result<Plane> {
-        let [http, xds, secure, monitoring] = [free_port()?, free_port()?, free_port()?, free_port()?];
+        let [http, xds, secure, monitoring] = [port::reserve()?, port::reserve()?, port::reserve()?, port::reserve()?];
         let mut command = Command::new(program);
         command.arg("serve").arg("--kubeconfig").arg(kubeconfig).arg("--log_output_level=all:warn");
         command.arg(format!("--httpAddr={http}")).arg(format!("--grpcAddr={xds}"));
@@ -93,7 +94,7 @@ impl Plane {
         environment: Environment,
     ) -> Result<Plane> {
         let [http, xds, secure, monitoring, introspection] =
-            [free_port()?, free_port()?, free_port()?, free_port()?, free_port()?];
+            [port::reserve()?, port::reserve()?, port::reserve()?, port::reserve()?, port::reserve()?];
         let mut command = Command::new(reference.program("pilot-discovery"));
         command.arg("discovery").arg("--kubeconfig").arg(kubeconfig).current_dir(logs);
         command.arg(format!("--httpAddr={http}")).arg(format!("--grpcAddr={xds}"));
@@ -116,10 +117,10 @@ impl Plane {
         Ok(Plane { process, xds, monitoring, secure: Some(secure) })
     }
 
-    /// `authority`: what it was started with. `None`: proxies come in plaintext.
-    pub(super) fn door<'a>(&self, authority: Option<&'a Authority>) -> Result<Door<'a>> {
-        let Some(authority) = authority else { return Ok(Door::Plain(self.xds)) };
-        Ok(Door::Secure(self.secure.context("the plane has a secure port")?, authority))
+    /// `authority`: the CA it was started with. `None`: proxies connect in plaintext.
+    pub(super) fn transport<'a>(&self, authority: Option<&'a Authority>) -> Result<ProxyTransport<'a>> {
+        let Some(authority) = authority else { return Ok(ProxyTransport::Plain(self.xds)) };
+        Ok(ProxyTransport::Secure(self.secure.context("the plane has a secure port")?, authority))
     }
 }
 
@@ -137,15 +138,10 @@ pub(super) fn until(what: &str, process: &mut Process, mut is_done: impl FnMut()
     let begun = Instant::now();
     while !is_done() {
         process.check()?;
-        if begun.elapsed() > PATIENCE {
-            bail!("waited {} s for {what}\n{}", PATIENCE.as_secs(), process.last_words());
+        if begun.elapsed() > DEADLINE {
+            bail!("waited {} s for {what}\n{}", DEADLINE.as_secs(), process.log_tail());
         }
         thread::sleep(Duration::from_millis(50));
     }
     Ok(())
-}
-
-pub(super) fn free_port() -> Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port on 127.0.0.1")?;
-    Ok(listener.local_addr()?)
 }

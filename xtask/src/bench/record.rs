@@ -19,7 +19,7 @@ pub(super) struct Record {
     pub(super) cpu_s: f64,
     /// The same of the load generator.
     pub(super) loadgen_cpu_s: f64,
-    /// Share of all cores that others took meanwhile: 0 to 1.
+    /// Share of all cores that other processes used meanwhile: 0 to 1.
     pub(super) busy: f64,
     /// Seconds from the mark until the phase was over, its time of quiet included.
     pub(super) wall_s: f64,
@@ -40,12 +40,12 @@ pub(super) struct Seen {
     /// Streams that were open at its end.
     pub(super) open: u64,
     pub(super) reached: u64,
-    /// Who should have heard of it, and answers.
+    /// Expected proxies that behave normally.
     pub(super) expected: u64,
-    /// Of those, who heard nothing.
+    /// Of those, proxies that received nothing.
     pub(super) missed: u64,
-    /// Who heard of it and should not have.
-    pub(super) strangers: u64,
+    /// Proxies outside the audience that received a push.
+    pub(super) unexpected: u64,
     pub(super) p50_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
     pub(super) max_ms: Option<f64>,
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_summary_of_loadgen_is_read() {
         let answer = serde_json::json!({
-            "phase": "endpoint", "proxies": 5, "open": 5, "reached": 2, "namespaces_reached": 1, "expected": 2, "missed": 0, "strangers": 0,
+            "phase": "endpoint", "proxies": 5, "open": 5, "reached": 2, "namespaces_reached": 1, "expected": 2, "missed": 0, "unexpected": 0,
             "first_ms": 1.0, "p50_ms": 1.5, "p99_ms": null, "max_ms": 2.0, "bytes": 7, "failed_streams": 0, "last_failure": "", "settled": true,
             "types": { "EDS": { "responses": 2, "resources": 2, "removed": 0, "bytes": 7, "most_responses_of_one_proxy": 1 } },
         });

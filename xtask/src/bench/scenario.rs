@@ -75,7 +75,7 @@ const ONE: &str = "ns-0/s-0.yaml";
 const ONE_PODS: &str = "ns-0/s-0-pods.yaml";
 const NEW_SERVICE: &str = "new-service.yaml";
 const GATEWAY: &str = "edge/gateway-0.yaml";
-/// Where the routers are.
+/// Where the gateway proxies are.
 const EDGE: &str = "edge";
 const MESH_FILTER: &str = "mesh-filter.yaml";
 const MESH_POLICY: &str = "mesh-policy.yaml";
@@ -105,7 +105,7 @@ impl Scenario {
     }
 
     /// How long those who should hear may take: on a machine that is busy a change must not be counted as the next one's.
-    pub(super) fn patience(self) -> Duration {
+    pub(super) fn settle_limit(self) -> Duration {
         if self.must_reach() { QUIET * 30 } else { QUIET }
     }
 

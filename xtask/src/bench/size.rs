@@ -36,9 +36,9 @@ pub(crate) struct Size {
     /// Gateways with a host each; the scenarios about them need some
     #[arg(long, default_value_t = 0)]
     pub(super) gateways: usize,
-    /// Routers that serve them, besides the other proxies
+    /// Gateway proxies that serve them, besides the sidecars
     #[arg(long, default_value_t = 10)]
-    pub(super) routers: usize,
+    pub(super) gateway_proxies: usize,
     /// Of a hundred proxies, how many never read
     #[arg(long, default_value_t = 0)]
     pub(super) stalled: usize,
@@ -69,7 +69,7 @@ impl Size {
     /// Connections are files, in the control plane and in loadgen: both inherit the limit.
     pub(super) fn raise_file_limit(&self) -> Result<()> {
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-        let needed = (self.proxies + self.routers) as u64 + OTHER_FILES;
+        let needed = (self.proxies + self.gateway_proxies) as u64 + OTHER_FILES;
         ensure!(
             hard >= needed,
             "{} proxies need {needed} open files, and the limit is {hard}; raise it (ulimit -Hn, or LimitNOFILE of the service you are in)",
@@ -93,7 +93,7 @@ impl Size {
             ("virtual-services", self.virtual_services),
             ("destination-rules", self.destination_rules),
             ("gateways", self.gateways),
-            ("routers", if self.gateways > 0 { self.routers } else { 0 }),
+            ("gateway-proxies", if self.gateways > 0 { self.gateway_proxies } else { 0 }),
         ];
         command.args(numbers.map(|(name, value)| format!("--{name}={value}")));
         if self.scoped {
@@ -110,11 +110,11 @@ impl Size {
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Size { services, proxies, namespaces, scoped, stalled, silent, gateways, routers, tls, .. } = self;
+        let Size { services, proxies, namespaces, scoped, stalled, silent, gateways, gateway_proxies, tls, .. } = self;
         let scope = if *scoped { "scoped" } else { "nobody scoped" };
         write!(f, "{services} services x {proxies} proxies in {namespaces} namespaces, {scope}")?;
         if *gateways > 0 {
-            write!(f, ", {gateways} Gateways on {routers} routers")?;
+            write!(f, ", {gateways} Gateways on {gateway_proxies} gateway proxies")?;
         }
         if *stalled > 0 {
             write!(f, ", {stalled} % never read")?;

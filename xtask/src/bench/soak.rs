@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::figure::median;
 use super::objects::{Home, Objects};
-use super::plane::{Door, Plane};
+use super::plane::{Plane, ProxyTransport};
 use super::scenario::Scenario;
 use super::size::Size;
 use super::swarm::Swarm;
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         virtual_services: 30,
         destination_rules: 30,
         gateways: 0,
-        routers: 0,
+        gateway_proxies: 0,
         stalled: args.stalled,
         silent: 0,
         tls: false,
@@ -135,7 +135,8 @@ fn soak(tools: &Tools, size: &Size, time: Duration, raw: &mut File) -> Result<(u
     progress::step("write the mesh", &mut size.mesh_command(&tools.loadgen, &path("mesh")))?;
     let mut objects = Objects::carry(&path("mesh"), Home::Folder { live: path("live"), aside: path("aside") })?;
     let mut plane = Plane::meltemi(&tools.meltemi, &path("live"), work.path(), &[])?;
-    let mut swarm = Swarm::start(&tools.loadgen, &Door::Plain(plane.xds), &path("mesh").join("nodes.jsonl"), size)?;
+    let mut swarm =
+        Swarm::start(&tools.loadgen, &ProxyTransport::Plain(plane.xds), &path("mesh").join("nodes.jsonl"), size)?;
     swarm.say("mark soak all")?;
     swarm.say("connect")?;
     swarm.settle(Duration::from_secs(10))?;

@@ -9,10 +9,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::plane::Door;
+use super::plane::ProxyTransport;
 use super::size::Size;
 
-/// A phase is over when nobody has heard anything for so long.
+/// A phase is over when no proxy has received anything for this long.
 pub(super) const QUIET: Duration = Duration::from_secs(2);
 const SHORT_QUIET: Duration = Duration::from_millis(300);
 /// A phase that goes on for longer is reported as it stands.
@@ -26,12 +26,12 @@ pub(super) struct Swarm {
 }
 
 impl Swarm {
-    pub(super) fn start(loadgen: &Path, door: &Door<'_>, nodes: &Path, size: &Size) -> Result<Swarm> {
+    pub(super) fn start(loadgen: &Path, transport: &ProxyTransport<'_>, nodes: &Path, size: &Size) -> Result<Swarm> {
         let mut command = Command::new(loadgen);
         command.arg("swarm").arg("--nodes").arg(nodes);
-        match door {
-            Door::Plain(server) => command.arg(format!("--server={server}")),
-            Door::Secure(server, authority) => {
+        match transport {
+            ProxyTransport::Plain(server) => command.arg(format!("--server={server}")),
+            ProxyTransport::Secure(server, authority) => {
                 command.arg(format!("--server={server}")).arg("--authority").arg(&authority.folder)
             }
         };
@@ -57,7 +57,7 @@ impl Swarm {
         serde_json::from_str(&answer).with_context(|| format!("loadgen answered {answer:?}"))
     }
 
-    /// Waits until a phase is over. `wait` is how long those who should hear may take; after that they will not.
+    /// Waits until a phase is over, for expected proxies at most `wait`.
     pub(super) fn settle(&mut self, wait: Duration) -> Result<Value> {
         self.say(&format!("settle {} {} {}", wait.as_millis(), QUIET.as_millis(), LIMIT.as_millis()))
     }

@@ -42,7 +42,7 @@ pub(super) struct Plan<'a> {
 
 /// Where the mesh of a control plane is.
 #[derive(Clone, Copy)]
-enum Ground<'a> {
+enum ConfigSource<'a> {
     Folder(&'a Path),
     Cluster(&'a Cluster),
 }
@@ -97,8 +97,8 @@ impl<'a> Trial<'a> {
         };
         for round in 1..=self.plan.rounds {
             match (&mut folder, &mut cluster) {
-                (Some(objects), _) => self.meltemi(round, objects, Ground::Folder(&live))?,
-                (None, Some((cluster, objects))) => self.meltemi(round, objects, Ground::Cluster(cluster))?,
+                (Some(objects), _) => self.meltemi(round, objects, ConfigSource::Folder(&live))?,
+                (None, Some((cluster, objects))) => self.meltemi(round, objects, ConfigSource::Cluster(cluster))?,
                 (None, None) => {}
             }
             if let Some((cluster, objects)) = &mut cluster {
@@ -110,17 +110,17 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    fn meltemi(&mut self, round: usize, objects: &mut Objects, ground: Ground) -> Result<()> {
-        let companions = match ground {
-            Ground::Folder(_) => Vec::new(),
-            Ground::Cluster(cluster) => cluster.processes().to_vec(),
+    fn meltemi(&mut self, round: usize, objects: &mut Objects, config_source: ConfigSource) -> Result<()> {
+        let companions = match config_source {
+            ConfigSource::Folder(_) => Vec::new(),
+            ConfigSource::Cluster(cluster) => cluster.processes().to_vec(),
         };
-        let plane = self.plane(ground, &[])?;
+        let plane = self.plane(config_source, &[])?;
         let mut stage = self.stage(System::Meltemi, round, plane, objects)?;
         stage.companions.extend(&companions);
         self.scenarios(stage)?;
         if self.wanted().any(|scenario| scenario == Scenario::RolloutDebounced) {
-            let plane = self.plane(ground, DEBOUNCED)?;
+            let plane = self.plane(config_source, DEBOUNCED)?;
             let mut stage = self.stage(System::Meltemi, round, plane, objects)?;
             stage.companions.extend(&companions);
             stage.phase(Scenario::Connect, &self.plan.size)?;
@@ -129,15 +129,15 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    fn plane(&self, ground: Ground, environment: Environment) -> Result<Plane> {
+    fn plane(&self, config_source: ConfigSource, environment: Environment) -> Result<Plane> {
         let (program, logs, state) = (&self.tools.meltemi, self.folder("logs")?, self.folder("state")?);
         let environment = self.settings(environment)?;
-        match (ground, &self.authority) {
-            (Ground::Cluster(cluster), _) => {
+        match (config_source, &self.authority) {
+            (ConfigSource::Cluster(cluster), _) => {
                 Plane::meltemi_on_cluster(program, &cluster.kubeconfig, &logs, &environment)
             }
-            (Ground::Folder(live), None) => Plane::meltemi(program, live, &logs, &environment),
-            (Ground::Folder(live), Some(_)) => Plane::meltemi_secure(program, live, &state, &logs, &environment),
+            (ConfigSource::Folder(live), None) => Plane::meltemi(program, live, &logs, &environment),
+            (ConfigSource::Folder(live), Some(_)) => Plane::meltemi_secure(program, live, &state, &logs, &environment),
         }
     }
 
@@ -176,8 +176,8 @@ impl<'a> Trial<'a> {
         'a: 'o,
     {
         let nodes = self.mesh().join("nodes.jsonl");
-        let door = plane.door(self.authority.as_ref())?;
-        let swarm = Swarm::start(&self.tools.loadgen, &door, &nodes, &self.plan.size)?;
+        let transport = plane.transport(self.authority.as_ref())?;
+        let swarm = Swarm::start(&self.tools.loadgen, &transport, &nodes, &self.plan.size)?;
         Ok(Stage { system, round, plane, swarm, objects, companions: Vec::new(), stopped: &self.tools.stopped })
     }
 
@@ -243,7 +243,7 @@ impl Stage<'_> {
         for (file, object) in guests {
             self.objects.put(file, object.clone())?;
         }
-        self.swarm.settle(scenario.patience()).map(drop)
+        self.swarm.settle(scenario.settle_limit()).map(drop)
     }
 
     fn dismiss(&mut self, guests: &[(String, serde_json::Value)], scenario: Scenario) -> Result<()> {
@@ -254,14 +254,14 @@ impl Stage<'_> {
         for (file, _) in guests {
             self.objects.remove(file)?;
         }
-        self.swarm.settle(scenario.patience()).map(drop)
+        self.swarm.settle(scenario.settle_limit()).map(drop)
     }
 
     fn measure(&mut self, scenario: Scenario, size: &Size) -> Result<Record> {
         if scenario == Scenario::SlowConsumers {
-            self.swarm.say("mark tempered all")?;
-            self.swarm.say(&format!("temper {SLOW} 0"))?;
-            self.swarm.settle(scenario.patience())?;
+            self.swarm.say("mark behaviour all")?;
+            self.swarm.say(&format!("behaviour {SLOW} 0"))?;
+            self.swarm.settle(scenario.settle_limit())?;
         }
         let plane = self.plane.process.id();
         Memory::forget_peak(plane);
@@ -271,7 +271,7 @@ impl Stage<'_> {
             self.swarm.say(command)?;
         }
         let written = scenario.change(self.objects)?;
-        self.swarm.settle(scenario.patience())?;
+        self.swarm.settle(scenario.settle_limit())?;
         rest(plane)?;
         // What it did meanwhile may have reached somebody.
         let seen = Seen::read(self.swarm.settle_again()?)?;

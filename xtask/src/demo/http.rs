@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(20);
 
 /// The body of a successful answer; an error for any other.
 pub(super) fn get(to: SocketAddr, host: &str, path: &str) -> Result<String> {
@@ -34,8 +34,8 @@ pub(super) fn hangs_up(at: SocketAddr) -> Result<bool> {
 }
 
 fn connected(to: SocketAddr) -> Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&to, PATIENCE).with_context(|| format!("connect to {to}"))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    let stream = TcpStream::connect_timeout(&to, DEADLINE).with_context(|| format!("connect to {to}"))?;
+    stream.set_read_timeout(Some(DEADLINE))?;
     Ok(stream)
 }
 

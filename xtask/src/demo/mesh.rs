@@ -1,7 +1,7 @@
 //! The running demo: control plane, apps, agents with their Envoys, and the folder they live in. When it is dropped, all of it is gone.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use tempfile::TempDir;
 use super::http;
 use super::process::Process;
 use super::shop::{self, CART_V2, FRONT, PODS, Pod, SUPPLIER};
-use crate::{progress, project, setup};
+use crate::{port, progress, project, setup};
 
 /// Long enough for four Envoys to start on two busy cores.
-const PATIENCE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A name in the certificate of the secure port.
 const SERVER_NAME: &str = "istiod.istio-system.svc";
@@ -78,8 +78,8 @@ impl Mesh {
             meltemi,
             live,
             later,
-            monitoring: free_port(15014)?,
-            xds: free_port(15012)?,
+            monitoring: port::reserve_usual(15014)?,
+            xds: port::reserve_usual(15012)?,
             envoy,
             processes: Vec::new(),
             stopped,
@@ -93,7 +93,7 @@ impl Mesh {
         command.arg(format!("--secureGRPCAddr={}", self.xds)).arg(format!("--monitoringAddr={}", self.monitoring));
         // Nobody gets configuration without saying who it is.
         command.args(["--grpcAddr=", "--httpsAddr=", "--stateDir"]).arg(self.state());
-        let ready = free_port(8080)?;
+        let ready = port::reserve_usual(8080)?;
         command.arg(format!("--httpAddr={ready}"));
         self.processes.push(Process::start("meltemi", &self.logs(), &mut command)?);
         self.until("the control plane to be ready", || http::get(ready, "meltemi", "/ready"))?;
@@ -142,9 +142,9 @@ impl Mesh {
             self.processes.iter_mut().try_for_each(Process::check)?;
             match answer {
                 Ok(answer) => return Ok(answer),
-                Err(error) if start.elapsed() > PATIENCE => {
-                    let logs: String = self.processes.iter().map(Process::last_words).collect();
-                    return Err(error.context(format!("waited {} s for {what}\n{logs}", PATIENCE.as_secs())));
+                Err(error) if start.elapsed() > DEADLINE => {
+                    let logs: String = self.processes.iter().map(Process::log_tail).collect();
+                    return Err(error.context(format!("waited {} s for {what}\n{logs}", DEADLINE.as_secs())));
                 }
                 Err(_) => thread::sleep(Duration::from_millis(5)),
             }
@@ -192,11 +192,4 @@ fn copy_folder(from: &Path, to: &Path) -> Result<()> {
         fs::copy(from.join(&file), to.join(&file)).with_context(|| format!("copy {}", file.display()))?;
     }
     Ok(())
-}
-
-/// The usual port, so that commands need no flag; another when it is taken.
-fn free_port(usual: u16) -> Result<SocketAddr> {
-    let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let listener = TcpListener::bind(local(usual)).or_else(|_| TcpListener::bind(local(0)));
-    Ok(listener.context("find a free port on 127.0.0.1")?.local_addr()?)
 }

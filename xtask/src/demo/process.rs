@@ -1,4 +1,4 @@
-//! A program that a command started: its output goes to a file, and it ends with us, whichever way we end.
+//! A child process: its output goes to a log file, and it is terminated when its guard is dropped.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
-/// What a program gets to end by itself before it is killed.
+/// Grace period between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(3);
 
 pub(crate) struct Process {
@@ -36,11 +36,11 @@ impl Process {
     /// An error with the end of its log when it has ended.
     pub(crate) fn check(&mut self) -> Result<()> {
         let Some(status) = self.child.try_wait()? else { return Ok(()) };
-        bail!("{} ended ({status})\n{}", self.name, self.last_words())
+        bail!("{} ended ({status})\n{}", self.name, self.log_tail())
     }
 
     /// The end of its log.
-    pub(crate) fn last_words(&self) -> String {
+    pub(crate) fn log_tail(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().collect();
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_with_its_guard() {
+    fn a_process_is_terminated_with_its_guard() {
         let logs = tempfile::tempdir().unwrap();
         let process = Process::start("sleep", logs.path(), Command::new("sleep").arg("60")).unwrap();
         let id = process.child.id();
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_ended_shows_its_last_words() {
+    fn an_exit_is_reported_with_the_end_of_the_log() {
         let logs = tempfile::tempdir().unwrap();
         let mut process =
             Process::start("sh", logs.path(), Command::new("sh").args(["-c", "echo no port; exit 3"])).unwrap();

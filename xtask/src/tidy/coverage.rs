@@ -1,5 +1,5 @@
 //! docs/coverage.md: every row names an issue, and what is built names a test that exists. The head of that file says how
-//! a row is written.
+//! a row is written. Tests that other pages name exist, too.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,39 @@ use super::Finding;
 use super::source::Source;
 
 const FILE: &str = "docs/coverage.md";
+/// Pages that name tests in their text.
+const PAGES: [&str; 2] = ["docs/reliability.md", "docs/differences.md"];
 const COLUMNS: [&str; 5] = ["what", "kind", "issue", "where", "test"];
 const KINDS: &[&str] = &["mechanism", "setting", "metric", "threshold", "panel", "limit", "remedy"];
 
 pub(super) fn check(root: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
     let text = std::fs::read_to_string(root.join(FILE)).context(FILE)?;
     let known = Known { tests: tests(sources), exists: &|path| root.join(path).exists() };
-    Ok(rows(&text, &known))
+    let mut found = rows(&text, &known);
+    for page in PAGES {
+        let text = std::fs::read_to_string(root.join(page)).context(page)?;
+        found.extend(missing_tests(page, &text, &known.tests));
+    }
+    Ok(found)
+}
+
+/// Tests named in backticks, such as `xds::delta::tests::first_request`, that do not exist.
+fn missing_tests(page: &str, text: &str, tests: &BTreeSet<String>) -> Vec<Finding> {
+    let crates: BTreeSet<&str> = tests.iter().filter_map(|test| test.split("::").next()).collect();
+    let is_missing = |name: &str| {
+        let is_path = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | ':'));
+        let in_crate = name.split_once("::").is_some_and(|(first, _)| crates.contains(first));
+        is_path && in_crate && !tests.contains(name)
+    };
+    let lines = text.lines().enumerate().flat_map(|(number, line)| line.split('`').map(move |name| (number + 1, name)));
+    let finding = |(line, name): (usize, &str)| Finding {
+        file: page.into(),
+        line,
+        what: format!("test `{name}` does not exist"),
+        why: "the page promises a behaviour that this test shows".into(),
+        fix: "name the test that shows it now".into(),
+    };
+    lines.filter(|(_, name)| is_missing(name)).map(finding).collect()
 }
 
 struct Known<'a> {
@@ -112,7 +138,9 @@ fn tests(sources: &[Source]) -> BTreeSet<String> {
         for line in source.code.lines() {
             let code = line.trim_start();
             let indent = line.len() - code.len();
-            if let Some(name) = code.strip_prefix("mod ").and_then(|m| m.trim_end().strip_suffix('{')) {
+            let item =
+                ["pub(crate) ", "pub(super) "].iter().find_map(|public| code.strip_prefix(public)).unwrap_or(code);
+            if let Some(name) = item.strip_prefix("mod ").and_then(|m| m.trim_end().strip_suffix('{')) {
                 inline.retain(|(outer, _)| *outer < indent);
                 inline.push((indent, name.trim()));
             } else if code.starts_with("#[") {
@@ -181,7 +209,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owed_names_an_issue() {
+    fn a_page_that_names_a_missing_test_is_found() {
+        let tests = BTreeSet::from(["xds::delta::tests::b".to_owned()]);
+        let text = "`xds::delta::tests::b` and\n`xds::delta::tests::gone`, `xds::Resource`, `std::mem::take`";
+        let found: Vec<_> = missing_tests("p.md", text, &tests).into_iter().map(|f| (f.line, f.what)).collect();
+        assert_eq!(found, [(2, "test `xds::delta::tests::gone` does not exist".to_owned())]);
+    }
+
+    #[test]
+    fn a_row_names_an_issue() {
         assert_eq!(check("| x | metric | - | - | - |"), ["issue \"-\""]);
         assert_eq!(check("| x | metric |  | - | - |"), ["issue \"\""]);
     }

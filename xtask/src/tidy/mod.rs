@@ -1,15 +1,19 @@
 //! `cargo xtask tidy`: the rules that no other tool knows. Each rule is a function from files to findings; lists are in
-//! xtask/tidy.toml.
+//! xtask/tidy.toml and xtask/words.toml.
 
 mod code;
 mod coverage;
 mod dependencies;
 mod edges;
+mod exports;
+mod functions;
 mod licences;
 mod modules;
+mod protocol;
 mod rules;
 mod source;
 mod text;
+mod vocabulary;
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
@@ -18,7 +22,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use crate::project;
+use modules::Reach;
 use rules::Rules;
+use source::Source;
 
 /// One thing that is wrong: where, what, why it matters, what to do.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,10 +68,16 @@ fn findings(root: &Path) -> Result<BTreeSet<Finding>> {
         let reach = reached.get(&source.path).copied().unwrap_or_default();
         found.extend(source::check(&rules, source, reach));
     }
+    let is_product = |source: &&Source| reached.get(&source.path) == Some(&Reach::Product);
+    found.extend(sources.iter().filter(is_product).flat_map(functions::check));
+    found.extend(protocol::check(&sources));
+    found.extend(exports::check(&rules, sources.iter().filter(is_product)));
     found.extend(source::unused_sizes(&rules, &sources));
     found.extend(text::check(root, &rules, &files)?);
+    found.extend(vocabulary::check(root, &files)?);
     found.extend(coverage::check(root, &sources)?);
     found.extend(dependencies::check(root, &manifests)?);
+    found.extend(dependencies::unused(&rules, &manifests, &sources));
     found.extend(licences::check(root)?);
     Ok(found.into_iter().collect())
 }

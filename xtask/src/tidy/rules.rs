@@ -20,6 +20,10 @@ pub(super) struct Rules {
     pub(super) word: Vec<Word>,
     #[serde(default)]
     pub(super) size: Vec<Size>,
+    #[serde(default)]
+    pub(super) shared_name: Vec<SharedName>,
+    #[serde(default)]
+    pub(super) silent_dependency: Vec<SilentDependency>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -54,6 +58,33 @@ pub(super) struct Word {
 pub(super) struct Size {
     pub(super) file: PathBuf,
     pub(super) lines: usize,
+    /// Not read by the program, but nobody may leave it out.
+    #[serde(rename = "why")]
+    pub(super) _why: String,
+}
+
+/// Types of one name that several crates may export: of these names, among these crates.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SharedName {
+    /// Empty: any.
+    #[serde(default)]
+    pub(super) names: Vec<String>,
+    /// Empty: any.
+    #[serde(default)]
+    pub(super) crates: Vec<String>,
+    /// Not read by the program, but nobody may leave it out.
+    #[serde(rename = "why")]
+    pub(super) _why: String,
+}
+
+/// A dependency that a crate needs without naming it in its code.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SilentDependency {
+    pub(super) name: String,
+    #[serde(rename = "crate")]
+    pub(super) package: String,
     /// Not read by the program, but nobody may leave it out.
     #[serde(rename = "why")]
     pub(super) _why: String,

@@ -21,7 +21,7 @@ pub(super) fn check(root: &Path, rules: &Rules, files: &[PathBuf]) -> Result<Vec
     Ok(found)
 }
 
-fn is_our_text(path: &Path) -> bool {
+pub(super) fn is_our_text(path: &Path) -> bool {
     let known = path.extension().and_then(|e| e.to_str()).is_some_and(|e| EXTENSIONS.contains(&e));
     (known || path.starts_with(".ci")) && !LEFT_OUT.iter().any(|out| path.starts_with(out))
 }

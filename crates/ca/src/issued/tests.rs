@@ -1,4 +1,4 @@
-//! Certificates that another signer might return, each with one thing that is not as asked.
+//! Certificates that another signer might return, each with one difference from the request.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -12,23 +12,23 @@ use crate::{Csr, Identity, KeyType};
 const HOUR: Duration = Duration::from_secs(3600);
 const CART: &str = "spiffe://cluster.local/ns/shop/sa/cart";
 
-/// A signer, one request, and what it makes of it.
-struct World {
-    key: Private,
+/// A signer, one request, and the certificates for it.
+struct SigningCase {
+    key: PrivateKey,
     request: SignerRequest,
     issuer: Issuer<'static, KeyPair>,
     root: Certificate,
     now: SystemTime,
 }
 
-impl World {
-    fn new() -> World {
-        let (key, now) = (Private::generate(KeyType::P256).unwrap(), SystemTime::now());
+impl SigningCase {
+    fn new() -> SigningCase {
+        let (key, now) = (PrivateKey::generate(KeyType::P256).unwrap(), SystemTime::now());
         let identity: Identity = CART.parse().unwrap();
         let csr = Csr::parse(&key.csr(&identity).unwrap()).unwrap();
         let request = csr.for_signer(&[identity]).unwrap();
         let (issuer, root) = authority("root", None, now);
-        World { key, request, issuer, root, now }
+        SigningCase { key, request, issuer, root, now }
     }
 
     fn params(&self) -> CertificateParams {
@@ -48,7 +48,7 @@ impl World {
         Certificate::parse(params.signed_by(&self.key.0, &self.issuer).unwrap().der()).unwrap()
     }
 
-    fn check(&self, change: impl FnOnce(&mut CertificateParams)) -> Result<(), NotAsAsked> {
+    fn check(&self, change: impl FnOnce(&mut CertificateParams)) -> Result<(), IssuedMismatch> {
         self.request.check(&[self.signed(change)], std::slice::from_ref(&self.root), HOUR, self.now)
     }
 }
@@ -79,29 +79,29 @@ fn name(uri: &str) -> SanType {
 
 #[test]
 fn accepts_what_was_asked_for() {
-    let world = World::new();
-    assert_eq!(world.check(|_| {}), Ok(()));
-    assert_eq!(world.check(|params| params.key_usages.clear()), Ok(()), "no usage: any");
-    assert_eq!(world.check(|params| params.extended_key_usages.clear()), Ok(()));
-    assert_eq!(world.check(|params| params.is_ca = IsCa::ExplicitNoCa), Ok(()));
-    assert_eq!(world.check(|params| params.distinguished_name.push(DnType::OrganizationName, "")), Ok(()));
-    assert_eq!(world.check(|params| params.distinguished_name.push(DnType::CommonName, CART)), Ok(()));
-    // The clock of the signer is ahead, or it begins in the past for clocks that are behind.
-    assert_eq!(world.check(|params| params.not_before += Duration::from_secs(100)), Ok(()));
-    assert_eq!(world.check(|params| params.not_before -= 24 * HOUR), Ok(()));
-    assert_eq!(world.check(|params| params.not_after += Duration::from_secs(100)), Ok(()));
+    let case = SigningCase::new();
+    assert_eq!(case.check(|_| {}), Ok(()));
+    assert_eq!(case.check(|params| params.key_usages.clear()), Ok(()), "no usage: any");
+    assert_eq!(case.check(|params| params.extended_key_usages.clear()), Ok(()));
+    assert_eq!(case.check(|params| params.is_ca = IsCa::ExplicitNoCa), Ok(()));
+    assert_eq!(case.check(|params| params.distinguished_name.push(DnType::OrganizationName, "")), Ok(()));
+    assert_eq!(case.check(|params| params.distinguished_name.push(DnType::CommonName, CART)), Ok(()));
+    // The clock of the signer is ahead, or it backdates for clocks that are behind.
+    assert_eq!(case.check(|params| params.not_before += Duration::from_secs(100)), Ok(()));
+    assert_eq!(case.check(|params| params.not_before -= 24 * HOUR), Ok(()));
+    assert_eq!(case.check(|params| params.not_after += Duration::from_secs(100)), Ok(()));
 }
 
 #[test]
 fn rejects_another_key() {
-    let (mut world, other) = (World::new(), World::new());
-    world.key = other.key;
-    assert_eq!(world.check(|_| {}), Err(NotAsAsked::Key));
+    let (mut case, other) = (SigningCase::new(), SigningCase::new());
+    case.key = other.key;
+    assert_eq!(case.check(|_| {}), Err(IssuedMismatch::Key));
 }
 
 #[test]
 fn rejects_any_name_but_the_one_asked_for() {
-    let world = World::new();
+    let case = SigningCase::new();
     for more in [
         name("spiffe://cluster.local/ns/shop/sa/admin"),
         name(CART),
@@ -110,44 +110,44 @@ fn rejects_any_name_but_the_one_asked_for() {
         SanType::IpAddress([10, 0, 0, 1].into()),
         SanType::OtherName((vec![1, 2, 3], rcgen::OtherNameValue::Utf8String("x".to_owned()))),
     ] {
-        let found = world.check(|params| params.subject_alt_names.push(more.clone()));
-        assert!(matches!(found, Err(NotAsAsked::Name(_))), "{more:?}: {found:?}");
+        let found = case.check(|params| params.subject_alt_names.push(more.clone()));
+        assert!(matches!(found, Err(IssuedMismatch::Name(_))), "{more:?}: {found:?}");
     }
     for other in ["spiffe://cluster.local/ns/shop/sa/cart2", "spiffe://cluster.local/ns/shop/sa/Cart", "x:y"] {
-        let found = world.check(|params| params.subject_alt_names = vec![name(other)]);
-        assert!(matches!(found, Err(NotAsAsked::Name(_))), "{other}: {found:?}");
+        let found = case.check(|params| params.subject_alt_names = vec![name(other)]);
+        assert!(matches!(found, Err(IssuedMismatch::Name(_))), "{other}: {found:?}");
     }
-    assert!(matches!(world.check(|params| params.subject_alt_names.clear()), Err(NotAsAsked::Name(_))));
+    assert!(matches!(case.check(|params| params.subject_alt_names.clear()), Err(IssuedMismatch::Name(_))));
 }
 
 #[test]
 fn rejects_a_subject_that_was_not_asked_for() {
-    let world = World::new();
+    let case = SigningCase::new();
     for (kind, text) in [(DnType::CommonName, "admin"), (DnType::OrganizationName, "system:masters")] {
-        let found = world.check(|params| params.distinguished_name.push(kind, text));
-        assert_eq!(found, Err(NotAsAsked::Subject(text.to_owned())));
+        let found = case.check(|params| params.distinguished_name.push(kind, text));
+        assert_eq!(found, Err(IssuedMismatch::Subject(text.to_owned())));
     }
 }
 
 #[test]
 fn rejects_an_authority_and_other_usages() {
-    let world = World::new();
+    let case = SigningCase::new();
     let ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    assert_eq!(world.check(|params| params.is_ca = ca), Err(NotAsAsked::Authority));
+    assert_eq!(case.check(|params| params.is_ca = ca), Err(IssuedMismatch::Authority));
     for usage in [KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign] {
-        assert_eq!(world.check(|params| params.key_usages.push(usage)), Err(NotAsAsked::Authority));
+        assert_eq!(case.check(|params| params.key_usages.push(usage)), Err(IssuedMismatch::Authority));
     }
-    let found = world.check(|params| params.key_usages = vec![KeyUsagePurpose::KeyEncipherment]);
-    assert!(matches!(found, Err(NotAsAsked::Usage(_))), "{found:?}");
+    let found = case.check(|params| params.key_usages = vec![KeyUsagePurpose::KeyEncipherment]);
+    assert!(matches!(found, Err(IssuedMismatch::Usage(_))), "{found:?}");
     for usage in
         [ExtendedKeyUsagePurpose::Any, ExtendedKeyUsagePurpose::CodeSigning, ExtendedKeyUsagePurpose::OcspSigning]
     {
-        let found = world.check(|params| params.extended_key_usages.push(usage));
-        assert!(matches!(found, Err(NotAsAsked::Usage(_))), "{found:?}");
+        let found = case.check(|params| params.extended_key_usages.push(usage));
+        assert!(matches!(found, Err(IssuedMismatch::Usage(_))), "{found:?}");
     }
     for usage in [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth] {
-        let found = world.check(|params| params.extended_key_usages = vec![usage]);
-        assert!(matches!(found, Err(NotAsAsked::Usage(_))), "{found:?}");
+        let found = case.check(|params| params.extended_key_usages = vec![usage]);
+        assert!(matches!(found, Err(IssuedMismatch::Usage(_))), "{found:?}");
     }
 }
 
@@ -155,78 +155,78 @@ fn rejects_an_authority_and_other_usages() {
 fn rejects_an_unknown_critical_extension() {
     let mut extension = CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 99999, 1], vec![5, 0]);
     extension.set_criticality(true);
-    let found = World::new().check(|params| params.custom_extensions.push(extension));
-    assert_eq!(found, Err(NotAsAsked::Critical("1.3.6.1.4.1.99999.1".to_owned())));
+    let found = SigningCase::new().check(|params| params.custom_extensions.push(extension));
+    assert_eq!(found, Err(IssuedMismatch::Critical("1.3.6.1.4.1.99999.1".to_owned())));
 }
 
 #[test]
 fn rejects_times_that_were_not_asked_for() {
-    let world = World::new();
-    let found = world.check(|params| params.not_after += Duration::from_secs(300));
-    assert!(matches!(found, Err(NotAsAsked::Lifetime { asked: 3600, .. })), "{found:?}");
-    assert_eq!(world.check(|params| params.not_before += Duration::from_secs(300)), Err(NotAsAsked::Time));
+    let case = SigningCase::new();
+    let found = case.check(|params| params.not_after += Duration::from_secs(300));
+    assert!(matches!(found, Err(IssuedMismatch::Lifetime { asked: 3600, .. })), "{found:?}");
+    assert_eq!(case.check(|params| params.not_before += Duration::from_secs(300)), Err(IssuedMismatch::Time));
     let past = |params: &mut CertificateParams| {
         params.not_before -= 2 * HOUR;
         params.not_after -= 2 * HOUR;
     };
-    assert_eq!(world.check(past), Err(NotAsAsked::Time));
+    assert_eq!(case.check(past), Err(IssuedMismatch::Time));
 }
 
 #[test]
 fn rejects_a_chain_that_leads_to_no_root_of_the_mesh() {
-    let world = World::new();
-    let leaf = world.signed(|_| {});
-    let check = |chain: &[Certificate], roots: &[Certificate]| world.request.check(chain, roots, HOUR, world.now);
-    let (_, other) = authority("root", None, world.now);
+    let case = SigningCase::new();
+    let leaf = case.signed(|_| {});
+    let check = |chain: &[Certificate], roots: &[Certificate]| case.request.check(chain, roots, HOUR, case.now);
+    let (_, other) = authority("root", None, case.now);
     let chained = |chain: &[Certificate], roots: &[Certificate]| {
         let found = check(chain, roots);
-        assert!(matches!(found, Err(NotAsAsked::Chain(_))), "{found:?}");
+        assert!(matches!(found, Err(IssuedMismatch::Chain(_))), "{found:?}");
     };
     chained(std::slice::from_ref(&leaf), &[]);
     chained(std::slice::from_ref(&leaf), std::slice::from_ref(&other));
-    // A root that comes with it is no reason to believe it.
-    chained(&[leaf.clone(), world.root.clone()], std::slice::from_ref(&other));
-    assert_eq!(check(&[leaf.clone(), other], std::slice::from_ref(&world.root)), Err(NotAsAsked::Order(2)));
-    assert_eq!(check(&[], std::slice::from_ref(&world.root)), Err(NotAsAsked::Empty));
-    assert_eq!(check(&[leaf, world.root.clone()], std::slice::from_ref(&world.root)), Ok(()));
+    // A root in the chain is not a trust anchor.
+    chained(&[leaf.clone(), case.root.clone()], std::slice::from_ref(&other));
+    assert_eq!(check(&[leaf.clone(), other], std::slice::from_ref(&case.root)), Err(IssuedMismatch::Order(2)));
+    assert_eq!(check(&[], std::slice::from_ref(&case.root)), Err(IssuedMismatch::Empty));
+    assert_eq!(check(&[leaf, case.root.clone()], std::slice::from_ref(&case.root)), Ok(()));
 }
 
 #[test]
 fn an_intermediate_must_be_an_authority() {
-    let mut world = World::new();
-    let (between, certificate) = authority("between", Some(&world.issuer), world.now);
-    let root = std::mem::replace(&mut world.issuer, between);
-    let chain = [world.signed(|_| {}), certificate];
-    assert_eq!(world.request.check(&chain, std::slice::from_ref(&world.root), HOUR, world.now), Ok(()));
+    let mut case = SigningCase::new();
+    let (between, certificate) = authority("between", Some(&case.issuer), case.now);
+    let root = std::mem::replace(&mut case.issuer, between);
+    let chain = [case.signed(|_| {}), certificate];
+    assert_eq!(case.request.check(&chain, std::slice::from_ref(&case.root), HOUR, case.now), Ok(()));
     // A workload of the mesh signs for another one.
-    let (workload, _) = authority("workload", None, world.now);
-    let mut params = world.params();
+    let (workload, _) = authority("workload", None, case.now);
+    let mut params = case.params();
     params.distinguished_name.push(DnType::CommonName, "workload");
     let certificate = Certificate::parse(params.signed_by(workload.key(), &root).unwrap().der()).unwrap();
-    world.issuer = workload;
+    case.issuer = workload;
     let found =
-        world.request.check(&[world.signed(|_| {}), certificate], std::slice::from_ref(&world.root), HOUR, world.now);
-    assert!(matches!(found, Err(NotAsAsked::Chain(_))), "{found:?}");
+        case.request.check(&[case.signed(|_| {}), certificate], std::slice::from_ref(&case.root), HOUR, case.now);
+    assert!(matches!(found, Err(IssuedMismatch::Chain(_))), "{found:?}");
 }
 
 #[test]
 fn a_serving_certificate_names_no_host_that_was_not_asked_for() {
-    let world = World::new();
+    let case = SigningCase::new();
     let hosts = ["istiod.istio-system.svc".to_owned(), "127.0.0.1".to_owned()];
     let check = |names: &[&str]| {
-        let leaf = world.signed(|params| {
+        let leaf = case.signed(|params| {
             params.subject_alt_names =
                 CertificateParams::new(names.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>())
                     .unwrap()
                     .subject_alt_names;
         });
-        check_serving(&world.key, &hosts, &[leaf], std::slice::from_ref(&world.root), HOUR, world.now)
+        check_serving(&case.key, &hosts, &[leaf], std::slice::from_ref(&case.root), HOUR, case.now)
     };
     assert_eq!(check(&["istiod.istio-system.svc", "127.0.0.1"]), Ok(()));
     assert_eq!(check(&["istiod.istio-system.svc"]), Ok(()));
-    assert!(matches!(check(&["istiod.istio-system.svc", "10.0.0.1"]), Err(NotAsAsked::Name(_))));
-    assert!(matches!(check(&["istiod.istio-system.svc", "shop.example"]), Err(NotAsAsked::Name(_))));
-    let other = Private::generate(KeyType::P256).unwrap();
-    let leaf = world.signed(|_| {});
-    assert_eq!(check_serving(&other, &hosts, &[leaf], &[], HOUR, world.now), Err(NotAsAsked::Key));
+    assert!(matches!(check(&["istiod.istio-system.svc", "10.0.0.1"]), Err(IssuedMismatch::Name(_))));
+    assert!(matches!(check(&["istiod.istio-system.svc", "shop.example"]), Err(IssuedMismatch::Name(_))));
+    let other = PrivateKey::generate(KeyType::P256).unwrap();
+    let leaf = case.signed(|_| {});
+    assert_eq!(check_serving(&other, &hosts, &[leaf], &[], HOUR, case.now), Err(IssuedMismatch::Key));
 }

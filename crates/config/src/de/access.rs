@@ -1,11 +1,11 @@
-//! Lists, mappings, messages and choices as serde asks for them, part by part.
+//! serde access to lists, mappings, messages and oneofs.
 
 use serde::Deserializer;
 use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeSeed, EnumAccess, IntoDeserializer, MapAccess, SeqAccess, VariantAccess, Visitor};
 
 use super::path::Path;
-use super::{Error, Problem, Reader, most_similar};
+use super::{Error, FieldError, Reader, most_similar};
 use crate::tree::{Entry, Node, Value};
 
 impl Reader<'_> {
@@ -114,7 +114,7 @@ impl<'de> MapAccess<'de> for Fields<'_> {
     }
 }
 
-/// The name by which the type knows a key; protobuf's JSON also takes the name of the .proto file.
+/// The field name of the type; protobuf's JSON also accepts the name of the .proto file.
 fn known_name(reader: Reader<'_>, key: &str, known: &'static [&'static str]) -> Option<&'static str> {
     let find = |name: &str| known.iter().copied().find(|k| *k == name);
     find(key).or_else(|| if reader.is_protobuf() && key.contains('_') { find(&camel_case(key)) } else { None })
@@ -137,10 +137,10 @@ fn warn_unknown(reader: Reader<'_>, entry: &Entry, known: &[&str]) {
     }
     let what = unknown_field(&entry.key, known);
     let field = reader.path.field(&entry.key).to_string();
-    reader.context.warnings.borrow_mut().push(Problem { field, at: entry.key_at, what });
+    reader.context.warnings.borrow_mut().push(FieldError { field, at: entry.key_at, what });
 }
 
-/// The words of the warning; the field itself is named by the note.
+/// The text of the warning; the diagnostic names the field.
 pub(crate) fn unknown_field(name: &str, known: &[&str]) -> String {
     let hint = most_similar(name, known).map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
     format!("unknown field, left out{hint}")

@@ -1,4 +1,4 @@
-//! Numbers: what may stand for one, and the range it must lie in.
+//! Numbers: accepted notations, and ranges.
 
 use super::{Error, Reader};
 use crate::tree::Value;

@@ -1,11 +1,11 @@
-//! Where in an object a value stands: `spec.http[0].route[1].weight`.
+//! The path of a value in an object: `spec.http[0].route[1].weight`.
 
 use std::fmt;
 
 use super::access::camel_case;
 use crate::tree::{Node, Value};
 
-/// Linked towards the root, so that going down costs nothing.
+/// Linked towards the root, so that a child path costs no allocation.
 pub(crate) struct Path<'a> {
     parent: Option<&'a Path<'a>>,
     step: Step<'a>,
@@ -34,7 +34,7 @@ impl<'a> Path<'a> {
         Path { parent: Some(self), step: Step::Item(index) }
     }
 
-    /// The value that stands here in a tree; where nothing is written, the nearest value around it.
+    /// The value at this path in a tree; where nothing is written, the nearest enclosing value.
     pub(crate) fn find<'n>(&self, root: &'n Node) -> Found<'n> {
         let around = match self.parent {
             None => return Found::Here(root),
@@ -74,7 +74,7 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// A name with other characters would not be told apart from a path.
+/// A name with other characters could not be distinguished from a path.
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-' || b == b'@')
 }

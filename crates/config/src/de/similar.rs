@@ -1,8 +1,8 @@
 //! Finds the name that a misspelt one was probably meant to be.
 
-/// The name that differs least, if it differs little.
+/// The most similar name, if it is similar enough.
 pub(crate) fn most_similar<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
-    // Longer names are not worth the time, which grows with the square of the length.
+    // Longer names are not compared: the cost grows with the square of the length.
     if name.len() > 64 {
         return None;
     }
@@ -11,12 +11,12 @@ pub(crate) fn most_similar<'a>(name: &str, known: &[&'a str]) -> Option<&'a str>
     near.filter(|(distance, _)| *distance <= allowed).min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
 }
 
-/// Case and underscores do not count.
+/// Ignores case and underscores.
 fn plain(name: &str) -> Vec<char> {
     name.chars().filter(|c| *c != '_').map(|c| c.to_ascii_lowercase()).collect()
 }
 
-/// How many characters must be put in, taken out or replaced to make one of the other.
+/// The Levenshtein distance.
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut row = (0..=b.len()).collect::<Vec<_>>();
     for (i, x) in a.iter().enumerate() {

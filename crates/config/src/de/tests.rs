@@ -1,4 +1,4 @@
-//! How values are read by each set of rules, and the words of refusal.
+//! Values under each set of rules, and error texts.
 
 use std::collections::BTreeMap;
 
@@ -48,24 +48,24 @@ fn outcome(yaml: &str, rules: Rules) -> Outcome<Route> {
     read(&node, "spec", rules)
 }
 
-/// The only difference to the default; nothing may be warned of.
+/// The only difference to the default, without warnings.
 fn check(yaml: &str, rules: Rules, expected: Route) {
     let Outcome { value, warnings } = outcome(yaml, rules);
     assert_eq!((value, warnings), (Ok(expected), vec![]), "{yaml}");
 }
 
-fn told(problem: &Problem) -> String {
+fn display(problem: &FieldError) -> String {
     format!("{}:{} {}: {}", problem.at.line, problem.at.column, problem.field, problem.what)
 }
 
 fn check_refused(yaml: &str, rules: Rules, expected: &str) {
-    assert_eq!(outcome(yaml, rules).value.as_ref().map_err(told), Err(expected.to_owned()), "{yaml}");
+    assert_eq!(outcome(yaml, rules).value.as_ref().map_err(display), Err(expected.to_owned()), "{yaml}");
 }
 
 fn check_warned(yaml: &str, expected: &[&str]) {
     let Outcome { value, warnings } = outcome(yaml, Rules::Protobuf);
     assert!(value.is_ok(), "{value:?}");
-    assert_eq!(warnings.iter().map(told).collect::<Vec<_>>(), expected, "{yaml}");
+    assert_eq!(warnings.iter().map(display).collect::<Vec<_>>(), expected, "{yaml}");
 }
 
 #[test]
@@ -94,10 +94,10 @@ fn protobuf_takes_numbers_in_quotes() {
     let seven = || Route { weight: 7, ratio: 2.0, big: u64::MAX, ..Route::default() };
     check("{weight: '7', ratio: '2', big: '18446744073709551615'}", Rules::Protobuf, seven());
     check("{weight: 7.0, ratio: 2, big: '18446744073709551615'}", Rules::Protobuf, seven());
-    let refused = "1:10 spec.weight: expected a whole number from -2147483648 to 2147483647, found the text \"7\"";
-    check_refused("{weight: '7'}", Rules::Kubernetes, refused);
-    let refused = "1:10 spec.weight: expected a whole number from -2147483648 to 2147483647, found the number 7.5";
-    check_refused("{weight: 7.5}", Rules::Protobuf, refused);
+    let rejected = "1:10 spec.weight: expected a whole number from -2147483648 to 2147483647, found the text \"7\"";
+    check_refused("{weight: '7'}", Rules::Kubernetes, rejected);
+    let rejected = "1:10 spec.weight: expected a whole number from -2147483648 to 2147483647, found the number 7.5";
+    check_refused("{weight: 7.5}", Rules::Protobuf, rejected);
     check_refused("{ratio: NaN}", Rules::Protobuf, "1:9 spec.ratio: expected a number, found the text \"NaN\"");
 }
 
@@ -113,8 +113,8 @@ fn numbers_out_of_range_name_the_range() {
 fn numbers_may_be_keys() {
     let ports = BTreeMap::from([(80, "a".to_owned())]);
     check("ports: {80: a}", Rules::Protobuf, Route { ports, ..Route::default() });
-    let refused = "1:9 spec.ports.x: expected a whole number from 0 to 4294967295, found the text \"x\"";
-    check_refused("ports: {x: a}", Rules::Protobuf, refused);
+    let rejected = "1:9 spec.ports.x: expected a whole number from 0 to 4294967295, found the text \"x\"";
+    check_refused("ports: {x: a}", Rules::Protobuf, rejected);
 }
 
 #[test]
@@ -197,11 +197,13 @@ fn secrets_are_not_quoted() {
 
 #[test]
 fn a_text_is_one_message() {
-    let read = |text| read_text::<Route>("m.yaml", text, Scalars::MeshConfig).map_err(|notes| notes[0].to_string());
+    let read = |text| {
+        read_text::<Route>("m.yaml", text, Scalars::MeshConfig).map_err(|diagnostics| diagnostics[0].to_string())
+    };
     assert_eq!(read("").unwrap().0, Route::default());
-    let (route, notes) = read("name: a\nn: b\n").unwrap();
+    let (route, diagnostics) = read("name: a\nn: b\n").unwrap();
     assert_eq!(route.name, "a");
-    assert_eq!(notes[0].to_string(), "warning: m.yaml:2:1: false: unknown field, left out");
+    assert_eq!(diagnostics[0].to_string(), "warning: m.yaml:2:1: false: unknown field, left out");
     assert_eq!(read("a: 1\n---\nb: 1\n").unwrap_err(), "error: m.yaml:3:1: a second document; only one is read here");
     assert_eq!(
         read("port: x\n").unwrap_err(),

@@ -1,4 +1,4 @@
-//! AuthorizationPolicy: who may do what. Values stay as written (`a`, `a*`, `*a`, `*`).
+//! AuthorizationPolicy. Values stay as written (`a`, `a*`, `*a`, `*`).
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::labels::Selector;
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationPolicy {
     pub selector: Option<Selector>,
-    /// Older spelling of a single entry in `target_refs`.
+    /// Deprecated spelling of a single entry in `target_refs`.
     pub target_ref: Option<TargetRef>,
     pub target_refs: Vec<TargetRef>,
     /// Empty: no request matches.

@@ -1,4 +1,4 @@
-//! TLS as a client sets it up: in DestinationRules and in the mesh config.
+//! Client TLS settings, in DestinationRules and in the mesh config.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! ConfigMap: named texts. Binary data is not read.
+//! ConfigMap: string data. Binary data is not read.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! EndpointSlice, and Endpoints read into the same form: where a service's workloads are reached.
+//! EndpointSlice, and Endpoints converted to it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use super::transport::{Transport, port};
 use crate::address::AddressText;
+use crate::intern;
 use crate::labels::Labels;
-use crate::shared;
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "Raw")]
@@ -17,7 +17,7 @@ pub struct EndpointSlice {
     pub service: Arc<str>,
     pub address_type: AddressType,
     pub ports: Box<[SlicePort]>,
-    pub endpoints: Box<[Endpoint]>,
+    pub endpoints: Box<[SliceEndpoint]>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -33,7 +33,7 @@ pub enum AddressType {
 #[derive(Default)]
 pub struct SlicePort {
     /// The name of the Service's port; empty for its sole port.
-    #[serde(deserialize_with = "shared::text")]
+    #[serde(deserialize_with = "intern::text")]
     pub name: Arc<str>,
     /// `None`: any port.
     #[serde(deserialize_with = "some_port")]
@@ -42,13 +42,13 @@ pub struct SlicePort {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Endpoint {
-    /// All reach the same workload. Names, which slices of type FQDN have, are not kept.
+pub struct SliceEndpoint {
+    /// Addresses of one workload. FQDN addresses are not kept.
     pub addresses: Box<[IpAddr]>,
     pub ready: bool,
     pub serving: bool,
     pub terminating: bool,
-    /// `None`: the endpoint was made by hand, for something that is no object.
+    /// `None`: a manual endpoint without an object.
     pub target: Option<Target>,
 }
 
@@ -65,7 +65,7 @@ pub struct Target {
 struct RawTarget {
     kind: String,
     name: Box<str>,
-    #[serde(deserialize_with = "shared::text")]
+    #[serde(deserialize_with = "intern::text")]
     namespace: Arc<str>,
 }
 
@@ -109,18 +109,18 @@ impl From<Raw> for EndpointSlice {
             service: raw.metadata.labels.get("kubernetes.io/service-name").unwrap_or_default().into(),
             address_type: raw.address_type,
             ports: raw.ports,
-            endpoints: raw.endpoints.into_iter().map(Endpoint::from).collect(),
+            endpoints: raw.endpoints.into_iter().map(SliceEndpoint::from).collect(),
         }
     }
 }
 
-impl From<RawEndpoint> for Endpoint {
-    fn from(raw: RawEndpoint) -> Endpoint {
+impl From<RawEndpoint> for SliceEndpoint {
+    fn from(raw: RawEndpoint) -> SliceEndpoint {
         let ready = raw.conditions.ready.unwrap_or(true);
-        Endpoint {
+        SliceEndpoint {
             addresses: raw.addresses.iter().filter_map(|AddressText(text)| text.parse().ok()).collect(),
             ready,
-            // What is not said is taken for yes, as in istiod: whoever is not ready is on its way out.
+            // Missing conditions count as true, as in istiod, which makes an endpoint that is not ready a terminating one.
             serving: raw.conditions.serving.unwrap_or(true),
             terminating: raw.conditions.terminating.unwrap_or(!ready),
             target: raw.target_ref,
@@ -151,7 +151,7 @@ mod tests {
         );
         assert_eq!(&*slice.service, "a");
         assert_eq!(*slice.ports, [SlicePort { name: Arc::default(), port: None, protocol: Transport::Tcp }]);
-        let Endpoint { ready, serving, terminating, .. } = slice.endpoints[0];
+        let SliceEndpoint { ready, serving, terminating, .. } = slice.endpoints[0];
         assert_eq!((ready, serving, terminating), (true, true, false));
     }
 

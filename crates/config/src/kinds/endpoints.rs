@@ -1,10 +1,10 @@
-//! Endpoints, the older form of slices. Each of its subsets is read into an EndpointSlice; nothing else keeps them.
+//! Endpoints, the predecessor of EndpointSlices. Each subset is converted into an EndpointSlice.
 
 use std::net::IpAddr;
 
 use serde::Deserialize;
 
-use super::endpoint_slice::{AddressType, Endpoint, EndpointSlice, SlicePort, Target};
+use super::endpoint_slice::{AddressType, EndpointSlice, SliceEndpoint, SlicePort, Target};
 use crate::address::IpText;
 
 #[derive(Default, Deserialize)]
@@ -29,7 +29,7 @@ struct Address {
 }
 
 impl Endpoints {
-    /// At least one slice, so that an Endpoints without addresses is told from one that does not exist.
+    /// At least one slice, to distinguish an Endpoints without addresses from one that does not exist.
     pub(crate) fn slices(self, service: &str) -> Vec<EndpointSlice> {
         let subsets = if self.subsets.is_empty() { vec![Subset::default()] } else { self.subsets };
         subsets.into_iter().map(|subset| slice(service, subset)).collect()
@@ -52,6 +52,12 @@ fn slice(service: &str, subset: Subset) -> EndpointSlice {
     }
 }
 
-fn endpoint(address: Address, ready: bool) -> Endpoint {
-    Endpoint { addresses: [address.ip.0].into(), ready, serving: ready, terminating: false, target: address.target_ref }
+fn endpoint(address: Address, ready: bool) -> SliceEndpoint {
+    SliceEndpoint {
+        addresses: [address.ip.0].into(),
+        ready,
+        serving: ready,
+        terminating: false,
+        target: address.target_ref,
+    }
 }

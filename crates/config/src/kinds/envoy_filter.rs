@@ -1,4 +1,4 @@
-//! EnvoyFilter: patches of generated configuration. Patch values stay JSON; applying them is not done here.
+//! EnvoyFilter: patches of generated configuration. Patch values stay JSON; `translate` applies them.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub struct ConfigPatch {
     /// `None`: everything that `apply_to` names.
     #[serde(rename = "match")]
     pub object_match: Option<ObjectMatch>,
-    pub patch: Option<Patch>,
+    pub patch: Option<EnvoyFilterPatch>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
@@ -211,9 +211,9 @@ pub struct WaypointRouteMatch {
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Patch {
+pub struct EnvoyFilterPatch {
     pub operation: Operation,
-    /// `None`: not written, as `Operation::Remove` allows.
+    /// `None`: not set, as `Operation::Remove` allows.
     pub value: Option<JsonObject>,
     pub filter_class: FilterClass,
 }
@@ -246,7 +246,7 @@ pub enum FilterClass {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::example::{check_enum, example, refusal};
+    use crate::kinds::example::{check_enum, example, parse_error};
 
     fn matched(yaml: &str) -> MatchedObject {
         example::<ObjectMatch>(yaml).object.expect(yaml)
@@ -361,7 +361,7 @@ routeConfiguration:
     #[test]
     fn two_objects_at_once_are_refused() {
         assert_eq!(
-            refusal::<EnvoyFilter>("configPatches: [{match: {listener: {}, cluster: {}}}]"),
+            parse_error::<EnvoyFilter>("configPatches: [{match: {listener: {}, cluster: {}}}]"),
             "spec.configPatches[0].match: listener and cluster exclude each other; keep one of them"
         );
     }

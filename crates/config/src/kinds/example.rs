@@ -1,8 +1,8 @@
-//! Reads the examples of the tests of kinds.
+//! Parses the examples in tests of kinds.
 
 use serde::de::DeserializeOwned;
 
-use crate::de::{Outcome, Problem, Rules, read};
+use crate::de::{FieldError, Outcome, Rules, read};
 use crate::yaml::{Scalars, documents};
 
 fn outcome<T: DeserializeOwned>(yaml: &str) -> Outcome<T> {
@@ -10,16 +10,16 @@ fn outcome<T: DeserializeOwned>(yaml: &str) -> Outcome<T> {
     read(&node, "spec", Rules::Protobuf)
 }
 
-/// The object of an example that has nothing wrong.
+/// The object of a valid example.
 pub(crate) fn example<T: DeserializeOwned>(yaml: &str) -> T {
     let Outcome { value, warnings } = outcome(yaml);
     assert_eq!(warnings, [], "{yaml}");
-    value.unwrap_or_else(|Problem { field, what, .. }| panic!("{field}: {what}\n{yaml}"))
+    value.unwrap_or_else(|FieldError { field, what, .. }| panic!("{field}: {what}\n{yaml}"))
 }
 
-/// `field: what` of an example that cannot be used.
-pub(crate) fn refusal<T: DeserializeOwned>(yaml: &str) -> String {
-    let Problem { field, what, .. } = outcome::<T>(yaml).value.map(|_| ()).expect_err(yaml);
+/// `field: what` of a rejected example.
+pub(crate) fn parse_error<T: DeserializeOwned>(yaml: &str) -> String {
+    let FieldError { field, what, .. } = outcome::<T>(yaml).value.map(|_| ()).expect_err(yaml);
     format!("{field}: {what}")
 }
 
@@ -29,6 +29,6 @@ pub(crate) fn check_enum<T: DeserializeOwned + PartialEq + std::fmt::Debug>(vari
         assert_eq!(&example::<T>(&format!("{name:?}")), variant);
         assert_eq!(&example::<T>(&number.to_string()), variant, "{number}");
     }
-    let refused = refusal::<T>("NO_SUCH_NAME");
-    assert!(variants.iter().all(|(name, _)| refused.contains(name)), "{refused}");
+    let rejected = parse_error::<T>("NO_SUCH_NAME");
+    assert!(variants.iter().all(|(name, _)| rejected.contains(name)), "{rejected}");
 }

@@ -1,33 +1,33 @@
-//! Gateway (networking.istio.io): ports, hosts and server TLS of routers. Merging of gateways is not done here.
+//! Gateway (networking.istio.io): ports, hosts and server TLS of gateway proxies. Merging of Gateways is in `model`.
 
 use serde::{Deserialize, Serialize};
 
-use super::port::Port;
+use super::port::IstioPort;
 use crate::labels::Labels;
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Gateway {
-    pub servers: Vec<Server>,
-    /// Empty: every router.
+    pub servers: Vec<ServerSpec>,
+    /// Empty: every gateway proxy.
     pub selector: Labels,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Server {
-    /// `None`: not written, which validation refuses.
-    pub port: Option<Port>,
+pub struct ServerSpec {
+    /// `None`: not set, which validation rejects.
+    pub port: Option<IstioPort>,
     pub bind: String,
     /// `[namespace/]host`.
     pub hosts: Vec<String>,
-    /// `None`: plain text.
+    /// `None`: plaintext.
     pub tls: Option<ServerTlsSettings>,
     pub default_endpoint: String,
     pub name: String,
 }
 
-/// What Envoy knows, and istiod lets pass.
+/// Ciphers that Envoy supports and istiod accepts.
 pub const CIPHERS: [&str; 15] = [
     "ECDHE-ECDSA-AES128-GCM-SHA256",
     "ECDHE-RSA-AES128-GCM-SHA256",
@@ -107,7 +107,7 @@ pub enum TlsProtocol {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::example::{check_enum, example, refusal};
+    use crate::kinds::example::{check_enum, example, parse_error};
 
     #[test]
     fn a_gateway_with_every_field() {
@@ -163,8 +163,8 @@ servers:
             cipher_suites: vec!["d".into()],
             insecure_skip_verify: Some(true),
         };
-        let port = Port { number: 443, protocol: "HTTPS".into(), name: "https".into(), target_port: 8443 };
-        let server = Server {
+        let port = IstioPort { number: 443, protocol: "HTTPS".into(), name: "https".into(), target_port: 8443 };
+        let server = ServerSpec {
             port: Some(port),
             bind: "0.0.0.0".into(),
             hosts: vec!["shop/*.example.com".into()],
@@ -197,7 +197,7 @@ servers:
 
     #[test]
     fn a_negative_port_is_refused_with_its_place() {
-        let refused = refusal::<Gateway>("servers: [{port: {number: -1}}]");
-        assert!(refused.starts_with("spec.servers[0].port.number: -1 is out of range"), "{refused}");
+        let rejected = parse_error::<Gateway>("servers: [{port: {number: -1}}]");
+        assert!(rejected.starts_with("spec.servers[0].port.number: -1 is out of range"), "{rejected}");
     }
 }

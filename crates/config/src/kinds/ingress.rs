@@ -1,4 +1,4 @@
-//! Ingress (networking.k8s.io): hosts, paths and the Services behind them. What istiod makes of it is decided elsewhere.
+//! Ingress (networking.k8s.io): hosts, paths and backend Services. `model` converts it.
 
 use serde::{Deserialize, Deserializer, de};
 
@@ -9,7 +9,7 @@ pub struct Ingress {
     pub class: Option<String>,
     pub default_backend: Option<Backend>,
     pub tls: Vec<Tls>,
-    pub rules: Vec<Rule>,
+    pub rules: Vec<IngressRule>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -21,10 +21,10 @@ pub struct Tls {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Rule {
+pub struct IngressRule {
     /// Empty: any.
     pub host: String,
-    /// `None`: the rule says nothing.
+    /// `None`: the rule has no paths.
     pub http: Option<Paths>,
 }
 
@@ -53,7 +53,7 @@ pub enum PathType {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Backend {
-    /// `None`: a resource of another kind, which nobody routes to.
+    /// `None`: a resource of another kind, which is not supported.
     pub service: Option<ServiceBackend>,
 }
 
@@ -89,7 +89,7 @@ struct Spec {
     ingress_class_name: Option<String>,
     default_backend: Option<Backend>,
     tls: Vec<Tls>,
-    rules: Vec<Rule>,
+    rules: Vec<IngressRule>,
 }
 
 impl From<Raw> for Ingress {
@@ -119,7 +119,7 @@ fn service_port<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ServicePor
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::kubernetes_example::{kubernetes, kubernetes_refusal};
+    use crate::kinds::kubernetes_example::{kubernetes, kubernetes_parse_error};
 
     #[test]
     fn an_ingress_with_every_field() {
@@ -146,15 +146,15 @@ status: {loadBalancer: {}}
             class: Some("istio".into()),
             default_backend: Some(service("rest", ServicePort::Name("http".into()))),
             tls: vec![Tls { hosts: vec!["a.example.com".into()], secret_name: "a-cert".into() }],
-            rules: vec![Rule { host: "a.example.com".into(), http: Some(Paths { paths: vec![exact, prefix] }) }],
+            rules: vec![IngressRule { host: "a.example.com".into(), http: Some(Paths { paths: vec![exact, prefix] }) }],
         };
         assert_eq!(ingress, want);
     }
 
     #[test]
     fn a_port_out_of_range_is_refused_with_its_place() {
-        let refused =
-            kubernetes_refusal::<Ingress>("spec: {defaultBackend: {service: {name: a, port: {number: 70000}}}}");
-        assert_eq!(refused, "spec.defaultBackend.service.port: port 70000 is out of range; a port is 1 to 65535");
+        let rejected =
+            kubernetes_parse_error::<Ingress>("spec: {defaultBackend: {service: {name: a, port: {number: 70000}}}}");
+        assert_eq!(rejected, "spec.defaultBackend.service.port: port 70000 is out of range; a port is 1 to 65535");
     }
 }

@@ -1,4 +1,4 @@
-//! IngressClass (networking.k8s.io): who serves the Ingresses that name it.
+//! IngressClass (networking.k8s.io): the controller of the Ingresses that name it.
 
 use serde::Deserialize;
 

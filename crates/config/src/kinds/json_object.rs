@@ -1,4 +1,4 @@
-//! Parts that have no schema here (`google.protobuf.Struct`): kept as JSON, nulls included.
+//! Fields without a schema (`google.protobuf.Struct`): kept as JSON, nulls included.
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Map, Value};

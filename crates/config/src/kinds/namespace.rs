@@ -1,4 +1,4 @@
-//! Namespace: its labels, which are in its meta, say all.
+//! Namespace: only its metadata is used.
 
 use serde::Deserialize;
 

@@ -1,4 +1,4 @@
-//! Node: its labels, which are in its meta, give the locality of its pods.
+//! Node: only its labels are used, for the locality of its pods.
 
 use serde::Deserialize;
 

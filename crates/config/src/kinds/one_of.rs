@@ -1,8 +1,8 @@
-//! Protobuf oneofs: at most one of their members may be written. Which members exist is said by each message.
+//! Protobuf oneofs: at most one of their members may be set. Each message lists its members.
 
 use std::fmt;
 
-/// More than one member of a oneof was written.
+/// More than one member of a oneof is set.
 #[derive(Debug)]
 pub(crate) struct Conflict(Vec<&'static str>);
 
@@ -12,7 +12,7 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// The member that was written, if any.
+/// The member that is set, if any.
 pub(crate) fn one_of<T, const N: usize>(members: [(&'static str, Option<T>); N]) -> Result<Option<T>, Conflict> {
     let mut names = Vec::new();
     let mut found = None;
@@ -25,7 +25,7 @@ pub(crate) fn one_of<T, const N: usize>(members: [(&'static str, Option<T>); N])
     if names.len() > 1 { Err(Conflict(names)) } else { Ok(found) }
 }
 
-/// An enum for a message that is nothing but a oneof. The first variant stands for `{}`.
+/// An enum for a message that is nothing but a oneof. The first variant means `{}`.
 macro_rules! oneof_message {
     (
         $(#[$doc:meta])*

@@ -1,4 +1,4 @@
-//! PeerAuthentication: whether workloads ask their callers for mutual TLS.
+//! PeerAuthentication: mutual TLS modes of workloads.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub enum MutualTlsMode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::example::{check_enum, example, refusal};
+    use crate::kinds::example::{check_enum, example, parse_error};
 
     #[test]
     fn a_policy_with_every_field() {
@@ -61,13 +61,13 @@ portLevelMtls: {8080: {mode: DISABLE}, '9090': {}}
             ("PERMISSIVE", MutualTlsMode::Permissive),
             ("STRICT", MutualTlsMode::Strict),
         ]);
-        let refused = refusal::<PeerAuthentication>("mtls: {mode: strict}");
-        assert!(refused.starts_with("spec.mtls.mode: ") && refused.contains("STRICT"), "{refused}");
+        let rejected = parse_error::<PeerAuthentication>("mtls: {mode: strict}");
+        assert!(rejected.starts_with("spec.mtls.mode: ") && rejected.contains("STRICT"), "{rejected}");
     }
 
     #[test]
     fn a_port_must_be_a_number() {
-        let refused = refusal::<PeerAuthentication>("portLevelMtls: {http: {mode: STRICT}}");
-        assert!(refused.starts_with("spec.portLevelMtls.http: "), "{refused}");
+        let rejected = parse_error::<PeerAuthentication>("portLevelMtls: {http: {mode: STRICT}}");
+        assert!(rejected.starts_with("spec.portLevelMtls.http: "), "{rejected}");
     }
 }

@@ -1,4 +1,4 @@
-//! Pod: where it runs, as whom, at which addresses, and whether it is ready.
+//! Pod: node, service account, addresses and readiness.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::transport::{Transport, port};
 use crate::address::IpText;
-use crate::shared::{self, shared_text};
+use crate::intern::{self, intern_str};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "Raw")]
@@ -15,18 +15,18 @@ pub struct Pod {
     /// Empty: not scheduled yet.
     pub node_name: Arc<str>,
     pub service_account: Arc<str>,
-    /// `None`: it has no name below a service's.
+    /// `None`: it has no DNS name below a service's.
     pub subdomain: Option<Box<Subdomain>>,
     pub ips: Arc<[IpAddr]>,
     /// `None`: it runs, or will.
     pub outcome: Option<Outcome>,
-    /// The Ready condition; a pod without one is ready if it runs or does not say in which phase it is.
+    /// The Ready condition; a pod without one is ready if its phase is Running or unset.
     pub ready: bool,
-    /// Of all containers that keep running.
+    /// Of all long-running containers.
     pub ports: Box<[ContainerPort]>,
 }
 
-/// How a pod ended that will not run again.
+/// The final phase of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Succeeded,
@@ -43,7 +43,7 @@ pub struct Subdomain {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerPort {
-    #[serde(default, deserialize_with = "shared::text")]
+    #[serde(default, deserialize_with = "intern::text")]
     pub name: Arc<str>,
     #[serde(rename = "containerPort", deserialize_with = "port")]
     pub port: u16,
@@ -61,12 +61,12 @@ struct Raw {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct RawSpec {
-    #[serde(deserialize_with = "shared::text")]
+    #[serde(deserialize_with = "intern::text")]
     node_name: Arc<str>,
-    #[serde(deserialize_with = "shared::text")]
+    #[serde(deserialize_with = "intern::text")]
     service_account_name: Arc<str>,
-    /// The older spelling of `serviceAccountName`.
-    #[serde(deserialize_with = "shared::text")]
+    /// The deprecated spelling of `serviceAccountName`.
+    #[serde(deserialize_with = "intern::text")]
     service_account: Arc<str>,
     hostname: String,
     subdomain: String,
@@ -113,7 +113,7 @@ impl From<Raw> for Pod {
         let lasting = spec.init_containers.into_iter().filter(|c| c.restart_policy == "Always");
         Pod {
             node_name: spec.node_name,
-            service_account: named.unwrap_or_else(|| shared_text("default")),
+            service_account: named.unwrap_or_else(|| intern_str("default")),
             subdomain: (!spec.subdomain.is_empty())
                 .then(|| Box::new(Subdomain { name: spec.subdomain, hostname: spec.hostname })),
             ips: if ips.is_empty() { status.pod_ip.into_iter().map(|IpText(ip)| ip).collect() } else { ips },

@@ -1,10 +1,10 @@
-//! Ports as Gateways, Sidecars, ServiceEntries and port-level settings write them. Ranges are checked with each kind.
+//! Ports in Gateways, Sidecars, ServiceEntries and port-level settings. Ranges are validated with each kind.
 
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Port {
+pub struct IstioPort {
     pub number: u32,
     /// As written, e.g. `HTTP` or `grpc`; empty means TCP.
     pub protocol: String,

@@ -11,7 +11,7 @@ use crate::labels::Selector;
 pub struct ProxyConfig {
     /// `None`: every workload of the namespace.
     pub selector: Option<Selector>,
-    /// `None`: as the mesh config says. 0: as many threads as cores.
+    /// `None`: the mesh config's setting. 0: one thread per core.
     pub concurrency: Option<i32>,
     pub environment_variables: BTreeMap<String, String>,
     pub image: Option<ProxyImage>,

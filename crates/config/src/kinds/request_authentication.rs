@@ -1,4 +1,4 @@
-//! RequestAuthentication: which tokens (JWT) of requests are checked, and how.
+//! RequestAuthentication: JWT rules.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::labels::Selector;
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestAuthentication {
     pub selector: Option<Selector>,
-    /// Older spelling of a single entry in `target_refs`.
+    /// Deprecated spelling of a single entry in `target_refs`.
     pub target_ref: Option<TargetRef>,
     pub target_refs: Vec<TargetRef>,
     pub jwt_rules: Vec<JwtRule>,
@@ -29,7 +29,7 @@ pub struct JwtRule {
     pub from_cookies: Vec<String>,
     pub forward_original_token: bool,
     pub output_claim_to_headers: Vec<ClaimToHeader>,
-    /// Of the fetch of `jwks_uri`. `None`: 5 s.
+    /// Timeout of the fetch of `jwks_uri`. `None`: 5 s.
     pub timeout: Option<Duration>,
     pub space_delimited_claims: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Secret: named byte strings, which are never printed, and wiped when they are dropped.
+//! Secret: byte strings by key, which are never printed, and zeroized on drop.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -55,7 +55,7 @@ impl<'de> Deserialize<'de> for Base64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::kubernetes_example::{kubernetes, kubernetes_refusal};
+    use crate::kinds::kubernetes_example::{kubernetes, kubernetes_parse_error};
 
     #[test]
     fn both_spellings_are_merged_and_plain_texts_win() {
@@ -69,7 +69,7 @@ mod tests {
     fn nothing_prints_a_value() {
         let secret: Secret = kubernetes("{type: kubernetes.io/tls, data: {a: aGVsbG8=}}");
         assert_eq!(format!("{secret:?}"), r#"Secret { type_: "kubernetes.io/tls", data: {"a": "..."} }"#);
-        let refused = kubernetes_refusal::<Secret>("data: {a: 'hunter 2'}");
-        assert_eq!(refused, "data.a: the value is not base64; encode it, or write it as it is under stringData");
+        let rejected = kubernetes_parse_error::<Secret>("data: {a: 'hunter 2'}");
+        assert_eq!(rejected, "data.a: the value is not base64; encode it, or write it as it is under stringData");
     }
 }

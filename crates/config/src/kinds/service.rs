@@ -1,4 +1,4 @@
-//! Service: ports, addresses and selector, with the API server's defaults filled in.
+//! Service: ports, addresses and selector, with the API server's defaults.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -11,14 +11,14 @@ use crate::labels::Labels;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "Raw")]
-pub struct Service {
+pub struct ServiceSpec {
     pub kind: ServiceType,
-    /// Empty for headless services, ExternalName, and a service that nobody gave an address.
+    /// Empty for headless services, ExternalName, and a service without an allocated address.
     pub cluster_ips: Vec<IpAddr>,
     /// `clusterIP: None`.
     pub headless: bool,
     pub external_name: String,
-    /// Empty: the endpoints are made by hand.
+    /// Empty: endpoints are managed manually.
     pub selector: Labels,
     pub ports: Vec<ServicePort>,
     pub session_affinity_client_ip: bool,
@@ -27,7 +27,7 @@ pub struct Service {
     pub traffic_distribution: Option<String>,
     pub publish_not_ready: bool,
     pub external_ips: Vec<IpAddr>,
-    /// Where the load balancer is reached, from the status.
+    /// Load balancer addresses from the status.
     pub load_balancer: Vec<LoadBalancerAddress>,
 }
 
@@ -47,13 +47,13 @@ pub struct ServicePort {
     pub name: String,
     pub port: u16,
     pub protocol: Transport,
-    /// `None`: the protocol is told by the name, or detected.
+    /// `None`: the protocol comes from the name, or is detected.
     pub app_protocol: Option<String>,
-    pub target: TargetPort,
+    pub target: ServiceTargetPort,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TargetPort {
+pub enum ServiceTargetPort {
     Number(u16),
     /// The name of a container's port.
     Name(String),
@@ -124,12 +124,12 @@ struct RawIngress {
     hostname: Option<String>,
 }
 
-impl From<Raw> for Service {
-    fn from(Raw { spec, status }: Raw) -> Service {
+impl From<Raw> for ServiceSpec {
+    fn from(Raw { spec, status }: Raw) -> ServiceSpec {
         let listed = if spec.cluster_ips.is_empty() { vec![spec.cluster_ip] } else { spec.cluster_ips };
         let external = spec.r#type == ServiceType::ExternalName;
         let addresses = listed.iter().filter_map(|ip| if let ClusterIp::Ip(ip) = ip { Some(*ip) } else { None });
-        Service {
+        ServiceSpec {
             kind: spec.r#type,
             cluster_ips: if external { Vec::new() } else { addresses.collect() },
             headless: !external && listed.contains(&ClusterIp::None),
@@ -150,9 +150,9 @@ impl From<RawPort> for ServicePort {
     fn from(raw: RawPort) -> ServicePort {
         let RawPort { name, port, protocol, app_protocol, target_port } = raw;
         let target = match target_port {
-            None | Some(RawTarget::Unset) => TargetPort::Number(port),
-            Some(RawTarget::Number(number)) => TargetPort::Number(number),
-            Some(RawTarget::Name(name)) => TargetPort::Name(name),
+            None | Some(RawTarget::Unset) => ServiceTargetPort::Number(port),
+            Some(RawTarget::Number(number)) => ServiceTargetPort::Number(number),
+            Some(RawTarget::Name(name)) => ServiceTargetPort::Name(name),
         };
         ServicePort { name, port, protocol, app_protocol, target }
     }
@@ -163,7 +163,7 @@ fn load_balancer_address(raw: RawIngress) -> Option<LoadBalancerAddress> {
     ip.or(raw.hostname.map(LoadBalancerAddress::Hostname))
 }
 
-/// The list of ports, refused where the API server would: the names tell the endpoints apart.
+/// The list of ports, rejected where the API server would: endpoints are matched by port name.
 fn ports<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<RawPort>, D::Error> {
     let ports = Vec::<RawPort>::deserialize(deserializer)?;
     let mut names = HashSet::new();
@@ -197,7 +197,7 @@ impl<'de> Deserialize<'de> for ClusterIp {
 }
 
 enum RawTarget {
-    /// 0 and the empty name mean the same as no target.
+    /// 0 and the empty name mean no target.
     Unset,
     Number(u16),
     Name(String),
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
     use crate::kinds::kubernetes_example::kubernetes;
 
-    fn service(spec: &str) -> Service {
+    fn service(spec: &str) -> ServiceSpec {
         kubernetes(&format!("spec: {spec}"))
     }
 
@@ -248,9 +248,9 @@ mod tests {
             port: 80,
             protocol: Transport::Tcp,
             app_protocol: None,
-            target: TargetPort::Number(80),
+            target: ServiceTargetPort::Number(80),
         };
-        assert_eq!(service, Service { ports: vec![port], ..Service::default() });
+        assert_eq!(service, ServiceSpec { ports: vec![port], ..ServiceSpec::default() });
     }
 
     #[test]
@@ -274,15 +274,15 @@ mod tests {
     fn a_target_is_a_number_or_a_name() {
         let target =
             |target: &str| service(&format!("{{ports: [{{port: 80, targetPort: {target}}}]}}")).ports[0].target.clone();
-        assert_eq!(target("8080"), TargetPort::Number(8080));
-        assert_eq!(target("web"), TargetPort::Name("web".into()));
-        assert_eq!(target("0"), TargetPort::Number(80));
-        assert_eq!(target("''"), TargetPort::Number(80));
+        assert_eq!(target("8080"), ServiceTargetPort::Number(8080));
+        assert_eq!(target("web"), ServiceTargetPort::Name("web".into()));
+        assert_eq!(target("0"), ServiceTargetPort::Number(80));
+        assert_eq!(target("''"), ServiceTargetPort::Number(80));
     }
 
     #[test]
     fn the_status_tells_where_the_load_balancer_is() {
-        let service: Service = kubernetes(
+        let service: ServiceSpec = kubernetes(
             "{spec: {type: LoadBalancer}, status: {loadBalancer: {ingress: [{ip: 1.2.3.4}, {hostname: a.b}]}}}",
         );
         let ip = LoadBalancerAddress::Ip("1.2.3.4".parse().unwrap());

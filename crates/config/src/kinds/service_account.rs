@@ -1,4 +1,4 @@
-//! ServiceAccount: the identity that pods run as; only its name and annotations matter.
+//! ServiceAccount: the identity that pods run as; only its name and annotations are used.
 
 use serde::Deserialize;
 

@@ -1,8 +1,8 @@
-//! ServiceEntry: a service that Kubernetes does not know.
+//! ServiceEntry: a service outside of Kubernetes.
 
 use serde::{Deserialize, Serialize};
 
-use super::port::Port;
+use super::port::IstioPort;
 use super::workload_entry::WorkloadEntry;
 use super::workload_selector::WorkloadSelector;
 
@@ -11,25 +11,25 @@ use super::workload_selector::WorkloadSelector;
 pub struct ServiceEntry {
     pub hosts: Vec<String>,
     pub addresses: Vec<String>,
-    pub ports: Vec<Port>,
-    pub location: Location,
-    pub resolution: Resolution,
+    pub ports: Vec<IstioPort>,
+    pub location: ServiceEntryLocation,
+    pub resolution: ServiceEntryResolution,
     pub endpoints: Vec<WorkloadEntry>,
-    /// `None`: the endpoints are those written here.
+    /// `None`: the inline endpoints.
     pub workload_selector: Option<WorkloadSelector>,
     pub export_to: Vec<String>,
     pub subject_alt_names: Vec<String>,
-    /// Not the user's: what a controller gave.
-    pub status: Status,
+    /// Written by a controller.
+    pub status: ServiceEntryStatus,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Status {
+pub struct ServiceEntryStatus {
     pub addresses: Vec<AllocatedAddress>,
 }
 
-/// An address that was allocated for a host that has none.
+/// An address that was allocated for a host without one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AllocatedAddress {
@@ -39,7 +39,7 @@ pub struct AllocatedAddress {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Location {
+pub enum ServiceEntryLocation {
     #[default]
     MeshExternal,
     MeshInternal,
@@ -47,7 +47,7 @@ pub enum Location {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Resolution {
+pub enum ServiceEntryResolution {
     #[default]
     None,
     Static,
@@ -97,14 +97,14 @@ endpoints:
         let expected = ServiceEntry {
             hosts: vec!["api.example.com".into()],
             addresses: vec!["240.240.1.1".into(), "10.9.0.0/16".into()],
-            ports: vec![Port { number: 443, protocol: "TLS".into(), name: "tls".into(), target_port: 8443 }],
-            location: Location::MeshInternal,
-            resolution: Resolution::Static,
+            ports: vec![IstioPort { number: 443, protocol: "TLS".into(), name: "tls".into(), target_port: 8443 }],
+            location: ServiceEntryLocation::MeshInternal,
+            resolution: ServiceEntryResolution::Static,
             endpoints: vec![endpoint],
             workload_selector: Some(WorkloadSelector { labels: [("app", "vm")].into_iter().collect() }),
             export_to: vec![".".into()],
             subject_alt_names: vec!["spiffe://a".into()],
-            status: Status {
+            status: ServiceEntryStatus {
                 addresses: vec![AllocatedAddress { host: "api.example.com".into(), value: "240.240.0.1".into() }],
             },
         };
@@ -113,13 +113,16 @@ endpoints:
 
     #[test]
     fn enums() {
-        check_enum(&[("MESH_EXTERNAL", Location::MeshExternal), ("MESH_INTERNAL", Location::MeshInternal)]);
         check_enum(&[
-            ("NONE", Resolution::None),
-            ("STATIC", Resolution::Static),
-            ("DNS", Resolution::Dns),
-            ("DNS_ROUND_ROBIN", Resolution::DnsRoundRobin),
-            ("DYNAMIC_DNS", Resolution::DynamicDns),
+            ("MESH_EXTERNAL", ServiceEntryLocation::MeshExternal),
+            ("MESH_INTERNAL", ServiceEntryLocation::MeshInternal),
+        ]);
+        check_enum(&[
+            ("NONE", ServiceEntryResolution::None),
+            ("STATIC", ServiceEntryResolution::Static),
+            ("DNS", ServiceEntryResolution::Dns),
+            ("DNS_ROUND_ROBIN", ServiceEntryResolution::DnsRoundRobin),
+            ("DYNAMIC_DNS", ServiceEntryResolution::DynamicDns),
         ]);
     }
 }

@@ -1,10 +1,10 @@
-//! Sidecar: what a workload listens on and which services it can reach.
+//! Sidecar: listeners of a workload, and the services that it imports.
 
 use serde::{Deserialize, Serialize};
 
 use super::destination_rule::ConnectionPoolSettings;
 use super::gateway::ServerTlsSettings;
-use super::port::Port;
+use super::port::IstioPort;
 use super::virtual_service::Destination;
 use super::workload_selector::WorkloadSelector;
 
@@ -14,32 +14,32 @@ pub struct Sidecar {
     /// `None`: every workload of the namespace.
     pub workload_selector: Option<WorkloadSelector>,
     /// Empty: inbound listeners follow from the services of the workload.
-    pub ingress: Vec<IngressListener>,
-    /// Empty: all services that the workload may see.
-    pub egress: Vec<EgressListener>,
+    pub ingress: Vec<IstioIngressListener>,
+    /// Empty: all visible services.
+    pub egress: Vec<IstioEgressListener>,
     pub inbound_connection_pool: Option<ConnectionPoolSettings>,
-    /// `None`: as the mesh config says.
+    /// `None`: the mesh config's policy.
     pub outbound_traffic_policy: Option<OutboundTrafficPolicy>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct IngressListener {
-    /// `None`: not written, which validation refuses.
-    pub port: Option<Port>,
+pub struct IstioIngressListener {
+    /// `None`: not set, which validation rejects.
+    pub port: Option<IstioPort>,
     pub bind: String,
     pub capture_mode: CaptureMode,
     pub default_endpoint: String,
     pub tls: Option<ServerTlsSettings>,
-    /// `None`: as `inbound_connection_pool` of the Sidecar.
+    /// `None`: `inbound_connection_pool` of the Sidecar.
     pub connection_pool: Option<ConnectionPoolSettings>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct EgressListener {
+pub struct IstioEgressListener {
     /// `None`: every port that no other listener names.
-    pub port: Option<Port>,
+    pub port: Option<IstioPort>,
     pub bind: String,
     pub capture_mode: CaptureMode,
     /// `namespace/host`.
@@ -105,9 +105,9 @@ outboundTrafficPolicy: {mode: ALLOW_ANY, egressProxy: {host: egress, subset: a, 
             Some(ConnectionPoolSettings { tcp: Some(tcp), http: None })
         };
         let port = |number, protocol: &str, name: &str| {
-            Some(Port { number, protocol: protocol.into(), name: name.into(), target_port: 0 })
+            Some(IstioPort { number, protocol: protocol.into(), name: name.into(), target_port: 0 })
         };
-        let ingress = IngressListener {
+        let ingress = IstioIngressListener {
             port: port(9080, "HTTP", "in"),
             bind: "127.0.0.1".into(),
             capture_mode: CaptureMode::None,
@@ -116,7 +116,7 @@ outboundTrafficPolicy: {mode: ALLOW_ANY, egressProxy: {host: egress, subset: a, 
             connection_pool: pool(1),
         };
         assert_eq!(sidecar.ingress, [ingress]);
-        let egress = EgressListener {
+        let egress = IstioEgressListener {
             port: port(3306, "MYSQL", "db"),
             bind: "127.0.0.2".into(),
             capture_mode: CaptureMode::Iptables,

@@ -1,11 +1,11 @@
-//! How VirtualServices compare a string with a pattern.
+//! String matches of VirtualServices.
 
 use super::one_of::oneof_message;
 
 oneof_message! {
     #[derive(Hash)]
     pub enum StringMatch {
-        /// Written as `{}`. On a header it asks only that the header is present.
+        /// Written as `{}`. For a header it matches presence.
         Any,
         Exact(String) = "exact",
         Prefix(String) = "prefix",

@@ -1,5 +1,5 @@
-//! Telemetry: tracing, metrics and access logs of workloads. Which object wins is not decided here.
-//! A field that is `None` was not written and is inherited.
+//! Telemetry: tracing, metrics and access logs of workloads. `model` merges several objects.
+//! A field that is `None` was not set and is inherited.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use crate::ser::is_default;
 #[serde(rename_all = "camelCase", default)]
 pub struct Telemetry {
     pub selector: Option<Selector>,
-    /// Older spelling of a single entry in `target_refs`.
+    /// Deprecated spelling of a single entry in `target_refs`.
     pub target_ref: Option<TargetRef>,
     pub target_refs: Vec<TargetRef>,
     pub tracing: Vec<Tracing>,
-    pub metrics: Vec<Metrics>,
+    pub metrics: Vec<TelemetryMetrics>,
     pub access_logging: Vec<AccessLogging>,
 }
 
@@ -31,7 +31,7 @@ pub struct Tracing {
     pub providers: Vec<ProviderRef>,
     pub random_sampling_percentage: Option<f64>,
     pub disable_span_reporting: Option<bool>,
-    /// `None`: those of the wider object stay; an empty map takes them away.
+    /// `None`: inherited; an empty map removes the inherited ones.
     pub custom_tags: Option<BTreeMap<String, CustomTag>>,
     pub use_request_id_for_trace_sampling: Option<bool>,
     pub enable_istio_tags: Option<bool>,
@@ -60,7 +60,7 @@ pub struct ProviderRef {
 }
 
 oneof_message! {
-    /// Where the value of a span tag comes from.
+    /// The source of a span tag's value.
     #[derive(Hash)]
     pub enum CustomTag {
         /// Written as `{}`.
@@ -87,7 +87,7 @@ pub struct NamedValue {
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Metrics {
+pub struct TelemetryMetrics {
     pub providers: Vec<ProviderRef>,
     pub overrides: Vec<MetricsOverrides>,
     pub reporting_interval: Option<Duration>,
@@ -193,7 +193,7 @@ pub struct AccessLogFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::example::{check_enum, example, refusal};
+    use crate::kinds::example::{check_enum, example, parse_error};
 
     #[test]
     fn tracing() {
@@ -305,11 +305,11 @@ accessLogging:
     #[test]
     fn members_of_a_oneof_exclude_each_other() {
         assert_eq!(
-            refusal::<MetricSelector>("{metric: ALL_METRICS, customMetric: mine}"),
+            parse_error::<MetricSelector>("{metric: ALL_METRICS, customMetric: mine}"),
             "spec: metric and customMetric exclude each other; keep one of them"
         );
         assert_eq!(
-            refusal::<CustomTag>("{literal: {}, header: {}}"),
+            parse_error::<CustomTag>("{literal: {}, header: {}}"),
             "spec: literal and header exclude each other; keep one of them"
         );
     }

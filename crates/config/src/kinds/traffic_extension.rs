@@ -1,4 +1,4 @@
-//! TrafficExtension: a filter for proxies that is WebAssembly or a Lua script. What a WasmPlugin says too is read into one.
+//! TrafficExtension: a proxy filter in Wasm or Lua. Fields that WasmPlugin has too are read into one.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ use crate::labels::Selector;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(try_from = "Raw")]
 pub struct TrafficExtension {
-    /// Whom it is for and where it stands; and its code, unless that is a script.
+    /// Selection, order, and the code unless that is a script.
     pub plugin: WasmPlugin,
-    /// `None`: it is WebAssembly, or nothing.
+    /// `None`: it is Wasm, or has no code.
     pub lua: Option<String>,
 }
 
@@ -55,7 +55,7 @@ struct LuaConfig {
     inline_code: String,
 }
 
-/// That of a WasmPlugin has another word for none.
+/// WasmPlugin names the unset phase differently.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 enum Phase {
@@ -128,7 +128,7 @@ impl Serialize for TrafficExtension {
 }
 
 impl TrafficExtension {
-    /// The plugin without what it shares with a script.
+    /// The plugin without the fields that it shares with a script.
     fn code(&self) -> WasmPlugin {
         WasmPlugin {
             selector: None,
@@ -144,7 +144,7 @@ impl TrafficExtension {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::example::{example, refusal};
+    use crate::kinds::example::{example, parse_error};
 
     #[test]
     fn code_is_one_of_two() {
@@ -163,7 +163,7 @@ wasm: {url: oci://a/b, type: NETWORK, pluginConfig: {a: 1}, failStrategy: FAIL_O
         let lua: TrafficExtension = example("phase: UNSPECIFIED\nlua: {inlineCode: x}\n");
         assert_eq!((lua.lua.as_deref(), lua.plugin), (Some("x"), WasmPlugin::default()));
         assert_eq!(
-            refusal::<TrafficExtension>("wasm: {}\nlua: {}\n"),
+            parse_error::<TrafficExtension>("wasm: {}\nlua: {}\n"),
             "spec: wasm and lua exclude each other; keep one of them"
         );
     }

@@ -1,4 +1,4 @@
-//! WasmPlugin: a WebAssembly filter for proxies.
+//! WasmPlugin: a Wasm filter for proxies.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::labels::Selector;
 #[serde(rename_all = "camelCase", default)]
 pub struct WasmPlugin {
     pub selector: Option<Selector>,
-    /// Older spelling of a single entry in `target_refs`.
+    /// Deprecated spelling of a single entry in `target_refs`.
     pub target_ref: Option<TargetRef>,
     pub target_refs: Vec<TargetRef>,
     /// Without a scheme: `oci://`.
@@ -20,7 +20,7 @@ pub struct WasmPlugin {
     pub image_pull_policy: PullPolicy,
     pub image_pull_secret: String,
     pub verification_key: String,
-    /// Handed to the plugin as JSON. `None`: nothing is handed over.
+    /// Passed to the plugin as JSON. `None`: no configuration.
     pub plugin_config: Option<JsonObject>,
     pub plugin_name: String,
     pub phase: PluginPhase,
@@ -105,7 +105,7 @@ pub struct EnvVar {
     pub value: String,
 }
 
-/// `Host` takes the value from the proxy's own environment.
+/// `Host`: the value is that of the proxy's environment variable.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum EnvValueSource {
@@ -117,7 +117,7 @@ pub enum EnvValueSource {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::example::{check_enum, example, refusal};
+    use crate::kinds::example::{check_enum, example, parse_error};
 
     #[test]
     fn a_plugin_with_every_field() {
@@ -200,7 +200,7 @@ type: NETWORK
 
     #[test]
     fn plugin_config_must_be_a_mapping() {
-        let refused = refusal::<WasmPlugin>("pluginConfig: [a]");
-        assert_eq!(refused, "spec.pluginConfig: expected a mapping, found a list");
+        let rejected = parse_error::<WasmPlugin>("pluginConfig: [a]");
+        assert_eq!(rejected, "spec.pluginConfig: expected a mapping, found a list");
     }
 }

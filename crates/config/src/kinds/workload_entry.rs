@@ -15,18 +15,18 @@ pub struct WorkloadEntry {
     pub ports: BTreeMap<String, u32>,
     pub labels: Labels,
     pub network: String,
-    /// `region/zone/subzone` as written; empty if not known.
+    /// `region/zone/subzone` as written; empty if unknown.
     pub locality: String,
     /// 0 means 1.
     pub weight: u32,
     pub service_account: String,
-    /// Not the user's: what a controller found.
-    pub status: Status,
+    /// Written by a controller.
+    pub status: WorkloadEntryStatus,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Status {
+pub struct WorkloadEntryStatus {
     pub conditions: Vec<Condition>,
 }
 

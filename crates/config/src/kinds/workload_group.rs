@@ -1,4 +1,4 @@
-//! WorkloadGroup: a pattern for WorkloadEntries, and the readiness probe that proxies share with it.
+//! WorkloadGroup: a template for WorkloadEntries, with a readiness probe.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::ser::is_default;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadGroup {
-    /// What entries made from this group carry.
+    /// Metadata of entries made from this group.
     pub metadata: Option<WorkloadMetadata>,
     pub template: Option<WorkloadEntry>,
     pub probe: Option<ReadinessProbe>,
@@ -25,7 +25,7 @@ pub struct WorkloadMetadata {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Zero leaves a number to the agent's default.
+/// Zero is the agent's default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "RawProbe", rename_all = "camelCase")]
 pub struct ReadinessProbe {
@@ -128,7 +128,7 @@ pub struct GrpcHealthCheck {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::example::{example, refusal};
+    use crate::kinds::example::{example, parse_error};
 
     #[test]
     fn a_group_with_every_field() {
@@ -177,7 +177,7 @@ probe:
         assert_eq!(method("grpc: {port: 2, service: s}"), Some(HealthCheck::Grpc(grpc)));
         assert_eq!(method("{}"), None);
         assert_eq!(
-            refusal::<ReadinessProbe>("{exec: {}, grpc: {}}"),
+            parse_error::<ReadinessProbe>("{exec: {}, grpc: {}}"),
             "spec: exec and grpc exclude each other; keep one of them"
         );
     }

@@ -1,4 +1,4 @@
-//! Which workloads a networking object is for: `workloadSelector: {labels: ..}`. Policies write `labels::Selector`.
+//! `workloadSelector: {labels: ..}` of networking objects. Policies use `labels::Selector`.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Trust and TLS settings of the mesh config: extra roots, an outside certificate authority, versions and ciphers.
+//! Trust and TLS settings of the mesh config: additional roots, an external CA, versions and ciphers.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::kinds::client_tls::ClientTlsSettings;
 use crate::kinds::one_of::{Conflict, one_of};
 use crate::ser::is_default;
 
-/// A root that proxies trust besides the mesh's own.
+/// An additional trust anchor of proxies.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "RawCaCertificate", rename_all = "camelCase")]
 pub struct CaCertificate {
@@ -48,7 +48,7 @@ impl TryFrom<RawCaCertificate> for CaCertificate {
     }
 }
 
-/// A certificate authority outside the control plane.
+/// An external certificate authority.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CertificateAuthority {

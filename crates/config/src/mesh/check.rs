@@ -1,4 +1,4 @@
-//! What istiod refuses in a mesh config (errors: the whole text is dropped) and what it only complains about (warnings).
+//! Validation of a mesh config as in istiod: errors reject the whole text, warnings do not.
 
 mod provider;
 mod proxy;
@@ -8,40 +8,41 @@ use std::collections::BTreeSet;
 use super::dns_name::{trust_domain_fault, wildcard_name_fault};
 use super::label_selector::LabelSelector;
 use super::{MeshConfig, TlsConfig};
+use crate::diagnostic::Diagnostic;
 use crate::duration::Duration;
-use crate::note::Note;
 use crate::validate::locality_notes;
 
-/// Curves that Envoy's TLS library knows.
+/// Curves that Envoy's TLS library supports.
 const CURVES: [&str; 7] = ["P-224", "P-256", "P-384", "P-521", "X25519", "X25519Kyber768Draft00", "X25519MLKEM768"];
 
 impl MeshConfig {
-    /// The notes name fields, not places.
-    pub(super) fn check(&self) -> Vec<Note> {
-        let mut notes = Vec::new();
-        let mut refuse =
-            |field: &str, fault: Option<String>| notes.extend(fault.map(|what| Note::error(what).field(field)));
-        refuse("proxyListenPort", port_fault(self.proxy_listen_port));
-        refuse("proxyInboundListenPort", port_fault(self.proxy_inbound_listen_port));
-        refuse("proxyHttpPort", (self.proxy_http_port != 0).then(|| port_fault(self.proxy_http_port)).flatten());
-        refuse("connectTimeout", connect_timeout_fault(self.connect_timeout));
-        refuse("protocolDetectionTimeout", precision_fault(self.protocol_detection_timeout));
-        refuse("trustDomain", trust_domain_fault(&self.trust_domain));
+    /// The diagnostics name fields, not locations.
+    pub(super) fn check(&self) -> Vec<Diagnostic> {
+        let mut diagnostics = Vec::new();
+        let mut reject = |field: &str, fault: Option<String>| {
+            diagnostics.extend(fault.map(|what| Diagnostic::error(what).field(field)));
+        };
+        reject("proxyListenPort", port_fault(self.proxy_listen_port));
+        reject("proxyInboundListenPort", port_fault(self.proxy_inbound_listen_port));
+        reject("proxyHttpPort", (self.proxy_http_port != 0).then(|| port_fault(self.proxy_http_port)).flatten());
+        reject("connectTimeout", connect_timeout_fault(self.connect_timeout));
+        reject("protocolDetectionTimeout", precision_fault(self.protocol_detection_timeout));
+        reject("trustDomain", trust_domain_fault(&self.trust_domain));
         for alias in &self.trust_domain_aliases {
-            refuse("trustDomainAliases", trust_domain_fault(alias));
+            reject("trustDomainAliases", trust_domain_fault(alias));
         }
         for (at, settings) in self.service_settings.iter().enumerate() {
             for (host_at, host) in settings.hosts.iter().enumerate() {
-                refuse(&format!("serviceSettings[{at}].hosts[{host_at}]"), wildcard_name_fault(host));
+                reject(&format!("serviceSettings[{at}].hosts[{host_at}]"), wildcard_name_fault(host));
             }
         }
-        notes.extend(proxy::check(&self.default_config));
-        notes.extend(locality_notes(&self.locality_lb_setting));
-        notes.extend(provider::check(&self.extension_providers));
-        notes.extend(self.mesh_mtls.as_ref().and_then(mesh_curves_note));
-        notes.extend(self.tls_defaults.iter().flat_map(default_curves_notes));
-        notes.extend(self.selectors().filter_map(|(path, selector)| selector_note(&path, selector)));
-        notes
+        diagnostics.extend(proxy::check(&self.default_config));
+        diagnostics.extend(locality_notes(&self.locality_lb_setting));
+        diagnostics.extend(provider::check(&self.extension_providers));
+        diagnostics.extend(self.mesh_mtls.as_ref().and_then(mesh_curves_note));
+        diagnostics.extend(self.tls_defaults.iter().flat_map(default_curves_notes));
+        diagnostics.extend(self.selectors().filter_map(|(path, selector)| selector_note(&path, selector)));
+        diagnostics
     }
 
     fn selectors(&self) -> impl Iterator<Item = (String, &LabelSelector)> {
@@ -72,7 +73,7 @@ pub(super) fn port_fault(port: u32) -> Option<String> {
     (!(1..=65535).contains(&port)).then(|| format!("{port} is not a port; use 1 to 65535"))
 }
 
-/// istiod keeps times of connections between these.
+/// istiod's limits of connect timeouts.
 fn connect_timeout_fault(time: Duration) -> Option<String> {
     let (shortest, longest) = (Duration::from_millis(1), Duration::from_secs(3600));
     if time < shortest || time > longest {
@@ -85,14 +86,14 @@ fn precision_fault(time: Duration) -> Option<String> {
     (time.nanos % 1_000_000 != 0).then(|| format!("{time} is too precise; use whole milliseconds"))
 }
 
-fn mesh_curves_note(tls: &TlsConfig) -> Option<Note> {
+fn mesh_curves_note(tls: &TlsConfig) -> Option<Diagnostic> {
     let what = "the curves of mutual TLS cannot be changed; remove ecdhCurves, or set them in tlsDefaults";
-    (!tls.ecdh_curves.is_empty()).then(|| Note::error(what).field("meshMTLS.ecdhCurves"))
+    (!tls.ecdh_curves.is_empty()).then(|| Diagnostic::error(what).field("meshMTLS.ecdhCurves"))
 }
 
-fn default_curves_notes(tls: &TlsConfig) -> Vec<Note> {
+fn default_curves_notes(tls: &TlsConfig) -> Vec<Diagnostic> {
     let mut seen = BTreeSet::new();
-    let mut notes = Vec::new();
+    let mut diagnostics = Vec::new();
     for (at, curve) in tls.ecdh_curves.iter().enumerate() {
         let what = if !curve.is_empty() && !CURVES.contains(&curve.as_str()) {
             format!("{curve:?} is not a curve, left out; known are {}", CURVES.join(", "))
@@ -101,13 +102,13 @@ fn default_curves_notes(tls: &TlsConfig) -> Vec<Note> {
         } else {
             continue;
         };
-        notes.push(Note::warning(what).field(format!("tlsDefaults.ecdhCurves[{at}]")));
+        diagnostics.push(Diagnostic::warning(what).field(format!("tlsDefaults.ecdhCurves[{at}]")));
     }
-    notes
+    diagnostics
 }
 
-fn selector_note(path: &str, selector: &LabelSelector) -> Option<Note> {
+fn selector_note(path: &str, selector: &LabelSelector) -> Option<Diagnostic> {
     let (at, fault) = selector.fault()?;
     let what = format!("{fault}; the selector chooses nothing");
-    Some(Note::warning(what).field(format!("{path}.matchExpressions[{at}]")))
+    Some(Diagnostic::warning(what).field(format!("{path}.matchExpressions[{at}]")))
 }

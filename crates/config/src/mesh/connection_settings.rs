@@ -1,4 +1,4 @@
-//! Limits and timeouts of a proxy's own connections. `None` keeps what the profile says.
+//! Limits and timeouts of a proxy's connections. `None` keeps the profile's value.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Names and addresses as istiod's mesh validation accepts them. Each function returns what is wrong, in words.
+//! Names and addresses as istiod's mesh validation accepts them. Each function returns an error text.
 
 use std::net::IpAddr;
 
@@ -68,7 +68,7 @@ fn length_fault(name: &str) -> Option<String> {
     }
 }
 
-/// A dot at the end is fine.
+/// A trailing dot is valid.
 fn labels_fault(name: &str) -> Option<String> {
     let last = name.rsplit('.').next().unwrap_or(name);
     if !last.is_empty() && last.bytes().all(|b| b.is_ascii_digit()) {

@@ -1,4 +1,4 @@
-//! Extension providers of the mesh config: where authorization is asked, and where traces, metrics and logs go.
+//! Extension providers of the mesh config: external authorization, tracing, metrics and access logs.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use crate::kinds::one_of::{Conflict, one_of, oneof_message};
 #[serde(try_from = "RawExtensionProvider", rename_all = "camelCase")]
 pub struct ExtensionProvider {
     pub name: String,
-    /// `None`: not written; the provider cannot be used.
+    /// `None`: not set; the provider cannot be used.
     #[serde(flatten)]
-    pub provider: Option<Provider>,
+    pub provider: Option<ProviderKind>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Provider {
+pub enum ProviderKind {
     EnvoyExtAuthzHttp(Box<ExtAuthzHttpProvider>),
     EnvoyExtAuthzGrpc(ExtAuthzGrpcProvider),
     Zipkin(ZipkinProvider),
@@ -42,40 +42,40 @@ pub enum Provider {
 }
 
 impl ExtensionProvider {
-    /// `[namespace/]host` of the service behind it; `None`: there is none, or nobody is sent there any more.
+    /// `[namespace/]host` of its service; `None`: it has none, or is no longer supported.
     pub fn service(&self) -> Option<&str> {
         Some(match self.provider.as_ref()? {
-            Provider::EnvoyExtAuthzHttp(to) => &to.service,
-            Provider::EnvoyExtAuthzGrpc(to) => &to.service,
-            Provider::Zipkin(to) => &to.service,
-            Provider::Datadog(to) => &to.service,
-            Provider::SkyWalking(to) => &to.service,
-            Provider::OpenTelemetry(to) => &to.service,
-            Provider::EnvoyHttpAls(to) => &to.service,
-            Provider::EnvoyTcpAls(to) => &to.service,
-            Provider::EnvoyOtelAls(to) => &to.service,
-            Provider::Sds(to) => &to.service,
-            Provider::Lightstep(_)
-            | Provider::OpenCensus(_)
-            | Provider::Stackdriver(_)
-            | Provider::Prometheus(_)
-            | Provider::EnvoyFileAccessLog(_) => return None,
+            ProviderKind::EnvoyExtAuthzHttp(to) => &to.service,
+            ProviderKind::EnvoyExtAuthzGrpc(to) => &to.service,
+            ProviderKind::Zipkin(to) => &to.service,
+            ProviderKind::Datadog(to) => &to.service,
+            ProviderKind::SkyWalking(to) => &to.service,
+            ProviderKind::OpenTelemetry(to) => &to.service,
+            ProviderKind::EnvoyHttpAls(to) => &to.service,
+            ProviderKind::EnvoyTcpAls(to) => &to.service,
+            ProviderKind::EnvoyOtelAls(to) => &to.service,
+            ProviderKind::Sds(to) => &to.service,
+            ProviderKind::Lightstep(_)
+            | ProviderKind::OpenCensus(_)
+            | ProviderKind::Stackdriver(_)
+            | ProviderKind::Prometheus(_)
+            | ProviderKind::EnvoyFileAccessLog(_) => return None,
         })
     }
 
-    /// The providers that every mesh has.
+    /// The built-in providers.
     pub(super) fn built_in() -> Vec<ExtensionProvider> {
         let file = FileAccessLogProvider { path: "/dev/stdout".into(), ..Default::default() };
         [
-            ("prometheus", Provider::Prometheus(PrometheusProvider {})),
-            ("stackdriver", Provider::Stackdriver(StackdriverProvider::default())),
-            ("envoy", Provider::EnvoyFileAccessLog(file)),
+            ("prometheus", ProviderKind::Prometheus(PrometheusProvider {})),
+            ("stackdriver", ProviderKind::Stackdriver(StackdriverProvider::default())),
+            ("envoy", ProviderKind::EnvoyFileAccessLog(file)),
         ]
         .map(|(name, provider)| ExtensionProvider { name: name.into(), provider: Some(provider) })
         .into()
     }
 
-    /// A written provider takes the place of an earlier one of its name, built in or not.
+    /// A configured provider replaces an earlier one of the same name, built in or not.
     pub(super) fn over_built_in(written: Vec<ExtensionProvider>) -> Vec<ExtensionProvider> {
         let mut all = ExtensionProvider::built_in();
         for provider in written {
@@ -88,8 +88,8 @@ impl ExtensionProvider {
     }
 }
 
-impl Provider {
-    /// The services that it is reached at, as written.
+impl ProviderKind {
+    /// Its services, as written.
     pub fn services(&self) -> Vec<&str> {
         match self {
             Self::EnvoyExtAuthzHttp(provider) => vec![&provider.service],
@@ -138,21 +138,21 @@ impl TryFrom<RawExtensionProvider> for ExtensionProvider {
 
     fn try_from(raw: RawExtensionProvider) -> Result<Self, Conflict> {
         let provider = one_of([
-            ("envoyExtAuthzHttp", raw.envoy_ext_authz_http.map(Provider::EnvoyExtAuthzHttp)),
-            ("envoyExtAuthzGrpc", raw.envoy_ext_authz_grpc.map(Provider::EnvoyExtAuthzGrpc)),
-            ("zipkin", raw.zipkin.map(Provider::Zipkin)),
-            ("lightstep", raw.lightstep.map(Provider::Lightstep)),
-            ("datadog", raw.datadog.map(Provider::Datadog)),
-            ("stackdriver", raw.stackdriver.map(Provider::Stackdriver)),
-            ("opencensus", raw.opencensus.map(Provider::OpenCensus)),
-            ("skywalking", raw.skywalking.map(Provider::SkyWalking)),
-            ("opentelemetry", raw.opentelemetry.map(Provider::OpenTelemetry)),
-            ("prometheus", raw.prometheus.map(Provider::Prometheus)),
-            ("envoyFileAccessLog", raw.envoy_file_access_log.map(Provider::EnvoyFileAccessLog)),
-            ("envoyHttpAls", raw.envoy_http_als.map(Provider::EnvoyHttpAls)),
-            ("envoyTcpAls", raw.envoy_tcp_als.map(Provider::EnvoyTcpAls)),
-            ("envoyOtelAls", raw.envoy_otel_als.map(Provider::EnvoyOtelAls)),
-            ("sds", raw.sds.map(Provider::Sds)),
+            ("envoyExtAuthzHttp", raw.envoy_ext_authz_http.map(ProviderKind::EnvoyExtAuthzHttp)),
+            ("envoyExtAuthzGrpc", raw.envoy_ext_authz_grpc.map(ProviderKind::EnvoyExtAuthzGrpc)),
+            ("zipkin", raw.zipkin.map(ProviderKind::Zipkin)),
+            ("lightstep", raw.lightstep.map(ProviderKind::Lightstep)),
+            ("datadog", raw.datadog.map(ProviderKind::Datadog)),
+            ("stackdriver", raw.stackdriver.map(ProviderKind::Stackdriver)),
+            ("opencensus", raw.opencensus.map(ProviderKind::OpenCensus)),
+            ("skywalking", raw.skywalking.map(ProviderKind::SkyWalking)),
+            ("opentelemetry", raw.opentelemetry.map(ProviderKind::OpenTelemetry)),
+            ("prometheus", raw.prometheus.map(ProviderKind::Prometheus)),
+            ("envoyFileAccessLog", raw.envoy_file_access_log.map(ProviderKind::EnvoyFileAccessLog)),
+            ("envoyHttpAls", raw.envoy_http_als.map(ProviderKind::EnvoyHttpAls)),
+            ("envoyTcpAls", raw.envoy_tcp_als.map(ProviderKind::EnvoyTcpAls)),
+            ("envoyOtelAls", raw.envoy_otel_als.map(ProviderKind::EnvoyOtelAls)),
+            ("sds", raw.sds.map(ProviderKind::Sds)),
         ])?;
         Ok(ExtensionProvider { name: raw.name, provider })
     }
@@ -424,7 +424,7 @@ pub struct ProviderHeader {
 pub enum HeaderValue {
     #[serde(rename = "value")]
     Literal(String),
-    /// Taken from this variable of the control plane's environment.
+    /// From this environment variable of the control plane.
     #[serde(rename = "envName")]
     EnvName(String),
 }

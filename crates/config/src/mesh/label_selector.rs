@@ -1,10 +1,10 @@
-//! Label selectors with expressions, as Kubernetes defines them. `labels::Selector` is the form without.
+//! Label selectors with expressions, as in Kubernetes. `labels::Selector` is the form without.
 
 use serde::{Deserialize, Serialize};
 
 use crate::labels::Labels;
 
-/// All parts must hold; an empty selector chooses everything.
+/// All parts must match; an empty selector selects everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
@@ -22,13 +22,13 @@ pub struct LabelRequirement {
 }
 
 impl LabelSelector {
-    /// A selector with a faulty requirement chooses nothing.
+    /// A selector with an invalid requirement selects nothing.
     pub fn matches(&self, labels: &Labels) -> bool {
         labels.contains_all(&self.match_labels)
             && self.match_expressions.iter().all(|requirement| requirement.holds(labels))
     }
 
-    /// Index of the first faulty requirement, and its fault.
+    /// Index and error of the first invalid requirement.
     pub(super) fn fault(&self) -> Option<(usize, String)> {
         self.match_expressions.iter().enumerate().find_map(|(at, requirement)| Some((at, requirement.fault()?)))
     }

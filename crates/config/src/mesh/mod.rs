@@ -1,5 +1,5 @@
 //! The mesh config: every field of MeshConfig with istiod's defaults. Its smaller messages are in the files beside this one;
-//! what istiod refuses is in `check`. A field that is `None` was not written and has no default.
+//! validation is in `check`. A field that is `None` was not set and has no default.
 
 mod certificates;
 mod check;
@@ -38,12 +38,12 @@ pub use extension_provider::{
     DatadogProvider, DynatraceApi, DynatraceSampler, ExtAuthzGrpcProvider, ExtAuthzHttpProvider, ExtAuthzRequestBody,
     ExtensionProvider, FileAccessLogProvider, GrpcService, HeaderValue, HttpAlsProvider, HttpService,
     LightstepProvider, LogFormat, OpenCensusProvider, OpenTelemetryProvider, OtelAlsProvider, OtelLogFormat,
-    PrometheusProvider, Provider, ProviderHeader, ResourceDetector, ResourceDetectors, SdsProvider,
+    PrometheusProvider, ProviderHeader, ProviderKind, ResourceDetector, ResourceDetectors, SdsProvider,
     ServiceAttributeEnrichment, SkyWalkingProvider, StackdriverLogging, StackdriverProvider, TcpAlsProvider,
     ZipkinProvider, ZipkinTraceContext,
 };
 pub use label_selector::{LabelRequirement, LabelSelector};
-pub use networks::{MeshNetworks, Network, NetworkEndpoints, NetworkGateway, NetworkGatewayAddress};
+pub use networks::{IstioNetworkGateway, MeshNetworks, Network, NetworkEndpoints, NetworkGatewayAddress};
 pub use private_key_provider::{PollingKeyProvider, PrivateKeyProvider};
 pub use proxy_config::{
     AuthenticationPolicy, ForwardClientCertDetails, InterceptionMode, ProxyConfig, ProxyProtocolConfiguration,
@@ -54,11 +54,11 @@ pub use proxy_headers::{
     SetCurrentClientCertDetails,
 };
 pub use service_scope::{
-    ServiceEntryVisibility, ServiceScope, ServiceScopeConfigs, ServiceSettings, ServiceSettingsSettings, Visibility,
-    VisibilityMatchRule, VisibilityPolicy,
+    EntryVisibility, ServiceEntryVisibility, ServiceScope, ServiceScopeConfigs, ServiceSettings,
+    ServiceSettingsSettings, VisibilityMatchRule, VisibilityPolicy,
 };
 pub use tracing::{
-    OpenCensusTracer, StackdriverTracer, TraceContext, Tracer, TracerAddress, TracerWithToken, Tracing,
+    OpenCensusTracer, ProxyTracing, StackdriverTracer, TraceContext, Tracer, TracerAddress, TracerWithToken,
     TracingCustomTag,
 };
 pub use traffic_policy::{
@@ -91,7 +91,7 @@ pub struct MeshConfig {
     pub enable_tracing: bool,
     /// Empty: no file access log.
     pub access_log_file: String,
-    /// Empty: istiod's own format.
+    /// Empty: istiod's default format.
     pub access_log_format: String,
     pub access_log_encoding: AccessLogEncoding,
     pub enable_envoy_access_log_service: bool,
@@ -107,7 +107,7 @@ pub struct MeshConfig {
     pub enable_auto_mtls: bool,
     #[serde(serialize_with = "set")]
     pub trust_domain: String,
-    /// Sorted, without repetitions.
+    /// Sorted, without duplicates.
     #[serde(deserialize_with = "sorted_set")]
     pub trust_domain_aliases: Vec<String>,
     pub ca_certificates: Vec<CaCertificate>,
@@ -135,7 +135,7 @@ pub struct MeshConfig {
     /// Deprecated.
     pub verify_certificate_at_client: Option<bool>,
     pub ca: Option<CertificateAuthority>,
-    /// The built-in ones first; `parse` lets those of the text replace them by name or follow them.
+    /// The built-in ones first; `parse` lets configured ones replace them by name or follow them.
     pub extension_providers: Vec<ExtensionProvider>,
     #[serde(serialize_with = "set")]
     pub default_providers: DefaultProviders,
@@ -150,7 +150,7 @@ pub struct MeshConfig {
     pub mesh_mtls: Option<TlsConfig>,
     pub tls_defaults: Option<TlsConfig>,
     pub default_traffic_policy: Option<DefaultTrafficPolicy>,
-    /// `None`: ServiceEntries are visible as their `exportTo` says.
+    /// `None`: ServiceEntries are visible according to their `exportTo`.
     pub service_entry_visibility: Option<ServiceEntryVisibility>,
 }
 

@@ -1,4 +1,4 @@
-//! MeshNetworks: which endpoints are in which network, and the gateways between networks.
+//! MeshNetworks: the network of endpoints, and the gateways between networks.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,8 +8,8 @@ use serde::Deserialize;
 
 use super::check::port_fault;
 use super::dns_name::{is_label, name_fault};
+use crate::diagnostic::Diagnostic;
 use crate::kinds::one_of::{Conflict, one_of, oneof_message};
-use crate::note::Note;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -21,7 +21,7 @@ pub struct MeshNetworks {
 #[serde(rename_all = "camelCase", default)]
 pub struct Network {
     pub endpoints: Vec<NetworkEndpoints>,
-    pub gateways: Vec<NetworkGateway>,
+    pub gateways: Vec<IstioNetworkGateway>,
 }
 
 oneof_message! {
@@ -36,7 +36,7 @@ oneof_message! {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "RawGateway")]
-pub struct NetworkGateway {
+pub struct IstioNetworkGateway {
     pub address: Option<NetworkGatewayAddress>,
     pub port: u32,
     pub locality: String,
@@ -58,7 +58,7 @@ struct RawGateway {
     locality: String,
 }
 
-impl TryFrom<RawGateway> for NetworkGateway {
+impl TryFrom<RawGateway> for IstioNetworkGateway {
     type Error = Conflict;
 
     fn try_from(raw: RawGateway) -> Result<Self, Conflict> {
@@ -66,27 +66,30 @@ impl TryFrom<RawGateway> for NetworkGateway {
             ("registryServiceName", raw.registry_service_name.map(NetworkGatewayAddress::RegistryServiceName)),
             ("address", raw.address.map(NetworkGatewayAddress::Address)),
         ])?;
-        Ok(NetworkGateway { address, port: raw.port, locality: raw.locality })
+        Ok(IstioNetworkGateway { address, port: raw.port, locality: raw.locality })
     }
 }
 
 impl MeshNetworks {
-    /// What istiod refuses.
-    pub(super) fn check(&self) -> Vec<Note> {
-        let mut notes = Vec::new();
+    /// Errors as in istiod.
+    pub(super) fn check(&self) -> Vec<Diagnostic> {
+        let mut diagnostics = Vec::new();
         for (name, network) in &self.networks {
             for (at, endpoints) in network.endpoints.iter().enumerate() {
                 let path = format!("networks.{name}.endpoints[{at}]");
-                notes.extend(endpoints.fault().map(|(field, what)| Note::error(what).field(format!("{path}.{field}"))));
+                diagnostics.extend(
+                    endpoints.fault().map(|(field, what)| Diagnostic::error(what).field(format!("{path}.{field}"))),
+                );
             }
             for (at, gateway) in network.gateways.iter().enumerate() {
                 let path = format!("networks.{name}.gateways[{at}]");
                 let port = port_fault(gateway.port).map(|what| ("port", what));
                 let faults = gateway.address.as_ref().and_then(NetworkGatewayAddress::fault).into_iter().chain(port);
-                notes.extend(faults.map(|(field, what)| Note::error(what).field(format!("{path}.{field}"))));
+                diagnostics
+                    .extend(faults.map(|(field, what)| Diagnostic::error(what).field(format!("{path}.{field}"))));
             }
         }
-        notes
+        diagnostics
     }
 }
 

@@ -1,45 +1,56 @@
-//! Texts into the mesh config and the mesh networks, read as istiod reads them: YAML 1.1 scalars, unknown fields skipped.
+//! Parsing of the mesh config and the mesh networks, as istiod does: YAML 1.1 scalars, unknown fields skipped.
 
 use super::{ExtensionProvider, MeshConfig, MeshNetworks};
 use crate::de::read_text;
-use crate::note::{Note, Severity};
+use crate::diagnostic::{Diagnostic, Severity};
 use crate::tree::{Node, Position, Value};
 use crate::yaml::{Scalars, documents};
 
 impl MeshConfig {
-    /// The config over istiod's defaults, and warnings. `Err`: istiod would drop the whole text, and why.
-    pub fn parse(text: &str, file: &str) -> Result<(MeshConfig, Vec<Note>), Vec<Note>> {
-        let (mut config, notes) = read_text::<MeshConfig>(file, text, Scalars::MeshConfig)?;
+    /// The config over istiod's defaults, and warnings. `Err`: the errors for which istiod would reject the whole text.
+    pub fn parse(text: &str, file: &str) -> Result<(MeshConfig, Vec<Diagnostic>), Vec<Diagnostic>> {
+        let (mut config, diagnostics) = read_text::<MeshConfig>(file, text, Scalars::MeshConfig)?;
         let found = config.check();
         config.extension_providers = ExtensionProvider::over_built_in(config.extension_providers);
-        judged(config, notes, placed(found, text, file))
+        judged(config, diagnostics, placed(found, text, file))
     }
 }
 
 impl MeshNetworks {
-    /// `Err`: istiod would drop the whole text, and why.
-    pub fn parse(text: &str, file: &str) -> Result<(MeshNetworks, Vec<Note>), Vec<Note>> {
-        let (networks, notes) = read_text::<MeshNetworks>(file, text, Scalars::MeshConfig)?;
+    /// `Err`: the errors for which istiod would reject the whole text.
+    pub fn parse(text: &str, file: &str) -> Result<(MeshNetworks, Vec<Diagnostic>), Vec<Diagnostic>> {
+        let (networks, diagnostics) = read_text::<MeshNetworks>(file, text, Scalars::MeshConfig)?;
         let found = networks.check();
-        judged(networks, notes, placed(found, text, file))
+        judged(networks, diagnostics, placed(found, text, file))
     }
 }
 
-fn judged<T>(value: T, mut notes: Vec<Note>, found: Vec<Note>) -> Result<(T, Vec<Note>), Vec<Note>> {
-    notes.extend(found);
-    if notes.iter().any(|note| note.severity == Severity::Error) { Err(notes) } else { Ok((value, notes)) }
-}
-
-/// Gives each note the place of its field. The text is read again, which costs only those whose config has faults.
-fn placed(notes: Vec<Note>, text: &str, file: &str) -> Vec<Note> {
-    if notes.is_empty() {
-        return notes;
+fn judged<T>(
+    value: T,
+    mut diagnostics: Vec<Diagnostic>,
+    found: Vec<Diagnostic>,
+) -> Result<(T, Vec<Diagnostic>), Vec<Diagnostic>> {
+    diagnostics.extend(found);
+    if diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error) {
+        Err(diagnostics)
+    } else {
+        Ok((value, diagnostics))
     }
-    let Some(Ok(root)) = documents(text, Scalars::MeshConfig).next() else { return notes };
-    notes.into_iter().map(|note| Note { at: Some(place(&root, &note.field).in_file(file)), ..note }).collect()
 }
 
-/// Where the field stands, or the innermost part of its path that was written.
+/// Adds the location of its field to each diagnostic. The text is parsed again, which costs only invalid configs.
+fn placed(diagnostics: Vec<Diagnostic>, text: &str, file: &str) -> Vec<Diagnostic> {
+    if diagnostics.is_empty() {
+        return diagnostics;
+    }
+    let Some(Ok(root)) = documents(text, Scalars::MeshConfig).next() else { return diagnostics };
+    diagnostics
+        .into_iter()
+        .map(|diagnostic| Diagnostic { at: Some(place(&root, &diagnostic.field).in_file(file)), ..diagnostic })
+        .collect()
+}
+
+/// The location of the field, or of the innermost part of its path that is written.
 fn place(node: &Node, path: &str) -> Position {
     let path = path.strip_prefix('.').unwrap_or(path);
     match &node.value {
@@ -58,7 +69,7 @@ fn place(node: &Node, path: &str) -> Position {
     }
 }
 
-/// What follows the key in a path; the key may be spelt in `snake_case`.
+/// The rest of a path after the key, which may be spelled in `snake_case`.
 fn after_key<'a>(path: &'a str, key: &str) -> Option<&'a str> {
     let ends = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
     if let Some(rest) = path.strip_prefix(key).filter(|rest| ends(rest)) {

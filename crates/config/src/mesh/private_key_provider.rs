@@ -1,4 +1,4 @@
-//! Hardware that does a proxy's private-key work.
+//! Hardware acceleration of private key operations in proxies.
 
 use serde::{Deserialize, Serialize};
 

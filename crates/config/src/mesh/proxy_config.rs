@@ -1,5 +1,5 @@
-//! Settings of a proxy: `defaultConfig` of the mesh config, and what a proxy sends as PROXY_CONFIG in its node metadata.
-//! A field that is `None` was not written; only the mesh config's own copy has istiod's defaults filled in.
+//! Settings of a proxy: `defaultConfig` of the mesh config, and PROXY_CONFIG in node metadata.
+//! A field that is `None` was not set; only the mesh config's own copy has istiod's defaults filled in.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use super::connection_settings::ConnectionSettings;
 use super::private_key_provider::PrivateKeyProvider;
 use super::proxy_headers::ProxyHeaders;
-use super::tracing::Tracing;
+use super::tracing::ProxyTracing;
 use crate::de::read_text;
 use crate::duration::Duration;
 use crate::kinds::client_tls::ClientTlsSettings;
@@ -40,11 +40,11 @@ pub struct ProxyConfig {
     pub control_plane_auth_policy: Option<AuthenticationPolicy>,
     pub custom_config_file: String,
     pub stat_name_length: Option<i32>,
-    /// 0: as many threads as cores.
+    /// 0: one thread per core.
     pub concurrency: Option<i32>,
     pub proxy_bootstrap_template_path: String,
     pub interception_mode: InterceptionMode,
-    pub tracing: Option<Tracing>,
+    pub tracing: Option<ProxyTracing>,
     /// Deprecated.
     pub sds: Option<Sds>,
     pub envoy_access_log_service: Option<RemoteService>,
@@ -69,7 +69,7 @@ pub struct ProxyConfig {
     pub connection_settings: Option<ConnectionSettings>,
 }
 
-/// How a proxy names its service in traces. The API lets only one of the two be written.
+/// The service name of a proxy in traces. The API allows only one of the two to be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceName<'a> {
     Cluster(&'a str),
@@ -77,7 +77,7 @@ pub enum ServiceName<'a> {
 }
 
 impl ProxyConfig {
-    /// istiod's defaults, which `defaultConfig` changes field by field.
+    /// istiod's defaults, which `defaultConfig` overrides field by field.
     pub fn mesh_default() -> ProxyConfig {
         ProxyConfig {
             config_path: Some("./etc/istio/proxy".into()),
@@ -94,7 +94,7 @@ impl ProxyConfig {
         }
     }
 
-    /// What an agent says of its proxy: PROXY_CONFIG in its node metadata. One that cannot be read stands for an empty one.
+    /// PROXY_CONFIG in the node metadata. An unreadable one counts as empty.
     pub fn of_node(sent: &serde_json::Value) -> ProxyConfig {
         let read = read_text::<ProxyConfig>("PROXY_CONFIG", &sent.to_string(), Scalars::Objects);
         read.map(|(config, _)| config).unwrap_or_default()
@@ -174,7 +174,7 @@ pub struct RemoteService {
     pub tcp_keepalive: Option<TcpKeepalive>,
 }
 
-/// What stands in front of a gateway.
+/// The proxies in front of a gateway.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Topology {

@@ -1,4 +1,4 @@
-//! Which headers proxies add to requests and answers. A header that is `None` keeps the proxy's default.
+//! Headers that proxies add to requests and responses. A header that is `None` keeps the proxy's default.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Which services stay in their cluster, and who sees ServiceEntries.
+//! Cluster-local services, and visibility of ServiceEntries.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use super::label_selector::LabelSelector;
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceSettings {
     pub settings: Option<ServiceSettingsSettings>,
-    /// A wildcard may stand in front.
+    /// May begin with a wildcard.
     pub hosts: Vec<String>,
 }
 
@@ -37,16 +37,16 @@ pub enum ServiceScope {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceEntryVisibility {
-    pub default_visibility: Visibility,
+    pub default_visibility: EntryVisibility,
     pub apply_to_sidecars: bool,
-    /// The first that matches holds.
+    /// The first match applies.
     pub policies: Vec<VisibilityPolicy>,
 }
 
 /// `VisibilityUnspecified` means `Public`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Visibility {
+pub enum EntryVisibility {
     #[default]
     VisibilityUnspecified,
     None,
@@ -57,7 +57,7 @@ pub enum Visibility {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VisibilityPolicy {
-    pub visibility: Visibility,
+    pub visibility: EntryVisibility,
     /// All must match; empty matches everything.
     pub matching_rules: Vec<VisibilityMatchRule>,
 }

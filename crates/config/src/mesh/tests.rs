@@ -1,4 +1,4 @@
-//! Mesh config texts: defaults, merging, every field once, and what is refused.
+//! Mesh config texts: defaults, merging, every field once, and rejected ones.
 
 mod checks;
 mod defaults;
@@ -6,22 +6,24 @@ mod providers;
 mod proxy;
 
 use super::*;
+use crate::diagnostic::Diagnostic;
 use crate::duration::Duration;
 use crate::kinds::client_tls::{ClientTlsMode, ClientTlsSettings};
 use crate::kinds::example::check_enum;
-use crate::note::Note;
 
-/// The config of a text that has nothing wrong.
+/// The config of a valid text.
 fn config(text: &str) -> MeshConfig {
-    let (config, notes) = MeshConfig::parse(text, "mesh.yaml").unwrap_or_else(|notes| panic!("{notes:?}\n{text}"));
-    assert_eq!(notes, [], "{text}");
+    let (config, diagnostics) =
+        MeshConfig::parse(text, "mesh.yaml").unwrap_or_else(|diagnostics| panic!("{diagnostics:?}\n{text}"));
+    assert_eq!(diagnostics, [], "{text}");
     config
 }
 
-/// Every line that is told about a text, refused or not.
-fn told(text: &str) -> Vec<String> {
-    let notes = MeshConfig::parse(text, "mesh.yaml").map_or_else(|notes| notes, |(_, notes)| notes);
-    notes.iter().map(Note::to_string).collect()
+/// All diagnostics on a text, rejected or not.
+fn reported(text: &str) -> Vec<String> {
+    let diagnostics =
+        MeshConfig::parse(text, "mesh.yaml").map_or_else(|diagnostics| diagnostics, |(_, diagnostics)| diagnostics);
+    diagnostics.iter().map(Diagnostic::to_string).collect()
 }
 
 fn strings(texts: &[&str]) -> Vec<String> {
@@ -194,10 +196,10 @@ serviceEntryVisibility:
             outlier_detection: Some(Default::default()),
         }),
         service_entry_visibility: Some(ServiceEntryVisibility {
-            default_visibility: Visibility::Namespace,
+            default_visibility: EntryVisibility::Namespace,
             apply_to_sidecars: true,
             policies: vec![VisibilityPolicy {
-                visibility: Visibility::Public,
+                visibility: EntryVisibility::Public,
                 matching_rules: vec![VisibilityMatchRule { namespace_selector: Some(selector()) }],
             }],
         }),
@@ -230,10 +232,10 @@ fn enums() {
     ]);
     check_enum(&[("LOCAL", ServiceScope::Local), ("GLOBAL", ServiceScope::Global)]);
     check_enum(&[
-        ("VISIBILITY_UNSPECIFIED", Visibility::VisibilityUnspecified),
-        ("NONE", Visibility::None),
-        ("NAMESPACE", Visibility::Namespace),
-        ("PUBLIC", Visibility::Public),
+        ("VISIBILITY_UNSPECIFIED", EntryVisibility::VisibilityUnspecified),
+        ("NONE", EntryVisibility::None),
+        ("NAMESPACE", EntryVisibility::Namespace),
+        ("PUBLIC", EntryVisibility::Public),
     ]);
 }
 
@@ -245,8 +247,8 @@ networks:
     endpoints: [{fromCidr: 10.0.0.0/8}, {fromCidr: 192.168.0.1}, {fromRegistry: cluster-1}]
     gateways: [{address: 1.1.1.1, port: 15443, locality: r1}, {registryServiceName: gw.istio-system.svc.cluster.local, port: 443}]
 ";
-    let (read, notes) = MeshNetworks::parse(text, "networks.yaml").unwrap();
-    assert_eq!(notes, []);
+    let (read, diagnostics) = MeshNetworks::parse(text, "networks.yaml").unwrap();
+    assert_eq!(diagnostics, []);
     let network = &read.networks["net.1"];
     let endpoints = [
         NetworkEndpoints::FromCidr("10.0.0.0/8".into()),
@@ -255,7 +257,7 @@ networks:
     ];
     assert_eq!(network.endpoints, endpoints);
     let address = NetworkGatewayAddress::Address("1.1.1.1".into());
-    assert_eq!(network.gateways[0], NetworkGateway { address: Some(address), port: 15443, locality: "r1".into() });
+    assert_eq!(network.gateways[0], IstioNetworkGateway { address: Some(address), port: 15443, locality: "r1".into() });
     let service = NetworkGatewayAddress::RegistryServiceName("gw.istio-system.svc.cluster.local".into());
     assert_eq!(network.gateways[1].address, Some(service));
     assert_eq!(MeshNetworks::parse("", "networks.yaml").unwrap().0, MeshNetworks::default());
@@ -270,8 +272,8 @@ fn faults_of_networks_have_their_place() {
     - address: a_b
       port: 0
 ";
-    let notes = MeshNetworks::parse(text, "networks.yaml").unwrap_err();
-    let lines = notes.iter().map(Note::to_string).collect::<Vec<_>>();
+    let diagnostics = MeshNetworks::parse(text, "networks.yaml").unwrap_err();
+    let lines = diagnostics.iter().map(Diagnostic::to_string).collect::<Vec<_>>();
     assert_eq!(
         lines,
         [

@@ -1,4 +1,4 @@
-//! Tracing as the proxy settings have it, older than the Telemetry API and its extension providers.
+//! Tracing in the proxy settings, the predecessor of the Telemetry API and its extension providers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::ser::is_default;
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(try_from = "RawTracing", rename_all = "camelCase")]
-pub struct Tracing {
+pub struct ProxyTracing {
     #[serde(flatten)]
     pub tracer: Option<Tracer>,
     #[serde(skip_serializing_if = "is_default")]
@@ -55,7 +55,7 @@ struct RawTracing {
     enable_istio_tags: Option<bool>,
 }
 
-impl TryFrom<RawTracing> for Tracing {
+impl TryFrom<RawTracing> for ProxyTracing {
     type Error = Conflict;
 
     fn try_from(raw: RawTracing) -> Result<Self, Conflict> {
@@ -66,7 +66,7 @@ impl TryFrom<RawTracing> for Tracing {
             ("stackdriver", raw.stackdriver.map(Tracer::Stackdriver)),
             ("openCensusAgent", raw.open_census_agent.map(Tracer::OpenCensusAgent)),
         ])?;
-        Ok(Tracing {
+        Ok(ProxyTracing {
             tracer,
             custom_tags: raw.custom_tags,
             max_path_tag_length: raw.max_path_tag_length,
@@ -121,7 +121,7 @@ pub enum TraceContext {
 }
 
 oneof_message! {
-    /// Where the value of a span tag comes from. Telemetry objects know one form more.
+    /// The source of a span tag's value. Telemetry objects have one more form.
     #[derive(Hash)]
     pub enum TracingCustomTag {
         /// Written as `{}`.
@@ -132,7 +132,7 @@ oneof_message! {
     }
 }
 
-/// Protobuf's JSON writes 64-bit numbers as strings; agents send them so in their node metadata.
+/// Protobuf's JSON encodes 64-bit numbers as strings; agents do so in their node metadata.
 pub(super) fn int64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
     struct Int64;
 

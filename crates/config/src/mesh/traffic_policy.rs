@@ -1,11 +1,11 @@
-//! Mesh-wide choices about traffic, and where configuration and telemetry come from.
+//! Mesh-wide traffic policies, and sources of configuration.
 
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::client_tls::ClientTlsSettings;
 use crate::kinds::destination_rule::{ConnectionPoolSettings, OutlierDetection};
 
-/// Written as `{}` it is `RegistryOnly`, the protobuf default; left out it is `AllowAny`.
+/// `{}` is `RegistryOnly`, the protobuf default; absent it is `AllowAny`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OutboundTrafficPolicy {
@@ -36,7 +36,7 @@ pub enum InboundTrafficMode {
     Localhost,
 }
 
-/// What a cluster has where its DestinationRule says nothing.
+/// The policy of a cluster without settings in a DestinationRule.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DefaultTrafficPolicy {

@@ -1,6 +1,6 @@
-//! The first thing to know of a document: its `apiVersion` and `kind`.
+//! `apiVersion` and `kind` of a document.
 
-use crate::de::Problem;
+use crate::de::FieldError;
 use crate::tree::{Node, Position};
 
 pub(super) struct Header<'a> {
@@ -10,11 +10,11 @@ pub(super) struct Header<'a> {
     pub(super) kind_at: Position,
 }
 
-/// Items of a list such as ServiceList may leave both out; the list then speaks for them.
-pub(super) fn header<'a>(node: &'a Node, list: Option<&Header<'a>>) -> Result<Header<'a>, Problem> {
+/// Items of a list such as ServiceList may omit both; the list implies them.
+pub(super) fn header<'a>(node: &'a Node, list: Option<&Header<'a>>) -> Result<Header<'a>, FieldError> {
     if node.entries().is_none() {
         let what = format!("expected an object with apiVersion, kind and metadata, found {}", node.described());
-        return Err(Problem { field: String::new(), at: node.at, what });
+        return Err(FieldError { field: String::new(), at: node.at, what });
     }
     let item_kind = list.and_then(|list| list.kind.strip_suffix("List")).filter(|kind| !kind.is_empty());
     let (kind, kind_at) = word(node, "kind", item_kind, "write one such as Service")?;
@@ -28,8 +28,8 @@ fn word<'a>(
     field: &str,
     inherited: Option<&'a str>,
     advice: &str,
-) -> Result<(&'a str, Position), Problem> {
-    let problem = |at, what| Problem { field: field.to_owned(), at, what };
+) -> Result<(&'a str, Position), FieldError> {
+    let problem = |at, what| FieldError { field: field.to_owned(), at, what };
     match (node.get(field), inherited) {
         (Some(value), _) => match value.text() {
             Some(text) => Ok((text, value.at)),

@@ -1,19 +1,19 @@
-//! `metadata`: who an object is, and what else every object has.
+//! `metadata`: the identity of an object, and its other common fields.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, de};
 
 use super::name;
-use crate::de::{Outcome, Problem, Rules, read, unknown_field};
+use crate::de::{FieldError, Outcome, Rules, read, unknown_field};
+use crate::diagnostic::ObjectId;
+use crate::intern::{self, intern_str};
 use crate::kind::Kind;
 use crate::labels::Labels;
 use crate::meta::{Meta, Owner};
-use crate::note::ObjectId;
-use crate::shared::{self, shared_text};
 use crate::tree::{Node, quoted};
 
-/// All that an API server writes there. What is not in `Raw` is of no use to us.
+/// All fields that an API server writes. Those that are not in `Raw` are not used.
 const FIELDS: &[&str] = &[
     "annotations",
     "creationTimestamp",
@@ -32,10 +32,10 @@ const FIELDS: &[&str] = &[
     "uid",
 ];
 
-/// Kubernetes gives every Namespace this label.
+/// Kubernetes sets this label on every Namespace.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-pub(super) fn identity(kind: Kind, node: &Node) -> Result<ObjectId, Problem> {
+pub(super) fn identity(kind: Kind, node: &Node) -> Result<ObjectId, FieldError> {
     let Some(metadata) = node.get("metadata") else {
         return Err(problem("metadata", node, format!("it is missing; a {kind} needs at least metadata.name")));
     };
@@ -53,10 +53,10 @@ pub(super) fn identity(kind: Kind, node: &Node) -> Result<ObjectId, Problem> {
         _ if kind.is_namespaced() => "default",
         _ => "",
     };
-    Ok(ObjectId { kind, namespace: shared_text(namespace), name: name.into() })
+    Ok(ObjectId { kind, namespace: intern_str(namespace), name: name.into() })
 }
 
-fn checked<'a>(node: &'a Node, field: &str, fault: impl Fn(&str) -> Option<String>) -> Result<&'a str, Problem> {
+fn checked<'a>(node: &'a Node, field: &str, fault: impl Fn(&str) -> Option<String>) -> Result<&'a str, FieldError> {
     let Some(text) = node.text() else {
         return Err(problem(field, node, format!("expected a string, found {}; put it in quotes", node.described())));
     };
@@ -66,17 +66,17 @@ fn checked<'a>(node: &'a Node, field: &str, fault: impl Fn(&str) -> Option<Strin
     }
 }
 
-fn problem(field: &str, node: &Node, what: String) -> Problem {
-    Problem { field: field.to_owned(), at: node.at, what }
+fn problem(field: &str, node: &Node, what: String) -> FieldError {
+    FieldError { field: field.to_owned(), at: node.at, what }
 }
 
-/// Everything but the place.
+/// Everything but the location.
 pub(super) fn meta(id: &ObjectId, node: &Node) -> Outcome<Meta> {
     let Some(metadata) = node.get("metadata") else {
         return Outcome { value: Ok(Meta::default()), warnings: Vec::new() };
     };
     let unknown = metadata.entries().unwrap_or_default().iter().filter(|entry| !FIELDS.contains(&&*entry.key));
-    let warnings = unknown.map(|entry| Problem {
+    let warnings = unknown.map(|entry| FieldError {
         field: format!("metadata.{}", entry.key),
         at: entry.key_at,
         what: unknown_field(&entry.key, FIELDS),
@@ -99,9 +99,9 @@ struct Raw {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RawOwner {
-    #[serde(deserialize_with = "shared::text")]
+    #[serde(deserialize_with = "intern::text")]
     kind: Arc<str>,
-    #[serde(deserialize_with = "shared::text")]
+    #[serde(deserialize_with = "intern::text")]
     name: Arc<str>,
     controller: bool,
 }

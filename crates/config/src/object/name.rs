@@ -2,7 +2,7 @@
 
 use crate::kind::Kind;
 
-/// What is wrong with the name of an object. `None`: it may be used.
+/// Why a name is invalid. `None`: it is valid.
 pub(super) fn fault(kind: Kind, name: &str) -> Option<String> {
     match kind {
         Kind::Namespace | Kind::Service => label_fault(name),
@@ -10,7 +10,7 @@ pub(super) fn fault(kind: Kind, name: &str) -> Option<String> {
     }
 }
 
-/// One part of a DNS name, as RFC 1123 has it.
+/// A DNS label of RFC 1123.
 pub(super) fn label_fault(name: &str) -> Option<String> {
     if name.len() > 63 {
         return Some(format!("the name has {} characters; at most 63 are allowed", name.len()));

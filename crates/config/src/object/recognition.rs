@@ -1,20 +1,20 @@
-//! Which kind a document is of, and what becomes of kinds that are not ours.
+//! The kind of a document, and the handling of other kinds.
 
 use super::header::Header;
-use crate::de::{Problem, most_similar};
+use crate::de::{FieldError, most_similar};
 use crate::kind::{Kind, group_and_version};
 
 pub(super) enum Recognition {
     Known(Kind),
-    /// A kind of ours in a version that is not.
-    OtherVersion(Kind, Problem),
-    /// It cannot matter to a mesh.
+    /// A supported kind in an unsupported version.
+    OtherVersion(Kind, FieldError),
+    /// It cannot affect a mesh.
     Quiet,
-    /// It may have been meant to matter.
-    Warned(Problem),
+    /// It may have been meant to affect the mesh.
+    Warned(FieldError),
 }
 
-/// Core kinds that say nothing about a mesh.
+/// Core kinds that do not affect a mesh.
 const QUIET_KINDS: &[&str] = &[
     "Binding",
     "ComponentStatus",
@@ -27,7 +27,7 @@ const QUIET_KINDS: &[&str] = &[
     "ResourceQuota",
 ];
 
-/// Groups whose kinds say nothing about a mesh: those that run pods, and the cluster's own affairs.
+/// Groups whose kinds do not affect a mesh: controllers of pods, and cluster administration.
 const QUIET_GROUPS: &[&str] = &[
     "admissionregistration.k8s.io",
     "apiextensions.k8s.io",
@@ -63,12 +63,12 @@ pub(super) fn recognition(header: &Header<'_>) -> Recognition {
     }
 }
 
-fn other_version(kind: Kind, header: &Header<'_>) -> Problem {
+fn other_version(kind: Kind, header: &Header<'_>) -> FieldError {
     let what = format!("{:?} is not a version of {kind}; write {}", header.api_version, api_versions(kind));
-    Problem { field: "apiVersion".to_owned(), at: header.api_version_at, what }
+    FieldError { field: "apiVersion".to_owned(), at: header.api_version_at, what }
 }
 
-fn unknown_kind(group: &str, header: &Header<'_>) -> Problem {
+fn unknown_kind(group: &str, header: &Header<'_>) -> FieldError {
     let Header { kind, api_version, .. } = header;
     let what = if UNREAD_GROUPS.contains(&group) {
         format!("{kind} of {api_version} is not supported; the object is left out")
@@ -79,7 +79,7 @@ fn unknown_kind(group: &str, header: &Header<'_>) -> Problem {
         let hint = most_similar(kind, &known).map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
         format!("{kind} of {api_version} is unknown, left out{hint}")
     };
-    Problem { field: "kind".to_owned(), at: header.kind_at, what }
+    FieldError { field: "kind".to_owned(), at: header.kind_at, what }
 }
 
 /// `networking.istio.io/v1, networking.istio.io/v1beta1 or networking.istio.io/v1alpha3`

@@ -1,4 +1,4 @@
-//! Documents into objects: defaults, kinds that are not ours, and each kind of bad input with the words of its note.
+//! Documents into objects: defaults, other kinds, and each kind of invalid input with its diagnostic.
 
 use std::net::IpAddr;
 
@@ -6,38 +6,42 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A neighbour that must survive whatever stands beside it.
+/// An object that must survive whatever is beside it.
 const GOOD: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: good}\nspec: {ports: [{port: 80}]}\n";
 
-fn notes(parsed: &Parsed) -> Vec<String> {
-    parsed.notes.iter().map(ToString::to_string).collect()
+fn diagnostics(parsed: &Parsed) -> Vec<String> {
+    parsed.diagnostics.iter().map(ToString::to_string).collect()
 }
 
 fn ids(parsed: &Parsed) -> Vec<String> {
     parsed.objects.iter().map(|object| object.id().to_string()).collect()
 }
 
-fn refused(parsed: &Parsed) -> Vec<String> {
-    parsed.refused.iter().map(ToString::to_string).collect()
+fn rejected(parsed: &Parsed) -> Vec<String> {
+    parsed.rejected.iter().map(ToString::to_string).collect()
 }
 
-/// The document gives this note and no object; the document before and the one behind it are read.
+/// The document yields this diagnostic and no object; the documents before and after it are read.
 fn check(document: &str, expected: &str) {
     let parsed = parse_documents("f.yaml", &format!("{GOOD}---\n{document}\n---\n{GOOD}"));
-    assert_eq!(notes(&parsed), [expected], "{document}");
+    assert_eq!(diagnostics(&parsed), [expected], "{document}");
     assert_eq!(ids(&parsed), ["Service default/good", "Service default/good"], "{document}");
     assert!(parsed.complete);
 }
 
-/// The document gives this note, and its object all the same.
+/// The document yields this diagnostic and its object.
 fn check_warned(document: &str, object: &str, expected: &str) {
     let parsed = parse_documents("f.yaml", document);
-    assert_eq!((notes(&parsed), ids(&parsed)), (vec![expected.to_owned()], vec![object.to_owned()]), "{document}");
+    assert_eq!(
+        (diagnostics(&parsed), ids(&parsed)),
+        (vec![expected.to_owned()], vec![object.to_owned()]),
+        "{document}"
+    );
 }
 
 fn only(document: &str) -> AnyObject {
     let mut parsed = parse_documents("f.yaml", document);
-    assert_eq!((notes(&parsed), parsed.objects.len()), (vec![], 1), "{document}");
+    assert_eq!((diagnostics(&parsed), parsed.objects.len()), (vec![], 1), "{document}");
     parsed.objects.remove(0)
 }
 
@@ -106,7 +110,7 @@ fn kinds_that_say_nothing_about_a_mesh_are_passed_over() {
     for (api_version, kind) in [("apps/v1", "Deployment"), ("v1", "PersistentVolumeClaim"), ("batch/v1", "Job")] {
         let parsed =
             parse_documents("f.yaml", &format!("apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: x}}"));
-        assert_eq!((notes(&parsed), parsed.objects.len()), (vec![], 0), "{kind}");
+        assert_eq!((diagnostics(&parsed), parsed.objects.len()), (vec![], 0), "{kind}");
     }
 }
 
@@ -255,7 +259,7 @@ fn what_proxies_would_choke_on_is_left_out_and_what_only_the_webhook_refuses_is_
 #[test]
 fn a_refused_object_is_named_so_that_its_last_good_form_can_stay() {
     let parsed = parse_documents("f.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: 5");
-    assert_eq!((refused(&parsed), parsed.complete), (vec!["Service default/x".to_owned()], true));
+    assert_eq!((rejected(&parsed), parsed.complete), (vec!["Service default/x".to_owned()], true));
 }
 
 #[test]
@@ -267,7 +271,7 @@ fn a_key_written_twice_refuses_its_document() {
 fn broken_text_is_not_complete() {
     let parsed = parse_documents("f.yaml", &format!("{GOOD}---\nkind: [Pod"));
     assert_eq!(
-        notes(&parsed),
+        diagnostics(&parsed),
         ["error: f.yaml:6:11: not valid YAML: while parsing a flow sequence, expected ',' or ']'"]
     );
     assert_eq!((ids(&parsed), parsed.complete), (vec!["Service default/good".to_owned()], false));
@@ -278,7 +282,7 @@ fn lists_are_opened() {
     let text = "{kind: List, apiVersion: v1, items: [{kind: Node, apiVersion: v1, metadata: {name: a}}, {kind: NodeList, \
                 apiVersion: v1, items: [{metadata: {name: b}}]}]}";
     let parsed = parse_documents("f.yaml", text);
-    assert_eq!((ids(&parsed), notes(&parsed)), (vec!["Node a".to_owned(), "Node b".to_owned()], vec![]));
+    assert_eq!((ids(&parsed), diagnostics(&parsed)), (vec!["Node a".to_owned(), "Node b".to_owned()], vec![]));
     check(
         "{kind: List, apiVersion: v1, items: 5}",
         "error: f.yaml:6:37: items: expected a list of objects, found the number 5",
@@ -322,7 +326,7 @@ fn endpoints_become_slices() {
 
 #[test]
 fn a_service_gets_what_the_api_server_would_fill_in() {
-    use crate::kinds::service::{ServiceType, TargetPort};
+    use crate::kinds::service::{ServiceTargetPort, ServiceType};
     let AnyObject::Service(object) =
         only("apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: {clusterIP: 10.0.0.1, ports: [{port: 80}]}")
     else {
@@ -330,7 +334,7 @@ fn a_service_gets_what_the_api_server_would_fill_in() {
     };
     assert_eq!((object.spec.kind, object.spec.headless), (ServiceType::ClusterIp, false));
     assert_eq!(object.spec.cluster_ips, ["10.0.0.1".parse::<IpAddr>().unwrap()]);
-    assert_eq!(object.spec.ports[0].target, TargetPort::Number(80));
+    assert_eq!(object.spec.ports[0].target, ServiceTargetPort::Number(80));
 }
 
 proptest! {

@@ -1,19 +1,19 @@
-//! RE2's expressions in the words of the `regex` crate. Where the two read a text differently, RE2 is right: it is what Envoy has.
-//! Not checked here is what both refuse alike, such as classes whose ends are in the wrong order.
+//! Translation of RE2 syntax into that of the `regex` crate. Where the two differ, RE2 is right: Envoy uses it.
+//! Errors that both report, such as reversed ranges, are not checked here.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// The most repetitions that RE2 allows, those of groups multiplied.
+/// RE2's limit of repetitions, multiplied over nested groups.
 const MOST: u32 = 1000;
 
-/// What may stand between `[:` and `:]`.
+/// Valid names in `[:name:]`.
 const NAMED: [&str; 14] = [
     "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "word",
     "xdigit",
 ];
 
-/// The same expression, or what RE2 does not like in it.
+/// The translated expression, or the error of RE2.
 pub(super) fn rewritten(pattern: &str) -> Result<String, String> {
     let mut writer =
         Writer { rest: pattern.chars().peekable(), out: String::new(), groups: Vec::new(), last: Last::Nothing };
@@ -23,13 +23,13 @@ pub(super) fn rewritten(pattern: &str) -> Result<String, String> {
     if writer.groups.is_empty() { Ok(writer.out) } else { Err("a ( is not closed".to_owned()) }
 }
 
-/// What a repetition would repeat.
+/// The operand of a following repetition.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Last {
     Nothing,
-    /// Something that is repeated that many times inside already.
+    /// Something that contains this many repetitions.
     Atom(u32),
-    /// Something with a repetition behind it.
+    /// Something with a repetition after it.
     Repeated,
 }
 
@@ -102,7 +102,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// `{2}`, `{2,}`, `{2,3}` repeat; any other brace is a plain one.
+    /// `{2}`, `{2,}`, `{2,3}` repeat; any other brace is literal.
     fn brace(&mut self) -> Result<(), String> {
         let ahead: String = self.rest.clone().take_while(|&c| c != '}').take(16).collect();
         let closed = self.rest.clone().nth(ahead.chars().count()) == Some('}');
@@ -131,7 +131,7 @@ impl Writer<'_> {
         }
     }
 
-    /// `(?i)` and `(?i:..)`; `regex` knows more letters than RE2.
+    /// `(?i)` and `(?i:..)`; `regex` has more flags than RE2.
     fn flags(&mut self) -> Result<(), String> {
         for c in self.rest.by_ref() {
             match c {
@@ -178,7 +178,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Everything up to `\E`, as it is.
+    /// Everything up to `\E`, literally.
     fn quotation(&mut self) {
         while let Some(c) = self.rest.next() {
             if c == '\\' && self.rest.next_if_eq(&'E').is_some() {
@@ -188,7 +188,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What follows a `\`, both in a class and outside.
+    /// The character after a `\`, both in a class and outside.
     fn escaped(&mut self, c: char, place: Place) -> Result<String, String> {
         Ok(match c {
             'd' | 'D' | 's' | 'S' | 'w' | 'W' => ascii_class(c, place),
@@ -209,7 +209,7 @@ impl Writer<'_> {
             '{' => self.rest.by_ref().take_while(|&c| c != '}').collect(),
             letter => letter.to_string(),
         };
-        // `regex` also takes `sc=Greek`, which RE2 does not.
+        // `regex` also accepts `sc=Greek`, which RE2 does not.
         let plain = name.strip_prefix('^').unwrap_or(&name);
         if plain.is_empty() || !plain.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
             return Err(bad());
@@ -231,7 +231,7 @@ impl Writer<'_> {
         Ok(format!("\\x{{{:X}}}", u32::from(code)))
     }
 
-    /// `\0` and up to two digits more, `\101`; `\1` would refer to a group, which RE2 does not have.
+    /// `\0` and up to two more digits, `\101`; `\1` would be a backreference, which RE2 does not support.
     fn octal(&mut self, first: char) -> Result<String, String> {
         let is_octal = |c: &char| ('0'..='7').contains(c);
         if first != '0' && !self.rest.peek().is_some_and(is_octal) {
@@ -245,7 +245,7 @@ impl Writer<'_> {
         Ok(format!("\\x{{{code:X}}}"))
     }
 
-    /// `[..]`: only `]`, `\` and `[:name:]` have a meaning in it, and `-` and `^` where they do in `regex` too.
+    /// `[..]`: only `]`, `\` and `[:name:]` have a meaning in it, and `-` and `^` as in `regex`.
     fn class(&mut self) -> Result<(), String> {
         self.out.push('[');
         if self.rest.next_if_eq(&'^').is_some() {
@@ -268,7 +268,7 @@ impl Writer<'_> {
                     let written = self.escaped(c, Place::InClass)?;
                     self.out.push_str(&written);
                 }
-                // A range keeps its hyphen; at the ends of a class it is one of the characters.
+                // A range keeps its hyphen; at the ends of a class it is literal.
                 '-' if !first && self.rest.peek().is_some_and(|&next| next != ']') => self.out.push('-'),
                 c => self.out.push_str(&format!("\\x{{{:X}}}", u32::from(c))),
             }
@@ -279,7 +279,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// `:alpha:]` and the like. Without its end it is a few plain characters.
+    /// `:alpha:]` and the like. Without its end it is literal.
     fn named_class_follows(&self) -> bool {
         let mut ahead = self.rest.clone().skip(1).skip_while(|&c| c.is_ascii_alphabetic() || c == '^');
         ahead.next() == Some(':') && ahead.next() == Some(']')
@@ -306,11 +306,11 @@ fn ascii_class(letter: char, place: Place) -> String {
     }
 }
 
-/// The numbers of `{2}`, `{2,}` (`None`: without end) and `{2,3}`.
+/// The numbers of `{2}`, `{2,}` (`None`: unbounded) and `{2,3}`.
 fn bounds(text: &str) -> Option<(u32, Option<u32>)> {
     let number = |digits: &str| {
         let good = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-        // A number that is too long for its type is too large in any case.
+        // A number that overflows its type is too large in any case.
         good.then(|| digits.parse().unwrap_or(u32::MAX))
     };
     match text.split_once(',') {

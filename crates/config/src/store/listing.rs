@@ -1,4 +1,4 @@
-//! All objects of a snapshot in one row, for whoever shows them.
+//! Listing of all objects of a snapshot, for debug pages.
 
 use serde_json::Value;
 

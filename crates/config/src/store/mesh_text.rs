@@ -1,33 +1,33 @@
-//! Mesh config and networks, which are texts inside a ConfigMap or a file: read again only when the text changed, and kept when it
-//! turns bad.
+//! Mesh config and networks, which are texts inside a ConfigMap or a file: parsed only when the text changed; the last good
+//! version is kept when it becomes invalid.
 
 use std::sync::Arc;
 
 use super::{Change, Name, Snapshot};
+use crate::diagnostic::{Diagnostic, Location, ObjectId};
 use crate::kind::Kind;
-use crate::note::{Location, Note, ObjectId};
 
-/// A text that is one message.
+/// A text with one message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MeshText {
-    /// Named in notes.
+    /// For diagnostics.
     pub file: String,
     pub text: String,
 }
 
 /// Value and warnings, or errors.
-type Reading<T> = Result<(T, Vec<Note>), Vec<Note>>;
+type Reading<T> = Result<(T, Vec<Diagnostic>), Vec<Diagnostic>>;
 
-/// One message and where it was last read.
+/// One message and the text that it was last parsed from.
 #[derive(Default)]
-pub(super) struct Live {
-    /// `None`: nothing was read yet, the defaults hold.
+pub(super) struct TextState {
+    /// `None`: nothing was parsed yet, the defaults apply.
     last: Option<(Option<ObjectId>, MeshText)>,
-    pub(super) notes: Vec<Note>,
+    pub(super) diagnostics: Vec<Diagnostic>,
 }
 
-impl Live {
-    /// Brings `current` up to date with the text.
+impl TextState {
+    /// Updates `current` from the text.
     pub(super) fn refresh<T: PartialEq>(
         &mut self,
         source: (Option<ObjectId>, MeshText),
@@ -38,22 +38,23 @@ impl Live {
             return Change::None;
         }
         let (object, MeshText { file, text }) = &source;
-        let (change, notes) = match parse(text, file) {
-            Ok((value, notes)) if value == **current => (Change::Telling, notes),
-            Ok((value, notes)) => {
+        let (change, diagnostics) = match parse(text, file) {
+            Ok((value, diagnostics)) if value == **current => (Change::Telling, diagnostics),
+            Ok((value, diagnostics)) => {
                 *current = Arc::new(value);
-                (Change::Content, notes)
+                (Change::Content, diagnostics)
             }
-            Err(notes) => (Change::Telling, notes.into_iter().map(kept).collect()),
+            Err(diagnostics) => (Change::Telling, diagnostics.into_iter().map(kept).collect()),
         };
-        self.notes = notes.into_iter().map(|note| Note { object: object.clone(), ..note }).collect();
+        self.diagnostics =
+            diagnostics.into_iter().map(|diagnostic| Diagnostic { object: object.clone(), ..diagnostic }).collect();
         self.last = Some(source);
         change
     }
 }
 
-fn kept(note: Note) -> Note {
-    Note { what: format!("{}; what was in use before stays", note.what), ..note }
+fn kept(diagnostic: Diagnostic) -> Diagnostic {
+    Diagnostic { what: format!("{}; the previous one stays in use", diagnostic.what), ..diagnostic }
 }
 
 /// The text under a key of the ConfigMap `istio`; empty, which means the defaults, if there is none.

@@ -1,19 +1,19 @@
-//! What the objects take in memory: an estimate from their sizes and the texts inside the large ones. Looks at every object.
+//! An estimate of the memory of objects, from their sizes and the strings inside the large ones. Visits every object.
 
 use std::mem::{size_of, size_of_val};
 
 use super::{Name, Snapshot, Table};
 use crate::catalogue::for_each_kind;
 use crate::kind::Kind;
-use crate::kinds::endpoint_slice::{Endpoint, EndpointSlice};
+use crate::kinds::endpoint_slice::{EndpointSlice, SliceEndpoint};
 use crate::kinds::pod::Pod;
 use crate::labels::Labels;
 use crate::meta::{Meta, Object};
 
-/// Of an entry in a table: its key, its pointer and its share of the nodes, of which a third is empty.
+/// Of a table entry: key, pointer and its share of the nodes, of which a third is empty.
 const ENTRY: usize = (size_of::<Name>() + size_of::<usize>()) * 3 / 2 + 2 * size_of::<usize>();
 
-/// Of an allocation: what the allocator and an `Arc` add.
+/// Overhead of the allocator and an `Arc`.
 const ALLOCATION: usize = 16;
 
 macro_rules! define_sizes {
@@ -43,7 +43,7 @@ impl Snapshot {
         Kind::ALL.iter().map(|kind| self.bytes_of(*kind)).sum::<usize>() + inside
     }
 
-    /// Endpoints in slices, whatever their health, and what these take.
+    /// Number and memory of endpoints in slices, whatever their health.
     pub fn endpoint_bytes(&self) -> (usize, usize) {
         let slices = || self.endpoint_slices.values().chain(self.endpoints.values());
         let count = slices().map(|slice| slice.spec.endpoints.len()).sum();
@@ -69,7 +69,7 @@ fn in_pod(pod: &Pod) -> usize {
 }
 
 fn in_slice(slice: &EndpointSlice) -> usize {
-    let endpoint = |endpoint: &Endpoint| {
+    let endpoint = |endpoint: &SliceEndpoint| {
         let target = endpoint.target.as_ref().map_or(0, |target| text(&target.name));
         size_of_val(endpoint) + size_of_val(&*endpoint.addresses) + target
     };
@@ -97,7 +97,7 @@ mod tests {
         store.apply(parse_documents("f", &text).objects.into_iter().map(Update::Put).collect())
     }
 
-    /// A mesh holds thousands of these. A field that few have belongs in a box, a text that many have is shared.
+    /// A mesh holds thousands of these. Rarely used fields belong in a box, common strings are interned.
     #[test]
     fn objects_stay_small() {
         use crate::kinds::destination_rule::{DestinationRule, Subset};
@@ -106,8 +106,8 @@ mod tests {
             ("Meta", size_of::<Meta>(), 120),
             ("Pod", size_of::<Pod>(), 80),
             ("EndpointSlice", size_of::<EndpointSlice>(), 56),
-            ("Endpoint", size_of::<Endpoint>(), 64),
-            ("Service", size_of::<crate::kinds::service::Service>(), 168),
+            ("Endpoint", size_of::<SliceEndpoint>(), 64),
+            ("Service", size_of::<crate::kinds::service::ServiceSpec>(), 168),
             ("HttpRoute", size_of::<HttpRoute>(), 216),
             ("HttpRouteDestination", size_of::<HttpRouteDestination>(), 72),
             ("DestinationRule", size_of::<DestinationRule>(), 96),

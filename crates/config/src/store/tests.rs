@@ -1,4 +1,4 @@
-//! What counts as a change, which mesh config holds, and how notes are kept.
+//! What counts as a change, which mesh config applies, and handling of diagnostics.
 
 use super::*;
 use crate::object::parse_documents;
@@ -9,7 +9,7 @@ fn store() -> Store {
 
 fn puts(text: &str) -> Vec<Update> {
     let parsed = parse_documents("f.yaml", text);
-    assert!(parsed.notes.is_empty(), "{:?}", parsed.notes);
+    assert!(parsed.diagnostics.is_empty(), "{:?}", parsed.diagnostics);
     parsed.objects.into_iter().map(Update::Put).collect()
 }
 
@@ -25,7 +25,7 @@ fn mesh(text: &str) -> String {
 }
 
 fn shown(snapshot: &Snapshot) -> Vec<String> {
-    snapshot.notes.iter().map(ToString::to_string).collect()
+    snapshot.diagnostics.iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_given_mesh_config_may_change() {
     assert_eq!((next.seq, next.mesh.access_log_file.as_str()), (1, "/next"));
     let broken = store.apply(vec![Update::MeshConfig(text("accessLogFile: ["))]);
     assert_eq!((broken.seq, broken.mesh.access_log_file.as_str()), (1, "/next"));
-    assert!(shown(&broken)[0].ends_with("what was in use before stays"), "{:?}", shown(&broken));
+    assert!(shown(&broken)[0].ends_with("the previous one stays in use"), "{:?}", shown(&broken));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_bad_mesh_config_keeps_the_last_good_one() {
         shown(&bad),
         [
             "error: f.yaml[data.mesh]:1:16: ConfigMap istio-system/istio: accessLogFile: expected a string, found a list; \
-          what was in use before stays"
+          the previous one stays in use"
         ]
     );
     assert_eq!(shown(&store.apply(puts(&mesh("accessLogFile: /good")))), [] as [&str; 0]);
@@ -123,13 +123,16 @@ fn networks_stand_beside_the_mesh_config() {
 #[test]
 fn notes_belong_to_their_source() {
     let mut store = store();
-    let notes = |source: &str, whats: &[&str]| {
-        vec![Update::Notes { source: source.into(), notes: whats.iter().map(|what| Note::warning(*what)).collect() }]
+    let diagnostics = |source: &str, whats: &[&str]| {
+        vec![Update::Diagnostics {
+            source: source.into(),
+            diagnostics: whats.iter().map(|what| Diagnostic::warning(*what)).collect(),
+        }]
     };
-    store.apply(notes("b", &["z", "y", "y"]));
-    let both = store.apply(notes("a", &["x"]));
+    store.apply(diagnostics("b", &["z", "y", "y"]));
+    let both = store.apply(diagnostics("a", &["x"]));
     assert_eq!((shown(&both), both.seq), (vec!["warning: x".into(), "warning: y".into(), "warning: z".into()], 0));
-    assert!(Arc::ptr_eq(&both, &store.apply(notes("a", &["x"]))));
-    assert_eq!(shown(&store.apply(notes("b", &[]))), ["warning: x"]);
-    assert!(Arc::ptr_eq(&store.snapshot(), &store.apply(notes("b", &[]))));
+    assert!(Arc::ptr_eq(&both, &store.apply(diagnostics("a", &["x"]))));
+    assert_eq!(shown(&store.apply(diagnostics("b", &[]))), ["warning: x"]);
+    assert!(Arc::ptr_eq(&store.snapshot(), &store.apply(diagnostics("b", &[]))));
 }

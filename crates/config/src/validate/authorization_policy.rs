@@ -4,17 +4,17 @@ mod condition;
 #[cfg(test)]
 mod tests;
 
+use super::field_context::FieldContext;
 use super::network::subnet_fault;
-use super::spot::Spot;
 use super::target::check_target;
 use crate::kinds::authorization_policy::{Action, AuthorizationPolicy, Operation, Rule, Source};
 
 use self::condition::check_condition;
 
-pub(super) fn check(at: &Spot<'_>, policy: &AuthorizationPolicy) {
+pub(super) fn check(at: &FieldContext<'_>, policy: &AuthorizationPolicy) {
     check_target(at, policy.selector.as_ref(), policy.target_ref.as_ref(), &policy.target_refs);
     let never = "without rules nothing is ever matched; write rules: [{}] for every request";
-    at.refuse_if("rules", matches!(policy.action, Action::Custom | Action::Deny) && policy.rules.is_empty(), never);
+    at.reject_if("rules", matches!(policy.action, Action::Custom | Action::Deny) && policy.rules.is_empty(), never);
     if policy.action == Action::Custom {
         check_custom(at, policy);
     } else if policy.provider.is_some() {
@@ -23,10 +23,10 @@ pub(super) fn check(at: &Spot<'_>, policy: &AuthorizationPolicy) {
     at.each("rules", &policy.rules, |at, rule| check_rule(at, rule, policy.action));
 }
 
-/// Another server decides before the caller and its token are known here.
-fn check_custom(at: &Spot<'_>, policy: &AuthorizationPolicy) {
+/// The external authorizer runs before the caller and its token are known.
+fn check_custom(at: &FieldContext<'_>, policy: &AuthorizationPolicy) {
     let unnamed = policy.provider.as_ref().is_none_or(|provider| provider.name.is_empty());
-    at.field("provider").refuse_if(
+    at.field("provider").reject_if(
         "name",
         unnamed && !policy.rules.is_empty(),
         "it is missing; action CUSTOM asks a provider",
@@ -34,16 +34,16 @@ fn check_custom(at: &Spot<'_>, policy: &AuthorizationPolicy) {
     let what = "not supported with action CUSTOM; remove it";
     at.each("rules", &policy.rules, |at, rule| {
         at.each("from", &rule.from, |at, from| {
-            at.if_given("source", from.source.as_ref(), |at, source| {
+            at.if_set("source", from.source.as_ref(), |at, source| {
                 for (name, values) in identities(source) {
-                    at.refuse_if(name, !values.is_empty(), what);
+                    at.reject_if(name, !values.is_empty(), what);
                 }
             });
         });
         at.each("when", &rule.when, |at, condition| {
             let identity = ["source.namespace", "source.serviceAccount", "source.trustDomain", "source.principal"];
             let key = condition.key.as_str();
-            at.refuse_if("key", identity.contains(&key) || key.starts_with("request.auth."), what);
+            at.reject_if("key", identity.contains(&key) || key.starts_with("request.auth."), what);
         });
     });
 }
@@ -63,7 +63,7 @@ fn identities(source: &Source) -> [(&'static str, &Vec<String>); 10] {
     ]
 }
 
-fn check_rule(at: &Spot<'_>, rule: &Rule, action: Action) {
+fn check_rule(at: &FieldContext<'_>, rule: &Rule, action: Action) {
     at.each("from", &rule.from, |at, from| match &from.source {
         Some(source) => check_source(&at.field("source"), source),
         None => at.field("source").error("it is missing; write source: {..}, or remove the entry"),
@@ -80,7 +80,7 @@ fn check_rule(at: &Spot<'_>, rule: &Rule, action: Action) {
     }
 }
 
-/// What is not known of a connection counts as matched where something is denied.
+/// Attributes that a TCP connection lacks count as matched for DENY.
 fn denies_all_tcp(rule: &Rule) -> bool {
     let sources: Vec<&Source> = rule.from.iter().filter_map(|from| from.source.as_ref()).collect();
     let operations: Vec<&Operation> = rule.to.iter().filter_map(|to| to.operation.as_ref()).collect();
@@ -104,7 +104,7 @@ fn denies_all_tcp(rule: &Rule) -> bool {
     !sources.is_empty() && operations.is_empty() && !tcp_source || !operations.is_empty() && !tcp_operation
 }
 
-fn check_source(at: &Spot<'_>, source: &Source) {
+fn check_source(at: &FieldContext<'_>, source: &Source) {
     if *source == Source::default() {
         return at.error("there is nothing in it; name a caller, or remove the entry");
     }
@@ -126,7 +126,7 @@ fn check_source(at: &Spot<'_>, source: &Source) {
     check_each(at, "notRemoteIpBlocks", &source.not_remote_ip_blocks, subnet_fault);
 }
 
-fn check_operation(at: &Spot<'_>, operation: &Operation) {
+fn check_operation(at: &FieldContext<'_>, operation: &Operation) {
     if *operation == Operation::default() {
         return at.error("there is nothing in it; name a port, method, path or host, or remove the entry");
     }
@@ -140,8 +140,8 @@ fn check_operation(at: &Spot<'_>, operation: &Operation) {
     check_each(at, "notPaths", &operation.not_paths, path_fault);
 }
 
-fn check_each(at: &Spot<'_>, field: &str, values: &[String], fault: impl Fn(&str) -> Option<String>) {
-    at.each(field, values, |at, value| at.refuse_here(fault(value)));
+fn check_each(at: &FieldContext<'_>, field: &str, values: &[String], fault: impl Fn(&str) -> Option<String>) {
+    at.each(field, values, |at, value| at.reject_here(fault(value)));
 }
 
 fn empty_fault(value: &str) -> Option<String> {
@@ -170,10 +170,10 @@ fn trust_domain_fault(value: &str) -> Option<String> {
     wildcard_fault(value).or_else(slash)
 }
 
-/// istiod's bound, so that a policy stays small.
+/// istiod's limit.
 const MOST_ACCOUNTS: usize = 16;
 
-fn check_accounts(at: &Spot<'_>, accounts: &[String]) {
+fn check_accounts(at: &FieldContext<'_>, accounts: &[String]) {
     if accounts.len() > MOST_ACCOUNTS {
         at.error(format!(
             "{} service accounts are too many; use {MOST_ACCOUNTS} at most, or namespaces",
@@ -186,7 +186,7 @@ fn check_accounts(at: &Spot<'_>, accounts: &[String]) {
             && parts.iter().all(|part| !part.is_empty())
             && account.len() <= 320
             && !account.contains('*');
-        at.item(index).refuse_here(
+        at.item(index).reject_here(
             (!good).then(|| format!("{account:?} is not a service account; write name or namespace/name, without *")),
         );
     }

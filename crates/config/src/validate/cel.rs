@@ -1,6 +1,6 @@
-//! Whether a text is an expression of CEL. Only its grammar is checked: names, types and functions are the proxy's affair.
+//! CEL syntax check. Names, types and functions are left to the proxy.
 
-/// Expressions within expressions; CEL's own bound is a little higher.
+/// Nesting limit; CEL's own is a little higher.
 const DEEPEST: u32 = 200;
 
 pub(super) fn expression_fault(text: &str) -> Option<String> {
@@ -75,7 +75,7 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
     }
 }
 
-/// Bytes of a string with its quotes and the `r` or `b` before them. `None`: no string stands here.
+/// Length of a string literal with its quotes and the `r` or `b` prefix. `None`: not a string literal.
 fn string_length(text: &str) -> Result<Option<usize>, String> {
     let prefix = text.len() - text.trim_start_matches(['r', 'R', 'b', 'B']).len();
     let raw = text[..prefix].contains(['r', 'R']);
@@ -171,9 +171,9 @@ impl Reader {
         found
     }
 
-    /// A value with what is done to it: `!a.b(c)[d]`.
+    /// A value with its operators: `!a.b(c)[d]`.
     fn operand(&mut self) -> Result<(), String> {
-        // Either sign may be repeated, but only a number can be negative behind a `!`.
+        // Either sign may be repeated, but only a number can be negative after a `!`.
         if self.takes("!") {
             while self.takes("!") {}
             if self.tokens.get(self.at + 1) == Some(&Token::Literal) {
@@ -244,7 +244,7 @@ impl Reader {
         }
     }
 
-    /// Entries with commas between them, up to `end`.
+    /// Comma-separated entries, up to `end`.
     fn list(&mut self, end: &str, entry: fn(&mut Reader) -> Result<(), String>) -> Result<(), String> {
         while !self.takes(end) {
             entry(self)?;

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use super::field_context::FieldContext;
 use super::label::{Exported, check_export_to, check_labels, check_match_labels, label_fault};
 use super::network::is_ip;
-use super::spot::Spot;
 use super::traffic_policy::{check_client_tls, check_load_balancer, check_outlier, check_pool};
 use crate::kinds::destination_rule::{DestinationRule, PortTrafficPolicy, Subset, TrafficPolicy, TunnelSettings};
 use crate::mesh::dns_name::{name_fault, wildcard_name_fault};
 use crate::meta::Meta;
 
-pub(super) fn check(at: &Spot<'_>, meta: &Meta, rule: &DestinationRule) {
-    at.refuse("host", wildcard_name_fault(&rule.host));
-    at.if_given("trafficPolicy", rule.traffic_policy.as_deref(), |at, policy| check_policy(at, meta, policy));
+pub(super) fn check(at: &FieldContext<'_>, meta: &Meta, rule: &DestinationRule) {
+    at.reject("host", wildcard_name_fault(&rule.host));
+    at.if_set("trafficPolicy", rule.traffic_policy.as_deref(), |at, policy| check_policy(at, meta, policy));
     let mut names = BTreeSet::new();
     at.each("subsets", &rule.subsets, |at, subset| {
         if !names.insert(&subset.name) {
@@ -22,16 +22,16 @@ pub(super) fn check(at: &Spot<'_>, meta: &Meta, rule: &DestinationRule) {
     });
     let whose = if rule.workload_selector.is_some() { Exported::SelectingRule } else { Exported::Other };
     check_export_to(at, &meta.namespace, &rule.export_to, whose);
-    at.if_given("workloadSelector", rule.workload_selector.as_ref(), check_match_labels);
+    at.if_set("workloadSelector", rule.workload_selector.as_ref(), check_match_labels);
 }
 
-fn check_subset(at: &Spot<'_>, meta: &Meta, subset: &Subset) {
-    at.refuse("name", label_fault(&subset.name));
+fn check_subset(at: &FieldContext<'_>, meta: &Meta, subset: &Subset) {
+    at.reject("name", label_fault(&subset.name));
     check_labels(&at.field("labels"), &subset.labels);
-    at.if_given("trafficPolicy", subset.traffic_policy.as_deref(), |at, policy| check_policy(at, meta, policy));
+    at.if_set("trafficPolicy", subset.traffic_policy.as_deref(), |at, policy| check_policy(at, meta, policy));
 }
 
-fn check_policy(at: &Spot<'_>, meta: &Meta, policy: &TrafficPolicy) {
+fn check_policy(at: &FieldContext<'_>, meta: &Meta, policy: &TrafficPolicy) {
     if is_empty(policy) {
         return at.error("there is nothing in it; write a policy such as loadBalancer or tls, or remove it");
     }
@@ -39,19 +39,19 @@ fn check_policy(at: &Spot<'_>, meta: &Meta, policy: &TrafficPolicy) {
         return at.error("tunnel and proxyProtocol exclude each other; keep one of them");
     }
     let outlier = policy.outlier_detection.as_ref();
-    at.if_given("outlierDetection", outlier, check_outlier);
-    at.if_given("connectionPool", policy.connection_pool.as_ref(), check_pool);
-    at.if_given("loadBalancer", policy.load_balancer.as_ref(), |at, lb| check_load_balancer(at, lb, outlier));
-    at.if_given("tls", policy.tls.as_ref(), |at, tls| check_client_tls(at, &meta.namespace, tls));
+    at.if_set("outlierDetection", outlier, check_outlier);
+    at.if_set("connectionPool", policy.connection_pool.as_ref(), check_pool);
+    at.if_set("loadBalancer", policy.load_balancer.as_ref(), |at, lb| check_load_balancer(at, lb, outlier));
+    at.if_set("tls", policy.tls.as_ref(), |at, tls| check_client_tls(at, &meta.namespace, tls));
     at.each("portLevelSettings", &policy.port_level_settings, |at, port| check_port_policy(at, meta, port));
-    at.if_given("tunnel", policy.tunnel.as_ref(), check_tunnel);
+    at.if_set("tunnel", policy.tunnel.as_ref(), check_tunnel);
 }
 
 fn is_empty(policy: &TrafficPolicy) -> bool {
     *policy == TrafficPolicy::default()
 }
 
-fn check_port_policy(at: &Spot<'_>, meta: &Meta, policy: &PortTrafficPolicy) {
+fn check_port_policy(at: &FieldContext<'_>, meta: &Meta, policy: &PortTrafficPolicy) {
     if policy.port.is_none() {
         at.field("port").error("it is missing; say which port, as in port: {number: 80}");
     }
@@ -59,19 +59,19 @@ fn check_port_policy(at: &Spot<'_>, meta: &Meta, policy: &PortTrafficPolicy) {
     if load_balancer.is_none() && connection_pool.is_none() && outlier_detection.is_none() && tls.is_none() {
         return at.error("there is nothing in it; write a policy such as loadBalancer or tls, or remove it");
     }
-    at.if_given("outlierDetection", outlier_detection.as_ref(), check_outlier);
-    at.if_given("connectionPool", connection_pool.as_ref(), check_pool);
-    at.if_given("loadBalancer", load_balancer.as_ref(), |at, lb| {
+    at.if_set("outlierDetection", outlier_detection.as_ref(), check_outlier);
+    at.if_set("connectionPool", connection_pool.as_ref(), check_pool);
+    at.if_set("loadBalancer", load_balancer.as_ref(), |at, lb| {
         check_load_balancer(at, lb, outlier_detection.as_ref());
     });
-    at.if_given("tls", tls.as_ref(), |at, tls| check_client_tls(at, &meta.namespace, tls));
+    at.if_set("tls", tls.as_ref(), |at, tls| check_client_tls(at, &meta.namespace, tls));
 }
 
-fn check_tunnel(at: &Spot<'_>, tunnel: &TunnelSettings) {
+fn check_tunnel(at: &FieldContext<'_>, tunnel: &TunnelSettings) {
     let known = matches!(tunnel.protocol.as_str(), "" | "CONNECT" | "POST");
-    at.refuse_if("protocol", !known, "not a way to tunnel; use CONNECT or POST");
+    at.reject_if("protocol", !known, "not a way to tunnel; use CONNECT or POST");
     let host = &tunnel.target_host;
-    at.refuse("targetHost", if is_ip(host) { None } else { name_fault(host) });
+    at.reject("targetHost", if is_ip(host) { None } else { name_fault(host) });
     at.check_port("targetPort", tunnel.target_port);
 }
 

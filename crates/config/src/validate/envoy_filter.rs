@@ -1,24 +1,24 @@
-//! EnvoyFilter: that patches, what they apply to and what they match fit together. Whether a value is a message of Envoy is not
-//! known here.
+//! EnvoyFilter: consistency of patches, `applyTo` and matches. Whether a value is a valid Envoy message is checked in
+//! `translate`.
 
+use super::field_context::FieldContext;
 use super::label::check_workload_selector;
-use super::spot::Spot;
 use crate::kinds::envoy_filter::{
     ApplyTo, ConfigPatch, EnvoyFilter, FilterMatch, MatchedObject, ObjectMatch, Operation, PatchContext,
 };
 use crate::pattern::compile;
 
-pub(super) fn check(at: &Spot<'_>, filter: &EnvoyFilter) {
+pub(super) fn check(at: &FieldContext<'_>, filter: &EnvoyFilter) {
     check_workload_selector(at, filter.workload_selector.as_ref());
     at.each("configPatches", &filter.config_patches, check_patch);
 }
 
-fn check_patch(at: &Spot<'_>, patch: &ConfigPatch) {
+fn check_patch(at: &FieldContext<'_>, patch: &ConfigPatch) {
     let wanted = patch.object_match.as_ref();
     if wanted.is_some_and(|wanted| wanted.context == PatchContext::Waypoint) {
         return;
     }
-    at.refuse_if(
+    at.reject_if(
         "applyTo",
         patch.apply_to == ApplyTo::Invalid,
         "it is missing; say what is patched, such as HTTP_FILTER",
@@ -27,24 +27,24 @@ fn check_patch(at: &Spot<'_>, patch: &ConfigPatch) {
         None => at.field("patch").error("it is missing; write operation and value"),
         Some(change) => {
             let at = at.field("patch");
-            at.refuse_if(
+            at.reject_if(
                 "operation",
                 change.operation == Operation::Invalid,
                 "it is missing; use one such as MERGE or ADD",
             );
             let empty = change.value.is_none() && change.operation != Operation::Remove;
-            at.refuse_if("value", empty, "it is missing; only REMOVE needs none");
+            at.reject_if("value", empty, "it is missing; only REMOVE needs none");
         }
     }
-    at.if_given("match", wanted, |at, wanted| check_match(at, patch.apply_to, wanted));
+    at.if_set("match", wanted, |at, wanted| check_match(at, patch.apply_to, wanted));
 }
 
-fn check_match(at: &Spot<'_>, apply_to: ApplyTo, wanted: &ObjectMatch) {
+fn check_match(at: &FieldContext<'_>, apply_to: ApplyTo, wanted: &ObjectMatch) {
     if let Some(proxy) = &wanted.proxy
         && !proxy.proxy_version.is_empty()
     {
         let fault = compile(&proxy.proxy_version).err().map(|fault| fault.to_string());
-        at.field("proxy").refuse("proxyVersion", fault);
+        at.field("proxy").reject("proxyVersion", fault);
     }
     let Some(object) = &wanted.object else { return };
     let fits = match apply_to {
@@ -74,25 +74,25 @@ fn check_match(at: &Spot<'_>, apply_to: ApplyTo, wanted: &ObjectMatch) {
 
 const MANAGER: [&str; 2] = ["envoy.filters.network.http_connection_manager", "envoy.http_connection_manager"];
 
-fn check_filter(at: &Spot<'_>, apply_to: ApplyTo, filter: &FilterMatch) {
+fn check_filter(at: &FieldContext<'_>, apply_to: ApplyTo, filter: &FilterMatch) {
     if matches!(apply_to, ApplyTo::Listener | ApplyTo::FilterChain) {
         at.warn("without effect here; a filter is matched for NETWORK_FILTER and HTTP_FILTER");
     }
-    at.refuse_if("name", filter.name.is_empty(), "it is missing; name the filter");
+    at.reject_if("name", filter.name.is_empty(), "it is missing; name the filter");
     warn_renamed(&at.field("name"), &filter.name);
-    at.if_given("subFilter", filter.sub_filter.as_ref(), |at, sub| {
+    at.if_set("subFilter", filter.sub_filter.as_ref(), |at, sub| {
         if apply_to != ApplyTo::HttpFilter {
             return at.error("filters within filters are matched for HTTP_FILTER only; remove it");
         }
         if !filter.name.is_empty() && !MANAGER.contains(&filter.name.as_str()) {
             return at.error(format!("only {} has filters within; name that in filter.name", MANAGER[0]));
         }
-        at.refuse_if("name", sub.name.is_empty(), "it is missing; name the filter");
+        at.reject_if("name", sub.name.is_empty(), "it is missing; name the filter");
         warn_renamed(&at.field("name"), &sub.name);
     });
 }
 
-/// Envoy's filters by their old names.
+/// Deprecated names of Envoy's filters.
 const RENAMED: [(&str, &str); 27] = [
     ("envoy.buffer", "envoy.filters.http.buffer"),
     ("envoy.cors", "envoy.filters.http.cors"),
@@ -123,7 +123,7 @@ const RENAMED: [(&str, &str); 27] = [
     ("envoy.tcp_proxy", "envoy.filters.network.tcp_proxy"),
 ];
 
-fn warn_renamed(at: &Spot<'_>, name: &str) {
+fn warn_renamed(at: &FieldContext<'_>, name: &str) {
     if let Some((_, today)) = RENAMED.into_iter().find(|(old, _)| *old == name) {
         at.warn(format!("{name} is an old name; write {today}"));
     }

@@ -2,26 +2,26 @@
 
 use std::collections::BTreeSet;
 
+use super::field_context::FieldContext;
 use super::label::label_fault;
 use super::network::{Family, UNIX, bind_fault, declared_protocol_fault, is_ip, socket_fault};
 use super::server_tls::check_server_tls;
-use super::spot::Spot;
-use crate::kinds::gateway::{Gateway, Server, ServerTlsMode, ServerTlsSettings};
-use crate::kinds::port::Port;
+use crate::kinds::gateway::{Gateway, ServerSpec, ServerTlsMode, ServerTlsSettings};
+use crate::kinds::port::IstioPort;
 use crate::mesh::dns_name::{is_label, wildcard_name_fault};
 use crate::meta::Meta;
 
-pub(super) fn check(at: &Spot<'_>, meta: &Meta, gateway: &Gateway) {
+pub(super) fn check(at: &FieldContext<'_>, meta: &Meta, gateway: &Gateway) {
     if let Some(fault) = label_fault(&meta.name) {
         at.error(format!("metadata.name: {fault}"));
     }
-    at.refuse_if("servers", gateway.servers.is_empty(), "a gateway needs at least one server");
+    at.reject_if("servers", gateway.servers.is_empty(), "a gateway needs at least one server");
     let mut names = BTreeSet::new();
     at.each("servers", &gateway.servers, |at, server| {
         check_server(at, server);
         if let Some(port) = &server.port {
             let again = !names.insert(port.name.as_str());
-            at.field("port").refuse_if("name", again, "the port of another server has this name; rename one");
+            at.field("port").reject_if("name", again, "the port of another server has this name; rename one");
             let redirects = server.tls.as_ref().is_some_and(|tls| tls.https_redirect);
             if redirects && Family::of(&port.protocol) != Some(Family::Http) {
                 at.field("tls")
@@ -32,10 +32,10 @@ pub(super) fn check(at: &Spot<'_>, meta: &Meta, gateway: &Gateway) {
     });
 }
 
-fn check_server(at: &Spot<'_>, server: &Server) {
-    at.refuse_if("hosts", server.hosts.is_empty(), "name at least one host, such as *");
+fn check_server(at: &FieldContext<'_>, server: &ServerSpec) {
+    at.reject_if("hosts", server.hosts.is_empty(), "name at least one host, such as *");
     at.each("hosts", &server.hosts, |at, host| check_host(at, host));
-    at.if_given("tls", server.tls.as_ref(), check_server_tls);
+    at.if_set("tls", server.tls.as_ref(), check_server_tls);
     let Some(port) = &server.port else {
         return at.field("port").error("it is missing; a server needs a port");
     };
@@ -55,37 +55,37 @@ fn check_server(at: &Spot<'_>, server: &Server) {
     }
 }
 
-/// A plain server may have nothing of TLS but the way there.
+/// A plaintext server may only have a redirect in `tls`.
 fn only_redirects(tls: &ServerTlsSettings) -> bool {
     let files = [&tls.ca_certificates, &tls.private_key, &tls.server_certificate];
     matches!(tls.mode, ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough)
         && files.iter().all(|file| file.is_empty())
 }
 
-fn check_port(at: &Spot<'_>, port: &Port, bind: &str) {
+fn check_port(at: &FieldContext<'_>, port: &IstioPort, bind: &str) {
     let socket = bind.strip_prefix(UNIX);
     let port_at = at.field("port");
-    port_at.refuse("protocol", declared_protocol_fault(&port.protocol));
+    port_at.reject("protocol", declared_protocol_fault(&port.protocol));
     if port.number > 0 || socket.is_none() {
         port_at.check_port("number", port.number);
     }
-    port_at.refuse_if("targetPort", port.target_port > 0, "without effect in a Gateway; remove it");
-    port_at.refuse_if("name", port.name.is_empty(), "it is missing; name the port");
+    port_at.reject_if("targetPort", port.target_port > 0, "without effect in a Gateway; remove it");
+    port_at.reject_if("name", port.name.is_empty(), "it is missing; name the port");
     match socket {
         Some(path) => {
-            at.refuse("bind", socket_fault(path));
-            port_at.refuse_if(
+            at.reject("bind", socket_fault(path));
+            port_at.reject_if(
                 "number",
                 port.number != 0,
                 "a socket has no port; remove the number, or bind to an address",
             );
         }
-        None => at.bar("bind", bind_fault(bind)),
+        None => at.unfit_field("bind", bind_fault(bind)),
     }
 }
 
 /// `[namespace/]host`.
-fn check_host(at: &Spot<'_>, host: &str) {
+fn check_host(at: &FieldContext<'_>, host: &str) {
     let name = match host.split_once('/') {
         None => host,
         Some((namespace, name)) => {
@@ -99,7 +99,7 @@ fn check_host(at: &Spot<'_>, host: &str) {
         at.error(format!("{name:?} is a short name; write the host in full"));
     }
     if !is_ip(name) {
-        at.refuse_here(wildcard_name_fault(name));
+        at.reject_here(wildcard_name_fault(name));
     }
     if name.contains('*') && name.len() != 1 && !name.starts_with("*.") {
         at.error(format!("{name:?} has a * for a part of a name; write *.example.com"));

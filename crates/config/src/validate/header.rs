@@ -1,28 +1,28 @@
-//! Names and values of HTTP headers as istiod accepts them. Each function returns what is wrong, in words.
+//! Names and values of HTTP headers as istiod accepts them. Each function returns an error text.
 
-/// Of a header that a route compares.
+/// For a matched header.
 pub(super) fn matched_name_fault(name: &str) -> Option<String> {
     let pseudo = matches!(name, ":method" | ":scheme" | ":authority" | ":path" | ":status");
     if is_claim(name) || pseudo { None } else { token_fault(name) }
 }
 
-/// Of a header in a CORS policy.
+/// For a header in a CORS policy.
 pub(super) fn cors_name_fault(name: &str) -> Option<String> {
     if name == "*" { None } else { token_fault(name) }
 }
 
-/// What HTTP allows in a name.
+/// An HTTP token.
 fn token_fault(name: &str) -> Option<String> {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     fault_unless(name, name.bytes().all(token))
 }
 
-/// Of a header that a token's claim is written to.
+/// For a header that receives a claim of a token.
 pub(super) fn strict_name_fault(name: &str) -> Option<String> {
     fault_unless(name, name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_'))
 }
 
-/// Of a header of a probe.
+/// For a header of a probe.
 pub(super) fn probe_name_fault(name: &str) -> Option<String> {
     fault_unless(name, name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'))
 }
@@ -34,12 +34,12 @@ fn fault_unless(name: &str, good: bool) -> Option<String> {
     (!good).then(|| format!("{name:?} is not the name of a header; use letters, digits and -"))
 }
 
-/// Of a header that is set on a request. The authority may be.
+/// For a header that is set on a request. The authority may be.
 pub(super) fn set_on_request_fault(name: &str) -> Option<String> {
     if is_authority(name) { None } else { changed_name_fault(name) }
 }
 
-/// Of a header that is removed, or set on a response.
+/// For a header that is removed, or set on a response.
 pub(super) fn changed_name_fault(name: &str) -> Option<String> {
     if name.is_empty() {
         return Some("a header needs a name".to_owned());
@@ -61,7 +61,7 @@ pub(super) fn is_claim(name: &str) -> bool {
     prefix.eq_ignore_ascii_case(CLAIMS) && (named || bracketed)
 }
 
-/// Of a header that is set: plain text with Envoy's `%COMMANDS%`.
+/// For a header value: text with Envoy's `%COMMANDS%`.
 pub(super) fn value_fault(value: &str) -> Option<String> {
     if value.bytes().any(|b| b == 0x7f || b < 0x20 && b != b'\t') {
         return Some(format!("{value:?} has control characters, which headers cannot hold; remove them"));
@@ -88,7 +88,7 @@ pub(super) fn value_fault(value: &str) -> Option<String> {
         .then(|| format!("{value:?} has a % without its partner; write %% for a plain percent sign"))
 }
 
-/// How far Envoy's reader of header values has come.
+/// The state of Envoy's parser of header values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reading {
     Text,
@@ -108,7 +108,7 @@ enum Reading {
 }
 
 impl Reading {
-    /// `None`: Envoy refuses the byte here.
+    /// `None`: Envoy rejects the byte here.
     fn after(self, byte: u8) -> Option<Reading> {
         Some(match (self, byte) {
             (Reading::Text, b'%') => Reading::Command,

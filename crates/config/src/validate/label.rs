@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::spot::Spot;
+use super::field_context::FieldContext;
 use crate::kinds::workload_selector::WorkloadSelector;
 use crate::labels::{Labels, Selector};
 use crate::mesh::dns_name::is_label;
@@ -10,8 +10,8 @@ use crate::mesh::dns_name::is_label;
 const LONGEST_NAME: usize = 63;
 const LONGEST_PREFIX: usize = 253;
 
-/// Labels as Kubernetes has them: `[prefix/]name: value`.
-pub(super) fn check_labels(at: &Spot<'_>, labels: &Labels) {
+/// Kubernetes labels: `[prefix/]name: value`.
+pub(super) fn check_labels(at: &FieldContext<'_>, labels: &Labels) {
     for (key, value) in labels.iter() {
         if !is_label_key(key) {
             at.field(key)
@@ -35,7 +35,7 @@ fn is_qualified(text: &str) -> bool {
     ends_well(text) && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
-/// A part of a host name, of any length.
+/// A DNS label of any length.
 fn is_host_part(text: &str) -> bool {
     ends_well(text) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
@@ -52,17 +52,17 @@ pub(super) fn label_fault(name: &str) -> Option<String> {
 }
 
 /// `matchLabels: ..` of policies.
-pub(super) fn check_match_labels(at: &Spot<'_>, selector: &Selector) {
+pub(super) fn check_match_labels(at: &FieldContext<'_>, selector: &Selector) {
     check_selected(&at.field("matchLabels"), &selector.match_labels);
 }
 
 /// `workloadSelector: {labels: ..}`. Returns whether it can be used.
-pub(super) fn check_workload_selector(at: &Spot<'_>, selector: Option<&WorkloadSelector>) -> bool {
+pub(super) fn check_workload_selector(at: &FieldContext<'_>, selector: Option<&WorkloadSelector>) -> bool {
     let Some(selector) = selector else { return true };
     check_selected(&at.field("workloadSelector").field("labels"), &selector.labels)
 }
 
-fn check_selected(at: &Spot<'_>, labels: &Labels) -> bool {
+fn check_selected(at: &FieldContext<'_>, labels: &Labels) -> bool {
     let mut good = true;
     for (key, value) in labels.iter() {
         if key.is_empty() {
@@ -81,17 +81,17 @@ fn check_selected(at: &Spot<'_>, labels: &Labels) -> bool {
     good
 }
 
-/// Whose `exportTo` is looked at.
+/// The kind of object with this `exportTo`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Exported {
     /// May also be exported to nobody.
     ServiceEntry,
-    /// A DestinationRule for chosen clients, which must be in its own namespace.
+    /// A DestinationRule with a workload selector, which must stay in its own namespace.
     SelectingRule,
     Other,
 }
 
-pub(super) fn check_export_to(at: &Spot<'_>, namespace: &str, export_to: &[String], whose: Exported) {
+pub(super) fn check_export_to(at: &FieldContext<'_>, namespace: &str, export_to: &[String], whose: Exported) {
     let mut seen = BTreeSet::new();
     at.each("exportTo", export_to, |at, to| {
         let key = if to == "." { namespace } else { to };

@@ -1,16 +1,16 @@
-//! Locality preferences of DestinationRules and of the mesh config, as istiod checks them.
+//! Locality settings of DestinationRules and of the mesh config, as istiod validates them.
 
-use super::spot::Spot;
+use super::field_context::FieldContext;
 use crate::kinds::destination_rule::{Distribute, Failover, LocalityLoadBalancerSetting};
 
 const TOPOLOGY_LABELS: [&str; 3] =
     ["topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.istio.io/subzone"];
 
-pub(super) fn check_locality(at: &Spot<'_>, setting: &LocalityLoadBalancerSetting) {
-    at.refuse_here(exclusion_fault(setting));
-    at.each("distribute", &setting.distribute, |at, distribute| at.refuse("to", weights_fault(distribute)));
-    at.refuse("distribute", overlap_fault(setting.distribute.iter().map(|distribute| distribute.from.as_str())));
-    at.each("failover", &setting.failover, |at, failover| at.refuse_here(failover_fault(failover)));
+pub(super) fn check_locality(at: &FieldContext<'_>, setting: &LocalityLoadBalancerSetting) {
+    at.reject_here(exclusion_fault(setting));
+    at.each("distribute", &setting.distribute, |at, distribute| at.reject("to", weights_fault(distribute)));
+    at.reject("distribute", overlap_fault(setting.distribute.iter().map(|distribute| distribute.from.as_str())));
+    at.each("failover", &setting.failover, |at, failover| at.reject_here(failover_fault(failover)));
 }
 
 fn exclusion_fault(setting: &LocalityLoadBalancerSetting) -> Option<String> {
@@ -32,11 +32,11 @@ fn weights_fault(distribute: &Distribute) -> Option<String> {
     if total != 100 {
         return Some(format!("the weights add up to {total}; they must add up to 100"));
     }
-    // From the end, so that `*` is the last resort here as it may be in a list.
+    // In reverse, so that `*` comes last, as a list requires.
     overlap_fault(distribute.to.keys().rev().map(String::as_str))
 }
 
-/// A locality must not lie in an earlier one, nor hold it, except with a `*` for what is left.
+/// A locality must not contain an earlier one or be contained in it, except with a `*` for the rest.
 fn overlap_fault<'a>(localities: impl Iterator<Item = &'a str>) -> Option<String> {
     let mut earlier: Vec<(&str, Vec<&str>)> = Vec::new();
     for locality in localities {

@@ -1,24 +1,24 @@
-//! Annotations that mean something to istiod, on objects of any kind.
+//! Annotations with a meaning to istiod, on objects of any kind.
 
-use super::spot::Spot;
+use super::field_context::FieldContext;
 use crate::kinds::authorization_policy::Action;
 use crate::object::AnyObject;
 
-/// Set by istiod itself on objects that it makes from others; they would give rights that their author may not have.
+/// Set by istiod itself on generated objects; they would grant rights that the author may not have.
 const INTERNAL: [&str; 2] = ["internal.istio.io/parents", "internal.istio.io/parent-namespace"];
 
 /// For tests of a webhook.
 const REJECT: &str = "internal.istio.io/webhook-always-reject";
 
-pub(super) fn check(at: &Spot<'_>, object: &AnyObject) {
+pub(super) fn check(at: &FieldContext<'_>, object: &AnyObject) {
     let annotations = &object.meta().annotations;
     let at = at.field("annotations");
     if let Some(value) = annotations.get("istio.io/dry-run") {
-        at.refuse("istio.io/dry-run", dry_run_fault(object, value));
+        at.reject("istio.io/dry-run", dry_run_fault(object, value));
     }
-    at.refuse_if(REJECT, annotations.get(REJECT).is_some(), "the object asks to be refused; remove the annotation");
+    at.reject_if(REJECT, annotations.get(REJECT).is_some(), "the object asks to be refused; remove the annotation");
     for name in INTERNAL {
-        at.refuse_if(name, annotations.get(name).is_some(), "only a control plane sets this; remove the annotation");
+        at.reject_if(name, annotations.get(name).is_some(), "only a control plane sets this; remove the annotation");
     }
 }
 

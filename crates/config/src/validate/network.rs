@@ -1,4 +1,4 @@
-//! Ports, addresses and protocols as istiod accepts them in objects. Each function returns what is wrong, in words.
+//! Ports, addresses and protocols as istiod accepts them in objects. Each function returns an error text.
 
 use std::net::IpAddr;
 
@@ -18,24 +18,24 @@ pub(super) fn ip_fault(text: &str) -> Option<String> {
     (!is_ip(text)).then(|| format!("{text:?} is not an IP address; write it like 10.0.0.1 or fd00::1"))
 }
 
-/// An address, or a range of them.
+/// An address or a CIDR range.
 pub(super) fn subnet_fault(text: &str) -> Option<String> {
     let good = if text.contains('/') { text.parse::<IpNet>().is_ok() } else { is_ip(text) };
     (!good).then(|| format!("{text:?} is no address and no range of addresses; write it like 10.0.0.1 or 10.0.0.0/8"))
 }
 
-/// What follows `unix://`: an absolute path of a file, or `@` and a name.
+/// After `unix://`: an absolute path, or `@` and a name.
 pub(super) fn socket_fault(path: &str) -> Option<String> {
     let good = path.starts_with('@') || path.starts_with('/') && !path.ends_with('/');
     (!good).then(|| format!("{path:?} is not the path of a socket; write unix:///path/to/file or unix://@name"))
 }
 
-/// The address that something listens on.
+/// A bind address.
 pub(super) fn bind_fault(bind: &str) -> Option<String> {
     if bind.is_empty() { None } else { ip_fault(bind) }
 }
 
-/// What a protocol is carried by.
+/// The transport of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Family {
     Http,
@@ -60,7 +60,7 @@ impl Family {
 
 const PROTOCOLS: &str = "HTTP, HTTP2, HTTP_PROXY, GRPC, GRPC-WEB, HTTPS, TLS, TCP, MONGO, REDIS, MYSQL, UDP";
 
-/// A protocol that is empty is found out by looking at the traffic.
+/// An empty protocol is detected from the traffic.
 pub(super) fn protocol_fault(protocol: &str) -> Option<String> {
     if protocol.is_empty() { None } else { declared_protocol_fault(protocol) }
 }

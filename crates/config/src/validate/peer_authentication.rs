@@ -1,11 +1,11 @@
 //! PeerAuthentication: selector and ports.
 
+use super::field_context::FieldContext;
 use super::network::port_fault;
-use super::spot::Spot;
 use super::target::check_selector;
 use crate::kinds::peer_authentication::PeerAuthentication;
 
-pub(super) fn check(at: &Spot<'_>, policy: &PeerAuthentication) {
+pub(super) fn check(at: &FieldContext<'_>, policy: &PeerAuthentication) {
     let selects = policy.selector.as_ref().is_some_and(|selector| !selector.match_labels.is_empty());
     let ports = at.field("portLevelMtls");
     if !selects && !policy.port_level_mtls.is_empty() {
@@ -15,7 +15,7 @@ pub(super) fn check(at: &Spot<'_>, policy: &PeerAuthentication) {
         ports.error("there is nothing in it; name a port, or remove it");
     }
     for &port in policy.port_level_mtls.keys() {
-        ports.refuse(&port.to_string(), port_fault(port));
+        ports.reject(&port.to_string(), port_fault(port));
     }
     check_selector(at, policy.selector.as_ref());
 }

@@ -1,13 +1,13 @@
 //! ProxyConfig, the namespaced object.
 
+use super::field_context::FieldContext;
 use super::quantity::count_fault;
-use super::spot::Spot;
 use super::target::check_selector;
 use crate::kinds::proxy_config_object::ProxyConfig;
 
-pub(super) fn check(at: &Spot<'_>, config: &ProxyConfig) {
+pub(super) fn check(at: &FieldContext<'_>, config: &ProxyConfig) {
     check_selector(at, config.selector.as_ref());
-    at.refuse("concurrency", config.concurrency.and_then(count_fault));
+    at.reject("concurrency", config.concurrency.and_then(count_fault));
 }
 
 #[cfg(test)]

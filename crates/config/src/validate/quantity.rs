@@ -1,4 +1,4 @@
-//! Times and percentages as istiod accepts them. Each function returns what is wrong, in words.
+//! Durations and percentages as istiod accepts them. Each function returns an error text.
 
 use crate::duration::Duration;
 use crate::kinds::virtual_service::Percent;
@@ -20,7 +20,7 @@ pub(super) fn percent_fault(percent: Percent) -> Option<String> {
     (!(0.0..=100.0).contains(&value)).then(|| format!("{value} is not a percentage; use 0 to 100"))
 }
 
-/// As `percent_fault`; what is less than a millionth cannot be told from nothing.
+/// As `percent_fault`; values below one millionth are rounded to zero.
 pub(super) fn fine_percent_fault(percent: Percent) -> Option<String> {
     let Percent { value } = percent;
     percent_fault(percent).or_else(|| {

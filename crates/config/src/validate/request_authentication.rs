@@ -1,31 +1,31 @@
-//! RequestAuthentication: rules for tokens.
+//! RequestAuthentication: JWT rules.
 
 use serde_json::Value;
 
+use super::field_context::FieldContext;
 use super::header::strict_name_fault;
-use super::spot::Spot;
 use super::target::check_target;
 use super::url::http_fault;
 use crate::kinds::request_authentication::{JwtRule, RequestAuthentication};
 
-pub(super) fn check(at: &Spot<'_>, policy: &RequestAuthentication) {
+pub(super) fn check(at: &FieldContext<'_>, policy: &RequestAuthentication) {
     check_target(at, policy.selector.as_ref(), policy.target_ref.as_ref(), &policy.target_refs);
     at.each("jwtRules", &policy.jwt_rules, check_rule);
 }
 
-fn check_rule(at: &Spot<'_>, rule: &JwtRule) {
+fn check_rule(at: &FieldContext<'_>, rule: &JwtRule) {
     check_filled(at, "audiences", &rule.audiences, "an audience cannot be empty; remove it");
     if rule.issuer.is_empty() && rule.jwks_uri.is_empty() {
         at.error("it is not said whose tokens these are; write issuer or jwksUri");
     }
     if !rule.jwks_uri.is_empty() {
-        at.refuse("jwksUri", http_fault(&rule.jwks_uri));
+        at.reject("jwksUri", http_fault(&rule.jwks_uri));
     }
     if !rule.jwks.is_empty() {
-        at.refuse("jwks", keys_fault(&rule.jwks));
+        at.reject("jwks", keys_fault(&rule.jwks));
     }
     at.each("fromHeaders", &rule.from_headers, |at, header| {
-        at.refuse_if("name", header.name.is_empty(), "it is missing; name the header");
+        at.reject_if("name", header.name.is_empty(), "it is missing; name the header");
     });
     check_filled(at, "fromParams", &rule.from_params, "a parameter needs a name");
     check_filled(at, "fromCookies", &rule.from_cookies, "a cookie needs a name");
@@ -33,16 +33,16 @@ fn check_rule(at: &Spot<'_>, rule: &JwtRule) {
         if output.claim.is_empty() || output.header.is_empty() {
             return at.error("both header and claim are needed");
         }
-        at.refuse("header", strict_name_fault(&output.header));
+        at.reject("header", strict_name_fault(&output.header));
     });
     at.check_duration("timeout", rule.timeout);
 }
 
-fn check_filled(at: &Spot<'_>, field: &str, values: &[String], what: &str) {
-    at.each(field, values, |at, value| at.refuse_here(value.is_empty().then(|| what.to_owned())));
+fn check_filled(at: &FieldContext<'_>, field: &str, values: &[String], what: &str) {
+    at.each(field, values, |at, value| at.reject_here(value.is_empty().then(|| what.to_owned())));
 }
 
-/// One key, or a set of them. What they hold is looked at when a proxy is given them.
+/// A JWK or a JWKS. Its keys are parsed elsewhere.
 fn keys_fault(text: &str) -> Option<String> {
     let is_key = |value: &Value| {
         value.get("kty").and_then(Value::as_str).is_some_and(|kind| ["RSA", "EC", "oct", "OKP"].contains(&kind))

@@ -1,11 +1,11 @@
-//! TLS as a server sets it up: in Gateways and in ingress listeners of Sidecars.
+//! Server TLS settings, in Gateways and in ingress listeners of Sidecars.
 
 use std::collections::BTreeSet;
 
-use super::spot::Spot;
+use super::field_context::FieldContext;
 use crate::kinds::gateway::{CIPHERS, ServerTlsMode, ServerTlsSettings, TlsProtocol};
 
-pub(super) fn check_server_tls(at: &Spot<'_>, tls: &ServerTlsSettings) {
+pub(super) fn check_server_tls(at: &FieldContext<'_>, tls: &ServerTlsSettings) {
     if matches!(tls.min_protocol_version, TlsProtocol::V1_0 | TlsProtocol::V1_1) && tls.cipher_suites.is_empty() {
         at.field("minProtocolVersion")
             .warn("versions before 1.2 need ciphers that are off by default; name some in cipherSuites");
@@ -33,8 +33,8 @@ pub(super) fn check_server_tls(at: &Spot<'_>, tls: &ServerTlsSettings) {
         check_files(at, tls);
     }
     if !tls.ca_crl.is_empty() {
-        at.refuse_if("caCrl", !tls.credential_name.is_empty(), "the list comes from the named Secret; put it there");
-        at.refuse_if(
+        at.reject_if("caCrl", !tls.credential_name.is_empty(), "the list comes from the named Secret; put it there");
+        at.reject_if(
             "caCrl",
             tls.mode == ServerTlsMode::Simple,
             "mode SIMPLE asks for no client certificates; remove caCrl",
@@ -42,8 +42,8 @@ pub(super) fn check_server_tls(at: &Spot<'_>, tls: &ServerTlsSettings) {
     }
 }
 
-/// Expressions such as `!aNULL` istiod passes on unseen.
-fn check_ciphers(at: &Spot<'_>, tls: &ServerTlsSettings) {
+/// istiod does not check expressions such as `!aNULL`.
+fn check_ciphers(at: &FieldContext<'_>, tls: &ServerTlsSettings) {
     let mut seen = BTreeSet::new();
     at.each("cipherSuites", &tls.cipher_suites, |at, cipher| {
         let expression = cipher.is_empty() || cipher == "ALL" || !cipher.starts_with(char::is_alphanumeric);
@@ -63,19 +63,19 @@ fn has_certificates(tls: &ServerTlsSettings) -> bool {
     files.iter().any(|file| !file.is_empty()) || !tls.tls_certificates.is_empty() || !tls.credential_names.is_empty()
 }
 
-fn check_istio_mutual(at: &Spot<'_>, tls: &ServerTlsSettings) {
+fn check_istio_mutual(at: &FieldContext<'_>, tls: &ServerTlsSettings) {
     let what = "mode ISTIO_MUTUAL uses the certificates of the mesh; remove this";
-    at.refuse_if("serverCertificate", !tls.server_certificate.is_empty(), what);
-    at.refuse_if("privateKey", !tls.private_key.is_empty(), what);
-    at.refuse_if("caCertificates", !tls.ca_certificates.is_empty(), what);
-    at.refuse_if("tlsCertificates", !tls.tls_certificates.is_empty(), what);
-    at.refuse_if("credentialName", !tls.credential_name.is_empty(), what);
-    at.refuse_if("credentialNames", !tls.credential_names.is_empty(), what);
+    at.reject_if("serverCertificate", !tls.server_certificate.is_empty(), what);
+    at.reject_if("privateKey", !tls.private_key.is_empty(), what);
+    at.reject_if("caCertificates", !tls.ca_certificates.is_empty(), what);
+    at.reject_if("tlsCertificates", !tls.tls_certificates.is_empty(), what);
+    at.reject_if("credentialName", !tls.credential_name.is_empty(), what);
+    at.reject_if("credentialNames", !tls.credential_names.is_empty(), what);
 }
 
-fn check_files(at: &Spot<'_>, tls: &ServerTlsSettings) {
+fn check_files(at: &FieldContext<'_>, tls: &ServerTlsSettings) {
     let mutual = tls.mode != ServerTlsMode::Simple;
-    at.refuse_if(
+    at.reject_if(
         "caCertificates",
         mutual && tls.ca_certificates.is_empty(),
         "clients are verified; name the file with their CA",
@@ -86,11 +86,11 @@ fn check_files(at: &Spot<'_>, tls: &ServerTlsSettings) {
     }
     let certificate = "it is missing; name the file, or use credentialName";
     if tls.tls_certificates.is_empty() {
-        at.refuse_if("serverCertificate", tls.server_certificate.is_empty(), certificate);
-        at.refuse_if("privateKey", tls.private_key.is_empty(), certificate);
+        at.reject_if("serverCertificate", tls.server_certificate.is_empty(), certificate);
+        at.reject_if("privateKey", tls.private_key.is_empty(), certificate);
     }
     at.each("tlsCertificates", &tls.tls_certificates, |at, pair| {
-        at.refuse_if("serverCertificate", pair.server_certificate.is_empty(), certificate);
-        at.refuse_if("privateKey", pair.private_key.is_empty(), certificate);
+        at.reject_if("serverCertificate", pair.server_certificate.is_empty(), certificate);
+        at.reject_if("privateKey", pair.private_key.is_empty(), certificate);
     });
 }

@@ -1,27 +1,32 @@
-//! What a policy is for: a selector, or the objects that it is attached to.
+//! The target of a policy: a selector, or the objects that it is attached to.
 
+use super::field_context::FieldContext;
 use super::label::check_match_labels;
-use super::spot::Spot;
 use crate::kinds::target_ref::TargetRef;
 use crate::labels::Selector;
 
-pub(super) fn check_target(at: &Spot<'_>, selector: Option<&Selector>, one: Option<&TargetRef>, several: &[TargetRef]) {
+pub(super) fn check_target(
+    at: &FieldContext<'_>,
+    selector: Option<&Selector>,
+    one: Option<&TargetRef>,
+    several: &[TargetRef],
+) {
     let ways = [selector.is_some(), one.is_some(), !several.is_empty()];
     if ways.into_iter().filter(|given| *given).count() > 1 {
         at.error("a policy is for what it selects or for what it is attached to; keep one of selector, targetRef and targetRefs");
     }
     check_selector(at, selector);
-    at.if_given("targetRef", one, check_ref);
+    at.if_set("targetRef", one, check_ref);
     at.each("targetRefs", several, check_ref);
 }
 
-pub(super) fn check_selector(at: &Spot<'_>, selector: Option<&Selector>) {
-    at.if_given("selector", selector, check_match_labels);
+pub(super) fn check_selector(at: &FieldContext<'_>, selector: Option<&Selector>) {
+    at.if_set("selector", selector, check_match_labels);
 }
 
-fn check_ref(at: &Spot<'_>, target: &TargetRef) {
-    at.refuse_if("name", target.name.is_empty(), "it is missing; name the object");
-    at.refuse_if("namespace", !target.namespace.is_empty(), "policies stay in their namespace; remove it");
+fn check_ref(at: &FieldContext<'_>, target: &TargetRef) {
+    at.reject_if("name", target.name.is_empty(), "it is missing; name the object");
+    at.reject_if("namespace", !target.namespace.is_empty(), "policies stay in their namespace; remove it");
     let known = matches!(
         (target.group.as_str(), target.kind.as_str()),
         ("" | "core", "Service")

@@ -1,20 +1,20 @@
-//! TrafficExtension: that there is code, and that it is one that proxies can run.
+//! TrafficExtension: presence and form of its code.
 
-use super::spot::Spot;
+use super::field_context::FieldContext;
 use super::wasm_plugin;
 use crate::kinds::traffic_extension::TrafficExtension;
 
 /// Bytes, as in istiod.
 const LONGEST_SCRIPT: usize = 64 << 10;
 
-pub(super) fn check(at: &Spot<'_>, extension: &TrafficExtension) {
+pub(super) fn check(at: &FieldContext<'_>, extension: &TrafficExtension) {
     let plugin = &extension.plugin;
     wasm_plugin::check_place(at, plugin);
     match &extension.lua {
         Some(script) => {
             let at = at.field("lua");
-            at.refuse_if("inlineCode", script.is_empty(), "it is missing; write the script");
-            at.refuse_if("inlineCode", script.len() > LONGEST_SCRIPT, "too long; 65536 bytes at most");
+            at.reject_if("inlineCode", script.is_empty(), "it is missing; write the script");
+            at.reject_if("inlineCode", script.len() > LONGEST_SCRIPT, "too long; 65536 bytes at most");
         }
         None => wasm_plugin::check_code(&at.field("wasm"), plugin),
     }

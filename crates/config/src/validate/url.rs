@@ -1,6 +1,6 @@
-//! URLs as istiod accepts them, which is as Go reads them. Each function returns what is wrong, in words.
+//! URLs as istiod accepts them, which is as Go parses them. Each function returns an error text.
 
-/// Where keys are fetched from.
+/// The URL of a JWKS.
 pub(super) fn http_fault(url: &str) -> Option<String> {
     match scheme(url) {
         Some((scheme, rest)) if is_http(scheme) => rest_fault(url, rest),
@@ -8,11 +8,11 @@ pub(super) fn http_fault(url: &str) -> Option<String> {
     }
 }
 
-/// Where code is fetched from; without a scheme it is an image.
+/// The URL of code; without a scheme it is an image.
 pub(super) fn code_fault(url: &str) -> Option<String> {
     match scheme(url) {
         Some((scheme, _)) if is_http(scheme) || ["oci", "file"].contains(&scheme.to_ascii_lowercase().as_str()) => {
-            // The host is not looked at: Go takes the whole for a path if it is bad.
+            // The host is not checked: Go parses the whole as a path if it is invalid.
             rest_fault(url, "")
         }
         Some((scheme, _)) => Some(format!("{scheme:?} is not a scheme for code; use oci, https, http or file")),
@@ -25,14 +25,14 @@ fn is_http(scheme: &str) -> bool {
     scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
 }
 
-/// What stands before the first colon, if it can be a scheme, and what follows it.
+/// The part before the first colon, if it is a valid scheme, and the rest.
 fn scheme(url: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = url.split_once(':')?;
     let good = |b: u8| b.is_ascii_alphanumeric() || b"+-.".contains(&b);
     (scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.bytes().all(good)).then_some((scheme, rest))
 }
 
-/// Host and port, and escapes everywhere.
+/// Host, port, and percent-encoding.
 fn rest_fault(url: &str, rest: &str) -> Option<String> {
     let authority = rest.strip_prefix("//").map_or("", |rest| rest.split(['/', '?', '#']).next().unwrap_or(rest));
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);

@@ -1,4 +1,4 @@
-//! VirtualService: hosts, gateways, TLS and TCP routes. HTTP routes and rules that are never reached are in files of their own.
+//! VirtualService: hosts, gateways, TLS and TCP routes. HTTP routes and unreachable rules are in files of their own.
 
 mod action;
 mod destination;
@@ -8,10 +8,10 @@ mod shadow;
 #[cfg(test)]
 mod tests;
 
+use super::field_context::{FieldContext, Grade};
 use super::header::is_claim;
 use super::label::{Exported, check_export_to, check_labels};
 use super::network::{is_ip, subnet_fault};
-use super::spot::{Grade, Spot};
 use crate::host::Host;
 use crate::kinds::virtual_service::{L4MatchAttributes, TcpRoute, TlsMatchAttributes, TlsRoute, VirtualService};
 use crate::mesh::dns_name::{is_label, name_fault, wildcard_name_fault};
@@ -21,7 +21,7 @@ use self::destination::check_destinations;
 
 pub(super) use self::destination::check_destination;
 
-pub(super) fn check(at: &Spot<'_>, meta: &Meta, service: &VirtualService) {
+pub(super) fn check(at: &FieldContext<'_>, meta: &Meta, service: &VirtualService) {
     let role = if service.hosts.is_empty() { http::Role::Delegate } else { http::Role::Root };
     if role == http::Role::Delegate {
         check_delegate(at, service);
@@ -42,15 +42,15 @@ pub(super) fn check(at: &Spot<'_>, meta: &Meta, service: &VirtualService) {
     shadow::check(at, service);
 }
 
-/// A VirtualService without hosts is one that others delegate to.
-fn check_delegate(at: &Spot<'_>, service: &VirtualService) {
+/// A VirtualService without hosts is a delegate.
+fn check_delegate(at: &FieldContext<'_>, service: &VirtualService) {
     let only = "a VirtualService without hosts is for others to delegate HTTP to; give it hosts, or remove";
-    at.refuse_if("gateways", !service.gateways.is_empty(), &format!("{only} gateways"));
-    at.refuse_if("tls", !service.tls.is_empty(), &format!("{only} tls"));
-    at.refuse_if("tcp", !service.tcp.is_empty(), &format!("{only} tcp"));
+    at.reject_if("gateways", !service.gateways.is_empty(), &format!("{only} gateways"));
+    at.reject_if("tls", !service.tls.is_empty(), &format!("{only} tls"));
+    at.reject_if("tcp", !service.tcp.is_empty(), &format!("{only} tcp"));
 }
 
-/// Whose traffic the routes are for.
+/// The proxies that the routes apply to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bound {
     Mesh,
@@ -66,8 +66,8 @@ impl Bound {
 }
 
 /// Names of gateways: `mesh`, `name` or `namespace/name`.
-fn check_gateways(at: &Spot<'_>, gateways: &[String]) {
-    // istiod stops at the first name without a namespace, so that a bad name behind it does not refuse the object.
+fn check_gateways(at: &FieldContext<'_>, gateways: &[String]) {
+    // istiod stops at the first name without a namespace, so that an invalid name after it does not reject the object.
     let mut grade = Grade::Refused;
     at.each("gateways", gateways, |at, name| {
         let Some((namespace, gateway)) = name.split_once('/') else {
@@ -77,19 +77,19 @@ fn check_gateways(at: &Spot<'_>, gateways: &[String]) {
                 at.warn(format!("{name:?} is the old way to name a gateway; write {namespace}/{gateway}"));
             }
             if let Some(fault) = name_fault(name) {
-                at.say(grade, fault);
+                at.report(grade, fault);
             }
             grade = Grade::Odd;
             return;
         };
         if !is_label(namespace) || !is_label(gateway) {
-            at.say(grade, format!("{name:?} is not the name of a gateway; write name or namespace/name"));
+            at.report(grade, format!("{name:?} is not the name of a gateway; write name or namespace/name"));
         }
     });
 }
 
-/// Tokens are checked at gateways; sidecars do not route by them.
-fn check_claims(at: &Spot<'_>, service: &VirtualService) {
+/// JWTs are verified at gateways; sidecars do not route by claims.
+fn check_claims(at: &FieldContext<'_>, service: &VirtualService) {
     at.each("http", &service.http, |at, route| {
         at.each("match", &route.matches, |at, wanted| {
             for (field, names) in [("headers", &wanted.headers), ("withoutHeaders", &wanted.without_headers)] {
@@ -103,7 +103,7 @@ fn check_claims(at: &Spot<'_>, service: &VirtualService) {
     });
 }
 
-fn check_hosts(at: &Spot<'_>, service: &VirtualService, bound: Bound) {
+fn check_hosts(at: &FieldContext<'_>, service: &VirtualService, bound: Bound) {
     let has_sni = service.tls.iter().flat_map(|route| &route.matches).any(|wanted| !wanted.sni_hosts.is_empty());
     let mut good = true;
     at.each("hosts", &service.hosts, |at, host| {
@@ -125,11 +125,11 @@ fn check_hosts(at: &Spot<'_>, service: &VirtualService, bound: Bound) {
     }
 }
 
-/// Hosts that are compared with each other, so that a large object costs no more than a moment.
+/// The number of hosts compared with each other, which bounds the cost of a large object.
 const COMPARED: usize = 1000;
 
-/// Hosts that others of the list stand for already.
-fn check_repeated(at: &Spot<'_>, hosts: &[String]) {
+/// Hosts that another one of the list already covers.
+fn check_repeated(at: &FieldContext<'_>, hosts: &[String]) {
     let hosts = &hosts[..hosts.len().min(COMPARED)];
     at.each("hosts", hosts.iter().enumerate(), |at, (index, host)| {
         if let Some(other) = hosts[..index].iter().find(|other| overlap(other, host)) {
@@ -138,7 +138,7 @@ fn check_repeated(at: &Spot<'_>, hosts: &[String]) {
     });
 }
 
-/// Some name is meant by both; case counts, as in istiod.
+/// Some name matches both; case-sensitive, as in istiod.
 fn overlap(a: &str, b: &str) -> bool {
     match (a.strip_prefix('*'), b.strip_prefix('*')) {
         (Some(a), Some(b)) => a.ends_with(b) || b.ends_with(a),
@@ -148,7 +148,7 @@ fn overlap(a: &str, b: &str) -> bool {
     }
 }
 
-/// Behind a gateway that passes TLS on, hosts like `outbound_.80_._.cart.shop.svc.cluster.local` are generated.
+/// Behind a gateway with AUTO_PASSTHROUGH, hosts like `outbound_.80_._.cart.shop.svc.cluster.local` are generated.
 fn gateway_host_fault(host: &str, has_sni: bool) -> Option<String> {
     if !has_sni || !host.starts_with("outbound_") {
         return wildcard_name_fault(host);
@@ -160,17 +160,17 @@ fn gateway_host_fault(host: &str, has_sni: bool) -> Option<String> {
     (!good).then(|| format!("{host:?} is not a generated name; it would be outbound_.PORT_.SUBSET_.HOST"))
 }
 
-fn check_tls(at: &Spot<'_>, route: &TlsRoute, service: &VirtualService, bound: Bound) {
-    at.refuse_if("match", route.matches.is_empty(), "a TLS route needs at least one match with sniHosts");
+fn check_tls(at: &FieldContext<'_>, route: &TlsRoute, service: &VirtualService, bound: Bound) {
+    at.reject_if("match", route.matches.is_empty(), "a TLS route needs at least one match with sniHosts");
     at.each("match", &route.matches, |at, wanted| check_tls_match(at, wanted, service, bound));
-    at.bar_if("route", route.route.is_empty(), "a TLS route needs a destination");
+    at.unfit_field_if("route", route.route.is_empty(), "a TLS route needs a destination");
     check_destinations(at, route.route.iter().map(|to| (to.destination.as_ref(), to.weight)));
 }
 
-fn check_tls_match(at: &Spot<'_>, wanted: &TlsMatchAttributes, service: &VirtualService, bound: Bound) {
-    at.refuse_if("sniHosts", wanted.sni_hosts.is_empty(), "name at least one host; TLS is routed by server name");
+fn check_tls_match(at: &FieldContext<'_>, wanted: &TlsMatchAttributes, service: &VirtualService, bound: Bound) {
+    at.reject_if("sniHosts", wanted.sni_hosts.is_empty(), "name at least one host; TLS is routed by server name");
     at.each("sniHosts", &wanted.sni_hosts, |at, host| check_sni(at, host, service, bound));
-    at.each("destinationSubnets", &wanted.destination_subnets, |at, subnet| at.refuse_here(subnet_fault(subnet)));
+    at.each("destinationSubnets", &wanted.destination_subnets, |at, subnet| at.reject_here(subnet_fault(subnet)));
     if wanted.port != 0 {
         at.check_port("port", wanted.port);
     }
@@ -178,9 +178,9 @@ fn check_tls_match(at: &Spot<'_>, wanted: &TlsMatchAttributes, service: &Virtual
     check_gateways(at, &wanted.gateways);
 }
 
-fn check_sni(at: &Spot<'_>, name: &str, service: &VirtualService, bound: Bound) {
+fn check_sni(at: &FieldContext<'_>, name: &str, service: &VirtualService, bound: Bound) {
     let fault = match bound {
-        // As in istiod, which takes a VirtualService without gateways for one of a gateway here.
+        // As in istiod, which treats a VirtualService without gateways like one of a gateway here.
         Bound::Mesh if !service.gateways.is_empty() => wildcard_name_fault(name),
         _ => gateway_host_fault(name, true),
     };
@@ -199,14 +199,14 @@ fn check_sni(at: &Spot<'_>, name: &str, service: &VirtualService, bound: Bound) 
     }
 }
 
-fn check_tcp(at: &Spot<'_>, route: &TcpRoute) {
+fn check_tcp(at: &FieldContext<'_>, route: &TcpRoute) {
     at.each("match", &route.matches, check_tcp_match);
-    at.bar_if("route", route.route.is_empty(), "a TCP route needs a destination");
+    at.unfit_field_if("route", route.route.is_empty(), "a TCP route needs a destination");
     check_destinations(at, route.route.iter().map(|to| (to.destination.as_ref(), to.weight)));
 }
 
-fn check_tcp_match(at: &Spot<'_>, wanted: &L4MatchAttributes) {
-    at.each("destinationSubnets", &wanted.destination_subnets, |at, subnet| at.refuse_here(subnet_fault(subnet)));
+fn check_tcp_match(at: &FieldContext<'_>, wanted: &L4MatchAttributes) {
+    at.each("destinationSubnets", &wanted.destination_subnets, |at, subnet| at.reject_here(subnet_fault(subnet)));
     if wanted.port != 0 {
         at.check_port("port", wanted.port);
     }

@@ -1,48 +1,48 @@
-//! WasmPlugin: where the code is, and what it is given.
+//! WasmPlugin: code source and configuration.
 
 use std::collections::BTreeSet;
 
+use super::field_context::FieldContext;
 use super::network::port_fault;
-use super::spot::Spot;
 use super::target::check_target;
 use super::url::code_fault;
 use crate::kinds::wasm_plugin::{EnvValueSource, EnvVar, WasmPlugin};
 
-pub(super) fn check(at: &Spot<'_>, plugin: &WasmPlugin) {
+pub(super) fn check(at: &FieldContext<'_>, plugin: &WasmPlugin) {
     check_place(at, plugin);
     check_code(at, plugin);
 }
 
-/// Whom it is for, and for which traffic.
-pub(super) fn check_place(at: &Spot<'_>, plugin: &WasmPlugin) {
+/// Selection and traffic match.
+pub(super) fn check_place(at: &FieldContext<'_>, plugin: &WasmPlugin) {
     check_target(at, plugin.selector.as_ref(), plugin.target_ref.as_ref(), &plugin.target_refs);
     at.each("match", &plugin.matches, |at, selector| {
-        at.each("ports", &selector.ports, |at, port| at.refuse("number", port_fault(port.number)));
+        at.each("ports", &selector.ports, |at, port| at.reject("number", port_fault(port.number)));
     });
 }
 
-pub(super) fn check_code(at: &Spot<'_>, plugin: &WasmPlugin) {
-    at.refuse("url", code_fault(&plugin.url));
+pub(super) fn check_code(at: &FieldContext<'_>, plugin: &WasmPlugin) {
+    at.reject("url", code_fault(&plugin.url));
     let digest = plugin.sha256.len() == 64 && plugin.sha256.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    at.refuse_if("sha256", !plugin.sha256.is_empty() && !digest, "not a digest; write 64 digits of 0-9 and a-f");
-    at.refuse_if(
+    at.reject_if("sha256", !plugin.sha256.is_empty() && !digest, "not a digest; write 64 digits of 0-9 and a-f");
+    at.reject_if(
         "imagePullSecret",
         plugin.image_pull_secret.len() > 253,
         "too long for the name of a Secret; 253 characters at most",
     );
-    at.refuse_if("pluginName", plugin.plugin_name.len() > 256, "too long; 256 characters at most");
+    at.reject_if("pluginName", plugin.plugin_name.len() > 256, "too long; 256 characters at most");
     if let Some(vm) = &plugin.vm_config {
         let mut names = BTreeSet::new();
         at.field("vmConfig").each("env", &vm.env, |at, env| check_env(at, env, &mut names));
     }
 }
 
-fn check_env<'a>(at: &Spot<'_>, env: &'a EnvVar, names: &mut BTreeSet<&'a str>) {
-    at.refuse_if("name", env.name.is_empty(), "it is missing; name the variable");
-    at.refuse_if("name", env.name.len() > 256, "too long; 256 characters at most");
-    at.refuse_if("name", !names.insert(&env.name), "another variable has this name; remove one");
+fn check_env<'a>(at: &FieldContext<'_>, env: &'a EnvVar, names: &mut BTreeSet<&'a str>) {
+    at.reject_if("name", env.name.is_empty(), "it is missing; name the variable");
+    at.reject_if("name", env.name.len() > 256, "too long; 256 characters at most");
+    at.reject_if("name", !names.insert(&env.name), "another variable has this name; remove one");
     let both = env.value_from != EnvValueSource::Inline && !env.value.is_empty();
-    at.refuse_if("value", both, "the value comes from the host; remove it, or set valueFrom: INLINE");
+    at.reject_if("value", both, "the value comes from the host; remove it, or set valueFrom: INLINE");
 }
 
 #[cfg(test)]

@@ -1,26 +1,26 @@
-//! WorkloadEntry, and the endpoints that a ServiceEntry writes itself.
+//! WorkloadEntry, and inline endpoints of ServiceEntries.
 
 use std::collections::BTreeSet;
 
+use super::field_context::FieldContext;
 use super::label::{check_labels, label_fault};
 use super::network::{UNIX, is_ip, socket_fault};
-use super::spot::Spot;
 use crate::kinds::workload_entry::WorkloadEntry;
 use crate::mesh::dns_name::name_fault;
 
-pub(super) fn check(at: &Spot<'_>, entry: &WorkloadEntry) {
+pub(super) fn check(at: &FieldContext<'_>, entry: &WorkloadEntry) {
     check_static(at, entry, &Owner::Unknown);
 }
 
-/// What is known of the service that an entry belongs to.
+/// The service that an entry belongs to.
 pub(super) enum Owner<'a> {
-    /// It may be of any resolution, and have any ports.
+    /// It may have any resolution and any ports.
     Unknown,
     /// Its endpoints have IP addresses; these are the names of its ports.
     Static(BTreeSet<&'a str>),
 }
 
-pub(super) fn check_static(at: &Spot<'_>, entry: &WorkloadEntry, owner: &Owner<'_>) {
+pub(super) fn check_static(at: &FieldContext<'_>, entry: &WorkloadEntry, owner: &Owner<'_>) {
     let address = entry.address.as_str();
     if address.is_empty() {
         if entry.network.is_empty() {
@@ -39,7 +39,7 @@ pub(super) fn check_static(at: &Spot<'_>, entry: &WorkloadEntry, owner: &Owner<'
                 name_fault(address).map(|_| format!("{address:?} is neither an IP address nor a host name"))
             }
         };
-        at.refuse("address", fault);
+        at.reject("address", fault);
     }
     check_ports(
         at,
@@ -52,9 +52,9 @@ pub(super) fn check_static(at: &Spot<'_>, entry: &WorkloadEntry, owner: &Owner<'
     check_labels(&at.field("labels"), &entry.labels);
 }
 
-fn check_socket(at: &Spot<'_>, path: &str, entry: &WorkloadEntry, owner: &Owner<'_>) {
-    at.refuse("address", socket_fault(path));
-    at.refuse_if("ports", !entry.ports.is_empty(), "a Unix socket has no ports; remove them");
+fn check_socket(at: &FieldContext<'_>, path: &str, entry: &WorkloadEntry, owner: &Owner<'_>) {
+    at.reject("address", socket_fault(path));
+    at.reject_if("ports", !entry.ports.is_empty(), "a Unix socket has no ports; remove them");
     if let Owner::Static(ports) = owner
         && ports.len() != 1
     {
@@ -62,14 +62,14 @@ fn check_socket(at: &Spot<'_>, path: &str, entry: &WorkloadEntry, owner: &Owner<
     }
 }
 
-/// `known`: the ports of the service. `None`: they are not known.
-pub(super) fn check_ports(at: &Spot<'_>, entry: &WorkloadEntry, known: Option<&BTreeSet<&str>>) {
+/// `known`: the ports of the service. `None`: unknown.
+pub(super) fn check_ports(at: &FieldContext<'_>, entry: &WorkloadEntry, known: Option<&BTreeSet<&str>>) {
     let at = at.field("ports");
     for (name, &port) in &entry.ports {
         if known.is_some_and(|known| !known.contains(name.as_str())) {
             at.field(name).error(format!("the service has no port {name:?}; use a name from spec.ports"));
         }
-        at.refuse(name, label_fault(name));
+        at.reject(name, label_fault(name));
         at.check_port(name, port);
     }
 }

@@ -1,32 +1,32 @@
 //! WorkloadGroup: the template, and the readiness probe.
 
+use super::field_context::FieldContext;
 use super::header::probe_name_fault;
 use super::label::check_labels;
 use super::quantity::count_fault;
-use super::spot::Spot;
 use crate::kinds::workload_group::{HealthCheck, HttpHealthCheck, ReadinessProbe, WorkloadGroup};
 
-pub(super) fn check(at: &Spot<'_>, group: &WorkloadGroup) {
+pub(super) fn check(at: &FieldContext<'_>, group: &WorkloadGroup) {
     if group.template.is_none() {
         at.field("template").error("it is missing; write at least template: {}");
     }
-    at.if_given("metadata", group.metadata.as_ref(), |at, metadata| {
+    at.if_set("metadata", group.metadata.as_ref(), |at, metadata| {
         check_labels(&at.field("labels"), &metadata.labels);
     });
-    at.if_given("probe", group.probe.as_ref(), check_probe);
+    at.if_set("probe", group.probe.as_ref(), check_probe);
 }
 
-fn check_probe(at: &Spot<'_>, probe: &ReadinessProbe) {
-    at.refuse("periodSeconds", count_fault(probe.period_seconds));
-    at.refuse("initialDelaySeconds", count_fault(probe.initial_delay_seconds));
-    at.refuse("timeoutSeconds", count_fault(probe.timeout_seconds));
-    at.refuse("successThreshold", count_fault(probe.success_threshold));
-    at.refuse("failureThreshold", count_fault(probe.failure_threshold));
+fn check_probe(at: &FieldContext<'_>, probe: &ReadinessProbe) {
+    at.reject("periodSeconds", count_fault(probe.period_seconds));
+    at.reject("initialDelaySeconds", count_fault(probe.initial_delay_seconds));
+    at.reject("timeoutSeconds", count_fault(probe.timeout_seconds));
+    at.reject("successThreshold", count_fault(probe.success_threshold));
+    at.reject("failureThreshold", count_fault(probe.failure_threshold));
     match &probe.method {
         Some(HealthCheck::HttpGet(http)) => check_http(&at.field("httpGet"), http),
         Some(HealthCheck::TcpSocket(tcp)) => at.field("tcpSocket").check_port("port", tcp.port),
         Some(HealthCheck::Exec(exec)) => {
-            at.field("exec").refuse_if(
+            at.field("exec").reject_if(
                 "command",
                 exec.command.is_empty(),
                 "it is missing; write the command and its arguments",
@@ -37,10 +37,10 @@ fn check_probe(at: &Spot<'_>, probe: &ReadinessProbe) {
     }
 }
 
-fn check_http(at: &Spot<'_>, http: &HttpHealthCheck) {
+fn check_http(at: &FieldContext<'_>, http: &HttpHealthCheck) {
     at.check_port("port", http.port);
-    at.refuse_if("scheme", !matches!(http.scheme.as_str(), "" | "HTTP" | "HTTPS"), "not a scheme; use HTTP or HTTPS");
-    at.each("httpHeaders", &http.http_headers, |at, header| at.refuse("name", probe_name_fault(&header.name)));
+    at.reject_if("scheme", !matches!(http.scheme.as_str(), "" | "HTTP" | "HTTPS"), "not a scheme; use HTTP or HTTPS");
+    at.each("httpHeaders", &http.http_headers, |at, header| at.reject("name", probe_name_fault(&header.name)));
 }
 
 #[cfg(test)]

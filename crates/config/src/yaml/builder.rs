@@ -1,14 +1,14 @@
-//! Puts one document together from parser events: anchors, aliases, merge keys, unique keys, limits.
+//! Builds one document from parser events: anchors, aliases, merge keys, unique keys, limits.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use saphyr_parser::{ScalarStyle, Tag};
 
-use super::{Fault, MAX_DEPTH, MAX_EXPANDED_BYTES, MAX_VALUES, Scalars, scalar, too_deep};
+use super::{MAX_DEPTH, MAX_EXPANDED_BYTES, MAX_VALUES, Scalars, YamlError, scalar, too_deep};
 use crate::tree::{Entry, Node, Position, Value, quoted};
 
-/// How much a value is once all of its aliases are written out.
+/// The size of a value with all of its aliases expanded.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Size {
     values: u64,
@@ -21,17 +21,17 @@ pub(super) struct Builder {
     open: Vec<Open>,
     anchors: HashMap<usize, Anchored>,
     root: Option<Node>,
-    /// The first fault that spoils this document but not the next ones.
-    fault: Option<Fault>,
+    /// The first error that affects this document but not the next ones.
+    fault: Option<YamlError>,
 }
 
-/// A collection whose end has not come yet.
+/// An open collection.
 struct Open {
     at: Position,
     anchor: usize,
-    /// What was used before it began.
+    /// The size used before it began.
     before: Size,
-    /// Levels of collections inside.
+    /// Nesting depth inside.
     height: usize,
     content: Content,
 }
@@ -62,7 +62,7 @@ impl Builder {
     }
 
     /// `None`: the document is empty.
-    pub(super) fn finished(self) -> Option<Result<Node, Fault>> {
+    pub(super) fn finished(self) -> Option<Result<Node, YamlError>> {
         match self.fault {
             Some(fault) => Some(Err(fault)),
             None => self.root.map(Ok),
@@ -76,7 +76,7 @@ impl Builder {
         style: ScalarStyle,
         anchor: usize,
         tag: Option<&Tag>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), YamlError> {
         let plain = style == ScalarStyle::Plain;
         if plain && tag.is_none() && text == "<<" && self.wants_key() {
             self.set_key(Key::Merge);
@@ -98,9 +98,9 @@ impl Builder {
         self.place(node, 0)
     }
 
-    pub(super) fn alias(&mut self, at: Position, anchor: usize) -> Result<(), Fault> {
+    pub(super) fn alias(&mut self, at: Position, anchor: usize) -> Result<(), YamlError> {
         let Some(Anchored { node, size, height }) = self.anchors.get(&anchor) else {
-            return Err(Fault::rest(at, "the alias stands inside its own anchor, or in another document than it"));
+            return Err(YamlError::rest(at, "the alias stands inside its own anchor, or in another document than it"));
         };
         let (mut node, size, height) = (node.clone(), *size, *height);
         if self.wants_key() {
@@ -111,21 +111,21 @@ impl Builder {
         self.place(node, height)
     }
 
-    pub(super) fn open_list(&mut self, at: Position, anchor: usize, tag: Option<&Tag>) -> Result<(), Fault> {
+    pub(super) fn open_list(&mut self, at: Position, anchor: usize, tag: Option<&Tag>) -> Result<(), YamlError> {
         if !matches!(tag.map(kind_of_tag), None | Some(Some("seq"))) {
             self.spoil_by_tag(at, tag);
         }
         self.begin(at, anchor, Content::List(Vec::new()))
     }
 
-    pub(super) fn open_mapping(&mut self, at: Position, anchor: usize, tag: Option<&Tag>) -> Result<(), Fault> {
+    pub(super) fn open_mapping(&mut self, at: Position, anchor: usize, tag: Option<&Tag>) -> Result<(), YamlError> {
         if !matches!(tag.map(kind_of_tag), None | Some(Some("map"))) {
             self.spoil_by_tag(at, tag);
         }
         self.begin(at, anchor, Content::Mapping { entries: Vec::new(), merged: Vec::new(), key: None })
     }
 
-    pub(super) fn close(&mut self) -> Result<(), Fault> {
+    pub(super) fn close(&mut self) -> Result<(), YamlError> {
         let Some(Open { at, anchor, before, height, content }) = self.open.pop() else {
             return Ok(());
         };
@@ -139,9 +139,9 @@ impl Builder {
         self.place(node, height + 1)
     }
 
-    fn begin(&mut self, at: Position, anchor: usize, content: Content) -> Result<(), Fault> {
+    fn begin(&mut self, at: Position, anchor: usize, content: Content) -> Result<(), YamlError> {
         if self.wants_key() {
-            return Err(Fault::rest(at, "a key must be a text; a list or a mapping stands here"));
+            return Err(YamlError::rest(at, "a key must be a text; a list or a mapping stands here"));
         }
         self.check_depth(at, 1)?;
         let before = self.used;
@@ -150,8 +150,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Puts a finished value where the next one is wanted: as key, as value, as item or as root.
-    fn place(&mut self, node: Node, height: usize) -> Result<(), Fault> {
+    /// Adds a finished value where the next one is expected: as key, value, item or root.
+    fn place(&mut self, node: Node, height: usize) -> Result<(), YamlError> {
         if self.wants_key() {
             let at = node.at;
             let name = key_text(node.value).unwrap_or_else(|| {
@@ -206,22 +206,25 @@ impl Builder {
         entries
     }
 
-    fn spend(&mut self, at: Position, size: Size) -> Result<(), Fault> {
+    fn spend(&mut self, at: Position, size: Size) -> Result<(), YamlError> {
         self.used.values = self.used.values.saturating_add(size.values);
         self.used.bytes = self.used.bytes.saturating_add(size.bytes);
         if self.used.values > MAX_VALUES {
-            return Err(Fault::rest(at, format!("more than {MAX_VALUES} values, aliases included; split the file")));
+            return Err(YamlError::rest(
+                at,
+                format!("more than {MAX_VALUES} values, aliases included; split the file"),
+            ));
         }
         if self.used.bytes > MAX_EXPANDED_BYTES {
             let limit = MAX_EXPANDED_BYTES >> 20;
-            return Err(Fault::rest(at, format!("the aliases write out to more than {limit} MiB; use fewer")));
+            return Err(YamlError::rest(at, format!("the aliases write out to more than {limit} MiB; use fewer")));
         }
         Ok(())
     }
 
-    fn check_depth(&self, at: Position, height: usize) -> Result<(), Fault> {
+    fn check_depth(&self, at: Position, height: usize) -> Result<(), YamlError> {
         if self.open.len() + height > MAX_DEPTH {
-            return Err(Fault::rest(at, too_deep()));
+            return Err(YamlError::rest(at, too_deep()));
         }
         Ok(())
     }
@@ -232,7 +235,7 @@ impl Builder {
     }
 
     fn spoil(&mut self, at: Position, what: impl Into<String>) {
-        self.fault.get_or_insert(Fault::document(at, what));
+        self.fault.get_or_insert(YamlError::document(at, what));
     }
 }
 
@@ -257,14 +260,14 @@ fn key_text(value: Value) -> Option<Rc<str>> {
     }
 }
 
-fn merge(merged: &mut Vec<Entry>, node: &Node) -> Result<(), Fault> {
+fn merge(merged: &mut Vec<Entry>, node: &Node) -> Result<(), YamlError> {
     let sources = match &node.value {
         Value::List(items) => &items[..],
         _ => std::slice::from_ref(node),
     };
     for source in sources {
         let entries =
-            source.entries().ok_or_else(|| Fault::rest(source.at, "`<<` takes a mapping or a list of mappings"))?;
+            source.entries().ok_or_else(|| YamlError::rest(source.at, "`<<` takes a mapping or a list of mappings"))?;
         merged.extend_from_slice(entries);
     }
     Ok(())

@@ -1,13 +1,13 @@
-//! What a plain scalar means: `yes`, `0x1f`, `~`. Quoted ones are always texts and do not come here.
+//! Plain scalars: `yes`, `0x1f`, `~`. Quoted ones are always strings and are not handled here.
 
 use crate::tree::Value;
 
-/// Whose reading of plain scalars to follow; they differ on `y` and `n`.
+/// The rules for plain scalars; they differ on `y` and `n`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scalars {
-    /// As the common tools send objects to a cluster: `y` and `n` are texts.
+    /// As common tools send objects to a cluster: `y` and `n` are strings.
     Objects,
-    /// As istiod reads its mesh config (YAML 1.1 in full): `y` and `n` are booleans.
+    /// As istiod reads its mesh config (YAML 1.1): `y` and `n` are booleans.
     MeshConfig,
 }
 
@@ -31,7 +31,7 @@ fn boolean(text: &str, scalars: Scalars) -> Option<bool> {
     }
 }
 
-/// Integers in four bases and floats. Infinities and the like stay texts, since JSON has none.
+/// Integers in four bases and floats. Infinities and NaN stay strings, since JSON has none.
 fn number(text: &str) -> Option<Value> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     if !unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
@@ -57,7 +57,7 @@ fn integer(text: &str) -> Option<i64> {
     bare.then(|| i64::from_str_radix(&format!("{sign}{digits}"), base).ok()).flatten()
 }
 
-/// Digits, a point, an exponent; nothing else that Rust would read.
+/// Digits, a point, an exponent; nothing else that Rust would parse.
 fn float(text: &str) -> Option<f64> {
     let shape = text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
     let value = if shape && text != "." { text.parse::<f64>().ok()? } else { return None };

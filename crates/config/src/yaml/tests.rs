@@ -1,4 +1,4 @@
-//! What trees texts become, and how texts are refused.
+//! Trees of texts, and errors.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::tree::Entry;
 
-/// JSON-like, with `@line:column` behind each key and value.
+/// JSON-like, with `@line:column` after each key and value.
 fn shown(node: &Node) -> String {
     let value = match &node.value {
         Value::Null => "null".to_owned(),
@@ -25,7 +25,7 @@ fn shown(node: &Node) -> String {
 }
 
 fn results(text: &str, scalars: Scalars) -> Vec<String> {
-    let faulty = |fault: Fault| format!("{:?} {}:{} {}", fault.extent, fault.at.line, fault.at.column, fault.what);
+    let faulty = |fault: YamlError| format!("{:?} {}:{} {}", fault.extent, fault.at.line, fault.at.column, fault.what);
     documents(text, scalars).map(|result| result.map_or_else(faulty, |node| shown(&node))).collect()
 }
 
@@ -129,7 +129,7 @@ fn an_alias_bomb_is_refused_at_once() {
     let bomb = format!("a0: &a0 [x]\n{}", (1..50).map(line).collect::<String>());
     let start = Instant::now();
     check(&bomb, &["Rest 7:22 more than 1000000 values, aliases included; split the file"]);
-    // The limit is 100 ms; a machine that is busy gets more.
+    // The limit is 100 ms; a busy machine gets more.
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 

@@ -1,4 +1,4 @@
-//! Answers of the API server, remembered by the hash of the token: as many as fit, the oldest go first. The tokens themselves are not kept.
+//! A bounded cache of TokenReview answers by the hash of the token; the oldest are evicted first. The tokens themselves are not kept.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::Account;
 
-/// Nobody can make two tokens with the same one.
+/// A cryptographic hash, so that collisions cannot be constructed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct TokenHash([u8; 32]);
 
@@ -20,45 +20,48 @@ impl TokenHash {
     }
 }
 
-/// What is known of a token.
+/// The cached state of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum CachedAnswer {
     Valid(Account),
-    /// It was valid, and has to be reviewed again: junk it is not.
+    /// It was valid, and must be reviewed again with the priority of valid tokens.
     WasValid,
     Invalid(String),
     Nothing,
 }
 
-pub(super) struct Answers {
-    valid: Bounded<(Account, Instant)>,
-    /// Apart, so that junk does not drive out what is valid.
-    invalid: Bounded<String>,
+pub(super) struct AnswerCache {
+    valid: ExpiringMap<(Account, Instant)>,
+    /// Separate, so that junk does not evict valid tokens.
+    invalid: ExpiringMap<String>,
 }
 
-/// A deleted account is believed for at most this long.
-const VALID: Duration = Duration::from_secs(30);
-/// So long it is remembered that a token was valid.
-const WAS_VALID: Duration = Duration::from_secs(3600);
-/// A refused token is not reviewed again before this.
-const INVALID: Duration = Duration::from_secs(10);
+/// A deleted account is accepted for at most this long.
+const VALID_TTL: Duration = Duration::from_secs(30);
+/// How long a token counts as formerly valid.
+const WAS_VALID_TTL: Duration = Duration::from_secs(3600);
+/// A rejected token is not reviewed again before this.
+const INVALID_TTL: Duration = Duration::from_secs(10);
 /// About 400 bytes each: 8 MB.
-const MOST_VALID: usize = 20_000;
+const MAX_VALID: usize = 20_000;
 /// With a reason of up to `LONGEST_REASON` bytes each: 1.5 MB.
-const MOST_INVALID: usize = 4_000;
+const MAX_INVALID: usize = 4_000;
 const LONGEST_REASON: usize = 256;
 
-impl Answers {
-    pub(super) fn new() -> Answers {
-        Answers { valid: Bounded::new(MOST_VALID, WAS_VALID), invalid: Bounded::new(MOST_INVALID, INVALID) }
+impl AnswerCache {
+    pub(super) fn new() -> AnswerCache {
+        AnswerCache {
+            valid: ExpiringMap::new(MAX_VALID, WAS_VALID_TTL),
+            invalid: ExpiringMap::new(MAX_INVALID, INVALID_TTL),
+        }
     }
 
-    pub(super) fn known(&self, token: &TokenHash, now: Instant) -> Known {
+    pub(super) fn known(&self, token: &TokenHash, now: Instant) -> CachedAnswer {
         match (self.valid.get(token, now), self.invalid.get(token, now)) {
-            (Some((account, until)), _) if now < *until => Known::Valid(account.clone()),
-            (_, Some(reason)) => Known::Invalid(reason.clone()),
-            (Some(_), None) => Known::WasValid,
-            (None, None) => Known::Nothing,
+            (Some((account, until)), _) if now < *until => CachedAnswer::Valid(account.clone()),
+            (_, Some(reason)) => CachedAnswer::Invalid(reason.clone()),
+            (Some(_), None) => CachedAnswer::WasValid,
+            (None, None) => CachedAnswer::Nothing,
         }
     }
 
@@ -66,7 +69,7 @@ impl Answers {
         match answer {
             Ok(account) => {
                 self.invalid.remove(&token);
-                self.valid.insert(token, (account.clone(), now + VALID), now);
+                self.valid.insert(token, (account.clone(), now + VALID_TTL), now);
             }
             Err(reason) => {
                 self.valid.remove(&token);
@@ -77,25 +80,25 @@ impl Answers {
     }
 }
 
-/// Values that each last as long, and of which there are never more than a number.
-struct Bounded<V> {
-    most: usize,
-    lasts: Duration,
+/// A bounded map whose entries expire after a fixed time.
+struct ExpiringMap<V> {
+    capacity: usize,
+    ttl: Duration,
     values: HashMap<TokenHash, (V, Instant)>,
     /// The oldest first; one for each value, and some of values that were removed.
     order: VecDeque<(TokenHash, Instant)>,
 }
 
-impl<V> Bounded<V> {
-    fn new(most: usize, lasts: Duration) -> Bounded<V> {
-        Bounded { most, lasts, values: HashMap::new(), order: VecDeque::new() }
+impl<V> ExpiringMap<V> {
+    fn new(capacity: usize, ttl: Duration) -> ExpiringMap<V> {
+        ExpiringMap { capacity, ttl, values: HashMap::new(), order: VecDeque::new() }
     }
 
     fn get(&self, token: &TokenHash, now: Instant) -> Option<&V> {
         self.values.get(token).filter(|(_, end)| now < *end).map(|(value, _)| value)
     }
 
-    /// What is replaced ends when it would have ended.
+    /// A replaced value keeps its expiry.
     fn insert(&mut self, token: TokenHash, value: V, now: Instant) {
         if let Some((held, end)) = self.values.get_mut(&token)
             && now < *end
@@ -103,14 +106,14 @@ impl<V> Bounded<V> {
             *held = value;
             return;
         }
-        while self.order.front().is_some_and(|(_, end)| *end <= now || self.order.len() >= self.most) {
+        while self.order.front().is_some_and(|(_, end)| *end <= now || self.order.len() >= self.capacity) {
             let Some((oldest, end)) = self.order.pop_front() else { break };
             if self.values.get(&oldest).is_some_and(|(_, held)| *held == end) {
                 self.values.remove(&oldest);
             }
         }
-        self.order.push_back((token, now + self.lasts));
-        self.values.insert(token, (value, now + self.lasts));
+        self.order.push_back((token, now + self.ttl));
+        self.values.insert(token, (value, now + self.ttl));
     }
 
     fn remove(&mut self, token: &TokenHash) {
@@ -132,53 +135,53 @@ mod tests {
 
     #[test]
     fn a_valid_token_is_believed_for_half_a_minute_and_remembered_for_longer() {
-        let (mut answers, now) = (Answers::new(), Instant::now());
-        assert_eq!(answers.known(&hash(1), now), Known::Nothing);
+        let (mut answers, now) = (AnswerCache::new(), Instant::now());
+        assert_eq!(answers.known(&hash(1), now), CachedAnswer::Nothing);
         answers.remember(hash(1), &Ok(cart()), now);
-        assert_eq!(answers.known(&hash(1), now + VALID / 2), Known::Valid(cart()));
-        assert_eq!(answers.known(&hash(1), now + VALID), Known::WasValid);
-        answers.remember(hash(1), &Ok(cart()), now + VALID);
-        assert_eq!(answers.known(&hash(1), now + VALID), Known::Valid(cart()));
-        assert_eq!(answers.known(&hash(1), now + WAS_VALID), Known::Nothing);
-        answers.remember(hash(1), &Err("the account is gone".into()), now + VALID * 2);
-        assert_eq!(answers.known(&hash(1), now + VALID * 2), Known::Invalid("the account is gone".into()));
-        assert_eq!(answers.known(&hash(1), now + VALID * 2 + INVALID), Known::Nothing);
+        assert_eq!(answers.known(&hash(1), now + VALID_TTL / 2), CachedAnswer::Valid(cart()));
+        assert_eq!(answers.known(&hash(1), now + VALID_TTL), CachedAnswer::WasValid);
+        answers.remember(hash(1), &Ok(cart()), now + VALID_TTL);
+        assert_eq!(answers.known(&hash(1), now + VALID_TTL), CachedAnswer::Valid(cart()));
+        assert_eq!(answers.known(&hash(1), now + WAS_VALID_TTL), CachedAnswer::Nothing);
+        answers.remember(hash(1), &Err("the account is gone".into()), now + VALID_TTL * 2);
+        assert_eq!(answers.known(&hash(1), now + VALID_TTL * 2), CachedAnswer::Invalid("the account is gone".into()));
+        assert_eq!(answers.known(&hash(1), now + VALID_TTL * 2 + INVALID_TTL), CachedAnswer::Nothing);
     }
 
     #[test]
     fn a_hundred_thousand_invalid_tokens_take_bounded_memory_and_drive_out_nobody() {
-        let (mut answers, now) = (Answers::new(), Instant::now());
+        let (mut answers, now) = (AnswerCache::new(), Instant::now());
         answers.remember(hash(0), &Ok(cart()), now);
         let reason = Err("r".repeat(10_000));
         for number in 1..=100_000 {
             answers.remember(hash(number), &reason, now);
         }
-        assert_eq!(answers.known(&hash(0), now), Known::Valid(cart()));
-        assert_eq!((answers.invalid.values.len(), answers.invalid.order.len()), (MOST_INVALID, MOST_INVALID));
+        assert_eq!(answers.known(&hash(0), now), CachedAnswer::Valid(cart()));
+        assert_eq!((answers.invalid.values.len(), answers.invalid.order.len()), (MAX_INVALID, MAX_INVALID));
         let bytes: usize = answers.invalid.values.values().map(|(reason, _)| reason.capacity()).sum();
-        assert!(bytes <= MOST_INVALID * LONGEST_REASON, "{bytes}");
-        assert_eq!(answers.known(&hash(1), now), Known::Nothing, "the oldest went");
-        assert!(matches!(answers.known(&hash(100_000), now), Known::Invalid(_)));
-        answers.remember(hash(1), &reason, now + INVALID);
+        assert!(bytes <= MAX_INVALID * LONGEST_REASON, "{bytes}");
+        assert_eq!(answers.known(&hash(1), now), CachedAnswer::Nothing, "the oldest went");
+        assert!(matches!(answers.known(&hash(100_000), now), CachedAnswer::Invalid(_)));
+        answers.remember(hash(1), &reason, now + INVALID_TTL);
         assert_eq!(answers.invalid.values.len(), 1, "what is over goes with the next");
     }
 
     #[test]
     fn thirty_thousand_valid_tokens_take_bounded_memory() {
-        let (mut answers, now) = (Answers::new(), Instant::now());
+        let (mut answers, now) = (AnswerCache::new(), Instant::now());
         for number in 0..30_000 {
             answers.remember(hash(number), &Ok(cart()), now);
             answers.remember(hash(number), &Err(String::new()), now);
             answers.remember(hash(number), &Ok(cart()), now);
         }
-        assert!(answers.valid.values.len() <= MOST_VALID && answers.valid.order.len() <= MOST_VALID);
+        assert!(answers.valid.values.len() <= MAX_VALID && answers.valid.order.len() <= MAX_VALID);
     }
 
     #[test]
     fn a_reason_is_cut_between_characters() {
-        let (mut answers, now) = (Answers::new(), Instant::now());
+        let (mut answers, now) = (AnswerCache::new(), Instant::now());
         answers.remember(hash(1), &Err("\u{e9}".repeat(LONGEST_REASON)), now);
-        let Known::Invalid(reason) = answers.known(&hash(1), now) else { panic!() };
+        let CachedAnswer::Invalid(reason) = answers.known(&hash(1), now) else { panic!() };
         assert_eq!(reason.len(), LONGEST_REASON);
     }
 }

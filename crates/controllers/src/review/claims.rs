@@ -1,24 +1,24 @@
-//! What a token says of itself, read before anybody is asked whether it is true: a token that no API server could believe costs no
-//! request. Whatever a valid token of a service account can look like passes.
+//! The claims of a token, read before it is verified: a token that no API server could accept costs no request.
+//! Every possible valid service account token passes.
 
 use data_encoding::BASE64URL_NOPAD;
 use serde::Deserialize;
 
-/// Of a token that may be one of a service account. Nothing of it is verified.
+/// Of a plausible service account token. Nothing of it is verified.
 #[derive(Debug)]
 pub(super) struct Claims<'a> {
     pub(super) algorithm: String,
-    /// The id of the key that signed it. `None`: old API servers named none.
+    /// The id of the signing key. `None`: old API servers set none.
     pub(super) key: Option<String>,
     pub(super) issuer: String,
-    /// What is signed, and the signature, as they stand in the token.
+    /// The signed part and the signature, as encoded in the token.
     pub(super) signed: &'a str,
     pub(super) signature: &'a str,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Implausible {
-    #[error("it has {0} bytes; at most {LONGEST} are read")]
+    #[error("it has {0} bytes; at most {MAX_SIZE} are read")]
     Size(usize),
     #[error("it is not a signed JWT")]
     Form,
@@ -69,24 +69,24 @@ impl Default for Audiences {
     }
 }
 
-/// Tokens of Kubernetes have about 1 KB.
-const LONGEST: usize = 16 << 10;
-/// Clocks of API servers and ours may differ by this, in seconds.
+/// Kubernetes tokens have about 1 KB.
+const MAX_SIZE: usize = 16 << 10;
+/// Allowed clock skew, in seconds.
 const SKEW: f64 = 300.0;
-/// Who issues tokens from Secrets, which never expire and name no audience: they are for those of the API server.
+/// The issuer of tokens from Secrets, which never expire and have no audience: they are for that of the API server.
 pub(super) const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 
 impl<'a> Claims<'a> {
-    /// `audiences`: one of them must be named. Empty: any will do. `now`: in seconds since 1970.
+    /// `audiences`: one of them must match. Empty: any does. `now`: in seconds since 1970.
     pub(super) fn of(token: &'a str, audiences: &[String], now: f64) -> Result<Claims<'a>, Implausible> {
-        if token.len() > LONGEST {
+        if token.len() > MAX_SIZE {
             return Err(Implausible::Size(token.len()));
         }
         let (signed, signature) = token.rsplit_once('.').ok_or(Implausible::Form)?;
         let (header, payload) = signed.split_once('.').ok_or(Implausible::Form)?;
         let Header { alg, kid } = part(header)?;
         let payload: Payload = part(payload)?;
-        // A shared secret, or no key at all, is nothing that an API server signs with.
+        // API servers sign with asymmetric keys only.
         if alg == "none" || alg.starts_with("HS") {
             return Err(Implausible::Algorithm);
         }

@@ -1,6 +1,6 @@
-//! The public keys with which the API server's tokens are signed, as it publishes them (`/openid/v1/jwks`; every service account may read
-//! them unless the cluster's administrator took that right away). They decide what is worth a review, never who somebody is: a token
-//! that they verify may be of an account that was deleted.
+//! The public keys of the API server's tokens, as published at `/openid/v1/jwks` (every service account may read
+//! them unless the cluster's administrator removed that right). They decide the priority of a review, never the authentication: a token
+//! that they verify may be of a deleted account.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{Algorithm, DecodingKey, crypto};
 use serde_json::Value;
-use sources::kube::{Client, Failure};
+use sources::kube::{KubeClient, RequestError};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
@@ -17,13 +17,13 @@ use tracing::{debug, info};
 
 use super::claims::{Claims, LEGACY_ISSUER};
 
-/// What is known of a token by its signature.
+/// The result of the signature check of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Signature {
     Verified,
-    /// The API server may know a key that it does not publish.
+    /// The API server may have a key that it does not publish.
     Unknown,
-    /// It is not made with the key that it names, or names neither a key nor an issuer of this API server.
+    /// It does not match the key that it names, or names neither a key nor an issuer of this API server.
     Wrong,
 }
 
@@ -33,26 +33,26 @@ pub(super) struct Keys {
     task: AbortHandle,
 }
 
-/// Nothing is known by default.
+/// Empty by default.
 #[derive(Default)]
 struct Published {
     by_id: HashMap<String, DecodingKey>,
-    /// Whom tokens of keys that are not published may name. Empty: not known. That of an older issuer is accepted too if its key is published.
+    /// Issuers of tokens with unpublished keys. Empty: unknown. Another issuer is accepted too if its key is published.
     issuers: BTreeSet<String>,
 }
 
 const JWKS: &str = "/openid/v1/jwks";
 const DISCOVERY: &str = "/.well-known/openid-configuration";
-/// They are read again after this, and at once if a token names an unknown key, but not sooner than `MIN_REFRESH`.
+/// The refresh interval; a token with an unknown key triggers a refresh, but not sooner than `MIN_REFRESH`.
 const REFRESH: Duration = Duration::from_secs(300);
 const MIN_REFRESH: Duration = Duration::from_secs(10);
-/// So long a request may take, and so long the first tokens wait for the first keys.
+/// The timeout of a request, and how long the first tokens wait for the first keys.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
 impl Keys {
-    /// Reads them in the background, as long as this is held.
-    pub(super) fn follow(client: Client) -> Keys {
+    /// Refreshes them in the background until this is dropped.
+    pub(super) fn follow(client: KubeClient) -> Keys {
         let (sender, published) = watch::channel(None);
         let wanted = Arc::<Notify>::default();
         let task = tokio::spawn(follow(client, sender, wanted.clone())).abort_handle();
@@ -83,7 +83,7 @@ impl Published {
     fn new(set: &JwkSet, issuers: BTreeSet<String>) -> Published {
         let key = |jwk: &jsonwebtoken::jwk::Jwk| {
             let id = jwk.common.key_id.clone().filter(|id| !id.is_empty())?;
-            // Of a kind that we cannot read: its tokens are not known.
+            // Unsupported keys are left out: their tokens are unknown.
             Some((id, DecodingKey::from_jwk(jwk).ok()?))
         };
         Published { by_id: set.keys.iter().filter_map(key).collect(), issuers }
@@ -109,21 +109,21 @@ impl Published {
     }
 }
 
-async fn follow(client: Client, sender: watch::Sender<Option<Arc<Published>>>, wanted: Arc<Notify>) {
-    let mut told = false;
+async fn follow(client: KubeClient, sender: watch::Sender<Option<Arc<Published>>>, wanted: Arc<Notify>) {
+    let mut logged = false;
     loop {
         let read = timeout(REQUEST_TIMEOUT, published(&client)).await;
-        match read.unwrap_or_else(|_| Err(Failure::Connection(format!("no answer within {REQUEST_TIMEOUT:?}")))) {
+        match read.unwrap_or_else(|_| Err(RequestError::Connection(format!("no answer within {REQUEST_TIMEOUT:?}")))) {
             Ok(published) => {
                 debug!(keys = published.by_id.len(), "read the public keys of the API server");
                 sender.send_replace(Some(Arc::new(published)));
-                told = false;
+                logged = false;
             }
             Err(failure) => {
-                if !std::mem::replace(&mut told, true) {
+                if !std::mem::replace(&mut logged, true) {
                     info!(%failure, path = JWKS, "cannot read the public keys of the API server: every new token needs a TokenReview");
                 }
-                // What was known stays known; without anything, nobody waits for it.
+                // The known keys stay; without any, nobody waits for them.
                 sender.send_if_modified(|known| known.is_none().then(|| *known = Some(Arc::default())).is_some());
             }
         }
@@ -132,8 +132,8 @@ async fn follow(client: Client, sender: watch::Sender<Option<Arc<Published>>>, w
     }
 }
 
-async fn published(client: &Client) -> Result<Published, Failure> {
-    let unreadable = |error: serde_json::Error| Failure::Unreadable(error.to_string());
+async fn published(client: &KubeClient) -> Result<Published, RequestError> {
+    let unreadable = |error: serde_json::Error| RequestError::Unreadable(error.to_string());
     let keys: JwkSet = serde_json::from_slice(&client.get(JWKS, "*/*").await?).map_err(unreadable)?;
     let discovery: Value = serde_json::from_slice(&client.get(DISCOVERY, "*/*").await?).map_err(unreadable)?;
     let issuer = discovery["issuer"].as_str().filter(|issuer| !issuer.is_empty());
@@ -153,7 +153,7 @@ mod tests {
 
     const ISSUER: &str = "https://kubernetes.default.svc";
 
-    /// A key pair: what is published of it, and what signs.
+    /// A key pair: the published JWK, and the signing key.
     fn pair(id: &str) -> (Value, EncodingKey) {
         let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
         let point = pair.public_key().as_ref();

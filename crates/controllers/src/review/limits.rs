@@ -1,5 +1,5 @@
-//! How many TokenReviews there may be: per second, at once, and of one address. Who waits does so for a short while and in order; who
-//! goes away, or would wait too long, takes nothing from the others.
+//! Limits of TokenReviews: per second, concurrent, and per address. Callers wait in order for a bounded time; one that
+//! is cancelled, or would wait too long, takes nothing from the others.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,13 +13,13 @@ use tokio::time::timeout;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     pub(super) per_second: u32,
-    /// Under way.
+    /// In progress.
     pub(super) concurrent: usize,
     pub(super) concurrent_per_address: usize,
-    /// Under way or waiting.
+    /// In progress or waiting.
     pub(super) pending: usize,
     pub(super) pending_per_address: usize,
-    /// The longest that a caller waits.
+    /// The longest wait of a caller.
     pub(super) max_wait: Duration,
 }
 
@@ -48,13 +48,13 @@ pub(super) struct Permit<'a> {
     _pending: PendingGuard<'a>,
 }
 
-/// Somebody who is pending.
+/// Counts a pending caller until dropped.
 struct PendingGuard<'a> {
     limiter: &'a Limiter,
     address: IpAddr,
 }
 
-/// There are too many; it may be tried again later.
+/// Over the limit; it may be tried again later.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Busy;
 
@@ -71,7 +71,7 @@ impl Limiter {
     pub(super) async fn acquire(&self, from: IpAddr) -> Result<Permit<'_>, Busy> {
         let (guard, slots) = self.enter(network(from))?;
         let turn = async {
-            // The address's own callers first, so that only a few of them are in the line that all addresses share.
+            // The limit per address first, so that only a few callers of an address are in the queue that all addresses share.
             let of_address = slots.acquire_owned().await.map_err(|_| Busy)?;
             let concurrent = self.concurrent.acquire().await.map_err(|_| Busy)?;
             self.rate.acquire().await;
@@ -117,7 +117,7 @@ impl Drop for PendingGuard<'_> {
     }
 }
 
-/// What counts as one address: of IPv6 the network of a host, which has as many addresses as it likes.
+/// What counts as one address: for IPv6 the /64 of a host, which has many addresses.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() & (u128::MAX << 64)).into()),

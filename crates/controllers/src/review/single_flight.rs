@@ -1,5 +1,5 @@
-//! Single flight: one review at a time for each token; who asks for the same token meanwhile waits for the same answer. If whoever makes the review goes
-//! away, the next one who waits makes it.
+//! Single flight: one review at a time for each token; concurrent callers with the same token share its answer. If the caller that makes the review is
+//! cancelled, the next one makes it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,11 +9,11 @@ use tokio::sync::OnceCell;
 use super::answers::TokenHash;
 
 pub(super) struct SingleFlight<T> {
-    under_way: Mutex<HashMap<TokenHash, Arc<OnceCell<T>>>>,
+    in_flight: Mutex<HashMap<TokenHash, Arc<OnceCell<T>>>>,
 }
 
-/// One who waits for an answer, or makes it.
-struct Waiting<'a, T> {
+/// A caller that waits for an answer, or makes it.
+struct FlightGuard<'a, T> {
     single_flight: &'a SingleFlight<T>,
     token: TokenHash,
     answer: Arc<OnceCell<T>>,
@@ -21,30 +21,30 @@ struct Waiting<'a, T> {
 
 impl<T: Clone> SingleFlight<T> {
     pub(super) fn new() -> SingleFlight<T> {
-        SingleFlight { under_way: Mutex::default() }
+        SingleFlight { in_flight: Mutex::default() }
     }
 
-    /// `review` is not begun if one is under way.
+    /// `review` is not polled if one is in progress.
     pub(super) async fn join(&self, token: TokenHash, review: impl Future<Output = T>) -> T {
-        let answer = self.under_way().entry(token).or_default().clone();
-        let waiting = Waiting { single_flight: self, token, answer };
+        let answer = self.in_flight().entry(token).or_default().clone();
+        let waiting = FlightGuard { single_flight: self, token, answer };
         waiting.answer.get_or_init(|| review).await.clone()
     }
 }
 
 impl<T> SingleFlight<T> {
-    fn under_way(&self) -> MutexGuard<'_, HashMap<TokenHash, Arc<OnceCell<T>>>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    fn in_flight(&self) -> MutexGuard<'_, HashMap<TokenHash, Arc<OnceCell<T>>>> {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T> Drop for Waiting<'_, T> {
+impl<T> Drop for FlightGuard<'_, T> {
     fn drop(&mut self) {
-        let mut under_way = self.single_flight.under_way();
-        let same = under_way.get(&self.token).is_some_and(|held| Arc::ptr_eq(held, &self.answer));
-        // With an answer it is over for those who come later; without one, if nobody else waits: the map has the other reference.
+        let mut in_flight = self.single_flight.in_flight();
+        let same = in_flight.get(&self.token).is_some_and(|held| Arc::ptr_eq(held, &self.answer));
+        // Removed once there is an answer, or without one if nobody else waits: the map holds the other reference.
         if same && (self.answer.initialized() || Arc::strong_count(&self.answer) == 2) {
-            under_way.remove(&self.token);
+            in_flight.remove(&self.token);
         }
     }
 }
@@ -79,7 +79,7 @@ mod tests {
             assert!(asked.await.unwrap() < 2);
         }
         assert_eq!(reviews.load(Ordering::Relaxed), 2);
-        assert_eq!(single_flight.under_way().len(), 0);
+        assert_eq!(single_flight.in_flight().len(), 0);
         assert_eq!(ask("a").await.unwrap(), 2, "an answer is for those who asked before it came");
     }
 
@@ -92,8 +92,8 @@ mod tests {
         let (left, stayed) = tokio::join!(leaves, stays);
         assert!(left.is_err());
         assert_eq!(stayed, 7);
-        assert_eq!(single_flight.under_way().len(), 0);
+        assert_eq!(single_flight.in_flight().len(), 0);
         assert!(timeout(SECOND, single_flight.join(token, pending())).await.is_err());
-        assert_eq!(single_flight.under_way().len(), 0, "nobody waits any more");
+        assert_eq!(single_flight.in_flight().len(), 0, "nobody waits any more");
     }
 }

@@ -1,29 +1,29 @@
-//! The two conditions that are ours among those of an object's status. Pure.
+//! Our two conditions in the status of an object. Pure.
 
-use config::store::Standing;
+use config::store::ObjectStatus;
 use serde_json::{Value, json};
 
-/// What is to be said of an object.
+/// The state of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Why it should not be.
+    /// Why it was not accepted.
     pub errors: Vec<String>,
-    /// What was left out of it.
+    /// Parts that were left out.
     pub warnings: Vec<String>,
-    /// Connected proxies that have something that was made from it, and those of them that have acknowledged all of that.
+    /// Connected proxies that hold something made from it, and those of them that have ACKed all of that.
     pub holders: usize,
     pub acknowledged: usize,
-    /// Who refused it and why.
-    pub refusal: Option<String>,
+    /// The proxy that NACKed it, and its error.
+    pub rejection: Option<String>,
 }
 
 /// Which of the connected proxies a verdict counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Coverage {
     All,
-    /// Those of one replica of so many: what the proxies of the others hold is not known.
+    /// Those of one replica of this many: the ACKs of the others are unknown.
     OneOf(usize),
-    /// How many replicas there are could not be read.
+    /// The number of replicas could not be read.
     Unknown,
 }
 
@@ -77,13 +77,13 @@ impl Status {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     None,
-    /// Only how many proxies.
+    /// Only the count of proxies.
     Count,
     More,
 }
 
-/// Of a message, in characters; the API server takes 32,768 bytes of a status' usual kind.
-const LONGEST: usize = 1000;
+/// Of a message, in characters; the API server accepts 32,768 bytes in a usual condition.
+const MAX_MESSAGE: usize = 1000;
 const RECONCILED: &str = "Reconciled";
 const WAITING: &str = "Waiting";
 const OTHER_REPLICAS: &str = "OtherReplicas";
@@ -93,27 +93,28 @@ const COUNTED: [&str; 5] = ["Acknowledged", "NotUsed", WAITING, OTHER_REPLICAS, 
 impl Conditions {
     pub(super) fn of(
         verdict: &Verdict,
-        Standing { generation, refused, .. }: &Standing,
+        ObjectStatus { generation, rejected, .. }: &ObjectStatus,
         coverage: Coverage,
     ) -> Conditions {
-        let reconciled = if *refused { refused_reconciled() } else { reconciled(verdict).within(coverage) };
+        let reconciled = if *rejected { not_accepted() } else { reconciled(verdict).within(coverage) };
         Conditions { generation: *generation, accepted: accepted(verdict), reconciled }
     }
 
-    /// Proxies are waited for.
+    /// ACKs are pending.
     pub(super) fn is_pending(&self) -> bool {
         self.reconciled.reason == WAITING
     }
 
     /// `held`: the conditions of the object, as JSON.
-    pub(super) fn change(&self, held: &str) -> Change {
-        let held = parsed(held);
-        let find = |condition: &Condition| held.iter().find(|it| it["type"] == condition.kind).unwrap_or(&Value::Null);
+    pub(super) fn change(&self, current: &str) -> Change {
+        let current = parsed(current);
+        let find =
+            |condition: &Condition| current.iter().find(|it| it["type"] == condition.kind).unwrap_or(&Value::Null);
         let (accepted, reconciled) = (find(&self.accepted), find(&self.reconciled));
         let (same, counted) =
             (self.accepted.is(accepted, self.generation), self.reconciled.is(reconciled, self.generation));
         let is_count = || {
-            let holds = |held: &Value| self.reconciled.status == Status::True && held["status"] == "True";
+            let holds = |current: &Value| self.reconciled.status == Status::True && current["status"] == "True";
             let settled = |reason: &str| COUNTED.contains(&reason) && holds(reconciled);
             reconciled["observedGeneration"] == self.generation
                 && reconciled["reason"]
@@ -127,18 +128,18 @@ impl Conditions {
         }
     }
 
-    /// The whole list, with those of others as they are.
-    pub(super) fn among(&self, held: &str, now: jiff::Timestamp) -> Value {
-        let held = parsed(held);
-        let others = held.iter().filter(|it| it["type"] != self.accepted.kind && it["type"] != self.reconciled.kind);
+    /// All conditions, with those of others unchanged.
+    pub(super) fn merged_into(&self, current: &str, now: jiff::Timestamp) -> Value {
+        let current = parsed(current);
+        let others = current.iter().filter(|it| it["type"] != self.accepted.kind && it["type"] != self.reconciled.kind);
         let own = [&self.accepted, &self.reconciled].map(|condition| {
-            let before = held.iter().find(|it| it["type"] == condition.kind);
-            let kept =
+            let before = current.iter().find(|it| it["type"] == condition.kind);
+            let unchanged =
                 before.filter(|it| it["status"] == condition.status()).map(|it| it["lastTransitionTime"].clone());
             json!({
                 "type": condition.kind, "status": condition.status(), "reason": condition.reason,
                 "message": condition.message, "observedGeneration": self.generation,
-                "lastTransitionTime": kept.filter(Value::is_string).unwrap_or_else(|| format!("{now:.0}").into()),
+                "lastTransitionTime": unchanged.filter(Value::is_string).unwrap_or_else(|| format!("{now:.0}").into()),
             })
         });
         others.cloned().chain(own).collect()
@@ -150,7 +151,7 @@ impl Condition {
         self.status.name()
     }
 
-    /// One replica cannot say that no proxy is left to acknowledge or reject it. What one proxy says is enough for False.
+    /// One replica cannot tell that no proxy is pending or has NACKed it. One NACK suffices for False.
     fn within(self, coverage: Coverage) -> Condition {
         let (reason, replicas) = match coverage {
             _ if self.status != Status::True => return self,
@@ -163,11 +164,11 @@ impl Condition {
         Condition { status: Status::Unknown, reason, message: format!("{replicas}: {}", self.message), ..self }
     }
 
-    fn is(&self, held: &Value, generation: i64) -> bool {
-        held["status"] == self.status()
-            && held["reason"] == self.reason
-            && held["message"] == *self.message
-            && held["observedGeneration"] == generation
+    fn is(&self, current: &Value, generation: i64) -> bool {
+        current["status"] == self.status()
+            && current["reason"] == self.reason
+            && current["message"] == *self.message
+            && current["observedGeneration"] == generation
     }
 }
 
@@ -180,15 +181,15 @@ fn accepted(Verdict { errors, warnings, .. }: &Verdict) -> Condition {
     Condition { kind: "Accepted", status: Status::of(holds), reason, message }
 }
 
-fn refused_reconciled() -> Condition {
+fn not_accepted() -> Condition {
     let message = "proxies keep what its last good version said, if there was one".to_owned();
     Condition { kind: RECONCILED, status: Status::False, reason: "NotAccepted", message }
 }
 
-fn reconciled(Verdict { holders, acknowledged, refusal, .. }: &Verdict) -> Condition {
+fn reconciled(Verdict { holders, acknowledged, rejection, .. }: &Verdict) -> Condition {
     let counted = || format!("{acknowledged} of {holders} proxies have acknowledged it");
-    let (holds, reason, message) = match refusal {
-        Some(refusal) => (false, "Refused", joined(std::slice::from_ref(refusal))),
+    let (holds, reason, message) = match rejection {
+        Some(rejection) => (false, "Refused", joined(std::slice::from_ref(rejection))),
         None if *holders == 0 => {
             (true, "NotUsed", "no connected proxy holds anything that was made from it".to_owned())
         }
@@ -200,7 +201,7 @@ fn reconciled(Verdict { holders, acknowledged, refusal, .. }: &Verdict) -> Condi
 
 fn joined(texts: &[String]) -> String {
     let all = texts.join("; ");
-    match all.char_indices().nth(LONGEST) {
+    match all.char_indices().nth(MAX_MESSAGE) {
         Some((end, _)) => format!("{}...", &all[..end]),
         None => all,
     }

@@ -1,14 +1,14 @@
-//! What is written, when, and when not.
+//! When a status is written, and when not.
 
 use super::*;
 
-fn standing(version: u64, generation: i64, conditions: &Value) -> Standing {
-    Standing {
+fn status(version: u64, generation: i64, conditions: &Value) -> ObjectStatus {
+    ObjectStatus {
         version,
         generation,
         api_version: "networking.istio.io/v1".into(),
         revision: None,
-        refused: false,
+        rejected: false,
         conditions: if conditions.is_null() { "".into() } else { conditions.to_string().into() },
     }
 }
@@ -17,40 +17,40 @@ fn verdict(acknowledged: usize, holders: usize) -> Verdict {
     Verdict { acknowledged, holders, ..Verdict::default() }
 }
 
-fn held(verdict: &Verdict, generation: i64) -> Value {
-    said(verdict, generation).among("", jiff::Timestamp::UNIX_EPOCH)
+fn current(verdict: &Verdict, generation: i64) -> Value {
+    conditions(verdict, generation).merged_into("", jiff::Timestamp::UNIX_EPOCH)
 }
 
-fn said(verdict: &Verdict, generation: i64) -> Conditions {
-    said_of(verdict, generation, Coverage::All)
+fn conditions(verdict: &Verdict, generation: i64) -> Conditions {
+    conditions_of(verdict, generation, Coverage::All)
 }
 
-fn said_of(verdict: &Verdict, generation: i64, coverage: Coverage) -> Conditions {
-    Conditions::of(verdict, &standing(1, generation, &Value::Null), coverage)
+fn conditions_of(verdict: &Verdict, generation: i64, coverage: Coverage) -> Conditions {
+    Conditions::of(verdict, &status(1, generation, &Value::Null), coverage)
 }
 
 fn reconciled(verdict: &Verdict, coverage: Coverage) -> [String; 3] {
-    let held = said_of(verdict, 1, coverage).among("", jiff::Timestamp::UNIX_EPOCH);
-    ["status", "reason", "message"].map(|key| held[1][key].as_str().unwrap_or_default().to_owned())
+    let current = conditions_of(verdict, 1, coverage).merged_into("", jiff::Timestamp::UNIX_EPOCH);
+    ["status", "reason", "message"].map(|key| current[1][key].as_str().unwrap_or_default().to_owned())
 }
 
-fn change(verdict: &Verdict, held: &Value) -> Change {
-    said(verdict, 2).change(&held.to_string())
+fn change(verdict: &Verdict, current: &Value) -> Change {
+    conditions(verdict, 2).change(&current.to_string())
 }
 
 #[test]
-fn only_a_difference_is_one() {
+fn only_differences_are_written() {
     let done = verdict(3, 3);
-    assert_eq!(change(&done, &held(&done, 2)), Change::None);
-    assert_eq!(change(&done, &held(&verdict(5, 5), 2)), Change::Count);
-    assert_eq!(change(&done, &held(&verdict(0, 0), 2)), Change::Count);
-    assert_eq!(change(&done, &held(&done, 1)), Change::More, "of an older generation");
-    assert_eq!(change(&done, &held(&verdict(1, 3), 2)), Change::More, "what was waited for came");
+    assert_eq!(change(&done, &current(&done, 2)), Change::None);
+    assert_eq!(change(&done, &current(&verdict(5, 5), 2)), Change::Count);
+    assert_eq!(change(&done, &current(&verdict(0, 0), 2)), Change::Count);
+    assert_eq!(change(&done, &current(&done, 1)), Change::More, "of an older generation");
+    assert_eq!(change(&done, &current(&verdict(1, 3), 2)), Change::More, "what was waited for came");
     assert_eq!(change(&done, &json!([])), Change::More);
     let bad = Verdict { errors: vec!["no".into()], ..verdict(3, 3) };
-    assert_eq!(change(&bad, &held(&done, 2)), Change::More);
-    let refused = Verdict { refusal: Some("a.b: no".into()), ..done.clone() };
-    assert_eq!(change(&refused, &held(&done, 2)), Change::More);
+    assert_eq!(change(&bad, &current(&done, 2)), Change::More);
+    let rejected = Verdict { rejection: Some("a.b: no".into()), ..done.clone() };
+    assert_eq!(change(&rejected, &current(&done, 2)), Change::More);
 }
 
 #[test]
@@ -69,17 +69,18 @@ fn one_of_several_replicas_does_not_claim_that_all_proxies_have_it() {
 
 #[test]
 fn what_one_proxy_says_is_enough_for_false() {
-    let refused = Verdict { refusal: Some("a.b: no".into()), ..verdict(1, 2) };
+    let rejected = Verdict { rejection: Some("a.b: no".into()), ..verdict(1, 2) };
     for coverage in [Coverage::All, Coverage::OneOf(3), Coverage::Unknown] {
-        assert_eq!(reconciled(&refused, coverage), ["False", "Refused", "a.b: no"]);
+        assert_eq!(reconciled(&rejected, coverage), ["False", "Refused", "a.b: no"]);
         assert_eq!(reconciled(&verdict(1, 2), coverage)[..2], ["False", "Waiting"]);
     }
 }
 
 #[test]
 fn a_replica_that_comes_or_goes_is_more_than_a_count() {
-    let (alone, beside) = (held(&verdict(1, 1), 2), |others| said_of(&verdict(1, 1), 2, Coverage::new(true, others)));
-    let unknown = |others| beside(others).among("", jiff::Timestamp::UNIX_EPOCH).to_string();
+    let (alone, beside) =
+        (current(&verdict(1, 1), 2), |others| conditions_of(&verdict(1, 1), 2, Coverage::new(true, others)));
+    let unknown = |others| beside(others).merged_into("", jiff::Timestamp::UNIX_EPOCH).to_string();
     assert_eq!(beside(1).change(&alone.to_string()), Change::More);
     assert_eq!(beside(0).change(&unknown(1)), Change::More);
     assert_eq!(beside(2).change(&unknown(1)), Change::Count);
@@ -89,10 +90,10 @@ fn a_replica_that_comes_or_goes_is_more_than_a_count() {
 #[test]
 fn conditions_of_others_and_times_of_ours_stay() {
     let theirs = json!({ "type": "ZtunnelAccepted", "status": "True", "observedGeneration": "1", "x": [1] });
-    let mut before = held(&verdict(0, 2), 1);
+    let mut before = current(&verdict(0, 2), 1);
     before.as_array_mut().unwrap().insert(0, theirs.clone());
     let now = jiff::Timestamp::from_second(60).unwrap();
-    let after = said(&verdict(2, 2), 2).among(&before.to_string(), now);
+    let after = conditions(&verdict(2, 2), 2).merged_into(&before.to_string(), now);
     assert_eq!(after[0], theirs);
     let times = [&after[1], &after[2]].map(|it| it["lastTransitionTime"].as_str().unwrap());
     assert_eq!(times, ["1970-01-01T00:00:00Z", "1970-01-01T00:01:00Z"], "only Reconciled turned true: {after}");
@@ -102,59 +103,60 @@ fn conditions_of_others_and_times_of_ours_stay() {
 #[test]
 fn a_bad_object_says_why_in_bounds() {
     let text = "ü".repeat(5000);
-    let bad = held(&Verdict { errors: vec![text], ..verdict(1, 1) }, 1);
+    let bad = current(&Verdict { errors: vec![text], ..verdict(1, 1) }, 1);
     assert_eq!((bad[0]["status"].as_str(), bad[0]["reason"].as_str()), (Some("False"), Some("Invalid")));
     assert_eq!(bad[0]["message"].as_str().map(|it| it.chars().count()), Some(1003));
     assert_eq!(bad[1]["reason"], "Acknowledged", "it is in force all the same");
-    let refused = Standing { refused: true, ..standing(1, 1, &Value::Null) };
-    let bad = Conditions::of(&verdict(1, 1), &refused, Coverage::OneOf(2)).among("", jiff::Timestamp::UNIX_EPOCH);
+    let rejected = ObjectStatus { rejected: true, ..status(1, 1, &Value::Null) };
+    let bad =
+        Conditions::of(&verdict(1, 1), &rejected, Coverage::OneOf(2)).merged_into("", jiff::Timestamp::UNIX_EPOCH);
     assert_eq!((bad[1]["status"].as_str(), bad[1]["reason"].as_str()), (Some("False"), Some("NotAccepted")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn proxies_have_a_moment_before_it_is_said_that_they_are_waited_for() {
-    let mut memory = Memory::new(1);
-    let waiting = said(&verdict(0, 1), 1);
-    assert!(!memory.is_due(&standing(1, 1, &Value::Null), &waiting));
-    assert!(memory.is_due(&standing(1, 1, &Value::Null), &said(&verdict(1, 1), 1)));
-    sleep(ANSWER).await;
-    assert!(memory.is_due(&standing(1, 1, &Value::Null), &waiting));
+    let mut state = WriteState::new(1);
+    let waiting = conditions(&verdict(0, 1), 1);
+    assert!(!state.is_due(&status(1, 1, &Value::Null), &waiting));
+    assert!(state.is_due(&status(1, 1, &Value::Null), &conditions(&verdict(1, 1), 1)));
+    sleep(ACK_GRACE).await;
+    assert!(state.is_due(&status(1, 1, &Value::Null), &waiting));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_written_is_not_written_again_before_it_came_back() {
-    let (mut memory, done) = (Memory::new(1), said(&verdict(1, 1), 1));
-    memory.wrote(7, done.clone());
-    assert!(!memory.is_due(&standing(1, 1, &Value::Null), &done), "the watch is behind");
-    assert!(!memory.is_due(&standing(7, 1, &held(&verdict(1, 1), 1)), &done));
+    let (mut state, done) = (WriteState::new(1), conditions(&verdict(1, 1), 1));
+    state.record_write(7, done.clone());
+    assert!(!state.is_due(&status(1, 1, &Value::Null), &done), "the watch is behind");
+    assert!(!state.is_due(&status(7, 1, &current(&verdict(1, 1), 1)), &done));
 }
 
-/// Within the minute for which waiting and having been acknowledged may take turns.
+/// Within the minute in which pending and ACKed may alternate.
 #[tokio::test(start_paused = true)]
-async fn what_is_no_longer_true_is_taken_back_at_once() {
+async fn outdated_conditions_are_replaced_at_once() {
     let done = verdict(1, 1);
-    let refused = Verdict { refusal: Some("a.b: no".into()), ..verdict(0, 1) };
-    let mut memory = Memory::new(1);
-    memory.wrote(7, said(&done, 1));
-    sleep(ANSWER).await;
-    let back = standing(7, 1, &held(&done, 1));
-    assert!(!memory.is_due(&standing(6, 1, &Value::Null), &said(&refused, 1)), "the watch is behind");
-    assert!(memory.is_due(&back, &said(&refused, 1)));
-    assert!(memory.is_due(&back, &said_of(&done, 1, Coverage::OneOf(2))));
-    assert!(!memory.is_due(&back, &said(&verdict(0, 1), 1)), "proxies are behind after every push");
-    sleep(LONGEST_LOOK).await;
-    assert!(memory.is_due(&back, &said(&verdict(0, 1), 1)));
+    let rejected = Verdict { rejection: Some("a.b: no".into()), ..verdict(0, 1) };
+    let mut state = WriteState::new(1);
+    state.record_write(7, conditions(&done, 1));
+    sleep(ACK_GRACE).await;
+    let back = status(7, 1, &current(&done, 1));
+    assert!(!state.is_due(&status(6, 1, &Value::Null), &conditions(&rejected, 1)), "the watch is behind");
+    assert!(state.is_due(&back, &conditions(&rejected, 1)));
+    assert!(state.is_due(&back, &conditions_of(&done, 1, Coverage::OneOf(2))));
+    assert!(!state.is_due(&back, &conditions(&verdict(0, 1), 1)), "proxies are behind after every push");
+    sleep(MAX_INTERVAL).await;
+    assert!(state.is_due(&back, &conditions(&verdict(0, 1), 1)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_takes_it_away_again_and_again_is_not_fought() {
-    let (mut memory, done) = (Memory::new(1), said(&verdict(1, 1), 1));
+async fn reverted_writes_back_off() {
+    let (mut state, done) = (WriteState::new(1), conditions(&verdict(1, 1), 1));
     let (start, mut writes) = (Instant::now(), 0);
     let mut version = 1;
     while start.elapsed() < Duration::from_secs(3600) {
         version += 2;
-        if memory.is_due(&standing(version, 1, &Value::Null), &done) {
-            memory.wrote(version + 1, done.clone());
+        if state.is_due(&status(version, 1, &Value::Null), &done) {
+            state.record_write(version + 1, done.clone());
             writes += 1;
         }
         sleep(Duration::from_secs(1)).await;
@@ -164,9 +166,9 @@ async fn whoever_takes_it_away_again_and_again_is_not_fought() {
 
 #[tokio::test(start_paused = true)]
 async fn a_number_alone_waits_for_minutes() {
-    let (mut memory, now) = (Memory::new(1), said(&verdict(2, 2), 1));
-    let before = standing(3, 1, &held(&verdict(1, 1), 1));
-    assert!(!memory.is_due(&before, &now));
-    sleep(COUNTED).await;
-    assert!(memory.is_due(&before, &now));
+    let (mut state, now) = (WriteState::new(1), conditions(&verdict(2, 2), 1));
+    let before = status(3, 1, &current(&verdict(1, 1), 1));
+    assert!(!state.is_due(&before, &now));
+    sleep(COUNT_INTERVAL).await;
+    assert!(state.is_due(&before, &now));
 }

@@ -1,25 +1,24 @@
-//! Decodes header blocks, with the table that one connection carries from block to block.
-//! Joining the frames of a block is the caller's work.
+//! Decodes header blocks, with the dynamic table of one connection. The caller joins the fragments of a block.
 
 use super::huffman;
-use super::table::{Entry, Field, OVERHEAD, Table};
+use super::table::{ENTRY_OVERHEAD, Entry, Field, Table};
 
 #[derive(Default)]
 pub(crate) struct Decoder {
     pub(super) table: Table,
 }
 
-/// What became of a block that is well formed.
+/// The result of decoding a well-formed block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Decoded {
-    Whole,
-    /// The fields were more than the caller wanted; the first ones were handed over.
+pub(crate) enum DecodeOutcome {
+    Complete,
+    /// The header list is larger than the caller allowed; only the first fields were passed on.
     TooLarge,
 }
 
-/// Fatal to the connection: the two tables are out of step from here on.
+/// A connection error: the dynamic tables of the two sides differ from here on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Malformed {
+pub(crate) enum DecodeError {
     Truncated,
     Integer,
     Index,
@@ -33,73 +32,73 @@ impl Decoder {
         Self::default()
     }
 
-    /// Hands each field of one whole block to `field`, while their sizes by RFC 9113 (name, value and 32) sum up to
-    /// `most` or less. The rest of a larger block is still read, because the next block builds on its entries.
+    /// Passes each field of a complete block to `field`, while their sizes by RFC 9113 (name, value and 32) sum up to
+    /// `max_size` or less. The rest of a larger block is still decoded, because the next block refers to its table entries.
     pub(crate) fn decode(
         &mut self,
         block: &[u8],
-        most: usize,
+        max_size: usize,
         field: impl FnMut(&[u8], &[u8]),
-    ) -> Result<Decoded, Malformed> {
+    ) -> Result<DecodeOutcome, DecodeError> {
         let mut input = Input { rest: block };
         while let Some(0x20..=0x3f) = input.peek() {
             self.table.resize(input.integer(5)?)?;
         }
-        let mut list = List { left: most, decoded: Decoded::Whole, field };
-        // Not kept in the decoder: most connections are idle, and there are many.
+        let mut list = FieldList { left: max_size, outcome: DecodeOutcome::Complete, field };
+        // Not kept in the decoder: an idle connection has no buffers.
         let mut scratch = Scratch::default();
         while let Some(first) = input.peek() {
             match first {
                 0x80.. => list.add(self.table.field(input.integer(7)?)?),
                 0x40.. => {
-                    let field = literal(&mut input, 6, &self.table, &mut scratch)?;
+                    let field = decode_literal(&mut input, 6, &self.table, &mut scratch)?;
                     list.add(field);
                     let entry = Entry::new(field);
                     self.table.insert(entry);
                 }
-                0x20.. => return Err(Malformed::SizeUpdate),
-                _ => list.add(literal(&mut input, 4, &self.table, &mut scratch)?),
+                0x20.. => return Err(DecodeError::SizeUpdate),
+                _ => list.add(decode_literal(&mut input, 4, &self.table, &mut scratch)?),
             }
         }
-        Ok(list.decoded)
+        Ok(list.outcome)
     }
 }
 
-/// The field list as the caller sees it, with what is left of its budget.
-struct List<F> {
+/// The header list as the caller sees it, with the bytes left of its maximal size.
+struct FieldList<F> {
     left: usize,
-    decoded: Decoded,
+    outcome: DecodeOutcome,
     field: F,
 }
 
-impl<F: FnMut(&[u8], &[u8])> List<F> {
+impl<F: FnMut(&[u8], &[u8])> FieldList<F> {
     fn add(&mut self, (name, value): Field<'_>) {
-        if self.decoded == Decoded::TooLarge {
+        if self.outcome == DecodeOutcome::TooLarge {
             return;
         }
-        match self.left.checked_sub(name.len() + value.len() + OVERHEAD) {
+        match self.left.checked_sub(name.len() + value.len() + ENTRY_OVERHEAD) {
             Some(left) => {
                 self.left = left;
                 (self.field)(name, value);
             }
-            None => self.decoded = Decoded::TooLarge,
+            None => self.outcome = DecodeOutcome::TooLarge,
         }
     }
 }
 
-/// Where strings go that were in Huffman code; the others are borrowed from the block.
+/// Buffers for Huffman-coded strings; plain ones are borrowed from the block.
 #[derive(Default)]
 struct Scratch {
     name: Vec<u8>,
     value: Vec<u8>,
 }
 
-fn literal<'a, 'block: 'a>(
+fn decode_literal<'a, 'block: 'a>(
     input: &mut Input<'block>,
     prefix: u32,
     table: &'a Table,
     scratch: &'a mut Scratch,
-) -> Result<Field<'a>, Malformed> {
+) -> Result<Field<'a>, DecodeError> {
     let name = match input.integer(prefix)? {
         0 => input.string(&mut scratch.name)?,
         index => table.field(index)?.0,
@@ -116,38 +115,38 @@ impl<'block> Input<'block> {
         self.rest.first().copied()
     }
 
-    fn byte(&mut self) -> Result<u8, Malformed> {
-        let (&first, rest) = self.rest.split_first().ok_or(Malformed::Truncated)?;
+    fn byte(&mut self) -> Result<u8, DecodeError> {
+        let (&first, rest) = self.rest.split_first().ok_or(DecodeError::Truncated)?;
         self.rest = rest;
         Ok(first)
     }
 
     /// RFC 7541, 5.1: as many bits of the first byte as `prefix` says, then seven bits of each byte that follows.
-    pub(super) fn integer(&mut self, prefix: u32) -> Result<usize, Malformed> {
+    pub(super) fn integer(&mut self, prefix: u32) -> Result<usize, DecodeError> {
         let mask = u8::MAX >> (8 - prefix);
         let start = self.byte()? & mask;
         if start < mask {
             return Ok(start.into());
         }
         let mut value = u64::from(mask);
-        // Five bytes carry 32 bits; more would only be zeros that someone put there on purpose.
+        // Five bytes carry 32 bits; longer encodings are padded with zeros on purpose.
         for shift in [0, 7, 14, 21, 28] {
             let byte = self.byte()?;
             value += u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
-                return u32::try_from(value).map(|value| value as usize).map_err(|_| Malformed::Integer);
+                return u32::try_from(value).map(|value| value as usize).map_err(|_| DecodeError::Integer);
             }
         }
-        Err(Malformed::Integer)
+        Err(DecodeError::Integer)
     }
 
-    fn string<'a>(&mut self, scratch: &'a mut Vec<u8>) -> Result<&'a [u8], Malformed>
+    fn string<'a>(&mut self, scratch: &'a mut Vec<u8>) -> Result<&'a [u8], DecodeError>
     where
         'block: 'a,
     {
         let is_huffman = self.peek().is_some_and(|first| first & 0x80 != 0);
         let length = self.integer(7)?;
-        let (string, rest) = self.rest.split_at_checked(length).ok_or(Malformed::Truncated)?;
+        let (string, rest) = self.rest.split_at_checked(length).ok_or(DecodeError::Truncated)?;
         self.rest = rest;
         if !is_huffman {
             return Ok(string);

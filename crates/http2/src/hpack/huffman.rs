@@ -1,9 +1,9 @@
-//! The Huffman code of RFC 7541, appendix B: decoding only. This side sends its strings plain.
+//! The Huffman code of RFC 7541, appendix B: decoding only. The encoder sends plain strings.
 
-use super::decoder::Malformed;
+use super::decoder::DecodeError;
 
-/// Bits in the code of each octet, and at the end in that of EOS. The code is canonical: shorter codes come first,
-/// those of one length are in the order of their octets, and so the lengths say everything.
+/// Bits in the code of each octet, and at the end in that of EOS. The code is canonical (shorter codes come first, those of one length
+/// in the order of their octets), so that the lengths define it.
 #[rustfmt::skip]
 const LENGTHS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
@@ -26,10 +26,10 @@ const LENGTHS: [u8; 257] = [
 ];
 
 /// The longest padding that RFC 7541, 5.2 allows.
-const PADDING: u32 = 7;
+const MAX_PADDING_BITS: u32 = 7;
 
-/// Appends the octets that `code` stands for.
-pub(super) fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
+/// Appends the decode_to_vec octets to `out`.
+pub(super) fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     out.reserve(code.len() * 8 / 5);
     let mut code = code.iter();
     // The next bits of the code, from the highest down, and how many there are.
@@ -41,27 +41,27 @@ pub(super) fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
             bits |= u64::from(byte) << (56 - count);
             count += 8;
         }
-        // Ones after the end read as EOS, the longest code, and so as one that is not all there.
+        // Missing bits are read as ones, which is EOS, the longest code: it is longer than the bits that are left.
         let window = ((bits | (u64::MAX >> count)) >> 32) as u32;
         let symbol = ORDERED[rank(window)];
         let length = u32::from(LENGTHS[usize::from(symbol)]);
         if length > count {
-            return if count <= PADDING && window == u32::MAX { Ok(()) } else { Err(Malformed::Huffman) };
+            return if count <= MAX_PADDING_BITS && window == u32::MAX { Ok(()) } else { Err(DecodeError::Huffman) };
         }
-        out.push(u8::try_from(symbol).map_err(|_| Malformed::Huffman)?);
+        out.push(u8::try_from(symbol).map_err(|_| DecodeError::Huffman)?);
         bits <<= length;
         count -= length;
     }
 }
 
-/// The place in `ORDERED` of the symbol that `window` begins with.
+/// The index in `ORDERED` of the symbol that `window` begins with.
 fn rank(window: u32) -> usize {
     let rank = usize::from(BY_BYTE[(window >> 24) as usize]);
-    if rank < SHORT { rank } else { STARTS.partition_point(|&start| start <= window) - 1 }
+    if rank < SHORT_CODES { rank } else { STARTS.partition_point(|&start| start <= window) - 1 }
 }
 
-/// How many codes fit into one byte; they are those of nearly all text in headers.
-const SHORT: usize = 74;
+/// The number of codes of at most 8 bits; nearly all text in headers consists of them.
+const SHORT_CODES: usize = 74;
 
 /// Symbols in the order of their codes.
 static ORDERED: [u16; 257] = ordered();
@@ -100,7 +100,7 @@ const fn starts() -> [u32; 257] {
 const fn by_byte() -> [u8; 256] {
     let (starts, mut ranks, mut byte, mut rank) = (starts(), [0; 256], 0, 0);
     while byte < 256 {
-        if rank < SHORT && starts[rank + 1] >> 24 <= byte as u32 {
+        if rank < SHORT_CODES && starts[rank + 1] >> 24 <= byte as u32 {
             rank += 1;
         }
         ranks[byte] = rank as u8;
@@ -115,7 +115,7 @@ mod tests {
 
     const EOS: u16 = 256;
 
-    /// The symbols in code, with ones up to a whole byte.
+    /// Encodes the symbols, padded with ones to a whole byte.
     fn encode(symbols: &[u16]) -> Vec<u8> {
         let mut bits = Vec::new();
         for symbol in symbols {
@@ -126,28 +126,28 @@ mod tests {
         bits.chunks(8).map(|byte| byte.iter().fold(0, |acc, bit| acc << 1 | *bit as u8)).collect()
     }
 
-    fn decoded(code: &[u8]) -> Result<Vec<u8>, Malformed> {
+    fn decode_to_vec(code: &[u8]) -> Result<Vec<u8>, DecodeError> {
         let mut out = Vec::new();
         decode(code, &mut out).map(|()| out)
     }
 
     #[track_caller]
-    fn check_refused(code: &[u8]) {
-        assert_eq!(decoded(code), Err(Malformed::Huffman));
+    fn check_rejected(code: &[u8]) {
+        assert_eq!(decode_to_vec(code), Err(DecodeError::Huffman));
     }
 
     #[test]
-    fn each_octet_is_read_back() {
+    fn each_octet_round_trips() {
         for octet in 0..=255_u8 {
-            assert_eq!(decoded(&encode(&[octet.into()])), Ok(vec![octet]));
+            assert_eq!(decode_to_vec(&encode(&[octet.into()])), Ok(vec![octet]));
         }
     }
 
     #[test]
-    fn all_octets_are_read_back_after_each_other() {
+    fn all_octets_round_trip_in_one_string() {
         let octets: Vec<u8> = (0..=255).chain((0..=255).rev()).collect();
         let symbols: Vec<u16> = octets.iter().map(|&octet| octet.into()).collect();
-        assert_eq!(decoded(&encode(&symbols)), Ok(octets));
+        assert_eq!(decode_to_vec(&encode(&symbols)), Ok(octets));
     }
 
     #[test]
@@ -170,49 +170,49 @@ mod tests {
     }
 
     #[test]
-    fn short_codes_are_found_by_their_byte() {
+    fn short_codes_are_found_by_their_first_byte() {
         for (byte, rank) in BY_BYTE.iter().enumerate() {
             let found = STARTS.partition_point(|&start| start <= (byte as u32) << 24) - 1;
-            assert_eq!(usize::from(*rank), found.min(SHORT), "byte {byte:#x}");
+            assert_eq!(usize::from(*rank), found.min(SHORT_CODES), "byte {byte:#x}");
         }
-        assert_eq!(LENGTHS.iter().filter(|&&length| length <= 8).count(), SHORT);
+        assert_eq!(LENGTHS.iter().filter(|&&length| length <= 8).count(), SHORT_CODES);
     }
 
     #[test]
     fn empty_code_is_an_empty_string() {
-        assert_eq!(decoded(b""), Ok(vec![]));
+        assert_eq!(decode_to_vec(b""), Ok(vec![]));
     }
 
     #[test]
-    fn padding_of_seven_bits_is_taken() {
+    fn padding_of_seven_bits_is_accepted() {
         let code = encode(&[u16::from(b'a'); 5]);
         assert_eq!(code.last(), Some(&0xff));
-        assert_eq!(decoded(&code).unwrap(), b"aaaaa");
+        assert_eq!(decode_to_vec(&code).unwrap(), b"aaaaa");
     }
 
     #[test]
-    fn padding_of_a_whole_byte_is_refused() {
-        check_refused(&[0xff]);
-        check_refused(&[encode(&[u16::from(b'a')])[0], 0xff]);
-        check_refused(&[0xff, 0xff, 0xff]);
+    fn padding_of_a_whole_byte_is_rejected() {
+        check_rejected(&[0xff]);
+        check_rejected(&[encode(&[u16::from(b'a')])[0], 0xff]);
+        check_rejected(&[0xff, 0xff, 0xff]);
     }
 
     #[test]
-    fn padding_that_is_not_ones_is_refused() {
-        check_refused(&[0b0001_1000]);
-        check_refused(&[0b0001_1110]);
+    fn padding_that_is_not_ones_is_rejected() {
+        check_rejected(&[0b0001_1000]);
+        check_rejected(&[0b0001_1110]);
     }
 
     #[test]
-    fn eos_is_refused() {
-        check_refused(&[0xff; 4]);
-        check_refused(&encode(&[u16::from(b'a'), EOS]));
-        check_refused(&encode(&[EOS, u16::from(b'a')]));
+    fn eos_is_rejected() {
+        check_rejected(&[0xff; 4]);
+        check_rejected(&encode(&[u16::from(b'a'), EOS]));
+        check_rejected(&encode(&[EOS, u16::from(b'a')]));
     }
 
     #[test]
-    fn half_a_code_is_refused() {
+    fn truncated_code_is_rejected() {
         let code = encode(&[10]);
-        check_refused(&code[..code.len() - 1]);
+        check_rejected(&code[..code.len() - 1]);
     }
 }

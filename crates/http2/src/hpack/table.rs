@@ -1,49 +1,49 @@
-//! The static table of RFC 7541, appendix A, and the dynamic one of a connection. Knows nothing of their wire format.
+//! The static table of RFC 7541, appendix A, and the dynamic table of a connection. Knows nothing of the wire format.
 
 use std::collections::VecDeque;
 
-use super::decoder::Malformed;
+use super::decoder::DecodeError;
 
 pub(super) type Field<'a> = (&'a [u8], &'a [u8]);
 
-/// What a field counts for besides its name and value (RFC 7541, 4.1).
-pub(super) const OVERHEAD: usize = 32;
+/// Size of an entry besides its name and value (RFC 7541, 4.1).
+pub(super) const ENTRY_OVERHEAD: usize = 32;
 
-/// SETTINGS_HEADER_TABLE_SIZE as long as nobody sets it.
-const DEFAULT_LIMIT: usize = 4096;
+/// SETTINGS_HEADER_TABLE_SIZE, which we leave at its default.
+const DEFAULT_TABLE_SIZE: usize = 4096;
 
 pub(super) struct Table {
     /// Newest first.
     entries: VecDeque<Entry>,
     size: usize,
-    /// What the peer chose, at most `limit`.
-    most: usize,
+    /// Set by the peer's size updates, at most `limit`.
+    max_size: usize,
     limit: usize,
 }
 
 impl Default for Table {
     fn default() -> Self {
-        Self::with_limit(DEFAULT_LIMIT)
+        Self::with_limit(DEFAULT_TABLE_SIZE)
     }
 }
 
 impl Table {
     pub(super) fn with_limit(limit: usize) -> Self {
-        Self { entries: VecDeque::new(), size: 0, most: limit, limit }
+        Self { entries: VecDeque::new(), size: 0, max_size: limit, limit }
     }
 
-    /// By the index of the wire: from 1, first the static table.
-    pub(super) fn field(&self, index: usize) -> Result<Field<'_>, Malformed> {
-        let place = index.checked_sub(1).ok_or(Malformed::Index)?;
-        match STATIC.get(place) {
+    /// By its index on the wire: from 1, first the static table.
+    pub(super) fn field(&self, index: usize) -> Result<Field<'_>, DecodeError> {
+        let position = index.checked_sub(1).ok_or(DecodeError::Index)?;
+        match STATIC.get(position) {
             Some((name, value)) => Ok((name.as_bytes(), value.as_bytes())),
-            None => self.entries.get(place - STATIC.len()).map(Entry::field).ok_or(Malformed::Index),
+            None => self.entries.get(position - STATIC.len()).map(Entry::field).ok_or(DecodeError::Index),
         }
     }
 
     pub(super) fn insert(&mut self, entry: Entry) {
-        let room = self.most.checked_sub(entry.size());
-        // An entry that can never fit empties the table, and is no error (RFC 7541, 4.4).
+        let room = self.max_size.checked_sub(entry.size());
+        // An entry larger than the table empties it, and is no error (RFC 7541, 4.4).
         self.evict(room.unwrap_or(0));
         if room.is_some() {
             self.size += entry.size();
@@ -51,20 +51,20 @@ impl Table {
         }
     }
 
-    pub(super) fn resize(&mut self, most: usize) -> Result<(), Malformed> {
-        if most > self.limit {
-            return Err(Malformed::SizeUpdate);
+    pub(super) fn resize(&mut self, max_size: usize) -> Result<(), DecodeError> {
+        if max_size > self.limit {
+            return Err(DecodeError::SizeUpdate);
         }
-        self.most = most;
-        self.evict(most);
-        if most == 0 {
+        self.max_size = max_size;
+        self.evict(max_size);
+        if max_size == 0 {
             self.entries = VecDeque::new();
         }
         Ok(())
     }
 
-    fn evict(&mut self, most: usize) {
-        while self.size > most
+    fn evict(&mut self, max_size: usize) {
+        while self.size > max_size
             && let Some(oldest) = self.entries.pop_back()
         {
             self.size -= oldest.size();
@@ -75,26 +75,26 @@ impl Table {
 /// Name and value in one allocation.
 pub(super) struct Entry {
     text: Box<[u8]>,
-    name: usize,
+    name_len: usize,
 }
 
 impl Entry {
     pub(super) fn new((name, value): Field<'_>) -> Self {
-        Self { text: [name, value].concat().into(), name: name.len() }
+        Self { text: [name, value].concat().into(), name_len: name.len() }
     }
 
     fn field(&self) -> Field<'_> {
-        self.text.split_at(self.name)
+        self.text.split_at(self.name_len)
     }
 
     fn size(&self) -> usize {
-        self.text.len() + OVERHEAD
+        self.text.len() + ENTRY_OVERHEAD
     }
 }
 
 /// The first index of a name in the static table.
 pub(super) fn static_index(name: &[u8]) -> Option<usize> {
-    STATIC.iter().position(|(known, _)| known.as_bytes() == name).map(|place| place + 1)
+    STATIC.iter().position(|(known, _)| known.as_bytes() == name).map(|position| position + 1)
 }
 
 static STATIC: [(&str, &str); 61] = [
@@ -175,8 +175,8 @@ mod tests {
 
     #[track_caller]
     fn check(table: &Table, names: &[&str]) {
-        let held: Vec<&[u8]> = table.entries.iter().map(|entry| entry.field().0).collect();
-        assert_eq!(held, names.iter().map(|name| name.as_bytes()).collect::<Vec<_>>());
+        let names_in_table: Vec<&[u8]> = table.entries.iter().map(|entry| entry.field().0).collect();
+        assert_eq!(names_in_table, names.iter().map(|name| name.as_bytes()).collect::<Vec<_>>());
         assert_eq!(table.size, table.entries.iter().map(Entry::size).sum::<usize>());
     }
 
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn oldest_goes_when_room_is_needed() {
+    fn oldest_entry_is_evicted() {
         check(&table(2 * 34, &["a", "b", "c"]), &["c", "b"]);
     }
 

@@ -1,13 +1,13 @@
-//! The examples of RFC 7541, appendix C, blocks that are refused, and blocks of chance.
+//! The examples of RFC 7541, appendix C, malformed blocks, and random blocks.
 
 use bytes::BytesMut;
 
 use super::decoder::Input;
 use super::table::Table;
-use super::{Decoded, Decoder, decoder::Malformed, literal, status};
+use super::{DecodeOutcome, Decoder, decoder::DecodeError, encode_literal, encode_status};
 
-/// More than any block here has, unless a test says otherwise.
-const PLENTY: usize = 1 << 16;
+/// Larger than any header list here.
+const UNLIMITED: usize = 1 << 16;
 
 type Fields<'a> = &'a [(&'a str, &'a str)];
 
@@ -28,23 +28,23 @@ fn lines(fields: Fields<'_>) -> Vec<String> {
     fields.iter().map(|(name, value)| text(name.as_bytes(), value.as_bytes())).collect()
 }
 
-fn decoded(decoder: &mut Decoder, block: &[u8], most: usize) -> (Result<Decoded, Malformed>, Vec<String>) {
+fn decode(decoder: &mut Decoder, block: &[u8], max_size: usize) -> (Result<DecodeOutcome, DecodeError>, Vec<String>) {
     let mut fields = Vec::new();
-    let result = decoder.decode(block, most, |name, value| fields.push(text(name, value)));
+    let result = decoder.decode(block, max_size, |name, value| fields.push(text(name, value)));
     (result, fields)
 }
 
-/// The fields of a block, and the dynamic table after it.
+/// Checks the fields of a block, and the dynamic table after it.
 #[track_caller]
 fn check(decoder: &mut Decoder, hex: &str, fields: Fields<'_>, table: Fields<'_>) {
-    assert_eq!(decoded(decoder, &bytes(hex), PLENTY), (Ok(Decoded::Whole), lines(fields)));
-    let held: Vec<_> = (62..).map_while(|index| decoder.table.field(index).ok()).collect();
-    assert_eq!(held.into_iter().map(|(name, value)| text(name, value)).collect::<Vec<_>>(), lines(table));
+    assert_eq!(decode(decoder, &bytes(hex), UNLIMITED), (Ok(DecodeOutcome::Complete), lines(fields)));
+    let entries: Vec<_> = (62..).map_while(|index| decoder.table.field(index).ok()).collect();
+    assert_eq!(entries.into_iter().map(|(name, value)| text(name, value)).collect::<Vec<_>>(), lines(table));
 }
 
 #[track_caller]
-fn check_refused(hex: &str, why: Malformed) {
-    assert_eq!(decoded(&mut Decoder::new(), &bytes(hex), PLENTY).0, Err(why));
+fn check_rejected(hex: &str, error: DecodeError) {
+    assert_eq!(decode(&mut Decoder::new(), &bytes(hex), UNLIMITED).0, Err(error));
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn check_responses(blocks: [&str; 3]) {
     let status = |code| (":status", code);
     let all = [status("302"), private, date, location];
     check(decoder, blocks[0], &all, &[location, date, private, status("302")]);
-    // The status of the first response makes room for that of the second.
+    // The status of the first response is evicted for that of the second.
     let all = [status("307"), private, date, location];
     check(decoder, blocks[1], &all, &[status("307"), location, date, private]);
     let all = [status("200"), private, later, location, gzip, cookie];
@@ -158,14 +158,14 @@ fn empty_block_has_no_fields() {
 }
 
 #[test]
-fn name_of_an_entry_that_is_evicted_for_it_is_still_read() {
+fn a_name_may_refer_to_the_entry_that_it_evicts() {
     let mut decoder = with_limit(34);
     check(&mut decoder, "4001 61 01 62", &[("a", "b")], &[("a", "b")]);
     check(&mut decoder, "7e 01 63", &[("a", "c")], &[("a", "c")]);
 }
 
 #[test]
-fn size_updates_at_the_start_are_taken() {
+fn size_updates_at_the_start_are_accepted() {
     let mut decoder = Decoder::new();
     check(&mut decoder, "4001 61 01 62", &[("a", "b")], &[("a", "b")]);
     check(&mut decoder, "20 3f e11f 82", &[(":method", "GET")], &[]);
@@ -175,113 +175,113 @@ fn size_updates_at_the_start_are_taken() {
 }
 
 #[test]
-fn size_update_after_a_field_is_refused() {
-    check_refused("82 20", Malformed::SizeUpdate);
+fn size_update_after_a_field_is_rejected() {
+    check_rejected("82 20", DecodeError::SizeUpdate);
 }
 
 #[test]
-fn size_update_beyond_the_limit_is_refused() {
-    check_refused("3f e21f", Malformed::SizeUpdate);
+fn size_update_beyond_the_limit_is_rejected() {
+    check_rejected("3f e21f", DecodeError::SizeUpdate);
 }
 
 #[test]
-fn index_0_is_refused() {
-    check_refused("80", Malformed::Index);
+fn index_0_is_rejected() {
+    check_rejected("80", DecodeError::Index);
 }
 
 #[test]
-fn index_beyond_the_tables_is_refused() {
-    check_refused("be", Malformed::Index);
-    check_refused("4001 61 01 62 bf", Malformed::Index);
-    check_refused("7e 01 61", Malformed::Index);
-    check_refused("ff 80ffffff0f", Malformed::Index);
+fn index_beyond_the_tables_is_rejected() {
+    check_rejected("be", DecodeError::Index);
+    check_rejected("4001 61 01 62 bf", DecodeError::Index);
+    check_rejected("7e 01 61", DecodeError::Index);
+    check_rejected("ff 80ffffff0f", DecodeError::Index);
 }
 
 #[test]
-fn integer_beyond_32_bits_is_refused() {
-    check_refused("ff 81ffffff0f", Malformed::Integer);
-    check_refused("ff ffffffff7f", Malformed::Integer);
-    check_refused("007f 81ffffff0f", Malformed::Integer);
+fn integer_beyond_32_bits_is_rejected() {
+    check_rejected("ff 81ffffff0f", DecodeError::Integer);
+    check_rejected("ff ffffffff7f", DecodeError::Integer);
+    check_rejected("007f 81ffffff0f", DecodeError::Integer);
 }
 
 #[test]
-fn integer_of_six_more_bytes_is_refused() {
-    check_refused("ff 808080808000", Malformed::Integer);
+fn integer_of_six_more_bytes_is_rejected() {
+    check_rejected("ff 808080808000", DecodeError::Integer);
 }
 
 #[test]
-fn integer_with_a_zero_at_the_end_is_taken() {
+fn integer_with_a_zero_at_the_end_is_accepted() {
     let mut input = Input { rest: &[0x7f, 0x81, 0x80, 0x80, 0x80, 0x00] };
     assert_eq!(input.integer(7), Ok(128));
 }
 
 #[test]
-fn block_cut_anywhere_is_refused() {
+fn block_cut_anywhere_is_rejected() {
     let whole = bytes("4088 25a8 49e9 5ba9 7d7f 8925 a849 e95b b8e8 b4bf");
     for end in 1..whole.len() {
-        assert_eq!(decoded(&mut Decoder::new(), &whole[..end], PLENTY).0, Err(Malformed::Truncated), "at {end}");
+        assert_eq!(decode(&mut Decoder::new(), &whole[..end], UNLIMITED).0, Err(DecodeError::Truncated), "at {end}");
     }
-    check_refused("ff", Malformed::Truncated);
-    check_refused("ff 80", Malformed::Truncated);
-    check_refused("3f", Malformed::Truncated);
+    check_rejected("ff", DecodeError::Truncated);
+    check_rejected("ff 80", DecodeError::Truncated);
+    check_rejected("3f", DecodeError::Truncated);
 }
 
 #[test]
-fn long_padding_is_refused() {
-    check_refused("0082 1fff 00", Malformed::Huffman);
+fn long_padding_is_rejected() {
+    check_rejected("0082 1fff 00", DecodeError::Huffman);
 }
 
 #[test]
-fn padding_of_zeros_is_refused() {
-    check_refused("0081 18 00", Malformed::Huffman);
+fn padding_of_zeros_is_rejected() {
+    check_rejected("0081 18 00", DecodeError::Huffman);
 }
 
 #[test]
-fn eos_in_a_string_is_refused() {
-    check_refused("0084 ffff ffff 00", Malformed::Huffman);
+fn eos_in_a_string_is_rejected() {
+    check_rejected("0084 ffff ffff 00", DecodeError::Huffman);
 }
 
 #[test]
-fn larger_list_is_cut_but_its_entries_are_kept() {
+fn fields_beyond_the_maximal_size_are_dropped_but_indexed() {
     let mut decoder = Decoder::new();
     let block = bytes("4001 61 01 62 4001 63 01 64 4001 65 00");
-    assert_eq!(decoded(&mut decoder, &block, 2 * 34 - 1), (Ok(Decoded::TooLarge), lines(&[("a", "b")])));
+    assert_eq!(decode(&mut decoder, &block, 2 * 34 - 1), (Ok(DecodeOutcome::TooLarge), lines(&[("a", "b")])));
     check(&mut decoder, "c0 be", &[("a", "b"), ("e", "")], &[("e", ""), ("c", "d"), ("a", "b")]);
 }
 
 #[test]
-fn nothing_is_handed_over_after_a_field_that_was_too_large() {
+fn no_field_is_passed_on_after_one_that_was_too_large() {
     let mut decoder = Decoder::new();
-    assert_eq!(decoded(&mut decoder, &bytes("4001 61 02 6263 4001 61 00"), 34), (Ok(Decoded::TooLarge), vec![]));
+    assert_eq!(decode(&mut decoder, &bytes("4001 61 02 6263 4001 61 00"), 34), (Ok(DecodeOutcome::TooLarge), vec![]));
 }
 
 #[test]
-fn list_of_just_the_size_is_whole() {
+fn list_of_exactly_the_maximal_size_is_complete() {
     let block = bytes("4001 61 01 62 be");
-    assert_eq!(decoded(&mut Decoder::new(), &block, 2 * 34), (Ok(Decoded::Whole), lines(&[("a", "b"); 2])));
+    assert_eq!(decode(&mut Decoder::new(), &block, 2 * 34), (Ok(DecodeOutcome::Complete), lines(&[("a", "b"); 2])));
 }
 
 #[test]
-fn what_the_encoder_writes_is_read_back() {
+fn encoder_and_decoder_round_trip() {
     let long = "x".repeat(70_000);
     let fields = [("content-type", "application/grpc"), ("grpc-status", "0"), ("grpc-message", ""), ("server", &long)];
     for code in 100..1000 {
         let mut block = BytesMut::new();
-        status(&mut block, code);
-        fields.iter().for_each(|(name, value)| literal(&mut block, name.as_bytes(), value.as_bytes()));
+        encode_status(&mut block, code);
+        fields.iter().for_each(|(name, value)| encode_literal(&mut block, name.as_bytes(), value.as_bytes()));
         let code = code.to_string();
         let mut read = Vec::new();
         let result =
             Decoder::new().decode(&block, usize::MAX, |name, value| read.push((name.to_vec(), value.to_vec())));
-        assert_eq!(result, Ok(Decoded::Whole));
+        assert_eq!(result, Ok(DecodeOutcome::Complete));
         let all = [(":status", code.as_str())].into_iter().chain(fields);
         assert!(read.into_iter().eq(all.map(|(name, value)| (name.into(), value.into()))), "status {code}");
     }
 }
 
-struct Chance(u64);
+struct Xorshift(u64);
 
-impl Chance {
+impl Xorshift {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -294,8 +294,8 @@ impl Chance {
     }
 }
 
-/// One decoder reads all blocks, also after one that was refused, so that its table has seen everything.
-fn survive(blocks: impl Iterator<Item = Vec<u8>>) {
+/// One decoder decodes all blocks, also after an error, so that its table gets into all states.
+fn check_no_panic(blocks: impl Iterator<Item = Vec<u8>>) {
     let mut decoder = Decoder::new();
     for block in blocks {
         let mut size = 0;
@@ -305,23 +305,23 @@ fn survive(blocks: impl Iterator<Item = Vec<u8>>) {
 }
 
 #[test]
-fn blocks_of_chance_do_no_harm() {
-    let mut chance = Chance(0x2545_f491_4f6c_dd1d);
-    survive((0..50_000).map(|_| (0..chance.below(64)).map(|_| chance.next() as u8).collect()));
+fn random_blocks_do_not_panic() {
+    let mut random = Xorshift(0x2545_f491_4f6c_dd1d);
+    check_no_panic((0..50_000).map(|_| (0..random.below(64)).map(|_| random.next() as u8).collect()));
 }
 
 #[test]
-fn flipped_bits_do_no_harm() {
+fn flipped_bits_do_not_panic() {
     let whole = bytes(
         "20 3f e11f 4882 6402 5885 aec3 771a 4b61 96d0 7abe 9410 54d4 44a8 2005 9504 0b81 66e0 82a6 2d1b ff6e 919d
          29ad 1718 63c7 8f0b 97c8 e9ae 82ae 43d3 400a 6375 7374 6f6d 2d6b 6579 0c63 7573 746f 6d2d 7661 6c75 65 82be",
     );
-    assert_eq!(decoded(&mut Decoder::new(), &whole, PLENTY).0, Ok(Decoded::Whole));
-    let mut chance = Chance(0x9e37_79b9_7f4a_7c15);
-    survive((0..50_000).map(|_| {
+    assert_eq!(decode(&mut Decoder::new(), &whole, UNLIMITED).0, Ok(DecodeOutcome::Complete));
+    let mut random = Xorshift(0x9e37_79b9_7f4a_7c15);
+    check_no_panic((0..50_000).map(|_| {
         let mut block = whole.clone();
-        for _ in 0..=chance.below(4) {
-            let bit = chance.below(block.len() * 8);
+        for _ in 0..=random.below(4) {
+            let bit = random.below(block.len() * 8);
             block[bit / 8] ^= 1 << (bit % 8);
         }
         block

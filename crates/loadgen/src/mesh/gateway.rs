@@ -1,4 +1,4 @@
-//! Gateways with a host each, and the routers that serve them.
+//! Gateways with a host each, and the gateway_proxies that serve them.
 
 use serde_json::{Value, json};
 
@@ -7,8 +7,8 @@ use super::workload::Service;
 
 pub(super) const NAMESPACE: &str = "edge";
 
-/// The service that stands before the routers. `first_pod`: the number of their first pod among all of the mesh.
-pub(super) fn routers(count: usize, first_pod: usize) -> Service {
+/// The service that stands before the gateway_proxies. `first_pod`: the number of their first pod among all of the mesh.
+pub(super) fn gateway_proxies(count: usize, first_pod: usize) -> Service {
     Service {
         name: "gateway".to_owned(),
         namespace: NAMESPACE.to_owned(),
@@ -25,8 +25,8 @@ pub(super) fn routers(count: usize, first_pod: usize) -> Service {
     }
 }
 
-pub(super) fn router_node(routers: &Service, replica: usize) -> Value {
-    let mut node = node(routers, replica);
+pub(super) fn gateway_node(gateway_proxies: &Service, replica: usize) -> Value {
+    let mut node = node(gateway_proxies, replica);
     let id = node["id"].as_str().map(|id| id.replacen("sidecar", "router", 1));
     node["id"] = json!(id);
     node

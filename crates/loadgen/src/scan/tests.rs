@@ -34,8 +34,8 @@ fn listener(route: &str) -> Any {
     })
 }
 
-fn read(names: &mut Names, bytes: &[u8], step: usize) -> Vec<Response> {
-    let (mut scan, mut found) = (Scan::default(), Vec::new());
+fn read(names: &mut NameTable, bytes: &[u8], step: usize) -> Vec<Response> {
+    let (mut scan, mut found) = (ResponseScanner::default(), Vec::new());
     for chunk in bytes.chunks(step) {
         scan.feed(names, chunk, |_, response| found.push(response)).unwrap();
     }
@@ -45,7 +45,7 @@ fn read(names: &mut Names, bytes: &[u8], step: usize) -> Vec<Response> {
 #[test]
 fn names_are_found_wherever_the_bytes_are_cut() {
     let clusters = DeltaDiscoveryResponse {
-        type_url: Kind::Cluster.url().into(),
+        type_url: ResourceType::Cluster.url().into(),
         nonce: "n1".into(),
         system_version_info: "s".into(),
         resources: vec![
@@ -56,16 +56,16 @@ fn names_are_found_wherever_the_bytes_are_cut() {
         ..Default::default()
     };
     let listeners = DeltaDiscoveryResponse {
-        type_url: Kind::Listener.url().into(),
+        type_url: ResourceType::Listener.url().into(),
         resources: vec![sent("0.0.0.0_80", listener("80"))],
         ..Default::default()
     };
     let bytes = [frame(&clusters), frame(&listeners), frame(&DeltaDiscoveryResponse::default())].concat();
     for step in 1..bytes.len() {
-        let mut names = Names::default();
+        let mut names = NameTable::default();
         let found = read(&mut names, &bytes, step);
         let [first, second, empty] = &found[..] else { panic!("{} responses", found.len()) };
-        assert_eq!((first.kind, first.nonce.as_str()), (Some(Kind::Cluster), "n1"));
+        assert_eq!((first.kind, first.nonce.as_str()), (Some(ResourceType::Cluster), "n1"));
         let text = |id| names.text(id).to_owned();
         assert_eq!(first.resources.iter().map(|r| text(r.name)).collect::<Vec<_>>(), ["outbound|80||a", "b"]);
         assert_eq!(text(first.resources[1].version), "v1");
@@ -77,8 +77,8 @@ fn names_are_found_wherever_the_bytes_are_cut() {
 
 #[test]
 fn nonsense_is_refused() {
-    let mut names = Names::default();
-    let mut feed = |bytes: &[u8]| Scan::default().feed(&mut names, bytes, |_, _| ());
+    let mut names = NameTable::default();
+    let mut feed = |bytes: &[u8]| ResponseScanner::default().feed(&mut names, bytes, |_, _| ());
     assert!(feed(&[1, 0, 0, 0, 1]).is_err(), "compressed");
     assert!(feed(&[0, 0, 0, 0, 3, 0x12, 0x50, 0x0a, 0x05]).is_err(), "longer than what holds it");
     assert!(feed(&[0, 0, 0, 0, 9, 0x17]).is_err(), "wire type 7");

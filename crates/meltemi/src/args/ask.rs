@@ -1,4 +1,4 @@
-//! The flags of commands that ask a running server: `proxies`, `pushes`, `doctor`, `ca`.
+//! The flags of commands that read a running server: `proxies`, `pushes`, `doctor`, `ca`.
 
 use std::path::PathBuf;
 
@@ -7,16 +7,16 @@ use clap::{Subcommand, ValueEnum};
 use super::{EXIT_CODES, Listing};
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum AuthorityCommand {
-    /// Show the root certificates, which of them signs, and how many workloads know of the rotation's stage
+pub(crate) enum CaCommand {
+    /// Show the root certificates, the signing one, and how many workloads have a certificate of the current stage
     #[command(after_help = EXIT_CODES)]
-    Status(AuthorityStatus),
-    /// Begin a rotation of the root certificate, or advance it; refused without evidence from all replicas that workloads know of the last stage
+    Status(CaStatusArgs),
+    /// Start or advance the rotation of the root certificate; rejected unless all replicas report that workloads have certificates of the last stage
     #[command(after_help = EXIT_CODES)]
-    Rotate(AuthorityRotate),
+    Rotate(CaRotate),
 }
 
-/// Which server is asked, and as whom.
+/// The server, and the credentials for it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Target {
     /// Monitoring address of the server
@@ -28,7 +28,7 @@ pub(crate) struct Target {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct AuthorityStatus {
+pub(crate) struct CaStatusArgs {
     #[command(flatten)]
     pub(crate) target: Target,
     /// Output
@@ -37,10 +37,10 @@ pub(crate) struct AuthorityStatus {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct AuthorityRotate {
+pub(crate) struct CaRotate {
     #[command(flatten)]
     pub(crate) target: Target,
-    /// Advance without the evidence: workloads that do not know the new root lose their connections
+    /// Advance without the evidence: workloads that do not trust the new root lose their connections
     #[arg(long)]
     pub(crate) force: bool,
     /// How many workloads must be known to have a certificate of this stage, at least
@@ -64,13 +64,13 @@ pub(crate) struct Proxies {
 pub(crate) struct Pushes {
     #[command(flatten)]
     pub(crate) target: Target,
-    /// Go on: a line for each push, and again whenever it got on
+    /// Follow: a line for each push, and again whenever it progressed
     #[arg(short, long)]
     pub(crate) follow: bool,
     /// Output
     #[arg(short, long, value_enum, default_value = "text")]
     pub(crate) output: Listing,
-    /// The same as --output json
+    /// Short for --output json
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -79,13 +79,13 @@ pub(crate) struct Pushes {
 pub(crate) struct Doctor {
     #[command(flatten)]
     pub(crate) target: Target,
-    /// How long to look at what happens
+    /// How long to observe the metrics
     #[arg(long = "for", value_name = "DURATION", default_value = "5s")]
     pub(crate) during: String,
-    /// A Prometheus that has istio_requests_total: Sidecars are made from who called whom in the last day [default: from the objects]
+    /// A Prometheus that has istio_requests_total: Sidecars are generated from the calls of the last day [default: from the objects]
     #[arg(long, value_name = "URL")]
     pub(crate) prometheus: Option<String>,
-    /// What ends with code 1
+    /// The findings that end with code 1
     #[arg(long, value_enum, default_value = "error")]
     pub(crate) fail_on: FailOn,
     /// Output

@@ -1,8 +1,8 @@
-//! The environment, as written; the only place that reads it.
+//! The environment variables as the user wrote them. Nothing else reads the environment.
 
 use std::ffi::OsString;
 
-/// The environment variables that mean something, as written. `None`: not set, or empty.
+/// The variables that have a meaning, unparsed. `None`: not set, or empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Env {
     pub(crate) cluster_id: Option<String>,
@@ -27,7 +27,7 @@ pub(crate) struct Env {
     pub(crate) max_streams_per_address: Option<String>,
     pub(crate) max_streams_per_identity: Option<String>,
     pub(crate) subscription_changes_per_second: Option<String>,
-    pub(crate) removal_patience: Option<String>,
+    pub(crate) removal_grace: Option<String>,
     pub(crate) workers: Option<String>,
     pub(crate) keepalive_interval: Option<String>,
     pub(crate) keepalive_timeout: Option<String>,
@@ -39,19 +39,19 @@ pub(crate) struct Env {
     pub(crate) ingress_namespace: Option<String>,
     pub(crate) scope_gateways_to_namespace: Option<String>,
     pub(crate) filter_gateway_clusters: Option<String>,
-    pub(crate) several_authorizers: Option<String>,
+    pub(crate) multiple_authorizers: Option<String>,
     pub(crate) ipv4_range: Option<String>,
     pub(crate) ipv6_range: Option<String>,
     pub(crate) keys_refresh: Option<String>,
     pub(crate) keys_blocked: Option<String>,
     pub(crate) keys_allowed: Option<String>,
     pub(crate) identity: IdentityEnv,
-    pub(crate) operations: OperationsEnv,
+    pub(crate) admin: AdminEnv,
 }
 
-/// Those that mean something to metrics and debug pages.
+/// The variables of metrics and debug pages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct OperationsEnv {
+pub(crate) struct AdminEnv {
     pub(crate) metrics_localhost_only: Option<String>,
     pub(crate) cpu_request: Option<String>,
     pub(crate) debug_on_http: Option<String>,
@@ -61,7 +61,7 @@ pub(crate) struct OperationsEnv {
     pub(crate) admin_accounts: Option<String>,
 }
 
-/// Those that mean something to identity.
+/// The variables of identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct IdentityEnv {
     pub(crate) home: Option<String>,
@@ -125,7 +125,7 @@ impl Env {
             max_streams_per_address: set("MELTEMI_MAX_STREAMS_PER_ADDRESS"),
             max_streams_per_identity: set("MELTEMI_MAX_STREAMS_PER_IDENTITY"),
             subscription_changes_per_second: set("MELTEMI_SUBSCRIPTION_CHANGES_PER_SECOND"),
-            removal_patience: set("MELTEMI_REMOVAL_PATIENCE"),
+            removal_grace: set("MELTEMI_REMOVAL_PATIENCE"),
             workers: set("MELTEMI_WORKERS"),
             keepalive_interval: set("GRPC_KEEPALIVE_INTERVAL"),
             keepalive_timeout: set("GRPC_KEEPALIVE_TIMEOUT"),
@@ -137,49 +137,61 @@ impl Env {
             ingress_namespace: set("K8S_INGRESS_NS"),
             scope_gateways_to_namespace: set("PILOT_SCOPE_GATEWAY_TO_NAMESPACE"),
             filter_gateway_clusters: set("PILOT_FILTER_GATEWAY_CLUSTER_CONFIG"),
-            several_authorizers: set("PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS"),
+            multiple_authorizers: set("PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS"),
             ipv4_range: set("PILOT_IP_AUTOALLOCATE_IPV4_PREFIX"),
             ipv6_range: set("PILOT_IP_AUTOALLOCATE_IPV6_PREFIX"),
             keys_refresh: set("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL"),
             keys_blocked: set("BLOCKED_CIDRS_IN_JWKS_URIS"),
             keys_allowed: set("MELTEMI_ALLOWED_CIDRS_IN_JWKS_URIS"),
-            operations: OperationsEnv {
-                metrics_localhost_only: set("METRICS_LOCALHOST_ACCESS_ONLY"),
-                cpu_request: set("MELTEMI_CPU_REQUEST"),
-                debug_on_http: set("ENABLE_DEBUG_ON_HTTP"),
-                debug_auth: set("ENABLE_DEBUG_ENDPOINT_AUTH"),
-                debug_allowed: set("DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES"),
-                admin: set("UNSAFE_ENABLE_ADMIN_ENDPOINTS"),
-                admin_accounts: set("MELTEMI_ADMIN_SERVICE_ACCOUNTS"),
-            },
-            identity: IdentityEnv {
-                home: set("HOME"),
-                state_home: set("XDG_STATE_HOME"),
-                root_ca_dir: set("ROOT_CA_DIR"),
-                key_type: set("CITADEL_SELF_SIGNED_CA_KEY_TYPE"),
-                rsa_key_size: set("CITADEL_SELF_SIGNED_CA_RSA_KEY_SIZE"),
-                root_ttl: set("CITADEL_SELF_SIGNED_CA_CERT_TTL"),
-                root_grace: set("CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE"),
-                default_ttl: set("DEFAULT_WORKLOAD_CERT_TTL"),
-                max_ttl: set("MAX_WORKLOAD_CERT_TTL"),
-                workload_ttl: set("PILOT_WORKLOAD_CERT_TTL"),
-                token_audiences: set("TOKEN_AUDIENCES"),
-                trusted_gateways: set("TRUSTED_GATEWAY_CIDR"),
-                custom_host: set("ISTIOD_CUSTOM_HOST"),
-                xds_auth: set("XDS_AUTH"),
-                identity_check: set("PILOT_ENABLE_XDS_IDENTITY_CHECK"),
-                ecc_algorithm: set("ECC_SIGNATURE_ALGORITHM"),
-                workload_secrets: set("MELTEMI_WORKLOAD_SECRETS"),
-                xds_identity: set("MELTEMI_XDS_IDENTITY"),
-                external_ca: set("EXTERNAL_CA"),
-                ca_address: set("CA_ADDR"),
-                ca_root: set("CA_ROOT_CA"),
-                ca_name: set("MELTEMI_CA_SERVER_NAME"),
-                cert_provider: set("PILOT_CERT_PROVIDER"),
-                signer: set("K8S_SIGNER"),
-                signer_domain: set("CERT_SIGNER_DOMAIN"),
-                proxy_config: set("PROXY_CONFIG"),
-            },
+            admin: AdminEnv::from_lookup(set),
+            identity: IdentityEnv::from_lookup(set),
+        }
+    }
+}
+
+impl AdminEnv {
+    fn from_lookup(set: impl Fn(&str) -> Option<String>) -> AdminEnv {
+        AdminEnv {
+            metrics_localhost_only: set("METRICS_LOCALHOST_ACCESS_ONLY"),
+            cpu_request: set("MELTEMI_CPU_REQUEST"),
+            debug_on_http: set("ENABLE_DEBUG_ON_HTTP"),
+            debug_auth: set("ENABLE_DEBUG_ENDPOINT_AUTH"),
+            debug_allowed: set("DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES"),
+            admin: set("UNSAFE_ENABLE_ADMIN_ENDPOINTS"),
+            admin_accounts: set("MELTEMI_ADMIN_SERVICE_ACCOUNTS"),
+        }
+    }
+}
+
+impl IdentityEnv {
+    fn from_lookup(set: impl Fn(&str) -> Option<String>) -> IdentityEnv {
+        IdentityEnv {
+            home: set("HOME"),
+            state_home: set("XDG_STATE_HOME"),
+            root_ca_dir: set("ROOT_CA_DIR"),
+            key_type: set("CITADEL_SELF_SIGNED_CA_KEY_TYPE"),
+            rsa_key_size: set("CITADEL_SELF_SIGNED_CA_RSA_KEY_SIZE"),
+            root_ttl: set("CITADEL_SELF_SIGNED_CA_CERT_TTL"),
+            root_grace: set("CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE"),
+            default_ttl: set("DEFAULT_WORKLOAD_CERT_TTL"),
+            max_ttl: set("MAX_WORKLOAD_CERT_TTL"),
+            workload_ttl: set("PILOT_WORKLOAD_CERT_TTL"),
+            token_audiences: set("TOKEN_AUDIENCES"),
+            trusted_gateways: set("TRUSTED_GATEWAY_CIDR"),
+            custom_host: set("ISTIOD_CUSTOM_HOST"),
+            xds_auth: set("XDS_AUTH"),
+            identity_check: set("PILOT_ENABLE_XDS_IDENTITY_CHECK"),
+            ecc_algorithm: set("ECC_SIGNATURE_ALGORITHM"),
+            workload_secrets: set("MELTEMI_WORKLOAD_SECRETS"),
+            xds_identity: set("MELTEMI_XDS_IDENTITY"),
+            external_ca: set("EXTERNAL_CA"),
+            ca_address: set("CA_ADDR"),
+            ca_root: set("CA_ROOT_CA"),
+            ca_name: set("MELTEMI_CA_SERVER_NAME"),
+            cert_provider: set("PILOT_CERT_PROVIDER"),
+            signer: set("K8S_SIGNER"),
+            signer_domain: set("CERT_SIGNER_DOMAIN"),
+            proxy_config: set("PROXY_CONFIG"),
         }
     }
 }

@@ -15,7 +15,7 @@ pub(crate) struct Bootstrap {
     /// as the API server has them, tags resolved]
     #[arg(long, value_name = "ADDR")]
     pub(crate) server: Option<String>,
-    /// How to reach the API server that is asked for labels [default: $KUBECONFIG or the user's own, else the account of the pod]
+    /// How to reach the API server that has the labels [default: $KUBECONFIG or the user's own, else the account of the pod]
     #[arg(long, value_name = "FILE", conflicts_with = "server")]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// Namespace of the control plane
@@ -74,12 +74,12 @@ pub(crate) enum SdsFrom {
     Server,
 }
 
-/// What a bootstrap holds, and where the certificate comes from if not from an agent.
+/// The flags of `bootstrap`, and SDS by the server instead of an agent.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BootstrapCommand {
     #[command(flatten)]
     pub(crate) bootstrap: Bootstrap,
-    /// The server makes key and certificate, for the token of the workload; it must be started with MELTEMI_WORKLOAD_SECRETS=true
+    /// The server generates key and certificate, for the token of the workload; it must run with MELTEMI_WORKLOAD_SECRETS=true
     #[arg(long, value_enum, conflicts_with = "sds_socket", requires_all = ["token", "root"])]
     pub(crate) sds: Option<SdsFrom>,
     /// File with the roots of the mesh, as Envoy will find it
@@ -88,12 +88,12 @@ pub(crate) struct BootstrapCommand {
     /// File with the token of the workload, as Envoy will find it
     #[arg(long, value_name = "FILE", requires = "sds")]
     pub(crate) token: Option<PathBuf>,
-    /// Write a file that makes Envoy follow a token and roots that are renewed [default: it reads both once]
+    /// Write a file through which Envoy watches token and roots for renewals [default: it reads both once]
     #[arg(long, value_name = "FILE", requires = "sds")]
     pub(crate) token_secret: Option<PathBuf>,
 }
 
-/// The flags of `bootstrap`, and what the agent needs besides.
+/// The flags of `bootstrap`, and those of the agent.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Agent {
     #[command(flatten)]
@@ -110,7 +110,7 @@ pub(crate) struct Agent {
     /// The trust domain that the signing request names
     #[arg(long, default_value = "cluster.local")]
     pub(crate) trust_domain: String,
-    /// How long a certificate should last
+    /// Requested lifetime of certificates
     #[arg(long, value_name = "DURATION", default_value = "24h")]
     pub(crate) lifetime: String,
     /// Kind of the workload's key: P-256, P-384, RSA-2048, RSA-4096 [default: $ECC_SIGNATURE_ALGORITHM, else RSA-2048]
@@ -122,7 +122,7 @@ pub(crate) struct Agent {
     /// The Envoy to start
     #[arg(long, value_name = "FILE", default_value = "envoy")]
     pub(crate) envoy: PathBuf,
-    /// How long connections may take to end after SIGTERM
+    /// Drain time of connections after SIGTERM
     #[arg(long, value_name = "DURATION", default_value = "5s")]
     pub(crate) drain: String,
     /// More arguments for Envoy

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::ArgAction;
 
-use super::truth;
+use super::boolean;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serve {
@@ -46,41 +46,41 @@ pub(crate) struct Serve {
     #[arg(long = "clusterID", value_name = "NAME")]
     pub(crate) cluster_id: Option<String>,
     /// Give Services without an EndpointSlice the endpoints that the pods' labels imply
-    #[arg(long = "derive-endpoints", value_parser = truth, default_value = "false",
+    #[arg(long = "derive-endpoints", value_parser = boolean, default_value = "false",
           num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub(crate) derive_endpoints: bool,
-    /// Where the root of the mesh and the key of tokens are kept [default: $XDG_STATE_HOME/meltemi]
+    /// Folder of the root certificate and the token signing key [default: $XDG_STATE_HOME/meltemi]
     #[arg(long = "stateDir", value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
-    /// JSON Web Key Set of tokens that are believed besides those of `meltemi token`
+    /// JSON Web Key Set of tokens that are accepted besides those of `meltemi token`
     #[arg(long = "jwks", value_name = "FILE")]
     pub(crate) jwks: Option<PathBuf>,
-    /// Certificate of the secure port, where an external authority signs
+    /// Certificate of the secure port, with an external CA
     #[arg(long = "tlsCertFile", value_name = "FILE", default_value = "./var/run/secrets/istiod/tls/tls.crt")]
     pub(crate) tls_cert: PathBuf,
-    /// Its key
+    /// Key of --tlsCertFile
     #[arg(long = "tlsKeyFile", value_name = "FILE", default_value = "./var/run/secrets/istiod/tls/tls.key")]
     pub(crate) tls_key: PathBuf,
-    /// How long streams may take to leave after SIGTERM
+    /// Drain time of streams after SIGTERM
     #[arg(long = "shutdownDuration", value_name = "DURATION", default_value = "10s")]
     pub(crate) shutdown_duration: String,
     /// Close a proxy's connection after this long, so that replicas balance [default: never]
     #[arg(long = "keepaliveMaxServerConnectionAge", value_name = "DURATION")]
     pub(crate) max_connection_age: Option<String>,
-    /// Ping a silent connection after this long
+    /// Ping an idle connection after this long
     #[arg(long = "keepaliveInterval", value_name = "DURATION")]
     pub(crate) keepalive_interval: Option<String>,
-    /// Close a connection whose ping stays unanswered for this long
+    /// Close a connection whose ping is not answered within this time
     #[arg(long = "keepaliveTimeout", value_name = "DURATION")]
     pub(crate) keepalive_timeout: Option<String>,
     /// Log level: LEVEL, or SCOPE:LEVEL,.. with none, error, warn, info, debug
     #[arg(long = "log_output_level", value_name = "LEVELS", default_value = "default:info")]
     pub(crate) log_output_level: String,
-    /// Port on loopback where log levels are changed while it runs (`istioctl admin log`); 0 turns it off
+    /// Port on loopback where log levels are changed at run time (`istioctl admin log`); 0 turns it off
     #[arg(long = "ctrlz_port", value_name = "PORT", default_value_t = 9876)]
     pub(crate) ctrlz_port: u16,
     /// Log lines as JSON
-    #[arg(long = "log_as_json", value_parser = truth, default_value = "false",
+    #[arg(long = "log_as_json", value_parser = boolean, default_value = "false",
           num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub(crate) log_as_json: bool,
 }

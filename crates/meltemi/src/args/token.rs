@@ -15,16 +15,16 @@ pub(crate) enum Token {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TokenCreate {
-    /// Whose token
+    /// Service account of the token
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub(crate) service_account: String,
-    /// For whom
+    /// Audience of the token
     #[arg(long, default_value = "istio-ca")]
     pub(crate) audience: String,
-    /// For how long
+    /// Lifetime of the token
     #[arg(long, value_name = "DURATION", default_value = "24h")]
     pub(crate) lifetime: String,
-    /// The state folder of the server that shall believe it [default: $XDG_STATE_HOME/meltemi]
+    /// State folder of the server that accepts it [default: $XDG_STATE_HOME/meltemi]
     #[arg(long = "stateDir", value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
 }

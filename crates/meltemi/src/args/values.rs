@@ -9,7 +9,7 @@ pub(crate) struct Values {
     /// File with an IstioOperator; - for stdin
     #[arg(short, long = "filename", value_name = "FILE")]
     pub(crate) filename: PathBuf,
-    /// End with 1 if anything was left out
+    /// End with code 1 if a field was left out
     #[arg(long)]
     pub(crate) strict: bool,
     /// Output

@@ -1,10 +1,10 @@
-//! `meltemi agent`: beside one Envoy. It gets and renews the certificate, serves it over SDS, starts Envoy and drains it.
+//! `meltemi agent`: runs beside one Envoy: it gets and renews the certificate, serves it over SDS, starts Envoy and drains it.
 
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use agent::{Authority, Holder, KeyProvider, Renewal, Secrets, Signer};
+use agent::{CaClient, CaEndpoint, CertificateCell, KeyProvider, Renewal, Secrets};
 use anyhow::{Context, Result, bail};
 use ca::KeyType;
 use nix::sys::signal::{Signal, kill};
@@ -18,21 +18,21 @@ use super::{Outcome, bootstrap, folder::PodName};
 use crate::args::{Agent, Bootstrap, Env};
 use crate::settings::go_duration;
 
-/// pilot-agent takes half. Four fifths halves the signing and still leaves a fifth of the life for a CA that is away.
+/// pilot-agent renews at half of the lifetime. Four fifths means fewer signatures, and leaves a fifth of the lifetime for a CA outage.
 const RENEW_AFTER: f64 = 0.8;
 const JITTER: f64 = 0.05;
-/// Without a certificate Envoy would start with listeners that refuse everybody.
+/// Without a certificate Envoy would start with listeners that reject every connection.
 const FIRST_CERTIFICATE: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(args: Agent, env: &Env) -> Result<Outcome> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    runtime.block_on(accompany(args, env))
+    runtime.block_on(run_beside_envoy(args, env))
 }
 
-async fn accompany(args: Agent, env: &Env) -> Result<Outcome> {
+async fn run_beside_envoy(args: Agent, env: &Env) -> Result<Outcome> {
     let Agent { bootstrap, .. } = args;
-    let args = Agent { bootstrap: bootstrap::chosen(bootstrap, true).await?, ..args };
+    let args = Agent { bootstrap: bootstrap::with_server(bootstrap, true).await?, ..args };
     let folder = args.workdir.clone();
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let socket = std::path::absolute(folder.join("sds.sock"))?;
@@ -41,15 +41,15 @@ async fn accompany(args: Agent, env: &Env) -> Result<Outcome> {
     let (renewal, authority) = (renewal(&args, env)?, authority(&args));
 
     let provider = key_provider(&args, env)?;
-    let holder = Holder::default();
-    let mut held = holder.changes();
+    let holder = CertificateCell::default();
+    let mut certificates = holder.changes();
     tokio::spawn(agent::keep(renewal, authority, holder.clone()));
     let secrets = Secrets::new(holder, provider);
     let serving = {
         let socket = socket.clone();
         tokio::spawn(async move { agent::serve(&socket, secrets).await })
     };
-    if timeout(FIRST_CERTIFICATE, held.changed()).await.is_err() {
+    if timeout(FIRST_CERTIFICATE, certificates.changed()).await.is_err() {
         bail!("no certificate within {} s; the log above says why", FIRST_CERTIFICATE.as_secs());
     }
     let config = folder.join("envoy.json");
@@ -58,14 +58,14 @@ async fn accompany(args: Agent, env: &Env) -> Result<Outcome> {
     let sds_socket = Some(socket.display().to_string());
     let document = bootstrap::document(Bootstrap { sds_socket, secure: true, ..bootstrap }, env)?;
     std::fs::write(&config, format!("{document:#}\n")).with_context(|| config.display().to_string())?;
-    let mut envoy = started(&envoy, &config, &envoy_args)?;
+    let mut envoy = start_envoy(&envoy, &config, &envoy_args)?;
     let mut stop = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let ended = tokio::select! {
         status = envoy.wait() => status?,
         served = serving => bail!("the secrets can no longer be served: {:?}", served?),
-        _ = stop.recv() => drained(&mut envoy, &admin, drain).await?,
-        _ = interrupt.recv() => drained(&mut envoy, &admin, drain).await?,
+        _ = stop.recv() => drain_envoy(&mut envoy, &admin, drain).await?,
+        _ = interrupt.recv() => drain_envoy(&mut envoy, &admin, drain).await?,
     };
     info!(%ended, "Envoy ended");
     Ok(if ended.success() { Outcome::Done } else { Outcome::Found })
@@ -86,7 +86,7 @@ fn renewal(args: &Agent, env: &Env) -> Result<Renewal> {
     })
 }
 
-/// As pilot-agent: RSA unless an elliptic curve is asked for.
+/// As pilot-agent: RSA unless ECDSA is configured.
 fn key(flag: Option<&str>, env: &Env) -> Result<KeyType> {
     match (flag, env.identity.ecc_algorithm.as_deref()) {
         (Some(kind), _) => kind.parse().map_err(|why: String| anyhow::anyhow!("--key: {why}")),
@@ -104,17 +104,17 @@ fn key_provider(args: &Agent, env: &Env) -> Result<Option<KeyProvider>> {
     Ok(KeyProvider::of(&config, go_duration)?)
 }
 
-fn authority(args: &Agent) -> Authority {
-    let signer = Signer {
+fn authority(args: &Agent) -> CaClient {
+    let signer = CaEndpoint {
         address: args.ca.clone().or_else(|| args.bootstrap.server.clone()).unwrap_or_default(),
         name: args.bootstrap.server_name.clone(),
         roots: args.root.clone(),
         learned: Vec::new(),
     };
-    Authority { signer, token: args.token.clone() }
+    CaClient { signer, token: args.token.clone() }
 }
 
-fn started(envoy: &Path, config: &Path, more: &[String]) -> Result<Child> {
+fn start_envoy(envoy: &Path, config: &Path, more: &[String]) -> Result<Child> {
     Command::new(envoy)
         .arg("-c")
         .arg(config)
@@ -125,11 +125,11 @@ fn started(envoy: &Path, config: &Path, more: &[String]) -> Result<Child> {
         .with_context(|| format!("{} does not start; name Envoy with --envoy", envoy.display()))
 }
 
-/// New connections are refused gently, the open ones get `drain` to end.
-async fn drained(envoy: &mut Child, admin: &str, drain: Duration) -> Result<ExitStatus> {
+/// Listeners drain gracefully; open connections have `drain` to end.
+async fn drain_envoy(envoy: &mut Child, admin: &str, drain: Duration) -> Result<ExitStatus> {
     info!(?drain, "draining");
-    if let Err(problem) = super::server::post(&format!("http://{admin}/drain_listeners?graceful")).await {
-        warn!(%problem, "Envoy could not be asked to drain");
+    if let Err(problem) = super::client::post(&format!("http://{admin}/drain_listeners?graceful")).await {
+        warn!(%problem, "cannot drain the listeners of Envoy");
     }
     if let Ok(status) = timeout(drain, envoy.wait()).await {
         return Ok(status?);

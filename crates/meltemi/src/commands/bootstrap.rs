@@ -1,4 +1,4 @@
-//! `meltemi bootstrap`: what an Envoy needs on its command line to reach a server. Certificates are the agent's affair.
+//! `meltemi bootstrap`: the bootstrap that connects an Envoy to a server. Certificates are served by the agent, or by the server (`server_secrets`).
 
 use std::net::IpAddr;
 
@@ -8,24 +8,25 @@ use model::NodeInfo;
 use serde_json::{Map, Value, json};
 
 use super::folder::{self, PodName};
-use super::{Outcome, print_document, server};
+use super::{Outcome, client, print_document};
 use crate::args::{Bootstrap, BootstrapCommand, Env, MeshArgs, SdsFrom};
-use crate::settings::{Address, Mesh};
+use crate::settings::mesh_settings;
+use server::settings::ListenAddress;
 
 mod instance;
 mod server_secrets;
 
-pub(super) use instance::chosen;
+pub(super) use instance::with_server;
 
 pub(crate) fn run(args: BootstrapCommand, env: &Env) -> Result<Outcome> {
     let BootstrapCommand { bootstrap, .. } = args;
     let (output, secure) = (bootstrap.output, bootstrap.secure || args.sds.is_some());
-    let bootstrap = server::ask(chosen(bootstrap, secure))?;
-    print_document(&printed(BootstrapCommand { bootstrap, ..args }, env)?, output);
+    let bootstrap = client::run(with_server(bootstrap, secure))?;
+    print_document(&with_secrets(BootstrapCommand { bootstrap, ..args }, env)?, output);
     Ok(Outcome::Done)
 }
 
-fn printed(args: BootstrapCommand, env: &Env) -> Result<Value> {
+fn with_secrets(args: BootstrapCommand, env: &Env) -> Result<Value> {
     let BootstrapCommand { bootstrap, sds, root, token, token_secret } = args;
     let (Some(SdsFrom::Server), Some(root), Some(token)) = (sds, root, token) else { return document(bootstrap, env) };
     let secrets = server_secrets::ServerSecrets { root, token, followed_by: token_secret };
@@ -78,15 +79,15 @@ pub(super) fn document(args: Bootstrap, env: &Env) -> Result<Value> {
     Ok(document)
 }
 
-/// The proxy as it will describe itself: from the Pod where there is one, flags on top.
+/// The node of the proxy: from the Pod where there is one, overridden by flags.
 fn node(args: Bootstrap, env: &Env) -> Result<NodeInfo> {
     let name: PodName = args.proxy.parse()?;
-    let mesh = Mesh::new(
+    let mesh = mesh_settings(
         MeshArgs { mesh_config: None, domain: args.domain, cluster_id: args.cluster_id, derive_endpoints: false },
         env,
     );
     let mut pod = match &args.config {
-        Some(dir) => (**folder::pod(&folder::load(dir, &mesh)?.store.snapshot(), &name)?).clone(),
+        Some(dir) => (**folder::pod(&server::load_folder(dir, &mesh)?.store.snapshot(), &name)?).clone(),
         None => Object {
             meta: Meta { name: name.0.name, namespace: name.0.namespace, ..Meta::default() },
             spec: Default::default(),
@@ -138,28 +139,28 @@ fn node_document(node: &NodeInfo) -> Value {
     document
 }
 
-fn server_of(args: &Bootstrap) -> Result<Address> {
+fn server_of(args: &Bootstrap) -> Result<ListenAddress> {
     required_address("--server", args.server.as_deref().unwrap_or_default())
 }
 
-fn required_address(flag: &str, text: &str) -> Result<Address> {
-    let address: Address = text.parse().with_context(|| format!("{flag} {text:?} is not an address"))?;
+fn required_address(flag: &str, text: &str) -> Result<ListenAddress> {
+    let address: ListenAddress = text.parse().with_context(|| format!("{flag} {text:?} is not an address"))?;
     if address.host.is_empty() {
         bail!("{flag} {text:?} names no host; write it like 127.0.0.1:{}", address.port);
     }
     Ok(address)
 }
 
-fn socket_address(address: &Address) -> Value {
+fn socket_address(address: &ListenAddress) -> Value {
     json!({"socket_address": {"address": address.host, "port_value": address.port}})
 }
 
-/// Without a first answer there is nothing to serve: Envoy waits, however long it takes.
+/// Without a first response there is nothing to serve: Envoy waits without a timeout.
 fn over_ads() -> Value {
     json!({"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s"})
 }
 
-/// A gRPC upstream. The keepalives notice a server that is gone without a word.
+/// A gRPC upstream. Keepalives detect a server that is gone without a FIN.
 fn cluster(name: &str, address: &Value) -> Value {
     let host = address["socket_address"]["address"].as_str();
     let discovery = if host.is_some_and(|host| host.parse::<IpAddr>().is_err()) { "STRICT_DNS" } else { "STATIC" };
@@ -182,7 +183,7 @@ fn cluster(name: &str, address: &Value) -> Value {
     })
 }
 
-/// The workload's own certificate, and a server that shows its name under the mesh's roots.
+/// The workload's own certificate, and a server certificate with this name under the roots of the mesh.
 fn mutual_tls(name: &str) -> Value {
     let secret = |name: &str| {
         json!({"name": name, "sds_config": {
@@ -224,7 +225,7 @@ mod tests {
     pub(super) fn bootstrap(flags: &[&str]) -> Result<Value> {
         let words = ["meltemi", "bootstrap"].iter().chain(flags).map(std::ffi::OsString::from);
         let Command::Bootstrap(args) = args::parse(words).unwrap().0.command else { panic!("not bootstrap") };
-        printed(*args, &Env::default())
+        with_secrets(*args, &Env::default())
     }
 
     const GOLDEN: &str = include_str!("bootstrap/golden.yaml");
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_server_is_resolved_and_serves_secrets_too() {
+    fn a_server_name_is_resolved_and_serves_secrets_too() {
         let document =
             bootstrap(&["--proxy=a.b", "--server=istiod.istio-system.svc:15012", "--ip=::1", "--sotw", "--admin="])
                 .unwrap();
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_values_are_named() {
         let error = |flags: &[&str]| format!("{:#}", bootstrap(flags).unwrap_err());
         assert!(error(&["--proxy=a.b", "--server=h:1"]).contains("--ip"));
         assert!(error(&["--proxy=a", "--server=h:1", "--ip=::1"]).contains("POD.NAMESPACE"));

@@ -1,16 +1,16 @@
-//! `meltemi proxies`: who is connected and how far each has come, as a running server tells it.
+//! `meltemi proxies`: the connected proxies and the sync state of each type, as a running server reports it.
 
 use anyhow::Result;
 use comfy_table::{Table, presets};
 
-use super::server::{self, Server};
+use super::client::{self, PageClient};
 use super::{Outcome, print};
 use crate::args::{Listing, Proxies};
-use crate::ops::status::{ProxyStatus, State};
+use admin::{ProxyStatus, SyncState};
 
 pub(crate) fn run(args: &Proxies) -> Result<Outcome> {
-    let server = Server::new(&args.target)?;
-    let proxies: Vec<ProxyStatus> = server::ask(server.page("/debug/proxies", "a list of proxies"))?;
+    let server = PageClient::new(&args.target)?;
+    let proxies: Vec<ProxyStatus> = client::run(server.page("/debug/proxies", "a list of proxies"))?;
     match args.output {
         Listing::Json => print(&format!("{}\n", serde_json::to_string_pretty(&proxies)?)),
         Listing::Text => print(&table(&proxies)),
@@ -25,7 +25,8 @@ fn table(proxies: &[ProxyStatus]) -> String {
     table.load_style(presets::NOTHING);
     table.set_header(["PROXY", "NAMESPACE", "TYPE", "VERSION"].into_iter().chain(TYPES));
     for proxy in proxies {
-        let state = |kind: &str| proxy.types.get(kind).map_or(State::NotSent, |status| status.state).name().to_owned();
+        let state =
+            |kind: &str| proxy.types.get(kind).map_or(SyncState::NotSent, |status| status.state).name().to_owned();
         let version = if proxy.version.is_empty() { "-" } else { &proxy.version };
         let named = [&proxy.proxy, &proxy.namespace, &proxy.proxy_type, version].map(str::to_owned);
         table.add_row(named.into_iter().chain(TYPES.into_iter().map(state)));
@@ -40,7 +41,7 @@ fn table(proxies: &[ProxyStatus]) -> String {
 }
 
 fn rejections(proxy: &ProxyStatus) -> impl Iterator<Item = String> {
-    proxy.types.iter().filter(|(_, status)| status.state == State::Error).map(|(kind, status)| {
+    proxy.types.iter().filter(|(_, status)| status.state == SyncState::Error).map(|(kind, status)| {
         let reason = status.reason.split_whitespace().collect::<Vec<_>>().join(" ");
         format!("{} rejected {kind}: {reason}\n", proxy.proxy)
     })
@@ -50,9 +51,9 @@ fn rejections(proxy: &ProxyStatus) -> impl Iterator<Item = String> {
 mod tests {
     use super::*;
     use crate::args::Target;
-    use crate::ops::status::TypeStatus;
+    use admin::TypeStatus;
 
-    fn status(state: State, reason: &str) -> TypeStatus {
+    fn status(state: SyncState, reason: &str) -> TypeStatus {
         let (sent, acked, sent_at) = (String::new(), String::new(), String::new());
         TypeStatus { state, reason: reason.to_owned(), sent, acked, sent_at }
     }
@@ -60,9 +61,9 @@ mod tests {
     #[test]
     fn a_row_per_proxy_and_a_line_per_rejection() {
         let types = [
-            ("CDS", status(State::Synced, "")),
-            ("LDS", status(State::Error, "bad\n  listener")),
-            ("EDS", status(State::Stale, "")),
+            ("CDS", status(SyncState::Synced, "")),
+            ("LDS", status(SyncState::Error, "bad\n  listener")),
+            ("EDS", status(SyncState::Stale, "")),
         ];
         let proxy = ProxyStatus {
             proxy: "cart-1.shop".into(),

@@ -1,4 +1,4 @@
-//! `meltemi pushes`: what was sent to the proxies, why, and how far it got, as a running server tells it.
+//! `meltemi pushes`: the last pushes, their causes and progress, as a running server reports them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,18 +6,18 @@ use std::time::Duration;
 use anyhow::Result;
 use comfy_table::{Table, presets};
 
-use super::server::{self, Server};
+use super::client::{self, PageClient};
 use super::{Outcome, print};
 use crate::args::{Listing, Pushes};
-use crate::ops::pushes::PushStatus;
+use admin::PushStatus;
 
-/// How often the server is asked in follow mode.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often the server is polled in follow mode.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &Pushes) -> Result<Outcome> {
     let output = if args.json { Listing::Json } else { args.output };
-    server::ask(async {
-        let server = Server::new(&args.target)?;
+    client::run(async {
+        let server = PageClient::new(&args.target)?;
         let pushes = pushes(&server).await?;
         if args.follow {
             return follow(&server, pushes, output).await;
@@ -30,37 +30,37 @@ pub(crate) fn run(args: &Pushes) -> Result<Outcome> {
     })
 }
 
-async fn pushes(server: &Server<'_>) -> Result<Vec<PushStatus>> {
+async fn pushes(server: &PageClient<'_>) -> Result<Vec<PushStatus>> {
     server.page("/debug/pushes", "a list of pushes").await
 }
 
-/// A line for each push, and again whenever it got on, until the command is interrupted or the server is gone.
-async fn follow(server: &Server<'_>, mut now: Vec<PushStatus>, output: Listing) -> Result<Outcome> {
+/// A line for each push, and again whenever it progressed, until the command is interrupted or the server is gone.
+async fn follow(server: &PageClient<'_>, mut now: Vec<PushStatus>, output: Listing) -> Result<Outcome> {
     let mut known = BTreeMap::new();
     if output == Listing::Text {
         print(&format!("{}\n", HEADERS.join("  ")));
     }
     loop {
-        for push in news(&mut known, now) {
+        for push in changed(&mut known, now) {
             match output {
                 Listing::Json => print(&format!("{}\n", serde_json::to_string(&push)?)),
                 Listing::Text => print(&format!("{}\n", row(&push).join("  "))),
             }
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         now = pushes(server).await?;
     }
 }
 
-/// What is new or got on since the last look. Only what the server still remembers is kept.
-fn news(known: &mut BTreeMap<u64, PushStatus>, now: Vec<PushStatus>) -> Vec<PushStatus> {
-    let news = now.iter().filter(|push| known.get(&push.id) != Some(push)).cloned().collect();
+/// Pushes that are new or progressed since the last poll. `known` keeps only what the server still lists.
+fn changed(known: &mut BTreeMap<u64, PushStatus>, now: Vec<PushStatus>) -> Vec<PushStatus> {
+    let changed = now.iter().filter(|push| known.get(&push.id) != Some(push)).cloned().collect();
     *known = now.into_iter().map(|push| (push.id, push)).collect();
-    news
+    changed
 }
 
 const HEADERS: [&str; 12] =
-    ["PUSH", "AT", "CLASSES", "PROXIES", "DONE", "AFTER", "DEBOUNCE", "REFRESH", "SENT", "ACKED", "REFUSED", "CAUSE"];
+    ["PUSH", "AT", "CLASSES", "PROXIES", "DONE", "AFTER", "DEBOUNCE", "REFRESH", "SENT", "ACKED", "REJECTED", "CAUSE"];
 
 fn table(pushes: &[PushStatus]) -> String {
     let mut table = Table::new();
@@ -85,7 +85,7 @@ fn row(push: &PushStatus) -> [String; 12] {
         time(push.refresh_ms),
         push.sent.to_string(),
         push.acked.to_string(),
-        push.refused.to_string(),
+        push.rejected.to_string(),
         if push.cause.is_empty() { "-".to_owned() } else { push.cause.clone() },
     ]
 }
@@ -108,11 +108,11 @@ mod tests {
     }
 
     #[test]
-    fn following_shows_what_got_on() {
+    fn following_shows_progress() {
         let mut known = BTreeMap::new();
-        assert_eq!(news(&mut known, vec![push(1, 0), push(2, 0)]).len(), 2);
-        assert_eq!(news(&mut known, vec![push(1, 0), push(2, 1), push(3, 0)]), [push(2, 1), push(3, 0)]);
-        assert_eq!(news(&mut known, vec![push(3, 0)]), []);
+        assert_eq!(changed(&mut known, vec![push(1, 0), push(2, 0)]).len(), 2);
+        assert_eq!(changed(&mut known, vec![push(1, 0), push(2, 1), push(3, 0)]), [push(2, 1), push(3, 0)]);
+        assert_eq!(changed(&mut known, vec![push(3, 0)]), []);
         assert_eq!(known.len(), 1, "what the server forgot is forgotten");
     }
 }

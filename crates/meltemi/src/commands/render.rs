@@ -1,4 +1,4 @@
-//! `meltemi render`: what a proxy would get, computed from a folder without a server.
+//! `meltemi render`: the configuration of a proxy, computed from a folder without a server.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,16 +11,17 @@ use serde_json::{Map, Value};
 use wire::envoy::config::core::v3::Node;
 use xds::TypeUrl;
 
-use super::folder::{self, Loaded};
+use super::folder;
 use super::{Outcome, print_document};
 use crate::args::{Env, Render};
-use crate::settings::Mesh;
+use crate::settings::mesh_settings;
+use server::LoadedFolder;
 
 pub(crate) fn run(args: Render, env: &Env) -> Result<Outcome> {
     let types = args.types.iter().map(|text| kind(text)).collect::<Result<Vec<_>>>()?;
-    let mesh_settings = Mesh::new(args.mesh, env);
-    let loaded = folder::load(&args.dir, &mesh_settings)?;
-    let environment = Arc::new(mesh_settings.environment());
+    let settings = mesh_settings(args.mesh, env);
+    let loaded = server::load_folder(&args.dir, &settings)?;
+    let environment = Arc::new(settings.environment());
     let node = match (&args.node, &args.proxy) {
         (Some(file), _) => node_of_file(file)?,
         (None, Some(proxy)) => {
@@ -38,12 +39,12 @@ pub(crate) fn run(args: Render, env: &Env) -> Result<Outcome> {
         eprintln!("note: this proxy gets nothing of these types");
     }
     print_document(&document, args.output);
-    tell_notes(&loaded);
+    print_diagnostic_count(&loaded);
     Ok(Outcome::Done)
 }
 
 /// By type and name, as the parity corpus has it.
-fn document(rendered: &[views::Rendered], types: &[TypeUrl]) -> Value {
+fn document(rendered: &[views::RenderedResource], types: &[TypeUrl]) -> Value {
     let mut document = Map::new();
     for resource in rendered.iter().filter(|it| types.is_empty() || types.contains(&it.kind)) {
         let of_type = document.entry(resource.kind.short()).or_insert_with(|| Value::Object(Map::new()));
@@ -52,10 +53,10 @@ fn document(rendered: &[views::Rendered], types: &[TypeUrl]) -> Value {
     Value::Object(document)
 }
 
-fn tell_notes(loaded: &Loaded) {
-    let notes = loaded.store.snapshot().notes.len();
-    if notes > 0 {
-        eprintln!("note: {notes} things are wrong with these objects; `meltemi check` lists them");
+fn print_diagnostic_count(loaded: &LoadedFolder) {
+    let diagnostics = loaded.store.snapshot().diagnostics.len();
+    if diagnostics > 0 {
+        eprintln!("note: {diagnostics} things are wrong with these objects; `meltemi check` lists them");
     }
 }
 
@@ -97,7 +98,7 @@ fn node_of_text(text: &str) -> Result<NodeInfo> {
 }
 
 /// The text was bounded in depth when it was read, so the recursion is too.
-pub(super) fn json(node: &tree::Node) -> Value {
+fn json(node: &tree::Node) -> Value {
     match &node.value {
         tree::Value::Null => Value::Null,
         tree::Value::Bool(value) => (*value).into(),
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_node_is_refused_with_a_reason() {
+    fn rejects_what_is_not_a_node_with_a_reason() {
         let error = |text: &str| format!("{:#}", node_of_text(text).unwrap_err());
         assert_eq!(error(""), "it is empty");
         assert!(error("[1]").contains("not a mapping"));

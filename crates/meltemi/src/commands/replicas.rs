@@ -1,16 +1,16 @@
-//! `meltemi replicas`: the replicas of a revision, how many proxies each has, and whether they hold the same objects, as one of them tells it.
+//! `meltemi replicas`: the replicas of a revision, their proxies, and whether they hold the same objects, as one of them reports it.
 
 use anyhow::Result;
 use comfy_table::{Table, presets};
 
-use super::server::{self, Server};
+use super::client::{self, PageClient};
 use super::{Outcome, print};
 use crate::args::{Listing, Proxies};
-use crate::serve::{ReplicaState, ReplicaStatus};
+use server::{ReplicaState, ReplicaStatus};
 
 pub(crate) fn run(args: &Proxies) -> Result<Outcome> {
-    let server = Server::new(&args.target)?;
-    let replicas: Vec<ReplicaStatus> = server::ask(server.page("/debug/replicas", "a list of replicas"))?;
+    let server = PageClient::new(&args.target)?;
+    let replicas: Vec<ReplicaStatus> = client::run(server.page("/debug/replicas", "a list of replicas"))?;
     match args.output {
         Listing::Json => print(&format!("{}\n", serde_json::to_string_pretty(&replicas)?)),
         Listing::Text => print(&table(&replicas)),
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_for_each_with_what_is_wrong() {
+    fn a_row_per_replica_with_its_state() {
         let replica = |name: &str, state, differs_in: &[&str]| ReplicaStatus {
             name: name.into(),
             own: name == "a",

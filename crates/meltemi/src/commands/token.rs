@@ -7,7 +7,8 @@ use ca::Issuer;
 
 use super::{Outcome, print};
 use crate::args::{Env, TokenCreate};
-use crate::settings::{NO_STATE, go_duration, state_folder};
+use crate::settings::{go_duration, state_folder};
+use server::settings::NO_STATE;
 
 pub(crate) fn create(args: &TokenCreate, env: &Env) -> Result<Outcome> {
     let Some((namespace, account)) = args.service_account.split_once('/') else {

@@ -1,4 +1,4 @@
-//! What flags and variables come to.
+//! Flags and variables as settings.
 
 use super::*;
 use crate::args::{self, Command};
@@ -16,40 +16,43 @@ fn error(flags: &[&str]) -> String {
 
 #[test]
 fn defaults_are_those_of_istiod() {
-    let (settings, unused) = settings(&[], &Env::default()).unwrap();
-    assert!(unused.is_empty());
+    let (settings, ignored) = settings(&[], &Env::default()).unwrap();
+    assert!(ignored.is_empty());
     assert_eq!(
-        settings.debounce,
-        Debounce { after: DEBOUNCE_AFTER, max: DEBOUNCE_MAX, endpoints: Some(ENDPOINT_WINDOW) }
+        settings.server.debounce,
+        DebounceSettings { after: DEBOUNCE_AFTER, max: DEBOUNCE_MAX, endpoints: Some(ENDPOINT_WINDOW) }
     );
-    assert_eq!(settings.streams.push_throttle, 100);
-    assert_eq!(settings.streams.max_requests_per_second, 0);
-    assert_eq!(settings.streams.max_streams_per_address, 50_000);
+    assert_eq!(settings.server.streams.push_throttle, 100);
+    assert_eq!(settings.server.streams.max_requests_per_second, 0);
+    assert_eq!(settings.server.streams.max_streams_per_address, 50_000);
     assert!(settings.workers >= 1);
-    assert_eq!(settings.mesh.cluster_id, "Kubernetes");
-    assert_eq!(settings.mesh.pod_namespace, "istio-system");
-    assert_eq!(settings.ports.grpc.address, Some(Address { host: String::new(), port: 15010 }));
-    assert_eq!(settings.streams.max_age, None);
-    assert_eq!(settings.streams.drain, Duration::from_secs(10));
+    assert_eq!(settings.server.mesh.cluster_id, "Kubernetes");
+    assert_eq!(settings.server.mesh.pod_namespace, "istio-system");
+    assert_eq!(
+        settings.server.ports.grpc.address,
+        Some(server::settings::ListenAddress { host: String::new(), port: 15010 })
+    );
+    assert_eq!(settings.server.streams.max_age, None);
+    assert_eq!(settings.server.streams.drain, Duration::from_secs(10));
 }
 
 #[test]
 fn flag_beats_variable_beats_default() {
     let env = Env { cluster_id: Some("env".into()), keepalive_interval: Some("7s".into()), ..Env::default() };
     let (from_env, _) = settings(&[], &env).unwrap();
-    assert_eq!(from_env.mesh.cluster_id, "env");
-    assert_eq!(from_env.streams.keepalive_interval, Duration::from_secs(7));
+    assert_eq!(from_env.server.mesh.cluster_id, "env");
+    assert_eq!(from_env.server.streams.keepalive_interval, Duration::from_secs(7));
     let (from_flag, _) = settings(&["--clusterID=flag", "--keepaliveInterval=8s"], &env).unwrap();
-    assert_eq!(from_flag.mesh.cluster_id, "flag");
-    assert_eq!(from_flag.streams.keepalive_interval, Duration::from_secs(8));
+    assert_eq!(from_flag.server.mesh.cluster_id, "flag");
+    assert_eq!(from_flag.server.streams.keepalive_interval, Duration::from_secs(8));
 }
 
 #[test]
 fn unreadable_variable_is_reported_and_replaced() {
     let env = Env { debounce_after: Some("soon".into()), ..Env::default() };
-    let (settings, unused) = settings(&[], &env).unwrap();
-    assert_eq!(settings.debounce.after, DEBOUNCE_AFTER);
-    assert_eq!(unused, [r#"PILOT_DEBOUNCE_AFTER="soon" cannot be read; 100ms is used instead"#]);
+    let (settings, ignored) = settings(&[], &env).unwrap();
+    assert_eq!(settings.server.debounce.after, DEBOUNCE_AFTER);
+    assert_eq!(ignored, [r#"PILOT_DEBOUNCE_AFTER="soon" cannot be read; 100ms is used instead"#]);
 }
 
 #[test]
@@ -62,21 +65,24 @@ fn delivery_is_set_by_variables() {
         max_streams_per_address: set("7"),
         max_streams_per_identity: set("6"),
         subscription_changes_per_second: set("0"),
-        removal_patience: set("2s"),
+        removal_grace: set("2s"),
         workers: set("3"),
         ..Env::default()
     };
-    let (settings, unused) = settings(&[], &env).unwrap();
-    assert_eq!(unused, [""; 0]);
-    assert_eq!(settings.debounce.endpoints, None);
-    let xds::Options { push_throttle, max_requests_per_second, max_streams_per_address, .. } = settings.streams;
+    let (settings, ignored) = settings(&[], &env).unwrap();
+    assert_eq!(ignored, [""; 0]);
+    assert_eq!(settings.server.debounce.endpoints, None);
+    let xds::Options { push_throttle, max_requests_per_second, max_streams_per_address, .. } = settings.server.streams;
     assert_eq!((push_throttle, max_requests_per_second, max_streams_per_address), (0, 13, 7));
-    assert_eq!((settings.streams.max_streams_per_identity, settings.streams.subscription_changes_per_second), (6, 0));
-    assert_eq!((settings.streams.removal_patience, settings.workers), (Duration::from_secs(2), 3));
+    assert_eq!(
+        (settings.server.streams.max_streams_per_identity, settings.server.streams.subscription_changes_per_second),
+        (6, 0)
+    );
+    assert_eq!((settings.server.streams.removal_grace, settings.workers), (Duration::from_secs(2), 3));
 }
 
 #[test]
-fn a_cap_of_no_stream_at_all_is_refused() {
+fn zero_is_no_limit_of_streams_and_reported() {
     let env = Env {
         max_streams_per_address: Some("0".into()),
         max_requests_per_second: Some("-1".into()),
@@ -84,9 +90,9 @@ fn a_cap_of_no_stream_at_all_is_refused() {
         workers: Some("0".into()),
         ..Env::default()
     };
-    let (settings, unused) = settings(&[], &env).unwrap();
-    assert_eq!(settings.streams.max_streams_per_address, 50_000);
-    let named: Vec<&str> = unused.iter().filter_map(|text| text.split('=').next()).collect();
+    let (settings, ignored) = settings(&[], &env).unwrap();
+    assert_eq!(settings.server.streams.max_streams_per_address, 50_000);
+    let named: Vec<&str> = ignored.iter().filter_map(|text| text.split('=').next()).collect();
     let caps = ["PILOT_PUSH_THROTTLE", "PILOT_MAX_REQUESTS_PER_SECOND", "MELTEMI_MAX_STREAMS_PER_ADDRESS"];
     assert_eq!(named, [&caps[..], &["MELTEMI_WORKERS"]].concat());
 }
@@ -94,27 +100,27 @@ fn a_cap_of_no_stream_at_all_is_refused() {
 #[test]
 fn a_share_of_traces_beyond_a_hundred_is_reported() {
     let env = |text: &str| Env { trace_sampling: Some(text.into()), ..Env::default() };
-    assert_eq!(settings(&[], &env("12.5")).unwrap().0.mesh.trace_sampling, model::Percent(12.5));
-    let (settings, unused) = settings(&[], &env("101")).unwrap();
-    assert_eq!(settings.mesh.trace_sampling, model::Percent(1.0));
-    assert_eq!(unused, [r#"PILOT_TRACE_SAMPLING="101" cannot be read; 1.0 is used instead"#]);
+    assert_eq!(settings(&[], &env("12.5")).unwrap().0.server.mesh.trace_sampling, model::Percentage(12.5));
+    let (settings, ignored) = settings(&[], &env("101")).unwrap();
+    assert_eq!(settings.server.mesh.trace_sampling, model::Percentage(1.0));
+    assert_eq!(ignored, [r#"PILOT_TRACE_SAMPLING="101" cannot be read; 1.0 is used instead"#]);
 }
 
 #[test]
 fn ranges_of_key_servers_must_be_readable() {
     let env = |text: &str| Env { keys_blocked: Some(text.into()), ..Env::default() };
     let (settings, _) = self::settings(&[], &env("10.0.0.0/8, 192.0.2.1,fd00::/8")).unwrap();
-    let blocked: Vec<_> = settings.keys.guard.blocked.iter().map(ToString::to_string).collect();
+    let blocked: Vec<_> = settings.server.jwks.guard.blocked.iter().map(ToString::to_string).collect();
     assert_eq!(blocked, ["10.0.0.0/8", "192.0.2.1/32", "fd00::/8"]);
     let error = format!("{:#}", self::settings(&[], &env("10.0.0.0/8,private")).unwrap_err());
     assert!(error.contains("BLOCKED_CIDRS_IN_JWKS_URIS: \"private\"") && error.contains("like 10.0.0.0/8"), "{error}");
 }
 
 #[test]
-fn ranges_of_given_addresses_must_be_of_their_family() {
+fn auto_allocated_ranges_must_be_of_their_family() {
     let env = |v4: &str, v6: &str| Env { ipv4_range: Some(v4.into()), ipv6_range: Some(v6.into()), ..Env::default() };
     let (settings, _) = self::settings(&[], &env("10.44.3.7/20", "fd00:7::/112")).unwrap();
-    let ranges = settings.mesh.environment().addresses;
+    let ranges = settings.server.mesh.environment().addresses;
     assert_eq!(ranges.v4, ([10, 44, 0, 0].into(), [0, 0, 15, 255].into()));
     assert_eq!(ranges.v6, ("fd00:7::".parse().unwrap(), "::ffff".parse().unwrap()));
     for (v4, v6, wrong) in [
@@ -130,9 +136,9 @@ fn ranges_of_given_addresses_must_be_of_their_family() {
 #[test]
 fn empty_address_is_off() {
     let (settings, _) = settings(&["--grpcAddr=", "--monitoringAddr", ""], &Env::default()).unwrap();
-    assert_eq!(settings.ports.grpc.address, None);
-    assert_eq!(settings.ports.monitoring.address, None);
-    assert!(settings.ports.http.address.is_some());
+    assert_eq!(settings.server.ports.grpc.address, None);
+    assert_eq!(settings.server.ports.monitoring.address, None);
+    assert!(settings.server.ports.http.address.is_some());
 }
 
 #[test]
@@ -156,12 +162,12 @@ fn without_a_folder_the_api_server_is_watched() {
     let (args, _) = args::parse(words).unwrap();
     let Command::Serve(serve) = args.command else { panic!("not serve") };
     let (settings, _) = Settings::new(*serve, &Env::default()).unwrap();
-    let Source::Cluster(cluster) = settings.source else { panic!("{:?}", settings.source) };
+    let SourceSettings::Cluster(cluster) = settings.server.source else { panic!("{:?}", settings.server.source) };
     assert_eq!((cluster.access.kubeconfig, cluster.access.rate), (Some("k".into()), 80));
 }
 
 #[test]
-fn negative_durations_are_refused() {
+fn rejects_negative_durations() {
     assert_eq!(go_duration("1m0.5s"), Some(Duration::from_millis(60_500)));
     assert_eq!(go_duration("-1s"), None);
     assert_eq!(go_duration("soon"), None);

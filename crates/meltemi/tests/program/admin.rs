@@ -1,4 +1,4 @@
-//! Attacks on what changes a running server, and the rotation of the root as an operator does it.
+//! Attacks on the endpoints that change a running server, and root rotation as an operator does it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 use testkit::grpc;
+use testkit::wait::{DEADLINE, eventually_blocking};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, ServerName, pem::PemObject};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
@@ -15,24 +16,24 @@ use wire::envoy::config::core::v3::Node;
 use wire::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 
 use crate::run::{Ran, SHOP, as_text, folder, path, run};
-use crate::serve::{LIMIT, Server};
+use crate::serve::Server;
 
 const ADMIN: &str = "istio-system/meltemi-admin";
 const ON: (&str, &str) = ("UNSAFE_ENABLE_ADMIN_ENDPOINTS", "true");
 const ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
-struct World {
+struct SecureServer {
     server: Server,
     _objects: TempDir,
     state: TempDir,
 }
 
-impl World {
-    fn start(flags: &[&str], env: &[(&str, &str)]) -> World {
+impl SecureServer {
+    fn start(flags: &[&str], env: &[(&str, &str)]) -> SecureServer {
         let (objects, state) = (folder(&[("shop.yaml", SHOP)]), folder(&[]));
         let secure = ["--secureGRPCAddr=127.0.0.1:0", "--stateDir", path(&state)];
         let server = Server::start_with(&objects, &[&secure, flags].concat(), env);
-        World { server, _objects: objects, state }
+        SecureServer { server, _objects: objects, state }
     }
 
     fn token(&self, account: &str, more: &[&str]) -> String {
@@ -72,7 +73,7 @@ impl World {
 
 fn sent(address: &str, lines: &[String]) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("an open port");
-    stream.set_read_timeout(Some(LIMIT)).expect("not zero");
+    stream.set_read_timeout(Some(DEADLINE)).expect("not zero");
     write!(stream, "{}\r\nConnection: close\r\n\r\n", lines.join("\r\n")).expect("a request");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
@@ -82,21 +83,21 @@ fn sent(address: &str, lines: &[String]) -> (String, String) {
 
 /// What a web page in the operator's browser can send, with and without what it cannot know.
 #[test]
-fn web_pages_and_strangers_on_loopback_change_nothing() {
-    let world = World::start(&[], &[ON]);
-    let id = world.status()["id"].as_str().expect("an id").to_owned();
-    let token = format!("Authorization: Bearer {}", world.token(ADMIN, &[]));
+fn cross_site_and_unauthenticated_requests_on_loopback_change_nothing() {
+    let secure = SecureServer::start(&[], &[ON]);
+    let id = secure.status()["id"].as_str().expect("an id").to_owned();
+    let token = format!("Authorization: Bearer {}", secure.token(ADMIN, &[]));
     let admin = "X-Meltemi-Admin: 1".to_owned();
     let target = format!("/debug/ca/rotate?from={id}&force=true");
     let post = format!("POST {target} HTTP/1.1");
     for flag in ["--httpAddr", "--monitoringAddr"] {
-        let own = format!("Host: localhost:{}", world.server.port(flag).rsplit_once(':').expect("a port").1);
+        let own = format!("Host: localhost:{}", secure.server.port(flag).rsplit_once(':').expect("a port").1);
         let with = |lines: &[&str]| -> Vec<String> {
             [post.as_str()].iter().chain(lines).map(|line| (*line).to_owned()).collect()
         };
         let form = "Content-Type: application/x-www-form-urlencoded";
-        let wrong = format!("Authorization: Bearer {}", world.token("istio-system/istio-ingressgateway", &[]));
-        let elsewhere = format!("Authorization: Bearer {}", world.token(ADMIN, &["--audience", "vault"]));
+        let wrong = format!("Authorization: Bearer {}", secure.token("istio-system/istio-ingressgateway", &[]));
+        let elsewhere = format!("Authorization: Bearer {}", secure.token(ADMIN, &["--audience", "vault"]));
         let cases: Vec<(&str, Vec<String>, &str)> = vec![
             ("a form", with(&[&own, form, "Origin: http://evil.example", "Content-Length: 0"]), "403"),
             ("a form without an origin", with(&[&own, form, "Content-Length: 0"]), "403"),
@@ -145,64 +146,66 @@ fn web_pages_and_strangers_on_loopback_change_nothing() {
             ),
         ];
         for (what, lines, status) in cases {
-            let (got, body) = world.sent(flag, &lines);
+            let (got, body) = secure.sent(flag, &lines);
             assert_eq!(got, status, "{flag}: {what}: {body}");
         }
-        let read = |host: &str| world.sent(flag, &["GET /debug/ca HTTP/1.1".to_owned(), format!("Host: {host}")]).0;
+        let read = |host: &str| secure.sent(flag, &["GET /debug/ca HTTP/1.1".to_owned(), format!("Host: {host}")]).0;
         assert_eq!(
             (read("evil.example"), read("localhost:1"), read("127.0.0.1")),
             ("403".into(), "200".into(), "200".into())
         );
-        world.assert_settled();
+        secure.assert_settled();
     }
 }
 
 #[test]
-fn the_switch_is_off_unless_set() {
-    let world = World::start(&[], &[]);
-    let refused = world.ca(&["rotate", "--force"], Some(ADMIN));
+fn admin_endpoints_are_off_by_default() {
+    let secure = SecureServer::start(&[], &[]);
+    let refused = secure.ca(&["rotate", "--force"], Some(ADMIN));
     assert_eq!(refused.code, Some(2));
     assert!(refused.stderr.contains("403") && refused.stderr.contains("UNSAFE_ENABLE_ADMIN_ENDPOINTS"), "{refused:?}");
-    world.assert_settled();
+    secure.assert_settled();
 }
 
 #[test]
 fn the_command_needs_a_token_of_an_allowed_account() {
-    let world = World::start(&[], &[ON, ("MELTEMI_ADMIN_SERVICE_ACCOUNTS", "ops/root, ops/second")]);
+    let secure = SecureServer::start(&[], &[ON, ("MELTEMI_ADMIN_SERVICE_ACCOUNTS", "ops/root, ops/second")]);
     for (account, why) in [(None, "401"), (Some("ops/other"), "may not administrate"), (Some(ADMIN), "ops/second")] {
-        let refused = world.ca(&["rotate", "--force"], account);
+        let refused = secure.ca(&["rotate", "--force"], account);
         assert!(refused.code == Some(2) && refused.stderr.contains(why), "{account:?}: {refused:?}");
     }
-    world.assert_settled();
-    let done = world.ca(&["rotate", "--force"], Some("ops/second"));
+    secure.assert_settled();
+    let done = secure.ca(&["rotate", "--force"], Some("ops/second"));
     assert!(done.code == Some(0) && done.stdout.contains("stage     announced"), "{done:?}");
 }
 
 #[test]
-fn without_proxies_a_rotation_takes_force_and_a_warning() {
-    let world = World::start(&[], &[ON]);
-    let refused = world.ca(&["rotate"], Some(ADMIN));
+fn a_rotation_without_proxies_needs_force_and_warns() {
+    let secure = SecureServer::start(&[], &[ON]);
+    let refused = secure.ca(&["rotate"], Some(ADMIN));
     assert_eq!(refused.code, Some(2));
     assert!(refused.stderr.contains("0 workloads are connected") && refused.stderr.contains("--force"), "{refused:?}");
-    world.assert_settled();
+    secure.assert_settled();
     for stage in ["announced", "switched", "settled"] {
-        let refused = world.ca(&["rotate"], Some(ADMIN));
+        let refused = secure.ca(&["rotate"], Some(ADMIN));
         assert_eq!(refused.code, Some(2), "before {stage}: {refused:?}");
-        let done = world.ca(&["rotate", "--force"], Some(ADMIN));
+        let done = secure.ca(&["rotate", "--force"], Some(ADMIN));
         assert!(done.code == Some(0) && done.stdout.contains(&format!("stage     {stage}")), "{done:?}");
         assert!(done.stderr.contains("warning: --force advances"), "{done:?}");
         assert!(done.stderr.contains("at least 1 must"), "what is missing: {done:?}");
     }
-    let (_, log) = world.server.end(Signal::SIGTERM);
-    let warned = |line: &&str| line.contains("WARN") && line.contains("advances by --force") && line.contains(ADMIN);
+    let (_, log) = secure.server.end(Signal::SIGTERM);
+    let warned = |line: &&str| {
+        line.contains("WARN") && line.contains("advancing without evidence (--force)") && line.contains(ADMIN)
+    };
     assert_eq!(log.lines().filter(warned).count(), 3, "{log}");
 }
 
 #[test]
-fn log_levels_take_a_token_too() {
-    let port = testkit::server::free_port().expect("a port");
-    let world = World::start(&[&format!("--ctrlz_port={port}")], &[ON]);
-    let token = format!("Authorization: Bearer {}", world.token(ADMIN, &[]));
+fn changing_log_levels_needs_a_token() {
+    let port = testkit::port::reserve().expect("a port");
+    let secure = SecureServer::start(&[&format!("--ctrlz_port={port}")], &[ON]);
+    let token = format!("Authorization: Bearer {}", secure.token(ADMIN, &[]));
     let body = "{\"output_level\": \"debug\"}";
     let put = |more: &[&str]| {
         let mut lines = vec!["PUT /scopej/ads HTTP/1.1".to_owned(), "Host: localhost".to_owned()];
@@ -225,25 +228,25 @@ fn log_levels_take_a_token_too() {
 
 /// A workload with a certificate of the mesh.
 struct Workload {
-    signer: agent::Signer,
+    signer: agent::CaEndpoint,
     token: String,
     account: &'static str,
 }
 
 impl Workload {
-    fn new(world: &World, account: &'static str) -> Workload {
-        let signer = agent::Signer {
-            address: world.server.port("--secureGRPCAddr").to_owned(),
+    fn new(secure: &SecureServer, account: &'static str) -> Workload {
+        let signer = agent::CaEndpoint {
+            address: secure.server.port("--secureGRPCAddr").to_owned(),
             name: Some("istiod.istio-system.svc".to_owned()),
-            roots: world.state.path().join("ca/ca-cert.pem"),
+            roots: secure.state.path().join("ca/ca-cert.pem"),
             learned: Vec::new(),
         };
-        Workload { signer, token: world.token(&format!("shop/{account}"), &[]), account }
+        Workload { signer, token: secure.token(&format!("shop/{account}"), &[]), account }
     }
 
     /// Key and certificate, and the roots that came with it.
-    async fn renewed(&mut self) -> (ca::Private, ca::Certificate) {
-        let key = ca::Private::generate(ca::KeyType::P256).expect("a key");
+    async fn renewed(&mut self) -> (ca::PrivateKey, ca::Certificate) {
+        let key = ca::PrivateKey::generate(ca::KeyType::P256).expect("a key");
         let identity = format!("spiffe://cluster.local/ns/shop/sa/{}", self.account);
         let csr = key.csr(&identity.parse().expect("an identity")).expect("a request");
         let chain = self.signer.certificate(&self.token, &csr, Duration::from_secs(3600)).await.expect("a certificate");
@@ -254,7 +257,7 @@ impl Workload {
     }
 
     /// A stream by mutual TLS, which is open as long as the answer is held.
-    async fn connected(&mut self) -> (grpc::Sender, grpc::Reader) {
+    async fn connected(&mut self) -> (grpc::MessageSender, grpc::MessageReader) {
         let (key, leaf) = self.renewed().await;
         let mut roots = RootCertStore::empty();
         self.signer.learned.iter().for_each(|root| roots.add(root.der.clone()).expect("a root"));
@@ -280,44 +283,41 @@ impl Workload {
 /// The way an operator goes, without Kubernetes: each stage waits until the workload has a certificate of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_token_and_evidence_the_root_is_rotated() {
-    let world = World::start(&[], &[ON]);
-    let mut workload = Workload::new(&world, "cart");
+    let secure = SecureServer::start(&[], &[ON]);
+    let mut workload = Workload::new(&secure, "cart");
     let _streams = [workload.connected().await, workload.connected().await];
-    assert_eq!(world.status()["proxies"], 1, "two streams of a workload are one: {}", world.status());
-    let old = world.status()["roots"][0]["key"].clone();
+    assert_eq!(secure.status()["proxies"], 1, "two streams of a workload are one: {}", secure.status());
+    let old = secure.status()["roots"][0]["key"].clone();
     for stage in ["announced", "switched", "settled"] {
-        let few = world.ca(&["rotate", "--min-workloads", "2"], Some(ADMIN));
+        let few = secure.ca(&["rotate", "--min-workloads", "2"], Some(ADMIN));
         assert!(few.code == Some(2) && few.stderr.contains("at least 2 must"), "{few:?}");
-        let done = world.ca(&["rotate"], Some(ADMIN));
+        let done = secure.ca(&["rotate"], Some(ADMIN));
         assert!(done.code == Some(0) && done.stdout.contains(&format!("stage     {stage}")), "{done:?}");
         if stage != "settled" {
-            let early = world.ca(&["rotate"], Some(ADMIN));
+            let early = secure.ca(&["rotate"], Some(ADMIN));
             assert!(early.code == Some(2) && early.stderr.contains("99 % must"), "{early:?}");
             assert!(early.stderr.contains("cart-1.shop"), "who is waited for: {early:?}");
             workload.renewed().await;
-            assert_eq!(world.status()["coverage"], 1.0, "{}", world.status());
+            assert_eq!(secure.status()["coverage"], 1.0, "{}", secure.status());
         }
     }
-    assert_ne!(world.status()["roots"][0]["key"], old);
-    assert_eq!(world.status()["roots"].as_array().map(Vec::len), Some(1));
+    assert_ne!(secure.status()["roots"][0]["key"], old);
+    assert_eq!(secure.status()["roots"].as_array().map(Vec::len), Some(1));
 }
 
 /// It is connected and never asks for a certificate. Once every certificate of the stage before has expired, nobody waits for it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workload_that_never_renews_blocks_no_longer_than_certificates_live() {
-    let world = World::start(&[], &[ON, ("PILOT_WORKLOAD_CERT_TTL", "15s")]);
-    let (mut good, mut stuck) = (Workload::new(&world, "cart"), Workload::new(&world, "stuck"));
+async fn a_workload_that_never_renews_blocks_the_rotation_for_one_certificate_lifetime() {
+    let secure = SecureServer::start(&[], &[ON, ("PILOT_WORKLOAD_CERT_TTL", "15s")]);
+    let (mut good, mut stuck) = (Workload::new(&secure, "cart"), Workload::new(&secure, "stuck"));
     let (_good, _stuck) = (good.connected().await, stuck.connected().await);
-    assert_eq!(world.status()["proxies"], 2, "{}", world.status());
-    assert_eq!(world.ca(&["rotate"], Some(ADMIN)).code, Some(0));
+    assert_eq!(secure.status()["proxies"], 2, "{}", secure.status());
+    assert_eq!(secure.ca(&["rotate"], Some(ADMIN)).code, Some(0));
     good.renewed().await;
-    let early = world.ca(&["rotate"], Some(ADMIN));
+    let early = secure.ca(&["rotate"], Some(ADMIN));
     assert!(early.stderr.contains("1 of 2") && early.stderr.contains("stuck-1.shop"), "{early:?}");
-    let end = std::time::Instant::now() + LIMIT;
-    while world.status()["expired"] != 1 {
-        assert!(std::time::Instant::now() < end, "{}", world.status());
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    let done = world.ca(&["rotate"], Some(ADMIN));
+    let expired = eventually_blocking("a certificate to expire", || Ok(secure.status()["expired"] == 1));
+    expired.unwrap_or_else(|error| panic!("{error}: {}", secure.status()));
+    let done = secure.ca(&["rotate"], Some(ADMIN));
     assert!(done.code == Some(0) && done.stdout.contains("stage     switched"), "{done:?}");
 }

@@ -16,7 +16,7 @@ fn a_pod_of_the_folder_describes_the_node() {
 }
 
 #[test]
-fn a_pod_that_is_not_there_is_2() {
+fn a_missing_pod_exits_with_2() {
     let dir = folder(&[("shop.yaml", SHOP)]);
     let ran = run(&["bootstrap", "--proxy=x.shop", "--server=127.0.0.1:15010", "--config", path(&dir)]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""));
@@ -24,7 +24,7 @@ fn a_pod_that_is_not_there_is_2() {
 }
 
 #[test]
-fn version_in_both_forms() {
+fn version_as_text_and_json() {
     assert_eq!(run(&["version"]).stdout.trim().split('-').count(), 3);
     let json: Value = serde_json::from_str(&run(&["version", "-o=json"]).stdout).expect("JSON");
     assert_eq!(json["clientVersion"]["version"], env!("CARGO_PKG_VERSION"));

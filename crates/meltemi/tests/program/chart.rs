@@ -1,4 +1,4 @@
-//! The Helm chart, as helm itself renders it: names and ports of istiod, a hardened pod, values that fit. No cluster is asked.
+//! The Helm chart as helm renders it: names and ports of istiod, a hardened pod, valid values. No cluster is needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,14 +6,14 @@ use std::process::{Command, Output};
 
 use config::yaml::{Scalars, documents};
 use serde_json::{Value, json};
+use testkit::environment;
 use testkit::parity::plain;
-use testkit::place;
 
 use crate::run::{as_text, folder, run};
 
 /// `None`: there is no helm, which was said.
 fn helm(words: &[&str], values: &[&Path]) -> Option<Output> {
-    let Some(program) = place::helm() else {
+    let Some(program) = environment::helm() else {
         testkit::skip("the chart: there is no helm; cargo xtask setup builds it where Go is");
         return None;
     };
@@ -28,7 +28,7 @@ fn helm(words: &[&str], values: &[&Path]) -> Option<Output> {
 }
 
 fn chart() -> PathBuf {
-    place::repository().join("deploy/helm/meltemi")
+    environment::repository().join("deploy/helm/meltemi")
 }
 
 /// The objects that helm renders, after it found nothing to complain of.
@@ -120,7 +120,7 @@ fn a_revision_and_its_tags_are_in_all_names() {
 }
 
 #[test]
-fn the_pod_may_do_nothing_that_it_need_not() {
+fn the_pod_has_no_unneeded_privileges() {
     let Some(objects) = rendered(&[], &[]) else { return };
     let pod = &find(&objects, "Deployment", "istiod")["spec"]["template"]["spec"];
     assert_eq!(pod["securityContext"], json!({ "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } }));
@@ -141,7 +141,7 @@ fn the_pod_may_do_nothing_that_it_need_not() {
 }
 
 #[test]
-fn optional_objects_come_and_go() {
+fn optional_objects_follow_their_values() {
     let set = "serviceMonitor.enabled=true,global.networkPolicy.enabled=true,autoscaleEnabled=false,replicaCount=1,\
                global.configValidation=false,configMap=false,global.priorityClassName=system-cluster-critical";
     let Some(objects) = rendered(&[], &["--set", set]) else { return };
@@ -156,7 +156,7 @@ fn optional_objects_come_and_go() {
 }
 
 #[test]
-fn checks_by_the_api_server_itself_are_asked_for() {
+fn admission_policies_are_rendered() {
     let (kind, name) = ("ValidatingAdmissionPolicy", "gateways.meltemi.networking.istio.io");
     let Some(objects) = rendered(&[], &[]) else { return };
     assert!(!kinds(&objects).contains(kind));
@@ -167,7 +167,7 @@ fn checks_by_the_api_server_itself_are_asked_for() {
 }
 
 #[test]
-fn what_the_environment_says_goes_before_the_chart() {
+fn env_values_override_the_chart() {
     let Some(objects) = rendered(&[], &["--set-string", "env.CLUSTER_ID=east,env.PILOT_DEBOUNCE_MAX=5s"]) else {
         return;
     };
@@ -183,7 +183,7 @@ fn what_the_environment_says_goes_before_the_chart() {
 #[test]
 fn every_recipe_renders_with_a_revision_of_its_own() {
     let mut revisions = BTreeMap::new();
-    let recipes = place::repository().join("deploy/helm/recipes");
+    let recipes = environment::repository().join("deploy/helm/recipes");
     for kind in ["namespace", "region", "workload"] {
         for file in std::fs::read_dir(recipes.join(kind)).expect("a folder for each way to shard").flatten() {
             let path = file.path();
@@ -240,7 +240,7 @@ spec:
 }
 
 #[test]
-fn a_value_of_the_wrong_type_is_refused_by_name() {
+fn a_value_of_the_wrong_type_is_rejected_by_name() {
     for (set, named) in [
         ("replicaCount=zero", "replicaCount"),
         ("revision=Canary", "revision"),

@@ -19,7 +19,7 @@ spec: {hosts: [cart], colour: blue, http: [{route: [{destination: {host: cart}}]
 ";
 
 #[test]
-fn a_clean_folder_is_0_and_says_nothing_on_stdout() {
+fn a_valid_folder_exits_with_0_and_prints_nothing() {
     let dir = folder(&[("shop.yaml", SHOP)]);
     let ran = run(&["check", path(&dir)]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{ran:?}");
@@ -27,7 +27,7 @@ fn a_clean_folder_is_0_and_says_nothing_on_stdout() {
 }
 
 #[test]
-fn an_error_is_1_and_names_file_object_and_field() {
+fn an_error_exits_with_1_and_names_file_object_and_field() {
     let dir = folder(&[("shop.yaml", SHOP), ("bad.yaml", WRONG_PORT)]);
     let ran = run(&["check", path(&dir)]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
@@ -38,7 +38,7 @@ fn an_error_is_1_and_names_file_object_and_field() {
 }
 
 #[test]
-fn a_warning_is_0_unless_strict() {
+fn a_warning_exits_with_0_unless_strict() {
     let dir = folder(&[("odd.yaml", UNKNOWN_FIELD), ("shop.yaml", SHOP)]);
     let ran = run(&["check", path(&dir)]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -47,7 +47,7 @@ fn a_warning_is_0_unless_strict() {
 }
 
 #[test]
-fn a_route_to_nobody_is_a_warning_and_a_bad_expression_an_error() {
+fn a_route_without_a_service_is_a_warning_and_an_invalid_regex_an_error() {
     let routes = UNKNOWN_FIELD.replace("colour: blue, ", "");
     let dir = folder(&[("routes.yaml", &routes)]);
     let ran = run(&["check", path(&dir)]);
@@ -73,7 +73,7 @@ fn a_route_to_nobody_is_a_warning_and_a_bad_expression_an_error() {
 }
 
 #[test]
-fn broken_yaml_is_1_with_a_place_and_spoils_no_other_file() {
+fn invalid_yaml_exits_with_1_and_a_position_and_affects_no_other_file() {
     let dir = folder(&[("broken.yaml", "kind: Service\n  metadata: ["), ("shop.yaml", SHOP)]);
     let ran = run(&["check", path(&dir)]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
@@ -82,19 +82,22 @@ fn broken_yaml_is_1_with_a_place_and_spoils_no_other_file() {
 }
 
 #[test]
-fn json_is_the_same_as_data() {
+fn json_output_has_the_same_diagnostics() {
     let dir = folder(&[("bad.yaml", WRONG_PORT)]);
     let ran = run(&["check", path(&dir), "-o", "json"]);
     assert_eq!(ran.code, Some(1));
     let result: Value = serde_json::from_str(&ran.stdout).expect("JSON");
     assert_eq!(result["errors"], 1);
-    let note = &result["notes"][0];
-    assert_eq!((&note["severity"], &note["kind"], &note["name"]), (&"error".into(), &"Service".into(), &"bad".into()));
-    assert_eq!((&note["file"], &note["line"]), (&"bad.yaml".into(), &5.into()));
+    let diagnostic = &result["notes"][0];
+    assert_eq!(
+        (&diagnostic["severity"], &diagnostic["kind"], &diagnostic["name"]),
+        (&"error".into(), &"Service".into(), &"bad".into())
+    );
+    assert_eq!((&diagnostic["file"], &diagnostic["line"]), (&"bad.yaml".into(), &5.into()));
 }
 
 #[test]
-fn what_cannot_be_checked_is_2() {
+fn an_unreadable_folder_exits_with_2() {
     let ran = run(&["check", "/nowhere/at/all"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""));
     assert!(ran.stderr.starts_with("error: cannot read the folder /nowhere/at/all"), "{}", ran.stderr);

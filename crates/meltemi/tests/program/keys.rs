@@ -1,15 +1,15 @@
-//! Private keys on the disk and in memory: half an authority ends the start, and nobody gets a core dump.
+//! Private keys on disk and in memory: an incomplete CA ends the start, and core dumps are disabled.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use tempfile::TempDir;
+use testkit::wait::eventually_blocking;
 
 use crate::run::{PROGRAM, SHOP, folder, path};
-use crate::serve::{LIMIT, Server};
+use crate::serve::Server;
 
 const NOBODY: u32 = 65_534;
 
@@ -26,11 +26,9 @@ fn refused(objects: &TempDir, state: &TempDir) -> String {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
-    let end = Instant::now() + LIMIT;
-    while child.try_wait().expect("a child").is_none() && Instant::now() < end {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    let ended = eventually_blocking("the program to end", || Ok(child.try_wait()?.is_some()));
     let _ = child.kill();
+    ended.expect("it refuses and ends");
     let out = child.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert_eq!(out.status.code(), Some(2), "{said}");
@@ -38,7 +36,7 @@ fn refused(objects: &TempDir, state: &TempDir) -> String {
 }
 
 #[test]
-fn half_an_authority_ends_the_start_and_nothing_is_changed() {
+fn an_incomplete_ca_ends_the_start_and_changes_nothing() {
     let (objects, state) = (folder(&[("shop.yaml", SHOP)]), folder(&[]));
     drop(Server::start_with(&objects, &flags(&state), &[]));
     let ca = state.path().join("ca");
@@ -61,7 +59,7 @@ fn half_an_authority_ends_the_start_and_nothing_is_changed() {
 
 /// As a container runs it, without root: the kernel then gives /proc/PID to root, and we must still find ourselves in it.
 #[test]
-fn there_are_no_core_dumps_and_the_process_still_measures_itself() {
+fn core_dumps_are_disabled_and_process_metrics_work() {
     let (objects, state, place) = (folder(&[("shop.yaml", SHOP)]), folder(&[]), folder(&[]));
     let program = place.path().join("meltemi");
     let mut command = Command::new(&program);

@@ -1,4 +1,4 @@
-//! `meltemi render`: what a proxy would get.
+//! `meltemi render`: the configuration of a proxy.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ fn rendered(words: &[&str]) -> Value {
 }
 
 #[test]
-fn a_pods_proxy_gets_its_clusters() {
+fn renders_the_clusters_of_a_pod() {
     let dir = folder(&[("shop.yaml", SHOP)]);
     let all = rendered(&["render", path(&dir), "--proxy", "cart-1.shop", "-o", "json"]);
     let clusters = all["CDS"].as_object().expect("clusters");
@@ -20,7 +20,7 @@ fn a_pods_proxy_gets_its_clusters() {
 }
 
 #[test]
-fn only_the_types_that_were_asked_for() {
+fn renders_only_the_requested_types() {
     let dir = folder(&[("shop.yaml", SHOP)]);
     let some = rendered(&["render", path(&dir), "--proxy=cart-1.shop", "--type=cds,RDS", "-o=json"]);
     let types: Vec<&String> = some.as_object().expect("types").keys().collect();
@@ -29,7 +29,7 @@ fn only_the_types_that_were_asked_for() {
 }
 
 #[test]
-fn endpoints_follow_from_pods_when_asked() {
+fn derives_endpoints_from_pods() {
     let dir = folder(&[("shop.yaml", SHOP)]);
     let eds = |extra: &[&str]| {
         let words = [&["render", path(&dir), "--proxy=cart-1.shop", "--type=eds", "-o=json"], extra].concat();
@@ -40,7 +40,7 @@ fn endpoints_follow_from_pods_when_asked() {
 }
 
 #[test]
-fn a_node_from_a_file_stands_for_a_proxy_without_a_pod() {
+fn renders_a_node_from_a_file() {
     let node = r#"{"id": "router~10.0.0.9~edge.shop~shop.svc.cluster.local", "metadata": {"NAMESPACE": "shop"}}"#;
     let (dir, nodes) =
         (folder(&[("shop.yaml", SHOP)]), folder(&[("node.json", node), ("bad.json", r#"{"id": "a~b"}"#)]));
@@ -55,7 +55,7 @@ fn a_node_from_a_file_stands_for_a_proxy_without_a_pod() {
 }
 
 #[test]
-fn an_unknown_pod_is_2_and_others_are_named() {
+fn an_unknown_pod_exits_with_2_and_lists_others() {
     let dir = folder(&[("shop.yaml", SHOP)]);
     let ran = run(&["render", path(&dir), "--proxy", "nobody.shop"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""));

@@ -108,7 +108,7 @@ fn rights_are_those_that_the_program_needs_and_no_more() {
 }
 
 #[test]
-fn signing_requests_are_a_right_where_a_signer_of_the_cluster_signs() {
+fn signing_requests_are_a_right_with_a_kubernetes_signer() {
     let set = "env.EXTERNAL_CA=ISTIOD_RA_KUBERNETES_API,env.K8S_SIGNER=a.example/mesh,env.PILOT_CERT_PROVIDER=k8s.io/a.example/server";
     let Some(objects) = rendered(&[], &["--set", set]) else { return };
     let mut needed = needed("cluster", Kind::EndpointSlice);

@@ -1,22 +1,22 @@
-//! DestinationRules: hosts and ports that nobody has.
+//! DestinationRules whose hosts or ports no service has.
 
 use config::host::Host;
 use config::kind::Kind;
 use config::kinds::destination_rule::PortTrafficPolicy;
 
-use super::{Known, Notes};
+use super::{Diagnostics, ReferenceIndex};
 use crate::mesh::Mesh;
 
-pub(super) fn check(mesh: &Mesh, known: &Known<'_>, notes: &mut Notes) {
+pub(super) fn check(mesh: &Mesh, references: &ReferenceIndex<'_>, diagnostics: &mut Diagnostics) {
     for rule in mesh.objects.destination_rules.values() {
-        let host = Host::resolve_short(&rule.spec.host, &rule.meta.namespace, known.domain);
+        let host = Host::resolve_short(&rule.spec.host, &rule.meta.namespace, references.domain);
         if host.is_wildcard() {
             continue;
         }
-        let services = known.services_of(&host);
+        let services = references.services_of(&host);
         if services.is_empty() {
             let what = format!("no Service or ServiceEntry is called {host}, so that the rule has no effect");
-            notes.warn(Kind::DestinationRule, &rule.meta, "spec.host", what);
+            diagnostics.warn(Kind::DestinationRule, &rule.meta, "spec.host", what);
             continue;
         }
         let subsets = rule.spec.subsets.iter().enumerate();
@@ -29,7 +29,7 @@ pub(super) fn check(mesh: &Mesh, known: &Known<'_>, notes: &mut Notes) {
                     services.iter().any(|service| service.ports.iter().any(|it| u32::from(it.number) == number));
                 if number != 0 && !has_port {
                     let field = format!("{path}.trafficPolicy.portLevelSettings[{index}].port");
-                    notes.warn(
+                    diagnostics.warn(
                         Kind::DestinationRule,
                         &rule.meta,
                         field,

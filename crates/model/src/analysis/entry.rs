@@ -1,15 +1,15 @@
-//! ServiceEntries whose hosts are declared elsewhere too.
+//! ServiceEntries whose hosts another object declares as well.
 
 use std::collections::BTreeMap;
 
+use config::diagnostic::ObjectId;
 use config::host::Host;
 use config::kind::Kind;
-use config::note::ObjectId;
 
-use super::Notes;
+use super::Diagnostics;
 use crate::mesh::Mesh;
 
-pub(super) fn check(mesh: &Mesh, notes: &mut Notes) {
+pub(super) fn check(mesh: &Mesh, diagnostics: &mut Diagnostics) {
     let mut first: BTreeMap<Host, ObjectId> =
         mesh.services.values().map(|service| (service.host.clone(), service.made_from.clone())).collect();
     let mut entries: Vec<_> = mesh.objects.service_entries.values().collect();
@@ -26,7 +26,7 @@ pub(super) fn check(mesh: &Mesh, notes: &mut Notes) {
                     let what = format!(
                         "{other} declares {host} too; keep one of them, or each proxy sees the one that stands first for it"
                     );
-                    notes.warn(Kind::ServiceEntry, &entry.meta, format!("spec.hosts[{index}]"), what);
+                    diagnostics.warn(Kind::ServiceEntry, &entry.meta, format!("spec.hosts[{index}]"), what);
                 }
                 Some(_) => {}
                 None => {

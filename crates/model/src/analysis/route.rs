@@ -1,4 +1,4 @@
-//! VirtualServices: destinations, gateways, delegates, ports, and hosts that an older one has taken.
+//! VirtualServices: missing destinations, gateways, delegates and ports, and hosts that an older VirtualService claims.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,29 +9,29 @@ use config::kinds::virtual_service::{Destination, VirtualService};
 use config::meta::Object;
 use config::store::Name;
 
-use super::{Known, Notes};
+use super::{Diagnostics, ReferenceIndex};
 use crate::mesh::Mesh;
 use crate::virtual_service::MESH;
 use crate::visibility::Visibility;
 
 type Routes = Object<VirtualService>;
 
-pub(super) fn check(mesh: &Mesh, known: &Known<'_>, notes: &mut Notes) {
+pub(super) fn check(mesh: &Mesh, references: &ReferenceIndex<'_>, diagnostics: &mut Diagnostics) {
     let mut objects: Vec<&Arc<Routes>> = mesh.objects.virtual_services.values().collect();
     objects.sort_by(|a, b| a.meta.age_order(&b.meta));
     for object in &objects {
-        check_destinations(object, known, notes);
-        check_weights(object, notes);
-        check_gateways(mesh, object, notes);
-        check_delegates(mesh, object, notes);
-        check_ports(object, known, notes);
+        check_destinations(object, references, diagnostics);
+        check_weights(object, diagnostics);
+        check_gateways(mesh, object, diagnostics);
+        check_delegates(mesh, object, diagnostics);
+        check_ports(object, references, diagnostics);
     }
-    check_orphans(&objects, notes);
-    check_rivals(mesh, &objects, known, notes);
+    check_orphans(&objects, diagnostics);
+    check_conflicts(mesh, &objects, references, diagnostics);
 }
 
-fn warn(notes: &mut Notes, object: &Routes, field: impl Into<String>, what: impl Into<String>) {
-    notes.warn(Kind::VirtualService, &object.meta, field, what);
+fn warn(diagnostics: &mut Diagnostics, object: &Routes, field: impl Into<String>, what: impl Into<String>) {
+    diagnostics.warn(Kind::VirtualService, &object.meta, field, what);
 }
 
 /// Destinations with the paths of their fields.
@@ -64,22 +64,22 @@ fn numbered<'a>(path: &str, list: impl Iterator<Item = Option<&'a Destination>>)
     placed.collect()
 }
 
-fn check_destinations(object: &Routes, known: &Known<'_>, notes: &mut Notes) {
+fn check_destinations(object: &Routes, references: &ReferenceIndex<'_>, diagnostics: &mut Diagnostics) {
     for (path, destination) in destinations(&object.spec) {
-        let host = Host::resolve_short(&destination.host, &object.meta.namespace, known.domain);
-        let services = known.services_of(&host);
+        let host = Host::resolve_short(&destination.host, &object.meta.namespace, references.domain);
+        let services = references.services_of(&host);
         if services.is_empty() {
             warn(
-                notes,
+                diagnostics,
                 object,
                 format!("{path}.host"),
                 format!("no Service or ServiceEntry is called {host}; requests that are sent there fail with 503"),
             );
             continue;
         }
-        if !destination.subset.is_empty() && !known.has_subset(&host, &destination.subset) {
+        if !destination.subset.is_empty() && !references.has_subset(&host, &destination.subset) {
             warn(
-                notes,
+                diagnostics,
                 object,
                 format!("{path}.subset"),
                 format!(
@@ -92,7 +92,7 @@ fn check_destinations(object: &Routes, known: &Known<'_>, notes: &mut Notes) {
         let has_port = services.iter().any(|service| service.ports.iter().any(|port| u32::from(port.number) == number));
         if number != 0 && !has_port {
             warn(
-                notes,
+                diagnostics,
                 object,
                 format!("{path}.port"),
                 format!("{host} has no port {number}; requests that are sent there fail with 503"),
@@ -101,7 +101,7 @@ fn check_destinations(object: &Routes, known: &Known<'_>, notes: &mut Notes) {
     }
 }
 
-fn check_weights(object: &Routes, notes: &mut Notes) {
+fn check_weights(object: &Routes, diagnostics: &mut Diagnostics) {
     let http = object.spec.http.iter().map(|route| route.route.iter().map(|to| to.weight).collect::<Vec<_>>());
     let tcp = object.spec.tcp.iter().map(|route| route.route.iter().map(|to| to.weight).collect());
     let tls = object.spec.tls.iter().map(|route| route.route.iter().map(|to| to.weight).collect());
@@ -111,25 +111,24 @@ fn check_weights(object: &Routes, notes: &mut Notes) {
             let total: i64 = weights.iter().map(|&weight| i64::from(weight)).sum();
             if total != 100 && total > 0 {
                 let what = format!("the weights add up to {total}, not to 100; each is taken as a share of {total}");
-                warn(notes, object, format!("spec.{kind}[{index}].route"), what);
+                warn(diagnostics, object, format!("spec.{kind}[{index}].route"), what);
             }
         }
     }
 }
 
-fn check_gateways(mesh: &Mesh, object: &Routes, notes: &mut Notes) {
+fn check_gateways(mesh: &Mesh, object: &Routes, diagnostics: &mut Diagnostics) {
     for (index, name) in object.spec.gateways.iter().enumerate().filter(|(_, name)| *name != MESH) {
         let (namespace, gateway) = name.split_once('/').unwrap_or((&object.meta.namespace, name));
         let dotted = !name.contains('/') && name.contains('.');
         if !dotted && !mesh.objects.gateways.contains_key(&Name::new(namespace, gateway)) {
-            let what =
-                format!("there is no Gateway {namespace}/{gateway}, so that nobody is routed this way through it");
-            warn(notes, object, format!("spec.gateways[{index}]"), what);
+            let what = format!("there is no Gateway {namespace}/{gateway}, so that no requests are routed through it");
+            warn(diagnostics, object, format!("spec.gateways[{index}]"), what);
         }
     }
 }
 
-fn check_delegates(mesh: &Mesh, object: &Routes, notes: &mut Notes) {
+fn check_delegates(mesh: &Mesh, object: &Routes, diagnostics: &mut Diagnostics) {
     let own = &object.meta.namespace;
     for (index, route) in object.spec.http.iter().enumerate() {
         let Some(delegate) = &route.delegate else { continue };
@@ -151,7 +150,7 @@ fn check_delegates(mesh: &Mesh, object: &Routes, notes: &mut Notes) {
             }
             Some(_) => continue,
         };
-        warn(notes, object, format!("spec.http[{index}].delegate"), what);
+        warn(diagnostics, object, format!("spec.http[{index}].delegate"), what);
     }
 }
 
@@ -161,8 +160,8 @@ fn visibility(mesh: &Mesh, object: &Routes) -> Visibility {
     Visibility::new(export_to.iter().map(String::as_str), &object.meta.namespace)
 }
 
-/// VirtualServices without hosts that nobody delegates to.
-fn check_orphans(objects: &[&Arc<Routes>], notes: &mut Notes) {
+/// VirtualServices without hosts to which no other delegates.
+fn check_orphans(objects: &[&Arc<Routes>], diagnostics: &mut Diagnostics) {
     let mut named = BTreeSet::new();
     for object in objects {
         for delegate in object.spec.http.iter().filter_map(|route| route.delegate.as_ref()) {
@@ -174,7 +173,7 @@ fn check_orphans(objects: &[&Arc<Routes>], notes: &mut Notes) {
     for object in objects.iter().filter(|object| object.spec.hosts.is_empty()) {
         if !named.contains(&(&*object.meta.namespace, &*object.meta.name)) {
             warn(
-                notes,
+                diagnostics,
                 object,
                 "spec.hosts",
                 "it has no hosts and nobody delegates to it, so that it has no effect; give it hosts, or delegate to it",
@@ -183,13 +182,14 @@ fn check_orphans(objects: &[&Arc<Routes>], notes: &mut Notes) {
     }
 }
 
-/// Ports that are matched and that none of the hosts listens on.
-fn check_ports(object: &Routes, known: &Known<'_>, notes: &mut Notes) {
+/// Matched ports on which none of the hosts listens.
+fn check_ports(object: &Routes, references: &ReferenceIndex<'_>, diagnostics: &mut Diagnostics) {
     if !is_for_mesh(object) {
         return;
     }
-    let hosts = object.spec.hosts.iter().map(|host| Host::resolve_short(host, &object.meta.namespace, known.domain));
-    let services: Vec<_> = hosts.flat_map(|host| known.services_of(&host)).collect();
+    let hosts =
+        object.spec.hosts.iter().map(|host| Host::resolve_short(host, &object.meta.namespace, references.domain));
+    let services: Vec<_> = hosts.flat_map(|host| references.services_of(&host)).collect();
     let ports: BTreeSet<u32> =
         services.iter().flat_map(|service| &service.ports).map(|port| u32::from(port.number)).collect();
     if ports.is_empty() || object.spec.hosts.iter().any(|host| host.starts_with('*')) {
@@ -202,7 +202,7 @@ fn check_ports(object: &Routes, known: &Known<'_>, notes: &mut Notes) {
         for (index, matches) in routes.iter().enumerate() {
             for (place, port) in matches.iter().enumerate().filter(|(_, port)| **port != 0 && !ports.contains(port)) {
                 let what = format!("none of the hosts has port {port}, so that no listener takes such requests");
-                warn(notes, object, format!("spec.{kind}[{index}].match[{place}].port"), what);
+                warn(diagnostics, object, format!("spec.{kind}[{index}].match[{place}].port"), what);
             }
         }
     }
@@ -212,29 +212,34 @@ fn is_for_mesh(object: &Routes) -> bool {
     object.spec.gateways.is_empty() || object.spec.gateways.iter().any(|gateway| gateway == MESH)
 }
 
-/// Sidecars take the oldest VirtualService of a host and no other.
-fn check_rivals(mesh: &Mesh, objects: &[&Arc<Routes>], known: &Known<'_>, notes: &mut Notes) {
+/// Sidecars use only the oldest VirtualService of a host.
+fn check_conflicts(
+    mesh: &Mesh,
+    objects: &[&Arc<Routes>],
+    references: &ReferenceIndex<'_>,
+    diagnostics: &mut Diagnostics,
+) {
     let mut first: BTreeMap<Host, &Arc<Routes>> = BTreeMap::new();
     for object in objects.iter().filter(|object| is_for_mesh(object)) {
         for (index, host) in object.spec.hosts.iter().enumerate() {
-            let host = Host::resolve_short(host, &object.meta.namespace, known.domain);
+            let host = Host::resolve_short(host, &object.meta.namespace, references.domain);
             let Some(older) = first.get(&host) else {
                 first.insert(host, object);
                 continue;
             };
-            if !Arc::ptr_eq(older, object) && meet(&visibility(mesh, older), &visibility(mesh, object)) {
+            if !Arc::ptr_eq(older, object) && overlap(&visibility(mesh, older), &visibility(mesh, object)) {
                 let (namespace, name) = (&older.meta.namespace, &older.meta.name);
                 let what = format!(
                     "VirtualService {namespace}/{name} has {host} too and goes first; put the routes of sidecars into one of them"
                 );
-                warn(notes, object, format!("spec.hosts[{index}]"), what);
+                warn(diagnostics, object, format!("spec.hosts[{index}]"), what);
             }
         }
     }
 }
 
 /// Some namespace sees both.
-fn meet(a: &Visibility, b: &Visibility) -> bool {
+fn overlap(a: &Visibility, b: &Visibility) -> bool {
     match (a, b) {
         (Visibility::Nobody, _) | (_, Visibility::Nobody) => false,
         (Visibility::Namespaces(a), Visibility::Namespaces(b)) => !a.is_disjoint(b),

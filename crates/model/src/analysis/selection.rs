@@ -1,4 +1,4 @@
-//! Selectors that choose no workload, and Sidecars that choose what another one has.
+//! Selectors that match no workload, and Sidecars that select the same workloads as an older one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use config::labels::{Labels, Selector};
 use config::meta::{Meta, Object};
 use config::store::Table;
 
-use super::{Known, Notes};
+use super::{Diagnostics, ReferenceIndex};
 use crate::mesh::Mesh;
 
-pub(super) fn check(mesh: &Mesh, known: &Known<'_>, notes: &mut Notes) {
+pub(super) fn check(mesh: &Mesh, references: &ReferenceIndex<'_>, diagnostics: &mut Diagnostics) {
     let root = mesh.config.root_namespace.as_str();
-    let mut check = Check { known, root, notes };
+    let mut check = Check { references, root, diagnostics };
     let objects = &mesh.objects;
     check.policies(Kind::PeerAuthentication, &objects.peer_authentications, |spec| spec.selector.as_ref());
     check.policies(Kind::RequestAuthentication, &objects.request_authentications, |spec| spec.selector.as_ref());
@@ -36,15 +36,15 @@ pub(super) fn check(mesh: &Mesh, known: &Known<'_>, notes: &mut Notes) {
         let labels = object.spec.workload_selector.as_ref().map(|selector| &selector.labels);
         check.labels(Kind::ServiceEntry, &object.meta, "spec.workloadSelector", labels);
     }
-    check_gateways(mesh, known, notes);
-    check_sidecars(&objects.sidecars, notes);
-    check_egress(&objects.sidecars, known, notes);
+    check_gateways(mesh, references, diagnostics);
+    check_sidecars(&objects.sidecars, diagnostics);
+    check_egress(&objects.sidecars, references, diagnostics);
 }
 
 struct Check<'a> {
-    known: &'a Known<'a>,
+    references: &'a ReferenceIndex<'a>,
     root: &'a str,
-    notes: &'a mut Notes,
+    diagnostics: &'a mut Diagnostics,
 }
 
 impl Check<'_> {
@@ -63,38 +63,43 @@ impl Check<'_> {
         let Some(labels) = labels.filter(|labels| !labels.is_empty()) else { return };
         let everywhere = *meta.namespace == *self.root && kind != Kind::ServiceEntry;
         let of = |namespace: &str| everywhere || *namespace == *meta.namespace;
-        let mut workloads =
-            self.known.workloads.iter().filter(|(namespace, _)| of(namespace)).flat_map(|(_, list)| list).peekable();
-        // A folder without workloads says nothing about which there are.
+        let mut workloads = self
+            .references
+            .workloads
+            .iter()
+            .filter(|(namespace, _)| of(namespace))
+            .flat_map(|(_, list)| list)
+            .peekable();
+        // A folder without workloads does not show which ones exist.
         if workloads.peek().is_some() && !workloads.any(|workload| workload.contains_all(labels)) {
             let place = if everywhere { "the mesh".to_owned() } else { format!("namespace {}", meta.namespace) };
-            self.notes.warn(
+            self.diagnostics.warn(
                 kind,
                 meta,
                 field,
-                format!("no workload of {place} has these labels ({}), so that it has no effect", shown(labels)),
+                format!("no workload of {place} has these labels ({}), so that it has no effect", display(labels)),
             );
         }
     }
 }
 
-fn shown(labels: &Labels) -> String {
+fn display(labels: &Labels) -> String {
     labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ")
 }
 
-fn check_gateways(mesh: &Mesh, known: &Known<'_>, notes: &mut Notes) {
+fn check_gateways(mesh: &Mesh, references: &ReferenceIndex<'_>, diagnostics: &mut Diagnostics) {
     for gateway in mesh.objects.gateways.values().filter(|gateway| !gateway.spec.selector.is_empty()) {
-        let mut workloads = known.workloads.values().flatten().peekable();
+        let mut workloads = references.workloads.values().flatten().peekable();
         if workloads.peek().is_some() && !workloads.any(|workload| workload.contains_all(&gateway.spec.selector)) {
             let what =
-                format!("no workload has these labels ({}), so that nobody listens", shown(&gateway.spec.selector));
-            notes.warn(Kind::Gateway, &gateway.meta, "spec.selector", what);
+                format!("no workload has these labels ({}), so that nobody listens", display(&gateway.spec.selector));
+            diagnostics.warn(Kind::Gateway, &gateway.meta, "spec.selector", what);
         }
     }
 }
 
-/// One Sidecar without a selector holds for a namespace.
-fn check_sidecars(sidecars: &Table<Sidecar>, notes: &mut Notes) {
+/// Only one Sidecar without a selector applies to a namespace.
+fn check_sidecars(sidecars: &Table<Sidecar>, diagnostics: &mut Diagnostics) {
     let mut objects: Vec<&Arc<Object<Sidecar>>> = sidecars.values().collect();
     objects.sort_by(|a, b| a.meta.age_order(&b.meta));
     let mut first = HashMap::new();
@@ -106,12 +111,12 @@ fn check_sidecars(sidecars: &Table<Sidecar>, notes: &mut Notes) {
         let what = format!(
             "Sidecar {older} of the same namespace selects the same workloads and is older, so that this one has no effect"
         );
-        notes.warn(Kind::Sidecar, &object.meta, "spec.workloadSelector", what);
+        diagnostics.warn(Kind::Sidecar, &object.meta, "spec.workloadSelector", what);
     }
 }
 
-/// Hosts that are imported and that no service has.
-fn check_egress(sidecars: &Table<Sidecar>, known: &Known<'_>, notes: &mut Notes) {
+/// Imported hosts that no service has.
+fn check_egress(sidecars: &Table<Sidecar>, references: &ReferenceIndex<'_>, diagnostics: &mut Diagnostics) {
     for object in sidecars.values() {
         for (index, listener) in object.spec.egress.iter().enumerate() {
             for (place, entry) in listener.hosts.iter().enumerate() {
@@ -125,9 +130,9 @@ fn check_egress(sidecars: &Table<Sidecar>, known: &Known<'_>, notes: &mut Notes)
                     known.matches(&host)
                         && services.iter().any(|service| namespace == "*" || *service.namespace == *namespace)
                 };
-                if !known.services.iter().any(fits) {
+                if !references.services.iter().any(fits) {
                     let what = format!("no service is called {name} in {namespace}, so that nothing is imported");
-                    notes.warn(Kind::Sidecar, &object.meta, format!("spec.egress[{index}].hosts[{place}]"), what);
+                    diagnostics.warn(Kind::Sidecar, &object.meta, format!("spec.egress[{index}].hosts[{place}]"), what);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Objects that do not fit together, with the lines of their notes, and a mesh where all do.
+//! Inconsistent objects with their expected diagnostics, and a consistent mesh without any.
 
 use std::sync::Arc;
 
@@ -29,16 +29,18 @@ metadata: {name: public, namespace: shop}
 spec: {selector: {app: cart}, servers: [{hosts: ['*'], port: {number: 80, name: http, protocol: HTTP}}]}
 ";
 
-fn notes(objects: &str) -> Vec<String> {
+fn diagnostics(objects: &str) -> Vec<String> {
     let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
     let parsed = parse_documents("f", &format!("{BASE}---\n{objects}"));
-    assert_eq!(parsed.refused, [], "{objects}");
+    assert_eq!(parsed.rejected, [], "{objects}");
     let snapshot = store.apply(parsed.objects.into_iter().map(Update::Put).collect());
     let mesh = Mesh::new(&snapshot, &Arc::new(Environment::default()));
-    let line = |note: &config::note::Note| format!("{}: {}: {}", note.object.as_ref().unwrap(), note.field, note.what);
-    let (notes, severities) = (mesh.analysis(), config::note::Severity::Warning);
-    assert!(notes.iter().all(|note| note.severity == severities && note.at.is_some()));
-    notes.iter().map(line).collect()
+    let line = |diagnostic: &config::diagnostic::Diagnostic| {
+        format!("{}: {}: {}", diagnostic.object.as_ref().unwrap(), diagnostic.field, diagnostic.what)
+    };
+    let (diagnostics, severities) = (mesh.analysis(), config::diagnostic::Severity::Warning);
+    assert!(diagnostics.iter().all(|diagnostic| diagnostic.severity == severities && diagnostic.at.is_some()));
+    diagnostics.iter().map(line).collect()
 }
 
 fn check(kind: &str, spec: &str, expected: &[&str]) {
@@ -49,11 +51,11 @@ fn check(kind: &str, spec: &str, expected: &[&str]) {
     };
     let object = format!("apiVersion: {group}\nkind: {kind}\nmetadata: {{name: x, namespace: shop}}\nspec: {spec}\n");
     let expected: Vec<String> = expected.iter().map(|line| format!("{kind} shop/x: {line}")).collect();
-    assert_eq!(notes(&object), expected, "{spec}");
+    assert_eq!(diagnostics(&object), expected, "{spec}");
 }
 
 #[test]
-fn a_mesh_that_fits_together_has_no_notes() {
+fn a_consistent_mesh_has_no_diagnostics() {
     check(
         "VirtualService",
         "{hosts: [cart], gateways: [mesh, public, shop/public], http: [{match: [{port: 80}], route: [{destination: {host: cart, subset: v1, port: {number: 80}}, weight: 60}, {destination: {host: cart.shop.svc.cluster.local}, weight: 40}]}]}",
@@ -68,7 +70,7 @@ fn a_mesh_that_fits_together_has_no_notes() {
 }
 
 #[test]
-fn destinations_that_nobody_declares() {
+fn undeclared_destinations() {
     check(
         "VirtualService",
         "{hosts: [cart], http: [{route: [{destination: {host: crat}}], mirror: {host: cart, subset: v2}}, {match: [{uri: {exact: /}}], route: [{destination: {host: cart, port: {number: 81}}}]}], tcp: [{route: [{destination: {host: gone.example.com}}]}]}",
@@ -96,21 +98,21 @@ fn gateways_and_ports_that_do_not_exist() {
         "VirtualService",
         "{hosts: [cart], gateways: [mesh, privat, bank/public], http: [{match: [{port: 8080}], route: [{destination: {host: cart}}]}]}",
         &[
-            "spec.gateways[1]: there is no Gateway shop/privat, so that nobody is routed this way through it",
-            "spec.gateways[2]: there is no Gateway bank/public, so that nobody is routed this way through it",
+            "spec.gateways[1]: there is no Gateway shop/privat, so that no requests are routed through it",
+            "spec.gateways[2]: there is no Gateway bank/public, so that no requests are routed through it",
             "spec.http[0].match[0].port: none of the hosts has port 8080, so that no listener takes such requests",
         ],
     );
 }
 
 #[test]
-fn delegates_that_lead_nowhere_or_in_circles() {
+fn missing_and_cyclic_delegates() {
     let object = |name: &str, spec: &str| {
         format!(
             "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: {name}, namespace: shop}}\nspec: {spec}\n---\n"
         )
     };
-    let found = notes(&[
+    let found = diagnostics(&[
         object("a", "{hosts: [cart], http: [{match: [{uri: {prefix: /b}}], delegate: {name: b}}, {delegate: {name: none}}]}"),
         object("b", "{http: [{delegate: {name: b}, route: [{destination: {host: cart}}]}]}"),
         object("c", "{http: [{route: [{destination: {host: cart}}]}]}"),
@@ -134,16 +136,16 @@ fn two_virtual_services_for_one_host() {
         )
     };
     assert_eq!(
-        notes(&[object("a", "'*'"), object("b", ".")].concat()),
+        diagnostics(&[object("a", "'*'"), object("b", ".")].concat()),
         [
             "VirtualService shop/b: spec.hosts[0]: VirtualService shop/a has cart.shop.svc.cluster.local too and goes first; put the routes of sidecars into one of them"
         ]
     );
-    assert_eq!(notes(&[object("a", "bank"), object("b", ".")].concat()), [""; 0]);
+    assert_eq!(diagnostics(&[object("a", "bank"), object("b", ".")].concat()), [""; 0]);
 }
 
 #[test]
-fn rules_for_nobody() {
+fn destination_rules_for_unknown_hosts() {
     check(
         "DestinationRule",
         "{host: crat}",
@@ -172,7 +174,7 @@ fn entries_that_overlap() {
 }
 
 #[test]
-fn selectors_that_choose_nothing() {
+fn selectors_without_a_match() {
     check(
         "Sidecar",
         "{workloadSelector: {labels: {app: web}}, egress: [{hosts: [./*]}]}",
@@ -206,7 +208,7 @@ fn two_sidecars_for_the_same_workloads() {
         )
     };
     assert_eq!(
-        notes(&[object("a"), object("b")].concat()),
+        diagnostics(&[object("a"), object("b")].concat()),
         [
             "Sidecar shop/b: spec.workloadSelector: Sidecar a of the same namespace selects the same workloads and is older, so that this one has no effect"
         ]
@@ -230,7 +232,7 @@ fn providers_that_the_mesh_config_lacks() {
 }
 
 #[test]
-fn a_credential_that_no_router_will_get_is_noted() {
+fn reports_credentials_that_no_gateway_may_read() {
     let gateway = |name: &str| {
         format!(
             "{{apiVersion: networking.istio.io/v1, kind: Gateway, metadata: {{name: x, namespace: edge}}, spec: {{selector: {{app: cart}}, servers: [{{hosts: [a.b], port: {{number: 443, name: https, protocol: HTTPS}}, tls: {{mode: SIMPLE, credentialName: '{name}'}}}}]}}}}"
@@ -238,11 +240,12 @@ fn a_credential_that_no_router_will_get_is_noted() {
     };
     let secret =
         "{apiVersion: v1, kind: Secret, metadata: {name: site, namespace: shop}, stringData: {tls.crt: a, tls.key: b}}";
-    let found = |name: &str| notes(&[secret, &gateway(name)].join("\n---\n"));
-    let note = |what: &str| vec![format!("Gateway edge/x: spec.servers[0].tls.credentialName: {what}")];
+    let found = |name: &str| diagnostics(&[secret, &gateway(name)].join("\n---\n"));
+    let diagnostic = |what: &str| vec![format!("Gateway edge/x: spec.servers[0].tls.credentialName: {what}")];
     assert_eq!(found("site"), Vec::<String>::new());
-    assert_eq!(found("absent"), note("there is no Secret shop/absent; write it, or change the name"));
-    let foreign = note("routers of namespace shop are not given Secrets of others; name one of their own");
+    assert_eq!(found("absent"), diagnostic("there is no Secret shop/absent; write it, or change the name"));
+    let foreign =
+        diagnostic("gateways of namespace shop may not read Secrets of other namespaces; name one of their own");
     assert_eq!(found("kubernetes://bank/site"), foreign);
-    assert_eq!(notes(&gateway("absent")), Vec::<String>::new(), "perhaps Secrets are kept elsewhere");
+    assert_eq!(diagnostics(&gateway("absent")), Vec::<String>::new(), "perhaps Secrets are kept elsewhere");
 }

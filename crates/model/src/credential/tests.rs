@@ -1,4 +1,4 @@
-//! Names, who may have what, and where it is.
+//! Resource names, authorization of readers, and lookup of credentials.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -32,27 +32,27 @@ const OBJECTS: &str = "
   {port: {number: 443, name: c, protocol: HTTPS}, hosts: [c], tls: {mode: SIMPLE, credentialName: 'kubernetes-gateway://edge/hollow'}}]}}
 ";
 
-struct World {
+struct GatewayMesh {
     mesh: Mesh,
     gateway: Arc<MergedGateway>,
 }
 
-impl World {
+impl GatewayMesh {
     fn new() -> Self {
         let parsed = parse_documents("test", OBJECTS);
-        assert!(parsed.refused.is_empty(), "{:?}", parsed.notes);
+        assert!(parsed.rejected.is_empty(), "{:?}", parsed.diagnostics);
         let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
         let snapshot = store.apply(parsed.objects.into_iter().map(Update::Put).collect());
         let mesh = Mesh::new(&snapshot, &Arc::new(Environment::default()));
         let info = NodeInfo { id: "router~10.0.0.1~in.edge~edge.svc.cluster.local".into(), ..NodeInfo::default() };
         let placement = mesh.place(&Arc::new(Proxy::new(&info).expect("well-formed")));
-        Self { gateway: placement.router.as_ref().expect("a router").gateway.clone(), mesh }
+        Self { gateway: placement.gateway_facts.as_ref().expect("a router").gateway.clone(), mesh }
     }
 
-    /// What the reader is given: `denied`, `missing`, `none`, or the secret itself.
-    fn given(&self, name: &str, reader: &Reader, lists: bool) -> String {
+    /// What the reader receives: `denied`, `missing`, `none`, or the secret itself.
+    fn given(&self, name: &str, reader: &CredentialReader, lists: bool) -> String {
         let Ok(name) = name.parse::<CredentialName>() else { return "none".into() };
-        if name.allowed(reader, &self.gateway, |_| lists).is_err() {
+        if name.authorize(reader, &self.gateway, |_| lists).is_err() {
             return "denied".into();
         }
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -73,12 +73,12 @@ impl World {
     }
 }
 
-fn reader(namespace: &str) -> Reader {
-    Reader { namespace: namespace.into(), service_account: "in".into() }
+fn reader(namespace: &str) -> CredentialReader {
+    CredentialReader { namespace: namespace.into(), service_account: "in".into() }
 }
 
 #[test]
-fn names_read_back_as_written_and_crafted_ones_are_none() {
+fn resource_names_round_trip_and_invalid_ones_are_rejected() {
     for name in ["kubernetes://a", "kubernetes://b/a", "kubernetes-gateway://b/a.c", "configmap://b/a-cacert"] {
         assert_eq!(name.parse::<CredentialName>().expect(name).to_string(), name);
     }
@@ -110,10 +110,10 @@ fn names_read_back_as_written_and_crafted_ones_are_none() {
 }
 
 #[test]
-fn a_secret_is_given_to_its_own_namespace() {
-    let world = World::new();
+fn a_secret_is_readable_in_its_own_namespace() {
+    let gateway_mesh = GatewayMesh::new();
     let check = |name: &str, namespace: &str, want: &str| {
-        assert_eq!(world.given(name, &reader(namespace), true), want, "{name} for {namespace}");
+        assert_eq!(gateway_mesh.given(name, &reader(namespace), true), want, "{name} for {namespace}");
     };
     check("kubernetes://site", "edge", "edge chain+edge key+edge staple");
     check("kubernetes://edge/site", "edge", "edge chain+edge key+edge staple");
@@ -125,10 +125,10 @@ fn a_secret_is_given_to_its_own_namespace() {
 }
 
 #[test]
-fn authorities_are_public_in_their_namespace_and_never_bring_a_key() {
-    let world = World::new();
+fn ca_certificates_are_public_in_their_namespace_and_never_include_a_key() {
+    let gateway_mesh = GatewayMesh::new();
     let check = |name: &str, namespace: &str, want: &str| {
-        assert_eq!(world.given(name, &reader(namespace), false), want, "{name} for {namespace}");
+        assert_eq!(gateway_mesh.given(name, &reader(namespace), false), want, "{name} for {namespace}");
     };
     check("kubernetes://site", "edge", "denied");
     check("kubernetes://site-cacert", "edge", "edge roots-edge revoked");
@@ -139,10 +139,10 @@ fn authorities_are_public_in_their_namespace_and_never_bring_a_key() {
 }
 
 #[test]
-fn a_gateways_secret_is_given_where_gateway_secret_and_router_are_of_one_namespace() {
-    let world = World::new();
+fn a_gateway_secret_is_readable_if_gateway_secret_and_proxy_share_a_namespace() {
+    let gateway_mesh = GatewayMesh::new();
     let check = |name: &str, namespace: &str, want: &str| {
-        assert_eq!(world.given(name, &reader(namespace), false), want, "{name} for {namespace}");
+        assert_eq!(gateway_mesh.given(name, &reader(namespace), false), want, "{name} for {namespace}");
     };
     check("kubernetes-gateway://edge/site", "edge", "edge chain+edge key+edge staple");
     check("kubernetes-gateway://edge/site-cacert", "edge", "edge roots-edge revoked");
@@ -155,17 +155,17 @@ fn a_gateways_secret_is_given_where_gateway_secret_and_router_are_of_one_namespa
 
 #[test]
 fn nothing_prints_a_key() {
-    let world = World::new();
-    let found = world.mesh.credential(&"kubernetes://site".parse().expect("a name"), &reader("edge"));
+    let gateway_mesh = GatewayMesh::new();
+    let found = gateway_mesh.mesh.credential(&"kubernetes://site".parse().expect("a name"), &reader("edge"));
     assert!(format!("{found:?}").ends_with("credential: Pair(..) })"), "{found:?}");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Whatever was given to others before, a reader is given what it would be given alone: 100 times 100 requests.
+    /// Lookups by other readers never change the answer for a reader: 100 times 100 requests.
     #[test]
-    fn what_one_may_have_is_never_given_to_another(
+    fn lookups_of_other_readers_do_not_change_the_answer(
         requests in prop::collection::vec((0..9usize, 0..3usize, any::<bool>()), 100),
     ) {
         const NAMES: [&str; 9] = [
@@ -173,7 +173,7 @@ proptest! {
             "kubernetes-gateway://edge/site", "kubernetes-gateway://shop/site", "kubernetes-gateway://edge/hollow",
             "configmap://shop/roots", "kubernetes://edge/../site",
         ];
-        static SHARED: LazyLock<World> = LazyLock::new(World::new);
+        static SHARED: LazyLock<GatewayMesh> = LazyLock::new(GatewayMesh::new);
         static ALONE: Mutex<BTreeMap<(usize, usize, bool), String>> = Mutex::new(BTreeMap::new());
         for (name, namespace, lists) in requests {
             let reader = reader(["edge", "shop", "bank"][namespace]);
@@ -182,7 +182,7 @@ proptest! {
                 prop_assert!(*reader.namespace == *other || !given.contains(secret), "{given} for {}", reader.namespace);
             }
             let mut alone = ALONE.lock().expect("nobody panics with it");
-            let fresh = alone.entry((name, namespace, lists)).or_insert_with(|| World::new().given(NAMES[name], &reader, lists));
+            let fresh = alone.entry((name, namespace, lists)).or_insert_with(|| GatewayMesh::new().given(NAMES[name], &reader, lists));
             prop_assert_eq!(&given, fresh);
         }
     }

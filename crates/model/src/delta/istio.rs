@@ -1,4 +1,4 @@
-//! What Istio's kinds touch: services and machines that they declare, policies of a namespace, and what scopes are cut from.
+//! What changes of Istio's kinds affect: services and workloads that they declare, policies of a namespace, and the inputs of scopes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,26 +9,26 @@ use config::store::{Name, Snapshot, Table};
 
 use super::{Delta, ServiceChange, changed, name_of, sides};
 use crate::authn::PeerAuthentications;
-use crate::entry::Entries;
-use crate::entry_endpoint::{Listed, Machines};
 use crate::gateway::Gateways;
 use crate::mesh::{Mesh, declared_entries, key, telemetries};
 use crate::scopes::ScopeChanges;
+use crate::service_entry::EntryServices;
+use crate::service_entry_endpoint::{ListedWorkloads, WorkloadEntries};
 use crate::virtual_service::RouteChange;
 
-/// The root namespace's policy is everybody's.
+/// Policies of the root namespace apply to the whole mesh.
 pub(super) fn root_policy_changed(old: &Snapshot, new: &Snapshot) -> bool {
-    let differing = differing(&old.peer_authentications, &new.peer_authentications);
+    let differing = changed_specs(&old.peer_authentications, &new.peer_authentications);
     differing.iter().any(|name| *name.namespace == *new.mesh.root_namespace)
 }
 
 impl Delta {
-    pub(super) fn take_entries(&mut self, mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
+    pub(super) fn apply_service_entries(&mut self, mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
         let (old, new) = (&mesh.objects.service_entries, &next.objects.service_entries);
         if !changed(old, new) {
             return;
         }
-        let entries = declared_entries(&next.objects, &mesh.env.addresses).sharing(&mesh.entries);
+        let entries = declared_entries(&next.objects, &mesh.env.addresses).keep_unchanged(&mesh.entry_services);
         for item in old.diff(new) {
             let (old, new) = sides(&item);
             for object in old.into_iter().chain(new) {
@@ -39,9 +39,9 @@ impl Delta {
                 self.namespaces.extend(old.or(new).map(|object| object.meta.namespace.clone()));
             }
         }
-        for name in mesh.entries.keys().chain(entries.keys()).collect::<BTreeSet<_>>() {
-            let of = |entries: &Entries| entries.of(name).cloned().collect::<Vec<_>>();
-            let (old, new) = (of(&mesh.entries), of(&entries));
+        for name in mesh.entry_services.keys().chain(entries.keys()).collect::<BTreeSet<_>>() {
+            let of = |entries: &EntryServices| entries.of(name).cloned().collect::<Vec<_>>();
+            let (old, new) = (of(&mesh.entry_services), of(&entries));
             if old != new {
                 let ServiceChange { old: was, new: is } = self.services.entry(name.clone()).or_default();
                 was.extend(old);
@@ -49,91 +49,91 @@ impl Delta {
                 stale.insert(name.clone());
             }
         }
-        next.listed = Arc::new(Listed::new(&entries, &next.objects));
-        next.entries = Arc::new(entries);
+        next.listed_workloads = Arc::new(ListedWorkloads::new(&entries, &next.objects));
+        next.entry_services = Arc::new(entries);
     }
 
-    pub(super) fn take_machines(&mut self, mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
+    pub(super) fn apply_workload_entries(&mut self, mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
         let objects = next.objects.clone();
         let (old, new) = (&mesh.objects.workload_entries, &objects.workload_entries);
         if !changed(old, new) {
             return;
         }
-        next.machines = Arc::new(Machines::new(&objects));
+        next.workload_entries = Arc::new(WorkloadEntries::new(&objects));
         let names = old.diff(new).filter_map(|item| {
             let (old, new) = sides(&item);
             old.or(new).map(|object| name_of(object))
         });
-        for name in names.filter(|name| mesh.machines.named(name) != next.machines.named(name)) {
+        for name in names.filter(|name| mesh.workload_entries.named(name) != next.workload_entries.named(name)) {
             self.namespaces.insert(name.namespace.clone());
-            let declared = next.services_in(&name.namespace).chain(next.entries.in_namespace(&name.namespace));
+            let declared = next.services_in(&name.namespace).chain(next.entry_services.in_namespace(&name.namespace));
             stale.extend(declared.filter(|service| !service.selector.is_empty()).map(|service| key(service)));
         }
     }
 
-    /// A namespace's policy decides what is expected of the services there, and what its own proxies take.
-    pub(super) fn take_policies(&mut self, mesh: &Mesh, next: &mut Mesh) {
+    /// The policy of a namespace decides the mutual TLS mode that clients assume for its services, and the inbound mode of its proxies.
+    pub(super) fn apply_peer_authentications(&mut self, mesh: &Mesh, next: &mut Mesh) {
         let (old, new) = (&mesh.objects.peer_authentications, &next.objects.peer_authentications);
         if !changed(old, new) {
             return;
         }
         next.peer_authentications = Arc::new(PeerAuthentications::new(new, &next.config.root_namespace));
-        for namespace in differing(old, new).into_iter().map(|name| name.namespace) {
-            let declared = next.services_in(&namespace).chain(next.entries.in_namespace(&namespace));
+        for namespace in changed_specs(old, new).into_iter().map(|name| name.namespace) {
+            let declared = next.services_in(&namespace).chain(next.entry_services.in_namespace(&namespace));
             self.endpoints.extend(declared.map(|service| (key(service), true)));
             self.namespaces.insert(namespace);
         }
     }
 
-    /// Keys hold what objects decide about a workload: only its class may change.
-    pub(super) fn take_telemetries(&mut self, mesh: &Mesh, next: &mut Mesh) {
-        let differing = differing(&mesh.objects.telemetries, &next.objects.telemetries);
+    /// Class keys hold the resolved telemetry of a workload: only its class may change.
+    pub(super) fn apply_telemetries(&mut self, mesh: &Mesh, next: &mut Mesh) {
+        let differing = changed_specs(&mesh.objects.telemetries, &next.objects.telemetries);
         if differing.is_empty() {
             return;
         }
         next.telemetries = Arc::new(telemetries(&next.objects));
         for name in differing {
-            self.rekeyed |= *name.namespace == *mesh.config.root_namespace;
+            self.class_keys |= *name.namespace == *mesh.config.root_namespace;
             self.namespaces.insert(name.namespace);
         }
     }
 
-    /// Keys hold which patches count; what those say is compared where they are applied.
-    pub(super) fn take_filters(&mut self, mesh: &Mesh, next: &mut Mesh) {
-        for name in differing(&mesh.objects.envoy_filters, &next.objects.envoy_filters) {
+    /// Class keys hold the ids of patches; their content is compared where they are applied.
+    pub(super) fn apply_envoy_filters(&mut self, mesh: &Mesh, next: &mut Mesh) {
+        for name in changed_specs(&mesh.objects.envoy_filters, &next.objects.envoy_filters) {
             next.envoy_filters.put(&name, next.objects.envoy_filters.get(&name));
-            self.rekeyed |= *name.namespace == *mesh.config.root_namespace;
+            self.class_keys |= *name.namespace == *mesh.config.root_namespace;
             self.namespaces.insert(name.namespace);
         }
     }
 
-    pub(super) fn take_plugins(&mut self, mesh: &Mesh, next: &Mesh) {
-        let plugins = differing(&mesh.objects.wasm_plugins, &next.objects.wasm_plugins);
-        let extensions = differing(&mesh.objects.traffic_extensions, &next.objects.traffic_extensions);
+    pub(super) fn apply_plugins(&mut self, mesh: &Mesh, next: &Mesh) {
+        let plugins = changed_specs(&mesh.objects.wasm_plugins, &next.objects.wasm_plugins);
+        let extensions = changed_specs(&mesh.objects.traffic_extensions, &next.objects.traffic_extensions);
         for name in plugins.into_iter().chain(extensions) {
-            self.rekeyed |= *name.namespace == *mesh.config.root_namespace;
+            self.class_keys |= *name.namespace == *mesh.config.root_namespace;
             self.namespaces.insert(name.namespace);
         }
     }
 
-    /// After services, which scopes are cut from too.
-    pub(super) fn take_scopes(&mut self, mesh: &Mesh, next: &mut Mesh) {
+    /// Runs after services, which are inputs of scopes.
+    pub(super) fn apply_scopes(&mut self, mesh: &Mesh, next: &mut Mesh) {
         let domain = &mesh.env.domain;
         let (mut routes, mut rules) = (Vec::new(), BTreeSet::new());
         if changed(&mesh.objects.virtual_services, &next.objects.virtual_services) {
             let (index, changes) = mesh.virtual_services.next(&mesh.objects.virtual_services, &next.objects, domain);
             (next.virtual_services, routes) = (Arc::new(index), changes);
             let sides = routes.iter().flat_map(RouteChange::sides);
-            self.routed = sides.flat_map(|object| object.bound_to().cloned()).collect();
+            self.gateway_routes = sides.flat_map(|object| object.bound_to().cloned()).collect();
         }
         let (old, new) = (&mesh.objects.destination_rules, &next.objects.destination_rules);
         if changed(old, new) {
             let (all, changes) = mesh.destination_rules.next(old, new, &mesh.config, domain);
             (next.destination_rules, rules) = (Arc::new(all), changes);
         }
-        let sidecars = differing(&mesh.objects.sidecars, &next.objects.sidecars);
+        let sidecars = changed_specs(&mesh.objects.sidecars, &next.objects.sidecars);
         for name in &sidecars {
-            self.rekeyed |= *name.namespace == *mesh.config.root_namespace;
+            self.class_keys |= *name.namespace == *mesh.config.root_namespace;
             self.namespaces.insert(name.namespace.clone());
         }
         let changes = ScopeChanges { services: &self.services, routes: &routes, rules: &rules, sidecars: &sidecars };
@@ -142,23 +142,23 @@ impl Delta {
         }
         self.scopes = !(routes.is_empty() && rules.is_empty() && sidecars.is_empty());
         next.scopes = mesh.scopes.next(next, &changes);
-        next.client_facts = Arc::new(next.made_client_facts());
+        next.client_facts = Arc::new(next.build_client_facts());
     }
 
-    /// After VirtualServices, which say what routers need.
-    pub(super) fn take_gateways(&mut self, mesh: &Mesh, next: &mut Mesh) {
-        self.gateways = !differing(&mesh.objects.gateways, &next.objects.gateways).is_empty();
+    /// Runs after VirtualServices, which decide the clusters that gateways need.
+    pub(super) fn apply_gateways(&mut self, mesh: &Mesh, next: &mut Mesh) {
+        self.gateways = !changed_specs(&mesh.objects.gateways, &next.objects.gateways).is_empty();
         if self.gateways {
             next.gateways = Arc::new(Gateways::new(&next.objects, &next.ingress.gateways));
-            self.rekeyed |= next.gateways.label_keys != mesh.gateways.label_keys;
+            self.class_keys |= next.gateways.label_keys != mesh.gateways.label_keys;
         }
-        // Which clusters a router gets hangs on both.
-        self.everything |= mesh.env.filter_gateway_clusters && (self.gateways || !self.routed.is_empty());
+        // The clusters of a gateway depend on both.
+        self.everything |= mesh.env.filter_gateway_clusters && (self.gateways || !self.gateway_routes.is_empty());
     }
 }
 
-/// Objects that say something else: annotations and labels of these kinds say nothing.
-fn differing<S: PartialEq>(old: &Table<S>, new: &Table<S>) -> BTreeSet<Name> {
+/// Objects with another spec: annotations and labels of these kinds have no effect.
+fn changed_specs<S: PartialEq>(old: &Table<S>, new: &Table<S>) -> BTreeSet<Name> {
     if old.ptr_eq(new) {
         return BTreeSet::new();
     }

@@ -1,4 +1,4 @@
-//! What policies about requests touch: the workloads of their namespace, and of all namespaces where the root says something else.
+//! What changes of request policies affect: the workloads of their namespace, or of all namespaces for the root namespace.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use crate::mesh::Mesh;
 use crate::policy::Authorizers;
 
 impl Delta {
-    /// After services, which providers of authorization are.
-    pub(super) fn take_guards(&mut self, mesh: &Mesh, next: &mut Mesh) {
+    /// Runs after services, to which authorization providers belong.
+    pub(super) fn apply_request_policies(&mut self, mesh: &Mesh, next: &mut Mesh) {
         let (old, new) = (&mesh.objects, next.objects.clone());
-        let mut touched = touched(&old.authorization_policies, &new.authorization_policies);
+        let mut touched = changed_namespaces(&old.authorization_policies, &new.authorization_policies);
         for namespace in &touched {
-            next.authorization.renew(namespace, &new.authorization_policies, &next.config);
+            next.authorization.rebuild(namespace, &new.authorization_policies, &next.config);
         }
-        let renewed = self::touched(&old.request_authentications, &new.request_authentications);
+        let renewed = self::changed_namespaces(&old.request_authentications, &new.request_authentications);
         for namespace in &renewed {
-            next.request_authentications.renew(namespace, &new.request_authentications);
+            next.request_authentications.rebuild(namespace, &new.request_authentications);
         }
         touched.extend(renewed);
         for item in old.keys.diff(&new.keys) {
@@ -31,14 +31,14 @@ impl Delta {
         if self.services.keys().any(|name| mesh.authorizers.asks(name)) {
             next.authorizers = Arc::new(Authorizers::new(next));
         }
-        self.rekeyed |= touched.iter().any(|namespace| **namespace == *next.config.root_namespace)
+        self.class_keys |= touched.iter().any(|namespace| **namespace == *next.config.root_namespace)
             || next.authorizers != mesh.authorizers;
         self.namespaces.extend(touched);
     }
 }
 
 /// The namespaces of the objects that differ.
-fn touched<S: PartialEq>(old: &Table<S>, new: &Table<S>) -> BTreeSet<Arc<str>> {
+fn changed_namespaces<S: PartialEq>(old: &Table<S>, new: &Table<S>) -> BTreeSet<Arc<str>> {
     let namespace = |item| {
         let (old, new) = sides(&item);
         old.or(new).map(|object| object.meta.namespace.clone())

@@ -1,4 +1,4 @@
-//! Which edits are stopped, and how far the others reach.
+//! Which edits change nothing, and how far the others propagate.
 
 use std::sync::Arc;
 
@@ -34,23 +34,23 @@ const KINDS: [(&str, &str); 6] = [
     ("security.istio.io/v1, kind: PeerAuthentication", "mtls: {mode: STRICT}"),
 ];
 
-struct World {
+struct EditedMesh {
     store: Store,
     mesh: Mesh,
 }
 
-impl World {
-    fn new() -> World {
+impl EditedMesh {
+    fn new() -> EditedMesh {
         let store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
         let mesh = Mesh::new(&store.snapshot(), &Arc::new(Environment::default()));
-        let mut world = World { store, mesh };
-        world.set(BASE);
-        world
+        let mut edited = EditedMesh { store, mesh };
+        edited.set(BASE);
+        edited
     }
 
     fn set(&mut self, text: &str) -> Delta {
         let parsed = parse_documents("test", text);
-        assert!(parsed.refused.is_empty(), "{text}\n{:?}", parsed.notes);
+        assert!(parsed.rejected.is_empty(), "{text}\n{:?}", parsed.diagnostics);
         let snapshot = self.store.apply(parsed.objects.into_iter().map(Update::Put).collect());
         let (mesh, delta) = self.mesh.next(&snapshot);
         self.mesh = mesh;
@@ -64,41 +64,41 @@ impl World {
     }
 }
 
-fn object(kind: &str, spec: &str, note: &str) -> String {
+fn object(kind: &str, spec: &str, diagnostic: &str) -> String {
     format!(
-        "{{apiVersion: {kind}, metadata: {{name: x, namespace: shop, annotations: {{note: {note}}}}}, spec: {{{spec}}}}}"
+        "{{apiVersion: {kind}, metadata: {{name: x, namespace: shop, annotations: {{note: {diagnostic}}}}}, spec: {{{spec}}}}}"
     )
 }
 
 #[test]
-fn an_annotation_is_stopped_before_anything_is_made() {
+fn a_changed_annotation_gives_an_empty_delta() {
     for (kind, spec) in KINDS {
-        let mut world = World::new();
-        assert!(!world.set(&object(kind, spec, "a")).is_empty(), "{kind} is new");
-        assert!(world.set(&object(kind, spec, "b")).is_empty(), "{kind} says the same");
+        let mut edited = EditedMesh::new();
+        assert!(!edited.set(&object(kind, spec, "a")).is_empty(), "{kind} is new");
+        assert!(edited.set(&object(kind, spec, "b")).is_empty(), "{kind} says the same");
     }
 }
 
 #[test]
 fn none_of_these_kinds_touches_everything() {
     for (kind, spec) in KINDS {
-        let mut world = World::new();
-        let (shop, bank) = (world.place("shop"), world.place("bank"));
-        let delta = world.set(&object(kind, spec, "a"));
-        assert!(!delta.everything && !delta.rekeyed, "{kind}");
-        assert!(!delta.concerns(&world.mesh, &bank), "{kind} of another namespace that is not imported");
-        assert!(delta.may_move(&shop.proxy) || delta.concerns(&world.mesh, &shop), "{kind} of its own");
+        let mut edited = EditedMesh::new();
+        let (shop, bank) = (edited.place("shop"), edited.place("bank"));
+        let delta = edited.set(&object(kind, spec, "a"));
+        assert!(!delta.everything && !delta.class_keys, "{kind}");
+        assert!(!delta.concerns(&edited.mesh, &bank), "{kind} of another namespace that is not imported");
+        assert!(delta.may_change_class(&shop.proxy) || delta.concerns(&edited.mesh, &shop), "{kind} of its own");
     }
 }
 
 #[test]
-fn a_timeout_leaves_the_scope_as_it_is_cut() {
-    let mut world = World::new();
+fn a_changed_timeout_keeps_the_imports_of_a_scope() {
+    let mut edited = EditedMesh::new();
     let (kind, spec) = KINDS[0];
-    world.set(&object(kind, spec, "a"));
-    let before = world.place("shop").scope;
-    let delta = world.set(&object(kind, &spec.replace("1s", "2s"), "a"));
-    let after = world.place("shop").scope;
+    edited.set(&object(kind, spec, "a"));
+    let before = edited.place("shop").scope;
+    let delta = edited.set(&object(kind, &spec.replace("1s", "2s"), "a"));
+    let after = edited.place("shop").scope;
     assert!(delta.scopes && delta.services.is_empty());
     assert!(!Arc::ptr_eq(&before, &after));
     assert!(before.services.iter().zip(&after.services).all(|(one, two)| Arc::ptr_eq(one, two)));
@@ -107,13 +107,13 @@ fn a_timeout_leaves_the_scope_as_it_is_cut() {
 }
 
 #[test]
-fn a_rule_changes_what_is_said_of_its_host_alone() {
-    let mut world = World::new();
+fn a_destination_rule_changes_only_its_host() {
+    let mut edited = EditedMesh::new();
     let (kind, spec) = KINDS[1];
-    world.set(&object(kind, spec, "a"));
-    let before = world.place("shop").scope;
-    world.set(&object(kind, &spec.replace('3', "4"), "a"));
-    let after = world.place("shop").scope;
-    let hosts: Vec<_> = after.ruled_otherwise(&before).map(ToString::to_string).collect();
+    edited.set(&object(kind, spec, "a"));
+    let before = edited.place("shop").scope;
+    edited.set(&object(kind, &spec.replace('3', "4"), "a"));
+    let after = edited.place("shop").scope;
+    let hosts: Vec<_> = after.hosts_with_other_rules(&before).map(ToString::to_string).collect();
     assert_eq!(hosts, ["cart.shop.svc.cluster.local"]);
 }

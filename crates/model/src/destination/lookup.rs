@@ -1,4 +1,4 @@
-//! Which rules hold for a client and a service: the client's namespace first, then the service's, then the root's.
+//! DestinationRule lookup for a client and a service: the client's namespace first, then the service's, then the root namespace.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use config::meta::Object;
 use config::store::{Name, Table};
 use imbl::OrdMap;
 
-use super::{Destination, merge};
+use super::{MergedDestinationRule, merge};
 use crate::service::Service;
 
-/// All rules of the mesh, merged and ordered for lookup.
+/// All rules of the mesh, merged and indexed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DestinationRules {
     root: String,
-    /// What clients of the same namespace heed.
-    home: OrdMap<Arc<str>, Pool>,
-    /// What clients of other namespaces may see.
+    /// Rules that apply to clients of the same namespace.
+    own_namespace: OrdMap<Arc<str>, Pool>,
+    /// Rules that are exported to clients of other namespaces.
     exported: OrdMap<Arc<str>, Pool>,
-    /// Rules that the root namespace keeps to itself.
-    root_home: Pool,
+    /// Private rules of the root namespace.
+    root_private: Pool,
 }
 
 impl DestinationRules {
@@ -32,7 +32,7 @@ impl DestinationRules {
         rules
     }
 
-    /// After a change of objects alone, with the hosts about which something else is said now.
+    /// After a change of DestinationRules alone, with the hosts whose rules changed.
     pub(crate) fn next(
         &self,
         old: &Table<DestinationRule>,
@@ -79,9 +79,9 @@ impl DestinationRules {
 
     fn pools(&mut self, namespace: &Arc<str>) -> [&mut Pool; 3] {
         [
-            self.home.entry(namespace.clone()).or_default(),
+            self.own_namespace.entry(namespace.clone()).or_default(),
             self.exported.entry(namespace.clone()).or_default(),
-            &mut self.root_home,
+            &mut self.root_private,
         ]
     }
 
@@ -95,7 +95,7 @@ impl DestinationRules {
         }
     }
 
-    /// What is equal to what was there stays the same in memory. Answers whether anything is not.
+    /// Keeps the pointers of rules that are equal to those before. Returns whether any rule differs.
     fn keep_equal(&mut self, before: &Self, namespace: &Arc<str>, host: &Host) -> bool {
         let mut before = before.clone();
         let pairs = self.pools(namespace).into_iter().zip(before.pools(namespace));
@@ -115,19 +115,19 @@ impl DestinationRules {
         let own = &object.meta.namespace;
         let host = Host::resolve_short(&object.spec.host, own, domain);
         let exports = merge::Exports::new(&object.spec);
-        if exports.at_home(own) {
-            self.home.entry(own.clone()).or_default().add(object, &host);
+        if exports.applies_to_own_namespace(own) {
+            self.own_namespace.entry(own.clone()).or_default().add(object, &host);
         }
-        if !exports.only_at_home(own, &config.default_destination_rule_export_to) {
+        if !exports.is_private(own, &config.default_destination_rule_export_to) {
             self.exported.entry(own.clone()).or_default().add(object, &host);
         } else if **own == *self.root {
-            self.root_home.add(object, &host);
+            self.root_private.add(object, &host);
         }
     }
 
-    pub(super) fn of(&self, client: &str, service: &Service) -> Vec<Arc<Destination>> {
-        // Rules of the root namespace are for everybody: its own proxies look at the services' first.
-        let home = if *client == *self.root { Some(&self.root_home) } else { self.home.get(client) };
+    pub(super) fn of(&self, client: &str, service: &Service) -> Vec<Arc<MergedDestinationRule>> {
+        // Rules of the root namespace apply to the whole mesh: its own proxies look at those of the service's namespace first.
+        let home = if *client == *self.root { Some(&self.root_private) } else { self.own_namespace.get(client) };
         if let Some(found) = home.and_then(|pool| pool.most_specific(&service.host)) {
             return found.to_vec();
         }
@@ -144,8 +144,8 @@ impl DestinationRules {
 /// Rules by host, exact names apart from wildcards.
 #[derive(Debug, Clone, Default)]
 struct Pool {
-    exact: OrdMap<Host, Vec<Arc<Destination>>>,
-    wildcard: OrdMap<Host, Vec<Arc<Destination>>>,
+    exact: OrdMap<Host, Vec<Arc<MergedDestinationRule>>>,
+    wildcard: OrdMap<Host, Vec<Arc<MergedDestinationRule>>>,
 }
 
 impl Pool {
@@ -153,12 +153,12 @@ impl Pool {
         merge::add(self.rules_mut(host).entry(host.clone()).or_default(), object, host);
     }
 
-    fn rules_mut(&mut self, host: &Host) -> &mut OrdMap<Host, Vec<Arc<Destination>>> {
+    fn rules_mut(&mut self, host: &Host) -> &mut OrdMap<Host, Vec<Arc<MergedDestinationRule>>> {
         if host.is_wildcard() { &mut self.wildcard } else { &mut self.exact }
     }
 
     /// The name itself, else the longest wildcard that covers it.
-    fn most_specific(&self, host: &Host) -> Option<&[Arc<Destination>]> {
+    fn most_specific(&self, host: &Host) -> Option<&[Arc<MergedDestinationRule>]> {
         if let Some(found) = self.exact.get(host).or_else(|| self.wildcard.get(host)) {
             return Some(found);
         }

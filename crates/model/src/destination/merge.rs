@@ -1,22 +1,22 @@
-//! Several rules of one host become one, as far as they are for the same clients.
+//! Merges DestinationRules of one host that apply to the same clients.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use config::diagnostic::ObjectId;
 use config::host::Host;
 use config::kind::Kind;
 use config::kinds::destination_rule::DestinationRule;
 use config::meta::Object;
-use config::note::ObjectId;
 
-use super::Destination;
+use super::MergedDestinationRule;
 
-/// `exportTo` as written: rules merge only where it is the same set. Empty: the mesh's default.
+/// `exportTo` as written: rules merge only where the sets are equal. Empty: the mesh's default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Exports(BTreeSet<String>);
 
 impl Exports {
-    /// A rule for chosen workloads never leaves its namespace.
+    /// A rule with a workload selector is never exported.
     pub(super) fn new(rule: &DestinationRule) -> Self {
         match rule.workload_selector {
             Some(_) => Self(BTreeSet::from([".".to_owned()])),
@@ -24,13 +24,13 @@ impl Exports {
         }
     }
 
-    /// Clients of the rule's own namespace heed it.
-    pub(super) fn at_home(&self, own: &str) -> bool {
+    /// It applies to clients of the rule's own namespace.
+    pub(super) fn applies_to_own_namespace(&self, own: &str) -> bool {
         self.0.is_empty() || self.has("*") || self.has(".") || self.has(own)
     }
 
-    /// Clients of other namespaces never see it.
-    pub(super) fn only_at_home(&self, own: &str, default: &[String]) -> bool {
+    /// It is not exported to other namespaces.
+    pub(super) fn is_private(&self, own: &str, default: &[String]) -> bool {
         if self.0.is_empty() {
             return default.iter().any(|entry| entry == ".");
         }
@@ -50,7 +50,7 @@ impl Exports {
     }
 }
 
-impl Destination {
+impl MergedDestinationRule {
     pub(super) fn of_rule(object: &Object<DestinationRule>, host: Host) -> Self {
         let mut destination = Self {
             host,
@@ -68,7 +68,7 @@ impl Destination {
         &self.exports
     }
 
-    /// What stands already wins: the first top-level policy, the first subset of a name.
+    /// The first top-level policy and the first subset of a name win.
     fn take(&mut self, object: &Object<DestinationRule>) {
         self.made_from.push(id(object));
         self.add_subsets(&object.spec);
@@ -86,9 +86,9 @@ impl Destination {
     }
 }
 
-/// Adds a rule to those of its host: into each that is for the same or fewer clients, and beside them unless one is for exactly the same.
-pub(super) fn add(rules: &mut Vec<Arc<Destination>>, object: &Object<DestinationRule>, host: &Host) {
-    let own = Destination::of_rule(object, host.clone());
+/// Merges a rule into each rule of its host with the same or a narrower `exportTo`, and adds it separately unless one has exactly the same.
+pub(super) fn add(rules: &mut Vec<Arc<MergedDestinationRule>>, object: &Object<DestinationRule>, host: &Host) {
+    let own = MergedDestinationRule::of_rule(object, host.clone());
     let mut beside = true;
     for rule in rules.iter_mut() {
         let (equal, wider) = (own.exports == rule.exports, own.exports.is_wider_than(&rule.exports));

@@ -1,4 +1,4 @@
-//! The policy of one port or subset, and where its traffic prefers to go.
+//! The traffic policy of one port or subset, and its locality preference.
 
 use config::kinds::client_tls::ClientTlsMode;
 use config::kinds::destination_rule::{
@@ -7,16 +7,16 @@ use config::kinds::destination_rule::{
 };
 use config::mesh::MeshConfig;
 
-use super::Destination;
+use super::MergedDestinationRule;
 use crate::service::Service;
 
-impl Destination {
-    /// What holds for the whole service on a port: the port's settings alone where it has some, else the top level.
+impl MergedDestinationRule {
+    /// The policy of the whole service on a port: the port-level settings alone where there are any, else the top level.
     pub fn port_policy(&self, port: u16) -> Option<TrafficPolicy> {
         self.policy.as_ref().map(|policy| on_port(policy, port).0)
     }
 
-    /// What holds for a subset on a port: its own blocks over the service's.
+    /// The policy of a subset on a port: its own blocks over those of the service.
     pub fn subset_policy(&self, subset: &str, port: u16) -> Option<TrafficPolicy> {
         let top = self.port_policy(port);
         let Some(own) = self.subset(subset).and_then(|subset| subset.traffic_policy.as_deref()) else { return top };
@@ -39,7 +39,7 @@ impl Destination {
         if subset.is_empty() { self.port_policy(port) } else { self.subset_policy(subset, port) }
     }
 
-    /// The TLS mode that endpoints are marked by: of the service or of the subset alone, a port's before the top level's.
+    /// The TLS mode for endpoint metadata: of the service or of the subset alone, port-level before top-level settings.
     pub fn endpoint_tls(&self, subset: &str, port: u16) -> Option<ClientTlsMode> {
         let policy =
             if subset.is_empty() { self.policy.as_deref()? } else { self.subset(subset)?.traffic_policy.as_deref()? };
@@ -48,7 +48,7 @@ impl Destination {
     }
 }
 
-/// The policy on a port; `true`: the port has settings of its own, which inherit nothing.
+/// The policy on a port; `true`: from port-level settings, which inherit nothing.
 fn on_port(policy: &TrafficPolicy, port: u16) -> (TrafficPolicy, bool) {
     match settings(policy, port) {
         None => (TrafficPolicy { port_level_settings: Vec::new(), ..policy.clone() }, false),
@@ -70,28 +70,28 @@ fn settings(policy: &TrafficPolicy, port: u16) -> Option<&PortTrafficPolicy> {
     policy.port_level_settings.iter().find(|settings| settings.port.is_some_and(|port| port.number == wanted))
 }
 
-/// `simple: PASSTHROUGH`: the application's own choice of address counts.
+/// `simple: PASSTHROUGH`: the proxy connects to the original destination.
 pub fn is_passthrough(policy: Option<&TrafficPolicy>) -> bool {
     let balancer = policy.and_then(|policy| policy.load_balancer.as_ref());
     balancer.is_some_and(|balancer| balancer.policy == Some(LbPolicy::Simple(SimpleLb::Passthrough)))
 }
 
-/// Where the traffic of a cluster prefers to go.
+/// The locality preference of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Locality {
+pub enum LocalityPreference {
     /// No preference.
     Off,
     Setting {
         setting: LocalityLoadBalancerSetting,
-        /// Lower priorities are used although nothing detects outliers: readiness tells.
+        /// Failover priorities are used without outlier detection: readiness decides.
         forced: bool,
     },
-    /// Zones alike within the client's region; other regions in need only.
+    /// Zone-aware routing within the client's region; other regions only on failover.
     Zones(ZoneAwareLoadBalancerSetting),
 }
 
-impl Locality {
-    /// The rule's settings, zones before localities, then the service's wish, then the mesh's settings.
+impl LocalityPreference {
+    /// The rule's settings, zone-aware before locality settings, then the service's traffic distribution, then the mesh's settings.
     pub fn of(policy: Option<&TrafficPolicy>, service: &Service, config: &MeshConfig) -> Self {
         let balancer = policy.and_then(|policy| policy.load_balancer.as_ref());
         let own = balancer.and_then(|balancer| balancer.locality_lb_setting.as_ref());

@@ -1,4 +1,4 @@
-//! Lookup, merging and the policy of a port or subset.
+//! Lookup, merging, and the policy of a port or subset.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use config::kinds::destination_rule::TrafficPolicy;
 use config::object::parse_documents;
 use config::store::{Store, StoreOptions, Update};
 
-use crate::{Destination, Environment, Mesh, NodeInfo, Placement, Proxy};
+use crate::{Environment, MergedDestinationRule, Mesh, NodeInfo, Placement, Proxy};
 
 const CART: &str = "cart.shop.svc.cluster.local";
 
@@ -21,7 +21,7 @@ fn placed(rules: &[String], client: &str, app: &str) -> Placement {
     let service = "{apiVersion: v1, kind: Service, metadata: {name: cart, namespace: shop}, spec: {clusterIP: 10.96.0.1, ports: [{name: http, port: 80}]}}\n---\n";
     let text = format!("{service}{}", rules.concat());
     let parsed = parse_documents("test", &text);
-    assert!(parsed.refused.is_empty(), "{:?}", parsed.notes);
+    assert!(parsed.rejected.is_empty(), "{:?}", parsed.diagnostics);
     let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
     let snapshot = store.apply(parsed.objects.into_iter().map(Update::Put).collect());
     let mesh = Mesh::new(&snapshot, &Arc::new(Environment::default()));
@@ -34,7 +34,7 @@ fn placed(rules: &[String], client: &str, app: &str) -> Placement {
 }
 
 fn names(placement: &Placement) -> Vec<String> {
-    let found = placement.destination(&Host::new(CART));
+    let found = placement.destination_rule(&Host::new(CART));
     found.map(|rule| rule.made_from.iter().map(ToString::to_string).collect()).unwrap_or_default()
 }
 
@@ -42,9 +42,9 @@ fn connections(policy: Option<&TrafficPolicy>) -> Option<i32> {
     Some(policy?.connection_pool.as_ref()?.tcp.as_ref()?.max_connections)
 }
 
-fn found(spec: &str) -> Arc<Destination> {
+fn found(spec: &str) -> Arc<MergedDestinationRule> {
     let placement = placed(&[rule("shop", "r", &format!("host: cart, {spec}"))], "shop", "x");
-    placement.destination(&Host::new(CART)).expect("a rule for the host").clone()
+    placement.destination_rule(&Host::new(CART)).expect("a rule for the host").clone()
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn the_clients_namespace_goes_first_then_the_services_then_the_root() {
 }
 
 #[test]
-fn the_most_specific_host_decides_and_private_rules_stay_at_home() {
+fn the_most_specific_host_wins_and_private_rules_stay_in_their_namespace() {
     let rules = [
         rule("shop", "all", "host: '*'"),
         rule("shop", "wide", "host: '*.shop.svc.cluster.local'"),
@@ -80,7 +80,7 @@ fn a_selector_chooses_clients_of_its_own_namespace_alone() {
 }
 
 #[test]
-fn rules_of_a_host_are_merged_and_the_first_word_counts() {
+fn rules_of_a_host_are_merged_and_the_first_setting_wins() {
     let rules = [
         rule("shop", "a", "host: cart, subsets: [{name: v1, labels: {version: v1}}]"),
         rule(
@@ -91,7 +91,7 @@ fn rules_of_a_host_are_merged_and_the_first_word_counts() {
         rule("shop", "c", "host: cart, trafficPolicy: {connectionPool: {tcp: {maxConnections: 3}}}"),
     ];
     let placement = placed(&rules, "shop", "x");
-    let merged = placement.destination(&Host::new(CART)).expect("merged");
+    let merged = placement.destination_rule(&Host::new(CART)).expect("merged");
     assert_eq!(merged.made_from.len(), 3);
     assert_eq!(connections(merged.policy.as_deref()), Some(2));
     assert_eq!(merged.subsets.len(), 2);

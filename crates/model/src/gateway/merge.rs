@@ -1,26 +1,26 @@
-//! Merging: the servers of all Gateways of a router, port by port. Who came first stays; who cannot stand beside it is left out.
+//! Merges the servers of all Gateways of a proxy, port by port. The first one stays; a conflicting one is left out with a diagnostic.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use config::note::Note;
+use config::diagnostic::Diagnostic;
 
-use super::server::{Server, Serves};
+use super::server::{GatewayServer, ServerMode};
 use crate::protocol::Protocol;
 
-/// What a router listens on.
+/// The merged listeners of a gateway proxy.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MergedGateway {
-    /// In the order in which Gateways ask for them.
+    /// In the order of the Gateways.
     pub ports: Vec<GatewayPort>,
-    /// HTTP servers by the route configuration that their hosts are in.
-    pub routes: BTreeMap<String, Vec<Arc<Server>>>,
-    /// Some server leads to every service of the mesh by the name that clients ask for.
+    /// HTTP servers by the name of their route configuration.
+    pub routes: BTreeMap<String, Vec<Arc<GatewayServer>>>,
+    /// Some server has AUTO_PASSTHROUGH: SNI routing to every service of the mesh.
     pub auto_passthrough: bool,
-    /// Every Gateway with a server for this router, left out or not.
+    /// Every Gateway with a server for this proxy, left out or not.
     pub gateways: BTreeSet<Arc<str>>,
     /// Servers that were left out, and why.
-    pub notes: Vec<Note>,
+    pub diagnostics: Vec<Diagnostic>,
 }
 
 impl MergedGateway {
@@ -30,20 +30,20 @@ impl MergedGateway {
             routes: BTreeMap::new(),
             auto_passthrough: false,
             gateways: BTreeSet::new(),
-            notes: Vec::new(),
+            diagnostics: Vec::new(),
         }
     }
 }
 
-/// Servers that share a port, an address and a protocol; a listener may have several of these.
+/// Servers that share a port, an address and a protocol; a listener may consist of several of these.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GatewayPort {
-    /// Where the router listens.
+    /// The listen port of the proxy.
     pub number: u16,
     pub protocol: Protocol,
     /// `None`: every address.
     pub bind: Option<String>,
-    pub servers: Vec<Arc<Server>>,
+    pub servers: Vec<Arc<GatewayServer>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,40 +54,41 @@ struct Slot {
 }
 
 #[derive(Default)]
-pub(super) struct Merging {
+pub(super) struct GatewayMerge {
     merged: MergedGateway,
     taken: BTreeSet<u16>,
-    /// The plain server that speaks for a port.
+    /// The plaintext server that decided the protocol of a port.
     plain: BTreeMap<u16, Slot>,
     at: BTreeMap<Slot, usize>,
-    /// Hosts of servers with `tls`, with the address that they are bound to.
+    /// Hosts of servers with `tls`, with their bind address.
     secured: BTreeMap<(u16, String), Option<String>>,
 }
 
-impl Merging {
-    /// `listen`: the router's own number for the port; `field`: where in the Gateway it is written.
-    pub(super) fn add(&mut self, server: Server, listen: u16, field: String) {
+impl GatewayMerge {
+    /// `listen`: the proxy's listen port; `field`: the field path of the server in the Gateway.
+    pub(super) fn add(&mut self, server: GatewayServer, listen: u16, field: String) {
         let server = Arc::new(server);
         self.merged.gateways.insert(server.gateway.clone());
-        if let Err(what) = self.placed(&server, listen) {
+        if let Err(what) = self.place(&server, listen) {
             let what = format!("{what}; the server is left out");
-            let note = Note { object: Some(server.made_from.clone()), ..Note::warning(what).field(field) };
-            self.merged.notes.push(note);
+            let diagnostic =
+                Diagnostic { object: Some(server.made_from.clone()), ..Diagnostic::warning(what).field(field) };
+            self.merged.diagnostics.push(diagnostic);
         }
     }
 
-    pub(super) fn refuse(&mut self, note: Note) {
-        self.merged.notes.push(note);
+    pub(super) fn reject(&mut self, diagnostic: Diagnostic) {
+        self.merged.diagnostics.push(diagnostic);
     }
 
     pub(super) fn merged(self) -> MergedGateway {
         self.merged
     }
 
-    fn placed(&mut self, server: &Arc<Server>, listen: u16) -> Result<(), String> {
+    fn place(&mut self, server: &Arc<GatewayServer>, listen: u16) -> Result<(), String> {
         if server.tls.is_some() {
             self.claim_hosts(server, listen)?;
-            self.merged.auto_passthrough |= server.serves() == Serves::AutoPassthrough;
+            self.merged.auto_passthrough |= server.mode() == ServerMode::AutoPassthrough;
         }
         let slot = Slot { number: listen, protocol: server.port.protocol, bind: server.bind.clone() };
         if self.taken.insert(listen) {
@@ -95,44 +96,44 @@ impl Merging {
             return Ok(());
         }
         match self.plain.get(&listen).cloned() {
-            Some(held) => self.beside_plain(server, slot, &held),
+            Some(existing) => self.join_plaintext(server, slot, &existing),
             None if is_plain(server) => {
                 self.open(server, slot);
                 Ok(())
             }
-            None => self.beside_secured(server, slot),
+            None => self.join_tls(server, slot),
         }
     }
 
-    /// Envoy refuses two chains for one name.
-    fn claim_hosts(&mut self, server: &Server, listen: u16) -> Result<(), String> {
+    /// Envoy rejects two filter chains with the same SNI match.
+    fn claim_hosts(&mut self, server: &GatewayServer, listen: u16) -> Result<(), String> {
         let key = |host: &dyn ToString| (listen, host.to_string());
-        let held = server.hosts.iter().find(|host| self.secured.get(&key(host)) == Some(&server.bind));
-        if let Some(host) = held {
+        let existing = server.hosts.iter().find(|host| self.secured.get(&key(host)) == Some(&server.bind));
+        if let Some(host) = existing {
             return Err(format!("host {host} is already served on port {listen}"));
         }
         self.secured.extend(server.hosts.iter().map(|host| (key(host), server.bind.clone())));
         Ok(())
     }
 
-    fn beside_plain(&mut self, server: &Arc<Server>, slot: Slot, held: &Slot) -> Result<(), String> {
-        if held.bind != slot.bind {
+    fn join_plaintext(&mut self, server: &Arc<GatewayServer>, slot: Slot, existing: &Slot) -> Result<(), String> {
+        if existing.bind != slot.bind {
             match self.at.get(&slot) {
                 Some(&index) => self.join(server, index, slot.number),
                 None => self.open(server, slot),
             }
             return Ok(());
         }
-        if !(slot.protocol.is_http() && held.protocol.is_http()) {
+        if !(slot.protocol.is_http() && existing.protocol.is_http()) {
             return Err(format!("port {} is already served as another protocol", slot.number));
         }
-        let index = self.at[held];
+        let index = self.at[existing];
         self.join(server, index, slot.number);
         Ok(())
     }
 
-    /// TLS beside TLS: names tell them apart.
-    fn beside_secured(&mut self, server: &Arc<Server>, slot: Slot) -> Result<(), String> {
+    /// TLS beside TLS: SNI distinguishes them.
+    fn join_tls(&mut self, server: &Arc<GatewayServer>, slot: Slot) -> Result<(), String> {
         if let Some(route) = server.route_name(slot.number) {
             if self.merged.routes.contains_key(&route) {
                 let name = &server.port.name;
@@ -147,8 +148,8 @@ impl Merging {
         Ok(())
     }
 
-    /// The first of its kind there.
-    fn open(&mut self, server: &Arc<Server>, slot: Slot) {
+    /// The first server of this port, protocol and address.
+    fn open(&mut self, server: &Arc<GatewayServer>, slot: Slot) {
         if is_plain(server) {
             self.plain.insert(slot.number, slot.clone());
         }
@@ -158,21 +159,21 @@ impl Merging {
         self.push(server, slot);
     }
 
-    fn join(&mut self, server: &Arc<Server>, index: usize, listen: u16) {
+    fn join(&mut self, server: &Arc<GatewayServer>, index: usize, listen: u16) {
         self.merged.ports[index].servers.push(server.clone());
         if let Some(route) = server.route_name(listen) {
             self.merged.routes.entry(route).or_default().push(server.clone());
         }
     }
 
-    fn push(&mut self, server: &Arc<Server>, slot: Slot) {
+    fn push(&mut self, server: &Arc<GatewayServer>, slot: Slot) {
         let Slot { number, protocol, bind } = slot.clone();
         self.at.insert(slot, self.merged.ports.len());
         self.merged.ports.push(GatewayPort { number, protocol, bind, servers: vec![server.clone()] });
     }
 }
 
-/// A redirect to HTTPS is plain too.
-fn is_plain(server: &Server) -> bool {
-    matches!(server.serves(), Serves::Http | Serves::Bytes)
+/// A server that redirects to HTTPS is plaintext too.
+fn is_plain(server: &GatewayServer) -> bool {
+    matches!(server.mode(), ServerMode::Http | ServerMode::Tcp)
 }

@@ -1,23 +1,23 @@
-//! One server of a Gateway: what it serves, for whom, and what the route configuration with its hosts is called.
+//! One server of a Gateway: its mode, its hosts, and the name of its route configuration.
 
 use std::fmt;
 use std::sync::Arc;
 
+use config::diagnostic::ObjectId;
 use config::host::Host;
 use config::kinds::gateway::{self as kube, ServerTlsMode, ServerTlsSettings};
-use config::note::ObjectId;
 
 use crate::protocol::Protocol;
 use crate::scope::ListenPort;
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Server {
-    /// `namespace/name`, as VirtualServices call its Gateway.
+pub struct GatewayServer {
+    /// `namespace/name` of its Gateway, as VirtualServices refer to it.
     pub gateway: Arc<str>,
     pub made_from: ObjectId,
     /// For statistics; empty: named after the listener.
     pub name: String,
-    /// As declared, not where the router listens.
+    /// As declared, not the listen port.
     pub port: ListenPort,
     /// `None`: every address.
     pub bind: Option<String>,
@@ -26,26 +26,26 @@ pub struct Server {
     pub tls: Option<ServerTlsSettings>,
 }
 
-/// What happens to connections.
+/// How connections are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Serves {
-    /// Plain HTTP; `tls` can only say that clients are sent to HTTPS.
+pub enum ServerMode {
+    /// Plaintext HTTP; `tls` can only hold a redirect to HTTPS.
     Http,
-    /// TLS ends here, HTTP inside.
+    /// TLS is terminated, HTTP inside.
     Https,
-    /// Plain bytes.
-    Bytes,
-    /// TLS ends here, bytes inside.
-    Terminated,
-    /// The name that the client asks for chooses among tls routes.
+    /// Plaintext TCP.
+    Tcp,
+    /// TLS is terminated, TCP inside.
+    TlsTerminated,
+    /// SNI selects among `tls` routes.
     Passthrough,
-    /// The name that the client asks for is a service of the mesh.
+    /// SNI names a service of the mesh.
     AutoPassthrough,
 }
 
-impl Server {
+impl GatewayServer {
     /// `None`: it has no usable port.
-    pub(super) fn new(server: &kube::Server, made_from: &ObjectId) -> Option<Self> {
+    pub(super) fn new(server: &kube::ServerSpec, made_from: &ObjectId) -> Option<Self> {
         let port = server.port.as_ref()?;
         Some(Self {
             gateway: Arc::from(format!("{}/{}", made_from.namespace, made_from.name)),
@@ -62,29 +62,29 @@ impl Server {
         })
     }
 
-    pub fn serves(&self) -> Serves {
+    pub fn mode(&self) -> ServerMode {
         let mode = self.tls.as_ref().map(|tls| tls.mode);
         match (self.port.protocol, mode) {
-            (protocol, _) if protocol.is_http() => Serves::Http,
-            (_, None) => Serves::Bytes,
-            (_, Some(ServerTlsMode::Passthrough)) => Serves::Passthrough,
-            (_, Some(ServerTlsMode::AutoPassthrough)) => Serves::AutoPassthrough,
-            (Protocol::Https, Some(_)) => Serves::Https,
-            (_, Some(_)) => Serves::Terminated,
+            (protocol, _) if protocol.is_http() => ServerMode::Http,
+            (_, None) => ServerMode::Tcp,
+            (_, Some(ServerTlsMode::Passthrough)) => ServerMode::Passthrough,
+            (_, Some(ServerTlsMode::AutoPassthrough)) => ServerMode::AutoPassthrough,
+            (Protocol::Https, Some(_)) => ServerMode::Https,
+            (_, Some(_)) => ServerMode::TlsTerminated,
         }
     }
 
-    /// Clients of plain HTTP are sent to HTTPS.
+    /// Plaintext requests are redirected to HTTPS.
     pub fn redirects(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.https_redirect)
     }
 
-    /// The route configuration that its hosts are in. `listen`: where the router listens. `None`: bytes have none.
+    /// The name of its route configuration. `listen`: the proxy's listen port. `None`: TCP has none.
     pub fn route_name(&self, listen: u16) -> Option<String> {
         let bind = self.bind.as_ref().map(|bind| format!(".{bind}")).unwrap_or_default();
-        match self.serves() {
-            Serves::Http => Some(format!("http.{listen}{bind}")),
-            Serves::Https => {
+        match self.mode() {
+            ServerMode::Http => Some(format!("http.{listen}{bind}")),
+            ServerMode::Https => {
                 let (name, namespace) = (&self.made_from.name, &self.made_from.namespace);
                 Some(format!("https.{}.{}.{name}.{namespace}{bind}", self.port.number, self.port.name))
             }
@@ -108,7 +108,7 @@ pub struct ServerHost {
 
 impl ServerHost {
     fn all(hosts: &[String], own: &Arc<str>) -> Vec<Self> {
-        // Any host of any namespace makes the others pointless.
+        // A wildcard for any host of any namespace makes the others redundant.
         if hosts.iter().any(|text| text == "*/*") {
             return vec![Self { namespace: None, host: Host::new("*") }];
         }

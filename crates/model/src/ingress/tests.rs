@@ -1,23 +1,23 @@
-//! Which Ingresses are ours, and what they become.
+//! Which Ingresses are converted, and into what.
 
 use config::kinds::string_match::StringMatch;
 use config::kinds::virtual_service::HttpRoute;
 use config::object::parse_documents;
 use config::store::{Store, StoreOptions, Update};
 
-use super::Converted;
+use super::ConvertedIngress;
 use crate::Environment;
 
-fn converted(mesh: &str, objects: &[&str]) -> Converted {
+fn converted(mesh: &str, objects: &[&str]) -> ConvertedIngress {
     let config = format!(
         "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: istio, namespace: istio-system}}, data: {{mesh: '{mesh}'}}}}"
     );
     let text = [config.as_str()].iter().chain(objects).copied().collect::<Vec<_>>().join("\n---\n");
     let parsed = parse_documents("test", &text);
-    assert!(parsed.refused.is_empty(), "{:?}", parsed.notes);
+    assert!(parsed.rejected.is_empty(), "{:?}", parsed.diagnostics);
     let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
     let snapshot = store.apply(parsed.objects.into_iter().map(Update::Put).collect());
-    Converted::new(&snapshot, &Environment::default())
+    ConvertedIngress::new(&snapshot, &Environment::default())
 }
 
 fn ingress(name: &str, more: &str, spec: &str) -> String {
@@ -32,7 +32,7 @@ fn path(path: &str, kind: &str) -> String {
     format!("{{path: '{path}', pathType: {kind}, backend: {{service: {{name: cart, port: {{number: 80}}}}}}}}")
 }
 
-fn paths(found: &Converted) -> Vec<String> {
+fn paths(found: &ConvertedIngress) -> Vec<String> {
     let shown = |route: &HttpRoute| match route.matches.first().and_then(|one| one.uri.clone()) {
         Some(StringMatch::Exact(path)) => format!("={path}"),
         Some(StringMatch::Prefix(path)) => path,
@@ -42,7 +42,7 @@ fn paths(found: &Converted) -> Vec<String> {
 }
 
 #[test]
-fn annotation_class_and_mode_decide_whose_it_is() {
+fn annotation_class_and_mode_select_the_controller() {
     let class = |controller: &str| {
         format!(
             "{{apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {{name: c}}, spec: {{controller: {controller}}}}}"
@@ -109,12 +109,13 @@ fn each_secret_is_a_server_of_its_own() {
     ];
     assert_eq!(servers, want.map(|(name, hosts)| (Some(name), hosts.to_owned())));
     assert_eq!(gateway.spec.selector.get("istio"), Some("edge"));
-    let notes: Vec<_> = found.notes.iter().map(|note| (note.field.as_str(), note.what.as_str())).collect();
-    assert_eq!(notes, [("spec.tls[2]", "no secretName; its hosts are served without TLS")]);
+    let diagnostics: Vec<_> =
+        found.diagnostics.iter().map(|diagnostic| (diagnostic.field.as_str(), diagnostic.what.as_str())).collect();
+    assert_eq!(diagnostics, [("spec.tls[2]", "no secretName; its hosts are served without TLS")]);
 }
 
 #[test]
-fn a_port_name_is_the_services() {
+fn a_port_name_refers_to_the_service_port() {
     let service = "{apiVersion: v1, kind: Service, metadata: {name: cart, namespace: shop}, spec: {clusterIP: 10.96.0.1, ports: [{name: http, port: 8080}]}}";
     let backend = |port: &str| {
         format!("{{path: /, pathType: Prefix, backend: {{service: {{name: cart, port: {{name: {port}}}}}}}}}")
@@ -130,5 +131,5 @@ fn a_port_name_is_the_services() {
         .map(|port| port.number)
         .collect();
     assert_eq!(ports, [8080]);
-    assert_eq!(found.notes[0].field, "spec.rules[0].http.paths[1].backend");
+    assert_eq!(found.diagnostics[0].field, "spec.rules[0].http.paths[1].backend");
 }

@@ -1,4 +1,4 @@
-//! Which proxies a patch is for: by version and by what they say of themselves.
+//! The proxies that a patch applies to: by version and node metadata.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use regex::Regex;
 
 use crate::proxy::Proxy;
 
-/// The empty one is for all.
+/// The default matches all proxies.
 #[derive(Debug, Default)]
 pub(super) struct ProxyMatch {
-    /// `None`: any. So is one that is no regular expression, as in istiod, where the webhook refuses it.
+    /// `None`: any version. So is an invalid regular expression, as in istiod, where the webhook rejects it.
     version: Option<Regex>,
     metadata: BTreeMap<String, String>,
 }
@@ -24,6 +24,6 @@ impl ProxyMatch {
     pub(super) fn matches(&self, proxy: &Proxy) -> bool {
         let version = &proxy.metadata.istio_version;
         self.version.as_ref().is_none_or(|wanted| !version.is_empty() && wanted.is_match(version))
-            && self.metadata.iter().all(|(key, value)| proxy.metadata.texts.get(key) == Some(value.as_str()))
+            && self.metadata.iter().all(|(key, value)| proxy.metadata.strings.get(key) == Some(value.as_str()))
     }
 }

@@ -1,4 +1,4 @@
-//! The patches that hold for one proxy, by direction and by what they apply to.
+//! The patches of one proxy, by direction and `applyTo`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use crate::proxy::ProxyKind;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Patches {
-    /// Towards others; and all that is added, whichever way it is for, so that nothing is added twice.
+    /// Outbound; and all added resources, whatever their direction, so that none is added twice.
     pub outbound: PatchSet,
-    /// Towards the proxy's own application; a router has none.
+    /// Inbound; a gateway has none.
     pub inbound: PatchSet,
-    /// Configurations that filters ask for by name.
+    /// Extension configurations that filters refer to by name.
     pub extensions: PatchSet,
 }
 
@@ -37,12 +37,12 @@ impl Patches {
         made
     }
 
-    /// What arrives is patched in the same way.
+    /// Inbound resources are patched in the same way.
     pub fn is_same_inbound(&self, other: &Self) -> bool {
         self.inbound == other.inbound && (!self.inbound.has(NAMED) || self.outbound.agrees(&other.outbound, NAMED))
     }
 
-    /// For the keys of classes: all that patches of what arrives depend on.
+    /// For class keys: everything that inbound patching depends on.
     pub(crate) fn inbound_ids(&self) -> Vec<PatchId> {
         let mut ids = self.inbound.ids();
         if self.inbound.has(NAMED) {
@@ -52,10 +52,10 @@ impl Patches {
     }
 }
 
-/// What these give a name towards others they do not give it for what arrives.
+/// Kinds whose resource names differ between outbound and inbound.
 const NAMED: &[ApplyTo] = &[ApplyTo::Cluster];
 
-/// In order. Two are equal if they hold the same patches in memory: what did not change is kept.
+/// In order. Compared by pointer: unchanged patches keep their address.
 #[derive(Debug, Clone, Default)]
 pub struct PatchSet(BTreeMap<ApplyTo, Vec<Arc<Patch>>>);
 
@@ -76,7 +76,7 @@ impl PatchSet {
         self.0.values().flatten()
     }
 
-    /// They hold the same patches for these.
+    /// Both hold the same patches for these kinds.
     pub fn agrees(&self, other: &Self, kinds: &[ApplyTo]) -> bool {
         let same = |kind: &ApplyTo| {
             let (one, two) = (self.of(*kind), other.of(*kind));
@@ -85,7 +85,7 @@ impl PatchSet {
         kinds.iter().all(same)
     }
 
-    /// For the keys of classes.
+    /// For class keys.
     pub(crate) fn ids(&self) -> Vec<PatchId> {
         self.iter().map(|patch| patch.id.clone()).collect()
     }

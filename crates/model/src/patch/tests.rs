@@ -1,4 +1,4 @@
-//! Which patches hold for whom, in which order, and what an edit keeps.
+//! Which patches apply to which proxy, in which order, and what an edit keeps.
 
 use config::object::parse_documents;
 use config::store::{Store, StoreOptions, Update};
@@ -25,7 +25,7 @@ fn store(text: &str) -> Store {
 
 fn put(store: &mut Store, text: &str) {
     let parsed = parse_documents("test.yaml", text);
-    assert!(parsed.refused.is_empty(), "{:?}", parsed.notes);
+    assert!(parsed.rejected.is_empty(), "{:?}", parsed.diagnostics);
     store.apply(parsed.objects.into_iter().map(Update::Put).collect());
 }
 
@@ -64,7 +64,7 @@ fn priority_then_the_root_then_name_with_namespace() {
 }
 
 #[test]
-fn contexts_part_the_ways() {
+fn contexts_select_the_direction() {
     let patch = |context: &str, what: &str| format!("{{{what}, match: {{context: {context}}}}}");
     let add = "applyTo: CLUSTER, patch: {operation: INSERT_FIRST, value: {name: x}}";
     let merge = "applyTo: CLUSTER, patch: {operation: MERGE, value: {name: x}}";
@@ -122,7 +122,7 @@ fn an_edit_keeps_the_patches_of_other_objects() {
     let (old, new) = (first.place(&cart()).patches.outbound.clone(), second.place(&cart()).patches.outbound.clone());
     let same = |index: usize| Arc::ptr_eq(&old.of(ApplyTo::Cluster)[index], &new.of(ApplyTo::Cluster)[index]);
     assert!(same(0) && !same(1) && old != new);
-    assert!(delta.may_move(&cart()) && !delta.everything && !delta.rekeyed);
+    assert!(delta.may_change_class(&cart()) && !delta.everything && !delta.class_keys);
     let elsewhere = NodeInfo { id: "sidecar~10.0.0.2~a.bank~bank.svc.cluster.local".into(), ..NodeInfo::default() };
-    assert!(!delta.may_move(&Proxy::new(&elsewhere).expect("well-formed")), "another namespace");
+    assert!(!delta.may_change_class(&Proxy::new(&elsewhere).expect("well-formed")), "another namespace");
 }

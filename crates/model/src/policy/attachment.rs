@@ -1,4 +1,4 @@
-//! Whether a policy speaks for a workload: by its selector, or by naming the gateway that the workload is an instance of.
+//! Whether a policy applies to a workload: by its selector, or by naming the Gateway that the workload is an instance of.
 
 use config::kinds::authorization_policy::AuthorizationPolicy;
 use config::kinds::envoy_filter::EnvoyFilter;
@@ -7,47 +7,47 @@ use config::kinds::target_ref::TargetRef;
 use config::kinds::wasm_plugin::WasmPlugin;
 use config::labels::Labels;
 
-/// The label that the pods of a Kubernetes Gateway carry.
+/// Label on the pods of a Kubernetes Gateway.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
 
-/// A policy that chooses workloads.
-pub(crate) trait Attached {
+/// A policy that selects workloads.
+pub(crate) trait SelectsWorkloads {
     /// Labels that a workload must have; `None`: all workloads.
     fn selector(&self) -> Option<&Labels>;
     fn targets(&self) -> &[TargetRef];
 }
 
-impl Attached for AuthorizationPolicy {
+impl SelectsWorkloads for AuthorizationPolicy {
     fn selector(&self) -> Option<&Labels> {
         self.selector.as_ref().map(|selector| &selector.match_labels)
     }
 
     fn targets(&self) -> &[TargetRef] {
-        written(&self.target_refs, self.target_ref.as_ref())
+        target_refs(&self.target_refs, self.target_ref.as_ref())
     }
 }
 
-impl Attached for RequestAuthentication {
+impl SelectsWorkloads for RequestAuthentication {
     fn selector(&self) -> Option<&Labels> {
         self.selector.as_ref().map(|selector| &selector.match_labels)
     }
 
     fn targets(&self) -> &[TargetRef] {
-        written(&self.target_refs, self.target_ref.as_ref())
+        target_refs(&self.target_refs, self.target_ref.as_ref())
     }
 }
 
-impl Attached for WasmPlugin {
+impl SelectsWorkloads for WasmPlugin {
     fn selector(&self) -> Option<&Labels> {
         self.selector.as_ref().map(|selector| &selector.match_labels)
     }
 
     fn targets(&self) -> &[TargetRef] {
-        written(&self.target_refs, self.target_ref.as_ref())
+        target_refs(&self.target_refs, self.target_ref.as_ref())
     }
 }
 
-impl Attached for EnvoyFilter {
+impl SelectsWorkloads for EnvoyFilter {
     fn selector(&self) -> Option<&Labels> {
         self.workload_selector.as_ref().map(|selector| &selector.labels)
     }
@@ -57,12 +57,12 @@ impl Attached for EnvoyFilter {
     }
 }
 
-fn written<'a>(list: &'a [TargetRef], single: Option<&'a TargetRef>) -> &'a [TargetRef] {
+fn target_refs<'a>(list: &'a [TargetRef], single: Option<&'a TargetRef>) -> &'a [TargetRef] {
     if list.is_empty() { single.map_or(&[], std::slice::from_ref) } else { list }
 }
 
-/// `home`: the namespace of the policy; whether it is one that may speak for the workload at all is the caller's affair.
-pub(crate) fn holds(policy: &impl Attached, home: &str, namespace: &str, labels: &Labels) -> bool {
+/// `home`: the namespace of the policy; the caller has checked that it is the workload's or the root namespace.
+pub(crate) fn applies(policy: &impl SelectsWorkloads, home: &str, namespace: &str, labels: &Labels) -> bool {
     let targets = policy.targets();
     if targets.is_empty() {
         return policy.selector().is_none_or(|wanted| labels.contains_all(wanted));
@@ -71,7 +71,7 @@ pub(crate) fn holds(policy: &impl Attached, home: &str, namespace: &str, labels:
     let names = |target: &TargetRef| {
         target.group == "gateway.networking.k8s.io" && target.kind == "Gateway" && target.name == gateway
     };
-    // A reference into another namespace is not supported by anybody; it must not turn into one here.
+    // References to other namespaces are not supported, as in istiod.
     let near = |target: &TargetRef| target.namespace.is_empty() || target.namespace == namespace;
     home == namespace && targets.iter().any(|target| names(target) && near(target))
 }
@@ -94,7 +94,7 @@ mod tests {
 
     fn check(policy: &AuthorizationPolicy, home: &str, labels: &[(&str, &str)], want: bool) {
         let labels: Labels = labels.iter().copied().collect();
-        assert_eq!(holds(policy, home, "shop", &labels), want, "{policy:?} {labels:?}");
+        assert_eq!(applies(policy, home, "shop", &labels), want, "{policy:?} {labels:?}");
     }
 
     #[test]

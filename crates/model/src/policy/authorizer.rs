@@ -1,30 +1,30 @@
-//! Services that decide about requests in place of a policy: the extension providers that CUSTOM policies name.
+//! External authorizers: the extension providers that CUSTOM policies name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use config::host::Host;
-use config::mesh::{ExtensionProvider, Provider};
+use config::mesh::{ExtensionProvider, ProviderKind};
 use config::store::Name;
 
 use crate::mesh::Mesh;
 
-/// One that can be asked.
+/// A provider that can be called.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Authorizer {
     /// An `envoyExtAuthzHttp` or `envoyExtAuthzGrpc`.
-    pub provider: Provider,
+    pub provider: ProviderKind,
     pub host: Host,
     pub port: u16,
 }
 
-/// Why a provider cannot be asked.
-type Fault = String;
+/// Why a provider cannot be called.
+type ProviderFault = String;
 
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Authorizers {
-    by_name: BTreeMap<String, Result<Arc<Authorizer>, Fault>>,
-    /// The hosts that they are looked up by.
+    by_name: BTreeMap<String, Result<Arc<Authorizer>, ProviderFault>>,
+    /// The hosts that they refer to.
     hosts: BTreeSet<Host>,
 }
 
@@ -32,10 +32,10 @@ impl Authorizers {
     pub(crate) fn new(mesh: &Mesh) -> Self {
         let mut made = Self::default();
         for provider in &mesh.config.extension_providers {
-            let Some((service, port)) = provider.provider.as_ref().and_then(asked) else { continue };
+            let Some((service, port)) = provider.provider.as_ref().and_then(service_and_port) else { continue };
             made.hosts.insert(Host::new(service.rsplit('/').next().unwrap_or_default()));
-            let found = usable(provider, port).and_then(|port| {
-                let host = looked_up(mesh, service)?;
+            let found = validate_port(provider, port).and_then(|port| {
+                let host = resolve_host(mesh, service)?;
                 let provider = provider.provider.clone().ok_or("it has no kind")?;
                 Ok(Arc::new(Authorizer { provider, host, port }))
             });
@@ -44,7 +44,7 @@ impl Authorizers {
         made
     }
 
-    pub(crate) fn named(&self, name: &str) -> Result<&Arc<Authorizer>, Fault> {
+    pub(crate) fn named(&self, name: &str) -> Result<&Arc<Authorizer>, ProviderFault> {
         match self.by_name.get(name) {
             Some(found) => found.as_ref().map_err(Clone::clone),
             None => {
@@ -53,30 +53,30 @@ impl Authorizers {
         }
     }
 
-    /// A change of this service may turn a provider on or off.
+    /// A change of this service may enable or disable a provider.
     pub(crate) fn asks(&self, service: &Name) -> bool {
         !self.hosts.is_empty() && self.hosts.contains(&Host::new(&service.name))
     }
 }
 
 /// Service and port; `None`: a provider of another kind.
-fn asked(provider: &Provider) -> Option<(&str, u32)> {
+fn service_and_port(provider: &ProviderKind) -> Option<(&str, u32)> {
     match provider {
-        Provider::EnvoyExtAuthzHttp(http) => Some((&http.service, http.port)),
-        Provider::EnvoyExtAuthzGrpc(grpc) => Some((&grpc.service, grpc.port)),
+        ProviderKind::EnvoyExtAuthzHttp(http) => Some((&http.service, http.port)),
+        ProviderKind::EnvoyExtAuthzGrpc(grpc) => Some((&grpc.service, grpc.port)),
         _ => None,
     }
 }
 
-/// The port, if nothing is wrong with the provider itself.
-fn usable(provider: &ExtensionProvider, port: u32) -> Result<u16, Fault> {
+/// The port, if the provider itself is valid.
+fn validate_port(provider: &ExtensionProvider, port: u32) -> Result<u16, ProviderFault> {
     if !is_label(&provider.name) {
         return Err("its name must be lower-case letters, digits and hyphens, at most 63".into());
     }
     if let Some(fault) = provider.faults().into_iter().next() {
         return Err(fault);
     }
-    if let Some(Provider::EnvoyExtAuthzHttp(http)) = &provider.provider {
+    if let Some(ProviderKind::EnvoyExtAuthzHttp(http)) = &provider.provider {
         let lists = [
             &http.include_request_headers_in_check,
             &http.include_headers_in_check,
@@ -98,7 +98,7 @@ fn is_label(name: &str) -> bool {
 }
 
 /// `namespace/host`, or a host that only one namespace declares.
-fn looked_up(mesh: &Mesh, service: &str) -> Result<Host, Fault> {
+fn resolve_host(mesh: &Mesh, service: &str) -> Result<Host, ProviderFault> {
     if let Some((namespace, host)) = service.split_once('/') {
         let host = Host::new(host);
         let found = mesh.declares(&Name::new(namespace, host.as_str()));

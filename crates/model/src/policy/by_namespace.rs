@@ -1,4 +1,4 @@
-//! Policies as tables by namespace, oldest first. A change renews one namespace; the others are shared.
+//! Policies by namespace, oldest first. A change rebuilds one namespace; the others are shared.
 
 use std::sync::Arc;
 
@@ -28,13 +28,13 @@ impl<P> ByNamespace<P> {
         let mut made = Self::default();
         for name in objects.keys() {
             if !made.lists.contains_key(&name.namespace) {
-                made.renew(&name.namespace, objects, &read);
+                made.rebuild(&name.namespace, objects, &read);
             }
         }
         made
     }
 
-    pub(super) fn renew<S>(
+    pub(super) fn rebuild<S>(
         &mut self,
         namespace: &Arc<str>,
         objects: &Table<S>,
@@ -51,7 +51,7 @@ impl<P> ByNamespace<P> {
         }
     }
 
-    /// First those of one namespace, then those of the other; once, if they are the same.
+    /// First those of one namespace, then those of the other; only once if they are the same.
     pub(super) fn in_both(&self, first: &str, second: &str) -> impl Iterator<Item = &Arc<P>> {
         let other = if first == second { None } else { self.lists.get(second) };
         self.lists.get(first).into_iter().chain(other).flat_map(|list| list.iter())

@@ -1,4 +1,4 @@
-//! Policies that hold for a workload: who may call it, and which tokens it takes. Mutual TLS is in `authn`.
+//! Request policies of a workload: authorization and accepted tokens. Mutual TLS is in `authn`.
 
 pub(crate) mod attachment;
 mod authorization;
@@ -13,15 +13,15 @@ mod tests;
 
 use std::sync::{Arc, LazyLock};
 
+use config::diagnostic::{Diagnostic, ObjectId};
 use config::labels::Labels;
-use config::note::{Note, ObjectId};
 
 use crate::mesh::Mesh;
 
-pub use authorization::{Authorization, Custom, Policy};
+pub use authorization::{Authorization, CustomAuthorization, WorkloadPolicy};
 pub use authorizer::Authorizer;
-pub use rule::{Asked, Caller, Rule, Term};
-pub use token::Token;
+pub use rule::{AuthorizationRule, OperationAttribute, SourceAttribute, Term};
+pub use token::TokenRule;
 
 pub(crate) use authorization::AuthorizationPolicies;
 pub(crate) use authorizer::Authorizers;
@@ -30,8 +30,8 @@ pub(crate) use token::RequestAuthentications;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Policies {
     pub authorization: Authorization,
-    pub tokens: Vec<Token>,
-    /// The objects behind them.
+    pub tokens: Vec<TokenRule>,
+    /// The objects that they come from.
     pub made_from: Vec<ObjectId>,
 }
 
@@ -39,11 +39,11 @@ impl Policies {
     pub(crate) fn new(mesh: &Mesh, namespace: &str, labels: &Labels) -> Arc<Self> {
         let root = &mesh.config.root_namespace;
         let mut authorization = mesh.authorization.of_workload(root, namespace, labels, &mesh.authorizers);
-        if !mesh.env.several_authorizers {
-            authorization.refuse_several();
+        if !mesh.env.multiple_authorizers {
+            authorization.reject_multiple_providers();
         }
         let authentications = mesh.request_authentications.of_workload(root, namespace, labels);
-        let mut made_from: Vec<_> = authorization.policies().map(Policy::id).collect();
+        let mut made_from: Vec<_> = authorization.policies().map(WorkloadPolicy::id).collect();
         made_from.extend(authentications.iter().map(|object| token::id(object)));
         made_from.sort();
         if made_from.is_empty() {
@@ -55,15 +55,15 @@ impl Policies {
 }
 
 impl Authorization {
-    fn policies(&self) -> impl Iterator<Item = &Policy> {
+    fn policies(&self) -> impl Iterator<Item = &WorkloadPolicy> {
         let custom = self.custom.values().flat_map(|custom| &custom.policies);
         custom.chain(&self.audit).chain(&self.deny).chain(&self.allow).map(|policy| &**policy)
     }
 }
 
 impl Mesh {
-    /// Policies that are in force in another way than they were written.
-    pub fn policy_notes(&self) -> Vec<Note> {
-        self.authorization.notes(&self.authorizers)
+    /// Diagnostics on policies whose effect differs from what was written.
+    pub fn policy_diagnostics(&self) -> Vec<Diagnostic> {
+        self.authorization.diagnostics(&self.authorizers)
     }
 }

@@ -1,11 +1,11 @@
-//! Which policies hold for a workload, and what a change of them touches.
+//! Which policies apply to a workload, and what a change of them affects.
 
 use std::sync::Arc;
 
+use config::diagnostic::ObjectId;
 use config::jwks::KeySource;
 use config::kind::Kind;
 use config::labels::Labels;
-use config::note::ObjectId;
 use config::object::parse_documents;
 use config::store::{Store, StoreOptions, Update};
 
@@ -20,7 +20,7 @@ fn store(text: &str) -> Store {
 
 fn puts(text: &str) -> Vec<Update> {
     let parsed = parse_documents("policies.yaml", text);
-    assert!(parsed.refused.is_empty(), "{:?}", parsed.notes);
+    assert!(parsed.rejected.is_empty(), "{:?}", parsed.diagnostics);
     parsed.objects.into_iter().map(Update::Put).collect()
 }
 
@@ -55,7 +55,7 @@ fn service(namespace: &str) -> String {
 }
 
 fn touches(delta: &Delta, namespace: &str) -> bool {
-    delta.rekeyed || delta.namespaces.contains(namespace)
+    delta.class_keys || delta.namespaces.contains(namespace)
 }
 
 #[test]
@@ -67,7 +67,8 @@ fn policies_of_the_root_and_of_the_own_namespace_hold() {
         policy("bank", "d", "{}"),
     ];
     let found = policies(&mesh(&store(&text.concat())), "shop").authorization;
-    let names = |list: &[Arc<super::Policy>]| list.iter().map(|policy| policy.name.to_string()).collect::<Vec<_>>();
+    let names =
+        |list: &[Arc<super::WorkloadPolicy>]| list.iter().map(|policy| policy.name.to_string()).collect::<Vec<_>>();
     assert_eq!((names(&found.allow), names(&found.deny)), (vec!["a".to_owned()], vec!["c".to_owned()]));
 }
 
@@ -110,32 +111,34 @@ fn keys_are_written_or_fetched_or_missing() {
 }
 
 #[test]
-fn a_provider_that_cannot_be_asked_is_no_authorizer_and_says_why() {
+fn an_unusable_provider_is_reported_and_denies() {
     let custom = policy("shop", "a", "{action: CUSTOM, provider: {name: gate}, rules: [{}]}");
     let asked = |text: &[String]| {
         let mesh = mesh(&store(&text.concat()));
-        let notes: Vec<_> = mesh.policy_notes().iter().map(ToString::to_string).collect();
-        (policies(&mesh, "shop").authorization.custom["gate"].authorizer.is_some(), notes.join("\n"))
+        let diagnostics: Vec<_> = mesh.policy_diagnostics().iter().map(ToString::to_string).collect();
+        (policies(&mesh, "shop").authorization.custom["gate"].authorizer.is_some(), diagnostics.join("\n"))
     };
-    let (usable, note) = asked(std::slice::from_ref(&custom));
+    let (usable, diagnostic) = asked(std::slice::from_ref(&custom));
     assert!(
-        !usable && note.contains("AuthorizationPolicy shop/a: spec.provider.name") && note.contains("denied"),
-        "{note}"
+        !usable
+            && diagnostic.contains("AuthorizationPolicy shop/a: spec.provider.name")
+            && diagnostic.contains("denied"),
+        "{diagnostic}"
     );
     let host = "gate.shop.svc.cluster.local";
     assert!(!asked(&[custom.clone(), authorizer(host)]).0, "the service does not exist");
     assert!(asked(&[custom.clone(), authorizer(host), service("shop")]).0);
     assert!(asked(&[custom.clone(), authorizer(&format!("shop/{host}")), service("shop")]).0);
-    let (usable, note) = asked(&[custom.clone(), authorizer(&format!("bank/{host}")), service("shop")]);
-    assert!(!usable && note.contains("namespace bank"), "{note}");
+    let (usable, diagnostic) = asked(&[custom.clone(), authorizer(&format!("bank/{host}")), service("shop")]);
+    assert!(!usable && diagnostic.contains("namespace bank"), "{diagnostic}");
 }
 
 #[test]
-fn of_several_providers_none_is_asked_unless_that_is_turned_on() {
+fn multiple_providers_are_rejected_unless_enabled() {
     let custom = |name: &str| policy("shop", name, &format!("{{action: CUSTOM, provider: {{name: {name}}}}}"));
     let text = [custom("gate"), custom("other"), authorizer("gate.shop.svc.cluster.local"), service("shop")].concat();
     let asked = |several_authorizers: bool| {
-        let env = Environment { several_authorizers, ..Environment::default() };
+        let env = Environment { multiple_authorizers: several_authorizers, ..Environment::default() };
         let mesh = Mesh::new(&store(&text).snapshot(), &Arc::new(env));
         policies(&mesh, "shop").authorization.custom["gate"].authorizer.is_some()
     };
@@ -144,11 +147,15 @@ fn of_several_providers_none_is_asked_unless_that_is_turned_on() {
 }
 
 #[test]
-fn a_condition_that_nobody_knows_is_a_note() {
+fn reports_unknown_conditions() {
     let text = policy("shop", "a", "{action: DENY, rules: [{when: [{key: source.mood, values: [bad]}]}]}");
-    let notes = mesh(&store(&text)).policy_notes();
-    assert_eq!(notes.len(), 1);
-    assert!(notes[0].to_string().contains("source.mood") && notes[0].field == "spec.rules[0].when", "{}", notes[0]);
+    let diagnostics = mesh(&store(&text)).policy_diagnostics();
+    assert_eq!(diagnostics.len(), 1);
+    assert!(
+        diagnostics[0].to_string().contains("source.mood") && diagnostics[0].field == "spec.rules[0].when",
+        "{}",
+        diagnostics[0]
+    );
 }
 
 #[test]

@@ -1,22 +1,22 @@
-//! RequestAuthentications by namespace, and the tokens that one workload takes: all rules that hold for it, in the order of their issuers.
+//! RequestAuthentications by namespace, and the JWT rules of one workload, sorted by issuer.
 
 use std::sync::Arc;
 
+use config::diagnostic::ObjectId;
 use config::jwks::{FetchedKeys, KeySource};
 use config::kind::Kind;
 use config::kinds::request_authentication::{JwtRule, RequestAuthentication};
 use config::labels::Labels;
 use config::meta::Object;
-use config::note::ObjectId;
 use config::store::Table;
 
 use super::by_namespace::ByNamespace;
 
-/// A kind of token that a workload takes.
+/// A JWT rule of a workload, with its keys.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Token {
+pub struct TokenRule {
     pub rule: JwtRule,
-    /// `None`: there are none, or none yet. No token can be good then.
+    /// `None`: there are none, or they are not fetched yet. No token is valid then.
     pub keys: Option<Arc<str>>,
 }
 
@@ -31,8 +31,8 @@ impl RequestAuthentications {
     }
 
     /// After a change of the objects of this namespace.
-    pub(crate) fn renew(&mut self, namespace: &Arc<str>, objects: &Table<RequestAuthentication>) {
-        self.by_namespace.renew(namespace, objects, Arc::clone);
+    pub(crate) fn rebuild(&mut self, namespace: &Arc<str>, objects: &Table<RequestAuthentication>) {
+        self.by_namespace.rebuild(namespace, objects, Arc::clone);
     }
 
     pub(super) fn of_workload(
@@ -43,7 +43,7 @@ impl RequestAuthentications {
     ) -> Vec<&Arc<Object<RequestAuthentication>>> {
         let near_first = self.by_namespace.in_both(namespace, root);
         near_first
-            .filter(|object| super::attachment::holds(&object.spec, &object.meta.namespace, namespace, labels))
+            .filter(|object| super::attachment::applies(&object.spec, &object.meta.namespace, namespace, labels))
             .collect()
     }
 
@@ -55,10 +55,10 @@ impl RequestAuthentications {
     }
 }
 
-pub(super) fn tokens(policies: &[&Arc<Object<RequestAuthentication>>], fetched: &FetchedKeys) -> Vec<Token> {
+pub(super) fn tokens(policies: &[&Arc<Object<RequestAuthentication>>], fetched: &FetchedKeys) -> Vec<TokenRule> {
     let rules = policies.iter().flat_map(|object| &object.spec.jwt_rules);
-    let mut tokens: Vec<_> = rules.map(|rule| Token { rule: rule.clone(), keys: keys(rule, fetched) }).collect();
-    // Stable: among equal issuers the nearer and older policy stays first.
+    let mut tokens: Vec<_> = rules.map(|rule| TokenRule { rule: rule.clone(), keys: keys(rule, fetched) }).collect();
+    // A stable sort: among equal issuers the nearer and older policy stays first.
     tokens.sort_by(|a, b| a.rule.issuer.cmp(&b.rule.issuer));
     tokens
 }

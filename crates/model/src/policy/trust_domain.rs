@@ -1,12 +1,12 @@
-//! The names of the mesh's trust domain: principals of policies hold for all of them.
+//! The trust domain of the mesh with its aliases: principals of policies apply to all of them.
 
 use std::collections::BTreeSet;
 
-/// The domain, then its aliases.
+/// The trust domain, then its aliases.
 #[derive(Debug, Default)]
 pub(super) struct TrustDomains(Vec<String>);
 
-/// In principals it stands for the mesh's own domain, whatever that is called.
+/// In principals it means the mesh's own trust domain, whatever its name.
 const OWN: &str = "cluster.local";
 
 impl TrustDomains {
@@ -14,9 +14,9 @@ impl TrustDomains {
         Self(std::iter::once(domain).chain(aliases.iter().map(String::as_str)).map(str::to_owned).collect())
     }
 
-    /// Each principal under every name of its domain; one of a foreign or of any domain stays as it is.
+    /// Each principal with every alias of its trust domain; one of a foreign or of any domain stays as it is.
     pub(super) fn principals(&self, written: &[String]) -> Vec<String> {
-        written.iter().flat_map(|principal| self.under_every_name(principal)).collect()
+        written.iter().flat_map(|principal| self.with_domain_aliases(principal)).collect()
     }
 
     pub(super) fn with_aliases(&self, written: &[String]) -> Vec<String> {
@@ -27,17 +27,17 @@ impl TrustDomains {
         written.iter().flat_map(names).filter(|name| seen.insert(name.clone())).collect()
     }
 
-    fn under_every_name(&self, principal: &str) -> Vec<String> {
+    fn with_domain_aliases(&self, principal: &str) -> Vec<String> {
         let as_is = vec![principal.to_owned()];
         let parts: Vec<&str> = principal.split('/').collect();
         let [domain, _, _, _, _] = parts[..] else { return as_is };
-        if domain == "*" || (domain != OWN && !self.0.iter().any(|name| alike(domain, name))) {
+        if domain == "*" || (domain != OWN && !self.0.iter().any(|name| domains_match(domain, name))) {
             return as_is;
         }
         let mut names: Vec<String> = Vec::new();
         for name in &self.0 {
-            // `*-td` already is `old-td` and `new-td`.
-            let covered = ends_like(name, domain);
+            // A pattern such as `*-td` already covers `old-td` and `new-td`.
+            let covered = matches_suffix(name, domain);
             let named = if covered { principal.to_owned() } else { format!("{name}/{}", parts[1..].join("/")) };
             if !names.contains(&named) {
                 names.push(named);
@@ -47,21 +47,21 @@ impl TrustDomains {
     }
 }
 
-/// Equal, or one is a pattern (`a*`, `*a`, `*`) for the other.
-fn alike(domain: &str, name: &str) -> bool {
+/// Equal, or one is a pattern (`a*`, `*a`, `*`) that matches the other.
+fn domains_match(domain: &str, name: &str) -> bool {
     domain == name
         || name == "*"
-        || begins_like(domain, name)
-        || begins_like(name, domain)
-        || ends_like(domain, name)
-        || ends_like(name, domain)
+        || matches_prefix(domain, name)
+        || matches_prefix(name, domain)
+        || matches_suffix(domain, name)
+        || matches_suffix(name, domain)
 }
 
-fn begins_like(text: &str, pattern: &str) -> bool {
+fn matches_prefix(text: &str, pattern: &str) -> bool {
     pattern.strip_suffix('*').is_some_and(|start| text.starts_with(start))
 }
 
-fn ends_like(text: &str, pattern: &str) -> bool {
+fn matches_suffix(text: &str, pattern: &str) -> bool {
     pattern.strip_prefix('*').is_some_and(|end| text.ends_with(end))
 }
 

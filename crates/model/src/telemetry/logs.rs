@@ -1,77 +1,79 @@
-//! Access logs: which providers are told of a request or a connection, and of which ones.
+//! Access logs: the providers that receive them, and their filters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use config::kinds::telemetry::{AccessLogging, Telemetry, WorkloadMode};
-use config::mesh::Provider;
+use config::mesh::ProviderKind;
 
 use super::{Providers, concerns, names};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub enum Logs {
-    /// As the mesh config says for all.
+pub enum AccessLogs {
+    /// The mesh config's `accessLogFile`.
     #[default]
     Mesh,
     /// By provider; empty: none at all.
-    To(Vec<LogTo>),
+    To(Vec<AccessLogProvider>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct LogTo {
+pub struct AccessLogProvider {
     pub provider: Arc<str>,
-    /// A CEL expression; `None`: everything is told.
+    /// A CEL expression; `None`: everything is logged.
     pub filter: Option<String>,
 }
 
-/// What the objects decided about one provider.
+/// The setting of one provider.
 #[derive(Clone, Copy)]
-enum Told<'a> {
-    Never,
-    /// If this holds.
-    Of(Option<&'a str>),
+enum LogSetting<'a> {
+    Disabled,
+    /// Enabled, with this filter.
+    Enabled(Option<&'a str>),
 }
 
-impl Logs {
+impl AccessLogs {
     pub(super) fn new(objects: &[&Telemetry], mode: WorkloadMode, providers: Providers<'_>) -> Self {
         let levels: Vec<&[AccessLogging]> =
             objects.iter().map(|object| object.access_logging.as_slice()).filter(|level| !level.is_empty()).collect();
         let default = &providers.config.default_providers.access_logging;
-        let told: BTreeMap<&str, Told<'_>> = if levels.is_empty() {
-            default.iter().map(|name| (name.as_str(), Told::Of(None))).collect()
+        let settings: BTreeMap<&str, LogSetting<'_>> = if levels.is_empty() {
+            default.iter().map(|name| (name.as_str(), LogSetting::Enabled(None))).collect()
         } else {
-            decided(&levels, default, mode)
+            provider_settings(&levels, default, mode)
         };
-        let known = told.into_iter().filter_map(|(name, told)| {
+        let known = settings.into_iter().filter_map(|(name, settings)| {
             let provider = providers.named(name)?;
-            logs(provider.provider.as_ref()?, providers).then_some((provider.name.as_str(), told))
+            logs(provider.provider.as_ref()?, providers).then_some((provider.name.as_str(), settings))
         });
-        // Two spellings may name one provider.
+        // Names that differ in case may mean one provider.
         let mut known: Vec<_> = known.collect();
         known.sort_by_key(|(name, _)| *name);
-        // Providers that are switched off still stand between the workload and the mesh's own log.
+        // Providers that are disabled still replace the mesh's own access log.
         if known.is_empty() {
             return Self::Mesh;
         }
         Self::To(
             known
                 .into_iter()
-                .filter_map(|(name, told)| match told {
-                    Told::Never => None,
-                    Told::Of(filter) => Some(LogTo { provider: Arc::from(name), filter: filter.map(str::to_owned) }),
+                .filter_map(|(name, settings)| match settings {
+                    LogSetting::Disabled => None,
+                    LogSetting::Enabled(filter) => {
+                        Some(AccessLogProvider { provider: Arc::from(name), filter: filter.map(str::to_owned) })
+                    }
                 })
                 .collect(),
         )
     }
 }
 
-/// The nearest object that names providers decides which count; each entry about one of them then decides it anew, and one that names none
-/// is about those before it.
-fn decided<'a>(
+/// The nearest object that names providers decides which count; each entry for one of them then sets it again, and one without providers
+/// applies to those before it.
+fn provider_settings<'a>(
     levels: &[&'a [AccessLogging]],
     default: &'a [String],
     mode: WorkloadMode,
-) -> BTreeMap<&'a str, Told<'a>> {
+) -> BTreeMap<&'a str, LogSetting<'a>> {
     let fits = |entry: &AccessLogging| concerns(entry.selector.unwrap_or_default().mode, mode);
     let mut counting: BTreeSet<&str> = default.iter().map(String::as_str).collect();
     let mut filters: BTreeMap<&str, Option<&str>> = BTreeMap::new();
@@ -88,7 +90,7 @@ fn decided<'a>(
             counting = named;
         }
     }
-    let mut told = BTreeMap::new();
+    let mut settings = BTreeMap::new();
     let mut before: Vec<&str> = default.iter().map(String::as_str).collect();
     for entry in levels.iter().copied().flatten() {
         if !entry.providers.is_empty() {
@@ -97,19 +99,19 @@ fn decided<'a>(
         for name in before.iter().filter(|name| counting.contains(**name) && fits(entry)) {
             let off = entry.disabled == Some(true);
             let filter = filters.get(name).copied().flatten();
-            told.insert(*name, if off { Told::Never } else { Told::Of(filter) });
+            settings.insert(*name, if off { LogSetting::Disabled } else { LogSetting::Enabled(filter) });
         }
     }
-    told
+    settings
 }
 
-/// A provider whose service is unknown counts as one that writes no logs.
-fn logs(provider: &Provider, providers: Providers<'_>) -> bool {
+/// A provider whose service is unknown counts as one without access logs.
+fn logs(provider: &ProviderKind, providers: Providers<'_>) -> bool {
     match provider {
-        Provider::EnvoyFileAccessLog(_) => true,
-        Provider::EnvoyHttpAls(als) => (providers.finds)(&als.service),
-        Provider::EnvoyTcpAls(als) => (providers.finds)(&als.service),
-        Provider::EnvoyOtelAls(als) => (providers.finds)(&als.service),
+        ProviderKind::EnvoyFileAccessLog(_) => true,
+        ProviderKind::EnvoyHttpAls(als) => (providers.finds)(&als.service),
+        ProviderKind::EnvoyTcpAls(als) => (providers.finds)(&als.service),
+        ProviderKind::EnvoyOtelAls(als) => (providers.finds)(&als.service),
         _ => false,
     }
 }

@@ -1,4 +1,4 @@
-//! Metrics that the proxy counts itself: which ones, and how their tags differ from the usual.
+//! Metrics that the proxy's stats filter counts: which ones, and overrides of their tags.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use config::duration::Duration;
 use config::kinds::telemetry::{
     self as kube, IstioMetric, MetricMatch, MetricsOverrides, TagOperation, Telemetry, WorkloadMode,
 };
-use config::mesh::Provider;
+use config::mesh::ProviderKind;
 
 use super::{Providers, concerns, names};
 
 /// The metrics of one provider.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Metrics {
+pub struct ProviderMetrics {
     pub provider: Arc<str>,
-    /// How often open connections are counted; `None`: the proxy's own rhythm.
+    /// The reporting interval of TCP metrics; `None`: the proxy's default.
     pub interval: Option<Duration>,
     /// By the metric's name in the API.
     pub overrides: BTreeMap<String, MetricOverride>,
@@ -24,29 +24,29 @@ pub struct Metrics {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct MetricOverride {
     pub dropped: bool,
-    /// A CEL expression for each tag; `None`: without that tag.
+    /// A CEL expression for each tag; `None`: the tag is removed.
     pub tags: BTreeMap<String, Option<String>>,
 }
 
-/// A provider while the objects are read.
+/// The state of a provider while the objects are merged.
 #[derive(Default)]
-struct Draft {
+struct MetricsMerge {
     interval: Option<Duration>,
-    /// All its metrics are off, and nothing later touched one of them.
+    /// All its metrics are disabled, and no later override touched one of them.
     off: bool,
     overrides: BTreeMap<String, MetricOverride>,
 }
 
-impl Metrics {
+impl ProviderMetrics {
     pub(super) fn all(objects: &[&Telemetry], mode: WorkloadMode, providers: Providers<'_>) -> Vec<Self> {
-        let entries: Vec<&kube::Metrics> = objects.iter().flat_map(|object| &object.metrics).collect();
+        let entries: Vec<&kube::TelemetryMetrics> = objects.iter().flat_map(|object| &object.metrics).collect();
         let default: Vec<&str> = providers.config.default_providers.metrics.iter().map(String::as_str).collect();
         drafts(&entries, &default, mode)
             .into_iter()
             .filter(|(_, draft)| !draft.off)
             .filter_map(|(name, draft)| {
                 let known = providers.named(name)?;
-                let counted = matches!(known.provider, Some(Provider::Prometheus(_)));
+                let counted = matches!(known.provider, Some(ProviderKind::Prometheus(_)));
                 counted.then(|| Self {
                     provider: Arc::from(known.name.as_str()),
                     interval: draft.interval,
@@ -57,15 +57,19 @@ impl Metrics {
     }
 }
 
-/// The last entry that names providers decides which count; one that names none is about those before it.
-fn drafts<'a>(entries: &[&'a kube::Metrics], default: &[&'a str], mode: WorkloadMode) -> BTreeMap<&'a str, Draft> {
+/// The last entry that names providers decides which count; one without providers applies to those before it.
+fn drafts<'a>(
+    entries: &[&'a kube::TelemetryMetrics],
+    default: &[&'a str],
+    mode: WorkloadMode,
+) -> BTreeMap<&'a str, MetricsMerge> {
     if entries.is_empty() {
-        return default.iter().map(|name| (*name, Draft::default())).collect();
+        return default.iter().map(|name| (*name, MetricsMerge::default())).collect();
     }
     let last = entries.iter().rev().find(|entry| !entry.providers.is_empty());
     let counting: BTreeSet<&str> =
         last.map_or_else(|| default.iter().copied().collect(), |entry| names(&entry.providers).collect());
-    let mut drafts: BTreeMap<&str, Draft> = BTreeMap::new();
+    let mut drafts: BTreeMap<&str, MetricsMerge> = BTreeMap::new();
     let mut before: Vec<&str> = default.to_vec();
     for entry in entries {
         if !entry.providers.is_empty() {
@@ -82,7 +86,7 @@ fn drafts<'a>(entries: &[&'a kube::Metrics], default: &[&'a str], mode: Workload
     drafts
 }
 
-impl Draft {
+impl MetricsMerge {
     fn apply(&mut self, wanted: &MetricsOverrides, mode: WorkloadMode) {
         let selector = wanted.selector.clone().unwrap_or_default();
         if !concerns(selector.mode, mode) {

@@ -1,5 +1,5 @@
-//! What is observed of a workload, and where that goes: Telemetry objects from the root namespace down to the workload, over the mesh's
-//! default providers. How a provider is told is translation's business.
+//! Telemetry of a workload: Telemetry objects from the root namespace down to the workload, over the mesh's default providers.
+//! `translate` makes access loggers, tracers and filters from it.
 
 mod logs;
 mod metrics;
@@ -9,46 +9,37 @@ mod tracing;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::Arc;
 
+use config::diagnostic::ObjectId;
 use config::kind::Kind;
 use config::kinds::telemetry::{self as kube, WorkloadMode};
 use config::labels::Labels;
 use config::mesh::{ExtensionProvider, MeshConfig};
 use config::meta::Object;
-use config::note::ObjectId;
-use config::shared::{Pool, share};
 
 use crate::attachment::Attachment;
 
-pub use logs::{LogTo, Logs};
-pub use metrics::{MetricOverride, Metrics};
-pub use tracing::{TraceTo, Tracing};
+pub use logs::{AccessLogProvider, AccessLogs};
+pub use metrics::{MetricOverride, ProviderMetrics};
+pub use tracing::{TracingTarget, WorkloadTracing};
 
-/// What holds for a workload. Providers are named as the mesh config names them.
+/// The telemetry of a workload. Providers have the names of the mesh config.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Telemetry {
-    /// As it calls others.
+pub struct WorkloadTelemetry {
+    /// As a client.
     pub client: Side,
-    /// As others call it.
+    /// As a server.
     pub server: Side,
     pub made_from: Vec<ObjectId>,
 }
 
-impl Telemetry {
-    /// Most workloads have the same.
-    pub(crate) fn shared(self) -> Arc<Self> {
-        static KNOWN: Pool<Arc<Telemetry>> = LazyLock::new(Mutex::default);
-        share(&KNOWN, Arc::new(self))
-    }
-}
-
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Side {
-    pub logs: Logs,
-    pub tracing: Tracing,
-    /// Of the providers that count in the proxy itself, by name.
-    pub metrics: Vec<Metrics>,
+    pub logs: AccessLogs,
+    pub tracing: WorkloadTracing,
+    /// Of providers whose metrics the proxy itself counts, by name.
+    pub metrics: Vec<ProviderMetrics>,
 }
 
 type Written = Arc<Object<kube::Telemetry>>;
@@ -77,17 +68,17 @@ impl Telemetries {
         labels: &Labels,
         config: &MeshConfig,
         finds: &dyn Fn(&str) -> bool,
-    ) -> Telemetry {
+    ) -> WorkloadTelemetry {
         let objects = self.applicable(namespace, labels);
         let providers = Providers { config, finds };
-        Telemetry {
+        WorkloadTelemetry {
             client: Side::new(&objects, WorkloadMode::Client, providers),
             server: Side::new(&objects, WorkloadMode::Server, providers),
             made_from: objects.iter().map(|object| id(object)).collect(),
         }
     }
 
-    /// The wide one of the root namespace, that of the workload's own, then all that choose the workload: later ones go before.
+    /// The namespace-wide one of the root namespace, that of the workload's namespace, then all that select the workload: later ones override.
     fn applicable(&self, namespace: &str, labels: &Labels) -> Vec<&Written> {
         let own = self.by_namespace.get(namespace).map(Vec::as_slice).unwrap_or_default();
         let wide = (*namespace != *self.root).then(|| oldest_wide(own)).flatten();
@@ -101,9 +92,9 @@ impl Side {
     fn new(objects: &[&Written], mode: WorkloadMode, providers: Providers<'_>) -> Self {
         let specs: Vec<&kube::Telemetry> = objects.iter().map(|object| &object.spec).collect();
         Self {
-            logs: Logs::new(&specs, mode, providers),
-            tracing: Tracing::new(&specs, mode, providers),
-            metrics: Metrics::all(&specs, mode, providers),
+            logs: AccessLogs::new(&specs, mode, providers),
+            tracing: WorkloadTracing::new(&specs, mode, providers),
+            metrics: ProviderMetrics::all(&specs, mode, providers),
         }
     }
 }
@@ -115,7 +106,7 @@ struct Providers<'a> {
 }
 
 impl<'a> Providers<'a> {
-    /// However its letters are written.
+    /// Case-insensitive.
     fn named(self, name: &str) -> Option<&'a ExtensionProvider> {
         self.config.extension_providers.iter().find(|provider| provider.name.eq_ignore_ascii_case(name))
     }
@@ -140,7 +131,7 @@ fn names(providers: &[kube::ProviderRef]) -> impl Iterator<Item = &str> {
     providers.iter().map(|provider| provider.name.as_str())
 }
 
-/// An entry that does not say is for both sides.
+/// An entry without a mode applies to both sides.
 fn concerns(wanted: WorkloadMode, mode: WorkloadMode) -> bool {
     wanted == WorkloadMode::ClientAndServer || wanted == mode
 }

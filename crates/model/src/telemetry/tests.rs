@@ -1,9 +1,9 @@
-//! Which providers hold for a workload, as objects of several levels say.
+//! The merged telemetry of a workload from objects of several levels.
 
 use config::object::{AnyObject, parse_documents};
 
 use super::*;
-use crate::percent::Percent;
+use crate::percent::Percentage;
 
 const MESH: &str = "
 extensionProviders:
@@ -15,8 +15,8 @@ extensionProviders:
 - {name: dog, datadog: {service: dogs.shop, port: 1}}
 ";
 
-/// What holds for a workload of `shop` with the label `app: cart`. Objects: `namespace selector spec`, oldest first.
-fn held(mesh: &str, objects: &[(&str, &str, &str)]) -> Telemetry {
+/// The telemetry of a workload of `shop` with the label `app: cart`. Objects: `namespace selector spec`, oldest first.
+fn telemetry(mesh: &str, objects: &[(&str, &str, &str)]) -> WorkloadTelemetry {
     let (config, _) = MeshConfig::parse(&format!("{MESH}{mesh}"), "mesh").expect("a mesh config");
     let text: Vec<String> = objects
         .iter()
@@ -29,7 +29,7 @@ fn held(mesh: &str, objects: &[(&str, &str, &str)]) -> Telemetry {
         })
         .collect();
     let parsed = parse_documents("objects", &text.join("\n---\n"));
-    assert!(parsed.refused.is_empty(), "{:?}", parsed.notes);
+    assert!(parsed.rejected.is_empty(), "{:?}", parsed.diagnostics);
     let objects: Vec<_> = parsed
         .objects
         .into_iter()
@@ -42,11 +42,11 @@ fn held(mesh: &str, objects: &[(&str, &str, &str)]) -> Telemetry {
     Telemetries::new(objects.iter(), "istio-system").of("shop", &labels, &config, &|service| service != "nowhere")
 }
 
-fn logs(telemetry: &Telemetry) -> (String, String) {
-    let shown = |logs: &Logs| match logs {
-        Logs::Mesh => "mesh".to_owned(),
-        Logs::To(list) => {
-            let one = |to: &LogTo| {
+fn logs(telemetry: &WorkloadTelemetry) -> (String, String) {
+    let shown = |logs: &AccessLogs| match logs {
+        AccessLogs::Mesh => "mesh".to_owned(),
+        AccessLogs::To(list) => {
+            let one = |to: &AccessLogProvider| {
                 format!("{}{}", to.provider, to.filter.as_ref().map_or(String::new(), |f| format!("({f})")))
             };
             list.iter().map(one).collect::<Vec<_>>().join(" ")
@@ -57,7 +57,7 @@ fn logs(telemetry: &Telemetry) -> (String, String) {
 
 #[track_caller]
 fn check_logs(mesh: &str, objects: &[(&str, &str, &str)], client: &str, server: &str) {
-    assert_eq!(logs(&held(mesh, objects)), (client.to_owned(), server.to_owned()));
+    assert_eq!(logs(&telemetry(mesh, objects)), (client.to_owned(), server.to_owned()));
 }
 
 const ONE: &str = "accessLogging: [{providers: [{name: one}]}]";
@@ -78,9 +78,9 @@ fn the_nearest_object_that_names_providers_of_logs_decides() {
     check_logs("", &[("istio-system", "", ONE), ("shop", "cart", two)], "two(x)", "two(x)");
     check_logs("", &[("istio-system", "", ONE), ("shop", "other", two)], "one", "one");
     check_logs("", &[("istio-system", "", ONE), ("bank", "", two)], "one", "one");
-    // A selector in the root namespace is about that namespace's own workloads.
+    // A selector in the root namespace matches only workloads of that namespace.
     check_logs("", &[("istio-system", "cart", ONE)], "mesh", "mesh");
-    // Of two for a whole namespace the older counts; of those for a workload all do.
+    // Of two namespace-wide ones the older counts; of those for a workload all do.
     check_logs("", &[("shop", "", ONE), ("shop", "", two)], "one", "one");
     check_logs("", &[("shop", "cart", ONE), ("shop", "cart", two)], "two(x)", "two(x)");
 }
@@ -108,23 +108,24 @@ fn providers_of_logs_are_found_in_any_spelling_and_sorted() {
     check_logs("", &[("shop", "", several)], "known one two", "known one two");
 }
 
-fn tracing(telemetry: &Telemetry) -> (&Tracing, &Tracing) {
+fn tracing(telemetry: &WorkloadTelemetry) -> (&WorkloadTracing, &WorkloadTracing) {
     (&telemetry.client.tracing, &telemetry.server.tracing)
 }
 
 #[test]
 fn traces_follow_the_mesh_until_something_names_a_provider() {
-    assert_eq!(tracing(&held("", &[])), (&Tracing::Mesh, &Tracing::Mesh));
-    let nobody = held("", &[("shop", "", "tracing: [{randomSamplingPercentage: 3}]")]);
-    assert_eq!(tracing(&nobody), (&Tracing::Off, &Tracing::Off));
-    assert_eq!(held("defaultProviders: {tracing: [zip]}", &[]).client.tracing.provider(), Some("zip"));
-    let unknown = held("defaultProviders: {tracing: [zip]}", &[("shop", "", "tracing: [{providers: [{name: x}]}]")]);
-    assert_eq!(unknown.client.tracing, Tracing::Off);
+    assert_eq!(tracing(&telemetry("", &[])), (&WorkloadTracing::Mesh, &WorkloadTracing::Mesh));
+    let nobody = telemetry("", &[("shop", "", "tracing: [{randomSamplingPercentage: 3}]")]);
+    assert_eq!(tracing(&nobody), (&WorkloadTracing::Off, &WorkloadTracing::Off));
+    assert_eq!(telemetry("defaultProviders: {tracing: [zip]}", &[]).client.tracing.provider(), Some("zip"));
+    let unknown =
+        telemetry("defaultProviders: {tracing: [zip]}", &[("shop", "", "tracing: [{providers: [{name: x}]}]")]);
+    assert_eq!(unknown.client.tracing, WorkloadTracing::Off);
 }
 
 #[test]
 fn traces_inherit_field_by_field() {
-    let held = held(
+    let telemetry = telemetry(
         "defaultProviders: {tracing: [zip]}",
         &[
             ("istio-system", "", "tracing: [{randomSamplingPercentage: 3, customTags: {a: {literal: {value: x}}}}]"),
@@ -140,19 +141,25 @@ fn traces_inherit_field_by_field() {
             ),
         ],
     );
-    assert_eq!(held.client.tracing, Tracing::Off);
-    let Tracing::To(to) = &held.server.tracing else { panic!("{held:?}") };
-    assert_eq!((&*to.provider, to.sampling), ("dog", Some(Percent(3.0))));
-    assert!(to.custom_tags.contains_key("a") && !to.istio_tags && !to.samples_by_request_id && to.hides_context);
-    assert_eq!(held.made_from.len(), 3);
+    assert_eq!(telemetry.client.tracing, WorkloadTracing::Off);
+    let WorkloadTracing::To(to) = &telemetry.server.tracing else { panic!("{telemetry:?}") };
+    assert_eq!((&*to.provider, to.sampling), ("dog", Some(Percentage(3.0))));
+    assert!(
+        to.custom_tags.contains_key("a")
+            && !to.istio_tags
+            && !to.samples_by_request_id
+            && to.disables_context_propagation
+    );
+    assert_eq!(telemetry.made_from.len(), 3);
 }
 
 #[test]
 fn an_empty_map_of_tags_takes_the_inherited_ones_away() {
     let tags = |own: &str| {
         let root = "tracing: [{customTags: {a: {literal: {value: x}}}}]";
-        let held = held("defaultProviders: {tracing: [zip]}", &[("istio-system", "", root), ("shop", "", own)]);
-        let Tracing::To(to) = &held.server.tracing else { panic!("{held:?}") };
+        let telemetry =
+            telemetry("defaultProviders: {tracing: [zip]}", &[("istio-system", "", root), ("shop", "", own)]);
+        let WorkloadTracing::To(to) = &telemetry.server.tracing else { panic!("{telemetry:?}") };
         to.custom_tags.len()
     };
     assert_eq!(tags("tracing: [{customTags: {}}]"), 0);
@@ -171,18 +178,18 @@ const PROMETHEUS: &str = "defaultProviders: {metrics: [prometheus]}";
 
 #[test]
 fn metrics_are_counted_for_providers_that_the_proxy_serves() {
-    assert!(held("", &[]).client.metrics.is_empty());
-    assert_eq!(held(PROMETHEUS, &[]).client.metrics.len(), 1);
-    assert!(held("defaultProviders: {metrics: [zip, stackdriver]}", &[]).client.metrics.is_empty());
-    // An object without providers changes nothing where the mesh has none.
-    assert!(held("", &[("shop", "", "metrics: [{reportingInterval: 5s}]")]).client.metrics.is_empty());
-    // Naming others takes the place of the mesh's.
-    assert!(held(PROMETHEUS, &[("shop", "", "metrics: [{providers: [{name: zip}]}]")]).client.metrics.is_empty());
+    assert!(telemetry("", &[]).client.metrics.is_empty());
+    assert_eq!(telemetry(PROMETHEUS, &[]).client.metrics.len(), 1);
+    assert!(telemetry("defaultProviders: {metrics: [zip, stackdriver]}", &[]).client.metrics.is_empty());
+    // An object without providers has no effect where the mesh has none.
+    assert!(telemetry("", &[("shop", "", "metrics: [{reportingInterval: 5s}]")]).client.metrics.is_empty());
+    // Naming others replaces the mesh's.
+    assert!(telemetry(PROMETHEUS, &[("shop", "", "metrics: [{providers: [{name: zip}]}]")]).client.metrics.is_empty());
 }
 
 #[test]
 fn overrides_of_metrics_are_laid_over_each_other() {
-    let held = held(
+    let telemetry = telemetry(
         PROMETHEUS,
         &[
             (
@@ -202,8 +209,8 @@ fn overrides_of_metrics_are_laid_over_each_other() {
             ),
         ],
     );
-    assert_eq!(held.client.metrics[0].interval, Some(config::duration::Duration::from_secs(7)));
-    let (client, server) = (metrics(&held.client), metrics(&held.server));
+    assert_eq!(telemetry.client.metrics[0].interval, Some(config::duration::Duration::from_secs(7)));
+    let (client, server) = (metrics(&telemetry.client), metrics(&telemetry.server));
     assert_eq!((client.len(), server.len()), (11, 11));
     assert!(
         client.contains(&"REQUEST_COUNT a=x b=y".to_owned()) && server.contains(&"REQUEST_COUNT a=- b=y".to_owned())
@@ -217,8 +224,8 @@ fn all_metrics_of_a_side_are_off_until_one_is_touched_again() {
     let everything_off = "metrics: [{overrides: [{disabled: true}]}]";
     let one_back = "metrics: [{overrides: [{match: {metric: REQUEST_SIZE}, disabled: false}]}]";
     let sides = |objects: &[(&str, &str, &str)]| {
-        let held = held(PROMETHEUS, objects);
-        (held.client.metrics.len(), held.server.metrics.len())
+        let telemetry = telemetry(PROMETHEUS, objects);
+        (telemetry.client.metrics.len(), telemetry.server.metrics.len())
     };
     assert_eq!(sides(&[("shop", "", off)]), (0, 1));
     assert_eq!(sides(&[("istio-system", "", everything_off)]), (0, 0));

@@ -1,4 +1,4 @@
-//! All VirtualServices of the mesh in order of age, and how a change of objects changes them. Unchanged ones stay the same in memory.
+//! All VirtualServices of the mesh in order of age, and their update after a change of objects. Unchanged ones keep their address.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,67 +8,70 @@ use config::meta::Object;
 use config::store::{Name, Snapshot, Table};
 use imbl::OrdMap;
 
-use super::delegate::Leaves;
-use super::{Audience, MESH, PathPrefix, VirtualService};
+use super::delegate::Delegates;
+use super::{Audience, MESH, PathPrefix, ResolvedVirtualService};
 use crate::ingress::IngressRoutes;
 
-/// All of the mesh, oldest first.
+/// All VirtualServices of the mesh, oldest first.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct VirtualServiceIndex {
-    all: Vec<Arc<VirtualService>>,
+    all: Vec<Arc<ResolvedVirtualService>>,
     /// By `namespace/name` of the Gateways that they are bound to, each oldest first.
-    by_gateway: OrdMap<String, Vec<Arc<VirtualService>>>,
-    leaves: Leaves,
-    /// Labels by which some route tells its clients apart.
+    by_gateway: OrdMap<String, Vec<Arc<ResolvedVirtualService>>>,
+    delegates: Delegates,
+    /// Source labels that some route matches on.
     label_keys: BTreeSet<String>,
 }
 
-/// One that came, went, or says something else.
+/// A VirtualService that was added, removed or changed.
 #[derive(Debug)]
 pub(crate) struct RouteChange {
-    pub(crate) old: Option<Arc<VirtualService>>,
-    pub(crate) new: Option<Arc<VirtualService>>,
+    pub(crate) old: Option<Arc<ResolvedVirtualService>>,
+    pub(crate) new: Option<Arc<ResolvedVirtualService>>,
 }
 
 impl RouteChange {
-    pub(crate) fn sides(&self) -> impl Iterator<Item = &Arc<VirtualService>> {
+    pub(crate) fn sides(&self) -> impl Iterator<Item = &Arc<ResolvedVirtualService>> {
         self.old.iter().chain(&self.new)
     }
 
-    /// Both sides, where the new one can take the old one's place for clients of the namespace.
-    pub(crate) fn in_place(&self, namespace: &str) -> Option<(&Arc<VirtualService>, &Arc<VirtualService>)> {
+    /// Both versions, where the new one can replace the old one in place for clients of the namespace.
+    pub(crate) fn in_place(
+        &self,
+        namespace: &str,
+    ) -> Option<(&Arc<ResolvedVirtualService>, &Arc<ResolvedVirtualService>)> {
         let (old, new) = (self.old.as_ref()?, self.new.as_ref()?);
-        (old.is_like(new) && old.destinations(Some(namespace)) == new.destinations(Some(namespace)))
+        (old.is_interchangeable_with(new) && old.destinations(Some(namespace)) == new.destinations(Some(namespace)))
             .then_some((old, new))
     }
 }
 
 impl VirtualServiceIndex {
-    /// `ingress`: what Ingresses became.
+    /// `ingress`: VirtualServices converted from Ingresses.
     pub(crate) fn new(snapshot: &Snapshot, ingress: &[IngressRoutes], domain: &str) -> Self {
         let table = &snapshot.virtual_services;
-        let mut leaves = Leaves::default();
-        for object in table.values().filter(|object| is_leaf(object)) {
-            leaves.put(object, &snapshot.mesh, domain);
+        let mut delegates = Delegates::default();
+        for object in table.values().filter(|object| is_delegate(object)) {
+            delegates.put(object, &snapshot.mesh, domain);
         }
-        let roots = table.values().filter(|object| !is_leaf(object));
-        let made = roots.filter_map(|object| VirtualService::new(object, &snapshot.mesh, domain, &leaves));
+        let roots = table.values().filter(|object| !is_delegate(object));
+        let made = roots.filter_map(|object| ResolvedVirtualService::new(object, &snapshot.mesh, domain, &delegates));
         let of_ingress = ingress.iter().filter_map(|routes| {
-            let own = VirtualService::new(&routes.object, &snapshot.mesh, domain, &leaves)?;
+            let own = ResolvedVirtualService::new(&routes.object, &snapshot.mesh, domain, &delegates)?;
             Some(own.of_ingress(routes))
         });
         let mut all: Vec<_> = made.chain(of_ingress).map(Arc::new).collect();
         all.sort_by(|a, b| a.age_order(b));
-        let mut by_gateway: OrdMap<String, Vec<Arc<VirtualService>>> = OrdMap::new();
+        let mut by_gateway: OrdMap<String, Vec<Arc<ResolvedVirtualService>>> = OrdMap::new();
         for object in &all {
             for gateway in object.bound_to() {
                 by_gateway.entry(gateway.clone()).or_default().push(object.clone());
             }
         }
-        Self { label_keys: all.iter().flat_map(|object| label_keys(object)).collect(), by_gateway, leaves, all }
+        Self { label_keys: all.iter().flat_map(|object| label_keys(object)).collect(), by_gateway, delegates, all }
     }
 
-    /// After a change of objects alone: mesh config and namespaces are what they were.
+    /// After a change of VirtualServices alone, with mesh config and namespaces unchanged.
     pub(crate) fn next(
         &self,
         old: &Table<kube::VirtualService>,
@@ -76,13 +79,14 @@ impl VirtualServiceIndex {
         domain: &str,
     ) -> (Self, Vec<RouteChange>) {
         let mut next = self.clone();
-        let mut names = next.take_leaves(old, snapshot, domain);
-        names.extend(differing(old, &snapshot.virtual_services));
+        let mut names = next.update_delegates(old, snapshot, domain);
+        names.extend(changed_names(old, &snapshot.virtual_services));
         let mut changes = Vec::new();
         for name in names {
-            let root = snapshot.virtual_services.get(&name).filter(|object| !is_leaf(object));
-            let new = root.and_then(|object| VirtualService::new(object, &snapshot.mesh, domain, &next.leaves));
-            let written = |held: &VirtualService| held.prefix == PathPrefix::Text;
+            let root = snapshot.virtual_services.get(&name).filter(|object| !is_delegate(object));
+            let new =
+                root.and_then(|object| ResolvedVirtualService::new(object, &snapshot.mesh, domain, &next.delegates));
+            let written = |held: &ResolvedVirtualService| held.prefix == PathPrefix::Text;
             let at = next
                 .all
                 .iter()
@@ -121,16 +125,21 @@ impl VirtualServiceIndex {
         }
     }
 
-    /// Answers the roots that delegate to a leaf that changed.
-    fn take_leaves(&mut self, old: &Table<kube::VirtualService>, snapshot: &Snapshot, domain: &str) -> BTreeSet<Name> {
+    /// Returns the roots that delegate to a changed delegate.
+    fn update_delegates(
+        &mut self,
+        old: &Table<kube::VirtualService>,
+        snapshot: &Snapshot,
+        domain: &str,
+    ) -> BTreeSet<Name> {
         let table = &snapshot.virtual_services;
         let mut changed = BTreeSet::new();
-        for name in differing(old, table) {
-            self.leaves.remove(&name);
-            if let Some(object) = table.get(&name).filter(|object| is_leaf(object)) {
-                self.leaves.put(object, &snapshot.mesh, domain);
+        for name in changed_names(old, table) {
+            self.delegates.remove(&name);
+            if let Some(object) = table.get(&name).filter(|object| is_delegate(object)) {
+                self.delegates.put(object, &snapshot.mesh, domain);
             }
-            if [old.get(&name), table.get(&name)].into_iter().flatten().any(|object| is_leaf(object)) {
+            if [old.get(&name), table.get(&name)].into_iter().flatten().any(|object| is_delegate(object)) {
                 changed.insert(name);
             }
         }
@@ -142,17 +151,17 @@ impl VirtualServiceIndex {
     }
 
     /// Bound to sidecars and visible there.
-    pub(crate) fn visible_in(&self, namespace: &str) -> Vec<Arc<VirtualService>> {
-        ranked(self.all.iter().filter(|object| object.is_for(MESH)), namespace)
+    pub(crate) fn visible_in(&self, namespace: &str) -> Vec<Arc<ResolvedVirtualService>> {
+        by_precedence(self.all.iter().filter(|object| object.is_for(MESH)), namespace)
     }
 
-    /// Bound to a Gateway and visible to routers of the namespace.
-    pub(crate) fn for_gateway(&self, namespace: &str, gateway: &str) -> Vec<Arc<VirtualService>> {
-        ranked(self.bound_to(gateway), namespace)
+    /// Bound to a Gateway and visible to proxies of the namespace.
+    pub(crate) fn for_gateway(&self, namespace: &str, gateway: &str) -> Vec<Arc<ResolvedVirtualService>> {
+        by_precedence(self.bound_to(gateway), namespace)
     }
 
     /// Visible or not.
-    pub(crate) fn bound_to(&self, gateway: &str) -> impl Iterator<Item = &Arc<VirtualService>> {
+    pub(crate) fn bound_to(&self, gateway: &str) -> impl Iterator<Item = &Arc<ResolvedVirtualService>> {
         self.by_gateway.get(gateway).into_iter().flatten()
     }
 
@@ -161,9 +170,12 @@ impl VirtualServiceIndex {
     }
 }
 
-/// What is private first, then what is exported to the namespace, then the public ones; oldest first in each.
-fn ranked<'a>(objects: impl Iterator<Item = &'a Arc<VirtualService>>, namespace: &str) -> Vec<Arc<VirtualService>> {
-    let rank = |object: &VirtualService| match &object.audience {
+/// Private ones first, then those exported to the namespace, then public ones; oldest first in each.
+fn by_precedence<'a>(
+    objects: impl Iterator<Item = &'a Arc<ResolvedVirtualService>>,
+    namespace: &str,
+) -> Vec<Arc<ResolvedVirtualService>> {
+    let rank = |object: &ResolvedVirtualService| match &object.audience {
         Audience::Everybody => Some(2),
         Audience::Namespaces(named) if !named.contains(namespace) => None,
         Audience::Namespaces(_) if *object.namespace == *namespace => Some(0),
@@ -174,7 +186,7 @@ fn ranked<'a>(objects: impl Iterator<Item = &'a Arc<VirtualService>>, namespace:
     found.into_iter().map(|(_, object)| object).collect()
 }
 
-fn differing(old: &Table<kube::VirtualService>, new: &Table<kube::VirtualService>) -> Vec<Name> {
+fn changed_names(old: &Table<kube::VirtualService>, new: &Table<kube::VirtualService>) -> Vec<Name> {
     use imbl::ordmap::DiffItem::{Add, Remove, Update};
     let names = old.diff(new).map(|item| match item {
         Add(name, _) | Remove(name, _) | Update { new: (name, _), .. } => name.clone(),
@@ -182,8 +194,8 @@ fn differing(old: &Table<kube::VirtualService>, new: &Table<kube::VirtualService
     names.collect()
 }
 
-/// Without hosts it stands only where another delegates to it.
-fn is_leaf(object: &Object<kube::VirtualService>) -> bool {
+/// Without hosts it has an effect only as a delegate.
+fn is_delegate(object: &Object<kube::VirtualService>) -> bool {
     object.spec.hosts.is_empty()
 }
 
@@ -195,7 +207,7 @@ fn delegates(object: &Object<kube::VirtualService>) -> impl Iterator<Item = Name
     })
 }
 
-fn label_keys(object: &VirtualService) -> Vec<String> {
+fn label_keys(object: &ResolvedVirtualService) -> Vec<String> {
     let http = object.http.iter().flat_map(|route| &route.matches).map(|one| &one.source_labels);
     let tls = object.tls.iter().flat_map(|route| &route.matches).map(|one| &one.source_labels);
     let tcp = object.tcp.iter().flat_map(|route| &route.matches).map(|one| &one.source_labels);

@@ -1,42 +1,42 @@
-//! VirtualServices as clients see them: hosts in full, delegates put in place, told apart by who may see them. Envoy's routes are made elsewhere.
+//! VirtualServices as clients see them: full host names, delegates merged, with visibility. Envoy's routes are made in `translate`.
 
 mod delegate;
 mod index;
-mod resolved;
-mod routed;
+mod name_resolution;
+mod routed_services;
 mod selection;
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use config::diagnostic::ObjectId;
 use config::host::Host;
 use config::kinds::virtual_service::{self as kube, HttpRoute, TcpRoute, TlsRoute};
 use config::mesh::MeshConfig;
 use config::meta::Object;
-use config::note::ObjectId;
 
 use crate::ingress::IngressRoutes;
 
 pub(crate) use index::{RouteChange, VirtualServiceIndex};
-pub(crate) use routed::Routed;
+pub(crate) use routed_services::RoutedServices;
 pub use selection::VirtualServices;
 
-/// The gateway that stands for every sidecar.
+/// The name of the gateway that means all sidecars.
 pub const MESH: &str = "mesh";
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct VirtualService {
+pub struct ResolvedVirtualService {
     pub name: Arc<str>,
     pub namespace: Arc<str>,
     pub hosts: Vec<Host>,
-    /// Hosts of destinations are in full; none delegates.
+    /// With full host names of destinations, without delegation.
     pub http: Vec<HttpRoute>,
     pub tls: Vec<TlsRoute>,
     pub tcp: Vec<TcpRoute>,
-    /// Itself first, then the ones that it delegates to.
+    /// Itself first, then its delegates.
     pub made_from: Vec<ObjectId>,
-    /// How the prefix of a path is meant.
+    /// How a path prefix matches.
     pub prefix: PathPrefix,
     gateways: Vec<String>,
     audience: Audience,
@@ -45,9 +45,9 @@ pub struct VirtualService {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathPrefix {
-    /// Any text that begins so.
+    /// Any string with that prefix.
     Text,
-    /// Whole segments: `/a` means `/a` and `/a/b`, not `/ab`. An Ingress means it so.
+    /// Whole segments: `/a` matches `/a` and `/a/b`, not `/ab`. Used by Ingress.
     Segments,
 }
 
@@ -57,20 +57,21 @@ enum Audience {
     Namespaces(BTreeSet<Arc<str>>),
 }
 
-impl VirtualService {
-    /// `None`: nobody may see it.
+impl ResolvedVirtualService {
+    /// `None`: not visible to anybody.
     fn new(
         object: &Object<kube::VirtualService>,
         config: &MeshConfig,
         domain: &str,
-        leaves: &delegate::Leaves,
+        delegates: &delegate::Delegates,
     ) -> Option<Self> {
         let (meta, spec) = (&object.meta, &object.spec);
         let audience = audience(&spec.export_to, &config.default_virtual_service_export_to, &meta.namespace)?;
-        let naming = resolved::Naming { namespace: &meta.namespace, domain };
-        let mut made_from = vec![resolved::id(meta)];
+        let naming = name_resolution::NameResolver { namespace: &meta.namespace, domain };
+        let mut made_from = vec![name_resolution::id(meta)];
         let http = spec.http.iter().map(|route| naming.http(route));
-        let mut http: Vec<_> = http.flat_map(|route| leaves.in_place(route, &meta.namespace, &mut made_from)).collect();
+        let mut http: Vec<_> =
+            http.flat_map(|route| delegates.expand(route, &meta.namespace, &mut made_from)).collect();
         http.shrink_to_fit();
         Some(Self {
             name: meta.name.clone(),
@@ -92,15 +93,15 @@ impl VirtualService {
         (self.created, &self.name, &self.namespace).cmp(&(other.created, &other.name, &other.namespace))
     }
 
-    /// The other can stand in its place: the same hosts for the same clients, in the same order.
-    pub fn is_like(&self, other: &Self) -> bool {
+    /// The other can replace it: the same hosts for the same clients, in the same order.
+    pub fn is_interchangeable_with(&self, other: &Self) -> bool {
         self.age_order(other) == Ordering::Equal
             && self.hosts == other.hosts
             && self.gateways == other.gateways
             && self.audience == other.audience
     }
 
-    /// Whether proxies of the namespace may see it as sidecars.
+    /// It is visible to sidecars of the namespace.
     pub(crate) fn is_visible_in(&self, namespace: &str) -> bool {
         let seen = match &self.audience {
             Audience::Everybody => true,
@@ -123,10 +124,10 @@ impl VirtualService {
         if self.gateways.is_empty() { gateway == MESH } else { self.gateways.iter().any(|name| name == gateway) }
     }
 
-    /// Hosts that routes lead to from clients of the namespace, with the ports that they name; `None`: all ports.
-    /// `namespace` `None`: from anybody.
+    /// Destination hosts of routes for clients of the namespace, with their ports; `None`: all ports.
+    /// `namespace` `None`: for all clients.
     pub(crate) fn destinations(&self, namespace: Option<&str>) -> Vec<(Host, Option<u16>)> {
-        let from = |route: &&HttpRoute| namespace.is_none_or(|namespace| may_come_from(route, namespace));
+        let from = |route: &&HttpRoute| namespace.is_none_or(|namespace| allows_source_namespace(route, namespace));
         let http = self.http.iter().filter(from).flat_map(|route| {
             let routes = route.route.iter().filter_map(|to| to.destination.as_ref());
             routes.chain(route.mirror.as_deref()).chain(route.mirrors.iter().filter_map(|to| to.destination.as_ref()))
@@ -140,19 +141,19 @@ impl VirtualService {
     }
 }
 
-/// The port that a destination names; `None`: it names none.
+/// The port of a destination; `None`: not set.
 pub fn destination_port(destination: &kube::Destination) -> Option<u16> {
     destination.port.as_ref().and_then(|port| u16::try_from(port.number).ok()).filter(|port| *port != 0)
 }
 
-/// One of several matches for the namespace is enough; without any for a namespace everybody may use the route.
-fn may_come_from(route: &HttpRoute, namespace: &str) -> bool {
+/// One match for the namespace is enough; a route without source namespaces is for all clients.
+fn allows_source_namespace(route: &HttpRoute, namespace: &str) -> bool {
     let mut named =
         route.matches.iter().map(|one| one.source_namespace.as_str()).filter(|name| !name.is_empty()).peekable();
     named.peek().is_none() || named.any(|name| name == namespace)
 }
 
-/// `None`: nobody. A default may only say all or the own namespace.
+/// `None`: not visible to anybody. A default can only be `*` or `.`.
 fn audience(export_to: &[String], default: &[String], own: &Arc<str>) -> Option<Audience> {
     let has = |list: &[String], entry: &str| list.iter().any(|name| name == entry);
     let only_own = || Some(Audience::Namespaces(BTreeSet::from([own.clone()])));

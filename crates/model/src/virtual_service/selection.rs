@@ -1,15 +1,15 @@
-//! The VirtualServices of one egress listener, in order of precedence, and who of them speaks for a host.
+//! The VirtualServices of one egress listener, in order of precedence, and those that apply to a host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use config::host::Host;
 
-use super::VirtualService;
+use super::ResolvedVirtualService;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct VirtualServices {
-    all: Vec<Arc<VirtualService>>,
+    all: Vec<Arc<ResolvedVirtualService>>,
     by_host: Arc<ByHost>,
 }
 
@@ -21,7 +21,7 @@ struct ByHost {
 }
 
 impl VirtualServices {
-    pub(crate) fn new(all: Vec<Arc<VirtualService>>) -> Self {
+    pub(crate) fn new(all: Vec<Arc<ResolvedVirtualService>>) -> Self {
         let mut by_host = ByHost::default();
         for (index, object) in all.iter().enumerate() {
             for host in &object.hosts {
@@ -38,20 +38,20 @@ impl VirtualServices {
         Self { all, by_host: Arc::new(by_host) }
     }
 
-    /// Puts the new one where the old one stood. Their hosts are the same.
-    pub(crate) fn replace(&mut self, old: &Arc<VirtualService>, new: &Arc<VirtualService>) {
+    /// Replaces one by another with the same hosts.
+    pub(crate) fn replace(&mut self, old: &Arc<ResolvedVirtualService>, new: &Arc<ResolvedVirtualService>) {
         if let Some(held) = self.all.iter_mut().find(|held| Arc::ptr_eq(held, old)) {
             *held = new.clone();
         }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<VirtualService>> {
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<ResolvedVirtualService>> {
         self.all.iter()
     }
 
-    /// Those whose http routes hold for a service, best first: the ones that name it, else the one with the most specific wildcard.
-    /// A later one counts only where the earlier have no route for the client.
-    pub fn for_service(&self, host: &Host) -> Vec<&Arc<VirtualService>> {
+    /// Those whose http routes apply to a service, best first: the ones with its exact host, else the one with the most specific wildcard.
+    /// A later one counts only where the earlier ones have no route for the client.
+    pub fn for_service(&self, host: &Host) -> Vec<&Arc<ResolvedVirtualService>> {
         let named = self.by_host.exact.get(host).map(Vec::as_slice).unwrap_or_default();
         if !named.is_empty() {
             return named.iter().map(|&index| &self.all[index]).collect();
@@ -61,8 +61,8 @@ impl VirtualServices {
         best.map(|(_, &index)| &self.all[index]).into_iter().collect()
     }
 
-    /// Those whose tcp and tls routes hold for a service: any that has some and a matching host, in order.
-    pub fn of_bytes(&self, host: &Host) -> Vec<&Arc<VirtualService>> {
+    /// Those with tcp or tls routes and a matching host, in order.
+    pub fn for_tcp(&self, host: &Host) -> Vec<&Arc<ResolvedVirtualService>> {
         let routed = self.all.iter().filter(|object| !object.tcp.is_empty() || !object.tls.is_empty());
         routed.filter(|object| object.hosts.iter().any(|own| own.matches(host))).collect()
     }
@@ -73,8 +73,8 @@ mod tests {
     use super::*;
     use crate::virtual_service::{Audience, PathPrefix};
 
-    fn object(name: &str, hosts: &[&str]) -> Arc<VirtualService> {
-        Arc::new(VirtualService {
+    fn object(name: &str, hosts: &[&str]) -> Arc<ResolvedVirtualService> {
+        Arc::new(ResolvedVirtualService {
             name: name.into(),
             namespace: "shop".into(),
             hosts: hosts.iter().map(|host| Host::new(host)).collect(),

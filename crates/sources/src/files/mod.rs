@@ -1,8 +1,8 @@
 //! A folder tree of YAML and JSON files as a source of objects. `Folder` reads what changed, `watch` does so at every
-//! change. Law: what is broken or cannot be read removes nothing; only what is gone does.
+//! change. Invariant: a file that is broken or unreadable removes nothing; only a deleted one does.
 
 mod catalog;
-mod held;
+mod file_state;
 mod name;
 mod reading;
 mod relative;
@@ -15,93 +15,93 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use config::note::Note;
+use config::diagnostic::Diagnostic;
 use config::store::Update;
 
 use self::catalog::{Catalog, Change};
 use self::reading::Reading;
-use self::relative::Relative;
-use self::tree::{Entry, Found, Places, Refusal, Tree, Unlisted};
+use self::relative::RelativePath;
+use self::tree::{Entry, Found, Tree, Unlisted, WalkError, WatchedDirs};
 pub use self::watch::{Error, watch};
 
-/// A folder and what it gave so far.
+/// A folder with the state of the last scan.
 pub struct Folder {
     root: PathBuf,
     limits: Limits,
     catalog: Catalog,
-    /// The notes that the store has, by source: a file, a folder, or `.` for the whole.
-    told: BTreeMap<String, Vec<Note>>,
-    places: Places,
-    /// The real path of the folder. `None`: it could not be read, or links make files of others change with one.
+    /// The diagnostics that the store has, by source: a file, a folder, or `.` for the whole.
+    reported: BTreeMap<String, Vec<Diagnostic>>,
+    places: WatchedDirs,
+    /// The real path of the folder. `None`: it is unreadable, or has symbolic links, so that one change may affect several files.
     plain: Option<PathBuf>,
 }
 
 pub struct Scan {
-    /// By object, then notes by file. Empty: nothing changed.
+    /// By object, then diagnostics by file. Empty: nothing changed.
     pub updates: Vec<Update>,
-    /// Files of configuration, also those that cannot be read.
+    /// Configuration files, unreadable ones included.
     pub files: usize,
-    /// How many of them were read, because they are new or changed.
+    /// Number of files that were read because they are new or changed.
     pub read: usize,
-    /// The folder itself could be read. If not, all is kept as it was, and a note says why.
+    /// The folder itself is readable. If not, everything is kept, and a diagnostic tells why.
     pub readable: bool,
 }
 
-/// Beyond these a folder or a file is refused as a whole, with a note.
+/// A folder or file that exceeds a limit is rejected as a whole, with a diagnostic.
 struct Limits {
     files: usize,
-    /// Names of any sort; met when a link leads to a large part of the file system.
+    /// Directory entries of any kind; exceeded when a link leads to a large part of the file system.
     entries: usize,
     bytes_per_file: u64,
 }
 
-/// The source of notes about the folder itself; no file has this path.
+/// The source of diagnostics about the folder itself; no file has this path.
 const TOP: &str = ".";
 
-const KEPT: &str = "; what it gave before stays in force";
+const STAYS_IN_FORCE: &str = "; its previous objects stay in force";
 
 const LIMITS: Limits = Limits { files: 200_000, entries: 1_000_000, bytes_per_file: config::yaml::MAX_BYTES as u64 };
 
 impl Folder {
-    /// Reads nothing yet. Notes name files relative to `dir`.
+    /// Reads nothing yet. Diagnostics name files relative to `dir`.
     pub fn open(dir: &Path) -> Folder {
         Folder {
             root: dir.to_owned(),
             limits: LIMITS,
             catalog: Catalog::default(),
-            told: BTreeMap::new(),
-            places: Places::new(),
+            reported: BTreeMap::new(),
+            places: WatchedDirs::new(),
             plain: None,
         }
     }
 
-    /// What changed since the last scan. Reads only files that are new or changed.
+    /// The changes since the last scan. Reads only files that are new or changed.
     pub fn scan(&mut self) -> Scan {
         let mut change = Change::default();
-        let mut notes = BTreeMap::new();
-        let (read, readable) = match self.look() {
-            Ok(look) => {
-                let read = look.readings.len();
-                notes = self.take(look, &mut change);
+        let mut diagnostics = BTreeMap::new();
+        let (read, readable) = match self.walk() {
+            Ok(walk) => {
+                let read = walk.readings.len();
+                diagnostics = self.take(walk, &mut change);
                 (read, true)
             }
-            Err(refusal) => {
+            Err(error) => {
                 self.plain = None;
-                notes.insert(TOP.to_owned(), vec![self.refused(&refusal)]);
+                diagnostics.insert(TOP.to_owned(), vec![self.rejected(&error)]);
                 (0, false)
             }
         };
         tree::add_anchors(&self.root, &mut self.places);
-        self.scanned(change, notes, read, readable)
+        self.finish_scan(change, diagnostics, read, readable)
     }
 
-    /// What changed in these files alone, at the cost of these files alone. `None`: that takes a whole scan, because one of
-    /// them is new or gone, or there are links.
+    /// The changes in these files, at a cost proportional to them. `None`: a full scan is needed, because a file is new or
+    /// deleted, or there are symbolic links.
     fn scan_files(&mut self, paths: &BTreeSet<PathBuf>) -> Option<Scan> {
         let root = self.plain.as_ref()?;
         let mut readings = Vec::new();
         for path in paths {
-            let relative = Relative::of_file(path.strip_prefix(root).ok()?);
+            let relative = RelativePath::of_file(path.strip_prefix(root).ok()?);
             self.catalog.files().get(&relative)?;
             let reading = self.reading(&relative, &Entry::plain(path)?);
             readings.extend(reading.map(|reading| (relative, reading)));
@@ -110,112 +110,113 @@ impl Folder {
         for (path, reading) in readings {
             self.catalog.put(&path, reading, &mut change);
         }
-        Some(self.scanned(change, BTreeMap::new(), read, true))
+        Some(self.finish_scan(change, BTreeMap::new(), read, true))
     }
 
-    fn scanned(
+    fn finish_scan(
         &mut self,
         mut change: Change,
-        mut notes: BTreeMap<String, Vec<Note>>,
+        mut diagnostics: BTreeMap<String, Vec<Diagnostic>>,
         read: usize,
         readable: bool,
     ) -> Scan {
-        let noted = std::mem::take(&mut change.noted);
-        notes.extend(noted.iter().map(|path| (path.shown().to_string(), self.catalog.notes(path))));
+        let reported = std::mem::take(&mut change.reported);
+        diagnostics.extend(reported.iter().map(|path| (path.shown().to_string(), self.catalog.diagnostics(path))));
         let mut updates = self.catalog.updates(change);
-        updates.extend(self.tell(notes));
+        updates.extend(self.tell(diagnostics));
         Scan { updates, files: self.catalog.files().len(), read, readable }
     }
 
-    fn look(&self) -> Result<Look, Refusal> {
+    fn walk(&self) -> Result<Walked, WalkError> {
         const TRIES: usize = 5;
         for _ in 0..TRIES {
-            let look = self.look_once()?;
-            if look.tree.is_of_one_piece() {
-                return Ok(look);
+            let walk = self.walk_once()?;
+            if walk.tree.is_consistent() {
+                return Ok(walk);
             }
         }
-        Err(Refusal::Restless)
+        Err(WalkError::Unstable)
     }
 
-    fn look_once(&self) -> Result<Look, Refusal> {
+    fn walk_once(&self) -> Result<Walked, WalkError> {
         let tree = Tree::new(&self.root, &self.limits)?;
         let files = tree.files.iter();
         let readings = files.filter_map(|(path, entry)| Some((path.clone(), self.reading(path, entry)?))).collect();
-        Ok(Look { tree, readings })
+        Ok(Walked { tree, readings })
     }
 
-    /// `None`: nothing new.
-    fn reading(&self, path: &Relative, entry: &Entry) -> Option<Reading> {
+    /// `None`: unchanged.
+    fn reading(&self, path: &RelativePath, entry: &Entry) -> Option<Reading> {
         match &entry.found {
             Found::Vanished => None,
             Found::Unusable(why) => Some(Reading::unusable(&path.shown(), why)),
             Found::File(stamp) => {
                 let known = self.catalog.files().get(path);
-                if known.and_then(|held| held.stamp) == Some(*stamp) {
+                if known.and_then(|state| state.stamp) == Some(*stamp) {
                     return None;
                 }
-                let digest = known.and_then(|held| held.digest);
+                let digest = known.and_then(|state| state.digest);
                 Reading::new(&entry.path, &path.shown(), self.limits.bytes_per_file, digest)
             }
         }
     }
 
-    /// The notes about folders, also the empty lists that take back earlier ones.
-    fn take(&mut self, look: Look, change: &mut Change) -> BTreeMap<String, Vec<Note>> {
-        let Look { tree, readings } = look;
+    /// The diagnostics about folders, with empty lists for those that were resolved.
+    fn take(&mut self, walk: Walked, change: &mut Change) -> BTreeMap<String, Vec<Diagnostic>> {
+        let Walked { tree, readings } = walk;
         for (path, reading) in readings {
             self.catalog.put(&path, reading, change);
         }
         let known = self.catalog.files().keys().filter(|path| !tree.files.contains_key(path));
-        let gone: Vec<Relative> = known.filter(|path| tree.lacks(path)).cloned().collect();
+        let gone: Vec<RelativePath> = known.filter(|path| tree.lacks(path)).cloned().collect();
         for path in gone {
             self.catalog.remove(&path, change);
         }
-        let earlier = self.told.keys().filter(|source| *source == TOP || source.ends_with('/'));
-        let mut notes: BTreeMap<String, Vec<Note>> = earlier.map(|source| (source.clone(), Vec::new())).collect();
+        let earlier = self.reported.keys().filter(|source| *source == TOP || source.ends_with('/'));
+        let mut diagnostics: BTreeMap<String, Vec<Diagnostic>> =
+            earlier.map(|source| (source.clone(), Vec::new())).collect();
         for (folder, unlisted) in &tree.unlisted {
-            notes.insert(folder.shown().to_string(), self.unlisted_note(folder, unlisted).into_iter().collect());
+            diagnostics.insert(folder.shown().to_string(), self.unlisted_note(folder, unlisted).into_iter().collect());
         }
         self.places = tree.places;
         self.plain = Some(tree.root).filter(|_| !tree.linked);
-        notes
+        diagnostics
     }
 
-    fn unlisted_note(&self, folder: &Relative, unlisted: &Unlisted) -> Option<Note> {
+    fn unlisted_note(&self, folder: &RelativePath, unlisted: &Unlisted) -> Option<Diagnostic> {
         let holds = self.catalog.holds_below(folder);
         let error = match unlisted {
             Unlisted::Folder(error) => error,
             Unlisted::Link(error) if holds => error,
             Unlisted::Link(_) | Unlisted::Vanished => return None,
         };
-        let kept = if holds { KEPT } else { "" };
-        Some(Note::error(format!("folder {} cannot be read: {error}{kept}", folder.shown())))
+        let kept = if holds { STAYS_IN_FORCE } else { "" };
+        Some(Diagnostic::error(format!("folder {} cannot be read: {error}{kept}", folder.shown())))
     }
 
-    fn refused(&self, refusal: &Refusal) -> Note {
-        let kept = if self.catalog.files().is_empty() { "" } else { KEPT };
-        Note::error(format!("folder {} {refusal}{kept}", self.root.display()))
+    fn rejected(&self, error: &WalkError) -> Diagnostic {
+        let kept = if self.catalog.files().is_empty() { "" } else { STAYS_IN_FORCE };
+        Diagnostic::error(format!("folder {} {error}{kept}", self.root.display()))
     }
 
-    fn tell(&mut self, notes: BTreeMap<String, Vec<Note>>) -> Vec<Update> {
+    fn tell(&mut self, diagnostics: BTreeMap<String, Vec<Diagnostic>>) -> Vec<Update> {
         let mut updates = Vec::new();
-        for (source, notes) in notes {
-            if self.told.get(&source).map_or(&[][..], Vec::as_slice) == notes {
+        for (source, diagnostics) in diagnostics {
+            if self.reported.get(&source).map_or(&[][..], Vec::as_slice) == diagnostics {
                 continue;
             }
-            if notes.is_empty() {
-                self.told.remove(&source);
+            if diagnostics.is_empty() {
+                self.reported.remove(&source);
             } else {
-                self.told.insert(source.clone(), notes.clone());
+                self.reported.insert(source.clone(), diagnostics.clone());
             }
-            updates.push(Update::Notes { source, notes });
+            updates.push(Update::Diagnostics { source, diagnostics });
         }
         updates
     }
 }
 
-struct Look {
+struct Walked {
     tree: Tree,
-    readings: BTreeMap<Relative, Reading>,
+    readings: BTreeMap<RelativePath, Reading>,
 }

@@ -1,10 +1,10 @@
-//! Which names count: configuration, what editors leave behind, what is hidden.
+//! Classification of file names: configuration, temporary files of editors, hidden files.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The link that a ConfigMap mount turns to its newest set of files.
+/// The symbolic link in a ConfigMap mount that points to the current set of files.
 pub(super) const CONFIG_MAP_LINK: &str = "..data";
 
 pub(super) fn is_config(name: &OsStr) -> bool {
@@ -15,9 +15,9 @@ pub(super) fn is_hidden(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b".")
 }
 
-pub(super) fn is_litter(name: &OsStr) -> bool {
+pub(super) fn is_temporary(name: &OsStr) -> bool {
     let name = name.as_bytes();
-    // vim creates and removes a file 4913 to find out whether it may write.
+    // vim creates and removes a file 4913 to test whether it may write.
     name == b"4913"
         || name.ends_with(b"~")
         || name.ends_with(b".swp")
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_counts_is_told_by_the_name() {
+    fn names_are_classified() {
         for (name, config, hidden, litter) in [
             ("a.yaml", true, false, false),
             ("a.yml", true, false, false),
@@ -50,7 +50,7 @@ mod tests {
             ("..data", false, true, false),
         ] {
             let name = OsStr::new(name);
-            assert_eq!((is_config(name), is_hidden(name), is_litter(name)), (config, hidden, litter), "{name:?}");
+            assert_eq!((is_config(name), is_hidden(name), is_temporary(name)), (config, hidden, litter), "{name:?}");
         }
     }
 }

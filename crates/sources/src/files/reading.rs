@@ -1,4 +1,4 @@
-//! One file, read and parsed. What was known of the file before is `held`'s affair.
+//! Reading and parsing of one file. The state of the file is in `file_state`.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use config::note::{Location, Note};
+use config::diagnostic::{Diagnostic, Location};
 use config::object::{Parsed, parse_documents};
 use xxhash_rust::xxh3::xxh3_128;
 use zeroize::{Zeroize, Zeroizing};
@@ -20,22 +20,22 @@ pub(super) struct Reading {
     pub(super) content: Content,
 }
 
-/// Of a file's bytes. Parsing costs a hundred times as much, and a young file is read twice.
+/// Content hash of a file. Parsing costs a hundred times as much, and a recently written file is read twice.
 pub(super) type Digest = u128;
 
 pub(super) enum Content {
-    /// What it was when it was last read.
+    /// Unchanged since the last read.
     Same,
     Parsed(Parsed),
-    /// Nothing at all, not even a comment: what a writer leaves between truncating and writing.
+    /// Not even a comment: the state of a file between truncation and write.
     Blank,
-    Unusable(Note),
+    Unusable(Diagnostic),
 }
 
 impl Reading {
-    /// `None`: there is no such file any more. `known`: what its bytes were.
+    /// `None`: the file is gone. `known`: the previous content hash.
     pub(super) fn new(path: &Path, shown: &Arc<str>, limit: u64, known: Option<Digest>) -> Option<Reading> {
-        match steady_bytes(path, limit) {
+        match read_stable(path, limit) {
             Ok((stamp, mut bytes)) => {
                 let stamp = Some(stamp).filter(|stamp| !stamp.is_young(SystemTime::now()));
                 let digest = Some(xxh3_128(&bytes));
@@ -54,7 +54,7 @@ impl Reading {
 
     pub(super) fn unusable(shown: &Arc<str>, why: &str) -> Reading {
         let at = Location { file: shown.clone(), line: 1, column: 1 };
-        Reading { stamp: None, digest: None, content: Content::Unusable(Note::error(why).at(at)) }
+        Reading { stamp: None, digest: None, content: Content::Unusable(Diagnostic::error(why).at(at)) }
     }
 }
 
@@ -63,7 +63,7 @@ impl Content {
         match String::from_utf8(bytes) {
             Ok(text) if text.trim().is_empty() => Content::Blank,
             Ok(text) => {
-                // It may hold keys.
+                // It may hold private keys.
                 let text = Zeroizing::new(text);
                 Content::Parsed(parse_documents(shown, &text))
             }
@@ -72,14 +72,14 @@ impl Content {
     }
 }
 
-fn not_text(shown: &Arc<str>, error: &std::string::FromUtf8Error) -> Note {
+fn not_text(shown: &Arc<str>, error: &std::string::FromUtf8Error) -> Diagnostic {
     let bytes = error.as_bytes();
     let good = std::str::from_utf8(&bytes[..error.utf8_error().valid_up_to()]).unwrap_or_default();
     let line = good.matches('\n').count() + 1;
     let column = good.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
     let bad = bytes.get(good.len()).copied().unwrap_or_default();
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    Note::error(format!("byte 0x{bad:02x} is not UTF-8; save the file as UTF-8")).at(Location {
+    Diagnostic::error(format!("byte 0x{bad:02x} is not UTF-8; save the file as UTF-8")).at(Location {
         file: shown.clone(),
         line: number(line),
         column: number(column),
@@ -94,12 +94,12 @@ enum Problem {
     NotAFile,
     #[error("has {size} bytes, the limit is {limit}; split it")]
     TooLarge { size: u64, limit: u64 },
-    #[error("is being written all the time; replace it in one step, by renaming a finished file")]
-    Restless,
+    #[error("changes constantly; replace it atomically by renaming a finished file")]
+    Unstable,
 }
 
-/// The content and the stamp it belongs to: a file that was written meanwhile is read again.
-fn steady_bytes(path: &Path, limit: u64) -> Result<(Stamp, Vec<u8>), Problem> {
+/// The content with its stamp: a file that was written meanwhile is read again.
+fn read_stable(path: &Path, limit: u64) -> Result<(Stamp, Vec<u8>), Problem> {
     const TRIES: usize = 5;
     for _ in 0..TRIES {
         let mut file = File::open(path)?;
@@ -120,5 +120,5 @@ fn steady_bytes(path: &Path, limit: u64) -> Result<(Stamp, Vec<u8>), Problem> {
             return Ok((stamp, bytes));
         }
     }
-    Err(Problem::Restless)
+    Err(Problem::Unstable)
 }

@@ -1,4 +1,4 @@
-//! A path below the folder, compared byte by byte: the order in which files win.
+//! A path relative to the folder, compared byte by byte: the order of precedence of files.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -7,44 +7,44 @@ use std::sync::Arc;
 
 /// A file is `a/b.yaml`, a folder `a/`, the folder itself is empty.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Relative(Arc<[u8]>);
+pub(super) struct RelativePath(Arc<[u8]>);
 
-impl Relative {
-    pub(super) fn top() -> Relative {
-        Relative(Arc::from([]))
+impl RelativePath {
+    pub(super) fn top() -> RelativePath {
+        RelativePath(Arc::from([]))
     }
 
-    /// Of a file, by its path from the top.
-    pub(super) fn of_file(path: &Path) -> Relative {
-        Relative(path.as_os_str().as_bytes().into())
+    /// From the path of a file below the top.
+    pub(super) fn of_file(path: &Path) -> RelativePath {
+        RelativePath(path.as_os_str().as_bytes().into())
     }
 
-    pub(super) fn file(&self, name: &OsStr) -> Relative {
-        Relative([&self.0, name.as_bytes()].concat().into())
+    pub(super) fn file(&self, name: &OsStr) -> RelativePath {
+        RelativePath([&self.0, name.as_bytes()].concat().into())
     }
 
-    pub(super) fn folder(&self, name: &OsStr) -> Relative {
-        Relative([&self.0, name.as_bytes(), b"/"].concat().into())
+    pub(super) fn folder(&self, name: &OsStr) -> RelativePath {
+        RelativePath([&self.0, name.as_bytes(), b"/"].concat().into())
     }
 
-    pub(super) fn is_below(&self, folder: &Relative) -> bool {
+    pub(super) fn is_below(&self, folder: &RelativePath) -> bool {
         self.0.starts_with(&folder.0)
     }
 
-    /// The folders that this path is below, outermost first, without the top.
-    pub(super) fn folders(&self) -> impl Iterator<Item = Relative> {
+    /// The ancestors, outermost first, without the top.
+    pub(super) fn folders(&self) -> impl Iterator<Item = RelativePath> {
         let ends = self.0.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-        ends.map(|(end, _)| Relative(self.0[..=end].into()))
+        ends.map(|(end, _)| RelativePath(self.0[..=end].into()))
     }
 
-    /// The folder that this is in, and its name there.
-    pub(super) fn split(&self) -> (Relative, &OsStr) {
+    /// The parent folder and the name.
+    pub(super) fn split(&self) -> (RelativePath, &OsStr) {
         let path = self.0.strip_suffix(b"/").unwrap_or(&self.0);
         let start = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
-        (Relative(path[..start].into()), OsStr::from_bytes(&path[start..]))
+        (RelativePath(path[..start].into()), OsStr::from_bytes(&path[start..]))
     }
 
-    /// For people: names that are not plain text are escaped, so that no file name can forge a line.
+    /// For display: control characters and bytes that are not UTF-8 are escaped, so that a file name cannot forge a log line.
     pub(super) fn shown(&self) -> Arc<str> {
         if self.0.is_empty() {
             return ".".into();
@@ -60,8 +60,8 @@ impl Relative {
 mod tests {
     use super::*;
 
-    fn path(text: &str) -> Relative {
-        Relative(text.as_bytes().into())
+    fn path(text: &str) -> RelativePath {
+        RelativePath(text.as_bytes().into())
     }
 
     #[test]
@@ -75,14 +75,14 @@ mod tests {
         assert_eq!(path("a/b/c.yaml").folders().collect::<Vec<_>>(), [path("a/"), path("a/b/")]);
         assert_eq!(path("a/b.yaml").split(), (path("a/"), OsStr::new("b.yaml")));
         assert_eq!(path("a/b/").split(), (path("a/"), OsStr::new("b")));
-        assert_eq!(path("b.yaml").split(), (Relative::top(), OsStr::new("b.yaml")));
-        assert_eq!(Relative::top().folder(OsStr::new("a")).file(OsStr::new("b.yaml")), path("a/b.yaml"));
+        assert_eq!(path("b.yaml").split(), (RelativePath::top(), OsStr::new("b.yaml")));
+        assert_eq!(RelativePath::top().folder(OsStr::new("a")).file(OsStr::new("b.yaml")), path("a/b.yaml"));
     }
 
     #[test]
     fn a_name_cannot_forge_a_line() {
         assert_eq!(&*path("a\nerror: b.yaml").shown(), "a\\nerror: b.yaml");
-        assert_eq!(&*Relative(b"\xff.yaml".as_slice().into()).shown(), "\\xff.yaml");
+        assert_eq!(&*RelativePath(b"\xff.yaml".as_slice().into()).shown(), "\\xff.yaml");
         assert_eq!(&*path("caf\u{e9}.yaml").shown(), "caf\u{e9}.yaml");
     }
 }

@@ -1,4 +1,4 @@
-//! Folders on a real disk, scanned: one file per sort of trouble. Watching has its own tests.
+//! Scans of folders on a real disk, one file per kind of problem. Watching has its own tests.
 
 mod broken;
 mod changes;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use config::note::{Note, ObjectId};
+use config::diagnostic::{Diagnostic, ObjectId};
 use config::object::AnyObject;
 use config::store::Update;
 use tempfile::TempDir;
@@ -23,36 +23,36 @@ use tempfile::TempDir;
 pub(super) use self::links::mount;
 use super::{Folder, Scan};
 
-/// A folder, and what a store that got all updates would hold.
-pub(super) struct Bed {
+/// A folder, and the state of a store that got all updates.
+pub(super) struct Fixture {
     temporary: TempDir,
     pub(super) folder: Folder,
-    pub(super) held: Held,
+    pub(super) stored: StoreState,
 }
 
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct StoreState {
     pub(super) objects: BTreeMap<ObjectId, AnyObject>,
-    pub(super) notes: BTreeMap<String, Vec<Note>>,
+    pub(super) diagnostics: BTreeMap<String, Vec<Diagnostic>>,
 }
 
-impl Bed {
-    pub(super) fn new(files: &[(&str, &str)]) -> Bed {
+impl Fixture {
+    pub(super) fn new(files: &[(&str, &str)]) -> Fixture {
         let temporary = TempDir::new().expect("a temporary folder");
         let root = temporary.path().join("conf");
         fs::create_dir(&root).expect("the root");
-        let bed = Bed { folder: Folder::open(&root), held: Held::default(), temporary };
+        let fixture = Fixture { folder: Folder::open(&root), stored: StoreState::default(), temporary };
         for (path, text) in files {
-            bed.write(path, text);
+            fixture.write(path, text);
         }
-        bed
+        fixture
     }
 
-    /// A bed that has been scanned.
-    pub(super) fn loaded(files: &[(&str, &str)]) -> Bed {
-        let mut bed = Bed::new(files);
-        bed.scan();
-        bed
+    /// A fixture after its first scan.
+    pub(super) fn loaded(files: &[(&str, &str)]) -> Fixture {
+        let mut fixture = Fixture::new(files);
+        fixture.scan();
+        fixture
     }
 
     pub(super) fn root(&self) -> PathBuf {
@@ -63,7 +63,7 @@ impl Bed {
         self.root().join(path)
     }
 
-    /// Outside of the folder.
+    /// A path outside of the folder.
     pub(super) fn aside(&self, path: &str) -> PathBuf {
         self.temporary.path().join(path)
     }
@@ -80,50 +80,50 @@ impl Bed {
         symlink(to, self.path(path)).expect("a link");
     }
 
-    /// The updates in short: `put Service shop/a`, `delete Service shop/a`, `notes a.yaml`.
+    /// The updates in short: `put Service shop/a`, `delete Service shop/a`, `diagnostics a.yaml`.
     pub(super) fn scan(&mut self) -> Vec<String> {
         let Scan { updates, .. } = self.folder.scan();
-        let told = updates.iter().map(told).collect();
-        self.held.apply(updates);
-        told
+        let described = updates.iter().map(describe_update).collect();
+        self.stored.apply(updates);
+        described
     }
 
-    /// `None`: it takes a whole scan.
+    /// `None`: a full scan is needed.
     pub(super) fn scan_files(&mut self, paths: &[&str]) -> Option<Vec<String>> {
         let root = fs::canonicalize(self.root()).expect("the root");
         let Scan { updates, read, .. } = self.folder.scan_files(&paths.iter().map(|path| root.join(path)).collect())?;
         assert!(read <= paths.len(), "{read} files were read");
-        let told = updates.iter().map(told).collect();
-        self.held.apply(updates);
-        Some(told)
+        let described = updates.iter().map(describe_update).collect();
+        self.stored.apply(updates);
+        Some(described)
     }
 
     pub(super) fn objects(&self) -> Vec<String> {
-        self.held.names()
+        self.stored.names()
     }
 
-    pub(super) fn notes(&self) -> Vec<String> {
-        self.held.notes()
+    pub(super) fn diagnostics(&self) -> Vec<String> {
+        self.stored.diagnostics()
     }
 
-    /// The only note there is.
-    pub(super) fn note(&self) -> String {
-        let notes = self.notes();
-        assert_eq!(notes.len(), 1, "{notes:?}");
-        notes[0].clone()
+    /// The only diagnostic.
+    pub(super) fn diagnostic(&self) -> String {
+        let diagnostics = self.diagnostics();
+        assert_eq!(diagnostics.len(), 1, "{diagnostics:?}");
+        diagnostics[0].clone()
     }
 
-    /// The state equals that of a folder that is read for the first time.
+    /// The state equals that of a first scan.
     pub(super) fn check_fresh(&self) {
-        let mut fresh = Held::default();
+        let mut fresh = StoreState::default();
         fresh.apply(Folder::open(&self.root()).scan().updates);
-        assert_eq!(self.held.places(), fresh.places());
-        assert!(self.held.objects == fresh.objects, "the same names hold other objects");
-        assert_eq!(self.notes(), fresh.notes());
+        assert_eq!(self.stored.places(), fresh.places());
+        assert!(self.stored.objects == fresh.objects, "the same names hold other objects");
+        assert_eq!(self.diagnostics(), fresh.diagnostics());
     }
 }
 
-impl Held {
+impl StoreState {
     pub(super) fn apply(&mut self, updates: Vec<Update>) {
         for update in updates {
             match update {
@@ -133,15 +133,15 @@ impl Held {
                 Update::Delete(id) => {
                     assert!(self.objects.remove(&id).is_some(), "{id} is deleted but was never there");
                 }
-                Update::Notes { source, notes } if notes.is_empty() => {
-                    assert!(self.notes.remove(&source).is_some(), "{source} had no notes to take back");
+                Update::Diagnostics { source, diagnostics } if diagnostics.is_empty() => {
+                    assert!(self.diagnostics.remove(&source).is_some(), "{source} had no notes to take back");
                 }
-                Update::Notes { source, notes } => {
-                    self.notes.insert(source, notes);
+                Update::Diagnostics { source, diagnostics } => {
+                    self.diagnostics.insert(source, diagnostics);
                 }
                 Update::MeshConfig(text) => panic!("a folder gives no {text:?}"),
                 Update::Keys { source, .. } => panic!("a folder holds no keys of {source}"),
-                Update::Standing { id, .. } => panic!("a folder says nothing of {id}"),
+                Update::ObjectStatus { id, .. } => panic!("a folder says nothing of {id}"),
             }
         }
     }
@@ -150,11 +150,11 @@ impl Held {
         self.objects.keys().map(ToString::to_string).collect()
     }
 
-    pub(super) fn notes(&self) -> Vec<String> {
-        self.notes.values().flatten().map(ToString::to_string).collect()
+    pub(super) fn diagnostics(&self) -> Vec<String> {
+        self.diagnostics.values().flatten().map(ToString::to_string).collect()
     }
 
-    /// Objects with the place they come from.
+    /// Objects with their locations.
     fn places(&self) -> Vec<String> {
         let place = |object: &AnyObject| object.meta().at.as_ref().map(ToString::to_string).unwrap_or_default();
         self.objects.iter().map(|(id, object)| format!("{id} at {}", place(object))).collect()
@@ -170,24 +170,24 @@ impl Held {
     }
 }
 
-/// On tmpfs if there is one: there, a name that is renamed over moves to another place of a listing in progress.
+/// On tmpfs if there is one: there, a renamed file changes its position in a directory listing in progress.
 fn in_memory() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() }.expect("a temporary folder")
 }
 
-pub(super) fn told(update: &Update) -> String {
+pub(super) fn describe_update(update: &Update) -> String {
     match update {
         Update::Put(object) => format!("put {}", object.id()),
         Update::Delete(id) => format!("delete {id}"),
-        Update::Notes { source, .. } => format!("notes {source}"),
+        Update::Diagnostics { source, .. } => format!("diagnostics {source}"),
         Update::MeshConfig(text) => format!("mesh config {}", text.file),
         Update::Keys { source, .. } => format!("keys {source}"),
-        Update::Standing { id, .. } => format!("standing {id}"),
+        Update::ObjectStatus { id, .. } => format!("status {id}"),
     }
 }
 
-/// Each write has an old modification time of its own, so that the next scan trusts the stamp.
+/// Each write gets an old modification time of its own, so that the next scan trusts the stamp.
 pub(super) fn write(path: &Path, text: impl AsRef<[u8]>) {
     static CLOCK: AtomicU64 = AtomicU64::new(1_000_000_000);
     fs::create_dir_all(path.parent().expect("a parent")).expect("the folders above");

@@ -1,4 +1,4 @@
-//! The folder tree as it is now: which files there are, which folders cannot be listed, which places to watch.
+//! The folder tree: its files, folders that cannot be listed, and directories to watch.
 //! Opens no file.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -10,22 +10,22 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::Limits;
-use super::name::{CONFIG_MAP_LINK, is_config, is_hidden, is_litter};
-use super::relative::Relative;
+use super::name::{CONFIG_MAP_LINK, is_config, is_hidden, is_temporary};
+use super::relative::RelativePath;
 
 #[derive(Default)]
 pub(super) struct Tree {
     /// The real path of the top.
     pub(super) root: PathBuf,
-    /// There are links: one file may be read by several paths.
+    /// There are symbolic links: one file may be reached by several paths.
     pub(super) linked: bool,
-    pub(super) files: BTreeMap<Relative, Entry>,
-    /// Folders, and links that may have led to one. What was known below them is kept.
-    pub(super) unlisted: BTreeMap<Relative, Unlisted>,
-    pub(super) places: Places,
-    /// Real paths of the folders that were listed. `None`: what is in it is read by another path.
-    listed: BTreeMap<Relative, Option<PathBuf>>,
-    /// Links that stand for many files at once, and where they led. A look is of one piece only if none was turned.
+    pub(super) files: BTreeMap<RelativePath, Entry>,
+    /// Folders, and links that may have led to one. Their known files are kept.
+    pub(super) unlisted: BTreeMap<RelativePath, Unlisted>,
+    pub(super) places: WatchedDirs,
+    /// Real paths of the folders that were listed. `None`: its files are read by another path.
+    listed: BTreeMap<RelativePath, Option<PathBuf>>,
+    /// Links that many files depend on, with their targets. A walk is consistent only if none of them changed meanwhile.
     turnable: Vec<(PathBuf, PathBuf)>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// A file that goes by no link. `None`: there is none.
+    /// A file that is not reached by a link. `None`: there is none.
     pub(super) fn plain(path: &Path) -> Option<Entry> {
         let metadata = fs::symlink_metadata(path).ok().filter(Metadata::is_file)?;
         Some(Entry { path: path.to_owned(), found: Found::File(Stamp::new(&metadata)) })
@@ -44,48 +44,48 @@ impl Entry {
 
 pub(super) enum Found {
     File(Stamp),
-    /// Listed, then gone: the next look will tell.
+    /// Listed, then gone: the next walk decides.
     Vanished,
     Unusable(String),
 }
 
 pub(super) enum Unlisted {
-    /// Listed, then gone: the next look will tell.
+    /// Listed, then gone: the next walk decides.
     Vanished,
     Folder(io::Error),
-    /// Whether it led to a folder is not known.
+    /// It is unknown whether it led to a folder.
     Link(io::Error),
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum WalkError {
     #[error("cannot be read: {0}")]
     Unreadable(#[from] io::Error),
-    #[error("holds more than {limit} {what}, the most that is taken")]
+    #[error("holds more than {limit} {what}, which is the limit")]
     TooMany { what: &'static str, limit: usize },
     #[error("is being replaced faster than it can be read")]
-    Restless,
+    Unstable,
 }
 
-/// Equal stamps: the file has not been written in between, unless it was young when it was read.
+/// Equal stamps: the file was not written in between, unless it was young when it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     identity: Identity,
     size: u64,
     /// Seconds and nanoseconds.
     modified: (i64, i64),
-    /// As `modified`; moves also when permissions change or a time is set back.
+    /// As `modified`; changes also when permissions change or a time is set back.
     changed: (i64, i64),
 }
 
-/// Device and inode: a path that leads elsewhere now has another.
+/// Device and inode: another one means that the path leads elsewhere.
 pub(super) type Identity = (u64, u64);
 
-/// Folders to watch, by their real path.
-pub(super) type Places = BTreeMap<PathBuf, Place>;
+/// Directories to watch, by their real path.
+pub(super) type WatchedDirs = BTreeMap<PathBuf, WatchedDir>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct WatchedDir {
     pub(super) identity: Identity,
     pub(super) interest: Interest,
 }
@@ -97,19 +97,19 @@ pub(super) enum Interest {
 }
 
 impl Tree {
-    pub(super) fn new(root: &Path, limits: &Limits) -> Result<Tree, Refusal> {
-        // The real path, so that a look stays within one tree even if a link to the root is turned meanwhile.
+    pub(super) fn new(root: &Path, limits: &Limits) -> Result<Tree, WalkError> {
+        // The real path, so that a walk stays within one tree even if a link to the root is replaced meanwhile.
         let root = fs::canonicalize(root)?;
         let mut walk = Walk { limits, tree: Tree::default(), entries: 0, links: BTreeMap::new(), seen: HashSet::new() };
         walk.seen.insert(identity(&fs::metadata(&root)?));
         let names = listing(&root)?;
-        walk.take(&Relative::top(), &root, names)?;
+        walk.take(&RelativePath::top(), &root, names)?;
         walk.tree.root = root;
         Ok(walk.tree)
     }
 
-    /// Whether a file that was known and is not among `files` is gone, as far as can be told.
-    pub(super) fn lacks(&self, file: &Relative) -> bool {
+    /// A known file that is not among `files` is gone, as far as can be determined.
+    pub(super) fn lacks(&self, file: &RelativePath) -> bool {
         for folder in file.folders() {
             match self.listed.get(&folder) {
                 Some(Some(_)) => {}
@@ -121,14 +121,14 @@ impl Tree {
         !self.is_there(file, |metadata| !metadata.is_dir())
     }
 
-    /// Asks once more: a listing can miss a name that is renamed over meanwhile, as tmpfs shows.
-    fn is_there(&self, path: &Relative, sort: fn(&Metadata) -> bool) -> bool {
+    /// Asks again: a directory listing can miss a name that is renamed over meanwhile, as on tmpfs.
+    fn is_there(&self, path: &RelativePath, sort: fn(&Metadata) -> bool) -> bool {
         let (folder, name) = path.split();
         let real = self.listed.get(&folder).and_then(Option::as_ref);
         real.is_some_and(|real| fs::metadata(real.join(name)).is_ok_and(|metadata| sort(&metadata)))
     }
 
-    pub(super) fn is_of_one_piece(&self) -> bool {
+    pub(super) fn is_consistent(&self) -> bool {
         self.turnable.iter().all(|(link, led)| fs::read_link(link).is_ok_and(|leads| leads == *led))
     }
 }
@@ -143,7 +143,7 @@ impl Stamp {
         }
     }
 
-    /// Written so recently that another write could carry the same time, on a file system with coarse clocks.
+    /// Written so recently that another write could have the same time, on a file system with coarse timestamps.
     pub(super) fn is_young(&self, now: SystemTime) -> bool {
         const COARSEST: Duration = Duration::from_secs(2);
         let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -152,8 +152,8 @@ impl Stamp {
     }
 }
 
-/// Adds the names whose change makes the root another folder: itself, links on the way to it, what the way lacks.
-pub(super) fn add_anchors(root: &Path, places: &mut Places) {
+/// Adds the names whose change makes the root another folder: itself, links on the path to it, and missing parts of the path.
+pub(super) fn add_anchors(root: &Path, places: &mut WatchedDirs) {
     let Ok(root) = std::path::absolute(root) else { return };
     for step in root.ancestors() {
         let turnable = fs::symlink_metadata(step).map_or(true, |metadata| metadata.is_symlink());
@@ -170,14 +170,14 @@ struct Walk<'a> {
     limits: &'a Limits,
     tree: Tree,
     entries: usize,
-    /// Links to folders, followed after all real folders, so that files go by their real path where they have one.
-    links: BTreeMap<Relative, PathBuf>,
-    /// No link leads to a folder a second time, so that links make neither loops nor multitudes.
+    /// Links to folders, followed after all real folders, so that files have their real path where there is one.
+    links: BTreeMap<RelativePath, PathBuf>,
+    /// No link leads to a folder a second time, which rules out loops and exponential growth.
     seen: HashSet<Identity>,
 }
 
 impl Walk<'_> {
-    fn take(&mut self, top: &Relative, path: &Path, names: Vec<(OsString, FileType)>) -> Result<(), Refusal> {
+    fn take(&mut self, top: &RelativePath, path: &Path, names: Vec<(OsString, FileType)>) -> Result<(), WalkError> {
         let mut folders = Vec::new();
         self.folder(top, path, names, &mut folders)?;
         let mut linked = false;
@@ -203,25 +203,25 @@ impl Walk<'_> {
 
     fn folder(
         &mut self,
-        relative: &Relative,
+        relative: &RelativePath,
         path: &Path,
         names: Vec<(OsString, FileType)>,
-        folders: &mut Vec<(Relative, PathBuf)>,
-    ) -> Result<(), Refusal> {
+        folders: &mut Vec<(RelativePath, PathBuf)>,
+    ) -> Result<(), WalkError> {
         self.tree.listed.insert(relative.clone(), Some(path.to_owned()));
         self.entries += names.len();
         within(self.entries, self.limits.entries, "entries")?;
         if let Ok(metadata) = fs::metadata(path) {
-            let place = Place { identity: identity(&metadata), interest: Interest::All };
+            let place = WatchedDir { identity: identity(&metadata), interest: Interest::All };
             self.tree.places.insert(path.to_owned(), place);
         }
-        // First of all: a turn between this and the last read of a file must show.
+        // Recorded first: a change between this and the last read of a file must be detected.
         if names.iter().any(|(name, kind)| kind.is_symlink() && name == CONFIG_MAP_LINK) {
-            self.note_turnable(path.join(CONFIG_MAP_LINK));
+            self.record_link_target(path.join(CONFIG_MAP_LINK));
         }
         for (name, kind) in names {
             let below = path.join(&name);
-            if is_hidden(&name) || is_litter(&name) {
+            if is_hidden(&name) || is_temporary(&name) {
                 continue;
             }
             if kind.is_dir() {
@@ -236,11 +236,11 @@ impl Walk<'_> {
         within(self.tree.files.len(), self.limits.files, "files")
     }
 
-    fn link(&mut self, parent: &Relative, name: &OsStr, path: PathBuf) {
+    fn link(&mut self, parent: &RelativePath, name: &OsStr, path: PathBuf) {
         self.tree.linked = true;
         match fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() => {
-                self.note_turnable(path.clone());
+                self.record_link_target(path.clone());
                 match fs::canonicalize(&path) {
                     Ok(real) => drop(self.links.insert(parent.folder(name), real)),
                     Err(_) => drop(self.tree.unlisted.insert(parent.folder(name), Unlisted::Vanished)),
@@ -264,7 +264,7 @@ impl Walk<'_> {
         }
     }
 
-    fn note_turnable(&mut self, link: PathBuf) {
+    fn record_link_target(&mut self, link: PathBuf) {
         if let Ok(led) = fs::read_link(&link) {
             self.tree.turnable.push((link, led));
         }
@@ -320,17 +320,17 @@ fn listing(folder: &Path) -> io::Result<Vec<(OsString, FileType)>> {
     Ok(names)
 }
 
-fn within(count: usize, limit: usize, what: &'static str) -> Result<(), Refusal> {
-    if count > limit { Err(Refusal::TooMany { what, limit }) } else { Ok(()) }
+fn within(count: usize, limit: usize, what: &'static str) -> Result<(), WalkError> {
+    if count > limit { Err(WalkError::TooMany { what, limit }) } else { Ok(()) }
 }
 
 fn identity(metadata: &Metadata) -> Identity {
     (metadata.dev(), metadata.ino())
 }
 
-fn watch_name(places: &mut Places, folder: &Path, name: &OsStr) {
+fn watch_name(places: &mut WatchedDirs, folder: &Path, name: &OsStr) {
     let Ok(metadata) = fs::metadata(folder) else { return };
-    let nothing = || Place { identity: identity(&metadata), interest: Interest::Names(BTreeSet::new()) };
+    let nothing = || WatchedDir { identity: identity(&metadata), interest: Interest::Names(BTreeSet::new()) };
     let place = places.entry(folder.to_owned()).or_insert_with(nothing);
     if let Interest::Names(names) = &mut place.interest {
         names.insert(name.to_owned());

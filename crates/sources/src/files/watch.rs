@@ -1,4 +1,4 @@
-//! Watching a folder: events, a short wait until it is quiet, one scan. Falls back to looking every two seconds.
+//! Watching a folder: file system events, a debounce, one scan. Falls back to polling every two seconds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{info, warn};
 
-use super::name::is_litter;
-use super::tree::{Identity, Interest, Places};
+use super::name::is_temporary;
+use super::tree::{Identity, Interest, WatchedDirs};
 use super::{Folder, Scan};
 
 #[derive(Debug, thiserror::Error)]
@@ -22,75 +22,76 @@ pub enum Error {
     Scan(#[source] tokio::task::JoinError),
 }
 
-/// Sends what changes until the receiver is dropped. The first thing sent is what changed since the last scan. Nothing at all is sent
-/// whenever the folder is being written to and more is to come. `spent` is told how long each look took.
+/// Sends changes until the receiver is dropped. The first batch holds the changes since the last scan. An empty batch means
+/// that the folder is being written and more is to come. `spent` gets the duration of each scan.
 pub async fn watch(
     folder: Folder,
     out: mpsc::Sender<Vec<Update>>,
     spent: impl Fn(Duration) + Send,
 ) -> Result<(), Error> {
-    watch_at(&PACE, Eyes::open, folder, out, spent).await
+    watch_at(&INTERVALS, Watches::open, folder, out, spent).await
 }
 
-pub(super) struct Pace {
-    /// A change is looked at when nothing happened for this long: an editor's save is several steps.
+pub(super) struct Intervals {
+    /// Debounce: a scan starts after this long without events, because an editor's save is several steps.
     pub(super) quiet: Duration,
-    /// It is looked at after this long even if it is never quiet.
-    pub(super) restless: Duration,
-    /// How often to look without events, while watching does not work or the folder cannot be read.
+    /// A scan starts after this long even without a quiet period.
+    pub(super) max_delay: Duration,
+    /// The polling interval while watching does not work or the folder is unreadable.
     pub(super) poll: Duration,
-    /// How often to look in case an event was lost, as on network file systems.
-    pub(super) safety: Duration,
+    /// The interval of full scans in case an event was lost, as on network file systems.
+    pub(super) full_scan: Duration,
 }
 
-const PACE: Pace = Pace {
+const INTERVALS: Intervals = Intervals {
     quiet: Duration::from_millis(30),
-    restless: Duration::from_millis(250),
+    max_delay: Duration::from_millis(250),
     poll: Duration::from_secs(2),
-    safety: Duration::from_secs(30),
+    full_scan: Duration::from_secs(30),
 };
 
 pub(super) async fn watch_at(
-    pace: &Pace,
-    eyes: fn(mpsc::Sender<()>) -> Eyes,
+    pace: &Intervals,
+    watches: fn(mpsc::Sender<()>) -> Watches,
     mut folder: Folder,
     out: mpsc::Sender<Vec<Update>>,
     spent: impl Fn(Duration) + Send,
 ) -> Result<(), Error> {
-    // One waiting tick is enough: it says only that there is something to look at.
+    // Capacity one: a tick carries no content.
     let (tick, mut ticks) = mpsc::channel(1);
-    let mut eyes = eyes(tick.clone());
-    // When all of it is to be looked at, in case an event was lost.
+    let mut watches = watches(tick.clone());
+    // The time of the next full scan, in case an event was lost.
     let mut whole = Instant::now();
     loop {
         let all = Instant::now() >= whole;
-        let pass = tokio::task::spawn_blocking(move || Pass::new(folder, eyes, all));
+        let pass = tokio::task::spawn_blocking(move || ScanPass::new(folder, watches, all));
         let done = pass.await.map_err(Error::Scan)?;
-        (folder, eyes) = (done.folder, done.eyes);
+        (folder, watches) = (done.folder, done.watches);
         if done.whole {
-            whole = Instant::now() + pace.safety;
+            whole = Instant::now() + pace.full_scan;
         }
         spent(done.took);
         let Scan { updates, readable, .. } = done.scan;
         if !updates.is_empty() && out.send(updates).await.is_err() {
             return Ok(());
         }
-        // What happened in a new place before it was watched would be missed.
+        // Events in a new directory before its watch existed would be missed.
         if done.new_places {
             continue;
         }
-        let wait = if readable && eyes.works() { whole.saturating_duration_since(Instant::now()) } else { pace.poll };
+        let wait =
+            if readable && watches.works() { whole.saturating_duration_since(Instant::now()) } else { pace.poll };
         tokio::select! {
             () = out.closed() => return Ok(()),
-            ticked = timeout(wait, ticks.recv()) => if ticked.is_ok() { settle(pace, &mut ticks, &out).await },
+            ticked = timeout(wait, ticks.recv()) => if ticked.is_ok() { debounce(pace, &mut ticks, &out).await },
         }
     }
 }
 
-async fn settle(pace: &Pace, ticks: &mut mpsc::Receiver<()>, out: &mpsc::Sender<Vec<Update>>) {
-    let end = Instant::now() + pace.restless;
+async fn debounce(pace: &Intervals, ticks: &mut mpsc::Receiver<()>, out: &mpsc::Sender<Vec<Update>>) {
+    let end = Instant::now() + pace.max_delay;
     while Instant::now() < end {
-        // Full: the receiver has enough to do.
+        // Full: the receiver is busy.
         let _ = out.try_send(Vec::new());
         let quiet = (Instant::now() + pace.quiet).min(end);
         if timeout_at(quiet, ticks.recv()).await.is_err() {
@@ -99,22 +100,22 @@ async fn settle(pace: &Pace, ticks: &mut mpsc::Receiver<()>, out: &mpsc::Sender<
     }
 }
 
-struct Pass {
+struct ScanPass {
     folder: Folder,
-    eyes: Eyes,
+    watches: Watches,
     scan: Scan,
     took: Duration,
     new_places: bool,
-    /// All was looked at.
+    /// It was a full scan.
     whole: bool,
 }
 
-impl Pass {
-    fn new(mut folder: Folder, mut eyes: Eyes, all: bool) -> Pass {
+impl ScanPass {
+    fn new(mut folder: Folder, mut watches: Watches, all: bool) -> ScanPass {
         let began = std::time::Instant::now();
-        let touched = std::mem::take(&mut locked(&eyes.view).touched);
+        let touched = std::mem::take(&mut locked(&watches.view).touched);
         let part = match touched {
-            Touched::Paths(paths) if !all => folder.scan_files(&paths),
+            ChangedPaths::Paths(paths) if !all => folder.scan_files(&paths),
             _ => None,
         };
         let whole = part.is_none();
@@ -127,90 +128,90 @@ impl Pass {
                 read = scan.read,
                 changed = count(|update| matches!(update, Update::Put(_))),
                 deleted = count(|update| matches!(update, Update::Delete(_))),
-                noted = count(|update| matches!(update, Update::Notes { .. })),
+                reported = count(|update| matches!(update, Update::Diagnostics { .. })),
                 milliseconds = took.as_millis(),
                 "folder changed"
             );
         }
-        let new_places = eyes.turn_to(&folder.places);
-        Pass { folder, eyes, scan, took, new_places, whole }
+        let new_places = watches.update(&folder.places);
+        ScanPass { folder, watches, scan, took, new_places, whole }
     }
 }
 
-/// The operating system's events for the places of a folder.
-pub(super) struct Eyes {
-    /// `None`: events cannot be had.
+/// File system events for the directories of a folder.
+pub(super) struct Watches {
+    /// `None`: events are not available.
     watcher: Option<RecommendedWatcher>,
-    view: Arc<Mutex<View>>,
-    /// Some place is not watched.
-    dim: bool,
+    view: Arc<Mutex<WatchState>>,
+    /// Some directory is not watched.
+    incomplete: bool,
 }
 
-/// What the event thread knows.
+/// State shared with the event thread.
 #[derive(Default)]
-struct View {
-    wanted: Places,
-    /// Places with a watch. A renamed or deleted folder loses its watch, and those below it theirs.
+struct WatchState {
+    wanted: WatchedDirs,
+    /// Directories with a watch. A renamed or deleted directory loses its watch, and those below it theirs.
     live: BTreeMap<PathBuf, Identity>,
-    /// Since the last look.
-    touched: Touched,
+    /// Since the last scan.
+    touched: ChangedPaths,
 }
 
-/// What events were about.
+/// The paths of events.
 #[derive(Debug, Default, PartialEq, Eq)]
-enum Touched {
+enum ChangedPaths {
     #[default]
     Nothing,
     Paths(BTreeSet<PathBuf>),
-    /// It is not known, or too much.
+    /// Unknown, or too many.
     Anything,
 }
 
-impl Touched {
+impl ChangedPaths {
     fn add(&mut self, path: &Path) {
-        /// With more, a whole scan costs about as much.
+        /// With more, a full scan costs about as much.
         const MOST: usize = 100;
         match self {
-            Touched::Nothing => *self = Touched::Paths(BTreeSet::from([path.to_owned()])),
-            Touched::Paths(paths) if paths.len() < MOST => drop(paths.insert(path.to_owned())),
-            Touched::Paths(_) | Touched::Anything => *self = Touched::Anything,
+            ChangedPaths::Nothing => *self = ChangedPaths::Paths(BTreeSet::from([path.to_owned()])),
+            ChangedPaths::Paths(paths) if paths.len() < MOST => drop(paths.insert(path.to_owned())),
+            ChangedPaths::Paths(_) | ChangedPaths::Anything => *self = ChangedPaths::Anything,
         }
     }
 }
 
-impl Eyes {
-    pub(super) fn open(tick: mpsc::Sender<()>) -> Eyes {
-        let view = Arc::new(Mutex::new(View::default()));
+impl Watches {
+    pub(super) fn open(tick: mpsc::Sender<()>) -> Watches {
+        let view = Arc::new(Mutex::new(WatchState::default()));
         let seen = view.clone();
         let watcher = notify::recommended_watcher(move |event| {
             if locked(&seen).concerns(&event) {
-                // Full: a look is due anyway.
+                // Full: a scan is due anyway.
                 let _ = tick.try_send(());
             }
         });
-        let mut eyes = Eyes { watcher: None, view, dim: false };
+        let mut watches = Watches { watcher: None, view, incomplete: false };
         match watcher {
-            Ok(watcher) => eyes.watcher = Some(watcher),
-            Err(error) => eyes.fail(&error),
+            Ok(watcher) => watches.watcher = Some(watcher),
+            Err(error) => watches.fail(&error),
         }
-        eyes
+        watches
     }
 
     #[cfg(test)]
-    pub(super) fn shut(_: mpsc::Sender<()>) -> Eyes {
-        Eyes { watcher: None, view: Arc::default(), dim: true }
+    pub(super) fn disabled(_: mpsc::Sender<()>) -> Watches {
+        Watches { watcher: None, view: Arc::default(), incomplete: true }
     }
 
     fn works(&self) -> bool {
-        !self.dim
+        !self.incomplete
     }
 
-    /// True if there are places that were not watched before.
-    fn turn_to(&mut self, places: &Places) -> bool {
+    /// True if there are directories that were not watched before.
+    fn update(&mut self, places: &WatchedDirs) -> bool {
         let Some(watcher) = &mut self.watcher else { return false };
         let (stale, fresh) = locked(&self.view).want(places);
         for path in stale.iter().chain(&fresh) {
-            // Mostly there is none; but a folder that was moved away may have left one under this path.
+            // Usually there is none; but a directory that was moved away may have left one under this path.
             let _ = watcher.unwatch(path);
         }
         let mut failure = None;
@@ -233,17 +234,17 @@ impl Eyes {
     }
 
     fn fail(&mut self, error: &notify::Error) {
-        if !self.dim {
-            self.dim = true;
+        if !self.incomplete {
+            self.incomplete = true;
             warn!(%error, "folder cannot be watched, it is read every 2 s instead; if a limit is the reason, raise fs.inotify.max_user_watches");
         }
     }
 }
 
-impl View {
-    /// Which watches to end and which to begin. Those to begin count as live at once: if the folder is renamed
+impl WatchState {
+    /// The watches to end and those to begin. The latter count as live at once: if the directory is renamed
     /// before its watch exists, the event must find it here.
-    fn want(&mut self, places: &Places) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    fn want(&mut self, places: &WatchedDirs) -> (Vec<PathBuf>, Vec<PathBuf>) {
         self.wanted = places.clone();
         let is_stale = |path: &PathBuf, identity: &Identity| places.get(path).is_none_or(|p| p.identity != *identity);
         let stale: Vec<PathBuf> = self.live.iter().filter(|(p, i)| is_stale(p, i)).map(|(p, _)| p.clone()).collect();
@@ -262,19 +263,19 @@ impl View {
     fn concerns(&mut self, event: &notify::Result<notify::Event>) -> bool {
         let event = match event {
             Ok(event) if !event.need_rescan() => event,
-            // Events were lost, perhaps those of folders that lost their watches.
+            // Events were lost, perhaps those of directories that lost their watches.
             _ => {
                 self.live.clear();
-                self.touched = Touched::Anything;
+                self.touched = ChangedPaths::Anything;
                 return true;
             }
         };
         match event.kind {
             EventKind::Access(AccessKind::Close(AccessMode::Write)) => {}
-            // Our own reading.
+            // Caused by our own reading.
             EventKind::Access(_) => return false,
             EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_)) => {
-                event.paths.iter().for_each(|p| self.lose(p));
+                event.paths.iter().for_each(|p| self.remove_watch(p));
             }
             _ => {}
         }
@@ -289,13 +290,13 @@ impl View {
         }
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return true };
         match self.wanted.get(folder).map(|place| &place.interest) {
-            Some(Interest::All) => !is_litter(name),
+            Some(Interest::All) => !is_temporary(name),
             Some(Interest::Names(names)) => names.contains(name),
             None => false,
         }
     }
 
-    fn lose(&mut self, path: &Path) {
+    fn remove_watch(&mut self, path: &Path) {
         if self.live.contains_key(path) {
             self.live.retain(|live, _| !live.starts_with(path));
         }
@@ -310,7 +311,7 @@ fn is_gone(error: &notify::Error) -> bool {
     }
 }
 
-fn locked(view: &Mutex<View>) -> MutexGuard<'_, View> {
+fn locked(view: &Mutex<WatchState>) -> MutexGuard<'_, WatchState> {
     view.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,4 +1,4 @@
-//! One HTTP GET of an address that a user wrote: bounded in time, size and redirects, and kept away from closed addresses.
+//! One HTTP GET of a user-supplied URL: bounded in time, size and redirects, and kept away from blocked addresses.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -20,14 +20,14 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::{InvalidDnsNameError, ServerName};
 use tokio_rustls::rustls::{self, ClientConfig};
 
-use super::guard::Guard;
+use super::address_filter::AddressFilter;
 
-/// Keys of an issuer take a few kilobytes.
+/// The keys of an issuer take a few kilobytes.
 const LARGEST_BODY: usize = 1 << 20;
 const LARGEST_HEAD: usize = 64 << 10;
 const MOST_REDIRECTS: usize = 5;
-/// Whatever the rule allows.
-const LONGEST: Duration = Duration::from_secs(30);
+/// Upper bound of the timeout in a JWT rule.
+const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
@@ -38,14 +38,14 @@ pub(super) enum Error {
     #[error("cannot resolve {host}")]
     Name { host: String, source: io::Error },
     #[error("{0} has no address")]
-    Nowhere(String),
+    NoAddress(String),
     #[error("cannot connect to {0}")]
     Connect(String, #[source] io::Error),
-    #[error("{0:?} is no name that a certificate could have")]
+    #[error("{0:?} is not a valid TLS server name")]
     ServerName(String, #[source] InvalidDnsNameError),
-    #[error("no TLS with {0}")]
+    #[error("TLS handshake with {0} failed")]
     Tls(String, #[source] io::Error),
-    #[error("no answer from {0}")]
+    #[error("no response from {0}")]
     Http(String, #[source] hyper::Error),
     #[error("it answered {0}")]
     Status(StatusCode),
@@ -53,19 +53,19 @@ pub(super) enum Error {
     Downgrade,
     #[error("it redirects more than {MOST_REDIRECTS} times")]
     Redirects,
-    #[error("it redirects to nowhere")]
+    #[error("the redirect has no valid Location")]
     Location,
-    #[error("its answer is compressed, although nobody asked for that")]
+    #[error("the response is compressed, which was not requested")]
     Compressed,
-    #[error("its answer is larger than {LARGEST_BODY} bytes")]
+    #[error("the response is larger than {LARGEST_BODY} bytes")]
     Large,
-    #[error("it took longer than {0:?}")]
+    #[error("timed out after {0:?}")]
     Time(Duration),
 }
 
 #[derive(Clone)]
-pub struct Client {
-    guard: Guard,
+pub struct JwksClient {
+    guard: AddressFilter,
     tls: TlsConnector,
 }
 
@@ -74,20 +74,20 @@ enum Answer {
     Elsewhere(Uri),
 }
 
-impl Client {
-    pub fn new(guard: Guard, tls: Arc<ClientConfig>) -> Self {
+impl JwksClient {
+    pub fn new(guard: AddressFilter, tls: Arc<ClientConfig>) -> Self {
         Self { guard, tls: TlsConnector::from(tls) }
     }
 
     pub(super) async fn get(&self, uri: &str, limit: Duration) -> Result<Bytes, Error> {
-        let limit = limit.min(LONGEST);
-        timeout(limit, self.followed(uri)).await.map_err(|_| Error::Time(limit))?
+        let limit = limit.min(MAX_TIMEOUT);
+        timeout(limit, self.get_following_redirects(uri)).await.map_err(|_| Error::Time(limit))?
     }
 
-    async fn followed(&self, written: &str) -> Result<Bytes, Error> {
-        let mut uri: Uri = written.parse().map_err(|_| Error::Address(shown(written)))?;
+    async fn get_following_redirects(&self, written: &str) -> Result<Bytes, Error> {
+        let mut uri: Uri = written.parse().map_err(|_| Error::Address(truncated(written)))?;
         for _ in 0..=MOST_REDIRECTS {
-            match self.asked(&uri).await? {
+            match self.request(&uri).await? {
                 Answer::Body(body) => return Ok(body),
                 Answer::Elsewhere(next) => {
                     if is_https(&uri) && !is_https(&next) {
@@ -100,31 +100,31 @@ impl Client {
         Err(Error::Redirects)
     }
 
-    async fn asked(&self, uri: &Uri) -> Result<Answer, Error> {
-        let bad = || Error::Address(shown(&uri.to_string()));
+    async fn request(&self, uri: &Uri) -> Result<Answer, Error> {
+        let bad = || Error::Address(truncated(&uri.to_string()));
         if !is_https(uri) && uri.scheme() != Some(&Scheme::HTTP) {
             return Err(bad());
         }
         let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(bad)?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        let stream = self.connected(host, uri.port_u16().unwrap_or(if is_https(uri) { 443 } else { 80 })).await?;
+        let stream = self.connect(host, uri.port_u16().unwrap_or(if is_https(uri) { 443 } else { 80 })).await?;
         if !is_https(uri) {
-            return exchanged(stream, uri).await;
+            return exchange(stream, uri).await;
         }
-        let name = ServerName::try_from(host.to_owned()).map_err(|error| Error::ServerName(shown(host), error))?;
-        let stream = self.tls.connect(name, stream).await.map_err(|error| Error::Tls(shown(host), error))?;
-        exchanged(stream, uri).await
+        let name = ServerName::try_from(host.to_owned()).map_err(|error| Error::ServerName(truncated(host), error))?;
+        let stream = self.tls.connect(name, stream).await.map_err(|error| Error::Tls(truncated(host), error))?;
+        exchange(stream, uri).await
     }
 
-    /// To an address that was looked at: a name that resolves differently a moment later changes nothing.
-    async fn connected(&self, host: &str, port: u16) -> Result<TcpStream, Error> {
+    /// Connects to the address that was checked, so that a name that resolves differently later (DNS rebinding) has no effect.
+    async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, Error> {
         let found: Vec<SocketAddr> =
-            lookup_host((host, port)).await.map_err(|source| Error::Name { host: shown(host), source })?.collect();
-        let (open, closed): (Vec<_>, Vec<_>) = found.into_iter().partition(|address| self.guard.admits(address.ip()));
+            lookup_host((host, port)).await.map_err(|source| Error::Name { host: truncated(host), source })?.collect();
+        let (open, closed): (Vec<_>, Vec<_>) = found.into_iter().partition(|address| self.guard.allows(address.ip()));
         if let (true, Some(address)) = (open.is_empty(), closed.first()) {
-            return Err(Error::Closed { host: shown(host), address: address.ip() });
+            return Err(Error::Closed { host: truncated(host), address: address.ip() });
         }
-        let mut failed = Error::Nowhere(shown(host));
+        let mut failed = Error::NoAddress(truncated(host));
         for address in open {
             match TcpStream::connect(address).await {
                 Ok(stream) => return Ok(stream),
@@ -135,23 +135,23 @@ impl Client {
     }
 }
 
-async fn exchanged(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, uri: &Uri) -> Result<Answer, Error> {
+async fn exchange(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, uri: &Uri) -> Result<Answer, Error> {
     let authority = uri.authority().map_or("", |authority| authority.as_str());
-    let failed = |error| Error::Http(shown(authority), error);
+    let failed = |error| Error::Http(truncated(authority), error);
     let mut builder = http1::Builder::new();
     builder.max_buf_size(LARGEST_HEAD);
     let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(failed)?;
-    // Ends with the sender; what goes wrong there, the request tells.
+    // Ends with the sender; the request reports its errors.
     tokio::spawn(async move { drop(connection.await) });
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    // Passwords in an address stay where they are.
+    // Passwords in a URL are not sent.
     let host = authority.rsplit('@').next().unwrap_or_default();
     let request = Request::get(path)
         .header(HOST, host)
         .header(ACCEPT, "application/json")
         .header(USER_AGENT, "meltemi")
         .body(Empty::<Bytes>::new())
-        .map_err(|_| Error::Address(shown(&uri.to_string())))?;
+        .map_err(|_| Error::Address(truncated(&uri.to_string())))?;
     let response = sender.send_request(request).await.map_err(failed)?;
     answer(response, uri).await
 }
@@ -170,7 +170,7 @@ async fn answer(response: Response<Incoming>, uri: &Uri) -> Result<Answer, Error
     let mut body = response.into_body();
     let mut read = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Error::Http(shown(&uri.to_string()), error))?;
+        let frame = frame.map_err(|error| Error::Http(truncated(&uri.to_string()), error))?;
         if let Some(data) = frame.data_ref() {
             if read.len() + data.len() > LARGEST_BODY {
                 return Err(Error::Large);
@@ -181,7 +181,7 @@ async fn answer(response: Response<Incoming>, uri: &Uri) -> Result<Answer, Error
     Ok(Answer::Body(read.freeze()))
 }
 
-/// An address of its own, or a path on the same server.
+/// An absolute URL, or a path on the same server.
 fn location(response: &Response<Incoming>, uri: &Uri) -> Result<Uri, Error> {
     let text = response.headers().get(LOCATION).and_then(|value| value.to_str().ok()).ok_or(Error::Location)?;
     let there: Uri = text.parse().map_err(|_| Error::Location)?;
@@ -198,11 +198,11 @@ fn is_https(uri: &Uri) -> bool {
     uri.scheme() == Some(&Scheme::HTTPS)
 }
 
-fn shown(text: &str) -> String {
+fn truncated(text: &str) -> String {
     text.chars().take(200).collect()
 }
 
-/// TLS as clients speak it, trusting the system and whoever is in `extra`, certificates in PEM.
+/// Client TLS that trusts the system's roots and the PEM certificates in `extra`.
 pub fn tls(extra: &[u8]) -> Result<Arc<ClientConfig>, rustls::Error> {
     use rustls::pki_types::{CertificateDer, pem::PemObject};
     let mut roots = rustls::RootCertStore::empty();

@@ -1,7 +1,7 @@
-//! Public keys of token issuers, fetched and kept fresh. Which ones are wanted is told; what a failure means for requests is decided elsewhere.
+//! JWKS of token issuers, fetched and refreshed. The caller tells which ones are needed; the effect of a failure on requests is decided elsewhere.
 
+mod address_filter;
 mod client;
-mod guard;
 
 #[cfg(test)]
 mod tests;
@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use config::diagnostic::{Diagnostic, ObjectId};
 use config::jwks::KeySource;
 use config::kind::Kind;
 use config::kinds::request_authentication::RequestAuthentication;
 use config::meta::Object;
-use config::note::{Note, ObjectId};
 use config::object::AnyObject;
 use config::store::{Table, Update};
 use tokio::sync::{mpsc, watch};
@@ -23,16 +23,16 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{debug, info, warn};
 
-pub use client::{Client, tls};
-pub use guard::Guard;
+pub use address_filter::AddressFilter;
+pub use client::{JwksClient, tls};
 
-/// istiod's default for a rule that says nothing.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// istiod's default for a rule without a timeout.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// As many at a time: a mesh with thousands of issuers must not open thousands of sockets.
-const AT_ONCE: usize = 16;
+/// Concurrent fetches: a mesh with thousands of issuers must not open thousands of sockets.
+const MAX_CONCURRENT: usize = 16;
 
-/// How often is asked.
+/// The refresh schedule.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
     /// After a success: PILOT_JWT_PUB_KEY_REFRESH_INTERVAL.
@@ -40,7 +40,7 @@ pub struct Schedule {
     /// After the first failure; each further one doubles it.
     pub retry: Duration,
     pub longest_retry: Duration,
-    /// Keys that could not be refreshed for so long are not trusted any more.
+    /// Keys that could not be refreshed for this long are dropped.
     pub keep: Duration,
 }
 
@@ -56,25 +56,25 @@ impl Default for Schedule {
     }
 }
 
-/// What somebody wants keys for.
+/// A request for keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Want {
-    pub patience: Duration,
-    /// Who is to be told when they cannot be had.
+pub struct KeyRequest {
+    pub timeout: Duration,
+    /// The policy that gets the diagnostic of a failure.
     pub object: ObjectId,
 }
 
-pub type Wanted = BTreeMap<KeySource, Want>;
+pub type KeyRequests = BTreeMap<KeySource, KeyRequest>;
 
-/// What the policies want. Of several that want the same, the first is told.
-pub fn wanted(policies: &Table<RequestAuthentication>) -> Wanted {
-    let mut wanted = Wanted::new();
+/// The keys that the policies need. Of several policies with the same source, the first gets the diagnostic.
+pub fn wanted(policies: &Table<RequestAuthentication>) -> KeyRequests {
+    let mut wanted = KeyRequests::new();
     policies.values().for_each(|object| add(&mut wanted, object));
     wanted
 }
 
-/// What these changes will want besides. Answers whether that is anything new.
-pub fn add_wanted(wanted: &mut Wanted, updates: &[Update]) -> bool {
+/// Adds the keys that these updates need. Returns whether any is new.
+pub fn add_key_requests(wanted: &mut KeyRequests, updates: &[Update]) -> bool {
     let before = wanted.len();
     for update in updates {
         if let Update::Put(AnyObject::RequestAuthentication(object)) = update {
@@ -84,40 +84,40 @@ pub fn add_wanted(wanted: &mut Wanted, updates: &[Update]) -> bool {
     wanted.len() > before
 }
 
-fn add(wanted: &mut Wanted, Object { meta, spec }: &Object<RequestAuthentication>) {
+fn add(wanted: &mut KeyRequests, Object { meta, spec }: &Object<RequestAuthentication>) {
     for rule in &spec.jwt_rules {
         let Some(source) = KeySource::of(rule) else { continue };
-        let patience = rule.timeout.map_or(PATIENCE, config::duration::Duration::to_std);
+        let timeout = rule.timeout.map_or(DEFAULT_TIMEOUT, config::duration::Duration::to_std);
         let object =
             ObjectId { kind: Kind::RequestAuthentication, namespace: meta.namespace.clone(), name: meta.name.clone() };
-        wanted.entry(source).or_insert(Want { patience, object });
+        wanted.entry(source).or_insert(KeyRequest { timeout, object });
     }
 }
 
-/// Fetches what is wanted.
-pub struct Keys {
-    client: Client,
-    wanted: watch::Receiver<Wanted>,
-    known: Known,
-    fetches: JoinSet<(KeySource, Result<Arc<str>, Failure>)>,
-    /// Hears of every fetch whether it succeeded.
-    told: Box<dyn Fn(bool) + Send>,
+/// Fetches the requested keys.
+pub struct JwksFetcher {
+    client: JwksClient,
+    wanted: watch::Receiver<KeyRequests>,
+    known: SourceStates,
+    fetches: JoinSet<(KeySource, Result<Arc<str>, FetchError>)>,
+    /// Called with the outcome of every fetch.
+    reported: Box<dyn Fn(bool) + Send>,
 }
 
-impl Keys {
+impl JwksFetcher {
     pub fn new(
-        client: Client,
+        client: JwksClient,
         schedule: Schedule,
-        wanted: watch::Receiver<Wanted>,
-        told: impl Fn(bool) + Send + 'static,
+        wanted: watch::Receiver<KeyRequests>,
+        reported: impl Fn(bool) + Send + 'static,
     ) -> Self {
-        let known = Known { schedule, sources: BTreeMap::new() };
-        Self { client, wanted, known, fetches: JoinSet::new(), told: Box::new(told) }
+        let known = SourceStates { schedule, sources: BTreeMap::new() };
+        Self { client, wanted, known, fetches: JoinSet::new(), reported: Box::new(reported) }
     }
 
-    /// What can be had within the patience of one fetch: whoever is served first should not be refused for want of keys.
+    /// The keys that can be fetched within one timeout: the first proxies should not reject requests for lack of keys.
     pub async fn first(&mut self) -> Vec<Update> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + DEFAULT_TIMEOUT;
         let mut updates = self.begin();
         while let Ok(Some(done)) = timeout_at(end, self.fetches.join_next()).await {
             updates.extend(self.done(done));
@@ -126,14 +126,14 @@ impl Keys {
         updates
     }
 
-    /// Until nobody wants to hear of it.
+    /// Runs until the receiver is dropped.
     pub async fn follow(mut self, out: mpsc::Sender<Vec<Update>>) {
         loop {
             let gone = self.begin();
             if !gone.is_empty() && out.send(gone).await.is_err() {
                 return;
             }
-            let due = self.known.next_due().filter(|_| self.fetches.len() < AT_ONCE);
+            let due = self.known.next_due().filter(|_| self.fetches.len() < MAX_CONCURRENT);
             let updates = tokio::select! {
                 Some(done) = self.fetches.join_next() => self.done(done),
                 changed = self.wanted.changed() => if changed.is_err() { return } else { continue },
@@ -145,32 +145,32 @@ impl Keys {
         }
     }
 
-    /// Starts what is due; answers what to forget.
+    /// Starts the fetches that are due; returns removals.
     fn begin(&mut self) -> Vec<Update> {
         let now = Instant::now();
         let gone = self.known.want(&self.wanted.borrow_and_update(), now);
-        while self.fetches.len() < AT_ONCE
-            && let Some((source, patience)) = self.known.start_due(now)
+        while self.fetches.len() < MAX_CONCURRENT
+            && let Some((source, timeout)) = self.known.start_due(now)
         {
             let client = self.client.clone();
             self.fetches.spawn(async move {
-                let fetched = keys(&client, &source, patience).await;
+                let fetched = keys(&client, &source, timeout).await;
                 (source, fetched)
             });
         }
         gone
     }
 
-    fn done(&mut self, done: Result<(KeySource, Result<Arc<str>, Failure>), JoinError>) -> Vec<Update> {
-        // A fetch that panicked stays under way for ever: its source fails closed.
+    fn done(&mut self, done: Result<(KeySource, Result<Arc<str>, FetchError>), JoinError>) -> Vec<Update> {
+        // A fetch that panicked stays in progress for ever: its source fails closed.
         let Ok((source, fetched)) = done else { return Vec::new() };
-        (self.told)(fetched.is_ok());
+        (self.reported)(fetched.is_ok());
         self.known.take(&source, fetched, Instant::now())
     }
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum FetchError {
     #[error(transparent)]
     Fetch(#[from] client::Error),
     #[error("its answer is not JSON")]
@@ -181,48 +181,48 @@ enum Failure {
     NotText,
 }
 
-async fn keys(client: &Client, source: &KeySource, patience: Duration) -> Result<Arc<str>, Failure> {
+async fn keys(client: &JwksClient, source: &KeySource, timeout: Duration) -> Result<Arc<str>, FetchError> {
     let body = match source {
-        KeySource::Uri(uri) => client.get(uri, patience).await?,
+        KeySource::Uri(uri) => client.get(uri, timeout).await?,
         KeySource::Issuer(issuer) => {
             let place = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
-            let found = object(&client.get(&place, patience).await?)?;
-            let uri = found.get("jwks_uri").and_then(serde_json::Value::as_str).ok_or(Failure::NoUri)?;
-            client.get(uri, patience).await?
+            let found = object(&client.get(&place, timeout).await?)?;
+            let uri = found.get("jwks_uri").and_then(serde_json::Value::as_str).ok_or(FetchError::NoUri)?;
+            client.get(uri, timeout).await?
         }
     };
     object(&body)?;
-    std::str::from_utf8(&body).map(Arc::from).map_err(|_| Failure::NotText)
+    std::str::from_utf8(&body).map(Arc::from).map_err(|_| FetchError::NotText)
 }
 
-fn object(body: &Bytes) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {
-    serde_json::from_slice(body).map_err(Failure::NotJson)
+fn object(body: &Bytes) -> Result<serde_json::Map<String, serde_json::Value>, FetchError> {
+    serde_json::from_slice(body).map_err(FetchError::NotJson)
 }
 
-/// What is known of each wanted source.
-struct Known {
+/// The state of each requested source.
+struct SourceStates {
     schedule: Schedule,
     sources: BTreeMap<KeySource, State>,
 }
 
 struct State {
-    want: Want,
-    /// `None`: a fetch is under way.
+    want: KeyRequest,
+    /// `None`: a fetch is in progress.
     due: Option<Instant>,
     failures: u32,
-    /// When its keys were last good; `None`: it has none.
+    /// The last success; `None`: it has no keys.
     fresh: Option<Instant>,
 }
 
-impl Known {
-    /// Takes over what is wanted now; answers what to forget.
-    fn want(&mut self, wanted: &Wanted, now: Instant) -> Vec<Update> {
+impl SourceStates {
+    /// Takes over the current requests; returns removals.
+    fn want(&mut self, wanted: &KeyRequests, now: Instant) -> Vec<Update> {
         let mut updates = Vec::new();
         self.sources.retain(|source, _| {
             let stays = wanted.contains_key(source);
             if !stays {
                 updates.push(Update::Keys { source: source.clone(), keys: None });
-                updates.push(told_of(source, None));
+                updates.push(diagnostic_update(source, None));
             }
             stays
         });
@@ -237,15 +237,15 @@ impl Known {
         let is_due = |state: &State| state.due.is_some_and(|due| due <= now);
         let (source, state) = self.sources.iter_mut().find(|(_, state)| is_due(state))?;
         state.due = None;
-        Some((source.clone(), state.want.patience))
+        Some((source.clone(), state.want.timeout))
     }
 
     fn next_due(&self) -> Option<Instant> {
         self.sources.values().filter_map(|state| state.due).min()
     }
 
-    fn take(&mut self, source: &KeySource, fetched: Result<Arc<str>, Failure>, now: Instant) -> Vec<Update> {
-        // Nobody wants it any more.
+    fn take(&mut self, source: &KeySource, fetched: Result<Arc<str>, FetchError>, now: Instant) -> Vec<Update> {
+        // Not requested any more.
         let Some(state) = self.sources.get_mut(source) else { return Vec::new() };
         match fetched {
             Ok(keys) => {
@@ -253,7 +253,7 @@ impl Known {
                 state.failures = 0;
                 state.fresh = Some(now);
                 state.due = Some(now + self.schedule.refresh);
-                vec![Update::Keys { source: source.clone(), keys: Some(keys) }, told_of(source, None)]
+                vec![Update::Keys { source: source.clone(), keys: Some(keys) }, diagnostic_update(source, None)]
             }
             Err(failure) => {
                 let wait = self.schedule.retry.saturating_mul(1 << state.failures.min(16));
@@ -266,7 +266,7 @@ impl Known {
 }
 
 impl State {
-    fn failed(&mut self, source: &KeySource, failure: &Failure, now: Instant, keep: Duration) -> Vec<Update> {
+    fn failed(&mut self, source: &KeySource, failure: &FetchError, now: Instant, keep: Duration) -> Vec<Update> {
         let why = reasons(failure);
         if self.failures == 1 {
             warn!(%source, %why, "cannot fetch the keys of a token issuer");
@@ -281,8 +281,8 @@ impl State {
         } else {
             "requests with a token of this issuer are refused"
         };
-        let note = Note::warning(format!("cannot fetch the keys from {source}: {why}; {effect}"));
-        updates.push(told_of(source, Some(note.on(self.want.object.clone()).field("spec.jwtRules"))));
+        let diagnostic = Diagnostic::warning(format!("cannot fetch the keys from {source}: {why}; {effect}"));
+        updates.push(diagnostic_update(source, Some(diagnostic.on(self.want.object.clone()).field("spec.jwtRules"))));
         updates
     }
 }
@@ -295,12 +295,12 @@ fn info_once(state: &State, source: &KeySource) {
     }
 }
 
-/// `None`: nothing is wrong.
-fn told_of(source: &KeySource, note: Option<Note>) -> Update {
-    Update::Notes { source: format!("keys of {source}"), notes: note.into_iter().collect() }
+/// `None`: resolves the diagnostic.
+fn diagnostic_update(source: &KeySource, diagnostic: Option<Diagnostic>) -> Update {
+    Update::Diagnostics { source: format!("keys of {source}"), diagnostics: diagnostic.into_iter().collect() }
 }
 
-fn reasons(failure: &Failure) -> String {
+fn reasons(failure: &FetchError) -> String {
     let mut text = failure.to_string();
     let mut error: &dyn std::error::Error = failure;
     while let Some(source) = error.source() {

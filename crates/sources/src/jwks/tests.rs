@@ -1,4 +1,4 @@
-//! Servers that mean harm, and what becomes of their answers.
+//! Hostile servers, and the handling of their responses.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use super::*;
 const KEYS: &str = r#"{"keys":[]}"#;
 const SHORT: Duration = Duration::from_millis(300);
 
-fn open() -> Guard {
-    Guard { allowed: vec!["127.0.0.1/32".parse().unwrap()], ..Guard::default() }
+fn open() -> AddressFilter {
+    AddressFilter { allowed: vec!["127.0.0.1/32".parse().unwrap()], ..AddressFilter::default() }
 }
 
-fn client(guard: Guard) -> Client {
-    Client::new(guard, tls(b"").unwrap())
+fn client(guard: AddressFilter) -> JwksClient {
+    JwksClient::new(guard, tls(b"").unwrap())
 }
 
-/// A server that does this to everybody who asks; the request's head is read first.
+/// A server with this behaviour for every request; it reads the head of the request first.
 async fn server<F>(behave: impl Fn(TcpStream, String) -> F + Send + 'static) -> SocketAddr
 where
     F: Future<Output = ()> + Send + 'static,
@@ -60,15 +60,15 @@ fn redirect(to: &str) -> String {
     format!("HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n")
 }
 
-async fn fetched(guard: Guard, uri: &str) -> Result<String, String> {
+async fn fetched(guard: AddressFilter, uri: &str) -> Result<String, String> {
     let source = KeySource::Uri(uri.into());
     let done = timeout(Duration::from_secs(5), keys(&client(guard), &source, SHORT)).await.expect("bounded in time");
     done.map(|keys| keys.to_string()).map_err(|failure| reasons(&failure))
 }
 
 async fn check_refused(uri: &str, why: &str) {
-    let refused = fetched(open(), uri).await.unwrap_err();
-    assert!(refused.contains(why), "{uri}: {refused}");
+    let rejected = fetched(open(), uri).await.unwrap_err();
+    assert!(rejected.contains(why), "{uri}: {rejected}");
 }
 
 #[tokio::test]
@@ -97,10 +97,10 @@ async fn closed_addresses_are_not_connected_to_under_any_name() {
     let address = saying(ok(KEYS)).await;
     let port = address.port();
     for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "169.254.169.254", "[fe80::1]", "0.0.0.0"] {
-        let refused = fetched(Guard::default(), &format!("http://{host}:{port}/")).await.unwrap_err();
-        assert!(refused.contains("may not be fetched from"), "{host}: {refused}");
+        let rejected = fetched(AddressFilter::default(), &format!("http://{host}:{port}/")).await.unwrap_err();
+        assert!(rejected.contains("may not be fetched from"), "{host}: {rejected}");
     }
-    let private = Guard { blocked: vec!["10.0.0.0/8".parse().unwrap()], ..Guard::default() };
+    let private = AddressFilter { blocked: vec!["10.0.0.0/8".parse().unwrap()], ..AddressFilter::default() };
     assert!(fetched(private, "http://10.1.2.3/").await.unwrap_err().contains("may not be fetched from"));
 }
 
@@ -110,8 +110,8 @@ async fn a_redirect_or_a_discovered_address_is_looked_at_like_any_other() {
     check_refused(&format!("http://{closed}/"), "169.254.169.254").await;
     let issuer = saying(ok(r#"{"jwks_uri":"http://169.254.169.254/"}"#)).await;
     let source = KeySource::Issuer(format!("http://{issuer}").as_str().into());
-    let refused = reasons(&keys(&client(open()), &source, SHORT).await.unwrap_err());
-    assert!(refused.contains("169.254.169.254"), "{refused}");
+    let rejected = reasons(&keys(&client(open()), &source, SHORT).await.unwrap_err());
+    assert!(rejected.contains("169.254.169.254"), "{rejected}");
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ async fn redirects_are_followed_a_few_times() {
     let round = saying(redirect("/again")).await;
     check_refused(&format!("http://{round}/"), "more than 5 times").await;
     let nowhere = saying(redirect("again")).await;
-    check_refused(&format!("http://{nowhere}/"), "to nowhere").await;
+    check_refused(&format!("http://{nowhere}/"), "no valid Location").await;
     let file = saying(redirect("ftp://127.0.0.1/")).await;
     check_refused(&format!("http://{file}/"), "is not an address of HTTP").await;
 }
@@ -146,13 +146,13 @@ async fn a_server_that_is_slow_or_silent_is_cut_by_time() {
         }
     })
     .await;
-    check_refused(&format!("http://{slow}/"), "longer than 300ms").await;
+    check_refused(&format!("http://{slow}/"), "timed out after 300ms").await;
     let silent = server(|stream, _| async move {
         std::future::pending::<()>().await;
         drop(stream);
     })
     .await;
-    check_refused(&format!("http://{silent}/"), "longer than 300ms").await;
+    check_refused(&format!("http://{silent}/"), "timed out after 300ms").await;
 }
 
 #[tokio::test]
@@ -177,21 +177,21 @@ async fn a_server_without_a_trusted_certificate_is_refused() {
         let (mut stream, _) = listener.accept().await.unwrap();
         drop(stream.write_all(ok(KEYS).as_bytes()).await);
     });
-    check_refused(&format!("https://{plain}/"), "no TLS").await;
+    check_refused(&format!("https://{plain}/"), "TLS handshake with").await;
 }
 
-fn known(sources: &[&str]) -> (Known, Wanted, Instant) {
+fn states(sources: &[&str]) -> (SourceStates, KeyRequests, Instant) {
     let object = ObjectId { kind: Kind::RequestAuthentication, namespace: "shop".into(), name: "jwt".into() };
-    let want = Want { patience: SHORT, object };
+    let want = KeyRequest { timeout: SHORT, object };
     let wanted = sources.iter().map(|uri| (KeySource::Uri((*uri).into()), want.clone())).collect();
-    let mut known = Known { schedule: Schedule::default(), sources: BTreeMap::new() };
+    let mut states = SourceStates { schedule: Schedule::default(), sources: BTreeMap::new() };
     let now = Instant::now();
-    known.want(&wanted, now);
-    (known, wanted, now)
+    states.want(&wanted, now);
+    (states, wanted, now)
 }
 
-fn failure() -> Result<Arc<str>, Failure> {
-    Err(Failure::NoUri)
+fn failure() -> Result<Arc<str>, FetchError> {
+    Err(FetchError::NoUri)
 }
 
 fn keys_in(updates: &[Update]) -> Vec<Option<String>> {
@@ -203,14 +203,14 @@ fn keys_in(updates: &[Update]) -> Vec<Option<String>> {
 }
 
 #[tokio::test]
-async fn failures_are_asked_again_ever_more_slowly() {
-    let (mut known, _, mut now) = known(&["a"]);
+async fn failures_are_retried_with_backoff() {
+    let (mut states, _, mut now) = states(&["a"]);
     let mut waits = Vec::new();
     for _ in 0..9 {
-        let (source, _) = known.start_due(now).expect("due");
-        assert!(known.start_due(now).is_none(), "one fetch at a time");
-        known.take(&source, failure(), now);
-        let due = known.next_due().unwrap();
+        let (source, _) = states.start_due(now).expect("due");
+        assert!(states.start_due(now).is_none(), "one fetch at a time");
+        states.take(&source, failure(), now);
+        let due = states.next_due().unwrap();
         waits.push((due - now).as_secs());
         now = due;
     }
@@ -219,43 +219,43 @@ async fn failures_are_asked_again_ever_more_slowly() {
 
 #[tokio::test]
 async fn good_keys_survive_failures_for_a_week_and_then_go() {
-    let (mut known, _, now) = known(&["a"]);
-    let (source, _) = known.start_due(now).unwrap();
-    assert_eq!(keys_in(&known.take(&source, Ok(KEYS.into()), now)), [Some(KEYS.to_owned())]);
-    assert_eq!(known.next_due().unwrap() - now, Schedule::default().refresh);
+    let (mut states, _, now) = states(&["a"]);
+    let (source, _) = states.start_due(now).unwrap();
+    assert_eq!(keys_in(&states.take(&source, Ok(KEYS.into()), now)), [Some(KEYS.to_owned())]);
+    assert_eq!(states.next_due().unwrap() - now, Schedule::default().refresh);
     let later = now + Schedule::default().keep - Duration::from_secs(1);
-    assert!(keys_in(&known.take(&source, failure(), later)).is_empty());
-    assert_eq!(keys_in(&known.take(&source, failure(), later + Duration::from_secs(1))), [None]);
+    assert!(keys_in(&states.take(&source, failure(), later)).is_empty());
+    assert_eq!(keys_in(&states.take(&source, failure(), later + Duration::from_secs(1))), [None]);
 }
 
 #[tokio::test]
-async fn a_failure_is_a_note_on_the_policy_until_it_is_over() {
-    let (mut known, _, now) = known(&["a"]);
-    let (source, _) = known.start_due(now).unwrap();
-    let notes = |updates: Vec<Update>| {
+async fn a_failure_is_a_diagnostic_on_the_policy_until_resolved() {
+    let (mut states, _, now) = states(&["a"]);
+    let (source, _) = states.start_due(now).unwrap();
+    let diagnostics = |updates: Vec<Update>| {
         let texts = |update| match update {
-            Update::Notes { notes, .. } => notes.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            Update::Diagnostics { diagnostics, .. } => diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>(),
             _ => Vec::new(),
         };
         updates.into_iter().flat_map(texts).collect::<Vec<_>>().join("\n")
     };
-    let told = notes(known.take(&source, failure(), now));
-    assert!(told.contains("RequestAuthentication shop/jwt") && told.contains("are refused"), "{told}");
-    assert_eq!(notes(known.take(&source, Ok(KEYS.into()), now)), "");
-    assert!(notes(known.take(&source, failure(), now)).contains("stay in use"));
+    let reported = diagnostics(states.take(&source, failure(), now));
+    assert!(reported.contains("RequestAuthentication shop/jwt") && reported.contains("are refused"), "{reported}");
+    assert_eq!(diagnostics(states.take(&source, Ok(KEYS.into()), now)), "");
+    assert!(diagnostics(states.take(&source, failure(), now)).contains("stay in use"));
 }
 
 #[tokio::test]
-async fn what_nobody_wants_any_more_is_forgotten() {
-    let (mut known, mut wanted, now) = known(&["a", "b"]);
-    let (source, _) = known.start_due(now).unwrap();
+async fn keys_that_are_no_longer_requested_are_removed() {
+    let (mut states, mut wanted, now) = states(&["a", "b"]);
+    let (source, _) = states.start_due(now).unwrap();
     wanted.remove(&source);
-    assert_eq!(keys_in(&known.want(&wanted, now)), [None]);
-    assert!(known.take(&source, Ok(KEYS.into()), now).is_empty(), "a fetch that comes too late");
+    assert_eq!(keys_in(&states.want(&wanted, now)), [None]);
+    assert!(states.take(&source, Ok(KEYS.into()), now).is_empty(), "a fetch that comes too late");
 }
 
 #[tokio::test]
-async fn what_policies_want_is_fetched_and_told() {
+async fn requested_keys_are_fetched_and_sent() {
     let address = saying(ok(KEYS)).await;
     let uri = format!("http://{address}/");
     let rule = JwtRule { issuer: "i".into(), jwks_uri: uri.clone(), ..JwtRule::default() };
@@ -264,10 +264,10 @@ async fn what_policies_want_is_fetched_and_told() {
     let table: Table<_> = std::iter::once((Name::new("shop", "jwt"), object)).collect();
     let (want, wanted) = watch::channel(super::wanted(&table));
     let (out, mut updates) = mpsc::channel(4);
-    let mut keys = Keys::new(client(open()), Schedule::default(), wanted, |_| {});
+    let mut keys = JwksFetcher::new(client(open()), Schedule::default(), wanted, |_| {});
     assert_eq!(keys_in(&keys.first().await), [Some(KEYS.to_owned())]);
     let task = tokio::spawn(keys.follow(out));
-    want.send_replace(Wanted::new());
+    want.send_replace(KeyRequests::new());
     assert_eq!(keys_in(&updates.recv().await.unwrap()), [None]);
     want.send_replace(super::wanted(&table));
     assert_eq!(keys_in(&updates.recv().await.unwrap()), [Some(KEYS.to_owned())]);

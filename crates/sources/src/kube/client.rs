@@ -1,5 +1,5 @@
-//! Requests to an API server, rate limited, and what may go wrong with them. Who we are and whom we trust comes from a kubeconfig or from
-//! the pod's own account; what the answers mean is not known here.
+//! Rate-limited requests to an API server, and their errors. Credentials come from a kubeconfig or from the pod's service account.
+//! The meaning of responses is not known here.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,28 +15,28 @@ use tokio::time::{Instant, timeout};
 
 use super::rate::RateLimiter;
 
-/// Where the API server is, and as whom to speak to it.
+/// The address of the API server, and the credentials for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Access {
-    /// `None`: $KUBECONFIG or the user's own, else the account of the pod that this runs in.
+pub struct ApiAccess {
+    /// `None`: $KUBECONFIG or the user's default, else the service account of the pod.
     pub kubeconfig: Option<PathBuf>,
-    /// Requests per second of each kind of traffic, and twice as many at once.
+    /// Requests per second of each kind of traffic; the burst is twice as much.
     pub rate: u32,
 }
 
 /// Cheap to clone.
 #[derive(Clone)]
-pub struct Client {
-    access: Access,
+pub struct KubeClient {
+    access: ApiAccess,
     inner: Arc<Mutex<Inner>>,
-    /// For people.
+    /// For display.
     pub(crate) url: Arc<str>,
     limiter: Arc<RateLimiter>,
 }
 
 struct Inner {
     client: kube::Client,
-    made: Instant,
+    created: Instant,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -51,20 +51,20 @@ pub enum AccessError {
     Client(#[from] kube::Error),
 }
 
-/// Why a request did not bring what was asked for.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
-    /// No answer, or one that broke off.
+pub enum RequestError {
+    /// No response, or an incomplete one.
     #[error("{0}")]
     Connection(String),
-    /// An answer that is no success.
+    /// A response with an error status.
     #[error("{code}: {message}")]
     Refused { code: u16, reason: String, message: String, retry_after: Option<Duration> },
-    #[error("an answer cannot be read: {0}")]
+    #[error("cannot decode the response: {0}")]
     Unreadable(String),
 }
 
-/// What an API server says instead of an answer.
+/// The Status object of an error response.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Status {
@@ -73,28 +73,28 @@ pub(super) struct Status {
     pub(super) message: String,
 }
 
-/// To connect and to get the first byte of an answer. A long list takes its time before that.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two pieces of an answer that is not a watch.
-const PIECE_PATIENCE: Duration = Duration::from_secs(30);
-const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
-/// After a refusal it is looked at most this often who we are.
-const SHORTEST_LIFE: Duration = Duration::from_secs(1);
-/// Of one answer, in bytes: a page of the largest objects there can be.
-const LONGEST: usize = 1 << 30;
+/// For the connection and the first byte of a response. A long list takes its time before that.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Between two chunks of a response that is not a watch.
+const CHUNK_TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Credentials are reloaded at most this often after a 401.
+const MIN_RELOAD_INTERVAL: Duration = Duration::from_secs(1);
+/// Of one response, in bytes: a page of the largest possible objects.
+const MAX_RESPONSE: usize = 1 << 30;
 
-impl Client {
-    pub async fn new(access: &Access) -> Result<Client, AccessError> {
+impl KubeClient {
+    pub async fn new(access: &ApiAccess) -> Result<KubeClient, AccessError> {
         let config = config(access).await?;
         let url = config.cluster_url.to_string().trim_end_matches('/').into();
-        let inner = Inner { client: kube::Client::try_from(config)?, made: Instant::now() };
-        Ok(Client { access: access.clone(), inner: Arc::new(Mutex::new(inner)), url, limiter: limiter(access) })
+        let inner = Inner { client: kube::Client::try_from(config)?, created: Instant::now() };
+        Ok(KubeClient { access: access.clone(), inner: Arc::new(Mutex::new(inner)), url, limiter: limiter(access) })
     }
 
-    /// The same server, with a rate limiter of its own: however many requests wait there, none of this client's waits for them.
-    /// Requests share no connection either: the client speaks HTTP/1.1.
-    pub fn with_own_rate_limit(&self) -> Client {
-        Client { limiter: limiter(&self.access), ..self.clone() }
+    /// The same server, with a rate limiter of its own, so that this client's requests never wait behind those of others.
+    /// Requests share no connection either: the client uses HTTP/1.1.
+    pub fn with_own_rate_limit(&self) -> KubeClient {
+        KubeClient { limiter: limiter(&self.access), ..self.clone() }
     }
 
     pub fn url(&self) -> &str {
@@ -106,65 +106,65 @@ impl Client {
         self.access.rate
     }
 
-    /// The whole answer.
-    pub async fn get(&self, path: &str, accept: &str) -> Result<Bytes, Failure> {
+    /// The whole response body.
+    pub async fn get(&self, path: &str, accept: &str) -> Result<Bytes, RequestError> {
         let (_, body) = self.open(path, accept).await?;
-        whole(body).await
+        read_body(body).await
     }
 
-    /// Sends a body of JSON, or none. The answer and its code, also where that is no success.
+    /// Sends a JSON body, or none. Returns the response and its code, also for an error status.
     pub async fn send(
         &self,
         method: Method,
         path: &str,
         content: &str,
         body: Vec<u8>,
-    ) -> Result<(StatusCode, Bytes), Failure> {
+    ) -> Result<(StatusCode, Bytes), RequestError> {
         let request = Request::builder().method(method).uri(path).header(header::ACCEPT, JSON);
         let request = if body.is_empty() { request } else { request.header(header::CONTENT_TYPE, content) };
-        let request = request.body(Body::from(body)).map_err(|error| Failure::Unreadable(error.to_string()))?;
+        let request = request.body(Body::from(body)).map_err(|error| RequestError::Unreadable(error.to_string()))?;
         let (parts, body) = self.answer(request).await?.into_parts();
-        Ok((parts.status, whole(body).await?))
+        Ok((parts.status, read_body(body).await?))
     }
 
-    /// The head of a successful answer, and its body to be read piece by piece.
-    pub async fn open(&self, path: &str, accept: &str) -> Result<(HeaderMap, Body), Failure> {
+    /// The head of a successful response, and its body as a stream.
+    pub async fn open(&self, path: &str, accept: &str) -> Result<(HeaderMap, Body), RequestError> {
         let request = Request::get(path).header(header::ACCEPT, accept).body(Body::empty());
-        let request = request.map_err(|error| Failure::Unreadable(error.to_string()))?;
+        let request = request.map_err(|error| RequestError::Unreadable(error.to_string()))?;
         let (parts, body) = self.answer(request).await?.into_parts();
         if parts.status.is_success() {
             return Ok((parts.headers, body));
         }
-        let text = whole(body).await.unwrap_or_default();
-        Err(refused(parts.status, &parts.headers, &text))
+        let text = read_body(body).await.unwrap_or_default();
+        Err(error_response(parts.status, &parts.headers, &text))
     }
 
-    async fn answer(&self, request: Request<Body>) -> Result<http::Response<Body>, Failure> {
+    async fn answer(&self, request: Request<Body>) -> Result<http::Response<Body>, RequestError> {
         self.limiter.acquire().await;
         let client = self.inner().client.clone();
-        match timeout(PATIENCE, client.send(request)).await {
+        match timeout(RESPONSE_TIMEOUT, client.send(request)).await {
             Ok(Ok(response)) => {
                 if response.status() == StatusCode::UNAUTHORIZED {
-                    self.introduce_anew().await;
+                    self.reload_credentials().await;
                 }
                 Ok(response)
             }
             Ok(Err(error)) => {
-                self.introduce_anew().await;
-                Err(Failure::Connection(chain(&error)))
+                self.reload_credentials().await;
+                Err(RequestError::Connection(chain(&error)))
             }
-            Err(_) => Err(Failure::Connection(format!("no answer within {} s", PATIENCE.as_secs()))),
+            Err(_) => Err(RequestError::Connection(format!("no answer within {} s", RESPONSE_TIMEOUT.as_secs()))),
         }
     }
 
-    /// Token, certificates and kubeconfig are read again: they may have changed since. The request itself is tried again by whoever made it.
-    async fn introduce_anew(&self) {
-        if self.inner().made.elapsed() < SHORTEST_LIFE {
+    /// Reloads token, certificates and kubeconfig, which may have changed. The caller retries the request.
+    async fn reload_credentials(&self) {
+        if self.inner().created.elapsed() < MIN_RELOAD_INTERVAL {
             return;
         }
-        let made = config(&self.access).await.map(kube::Client::try_from);
-        if let Ok(Ok(client)) = made {
-            *self.inner() = Inner { client, made: Instant::now() };
+        let created = config(&self.access).await.map(kube::Client::try_from);
+        if let Ok(Ok(client)) = created {
+            *self.inner() = Inner { client, created: Instant::now() };
         }
     }
 
@@ -173,7 +173,7 @@ impl Client {
     }
 }
 
-async fn config(access: &Access) -> Result<kube::Config, AccessError> {
+async fn config(access: &ApiAccess) -> Result<kube::Config, AccessError> {
     let mut config = match &access.kubeconfig {
         Some(path) => {
             let failed = |source| AccessError::Kubeconfig { path: path.clone(), source };
@@ -182,16 +182,16 @@ async fn config(access: &Access) -> Result<kube::Config, AccessError> {
         }
         None => kube::Config::infer().await.map_err(AccessError::None)?,
     };
-    config.connect_timeout = Some(CONNECT_PATIENCE);
-    // When to try again is decided where it is known what was asked for.
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    // Retries are up to the callers, who know what the request was for.
     config.default_retry = false;
     Ok(config)
 }
 
 pub const JSON: &str = "application/json";
 
-/// The answer that a failed request got.
-pub fn refused(code: StatusCode, headers: &HeaderMap, text: &[u8]) -> Failure {
+/// The error of a response with an error status.
+pub fn error_response(code: StatusCode, headers: &HeaderMap, text: &[u8]) -> RequestError {
     let status: Status = serde_json::from_slice(text).unwrap_or_default();
     let seconds = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
     let message = if status.message.is_empty() {
@@ -199,7 +199,7 @@ pub fn refused(code: StatusCode, headers: &HeaderMap, text: &[u8]) -> Failure {
     } else {
         status.message
     };
-    Failure::Refused {
+    RequestError::Refused {
         code: code.as_u16(),
         reason: status.reason,
         message,
@@ -207,17 +207,17 @@ pub fn refused(code: StatusCode, headers: &HeaderMap, text: &[u8]) -> Failure {
     }
 }
 
-async fn whole(mut body: Body) -> Result<Bytes, Failure> {
+async fn read_body(mut body: Body) -> Result<Bytes, RequestError> {
     let mut read = BytesMut::new();
     loop {
-        match timeout(PIECE_PATIENCE, body.frame()).await {
-            Err(_) => return Err(Failure::Connection(format!("nothing came for {} s", PIECE_PATIENCE.as_secs()))),
+        match timeout(CHUNK_TIMEOUT, body.frame()).await {
+            Err(_) => return Err(RequestError::Connection(format!("nothing came for {} s", CHUNK_TIMEOUT.as_secs()))),
             Ok(None) => return Ok(read.freeze()),
-            Ok(Some(Err(error))) => return Err(Failure::Connection(chain(&error))),
+            Ok(Some(Err(error))) => return Err(RequestError::Connection(chain(&error))),
             Ok(Some(Ok(frame))) => {
                 let Ok(piece) = frame.into_data() else { continue };
-                if read.len() + piece.len() > LONGEST {
-                    return Err(Failure::Unreadable(format!("longer than {LONGEST} bytes")));
+                if read.len() + piece.len() > MAX_RESPONSE {
+                    return Err(RequestError::Unreadable(format!("longer than {MAX_RESPONSE} bytes")));
                 }
                 read.extend_from_slice(&piece);
             }
@@ -225,7 +225,7 @@ async fn whole(mut body: Body) -> Result<Bytes, Failure> {
     }
 }
 
-/// The error with all that it came from.
+/// The error with all of its sources.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -240,7 +240,7 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn limiter(access: &Access) -> Arc<RateLimiter> {
+fn limiter(access: &ApiAccess) -> Arc<RateLimiter> {
     Arc::new(RateLimiter::new(access.rate, access.rate.saturating_mul(2)))
 }
 
@@ -249,15 +249,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_says_what_the_server_said() {
+    fn an_error_response_quotes_the_servers_status() {
         let text =
             br#"{"kind": "Status", "code": 403, "reason": "Forbidden", "message": "pods is forbidden: cannot list"}"#;
         let mut headers = HeaderMap::new();
         headers.insert(header::RETRY_AFTER, "7".parse().unwrap());
-        let failure = refused(StatusCode::FORBIDDEN, &headers, text);
+        let failure = error_response(StatusCode::FORBIDDEN, &headers, text);
         assert_eq!(failure.to_string(), "403: pods is forbidden: cannot list");
-        let Failure::Refused { retry_after, .. } = failure else { panic!() };
+        let RequestError::Refused { retry_after, .. } = failure else { panic!() };
         assert_eq!(retry_after, Some(Duration::from_secs(7)));
-        assert_eq!(refused(StatusCode::BAD_GATEWAY, &HeaderMap::new(), b"<html>").to_string(), "502: Bad Gateway");
+        assert_eq!(
+            error_response(StatusCode::BAD_GATEWAY, &HeaderMap::new(), b"<html>").to_string(),
+            "502: Bad Gateway"
+        );
     }
 }

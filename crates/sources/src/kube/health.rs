@@ -1,4 +1,4 @@
-//! How each watch is: live, listing, or stalled since when. Written by the watches, read by pages, metrics and the barrier at the start.
+//! The state of each watch: live, listing, or stalled and since when. Written by the watches, read by debug pages, metrics and the start barrier.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,28 +6,28 @@ use std::time::SystemTime;
 
 use tokio::sync::watch;
 
-use super::held::Held;
-use super::resource::Resource;
+use super::known_objects::KnownObjects;
+use super::resource::ApiResource;
 
 /// Shared by all watches of a cluster.
 #[derive(Clone)]
-pub struct Health(Arc<Inner>);
+pub struct WatchesHealth(Arc<Inner>);
 
 struct Inner {
-    watches: Mutex<BTreeMap<Resource, WatchHealth>>,
+    watches: Mutex<BTreeMap<ApiResource, WatchHealth>>,
     synced: watch::Sender<()>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// The list is being read, for the first time or again.
+    /// The list is being read, initially or again.
     Listing,
     Live,
-    /// The last request failed; what was known stays in force.
+    /// The last request failed; the known objects stay in force.
     Stalled,
     /// The API server has no such kind.
     Absent,
-    /// We may not read this kind.
+    /// The role does not allow to read this kind.
     Forbidden,
 }
 
@@ -49,35 +49,35 @@ impl State {
 pub struct WatchHealth {
     pub state: State,
     pub since: SystemTime,
-    /// When the API server last said something about this kind. `None`: never.
-    pub heard: Option<SystemTime>,
-    /// A whole list was read, or it is known that there is none.
+    /// The last response about this kind. `None`: never.
+    pub last_event: Option<SystemTime>,
+    /// A whole list was read, or there is none.
     pub synced: bool,
     pub objects: usize,
-    /// Of the names and versions of all objects: equal wherever the same is held.
+    /// A digest of the names and versions of all objects: equal for equal sets.
     pub digest: u64,
-    /// The last version that was seen.
+    /// The last resource version.
     pub version: u64,
     pub lists: u64,
     pub failures: u64,
-    /// Differences that an audit found and mended.
+    /// Differences that an audit found and repaired.
     pub repairs: u64,
-    /// Empty: nothing is wrong.
+    /// Empty: no error.
     pub trouble: String,
 }
 
-impl Default for Health {
-    fn default() -> Health {
-        Health(Arc::new(Inner { watches: Mutex::default(), synced: watch::Sender::new(()) }))
+impl Default for WatchesHealth {
+    fn default() -> WatchesHealth {
+        WatchesHealth(Arc::new(Inner { watches: Mutex::default(), synced: watch::Sender::new(()) }))
     }
 }
 
-impl Health {
-    pub fn snapshot(&self) -> Vec<(Resource, WatchHealth)> {
+impl WatchesHealth {
+    pub fn snapshot(&self) -> Vec<(ApiResource, WatchHealth)> {
         self.watches().iter().map(|(resource, health)| (resource.clone(), health.clone())).collect()
     }
 
-    /// Until every watch that was begun has read its list.
+    /// Returns when every watch has read its list.
     pub async fn synced(&self) {
         let mut changes = self.0.synced.subscribe();
         loop {
@@ -91,11 +91,11 @@ impl Health {
         }
     }
 
-    pub(super) fn begin(&self, resource: &Resource) -> Reporter {
+    pub(super) fn begin(&self, resource: &ApiResource) -> Reporter {
         let fresh = WatchHealth {
             state: State::Listing,
             since: SystemTime::now(),
-            heard: None,
+            last_event: None,
             synced: false,
             objects: 0,
             digest: 0,
@@ -109,19 +109,19 @@ impl Health {
         Reporter { health: self.clone(), resource: resource.clone() }
     }
 
-    fn watches(&self) -> MutexGuard<'_, BTreeMap<Resource, WatchHealth>> {
+    fn watches(&self) -> MutexGuard<'_, BTreeMap<ApiResource, WatchHealth>> {
         self.0.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One watch's own line in the table.
+/// Reports the state of one watch.
 pub(super) struct Reporter {
-    health: Health,
-    resource: Resource,
+    health: WatchesHealth,
+    resource: ApiResource,
 }
 
 impl Reporter {
-    pub(super) fn enter(&self, state: State, trouble: &str) {
+    pub(super) fn set_state(&self, state: State, trouble: &str) {
         self.edit(|health| {
             if health.state != state {
                 health.since = SystemTime::now();
@@ -132,17 +132,17 @@ impl Reporter {
         });
     }
 
-    pub(super) fn heard(&self, held: &Held, version: u64) {
+    pub(super) fn record_event(&self, known: &KnownObjects, version: u64) {
         self.edit(|health| {
-            health.heard = Some(SystemTime::now());
-            (health.objects, health.digest, health.version) = (held.len(), held.digest(), version);
+            health.last_event = Some(SystemTime::now());
+            (health.objects, health.digest, health.version) = (known.len(), known.digest(), version);
         });
     }
 
-    /// The kind's list was read to its end, or there is none.
+    /// The list was read completely, or there is none.
     pub(super) fn synced(&self) {
         self.edit(|health| health.synced = true);
-        // Nobody waits: fine.
+        // No receiver: fine.
         let _ = self.health.0.synced.send(());
     }
 
@@ -175,8 +175,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_barrier_opens_with_the_last_list() {
-        let health = Health::default();
-        let resource = |kind| Resource { kind, namespace: None };
+        let health = WatchesHealth::default();
+        let resource = |kind| ApiResource { kind, namespace: None };
         let (pods, nodes) = (health.begin(&resource(Kind::Pod)), health.begin(&resource(Kind::Node)));
         pods.listed();
         let barrier = tokio::spawn({
@@ -185,7 +185,7 @@ mod tests {
         });
         tokio::task::yield_now().await;
         assert!(!barrier.is_finished());
-        nodes.enter(State::Forbidden, "no");
+        nodes.set_state(State::Forbidden, "no");
         nodes.synced();
         barrier.await.unwrap();
         assert_eq!(health.snapshot()[0].1.trouble, "no");

@@ -1,9 +1,9 @@
-//! A Kubernetes API server as a source of objects: one list and one watch for each kind, and what they bring is handed over as a folder's
-//! objects are. Law: what cannot be reached or read removes nothing.
+//! A Kubernetes API server as a source of objects: one list and one watch for each kind, with the same updates as from a folder.
+//! Invariant: an unreachable server or an unreadable response removes nothing.
 
 mod client;
 mod health;
-mod held;
+mod known_objects;
 mod names;
 mod pacing;
 mod page;
@@ -22,85 +22,85 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, interval_at};
 use tracing::info;
 
-pub use self::client::{Access, AccessError, Client, Failure, JSON, refused};
-pub use self::health::{Health, State, WatchHealth};
-use self::held::Held;
+pub use self::client::{AccessError, ApiAccess, JSON, KubeClient, RequestError, error_response};
+pub use self::health::{State, WatchHealth, WatchesHealth};
+use self::known_objects::KnownObjects;
 pub use self::pacing::Pacing;
 pub use self::rate::RateLimiter;
 use self::reflector::{Audits, Progress, Reflector, spawn};
-pub use self::resource::{Resource, object_path, plural};
-pub use self::scope::Scope;
+pub use self::resource::{ApiResource, object_path, plural};
+pub use self::scope::NamespaceScope;
 
 #[derive(Debug, Clone)]
-pub struct Options {
-    /// Where the control plane runs.
+pub struct KubeOptions {
+    /// The namespace of the control plane.
     pub pod_namespace: Arc<str>,
     /// Only these, and the root namespace, with a watch for each. Empty: all, with one watch.
     pub namespaces: BTreeSet<Arc<str>>,
     pub endpoints: EndpointKind,
-    /// Objects of Istio's kinds that name another revision are not read. Empty: all are.
+    /// Objects of Istio's kinds for another revision are ignored. Empty: none is.
     pub revision: Arc<str>,
-    /// The ConfigMap of the mesh config.
+    /// The name of the ConfigMap with the mesh config.
     pub mesh_config: Arc<str>,
     pub pacing: Pacing,
 }
 
-/// Which kind tells where a service's endpoints are.
+/// The kind that endpoints of services are read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndpointKind {
     EndpointSlice,
     Endpoints,
 }
 
-pub struct Cluster {
-    client: Client,
-    options: Options,
-    scope: watch::Sender<Scope>,
+pub struct KubeSource {
+    client: KubeClient,
+    options: KubeOptions,
+    scope: watch::Sender<NamespaceScope>,
     audits: Arc<Audits>,
-    health: Health,
+    health: WatchesHealth,
     out: mpsc::Sender<Vec<Update>>,
 }
 
-/// How often it is told what a start waits for.
-const PROGRESS: Duration = Duration::from_secs(5);
+/// The interval of progress logs during the start.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What decides which objects of the other kinds matter.
-const FRAME: [Kind; 2] = [Kind::Namespace, Kind::ConfigMap];
+/// Kinds that decide which objects of other kinds are in scope.
+const SCOPING_KINDS: [Kind; 2] = [Kind::Namespace, Kind::ConfigMap];
 
-impl Cluster {
-    pub fn new(client: Client, options: Options, out: mpsc::Sender<Vec<Update>>) -> Cluster {
+impl KubeSource {
+    pub fn new(client: KubeClient, options: KubeOptions, out: mpsc::Sender<Vec<Update>>) -> KubeSource {
         let audits = Audits::new(options.pacing.audit);
-        Cluster { client, options, scope: watch::Sender::default(), audits, health: Health::default(), out }
+        KubeSource { client, options, scope: watch::Sender::default(), audits, health: WatchesHealth::default(), out }
     }
 
-    pub fn health(&self) -> Health {
+    pub fn health(&self) -> WatchesHealth {
         self.health.clone()
     }
 
-    /// Told which namespaces matter, as that changes.
-    pub fn scope(&self) -> watch::Sender<Scope> {
+    /// To be updated with the namespaces in scope.
+    pub fn scope(&self) -> watch::Sender<NamespaceScope> {
         self.scope.clone()
     }
 
-    /// Begins to watch, and returns when every kind was listed once; takes as long as it must. What comes is applied as it comes.
+    /// Starts the watches, and returns when every kind was listed once, however long that takes. Updates are applied as they arrive.
     pub async fn first(
         &self,
         source: &mut mpsc::Receiver<Vec<Update>>,
         mut apply: impl FnMut(Vec<Update>) -> Arc<Snapshot>,
     ) {
         let mut snapshot = apply(Vec::new());
-        self.begin(&FRAME, &snapshot);
-        self.gather(source, |updates| snapshot = apply(updates)).await;
-        self.scope.send_replace(Scope::new(&snapshot));
-        let others = Kind::ALL.into_iter().filter(|kind| !FRAME.contains(kind) && self.reads(*kind));
+        self.begin(&SCOPING_KINDS, &snapshot);
+        self.apply_until_synced(source, |updates| snapshot = apply(updates)).await;
+        self.scope.send_replace(NamespaceScope::new(&snapshot));
+        let others = Kind::ALL.into_iter().filter(|kind| !SCOPING_KINDS.contains(kind) && self.reads(*kind));
         self.begin(&others.collect::<Vec<_>>(), &snapshot);
-        self.gather(source, |updates| snapshot = apply(updates)).await;
+        self.apply_until_synced(source, |updates| snapshot = apply(updates)).await;
     }
 
     fn begin(&self, kinds: &[Kind], snapshot: &Snapshot) {
         for kind in kinds {
-            for namespace in self.places(*kind, snapshot) {
-                let resource = Resource { kind: *kind, namespace };
+            for namespace in self.watched_namespaces(*kind, snapshot) {
+                let resource = ApiResource { kind: *kind, namespace };
                 spawn(Reflector {
                     client: self.client.clone(),
                     health: self.health.begin(&resource),
@@ -112,9 +112,9 @@ impl Cluster {
                         name: self.options.mesh_config.clone(),
                     },
                     revision: self.options.revision.clone(),
-                    dispensable: self.is_dispensable(*kind),
+                    optional: self.is_optional(*kind),
                     out: self.out.clone(),
-                    held: Held::new(*kind),
+                    known: KnownObjects::new(*kind),
                     progress: Progress::default(),
                     resource,
                 });
@@ -123,7 +123,7 @@ impl Cluster {
     }
 
     /// The namespaces to watch one by one. `None`: all at once.
-    fn places(&self, kind: Kind, snapshot: &Snapshot) -> Vec<Option<Arc<str>>> {
+    fn watched_namespaces(&self, kind: Kind, snapshot: &Snapshot) -> Vec<Option<Arc<str>>> {
         if self.options.namespaces.is_empty() || !kind.is_namespaced() {
             return vec![None];
         }
@@ -137,25 +137,25 @@ impl Cluster {
         match kind {
             Kind::EndpointSlice => self.options.endpoints == EndpointKind::EndpointSlice,
             Kind::Endpoints => self.options.endpoints == EndpointKind::Endpoints,
-            // Nothing is read of it but its name, which pods have too.
+            // Only its name is used, which pods have too.
             Kind::ServiceAccount => false,
             _ => true,
         }
     }
 
-    /// Kinds whose absence for want of a right takes a feature away and weakens nothing else. With a role of single namespaces, kinds
-    /// without a namespace cannot be had.
-    fn is_dispensable(&self, kind: Kind) -> bool {
+    /// Kinds that are optional: without the right to read them a feature is missing, but nothing else is weakened. Namespaced roles
+    /// cannot grant cluster-scoped kinds.
+    fn is_optional(&self, kind: Kind) -> bool {
         let confined = !self.options.namespaces.is_empty();
         matches!(kind, Kind::Secret | Kind::Node | Kind::Ingress | Kind::IngressClass)
             || (confined && !kind.is_namespaced())
     }
 
-    async fn gather(&self, source: &mut mpsc::Receiver<Vec<Update>>, mut take: impl FnMut(Vec<Update>)) {
-        let mut progress = interval_at(Instant::now() + PROGRESS, PROGRESS);
+    async fn apply_until_synced(&self, source: &mut mpsc::Receiver<Vec<Update>>, mut take: impl FnMut(Vec<Update>)) {
+        let mut progress = interval_at(Instant::now() + PROGRESS_INTERVAL, PROGRESS_INTERVAL);
         loop {
             tokio::select! {
-                _ = progress.tick() => self.tell_progress(),
+                _ = progress.tick() => self.log_progress(),
                 updates = source.recv() => match updates {
                     Some(updates) => take(updates),
                     None => return,
@@ -163,16 +163,20 @@ impl Cluster {
                 () = self.health.synced() => break,
             }
         }
-        // A watch hands over its list before it counts as synced.
+        // A watch sends its list before it counts as synced.
         while let Ok(updates) = source.try_recv() {
             take(updates);
         }
     }
 
-    fn tell_progress(&self) {
+    fn log_progress(&self) {
         let watches = self.health.snapshot();
         let waiting = watches.iter().filter(|(_, health)| !health.synced);
         let waiting: Vec<String> = waiting.map(|(resource, _)| resource.to_string()).collect();
-        info!(read = watches.len() - waiting.len(), waiting = waiting.join(", "), "still reading the API server");
+        info!(
+            read = watches.len() - waiting.len(),
+            waiting = waiting.join(", "),
+            "waiting for the initial lists of the API server"
+        );
     }
 }

@@ -1,32 +1,32 @@
-//! Names and versions of listed objects, which is all that an audit asks for. An API server writes them in its own encoding, of which the rest is passed
-//! over unread; whatever stands between may answer in JSON. Objects themselves are read in `page`.
+//! Names and versions of listed objects, for audits. Requests the Kubernetes protobuf encoding and decodes only these fields;
+//! a proxy in front of the server may respond in JSON. `page` reads whole objects.
 
 use bytes::Bytes;
 use prost::Message;
 
-use super::held::REVISION;
+use super::known_objects::REVISION;
 use super::page::{self, PageEnd};
 
 /// Only the metadata of the objects, in the order of preference.
 pub(super) const NAMES: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
                                 application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-/// What an answer in the API server's own encoding begins with.
+/// The magic prefix of the Kubernetes protobuf encoding.
 const MAGIC: &[u8] = b"k8s\0";
 
 /// One object of a list.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Listed<'a> {
+pub(super) struct ListedName<'a> {
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
-    /// `None`: it is no number, which no API server writes.
+    /// `None`: not a number, which no API server writes.
     pub(super) version: Option<u64>,
-    /// Which control plane it is for. `None`: it does not say, or nobody wants to know.
+    /// The revision that it is for. `None`: not set, or not requested.
     pub(super) revision: Option<&'a str>,
 }
 
-/// `labelled`: labels matter, which are most of what there is to read.
-pub(super) fn read_names(text: &Bytes, labelled: bool, each: impl FnMut(Listed<'_>)) -> Result<PageEnd, String> {
+/// `labelled`: decode labels, which are most of the metadata.
+pub(super) fn read_names(text: &Bytes, labelled: bool, each: impl FnMut(ListedName<'_>)) -> Result<PageEnd, String> {
     if text.starts_with(MAGIC) {
         read_encoded(text.slice(MAGIC.len()..), labelled, each)
     } else {
@@ -34,9 +34,9 @@ pub(super) fn read_names(text: &Bytes, labelled: bool, each: impl FnMut(Listed<'
     }
 }
 
-fn read_json(text: &[u8], labelled: bool, mut each: impl FnMut(Listed<'_>)) -> Result<PageEnd, String> {
+fn read_json(text: &[u8], labelled: bool, mut each: impl FnMut(ListedName<'_>)) -> Result<PageEnd, String> {
     let end = page::read_metadata(text, |metadata| {
-        each(Listed {
+        each(ListedName {
             namespace: &metadata.namespace,
             name: &metadata.name,
             version: metadata.resource_version.parse().ok(),
@@ -46,10 +46,10 @@ fn read_json(text: &[u8], labelled: bool, mut each: impl FnMut(Listed<'_>)) -> R
     end.map_err(|error| error.to_string())
 }
 
-fn read_encoded(message: Bytes, labelled: bool, mut each: impl FnMut(Listed<'_>)) -> Result<PageEnd, String> {
+fn read_encoded(message: Bytes, labelled: bool, mut each: impl FnMut(ListedName<'_>)) -> Result<PageEnd, String> {
     let whole: Envelope = decoded(message)?;
     let List { metadata, items } = decoded(whole.raw)?;
-    // An answer without anything is well-formed, and no list.
+    // An empty message is well-formed, but no list.
     if metadata.resource_version.is_empty() {
         return Err("a list without a version".to_owned());
     }
@@ -58,7 +58,7 @@ fn read_encoded(message: Bytes, labelled: bool, mut each: impl FnMut(Listed<'_>)
         let labels: Vec<Label> = labels.into_iter().filter(|_| labelled).map(decoded).collect::<Result<_, _>>()?;
         let revision = labels.iter().find(|label| label.key == REVISION).map(|label| text(&label.value)).transpose()?;
         let version = text(&resource_version)?.parse().ok();
-        each(Listed { namespace: text(&namespace)?, name: text(&name)?, version, revision });
+        each(ListedName { namespace: text(&namespace)?, name: text(&name)?, version, revision });
     }
     Ok(PageEnd { resource_version: metadata.resource_version, r#continue: metadata.r#continue })
 }
@@ -71,7 +71,7 @@ fn text(bytes: &Bytes) -> Result<&str, String> {
     str::from_utf8(bytes).map_err(|error| error.to_string())
 }
 
-/// `runtime.Unknown` of Kubernetes, around every answer. Of all of these only the fields that are used; bytes are slices of the answer.
+/// `runtime.Unknown` of Kubernetes, which wraps every response. These messages declare only the used fields; bytes are slices of the response.
 #[derive(Message)]
 struct Envelope {
     #[prost(bytes = "bytes", tag = "2")]
@@ -145,19 +145,19 @@ mod tests {
     }
 
     #[test]
-    fn both_encodings_say_the_same() {
+    fn protobuf_and_json_give_the_same_names() {
         let json = br#"{"metadata": {"resourceVersion": "12", "continue": "next"}, "items": [{"metadata": {"name": "a",
             "namespace": "n", "resourceVersion": "7", "managedFields": [], "labels": {"istio.io/rev": "canary"}}}]}"#;
         for (labelled, revision) in [(true, Some("canary")), (false, None)] {
             let read = [&encoded(), &Bytes::from_static(json)].map(|text| read(text, labelled).unwrap());
             assert_eq!(read[0], read[1]);
-            let listed = Listed { namespace: "n", name: "a", version: Some(7), revision };
+            let listed = ListedName { namespace: "n", name: "a", version: Some(7), revision };
             assert_eq!(read[0].0, [format!("{listed:?}")]);
         }
     }
 
     #[test]
-    fn what_breaks_off_is_an_error_not_a_short_list() {
+    fn a_truncated_list_is_an_error() {
         let whole = encoded();
         for len in 1..whole.len() {
             assert!(read(&whole.slice(..len), true).is_err(), "{len} bytes");

@@ -1,27 +1,27 @@
-//! How long to wait: between tries that failed, between lists, and for an API server that says nothing.
+//! Intervals and timeouts: backoff after failures, between lists, and for a silent API server.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pacing {
-    /// After the first failure; doubled with each that follows. No kind asks more often than this.
+    /// After the first failure; doubled with each that follows. No kind is requested more often than this.
     pub first_retry: Duration,
     pub longest_retry: Duration,
     /// Between two lists of a kind.
     pub between_lists: Duration,
-    /// A watch that brings nothing for this long, not even a bookmark, may be dead and is begun anew from where it was. API servers send
+    /// A watch without any event for this long, not even a bookmark, may be dead and is restarted from its last version. API servers send
     /// a bookmark every minute for kinds that have objects.
     pub idle: Duration,
-    /// How long the API server lets a watch last.
+    /// The requested duration of a watch.
     pub watch: Duration,
-    /// How often a kind that is absent or forbidden is tried again.
+    /// The interval of retries for a kind that is absent or forbidden.
     pub absent: Duration,
-    /// Between two audits of a kind. Zero: there are none.
+    /// Between two audits of a kind. Zero: no audits.
     pub audit: Duration,
-    /// How long an event may be on its way before an audit calls it lost.
+    /// How long an event may be delayed before an audit counts it as lost.
     pub late: Duration,
-    /// Objects of one page of a list.
+    /// Objects per page of a list.
     pub page: usize,
 }
 
@@ -41,7 +41,7 @@ impl Default for Pacing {
     }
 }
 
-/// Tries that failed since the last that did not.
+/// Consecutive failures.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     failures: u32,
@@ -52,22 +52,22 @@ impl Backoff {
         self.failures = 0;
     }
 
-    /// `asked`: what the server wants us to wait at least.
+    /// `asked`: the minimum that the server requests (Retry-After).
     pub(super) fn next(&mut self, pacing: &Pacing, asked: Option<Duration>) -> Duration {
         let doubled = pacing.first_retry * 2_u32.saturating_pow(self.failures.min(16));
         self.failures = self.failures.saturating_add(1);
-        let own = spread(doubled.min(pacing.longest_retry));
+        let own = with_jitter(doubled.min(pacing.longest_retry));
         own.max(asked.unwrap_or_default().min(3 * pacing.longest_retry))
     }
 }
 
-/// Up to a half more, so that what failed together does not come back together.
-pub(super) fn spread(wait: Duration) -> Duration {
-    wait.mul_f64(1.0 + 0.5 * chance())
+/// Adds jitter of up to one half, so that simultaneous failures are not retried simultaneously.
+pub(super) fn with_jitter(wait: Duration) -> Duration {
+    wait.mul_f64(1.0 + 0.5 * random_fraction())
 }
 
 /// From 0 to 1.
-pub(super) fn chance() -> f64 {
+pub(super) fn random_fraction() -> f64 {
     let random = RandomState::new().build_hasher().finish();
     (random >> 11) as f64 / (1_u64 << 53) as f64
 }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_a_bound_and_begin_anew() {
+    fn backoff_doubles_up_to_a_bound_and_resets() {
         let pacing = Pacing::default();
         let mut backoff = Backoff::default();
         for seconds in [1, 2, 4, 8, 16, 20, 20] {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_may_ask_for_more_but_not_for_an_hour() {
+    fn retry_after_is_honoured_up_to_a_bound() {
         let pacing = Pacing::default();
         let asked = |seconds| Backoff::default().next(&pacing, Some(Duration::from_secs(seconds)));
         assert_eq!(asked(30), Duration::from_secs(30));

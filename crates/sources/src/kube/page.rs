@@ -1,4 +1,4 @@
-//! What an API server writes: pages of a list, and the lines of a watch. Objects become trees one at a time; nothing else is kept.
+//! Decoding of list pages and watch events. Objects become trees one at a time; nothing else is kept.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 
 use super::client::Status;
 
-/// What a page says besides its items.
+/// The fields of a page besides its items.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct PageEnd {
@@ -21,7 +21,7 @@ pub(super) struct PageEnd {
     pub(super) r#continue: String,
 }
 
-/// An object of which nothing but the metadata was asked for.
+/// An object of a metadata-only list.
 #[derive(Debug, Deserialize)]
 struct Listed {
     metadata: Metadata,
@@ -102,7 +102,7 @@ impl<'de, S: DeserializeSeed<'de> + Copy, F: FnMut(S::Value)> Visitor<'de> for I
         f.write_str("objects")
     }
 
-    /// Go writes an empty list like this.
+    /// Go encodes an empty list as null.
     fn visit_unit<E: Error>(self) -> Result<(), E> {
         Ok(())
     }
@@ -115,12 +115,12 @@ impl<'de, S: DeserializeSeed<'de> + Copy, F: FnMut(S::Value)> Visitor<'de> for I
     }
 }
 
-/// One line of a watch.
+/// One event of a watch.
 #[derive(Debug)]
 pub(super) enum Event {
     Put(Node),
     Delete(Node),
-    /// Nothing changed up to the version that this has.
+    /// No change up to this version.
     Bookmark(Node),
     Error(Status),
 }
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_hands_over_its_objects_and_says_how_to_go_on() {
+    fn a_page_yields_its_objects_and_continue_token() {
         let text =
             br#"{"kind": "PodList", "metadata": {"resourceVersion": "12", "continue": "abc", "remainingItemCount": 3},
             "items": [{"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}]}"#;
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_breaks_off_is_an_error_not_a_short_list() {
+    fn a_truncated_page_is_an_error() {
         let text = br#"{"metadata": {"resourceVersion": "12"}, "items": [{"metadata": {"name": "a"}},"#;
         assert!(read_objects(Kind::Pod, text, |_| ()).is_err());
         assert!(read_objects(Kind::Pod, br#"{"items": []}"#, |_| ()).is_err(), "no version to watch from");

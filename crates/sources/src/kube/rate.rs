@@ -1,4 +1,4 @@
-//! A token bucket that async callers wait for, first come first served. A caller that goes away while it waits takes nothing.
+//! A token bucket for async callers, first come first served. A caller that is cancelled while it waits takes no token.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 pub struct RateLimiter {
-    /// Held by the caller whose turn it is, while it waits for its token: so there is never any debt.
+    /// Locked by the caller whose turn it is while it waits for its token, so that there is never any debt.
     bucket: Mutex<Bucket>,
 }
 
@@ -24,11 +24,11 @@ impl RateLimiter {
         RateLimiter { bucket: Mutex::new(Bucket { per_second, burst, tokens: burst, filled: Instant::now() }) }
     }
 
-    /// Returns when the caller may go on. Safe to cancel.
+    /// Returns when the caller may proceed. Cancel safe.
     pub async fn acquire(&self) {
         let mut bucket = self.bucket.lock().await;
         let wait = bucket.wait(Instant::now());
-        // However short a sleep is, its timer rings a moment later.
+        // Timers fire slightly late, however short the sleep.
         if !wait.is_zero() {
             sleep(wait).await;
             bucket.wait(Instant::now());
@@ -38,7 +38,7 @@ impl RateLimiter {
 }
 
 impl Bucket {
-    /// Fills it, and returns how long it takes until it has a token.
+    /// Refills the bucket, and returns the time until it has a token.
     fn wait(&mut self, now: Instant) -> Duration {
         let since = now.saturating_duration_since(self.filled).as_secs_f64();
         self.tokens = (self.tokens + since * self.per_second).min(self.burst);
@@ -74,7 +74,7 @@ mod tests {
         assert_ne!(waited(&limiter).await, 0, "and no further");
     }
 
-    /// 20,000 callers that gave up once delayed the next one by minutes.
+    /// A regression test: 20,000 cancelled callers once delayed the next one by minutes.
     #[tokio::test(start_paused = true)]
     async fn cancelled_waiters_leave_no_debt() {
         let limiter = RateLimiter::new(10, 1);

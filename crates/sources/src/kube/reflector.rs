@@ -1,8 +1,8 @@
-//! One kind of an API server's objects, kept up to date: listed once, then watched from there on. What fails is tried again; only what
-//! a whole list does not name, or a watch says is deleted, is removed.
+//! A reflector keeps the objects of one kind up to date: one list, then a watch from there on. Failures are retried; an object is
+//! removed only if a complete list lacks it or a watch event deletes it.
 
 mod audit;
-mod watching;
+mod watch_loop;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,71 +16,73 @@ use tracing::{info, warn};
 
 pub(super) use self::audit::Audits;
 use self::audit::Suspects;
-use super::client::{Client, Failure, JSON};
+use super::client::{JSON, KubeClient, RequestError};
 use super::health::{Reporter, State};
-use super::held::{Held, Seen};
-use super::pacing::{Backoff, Pacing, spread};
+use super::known_objects::{KnownObjects, ObservedObject};
+use super::pacing::{Backoff, Pacing, with_jitter};
 use super::page::{PageEnd, read_objects};
-use super::resource::{Resource, plural};
-use super::scope::Scope;
+use super::resource::{ApiResource, plural};
+use super::scope::NamespaceScope;
 
 pub(super) struct Reflector {
-    pub(super) client: Client,
-    pub(super) resource: Resource,
+    pub(super) client: KubeClient,
+    pub(super) resource: ApiResource,
     pub(super) pacing: Pacing,
     pub(super) audits: Arc<Audits>,
-    pub(super) scope: watch::Receiver<Scope>,
-    /// Held whatever the scope: the mesh config.
+    pub(super) scope: watch::Receiver<NamespaceScope>,
+    /// Kept whatever the scope: the mesh config.
     pub(super) always: Name,
-    /// Objects of Istio's kinds for other revisions are not held. Empty: for all.
+    /// Objects of Istio's kinds for other revisions are ignored. Empty: none is.
     pub(super) revision: Arc<str>,
-    /// Without it the mesh is served all the same.
-    pub(super) dispensable: bool,
+    /// The mesh can be served without this kind.
+    pub(super) optional: bool,
     pub(super) health: Reporter,
     pub(super) out: mpsc::Sender<Vec<Update>>,
-    pub(super) held: Held,
+    pub(super) known: KnownObjects,
     pub(super) progress: Progress,
 }
 
 /// How far it has come.
 #[derive(Default)]
 pub(super) struct Progress {
-    /// The version of the API that has the kind: its place in the kind's list.
+    /// The served API version: an index into the kind's versions.
     served: usize,
-    /// From where to watch on. `None`: list first.
+    /// The resource version to watch from. `None`: list first.
     at: Option<u64>,
     /// The scope of the last list.
-    scope: Scope,
+    scope: NamespaceScope,
     listed: Option<Instant>,
     audited: Option<Instant>,
     suspects: Option<Suspects>,
-    /// How often in a row the API server said that it has no such kind.
-    absences: u32,
+    /// Consecutive responses that the kind does not exist.
+    not_found: u32,
 }
 
-/// Why a list or a watch came to its end.
-pub(super) enum Fault {
-    /// Nobody reads what we send.
-    Unheard,
-    Failed(Failure),
-    /// It cannot be gone on from where we are; the list must be read again.
+/// Why a list or a watch ended.
+pub(super) enum WatchEnd {
+    /// The receiver is gone.
+    ReceiverGone,
+    Failed(RequestError),
+    /// The watch cannot be resumed; the list must be read again.
     Lost(String),
     Absent,
 }
 
-impl From<Failure> for Fault {
-    fn from(failure: Failure) -> Fault {
+impl From<RequestError> for WatchEnd {
+    fn from(failure: RequestError) -> WatchEnd {
         match failure {
-            Failure::Refused { code: 410, message, .. } => Fault::Lost(message),
-            // An API server whose store was set back does not know our version yet.
-            Failure::Refused { message, .. } if message.contains("Too large resource version") => Fault::Lost(message),
-            other => Fault::Failed(other),
+            RequestError::Refused { code: 410, message, .. } => WatchEnd::Lost(message),
+            // An API server that was restored from a backup does not know our version yet.
+            RequestError::Refused { message, .. } if message.contains("Too large resource version") => {
+                WatchEnd::Lost(message)
+            }
+            other => WatchEnd::Failed(other),
         }
     }
 }
 
 impl Reflector {
-    /// Until nobody listens.
+    /// Runs until the receiver is dropped.
     pub(super) async fn run(mut self) {
         let mut backoff = Backoff::default();
         loop {
@@ -93,10 +95,10 @@ impl Reflector {
                     backoff.reset();
                     continue;
                 }
-                Err(Fault::Unheard) => return,
-                Err(Fault::Lost(why)) => self.lost(&why),
-                Err(Fault::Absent) => self.absent().await,
-                Err(Fault::Failed(failure)) => self.failed(&failure, &mut backoff),
+                Err(WatchEnd::ReceiverGone) => return,
+                Err(WatchEnd::Lost(why)) => self.lost(&why),
+                Err(WatchEnd::Absent) => self.absent().await,
+                Err(WatchEnd::Failed(failure)) => self.failed(&failure, &mut backoff),
             };
             tokio::select! {
                 () = self.out.closed() => return,
@@ -106,62 +108,62 @@ impl Reflector {
     }
 
     fn lost(&mut self, why: &str) -> Duration {
-        warn!(kind = %self.resource, why, "the watch cannot go on; its list is read again, and all stays as it was until then");
+        warn!(kind = %self.resource, why, "watch cannot be resumed: listing again, known objects stay in force");
         self.progress.at = None;
-        self.health.enter(State::Listing, why);
+        self.health.set_state(State::Listing, why);
         let since = self.progress.listed.map_or(Duration::MAX, |listed| listed.elapsed());
-        spread(self.pacing.first_retry / 4) + self.pacing.between_lists.saturating_sub(since)
+        with_jitter(self.pacing.first_retry / 4) + self.pacing.between_lists.saturating_sub(since)
     }
 
-    fn failed(&mut self, failure: &Failure, backoff: &mut Backoff) -> Duration {
+    fn failed(&mut self, failure: &RequestError, backoff: &mut Backoff) -> Duration {
         let (retry_after, forbidden) = match failure {
-            Failure::Refused { code, retry_after, .. } => (*retry_after, *code == 403),
+            RequestError::Refused { code, retry_after, .. } => (*retry_after, *code == 403),
             _ => (None, false),
         };
         let text = failure.to_string();
         if forbidden {
             // The text names the verb and the resource that a role must allow.
             warn!(kind = %self.resource, error = text, "not allowed to read a kind; add the rule to the role");
-            self.health.enter(State::Forbidden, &text);
-            if self.dispensable {
+            self.health.set_state(State::Forbidden, &text);
+            if self.optional {
                 self.health.synced();
             }
-            return spread(self.pacing.absent);
+            return with_jitter(self.pacing.absent);
         }
         let wait = backoff.next(&self.pacing, retry_after);
-        warn!(kind = %self.resource, error = text, again_in = ?wait, "cannot watch; what is known stays in force");
-        self.health.enter(State::Stalled, &text);
+        warn!(kind = %self.resource, error = text, retry_in = ?wait, "watch failed; known objects stay in force");
+        self.health.set_state(State::Stalled, &text);
         wait
     }
 
-    /// Applies the difference between the list and what is held.
-    async fn list(&mut self) -> Result<(), Fault> {
-        self.health.enter(State::Listing, "");
+    /// Applies the difference between the list and the known objects.
+    async fn list(&mut self) -> Result<(), WatchEnd> {
+        self.health.set_state(State::Listing, "");
         self.progress.listed = Some(Instant::now());
         self.progress.scope = self.scope.borrow_and_update().clone();
         let mut listed = HashSet::new();
         let version = match self.pages(self.resource.clone(), self.pacing.page, &mut listed).await {
-            // The pages were too many for the time that the server remembers them.
-            Err(Fault::Lost(_)) => self.pages(self.resource.clone(), 0, &mut listed).await?,
+            // The continue token expired before the last page.
+            Err(WatchEnd::Lost(_)) => self.pages(self.resource.clone(), 0, &mut listed).await?,
             other => other?,
         };
         let mut updates = Vec::new();
-        self.held.keep_only(&listed, &mut updates);
+        self.known.keep_only(&listed, &mut updates);
         self.send(updates).await?;
         self.progress.at = Some(version);
-        (self.progress.absences, self.progress.suspects) = (0, None);
-        self.health.heard(&self.held, version);
+        (self.progress.not_found, self.progress.suspects) = (0, None);
+        self.health.record_event(&self.known, version);
         self.health.listed();
         Ok(())
     }
 
-    /// All pages of a list, each handed over at once. The version of the list.
-    async fn pages(&mut self, of: Resource, limit: usize, listed: &mut HashSet<Name>) -> Result<u64, Fault> {
+    /// Sends each page of a list. Returns the version of the list.
+    async fn pages(&mut self, of: ApiResource, limit: usize, listed: &mut HashSet<Name>) -> Result<u64, WatchEnd> {
         listed.clear();
         let mut token = String::new();
         loop {
             let text = match self.client.get(&self.list_path(&of, limit, &token), JSON).await {
-                Err(Failure::Refused { code: 404, .. }) => return Err(Fault::Absent),
+                Err(RequestError::Refused { code: 404, .. }) => return Err(WatchEnd::Absent),
                 other => other?,
             };
             let mut updates = Vec::new();
@@ -169,28 +171,33 @@ impl Reflector {
             drop(text);
             self.send(updates).await?;
             if end.r#continue.is_empty() {
-                let unreadable = || Failure::Unreadable(format!("resourceVersion {:?}", end.resource_version));
+                let unreadable = || RequestError::Unreadable(format!("resourceVersion {:?}", end.resource_version));
                 return Ok(end.resource_version.parse().map_err(|_| unreadable())?);
             }
             token = end.r#continue;
         }
     }
 
-    fn page(&mut self, text: &[u8], listed: &mut HashSet<Name>, updates: &mut Vec<Update>) -> Result<PageEnd, Failure> {
-        let Reflector { held, progress, always, resource, revision, .. } = self;
+    fn page(
+        &mut self,
+        text: &[u8],
+        listed: &mut HashSet<Name>,
+        updates: &mut Vec<Update>,
+    ) -> Result<PageEnd, RequestError> {
+        let Reflector { known, progress, always, resource, revision, .. } = self;
         let kind = resource.kind;
         let end = read_objects(kind, text, |node| {
-            let Some(seen) = Seen::new(&node) else { return };
+            let Some(seen) = ObservedObject::new(&node) else { return };
             let chosen = progress.scope.holds(&seen.name.namespace) || seen.name == *always;
             if chosen && is_ours(kind, seen.revision.as_deref(), revision) {
                 listed.insert(seen.name.clone());
-                held.put(seen, &node, updates);
+                known.put(seen, &node, updates);
             }
         });
-        end.map_err(|error| Failure::Unreadable(error.to_string()))
+        end.map_err(|error| RequestError::Unreadable(error.to_string()))
     }
 
-    fn list_path(&self, of: &Resource, limit: usize, token: &str) -> String {
+    fn list_path(&self, of: &ApiResource, limit: usize, token: &str) -> String {
         let mut path = format!("{}?", self.path(of));
         if limit > 0 {
             path.push_str(&format!("limit={limit}&"));
@@ -201,7 +208,7 @@ impl Reflector {
         path + &self.selector()
     }
 
-    fn path(&self, of: &Resource) -> String {
+    fn path(&self, of: &ApiResource) -> String {
         let versions = of.kind.versions();
         of.path(versions[self.progress.served % versions.len()])
     }
@@ -210,8 +217,8 @@ impl Reflector {
         self.resource.field_selector().map_or_else(String::new, |text| format!("fieldSelector={}", escaped(text)))
     }
 
-    /// The kind is not where it was looked for. The next version is tried, and after the last one the kind counts as absent. What is
-    /// held goes only if the API server's own index has said twice that there is no such kind.
+    /// The kind was not found. The next API version is tried, and after the last one the kind counts as absent. Its objects are
+    /// removed only if API discovery has reported twice that the kind does not exist.
     async fn absent(&mut self) -> Duration {
         self.progress.at = None;
         self.progress.served += 1;
@@ -220,26 +227,26 @@ impl Reflector {
             return Duration::ZERO;
         }
         self.progress.served = 0;
-        if !self.held.is_empty() {
-            self.progress.absences = if self.is_unknown().await { self.progress.absences + 1 } else { 0 };
-            if self.progress.absences >= 2 {
-                warn!(kind = %self.resource, objects = self.held.len(), "the API server no longer has the kind; its objects are gone");
+        if !self.known.is_empty() {
+            self.progress.not_found = if self.is_undiscovered().await { self.progress.not_found + 1 } else { 0 };
+            if self.progress.not_found >= 2 {
+                warn!(kind = %self.resource, objects = self.known.len(), "kind removed from the API server: removing its objects");
                 let mut updates = Vec::new();
-                self.held.keep_only(&HashSet::new(), &mut updates);
-                // Unheard: the next look ends this.
+                self.known.keep_only(&HashSet::new(), &mut updates);
+                // A dropped receiver ends the loop at the next send.
                 let _ = self.send(updates).await;
             }
         }
-        if self.held.is_empty() {
-            self.health.enter(State::Absent, "the API server has no such kind; it is looked for again");
-            self.health.heard(&self.held, 0);
+        if self.known.is_empty() {
+            self.health.set_state(State::Absent, "the API server has no such kind; discovery is repeated");
+            self.health.record_event(&self.known, 0);
             self.health.synced();
         }
-        spread(self.pacing.absent)
+        with_jitter(self.pacing.absent)
     }
 
-    /// By the index of the API, which is another way than the one that failed.
-    async fn is_unknown(&self) -> bool {
+    /// By API discovery, which is independent of the request that failed.
+    async fn is_undiscovered(&self) -> bool {
         let kind = self.resource.kind;
         if self.client.get("/apis", JSON).await.is_err() {
             return false;
@@ -250,29 +257,29 @@ impl Reflector {
                 group => format!("/apis/{group}/{version}"),
             };
             match self.client.get(&index, JSON).await {
-                Err(Failure::Refused { code: 404, .. }) => {}
+                Err(RequestError::Refused { code: 404, .. }) => {}
                 Ok(text) if !names(&text, kind) => {}
                 _ => return false,
             }
         }
-        info!(%kind, "the index of the API server does not name the kind");
+        info!(%kind, "API discovery does not list the kind");
         true
     }
 
-    async fn send(&self, updates: Vec<Update>) -> Result<(), Fault> {
+    async fn send(&self, updates: Vec<Update>) -> Result<(), WatchEnd> {
         if updates.is_empty() {
             return Ok(());
         }
-        self.out.send(updates).await.map_err(|_| Fault::Unheard)
+        self.out.send(updates).await.map_err(|_| WatchEnd::ReceiverGone)
     }
 }
 
-/// As in istiod: an object without the label is for everybody, and a control plane without a revision reads all.
+/// As in istiod: an object without the label is for all revisions, and a control plane without a revision reads all.
 fn is_ours(kind: Kind, label: Option<&str>, revision: &str) -> bool {
     !kind.is_istio() || revision.is_empty() || label.is_none_or(|label| label == revision)
 }
 
-/// Whether an index of a group and version names a kind. An index that cannot be read might.
+/// Whether the discovery document of a group and version lists a kind. An unreadable one counts as if it did.
 fn names(index: &[u8], kind: Kind) -> bool {
     let index: serde_json::Value = match serde_json::from_slice(index) {
         Ok(index) => index,
@@ -282,13 +289,13 @@ fn names(index: &[u8], kind: Kind) -> bool {
     index["resources"].as_array().is_none_or(|resources| resources.iter().any(|it| it["name"] == *plural))
 }
 
-/// For a query.
+/// Percent-encoded for a query.
 fn escaped(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
-/// Starts one in the background.
+/// Spawns its task.
 pub(super) fn spawn(reflector: Reflector) {
     tokio::spawn(reflector.run());
 }

@@ -1,19 +1,19 @@
-//! Where objects of a kind are at an API server, and which of them are asked for. One `Resource` is one list and one watch.
+//! API paths of kinds, and field selectors of requests. One `ApiResource` is one list and one watch.
 
 use std::sync::Arc;
 
 use config::kind::Kind;
 
-/// The objects of a kind, everywhere or in one namespace.
+/// The objects of a kind, cluster-wide or in one namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Resource {
+pub struct ApiResource {
     pub kind: Kind,
-    /// `None`: of the whole cluster.
+    /// `None`: cluster-wide.
     pub namespace: Option<Arc<str>>,
 }
 
-impl Resource {
-    /// The path of its list in a version of its group.
+impl ApiResource {
+    /// The path of its list in an API version.
     pub(super) fn path(&self, version: &str) -> String {
         let root = match self.kind.group() {
             "" => format!("/api/{version}"),
@@ -27,7 +27,7 @@ impl Resource {
         }
     }
 
-    /// What the server leaves out before it sends anything: istiod's selectors.
+    /// Server-side filtering, with istiod's selectors.
     pub(super) fn field_selector(&self) -> Option<&'static str> {
         match self.kind {
             Kind::Pod => Some("status.phase!=Failed"),
@@ -37,7 +37,7 @@ impl Resource {
     }
 }
 
-impl std::fmt::Display for Resource {
+impl std::fmt::Display for ApiResource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.namespace {
             Some(namespace) => write!(f, "{} in {namespace}", self.kind),
@@ -46,14 +46,14 @@ impl std::fmt::Display for Resource {
     }
 }
 
-/// Where one object of a kind is, in a version such as `networking.istio.io/v1`.
+/// The path of one object, in an API version such as `networking.istio.io/v1`.
 pub fn object_path(kind: Kind, api_version: &str, namespace: &str, name: &str) -> String {
     let (_, version) = config::kind::group_and_version(api_version);
     let namespace = Some(namespace).filter(|namespace| !namespace.is_empty()).map(Arc::from);
-    format!("{}/{name}", Resource { kind, namespace }.path(version))
+    format!("{}/{name}", ApiResource { kind, namespace }.path(version))
 }
 
-/// As in paths and in rules of RBAC.
+/// The plural name in paths and RBAC rules.
 pub fn plural(kind: Kind) -> String {
     let name = kind.name().to_ascii_lowercase();
     match kind {
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn paths_are_those_of_the_api_server() {
         let path = |kind, namespace: Option<&str>, version| {
-            Resource { kind, namespace: namespace.map(Arc::from) }.path(version)
+            ApiResource { kind, namespace: namespace.map(Arc::from) }.path(version)
         };
         assert_eq!(path(Kind::Pod, None, "v1"), "/api/v1/pods");
         assert_eq!(path(Kind::Node, Some("shop"), "v1"), "/api/v1/nodes");

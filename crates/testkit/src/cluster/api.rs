@@ -1,18 +1,17 @@
 //! Writes to an API server what a test wants it to have, by server-side apply; status too, since no controller runs.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use config::yaml::{Scalars, documents};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use http::Method;
 use serde_json::{Value, json};
-use sources::kube::{Client, JSON};
+use sources::kube::{JSON, KubeClient};
 use tokio::sync::Mutex;
-use tokio::time::sleep;
 
 use crate::parity::plain;
+use crate::wait::eventually;
 
 /// Requests under way at once.
 pub(super) const AT_ONCE: usize = 16;
@@ -20,8 +19,8 @@ const APPLY: &str = "application/apply-patch+yaml";
 /// Whom the API server notes as the owner.
 pub(super) const APPLIER: &str = "test";
 
-pub struct Api {
-    pub client: Client,
+pub struct ApiWriter {
+    pub client: KubeClient,
     /// By group and version.
     index: Mutex<HashMap<String, Kinds>>,
 }
@@ -31,15 +30,15 @@ type Kinds = BTreeMap<String, (String, bool)>;
 
 /// What became of a written object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
+pub struct AppliedObject {
     pub kind: String,
     pub version: u64,
     pub created: String,
 }
 
-impl Api {
-    pub(super) fn new(client: Client) -> Api {
-        Api { client, index: Mutex::default() }
+impl ApiWriter {
+    pub(super) fn new(client: KubeClient) -> ApiWriter {
+        ApiWriter { client, index: Mutex::default() }
     }
 
     /// Adds kinds, and waits until they are served.
@@ -62,33 +61,25 @@ impl Api {
     /// What is served before that may be what was deleted under the same name.
     async fn wait_established(&self, definition: &Value) -> Result<()> {
         let path = self.path(definition).await?;
-        for _ in 0..600 {
+        eventually(&format!("{path} to be established"), async || {
             let found: Value = serde_json::from_slice(&self.client.get(&path, JSON).await?)?;
-            let conditions = found["status"]["conditions"].as_array().into_iter().flatten();
-            if conditions.filter(|it| it["type"] == "Established").any(|it| it["status"] == "True") {
-                return Ok(());
-            }
-            sleep(Duration::from_millis(100)).await;
-        }
-        bail!("{path} is not established after a minute")
+            let mut conditions = found["status"]["conditions"].as_array().into_iter().flatten();
+            Ok(conditions.any(|it| it["type"] == "Established" && it["status"] == "True"))
+        })
+        .await
     }
 
     async fn wait_served(&self, path: &str) -> Result<()> {
-        for _ in 0..600 {
-            if self.client.get(&format!("{path}?limit=1"), JSON).await.is_ok() {
-                return Ok(());
-            }
-            sleep(Duration::from_millis(100)).await;
-        }
-        bail!("{path} is not served after a minute")
+        let list = format!("{path}?limit=1");
+        eventually(&format!("{path} to be served"), async || Ok(self.client.get(&list, JSON).await.is_ok())).await
     }
 
     /// All at once; objects that others need must have been written before.
-    pub async fn apply_all(&self, objects: &[Value]) -> Result<Vec<Written>> {
+    pub async fn apply_all(&self, objects: &[Value]) -> Result<Vec<AppliedObject>> {
         stream::iter(objects).map(|object| self.apply(object)).buffer_unordered(AT_ONCE).try_collect().await
     }
 
-    pub async fn apply(&self, object: &Value) -> Result<Written> {
+    pub async fn apply(&self, object: &Value) -> Result<AppliedObject> {
         let mut object = object.clone();
         let fields = object.as_object_mut().context("an object")?;
         let status = fields.remove("status");
@@ -103,7 +94,7 @@ impl Api {
             written = self.patch(&format!("{path}/status"), &part).await?;
         }
         let meta = &written["metadata"];
-        Ok(Written {
+        Ok(AppliedObject {
             kind: object["kind"].as_str().unwrap_or_default().to_owned(),
             version: meta["resourceVersion"].as_str().unwrap_or_default().parse()?,
             created: meta["creationTimestamp"].as_str().unwrap_or_default().to_owned(),

@@ -1,4 +1,5 @@
-//! A proxy between a client and an API server that does harm on demand: cuts, refuses, stalls, and drops, doubles or reorders events.
+//! A proxy between a client and an API server that injects faults: cut connections, error codes, stalls, and dropped, doubled or reordered
+//! events.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,27 +15,27 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use sources::kube::{Client, Failure};
+use sources::kube::{KubeClient, RequestError};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// What is wrong at the moment.
+/// The fault that is injected now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Fault {
+pub enum ApiFault {
     #[default]
     None,
     /// No connection comes about, and those that are there break.
     Cut,
     /// Every request gets this code.
     Refuse(u16),
-    /// Every new watch hears that its version is gone.
+    /// Every new watch gets 410 Gone.
     Gone,
-    /// Open watches and new ones bring nothing, and nobody says so.
+    /// Watches stay open and bring no events.
     Stall,
-    /// Events are swallowed.
+    /// Events are dropped.
     Drop,
     /// Every event comes twice.
     Double,
@@ -44,22 +45,22 @@ pub enum Fault {
     Slow(Duration),
     /// Requests whose path has this part are taken, and passed on when the fault is over.
     Hold(&'static str),
-    /// Any other token is too old.
+    /// Requests with any other token get 401.
     Token(String),
 }
 
-/// A request that came.
+/// A request that the proxy received.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct SeenRequest {
     pub path: String,
     pub watch: bool,
 }
 
 /// The proxy; gone when dropped.
-pub struct Faulty {
+pub struct FaultProxy {
     pub address: SocketAddr,
-    fault: watch::Sender<Fault>,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    fault: watch::Sender<ApiFault>,
+    seen: Arc<Mutex<Vec<SeenRequest>>>,
     swallowed: Arc<AtomicUsize>,
     _running: JoinSet<()>,
 }
@@ -67,54 +68,54 @@ pub struct Faulty {
 type Outgoing = UnsyncBoxBody<Bytes, std::io::Error>;
 
 #[derive(Clone)]
-struct Way {
-    client: Client,
-    fault: watch::Receiver<Fault>,
-    seen: Arc<Mutex<Vec<Seen>>>,
+struct Upstream {
+    client: KubeClient,
+    fault: watch::Receiver<ApiFault>,
+    seen: Arc<Mutex<Vec<SeenRequest>>>,
     swallowed: Arc<AtomicUsize>,
 }
 
-impl Faulty {
+impl FaultProxy {
     /// In front of what the client reaches.
-    pub async fn start(client: Client) -> Result<Faulty> {
+    pub async fn start(client: KubeClient) -> Result<FaultProxy> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let (fault, seen) = (watch::Sender::default(), Arc::<Mutex<Vec<Seen>>>::default());
+        let (fault, seen) = (watch::Sender::default(), Arc::<Mutex<Vec<SeenRequest>>>::default());
         let swallowed = Arc::<AtomicUsize>::default();
         let (address, mut running) = (listener.local_addr()?, JoinSet::new());
-        let way = Way { client, fault: fault.subscribe(), seen: seen.clone(), swallowed: swallowed.clone() };
+        let way = Upstream { client, fault: fault.subscribe(), seen: seen.clone(), swallowed: swallowed.clone() };
         running.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 connections.spawn(connection(stream, way.clone()));
             }
         });
-        Ok(Faulty { address, fault, seen, swallowed, _running: running })
+        Ok(FaultProxy { address, fault, seen, swallowed, _running: running })
     }
 
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    pub fn set(&self, fault: Fault) {
+    pub fn set(&self, fault: ApiFault) {
         self.fault.send_replace(fault);
     }
 
-    /// Events that nobody will hear of, so far.
+    /// Events dropped so far.
     pub fn swallowed(&self) -> usize {
         self.swallowed.load(Ordering::Relaxed)
     }
 
-    /// What came since the last time.
-    pub fn seen(&self) -> Vec<Seen> {
+    /// Requests received since the last call.
+    pub fn seen(&self) -> Vec<SeenRequest> {
         std::mem::take(&mut *locked(&self.seen))
     }
 }
 
-fn locked(seen: &Mutex<Vec<Seen>>) -> MutexGuard<'_, Vec<Seen>> {
+fn locked(seen: &Mutex<Vec<SeenRequest>>) -> MutexGuard<'_, Vec<SeenRequest>> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn connection(stream: TcpStream, way: Way) {
+async fn connection(stream: TcpStream, way: Upstream) {
     let mut fault = way.fault.clone();
     let service = service_fn(move |request| {
         let way = way.clone();
@@ -123,24 +124,24 @@ async fn connection(stream: TcpStream, way: Way) {
     let served = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     tokio::select! {
         _ = served => {}
-        _ = fault.wait_for(|fault| *fault == Fault::Cut) => {}
+        _ = fault.wait_for(|fault| *fault == ApiFault::Cut) => {}
     }
 }
 
-impl Way {
+impl Upstream {
     async fn answer(self, request: Request<Incoming>) -> Response<Outgoing> {
         let path = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
         let watch = path.contains("watch=1");
-        locked(&self.seen).push(Seen { path: path.clone(), watch });
+        locked(&self.seen).push(SeenRequest { path: path.clone(), watch });
         let fault = self.fault.borrow().clone();
         let token = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         match &fault {
-            Fault::Refuse(code) => return refusal(*code),
-            Fault::Gone if watch => return refusal(410),
-            Fault::Token(good) if token != Some(format!("Bearer {good}").as_str()) => return refusal(401),
-            Fault::Slow(wait) => sleep(*wait).await,
-            Fault::Hold(part) if path.contains(part) => {
-                let _ = self.fault.clone().wait_for(|fault| !matches!(fault, Fault::Hold(_))).await;
+            ApiFault::Refuse(code) => return error_response(*code),
+            ApiFault::Gone if watch => return error_response(410),
+            ApiFault::Token(good) if token != Some(format!("Bearer {good}").as_str()) => return error_response(401),
+            ApiFault::Slow(wait) => sleep(*wait).await,
+            ApiFault::Hold(part) if path.contains(part) => {
+                let _ = self.fault.clone().wait_for(|fault| !matches!(fault, ApiFault::Hold(_))).await;
             }
             _ => {}
         }
@@ -190,27 +191,27 @@ impl Way {
         let whole: Vec<u8> = text.drain(..end).collect();
         let mut lines: Vec<&[u8]> = whole.split_inclusive(|byte| *byte == b'\n').collect();
         match &*self.fault.borrow() {
-            Fault::Stall | Fault::Drop => {
+            ApiFault::Stall | ApiFault::Drop => {
                 let events = lines.iter().filter(|line| !line.starts_with(br#"{"type":"BOOKMARK""#));
                 self.swallowed.fetch_add(events.count(), Ordering::Relaxed);
                 lines.clear();
             }
-            Fault::Double => lines = lines.iter().flat_map(|line| [*line, *line]).collect(),
-            Fault::Reorder => lines.reverse(),
+            ApiFault::Double => lines = lines.iter().flat_map(|line| [*line, *line]).collect(),
+            ApiFault::Reorder => lines.reverse(),
             _ => {}
         }
         lines.concat().into()
     }
 }
 
-fn failed(failure: &Failure) -> Response<Outgoing> {
+fn failed(failure: &RequestError) -> Response<Outgoing> {
     match failure {
-        Failure::Refused { code, .. } => refusal(*code),
+        RequestError::Refused { code, .. } => error_response(*code),
         other => response(StatusCode::BAD_GATEWAY, other.to_string().into()),
     }
 }
 
-fn refusal(code: u16) -> Response<Outgoing> {
+fn error_response(code: u16) -> Response<Outgoing> {
     let status =
         serde_json::json!({ "kind": "Status", "code": code, "message": format!("asked to refuse with {code}") });
     response(StatusCode::from_u16(code).unwrap_or_default(), status.to_string().into())

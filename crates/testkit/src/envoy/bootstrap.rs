@@ -5,29 +5,29 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::parity::Asker;
+use crate::parity::CaseProxy;
 
-pub enum Address {
+pub enum ServerAddress {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
 
 pub struct Bootstrap<'a> {
-    pub asker: &'a Asker,
-    pub ads: Address,
+    pub proxy: &'a CaseProxy,
+    pub ads: ServerAddress,
     /// Socket of the SDS stub.
     pub sds: PathBuf,
 }
 
 impl Bootstrap<'_> {
     pub(super) fn json(&self, admin: &Path) -> Value {
-        let [region, zone, sub_zone] = &self.asker.locality;
+        let [region, zone, sub_zone] = &self.proxy.locality;
         let ads = json!({ "ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s" });
         json!({
             "node": {
-                "id": self.asker.id,
-                "cluster": self.asker.cluster,
-                "metadata": self.asker.metadata,
+                "id": self.proxy.id,
+                "cluster": self.proxy.cluster,
+                "metadata": self.proxy.metadata,
                 "locality": { "region": region, "zone": zone, "sub_zone": sub_zone },
             },
             "admin": { "address": { "pipe": { "path": admin } } },
@@ -44,7 +44,7 @@ impl Bootstrap<'_> {
             "static_resources": {
                 "clusters": [
                     cluster("xds-grpc", &self.ads),
-                    cluster("sds-grpc", &Address::Unix(self.sds.clone())),
+                    cluster("sds-grpc", &ServerAddress::Unix(self.sds.clone())),
                 ],
             },
         })
@@ -60,10 +60,10 @@ pub(super) fn of_listeners(admin: &Path, listeners: &[Value]) -> Value {
     })
 }
 
-fn cluster(name: &str, address: &Address) -> Value {
+fn cluster(name: &str, address: &ServerAddress) -> Value {
     let address = match address {
-        Address::Tcp(at) => json!({ "socket_address": { "address": at.ip(), "port_value": at.port() } }),
-        Address::Unix(path) => json!({ "pipe": { "path": path } }),
+        ServerAddress::Tcp(at) => json!({ "socket_address": { "address": at.ip(), "port_value": at.port() } }),
+        ServerAddress::Unix(path) => json!({ "pipe": { "path": path } }),
     };
     json!({
         "name": name,

@@ -1,13 +1,12 @@
-//! A live stock Envoy: started with a bootstrap of ours, asked over its admin socket, stopped when dropped.
+//! A stock Envoy: started with a bootstrap of ours, read through its admin socket, killed when dropped.
 
+mod active;
 mod bootstrap;
-mod held;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail};
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper::body::Bytes;
@@ -15,10 +14,11 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::UnixStream;
-use tokio::time::{Instant, sleep};
 
-pub use bootstrap::{Address, Bootstrap};
-pub use held::problems;
+pub use active::problems;
+pub use bootstrap::{Bootstrap, ServerAddress};
+
+use crate::wait::eventually;
 
 pub struct Envoy {
     child: Child,
@@ -57,36 +57,31 @@ impl Envoy {
         Ok(Envoy { child, folder })
     }
 
-    /// Until it serves what stands in its bootstrap.
-    pub async fn wait_ready(&mut self, limit: Duration) -> Result<()> {
-        let end = Instant::now() + limit;
-        while !self.get("/ready").await.is_ok_and(|state| state == "LIVE\n") {
-            if let Some(status) = self.child.try_wait()? {
-                bail!("Envoy ended ({status}):\n{}", self.log());
-            }
-            ensure!(Instant::now() < end, "Envoy is not ready after {limit:?}:\n{}", self.log());
-            sleep(Duration::from_millis(20)).await;
-        }
-        Ok(())
+    /// Until it serves what is in its bootstrap.
+    pub async fn wait_ready(&mut self) -> Result<()> {
+        self.wait("Envoy to be ready", async |envoy: &Envoy| {
+            envoy.get("/ready").await.is_ok_and(|state| state == "LIVE\n")
+        })
+        .await
     }
 
-    /// Until it has clusters and listeners and all of them are warm, or something was refused.
-    pub async fn wait_live(&mut self, limit: Duration) -> Result<()> {
-        let end = Instant::now() + limit;
-        loop {
+    /// Until it has clusters and listeners and all of them are warm, or it has rejected an update.
+    pub async fn wait_live(&mut self) -> Result<()> {
+        self.wait("Envoy to be live", async |envoy: &Envoy| envoy.has_configuration().await.unwrap_or(false)).await
+    }
+
+    async fn wait(&mut self, what: &str, holds: impl AsyncFn(&Envoy) -> bool) -> Result<()> {
+        let reached = eventually(what, async || {
             if let Some(status) = self.child.try_wait()? {
-                bail!("Envoy ended ({status}):\n{}", self.log());
+                bail!("Envoy ended ({status})");
             }
-            if self.settled().await.unwrap_or(false) {
-                return Ok(());
-            }
-            ensure!(Instant::now() < end, "Envoy is not live after {limit:?}:\n{}", self.log());
-            sleep(Duration::from_millis(20)).await;
-        }
+            Ok(holds(self).await)
+        });
+        reached.await.map_err(|error| anyhow!("{error:#}\n{}", self.log()))
     }
 
     /// An error means that it does not listen yet.
-    async fn settled(&self) -> Result<bool> {
+    async fn has_configuration(&self) -> Result<bool> {
         let stats = self.stats(r"^(cluster_manager\.cds|listener_manager\.lds)\.update_(success|rejected)$").await?;
         let refused = stats.iter().any(|(name, count)| name.ends_with("rejected") && *count > 0);
         let both = stats.iter().filter(|(name, count)| name.ends_with("success") && *count > 0).count() == 2;
@@ -101,7 +96,7 @@ impl Envoy {
         Ok(text.lines().filter_map(pair).collect())
     }
 
-    /// All that it was told, with what became of it.
+    /// Its config dump, with endpoints.
     pub async fn config_dump(&self) -> Result<Value> {
         Ok(serde_json::from_str(&self.get("/config_dump?include_eds").await?)?)
     }

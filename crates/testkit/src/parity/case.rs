@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use wire::envoy::config::core::v3::{Locality, Node};
 use wire::google::protobuf::{ListValue, Struct, Value as Field, value::Kind};
 
-use super::{Answer, Answers};
+use super::{ResourcesByType, ResponsesByProxy};
 
 /// The case that all others differ from.
 const BASE: &str = "base-only";
@@ -21,7 +21,7 @@ pub struct Case {
     pub name: String,
     folder: PathBuf,
     on_base: bool,
-    pub askers: Vec<Asker>,
+    pub proxies: Vec<CaseProxy>,
     /// By file name; the base is older than the case, the objects of one file are equally old.
     pub objects: BTreeMap<&'static str, Vec<Value>>,
 }
@@ -32,16 +32,16 @@ impl Case {
         let corpus = folder.parent().context("a case stands in a corpus")?;
         let spec = one_document(&folder.join("proxies.yaml"))?;
         let known = one_document(&corpus.join("proxies.yaml"))?;
-        let asks = |entry: &Value| Asker::new(entry.as_str().map_or(entry, |name| &known[name]));
-        let askers = spec["proxies"].as_array().context("no proxies")?.iter().map(asks).collect::<Result<_>>();
+        let asks = |entry: &Value| CaseProxy::new(entry.as_str().map_or(entry, |name| &known[name]));
+        let proxies = spec["proxies"].as_array().context("no proxies")?.iter().map(asks).collect::<Result<_>>();
         let on_base = spec["base"] != false;
         let mut objects = BTreeMap::new();
         if on_base {
             objects.insert("base.yaml", aged_objects(&corpus.join("base.yaml"), "2026-01-01T00:00:00Z")?);
         }
         objects.insert("in.yaml", aged_objects(&folder.join("in.yaml"), "2026-01-01T01:00:00Z")?);
-        let askers = askers.with_context(|| format!("{name}: proxies.yaml"))?;
-        Ok(Case { name, folder: folder.to_owned(), on_base, askers, objects })
+        let proxies = proxies.with_context(|| format!("{name}: proxies.yaml"))?;
+        Ok(Case { name, folder: folder.to_owned(), on_base, proxies, objects })
     }
 
     /// The objects as files, with their names.
@@ -61,33 +61,33 @@ impl Case {
     }
 
     /// The recorded answers, whole: they are kept as differences from the base.
-    pub fn expected(&self) -> Result<Answers> {
-        let mut out = Answers::new();
-        for asker in &self.askers {
-            let base = self.base_answer(&asker.name)?;
-            let mut own = recorded(&self.folder.join("expect").join(format!("{}.json", asker.name)))?;
+    pub fn expected(&self) -> Result<ResponsesByProxy> {
+        let mut out = ResponsesByProxy::new();
+        for proxy in &self.proxies {
+            let base = self.base_answer(&proxy.name)?;
+            let mut own = recorded(&self.folder.join("expect").join(format!("{}.json", proxy.name)))?;
             let absent: BTreeMap<String, BTreeSet<String>> =
                 serde_json::from_value(own.remove("absent").unwrap_or_else(|| json!({})))?;
-            let mut answer: Answer = serde_json::from_value(base.into())?;
-            for (kind, resources) in serde_json::from_value::<Answer>(own.into())? {
+            let mut answer: ResourcesByType = serde_json::from_value(base.into())?;
+            for (kind, resources) in serde_json::from_value::<ResourcesByType>(own.into())? {
                 answer.entry(kind).or_default().extend(resources);
             }
             for (kind, names) in absent {
                 answer.entry(kind).or_default().retain(|name, _| !names.contains(name));
             }
-            out.insert(asker.name.clone(), answer);
+            out.insert(proxy.name.clone(), answer);
         }
         Ok(out)
     }
 
-    fn base_answer(&self, asker: &str) -> Result<Map<String, Value>> {
-        let file = self.folder.with_file_name(BASE).join("expect").join(format!("{asker}.json"));
+    fn base_answer(&self, proxy: &str) -> Result<Map<String, Value>> {
+        let file = self.folder.with_file_name(BASE).join("expect").join(format!("{proxy}.json"));
         if self.on_base && self.name != BASE && file.exists() { recorded(&file) } else { Ok(Map::new()) }
     }
 }
 
 /// A proxy that asks.
-pub struct Asker {
+pub struct CaseProxy {
     pub name: String,
     /// It wants the name table too.
     pub name_table: bool,
@@ -98,9 +98,9 @@ pub struct Asker {
     pub locality: [String; 3],
 }
 
-impl Asker {
+impl CaseProxy {
     /// An entry as in proxies.yaml.
-    pub fn new(entry: &Value) -> Result<Asker> {
+    pub fn new(entry: &Value) -> Result<CaseProxy> {
         let text = |key: &str| entry[key].as_str().map(str::to_owned);
         let (Some(name), Some(ip)) = (text("name"), text("ip")) else { bail!("a proxy needs name and ip: {entry}") };
         let namespace = text("namespace").unwrap_or_else(|| "default".to_owned());
@@ -116,7 +116,7 @@ impl Asker {
         }
         let locality = text("locality").unwrap_or_default();
         let mut parts = locality.split('/').map(str::to_owned);
-        Ok(Asker {
+        Ok(CaseProxy {
             id: format!("{kind}~{ip}~{name}.{namespace}~{namespace}.svc.cluster.local"),
             cluster: format!("{name}.{namespace}"),
             name_table: entry["nds"] == true,
@@ -162,11 +162,11 @@ fn one_document(file: &Path) -> Result<Value> {
 fn documents(file: &Path) -> Result<Vec<Value>> {
     let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let trees: Result<Vec<_>, _> = yaml::documents(&text, Scalars::Objects).collect();
-    let fault = |f: yaml::Fault| anyhow!("{}:{}:{}: {}", file.display(), f.at.line, f.at.column, f.what);
-    Ok(trees.map_err(fault)?.iter().map(plain).collect())
+    let located = |f: yaml::YamlError| anyhow!("{}:{}:{}: {}", file.display(), f.at.line, f.at.column, f.what);
+    Ok(trees.map_err(located)?.iter().map(plain).collect())
 }
 
-/// Without the places.
+/// As plain JSON, without positions.
 pub fn plain(node: &tree::Node) -> Value {
     match &node.value {
         tree::Value::Null => Value::Null,
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_node_has_the_arbiters_defaults() {
         let entry = json!({ "name": "a", "ip": "1.2.3.4", "locality": "r/z", "metadata": { "MESH_ID": "m", "X": 1 } });
-        let node = Asker::new(&entry).unwrap().node();
+        let node = CaseProxy::new(&entry).unwrap().node();
         assert_eq!(node.id, "sidecar~1.2.3.4~a.default~default.svc.cluster.local");
         assert_eq!(node.cluster, "a.default");
         assert_eq!(node.locality, Some(Locality { region: "r".into(), zone: "z".into(), sub_zone: String::new() }));

@@ -6,8 +6,8 @@ use std::fmt::Write;
 use serde_json::Value;
 
 /// By proxy, then type ("CDS"), then name: the opened resource.
-pub type Answers = BTreeMap<String, Answer>;
-pub type Answer = BTreeMap<String, BTreeMap<String, Value>>;
+pub type ResponsesByProxy = BTreeMap<String, ResourcesByType>;
+pub type ResourcesByType = BTreeMap<String, BTreeMap<String, Value>>;
 
 /// Lists whose order carries no meaning.
 const UNORDERED: [&str; 9] = [
@@ -26,23 +26,23 @@ const UNORDERED: [&str; 9] = [
 const UNORDERED_OBJECTS: [&str; 2] = ["lbEndpoints", "endpoints"];
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Compared {
+pub struct Comparison {
     pub same: usize,
     pub total: usize,
     /// `case: proxy TYPE name: path: what`, one for each difference.
     pub lines: Vec<String>,
 }
 
-impl Compared {
+impl Comparison {
     /// Nothing compared is not equal.
     pub fn equal(&self) -> bool {
         self.total > 0 && self.same == self.total
     }
 }
 
-pub fn compare(case: &str, want: &Answers, got: &Answers) -> Compared {
-    let none = Answer::new();
-    let mut out = Compared::default();
+pub fn compare(case: &str, want: &ResponsesByProxy, got: &ResponsesByProxy) -> Comparison {
+    let none = ResourcesByType::new();
+    let mut out = Comparison::default();
     for (proxy, want) in want {
         let got = got.get(proxy).unwrap_or(&none);
         for kind in want.keys().chain(got.keys()).collect::<BTreeSet<_>>() {
@@ -223,7 +223,8 @@ mod tests {
 
     #[test]
     fn a_resource_counts_once_however_much_differs() {
-        let of = |value: Value| -> Answers { serde_json::from_value(json!({ "p": { "CDS": value } })).unwrap() };
+        let of =
+            |value: Value| -> ResponsesByProxy { serde_json::from_value(json!({ "p": { "CDS": value } })).unwrap() };
         let want = of(json!({ "a": { "x": 1, "y": 1 }, "b": {}, "c": {} }));
         let got = of(json!({ "a": { "x": 2, "y": 2 }, "b": {}, "d": {} }));
         let out = compare("case", &want, &got);

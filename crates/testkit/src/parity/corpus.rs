@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 
 use super::Case;
-use crate::place;
+use crate::environment;
 
 pub struct Corpus {
     pub folder: PathBuf,
@@ -21,7 +21,7 @@ pub struct Corpus {
 
 impl Corpus {
     pub fn open() -> Result<Corpus> {
-        let folder = place::repository().join("tests/parity");
+        let folder = environment::repository().join("tests/parity");
         let mut names = BTreeSet::new();
         for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
             let entry = entry?;
@@ -51,12 +51,12 @@ impl Corpus {
     /// Names of cases that must hold: the claimed ones, or those that MELTEMI_CASES names, claimed or not.
     pub fn demanded(&self) -> BTreeSet<String> {
         let wanted = self.wanted();
-        if place::wanted_cases().is_some() { wanted } else { &wanted - &self.unclaimed }
+        if environment::wanted_cases().is_some() { wanted } else { &wanted - &self.unclaimed }
     }
 
     /// Names of cases to run: all, or those that MELTEMI_CASES names.
     pub fn wanted(&self) -> BTreeSet<String> {
-        match place::wanted_cases() {
+        match environment::wanted_cases() {
             Some(wanted) => self.names.intersection(&wanted).cloned().collect(),
             None => self.names.clone(),
         }

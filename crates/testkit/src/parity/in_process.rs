@@ -11,9 +11,9 @@ use prost::Message;
 use views::Views;
 use wire::envoy::service::discovery::v3::DeltaDiscoveryResponse;
 use wire::google::protobuf::Any;
-use xds::{Joined, Provider, Resource, TypeUrl, Variant};
+use xds::{Membership, Provider, Resource, TypeUrl, Variant};
 
-use super::{Asker, Case, Source};
+use super::{Case, CaseProxy, ResourceSource};
 
 pub struct InProcess {
     views: Arc<Views>,
@@ -24,7 +24,7 @@ impl InProcess {
         let mut updates = Vec::new();
         for (file, text) in case.texts() {
             let parsed = parse_documents(file, &text);
-            ensure!(parsed.complete, "{file} is not read whole: {:?}", parsed.notes);
+            ensure!(parsed.complete, "{file} is not read whole: {:?}", parsed.diagnostics);
             updates.extend(parsed.objects.into_iter().map(Update::Put));
         }
         Ok(InProcess::with(updates))
@@ -43,14 +43,14 @@ impl InProcess {
         InProcess { views }
     }
 
-    pub fn proxy(&self, asker: &Asker) -> Result<impl Source> {
-        Ok(Member(self.views.join(&asker.node())?))
+    pub fn proxy(&self, proxy: &CaseProxy) -> Result<impl ResourceSource> {
+        Ok(Member(self.views.join(&proxy.node())?))
     }
 }
 
-struct Member(Joined);
+struct Member(Membership);
 
-impl Source for Member {
+impl ResourceSource for Member {
     fn ask(&mut self, type_url: &str, names: &BTreeSet<String>) -> Result<BTreeMap<String, Any>> {
         let kind = TypeUrl::from_url(type_url).context("a type that we serve")?;
         let class = &self.0.class;

@@ -1,16 +1,16 @@
-//! The parity corpus: cases, the answers recorded from istiod, and the comparison. `compare` and `opened` mean what the arbiter,
-//! parity.py, means; `tests/comparers.rs` holds them together.
+//! The parity corpus: cases, the responses recorded from istiod, and the comparison. `compare` and `decode_any` agree with the arbiter,
+//! parity.py; `tests/comparers` checks that.
 
-mod answer;
 mod case;
 mod compare;
 mod corpus;
+mod decode;
 mod in_process;
-mod open;
+mod source;
 
-pub use answer::{OverTheWire, Source, answer};
-pub use case::{Asker, Case, plain};
-pub use compare::{Answer, Answers, Compared, compare, differences, normal};
+pub use case::{Case, CaseProxy, plain};
+pub use compare::{Comparison, ResourcesByType, ResponsesByProxy, compare, differences, normal};
 pub use corpus::Corpus;
+pub use decode::decode_any;
 pub use in_process::InProcess;
-pub use open::opened;
+pub use source::{AdsSource, ResourceSource, fetch_resources};

@@ -96,11 +96,11 @@ impl Clients {
     async fn exchanged(&self, request: &Request, text: &str) -> Result<String> {
         let stream = connected(request.source, request.port).await?;
         let (Some(principal), Some(name)) = (&request.principal, &request.server_name) else {
-            return spoken(stream, text).await;
+            return exchange(stream, text).await;
         };
         let config = self.by_identity.get(principal.as_str()).context("no such client")?.clone();
         let name = ServerName::try_from(name.clone())?;
-        spoken(TlsConnector::from(config).connect(name, stream).await?, text).await
+        exchange(TlsConnector::from(config).connect(name, stream).await?, text).await
     }
 }
 
@@ -119,7 +119,7 @@ async fn connected(source: IpAddr, port: u16) -> Result<TcpStream> {
 }
 
 /// What comes first, or nothing if the other side ends: it may do so without a word.
-async fn spoken(mut stream: impl AsyncRead + AsyncWrite + Unpin, text: &str) -> Result<String> {
+async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, text: &str) -> Result<String> {
     let mut answer = [0; 1024];
     let read = match stream.write_all(text.as_bytes()).await {
         Ok(()) => stream.read(&mut answer).await.unwrap_or(0),

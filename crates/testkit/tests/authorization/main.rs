@@ -3,30 +3,30 @@
 
 mod client;
 mod evaluate;
-mod place;
+mod guards;
 mod random;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Result;
 use client::Clients;
 use evaluate::{Request, Seen, allowed};
-use place::{Behind, Guards, listener};
-use random::Random;
+use guards::{Behind, Guards, listener};
 use serde_json::{Value, json};
 use testkit::envoy::Envoy;
-use testkit::token::Issuer;
-use testkit::{place as tools, say, server, skip};
+use testkit::random::Random;
+use testkit::token::JwtIssuer;
+use testkit::{environment as tools, port, say, skip};
 
 /// Sets of policies, and requests to each.
-const WORLDS: usize = 100;
+const POLICY_SETS: usize = 100;
 const REQUESTS: usize = 20;
 const CONNECTIONS: usize = 4;
 
 /// At a time.
 const SENT: usize = 8;
 
-struct World {
+struct PolicySet {
     port: u16,
     bytes_port: u16,
     policies: Vec<Value>,
@@ -38,41 +38,41 @@ async fn envoy_decides_as_the_policies_say() {
         return skip("policies in an Envoy: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
     };
     let began = Instant::now();
-    let (issuer, clients) = (Issuer::default(), Clients::new().unwrap());
+    let (issuer, clients) = (JwtIssuer::default(), Clients::new().unwrap());
     let claims = claims();
     let tokens: Vec<String> = claims.iter().map(|claims| issuer.token(claims)).collect();
     let mut random = Random::new(20);
     let mut listeners = Vec::new();
-    let ports = free_ports(2 * WORLDS).unwrap();
+    let ports = free_ports(2 * POLICY_SETS).unwrap();
     let pairs_of_ports = ports.chunks_exact(2).map(|ports| [ports[0], ports[1]]);
-    let worlds: Vec<World> =
-        pairs_of_ports.map(|ports| world(&mut random, ports, &issuer, &clients, &mut listeners).unwrap()).collect();
+    let sets: Vec<PolicySet> =
+        pairs_of_ports.map(|ports| set(&mut random, ports, &issuer, &clients, &mut listeners).unwrap()).collect();
     let mut envoy = Envoy::start_static(&binary, &listeners).unwrap();
-    envoy.wait_ready(Duration::from_secs(60)).await.unwrap();
+    envoy.wait_ready().await.unwrap();
 
     let mut pairs = Vec::new();
-    for (at, world) in worlds.iter().enumerate() {
+    for (at, set) in sets.iter().enumerate() {
         let mut pair = |port: u16, seen: Seen| {
             let request = random::request(&mut random, port, &claims);
-            let expected = allowed(&world.policies, &request, seen);
+            let expected = allowed(&set.policies, &request, seen);
             let token = request.claims.as_ref().and_then(|held| claims.iter().position(|it| it == held));
-            Pair { world: at, seen, expected, token: token.map(|at| tokens[at].clone()), request }
+            Pair { set: at, seen, expected, token: token.map(|at| tokens[at].clone()), request }
         };
-        pairs.extend((0..REQUESTS).map(|_| pair(world.port, Seen::Request)).collect::<Vec<_>>());
-        pairs.extend((0..CONNECTIONS).map(|_| pair(world.bytes_port, Seen::Bytes)).collect::<Vec<_>>());
+        pairs.extend((0..REQUESTS).map(|_| pair(set.port, Seen::Request)).collect::<Vec<_>>());
+        pairs.extend((0..CONNECTIONS).map(|_| pair(set.bytes_port, Seen::Bytes)).collect::<Vec<_>>());
     }
     let (total, kept) = (pairs.len(), pairs.iter().filter(|pair| pair.expected).count());
     assert!(
         total >= 2000 && (total / 4..total * 3 / 4).contains(&kept),
         "{kept} of {total} are allowed: the pools tell nothing"
     );
-    let wrong = judged(pairs, &clients, &worlds).await;
+    let wrong = judged(pairs, &clients, &sets).await;
     say(&format!("policies in Envoy: {total} pairs, {kept} allowed ({:.1} s)", began.elapsed().as_secs_f32()));
     assert!(wrong.is_empty(), "{} of {total}:\n{}", wrong.len(), wrong[..wrong.len().min(3)].join("\n"));
 }
 
 struct Pair {
-    world: usize,
+    set: usize,
     seen: Seen,
     expected: bool,
     token: Option<String>,
@@ -80,7 +80,7 @@ struct Pair {
 }
 
 /// Those that Envoy decides differently.
-async fn judged(pairs: Vec<Pair>, clients: &Clients, worlds: &[World]) -> Vec<String> {
+async fn judged(pairs: Vec<Pair>, clients: &Clients, sets: &[PolicySet]) -> Vec<String> {
     let mut wrong = Vec::new();
     for batch in pairs.chunks(SENT) {
         let asked = batch.iter().map(|pair| async {
@@ -97,7 +97,7 @@ async fn judged(pairs: Vec<Pair>, clients: &Clients, worlds: &[World]) -> Vec<St
         let decided = futures_util::future::join_all(asked).await;
         for (pair, decided) in batch.iter().zip(decided) {
             if !matches!(decided, Ok(allowed) if allowed == pair.expected) {
-                let policies: Vec<String> = worlds[pair.world].policies.iter().map(ToString::to_string).collect();
+                let policies: Vec<String> = sets[pair.set].policies.iter().map(ToString::to_string).collect();
                 wrong.push(format!(
                     "{:?} {}: Envoy says {decided:?}, the policies {}\n{}",
                     pair.seen,
@@ -112,23 +112,23 @@ async fn judged(pairs: Vec<Pair>, clients: &Clients, worlds: &[World]) -> Vec<St
 }
 
 /// `ports`: of its requests and of its bytes.
-fn world(
+fn set(
     random: &mut Random,
     ports: [u16; 2],
-    issuer: &Issuer,
+    issuer: &JwtIssuer,
     clients: &Clients,
     listeners: &mut Vec<Value>,
-) -> Result<World> {
+) -> Result<PolicySet> {
     let [port, bytes_port] = ports;
     let policies = random::policies(random, port);
     let documents: Vec<String> = policies.iter().map(ToString::to_string).chain([authentication(issuer)]).collect();
     let guards = Guards::new(&documents.join("\n---\n"))?;
     listeners.push(listener(port, &guards, Behind::Http, &clients.server_tls()));
     listeners.push(listener(bytes_port, &guards, Behind::Bytes, &clients.server_tls()));
-    Ok(World { port, bytes_port, policies })
+    Ok(PolicySet { port, bytes_port, policies })
 }
 
-fn authentication(issuer: &Issuer) -> String {
+fn authentication(issuer: &JwtIssuer) -> String {
     json!({
         "apiVersion": "security.istio.io/v1", "kind": "RequestAuthentication",
         "metadata": {"name": "tokens", "namespace": "shop"},
@@ -149,7 +149,7 @@ fn claims() -> Vec<Value> {
 }
 
 fn free_ports(count: usize) -> Result<Vec<u16>> {
-    (0..count).map(|_| server::free_port()).collect()
+    (0..count).map(|_| port::reserve()).collect()
 }
 
 /// A request with a good token passes where its claim is asked for; without, with a bad, expired or foreign one it does not.
@@ -158,7 +158,7 @@ async fn claims_of_good_tokens_allow_and_deny() {
     let Some(binary) = tools::envoy() else {
         return skip("tokens in an Envoy: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
     };
-    let (issuer, stranger, clients) = (Issuer::default(), Issuer::default(), Clients::new().unwrap());
+    let (issuer, stranger, clients) = (JwtIssuer::default(), JwtIssuer::default(), Clients::new().unwrap());
     let policy = |name: &str, action: &str, group: &str| {
         json!({
             "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",
@@ -172,7 +172,7 @@ async fn claims_of_good_tokens_allow_and_deny() {
     let guards = Guards::new(&documents.join("\n---\n")).unwrap();
     let mut envoy =
         Envoy::start_static(&binary, &[listener(port, &guards, Behind::Http, &clients.server_tls())]).unwrap();
-    envoy.wait_ready(Duration::from_secs(60)).await.unwrap();
+    envoy.wait_ready().await.unwrap();
 
     let good = json!({"iss": ISSUER, "sub": "a", "groups": ["admin"], "exp": 4_000_000_000_u64});
     let with = |change: Value| {
@@ -207,7 +207,7 @@ async fn without_keys_no_token_is_good() {
     let Some(binary) = tools::envoy() else {
         return skip("tokens in an Envoy: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
     };
-    let (issuer, clients) = (Issuer::default(), Clients::new().unwrap());
+    let (issuer, clients) = (JwtIssuer::default(), Clients::new().unwrap());
     let authentication = json!({
         "apiVersion": "security.istio.io/v1", "kind": "RequestAuthentication",
         "metadata": {"name": "tokens", "namespace": "shop"},
@@ -217,7 +217,7 @@ async fn without_keys_no_token_is_good() {
     let guards = Guards::new(&authentication.to_string()).unwrap();
     let mut envoy =
         Envoy::start_static(&binary, &[listener(port, &guards, Behind::Http, &clients.server_tls())]).unwrap();
-    envoy.wait_ready(Duration::from_secs(60)).await.unwrap();
+    envoy.wait_ready().await.unwrap();
     let request = random::request(&mut Random::new(1), port, &claims());
     let token = issuer.token(&json!({"iss": ISSUER, "sub": "a", "exp": 4_000_000_000_u64}));
     assert_eq!(clients.status(&request, Some(&token)).await.unwrap(), 401);

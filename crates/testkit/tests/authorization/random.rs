@@ -3,36 +3,9 @@
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
+use testkit::random::Random;
 
 use crate::evaluate::Request;
-
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.next() >> 33).expect("31 bits") % limit
-    }
-
-    fn of<T: Clone>(&mut self, pool: &[T]) -> T {
-        pool[self.below(pool.len())].clone()
-    }
-
-    /// Once in `times`.
-    fn once_in(&mut self, times: usize) -> bool {
-        self.below(times) == 0
-    }
-}
 
 pub(crate) const IDENTITIES: [&str; 5] = [
     "mesh.example/ns/shop/sa/front",
@@ -111,30 +84,30 @@ fn policy(random: &mut Random, at: usize, port: u16) -> Value {
     };
     let mut policy = json!({
         "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",
-        "metadata": {"name": format!("p{at}"), "namespace": random.of(&["shop", "shop", "istio-system"])},
-        "spec": {"action": random.of(&["ALLOW", "ALLOW", "ALLOW", "DENY", "DENY", "AUDIT"]), "rules": rules},
+        "metadata": {"name": format!("p{at}"), "namespace": random.pick(&["shop", "shop", "istio-system"])},
+        "spec": {"action": random.pick(&["ALLOW", "ALLOW", "ALLOW", "DENY", "DENY", "AUDIT"]), "rules": rules},
     });
-    if random.once_in(3) {
+    if random.one_in(3) {
         policy["spec"]["selector"] = json!({"matchLabels": {"app": "web"}});
     }
-    if random.once_in(8) {
-        policy["metadata"]["annotations"] = json!({"istio.io/dry-run": random.of(&["true", "false"])});
+    if random.one_in(8) {
+        policy["metadata"]["annotations"] = json!({"istio.io/dry-run": random.pick(&["true", "false"])});
     }
     policy
 }
 
 fn rule(random: &mut Random, port: u16) -> Value {
     let mut rule = json!({});
-    if random.once_in(2) {
+    if random.one_in(2) {
         rule["from"] = (0..=random.below(2)).map(|_| json!({"source": entry(random, &SOURCE, port)})).collect();
     }
-    if random.once_in(2) {
+    if random.one_in(2) {
         rule["to"] = (0..=random.below(2)).map(|_| json!({"operation": entry(random, &OPERATION, port)})).collect();
     }
-    if random.once_in(2) {
+    if random.one_in(2) {
         let conditions = (0..=random.below(2)).map(|_| {
-            let (key, pool) = random.of(&CONDITION);
-            let name = random.of(&["values", "values", "notValues"]);
+            let (key, pool) = random.pick(&CONDITION);
+            let name = random.pick(&["values", "values", "notValues"]);
             json!({"key": key, name: values(random, pool, port)})
         });
         rule["when"] = conditions.collect();
@@ -145,9 +118,9 @@ fn rule(random: &mut Random, port: u16) -> Value {
 fn entry(random: &mut Random, fields: &[(&str, &[&str])], port: u16) -> Value {
     let mut entry = json!({});
     for _ in 0..=random.below(2) {
-        let (name, pool) = random.of(fields);
+        let (name, pool) = random.pick(fields);
         let negated = format!("not{}{}", name[..1].to_uppercase(), &name[1..]);
-        let name = if random.once_in(3) { negated } else { name.to_owned() };
+        let name = if random.one_in(3) { negated } else { name.to_owned() };
         entry[name] = values(random, pool, port);
     }
     entry
@@ -156,30 +129,30 @@ fn entry(random: &mut Random, fields: &[(&str, &[&str])], port: u16) -> Value {
 fn values(random: &mut Random, pool: &[&str], port: u16) -> Value {
     let count = 1 + random.below(2);
     let value = |text: &str| if text == "OWN" { port.to_string() } else { text.to_owned() };
-    let mut values: Vec<String> = (0..count).map(|_| value(random.of(pool))).collect();
+    let mut values: Vec<String> = (0..count).map(|_| value(random.pick(pool))).collect();
     values.dedup();
     json!(values)
 }
 
 /// `claims` of the tokens that exist.
 pub(crate) fn request(random: &mut Random, port: u16, claims: &[Value]) -> Request {
-    let principal = (!random.once_in(4)).then(|| random.of(&IDENTITIES).to_owned());
+    let principal = (!random.one_in(4)).then(|| random.pick(&IDENTITIES).to_owned());
     let source = IpAddr::from([127, 0, 0, 1 + u8::try_from(random.below(5)).expect("below 5")]);
-    let forwarded = random.of(&[None, None, Some("203.0.113.9"), Some("198.51.100.7"), Some("2001:db8::5")]);
+    let forwarded = random.pick(&[None, None, Some("203.0.113.9"), Some("198.51.100.7"), Some("2001:db8::5")]);
     let mut headers = Vec::new();
     headers.extend(forwarded.map(|address| ("x-forwarded-for".to_owned(), address.to_owned())));
-    let team = random.of(&[None, Some("core"), Some("payments"), Some("web-ops")]);
+    let team = random.pick(&[None, Some("core"), Some("payments"), Some("web-ops")]);
     headers.extend(team.map(|team| ("x-team".to_owned(), team.to_owned())));
     Request {
         source,
         remote: forwarded.map_or(source, |address| address.parse().expect("an address")),
         port,
-        server_name: principal.as_ref().map(|_| random.of(&SERVER_NAMES).to_owned()),
+        server_name: principal.as_ref().map(|_| random.pick(&SERVER_NAMES).to_owned()),
         principal,
-        method: random.of(&["GET", "GET", "POST", "PUT", "PATCH", "DELETE"]).to_owned(),
-        host: random.of(&["front.shop", "Front.SHOP", "a.example.org", "front.example.com:8080", "other"]).to_owned(),
+        method: random.pick(&["GET", "GET", "POST", "PUT", "PATCH", "DELETE"]).to_owned(),
+        host: random.pick(&["front.shop", "Front.SHOP", "a.example.org", "front.example.com:8080", "other"]).to_owned(),
         path: random
-            .of(&[
+            .pick(&[
                 "/items",
                 "/items/1",
                 "/items?a=/files/",
@@ -197,6 +170,6 @@ pub(crate) fn request(random: &mut Random, port: u16, claims: &[Value]) -> Reque
             ])
             .to_owned(),
         headers,
-        claims: random.of(&[None, Some(0), Some(1)]).map(|at| claims[at].clone()),
+        claims: random.pick(&[None, Some(0), Some(1)]).map(|at| claims[at].clone()),
     }
 }

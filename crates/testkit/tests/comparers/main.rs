@@ -2,7 +2,6 @@
 
 mod message;
 mod mutation;
-mod random;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -10,17 +9,17 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use random::Random;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use testkit::parity::{Answers, Corpus, compare, differences, opened};
-use testkit::{place, skip};
+use testkit::parity::{Corpus, ResponsesByProxy, compare, decode_any, differences};
+use testkit::random::Random;
+use testkit::{environment, skip};
 use wire::google::protobuf::Any;
 
 /// `None` when the arbiter or its Python is absent; then the skip has been told.
 fn ask<T: DeserializeOwned>(question: &str, input: &[u8]) -> Option<T> {
-    let (Some(arbiter), Some(python)) = (place::arbiter(), place::python()) else {
+    let (Some(arbiter), Some(python)) = (environment::arbiter(), environment::python()) else {
         skip("comparing the comparers: no arbiter (MELTEMI_ARBITER) or no Python for it (`cargo xtask setup`)");
         return None;
     };
@@ -51,7 +50,7 @@ fn what_the_arbiter_does_not_know_is_listed() {
 struct Read {
     objects: BTreeMap<String, Value>,
     nodes: BTreeMap<String, Value>,
-    expected: Answers,
+    expected: ResponsesByProxy,
 }
 
 #[test]
@@ -63,11 +62,11 @@ fn cases_are_read_alike() {
     for (name, theirs) in theirs {
         let case = corpus.case(&name).unwrap();
         assert_eq!(json!(case.objects), json!(theirs.objects), "{name}");
-        for asker in &case.askers {
-            let ours = opened(&wire::any::pack(&asker.node()));
-            let mut want = theirs.nodes[&asker.name].clone();
+        for proxy in &case.proxies {
+            let ours = decode_any(&wire::any::pack(&proxy.node()));
+            let mut want = theirs.nodes[&proxy.name].clone();
             want["@type"] = ours["@type"].clone();
-            assert_eq!(differences(&want, &ours), [""; 0], "{name}: {}", asker.name);
+            assert_eq!(differences(&want, &ours), [""; 0], "{name}: {}", proxy.name);
         }
         let found = compare(&name, &theirs.expected, &case.expected().unwrap());
         assert!(found.equal(), "{:?}", found.lines);
@@ -82,13 +81,13 @@ fn messages_are_opened_alike() {
     let Some(theirs) = ask::<Vec<Value>>("open", &serde_json::to_vec(&question).unwrap()) else { return };
     assert_eq!(theirs.len(), messages.len());
     for (any, theirs) in messages.iter().zip(&theirs) {
-        assert_eq!(differences(theirs, &opened(any)), [""; 0], "{theirs}");
+        assert_eq!(differences(theirs, &decode_any(any)), [""; 0], "{theirs}");
     }
 }
 
 #[test]
 fn the_arbiter_finds_the_base_equal() {
-    let (Some(arbiter), Some(python)) = (place::arbiter(), place::python()) else {
+    let (Some(arbiter), Some(python)) = (environment::arbiter(), environment::python()) else {
         return skip(
             "the arbiter's own verdict: no arbiter (MELTEMI_ARBITER) or no Python for it (`cargo xtask setup`)",
         );

@@ -6,7 +6,7 @@ use prost::Message;
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, Value};
 use wire::google::protobuf::Any;
 
-use crate::random::Random;
+use testkit::random::Random;
 
 /// Beyond this, messages stay empty.
 const DEPTH: usize = 5;
@@ -99,13 +99,13 @@ fn single(random: &mut Random, kind: &Kind, depth: usize) -> Value {
     match kind {
         Kind::Double => Value::F64(random.pick(&[0.5, -2.25, 100.0, 0.001])),
         Kind::Float => Value::F32(random.pick(&[0.5, -2.25, 100.0])),
-        Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => Value::I32(random.next() as i32),
-        Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => Value::I64(random.next() as i64),
-        Kind::Uint32 | Kind::Fixed32 => Value::U32(random.next() as u32),
-        Kind::Uint64 | Kind::Fixed64 => Value::U64(random.next()),
+        Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => Value::I32(random.number() as i32),
+        Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => Value::I64(random.number() as i64),
+        Kind::Uint32 | Kind::Fixed32 => Value::U32(random.number() as u32),
+        Kind::Uint64 | Kind::Fixed64 => Value::U64(random.number()),
         Kind::Bool => Value::Bool(random.one_in(2)),
         Kind::String => Value::String(text(random)),
-        Kind::Bytes => Value::Bytes(random.next().to_be_bytes().to_vec().into()),
+        Kind::Bytes => Value::Bytes(random.number().to_be_bytes().to_vec().into()),
         Kind::Message(descriptor) => Value::Message(message(random, descriptor, depth + 1)),
         Kind::Enum(descriptor) => {
             let numbers: Vec<i32> = descriptor.values().map(|value| value.number()).chain([999]).collect();

@@ -1,11 +1,11 @@
 //! Random damage to recorded answers, of every kind that a wrong control plane could do.
 
 use serde_json::{Value, json};
-use testkit::parity::Answers;
+use testkit::parity::ResponsesByProxy;
 
-use crate::random::Random;
+use testkit::random::Random;
 
-pub(crate) fn mutate(random: &mut Random, answers: &mut Answers) {
+pub(crate) fn mutate(random: &mut Random, answers: &mut ResponsesByProxy) {
     for answer in answers.values_mut() {
         for resources in answer.values_mut() {
             let names: Vec<String> = resources.keys().cloned().collect();

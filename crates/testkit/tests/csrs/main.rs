@@ -10,14 +10,14 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine};
-use ca::{Csr, CsrRefused, Identity, SignerRequest};
+use ca::{Csr, CsrError, Identity, SignerRequest};
 use corpus::{CART, Case};
 use serde_json::Value;
-use testkit::{place, say, skip};
+use testkit::{environment, say, skip};
 
 const SEED: u64 = 25;
 
-fn passed_on(der: &[u8]) -> Result<SignerRequest, CsrRefused> {
+fn passed_on(der: &[u8]) -> Result<SignerRequest, CsrError> {
     let identity: Identity = CART.parse().expect("a SPIFFE name");
     let body = BASE64_STANDARD.encode(der);
     Csr::parse(&format!("-----BEGIN CERTIFICATE REQUEST-----\n{body}\n-----END CERTIFICATE REQUEST-----\n"))?
@@ -38,7 +38,7 @@ fn requests_of_agents_are_passed_on_and_unusual_ones_are_not() {
 
 #[test]
 fn go_reads_what_is_passed_on_as_we_do() {
-    let Some(go) = place::go() else {
+    let Some(go) = environment::go() else {
         return skip("signing requests as Go reads them: no Go (its package, or golang.org/dl)");
     };
     compared(&go).unwrap_or_else(|e| panic!("{e:#}"));

@@ -6,7 +6,6 @@ mod module;
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -15,19 +14,17 @@ use hyper::service::service_fn;
 use hyper::{Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::json;
-use testkit::envoy::{Address, Bootstrap, Envoy};
-use testkit::load::{self, Answer, Ask};
-use testkit::parity::Asker;
-use testkit::server::{self, Server};
-use testkit::{place, say, skip};
+use testkit::envoy::{Bootstrap, Envoy, ServerAddress};
+use testkit::http_client::{self, HttpRequest, HttpResponse};
+use testkit::parity::CaseProxy;
+use testkit::server::MeltemiServer;
+use testkit::wait::eventually;
+use testkit::{environment, port, say, skip};
 use tokio::net::TcpListener;
-use tokio::time::sleep;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn scripts_limits_and_modules_act_on_requests() {
-    let Some(envoy) = place::envoy() else {
+    let Some(envoy) = environment::envoy() else {
         return skip("extensions in a live Envoy: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
     };
     run(&envoy).unwrap_or_else(|e| panic!("{e:#}"));
@@ -40,21 +37,22 @@ async fn run(envoy: &Path) -> Result<()> {
     std::fs::create_dir(&objects)?;
     let module = folder.path().join("greeting.wasm");
     std::fs::write(&module, module::greeting())?;
-    let (app, port) = (application().await?, server::free_port()?);
+    let (app, port) = (application().await?, port::reserve()?);
     std::fs::write(objects.join("mesh.yaml"), mesh(app, port))?;
     std::fs::write(objects.join("plugin.yaml"), plugin(&module, "hello"))?;
-    let mut server = Server::start(&objects)?;
-    let asker = Asker::new(&json!({
+    let mut server = MeltemiServer::start(&objects)?;
+    let proxy = CaseProxy::new(&json!({
         "name": "client-1", "namespace": "shop", "ip": "127.0.0.1", "labels": { "app": "client" },
         "metadata": { "INTERCEPTION_MODE": "NONE" },
     }))?;
-    let bootstrap = Bootstrap { asker: &asker, ads: Address::Tcp(server.address), sds: folder.path().join("sds") };
+    let bootstrap =
+        Bootstrap { proxy: &proxy, ads: ServerAddress::Tcp(server.address), sds: folder.path().join("sds") };
     let mut proxy = Envoy::start(envoy, &[], &bootstrap)?;
-    proxy.wait_live(PATIENCE).await.with_context(|| server.log())?;
+    proxy.wait_live().await.with_context(|| server.log())?;
 
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let open = Ask::new(at, "open.example", "/");
-    let answer = load::one(&open).await.with_context(|| proxy.log())?;
+    let open = HttpRequest::new(at, "open.example", "/");
+    let answer = http_client::send_one(&open).await.with_context(|| proxy.log())?;
     ensure!(
         header(&answer, "x-script") == Some("200"),
         "the script did not see the answer: {answer:?}\n{}",
@@ -65,26 +63,20 @@ async fn run(envoy: &Path) -> Result<()> {
         "extend: a script that an EnvoyFilter inserted changes answers; a module from ECDS answers with its configuration",
     );
 
-    let answers = load::many(&Ask::new(at, "limited.example", "/"), 6, 1).await?;
+    let answers = http_client::send_many(&HttpRequest::new(at, "limited.example", "/"), 6, 1).await?;
     let served = answers.iter().filter(|answer| answer.status == StatusCode::OK).count();
     let refused = answers.iter().filter(|answer| answer.status == StatusCode::TOO_MANY_REQUESTS).count();
     ensure!((served, refused) == (2, 4), "of 6 requests {served} were served and {refused} refused");
-    let free = load::many(&open, 6, 1).await?;
+    let free = http_client::send_many(&open, 6, 1).await?;
     ensure!(free.iter().all(|answer| answer.status == StatusCode::OK), "the limit is merged into one host only");
     say("extend: a limit that is merged into one virtual host lets 2 of 6 requests through");
 
     let before = listener_updates(&proxy).await?;
     std::fs::write(objects.join("plugin.yaml"), plugin(&module, "bye"))?;
-    let began = Instant::now();
-    while header(&load::one(&open).await?, "x-wasm") != Some(r#"{"greeting":"bye"}"#) {
-        ensure!(
-            began.elapsed() < PATIENCE,
-            "the other configuration did not arrive\n{}\n{}",
-            server.log(),
-            proxy.log()
-        );
-        sleep(Duration::from_millis(50)).await;
-    }
+    let changed = eventually("the other configuration of the plugin", async || {
+        Ok(header(&http_client::send_one(&open).await?, "x-wasm") == Some(r#"{"greeting":"bye"}"#))
+    });
+    changed.await.with_context(|| format!("{}\n{}", server.log(), proxy.log()))?;
     ensure!(listener_updates(&proxy).await? == before, "a listener was sent for a configuration that it only names");
     say("extend: another pluginConfig took effect without an update of a listener");
     Ok(())
@@ -94,7 +86,7 @@ async fn listener_updates(proxy: &Envoy) -> Result<Vec<(String, u64)>> {
     proxy.stats(r"^listener_manager\.(lds\.update_(success|attempt|rejected)|listener_(added|modified))$").await
 }
 
-fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
+fn header<'a>(answer: &'a HttpResponse, name: &str) -> Option<&'a str> {
     answer.headers.get(name)?.to_str().ok()
 }
 

@@ -4,25 +4,24 @@ use std::fs;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use testkit::authority::Authority;
-use testkit::load::{self, Ask};
+use testkit::http_client::{self, HttpRequest};
 use testkit::process::Process;
-use testkit::token::Issuer;
-use testkit::{place, server, skip};
+use testkit::test_ca::TestCa;
+use testkit::token::JwtIssuer;
+use testkit::wait::{eventually, eventually_blocking};
+use testkit::{environment, port, server, skip};
 
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Long enough that an outage does not end it.
 const LIFETIME: &str = "10s";
 const NAME: &str = "istiod.istio-system.svc";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_meltemi_signs_and_its_outage_is_survived() {
-    let Some(envoy) = place::envoy() else {
+    let Some(envoy) = environment::envoy() else {
         return skip("an external authority with a real Envoy: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
     };
     let mesh = Mesh::new().unwrap();
@@ -50,7 +49,10 @@ async fn run(mesh: &Mesh, envoy: &Path) -> Result<()> {
 
     external.stop()?;
     let held = mesh.certificate().await?;
-    mesh.until("a renewal to fail", async || mesh.log("agent").is_ok_and(|log| log.contains("no certificate"))).await?;
+    mesh.until("a renewal to fail", async || {
+        mesh.log("agent").is_ok_and(|log| log.contains("cannot obtain a certificate"))
+    })
+    .await?;
     ensure!(mesh.page(mesh.admin, "/ready").await?.contains("LIVE"), "Envoy did not survive");
     ensure!(mesh.certificate().await? == held, "the certificate went before its time");
     let _external = mesh.start_external()?;
@@ -84,8 +86,8 @@ impl Mesh {
             fs::create_dir_all(path.parent().context("in a folder")?)?;
             fs::write(path, text).context("write")
         };
-        let authority = Authority::new()?;
-        let serving = authority.site(NAME)?;
+        let authority = TestCa::new()?;
+        let serving = authority.host_certificate(NAME)?;
         write("objects/mesh.yaml", OBJECTS)?;
         write("nothing/empty.yaml", "")?;
         write("cacerts/ca-cert.pem", &authority.root())?;
@@ -94,7 +96,7 @@ impl Mesh {
         write("cacerts/ca-key.pem", &authority.key())?;
         write("tls.crt", &serving.certificate)?;
         write("tls.key", &serving.key)?;
-        let issuer = Issuer::default();
+        let issuer = JwtIssuer::default();
         write("keys.json", &issuer.keys())?;
         let claims = json!({
             "iss": "elsewhere", "sub": "system:serviceaccount:shop:cart", "aud": ["istio-ca"],
@@ -103,9 +105,9 @@ impl Mesh {
         write("token", &issuer.token(&claims))?;
         let mut ports = [0; 4];
         for port in &mut ports {
-            *port = server::free_port()?;
+            *port = port::reserve()?;
         }
-        Ok(Mesh { folder, ports, admin: server::free_port()? })
+        Ok(Mesh { folder, ports, admin: port::reserve()? })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -137,11 +139,7 @@ impl Mesh {
 
     fn started(&self, command: &mut Command, log: &str, port: u16) -> Result<Process> {
         let process = Process::start(command, &self.path(log))?;
-        let end = Instant::now() + PATIENCE;
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            ensure!(Instant::now() < end, "{log} does not listen");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        eventually_blocking(&format!("{log} to listen"), || Ok(TcpStream::connect(("127.0.0.1", port)).is_ok()))?;
         Ok(process)
     }
 
@@ -160,7 +158,7 @@ impl Mesh {
     }
 
     async fn page(&self, port: u16, path: &str) -> Result<String> {
-        Ok(load::one(&Ask::new(([127, 0, 0, 1], port).into(), "localhost", path)).await?.body)
+        Ok(http_client::send_one(&HttpRequest::new(([127, 0, 0, 1], port).into(), "localhost", path)).await?.body)
     }
 
     async fn certificate(&self) -> Result<Value> {
@@ -181,7 +179,7 @@ impl Mesh {
             fs::write(self.path(name), self.page(port, page).await?)?;
         }
         let written = ["first", "external", "agent", "first-metrics", "external-metrics", "envoy-dump"];
-        let found = testkit::scan::found(&secrets, &written.map(|name| self.path(name)))?;
+        let found = testkit::scan::leaks(&secrets, &written.map(|name| self.path(name)))?;
         ensure!(found.is_empty(), "{found:?}");
         Ok(())
     }
@@ -201,13 +199,6 @@ impl Mesh {
     }
 
     async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
-        while !holds().await {
-            if Instant::now() > end {
-                bail!("waited {PATIENCE:?} for {what}");
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        Ok(())
+        eventually(what, async || Ok(holds().await)).await
     }
 }

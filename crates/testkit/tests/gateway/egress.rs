@@ -11,8 +11,8 @@ use http_body_util::Full;
 use hyper::Response;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use testkit::authority::{Authority, Leaf};
-use testkit::{place, say, server, skip};
+use testkit::test_ca::{LeafCertificate, TestCa};
+use testkit::{environment, port, say, skip};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
@@ -25,7 +25,7 @@ const HOST: &str = "ext.example.com";
 
 #[test]
 fn traffic_leaves_through_an_egress_gateway() {
-    if place::envoy().is_none() {
+    if environment::envoy().is_none() {
         return skip("traffic through an egress gateway: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
     }
     if Command::new("curl").arg("--version").output().is_err() {
@@ -36,18 +36,18 @@ fn traffic_leaves_through_an_egress_gateway() {
 
 #[tokio::main]
 async fn run() -> Result<()> {
-    let authority = Authority::new()?;
-    let outside = outside(&authority.site(HOST)?).await?;
+    let authority = TestCa::new()?;
+    let outside = outside(&authority.host_certificate(HOST)?).await?;
     tokio::task::spawn_blocking(move || check(&authority, outside)).await?
 }
 
-fn check(authority: &Authority, outside: u16) -> Result<()> {
-    let (client, gateway) = (server::free_port()?, server::free_port()?);
+fn check(authority: &TestCa, outside: u16) -> Result<()> {
+    let (client, gateway) = (port::reserve()?, port::reserve()?);
     let ports = [("CLIENT_PORT", client), ("GATEWAY_PORT", gateway), ("EXT_PORT", outside)];
     let mesh = ports
         .iter()
         .fold(include_str!("egress.yaml").to_owned(), |text, (word, port)| text.replace(word, &port.to_string()));
-    let mut live = Live::start(&[("mesh.yaml", &mesh), ("ext.yaml", &authorities(&Authority::new()?.root()))])?;
+    let mut live = Live::start(&[("mesh.yaml", &mesh), ("ext.yaml", &authorities(&TestCa::new()?.root()))])?;
     live.proxy(&Proxy { name: "egress-1.edge", kind: "router", account: "egress", app: "egress" })?;
     live.proxy(&Proxy { name: "cart-1.shop", kind: "sidecar", account: "cart", app: "cart" })?;
     let url = format!("http://{HOST}:{client}/");
@@ -75,8 +75,8 @@ fn authorities(roots: &str) -> String {
     )
 }
 
-/// A server of the world outside, with TLS; the port that it listens on.
-async fn outside(leaf: &Leaf) -> Result<u16> {
+/// A server outside the mesh, with TLS; the port that it listens on.
+async fn outside(leaf: &LeafCertificate) -> Result<u16> {
     let chain = CertificateDer::pem_slice_iter(leaf.certificate.as_bytes()).collect::<Result<Vec<_>, _>>()?;
     let key = PrivateKeyDer::from_pem_slice(leaf.key.as_bytes())?;
     let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))

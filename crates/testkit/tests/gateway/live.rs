@@ -1,18 +1,16 @@
 //! A server with its secure port and proxies that prove who they are: `meltemi serve`, and `meltemi agent` with an Envoy for each proxy.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use testkit::{place, server};
-
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+use anyhow::{Context, Result, anyhow, ensure};
+use testkit::process::Process;
+use testkit::wait::eventually_blocking;
+use testkit::{environment, port, server};
 
 pub(crate) struct Live {
     folder: tempfile::TempDir,
@@ -37,7 +35,8 @@ impl Live {
     pub(crate) fn start(files: &[(&str, &str)]) -> Result<Live> {
         let folder = tempfile::tempdir()?;
         fs::create_dir(folder.path().join("objects"))?;
-        let (plain, secure, monitoring) = (free_address()?, free_address()?, free_address()?);
+        let (plain, secure, monitoring) =
+            (port::reserve_address()?, port::reserve_address()?, port::reserve_address()?);
         let mut live = Live { folder, plain, secure, monitoring, processes: Vec::new() };
         for (name, text) in files {
             live.write(name, text)?;
@@ -80,15 +79,13 @@ impl Live {
         agent.args(["--metadata", "INTERCEPTION_MODE=NONE", "--server", &self.secure.to_string()]);
         agent.arg("--root").arg(self.path("state/ca/ca-cert.pem")).arg("--token").arg(token_file);
         agent.arg("--workdir").arg(self.path(&format!("{name}.work")));
-        agent.arg("--envoy").arg(place::envoy().context("no Envoy")?);
+        agent.arg("--envoy").arg(environment::envoy().context("no Envoy")?);
         agent.args(["--drain", "0s", "--", "--use-dynamic-base-id", "--concurrency", "1", "-l", "warn"]);
         self.spawn(&format!("{name}.log"), &mut agent)
     }
 
     fn spawn(&mut self, log: &str, command: &mut Command) -> Result<()> {
-        let log = File::options().create(true).append(true).open(self.path(log))?;
-        let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
-        self.processes.push(Process(child));
+        self.processes.push(Process::start(command, &self.path(log))?);
         Ok(())
     }
 
@@ -102,14 +99,8 @@ impl Live {
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
-    /// Answers how long it took.
-    pub(crate) fn wait(&self, what: &str, mut there: impl FnMut() -> bool) -> Result<Duration> {
-        let began = Instant::now();
-        while !there() {
-            ensure!(began.elapsed() < PATIENCE, "no sign of {what} after {PATIENCE:?}\n{}", self.logs());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(began.elapsed())
+    pub(crate) fn wait(&self, what: &str, mut there: impl FnMut() -> bool) -> Result<()> {
+        eventually_blocking(what, || Ok(there())).map_err(|error| anyhow!("{error:#}\n{}", self.logs()))
     }
 
     pub(crate) fn log(&self, name: &str) -> String {
@@ -121,25 +112,4 @@ impl Live {
         let logs = entries.filter(|entry| Path::new(&entry.file_name()).extension().is_some_and(|it| it == "log"));
         logs.map(|entry| fs::read_to_string(entry.path()).unwrap_or_default()).collect()
     }
-}
-
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        if let Ok(id) = i32::try_from(self.0.id()) {
-            // An agent takes its Envoy along.
-            let _ = kill(Pid::from_raw(id), Signal::SIGTERM);
-        }
-        let end = Instant::now() + Duration::from_secs(10);
-        while Instant::now() < end && matches!(self.0.try_wait(), Ok(None)) {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn free_address() -> Result<SocketAddr> {
-    Ok(SocketAddr::from(([127, 0, 0, 1], server::free_port()?)))
 }

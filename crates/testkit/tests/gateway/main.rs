@@ -9,7 +9,6 @@ use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -18,18 +17,18 @@ use hyper::Response;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::json;
-use testkit::authority::Authority;
-use testkit::envoy::{Address, Bootstrap, Envoy};
-use testkit::parity::Asker;
-use testkit::server::{self, Server};
-use testkit::{place, say, sds, skip};
+use testkit::envoy::{Bootstrap, Envoy, ServerAddress};
+use testkit::parity::CaseProxy;
+use testkit::server::{self, MeltemiServer};
+use testkit::test_ca::TestCa;
+use testkit::{environment, port, say, sds, skip};
 use tokio::net::TcpListener;
 
 const HOST: &str = "shop.example.com";
 
 #[test]
 fn a_gateway_serves_what_its_objects_say() {
-    if place::envoy().is_none() {
+    if environment::envoy().is_none() {
         return skip("traffic through a gateway: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
     }
     if Command::new("curl").arg("--version").output().is_err() {
@@ -43,23 +42,23 @@ fn a_gateway_serves_what_its_objects_say() {
 async fn run() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let files = folder.path().join("files");
-    let authority = Authority::new()?;
+    let authority = TestCa::new()?;
     write_certificates(&authority, &files)?;
     let ports = Ports::new().await?;
     let objects = folder.path().join("objects");
     std::fs::create_dir(&objects)?;
     std::fs::write(objects.join("mesh.yaml"), ports.filled_in(include_str!("mesh.yaml"), &files))?;
-    let mut server = Server::start(&objects)?;
+    let mut server = MeltemiServer::start(&objects)?;
 
     let agent = folder.path().join("sds");
-    let _secrets = sds::Stub::start(&agent, &authority, "spiffe://cluster.local/ns/edge/sa/edge")?;
-    let asker = Asker::new(&json!({
+    let _secrets = sds::SdsStub::start(&agent, &authority, "spiffe://cluster.local/ns/edge/sa/edge")?;
+    let proxy = CaseProxy::new(&json!({
         "name": "edge-1", "namespace": "edge", "type": "router", "ip": "127.0.0.1", "serviceAccount": "edge",
         "labels": { "app": "edge" },
     }))?;
-    let bootstrap = Bootstrap { asker: &asker, ads: Address::Tcp(server.address), sds: agent };
-    let mut envoy = Envoy::start(&place::envoy().context("no Envoy")?, &[], &bootstrap)?;
-    envoy.wait_live(Duration::from_secs(60)).await.with_context(|| server.log())?;
+    let bootstrap = Bootstrap { proxy: &proxy, ads: ServerAddress::Tcp(server.address), sds: agent };
+    let mut envoy = Envoy::start(&environment::envoy().context("no Envoy")?, &[], &bootstrap)?;
+    envoy.wait_live().await.with_context(|| server.log())?;
     let seen = tokio::task::spawn_blocking(move || check(&ports, &files)).await?;
     seen.with_context(|| envoy.log())?;
     say("gateway: routes, redirect, TLS, mutual TLS and pass-through TLS with curl");
@@ -136,11 +135,11 @@ impl Ports {
         Ok(Ports {
             cart: backend("cart").await?,
             front: backend("front").await?,
-            plain: server::free_port()?,
-            moved: server::free_port()?,
-            simple: server::free_port()?,
-            mutual: server::free_port()?,
-            through: server::free_port()?,
+            plain: port::reserve()?,
+            moved: port::reserve()?,
+            simple: port::reserve()?,
+            mutual: port::reserve()?,
+            through: port::reserve()?,
         })
     }
 
@@ -177,11 +176,11 @@ async fn backend(name: &'static str) -> Result<u16> {
     Ok(port)
 }
 
-fn write_certificates(authority: &Authority, files: &Path) -> Result<()> {
+fn write_certificates(authority: &TestCa, files: &Path) -> Result<()> {
     std::fs::create_dir(files)?;
     std::fs::write(files.join("root.pem"), authority.root())?;
-    let client = authority.leaf("spiffe://example.com/client")?;
-    for (name, leaf) in [("site", authority.site(HOST)?), ("client", client)] {
+    let client = authority.workload_certificate("spiffe://example.com/client")?;
+    for (name, leaf) in [("site", authority.host_certificate(HOST)?), ("client", client)] {
         std::fs::write(files.join(format!("{name}.pem")), leaf.certificate)?;
         std::fs::write(files.join(format!("{name}.key")), leaf.key)?;
     }

@@ -11,13 +11,13 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use testkit::netns::Worker;
+use testkit::netns::NamespaceRuntime;
 use tokio::net::TcpListener;
 
 pub(crate) const CALLER: &str = "x-caller";
 
 /// Listens when it returns, and ends with its namespace.
-pub(crate) async fn start(worker: &Worker, name: &'static str, port: u16) -> Result<()> {
+pub(crate) async fn start(worker: &NamespaceRuntime, name: &'static str, port: u16) -> Result<()> {
     let listener = worker.spawn(TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))).await??;
     worker.spawn(async move {
         while let Ok((io, _)) = listener.accept().await {

@@ -3,8 +3,8 @@
 
 mod app;
 mod scan;
+mod shared;
 mod wire;
-mod world;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,21 +13,21 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use hyper::Method;
 use serde_json::json;
-use testkit::load::{self, Ask};
+use testkit::http_client::{self, HttpRequest};
 use testkit::say;
-use testkit::token::Issuer;
+use testkit::token::JwtIssuer;
 
 use app::CALLER;
+use shared::{LIFETIME, Turn, ask, ask_pod, shared};
 use wire::Credentials;
-use world::{LIFETIME, Turn, ask, ask_pod, shared};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// One test in the mesh: says what it proved, or fails with what the mesh said.
 fn in_turn(what: &str, scenario: impl AsyncFnOnce(&mut Turn<'_>) -> Result<String>) {
-    let Some(world) = shared() else { return };
-    let mut turn = Turn::take(&world);
-    let result = world.runtime.block_on(async { scenario(&mut turn).await });
+    let Some(mesh) = shared() else { return };
+    let mut turn = Turn::take(&mesh);
+    let result = mesh.runtime.block_on(async { scenario(&mut turn).await });
     let proved = result.unwrap_or_else(|e| panic!("{what}: {e:#}\n{}", turn.logs()));
     say(&format!("traffic: {what}: {proved}"));
 }
@@ -94,6 +94,7 @@ fn a_foreign_or_expired_certificate_is_refused_at_both_ends() {
         turn.apply(&peer_authentication("STRICT")).await?;
         let short = Credentials::issued(turn, "shop", "wire", Duration::from_secs(4)).await?;
         let foreign = Credentials::foreign(turn, "shop", "wire")?;
+        // By the clock the short one has expired then.
         tokio::time::sleep(Duration::from_millis(4500)).await;
         for (own, alert) in
             [(Some(&foreign), "unknown ca"), (Some(&short), "certificate expired"), (None, "certificate required")]
@@ -101,7 +102,7 @@ fn a_foreign_or_expired_certificate_is_refused_at_both_ends() {
             let seen = wire::seen_by_client(turn, "web", own)?;
             ensure!(!seen.contains("HTTP/1.1 200") && seen.contains(alert), "expected {alert:?}: {seen}");
         }
-        // The other end: a server that shows such a certificate is not spoken to.
+        // The other end: a server that shows such a certificate is not connected to.
         for own in [&foreign, &short] {
             let _server = wire::server(turn, "wire-1", own)?;
             let before = turn.count("client-1", "fail_verify").await?;
@@ -111,22 +112,22 @@ fn a_foreign_or_expired_certificate_is_refused_at_both_ends() {
             })
             .await?;
         }
-        Ok("neither spoken to nor listened to".to_owned())
+        Ok("no connection in either direction".to_owned())
     });
 }
 
 #[test]
 fn policies_decide_by_identity_path_method_header_and_claim() {
     in_turn("ALLOW and DENY", async |turn| {
-        let issuer = Issuer::default();
+        let issuer = JwtIssuer::default();
         turn.apply(&policies(&issuer.keys())).await?;
         let token = |group: &str| {
             let claims = json!({"iss": "issuer.example", "sub": "me", "exp": 4_000_000_000_u64, "group": group});
             format!("Bearer {}", issuer.token(&claims))
         };
-        let post = |path: &str| Ask { method: Method::POST, ..ask("web", path) };
+        let post = |path: &str| HttpRequest { method: Method::POST, ..ask("web", path) };
         let with_token = |group: &str| ask("web", "/claim").with("authorization", token(group));
-        let cases: Vec<(&str, &str, Ask, u16)> = vec![
+        let cases: Vec<(&str, &str, HttpRequest, u16)> = vec![
             ("identity that is allowed", "client-1", ask("web", "/any"), 200),
             ("identity that is not", "other-1", ask("web", "/any"), 403),
             ("path that is open", "other-1", ask("web", "/open/page"), 200),
@@ -187,7 +188,7 @@ impl Load {
             turn.worker(from).spawn(async move {
                 let mut failed = Vec::new();
                 while !stop.load(Ordering::Relaxed) {
-                    match load::one(&ask).await {
+                    match http_client::send_one(&ask).await {
                         Ok(answer) if answer.status == 200 => {}
                         other => failed.push(format!("{way}: {other:?}")),
                     }
@@ -331,9 +332,9 @@ fn an_agent_that_is_asked_to_end_takes_its_envoy_along() {
 fn what_is_written_down_holds_no_key_and_no_token() {
     in_turn("secrets", async |turn| {
         let stranger = turn.outside().spawn(async {
-            let ask = Ask::new((world::CONTROL_PLANE, world::PORT).into(), "x", "/")
+            let ask = HttpRequest::new((shared::CONTROL_PLANE, shared::PORT).into(), "x", "/")
                 .with("authorization", "Bearer canary.canary.canary");
-            load::one(&ask).await
+            http_client::send_one(&ask).await
         });
         ensure!(stranger.await?.is_err(), "plaintext on the secure port");
         turn.keep_pages().await?;

@@ -9,7 +9,7 @@ use anyhow::Result;
 pub(crate) fn folder(root: &Path) -> Result<Vec<String>> {
     let tokens = files(root)?.into_iter().filter(|file| file.extension().is_some_and(|it| it == "token"));
     let secrets: Vec<PathBuf> = tokens.chain([root.join("state/ca/ca-key.pem")]).collect();
-    testkit::scan::found(&secrets, &files(&root.join("logs"))?)
+    testkit::scan::leaks(&secrets, &files(&root.join("logs"))?)
 }
 
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {

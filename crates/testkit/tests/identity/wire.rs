@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
-use ca::{KeyType, Private};
-use testkit::authority::Authority;
+use ca::{KeyType, PrivateKey};
 use testkit::process::Process;
+use testkit::test_ca::TestCa;
 
-use crate::world::{APP_PORT, CONTROL_PLANE, PORT, SERVER_NAME, Turn, pod_address};
+use crate::shared::{APP_PORT, CONTROL_PLANE, PORT, SERVER_NAME, Turn, pod_address};
 
 /// Files with a certificate and its key.
 pub(crate) struct Credentials {
@@ -25,17 +25,17 @@ impl Credentials {
     /// From the mesh's authority, by the call that agents make.
     pub(crate) async fn issued(turn: &Turn<'_>, namespace: &str, account: &str, lifetime: Duration) -> Result<Self> {
         let identity = format!("spiffe://cluster.local/ns/{namespace}/sa/{account}").parse()?;
-        let key = Private::generate(KeyType::P256)?;
+        let key = PrivateKey::generate(KeyType::P256)?;
         let csr = key.csr(&identity)?;
-        let signer = agent::Signer {
+        let signer = agent::CaEndpoint {
             address: format!("{CONTROL_PLANE}:{PORT}"),
             name: Some(SERVER_NAME.to_owned()),
             roots: turn.path("state/ca/ca-cert.pem"),
             learned: Vec::new(),
         };
-        let authority = agent::Authority { signer, token: turn.token(namespace, account)? };
+        let authority = agent::CaClient { signer, token: turn.token(namespace, account)? };
         let chain = turn.outside().spawn(async move { authority.certificate(&csr, lifetime).await }).await??;
-        let held = agent::Held::new(key, &chain, SystemTime::now()).map_err(anyhow::Error::msg)?;
+        let held = agent::WorkloadCertificate::new(key, &chain, SystemTime::now()).map_err(anyhow::Error::msg)?;
         let (leaf, between) = held.chain.split_first().context("a chain begins with its leaf")?;
         let between: String = between.iter().map(ca::Certificate::pem).collect();
         Credentials::written(turn, account, &leaf.pem(), &held.key.pem(), &between)
@@ -43,7 +43,8 @@ impl Credentials {
 
     /// The right name, signed by somebody else.
     pub(crate) fn foreign(turn: &Turn<'_>, namespace: &str, account: &str) -> Result<Self> {
-        let leaf = Authority::new()?.leaf(&format!("spiffe://cluster.local/ns/{namespace}/sa/{account}"))?;
+        let leaf =
+            TestCa::new()?.workload_certificate(&format!("spiffe://cluster.local/ns/{namespace}/sa/{account}"))?;
         Credentials::written(turn, &format!("foreign-{account}"), &leaf.certificate, &leaf.key, "")
     }
 
@@ -75,14 +76,14 @@ pub(crate) fn seen_by_client(turn: &Turn<'_>, account: &str, own: Option<&Creden
         own.shown_by(&mut command)?;
     }
     let request = format!("GET / HTTP/1.1\r\nHost: {account}.shop\r\nConnection: close\r\n\r\n");
-    spoken(&mut command, &request)
+    exchange(&mut command, &request)
 }
 
 /// What a client sees of the control plane's own certificate.
 pub(crate) fn seen_of_server(turn: &Turn<'_>) -> Result<String> {
     let mut command = turn.command_outside("openssl");
     command.args(["s_client", "-connect", &format!("{CONTROL_PLANE}:{PORT}"), "-alpn", "h2"]);
-    spoken(command.arg("-CAfile").arg(turn.path("state/ca/ca-cert.pem")), "")
+    exchange(command.arg("-CAfile").arg(turn.path("state/ca/ca-cert.pem")), "")
 }
 
 /// The text of the names in the first certificate of a text.
@@ -90,7 +91,7 @@ pub(crate) fn names(text: &str) -> Result<String> {
     let mut command = Command::new("openssl");
     command.args(["x509", "-noout", "-ext", "subjectAltName"]);
     let at = text.find("-----BEGIN CERTIFICATE-----").with_context(|| format!("no certificate in {text}"))?;
-    spoken(&mut command, &text[at..])
+    exchange(&mut command, &text[at..])
 }
 
 /// A server that tells in its answer which certificate the client showed.
@@ -103,7 +104,7 @@ pub(crate) fn server(turn: &Turn<'_>, pod: &str, own: &Credentials) -> Result<Pr
 }
 
 /// Both of its outputs.
-fn spoken(command: &mut Command, text: &str) -> Result<String> {
+fn exchange(command: &mut Command, text: &str) -> Result<String> {
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("no openssl")?;
     let mut input = child.stdin.take().context("piped above")?;

@@ -6,19 +6,20 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use testkit::authority::Authority;
-use testkit::cluster::Api;
+use testkit::cluster::ApiWriter;
 use testkit::grpc;
-use testkit::parity::Asker;
+use testkit::parity::CaseProxy;
+use testkit::test_ca::TestCa;
+use testkit::wait::{DEADLINE, eventually};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 use wire::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 
-use super::instance::{Instance, until};
+use super::instance::Instance;
 use super::{chart, in_turn, namespace, requests};
 
 const SPACE: &str = "edge";
@@ -26,7 +27,6 @@ const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls
 pub(crate) const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 const NAME: &str = "kubernetes://site";
 /// Longer than an answer of the API server takes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// What does not come within this does not come: the question was asked when the stream began.
 const QUIET: Duration = Duration::from_secs(2);
 
@@ -48,16 +48,16 @@ pub(crate) async fn secured(instance: &Instance, name: &str) -> Result<TlsStream
 
 /// A gateway's stream on the secure port.
 pub(crate) struct Router {
-    sender: grpc::Sender,
-    reader: grpc::Reader,
+    sender: grpc::MessageSender,
+    reader: grpc::MessageReader,
 }
 
 impl Router {
-    pub(crate) async fn connect(instance: &Instance, api: &Api, account: &str) -> Result<Router> {
+    pub(crate) async fn connect(instance: &Instance, api: &ApiWriter, account: &str) -> Result<Router> {
         let token = chart::token(api, SPACE, account, Some("istio-ca")).await?;
         let entry = json!({ "name": account, "namespace": SPACE, "type": "router", "ip": "10.8.8.8", "serviceAccount": account });
         let first = DeltaDiscoveryRequest {
-            node: Some(Asker::new(&entry)?.node()),
+            node: Some(CaseProxy::new(&entry)?.node()),
             type_url: SECRET.to_owned(),
             resource_names_subscribe: vec![NAME.to_owned()],
             ..Default::default()
@@ -97,44 +97,44 @@ fn a_role_decides_which_gateway_gets_a_secret() {
 
         // Who may is not called forbidden while the API server is being asked.
         let mut ingress = Router::connect(&instance, &api, "ingress").await?;
-        ensure!(ingress.gets(PATIENCE).await?, "the account with the role gets nothing\n{}", instance.log());
+        ensure!(ingress.gets(DEADLINE).await?, "the account with the role gets nothing\n{}", instance.log());
         let withheld = || instance.metric("pilot_sds_certificate_errors_total", "");
         let log = instance.log();
         ensure!(withheld()? == 0.0 && !log.contains("may not read secrets"), "a false alarm:\n{log}");
         let mut stranger = Router::connect(&instance, &api, "stranger").await?;
-        until("the stranger is counted", async || Ok(withheld()? == 1.0)).await?;
+        eventually("the stranger is counted", async || Ok(withheld()? == 1.0)).await?;
         ensure!(!stranger.gets(QUIET).await?, "an account without a role gets a key");
 
         // A binding that goes, and a certificate that is renewed after it.
         api.delete(&binding).await?;
-        until("the role is gone", async || Ok(!may_read(&api, "ingress").await?)).await?;
+        eventually("the role is gone", async || Ok(!may_read(&api, "ingress").await?)).await?;
         let reviews = async || requests(&api, &["resource=\"subjectaccessreviews\""]).await;
         let before = reviews().await?;
-        until("it is asked again", async || Ok(reviews().await? > before)).await?;
-        sleep(QUIET).await;
-        api.apply(&site(&Authority::new()?)?).await?;
+        // Each round asks for both accounts; the answers of one are known before the next begins.
+        eventually("two rounds of reviews", async || Ok(reviews().await? >= before + 4.0)).await?;
+        api.apply(&site_secret(&TestCa::new()?)?).await?;
         ensure!(!ingress.gets(QUIET).await?, "a key came although the role is gone");
         let mut again = Router::connect(&instance, &api, "ingress").await?;
         ensure!(!again.gets(QUIET).await?, "a new stream gets a key although the role is gone");
         let told = async || {
             Ok(instance.log().lines().any(|it| it.contains("ingress.edge") && it.contains("may not read secrets")))
         };
-        until("it is told", told).await.with_context(|| instance.log())?;
+        eventually("it is told", told).await.with_context(|| instance.log())?;
 
-        // It comes back, and whoever waited gets it without asking again. The API server forgets a refusal after seconds.
+        // It comes back, and whoever waited gets it without asking again. The API server forgets a denial after seconds.
         api.apply(&binding).await?;
         let asked_again = async || {
             let mut fresh = Router::connect(&instance, &api, "ingress").await?;
             fresh.gets(QUIET).await
         };
-        until("the role counts again", asked_again).await?;
-        ensure!(again.gets(PATIENCE).await?, "a stream that waited is not told");
+        eventually("the role counts again", asked_again).await?;
+        ensure!(again.gets(DEADLINE).await?, "a stream that waited is not told");
         Ok(())
     });
 }
 
 /// A namespace with a certificate and two accounts, of which `ingress` may read it.
-pub(crate) async fn edge(api: &Api) -> Result<()> {
+pub(crate) async fn edge(api: &ApiWriter) -> Result<()> {
     for space in ["istio-system", SPACE] {
         api.apply(&namespace(space, &json!({}))).await?;
     }
@@ -143,12 +143,12 @@ pub(crate) async fn edge(api: &Api) -> Result<()> {
         api.apply(&json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta })).await?;
     }
     let [role, binding] = role("ingress");
-    api.apply_all(&[role, binding, site(&Authority::new()?)?]).await?;
+    api.apply_all(&[role, binding, site_secret(&TestCa::new()?)?]).await?;
     Ok(())
 }
 
 /// As the API server has it.
-async fn may_read(api: &Api, account: &str) -> Result<bool> {
+async fn may_read(api: &ApiWriter, account: &str) -> Result<bool> {
     let what = json!({ "namespace": SPACE, "verb": "list", "resource": "secrets" });
     chart::may(api, &format!("system:serviceaccount:{SPACE}:{account}"), &what).await
 }
@@ -170,9 +170,9 @@ fn role(account: &str) -> [Value; 2] {
     ]
 }
 
-/// The certificate, anew.
-pub(crate) fn site(authority: &Authority) -> Result<Value> {
-    let leaf = authority.site("shop.example.com")?;
+/// The certificate again.
+pub(crate) fn site_secret(authority: &TestCa) -> Result<Value> {
+    let leaf = authority.host_certificate("shop.example.com")?;
     Ok(json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "site", "namespace": SPACE }, "type": "kubernetes.io/tls",
         "data": { "tls.crt": STANDARD.encode(leaf.certificate), "tls.key": STANDARD.encode(leaf.key) },

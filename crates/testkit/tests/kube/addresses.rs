@@ -2,9 +2,10 @@
 
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
-use testkit::cluster::Api;
+use testkit::cluster::ApiWriter;
+use testkit::wait::eventually;
 
-use super::instance::{Instance, until};
+use super::instance::Instance;
 use super::{in_turn, namespace, read};
 
 fn entry(name: &str, host: &str, addresses: &[&str]) -> Value {
@@ -17,7 +18,7 @@ fn entry(name: &str, host: &str, addresses: &[&str]) -> Value {
     })
 }
 
-async fn given(api: &Api, name: &str) -> Vec<String> {
+async fn given(api: &ApiWriter, name: &str) -> Vec<String> {
     let path = format!("/apis/networking.istio.io/v1/namespaces/given/serviceentries/{name}");
     let object = read(api, &path).await;
     let addresses = object["status"]["addresses"].as_array().cloned().unwrap_or_default();
@@ -37,13 +38,13 @@ fn hosts_without_an_address_get_one_in_their_status() {
             ("PILOT_IP_AUTOALLOCATE_IPV6_PREFIX", "fd00:44::/64"),
         ];
         let instance = Instance::named(cluster, "given", &[], &settings).await?;
-        until("a has addresses", async || Ok(given(&api, "a").await.len() == 2)).await?;
+        eventually("a has addresses", async || Ok(given(&api, "a").await.len() == 2)).await?;
         let a = given(&api, "a").await;
         let within = ["10.244.0.", "10.244.1.", "10.244.2.", "10.244.3."].iter().any(|it| a[0].starts_with(it));
         ensure!(within && a[1].starts_with("fd00:44::"), "{a:?}");
         // Somebody else takes the address for himself: a gets others.
         api.apply(&entry("b", "b.example", &[&a[0]])).await?;
-        until("a gives it up", async || {
+        eventually("a gives it up", async || {
             let now = given(&api, "a").await;
             Ok(now.len() == 2 && now[0] != a[0])
         })
@@ -51,6 +52,6 @@ fn hosts_without_an_address_get_one_in_their_status() {
         ensure!(given(&api, "b").await.is_empty(), "b has an address of its own");
         // Who needs none any more has none.
         api.apply(&entry("a", "a.example", &["10.1.1.1"])).await?;
-        until("a has none", async || Ok(given(&api, "a").await.is_empty())).await.with_context(|| instance.log())
+        eventually("a has none", async || Ok(given(&api, "a").await.is_empty())).await.with_context(|| instance.log())
     });
 }

@@ -6,11 +6,11 @@ use anyhow::{Result, ensure};
 use config::validate::{AdmissionRule, RULES};
 use config::yaml::{Scalars, documents};
 use serde_json::{Value, json};
-use testkit::cluster::Api;
+use testkit::cluster::ApiWriter;
 use testkit::parity::plain;
 use testkit::server;
+use testkit::wait::eventually;
 
-use super::instance::until;
 use super::{in_turn, namespace};
 
 fn read(text: &str) -> Result<Vec<Value>> {
@@ -25,7 +25,7 @@ fn object(rule: &AdmissionRule, spec: &str) -> Result<Value> {
     Ok(json!({ "apiVersion": version, "kind": rule.kind.name(), "metadata": metadata, "spec": read(spec)?[0] }))
 }
 
-async fn refusal(api: &Api, object: &Value) -> String {
+async fn rejection(api: &ApiWriter, object: &Value) -> String {
     api.apply(object).await.err().map(|error| format!("{error:#}")).unwrap_or_default()
 }
 
@@ -39,13 +39,13 @@ fn the_api_server_refuses_by_itself_what_check_refuses() {
         let policies = read(&String::from_utf8(printed.stdout)?)?;
         api.apply_all(&policies).await?;
         for rule in RULES {
-            let bad = object(&rule, rule.refused)?;
+            let bad = object(&rule, rule.rejected)?;
             // A policy comes into force a moment after it was stored.
-            let refused = async || Ok(refusal(&api, &bad).await.contains(rule.message));
-            let done = until(rule.message, refused).await;
-            ensure!(done.is_ok(), "{}: {}", rule.refused, refusal(&api, &bad).await);
+            let refused = async || Ok(rejection(&api, &bad).await.contains(rule.message));
+            let done = eventually(rule.message, refused).await;
+            ensure!(done.is_ok(), "{}: {}", rule.rejected, rejection(&api, &bad).await);
             let good = object(&rule, rule.allowed)?;
-            let refused = refusal(&api, &good).await;
+            let refused = rejection(&api, &good).await;
             ensure!(refused.is_empty(), "{}: {refused}", rule.allowed);
             api.delete(&good).await?;
         }

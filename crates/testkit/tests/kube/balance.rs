@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use testkit::ads::Client;
-use testkit::parity::Asker;
+use testkit::ads::AdsClient;
+use testkit::parity::CaseProxy;
 use testkit::server;
+use testkit::wait::{DEADLINE, eventually};
 
-use super::instance::{Instance, until};
+use super::instance::Instance;
 use super::{in_turn, namespace, service};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -42,11 +42,11 @@ fn replicas_see_each_other_and_share_the_proxies() {
         let mut proxies = Vec::new();
         for number in 0..24 {
             let node = json!({ "name": format!("p{number}"), "namespace": "shared", "ip": format!("10.8.0.{number}") });
-            let mut proxy = Client::new(first.plain, Asker::new(&node)?.node());
-            proxy.ask(CDS, &BTreeSet::new(), Duration::from_secs(10)).await?;
+            let mut proxy = AdsClient::new(first.plain, CaseProxy::new(&node)?.node());
+            proxy.ask(CDS, &BTreeSet::new(), DEADLINE).await?;
             proxies.push(proxy);
         }
-        until("it says of itself that it is in step", async || {
+        eventually("it says of itself that it is in step", async || {
             let (code, said) = replicas(&first).await?;
             Ok(code == Some(0) && said.len() == 1 && said[0]["state"] == "in-step")
         })
@@ -54,30 +54,30 @@ fn replicas_see_each_other_and_share_the_proxies() {
         .with_context(|| first.log())?;
         // Alone it gives nothing away.
         let second = Instance::named(cluster, "second", &[], &[]).await?;
-        until("both hold the same", async || {
+        eventually("both hold the same", async || {
             let (code, said) = replicas(&second).await?;
             let same = of(&said, "first")["inputs"] == of(&said, "second")["inputs"];
             Ok(code == Some(0) && said.len() == 2 && same && of(&said, "first")["state"] == "in-step")
         })
         .await?;
         api.apply(&service("shared", "web")).await?;
-        until("the first has given some away", async || {
+        eventually("the first has given some away", async || {
             Ok(of(&replicas(&second).await?.1, "first")["streams"].as_u64().is_some_and(|it| it <= 19))
         })
         .await
         .with_context(|| first.log())?;
-        until("it says why", async || Ok(first.log().contains("more than its share"))).await?;
+        eventually("it says why", async || Ok(first.log().contains("above the fair share"))).await?;
         // Whoever was asked to go can go: the other takes it, with what is new.
         let node = json!({ "name": "moved", "namespace": "shared", "ip": "10.8.1.1" });
-        until("the other serves what is new", async || {
-            let mut moved = Client::new(second.plain, Asker::new(&node)?.node());
-            let held = moved.ask(CDS, &BTreeSet::new(), Duration::from_secs(10)).await?;
+        eventually("the other serves what is new", async || {
+            let mut moved = AdsClient::new(second.plain, CaseProxy::new(&node)?.node());
+            let held = moved.ask(CDS, &BTreeSet::new(), DEADLINE).await?;
             Ok(held.contains_key("outbound|80||web.shared.svc.cluster.local"))
         })
         .await?;
         drop(proxies);
         drop(first);
-        until("who left is not missed", async || {
+        eventually("who left is not missed", async || {
             let (code, said) = replicas(&second).await?;
             Ok(code == Some(0) && said.len() == 1)
         })

@@ -6,20 +6,20 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use config::yaml::{Scalars, documents};
 use serde_json::{Value, json};
-use testkit::cluster::{Api, Cluster};
+use testkit::cluster::{ApiWriter, TestCluster};
 use testkit::parity::plain;
-use testkit::{place, skip};
+use testkit::{environment, skip};
 
 /// `None`: there is no helm, which was said.
 pub(crate) fn rendered(values: Option<&Path>) -> Result<Option<Vec<Value>>> {
-    let Some(helm) = place::helm() else {
+    let Some(helm) = environment::helm() else {
         skip("the chart at an API server: there is no helm; cargo xtask setup builds it where Go is");
         return Ok(None);
     };
     let mut command = Command::new(helm);
     // Whatever the user has configured, no cluster may be reached.
     command.env("KUBECONFIG", "/dev/null").args(["template", "istiod", "-n", "istio-system"]);
-    command.arg(place::repository().join("deploy/helm/meltemi"));
+    command.arg(environment::repository().join("deploy/helm/meltemi"));
     if let Some(values) = values {
         command.arg("-f").arg(values);
     }
@@ -41,7 +41,7 @@ pub(crate) fn of_kinds(objects: &[Value], kinds: &[&str]) -> Vec<Value> {
 pub(crate) const RIGHTS: [&str; 5] = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
 
 /// A kubeconfig of the account that the chart makes, with its rights and no more.
-pub(crate) async fn account(cluster: &Cluster, api: &Api, objects: &[Value]) -> Result<PathBuf> {
+pub(crate) async fn account(cluster: &TestCluster, api: &ApiWriter, objects: &[Value]) -> Result<PathBuf> {
     api.apply_all(&of_kinds(objects, &RIGHTS)).await?;
     let account = of_kinds(objects, &["ServiceAccount"]);
     let name = account.first().and_then(|it| it["metadata"]["name"].as_str()).context("the chart has an account")?;
@@ -50,7 +50,7 @@ pub(crate) async fn account(cluster: &Cluster, api: &Api, objects: &[Value]) -> 
 }
 
 /// Whether somebody has a right, as the API server has it.
-pub(crate) async fn may(api: &Api, user: &str, what: &Value) -> Result<bool> {
+pub(crate) async fn may(api: &ApiWriter, user: &str, what: &Value) -> Result<bool> {
     let spec = json!({ "user": user, "resourceAttributes": what });
     let asked = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec });
     let answer = api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &asked).await?;
@@ -58,7 +58,7 @@ pub(crate) async fn may(api: &Api, user: &str, what: &Value) -> Result<bool> {
 }
 
 /// Of a service account; for the API server itself if no audience is named.
-pub(crate) async fn token(api: &Api, namespace: &str, account: &str, audience: Option<&str>) -> Result<String> {
+pub(crate) async fn token(api: &ApiWriter, namespace: &str, account: &str, audience: Option<&str>) -> Result<String> {
     let spec = audience.map_or_else(|| json!({}), |audience| json!({ "audiences": [audience] }));
     let asked = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec });
     let answer = api.post(&format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"), &asked).await?;

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Result, ensure};
+use config::diagnostic::ObjectId;
 use config::kind::Kind;
-use config::note::ObjectId;
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 use sources::kube::Pacing;
-use testkit::cluster::{Api, Live, Written, options};
-use testkit::parity::{Answers, Case, Compared, Corpus, InProcess, answer, compare};
+use testkit::cluster::{ApiWriter, AppliedObject, WatchedStore, options};
+use testkit::parity::{Case, Comparison, Corpus, InProcess, ResponsesByProxy, compare, fetch_resources};
 use testkit::say;
 use tokio::time::sleep;
 
@@ -29,7 +29,7 @@ fn claimed_cases_through_the_api_server_are_equal() {
             "metadata": { "name": "kubernetes", "namespace": "default", "annotations": { "networking.istio.io/exportTo": "~" } },
         });
         api.apply(&hidden).await?;
-        let live = Live::start(cluster.client().await?, options(Pacing::default())).await;
+        let live = WatchedStore::start(cluster.client().await?, options(Pacing::default())).await;
         let mut held = Contents { api, live, objects: BTreeMap::new(), namespaces: BTreeSet::new() };
         let mut wrong = Vec::new();
         let mut resources = 0;
@@ -56,18 +56,19 @@ type Key = (String, String, String, String);
 
 /// What the API server has, besides what it made itself.
 struct Contents {
-    api: Api,
-    live: Live,
+    api: ApiWriter,
+    live: WatchedStore,
     objects: BTreeMap<Key, Value>,
     /// They cannot be deleted: nobody would empty them.
     namespaces: BTreeSet<String>,
 }
 
 impl Contents {
-    fn compare(&self, case: &Case) -> Result<Compared> {
-        let plane = InProcess::of(&self.live.picture.store.snapshot());
-        let ask = |asker| answer(&mut plane.proxy(asker)?, asker);
-        let got: Result<Answers> = case.askers.iter().map(|asker| Ok((asker.name.clone(), ask(asker)?))).collect();
+    fn compare(&self, case: &Case) -> Result<Comparison> {
+        let plane = InProcess::of(&self.live.received.store.snapshot());
+        let ask = |proxy| fetch_resources(&mut plane.proxy(proxy)?, proxy);
+        let got: Result<ResponsesByProxy> =
+            case.proxies.iter().map(|proxy| Ok((proxy.name.clone(), ask(proxy)?))).collect();
         Ok(compare(&case.name, &case.expected()?, &got?))
     }
 
@@ -77,7 +78,7 @@ impl Contents {
             let young = case.objects.iter().filter(|(file, _)| **file != "base.yaml").flat_map(|(_, objects)| objects);
             let young: Vec<Value> = young.filter(|it| self.objects.contains_key(&key(it))).cloned().collect();
             let written = self.delete(&young).await?;
-            self.live.reach(&written, &young.iter().filter_map(id).collect()).await?;
+            self.live.catch_up(&written, &young.iter().filter_map(id).collect()).await?;
             let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
             sleep(Duration::from_nanos(1_000_000_000 - u64::from(since.subsec_nanos()))).await;
             if self.become_case(case).await? <= 1 {
@@ -99,7 +100,7 @@ impl Contents {
             self.objects.iter().filter(|(key, it)| wanted.get(*key) != Some(*it)).map(|(_, it)| it.clone()).collect();
         let mut written = self.delete(&gone).await?;
         let deleted: HashSet<ObjectId> = gone.iter().filter_map(id).collect();
-        self.live.reach(&written, &deleted).await?;
+        self.live.catch_up(&written, &deleted).await?;
         let mut ages = BTreeSet::new();
         for (file, objects) in &case.objects {
             let fresh =
@@ -114,13 +115,13 @@ impl Contents {
             }
             written.extend(made);
         }
-        self.live.reach(&written, &HashSet::new()).await?;
+        self.live.catch_up(&written, &HashSet::new()).await?;
         Ok(ages.len())
     }
 
     /// In the order of their names, so that age, which the API server gives by the second, orders them as the folder does, where they are
     /// equally old.
-    async fn write(&mut self, objects: &[Value]) -> Result<Vec<Written>> {
+    async fn write(&mut self, objects: &[Value]) -> Result<Vec<AppliedObject>> {
         self.make_namespaces(objects).await?;
         let mut written = Vec::new();
         let place = |kind: &str| match kind {
@@ -142,7 +143,7 @@ impl Contents {
         Ok(written)
     }
 
-    async fn write_in_order(&self, objects: &[Value]) -> Result<Vec<Written>> {
+    async fn write_in_order(&self, objects: &[Value]) -> Result<Vec<AppliedObject>> {
         let mut objects: Vec<&Value> = objects.iter().collect();
         objects.sort_by_key(|object| {
             let (.., namespace, name) = key(object);
@@ -164,7 +165,7 @@ impl Contents {
         Ok(())
     }
 
-    async fn delete(&mut self, objects: &[Value]) -> Result<Vec<Written>> {
+    async fn delete(&mut self, objects: &[Value]) -> Result<Vec<AppliedObject>> {
         let (spaces, others): (Vec<Value>, Vec<Value>) =
             objects.iter().cloned().partition(|object| object["kind"] == "Namespace");
         self.api.delete_all(&others).await?;

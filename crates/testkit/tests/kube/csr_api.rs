@@ -4,19 +4,20 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use agent::Signer;
+use agent::CaEndpoint;
 use anyhow::{Context, Result, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine};
-use ca::{KeyType, Private};
+use ca::{KeyType, PrivateKey};
 use http::Method;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, CertifiedIssuer, IsCa, KeyPair, SanType,
 };
 use serde_json::json;
-use testkit::cluster::{Api, Cluster};
+use testkit::cluster::{ApiWriter, TestCluster};
+use testkit::wait::eventually;
 use tokio::time::sleep;
 
-use super::instance::{Instance, until};
+use super::instance::Instance;
 use super::{chart, in_turn, namespace, read};
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
@@ -31,7 +32,7 @@ fn issuer() -> Result<Issuer> {
 }
 
 /// Signs what was approved, as it was asked for; for one account it adds a name.
-async fn sign_all(api: &Api, issuer: &Issuer) -> Result<usize> {
+async fn sign_all(api: &ApiWriter, issuer: &Issuer) -> Result<usize> {
     let listed = read(api, REQUESTS).await;
     let mut signed = 0;
     for mut request in listed["items"].as_array().cloned().unwrap_or_default() {
@@ -61,7 +62,7 @@ async fn sign_all(api: &Api, issuer: &Issuer) -> Result<usize> {
     Ok(signed)
 }
 
-async fn prepared(cluster: &Cluster, issuer: &Issuer) -> Result<Arc<Api>> {
+async fn prepared(cluster: &TestCluster, issuer: &Issuer) -> Result<Arc<ApiWriter>> {
     let api = cluster.api().await?;
     for space in ["istio-system", "signed"] {
         api.apply(&namespace(space, &json!({}))).await?;
@@ -106,19 +107,19 @@ fn a_signer_of_the_cluster_signs_for_workloads_and_for_the_server() {
                 Ok(text.contains(&issuer.pem()) && text.matches("BEGIN").count() == count)
             };
             let count = if name == "whole" { 1 } else { 2 };
-            until("its root is in the namespace", async || trusts(count).await)
+            eventually("its root is in the namespace", async || trusts(count).await)
                 .await
                 .with_context(|| instance.log())?;
             let file = folder.path().join("roots");
             fs::write(&file, roots().await["data"]["root-cert.pem"].as_str().unwrap_or_default())?;
-            let far = Signer {
+            let far = CaEndpoint {
                 address: instance.secure.to_string(),
                 name: Some("istiod-signed.istio-system.svc".to_owned()),
                 roots: file,
                 learned: Vec::new(),
             };
             let identity: ca::Identity = "spiffe://cluster.local/ns/signed/sa/cart".parse()?;
-            let request = Private::generate(KeyType::P256)?.csr(&identity)?;
+            let request = PrivateKey::generate(KeyType::P256)?.csr(&identity)?;
             let token = chart::token(&api, "signed", "cart", Some("istio-ca")).await?;
             let chain = far.certificate(&token, &request, Duration::from_secs(3600)).await;
             let chain = chain.with_context(|| instance.log())?;
@@ -131,20 +132,20 @@ fn a_signer_of_the_cluster_signs_for_workloads_and_for_the_server() {
             );
             // Somebody else's name is not even shown to the signer.
             let other: ca::Identity = "spiffe://cluster.local/ns/signed/sa/admin".parse()?;
-            let stolen = Private::generate(KeyType::P256)?.csr(&other)?;
+            let stolen = PrivateKey::generate(KeyType::P256)?.csr(&other)?;
             let refused =
                 far.certificate(&token, &stolen, Duration::from_secs(3600)).await.err().map(|error| error.to_string());
             ensure!(refused.as_ref().is_some_and(|why| why.contains("nothing else")), "{refused:?}");
             // What the signer adds is not handed on.
             let doubtful: ca::Identity = "spiffe://cluster.local/ns/signed/sa/doubtful".parse()?;
-            let request = Private::generate(KeyType::P256)?.csr(&doubtful)?;
+            let request = PrivateKey::generate(KeyType::P256)?.csr(&doubtful)?;
             let token = chart::token(&api, "signed", "doubtful", Some("istio-ca")).await?;
             let refused =
                 far.certificate(&token, &request, Duration::from_secs(3600)).await.err().map(|error| error.to_string());
             ensure!(refused.as_ref().is_some_and(|why| why.contains("was not asked for")), "{refused:?}");
         }
         let left = async || read(&api, REQUESTS).await["items"].as_array().map(Vec::len);
-        until("no signing request is left behind", async || Ok(left().await == Some(0))).await?;
+        eventually("no signing request is left behind", async || Ok(left().await == Some(0))).await?;
         ensure!(!signing.is_finished(), "the signer ended");
         signing.abort();
         Ok(())

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use controllers::{Leadership, Lease, Timing, leadership};
+use controllers::{Leadership, Lease, LeaseTiming, leadership};
 use http::Method;
 use serde_json::{Value, json};
-use sources::kube::{Access, Client, JSON};
-use testkit::cluster::{Api, Cluster, Fault, Faulty};
+use sources::kube::{ApiAccess, JSON, KubeClient};
+use testkit::cluster::{ApiFault, ApiWriter, FaultProxy, TestCluster};
+use testkit::wait::{eventually, observe};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::instance::until;
 use super::{in_turn, namespace, read};
 
 const SPACE: &str = "fenced";
@@ -20,18 +20,18 @@ const MAP: &str = "/api/v1/namespaces/fenced/configmaps/written";
 const ONE: &str = "metadata.name%3Dwritten";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/fenced/leases/writer";
 /// As the program's, a third as long: what a slow machine delays is still short beside it.
-const TIMING: Timing =
-    Timing { length: Duration::from_secs(5), deadline: Duration::from_secs(3), renewal: Duration::from_secs(1) };
+const TIMING: LeaseTiming =
+    LeaseTiming { length: Duration::from_secs(5), deadline: Duration::from_secs(3), renewal: Duration::from_secs(1) };
 
 /// A replica that leads when it can, and writes its name as often as it can while it leads.
 async fn replica(
-    cluster: &Cluster,
-    server: &Faulty,
+    cluster: &TestCluster,
+    server: &FaultProxy,
     name: &'static str,
     tasks: &mut JoinSet<()>,
 ) -> Result<Leadership> {
     let kubeconfig = cluster.kubeconfig_for(&server.url(), "any")?;
-    let client = Client::new(&Access { kubeconfig: Some(kubeconfig), rate: 1000 }).await?;
+    let client = KubeClient::new(&ApiAccess { kubeconfig: Some(kubeconfig), rate: 1000 }).await?;
     let (elected, leads) = leadership();
     tasks.spawn(Lease::new(&client, SPACE, "writer", name, TIMING).follow(elected));
     let held = leads.clone();
@@ -45,7 +45,7 @@ async fn replica(
 }
 
 /// Whatever is there: nothing but the lease keeps two writers apart.
-async fn write(client: &Client, name: &str, number: u64) {
+async fn write(client: &KubeClient, name: &str, number: u64) {
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "written", "namespace": SPACE },
         "data": { "by": name, "number": number.to_string() },
@@ -54,12 +54,12 @@ async fn write(client: &Client, name: &str, number: u64) {
     let _ = client.send(Method::PATCH, &path, "application/apply-patch+yaml", map.to_string().into()).await;
 }
 
-async fn writer(api: &Api) -> String {
+async fn writer(api: &ApiWriter) -> String {
     read(api, MAP).await["data"]["by"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Who wrote each version since then, without repetitions. Nobody writes any more.
-async fn writers(api: &Api, since: u64) -> Result<Vec<String>> {
+async fn writers(api: &ApiWriter, since: u64) -> Result<Vec<String>> {
     let last = read(api, MAP).await["metadata"]["resourceVersion"].clone();
     // A watch ends by itself; on a busy machine it may bring nothing before.
     for seconds in [2, 10, 60] {
@@ -77,28 +77,29 @@ async fn writers(api: &Api, since: u64) -> Result<Vec<String>> {
     bail!("no watch brings version {last}")
 }
 
-async fn stalled(cluster: &Cluster, held: &'static str) -> Result<()> {
+async fn stalled(cluster: &TestCluster, held: &'static str) -> Result<()> {
     let api = cluster.api().await?;
     let since = api.apply(&namespace(SPACE, &json!({}))).await?.version;
     let (mut tasks, client) = (JoinSet::new(), cluster.client().await?);
-    let [ours, theirs] = [Faulty::start(client.clone()).await?, Faulty::start(client).await?];
+    let [ours, theirs] = [FaultProxy::start(client.clone()).await?, FaultProxy::start(client).await?];
     let first = replica(cluster, &ours, "first", &mut tasks).await?;
-    until("the first writes", async || Ok(writer(&api).await == "first")).await?;
+    eventually("the first writes", async || Ok(writer(&api).await == "first")).await?;
     let second = replica(cluster, &theirs, "second", &mut tasks).await?;
-    sleep(TIMING.length).await;
+    observe(TIMING.length).await;
     ensure!(first.is_held() && !second.is_held(), "a lease that is renewed moves");
 
-    ours.set(Fault::Hold(held));
-    until("the second leads", async || {
+    ours.set(ApiFault::Hold(held));
+    eventually("the second leads", async || {
         ensure!(!(first.is_held() && second.is_held()), "both lead");
+        // Looked at more often than others are waited for: they may overlap for a moment only.
         sleep(Duration::from_millis(1)).await;
         Ok(second.is_held())
     })
     .await?;
-    until("the second writes", async || Ok(writer(&api).await == "second")).await?;
+    eventually("the second writes", async || Ok(writer(&api).await == "second")).await?;
     // What was held comes through.
-    ours.set(Fault::None);
-    sleep(TIMING.length).await;
+    ours.set(ApiFault::None);
+    observe(TIMING.length).await;
     ensure!(second.is_held() && !first.is_held(), "a lease that is renewed moves");
     let moves = read(&api, LEASE).await["spec"]["leaseTransitions"].as_i64().context("transitions")?;
     ensure!(moves == 2, "{moves} times the lease changed hands");

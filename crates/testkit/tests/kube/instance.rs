@@ -4,50 +4,15 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use testkit::cluster::Cluster;
-use testkit::server;
-use tokio::time::{Instant, sleep};
-
-/// On a machine with other work.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
-
-/// Ended when dropped.
-pub(crate) struct Process(Child);
-
-impl Process {
-    pub(crate) fn start(command: &mut Command) -> Result<Process> {
-        Ok(Process(command.stdin(Stdio::null()).spawn()?))
-    }
-
-    pub(crate) fn has_ended(&mut self) -> Result<bool> {
-        Ok(self.0.try_wait()?.is_some())
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
-        Ok(kill(Pid::from_raw(i32::try_from(self.0.id())?), signal)?)
-    }
-}
-
-impl Drop for Process {
-    /// Asked first: a leader gives its lease back, an agent takes its Envoy with it.
-    fn drop(&mut self) {
-        let _ = self.signal(Signal::SIGTERM);
-        for _ in 0..100 {
-            if !matches!(self.0.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use anyhow::{Context, Result, anyhow, ensure};
+use nix::sys::signal::Signal;
+use testkit::cluster::TestCluster;
+use testkit::process::Process;
+use testkit::wait::eventually;
+use testkit::{port, server};
 
 pub(crate) struct Instance {
     process: Process,
@@ -62,7 +27,7 @@ pub(crate) struct Instance {
 impl Instance {
     /// A replica of this name that may do everything, ready.
     pub(crate) async fn named(
-        cluster: &Cluster,
+        cluster: &TestCluster,
         name: &str,
         flags: &[&str],
         settings: &[(&str, &str)],
@@ -75,8 +40,8 @@ impl Instance {
     pub(crate) async fn start(kubeconfig: &Path, flags: &[&str], settings: &[(&str, &str)]) -> Result<Instance> {
         let folder = tempfile::tempdir()?;
         let program = tokio::task::spawn_blocking(server::program).await??;
-        let port = || anyhow::Ok(SocketAddr::from(([127, 0, 0, 1], server::free_port()?)));
-        let (plain, secure, webhook, monitoring, readiness) = (port()?, port()?, port()?, port()?, port()?);
+        let [plain, secure, webhook] = [port::reserve_address()?, port::reserve_address()?, port::reserve_address()?];
+        let [monitoring, readiness] = [port::reserve_address()?, port::reserve_address()?];
         let log = File::create(folder.path().join("log"))?;
         let mut command = Command::new(program);
         command
@@ -92,18 +57,19 @@ impl Instance {
             .envs(settings.iter().copied())
             .stdout(log.try_clone()?)
             .stderr(log);
-        let process = Process::start(&mut command)?;
+        let process = Process::spawn(&mut command)?;
         let mut instance = Instance { process, folder, plain, secure, webhook, monitoring, readiness };
-        let opened =
-            until("a port opens", async || Ok(TcpStream::connect(plain).is_ok() || instance.process.has_ended()?));
-        opened.await?;
-        ensure!(!instance.process.has_ended()?, "it ended:\n{}", instance.log());
+        let opened = eventually("meltemi to open a port", async || {
+            ensure!(!instance.process.has_ended()?, "meltemi ended");
+            Ok(TcpStream::connect(plain).is_ok())
+        });
+        opened.await.map_err(|error| anyhow!("{error:#}\n{}", instance.log()))?;
         Ok(instance)
     }
 
     /// Until proxies are served on every port.
     pub(crate) async fn ready(self) -> Result<Instance> {
-        let ready = until("it is ready", async || Ok(self.is_ready()));
+        let ready = eventually("meltemi to be ready", async || Ok(self.is_ready()));
         ready.await.with_context(|| self.log())?;
         Ok(self)
     }
@@ -128,7 +94,7 @@ impl Instance {
 
     /// Resident memory in bytes.
     pub(crate) fn memory(&self) -> Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process.0.id()))?;
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
         Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
     }
@@ -140,8 +106,8 @@ impl Instance {
     /// Whether it ended well, once it has.
     pub(crate) async fn ended(&mut self) -> Result<bool> {
         let mut status = None;
-        until("it ends", async || {
-            status = self.process.0.try_wait()?;
+        eventually("meltemi to end", async || {
+            status = self.process.exit_status()?;
             Ok(status.is_some())
         })
         .await?;
@@ -171,13 +137,4 @@ pub(crate) fn fetched(at: SocketAddr, path: &str) -> Result<String> {
     let mut answer = Vec::new();
     socket.read_to_end(&mut answer)?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
-}
-
-pub(crate) async fn until(what: &str, mut there: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
-    let end = Instant::now() + SOON;
-    while !there().await? {
-        ensure!(Instant::now() < end, "not after {SOON:?}: {what}");
-        sleep(Duration::from_millis(50)).await;
-    }
-    Ok(())
 }

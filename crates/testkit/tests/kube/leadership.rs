@@ -4,16 +4,17 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use sources::kube::JSON;
-use testkit::cluster::Api;
-use tokio::time::{Duration, sleep};
+use testkit::cluster::ApiWriter;
+use testkit::wait::{eventually, observe};
+use tokio::time::Duration;
 
-use super::instance::{Instance, until};
+use super::instance::Instance;
 use super::{in_turn, namespace, read, requests, virtual_service};
 
 const OBJECTS: &str = "/apis/networking.istio.io/v1/namespaces/led/virtualservices";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/istio-system/leases";
 /// Objects, the revision that they name, and whose holder writes of them.
-const DUTIES: [(&str, Option<&str>, &str); 3] = [
+const LEADER_TASKS: [(&str, Option<&str>, &str); 3] = [
     ("any", None, "meltemi-status"),
     ("own", Some("default"), "meltemi-leader"),
     ("other", Some("canary"), "meltemi-leader-canary"),
@@ -21,8 +22,8 @@ const DUTIES: [(&str, Option<&str>, &str); 3] = [
 /// Longer than it takes to look at what was written.
 const QUIET: Duration = Duration::from_secs(3);
 
-async fn change(api: &Api, regex: &str) -> Result<()> {
-    for (name, revision, _) in DUTIES {
+async fn change(api: &ApiWriter, regex: &str) -> Result<()> {
+    for (name, revision, _) in LEADER_TASKS {
         let mut object = virtual_service("led", name, regex);
         if let Some(revision) = revision {
             object["metadata"]["labels"] = json!({ "istio.io/rev": revision });
@@ -33,11 +34,11 @@ async fn change(api: &Api, regex: &str) -> Result<()> {
 }
 
 /// The status of each speaks of this generation, in this way.
-async fn told(api: &Api, generation: i64, reason: &str) -> Result<()> {
-    for (name, ..) in DUTIES {
+async fn told(api: &ApiWriter, generation: i64, reason: &str) -> Result<()> {
+    for (name, ..) in LEADER_TASKS {
         let path = format!("{OBJECTS}/{name}");
         let there = async || Ok(accepted(&read(api, &path).await) == Some((generation, reason.to_owned())));
-        let done = until(&format!("{name} is {reason} in generation {generation}"), there).await;
+        let done = eventually(&format!("{name} is {reason} in generation {generation}"), there).await;
         done.with_context(|| path.clone())?;
     }
     Ok(())
@@ -49,9 +50,9 @@ fn accepted(object: &Value) -> Option<(i64, String)> {
     Some((found["observedGeneration"].as_i64()?, found["reason"].as_str()?.to_owned()))
 }
 
-async fn holders(api: &Api) -> Vec<String> {
+async fn holders(api: &ApiWriter) -> Vec<String> {
     let mut holders = Vec::new();
-    for (.., lease) in DUTIES {
+    for (.., lease) in LEADER_TASKS {
         let held = read(api, &format!("{LEASES}/{lease}")).await;
         holders.push(held["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned());
     }
@@ -59,7 +60,7 @@ async fn holders(api: &Api) -> Vec<String> {
 }
 
 /// Every version of an object since then, as the API server kept them: its generation, and what its status speaks of.
-async fn versions(api: &Api, name: &str, since: u64) -> Result<Vec<(i64, Option<(i64, String)>)>> {
+async fn versions(api: &ApiWriter, name: &str, since: u64) -> Result<Vec<(i64, Option<(i64, String)>)>> {
     let path =
         format!("{OBJECTS}?watch=true&timeoutSeconds=2&resourceVersion={since}&fieldSelector=metadata.name%3D{name}");
     let events = api.client.get(&path, JSON).await?;
@@ -80,11 +81,12 @@ fn leadership_moves_and_no_status_is_written_twice() {
         let asked = async || requests(&api, &["resource=\"virtualservices\"", "subresource=\"status\""]).await;
         let before = asked().await?;
         let first = Instance::named(cluster, "first", &[], &[]).await?;
-        until("the first leads", async || Ok(holders(&api).await[..2] == ["first", "first"])).await?;
+        eventually("the first leads", async || Ok(holders(&api).await[..2] == ["first", "first"])).await?;
         let second = Instance::named(cluster, "second", &[], &[]).await?;
         // Without a revision of their own the others read its objects too.
         let canary = Instance::named(cluster, "canary", &["--revision", "canary"], &[]).await?;
-        until("each revision has a leader", async || Ok(holders(&api).await == ["first", "first", "canary"])).await?;
+        eventually("each revision has a leader", async || Ok(holders(&api).await == ["first", "first", "canary"]))
+            .await?;
 
         // All are there.
         change(&api, "/").await?;
@@ -96,14 +98,14 @@ fn leadership_moves_and_no_status_is_written_twice() {
         change(&api, "/more").await?;
         // What names no revision may be anybody's.
         let moved = async || Ok(matches!(&holders(&api).await[..], [any, own, _] if any != "first" && own == "second"));
-        until("others lead", moved).await?;
+        eventually("others lead", moved).await?;
         told(&api, 3, "Accepted").await?;
         let after = holders(&api).await;
         // The killed one is replaced, and who leads goes on.
         let third = Instance::named(cluster, "third", &[], &[]).await?;
         change(&api, ")").await?;
         told(&api, 4, "Invalid").await?;
-        sleep(QUIET).await;
+        observe(QUIET).await;
 
         let now = holders(&api).await;
         ensure!(now == after, "{after:?} became {now:?}");
@@ -116,13 +118,13 @@ fn leadership_moves_and_no_status_is_written_twice() {
             expected.extend([(generation, last), (generation, now.clone())]);
             last = now;
         }
-        for (name, ..) in DUTIES {
+        for (name, ..) in LEADER_TASKS {
             let found = versions(&api, name, since).await?;
             ensure!(found == expected, "{name}: {found:#?}\n{}", logs());
         }
         // Nor was one tried that changed nothing, or that came too late.
         let writes = asked().await? - before;
-        ensure!(writes == (DUTIES.len() * reasons.len()) as f64, "{writes} writes\n{}", logs());
+        ensure!(writes == (LEADER_TASKS.len() * reasons.len()) as f64, "{writes} writes\n{}", logs());
         Ok(())
     });
 }

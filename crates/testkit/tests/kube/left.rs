@@ -2,13 +2,13 @@
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use testkit::cluster::Api;
+use testkit::cluster::ApiWriter;
 
 use super::{in_turn, namespace, read, service, virtual_service};
 
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/wasmplugins.extensions.istio.io";
 
-async fn leave(api: &Api) -> Result<()> {
+async fn leave(api: &ApiWriter) -> Result<()> {
     for (space, labels) in [("left", json!({})), ("default", json!({ "istio-injection": "enabled" }))] {
         api.apply(&namespace(space, &labels)).await?;
         api.apply_all(&[service(space, "left"), virtual_service(space, "left", "/")]).await?;

@@ -8,10 +8,10 @@ mod balance;
 mod chart;
 mod corpus;
 mod csr_api;
-mod duties;
 mod faults;
 mod fencing;
 mod instance;
+mod leader_tasks;
 mod leadership;
 mod left;
 mod life;
@@ -26,59 +26,58 @@ mod status;
 mod tokens;
 mod ways;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use sources::kube::JSON;
-use testkit::cluster::{Api, Cluster};
+use testkit::cluster::{ApiWriter, TestCluster};
+use testkit::fixture::SharedFixture;
 use testkit::skip;
 use tokio::runtime::Runtime;
 
-struct World {
-    cluster: Cluster,
+struct SharedCluster {
+    cluster: TestCluster,
     runtime: Runtime,
     turn: Mutex<()>,
 }
 
-/// Made by the first test and ended by the last that holds it. `None`: it cannot run here, which was said.
-fn shared() -> Option<Arc<World>> {
-    static LIVE: Mutex<Weak<World>> = Mutex::new(Weak::new());
-    let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(world) = live.upgrade() {
-        return Some(world);
-    }
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.expect("threads can be had");
-    let cluster = runtime.block_on(Cluster::start()).unwrap_or_else(|e| panic!("no API server: {e:#}"));
-    let Some(cluster) = cluster else {
-        skip("the API server as a source: no etcd and kube-apiserver (`cargo xtask setup`, or set MELTEMI_REFERENCE)");
-        return None;
-    };
-    let world = Arc::new(World { cluster, runtime, turn: Mutex::default() });
-    *live = Arc::downgrade(&world);
-    Some(world)
+/// The cluster of all tests. `None`: it cannot run here, which was reported.
+fn shared() -> Option<Arc<SharedCluster>> {
+    static CLUSTER: SharedFixture<SharedCluster> = SharedFixture::new();
+    CLUSTER.get(|| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = runtime.expect("threads can be had");
+        let cluster = runtime.block_on(TestCluster::start()).unwrap_or_else(|e| panic!("no API server: {e:#}"));
+        let Some(cluster) = cluster else {
+            skip(
+                "the API server as a source: no etcd and kube-apiserver (`cargo xtask setup`, or set MELTEMI_REFERENCE)",
+            );
+            return None;
+        };
+        Some(SharedCluster { cluster, runtime, turn: Mutex::default() })
+    })
 }
 
 /// One test with the server, which has nothing of what other tests wrote.
-fn in_turn(scenario: impl AsyncFnOnce(&Cluster) -> Result<()>) {
-    let Some(world) = shared() else { return };
-    let _turn: MutexGuard<'_, ()> = world.turn.lock().unwrap_or_else(PoisonError::into_inner);
-    let done = world.runtime.block_on(async {
-        world.cluster.restore().await.context("what earlier tests left behind does not go")?;
-        scenario(&world.cluster).await
+fn in_turn(scenario: impl AsyncFnOnce(&TestCluster) -> Result<()>) {
+    let Some(shared_cluster) = shared() else { return };
+    let _turn: MutexGuard<'_, ()> = shared_cluster.turn.lock().unwrap_or_else(PoisonError::into_inner);
+    let done = shared_cluster.runtime.block_on(async {
+        shared_cluster.cluster.restore().await.context("what earlier tests left behind does not go")?;
+        scenario(&shared_cluster.cluster).await
     });
     done.unwrap_or_else(|e| panic!("{e:#}"));
 }
 
 /// `Null`: there is none.
-async fn read(api: &Api, path: &str) -> Value {
+async fn read(api: &ApiWriter, path: &str) -> Value {
     let text = api.client.get(path, JSON).await.unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
 /// How many with these labels the API server has answered so far.
-async fn requests(api: &Api, labels: &[&str]) -> Result<f64> {
+async fn requests(api: &ApiWriter, labels: &[&str]) -> Result<f64> {
     let page = api.client.get("/metrics", "text/plain").await?;
     let page = String::from_utf8_lossy(&page);
     let meant =

@@ -1,21 +1,21 @@
 //! The whole program on an API server: what it serves, and what it says while the server is away.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde_json::json;
-use testkit::ads::Client;
-use testkit::cluster::{Fault, Faulty};
-use testkit::parity::Asker;
+use testkit::ads::AdsClient;
+use testkit::cluster::{ApiFault, FaultProxy};
+use testkit::parity::CaseProxy;
+use testkit::wait::DEADLINE;
 
 use super::instance::Instance;
 use super::{in_turn, namespace, service};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-fn asker() -> Result<Asker> {
-    Asker::new(&json!({ "name": "p", "namespace": "program", "ip": "10.9.9.9" }))
+fn proxy() -> Result<CaseProxy> {
+    CaseProxy::new(&json!({ "name": "p", "namespace": "program", "ip": "10.9.9.9" }))
 }
 
 #[test]
@@ -26,18 +26,18 @@ fn away_at_the_start_it_answers_unavailable_and_then_serves() {
             api.apply(&namespace(space, &json!({}))).await?;
         }
         api.apply(&service("program", "web")).await?;
-        let faulty = Faulty::start(cluster.client().await?).await?;
-        faulty.set(Fault::Cut);
+        let faulty = FaultProxy::start(cluster.client().await?).await?;
+        faulty.set(ApiFault::Cut);
         let kubeconfig = cluster.kubeconfig_for(&faulty.url(), "any")?;
         let server = Instance::start(&kubeconfig, &[], &[]).await?;
-        let mut client = Client::new(server.plain, asker()?.node());
-        let refused = client.ask(CDS, &BTreeSet::new(), Duration::from_secs(5)).await.err();
+        let mut client = AdsClient::new(server.plain, proxy()?.node());
+        let refused = client.ask(CDS, &BTreeSet::new(), DEADLINE).await.err();
         let refused = refused.map(|error| format!("{error:#}")).unwrap_or_default();
         ensure!(refused.contains("status 14"), "{refused:?}\n{}", server.log());
-        faulty.set(Fault::None);
+        faulty.set(ApiFault::None);
         let server = server.ready().await?;
-        let mut client = Client::new(server.plain, asker()?.node());
-        let clusters = client.ask(CDS, &BTreeSet::new(), Duration::from_secs(20)).await?;
+        let mut client = AdsClient::new(server.plain, proxy()?.node());
+        let clusters = client.ask(CDS, &BTreeSet::new(), DEADLINE).await?;
         let web = "outbound|80||web.program.svc.cluster.local";
         ensure!(clusters.contains_key(web), "{:?}", clusters.keys());
         Ok(())

@@ -5,15 +5,16 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use testkit::cluster::Api;
-use testkit::parity::Asker;
+use testkit::cluster::ApiWriter;
+use testkit::parity::CaseProxy;
+use testkit::wait::{DEADLINE, eventually};
 use testkit::{grpc, server};
 use tokio::time::timeout;
 use wire::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 
-use super::access::{METHOD, PATIENCE, secured};
+use super::access::{METHOD, secured};
 use super::chart::{self, of_kinds, rendered};
-use super::instance::{Instance, until};
+use super::instance::Instance;
 use super::{in_turn, namespace, read, service, virtual_service};
 
 const ROUTE: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
@@ -80,7 +81,7 @@ fn labels_and_tags_choose_the_control_plane() {
 }
 
 /// What the API server has of two control planes: a namespace of each, with a rule of each in both.
-async fn two_revisions(api: &Api) -> Result<()> {
+async fn two_revisions(api: &ApiWriter) -> Result<()> {
     api.apply(&namespace("istio-system", &json!({}))).await?;
     for (space, labels) in [("plains", json!({})), ("canaries", json!({ "istio.io/rev": "canary" }))] {
         api.apply(&namespace(space, &labels)).await?;
@@ -102,18 +103,18 @@ async fn two_revisions(api: &Api) -> Result<()> {
 }
 
 /// What a proxy is told of routes over the secure port, as far as it is text; an error if the server does not have this name.
-async fn routes(instance: &Instance, api: &Api, name: &str, space: &str) -> Result<String> {
+async fn routes(instance: &Instance, api: &ApiWriter, name: &str, space: &str) -> Result<String> {
     let token = chart::token(api, space, "web", Some("istio-ca")).await?;
     let entry = json!({ "name": "a", "namespace": space, "ip": "10.7.7.1", "serviceAccount": "web" });
     let first = DeltaDiscoveryRequest {
-        node: Some(Asker::new(&entry)?.node()),
+        node: Some(CaseProxy::new(&entry)?.node()),
         type_url: ROUTE.to_owned(),
         resource_names_subscribe: vec!["80".to_owned()],
         ..Default::default()
     };
     let io = secured(instance, name).await?;
     let (_sender, mut reader) = grpc::call_as(io, name, METHOD, Some(&token), &first).await?;
-    let answer = timeout(PATIENCE, reader.next::<DeltaDiscoveryResponse>()).await??.context("the stream ended")?;
+    let answer = timeout(DEADLINE, reader.next::<DeltaDiscoveryResponse>()).await??.context("the stream ended")?;
     let values = answer.resources.iter().filter_map(|it| it.resource.as_ref());
     Ok(values.map(|any| String::from_utf8_lossy(&any.value).into_owned()).collect())
 }
@@ -143,7 +144,7 @@ fn a_proxy_of_a_revision_is_served_by_it_alone() {
         for (lease, holder) in [("meltemi-leader", "plain"), ("meltemi-leader-canary", "canary")] {
             let path = format!("/apis/coordination.k8s.io/v1/namespaces/istio-system/leases/{lease}");
             let held = async || Ok(read(&api, &path).await["spec"]["holderIdentity"] == holder);
-            until("each revision has its own leader", held).await?;
+            eventually("each revision has its own leader", held).await?;
         }
         names_lead_to_one_revision()
     });

@@ -8,10 +8,11 @@ use anyhow::{Context, Result, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use testkit::load::{self, Ask};
+use testkit::http_client::{self, HttpRequest};
 use testkit::server;
+use testkit::wait::{eventually, observe};
 
-use super::instance::{Instance, until};
+use super::instance::Instance;
 use super::{chart, in_turn, namespace, read};
 
 /// `meltemi ca`: what it prints, or why it refuses. `token`: the file.
@@ -28,15 +29,15 @@ async fn ca(instance: &Instance, words: &'static [&str], token: &Path) -> Result
 
 /// A request to advance from this stage: whether it was done.
 async fn advanced(instance: &Instance, from: &str, token: &str) -> Result<bool> {
-    let ask = Ask::new(instance.monitoring, "localhost", &format!("/debug/ca/rotate?force=true&from={from}"));
+    let ask = HttpRequest::new(instance.monitoring, "localhost", &format!("/debug/ca/rotate?force=true&from={from}"));
     let ask = ask.with("authorization", format!("Bearer {token}")).with("x-meltemi-admin", "1".to_owned());
-    Ok(load::one(&Ask { method: http::Method::POST, ..ask }).await?.status == 200)
+    Ok(http_client::send_one(&HttpRequest { method: http::Method::POST, ..ask }).await?.status == 200)
 }
 
 /// A replica that follows another one needs some seconds before it can go on from there.
 async fn forced(instance: &Instance, token: &Path, stage: &str) -> Result<()> {
     let mut said = String::new();
-    let advanced = until(stage, async || {
+    let advanced = eventually(stage, async || {
         said = ca(instance, &["rotate", "--force"], token).await.unwrap_or_else(|refused| refused.to_string());
         Ok(said.contains(&format!("stage     {stage}")))
     });
@@ -63,7 +64,7 @@ fn replicas_change_the_root_together() {
         let (token, text) =
             (folder.path().join("token"), chart::token(&api, "istio-system", "meltemi-admin", Some("istio-ca")).await?);
         fs::write(&token, &text)?;
-        until("the replicas report to each other", async || {
+        eventually("the replicas report to each other", async || {
             let status = ca(&first, &["status"], &token).await?;
             Ok(status.contains("replica   second: 0 of 0, at this stage"))
         })
@@ -76,7 +77,7 @@ fn replicas_change_the_root_together() {
         let from = status["id"].as_str().context("an id")?;
         let (one, two) = tokio::join!(advanced(&first, from, &text), advanced(&second, from, &text));
         ensure!(one? != two?, "of two at once, one advances");
-        until("both announce the same root", async || {
+        eventually("both announce the same root", async || {
             let next = file(&first, "next-cert.pem");
             Ok(next.is_some() && file(&second, "next-cert.pem") == next)
         })
@@ -84,12 +85,12 @@ fn replicas_change_the_root_together() {
         let next = file(&first, "next-cert.pem");
         forced(&second, &token, "switched").await?;
         ensure!(file(&second, "ca-cert.pem") == next, "{}", second.log());
-        until("the first signs with it too", async || Ok(file(&first, "ca-cert.pem") == next)).await?;
-        until("the old root is trusted still", async || Ok(file(&first, "old-cert.pem") == old)).await?;
+        eventually("the first signs with it too", async || Ok(file(&first, "ca-cert.pem") == next)).await?;
+        eventually("the old root is trusted still", async || Ok(file(&first, "old-cert.pem") == old)).await?;
         let same = async || Ok(file(&first, "ca-key.pem") == file(&second, "ca-key.pem"));
-        until("both have one key", same).await?;
+        eventually("both have one key", same).await?;
         forced(&first, &token, "settled").await?;
-        until("the second forgets the old one", async || Ok(file(&second, "old-cert.pem").is_none())).await?;
+        eventually("the second forgets the old one", async || Ok(file(&second, "old-cert.pem").is_none())).await?;
 
         let secret = read(&api, "/api/v1/namespaces/istio-system/secrets/istio-ca-secret").await;
         let stored = secret["data"]["ca-cert.pem"].as_str().unwrap_or_default();
@@ -98,7 +99,7 @@ fn replicas_change_the_root_together() {
         ensure!(secret["data"]["old-cert.pem"].is_null(), "the Secret has the old root still");
 
         second.signal(Signal::SIGSTOP)?;
-        let named = until("a replica that is silent is named", async || {
+        let named = eventually("a replica that is silent is named", async || {
             Ok(ca(&first, &["status"], &token).await?.contains("replica second has reported nothing for"))
         });
         let named = named.await;
@@ -119,9 +120,11 @@ fn namespaces_that_are_not_watched_are_left_alone() {
         let settings = [("WATCHED_NAMESPACES", "looked-at")];
         let instance = Instance::named(cluster, "watching", &[], &settings).await?;
         let there = async |space: &str| !read(&api, &map(space)).await.is_null();
-        until("the root is where it is watched", async || Ok(there("looked-at").await && there("istio-system").await))
-            .await?;
-        tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+        eventually("the root is where it is watched", async || {
+            Ok(there("looked-at").await && there("istio-system").await)
+        })
+        .await?;
+        observe(std::time::Duration::from_secs(3)).await;
         ensure!(!there("left-alone").await, "{}", instance.log());
         Ok(())
     });

@@ -1,17 +1,14 @@
 //! Which namespaces are held: those that the mesh config selects, as labels and the mesh config change.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use anyhow::ensure;
 use config::kind::Kind;
 use serde_json::{Value, json};
-use sources::kube::{EndpointKind, Options, Pacing};
-use testkit::cluster::{Live, options};
+use sources::kube::{EndpointKind, KubeOptions, Pacing};
+use testkit::cluster::{WatchedStore, options};
 
 use super::{chart, in_turn, namespace, service, virtual_service};
-
-const SOON: Duration = Duration::from_secs(60);
 
 fn mesh_config(text: &str) -> Value {
     json!({
@@ -31,16 +28,17 @@ fn only_selected_namespaces_are_held() {
         for space in ["scope-in", "scope-out", "istio-system"] {
             api.apply(&service(space, "scoped")).await?;
         }
-        let mut live = Live::start(cluster.client().await?, options(Pacing::default())).await;
-        let holds = |space: &'static str| move |live: &Live| live.picture.holds(Kind::Service, space, "scoped");
+        let mut live = WatchedStore::start(cluster.client().await?, options(Pacing::default())).await;
+        let holds =
+            |space: &'static str| move |live: &WatchedStore| live.received.holds(Kind::Service, space, "scoped");
         ensure!(holds("scope-in")(&live) && holds("istio-system")(&live) && !holds("scope-out")(&live), "at the start");
-        ensure!(live.picture.holds(Kind::ConfigMap, "istio-system", "istio"), "the mesh config is always held");
+        ensure!(live.received.holds(Kind::ConfigMap, "istio-system", "istio"), "the mesh config is always held");
         api.apply(&namespace("scope-out", &json!({ "mesh": "in" }))).await?;
-        live.until("a labelled namespace comes", SOON, holds("scope-out")).await?;
+        live.until("a labelled namespace comes", holds("scope-out")).await?;
         api.apply(&namespace("scope-in", &json!({}))).await?;
-        live.until("an unlabelled one goes", SOON, |live| !holds("scope-in")(live)).await?;
+        live.until("an unlabelled one goes", |live| !holds("scope-in")(live)).await?;
         api.delete(&mesh_config("")).await?;
-        live.until("without selectors all come", SOON, holds("scope-in")).await?;
+        live.until("without selectors all come", holds("scope-in")).await?;
         Ok(())
     });
 }
@@ -59,15 +57,16 @@ fn objects_of_another_revision_are_not_read() {
             objects.push(object);
         }
         api.apply_all(&objects).await?;
-        let canary = Options { revision: "canary".into(), ..options(Pacing::default()) };
-        let mut live = Live::start(cluster.client().await?, canary).await;
-        let holds = |name: &'static str| move |live: &Live| live.picture.holds(Kind::VirtualService, "revised", name);
-        ensure!(holds("all")(&live) && holds("ours")(&live) && !holds("theirs")(&live), "{:?}", live.picture.ids);
+        let canary = KubeOptions { revision: "canary".into(), ..options(Pacing::default()) };
+        let mut live = WatchedStore::start(cluster.client().await?, canary).await;
+        let holds =
+            |name: &'static str| move |live: &WatchedStore| live.received.holds(Kind::VirtualService, "revised", name);
+        ensure!(holds("all")(&live) && holds("ours")(&live) && !holds("theirs")(&live), "{:?}", live.received.ids);
         objects[2]["metadata"]["labels"] = json!({ "istio.io/rev": "canary" });
         objects[1]["metadata"]["labels"] = json!({ "istio.io/rev": "stable" });
         api.apply_all(&objects).await?;
-        live.until("one comes", SOON, holds("theirs")).await?;
-        live.until("one goes", SOON, |live| !holds("ours")(live)).await
+        live.until("one comes", holds("theirs")).await?;
+        live.until("one goes", |live| !holds("ours")(live)).await
     });
 }
 
@@ -87,15 +86,16 @@ fn a_role_of_single_namespaces_is_enough() {
         let token = chart::token(&api, "few-in", "few", None).await?;
         let kubeconfig = cluster.kubeconfig_for(&format!("https://{}", cluster.address), &token)?;
         let client =
-            sources::kube::Client::new(&sources::kube::Access { kubeconfig: Some(kubeconfig), rate: 1000 }).await?;
-        let few = Options {
+            sources::kube::KubeClient::new(&sources::kube::ApiAccess { kubeconfig: Some(kubeconfig), rate: 1000 })
+                .await?;
+        let few = KubeOptions {
             namespaces: BTreeSet::from(["few-in".into()]),
             endpoints: EndpointKind::EndpointSlice,
             ..options(Pacing::default())
         };
-        let live = Live::start(client, few).await;
-        let holds = |space| live.picture.holds(Kind::Service, space, "few");
-        ensure!(holds("few-in") && holds("istio-system") && !holds("few-out"), "{:?}", live.picture.ids);
+        let live = WatchedStore::start(client, few).await;
+        let holds = |space| live.received.holds(Kind::Service, space, "few");
+        ensure!(holds("few-in") && holds("istio-system") && !holds("few-out"), "{:?}", live.received.ids);
         let forbidden: Vec<String> = live.health.snapshot().into_iter().map(|(_, watch)| watch.trouble).collect();
         ensure!(forbidden.iter().any(|it| it.contains("cannot list resource \"nodes\"")), "{forbidden:?}");
         Ok(())

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use testkit::ads::Client;
-use testkit::cluster::{Api, Cluster};
-use testkit::parity::Asker;
-use testkit::place;
+use testkit::ads::AdsClient;
+use testkit::cluster::{ApiWriter, TestCluster};
+use testkit::environment;
+use testkit::parity::CaseProxy;
+use testkit::wait::{DEADLINE, eventually};
 
 use super::chart::{self, of_kinds, rendered};
-use super::instance::{Instance, until};
+use super::instance::Instance;
 use super::{in_turn, namespace, service};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -24,7 +25,7 @@ const OF_THE_POD: [&str; 3] = ["KUBECONFIG", "ROOT_CA_DIR", "XDG_STATE_HOME"];
 struct Shard {
     name: &'static str,
     instance: Instance,
-    proxy: Client,
+    proxy: AdsClient,
     /// Where its changes are.
     space: &'static str,
 }
@@ -40,8 +41,8 @@ struct Recipe {
 
 impl Shard {
     /// `None`: there is no helm.
-    async fn start(cluster: &Cluster, api: &Api, recipe: &Recipe) -> Result<Option<Shard>> {
-        let file = place::repository().join("deploy/helm/recipes").join(recipe.file);
+    async fn start(cluster: &TestCluster, api: &ApiWriter, recipe: &Recipe) -> Result<Option<Shard>> {
+        let file = environment::repository().join("deploy/helm/recipes").join(recipe.file);
         let Some(objects) = rendered(Some(&file))? else { return Ok(None) };
         api.apply_all(&of_kinds(&objects, &["ConfigMap"])).await?;
         let kubeconfig = chart::account(cluster, api, &objects).await?;
@@ -50,8 +51,8 @@ impl Shard {
         let instance = Instance::start(&kubeconfig, &[], &settings).await?.ready().await?;
         let (kind, space) = recipe.proxy;
         let entry = json!({ "name": "p", "namespace": space, "type": kind, "ip": "10.7.7.7" });
-        let mut proxy = Client::new(instance.plain, Asker::new(&entry)?.node());
-        proxy.ask(CDS, &BTreeSet::new(), Duration::from_secs(20)).await?;
+        let mut proxy = AdsClient::new(instance.plain, CaseProxy::new(&entry)?.node());
+        proxy.ask(CDS, &BTreeSet::new(), DEADLINE).await?;
         Ok(Some(Shard { name: recipe.file, instance, proxy, space: recipe.space }))
     }
 
@@ -65,7 +66,7 @@ impl Shard {
     async fn settled(&mut self) -> Result<[f64; 3]> {
         let mut last = self.work()?;
         for _ in 0..60 {
-            self.proxy.heard(QUIET).await?;
+            self.proxy.count_responses(QUIET).await?;
             let now = self.work()?;
             if now == last {
                 return Ok(now);
@@ -86,7 +87,7 @@ fn settings(objects: &[Value]) -> Vec<(String, String)> {
 }
 
 /// Churn in a namespace of each shard, in turns.
-async fn check(cluster: &Cluster, recipes: [Recipe; 2]) -> Result<()> {
+async fn check(cluster: &TestCluster, recipes: [Recipe; 2]) -> Result<()> {
     let api = cluster.api().await?;
     let mut shards = Vec::new();
     for recipe in &recipes {
@@ -98,17 +99,17 @@ async fn check(cluster: &Cluster, recipes: [Recipe; 2]) -> Result<()> {
         busy.settled().await?;
         let before = idle.settled().await?;
         churn(&api, busy).await?;
-        let heard = idle.proxy.heard(QUIET).await?;
+        let received = idle.proxy.count_responses(QUIET).await?;
         let after = idle.work()?;
         let what = format!("{} by changes in {}", idle.name, busy.space);
-        ensure!(heard == 0 && after == before, "{what}: {heard} responses, {before:?} became {after:?}");
+        ensure!(received == 0 && after == before, "{what}: {received} responses, {before:?} became {after:?}");
         shards.reverse();
     }
     Ok(())
 }
 
 /// A service comes, changes and goes, and its own shard hears of it.
-async fn churn(api: &Api, shard: &mut Shard) -> Result<()> {
+async fn churn(api: &ApiWriter, shard: &mut Shard) -> Result<()> {
     let mut object = service(shard.space, "churn");
     let before = shard.work()?;
     for port in [80, 81, 82] {
@@ -116,14 +117,14 @@ async fn churn(api: &Api, shard: &mut Shard) -> Result<()> {
         api.apply(&object).await?;
     }
     let works = async || Ok(shard.work()?[0] > before[0]);
-    until("its own shard works", works).await.with_context(|| shard.instance.log())?;
+    eventually("its own shard works", works).await.with_context(|| shard.instance.log())?;
     let what = format!("{} hears of {}", shard.name, shard.space);
-    until(&what, async || Ok(shard.proxy.heard(QUIET).await? > 0)).await?;
+    eventually(&what, async || Ok(shard.proxy.count_responses(QUIET).await? > 0)).await?;
     api.delete(&object).await
 }
 
 /// Namespaces and their labels, as the recipe's text says.
-async fn spaces(cluster: &Cluster, spaces: &[(&str, Value)]) -> Result<()> {
+async fn spaces(cluster: &TestCluster, spaces: &[(&str, Value)]) -> Result<()> {
     let api = cluster.api().await?;
     api.apply(&namespace("istio-system", &json!({}))).await?;
     for (name, labels) in spaces {

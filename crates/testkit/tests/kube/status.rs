@@ -7,39 +7,39 @@ use anyhow::{Context, Result, ensure};
 use http::Method;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use testkit::ads::Client;
-use testkit::cluster::Api;
-use testkit::parity::Asker;
-use tokio::time::sleep;
+use testkit::ads::AdsClient;
+use testkit::cluster::ApiWriter;
+use testkit::parity::CaseProxy;
+use testkit::wait::{DEADLINE, eventually, observe};
 
-use super::instance::{Instance, SOON, until};
+use super::instance::Instance;
 use super::{in_turn, namespace, read, service, virtual_service};
 
 const OBJECT: &str = "/apis/networking.istio.io/v1/namespaces/told/virtualservices/web";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/istio-system/leases/meltemi-status";
 
-async fn condition(api: &Api, kind: &str) -> Value {
+async fn condition(api: &ApiWriter, kind: &str) -> Value {
     condition_of(api, OBJECT, kind).await
 }
 
-async fn condition_of(api: &Api, path: &str, kind: &str) -> Value {
+async fn condition_of(api: &ApiWriter, path: &str, kind: &str) -> Value {
     let object = read(api, path).await;
     let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
     all.into_iter().find(|it| it["type"] == kind).unwrap_or_default()
 }
 
-async fn told(api: &Api, kind: &str, reason: &str, generation: i64) -> Result<()> {
+async fn told(api: &ApiWriter, kind: &str, reason: &str, generation: i64) -> Result<()> {
     let there = async || {
         let found = condition(api, kind).await;
         Ok(found["reason"] == reason && found["observedGeneration"] == generation)
     };
-    let done = until(&format!("{kind} is {reason} for generation {generation}"), there).await;
+    let done = eventually(&format!("{kind} is {reason} for generation {generation}"), there).await;
     let found = read(api, OBJECT).await["status"].to_string();
     done.map_err(|error| error.context(found))
 }
 
 /// Asks as a sidecar would, and answers what comes meanwhile.
-async fn listen(proxy: &mut Client) -> Result<()> {
+async fn listen(proxy: &mut AdsClient) -> Result<()> {
     for (kind, name) in
         [("cluster.v3.Cluster", None), ("listener.v3.Listener", None), ("route.v3.RouteConfiguration", Some("80"))]
     {
@@ -62,8 +62,8 @@ fn an_object_says_whether_it_was_accepted_and_who_holds_it() {
         let object = |regex| virtual_service("told", "web", regex);
         api.apply(&object("/")).await?;
         let first = Instance::named(cluster, "first", &[], &[]).await?;
-        let node = Asker::new(&json!({ "name": "p", "namespace": "told", "ip": "10.9.9.8" }))?.node();
-        let mut proxy = Client::new(first.plain, node);
+        let node = CaseProxy::new(&json!({ "name": "p", "namespace": "told", "ip": "10.9.9.8" }))?.node();
+        let mut proxy = AdsClient::new(first.plain, node);
         listen(&mut proxy).await?;
         told(&api, "Accepted", "Accepted", 1).await?;
 
@@ -87,11 +87,11 @@ fn an_object_says_whether_it_was_accepted_and_who_holds_it() {
         api.apply(&object("/more")).await?;
         // Whenever it comes, the proxy answers.
         let acknowledged = async || {
-            proxy.heard(Duration::from_millis(300)).await?;
+            proxy.count_responses(Duration::from_millis(300)).await?;
             let found = condition(&api, "Reconciled").await;
             Ok(found["reason"] == "Acknowledged" && found["observedGeneration"] == 3)
         };
-        until("the proxy has acknowledged it", acknowledged).await.with_context(|| first.log())?;
+        eventually("the proxy has acknowledged it", acknowledged).await.with_context(|| first.log())?;
         let held = condition(&api, "Reconciled").await;
         ensure!(held["status"] == "True" && held["message"] == "1 of 1 proxies have acknowledged it", "{held}");
         ensure!(condition(&api, "Theirs").await["message"] == "m", "the condition of another is gone");
@@ -99,7 +99,7 @@ fn an_object_says_whether_it_was_accepted_and_who_holds_it() {
         // Nothing changes, nothing is written.
         let version = async || read(&api, OBJECT).await["metadata"]["resourceVersion"].clone();
         let before = version().await;
-        sleep(Duration::from_secs(4)).await;
+        observe(Duration::from_secs(4)).await;
         ensure!(version().await == before, "an unchanged status was written again");
 
         // Beside others it does not know what their proxies hold.
@@ -115,8 +115,8 @@ fn an_object_says_whether_it_was_accepted_and_who_holds_it() {
         ensure!(holder().await == "first", "{}", holder().await);
         let before = version().await;
         first.signal(Signal::SIGTERM)?;
-        until("another leads", async || Ok(holder().await == "second" || holder().await == "third")).await?;
-        sleep(Duration::from_secs(4)).await;
+        eventually("another leads", async || Ok(holder().await == "second" || holder().await == "third")).await?;
+        observe(Duration::from_secs(4)).await;
         let logs = || second.log() + &third.log();
         ensure!(version().await == before, "the new leader wrote what was there\n{}", logs());
         api.apply(&object("(")).await?;
@@ -138,12 +138,12 @@ fn envoy_filter() -> Value {
     })
 }
 
-async fn reconciled(api: &Api, status: &str, reason: &str) -> Result<()> {
+async fn reconciled(api: &ApiWriter, status: &str, reason: &str) -> Result<()> {
     let there = async || {
         let found = condition_of(api, FILTER, "Reconciled").await;
         Ok(found["status"] == status && found["reason"] == reason)
     };
-    let done = until(&format!("Reconciled is {status}, {reason}"), there).await;
+    let done = eventually(&format!("Reconciled is {status}, {reason}"), there).await;
     let found = read(api, FILTER).await["status"].to_string();
     done.map_err(|error| error.context(found))
 }
@@ -159,25 +159,25 @@ fn a_rejection_at_another_replica_is_not_reported_as_reconciled() {
         api.apply(&service("told", "web")).await?;
         let writer = Instance::named(cluster, "writer", &[], &[]).await?;
         let holder = async || Ok(read(&api, LEASE).await["spec"]["holderIdentity"] == "writer");
-        until("the first writes", holder).await?;
+        eventually("the first writes", holder).await?;
         let other = Instance::named(cluster, "other", &[], &[]).await?;
-        let node = Asker::new(&json!({ "name": "p", "namespace": "told", "ip": "10.9.9.8" }))?.node();
-        let mut proxy = Client::new(other.plain, node.clone());
-        proxy.ask(CLUSTERS, &BTreeSet::new(), Duration::from_secs(10)).await?;
+        let node = CaseProxy::new(&json!({ "name": "p", "namespace": "told", "ip": "10.9.9.8" }))?.node();
+        let mut proxy = AdsClient::new(other.plain, node.clone());
+        proxy.ask(CLUSTERS, &BTreeSet::new(), DEADLINE).await?;
         api.apply(&envoy_filter()).await?;
         let reason = format!("Error adding cluster {CLUSTER}: it is odd");
-        proxy.reject(CLUSTERS, &reason, SOON).await.with_context(|| other.log())?;
+        proxy.reject(CLUSTERS, &reason, DEADLINE).await.with_context(|| other.log())?;
         reconciled(&api, "Unknown", "OtherReplicas").await.with_context(|| writer.log())?;
         for _ in 0..10 {
-            sleep(Duration::from_millis(500)).await;
+            observe(Duration::from_millis(500)).await;
             let found = condition_of(&api, FILTER, "Reconciled").await;
             ensure!(found["status"] == "Unknown", "{found}");
         }
 
         // A rejection that it sees itself is one, whoever else there is.
         drop(proxy);
-        let mut proxy = Client::new(writer.plain, node);
-        proxy.ask_and_reject(CLUSTERS, &reason, SOON).await?;
+        let mut proxy = AdsClient::new(writer.plain, node);
+        proxy.ask_and_reject(CLUSTERS, &reason, DEADLINE).await?;
         reconciled(&api, "False", "Refused").await.with_context(|| writer.log())?;
 
         // Alone it knows all proxies.

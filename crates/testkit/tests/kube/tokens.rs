@@ -1,6 +1,6 @@
 //! Bearer tokens that are junk, thousands of them: they cost the API server little, and nobody else anything.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,16 +13,17 @@ use http_body_util::Empty;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
-use testkit::cluster::Api;
-use testkit::parity::Asker;
-use testkit::{grpc, server};
+use testkit::cluster::ApiWriter;
+use testkit::parity::CaseProxy;
+use testkit::wait::{eventually, observe};
+use testkit::{grpc, port};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use wire::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 
 use super::access::{METHOD, secured};
-use super::instance::{Instance, until};
+use super::instance::Instance;
 use super::{chart, in_turn, namespace, read, requests};
 
 const SPACE: &str = "junk";
@@ -131,20 +132,20 @@ async fn flood_pages(at: SocketAddr, flood: &Arc<Flood>, valid: &str) -> Result<
     Ok(0)
 }
 
-type Stream = (grpc::Sender, grpc::Reader);
+type Stream = (grpc::MessageSender, grpc::MessageReader);
 
 /// How long a proxy with a token that nobody has seen takes to its first configuration.
-async fn connected(instance: &Instance, api: &Api) -> Result<Duration> {
+async fn connected(instance: &Instance, api: &ApiWriter) -> Result<Duration> {
     let token = chart::token(api, SPACE, "web", Some("istio-ca")).await?;
     let began = Instant::now();
-    opened(instance, &token).await?;
+    open_stream(instance, &token).await?;
     Ok(began.elapsed())
 }
 
-async fn opened(instance: &Instance, token: &str) -> Result<Stream> {
+async fn open_stream(instance: &Instance, token: &str) -> Result<Stream> {
     let entry = json!({ "name": "a", "namespace": SPACE, "ip": "10.7.7.1", "serviceAccount": "web" });
     let first = DeltaDiscoveryRequest {
-        node: Some(Asker::new(&entry)?.node()),
+        node: Some(CaseProxy::new(&entry)?.node()),
         type_url: CLUSTER.to_owned(),
         ..Default::default()
     };
@@ -157,7 +158,7 @@ async fn opened(instance: &Instance, token: &str) -> Result<Stream> {
     timeout(CONNECTED, answered).await.context("a valid proxy is not served in time")?
 }
 
-async fn transitions(api: &Api) -> (String, i64) {
+async fn transitions(api: &ApiWriter) -> (String, i64) {
     let spec = read(api, LEASE).await["spec"].clone();
     (spec["holderIdentity"].as_str().unwrap_or_default().to_owned(), spec["leaseTransitions"].as_i64().unwrap_or(-1))
 }
@@ -173,13 +174,13 @@ fn junk_tokens_keep_no_proxy_out_and_cost_no_lease() {
         let account =
             json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "web", "namespace": SPACE } });
         api.apply(&account).await?;
-        let pages = SocketAddr::from((Ipv4Addr::LOCALHOST, server::free_port()?));
+        let pages = port::reserve_address()?;
         let instance = Instance::named(cluster, "flooded", &[&format!("--monitoringAddr={pages}")], &[]).await?;
-        until("it leads", async || Ok(transitions(&api).await.0 == "flooded")).await?;
+        eventually("it leads", async || Ok(transitions(&api).await.0 == "flooded")).await?;
         let (before, valid) = (transitions(&api).await, chart::token(&api, SPACE, "web", Some("istio-ca")).await?);
         let mut proxies = Vec::new();
         for _ in 0..PROXIES {
-            proxies.push(opened(&instance, &valid).await?);
+            proxies.push(open_stream(&instance, &valid).await?);
         }
         let reviews = async || requests(&api, &["resource=\"tokenreviews\""]).await;
         let (asked, memory) = (reviews().await?, instance.memory()?);
@@ -208,7 +209,7 @@ fn junk_tokens_keep_no_proxy_out_and_cost_no_lease() {
         // What is watched still arrives, and what the leader writes too.
         api.apply(&namespace("junk-after", &json!({}))).await?;
         let root = "/api/v1/namespaces/junk-after/configmaps/istio-ca-root-cert";
-        until("a new namespace has the root", async || Ok(!read(&api, root).await.is_null())).await?;
+        eventually("a new namespace has the root", async || Ok(!read(&api, root).await.is_null())).await?;
         flood.over.store(true, Ordering::Relaxed);
         let given = debug.await??;
         slowest = slowest.max(connected(&shared, &api).await.with_context(|| shared.log())?);
@@ -227,7 +228,7 @@ fn junk_tokens_keep_no_proxy_out_and_cost_no_lease() {
         );
         ensure!(grown < 64 << 20, "{grown} bytes more than before");
         // Longer than a lease lasts that nobody renews.
-        sleep(Duration::from_secs(16).saturating_sub(took)).await;
+        observe(Duration::from_secs(16).saturating_sub(took)).await;
         let now = transitions(&api).await;
         ensure!(now == before, "{before:?} became {now:?}");
         Ok(())

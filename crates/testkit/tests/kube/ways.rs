@@ -8,9 +8,10 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use config::kind::Kind;
 use serde_json::json;
-use sources::kube::{Access, Client, Pacing, State};
-use testkit::authority::{Authority, Leaf};
-use testkit::cluster::{Fault, Faulty, Live, Seen, options};
+use sources::kube::{ApiAccess, KubeClient, Pacing, State};
+use testkit::cluster::{ApiFault, FaultProxy, SeenRequest, WatchedStore, options};
+use testkit::test_ca::{LeafCertificate, TestCa};
+use testkit::wait::{DEADLINE, eventually, observe};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -19,7 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use tokio_rustls::rustls::{ServerConfig, crypto::aws_lc_rs};
 
-use super::instance::{Instance, SOON, until};
+use super::instance::Instance;
 use super::{in_turn, namespace, service};
 
 const HASTE: Pacing = Pacing {
@@ -40,20 +41,23 @@ fn a_slow_api_server_is_waited_for_and_no_watch_begins_twice() {
     in_turn(async |cluster| {
         let api = cluster.api().await?;
         api.apply(&namespace("istio-system", &json!({}))).await?;
-        let faulty = Faulty::start(cluster.client().await?).await?;
-        faulty.set(Fault::Slow(Duration::from_secs(3)));
+        let faulty = FaultProxy::start(cluster.client().await?).await?;
+        faulty.set(ApiFault::Slow(Duration::from_secs(3)));
         let kubeconfig = cluster.kubeconfig_for(&faulty.url(), "any")?;
         // An audit lists too.
         let instance = Instance::start(&kubeconfig, &[], &[("MELTEMI_AUDIT_INTERVAL", "0s")]).await?;
-        until("a slow start is told", async || Ok(instance.log().contains("still reading the API server"))).await?;
+        eventually("a slow start is told", async || {
+            Ok(instance.log().contains("waiting for the initial lists of the API server"))
+        })
+        .await?;
         ensure!(!instance.is_ready(), "it is ready before it has read everything");
         let instance = instance.ready().await?;
-        faulty.set(Fault::None);
+        faulty.set(ApiFault::None);
         let mut seen = Vec::new();
-        let count = |seen: &[Seen], watch: bool| {
+        let count = |seen: &[SeenRequest], watch: bool| {
             seen.iter().filter(|it| it.watch == watch && it.path.starts_with("/api/v1/services")).count()
         };
-        until("every watch lives", async || {
+        eventually("every watch lives", async || {
             seen.extend(faulty.seen());
             Ok(count(&seen, true) > 0 && instance.metric("meltemi_watch_state", "\"stalled\"")? == 0.0)
         })
@@ -85,18 +89,19 @@ fn a_name_that_means_nothing_is_asked_for_until_it_does() {
         let api = cluster.api().await?;
         api.apply(&namespace("ways", &json!({}))).await?;
         api.apply(&service("ways", "a")).await?;
-        let (faulty, folder) = (Faulty::start(cluster.client().await?).await?, tempfile::tempdir()?);
+        let (faulty, folder) = (FaultProxy::start(cluster.client().await?).await?, tempfile::tempdir()?);
         let file = folder.path().join("kubeconfig");
         kubeconfig(&file, "http://no-such-name.invalid", None)?;
-        let client = Client::new(&Access { kubeconfig: Some(file.clone()), rate: 1000 }).await?;
-        let starting = Live::start(client, options(HASTE));
+        let client = KubeClient::new(&ApiAccess { kubeconfig: Some(file.clone()), rate: 1000 }).await?;
+        let starting = WatchedStore::start(client, options(HASTE));
         let mended = async {
-            tokio::time::sleep(Duration::from_secs(2)).await;
+            // Some attempts fail before that.
+            observe(Duration::from_secs(2)).await;
             kubeconfig(&file, &faulty.url(), None)
         };
-        let (live, mended) = tokio::join!(tokio::time::timeout(SOON, starting), mended);
+        let (live, mended) = tokio::join!(tokio::time::timeout(DEADLINE, starting), mended);
         mended?;
-        ensure!(live?.picture.holds(Kind::Service, "ways", "a"), "it is read once the name is good");
+        ensure!(live?.received.holds(Kind::Service, "ways", "a"), "it is read once the name is good");
         Ok(())
     });
 }
@@ -108,7 +113,7 @@ struct Tls {
     _running: JoinSet<()>,
 }
 
-fn config(leaf: &Leaf) -> Result<Arc<ServerConfig>> {
+fn config(leaf: &LeafCertificate) -> Result<Arc<ServerConfig>> {
     let chain = CertificateDer::pem_slice_iter(leaf.certificate.as_bytes()).collect::<Result<Vec<_>, _>>()?;
     let key = PrivateKeyDer::from_pem_slice(leaf.key.as_bytes())?;
     let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -119,7 +124,7 @@ fn config(leaf: &Leaf) -> Result<Arc<ServerConfig>> {
 }
 
 impl Tls {
-    async fn start(behind: SocketAddr, leaf: &Leaf) -> Result<Tls> {
+    async fn start(behind: SocketAddr, leaf: &LeafCertificate) -> Result<Tls> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let (config, mut newest) = watch::channel(config(leaf)?);
         let (address, mut running) = (listener.local_addr()?, JoinSet::new());
@@ -158,25 +163,25 @@ fn another_certificate_of_the_api_server_is_believed_once_its_authority_is() {
         let api = cluster.api().await?;
         api.apply(&namespace("ways", &json!({}))).await?;
         api.apply(&service("ways", "a")).await?;
-        let (old, new) = (Authority::new()?, Authority::new()?);
-        let (faulty, folder) = (Faulty::start(cluster.client().await?).await?, tempfile::tempdir()?);
+        let (old, new) = (TestCa::new()?, TestCa::new()?);
+        let (faulty, folder) = (FaultProxy::start(cluster.client().await?).await?, tempfile::tempdir()?);
         let (file, root) = (folder.path().join("kubeconfig"), folder.path().join("root.pem"));
-        let tls = Tls::start(faulty.address, &old.site("localhost")?).await?;
+        let tls = Tls::start(faulty.address, &old.host_certificate("localhost")?).await?;
         std::fs::write(&root, old.root())?;
         kubeconfig(&file, &format!("https://localhost:{}", tls.address.port()), Some(&root))?;
-        let client = Client::new(&Access { kubeconfig: Some(file), rate: 1000 }).await?;
-        let mut live = Live::start(client, options(HASTE)).await;
-        tls.config.send_replace(config(&new.site("localhost")?)?);
-        let is = |live: &Live, wanted: State| {
+        let client = KubeClient::new(&ApiAccess { kubeconfig: Some(file), rate: 1000 }).await?;
+        let mut live = WatchedStore::start(client, options(HASTE)).await;
+        tls.config.send_replace(config(&new.host_certificate("localhost")?)?);
+        let is = |live: &WatchedStore, wanted: State| {
             live.health.snapshot().iter().all(|(_, watch)| watch.state == wanted || watch.state == State::Absent)
         };
-        live.until("the stranger is not believed", SOON, |live| is(live, State::Stalled)).await?;
-        ensure!(live.picture.deletions == 0, "{} removals", live.picture.deletions);
+        live.until("the stranger is not believed", |live| is(live, State::Stalled)).await?;
+        ensure!(live.received.deletions == 0, "{} removals", live.received.deletions);
         api.apply(&service("ways", "b")).await?;
         std::fs::write(&root, new.root())?;
-        let caught_up = |live: &Live| live.picture.holds(Kind::Service, "ways", "b") && is(live, State::Live);
-        live.until("with its authority it is", SOON, caught_up).await?;
-        ensure!(live.picture.deletions == 0, "{} removals", live.picture.deletions);
+        let caught_up = |live: &WatchedStore| live.received.holds(Kind::Service, "ways", "b") && is(live, State::Live);
+        live.until("with its authority it is", caught_up).await?;
+        ensure!(live.received.deletions == 0, "{} removals", live.received.deletions);
         Ok(())
     });
 }

@@ -1,14 +1,14 @@
 //! `meltemi doctor` on one prepared mesh per cause: it finds exactly that, with figures, and nothing on a healthy one. What cannot be prepared
 //! within seconds is in the unit tests of its checks.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use loadgen::mesh::Plan;
+use loadgen::mesh::MeshPlan;
 use serde_json::{Value, json};
 
 use crate::rejecting::Rejecting;
-use crate::world::{PATIENCE, Setup, World, plan};
+use crate::served::{ServedMesh, Setup, plan};
 
 pub(crate) fn run(question: impl Future<Output = Result<()>>) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -16,10 +16,10 @@ pub(crate) fn run(question: impl Future<Output = Result<()>>) {
 }
 
 /// What is not in order, by id.
-pub(crate) fn findings(world: &World) -> Result<Vec<Value>> {
-    let output = world.command(&["doctor", "-o", "json", "--for", "1s", "--fail-on", "warning"])?;
+pub(crate) fn findings(mesh: &ServedMesh) -> Result<Vec<Value>> {
+    let output = mesh.command(&["doctor", "-o", "json", "--for", "1s", "--fail-on", "warning"])?;
     let said: Value = serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("{}{}", String::from_utf8_lossy(&output.stderr), world.log()))?;
+        .with_context(|| format!("{}{}", String::from_utf8_lossy(&output.stderr), mesh.log()))?;
     let checks = said["checks"].as_array().context("checks")?.clone();
     ensure!(checks.len() > 20, "only {} checks", checks.len());
     let found: Vec<Value> = checks.into_iter().filter(|check| check["mark"] != "ok").collect();
@@ -40,9 +40,9 @@ pub(crate) fn check(found: &[Value], ids: &[&str]) -> Result<()> {
 /// A mesh that is healthy but for these objects.
 async fn with_objects(objects: &str, ids: &[&str]) -> Result<Vec<Value>> {
     let more = [("more.yaml", objects.to_owned())];
-    let world = World::with(&plan(12, 12), &Setup { more: &more, ..Setup::default() })?;
-    let _swarm = world.swarm().await?;
-    let found = findings(&world)?;
+    let mesh = ServedMesh::with(&plan(12, 12), &Setup { more: &more, ..Setup::default() })?;
+    let _swarm = mesh.swarm().await?;
+    let found = findings(&mesh)?;
     check(&found, ids)?;
     Ok(found)
 }
@@ -58,7 +58,7 @@ fn a_healthy_mesh_has_nothing() {
 #[test]
 fn a_thousand_services_without_sidecars() {
     run(async {
-        let wide = Plan {
+        let wide = MeshPlan {
             endpoints: 1,
             namespaces: 10,
             scoped: false,
@@ -66,9 +66,9 @@ fn a_thousand_services_without_sidecars() {
             destination_rules: 10,
             ..plan(1000, 10)
         };
-        let world = World::new(&wide, &[])?;
-        let _swarm = world.swarm().await?;
-        let found = findings(&world)?;
+        let mesh = ServedMesh::new(&wide, &[])?;
+        let _swarm = mesh.swarm().await?;
+        let found = findings(&mesh)?;
         check(&found, &["unscoped"])?;
         let figures = &found[0]["figures"][0];
         let number =
@@ -78,21 +78,15 @@ fn a_thousand_services_without_sidecars() {
         // What it says is what happens: applied, the proxy carries that many.
         let sidecars: Vec<&str> =
             found[0]["apply"].as_array().context("YAML")?.iter().filter_map(Value::as_str).collect();
-        world.write("sidecars.yaml", &sidecars.join("---\n"))?;
+        mesh.write("sidecars.yaml", &sidecars.join("---\n"))?;
         let sample = figures["sample"].as_str().context("a proxy")?.to_owned();
         let after = number("/after/clusters")?;
-        let end = Instant::now() + PATIENCE;
-        loop {
+        mesh.wait_for(&format!("{after} clusters"), || {
             let dump: Value =
-                serde_json::from_str(&world.page(&format!("/debug/config_dump?proxyID={sample}&types=cds"))?)?;
-            let clusters = dump["configs"][0]["dynamicActiveClusters"].as_array().map_or(0, Vec::len) as u64;
-            if clusters == after {
-                break;
-            }
-            ensure!(Instant::now() < end, "{clusters} clusters, not {after}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        check(&findings(&world)?, &[])
+                serde_json::from_str(&mesh.page(&format!("/debug/config_dump?proxyID={sample}&types=cds"))?)?;
+            Ok(dump["configs"][0]["dynamicActiveClusters"].as_array().map_or(0, Vec::len) as u64 == after)
+        })?;
+        check(&findings(&mesh)?, &[])
     });
 }
 
@@ -187,9 +181,9 @@ spec: {{selector: {{matchLabels: {{app: svc-{n}}}}}, rules: [{{from: [{{source: 
 #[test]
 fn a_short_debounce_under_churn() {
     run(async {
-        let world = World::new(&plan(12, 12), &[("PILOT_DEBOUNCE_AFTER", "1ms")])?;
-        let _swarm = world.swarm().await?;
-        let folder = world.path("objects");
+        let mesh = ServedMesh::new(&plan(12, 12), &[("PILOT_DEBOUNCE_AFTER", "1ms")])?;
+        let _swarm = mesh.swarm().await?;
+        let folder = mesh.path("objects");
         let churn = tokio::spawn(async move {
             for round in 0.. {
                 let text = format!(
@@ -200,7 +194,7 @@ fn a_short_debounce_under_churn() {
                 tokio::time::sleep(Duration::from_millis(60)).await;
             }
         });
-        let found = tokio::task::spawn_blocking(move || findings(&world)).await??;
+        let found = tokio::task::spawn_blocking(move || findings(&mesh)).await??;
         churn.abort();
         check(&found, &["debounce"])?;
         ensure!(found[0]["figures"]["rebuildsPerSecond"].as_f64() > Some(3.0), "{found:#?}");
@@ -211,9 +205,9 @@ fn a_short_debounce_under_churn() {
 #[test]
 fn too_few_slots_for_so_many_proxies() {
     run(async {
-        let world = World::new(&plan(12, 60), &[("PILOT_PUSH_THROTTLE", "1")])?;
-        let _swarm = world.swarm().await?;
-        let found = findings(&world)?;
+        let mesh = ServedMesh::new(&plan(12, 60), &[("PILOT_PUSH_THROTTLE", "1")])?;
+        let _swarm = mesh.swarm().await?;
+        let found = findings(&mesh)?;
         check(&found, &["throttle"])?;
         ensure!(found[0]["figures"]["proxies"] == 60 && found[0]["figures"]["pushThrottle"] == 1, "{found:#?}");
         Ok(())
@@ -224,9 +218,9 @@ fn too_few_slots_for_so_many_proxies() {
 fn many_signatures_with_an_rsa_key() {
     run(async {
         let env = [("DEFAULT_WORKLOAD_CERT_TTL", "10s"), ("CITADEL_SELF_SIGNED_CA_RSA_KEY_SIZE", "2048")];
-        let world = World::new(&plan(12, 24), &env)?;
-        let _swarm = world.swarm().await?;
-        let found = findings(&world)?;
+        let mesh = ServedMesh::new(&plan(12, 24), &env)?;
+        let _swarm = mesh.swarm().await?;
+        let found = findings(&mesh)?;
         check(&found, &["signing", "key"])?;
         ensure!(found[0]["figures"]["perSecond"].as_f64() >= Some(3.0), "{found:#?}");
         Ok(())
@@ -236,10 +230,13 @@ fn many_signatures_with_an_rsa_key() {
 #[test]
 fn proxies_that_do_not_answer() {
     run(async {
-        let world = World::new(&plan(12, 20), &[])?;
-        let _swarm = world.swarm_with(0, 10).await?;
-        tokio::time::sleep(Duration::from_secs(6)).await;
-        let found = findings(&world)?;
+        let mesh = ServedMesh::new(&plan(12, 20), &[])?;
+        let _swarm = mesh.swarm_with(0, 10).await?;
+        let mut found = Vec::new();
+        mesh.wait_for("replies that are late", || {
+            found = findings(&mesh)?;
+            Ok(!found.is_empty())
+        })?;
         check(&found, &["back-pressure"])?;
         ensure!(found[0]["figures"]["oldestSeconds"].as_f64() > Some(5.0), "{found:#?}");
         Ok(())
@@ -249,38 +246,39 @@ fn proxies_that_do_not_answer() {
 #[test]
 fn proxies_whose_pods_are_gone() {
     run(async {
-        let world = World::new(&plan(12, 12), &[])?;
-        let _swarm = world.swarm().await?;
-        let gone = std::fs::read_dir(world.path("objects/ns-0"))?.filter_map(Result::ok).map(|entry| entry.path());
+        let mesh = ServedMesh::new(&plan(12, 12), &[])?;
+        let _swarm = mesh.swarm().await?;
+        let gone = std::fs::read_dir(mesh.path("objects/ns-0"))?.filter_map(Result::ok).map(|entry| entry.path());
         let pods = gone.filter(|path| path.to_string_lossy().ends_with("-pods.yaml"));
         for file in pods {
             std::fs::remove_file(file)?;
         }
-        let end = Instant::now() + PATIENCE;
-        loop {
-            let found = findings(&world)?;
-            if found.iter().any(|check| check["id"] == "zombies") {
-                check(&found, &["zombies"])?;
-                ensure!(found[0]["figures"].as_array().is_some_and(|names| names.len() == 3), "{found:#?}");
-                return Ok(());
-            }
-            ensure!(Instant::now() < end, "no zombies: {found:#?}");
-        }
+        let mut found = Vec::new();
+        mesh.wait_for("zombies", || {
+            found = findings(&mesh)?;
+            Ok(found.iter().any(|check| check["id"] == "zombies"))
+        })?;
+        check(&found, &["zombies"])?;
+        ensure!(found[0]["figures"].as_array().is_some_and(|names| names.len() == 3), "{found:#?}");
+        Ok(())
     });
 }
 
-/// A state-of-the-world proxy that refuses its clusters: two causes, each with its figures.
+/// A state-of-the-mesh proxy that refuses its clusters: two causes, each with its figures.
 #[test]
 fn a_proxy_of_the_old_protocol_that_refuses() {
     run(async {
         let plan = plan(12, 12);
-        let world = World::new(&plan, &[])?;
-        let proxy = Rejecting::connect(&world, &plan).await?;
-        check(&findings(&world)?, &["state-of-the-world"])?;
+        let mesh = ServedMesh::new(&plan, &[])?;
+        let proxy = Rejecting::connect(&mesh, &plan).await?;
+        check(&findings(&mesh)?, &["state-of-the-mesh"])?;
         proxy.reject("cluster is odd");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        let found = findings(&world)?;
-        check(&found, &["rejects", "state-of-the-world"])?;
+        let mut found = Vec::new();
+        mesh.wait_for("the rejection", || {
+            found = findings(&mesh)?;
+            Ok(found.len() > 1)
+        })?;
+        check(&found, &["rejects", "state-of-the-mesh"])?;
         let cause = &found[0]["figures"][0];
         ensure!(cause["kind"] == "CDS" && cause["reason"] == "cluster is odd", "{found:#?}");
         Ok(())

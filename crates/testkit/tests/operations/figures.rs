@@ -4,14 +4,14 @@ use anyhow::{Context, Result, ensure};
 use loadgen::Swarm;
 use serde_json::Value;
 
-use crate::world::World;
+use crate::served::ServedMesh;
 
 /// The page of metrics at one moment.
 pub(crate) struct Figures(String);
 
 impl Figures {
-    pub(crate) fn of(world: &World) -> Result<Figures> {
-        Ok(Figures(world.page("/metrics")?))
+    pub(crate) fn of(mesh: &ServedMesh) -> Result<Figures> {
+        Ok(Figures(mesh.page("/metrics")?))
     }
 
     /// A series as the page writes it, or the sum over all labels of a bare name.
@@ -33,49 +33,41 @@ impl Figures {
 
 /// Something that happened to a mesh, and what it led to.
 pub(crate) struct Phase {
-    pub(crate) before: Figures,
     pub(crate) after: Figures,
     /// What the proxies tell.
-    pub(crate) heard: Value,
+    pub(crate) received: Value,
 }
 
 impl Phase {
-    /// Processor seconds of a stage.
-    pub(crate) fn cpu(&self, stage: &str) -> f64 {
-        self.grew(&format!("meltemi_stage_cpu_seconds_total{{stage=\"{stage}\"}}"))
-    }
-
-    pub(crate) fn grew(&self, series: &str) -> f64 {
-        self.after.value(series) - self.before.value(series)
-    }
-
     /// A number of what the proxies tell.
-    pub(crate) fn heard(&self, pointer: &str) -> Result<f64> {
-        self.heard.pointer(pointer).and_then(Value::as_f64).with_context(|| format!("{pointer} in {}", self.heard))
+    pub(crate) fn received(&self, pointer: &str) -> Result<f64> {
+        self.received
+            .pointer(pointer)
+            .and_then(Value::as_f64)
+            .with_context(|| format!("{pointer} in {}", self.received))
     }
 
     /// Bytes that a proxy was sent, on the average of those who were.
     pub(crate) fn bytes_each(&self) -> Result<f64> {
-        Ok(self.heard("/bytes")? / self.heard("/reached")?.max(1.0))
+        Ok(self.received("/bytes")? / self.received("/reached")?.max(1.0))
     }
 }
 
 /// Does something of which these proxies should hear (`all`, `none` or a namespace), and no others.
 pub(crate) async fn phase(
-    world: &World,
+    mesh: &ServedMesh,
     swarm: &mut Swarm,
     audience: &str,
     act: impl FnOnce() -> Result<()>,
 ) -> Result<Phase> {
-    let before = Figures::of(world)?;
-    swarm.obey(&format!("mark phase {audience}")).await?;
+    swarm.execute(&format!("mark phase {audience}")).await?;
     act()?;
     // Long enough for one who should not hear, and for what comes after the debounce.
     let quiet = if audience == "none" { 1000 } else { 300 };
-    let heard = swarm.obey(&format!("settle 120000 {quiet} 150000")).await?;
-    ensure!(heard["settled"] == true && heard["missed"] == 0, "not everybody heard: {heard}");
-    ensure!(heard["strangers"] == 0, "others heard, too: {heard}");
-    Ok(Phase { before, after: Figures::of(world)?, heard })
+    let received = swarm.execute(&format!("settle 120000 {quiet} 150000")).await?;
+    ensure!(received["settled"] == true && received["missed"] == 0, "not every proxy was reached: {received}");
+    ensure!(received["unexpected"] == 0, "other proxies were reached, too: {received}");
+    Ok(Phase { after: Figures::of(mesh)?, received })
 }
 
 /// How a service is called; another number is another rule.

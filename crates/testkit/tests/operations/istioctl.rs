@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use testkit::{place, skip};
+use testkit::{environment, skip};
 
-use crate::world::{PATIENCE, World, plan, stdout};
+use crate::served::{ServedMesh, plan, stdout};
 
 #[test]
 fn istioctl_sees_what_meltemi_proxies_sees() {
-    let Some(istioctl) = place::istioctl() else {
+    let Some(istioctl) = environment::istioctl() else {
         return skip("istioctl: not found (`cargo xtask setup --reference`, or set MELTEMI_ISTIOCTL)");
     };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -22,10 +21,10 @@ fn istioctl_sees_what_meltemi_proxies_sees() {
 }
 
 async fn run(istioctl: &Path) -> Result<()> {
-    let world = World::new(&plan(8, 12), &[])?;
-    let _swarm = world.swarm().await?;
-    let tool = Tool::new(istioctl, &world)?;
-    let proxies: Vec<Value> = serde_json::from_str(&stdout(&world.command(&["proxies", "-o", "json"])?)?)?;
+    let mesh = ServedMesh::new(&plan(8, 12), &[])?;
+    let _swarm = mesh.swarm().await?;
+    let tool = Tool::new(istioctl, &mesh)?;
+    let proxies: Vec<Value> = serde_json::from_str(&stdout(&mesh.command(&["proxies", "-o", "json"])?)?)?;
     ensure!(proxies.len() == 12, "{} proxies", proxies.len());
 
     let shown = tool.status("istio-system")?;
@@ -39,8 +38,8 @@ async fn run(istioctl: &Path) -> Result<()> {
     }
 
     let one = proxies[0]["proxy"].as_str().context("a name")?;
-    let dump = world.page(&format!("/debug/config_dump?proxyID={one}"))?;
-    let file = world.path("dump.json");
+    let dump = mesh.page(&format!("/debug/config_dump?proxyID={one}"))?;
+    let file = mesh.path("dump.json");
     fs::write(&file, dump)?;
     let compared = tool.run("istio-system", &["proxy-status", one, "--file", file.to_str().context("UTF-8")?])?;
     let said = stdout(&compared)?;
@@ -56,7 +55,7 @@ async fn run(istioctl: &Path) -> Result<()> {
     ensure!(list.contains(&"/debug/syncz".to_owned()), "{list:?}");
 
     tenants(&tool, &proxies)?;
-    what_the_others_ask(&world)
+    what_the_others_ask(&mesh)
 }
 
 /// Row A-09, over the stream: a list of its own namespace, no page, no dump of another's proxy.
@@ -78,27 +77,23 @@ fn tenants(tool: &Tool<'_>, proxies: &[Value]) -> Result<()> {
 
 /// `version`, `admin log` and `remote-clusters` come through a port-forward of the kubelet; these are their requests. To change a level takes a token,
 /// which `admin log` does not send.
-fn what_the_others_ask(world: &World) -> Result<()> {
-    let version = world.page("/version")?;
+fn what_the_others_ask(mesh: &ServedMesh) -> Result<()> {
+    let version = mesh.page("/version")?;
     ensure!(version.split('-').count() == 3, "{version}");
-    let clusters: Value = serde_json::from_str(&world.page("/debug/clusterz")?)?;
+    let clusters: Value = serde_json::from_str(&mesh.page("/debug/clusterz")?)?;
     ensure!(clusters[0]["id"] == "Kubernetes" && clusters[0]["syncStatus"] == "synced", "{clusters}");
 
-    let (_, scopes) = world.control("GET", "/scopej/", "")?;
+    let (_, scopes) = mesh.control("GET", "/scopej/", "")?;
     let scopes: Vec<Value> = serde_json::from_str(&scopes)?;
     ensure!(scopes.iter().any(|scope| scope["name"] == "ads" && scope["output_level"] == "info"), "{scopes:?}");
-    ensure!(!world.log().contains("DEBUG"), "nobody asked for that");
-    let (status, _) = world.control("PUT", "/scopej/ads", "{\"name\": \"ads\", \"output_level\": \"debug\"}")?;
+    ensure!(!mesh.log().contains("DEBUG"), "nobody asked for that");
+    let (status, _) = mesh.control("PUT", "/scopej/ads", "{\"name\": \"ads\", \"output_level\": \"debug\"}")?;
     ensure!(status.contains(" 202 "), "{status}");
-    let (_, ads) = world.control("GET", "/scopej/ads", "")?;
+    let (_, ads) = mesh.control("GET", "/scopej/ads", "")?;
     ensure!(ads.contains("\"output_level\":\"debug\""), "{ads}");
-    world.write("one-more.yaml", "{apiVersion: v1, kind: Service, metadata: {name: one-more, namespace: istio-system}, spec: {clusterIP: 10.96.255.1, ports: [{name: http, port: 80}]}}\n")?;
-    let end = Instant::now() + PATIENCE;
-    while !world.log().contains("DEBUG") {
-        ensure!(Instant::now() < end, "the level has no effect");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let (status, _) = world.control("PUT", "/scopej/wasm", "{\"output_level\": \"debug\"}")?;
+    mesh.write("one-more.yaml", "{apiVersion: v1, kind: Service, metadata: {name: one-more, namespace: istio-system}, spec: {clusterIP: 10.96.255.1, ports: [{name: http, port: 80}]}}\n")?;
+    mesh.wait_for("a line of the level that was set", || Ok(mesh.log().contains("DEBUG")))?;
+    let (status, _) = mesh.control("PUT", "/scopej/wasm", "{\"output_level\": \"debug\"}")?;
     ensure!(status.contains(" 400 "), "{status}");
     Ok(())
 }
@@ -135,16 +130,16 @@ fn istioctl_states(entry: &Value) -> Option<(String, ByType)> {
 
 struct Tool<'a> {
     program: &'a Path,
-    world: &'a World,
+    mesh: &'a ServedMesh,
 }
 
 impl<'a> Tool<'a> {
     /// It wants a cluster to exist, and asks it nothing when certificates are given.
-    fn new(program: &'a Path, world: &'a World) -> Result<Tool<'a>> {
+    fn new(program: &'a Path, mesh: &'a ServedMesh) -> Result<Tool<'a>> {
         let config = "apiVersion: v1\nkind: Config\ncurrent-context: none\nclusters: [{name: none, cluster: {server: \"http://127.0.0.1:9\"}}]\n\
                       contexts: [{name: none, context: {cluster: none}}]\n";
-        fs::write(world.path("kubeconfig"), config)?;
-        Ok(Tool { program, world })
+        fs::write(mesh.path("kubeconfig"), config)?;
+        Ok(Tool { program, mesh })
     }
 
     /// What it was answered: a response with a ClientConfig for each proxy.
@@ -157,17 +152,17 @@ impl<'a> Tool<'a> {
     }
 
     fn run(&self, namespace: &str, words: &[&str]) -> Result<Output> {
-        let certificate = self.world.certificate(namespace, "default")?;
+        let certificate = self.mesh.certificate(namespace, "default")?;
         let output = Command::new(self.program)
             .args(words)
             // Named, so that it does not ask the cluster which one is the default.
             .args(["--revision", "default", "--timeout", "10s"])
-            .args(["--xds-address", &self.world.secure.to_string(), "--authority", "istiod.istio-system.svc"])
+            .args(["--xds-address", &self.mesh.secure.to_string(), "--authority", "istiod.istio-system.svc"])
             .arg("--cert-dir")
             .arg(certificate)
             .arg("--kubeconfig")
-            .arg(self.world.path("kubeconfig"))
-            .env("HOME", self.world.folder.path())
+            .arg(self.mesh.path("kubeconfig"))
+            .env("HOME", self.mesh.folder.path())
             .output()?;
         Ok(output)
     }

@@ -9,6 +9,6 @@ mod observed;
 mod prometheus;
 mod rejecting;
 mod secrets;
+mod served;
 mod strained;
 mod tenants;
-mod world;

@@ -6,31 +6,31 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use loadgen::mesh::Plan;
+use loadgen::mesh::MeshPlan;
 use serde_json::Value;
-use testkit::{place, skip};
+use testkit::{environment, skip};
 
 use crate::doctor::run;
 use crate::prometheus::Scraper;
-use crate::world::{World, plan};
+use crate::served::{ServedMesh, plan};
 
 #[test]
 fn sidecars_name_what_was_called() {
-    let (Some(prometheus), Some(promtool)) = (place::prometheus(), place::promtool()) else {
+    let (Some(prometheus), Some(promtool)) = (environment::prometheus(), environment::promtool()) else {
         return skip("observed use: no Prometheus (Debian: apt-get install prometheus, or set MELTEMI_PROMETHEUS)");
     };
     run(async move {
-        let wide = Plan { endpoints: 1, scoped: false, virtual_services: 0, destination_rules: 0, ..plan(240, 4) };
-        let world = World::new(&wide, &[])?;
-        let _swarm = world.swarm().await?;
-        remember(&promtool, &world)?;
-        let scraper = Scraper::start(&prometheus, &world)?;
+        let wide = MeshPlan { endpoints: 1, scoped: false, virtual_services: 0, destination_rules: 0, ..plan(240, 4) };
+        let mesh = ServedMesh::new(&wide, &[])?;
+        let _swarm = mesh.swarm().await?;
+        remember(&promtool, &mesh)?;
+        let scraper = Scraper::start(&prometheus, &mesh)?;
         scraper.has_data("increase(istio_requests_total[1d]) > 0").await?;
 
-        let by_objects = sidecars(&world, &[])?;
+        let by_objects = sidecars(&mesh, &[])?;
         ensure!(by_objects.len() == 4 && by_objects.iter().all(|(_, hosts)| hosts.len() == 2), "{by_objects:#?}");
         let url = format!("http://{}", scraper.at);
-        let by_use = sidecars(&world, &["--prometheus", &url])?;
+        let by_use = sidecars(&mesh, &["--prometheus", &url])?;
         let always = ["./*", "istio-system/*"];
         let expected = [
             ("ns-0", [&always[..], &["ns-1/s-1.ns-1.svc.cluster.local", "ns-2/s-2.ns-2.svc.cluster.local"]].concat()),
@@ -46,7 +46,7 @@ fn sidecars_name_what_was_called() {
 }
 
 /// A Prometheus that has run for some time: calls to other namespaces, to the own one, to nobody whom the mesh knows, and some of long ago.
-fn remember(promtool: &Path, world: &World) -> Result<()> {
+fn remember(promtool: &Path, mesh: &ServedMesh) -> Result<()> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let calls = [
         ("ns-0", "s-1.ns-1.svc.cluster.local", now),
@@ -67,19 +67,19 @@ fn remember(promtool: &Path, world: &World) -> Result<()> {
         sample(10, 7200) + &sample(50, 3600)
     });
     let text = format!("# TYPE istio_requests counter\n{}# EOF\n", series.concat());
-    let file = world.path("calls.om");
+    let file = mesh.path("calls.om");
     fs::write(&file, text)?;
     let output = Command::new(promtool)
         .args(["tsdb", "create-blocks-from", "openmetrics"])
-        .args([&file, &world.path("tsdb")])
+        .args([&file, &mesh.path("tsdb")])
         .output()?;
     ensure!(output.status.success(), "promtool: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }
 
 /// What it would have applied: namespaces and hosts.
-fn sidecars(world: &World, words: &[&str]) -> Result<Vec<(String, Vec<String>)>> {
-    let output = world.command(&[&["doctor", "-o", "json", "--for", "1s"], words].concat())?;
+fn sidecars(mesh: &ServedMesh, words: &[&str]) -> Result<Vec<(String, Vec<String>)>> {
+    let output = mesh.command(&[&["doctor", "-o", "json", "--for", "1s"], words].concat())?;
     let said: Value =
         serde_json::from_slice(&output.stdout).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
     let checks = said["checks"].as_array().context("checks")?;

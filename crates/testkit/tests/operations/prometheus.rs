@@ -5,19 +5,21 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use testkit::load::{self, Ask};
-use testkit::{place, server, skip};
+use testkit::http_client::{self, HttpRequest};
+use testkit::process::Process;
+use testkit::wait::eventually;
+use testkit::{environment, port, skip};
 
 use crate::rejecting::Rejecting;
-use crate::world::{PATIENCE, Process, World, plan};
+use crate::served::{ServedMesh, plan};
 
 fn folder() -> PathBuf {
-    place::repository().join("deploy/observability")
+    environment::repository().join("deploy/observability")
 }
 
 fn read(name: &str) -> String {
@@ -32,7 +34,7 @@ fn every_alert_fires_when_it_should() {
     for alert in &alerts {
         assert!(tests.contains(&format!("alertname=\"{alert}\", alertstate=\"firing\"")), "no test fires {alert}");
     }
-    let Some(promtool) = place::promtool() else {
+    let Some(promtool) = environment::promtool() else {
         return skip("alert rules: no promtool (Debian: apt-get install prometheus, or set MELTEMI_PROMETHEUS)");
     };
     for words in [["check", "rules", "alerts.yaml"], ["test", "rules", "alerts-test.yaml"]] {
@@ -45,7 +47,7 @@ fn every_alert_fires_when_it_should() {
 /// What runbooks say exists.
 #[test]
 fn every_alert_leads_to_a_page_of_the_manual() {
-    let manual = fs::read_to_string(place::repository().join("docs/operating.md")).expect("docs/operating.md");
+    let manual = fs::read_to_string(environment::repository().join("docs/operating.md")).expect("docs/operating.md");
     let headings: BTreeSet<String> = names_after(&manual, "## ")
         .iter()
         .map(|heading| heading.trim_start_matches("# ").to_lowercase().replace(' ', "-"))
@@ -61,7 +63,7 @@ fn names_after(text: &str, mark: &str) -> Vec<String> {
 
 #[test]
 fn every_expression_returns_data_from_a_server_under_load() {
-    let Some(prometheus) = place::prometheus() else {
+    let Some(prometheus) = environment::prometheus() else {
         return skip("dashboards: no Prometheus (Debian: apt-get install prometheus, or set MELTEMI_PROMETHEUS)");
     };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -70,16 +72,16 @@ fn every_expression_returns_data_from_a_server_under_load() {
 
 async fn run(prometheus: &Path) -> Result<()> {
     let plan = plan(20, 40);
-    let world = World::new(&plan, &[])?;
-    let mut swarm = world.swarm().await?;
-    let rejecting = Rejecting::connect(&world, &plan).await?;
+    let mesh = ServedMesh::new(&plan, &[])?;
+    let mut swarm = mesh.swarm().await?;
+    let rejecting = Rejecting::connect(&mesh, &plan).await?;
     rejecting.reject("cluster is odd");
-    let scraper = Scraper::start(prometheus, &world)?;
+    let scraper = Scraper::start(prometheus, &mesh)?;
     // Enough scrapes for rates, with changes of every sort and streams that end between them.
     for round in 0..8 {
-        world.write("more.yaml", &objects(round))?;
+        mesh.write("more.yaml", &objects(round))?;
         if round == 4 {
-            swarm.obey("replace 20").await?;
+            swarm.execute("replace 20").await?;
         }
         tokio::time::sleep(Duration::from_millis(1000)).await;
     }
@@ -173,47 +175,39 @@ pub(crate) struct Scraper {
 }
 
 impl Scraper {
-    pub(crate) fn start(prometheus: &Path, world: &World) -> Result<Scraper> {
-        let at: SocketAddr = format!("127.0.0.1:{}", server::free_port()?).parse()?;
+    pub(crate) fn start(prometheus: &Path, mesh: &ServedMesh) -> Result<Scraper> {
+        let at = port::reserve_address()?;
         let config = format!(
             "global: {{scrape_interval: 500ms, evaluation_interval: 500ms}}\nrule_files: [{}]\nscrape_configs:\n- job_name: meltemi\n  static_configs:\n  - targets: [\"{}\"]\n    \
              labels: {{app: istiod, pod: istiod-0}}\n",
             folder().join("alerts.yaml").display(),
-            world.monitoring
+            mesh.monitoring
         );
-        fs::write(world.path("prometheus.yml"), config)?;
-        let log = fs::File::create(world.path("prometheus.log"))?;
-        let child = Command::new(prometheus)
-            .arg(format!("--config.file={}", world.path("prometheus.yml").display()))
-            .arg(format!("--storage.tsdb.path={}", world.path("tsdb").display()))
+        fs::write(mesh.path("prometheus.yml"), config)?;
+        let log = fs::File::create(mesh.path("prometheus.log"))?;
+        let mut command = Command::new(prometheus);
+        command
+            .arg(format!("--config.file={}", mesh.path("prometheus.yml").display()))
+            .arg(format!("--storage.tsdb.path={}", mesh.path("tsdb").display()))
             .arg(format!("--web.listen-address={at}"))
-            .stdin(Stdio::null())
             .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()?;
-        Ok(Scraper { at, _process: Process(child) })
+            .stderr(log);
+        Ok(Scraper { at, _process: Process::spawn(&mut command)? })
     }
 
     /// At least one number.
     pub(crate) async fn has_data(&self, expression: &str) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            let answer = self.ask(expression).await;
-            let found = answer
-                .as_ref()
-                .is_ok_and(|answer| answer["data"]["result"].as_array().is_some_and(|results| !results.is_empty()));
-            if found {
-                return Ok(());
-            }
-            ensure!(Instant::now() < end, "{expression} has no data: {answer:?}");
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+        eventually(&format!("data of {expression}"), async || {
+            let answer = self.ask(expression).await.unwrap_or_default();
+            Ok(answer["data"]["result"].as_array().is_some_and(|results| !results.is_empty()))
+        })
+        .await
     }
 
     async fn ask(&self, expression: &str) -> Result<Value> {
         let encoded: String = expression.bytes().map(|byte| format!("%{byte:02X}")).collect();
-        let ask = Ask::new(self.at, "prometheus", &format!("/api/v1/query?query={encoded}"));
-        let answer = load::one(&ask).await?;
+        let ask = HttpRequest::new(self.at, "prometheus", &format!("/api/v1/query?query={encoded}"));
+        let answer = http_client::send_one(&ask).await?;
         let answer: Value = serde_json::from_str(&answer.body).with_context(|| answer.body.clone())?;
         ensure!(answer["status"] == "success", "{expression}: {answer}");
         Ok(answer)

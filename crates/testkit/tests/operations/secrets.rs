@@ -4,10 +4,10 @@ use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
-use testkit::authority::Authority;
-use testkit::load::{self, Ask};
+use testkit::http_client::{self, HttpRequest};
+use testkit::test_ca::TestCa;
 
-use crate::world::{Setup, World, plan, stdout};
+use crate::served::{ServedMesh, Setup, plan, stdout};
 
 #[test]
 fn nothing_secret_is_told() {
@@ -16,7 +16,7 @@ fn nothing_secret_is_told() {
 }
 
 async fn run() -> Result<()> {
-    let leaf = Authority::new()?.site("shop.example.com")?;
+    let leaf = TestCa::new()?.host_certificate("shop.example.com")?;
     let (certificate, key) = (STANDARD.encode(&leaf.certificate), STANDARD.encode(&leaf.key));
     let objects = format!(
         "
@@ -34,29 +34,33 @@ spec:
   - {{hosts: [shop.example.com], port: {{number: 443, name: https, protocol: HTTPS}}, tls: {{mode: SIMPLE, credentialName: shop-tls}}}}
 "
     );
-    let world = World::with(&plan(8, 8), &Setup { more: &[("secret.yaml", objects)], ..Setup::default() })?;
+    let mesh = ServedMesh::with(&plan(8, 8), &Setup { more: &[("secret.yaml", objects)], ..Setup::default() })?;
     // Over mutual TLS, so that there are callers to speak of.
-    let _swarm = world.secure_swarm().await?;
+    let _swarm = mesh.secure_swarm().await?;
     let token = stdout(
         &std::process::Command::new(testkit::server::program()?)
             .args(["token", "create", "--service-account", "ns-0/default", "--stateDir"])
-            .arg(world.path("state"))
+            .arg(mesh.path("state"))
             .output()?,
     )?;
     let token = token.trim();
 
-    let proxies: Vec<Value> = serde_json::from_str(&world.page("/debug/proxies")?)?;
+    let proxies: Vec<Value> = serde_json::from_str(&mesh.page("/debug/proxies")?)?;
     ensure!(proxies.len() == 8, "who shows a certificate of its account is served: {proxies:?}");
     let proxy = proxies[0]["proxy"].as_str().context("a proxy")?;
-    let list: Vec<String> = serde_json::from_str(&world.page("/debug/list")?)?;
-    let mut told = vec![("the metrics".to_owned(), world.page("/metrics")?)];
+    let list: Vec<String> = serde_json::from_str(&mesh.page("/debug/list")?)?;
+    let mut told = vec![("the metrics".to_owned(), mesh.page("/metrics")?)];
     for page in list.iter().chain([&"/debug".to_owned()]) {
-        let ask = Ask::new(world.monitoring, "localhost", &format!("{page}?proxyID={proxy}&include_eds&pretty"));
-        told.push((page.clone(), load::one(&ask.with("authorization", format!("Bearer {token}"))).await?.body));
+        let ask = HttpRequest::new(mesh.monitoring, "localhost", &format!("{page}?proxyID={proxy}&include_eds&pretty"));
+        told.push((
+            page.clone(),
+            http_client::send_one(&ask.with("authorization", format!("Bearer {token}"))).await?.body,
+        ));
     }
-    let bad = Ask::new(world.monitoring, "localhost", "/debug/syncz").with("authorization", format!("Bearer {token}x"));
-    load::one(&bad).await?;
-    told.push(("the log".to_owned(), world.log()));
+    let bad = HttpRequest::new(mesh.monitoring, "localhost", "/debug/syncz")
+        .with("authorization", format!("Bearer {token}x"));
+    http_client::send_one(&bad).await?;
+    told.push(("the log".to_owned(), mesh.log()));
     let body: String = leaf.key.lines().filter(|line| !line.starts_with('-')).take(1).collect();
     for (what, text) in &told {
         for secret in ["PRIVATE KEY", token, key.as_str(), body.as_str()] {

@@ -11,7 +11,7 @@ use testkit::{netns, skip};
 
 use crate::doctor::{check, findings, run};
 use crate::figures::Figures;
-use crate::world::{Setup, World, plan};
+use crate::served::{ServedMesh, Setup, plan};
 
 /// Who writes to a full pipe waits. Until somebody reads, streams that ended are not cleaned up behind.
 #[test]
@@ -20,20 +20,20 @@ fn a_log_that_nobody_reads_delays_the_clean_up() {
         let (mut read, write) = std::io::pipe()?;
         let write = File::from(OwnedFd::from(write));
         let log = Some(write.try_clone()?);
-        let world = World::with(&plan(12, 12), &Setup { log, ..Setup::default() })?;
-        let swarm = world.swarm().await?;
-        ensure!(findings(&world)?.is_empty(), "nothing is wrong yet");
-        let (status, _) = world.control("PUT", "/scopej/ads", "{\"output_level\": \"debug\"}")?;
+        let mesh = ServedMesh::with(&plan(12, 12), &Setup { log, ..Setup::default() })?;
+        let swarm = mesh.swarm().await?;
+        ensure!(findings(&mesh)?.is_empty(), "nothing is wrong yet");
+        let (status, _) = mesh.control("PUT", "/scopej/ads", "{\"output_level\": \"debug\"}")?;
         ensure!(status.contains(" 202 "), "{status}");
         fill(&write)?;
         drop(swarm);
         tokio::time::sleep(Duration::from_millis(1500)).await;
         drop(write);
         std::thread::spawn(move || read.read_to_end(&mut Vec::new()));
-        world.wait_for("the end of all streams", || {
-            Ok(Figures::of(&world)?.value("pilot_destroy_time_seconds_count") >= 12.0)
+        mesh.wait_for("the end of all streams", || {
+            Ok(Figures::of(&mesh)?.value("pilot_destroy_time_seconds_count") >= 12.0)
         })?;
-        let found = findings(&world)?;
+        let found = findings(&mesh)?;
         check(&found, &["clean-up"])?;
         ensure!(found[0]["figures"]["p99Seconds"].as_f64() > Some(1.0), "{found:#?}");
         Ok(())
@@ -66,19 +66,19 @@ fn a_container_that_is_too_small() {
     }
     run(async {
         let needed = {
-            let world = World::new(&plan(12, 12), &[])?;
-            let _swarm = world.swarm().await?;
-            ensure!(findings(&world)?.is_empty(), "nothing is wrong with the machine's memory");
-            Figures::of(&world)?.value("process_resident_memory_bytes")
+            let mesh = ServedMesh::new(&plan(12, 12), &[])?;
+            let _swarm = mesh.swarm().await?;
+            ensure!(findings(&mesh)?.is_empty(), "nothing is wrong with the machine's memory");
+            Figures::of(&mesh)?.value("process_resident_memory_bytes")
         };
         let script = format!(
             "mount -t tmpfs none /sys/fs/cgroup && echo {:.0} > /sys/fs/cgroup/memory.max && exec \"$0\" \"$@\"",
             needed * 1.05
         );
         let through = ["unshare", "-m", "sh", "-c", &script].map(str::to_owned);
-        let world = World::with(&plan(12, 12), &Setup { through: &through, ..Setup::default() })?;
-        let _swarm = world.swarm().await?;
-        let found = findings(&world)?;
+        let mesh = ServedMesh::with(&plan(12, 12), &Setup { through: &through, ..Setup::default() })?;
+        let _swarm = mesh.swarm().await?;
+        let found = findings(&mesh)?;
         check(&found, &["memory"])?;
         let what = found[0]["what"].as_str().context("what was found")?;
         ensure!(
@@ -99,14 +99,14 @@ fn a_container_that_is_far_too_small_lets_nobody_in() {
         let script =
             "mount -t tmpfs none /sys/fs/cgroup && echo 2000000 > /sys/fs/cgroup/memory.max && exec \"$0\" \"$@\"";
         let through = ["unshare", "-m", "sh", "-c", script].map(str::to_owned);
-        let world = World::with(&plan(12, 12), &Setup { through: &through, ..Setup::default() })?;
-        world.wait_for("the end of its memory", || Ok(world.log().contains("new streams are refused")))?;
-        let mut swarm = world.idle_swarm()?;
+        let mesh = ServedMesh::with(&plan(12, 12), &Setup { through: &through, ..Setup::default() })?;
+        mesh.wait_for("the end of its memory", || Ok(mesh.log().contains("rejecting new streams")))?;
+        let mut swarm = mesh.idle_swarm()?;
         for line in ["mark refused none", "connect", "settle 3000 1000 5000"] {
-            swarm.obey(line).await?;
+            swarm.execute(line).await?;
         }
-        let figures = Figures::of(&world)?;
-        ensure!(figures.value("grpc_server_handled_total") > 0.0, "nobody was refused:\n{}", world.log());
+        let figures = Figures::of(&mesh)?;
+        ensure!(figures.value("grpc_server_handled_total") > 0.0, "nobody was refused:\n{}", mesh.log());
         ensure!(figures.value("pilot_xds_clients") == 0.0, "somebody was let in");
         Ok(())
     });

@@ -4,11 +4,11 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
-use testkit::load::{self, Ask};
+use testkit::http_client::{self, HttpRequest};
 use testkit::skip;
 
 use crate::doctor::run;
-use crate::world::{Setup, World, plan};
+use crate::served::{ServedMesh, Setup, plan};
 
 /// One that is not loopback. Nothing is sent to find it.
 fn address() -> Option<IpAddr> {
@@ -23,21 +23,22 @@ fn a_tenant_sees_its_own_proxies_alone() {
         return skip("pages from afar: this machine has no address but loopback");
     };
     run(async move {
-        let world = World::with(&plan(8, 12), &Setup { everywhere: true, ..Setup::default() })?;
-        let _swarm = world.swarm().await?;
-        let afar = SocketAddr::new(ip, world.monitoring.port());
-        let (tenant, operator) = (world.token("ns-0/default")?, world.token("istio-system/default")?);
+        let mesh = ServedMesh::with(&plan(8, 12), &Setup { everywhere: true, ..Setup::default() })?;
+        let _swarm = mesh.swarm().await?;
+        let afar = SocketAddr::new(ip, mesh.monitoring.port());
+        let (tenant, operator) = (mesh.token("ns-0/default")?, mesh.token("istio-system/default")?);
         let ask = async |token: Option<&str>, page: &str| {
-            let ask = Ask::new(afar, "meltemi", page);
-            load::one(&token.iter().fold(ask, |ask, it| ask.with("authorization", format!("Bearer {it}")))).await
+            let ask = HttpRequest::new(afar, "meltemi", page);
+            http_client::send_one(&token.iter().fold(ask, |ask, it| ask.with("authorization", format!("Bearer {it}"))))
+                .await
         };
-        let proxies: Vec<Value> = serde_json::from_str(&world.page("/debug/proxies")?)?;
+        let proxies: Vec<Value> = serde_json::from_str(&mesh.page("/debug/proxies")?)?;
         let of = |own: bool| {
             proxies.iter().find(|it| (it["namespace"] == "ns-0") == own).and_then(|it| it["proxy"].as_str())
         };
         let (own, other) = (of(true).context("one of its own")?, of(false).context("one of another's")?);
 
-        let list: Vec<String> = serde_json::from_str(&world.page("/debug/list")?)?;
+        let list: Vec<String> = serde_json::from_str(&mesh.page("/debug/list")?)?;
         for page in &list {
             let page = format!("{page}?proxyID={other}");
             for (who, token, statuses) in [

@@ -14,7 +14,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use testkit::netns::Worker;
+use testkit::netns::NamespaceRuntime;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -62,7 +62,12 @@ pub(crate) struct App {
 
 impl App {
     /// Returns when it listens.
-    pub(crate) async fn start(worker: &Worker, name: &'static str, port: u16, ledger: Arc<Ledger>) -> Result<App> {
+    pub(crate) async fn start(
+        worker: &NamespaceRuntime,
+        name: &'static str,
+        port: u16,
+        ledger: Arc<Ledger>,
+    ) -> Result<App> {
         let listener = worker.spawn(TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))).await??;
         let (stop, stopped) = oneshot::channel();
         worker.spawn(async move {

@@ -3,27 +3,28 @@
 
 mod app;
 mod rules;
-mod world;
+mod shared;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use testkit::load::Answer;
+use testkit::http_client::HttpResponse;
 use testkit::say;
+use testkit::wait::eventually;
 
-use world::{OUTSIDE, Turn, shared};
+use shared::{OUTSIDE, Turn, shared};
 
 /// One test in the mesh: says what it proved, or fails with what the mesh said.
 fn in_turn(what: &str, scenario: impl AsyncFnOnce(&mut Turn<'_>) -> Result<String>) {
-    let Some(world) = shared() else { return };
-    let mut turn = Turn::take(&world);
-    let result = world.runtime.block_on(async { scenario(&mut turn).await });
+    let Some(mesh) = shared() else { return };
+    let mut turn = Turn::take(&mesh);
+    let result = mesh.runtime.block_on(async { scenario(&mut turn).await });
     let proved = result.unwrap_or_else(|e| panic!("{what}: {e:#}\n{}", turn.logs()));
     say(&format!("traffic: {what}: {proved}"));
 }
 
-fn by_server(answers: &[Answer]) -> BTreeMap<&str, usize> {
+fn by_server(answers: &[HttpResponse]) -> BTreeMap<&str, usize> {
     let mut counts = BTreeMap::new();
     for answer in answers {
         *counts.entry(answer.body.as_str()).or_insert(0) += 1;
@@ -31,7 +32,7 @@ fn by_server(answers: &[Answer]) -> BTreeMap<&str, usize> {
     counts
 }
 
-fn only_from(answers: &[Answer], servers: &[&str]) -> Result<()> {
+fn only_from(answers: &[HttpResponse], servers: &[&str]) -> Result<()> {
     let strange = answers.iter().find(|answer| answer.status != 200 || !servers.contains(&answer.body.as_str()));
     ensure!(strange.is_none(), "want only 200 from {servers:?}, got {strange:?} among {:?}", by_server(answers));
     Ok(())
@@ -70,10 +71,13 @@ fn slow_answers_are_given_up() {
         turn.apply(&rules::plain("short", "timeout: 300ms")).await?;
         let answer = turn.one(turn.ask("/slow")).await?;
         ensure!(answer.status == 504, "{answer:?}");
-        ensure!((250..2000).contains(&answer.took.as_millis()), "gave up after {:?}, want 300 ms", answer.took);
+        ensure!(answer.took.as_millis() >= 250, "gave up after {:?}, want 300 ms", answer.took);
         Ok(format!("504 after {} ms of 300", answer.took.as_millis()))
     });
 }
+
+/// Requests that a client's sidecar has delayed.
+const DELAYS: &str = r"fault\.delays_injected$";
 
 #[test]
 fn faults_are_injected_where_they_were_asked_for() {
@@ -81,10 +85,11 @@ fn faults_are_injected_where_they_were_asked_for() {
         turn.apply(&rules::faults()).await?;
         let plain = turn.many(turn.ask("/"), 20).await?;
         ensure!(plain.iter().all(|answer| answer.status == 200), "{plain:?}");
-        ensure!(plain.iter().any(|answer| answer.took < Duration::from_millis(400)), "all are late: {plain:?}");
+        ensure!(turn.count(DELAYS).await? == 0, "requests without the header are delayed");
         let late = turn.one(turn.ask("/").with("x-fault", "delay")).await?;
         // Envoy's timers count in whole milliseconds and may end within the last of them.
         ensure!(late.status == 200 && late.took >= Duration::from_millis(495), "{late:?}");
+        ensure!(turn.count(DELAYS).await? == 1, "Envoy did not count the delay");
         let before = turn.seen("/abort");
         let refused = turn.one(turn.ask("/abort").with("x-fault", "abort")).await?;
         ensure!(refused.status == 418 && turn.seen("/abort") == before, "an aborted request goes nowhere: {refused:?}");
@@ -146,16 +151,12 @@ fn traffic_leaves_a_dead_zone() {
         only_from(&turn.many(turn.ask("/"), 100).await?, &["web-1"]).context("while the client's zone lives")?;
         turn.kill("web-1");
         let mut failed = 0;
-        let moved = async {
-            loop {
-                let answers = turn.many(turn.ask("/"), 20).await?;
-                failed += answers.iter().filter(|answer| answer.status != 200).count();
-                if only_from(&answers, &["web-2"]).is_ok() {
-                    return Ok::<_, anyhow::Error>(());
-                }
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(20), moved).await.context("traffic stays in a dead zone")??;
+        eventually("traffic to leave a dead zone", async || {
+            let answers = turn.many(turn.ask("/"), 20).await?;
+            failed += answers.iter().filter(|answer| answer.status != 200).count();
+            Ok(only_from(&answers, &["web-2"]).is_ok())
+        })
+        .await?;
         only_from(&turn.many(turn.ask("/"), 100).await?, &["web-2"]).context("the same region comes before another")?;
         turn.revive("web-1").await?;
         Ok(format!("the next zone of the region took over after {failed} failures"))
@@ -174,13 +175,10 @@ fn a_server_that_fails_is_left_out_for_a_while() {
         only_from(&turn.many(turn.ask("/after"), 60).await?, &["web-1", "web-3"])?;
         ensure!(turn.seen_by("web-2", "/after") == before, "an ejected server is not asked");
         turn.set_broken("web-2", false);
-        let back = async {
-            while !turn.many(turn.ask("/"), 20).await?.iter().any(|answer| answer.body == "web-2") {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-            Ok::<_, anyhow::Error>(())
-        };
-        tokio::time::timeout(Duration::from_secs(60), back).await.context("the ejected server never comes back")??;
+        eventually("the ejected server to come back", async || {
+            Ok(turn.many(turn.ask("/"), 20).await?.iter().any(|answer| answer.body == "web-2"))
+        })
+        .await?;
         Ok("out after its errors, back after its time".to_owned())
     });
 }

@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use testkit::grpc::{self, Body, Reader};
+use testkit::grpc::{self, Body, MessageReader};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -50,12 +50,12 @@ async fn serve_grpc(listener: TcpListener) -> Result<()> {
 
 async fn echo(request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     let (sender, body) = grpc::body();
-    let mut reader = Reader::new(request.into_body());
+    let mut reader = MessageReader::new(request.into_body());
     if let Ok(Some(message)) = reader.next::<String>().await {
         sender.send(&message);
     }
     sender.finish();
-    Ok(grpc::answer(body))
+    Ok(grpc::response(body))
 }
 
 async fn serve_tcp(listener: TcpListener) -> Result<()> {

@@ -4,26 +4,24 @@ mod app;
 mod pod;
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use pod::Pod;
-use testkit::authority::Authority;
-use testkit::place::{self, Inside};
-use testkit::server::{self, Server};
+use testkit::environment::{self, Rerun};
+use testkit::server::{self, MeltemiServer};
+use testkit::test_ca::TestCa;
+use testkit::wait::eventually;
 use testkit::{netns, say, skip};
-use tokio::io::copy_bidirectional;
-use tokio::net::{TcpStream, UnixListener};
 
 #[test]
 fn traffic_passes_both_sidecars() {
-    if let Some(inside) = place::inside() {
+    if let Some(inside) = environment::rerun() {
         return play(&inside).unwrap_or_else(|e| panic!("{e:#}"));
     }
     if let Some(why) = netns::missing().or_else(iptables_missing) {
         return skip(&format!("traffic through two sidecars: {why}"));
     }
-    if place::envoy().is_none() {
+    if environment::envoy().is_none() {
         return skip("traffic through two sidecars: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
     }
     server::program().unwrap();
@@ -37,7 +35,7 @@ fn iptables_missing() -> Option<String> {
 
 /// The roles of the processes that stand in for applications.
 #[tokio::main]
-async fn play(inside: &Inside) -> Result<()> {
+async fn play(inside: &Rerun) -> Result<()> {
     match inside.part.as_str() {
         "server" => app::serve(&inside.report).await,
         _ => app::call_all(&inside.report).await,
@@ -50,11 +48,11 @@ async fn run() -> Result<()> {
     let objects = folder.path().join("objects");
     std::fs::create_dir(&objects)?;
     std::fs::write(objects.join("mesh.yaml"), include_str!("mesh.yaml"))?;
-    let mut server = Server::start(&objects)?;
+    let mut server = MeltemiServer::start(&objects)?;
     let ads = folder.path().join("ads");
-    forward(&ads, &server)?;
+    testkit::pod::forward(&ads, server.address)?;
 
-    let authority = Authority::new()?;
+    let authority = TestCa::new()?;
     let mut client = Pod::new(folder.path(), "client", "10.77.0.1", &authority)?;
     let mut web = Pod::new(folder.path(), "web", "10.77.0.2", &authority)?;
     pod::connect(&client, &web)?;
@@ -85,26 +83,6 @@ async fn check(answers: &str, client: &Pod, web: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// The control plane is outside the namespaces: a socket in the file system reaches it.
-fn forward(socket: &Path, server: &Server) -> Result<()> {
-    let listener = UnixListener::bind(socket)?;
-    let address = server.address;
-    tokio::spawn(async move {
-        while let Ok((mut near, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut far = TcpStream::connect(address).await?;
-                copy_bidirectional(&mut near, &mut far).await
-            });
-        }
-    });
-    Ok(())
-}
-
 async fn wait_for(file: &Path) -> Result<()> {
-    let wait = async {
-        while !file.exists() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), wait).await.context("the web app does not listen")
+    eventually("the web app to listen", async || Ok(file.exists())).await
 }

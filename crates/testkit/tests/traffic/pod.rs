@@ -2,38 +2,37 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use testkit::authority::Authority;
-use testkit::envoy::{Address, Bootstrap, Envoy};
-use testkit::netns::Namespace;
-use testkit::parity::Asker;
-use testkit::{place, sds};
+use testkit::envoy::{Bootstrap, Envoy, ServerAddress};
+use testkit::netns::NetworkNamespace;
+use testkit::parity::CaseProxy;
+use testkit::test_ca::TestCa;
+use testkit::{environment, sds};
 
 /// Traffic of this group is the sidecar's own and is not redirected.
 const SIDECAR_GROUP: &str = "1337";
 
 pub(crate) struct Pod {
-    namespace: Namespace,
+    namespace: NetworkNamespace,
     address: &'static str,
-    asker: Asker,
+    proxy: CaseProxy,
     sds: PathBuf,
-    _secrets: sds::Stub,
+    _secrets: sds::SdsStub,
     sidecar: Option<Envoy>,
 }
 
 impl Pod {
-    pub(crate) fn new(folder: &Path, name: &str, address: &'static str, authority: &Authority) -> Result<Pod> {
-        let namespace = Namespace::new(name)?;
+    pub(crate) fn new(folder: &Path, name: &str, address: &'static str, authority: &TestCa) -> Result<Pod> {
+        let namespace = NetworkNamespace::new(name)?;
         let sds = folder.join(format!("{name}-sds"));
-        let secrets = sds::Stub::start(&sds, authority, &format!("spiffe://cluster.local/ns/shop/sa/{name}"))?;
-        let asker = Asker::new(&json!({
+        let secrets = sds::SdsStub::start(&sds, authority, &format!("spiffe://cluster.local/ns/shop/sa/{name}"))?;
+        let proxy = CaseProxy::new(&json!({
             "name": format!("{name}-1"), "namespace": "shop", "ip": address, "serviceAccount": name,
             "labels": { "app": name, "security.istio.io/tlsMode": "istio" },
         }))?;
-        Ok(Pod { namespace, address, asker, sds, _secrets: secrets, sidecar: None })
+        Ok(Pod { namespace, address, proxy, sds, _secrets: secrets, sidecar: None })
     }
 
     /// As istio-init does: all that comes in goes to 15006, all that the application sends to 15001.
@@ -50,13 +49,13 @@ impl Pod {
     }
 
     pub(crate) async fn start_sidecar(&mut self, ads: &Path) -> Result<()> {
-        let binary = place::envoy().context("no Envoy")?;
+        let binary = environment::envoy().context("no Envoy")?;
         let enter = ["ip", "netns", "exec", &self.namespace.name];
         let wrapper = [&enter[..], &["setpriv", "--regid", SIDECAR_GROUP, "--clear-groups"]].concat();
-        let ads = Address::Unix(ads.to_owned());
-        let bootstrap = Bootstrap { asker: &self.asker, ads, sds: self.sds.clone() };
+        let ads = ServerAddress::Unix(ads.to_owned());
+        let bootstrap = Bootstrap { proxy: &self.proxy, ads, sds: self.sds.clone() };
         let sidecar = self.sidecar.insert(Envoy::start(&binary, &wrapper, &bootstrap)?);
-        sidecar.wait_live(Duration::from_secs(60)).await
+        sidecar.wait_live().await
     }
 
     /// This test again, in the pod and in a role.
@@ -65,8 +64,8 @@ impl Pod {
             .args(["netns", "exec", &self.namespace.name])
             .arg(std::env::current_exe()?)
             .args(["--exact", "traffic_passes_both_sidecars", "--nocapture"])
-            .env(place::PART, role)
-            .env(place::REPORT, report)
+            .env(environment::PART, role)
+            .env(environment::REPORT, report)
             .stdout(Stdio::null())
             .spawn()?;
         Ok(App(child))

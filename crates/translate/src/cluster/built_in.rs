@@ -1,4 +1,4 @@
-//! Clusters that every proxy has: nowhere, and wherever the application meant.
+//! Clusters that every proxy has: the black hole and passthrough.
 
 use model::{Mesh, Placement};
 use wire::envoy::config::cluster::v3::{
@@ -10,7 +10,7 @@ use super::{protocol, settings};
 use crate::names::{BLACK_HOLE, INBOUND_PASSTHROUGH, PASSTHROUGH, stat_name};
 use crate::proto::duration;
 
-/// Static and empty: what is sent here fails at once.
+/// Static and empty: connections fail at once.
 pub(super) fn black_hole(mesh: &Mesh) -> Cluster {
     Cluster {
         name: BLACK_HOLE.into(),
@@ -27,7 +27,7 @@ pub(super) fn passthrough(mesh: &Mesh, placement: &Placement) -> Cluster {
 
 pub(super) fn inbound_passthrough(mesh: &Mesh, placement: &Placement) -> Cluster {
     Cluster {
-        // As istiod names it in statistics: the outbound one's name.
+        // As in istiod the statistics name is that of the outbound one.
         alt_stat_name: stat_name(PASSTHROUGH),
         upstream_bind_config: Some(settings::inbound_sources(placement)),
         ..original(mesh, placement, INBOUND_PASSTHROUGH)

@@ -17,7 +17,7 @@ use crate::proto::{duration, uint32};
 const RETRY_PERCENT: f64 = 20.0;
 const RETRY_CONCURRENCY: u32 = 3;
 
-/// Settings that are absent or zero leave what stands.
+/// Absent or zero settings leave the current value.
 pub(super) fn apply(draft: &mut Draft, mesh: &Mesh, pool: &ConnectionPoolSettings) {
     let (tcp, http) = (pool.tcp.as_ref(), pool.http.as_ref());
     if let Some(threshold) = threshold(draft) {
@@ -56,7 +56,7 @@ pub(super) fn apply_retry_budget(draft: &mut Draft, budget: &RetryBudget) {
     }
 }
 
-/// Later settings win, field by field; one that is written at all turns keepalive on.
+/// Later settings win, field by field; any of them enables keepalive.
 pub(super) fn keepalive(settings: [Option<&Keepalive>; 2]) -> Option<UpstreamConnectionOptions> {
     let whole = |time: &config::duration::Duration| uint32(u32::try_from(time.seconds).unwrap_or(u32::MAX));
     let mut out = TcpKeepalive::default();

@@ -1,9 +1,9 @@
-//! How a cluster chooses among its endpoints: algorithm, hashing, slow start, localities.
+//! Load balancing of a cluster: algorithm, hashing, slow start, localities.
 
 use config::kinds::destination_rule::{
     ConsistentHash, HashAlgorithm, LbPolicy as Wanted, LoadBalancerSettings, SimpleLb, WarmupConfiguration,
 };
-use model::Locality;
+use model::LocalityPreference;
 use wire::envoy::config::cluster::v3::cluster::{
     LbConfig, LbPolicy, LeastRequestLbConfig, MaglevLbConfig, RingHashLbConfig, RoundRobinLbConfig, SlowStartConfig,
     common_lb_config::{LocalityConfigSpecifier, LocalityWeightedLbConfig, ZoneAwareLbConfig},
@@ -18,15 +18,15 @@ use crate::proto::duration;
 const RING_SIZE: u64 = 1024;
 const WARMUP_PERCENT: f64 = 10.0;
 const WARMUP_AGGRESSION: f64 = 1.0;
-/// Envoy demands a key; nothing ever sets this one.
+/// Envoy requires a runtime key; this one is never set.
 const NO_RUNTIME_KEY: &str = "(";
 
-/// For clusters that choose themselves; `settings` of a cluster that does not are void.
+/// Not for clusters whose load balancer is fixed: there `settings` are ignored.
 pub(super) fn apply(draft: &mut Draft, settings: Option<&LoadBalancerSettings>) {
     let warmup = settings.and_then(slow_start);
     let (policy, config) = match settings.and_then(|settings| settings.policy.as_ref()) {
         Some(Wanted::ConsistentHash(hash)) => {
-            let (policy, config) = hashed(hash);
+            let (policy, config) = consistent_hash(hash);
             (policy, config.or(warmup.map(least_request)))
         }
         Some(Wanted::Simple(SimpleLb::Random)) => (LbPolicy::Random, None),
@@ -40,12 +40,12 @@ pub(super) fn apply(draft: &mut Draft, settings: Option<&LoadBalancerSettings>) 
     draft.cluster.lb_config = config;
 }
 
-/// Weights of localities count where weights or an order were asked for and can work.
-pub(super) fn apply_locality(draft: &mut Draft, locality: &Locality) {
+/// Locality weights apply if distribution or failover is configured and possible.
+pub(super) fn apply_locality(draft: &mut Draft, locality: &LocalityPreference) {
     let (setting, forced) = match locality {
-        Locality::Off => return,
-        Locality::Setting { setting, forced } => (setting, forced),
-        Locality::Zones(setting) => {
+        LocalityPreference::Off => return,
+        LocalityPreference::Setting { setting, forced } => (setting, forced),
+        LocalityPreference::Zones(setting) => {
             draft.balancing().locality_config_specifier =
                 Some(LocalityConfigSpecifier::ZoneAwareLbConfig(ZoneAwareLbConfig {
                     routing_enabled: (setting.enabled == Some(false)).then_some(Percent { value: 0.0 }),
@@ -63,14 +63,14 @@ pub(super) fn apply_locality(draft: &mut Draft, locality: &Locality) {
     }
 }
 
-/// Endpoints that end stay for requests that name them.
+/// Draining endpoints stay for sticky requests.
 pub(super) fn keep_draining(draft: &mut Draft) {
     let statuses =
         [HealthStatus::Healthy, HealthStatus::Draining, HealthStatus::Unknown, HealthStatus::Degraded].map(i32::from);
     draft.balancing().override_host_status = Some(HealthStatusSet { statuses: statuses.into() });
 }
 
-fn hashed(hash: &ConsistentHash) -> (LbPolicy, Option<LbConfig>) {
+fn consistent_hash(hash: &ConsistentHash) -> (LbPolicy, Option<LbConfig>) {
     let ring = |size| {
         let minimum_ring_size = Some(UInt64Value { value: size });
         LbConfig::RingHashLbConfig(RingHashLbConfig { minimum_ring_size, ..RingHashLbConfig::default() })
@@ -93,7 +93,7 @@ fn least_request(slow: SlowStartConfig) -> LbConfig {
 
 fn slow_start(settings: &LoadBalancerSettings) -> Option<SlowStartConfig> {
     match (&settings.warmup, &settings.warmup_duration_secs) {
-        (Some(warmup), _) => Some(warmed(warmup)),
+        (Some(warmup), _) => Some(slow_start_config(warmup)),
         (None, Some(window)) => {
             Some(SlowStartConfig { slow_start_window: Some(duration(window)), ..SlowStartConfig::default() })
         }
@@ -101,7 +101,7 @@ fn slow_start(settings: &LoadBalancerSettings) -> Option<SlowStartConfig> {
     }
 }
 
-fn warmed(warmup: &WarmupConfiguration) -> SlowStartConfig {
+fn slow_start_config(warmup: &WarmupConfiguration) -> SlowStartConfig {
     SlowStartConfig {
         slow_start_window: warmup.duration.as_ref().map(duration),
         aggression: Some(RuntimeDouble {

@@ -1,4 +1,4 @@
-//! Clusters: one per imported service port and subset, one per inbound port, and the built-in ones. Their endpoints are elsewhere.
+//! Clusters (CDS): one per imported service port and subset, one per inbound port, and the built-in ones. Endpoints are in `endpoint`.
 
 mod built_in;
 mod connection_pool;
@@ -15,20 +15,20 @@ mod tls_mode;
 use model::{Mesh, Placement, Protocol, Service};
 use wire::envoy::config::cluster::v3::Cluster;
 
-use crate::made::Made;
 use crate::names::{BLACK_HOLE, ClusterName, INBOUND_PASSTHROUGH, PASSTHROUGH};
 use crate::patch::{self, ClusterPatches};
+use crate::translated::Translated;
 
 /// The clusters of one imported service.
-pub fn service_clusters(mesh: &Mesh, placement: &Placement, service: &Service) -> Vec<Made<Cluster>> {
+pub fn service_clusters(mesh: &Mesh, placement: &Placement, service: &Service) -> Vec<Translated<Cluster>> {
     let served = service.ports.iter().filter(|port| port.protocol != Protocol::Udp && !service.is_alias());
-    // Names that applications choose themselves: what Envoy can read them from.
+    // Dynamic DNS needs a protocol that carries the host name.
     let served = served.filter(|port| !service.is_dynamic() || port.protocol.names_its_host());
     served.flat_map(|port| outbound::clusters(mesh, placement, service, port)).collect()
 }
 
-/// The clusters of one imported service behind a router that lets the mesh's mutual TLS through.
-pub fn sni_clusters(mesh: &Mesh, placement: &Placement, service: &Service) -> Vec<Made<Cluster>> {
+/// The clusters of one imported service for gateways with SNI passthrough (AUTO_PASSTHROUGH).
+pub fn sni_clusters(mesh: &Mesh, placement: &Placement, service: &Service) -> Vec<Translated<Cluster>> {
     if service.external || service.is_alias() || !placement.gateway().auto_passthrough {
         return Vec::new();
     }
@@ -36,39 +36,39 @@ pub fn sni_clusters(mesh: &Mesh, placement: &Placement, service: &Service) -> Ve
     served.flat_map(|port| outbound::sni_clusters(mesh, placement, service, port)).collect()
 }
 
-/// The clusters towards others that do not depend on services: built-in ones, and those that patches add.
-pub fn built_in_clusters(mesh: &Mesh, placement: &Placement) -> Vec<Made<Cluster>> {
-    let mut own = vec![Made::built_in(built_in::black_hole(mesh))];
-    if !placement.is_router() {
-        own.push(Made::built_in(built_in::passthrough(mesh, placement)));
+/// The outbound clusters that depend on no service: built-in ones, and those that patches add.
+pub fn built_in_clusters(mesh: &Mesh, placement: &Placement) -> Vec<Translated<Cluster>> {
+    let mut own = vec![Translated::built_in(built_in::black_hole(mesh))];
+    if !placement.is_gateway() {
+        own.push(Translated::built_in(built_in::passthrough(mesh, placement)));
     }
     let patches = ClusterPatches::outbound(&placement.patches.outbound);
-    let mut out: Vec<_> = own.into_iter().filter_map(|made| patches.patched(made)).collect();
-    out.extend(patch::added_clusters(&placement.patches.outbound, |name| {
+    let mut out: Vec<_> = own.into_iter().filter_map(|made| patches.patch(made)).collect();
+    out.extend(patch::new_clusters(&placement.patches.outbound, |name| {
         is_known(placement, name) && !patches.remove(name)
     }));
     out
 }
 
-/// The clusters towards the proxy's own application.
-pub fn inbound_clusters(mesh: &Mesh, placement: &Placement) -> Vec<Made<Cluster>> {
+/// The inbound clusters.
+pub fn inbound_clusters(mesh: &Mesh, placement: &Placement) -> Vec<Translated<Cluster>> {
     let mut out = own_clusters(mesh, placement);
     out.extend(inbound_passthrough(mesh, placement));
     out
 }
 
-/// Of them those of the ports that somebody declared.
-pub fn own_clusters(mesh: &Mesh, placement: &Placement) -> Vec<Made<Cluster>> {
-    if placement.is_router() { Vec::new() } else { inbound::clusters(mesh, placement) }
+/// The inbound clusters of declared ports.
+pub fn own_clusters(mesh: &Mesh, placement: &Placement) -> Vec<Translated<Cluster>> {
+    if placement.is_gateway() { Vec::new() } else { inbound::clusters(mesh, placement) }
 }
 
-/// Of them that of all other ports.
-pub fn inbound_passthrough(mesh: &Mesh, placement: &Placement) -> Option<Made<Cluster>> {
-    let made = (!placement.is_router()).then(|| Made::built_in(built_in::inbound_passthrough(mesh, placement)));
-    ClusterPatches::inbound(&placement.patches, &[]).patched(made?)
+/// The inbound cluster of all undeclared ports.
+pub fn inbound_passthrough(mesh: &Mesh, placement: &Placement) -> Option<Translated<Cluster>> {
+    let made = (!placement.is_gateway()).then(|| Translated::built_in(built_in::inbound_passthrough(mesh, placement)));
+    ClusterPatches::inbound(&placement.patches, &[]).patch(made?)
 }
 
-/// A cluster of this name is made anyway.
+/// A cluster of this name exists already.
 fn is_known(placement: &Placement, name: &str) -> bool {
     let (port, subset, host) = match name.parse() {
         Ok(ClusterName::Outbound { port, subset, host } | ClusterName::Sni { port, subset, host }) => {
@@ -78,7 +78,7 @@ fn is_known(placement: &Placement, name: &str) -> bool {
         Err(_) => return [BLACK_HOLE, PASSTHROUGH, INBOUND_PASSTHROUGH].contains(&name),
     };
     let has_subset = || {
-        let rule = placement.destination(&host);
+        let rule = placement.destination_rule(&host);
         rule.is_some_and(|rule| rule.subsets.iter().any(|known| known.name == subset))
     };
     let service = placement.scope.service(&host);

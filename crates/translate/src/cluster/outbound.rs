@@ -1,7 +1,7 @@
-//! The clusters of one imported service port: the whole service, and each subset of its rule.
+//! The clusters of one imported service port: the whole service, and each subset of its DestinationRule.
 
 use config::kinds::destination_rule::{Subset, TrafficPolicy};
-use model::{Destination, Locality, Mesh, Placement, Port, Service};
+use model::{LocalityPreference, MergedDestinationRule, Mesh, Placement, Port, Service};
 use wire::envoy::config::cluster::v3::{Cluster, cluster::CommonLbConfig};
 use wire::envoy::config::endpoint::v3::LocalityLbEndpoints;
 use wire::envoy::r#type::v3::Percent;
@@ -9,29 +9,34 @@ use wire::envoy::r#type::v3::Percent;
 use super::policy::{self, Draft};
 use super::{connection_pool, load_balancer, outlier, protocol, resolution, settings, tls_mode};
 use crate::endpoint;
-use crate::made::Made;
 use crate::names::{ClusterName, stat_name};
 use crate::proto::{text, truth};
-use crate::stat_pattern::{self, Named};
+use crate::stat_pattern::{self, PatternValues};
+use crate::translated::Translated;
 
-pub(super) fn clusters(mesh: &Mesh, placement: &Placement, service: &Service, port: &Port) -> Vec<Made<Cluster>> {
-    let rule = placement.destination(&service.host).map(|rule| &**rule);
+pub(super) fn clusters(mesh: &Mesh, placement: &Placement, service: &Service, port: &Port) -> Vec<Translated<Cluster>> {
+    let rule = placement.destination_rule(&service.host).map(|rule| &**rule);
     all(Target { mesh, placement, service, port, rule, subset: None, client: Client::Own })
 }
 
-pub(super) fn sni_clusters(mesh: &Mesh, placement: &Placement, service: &Service, port: &Port) -> Vec<Made<Cluster>> {
-    let rule = placement.destination(&service.host).map(|rule| &**rule);
+pub(super) fn sni_clusters(
+    mesh: &Mesh,
+    placement: &Placement,
+    service: &Service,
+    port: &Port,
+) -> Vec<Translated<Cluster>> {
+    let rule = placement.destination_rule(&service.host).map(|rule| &**rule);
     all(Target { mesh, placement, service, port, rule, subset: None, client: Client::Through })
 }
 
-fn all(whole: Target<'_>) -> Vec<Made<Cluster>> {
-    if whole.is_nobody() {
+fn all(whole: Target<'_>) -> Vec<Translated<Cluster>> {
+    if whole.has_no_endpoints() {
         return Vec::new();
     }
     let rule = whole.rule.filter(|_| !whole.is_dynamic());
     let subsets = rule.map(|rule| rule.subsets.as_slice()).unwrap_or_default();
     let subsets = subsets.iter().map(|subset| Target { subset: Some(subset), ..whole });
-    let subsets = subsets.filter(|subset| !subset.is_nobody());
+    let subsets = subsets.filter(|subset| !subset.has_no_endpoints());
     std::iter::once(whole).chain(subsets).map(Target::cluster).collect()
 }
 
@@ -41,27 +46,27 @@ struct Target<'a> {
     placement: &'a Placement,
     service: &'a Service,
     port: &'a Port,
-    rule: Option<&'a Destination>,
+    rule: Option<&'a MergedDestinationRule>,
     /// `None`: the whole service.
     subset: Option<&'a Subset>,
     client: Client,
 }
 
-/// Whose connections they are.
+/// Who originates the TLS of the connections.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Client {
-    /// The proxy's: TLS begins here.
+    /// This proxy.
     Own,
-    /// Somebody else's, already in mutual TLS.
+    /// The client: mutual TLS is passed through.
     Through,
 }
 
 impl Target<'_> {
-    fn cluster(self) -> Made<Cluster> {
+    fn cluster(self) -> Translated<Cluster> {
         let policy = self.rule.and_then(|rule| rule.effective(self.subset_name(), self.port.number));
         let draft = self.draft(policy.as_ref());
         let rule = self.rule.into_iter().flat_map(|rule| rule.made_from.iter().cloned());
-        Made::new(draft.finished(), rule.chain([self.service.made_from.clone()]))
+        Translated::new(draft.finish(), rule.chain([self.service.made_from.clone()]))
     }
 
     fn draft(self, policy: Option<&TrafficPolicy>) -> Draft {
@@ -98,7 +103,7 @@ impl Target<'_> {
         }
     }
 
-    /// What the port alone asks for.
+    /// The protocol options that the port needs.
     fn plain(self) -> Draft {
         let (service, port) = (self.service, self.port);
         let mut cluster = Cluster {
@@ -107,8 +112,9 @@ impl Target<'_> {
             metadata: (!self.is_dynamic()).then(|| settings::service_metadata(std::iter::once(service))),
             ..settings::base(self.mesh, self.name().text())
         };
-        let named = || Named { subset: self.subset_name().to_owned(), ..Named::port(service, port, Some(0)) };
-        if let Some(stat) = stat_pattern::filled(&self.mesh.config.outbound_cluster_stat_name, named) {
+        let named =
+            || PatternValues { subset: self.subset_name().to_owned(), ..PatternValues::port(service, port, Some(0)) };
+        if let Some(stat) = stat_pattern::expand(&self.mesh.config.outbound_cluster_stat_name, named) {
             cluster.alt_stat_name = stat_name(&stat);
         }
         Draft { cluster, options: protocol::options(self.placement, port.protocol) }
@@ -123,16 +129,16 @@ impl Target<'_> {
         if sends_unready {
             draft.balancing().healthy_panic_threshold = Some(Percent { value: 0.0 });
         }
-        load_balancer::apply_locality(draft, &Locality::of(policy, self.service, config));
+        load_balancer::apply_locality(draft, &LocalityPreference::of(policy, self.service, config));
         if self.is_dynamic() {
             draft.cluster.common_lb_config = None;
-            resolution::to_any_name(&mut draft.cluster, self.service);
+            resolution::to_dynamic_dns(&mut draft.cluster, self.service);
         } else if self.is_original(policy) {
             resolution::to_original(&mut draft.cluster);
             resolution::override_port(&mut draft.cluster, self.service, self.port);
-            // A rule that asks for the application's address takes the names away, and leaves how they would have been asked for.
-            if self.asks_names() {
-                resolution::ask_dns(&mut draft.cluster, self.mesh, self.placement);
+            // As in istiod: a rule that selects PASSTHROUGH removes the host names, and leaves the DNS settings.
+            if self.uses_dns() {
+                resolution::use_dns(&mut draft.cluster, self.mesh, self.placement);
             }
         } else {
             self.resolve(&mut draft.cluster);
@@ -147,10 +153,10 @@ impl Target<'_> {
         resolution::to_names(cluster, self.mesh, self.placement, self.service, self.named_endpoints());
     }
 
-    /// What a cluster holds itself.
+    /// The endpoints of a cluster that embeds them.
     fn named_endpoints(self) -> Vec<LocalityLbEndpoints> {
         let Self { mesh, placement, service, port, rule, .. } = self;
-        let chosen = endpoint::Chosen { mesh, placement, service, port, rule, subset: self.subset_name() };
+        let chosen = endpoint::EndpointSelection { mesh, placement, service, port, rule, subset: self.subset_name() };
         chosen.localities(self.client == Client::Through)
     }
 
@@ -164,8 +170,8 @@ impl Target<'_> {
         if let Some(subset) = self.subset {
             settings::annotate(metadata, [("subset", text(&subset.name))]);
         }
-        // The user's TLS comes with the user's ALPN.
-        if tls_mode::is_users(policy.and_then(|policy| policy.tls.as_ref())) {
+        // TLS configured by a user comes with the user's ALPN.
+        if tls_mode::is_user_tls(policy.and_then(|policy| policy.tls.as_ref())) {
             settings::annotate(metadata, [("alpn_override", text("false"))]);
         }
     }
@@ -181,7 +187,7 @@ impl Target<'_> {
         }
     }
 
-    /// Whoever let it through has chosen the service by then.
+    /// With passthrough the client has chosen the service already.
     fn is_dynamic(self) -> bool {
         self.service.is_dynamic() && self.client == Client::Own
     }
@@ -190,24 +196,24 @@ impl Target<'_> {
         resolution::is_original(self.placement, self.service) || model::is_passthrough(policy) || self.passes_through()
     }
 
-    /// A service that passes traffic through does so with all its subsets.
+    /// A service with PASSTHROUGH load balancing has it for all its subsets.
     fn passes_through(self) -> bool {
         let whole = self.rule.and_then(|rule| rule.port_policy(self.port.number));
         let own = self.subset.and_then(|subset| subset.traffic_policy.as_deref());
         [whole.as_ref(), own].into_iter().any(model::is_passthrough)
     }
 
-    /// Also where the rule for a port, or for the whole service, then sends to the address that the application chose.
-    fn asks_names(self) -> bool {
+    /// Also if the rule of a port or of the whole service selects PASSTHROUGH.
+    fn uses_dns(self) -> bool {
         self.service.is_resolved_by_name() && (self.subset.is_none() || !self.passes_through())
     }
 
-    /// A DNS cluster that has nobody to ask about is not sent.
-    fn is_nobody(self) -> bool {
-        self.asks_names() && self.named_endpoints().is_empty()
+    /// A DNS cluster without host names is not sent.
+    fn has_no_endpoints(self) -> bool {
+        self.uses_dns() && self.named_endpoints().is_empty()
     }
 
-    /// As written for the service or the subset, whatever its ports say.
+    /// As configured for the service or subset, ignoring port-level settings.
     fn own_policy(&self) -> Option<&TrafficPolicy> {
         match self.subset {
             Some(subset) => subset.traffic_policy.as_deref(),

@@ -1,4 +1,4 @@
-//! When a cluster leaves out endpoints that answer badly.
+//! Outlier detection of a cluster.
 
 use config::kinds::destination_rule::OutlierDetection as Wanted;
 use wire::envoy::config::cluster::v3::OutlierDetection;
@@ -16,7 +16,7 @@ use wire::envoy::r#type::v3::Percent;
 use super::policy::Draft;
 use crate::proto::{duration, uint32};
 
-/// `sends_unready`: endpoints that are not ready are sent too, so a panic must never choose them.
+/// `sends_unready`: endpoints that are not ready are sent too, so panic mode must be off.
 pub(super) fn apply(draft: &mut Draft, wanted: &Wanted, sends_unready: bool) {
     // Any count but zero is enforced.
     let enforced = |count: u32| uint32(if count > 0 { 100 } else { 0 });
@@ -47,7 +47,7 @@ pub(super) fn apply(draft: &mut Draft, wanted: &Wanted, sends_unready: bool) {
     }
 }
 
-/// Answers that count as errors; `None`: those of the server's own range.
+/// Status codes that count as errors; `None`: 5xx.
 fn errors(codes: &[u32]) -> Option<MatchPredicate> {
     let mut rules: Vec<_> = codes.iter().map(|code| MatchPredicate { rule: Some(status(*code)) }).collect();
     match rules.len() {

@@ -1,4 +1,4 @@
-//! A cluster in the making: the parts that traffic policies change before it is whole.
+//! A cluster under construction, to which traffic policies are applied.
 
 use config::kinds::destination_rule::{ConnectionPoolSettings, H2UpgradePolicy, HttpSettings, TrafficPolicy};
 use config::mesh::{MeshConfig, MeshH2UpgradePolicy};
@@ -26,12 +26,12 @@ impl Draft {
         protocol::upgrade(&mut self.options);
     }
 
-    pub(super) fn finished(self) -> Cluster {
+    pub(super) fn finish(self) -> Cluster {
         Cluster { typed_extension_protocol_options: protocol::packed(self.options), ..self.cluster }
     }
 }
 
-/// The rule's pool, else the mesh's default.
+/// The rule's connection pool, else the mesh's default.
 pub(super) fn connection_pool<'a>(
     policy: Option<&'a TrafficPolicy>,
     config: &'a MeshConfig,
@@ -40,7 +40,7 @@ pub(super) fn connection_pool<'a>(
     policy.and_then(|policy| policy.connection_pool.as_ref()).or_else(default)
 }
 
-/// A rule that asks for HTTP/2 is believed on any port; the mesh's wish holds on HTTP ports alone.
+/// A rule's h2UpgradePolicy applies to any port, the mesh's default to HTTP ports only.
 pub(super) fn upgrades(pool: Option<&ConnectionPoolSettings>, port: Protocol, config: &MeshConfig) -> bool {
     let http = pool.and_then(|pool| pool.http.as_ref());
     match http {

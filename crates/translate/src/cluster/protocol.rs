@@ -1,4 +1,4 @@
-//! Which HTTP version a cluster speaks upstream, and the other options of HTTP connections.
+//! The upstream HTTP version of a cluster, and other HTTP connection options.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,12 @@ use crate::headers;
 
 const KEY: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
-/// What a port's protocol asks for; HTTP/1.1 and bytes need no options.
+/// The options that a port's protocol needs; HTTP/1.1 and TCP need none.
 pub(super) fn options(placement: &Placement, protocol: Protocol) -> Option<HttpProtocolOptions> {
     let detected = protocol == Protocol::Auto;
     let upstream = if protocol.is_http2() {
         http2()
-    } else if detected && !placement.is_router() {
+    } else if detected && !placement.is_gateway() {
         as_downstream(http1(placement))
     } else if headers::preserves_case(placement) && (detected || protocol.is_http()) {
         explicit(http1(placement))
@@ -32,13 +32,13 @@ pub(super) fn options(placement: &Placement, protocol: Protocol) -> Option<HttpP
     Some(HttpProtocolOptions { upstream_protocol_options: Some(upstream), ..HttpProtocolOptions::default() })
 }
 
-/// HTTP/2, unless another choice was made already.
+/// HTTP/2, unless another version was chosen already.
 pub(super) fn upgrade(options: &mut Option<HttpProtocolOptions>) {
     let options = options.get_or_insert_with(HttpProtocolOptions::default);
     options.upstream_protocol_options.get_or_insert_with(http2);
 }
 
-/// Whatever the client spoke.
+/// The downstream protocol.
 pub(super) fn follow_client(options: &mut Option<HttpProtocolOptions>) {
     let upstream = &mut options.get_or_insert_with(HttpProtocolOptions::default).upstream_protocol_options;
     let http1 = match upstream.take() {
@@ -59,7 +59,7 @@ pub(super) fn http2_options(options: &mut Option<HttpProtocolOptions>) -> Option
     }
 }
 
-/// Unknown traffic passes in the protocol that it came in; idle connections close after five minutes.
+/// Passthrough traffic keeps its protocol; idle connections close after five minutes.
 pub(super) fn passthrough(placement: &Placement) -> BTreeMap<String, Any> {
     packed(Some(HttpProtocolOptions {
         common_http_protocol_options: Some(CommonOptions {
@@ -71,7 +71,7 @@ pub(super) fn passthrough(placement: &Placement) -> BTreeMap<String, Any> {
     }))
 }
 
-/// Envoy wants a version named wherever there are options at all: HTTP/1.1.
+/// Envoy requires a version wherever there are options: HTTP/1.1.
 pub(super) fn packed(options: Option<HttpProtocolOptions>) -> BTreeMap<String, Any> {
     let Some(mut options) = options else { return BTreeMap::new() };
     options.upstream_protocol_options.get_or_insert_with(|| explicit(Http1ProtocolOptions::default()));

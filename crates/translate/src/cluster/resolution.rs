@@ -1,4 +1,4 @@
-//! How a cluster learns its endpoints, by the resolution of its service.
+//! Service discovery of a cluster, by the resolution of its service.
 
 use model::{Mesh, Placement, Port, Resolution, Service, TargetPort};
 use wire::any;
@@ -21,12 +21,12 @@ use wire::google::protobuf::Duration;
 use crate::listener::source;
 use crate::proto::{duration, uint32};
 
-/// Proxies do not all ask in the same moment.
+/// Spreads the DNS queries of proxies.
 const DNS_JITTER: Duration = Duration { seconds: 0, nanos: 100_000_000 };
 
-/// The address that the application chose is the endpoint; a router chooses itself.
+/// Original destination: the address that the application connected to. Not for gateways, which choose themselves.
 pub(super) fn is_original(placement: &Placement, service: &Service) -> bool {
-    service.is_headless() && !placement.is_router()
+    service.is_headless() && !placement.is_gateway()
 }
 
 pub(super) fn to_original(cluster: &mut Cluster) {
@@ -40,7 +40,7 @@ pub(super) fn to_discovered(cluster: &mut Cluster) {
         Some(EdsClusterConfig { eds_config: Some(source::ads()), service_name: cluster.name.clone() });
 }
 
-/// NONE with a target port: the application's address, another port.
+/// NONE with a target port: the original address with another port.
 pub(super) fn override_port(cluster: &mut Cluster, service: &Service, port: &Port) {
     if let TargetPort::Number(target) = port.target
         && !service.is_kubernetes()
@@ -53,7 +53,7 @@ pub(super) fn override_port(cluster: &mut Cluster, service: &Service, port: &Por
     }
 }
 
-/// Endpoints by name, in the cluster itself.
+/// DNS: host names, embedded in the cluster.
 pub(super) fn to_names(
     cluster: &mut Cluster,
     mesh: &Mesh,
@@ -63,7 +63,7 @@ pub(super) fn to_names(
 ) {
     let kind = if service.resolution == Resolution::Dns { DiscoveryType::StrictDns } else { DiscoveryType::LogicalDns };
     cluster.cluster_discovery_type = Some(ClusterDiscoveryType::Type(kind.into()));
-    ask_dns(cluster, mesh, placement);
+    use_dns(cluster, mesh, placement);
     cluster.load_assignment = Some(ClusterLoadAssignment {
         cluster_name: cluster.name.clone(),
         endpoints,
@@ -72,7 +72,7 @@ pub(super) fn to_names(
 }
 
 #[allow(deprecated)] // DNS settings of the cluster: istiod sends them there.
-pub(super) fn ask_dns(cluster: &mut Cluster, mesh: &Mesh, placement: &Placement) {
+pub(super) fn use_dns(cluster: &mut Cluster, mesh: &Mesh, placement: &Placement) {
     cluster.dns_lookup_family = lookup_family(placement).into();
     cluster.dns_refresh_rate = Some(duration(&mesh.config.dns_refresh_rate));
     cluster.dns_jitter = Some(DNS_JITTER);
@@ -87,12 +87,12 @@ pub(super) fn ask_dns(cluster: &mut Cluster, mesh: &Mesh, placement: &Placement)
 }
 
 fn lookup_family(placement: &Placement) -> DnsLookupFamily {
-    // A proxy of both families asks for the first alone, as in istiod.
+    // As in istiod a dual-stack proxy queries its first family only.
     if placement.has_ipv4() { DnsLookupFamily::V4Only } else { DnsLookupFamily::V6Only }
 }
 
-/// The name that the application said, resolved when it says it.
-pub(super) fn to_any_name(cluster: &mut Cluster, service: &Service) {
+/// Dynamic DNS: the host that the request names.
+pub(super) fn to_dynamic_dns(cluster: &mut Cluster, service: &Service) {
     let config = ClusterConfig {
         cluster_implementation_specifier: Some(ClusterImplementationSpecifier::DnsCacheConfig(dns_cache(service))),
         ..ClusterConfig::default()
@@ -104,7 +104,7 @@ pub(super) fn to_any_name(cluster: &mut Cluster, service: &Service) {
     cluster.lb_policy = LbPolicy::ClusterProvided.into();
 }
 
-/// Envoy refuses names that it cannot verify, unless it is told that they are meant.
+/// Envoy rejects host names without verification unless this is set.
 pub(super) fn allow_unverified_names(cluster: &mut Cluster, service: &Service) {
     let config = ClusterConfig {
         cluster_implementation_specifier: Some(ClusterImplementationSpecifier::DnsCacheConfig(dns_cache(service))),
@@ -116,7 +116,7 @@ pub(super) fn allow_unverified_names(cluster: &mut Cluster, service: &Service) {
     }
 }
 
-/// Listener and cluster share answers under this name.
+/// Listener and cluster share the DNS cache of this name.
 pub(crate) fn dns_cache(service: &Service) -> DnsCacheConfig {
     DnsCacheConfig {
         name: format!("{}_dfp_dns_cache", service.host),

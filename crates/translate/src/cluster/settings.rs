@@ -1,8 +1,8 @@
-//! What every cluster has alike: time limits, circuit breakers, keepalive, metadata, the metadata-exchange filter.
+//! Fields that every cluster has: timeouts, circuit breakers, keepalive, metadata, the metadata-exchange filter.
 
 use std::collections::BTreeSet;
 
-use model::{Destination, Extension, Mesh, Placement, Service};
+use model::{Extension, MergedDestinationRule, Mesh, Placement, Service};
 use wire::envoy::config::cluster::v3::{CircuitBreakers, Cluster, Filter, circuit_breakers::Thresholds};
 use wire::envoy::config::core::v3::{BindConfig, ExtraSourceAddress, Metadata};
 use wire::google::protobuf::Value;
@@ -11,13 +11,13 @@ use super::connection_pool;
 use crate::address;
 use crate::filter::metadata_exchange;
 use crate::names::stat_name;
-use crate::proto::{duration, list, metadata, object, structure, text, uint32};
+use crate::proto::{duration, list, metadata, object, proto_struct, text, uint32};
 
-/// Source addresses of forwarded inbound connections: iptables rules know them and do not redirect them again.
+/// Source addresses of forwarded inbound connections: the agent's iptables rules do not redirect them again.
 const INBOUND_SOURCE: &str = "127.0.0.6";
 const INBOUND_SOURCE_V6: &str = "::6";
 
-/// A cluster with the mesh's defaults; the caller adds what it is.
+/// A cluster with the mesh's defaults.
 pub(super) fn base(mesh: &Mesh, name: String) -> Cluster {
     Cluster {
         alt_stat_name: stat_name(&name),
@@ -29,7 +29,7 @@ pub(super) fn base(mesh: &Mesh, name: String) -> Cluster {
     }
 }
 
-/// Breakers that never break: limits are the user's to set.
+/// Circuit breakers without limits: users set limits.
 fn unlimited() -> CircuitBreakers {
     let none = Some(uint32(u32::MAX));
     CircuitBreakers {
@@ -54,22 +54,22 @@ pub(super) fn service_metadata<'a>(services: impl Iterator<Item = &'a Service>) 
             ("namespace", text(&service.namespace)),
         ])
     });
-    metadata("istio", structure([("services", list(entries.collect()))]))
+    metadata("istio", proto_struct([("services", list(entries.collect()))]))
 }
 
-/// Adds fields to the section that telemetry and filters read.
+/// Adds fields to the `istio` metadata section, which telemetry and filters read.
 pub(super) fn annotate<'a>(metadata: &mut Metadata, fields: impl IntoIterator<Item = (&'a str, Value)>) {
     let section = metadata.filter_metadata.entry("istio".to_owned()).or_default();
     section.fields.extend(fields.into_iter().map(|(key, value)| (key.to_owned(), value)));
 }
 
-/// The path of the rule that shaped a cluster.
-pub(super) fn rule_path(rule: &Destination) -> Value {
+/// The path of the DestinationRule that configured a cluster.
+pub(super) fn rule_path(rule: &MergedDestinationRule) -> Value {
     let id = rule.id();
     text(&format!("/apis/networking.istio.io/v1/namespaces/{}/destination-rule/{}", id.namespace, id.name))
 }
 
-/// The TCP side of peer metadata, on connections that this proxy opens.
+/// The TCP metadata exchange, on upstream connections.
 pub(super) fn peer_filters(placement: &Placement) -> Vec<Filter> {
     if placement.proxy.lacks(Extension::MetadataExchange) {
         return Vec::new();
@@ -78,12 +78,12 @@ pub(super) fn peer_filters(placement: &Placement) -> Vec<Filter> {
     vec![Filter { name, typed_config: Some(config), ..Filter::default() }]
 }
 
-/// The proxy's first family alone: what an inbound port forwards to has one address.
+/// Only the proxy's first address family: an inbound port forwards to one address.
 pub(super) fn inbound_source(placement: &Placement) -> BindConfig {
     BindConfig { extra_source_addresses: Vec::new(), ..inbound_sources(placement) }
 }
 
-/// Both families where the proxy has both.
+/// Both families for a dual-stack proxy.
 pub(super) fn inbound_sources(placement: &Placement) -> BindConfig {
     let (first, extra) = match (placement.has_ipv4(), placement.has_ipv6()) {
         (true, true) => (INBOUND_SOURCE, Some(INBOUND_SOURCE_V6)),

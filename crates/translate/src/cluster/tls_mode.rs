@@ -1,4 +1,4 @@
-//! What a cluster's connections are wrapped in: mutual TLS of the mesh, a user's TLS, the PROXY protocol, nothing.
+//! The transport of a cluster's connections: mutual TLS of the mesh, TLS configured by a user, the PROXY protocol, plaintext.
 
 use config::kinds::client_tls::{ClientTlsMode, ClientTlsSettings};
 use config::kinds::destination_rule::{ProxyProtocol, ProxyProtocolVersion};
@@ -14,30 +14,30 @@ use wire::google::protobuf::Struct;
 
 use super::policy::Draft;
 use super::resolution;
-use crate::proto::{structure, text};
+use crate::proto::{proto_struct, text};
 use crate::tls;
 
-/// Who dials whom, for the TLS of one cluster.
+/// Client and server of one cluster, for its TLS settings.
 pub(super) struct Peer<'a> {
     pub(super) mesh: &'a Mesh,
     pub(super) placement: &'a Placement,
     pub(super) service: &'a Service,
-    /// Of mutual TLS.
+    /// For mutual TLS.
     pub(super) sni: String,
-    /// Endpoints cannot be told apart: the application chose the address.
+    /// Endpoints are unknown: the application chose the address.
     pub(super) original: bool,
-    /// The rule is for chosen workloads.
+    /// The rule has a workload selector.
     pub(super) selected: bool,
 }
 
 impl Peer<'_> {
-    /// Whoever answers under a name that is resolved on the way is nobody's identity.
+    /// A host that is resolved per request has no known identity.
     fn identities(&self) -> Vec<String> {
         if self.service.is_dynamic() { Vec::new() } else { self.mesh.identities(self.service) }
     }
 }
 
-/// `automatic`: mutual TLS where the rule says nothing.
+/// `automatic`: mutual TLS if the rule does not configure TLS.
 pub(super) fn apply(draft: &mut Draft, peer: &Peer<'_>, wanted: Option<&ClientTlsSettings>, automatic: bool) {
     let files = peer.placement.proxy.metadata.client_certificate.as_deref().filter(|files| !files.chain.is_empty());
     match wanted {
@@ -49,7 +49,11 @@ pub(super) fn apply(draft: &mut Draft, peer: &Peer<'_>, wanted: Option<&ClientTl
 
 fn apply_automatic(draft: &mut Draft, peer: &Peer<'_>, files: Option<&CertificateFiles>) {
     if let Some(files) = files {
-        let own = ClientTlsSettings { subject_alt_names: peer.identities(), sni: peer.sni.clone(), ..of_files(files) };
+        let own = ClientTlsSettings {
+            subject_alt_names: peer.identities(),
+            sni: peer.sni.clone(),
+            ..file_tls_settings(files)
+        };
         return originate(draft, peer, &own);
     }
     let socket = mutual(draft, peer, &ClientTlsSettings::default(), Expected::of_service(peer));
@@ -60,7 +64,7 @@ fn apply_automatic(draft: &mut Draft, peer: &Peer<'_>, files: Option<&Certificat
     }
 }
 
-/// A server outside the mesh need not trust the authority of the proxy's own files: rules for it hold as they are written.
+/// A server outside the mesh need not trust the CA of the proxy's certificate files: rules for it apply as written.
 fn apply_rule(draft: &mut Draft, peer: &Peer<'_>, tls: &ClientTlsSettings, files: Option<&CertificateFiles>) {
     match (tls.mode, files) {
         (ClientTlsMode::Disable, _) => {}
@@ -70,7 +74,7 @@ fn apply_rule(draft: &mut Draft, peer: &Peer<'_>, tls: &ClientTlsSettings, files
                 subject_alt_names: tls.subject_alt_names.clone(),
                 sni: tls.sni.clone(),
                 insecure_skip_verify: tls.insecure_skip_verify,
-                ..of_files(files)
+                ..file_tls_settings(files)
             };
             originate(draft, peer, &own);
         }
@@ -85,7 +89,7 @@ fn apply_rule(draft: &mut Draft, peer: &Peer<'_>, tls: &ClientTlsSettings, files
     }
 }
 
-/// Automatic mutual TLS. Where endpoints cannot be told apart, all of them must be able to.
+/// Automatic mutual TLS. If endpoints cannot be matched one by one, all of them must support it.
 pub(super) fn is_automatic(mesh: &Mesh, service: &Service, port: &Port, passthrough: bool) -> bool {
     if service.external || !mesh.config.enable_auto_mtls || mesh.namespace_mtls(&service.namespace) == MtlsMode::Disable
     {
@@ -125,7 +129,7 @@ fn with_proxy_protocol(inner: TransportSocket, version: ProxyProtocolVersion) ->
     }
 }
 
-/// What mutual TLS of the mesh asks for and accepts where the rule does not say.
+/// SNI and identities of mesh mutual TLS where the rule does not set them.
 struct Expected {
     sni: String,
     identities: Vec<String>,
@@ -136,14 +140,14 @@ impl Expected {
         Expected { sni: peer.sni.clone(), identities: peer.identities() }
     }
 
-    /// As istiod does for a server outside the mesh when the proxy has files of its own: whoever the authority of the mesh has signed is accepted.
+    /// As in istiod, for a server outside the mesh when the proxy has certificate files: any certificate of the mesh CA is accepted.
     fn of_cluster(draft: &Draft, peer: &Peer<'_>) -> Expected {
         let sni = if peer.service.is_dynamic() { String::new() } else { draft.cluster.name.clone() };
         Expected { sni, identities: Vec::new() }
     }
 }
 
-/// The mesh's own: the agent's certificate, what is expected unless the rule says otherwise.
+/// Mutual TLS of the mesh with the agent's certificate.
 fn mutual(draft: &mut Draft, peer: &Peer<'_>, tls: &ClientTlsSettings, expected: Expected) -> TransportSocket {
     let sni = if tls.sni.is_empty() { expected.sni } else { tls.sni.clone() };
     let identities = if tls.subject_alt_names.is_empty() { expected.identities } else { tls.subject_alt_names.clone() };
@@ -155,30 +159,30 @@ fn mutual(draft: &mut Draft, peer: &Peer<'_>, tls: &ClientTlsSettings, expected:
     tls::upstream(sni, &identities, alpn)
 }
 
-/// TLS of the user's making.
+/// TLS configured by a user.
 fn originate(draft: &mut Draft, peer: &Peer<'_>, tls: &ClientTlsSettings) {
     let secret = !tls.credential_name.is_empty() && !tls.credential_name.starts_with("configmap://");
-    // A secret for every sidecar of the mesh would keep those that may not read it from starting.
-    if secret && !peer.placement.is_router() && !peer.selected {
+    // A credential name in a rule for all sidecars would block those that may not read the Secret.
+    if secret && !peer.placement.is_gateway() && !peer.selected {
         return;
     }
     set_automatic_names(draft, peer, tls);
-    // Names that a ServiceEntry declares stand in for those that the rule leaves out.
+    // SANs of the ServiceEntry apply if the rule has none.
     let declared = (!peer.service.is_kubernetes() && tls.subject_alt_names.is_empty())
         .then(|| ClientTlsSettings { subject_alt_names: peer.identities(), ..tls.clone() });
     let tls = declared.as_ref().unwrap_or(tls);
     let alpn: &[&str] = if draft.is_http2() { &["h2"] } else { &[] };
-    if let Some(socket) = tls::originated(tls, alpn, peer.mesh.config.tls_defaults.as_ref()) {
+    if let Some(socket) = tls::origination_socket(tls, alpn, peer.mesh.config.tls_defaults.as_ref()) {
         draft.cluster.transport_socket = Some(socket);
     }
 }
 
-/// Without an SNI the request's host is taken, and without names the certificate must be for it.
+/// Without an SNI the request's host is used, and without SANs the certificate must match it.
 fn set_automatic_names(draft: &mut Draft, peer: &Peer<'_>, tls: &ClientTlsSettings) {
     let dynamic = peer.service.is_dynamic();
     let auto_sni = tls.sni.is_empty();
     let verified = tls.insecure_skip_verify != Some(true);
-    // Where the request itself says where it goes, the certificate must always be for that.
+    // With dynamic DNS the certificate must always match the request's host.
     let auto_san_validation = verified && (dynamic || (auto_sni && tls.subject_alt_names.is_empty()));
     if dynamic && !(auto_sni && auto_san_validation) {
         resolution::allow_unverified_names(&mut draft.cluster, peer.service);
@@ -190,7 +194,7 @@ fn set_automatic_names(draft: &mut Draft, peer: &Peer<'_>, tls: &ClientTlsSettin
     }
 }
 
-fn of_files(files: &CertificateFiles) -> ClientTlsSettings {
+fn file_tls_settings(files: &CertificateFiles) -> ClientTlsSettings {
     ClientTlsSettings {
         mode: ClientTlsMode::Mutual,
         client_certificate: files.chain.clone(),
@@ -200,12 +204,12 @@ fn of_files(files: &CertificateFiles) -> ClientTlsSettings {
     }
 }
 
-/// Endpoints say themselves whether they take mutual TLS.
+/// Endpoints carry a label that says whether they accept mutual TLS.
 fn matches(socket: TransportSocket) -> Vec<TransportSocketMatch> {
     vec![
         TransportSocketMatch {
             name: "tlsMode-istio".into(),
-            r#match: Some(structure([("tlsMode", text("istio"))])),
+            r#match: Some(proto_struct([("tlsMode", text("istio"))])),
             transport_socket: Some(socket),
         },
         TransportSocketMatch {
@@ -216,7 +220,7 @@ fn matches(socket: TransportSocket) -> Vec<TransportSocketMatch> {
     ]
 }
 
-/// TLS that the user set up against other servers than the mesh's.
-pub(super) fn is_users(tls: Option<&ClientTlsSettings>) -> bool {
+/// TLS configured by a user for servers outside the mesh.
+pub(super) fn is_user_tls(tls: Option<&ClientTlsSettings>) -> bool {
     tls.is_some_and(|tls| matches!(tls.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual))
 }

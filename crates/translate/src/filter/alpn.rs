@@ -1,4 +1,4 @@
-//! The istio.alpn filter: which protocol to offer upstream for each protocol that came from downstream.
+//! The istio.alpn filter: the ALPN to offer upstream for each downstream protocol.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use wire::istio::envoy::config::filter::http::alpn::v2alpha1::{
     filter_config::{AlpnOverride, Protocol},
 };
 
-// Every outbound HTTP chain has it: it is encoded once.
+// In every outbound HTTP chain: encoded once.
 static CONFIG: LazyLock<Any> = LazyLock::new(|| {
     let offer = |protocol: Protocol, names: [&str; 3]| AlpnOverride {
         upstream_protocol: protocol.into(),

@@ -1,6 +1,6 @@
-//! Asking another service whether a request or a connection may pass. Which ones are asked about, the filter before this one finds out.
+//! External authorization of requests and connections. The RBAC filter before this one decides which of them are checked.
 
-use config::mesh::{ExtAuthzGrpcProvider, ExtAuthzHttpProvider, ExtAuthzRequestBody, Provider};
+use config::mesh::{ExtAuthzGrpcProvider, ExtAuthzHttpProvider, ExtAuthzRequestBody, ProviderKind};
 use model::Authorizer;
 use wire::any;
 use wire::envoy::config::core::v3::{
@@ -25,44 +25,46 @@ use super::{http_filter, network_filter, rbac};
 use crate::names::ClusterName;
 use crate::proto::{duration, seconds};
 
-/// How the names of policies begin that a provider decides about.
+/// The prefix of policy names with a provider.
 pub(super) const POLICY_PREFIX: &str = "istio-ext-authz";
 
-/// Among bytes.
-pub(super) enum OnBytes {
-    Asked(Box<Filter>),
+/// The filter of a TCP chain.
+pub(super) enum OnTcp {
+    Filter(Box<Filter>),
     HttpOnly,
-    /// Something in the provider means nothing to Envoy.
-    Refused,
+    /// A setting of the provider is not supported by Envoy.
+    Unsupported,
 }
 
-/// `None`: something in the provider means nothing to Envoy.
+/// `None`: a setting of the provider is not supported by Envoy.
 pub(super) fn http(name: &str, authorizer: &Authorizer) -> Option<HttpFilter> {
     let mut filter = match &authorizer.provider {
-        Provider::EnvoyExtAuthzHttp(provider) => over_http(provider, authorizer)?,
-        Provider::EnvoyExtAuthzGrpc(provider) => over_grpc(provider, authorizer)?,
+        ProviderKind::EnvoyExtAuthzHttp(provider) => over_http(provider, authorizer)?,
+        ProviderKind::EnvoyExtAuthzGrpc(provider) => over_grpc(provider, authorizer)?,
         _ => return None,
     };
     filter.transport_api_version = ApiVersion::V3.into();
-    filter.filter_enabled_metadata = Some(is_asked(rbac::HTTP, name));
+    filter.filter_enabled_metadata = Some(matched_policy(rbac::HTTP, name));
     Some(http_filter("envoy.filters.http.ext_authz", any::pack(&filter)))
 }
 
-pub(super) fn network(name: &str, authorizer: &Authorizer) -> OnBytes {
+pub(super) fn network(name: &str, authorizer: &Authorizer) -> OnTcp {
     let provider = match &authorizer.provider {
-        Provider::EnvoyExtAuthzGrpc(provider) if status(&provider.status_on_error).is_some() => provider,
-        Provider::EnvoyExtAuthzHttp(provider) if over_http(provider, authorizer).is_some() => return OnBytes::HttpOnly,
-        _ => return OnBytes::Refused,
+        ProviderKind::EnvoyExtAuthzGrpc(provider) if status(&provider.status_on_error).is_some() => provider,
+        ProviderKind::EnvoyExtAuthzHttp(provider) if over_http(provider, authorizer).is_some() => {
+            return OnTcp::HttpOnly;
+        }
+        _ => return OnTcp::Unsupported,
     };
     let config = network::ExtAuthz {
         stat_prefix: "tcp.".to_owned(),
         grpc_service: Some(grpc(provider, authorizer)),
         failure_mode_allow: provider.fail_open,
         transport_api_version: ApiVersion::V3.into(),
-        filter_enabled_metadata: Some(is_asked(rbac::NETWORK, name)),
+        filter_enabled_metadata: Some(matched_policy(rbac::NETWORK, name)),
         ..network::ExtAuthz::default()
     };
-    OnBytes::Asked(Box::new(network_filter("envoy.filters.network.ext_authz", &config)))
+    OnTcp::Filter(Box::new(network_filter("envoy.filters.network.ext_authz", &config)))
 }
 
 fn over_http(provider: &ExtAuthzHttpProvider, authorizer: &Authorizer) -> Option<ExtAuthz> {
@@ -126,12 +128,12 @@ fn cluster(authorizer: &Authorizer) -> String {
     ClusterName::outbound(authorizer.port, &authorizer.host).to_string()
 }
 
-/// istiod's default; Envoy wants one.
+/// istiod's default; Envoy requires one.
 fn timeout(written: Option<&config::duration::Duration>) -> Duration {
     written.map_or_else(|| seconds(600), duration)
 }
 
-/// `Some(None)`: not written. `None`: no status that Envoy can answer with.
+/// `Some(None)`: not set. `None`: not a status that Envoy can answer with.
 #[allow(clippy::option_option, reason = "absent and unusable are different answers")]
 fn status(text: &str) -> Option<Option<HttpStatus>> {
     if text.is_empty() {
@@ -149,7 +151,7 @@ fn body(settings: &ExtAuthzRequestBody) -> BufferSettings {
     }
 }
 
-/// `None`: none are listed.
+/// `None`: the list is empty.
 fn header_names(names: &[String]) -> Option<ListStringMatcher> {
     let matcher = |name: &String| {
         let pattern = match name.strip_prefix('*') {
@@ -164,8 +166,8 @@ fn header_names(names: &[String]) -> Option<ListStringMatcher> {
     (!names.is_empty()).then(|| ListStringMatcher { patterns: names.iter().map(matcher).collect() })
 }
 
-/// The filter before this one found a policy of the provider.
-fn is_asked(filter: &str, provider: &str) -> MetadataMatcher {
+/// Matches if the RBAC filter before found a policy of the provider.
+fn matched_policy(filter: &str, provider: &str) -> MetadataMatcher {
     let key = format!("{}shadow_effective_policy_id", rbac::CUSTOM_PREFIX);
     let found = StringMatcher {
         match_pattern: Some(MatchPattern::Prefix(format!("{POLICY_PREFIX}-{provider}"))),

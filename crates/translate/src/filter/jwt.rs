@@ -1,8 +1,8 @@
-//! Tokens of requests: one provider per rule. A request without a token passes; one with a bad token does not.
+//! JWT authentication: one provider per rule. A request without a token passes; one with an invalid token is rejected.
 
 use std::collections::BTreeMap;
 
-use model::{Placement, Token};
+use model::{Placement, TokenRule};
 use wire::any;
 use wire::envoy::config::core::v3::{DataSource, data_source::Specifier};
 use wire::envoy::config::route::v3::{RouteMatch, route_match::PathSpecifier};
@@ -17,14 +17,14 @@ use super::http_filter;
 
 pub(super) const NAME: &str = "envoy.filters.http.jwt_authn";
 
-/// Where the filter leaves the claims of a good token.
+/// The metadata key of a valid token's claims.
 pub(super) const PAYLOAD: &str = "payload";
 
-/// Claims whose words are items of a list, whatever the rule says.
+/// Claims whose space-delimited words are list items, whatever the rule says.
 const SPACE_DELIMITED: [&str; 2] = ["permission", "scope"];
 
-/// A public key whose private half was thrown away when it was made, so that no token is good: what istiod sends where it could
-/// not fetch the keys. Envoy wants at least one key.
+/// A public key whose private key was discarded, so that no token is valid: istiod sends the same if it could not fetch the keys. Envoy
+/// requires at least one key.
 const NO_KEYS: &str = r#"{
   "keys": [
     {
@@ -35,15 +35,15 @@ const NO_KEYS: &str = r#"{
   ]
 }"#;
 
-/// `None`: the workload takes requests with any token and does not look at it.
+/// `None`: the workload has no JWT rules.
 pub(super) fn filter(placement: &Placement) -> Option<HttpFilter> {
     let tokens = &placement.policies.tokens;
     if tokens.is_empty() {
         return None;
     }
     let name = |at: usize| format!("origins-{at}");
-    // Routes may ask for claims, so that a router chooses again once it knows them.
-    let choose_again = placement.is_router();
+    // Routes of gateways may match claims, so the route is selected again after authentication.
+    let choose_again = placement.is_gateway();
     let providers: BTreeMap<_, _> =
         tokens.iter().enumerate().map(|(at, token)| (name(at), provider(token, choose_again))).collect();
     let config = JwtAuthentication {
@@ -63,7 +63,7 @@ pub(super) fn filter(placement: &Placement) -> Option<HttpFilter> {
     Some(http_filter(NAME, any::pack(&config)))
 }
 
-fn provider(token: &Token, clear_route_cache: bool) -> JwtProvider {
+fn provider(token: &TokenRule, clear_route_cache: bool) -> JwtProvider {
     let rule = &token.rule;
     let mut delimited: Vec<String> = rule.space_delimited_claims.clone();
     delimited.extend(SPACE_DELIMITED.map(str::to_owned));
@@ -96,13 +96,13 @@ fn provider(token: &Token, clear_route_cache: bool) -> JwtProvider {
     }
 }
 
-fn keys(token: &Token) -> DataSource {
+fn keys(token: &TokenRule) -> DataSource {
     let text = token.keys.as_deref().unwrap_or(NO_KEYS).to_owned();
     DataSource { specifier: Some(Specifier::InlineString(text)), ..DataSource::default() }
 }
 
-/// One of the tokens is good; or none of them is bad, where each may be missing. The second alone would refuse a good token that
-/// another provider finds in the same place.
+/// Accepts a request if one provider verifies a token, or if each of them finds a valid token or none. The latter alone would reject a
+/// valid token of one provider in a place where another looks too.
 fn requirement(names: Vec<String>) -> JwtRequirement {
     let named = |name: String| of(RequiresType::ProviderName(name));
     let optional = |name: &String| {

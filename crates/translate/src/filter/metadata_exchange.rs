@@ -1,4 +1,4 @@
-//! Peer metadata: who is on the other side, told in headers (HTTP) or ahead of the bytes (TCP).
+//! Peer metadata exchange: in headers (HTTP) or ahead of the payload (TCP).
 
 use std::sync::LazyLock;
 
@@ -7,45 +7,45 @@ use wire::google::protobuf::{Any, Value};
 
 use super::Direction;
 use crate::headers;
-use crate::proto::{list, object, structure, text, truth, typed_struct};
+use crate::proto::{list, object, proto_struct, text, truth, typed_struct};
 
 const NAME: &str = "istio.metadata_exchange";
 const CONFIG: &str = "io.istio.http.peer_metadata.Config";
 
-// Every chain of every workload has one of these: they are encoded once.
+// In every filter chain of every workload: encoded once.
 static NETWORK: LazyLock<Any> = LazyLock::new(|| {
-    let value = structure([("enable_discovery", truth(true)), ("protocol", text("istio-peer-exchange"))]);
+    let value = proto_struct([("enable_discovery", truth(true)), ("protocol", text("istio-peer-exchange"))]);
     typed_struct("envoy.tcp.metadataexchange.config.MetadataExchange", value)
 });
 static SERVER: LazyLock<Any> = LazyLock::new(|| {
-    let told = list(vec![headers_with([])]);
-    typed_struct(CONFIG, structure([("downstream_discovery", discovery()), ("downstream_propagation", told)]))
+    let propagation = list(vec![headers_with([])]);
+    typed_struct(CONFIG, proto_struct([("downstream_discovery", discovery()), ("downstream_propagation", propagation)]))
 });
 static CLIENT: LazyLock<Any> = LazyLock::new(|| {
-    // Strangers need not know who calls them.
-    let told = list(vec![headers_with([("skip_external_clusters", truth(true))])]);
-    typed_struct(CONFIG, structure([("upstream_discovery", discovery()), ("upstream_propagation", told)]))
+    // Workload metadata is not sent outside the mesh.
+    let propagation = list(vec![headers_with([("skip_external_clusters", truth(true))])]);
+    typed_struct(CONFIG, proto_struct([("upstream_discovery", discovery()), ("upstream_propagation", propagation)]))
 });
-static CLIENT_OF_EVERYBODY: LazyLock<Any> = LazyLock::new(|| {
-    let told = list(vec![headers_with([])]);
-    typed_struct(CONFIG, structure([("upstream_discovery", discovery()), ("upstream_propagation", told)]))
+static CLIENT_TO_ANY_PEER: LazyLock<Any> = LazyLock::new(|| {
+    let propagation = list(vec![headers_with([])]);
+    typed_struct(CONFIG, proto_struct([("upstream_discovery", discovery()), ("upstream_propagation", propagation)]))
 });
 
-/// The filter of connections: its name and its configuration.
+/// The network filter: its name and configuration.
 pub(crate) fn network() -> (String, Any) {
     (NAME.to_owned(), NETWORK.clone())
 }
 
-/// That of a client that tells strangers too.
-pub(crate) fn to_everybody() -> Any {
-    CLIENT_OF_EVERYBODY.clone()
+/// Of a client that sends its metadata outside the mesh too.
+pub(crate) fn to_any_peer() -> Any {
+    CLIENT_TO_ANY_PEER.clone()
 }
 
-/// The filter of requests. A server learns of its client from headers, then from the registry; a client likewise of its server.
+/// The HTTP filter. A server discovers its client by headers, then by the registry; a client discovers its server likewise.
 pub(crate) fn http(placement: &Placement, direction: Direction) -> Any {
     match direction {
         Direction::Inbound => SERVER.clone(),
-        Direction::Outbound if !headers::stay_in_mesh(placement) => to_everybody(),
+        Direction::Outbound if !headers::stay_in_mesh(placement) => to_any_peer(),
         Direction::Outbound => CLIENT.clone(),
     }
 }

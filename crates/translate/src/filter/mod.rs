@@ -1,4 +1,4 @@
-//! Filters of HTTP and TCP chains, one file each, and the order they stand in.
+//! HTTP and network filters, one file each, and their order.
 
 pub(crate) mod alpn;
 mod ext_authz;
@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 use config::kinds::wasm_plugin::PluginPhase;
 use model::{Extension, Placement, Protocol};
-use wire::any::{self, Packed};
+use wire::any::{self, Packable};
 use wire::envoy::config::listener::v3::{Filter, filter};
 use wire::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
 use wire::envoy::extensions::filters::http::{cors, dynamic_forward_proxy, fault, grpc_stats, grpc_web, router};
@@ -29,7 +29,7 @@ pub(crate) enum Direction {
     Outbound,
 }
 
-// Every HTTP chain has these: they are encoded once.
+// In every HTTP chain: encoded once.
 static FAULT: LazyLock<HttpFilter> =
     LazyLock::new(|| http_filter("envoy.filters.http.fault", any::pack(&fault::v3::HttpFault::default())));
 static CORS: LazyLock<HttpFilter> =
@@ -44,15 +44,15 @@ static GRPC_STATS: LazyLock<HttpFilter> = LazyLock::new(|| {
     http_filter("envoy.filters.http.grpc_stats", any::pack(&config))
 });
 
-/// The HTTP filters of a chain. Order is behaviour: peers are known before policies, policies before faults, the router ends it.
-/// `port`: of the listener, and of the workload where it is its own.
+/// The HTTP filters of a chain, in order: peer metadata before policies, policies before faults, the router last. `port`: of the listener,
+/// which is the workload's for inbound chains.
 pub(crate) fn http(placement: &Placement, direction: Direction, protocol: Protocol, port: u16) -> Vec<HttpFilter> {
     let mut filters = Vec::new();
     if !placement.proxy.lacks(Extension::PeerMetadata) {
         filters.push(http_filter("istio.metadata_exchange", metadata_exchange::http(placement, direction)));
     }
-    // Only at the door: a sidecar does not guard the way out.
-    let guards = direction == Direction::Inbound || placement.is_router();
+    // Only at inbound and gateway chains: a sidecar does not authorize outbound requests.
+    let guards = direction == Direction::Inbound || placement.is_gateway();
     if guards {
         filters.extend(rbac::custom_http(placement));
     }
@@ -81,16 +81,16 @@ pub(crate) fn http(placement: &Placement, direction: Direction, protocol: Protoc
     filters
 }
 
-/// The listener for clients of a proxy tells every server who calls, whatever the settings say of strangers: as in istiod.
-pub(crate) fn tell_everybody(placement: &Placement, filters: &mut [HttpFilter]) {
+/// As in istiod the HTTP forward proxy listener sends peer metadata to every server, whatever the settings say.
+pub(crate) fn exchange_with_any_peer(placement: &Placement, filters: &mut [HttpFilter]) {
     if !placement.proxy.lacks(Extension::PeerMetadata)
         && let Some(first) = filters.first_mut()
     {
-        *first = http_filter("istio.metadata_exchange", metadata_exchange::to_everybody());
+        *first = http_filter("istio.metadata_exchange", metadata_exchange::to_any_peer());
     }
 }
 
-/// Resolves the host that a request names, right before the router.
+/// Resolves the host that a request names, right before the router filter.
 pub(crate) fn resolve_by_name(filters: &mut Vec<HttpFilter>, cache: &DnsCacheConfig) {
     use dynamic_forward_proxy::v3::{FilterConfig, filter_config::ImplementationSpecifier};
     let config = FilterConfig {
@@ -101,7 +101,7 @@ pub(crate) fn resolve_by_name(filters: &mut Vec<HttpFilter>, cache: &DnsCacheCon
     filters.insert(filters.len().saturating_sub(1), filter);
 }
 
-/// The network filters that stand before the last one of an inbound chain.
+/// The network filters before the last one of an inbound chain.
 pub(crate) fn inbound_network(placement: &Placement) -> Vec<Filter> {
     if placement.proxy.lacks(Extension::MetadataExchange) {
         return Vec::new();
@@ -110,7 +110,7 @@ pub(crate) fn inbound_network(placement: &Placement) -> Vec<Filter> {
     vec![Filter { name, config_type: Some(filter::ConfigType::TypedConfig(config)) }]
 }
 
-/// What decides whether bytes may come in, and plugins around it; it stands before all that passes them on.
+/// Authorization and network plugins of a TCP chain, before the TCP proxy.
 pub(crate) fn network_policies(placement: &Placement, direction: Direction, port: u16) -> Vec<Filter> {
     let mut filters = rbac::custom_network(placement);
     filters.extend(plugin::network(placement, direction, port, &[PluginPhase::Authn, PluginPhase::Authz]));
@@ -119,13 +119,13 @@ pub(crate) fn network_policies(placement: &Placement, direction: Direction, port
     filters
 }
 
-/// Plugins for bytes, where nothing else decides about them.
+/// Network plugins of a chain without authorization.
 pub(crate) fn network_plugins(placement: &Placement, direction: Direction, port: u16) -> Vec<Filter> {
     use PluginPhase::{Authn, Authz, Stats, UnspecifiedPhase};
     plugin::network(placement, direction, port, &[Authn, Authz, Stats, UnspecifiedPhase])
 }
 
-pub(crate) fn network_filter<M: Packed>(name: &str, config: &M) -> Filter {
+pub(crate) fn network_filter<M: Packable>(name: &str, config: &M) -> Filter {
     Filter { name: name.to_owned(), config_type: Some(filter::ConfigType::TypedConfig(any::pack(config))) }
 }
 

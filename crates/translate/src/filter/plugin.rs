@@ -1,8 +1,7 @@
-//! Plugins as filters: only where they stand. What they run comes over discovery under their names, so that another configuration leaves the
-//! listeners alone.
+//! Plugins as filters. Their configuration comes over ECDS, so that a change of it leaves the listeners alone.
 
 use config::kinds::wasm_plugin::{PluginPhase, PluginType};
-use model::{Passage, Placement, Plugin, PluginSide};
+use model::{Placement, Plugin, PluginSide, PluginTraffic};
 use wire::any;
 use wire::envoy::config::core::v3::{DataSource, ExtensionConfigSource, data_source};
 use wire::envoy::config::listener::v3::{Filter, filter};
@@ -12,7 +11,7 @@ use wire::envoy::extensions::filters::network::http_connection_manager::v3::{Htt
 use super::Direction;
 use crate::listener::source;
 
-/// What its configuration is asked for by.
+/// The ECDS resource name.
 pub(crate) fn resource_name(plugin: &Plugin) -> String {
     format!("extensions.istio.io/trafficextension/{}", plugin.full_name())
 }
@@ -39,19 +38,19 @@ pub(super) fn network(placement: &Placement, direction: Direction, port: u16, ph
     phases.iter().flat_map(of).map(filter).collect()
 }
 
-/// A script stands in the listener itself.
+/// A Lua script is inline in the listener.
 fn lua(script: &str) -> Lua {
     let code = data_source::Specifier::InlineString(script.to_owned());
     let code = DataSource { specifier: Some(code), ..DataSource::default() };
     Lua { default_source_code: Some(code), ..Lua::default() }
 }
 
-fn passage(direction: Direction, port: u16) -> Passage {
+fn passage(direction: Direction, port: u16) -> PluginTraffic {
     let side = if direction == Direction::Inbound { PluginSide::Server } else { PluginSide::Client };
-    Passage { side, port }
+    PluginTraffic { side, port }
 }
 
-/// RBAC stands in where a plugin cannot be fetched and must not be passed by.
+/// While a fail-closed plugin is not fetched, a deny-all RBAC filter takes its place.
 fn asked_for(chain: &str) -> ExtensionConfigSource {
     let of = |kind: &str| format!("type.googleapis.com/envoy.extensions.filters.{chain}.{kind}");
     ExtensionConfigSource {

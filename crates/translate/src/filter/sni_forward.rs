@@ -1,4 +1,4 @@
-//! TLS to whatever host the client names: resolved when it says it.
+//! The SNI dynamic forward proxy: TLS to the host that the SNI names.
 
 use model::Service;
 use wire::envoy::config::listener::v3::Filter;

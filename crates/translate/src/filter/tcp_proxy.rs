@@ -1,9 +1,9 @@
-//! Bytes to a cluster, and what stands before them for protocols that Envoy understands.
+//! The TCP proxy, and the MongoDB statistics filter before it.
 
 use config::kinds::destination_rule::{
     ConsistentHash, HashKey, LbPolicy, LoadBalancerSettings, TrafficPolicy, TunnelSettings,
 };
-use model::{Destination, Mesh, Placement, Protocol};
+use model::{MergedDestinationRule, Mesh, Placement, Protocol};
 use wire::envoy::config::listener::v3::Filter;
 use wire::envoy::extensions::filters::network::mongo_proxy::v3::MongoProxy;
 use wire::envoy::extensions::filters::network::tcp_proxy::v3::{
@@ -22,19 +22,19 @@ use crate::telemetry::access_log;
 
 const NAME: &str = "envoy.filters.network.tcp_proxy";
 
-/// The end of an outbound TCP chain.
+/// The last filter of an outbound TCP chain.
 pub(crate) fn to_cluster(mesh: &Mesh, placement: &Placement, cluster: &str) -> Filter {
     let proxy = TcpProxy { idle_timeout: hcm::idle_timeout(placement), ..plain(cluster) };
-    network_filter(NAME, &logged(proxy, mesh, placement, Direction::Outbound))
+    network_filter(NAME, &with_access_log(proxy, mesh, placement, Direction::Outbound))
 }
 
-/// To a black hole: nothing stays idle there.
+/// To the black hole, without an idle timeout.
 pub(crate) fn to_nowhere(cluster: &str) -> Filter {
     network_filter(NAME, &plain(cluster))
 }
 
-/// A chain of a declared protocol towards the workload itself.
-/// `stat`: the mesh's own name for statistics; `None`: the cluster's.
+/// The filters of an inbound chain of a declared protocol.
+/// `stat`: the statistics prefix of the mesh's pattern; `None`: the cluster name.
 pub(crate) fn of_protocol(
     mesh: &Mesh,
     placement: &Placement,
@@ -44,40 +44,40 @@ pub(crate) fn of_protocol(
 ) -> Vec<Filter> {
     let stat_prefix = stat.unwrap_or_else(|| cluster.to_owned());
     let proxy = TcpProxy { stat_prefix, idle_timeout: hcm::idle_timeout(placement), ..plain(cluster) };
-    with_statistics(protocol, &logged(proxy, mesh, placement, Direction::Inbound))
+    with_statistics(protocol, &with_access_log(proxy, mesh, placement, Direction::Inbound))
 }
 
-/// A chain of a declared protocol towards a service or subset, as its rule wants it.
+/// The filters of a chain of a declared protocol to a service or subset, by its rule.
 pub(crate) fn to_destination(
     mesh: &Mesh,
     placement: &Placement,
     protocol: Protocol,
     cluster: &str,
     stat: Option<String>,
-    rule: Option<&Destination>,
+    rule: Option<&MergedDestinationRule>,
     subset: &str,
 ) -> Vec<Filter> {
     let stat_prefix = stat.unwrap_or_else(|| cluster.to_owned());
-    let proxy = ruled(TcpProxy { stat_prefix, ..plain(cluster) }, mesh, placement, rule, subset);
+    let proxy = apply_rule(TcpProxy { stat_prefix, ..plain(cluster) }, mesh, placement, rule, subset);
     with_statistics(protocol, &proxy)
 }
 
-/// To a service of the mesh by the name in the client's handshake. What its rule tunnels through is for its own clients.
+/// To a service of the mesh by SNI. Tunnel settings of its rule are for its own clients, so they are ignored.
 pub(crate) fn to_named_service(
     mesh: &Mesh,
     placement: &Placement,
     protocol: Protocol,
     cluster: &str,
     stat: Option<String>,
-    rule: Option<&Destination>,
+    rule: Option<&MergedDestinationRule>,
     subset: &str,
 ) -> Vec<Filter> {
     let stat_prefix = stat.unwrap_or_else(|| cluster.to_owned());
-    let proxy = ruled(TcpProxy { stat_prefix, ..plain(cluster) }, mesh, placement, rule, subset);
+    let proxy = apply_rule(TcpProxy { stat_prefix, ..plain(cluster) }, mesh, placement, rule, subset);
     with_statistics(protocol, &TcpProxy { tunneling_config: None, ..proxy })
 }
 
-/// Statistics for protocols that have them, then the bytes.
+/// The statistics filter of the protocol, if there is one, then the TCP proxy.
 pub(crate) fn with_statistics(protocol: Protocol, proxy: &TcpProxy) -> Vec<Filter> {
     let mut filters = Vec::new();
     if protocol == Protocol::Mongo {
@@ -88,13 +88,13 @@ pub(crate) fn with_statistics(protocol: Protocol, proxy: &TcpProxy) -> Vec<Filte
     filters
 }
 
-/// What a rule decides about bytes: how long connections live, which endpoint they stick to, what they tunnel through.
-/// `subset` empty: the whole service, or several destinations at once.
-pub(crate) fn ruled(
+/// Applies a rule to the TCP proxy: idle timeout, hash policy, tunneling. `subset` empty: the whole service, or several destinations at
+/// once.
+pub(crate) fn apply_rule(
     proxy: TcpProxy,
     mesh: &Mesh,
     placement: &Placement,
-    rule: Option<&Destination>,
+    rule: Option<&MergedDestinationRule>,
     subset: &str,
 ) -> TcpProxy {
     let top = rule.and_then(|rule| rule.policy.as_deref());
@@ -104,18 +104,18 @@ pub(crate) fn ruled(
     let balancer = |policy: Option<&TrafficPolicy>| policy.and_then(|policy| policy.load_balancer.clone());
     let sticky = balancer(own).or_else(|| balancer(top)).is_some_and(|balancer| by_source(&balancer));
     let tunnelled = if subset.is_empty() { top } else { own };
-    let proxy = logged(proxy, mesh, placement, Direction::Outbound);
+    let proxy = with_access_log(proxy, mesh, placement, Direction::Outbound);
     TcpProxy {
         idle_timeout: idle.or_else(|| hcm::idle_timeout(placement)),
         max_downstream_connection_duration: tcp.and_then(|tcp| tcp.max_connection_duration.as_ref()).map(duration),
         hash_policy: if sticky { vec![source_hash()] } else { Vec::new() },
-        tunneling_config: tunnelled.and_then(|policy| policy.tunnel.as_ref()).map(tunneled),
+        tunneling_config: tunnelled.and_then(|policy| policy.tunnel.as_ref()).map(tunneling_config),
         ..proxy
     }
 }
 
-fn logged(proxy: TcpProxy, mesh: &Mesh, placement: &Placement, direction: Direction) -> TcpProxy {
-    TcpProxy { access_log: access_log::logs(mesh, placement, direction, access_log::Of::Connections), ..proxy }
+fn with_access_log(proxy: TcpProxy, mesh: &Mesh, placement: &Placement, direction: Direction) -> TcpProxy {
+    TcpProxy { access_log: access_log::logs(mesh, placement, direction, access_log::LogScope::Connections), ..proxy }
 }
 
 fn by_source(balancer: &LoadBalancerSettings) -> bool {
@@ -129,7 +129,7 @@ fn source_hash() -> HashPolicy {
     HashPolicy { policy_specifier: Some(PolicySpecifier::SourceIp(hash_policy::SourceIp {})) }
 }
 
-fn tunneled(tunnel: &TunnelSettings) -> TunnelingConfig {
+fn tunneling_config(tunnel: &TunnelSettings) -> TunnelingConfig {
     let host = &tunnel.target_host;
     let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
     TunnelingConfig {

@@ -1,4 +1,4 @@
-//! Connection balancing between worker threads, where a node asks for it.
+//! Exact connection balancing between worker threads, if the node metadata asks for it.
 
 use wire::envoy::config::listener::v3::listener::{
     ConnectionBalanceConfig,

@@ -1,4 +1,4 @@
-//! Inbound filter chains of one port: which connections each takes, by mutual TLS mode and protocol.
+//! Inbound filter chains of one port: their matches by mutual TLS mode and protocol.
 
 use std::cell::LazyCell;
 
@@ -10,7 +10,7 @@ use crate::filter::{self, Direction, tcp_proxy};
 use crate::names::{INBOUND_PASSTHROUGH, listener_name};
 use crate::proto::uint32;
 use crate::route::inbound as route;
-use crate::stat_pattern::{self, Named};
+use crate::stat_pattern::{self, PatternValues};
 use crate::telemetry::stats;
 use crate::{hcm, tls};
 
@@ -19,15 +19,15 @@ const ISTIO_HTTP: [&str; 3] = ["istio-http/1.0", "istio-http/1.1", "istio-h2"];
 const ISTIO_TCP: [&str; 2] = ["istio-peer-exchange", "istio"];
 pub(super) const PLAIN_HTTP: [&str; 2] = ["http/1.1", "h2c"];
 
-/// What an inbound port leads to.
+/// What an inbound port serves.
 pub(super) enum Target<'a> {
     /// A port that a service or a Sidecar declares.
-    Declared { bind: &'a str, cluster: String, named: &'a Named, metadata: Option<Metadata> },
-    /// Whatever nobody declared. On one port only where a policy names that port.
+    Declared { bind: &'a str, cluster: String, named: &'a PatternValues, metadata: Option<Metadata> },
+    /// Undeclared ports. Of a single port only if a PeerAuthentication names it.
     Passthrough,
 }
 
-/// The chains of a workload port; port 0 means all ports.
+/// The filter chains of a workload port; port 0 means all ports.
 pub(super) fn chains(
     mesh: &Mesh,
     placement: &Placement,
@@ -36,26 +36,26 @@ pub(super) fn chains(
     mode: MtlsMode,
     target: &Target<'_>,
 ) -> Vec<FilterChain> {
-    // The same for each case that serves them.
-    let of_http = LazyCell::new(|| http_filters(mesh, placement, port, protocol, target));
-    let of_bytes = LazyCell::new(|| tcp_filters(mesh, placement, protocol, target));
+    // Shared by all matches of the same protocol.
+    let http = LazyCell::new(|| http_filters(mesh, placement, port, protocol, target));
+    let tcp = LazyCell::new(|| tcp_filters(mesh, placement, protocol, target));
     matches(protocol, mode)
         .iter()
-        .map(|case| {
-            let (filters, http) = match case.serves {
-                Serves::Http => (of_http.clone(), true),
-                Serves::Tcp => (of_bytes.clone(), false),
+        .map(|matched| {
+            let (filters, is_http) = match matched.serves {
+                Serves::Http => (http.clone(), true),
+                Serves::Tcp => (tcp.clone(), false),
             };
             FilterChain {
-                name: target.chain_name(port, http),
+                name: target.chain_name(port, is_http),
                 filter_chain_match: Some(FilterChainMatch {
                     destination_port: (port > 0).then(|| uint32(port.into())),
-                    transport_protocol: case.transport.to_owned(),
-                    application_protocols: case.protocols.iter().map(|&name| name.to_owned()).collect(),
+                    transport_protocol: matched.transport.to_owned(),
+                    application_protocols: matched.protocols.iter().map(|&name| name.to_owned()).collect(),
                     ..FilterChainMatch::default()
                 }),
                 filters,
-                transport_socket: case.terminates.then(|| tls::downstream(mesh, placement, http)),
+                transport_socket: matched.terminates.then(|| tls::downstream(mesh, placement, is_http)),
                 metadata: target.metadata(),
                 ..FilterChain::default()
             }
@@ -94,10 +94,10 @@ impl Target<'_> {
     }
 
     /// The service in traces and statistics.
-    fn named(&self) -> Named {
+    fn named(&self) -> PatternValues {
         match self {
             Self::Declared { named, .. } => (*named).clone(),
-            Self::Passthrough => Named { port_name: "virtualInbound".into(), ..Named::default() },
+            Self::Passthrough => PatternValues { port_name: "virtualInbound".into(), ..PatternValues::default() },
         }
     }
 }
@@ -108,47 +108,62 @@ enum Serves {
     Tcp,
 }
 
-/// One kind of connection.
+/// One filter chain match.
 #[derive(Debug, Clone, Copy)]
-struct Case {
+struct ChainMatch {
     serves: Serves,
     transport: &'static str,
     protocols: &'static [&'static str],
-    /// Mutual TLS ends here; otherwise bytes pass as they are.
+    /// Mutual TLS is terminated; otherwise the connection is passed on as it is.
     terminates: bool,
 }
 
-const fn case(serves: Serves, transport: &'static str, protocols: &'static [&'static str], terminates: bool) -> Case {
-    Case { serves, transport, protocols, terminates }
+const fn chain_match(
+    serves: Serves,
+    transport: &'static str,
+    protocols: &'static [&'static str],
+    terminates: bool,
+) -> ChainMatch {
+    ChainMatch { serves, transport, protocols, terminates }
 }
 
-/// The matrix of istiod: first match wins nothing here, Envoy takes the most specific; the order is istiod's for comparison.
-fn matches(protocol: Protocol, mode: MtlsMode) -> &'static [Case] {
+/// istiod's matrix. The order does not matter to Envoy, which takes the most specific match; it is istiod's for comparison.
+fn matches(protocol: Protocol, mode: MtlsMode) -> &'static [ChainMatch] {
     use MtlsMode::{Disable, Permissive, Strict};
     use Serves::{Http, Tcp};
     match (kind(protocol), mode) {
-        (Kind::Http, Strict) => const { &[case(Http, "tls", &[], true)] },
-        (Kind::Http, Permissive) => const { &[case(Http, "tls", &ISTIO, true), case(Http, "raw_buffer", &[], false)] },
-        (Kind::Http, Disable) => const { &[case(Http, "raw_buffer", &[], false)] },
-        (Kind::Tcp, Strict) => const { &[case(Tcp, "tls", &[], true)] },
-        (Kind::Tcp, Permissive) => {
-            const { &[case(Tcp, "tls", &ISTIO, true), case(Tcp, "tls", &[], false), case(Tcp, "raw_buffer", &[], false)] }
+        (Kind::Http, Strict) => const { &[chain_match(Http, "tls", &[], true)] },
+        (Kind::Http, Permissive) => {
+            const { &[chain_match(Http, "tls", &ISTIO, true), chain_match(Http, "raw_buffer", &[], false)] }
         }
-        (Kind::Tcp, Disable) => const { &[case(Tcp, "raw_buffer", &[], false)] },
-        (Kind::Auto, Strict) => const { &[case(Http, "tls", &ISTIO_HTTP, true), case(Tcp, "tls", &[], true)] },
+        (Kind::Http, Disable) => const { &[chain_match(Http, "raw_buffer", &[], false)] },
+        (Kind::Tcp, Strict) => const { &[chain_match(Tcp, "tls", &[], true)] },
+        (Kind::Tcp, Permissive) => {
+            const {
+                &[
+                    chain_match(Tcp, "tls", &ISTIO, true),
+                    chain_match(Tcp, "tls", &[], false),
+                    chain_match(Tcp, "raw_buffer", &[], false),
+                ]
+            }
+        }
+        (Kind::Tcp, Disable) => const { &[chain_match(Tcp, "raw_buffer", &[], false)] },
+        (Kind::Auto, Strict) => {
+            const { &[chain_match(Http, "tls", &ISTIO_HTTP, true), chain_match(Tcp, "tls", &[], true)] }
+        }
         (Kind::Auto, Permissive) => {
             const {
                 &[
-                    case(Http, "tls", &ISTIO_HTTP, true),
-                    case(Http, "raw_buffer", &PLAIN_HTTP, false),
-                    case(Tcp, "tls", &ISTIO_TCP, true),
-                    case(Tcp, "raw_buffer", &[], false),
-                    case(Tcp, "tls", &[], false),
+                    chain_match(Http, "tls", &ISTIO_HTTP, true),
+                    chain_match(Http, "raw_buffer", &PLAIN_HTTP, false),
+                    chain_match(Tcp, "tls", &ISTIO_TCP, true),
+                    chain_match(Tcp, "raw_buffer", &[], false),
+                    chain_match(Tcp, "tls", &[], false),
                 ]
             }
         }
         (Kind::Auto, Disable) => {
-            const { &[case(Http, "raw_buffer", &PLAIN_HTTP, false), case(Tcp, "raw_buffer", &[], false)] }
+            const { &[chain_match(Http, "raw_buffer", &PLAIN_HTTP, false), chain_match(Tcp, "raw_buffer", &[], false)] }
         }
     }
 }
@@ -163,7 +178,7 @@ fn kind(protocol: Protocol) -> Kind {
     match protocol {
         Protocol::Auto => Kind::Auto,
         other if other.is_http() => Kind::Http,
-        // A UDP port is served as bytes too: so does istiod, pinned by parity case services-inbound-protocols.
+        // A UDP port is served as TCP: so does istiod, pinned by parity case services-inbound-protocols.
         _ => Kind::Tcp,
     }
 }
@@ -180,9 +195,9 @@ fn http_filters(mesh: &Mesh, placement: &Placement, port: u16, protocol: Protoco
 fn tcp_filters(mesh: &Mesh, placement: &Placement, protocol: Protocol, target: &Target<'_>) -> Vec<Filter> {
     let mut filters = filter::inbound_network(placement);
     let named = target.named();
-    // By the service's port, where HTTP goes by the workload's: as in istiod.
+    // By the service port, where HTTP uses the workload port: as in istiod.
     filters.extend(filter::network_policies(placement, Direction::Inbound, named.port));
-    let stat = stat_pattern::filled(&mesh.config.inbound_cluster_stat_name, || named);
+    let stat = stat_pattern::expand(&mesh.config.inbound_cluster_stat_name, || named);
     filters.extend(stats::network(placement, Direction::Inbound));
     filters.extend(tcp_proxy::of_protocol(mesh, placement, protocol, target.cluster(), stat));
     filters

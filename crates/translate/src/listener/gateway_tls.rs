@@ -1,10 +1,10 @@
-//! The server's side of TLS at a router: certificates by file, by credential or the mesh's own, who may connect, versions and ciphers.
+//! Downstream TLS of gateway servers: certificates from files, credentials or the agent, client validation, versions and ciphers.
 
 use std::collections::BTreeSet;
 
 use config::kinds::gateway::{CIPHERS, ServerTlsMode, ServerTlsSettings, TlsProtocol};
 use config::mesh::{TlsConfig, TlsConfigProtocol};
-use model::{CertificateFiles, Mesh, Placement, Protocol, Server};
+use model::{CertificateFiles, GatewayServer, Mesh, Placement, Protocol};
 use wire::envoy::config::core::v3::TransportSocket;
 use wire::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig, TlsParameters,
@@ -17,7 +17,7 @@ use crate::tls;
 pub(super) fn socket(
     mesh: &Mesh,
     placement: &Placement,
-    server: &Server,
+    server: &GatewayServer,
     wanted: &ServerTlsSettings,
 ) -> TransportSocket {
     let required = matches!(wanted.mode, ServerTlsMode::Mutual | ServerTlsMode::IstioMutual);
@@ -45,7 +45,7 @@ pub(super) fn socket(
     let alpn: &[&str] = if peers { &["istio-peer-exchange", "h2", "http/1.1"] } else { &["h2", "http/1.1"] };
     tls::socket(&DownstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
-            // The mesh's own TLS is the mesh's to set up.
+            // ISTIO_MUTUAL uses the mesh's TLS settings.
             tls_params: if of_mesh { None } else { parameters(wanted, mesh.config.tls_defaults.as_ref()) },
             alpn_protocols: alpn.iter().map(|&protocol| protocol.to_owned()).collect(),
             tls_certificate_sds_secret_configs: certificates,
@@ -59,7 +59,7 @@ pub(super) fn socket(
 
 type Secrets = (Vec<SdsSecretConfig>, Option<ValidationContextType>);
 
-/// From the router's own disk; what is not named is the agent's.
+/// From the gateway's files; missing ones come from the agent.
 fn of_files(files: &CertificateFiles, wanted: &ServerTlsSettings, several: &[(&str, &str)], verified: bool) -> Secrets {
     let certificate = |chain: &str, key: &str| match (chain, key) {
         ("", _) | (_, "") => tls::agent_secret("default"),
@@ -81,7 +81,7 @@ fn of_files(files: &CertificateFiles, wanted: &ServerTlsSettings, several: &[(&s
     (certificates, validation)
 }
 
-/// From Secrets that the control plane reads.
+/// From Secrets that the control plane serves.
 fn of_credentials(wanted: &ServerTlsSettings, verified: bool) -> Secrets {
     let names = credentials(wanted);
     let certificates = names.iter().map(|name| credential(name)).collect();
@@ -108,7 +108,7 @@ fn credentials(wanted: &ServerTlsSettings) -> Vec<&str> {
     }
 }
 
-/// The agent holds the mesh's own.
+/// The agent holds the mesh certificate.
 fn credential(name: &str) -> SdsSecretConfig {
     match name {
         "builtin://" => tls::agent_secret("default"),
@@ -125,7 +125,7 @@ fn clients(wanted: &ServerTlsSettings) -> CertificateValidationContext {
     }
 }
 
-/// The mesh's defaults, then the server's own. `None`: Envoy's.
+/// The mesh's defaults, then the server's settings. `None`: Envoy's defaults.
 fn parameters(wanted: &ServerTlsSettings, defaults: Option<&TlsConfig>) -> Option<TlsParameters> {
     let mut made = TlsParameters::default();
     if let Some(defaults) = defaults {
@@ -159,7 +159,7 @@ fn version(wanted: TlsProtocol) -> tls_parameters::TlsProtocol {
     }
 }
 
-/// One that Envoy does not know would cost the whole listener. What begins with a sign is an expression over ciphers.
+/// Envoy rejects the whole listener for an unknown cipher. A leading sign makes it a cipher expression.
 fn ciphers(wanted: &[String]) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let known = |name: &&String| {
@@ -178,14 +178,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ciphers_that_envoy_does_not_know_are_left_out() {
+    fn drops_unknown_ciphers() {
         let own = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         let wanted = own(&["AES256-SHA", "NO-SUCH", "AES256-SHA", "-ALL", "ALL", "[A|B]"]);
         assert_eq!(ciphers(&wanted), own(&["AES256-SHA", "-ALL", "ALL", "[A|B]"]));
     }
 
     #[test]
-    fn nothing_said_about_versions_is_nothing_sent() {
+    fn omits_tls_parameters_if_none_are_set() {
         assert_eq!(parameters(&ServerTlsSettings::default(), None), None);
     }
 }

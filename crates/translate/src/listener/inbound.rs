@@ -1,32 +1,32 @@
-//! Inbound ports that a service or a Sidecar declares, and the listeners of those that bind a real port.
+//! Inbound ports that a service or a Sidecar declares, and the listeners of those that bind a port.
 
-use config::note::ObjectId;
+use config::diagnostic::ObjectId;
 use model::{Capture, InboundTarget, IngressListener, Mesh, Placement, Protocol};
 use wire::envoy::config::core::v3::{Metadata, TrafficDirection};
 use wire::envoy::config::listener::v3::{FilterChain, Listener};
 use wire::envoy::config::route::v3::RouteConfiguration;
 
 use super::chain::{self, Target};
-use super::reserved::Wanted;
+use super::reserved::ListenerRequest;
 use super::{balance, inspector};
 use crate::address;
 use crate::filter::Direction;
-use crate::made::Made;
 use crate::names::{ClusterName, listener_name};
-use crate::proto::{duration, metadata, structure, text, uint32};
+use crate::proto::{duration, metadata, proto_struct, text, uint32};
 use crate::route::inbound as route;
-use crate::stat_pattern::Named;
+use crate::stat_pattern::PatternValues;
 use crate::telemetry::access_log;
+use crate::translated::Translated;
 
 /// A port of the workload and what it serves.
 pub(super) struct DeclaredPort {
     pub(super) number: u16,
     pub(super) protocol: Protocol,
     bind: String,
-    /// A listener of its own on a real port.
+    /// It has its own listener, which binds the port.
     pub(super) bound: bool,
-    /// Where a service stands for it: that service; else the Sidecar.
-    named: Named,
+    /// The service, or the Sidecar if there is none.
+    named: PatternValues,
     metadata: Option<Metadata>,
     pub(super) made_from: Vec<ObjectId>,
 }
@@ -42,7 +42,7 @@ impl DeclaredPort {
         chain::chains(mesh, placement, self.number, self.protocol, placement.modes.of(self.number), &target)
     }
 
-    /// Those that its HTTP chains have inside.
+    /// The inline routes of its HTTP chains.
     pub(super) fn routes(&self) -> RouteConfiguration {
         route::configuration(&self.cluster(), &self.named, self.protocol)
     }
@@ -52,19 +52,19 @@ impl DeclaredPort {
     }
 }
 
-/// By port. A Sidecar's ingress replaces what services declare; the first of a port wins.
+/// Sorted by port. A Sidecar's ingress replaces what services declare; the first of a port wins.
 pub(super) fn declared_ports(mesh: &Mesh, placement: &Placement) -> impl Iterator<Item = DeclaredPort> {
     let mut ports: Vec<DeclaredPort> = if !placement.scope.ingress.is_empty() {
-        let open = |listener: &&IngressListener| !wanted(placement, listener).is_refused(placement);
+        let open = |listener: &&IngressListener| !wanted(placement, listener).is_reserved(placement);
         placement.scope.ingress.iter().filter(open).map(|listener| of_ingress(placement, listener)).collect()
     } else if placement.binds_ports() {
-        // The application holds these ports itself.
+        // The application binds these ports itself.
         Vec::new()
     } else {
         let bind = Some(placement.wildcard());
         let open = |target: &&InboundTarget| {
-            let wanted = Wanted { bind, port: target.number, protocol: target.port.protocol, bound: false };
-            !wanted.is_refused_beside_virtual(mesh, placement)
+            let wanted = ListenerRequest { bind, port: target.number, protocol: target.port.protocol, bound: false };
+            !wanted.is_reserved_beside_virtual(mesh, placement)
         };
         placement.targets.iter().filter(open).map(|target| of_target(placement, target)).collect()
     };
@@ -80,20 +80,25 @@ fn of_target(placement: &Placement, target: &InboundTarget) -> DeclaredPort {
         protocol: target.port.protocol,
         bind: placement.wildcard().into(),
         bound: false,
-        named: Named::port(&target.service, &target.port, None),
+        named: PatternValues::port(&target.service, &target.port, None),
         metadata: None,
         made_from: vec![target.service.made_from.clone()],
     }
 }
 
-fn wanted<'a>(placement: &Placement, listener: &'a IngressListener) -> Wanted<'a> {
+fn wanted<'a>(placement: &Placement, listener: &'a IngressListener) -> ListenerRequest<'a> {
     let bound = placement.binds_ports() || listener.capture == Capture::None;
-    Wanted { bind: listener.bind.as_deref(), port: listener.port.number, protocol: listener.port.protocol, bound }
+    ListenerRequest {
+        bind: listener.bind.as_deref(),
+        port: listener.port.number,
+        protocol: listener.port.protocol,
+        bound,
+    }
 }
 
 fn of_ingress(placement: &Placement, listener: &IngressListener) -> DeclaredPort {
     let name = placement.scope.sidecar.as_ref().map_or("", |object| &object.meta.name);
-    // One of the root namespace counts as one of each namespace.
+    // A Sidecar of the root namespace counts as one of each namespace.
     let namespace = &placement.proxy.namespace;
     let path = format!("/apis/networking.istio.io/v1/namespaces/{namespace}/sidecar/{name}");
     DeclaredPort {
@@ -101,13 +106,17 @@ fn of_ingress(placement: &Placement, listener: &IngressListener) -> DeclaredPort
         protocol: listener.port.protocol,
         bind: listener.bind.clone().unwrap_or_else(|| placement.own_address().to_string()),
         bound: wanted(placement, listener).bound,
-        named: Named { port: listener.port.number, port_name: listener.port.name.clone(), ..Named::sidecar(placement) },
-        metadata: Some(metadata("istio", structure([("config", text(&path))]))),
+        named: PatternValues {
+            port: listener.port.number,
+            port_name: listener.port.name.clone(),
+            ..PatternValues::sidecar(placement)
+        },
+        metadata: Some(metadata("istio", proto_struct([("config", text(&path))]))),
         made_from: placement.scope.sidecar_id().into_iter().collect(),
     }
 }
 
-pub(super) fn bound_listeners(mesh: &Mesh, placement: &Placement) -> Vec<Made<Listener>> {
+pub(super) fn bound_listeners(mesh: &Mesh, placement: &Placement) -> Vec<Translated<Listener>> {
     declared_ports(mesh, placement)
         .filter(|declared| declared.bound)
         .map(|declared| {
@@ -117,12 +126,15 @@ pub(super) fn bound_listeners(mesh: &Mesh, placement: &Placement) -> Vec<Made<Li
             let base = listener(mesh, placement, name, &declared.bind, declared.number, chains);
             let policies = placement.policies.made_from.iter().chain(&placement.telemetry.made_from).cloned();
             let policies = policies.chain(placement.plugins.made_from());
-            Made::new(Listener { listener_filters: filters, ..base }, declared.made_from.into_iter().chain(policies))
+            Translated::new(
+                Listener { listener_filters: filters, ..base },
+                declared.made_from.into_iter().chain(policies),
+            )
         })
         .collect()
 }
 
-/// What the virtual listener and the bound ones have alike.
+/// Fields that the virtual listener and bound ones share.
 pub(super) fn listener(
     mesh: &Mesh,
     placement: &Placement,
@@ -138,7 +150,7 @@ pub(super) fn listener(
         traffic_direction: TrafficDirection::Inbound.into(),
         continue_on_listener_filters_timeout: true,
         listener_filters_timeout: Some(duration(&mesh.config.protocol_detection_timeout)),
-        access_log: access_log::logs(mesh, placement, Direction::Inbound, access_log::Of::Listener),
+        access_log: access_log::logs(mesh, placement, Direction::Inbound, access_log::LogScope::Listener),
         max_connections_to_accept_per_socket_event: Some(uint32(1)),
         connection_balance_config: balance::exact(placement.proxy.metadata.exact_balance_inbound),
         ..Listener::default()

@@ -1,8 +1,8 @@
-//! Listener filters that look at the first bytes, switched off for the ports that do not need them.
+//! Listener filters: inspectors of the first bytes, disabled for ports that do not need them.
 
 use std::collections::BTreeMap;
 
-use wire::any::{self, Packed};
+use wire::any::{self, Packable};
 use wire::envoy::config::listener::v3::{
     FilterChain, ListenerFilter, ListenerFilterChainMatchPredicate as Predicate, listener_filter,
     listener_filter_chain_match_predicate::{MatchSet, Rule},
@@ -17,7 +17,7 @@ use wire::envoy::r#type::v3::Int32Range;
 use super::chain::PLAIN_HTTP;
 use crate::proto::uint32;
 
-/// The mark of TPROXY's own packets; iptables rules of the agent know it.
+/// The packet mark of TPROXY; the agent's iptables rules match it.
 const MARK: u32 = 1337;
 
 pub(super) fn original_destination() -> ListenerFilter {
@@ -28,22 +28,22 @@ pub(super) fn original_source() -> ListenerFilter {
     filter("envoy.filters.listener.original_src", &OriginalSrc { mark: MARK, ..OriginalSrc::default() }, None)
 }
 
-/// For routers behind a proxy that tells of its clients ahead of the bytes.
+/// For gateways behind a load balancer that sends the PROXY protocol.
 pub(super) fn proxy_protocol() -> ListenerFilter {
     filter("envoy.filters.listener.proxy_protocol", &ProxyProtocol::default(), None)
 }
 
-/// For outbound listeners that tell HTTP from other bytes.
+/// For outbound listeners with protocol detection.
 pub(super) fn http() -> ListenerFilter {
     filter("envoy.filters.listener.http_inspector", &HttpInspector::default(), None)
 }
 
-/// For outbound listeners that look for the name that a TLS client asks for.
+/// For outbound listeners that match SNI.
 pub(super) fn tls() -> ListenerFilter {
     filter("envoy.filters.listener.tls_inspector", &tls_config(), None)
 }
 
-/// What the chains of an inbound listener need, each off where no chain of that port asks for it.
+/// The inspectors that the chains of an inbound listener need, each disabled for ports that do not need it.
 pub(super) fn inspectors(chains: &[FilterChain]) -> Vec<ListenerFilter> {
     let mut needs: BTreeMap<u16, Needs> = BTreeMap::new();
     for chain in chains {
@@ -56,7 +56,7 @@ pub(super) fn inspectors(chains: &[FilterChain]) -> Vec<ListenerFilter> {
     if needs.values().any(|needs| needs.tls) {
         filters.push(tls_inspector(&needs));
     }
-    // After TLS: what was found to be TLS is not looked at again.
+    // After TLS: a connection that is TLS is not inspected for HTTP.
     if needs.values().any(|needs| needs.http) {
         let off: Vec<u16> = needs.iter().filter(|(_, needs)| !needs.http).map(|(&port, _)| port).collect();
         filters.push(filter("envoy.filters.listener.http_inspector", &HttpInspector::default(), on_ports(&off)));
@@ -80,7 +80,7 @@ fn needs_of(chain: &FilterChain) -> (u16, Needs) {
     (port, needs)
 }
 
-/// Off on the ports that do not need it; where the other ports do not need it at all, off everywhere but on those that do.
+/// Disabled on the ports that do not need it; if undeclared ports do not need it, enabled only on the ports that do.
 fn tls_inspector(needs: &BTreeMap<u16, Needs>) -> ListenerFilter {
     let everywhere = needs.get(&0).is_some_and(|needs| needs.tls);
     let ports: Vec<u16> =
@@ -109,7 +109,7 @@ fn on_ports(ports: &[u16]) -> Option<Predicate> {
     }
 }
 
-fn filter<M: Packed>(name: &str, config: &M, disabled: Option<Predicate>) -> ListenerFilter {
+fn filter<M: Packable>(name: &str, config: &M, disabled: Option<Predicate>) -> ListenerFilter {
     ListenerFilter {
         name: name.to_owned(),
         filter_disabled: disabled,

@@ -1,4 +1,4 @@
-//! A filter chain of an outbound listener in the making: what it takes, and how chains of several services share a listener.
+//! Drafts of outbound filter chains: their matches, and how chains of several services share a listener.
 
 use std::collections::BTreeSet;
 
@@ -17,68 +17,68 @@ pub(super) const HANDSHAKE_LIMIT: i64 = 15;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Chain {
-    /// Names that the client asks for; empty, or with a star among them: any.
+    /// SNI to match; empty, or containing `*`: any.
     pub(super) server_names: Vec<String>,
-    /// Addresses that the client asks for, `10.0.0.0/8` or a single one; empty: any.
+    /// Destination addresses to match, `10.0.0.0/8` or a single one; empty: any.
     pub(super) ranges: Vec<String>,
-    pub(super) serves: Serves,
+    pub(super) content: ChainContent,
     pub(super) metadata: Option<Metadata>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Serves {
+pub(super) enum ChainContent {
     Http {
         route: String,
         protocol: Protocol,
-        /// Only connections that look like HTTP.
+        /// Only connections that protocol detection found to be HTTP.
         detected: bool,
-        /// A request may name its host as a proxy's clients do.
+        /// HTTP forward proxy: a request may name any host.
         proxies: bool,
-        /// Hosts are resolved as requests name them, and kept here.
+        /// The DNS cache, if hosts are resolved per request.
         cache: Option<Box<DnsCacheConfig>>,
     },
-    Bytes(Vec<Filter>),
+    Tcp(Vec<Filter>),
 }
 
 impl Chain {
-    pub(super) fn bytes(filters: Vec<Filter>) -> Self {
-        Self { server_names: Vec::new(), ranges: Vec::new(), serves: Serves::Bytes(filters), metadata: None }
+    pub(super) fn tcp(filters: Vec<Filter>) -> Self {
+        Self { server_names: Vec::new(), ranges: Vec::new(), content: ChainContent::Tcp(filters), metadata: None }
     }
 
     pub(super) fn http(route: String, protocol: Protocol, detected: bool) -> Self {
-        let serves = Serves::Http { route, protocol, detected, proxies: false, cache: None };
-        Self { server_names: Vec::new(), ranges: Vec::new(), serves, metadata: None }
+        let content = ChainContent::Http { route, protocol, detected, proxies: false, cache: None };
+        Self { server_names: Vec::new(), ranges: Vec::new(), content, metadata: None }
     }
 
-    /// Of HTTP, on the way to whichever host a request names.
+    /// HTTP to the host that a request names (dynamic DNS).
     pub(super) fn http_by_name(route: String, protocol: Protocol, detected: bool, cache: DnsCacheConfig) -> Self {
-        let serves = Serves::Http { route, protocol, detected, proxies: false, cache: Some(Box::new(cache)) };
-        Self { serves, ..Self::bytes(Vec::new()) }
+        let content = ChainContent::Http { route, protocol, detected, proxies: false, cache: Some(Box::new(cache)) };
+        Self { content, ..Self::tcp(Vec::new()) }
     }
 
     pub(super) fn route(&self) -> Option<&str> {
-        match &self.serves {
-            Serves::Http { route, .. } => Some(route),
-            Serves::Bytes(_) => None,
+        match &self.content {
+            ChainContent::Http { route, .. } => Some(route),
+            ChainContent::Tcp(_) => None,
         }
     }
 
     pub(super) fn is_detected(&self) -> bool {
-        matches!(self.serves, Serves::Http { detected: true, .. })
+        matches!(self.content, ChainContent::Http { detected: true, .. })
     }
 
-    pub(super) fn asks_server_name(&self) -> bool {
+    pub(super) fn matches_sni(&self) -> bool {
         !self.server_names.is_empty()
     }
 
-    /// Whatever no other chain takes.
-    fn takes_everything(&self) -> bool {
+    /// Matches everything.
+    fn matches_everything(&self) -> bool {
         let any_name = self.server_names.is_empty() || self.server_names.iter().any(|name| name == "*");
         any_name && self.ranges.is_empty() && !self.is_detected()
     }
 
-    /// Envoy refuses two chains that take the same.
-    fn takes_the_same(&self, other: &Self) -> bool {
+    /// Equal matches: Envoy rejects a listener with two such chains.
+    fn has_equal_match(&self, other: &Self) -> bool {
         let names = |chain: &Self| {
             let mut names: Vec<_> = chain.server_names.iter().filter(|name| *name != "*").cloned().collect();
             names.sort();
@@ -89,14 +89,14 @@ impl Chain {
     }
 
     fn differs_in_names_only(&self, other: &Self) -> bool {
-        let ranges = |chain: &Self| chain.ranges.iter().filter_map(|text| masked(text)).collect::<BTreeSet<_>>();
+        let ranges = |chain: &Self| chain.ranges.iter().filter_map(|text| mask_range(text)).collect::<BTreeSet<_>>();
         self.is_detected() == other.is_detected() && ranges(self) == ranges(other)
     }
 
     pub(super) fn filter_chain(&self, mesh: &Mesh, placement: &Placement, at: hcm::At<'_>) -> FilterChain {
-        let filters = match &self.serves {
-            Serves::Bytes(filters) => filters.clone(),
-            Serves::Http { route, protocol, proxies, cache, .. } => {
+        let filters = match &self.content {
+            ChainContent::Tcp(filters) => filters.clone(),
+            ChainContent::Http { route, protocol, proxies, cache, .. } => {
                 let mut filters = filter::network_plugins(placement, Direction::Outbound, at.port);
                 let at = hcm::At { proxies: *proxies, cache: cache.as_deref(), ..at };
                 filters.push(hcm::outbound(mesh, placement, at, route, *protocol));
@@ -104,7 +104,7 @@ impl Chain {
             }
         };
         FilterChain {
-            filter_chain_match: (!self.takes_everything()).then(|| self.filter_chain_match()),
+            filter_chain_match: (!self.matches_everything()).then(|| self.filter_chain_match()),
             filters,
             metadata: self.metadata.clone(),
             transport_socket_connect_timeout: Some(seconds(HANDSHAKE_LIMIT)),
@@ -130,30 +130,30 @@ impl Chain {
     }
 }
 
-/// Chains that take what an earlier one takes are left out.
+/// Leaves out chains whose match equals that of an earlier one.
 pub(super) fn merge(held: &mut Vec<Chain>, more: Vec<Chain>) {
     for mut chain in more {
-        if chain.asks_server_name() && !chain.server_names.iter().any(|name| name == "*") {
+        if chain.matches_sni() && !chain.server_names.iter().any(|name| name == "*") {
             let same: Vec<_> = held.iter().filter(|other| other.differs_in_names_only(&chain)).cloned().collect();
             chain.server_names.retain(|name| !same.iter().any(|other| other.server_names.contains(name)));
             if chain.server_names.is_empty() {
                 continue;
             }
         }
-        if !held.iter().any(|other| other.takes_the_same(&chain)) {
+        if !held.iter().any(|other| other.has_equal_match(&chain)) {
             held.push(chain);
         }
     }
 }
 
-/// The chains of a listener and the one for the rest. `rest`: for what no chain takes.
+/// The filter chains of a listener and its default chain. `rest`: builds the default chain if no chain matches everything.
 pub(super) fn split(
     chains: &[Chain],
     make: impl Fn(&Chain) -> FilterChain,
     rest: impl Fn() -> FilterChain,
 ) -> (Vec<FilterChain>, Option<FilterChain>) {
-    let last = chains.iter().rfind(|chain| chain.takes_everything());
-    let others: Vec<_> = chains.iter().filter(|chain| !chain.takes_everything()).map(&make).collect();
+    let last = chains.iter().rfind(|chain| chain.matches_everything());
+    let others: Vec<_> = chains.iter().filter(|chain| !chain.matches_everything()).map(&make).collect();
     match last.map(make) {
         Some(only) if others.is_empty() => (vec![only], None),
         Some(last) => (others, Some(last)),
@@ -161,16 +161,16 @@ pub(super) fn split(
     }
 }
 
-/// `None`: no address, or the one that stands for any.
+/// `None`: not an address, or the wildcard.
 fn range(text: &str) -> Option<CidrRange> {
-    let (address, length) = parsed(text)?;
+    let (address, length) = parse_range(text)?;
     let any = address.is_unspecified() && address.is_ipv4();
     (!any).then(|| CidrRange { address_prefix: address.to_string(), prefix_len: Some(uint32(length.into())) })
 }
 
-fn masked(text: &str) -> Option<(std::net::IpAddr, u8)> {
+fn mask_range(text: &str) -> Option<(std::net::IpAddr, u8)> {
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-    let (address, length) = parsed(text)?;
+    let (address, length) = parse_range(text)?;
     let masked = match address {
         IpAddr::V4(address) if address.is_unspecified() => return None,
         IpAddr::V4(address) => {
@@ -185,7 +185,7 @@ fn masked(text: &str) -> Option<(std::net::IpAddr, u8)> {
     Some((masked, length))
 }
 
-fn parsed(text: &str) -> Option<(std::net::IpAddr, u8)> {
+fn parse_range(text: &str) -> Option<(std::net::IpAddr, u8)> {
     let (address, length) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length.parse::<u8>().ok()?)),
         None => (text, None),
@@ -201,11 +201,11 @@ mod tests {
 
     fn chain(names: &[&str], ranges: &[&str]) -> Chain {
         let own = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-        Chain { server_names: own(names), ranges: own(ranges), ..Chain::bytes(Vec::new()) }
+        Chain { server_names: own(names), ranges: own(ranges), ..Chain::tcp(Vec::new()) }
     }
 
     #[test]
-    fn what_an_earlier_chain_takes_is_left_out() {
+    fn drops_chains_with_the_match_of_an_earlier_one() {
         let mut held = vec![chain(&["a", "b"], &["10.1.0.0/8"])];
         merge(
             &mut held,
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_users_are_read_with_care() {
+    fn parses_user_supplied_cidr_ranges() {
         for (text, want) in [
             ("10.0.0.0/8", true),
             ("10.0.0.1", true),
@@ -227,6 +227,6 @@ mod tests {
         ] {
             assert_eq!(range(text).is_some(), want, "{text}");
         }
-        assert_eq!(masked("10.9.9.9/0"), Some(("0.0.0.0".parse().expect("an address"), 0)));
+        assert_eq!(mask_range("10.9.9.9/0"), Some(("0.0.0.0".parse().expect("an address"), 0)));
     }
 }

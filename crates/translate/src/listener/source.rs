@@ -1,4 +1,4 @@
-//! Where a proxy gets its further resources: the stream that it already has.
+//! The config source of RDS, SDS and ECDS references: the ADS stream.
 
 use wire::envoy::config::core::v3::{
     AggregatedConfigSource, ApiVersion, ConfigSource, config_source::ConfigSourceSpecifier,
@@ -6,7 +6,7 @@ use wire::envoy::config::core::v3::{
 
 use crate::proto::seconds;
 
-/// Without a time limit: a proxy waits for its control plane rather than serve half a configuration.
+/// Without a fetch timeout: a proxy waits for its control plane rather than serve half a configuration.
 pub(crate) fn ads() -> ConfigSource {
     ConfigSource {
         config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),

@@ -1,6 +1,6 @@
-//! virtualInbound: where iptables sends all that arrives at the pod, with a set of chains for each declared port.
+//! The virtualInbound listener, to which iptables redirects all inbound traffic: filter chains for each declared port, and for the rest.
 
-use config::note::ObjectId;
+use config::diagnostic::ObjectId;
 use model::{Interception, Mesh, Placement, Protocol};
 use wire::envoy::config::listener::v3::{FilterChain, FilterChainMatch, Listener};
 
@@ -8,14 +8,14 @@ use super::chain::{self, Target};
 use super::inbound::{self, DeclaredPort};
 use super::inspector;
 use crate::filter::{self, Direction, tcp_proxy};
-use crate::made::Made;
 use crate::names::BLACK_HOLE;
 use crate::proto::{boolean, uint32};
 use crate::telemetry::stats;
+use crate::translated::Translated;
 
 pub(super) const NAME: &str = "virtualInbound";
 
-pub(super) fn listener(mesh: &Mesh, placement: &Placement) -> Made<Listener> {
+pub(super) fn listener(mesh: &Mesh, placement: &Placement) -> Translated<Listener> {
     let port = mesh.inbound_port();
     let mut chains = vec![black_hole(placement, port)];
     chains.extend(passthrough(mesh, placement));
@@ -32,7 +32,7 @@ pub(super) fn listener(mesh: &Mesh, placement: &Placement) -> Made<Listener> {
         listener_filters: filters,
         ..inbound::listener(mesh, placement, NAME.into(), placement.wildcard(), port, chains)
     };
-    Made::new(listener, made_from(placement, declared))
+    Translated::new(listener, made_from(placement, declared))
 }
 
 pub(super) fn made_from(placement: &Placement, declared: Vec<DeclaredPort>) -> Vec<ObjectId> {
@@ -42,7 +42,7 @@ pub(super) fn made_from(placement: &Placement, declared: Vec<DeclaredPort>) -> V
     made_from
 }
 
-/// Traffic to the port itself would come back here for ever.
+/// Traffic to the listener's own port would loop.
 fn black_hole(placement: &Placement, port: u16) -> FilterChain {
     let mut filters = filter::inbound_network(placement);
     filters.extend(stats::network(placement, Direction::Inbound));
@@ -58,7 +58,7 @@ fn black_hole(placement: &Placement, port: u16) -> FilterChain {
     }
 }
 
-/// Ports that nobody declared: one set for all of them, one more for each that a policy names.
+/// Undeclared ports: one set of filter chains for all, and one for each port that a PeerAuthentication names.
 fn passthrough(mesh: &Mesh, placement: &Placement) -> Vec<FilterChain> {
     let declared: Vec<u16> = inbound::declared_ports(mesh, placement).map(|declared| declared.number).collect();
     let named =

@@ -1,4 +1,4 @@
-//! virtualOutbound: where iptables sends all that leaves the application. It hands over to the listener of the original address.
+//! The virtualOutbound listener, to which iptables redirects all outbound traffic. It hands connections over by original destination.
 
 use model::{Interception, Mesh, Placement};
 use wire::envoy::config::core::v3::TrafficDirection;
@@ -15,7 +15,7 @@ pub(super) fn listener(mesh: &Mesh, placement: &Placement) -> Listener {
     let port = mesh.outbound_port();
     let loops = FilterChain {
         name: "virtualOutbound-blackhole".into(),
-        // Traffic to the port itself would come back here for ever.
+        // Traffic to the listener's own port would loop.
         filter_chain_match: Some(FilterChainMatch {
             destination_port: Some(uint32(port.into())),
             ..FilterChainMatch::default()
@@ -39,7 +39,7 @@ pub(super) fn listener(mesh: &Mesh, placement: &Placement) -> Listener {
         use_original_dst: Some(boolean(true)),
         filter_chains: vec![loops, rest],
         traffic_direction: TrafficDirection::Outbound.into(),
-        access_log: access_log::logs(mesh, placement, Direction::Outbound, access_log::Of::Listener),
+        access_log: access_log::logs(mesh, placement, Direction::Outbound, access_log::LogScope::Listener),
         max_connections_to_accept_per_socket_event: Some(uint32(1)),
         ..Listener::default()
     }

@@ -1,8 +1,8 @@
-//! Merging what is packed: two messages of one type become one by writing the second behind the first.
+//! Merges packed messages: two messages of one type are merged by concatenating their encodings.
 
 use wire::google::protobuf::Any;
 
-/// `false`: they are of different types.
+/// `false`: their types differ.
 pub(super) fn merge(into: &mut Any, from: &Any) -> bool {
     if type_name(into) != type_name(from) {
         return false;

@@ -1,4 +1,4 @@
-//! Patches of filter chains.
+//! FILTER_CHAIN patches.
 
 use config::kinds::envoy_filter::{ApplyTo, Operation};
 use model::{Patch, PatchSet};
@@ -6,9 +6,9 @@ use wire::envoy::config::listener::v3::{FilterChain, Listener};
 
 use super::{Applied, cluster, listener, network, value};
 
-/// Chains of a listener. Those that are added are seen by no other patch.
+/// Patches the chains of a listener. Added chains are not patched again.
 pub(super) fn patch(set: &PatchSet, held: &mut Listener, applied: &mut Applied) {
-    // What is asked of the listener is asked of it as it stands.
+    // Listener matches refer to the listener before it is patched.
     let mut chains = std::mem::take(&mut held.filter_chains);
     chains.retain_mut(|chain| patch_one(set, held, chain, applied));
     if let Some(mut rest) = held.default_filter_chain.take() {
@@ -18,10 +18,10 @@ pub(super) fn patch(set: &PatchSet, held: &mut Listener, applied: &mut Applied) 
         if patch.operation != Operation::Add || !listener::matches(patch, held) {
             continue;
         }
-        // Envoy refuses a chain without filters.
+        // Envoy rejects a chain without filters.
         if let Some(added) = value::message::<FilterChain>(patch).filter(|added| !added.filters.is_empty()) {
             chains.push(added);
-            applied.note(patch);
+            applied.record(patch);
         }
     }
     held.filter_chains = chains;
@@ -35,10 +35,10 @@ fn patch_one(set: &PatchSet, held: &Listener, chain: &mut FilterChain, applied: 
         }
         match patch.operation {
             Operation::Remove => {
-                applied.note(patch);
+                applied.record(patch);
                 return false;
             }
-            Operation::Merge => applied.note_if(merge(chain, patch), patch),
+            Operation::Merge => applied.record_if(merge(chain, patch), patch),
             _ => {}
         }
     }
@@ -46,7 +46,7 @@ fn patch_one(set: &PatchSet, held: &Listener, chain: &mut FilterChain, applied: 
     true
 }
 
-/// A patch for the socket that the chain has is about nothing else, as in istiod.
+/// As in istiod a patch with the name of the chain's transport socket merges into the socket only.
 fn merge(chain: &mut FilterChain, patch: &Patch) -> bool {
     let Some(wanted) = value::message::<FilterChain>(patch) else { return false };
     match (&mut chain.transport_socket, &wanted.transport_socket) {
@@ -55,7 +55,7 @@ fn merge(chain: &mut FilterChain, patch: &Patch) -> bool {
     }
 }
 
-/// The listener is the one that was asked for.
+/// The listener has matched already.
 pub(super) fn matches(patch: &Patch, held: &Listener, chain: &FilterChain) -> bool {
     let Some(wanted) = listener::wanted(patch) else { return true };
     let found = chain.filter_chain_match.as_ref();

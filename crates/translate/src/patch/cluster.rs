@@ -1,4 +1,4 @@
-//! Patches of clusters.
+//! CLUSTER patches.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use wire::envoy::config::cluster::v3::Cluster;
 use wire::envoy::config::core::v3::{TransportSocket, transport_socket::ConfigType};
 
 use super::{Applied, any, value};
-use crate::made::Made;
 use crate::names::{BLACK_HOLE, ClusterName, INBOUND_PASSTHROUGH, PASSTHROUGH};
+use crate::translated::Translated;
 
-/// What is done to the clusters of one direction.
+/// The patches of the clusters of one direction.
 #[derive(Clone, Copy)]
 pub struct ClusterPatches<'a> {
     set: &'a PatchSet,
@@ -23,9 +23,9 @@ pub struct ClusterPatches<'a> {
 enum Direction<'a> {
     Outbound,
     Inbound {
-        /// Of the services behind the cluster, whose name has none.
+        /// The hosts of the services of an inbound cluster, whose name has none.
         hosts: &'a [&'a str],
-        /// What is done to the clusters of the other direction.
+        /// The patches of the other direction.
         outbound: &'a PatchSet,
     },
 }
@@ -40,19 +40,19 @@ impl<'a> ClusterPatches<'a> {
         Self { set: inbound, direction: Direction::Inbound { hosts, outbound } }
     }
 
-    /// Some patch is for a cluster of this name.
+    /// A patch matches a cluster of this name.
     pub fn concern(self, name: &str) -> bool {
         self.set.of(ApplyTo::Cluster).iter().any(|patch| patch.operation != Operation::Add && self.matches(patch, name))
     }
 
-    /// A cluster of this name is removed.
+    /// A patch removes a cluster of this name.
     pub(crate) fn remove(self, name: &str) -> bool {
         let removals = self.set.of(ApplyTo::Cluster).iter().filter(|patch| patch.operation == Operation::Remove);
         removals.into_iter().any(|patch| self.matches(patch, name))
     }
 
     /// `None`: it is removed.
-    pub fn patched(self, made: Made<Cluster>) -> Option<Made<Cluster>> {
+    pub fn patch(self, made: Translated<Cluster>) -> Option<Translated<Cluster>> {
         if !self.concern(&made.value.name) {
             return Some(made);
         }
@@ -61,14 +61,14 @@ impl<'a> ClusterPatches<'a> {
         Some(made)
     }
 
-    /// The patches that changed it. `None`: it is removed.
+    /// Returns the patches that changed it. `None`: it is removed.
     pub fn apply(self, cluster: &mut Cluster) -> Option<BTreeSet<PatchId>> {
         let (mut applied, name) = (Applied::default(), cluster.name.clone());
         for patch in self.set.of(ApplyTo::Cluster) {
             match patch.operation {
                 Operation::Remove if self.matches(patch, &cluster.name) => return None,
                 Operation::Merge if self.matches(patch, &cluster.name) => {
-                    applied.note_if(merge(cluster, patch), patch);
+                    applied.record_if(merge(cluster, patch), patch);
                 }
                 _ => {}
             }
@@ -79,7 +79,7 @@ impl<'a> ClusterPatches<'a> {
         Some(applied.0)
     }
 
-    /// Both directions are made apart from each other, and a proxy refuses two clusters of one name.
+    /// The directions are translated separately, and Envoy rejects two clusters of one name.
     fn is_of_the_other_direction(self, name: &str) -> bool {
         let known = name.parse::<ClusterName>();
         match self.direction {
@@ -98,7 +98,7 @@ impl<'a> ClusterPatches<'a> {
         match patch.object() {
             None => true,
             Some(MatchedObject::Cluster(wanted)) => matches(wanted, name, self.hosts()),
-            // What is matched is none of a cluster's affairs.
+            // Matches of other kinds never match a cluster.
             Some(_) => true,
         }
     }
@@ -112,10 +112,10 @@ impl<'a> ClusterPatches<'a> {
 }
 
 /// Clusters that patches add, unless their name is taken.
-pub(crate) fn added(set: &PatchSet, is_taken: impl Fn(&str) -> bool) -> Vec<Made<Cluster>> {
+pub(crate) fn new_clusters(set: &PatchSet, is_taken: impl Fn(&str) -> bool) -> Vec<Translated<Cluster>> {
     let mut names = BTreeSet::new();
     let added = set.of(ApplyTo::Cluster).iter().filter(|patch| patch.operation == Operation::Add);
-    let made = added.filter_map(|patch| Some(Made::added(value::message::<Cluster>(patch)?, patch)));
+    let made = added.filter_map(|patch| Some(Translated::added(value::message::<Cluster>(patch)?, patch)));
     made.filter(|made| !is_taken(&made.value.name) && names.insert(made.value.name.clone())).collect()
 }
 
@@ -136,12 +136,12 @@ fn matches(wanted: &ClusterMatch, name: &str, hosts: &[&str]) -> bool {
         && (wanted.port_number == 0 || wanted.port_number == u32::from(port))
 }
 
-/// A patch with a socket for TLS is about nothing else, as in istiod.
+/// As in istiod a patch with a transport socket changes the socket only.
 fn merge(cluster: &mut Cluster, patch: &Patch) -> bool {
     let Some(wanted) = value::message::<Cluster>(patch) else { return false };
     let Some(socket) = wanted.transport_socket else { return value::merge(cluster, patch) };
     if !cluster.transport_socket_matches.is_empty() {
-        // A socket beside these would be refused: without one of that name there is nothing to be done.
+        // Envoy rejects a transport socket beside socket matches: it is merged into the match of the same name, if there is one.
         let sockets = cluster.transport_socket_matches.iter_mut().filter_map(|one| one.transport_socket.as_mut());
         return sockets
             .into_iter()
@@ -157,7 +157,7 @@ fn merge(cluster: &mut Cluster, patch: &Patch) -> bool {
     }
 }
 
-/// `false`: their configurations are of different types.
+/// `false`: the types of their configurations differ.
 pub(super) fn merge_socket(held: &mut TransportSocket, wanted: &TransportSocket) -> bool {
     match (&mut held.config_type, &wanted.config_type) {
         (Some(ConfigType::TypedConfig(held)), Some(ConfigType::TypedConfig(wanted))) => any::merge(held, wanted),

@@ -1,4 +1,4 @@
-//! Patches of what stands inside an HTTP connection manager: its filters, and its routes where they are inline.
+//! HTTP_FILTER patches, and route patches of inline routes, in an HTTP connection manager.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use wire::envoy::extensions::filters::network::http_connection_manager::v3::{
 use super::{Applied, any, list, network, route, value};
 use crate::hcm;
 
-/// `asked`: the patches for the chain that it stands in. The manager is opened only where some of them are for it.
+/// `asked`: the patches that match the chain. The connection manager is decoded only if some of them are for it.
 pub(super) fn patch(asked: &[&Arc<Patch>], filter: &mut Filter, applied: &mut Applied) {
     let own: Vec<_> = asked.iter().filter(|patch| network::matches(patch, filter)).collect();
     if own.is_empty() {
@@ -23,19 +23,19 @@ pub(super) fn patch(asked: &[&Arc<Patch>], filter: &mut Filter, applied: &mut Ap
     for patch in &own {
         let wanted = wanted(patch);
         let named = |filter: &HttpFilter| wanted.is_some_and(|wanted| wanted.name == filter.name);
-        applied.note_if(list::edit(filters, patch, wanted.map(|_| &named as &dyn Fn(&_) -> bool)), patch);
+        applied.record_if(list::edit(filters, patch, wanted.map(|_| &named as &dyn Fn(&_) -> bool)), patch);
     }
     for filter in filters {
         for patch in own.iter().filter(|patch| patch.operation == Operation::Merge) {
             if wanted(patch).is_none_or(|wanted| wanted.name == filter.name) {
-                applied.note_if(merge(filter, patch), patch);
+                applied.record_if(merge(filter, patch), patch);
             }
         }
     }
     close(filter, &manager);
 }
 
-/// Routes that are inline.
+/// Inline routes.
 pub(super) fn patch_routes(placement: &Placement, filter: &mut Filter, applied: &mut Applied) {
     if filter.name != hcm::NAME {
         return;

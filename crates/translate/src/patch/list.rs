@@ -1,4 +1,4 @@
-//! Patches of lists of filters: where a value is put, what it replaces, what goes.
+//! Patches of filter lists: insertion, replacement, removal.
 
 use config::kinds::envoy_filter::Operation;
 use model::Patch;
@@ -6,7 +6,7 @@ use prost::Message;
 
 use super::value;
 
-/// `wanted`: what the patch asks of an entry; `None`: nothing, it means the list. Answers whether the list is another now.
+/// `wanted`: matches an entry; `None`: the patch is for the list. Returns whether the list changed.
 pub(super) fn edit<T: Message + Default>(
     list: &mut Vec<T>,
     patch: &Patch,

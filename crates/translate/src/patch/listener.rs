@@ -1,4 +1,4 @@
-//! Patches of listeners, and of what they are made of: their own filters here, chains and filters of chains in `chain`, `network`, `http`.
+//! LISTENER and LISTENER_FILTER patches. Chains and their filters are patched in `chain`, `network` and `http`.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,12 @@ use wire::envoy::config::core::v3::address::Address;
 use wire::envoy::config::core::v3::socket_address::PortSpecifier;
 use wire::envoy::config::listener::v3::{Listener, ListenerFilter, listener_filter::ConfigType};
 
-use super::{Applied, OF_LISTENERS, OF_ROUTES, any, chain, http, list, value};
-use crate::made::Made;
+use super::{Applied, LISTENER_PATCH_KINDS, ROUTE_PATCH_KINDS, any, chain, http, list, value};
+use crate::translated::Translated;
 
 /// `None`: it is removed.
-pub(crate) fn patched(set: &PatchSet, made: Made<Listener>) -> Option<Made<Listener>> {
-    if !set.has(OF_LISTENERS) {
+pub(crate) fn patch(set: &PatchSet, made: Translated<Listener>) -> Option<Translated<Listener>> {
+    if !set.has(LISTENER_PATCH_KINDS) {
         return Some(made);
     }
     let mut made = made;
@@ -22,7 +22,7 @@ pub(crate) fn patched(set: &PatchSet, made: Made<Listener>) -> Option<Made<Liste
         match patch.operation {
             _ if !matches(patch, &made.value) => {}
             Operation::Remove => return None,
-            Operation::Merge => applied.note_if(value::merge(&mut made.value, patch), patch),
+            Operation::Merge => applied.record_if(value::merge(&mut made.value, patch), patch),
             _ => {}
         }
     }
@@ -32,18 +32,18 @@ pub(crate) fn patched(set: &PatchSet, made: Made<Listener>) -> Option<Made<Liste
     Some(made)
 }
 
-/// Listeners that patches add, unless their name is taken. No other patch sees them.
-pub(crate) fn added(set: &PatchSet, taken: &BTreeSet<String>) -> Vec<Made<Listener>> {
+/// Listeners that patches add, unless their name is taken. They are not patched again.
+pub(crate) fn new_listeners(set: &PatchSet, taken: &BTreeSet<String>) -> Vec<Translated<Listener>> {
     let mut names = taken.clone();
     let added = set.of(ApplyTo::Listener).iter().filter(|patch| patch.operation == Operation::Add);
-    let made = added.filter_map(|patch| Some(Made::added(value::message::<Listener>(patch)?, patch)));
+    let made = added.filter_map(|patch| Some(Translated::added(value::message::<Listener>(patch)?, patch)));
     made.filter(|made| !made.value.name.is_empty() && names.insert(made.value.name.clone())).collect()
 }
 
-/// Routes towards the application stand inside their listeners.
-pub(crate) fn inbound_routes(placement: &Placement, mut made: Made<Listener>) -> Made<Listener> {
+/// Inbound routes are inline in their listeners.
+pub(crate) fn inbound_routes(placement: &Placement, mut made: Translated<Listener>) -> Translated<Listener> {
     let set = &placement.patches.inbound;
-    if set.has(OF_ROUTES) {
+    if set.has(ROUTE_PATCH_KINDS) {
         let mut applied = Applied::default();
         let chains = made.value.filter_chains.iter_mut().chain(made.value.default_filter_chain.as_mut());
         for filter in chains.flat_map(|chain| &mut chain.filters) {
@@ -66,11 +66,11 @@ fn filters(set: &PatchSet, listener: &mut Listener, applied: &mut Applied) {
         } else {
             list::edit(&mut listener.listener_filters, patch, name.map(|_| &named as &dyn Fn(&_) -> bool))
         };
-        applied.note_if(done, patch);
+        applied.record_if(done, patch);
     }
 }
 
-/// The name stays; what has no configuration has nothing to merge with.
+/// The name stays. A filter without a configuration is not merged into.
 fn merge(filter: &mut ListenerFilter, patch: &Patch) -> bool {
     let Some(ConfigType::TypedConfig(held)) = &mut filter.config_type else { return false };
     let wanted = value::message::<ListenerFilter>(patch).and_then(|filter| filter.config_type);
@@ -93,7 +93,7 @@ pub(super) fn matches(patch: &Patch, listener: &Listener) -> bool {
     if !wanted.name.is_empty() && wanted.name != listener.name {
         return false;
     }
-    // Ports are told apart by the chains of these.
+    // The filter chains of the virtual listeners match ports.
     let by_chain = patch.apply_to != ApplyTo::Listener && is_virtual(listener);
     by_chain || wanted.port_number == 0 || port(listener) == Some(wanted.port_number)
 }

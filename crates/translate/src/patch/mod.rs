@@ -1,5 +1,5 @@
-//! Patches of EnvoyFilters, applied to messages that are made. Which patches hold for a proxy is decided in the model. What a patch does
-//! not match is left as it is, and costs nothing but the look at its name.
+//! EnvoyFilter patches, applied to translated messages. Which patches apply to a proxy is decided in the model. A message that no patch
+//! matches costs a comparison of its name.
 
 mod any;
 mod chain;
@@ -24,30 +24,30 @@ pub use cluster::ClusterPatches;
 pub use route::patches_route;
 pub use value::read_patches;
 
-pub(crate) use cluster::added as added_clusters;
-pub(crate) use extension::added as added_extensions;
-pub(crate) use listener::{added as added_listeners, inbound_routes, patched as patched_listener};
-pub(crate) use route::patched as patched_route;
+pub(crate) use cluster::new_clusters;
+pub(crate) use extension::new_extensions;
+pub(crate) use listener::{inbound_routes, new_listeners, patch as patch_listener};
+pub(crate) use route::patch_configuration;
 
-/// What listeners are made with.
-pub const OF_LISTENERS: &[ApplyTo] =
+/// The kinds of patches that change listeners.
+pub const LISTENER_PATCH_KINDS: &[ApplyTo] =
     &[ApplyTo::Listener, ApplyTo::FilterChain, ApplyTo::NetworkFilter, ApplyTo::HttpFilter, ApplyTo::ListenerFilter];
 
-/// What routes are made with.
-pub const OF_ROUTES: &[ApplyTo] = &[ApplyTo::RouteConfiguration, ApplyTo::VirtualHost, ApplyTo::HttpRoute];
+/// The kinds of patches that change routes.
+pub const ROUTE_PATCH_KINDS: &[ApplyTo] = &[ApplyTo::RouteConfiguration, ApplyTo::VirtualHost, ApplyTo::HttpRoute];
 
 /// The patches that changed a message.
 #[derive(Debug, Default)]
 struct Applied(BTreeSet<PatchId>);
 
 impl Applied {
-    fn note(&mut self, patch: &Patch) {
+    fn record(&mut self, patch: &Patch) {
         self.0.insert(patch.id.clone());
     }
 
-    fn note_if(&mut self, applied: bool, patch: &Patch) {
+    fn record_if(&mut self, applied: bool, patch: &Patch) {
         if applied {
-            self.note(patch);
+            self.record(patch);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Patches of the filters of a chain.
+//! NETWORK_FILTER patches.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use wire::envoy::config::listener::v3::{Filter, FilterChain, Listener, filter::C
 use super::{Applied, any, chain, http, list, listener, value};
 use crate::hcm;
 
-/// Places first, then contents: a filter that was just inserted is merged into like the others.
+/// Insertions and removals first, then merges: an inserted filter is merged into like the others.
 pub(super) fn patch(set: &PatchSet, held: &Listener, patched: &mut FilterChain, applied: &mut Applied) {
     let asked = |kind: ApplyTo| -> Vec<_> {
         let here = |patch: &&Arc<Patch>| listener::matches(patch, held) && chain::matches(patch, held, patched);
@@ -20,12 +20,12 @@ pub(super) fn patch(set: &PatchSet, held: &Listener, patched: &mut FilterChain, 
         let wanted = wanted(patch);
         let named = |filter: &Filter| wanted.is_some_and(|wanted| wanted.name == filter.name);
         let done = list::edit(&mut patched.filters, patch, wanted.map(|_| &named as &dyn Fn(&_) -> bool));
-        applied.note_if(done, patch);
+        applied.record_if(done, patch);
     }
     for filter in &mut patched.filters {
         for patch in own.iter().filter(|patch| patch.operation == Operation::Merge) {
             if matches(patch, filter) {
-                applied.note_if(merge(filter, patch), patch);
+                applied.record_if(merge(filter, patch), patch);
             }
         }
         if filter.name == hcm::NAME {
@@ -34,7 +34,7 @@ pub(super) fn patch(set: &PatchSet, held: &Listener, patched: &mut FilterChain, 
     }
 }
 
-/// The name may be another too. What has no configuration has nothing to merge with.
+/// The name may change too. A filter without a configuration is not merged into.
 fn merge(filter: &mut Filter, patch: &Patch) -> bool {
     let Some(ConfigType::TypedConfig(held)) = &mut filter.config_type else { return false };
     let Some(wanted) = value::message::<Filter>(patch) else { return false };

@@ -1,4 +1,4 @@
-//! Patches of route configurations, virtual hosts and routes.
+//! ROUTE_CONFIGURATION, VIRTUAL_HOST and HTTP_ROUTE patches.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,15 @@ use config::kinds::envoy_filter::{
 use model::{Patch, PatchSet, Placement};
 use wire::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost, route::Action};
 
-use super::{Applied, OF_ROUTES, list, value};
-use crate::made::Made;
+use super::{Applied, ROUTE_PATCH_KINDS, list, value};
 use crate::names::ClusterName;
+use crate::translated::Translated;
 
-/// Routes towards others.
-pub(crate) fn patched(placement: &Placement, mut made: Made<RouteConfiguration>) -> Made<RouteConfiguration> {
+/// Of outbound routes.
+pub(crate) fn patch_configuration(
+    placement: &Placement,
+    mut made: Translated<RouteConfiguration>,
+) -> Translated<RouteConfiguration> {
     let set = &placement.patches.outbound;
     if concerns(set, placement, &made.value.name) {
         let mut applied = Applied::default();
@@ -23,20 +26,21 @@ pub(crate) fn patched(placement: &Placement, mut made: Made<RouteConfiguration>)
     made
 }
 
-/// Some patch is for the route configuration of this name, towards others.
+/// Whether a patch matches the outbound route configuration of this name.
 pub fn patches_route(placement: &Placement, name: &str) -> bool {
     concerns(&placement.patches.outbound, placement, name)
 }
 
 pub(super) fn concerns(set: &PatchSet, placement: &Placement, name: &str) -> bool {
-    set.has(OF_ROUTES) && OF_ROUTES.iter().flat_map(|kind| set.of(*kind)).any(|patch| matches(patch, placement, name))
+    set.has(ROUTE_PATCH_KINDS)
+        && ROUTE_PATCH_KINDS.iter().flat_map(|kind| set.of(*kind)).any(|patch| matches(patch, placement, name))
 }
 
 pub(super) fn patch(set: &PatchSet, placement: &Placement, routes: &mut RouteConfiguration, applied: &mut Applied) {
     let name = routes.name.clone();
     let asked = |kind: ApplyTo| set.of(kind).iter().filter(|patch| matches(patch, placement, &name));
     for patch in asked(ApplyTo::RouteConfiguration).filter(|patch| patch.operation == Operation::Merge) {
-        applied.note_if(value::merge(routes, patch), patch);
+        applied.record_if(value::merge(routes, patch), patch);
     }
     let hosts: Vec<_> = asked(ApplyTo::VirtualHost).map(|patch| &**patch).collect();
     let within: Vec<_> = asked(ApplyTo::HttpRoute).map(|patch| &**patch).collect();
@@ -50,9 +54,9 @@ pub(super) fn patch(set: &PatchSet, placement: &Placement, routes: &mut RouteCon
     }
     for patch in hosts.iter().filter(|patch| patch.operation == Operation::Add) {
         let end = routes.virtual_hosts.len();
-        applied.note_if(list::insert(&mut routes.virtual_hosts, end, patch), patch);
+        applied.record_if(list::insert(&mut routes.virtual_hosts, end, patch), patch);
     }
-    // By name, whoever came under it meanwhile: as in istiod.
+    // As in istiod by name, even if another virtual host has taken it meanwhile.
     routes.virtual_hosts.retain(|host| !removed.contains(&host.name));
 }
 
@@ -64,14 +68,14 @@ fn patch_host(patches: &[&Patch], host: &mut VirtualHost, applied: &mut Applied)
         }
         match patch.operation {
             Operation::Remove => {
-                applied.note(patch);
+                applied.record(patch);
                 return false;
             }
-            Operation::Merge => applied.note_if(value::merge(host, patch), patch),
+            Operation::Merge => applied.record_if(value::merge(host, patch), patch),
             Operation::Replace => {
                 if let Some(other) = value::message(patch) {
                     *host = other;
-                    applied.note(patch);
+                    applied.record(patch);
                 }
             }
             _ => {}
@@ -80,7 +84,7 @@ fn patch_host(patches: &[&Patch], host: &mut VirtualHost, applied: &mut Applied)
     true
 }
 
-/// Removals and merges first: what is inserted is seen by none of them.
+/// Removals and merges first: inserted routes are not patched again.
 fn patch_routes(patches: &[&Patch], host: &mut VirtualHost, applied: &mut Applied) {
     let here: Vec<_> = patches.iter().filter(|patch| matches_host(patch, host)).collect();
     if here.is_empty() {
@@ -91,10 +95,10 @@ fn patch_routes(patches: &[&Patch], host: &mut VirtualHost, applied: &mut Applie
             match patch.operation {
                 _ if !wanted_route(patch).is_none_or(|wanted| matches_route(wanted, route)) => {}
                 Operation::Remove => {
-                    applied.note(patch);
+                    applied.record(patch);
                     return false;
                 }
-                Operation::Merge => applied.note_if(value::merge(route, patch), patch),
+                Operation::Merge => applied.record_if(value::merge(route, patch), patch),
                 _ => {}
             }
         }
@@ -110,7 +114,7 @@ fn patch_routes(patches: &[&Patch], host: &mut VirtualHost, applied: &mut Applie
             (Operation::InsertAfter, _, Some(found)) => found + 1,
             _ => continue,
         };
-        applied.note_if(list::insert(&mut host.routes, place, patch), patch);
+        applied.record_if(list::insert(&mut host.routes, place, patch), patch);
     }
 }
 
@@ -134,13 +138,13 @@ fn matches(patch: &Patch, placement: &Placement, name: &str) -> bool {
     if !wanted.name.is_empty() && wanted.name != name {
         return false;
     }
-    if placement.is_router() {
+    if placement.is_gateway() {
         return matches_gateway(wanted, placement, name);
     }
     wanted.port_number == 0 || port(name) == Some(wanted.port_number)
 }
 
-/// Of a sidecar's route: its own name, or that of the inbound cluster behind it.
+/// The port of a sidecar's route: its name, or that of the inbound cluster behind it.
 fn port(name: &str) -> Option<u32> {
     match name.parse() {
         Ok(ClusterName::Inbound { port }) => Some(port.into()),
@@ -148,7 +152,7 @@ fn port(name: &str) -> Option<u32> {
     }
 }
 
-/// Ports are those that Gateways declare, wherever the router listens.
+/// Ports are those that Gateways declare, whatever port the gateway proxy listens on.
 fn matches_gateway(wanted: &RouteConfigurationMatch, placement: &Placement, name: &str) -> bool {
     let own = GatewayRoute::parse(name);
     let declared = || {
@@ -209,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_routes_of_gateways_are_read() {
+    fn parses_gateway_route_names() {
         let secure = GatewayRoute { port: 443, port_name: "https".into(), gateway: "istio-system/web".into() };
         assert_eq!(GatewayRoute::parse("https.443.https.web.istio-system"), secure);
         assert_eq!(GatewayRoute::parse("http.8080"), GatewayRoute { port: 8080, ..GatewayRoute::default() });

@@ -1,4 +1,4 @@
-//! Patches applied to small messages, and values made to hurt.
+//! Patches applied to small messages, and hostile values.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use wire::envoy::extensions::transport_sockets::tls::v3::UpstreamTlsContext;
 use wire::google::protobuf::{Any, StringValue};
 
 use super::*;
-use crate::made::Made;
+use crate::translated::Translated;
 
-/// A sidecar, and what these patches are for it.
+/// A sidecar and the patches that apply to it.
 fn placed(patches: &[&str]) -> (Mesh, Placement) {
     let text = format!(
         "{{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {{name: f, namespace: shop}}, spec: {{configPatches: [{}]}}}}",
         patches.join(", ")
     );
     let parsed = parse_documents("f.yaml", &text);
-    assert!(parsed.refused.is_empty(), "{:?}", parsed.notes);
+    assert!(parsed.rejected.is_empty(), "{:?}", parsed.diagnostics);
     let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
     store.apply(parsed.objects.into_iter().map(Update::Put).collect());
     let mesh = Mesh::new(&store.snapshot(), &Arc::new(Environment::default()));
@@ -34,7 +34,7 @@ fn placed(patches: &[&str]) -> (Mesh, Placement) {
 
 fn patched_cluster(patches: &[&str], cluster: Cluster) -> Option<Cluster> {
     let (_, placement) = placed(patches);
-    ClusterPatches::outbound(&placement.patches.outbound).patched(Made::built_in(cluster)).map(|made| made.value)
+    ClusterPatches::outbound(&placement.patches.outbound).patch(Translated::built_in(cluster)).map(|made| made.value)
 }
 
 fn socket(name: &str, config: &UpstreamTlsContext) -> TransportSocket {
@@ -48,7 +48,7 @@ fn tls(sni: &str) -> UpstreamTlsContext {
 const SOCKET: &str = "{applyTo: CLUSTER, patch: {operation: MERGE, value: {alt_stat_name: left-out, transport_socket: {name: tls, typed_config: {'@type': type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext, allow_renegotiation: true}}}}}";
 
 #[test]
-fn a_patch_with_a_socket_is_about_nothing_else() {
+fn a_patch_with_a_transport_socket_merges_nothing_else() {
     let opened = |socket: &TransportSocket| match &socket.config_type {
         Some(ConfigType::TypedConfig(any)) => wire::any::unpack::<UpstreamTlsContext>(any).expect("TLS"),
         None => panic!("no configuration"),
@@ -67,7 +67,7 @@ fn a_patch_with_a_socket_is_about_nothing_else() {
     let renegotiates =
         |one: &TransportSocketMatch| opened(one.transport_socket.as_ref().expect("set")).allow_renegotiation;
     assert_eq!(merged.transport_socket_matches.iter().map(renegotiates).collect::<Vec<_>>(), [false, true]);
-    assert_eq!(merged.transport_socket, None, "beside matches it would be refused");
+    assert_eq!(merged.transport_socket, None, "Envoy rejects it beside socket matches");
 
     let bare = patched_cluster(&[SOCKET], Cluster::default()).expect("kept");
     assert_eq!(opened(bare.transport_socket.as_ref().expect("set")).sni, "");
@@ -98,7 +98,7 @@ fn filters(names: &[&str]) -> Vec<Filter> {
     names.iter().map(|name| Filter { name: (*name).into(), ..Filter::default() }).collect()
 }
 
-/// The names of the filters of a chain with `a`, `b` and `a` after one patch.
+/// The filter names of a chain with `a`, `b` and `a` after one patch.
 fn edited(operation: &str, wanted: Option<&str>) -> String {
     let chain = wanted.map(|name| format!("filterChain: {{filter: {{name: {name}}}}}")).unwrap_or_default();
     let patch = format!(
@@ -107,7 +107,7 @@ fn edited(operation: &str, wanted: Option<&str>) -> String {
     let (_, placement) = placed(&[&patch]);
     let chain = FilterChain { filters: filters(&["a", "b", "a"]), ..FilterChain::default() };
     let listener = Listener { name: "l".into(), filter_chains: vec![chain], ..Listener::default() };
-    let made = patched_listener(&placement.patches.outbound, Made::built_in(listener)).expect("kept");
+    let made = patch_listener(&placement.patches.outbound, Translated::built_in(listener)).expect("kept");
     made.value.filter_chains[0].filters.iter().map(|filter| filter.name.as_str()).collect()
 }
 
@@ -139,12 +139,12 @@ fn listener_filters_of_another_type_are_left_alone() {
     let typed = |config: Any| wire::envoy::config::listener::v3::listener_filter::ConfigType::TypedConfig(config);
     let own = ListenerFilter { name: "own".into(), config_type: Some(typed(config)), ..ListenerFilter::default() };
     let listener = Listener { name: "l".into(), listener_filters: vec![own], ..Listener::default() };
-    let made = patched_listener(&placement.patches.outbound, Made::built_in(listener.clone())).expect("kept");
+    let made = patch_listener(&placement.patches.outbound, Translated::built_in(listener.clone())).expect("kept");
     assert_eq!((made.value, made.patched.len()), (listener, 0));
 }
 
 #[test]
-fn routes_are_merged_and_removed_before_others_come() {
+fn routes_are_merged_and_removed_before_insertions() {
     let on = |route: &str, operation: &str, value: &str| {
         format!(
             "{{applyTo: HTTP_ROUTE, match: {{routeConfiguration: {{vhost: {{name: h{route}}}}}}}, patch: {{operation: {operation}, value: {{{value}}}}}}}"
@@ -162,15 +162,15 @@ fn routes_are_merged_and_removed_before_others_come() {
     let route = |name: &str| Route { name: name.into(), ..Route::default() };
     let host = VirtualHost { name: "h".into(), routes: vec![route("a"), route("b")], ..VirtualHost::default() };
     let routes = RouteConfiguration { name: "80".into(), virtual_hosts: vec![host], ..RouteConfiguration::default() };
-    let made = patched_route(&placement, Made::built_in(routes));
+    let made = patch_configuration(&placement, Translated::built_in(routes));
     let names: Vec<_> = made.value.virtual_hosts[0].routes.iter().map(|route| route.name.as_str()).collect();
     assert_eq!(names, ["first", "c"], "b has another name by the time that something is put before it");
     assert_eq!(made.patched.iter().map(|id| id.index).collect::<Vec<_>>(), [0, 2, 5]);
 }
 
-/// Each would cost more than it is worth, or is no message at all.
+/// Each value is too large, too deep, or not a message.
 #[test]
-fn hostile_values_end_as_notes_and_spoil_no_other_patch() {
+fn hostile_values_become_diagnostics_and_affect_no_other_patch() {
     let deep = format!("{}1{}", "{a: ".repeat(85), "}".repeat(85));
     let large = "x".repeat(1 << 20);
     let wide = "{name: a}, ".repeat(80_000);
@@ -190,21 +190,25 @@ fn hostile_values_end_as_notes_and_spoil_no_other_patch() {
     patches.push(patch(&"alt_stat_name: good".to_owned()));
     let (mesh, placement) = placed(&patches.iter().map(String::as_str).collect::<Vec<_>>());
     read_patches(&mesh);
-    let made = ClusterPatches::outbound(&placement.patches.outbound).patched(Made::built_in(Cluster::default()));
+    let made = ClusterPatches::outbound(&placement.patches.outbound).patch(Translated::built_in(Cluster::default()));
     assert_eq!(made.expect("kept").value.alt_stat_name, "good");
-    let notes = mesh.notes();
-    let fields: Vec<_> = notes.iter().map(|note| note.field.clone()).collect();
+    let diagnostics = mesh.diagnostics();
+    let fields: Vec<_> = diagnostics.iter().map(|diagnostic| diagnostic.field.clone()).collect();
     let want: Vec<_> = (0..values.len()).map(|index| format!("spec.configPatches[{index}].patch.value")).collect();
-    assert_eq!(fields, want, "{notes:#?}");
+    assert_eq!(fields, want, "{diagnostics:#?}");
     assert!(
-        notes.iter().all(|note| note.what.len() < 400 && note.what.ends_with("the patch is left out")),
-        "{notes:#?}"
+        diagnostics
+            .iter()
+            .all(|diagnostic| diagnostic.what.len() < 400 && diagnostic.what.ends_with("the patch is left out")),
+        "{diagnostics:#?}"
     );
 }
 
 #[test]
-fn a_patch_that_names_nothing_is_for_everything_of_its_kind() {
+fn a_patch_without_a_match_applies_to_its_whole_kind() {
     let (_, placement) = placed(&["{applyTo: CLUSTER, patch: {operation: MERGE, value: {alt_stat_name: x}}}"]);
     let set = &placement.patches.outbound;
-    assert!(ClusterPatches::outbound(set).concern("any") && set.has(&[ApplyTo::Cluster]) && !set.has(OF_LISTENERS));
+    assert!(
+        ClusterPatches::outbound(set).concern("any") && set.has(&[ApplyTo::Cluster]) && !set.has(LISTENER_PATCH_KINDS)
+    );
 }

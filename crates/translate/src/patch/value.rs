@@ -1,5 +1,5 @@
-//! Values of patches as messages: read and checked once, the first time that anybody asks. A value that cannot be read is a note on its
-//! object, and the patch is left out.
+//! Patch values as messages: decoded and validated once, on first use. A value that cannot be decoded is a diagnostic of its EnvoyFilter,
+//! and the patch is left out.
 
 use config::kinds::envoy_filter::{ApplyTo, Operation};
 use model::{Mesh, Patch};
@@ -13,22 +13,22 @@ use wire::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
 use wire::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 use wire::json;
 
-/// Bytes. A patch is copied into every chain that it matches; scripts that people write stay far below.
-const LARGEST: usize = 256 << 10;
+/// In bytes. A patch is copied into every chain that it matches; real scripts are far smaller.
+const MAX_SIZE: usize = 256 << 10;
 
-/// Reads all patches of the mesh that were not read yet, so that `Mesh::notes` knows of the bad ones.
+/// Decodes all patches of the mesh that were not decoded yet, so that their diagnostics are known.
 pub fn read_patches(mesh: &Mesh) {
     for patch in mesh.patches() {
         let _ = bytes(patch);
     }
 }
 
-/// The message to add; `None`: it cannot be read.
+/// The message to add; `None`: it cannot be decoded.
 pub(super) fn message<M: Message + Default>(patch: &Patch) -> Option<M> {
     M::decode(bytes(patch)?).ok()
 }
 
-/// Merges the value into a message: scalars and entries of maps are replaced, lists appended, messages merged. `false`: it cannot be read.
+/// Merges the value into a message: scalars and map entries are replaced, lists appended, messages merged. `false`: it cannot be decoded.
 pub(super) fn merge<M: Message>(message: &mut M, patch: &Patch) -> bool {
     bytes(patch).is_some_and(|bytes| message.merge(bytes).is_ok())
 }
@@ -43,7 +43,7 @@ fn encoded(patch: &Patch) -> Result<Vec<u8>, String> {
         (None, Operation::Remove) => return Ok(Vec::new()),
         (None, _) => return Err("it is missing".into()),
     };
-    let form = if patch.operation == Operation::Merge { json::Patch::Merged } else { json::Patch::Whole };
+    let form = if patch.operation == Operation::Merge { json::PatchMode::Merged } else { json::PatchMode::Whole };
     match patch.apply_to {
         ApplyTo::Invalid => Err("applyTo is missing".into()),
         ApplyTo::Listener => read::<Listener>(value, form),
@@ -60,11 +60,11 @@ fn encoded(patch: &Patch) -> Result<Vec<u8>, String> {
     }
 }
 
-fn read<M: Message + Name + Default>(value: &Map<String, Value>, form: json::Patch) -> Result<Vec<u8>, String> {
-    let bytes = json::patch::<M>(value, form).map_err(|error| error.to_string())?;
-    if bytes.len() > LARGEST {
+fn read<M: Message + Name + Default>(value: &Map<String, Value>, form: json::PatchMode) -> Result<Vec<u8>, String> {
+    let bytes = json::encode_patch::<M>(value, form).map_err(|error| error.to_string())?;
+    if bytes.len() > MAX_SIZE {
         return Err(format!(
-            "it has {} bytes, and {LARGEST} are allowed: it is copied wherever it matches",
+            "it has {} bytes, and {MAX_SIZE} are allowed: it is copied wherever it matches",
             bytes.len()
         ));
     }

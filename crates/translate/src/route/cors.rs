@@ -1,4 +1,4 @@
-//! Who may call from another origin.
+//! CORS policies.
 
 use config::kinds::virtual_service::{CorsPolicy, UnmatchedPreflights};
 use wire::any;

@@ -1,4 +1,4 @@
-//! The names by which a service is called: full, short as its client's domain allows, and by address.
+//! The domains of a service's virtual host: full and short host names, and addresses.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use config::host::Host;
 use model::{Mesh, Placement, Resolution, Service};
 
-/// In istiod's order; the first virtual host that has a domain keeps it. `port`: each name also with that port.
+/// In istiod's order; the first virtual host with a domain keeps it. `port`: each name also with that port.
 pub(super) fn of_service(
     placement: &Placement,
     service: &Service,
@@ -27,13 +27,13 @@ pub(super) fn of_service(
     names
 }
 
-/// ExternalName services by the host that they finally stand for; loops and unknown hosts stand for nothing.
-/// Whoever sees the host may call it by all of its names, unless a Sidecar leaves them out.
+/// ExternalName services by their final target; loops and unknown targets are left out. A client that sees the target may use all of its
+/// aliases, unless a Sidecar does not import them.
 pub(super) fn aliases(mesh: &Mesh, placement: &Placement) -> BTreeMap<Host, Vec<Arc<Service>>> {
     let mut found: BTreeMap<Host, Vec<Arc<Service>>> = BTreeMap::new();
     for alias in mesh.aliases() {
         let target = final_target(mesh, alias).and_then(|host| placement.scope.service(&host));
-        let taken = target.filter(|target| placement.scope.takes_alias(&placement.scope_key, target, &alias.host));
+        let taken = target.filter(|target| placement.scope.imports_alias(&placement.scope_key, target, &alias.host));
         if let Some(target) = taken {
             found.entry(target.host.clone()).or_default().push(alias.clone());
         }
@@ -41,18 +41,18 @@ pub(super) fn aliases(mesh: &Mesh, placement: &Placement) -> BTreeMap<Host, Vec<
     found
 }
 
-/// The names of the aliases of a host, as clients say them in TLS.
+/// The aliases of a host, as SNI.
 pub(crate) fn alias_names(mesh: &Mesh, placement: &Placement, host: &Host) -> Vec<String> {
     let found = aliases(mesh, placement).remove(host).unwrap_or_default();
     found.iter().flat_map(|alias| names(alias.host.as_str(), &placement.proxy.domain)).collect()
 }
 
-/// How many names may stand for each other in a row.
-const LONGEST_CHAIN: usize = 32;
+/// The maximum length of a chain of aliases.
+const MAX_ALIAS_CHAIN: usize = 32;
 
 fn final_target(mesh: &Mesh, alias: &Service) -> Option<Host> {
     let Resolution::Alias(mut host) = alias.resolution.clone() else { return None };
-    for _ in 0..LONGEST_CHAIN {
+    for _ in 0..MAX_ALIAS_CHAIN {
         match &mesh.service(&host)?.resolution {
             Resolution::Alias(next) => host = next.clone(),
             _ => return Some(host),
@@ -78,7 +78,7 @@ fn names(host: &str, domain: &str) -> Vec<String> {
     names
 }
 
-/// `None`: the host is no service of the client's cluster.
+/// `None`: the host is not a service of the client's cluster.
 fn short_names(host: &str, domain: &str) -> Option<Vec<String>> {
     let (own, suffix) = domain.split_once(".svc.")?;
     let local = host.strip_suffix(suffix)?.strip_suffix(".svc.")?;

@@ -1,4 +1,4 @@
-//! Faults on purpose: delays and aborts of a share of the requests.
+//! Fault injection: delays and aborts of a share of the requests.
 
 use config::kinds::virtual_service::{
     AbortError, DelayTime, GRPC_STATUS, HttpFaultAbort, HttpFaultDelay, HttpFaultInjection,
@@ -13,7 +13,7 @@ use crate::proto::duration;
 
 pub(super) const FILTER: &str = "envoy.filters.http.fault";
 
-/// What Envoy cannot do (growing delays, HTTP/2 errors) is left out.
+/// What Envoy does not support (exponential delays, HTTP/2 errors) is left out.
 pub(super) fn config(fault: &HttpFaultInjection) -> Any {
     any::pack(&HttpFault {
         delay: fault.delay.as_ref().and_then(delay),
@@ -36,7 +36,7 @@ fn delay(delay: &HttpFaultDelay) -> Option<FaultDelay> {
 
 fn abort(abort: &HttpFaultAbort) -> Option<FaultAbort> {
     let error = match abort.error.as_ref()? {
-        // Envoy refuses the whole table for a status out of this range.
+        // Envoy rejects the whole route configuration for a status out of this range.
         AbortError::HttpStatus(status) => {
             ErrorType::HttpStatus(u32::try_from(*status).ok().filter(|status| (200..600).contains(status))?)
         }

@@ -1,31 +1,33 @@
-//! Route configurations of routers: a virtual host for each host that a server and a VirtualService have in common.
+//! Route configurations of gateways: a virtual host for each host that a server and a VirtualService share.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use config::diagnostic::ObjectId;
 use config::host::Host;
-use config::note::ObjectId;
-use model::{Mesh, Placement, Server, VirtualService};
+use model::{GatewayServer, Mesh, Placement, ResolvedVirtualService};
 use wire::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost, virtual_host::TlsRequirementType};
 
-use super::client::{Client, Entrance};
+use super::client::{Client, GatewayBinding};
 use super::virtual_host::is_domain;
 use super::{http_match, virtual_service};
 use crate::headers;
-use crate::made::Made;
 use crate::proto::boolean;
+use crate::translated::Translated;
 
-pub(super) fn configuration(mesh: &Mesh, placement: &Placement, name: &str) -> Made<RouteConfiguration> {
-    let Some(servers) = placement.gateway().routes.get(name) else { return Made::built_in(gone(name)) };
-    let mut table = Table::new(mesh, placement);
+pub(super) fn configuration(mesh: &Mesh, placement: &Placement, name: &str) -> Translated<RouteConfiguration> {
+    let Some(servers) = placement.gateway().routes.get(name) else {
+        return Translated::built_in(for_removed_gateway(name));
+    };
+    let mut table = GatewayRoutes::new(mesh, placement);
     servers.iter().for_each(|server| table.add(server));
-    let hosts = if table.drafts.is_empty() { vec![nothing(&servers[0])] } else { table.virtual_hosts() };
-    Made::new(super::configuration(name, hosts), table.made_from)
+    let hosts = if table.drafts.is_empty() { vec![empty_virtual_host(&servers[0])] } else { table.virtual_hosts() };
+    Translated::new(super::configuration(name, hosts), table.made_from)
 }
 
-/// A Gateway that was there a moment ago: its listener still drains.
-fn gone(name: &str) -> RouteConfiguration {
+/// Of a Gateway that was removed: its listener still drains.
+fn for_removed_gateway(name: &str) -> RouteConfiguration {
     RouteConfiguration {
         name: name.to_owned(),
         validate_clusters: Some(boolean(false)),
@@ -34,7 +36,7 @@ fn gone(name: &str) -> RouteConfiguration {
 }
 
 /// Without a route Envoy answers 404.
-fn nothing(server: &Server) -> VirtualHost {
+fn empty_virtual_host(server: &GatewayServer) -> VirtualHost {
     VirtualHost {
         name: format!("blackhole:{}", server.port.number),
         domains: vec!["*".into()],
@@ -42,12 +44,12 @@ fn nothing(server: &Server) -> VirtualHost {
     }
 }
 
-struct Table<'a> {
+struct GatewayRoutes<'a> {
     mesh: &'a Mesh,
     placement: &'a Placement,
-    /// VirtualServices of each Gateway, as they are first asked for.
-    bound: BTreeMap<Arc<str>, Vec<Arc<VirtualService>>>,
-    /// Made once for each Gateway and VirtualService, for the port of the first server that has hosts for them.
+    /// VirtualServices by Gateway, filled on first use.
+    bound: BTreeMap<Arc<str>, Vec<Arc<ResolvedVirtualService>>>,
+    /// Translated once per Gateway and VirtualService, for the port of the first server that shares a host.
     routes: BTreeMap<RoutesKey, Vec<Route>>,
     drafts: BTreeMap<String, Draft>,
     made_from: BTreeSet<ObjectId>,
@@ -56,27 +58,27 @@ struct Table<'a> {
 /// A Gateway, and a VirtualService's namespace and name.
 type RoutesKey = (Arc<str>, Arc<str>, Arc<str>);
 
-/// A virtual host in the making.
+/// A virtual host under construction.
 struct Draft {
     name: String,
     routes: Vec<RoutesKey>,
     redirects: bool,
 }
 
-impl<'a> Table<'a> {
+impl<'a> GatewayRoutes<'a> {
     fn new(mesh: &'a Mesh, placement: &'a Placement) -> Self {
         let (bound, routes, drafts) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self { mesh, placement, bound, routes, drafts, made_from: BTreeSet::new() }
     }
 
-    fn add(&mut self, server: &Server) {
+    fn add(&mut self, server: &GatewayServer) {
         self.made_from.insert(server.made_from.clone());
         for object in self.bound(server) {
             let hosts = common(server, &object);
             if hosts.is_empty() {
                 continue;
             }
-            let Some(key) = self.made_routes(server, &object) else { continue };
+            let Some(key) = self.routes_of(server, &object) else { continue };
             for host in hosts.iter().filter(|host| is_domain(host)) {
                 self.draft(host.as_str(), server).routes.push(key.clone());
             }
@@ -87,18 +89,18 @@ impl<'a> Table<'a> {
         }
     }
 
-    fn bound(&mut self, server: &Server) -> Vec<Arc<VirtualService>> {
+    fn bound(&mut self, server: &GatewayServer) -> Vec<Arc<ResolvedVirtualService>> {
         let made = || self.mesh.gateway_routes(&self.placement.proxy.namespace, &server.gateway);
         self.bound.entry(server.gateway.clone()).or_insert_with(made).clone()
     }
 
-    /// `None`: none of them is for this router and port.
-    fn made_routes(&mut self, server: &Server, object: &VirtualService) -> Option<RoutesKey> {
+    /// `None`: none of the routes matches this gateway and port.
+    fn routes_of(&mut self, server: &GatewayServer, object: &ResolvedVirtualService) -> Option<RoutesKey> {
         let key = (server.gateway.clone(), object.namespace.clone(), object.name.clone());
         if !self.routes.contains_key(&key) {
-            let entrance =
-                Entrance { gateway: &server.gateway, namespace: &object.namespace, tls: server.tls.is_some() };
-            let client = Client::of_gateway(self.mesh, self.placement, server.port.number, entrance);
+            let gateway_binding =
+                GatewayBinding { gateway: &server.gateway, namespace: &object.namespace, tls: server.tls.is_some() };
+            let client = Client::of_gateway(self.mesh, self.placement, server.port.number, gateway_binding);
             let routes = virtual_service::routes(&client, object);
             if routes.is_empty() {
                 return None;
@@ -109,7 +111,7 @@ impl<'a> Table<'a> {
         Some(key)
     }
 
-    fn draft(&mut self, host: &str, server: &Server) -> &mut Draft {
+    fn draft(&mut self, host: &str, server: &GatewayServer) -> &mut Draft {
         let draft = self.drafts.entry(host.to_owned()).or_insert_with(|| Draft {
             name: named(host, server.port.number),
             routes: Vec::new(),
@@ -119,7 +121,7 @@ impl<'a> Table<'a> {
         draft
     }
 
-    /// Hosts with the same routes share a virtual host, or thousands of hosts would be thousands of copies.
+    /// Hosts with equal routes share a virtual host: thousands of hosts would be thousands of copies.
     fn virtual_hosts(&self) -> Vec<VirtualHost> {
         let mut hosts: Vec<_> = self.drafts.iter().collect();
         hosts.sort_by_key(|(host, _)| (host.starts_with('*'), Reverse(host.len()), *host));
@@ -141,8 +143,8 @@ impl<'a> Table<'a> {
 
     fn virtual_host(&self, host: &str, draft: &Draft) -> VirtualHost {
         let mut routes: Vec<_> = draft.routes.iter().flat_map(|key| self.routes[key].iter().cloned()).collect();
-        // What takes everything would hide what follows it. Stable: the older VirtualService stays first.
-        routes.sort_by_key(|route| route.r#match.as_ref().is_some_and(http_match::takes_everything));
+        // A catch-all route would hide the following ones. Stable: the older VirtualService stays first.
+        routes.sort_by_key(|route| route.r#match.as_ref().is_some_and(http_match::matches_everything));
         let require_tls = if draft.redirects { TlsRequirementType::All } else { TlsRequirementType::None };
         VirtualHost {
             name: draft.name.clone(),
@@ -155,8 +157,8 @@ impl<'a> Table<'a> {
     }
 }
 
-/// The narrower of each pair, in the server's order.
-fn common(server: &Server, object: &VirtualService) -> Vec<Host> {
+/// The more specific host of each pair, in the server's order.
+fn common(server: &GatewayServer, object: &ResolvedVirtualService) -> Vec<Host> {
     let mut hosts: Vec<Host> = Vec::new();
     for own in server.hosts_for(&object.namespace) {
         for wanted in &object.hosts {
@@ -175,7 +177,7 @@ fn common(server: &Server, object: &VirtualService) -> Vec<Host> {
     hosts
 }
 
-/// An IPv6 address keeps its colons apart from the port.
+/// An IPv6 address is bracketed before the port.
 fn named(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }

@@ -1,7 +1,7 @@
-//! Sticky routes: which part of a request chooses the endpoint, as the destination's rule says.
+//! Hash policies of routes, by the destination's rule.
 
 use config::kinds::destination_rule::{ConsistentHash, HashKey, LbPolicy, LoadBalancerSettings, TrafficPolicy};
-use model::Destination;
+use model::MergedDestinationRule;
 use wire::envoy::config::route::v3::route_action::{
     HashPolicy,
     hash_policy::{ConnectionProperties, Cookie, CookieAttribute, Header, PolicySpecifier, QueryParameter},
@@ -9,8 +9,8 @@ use wire::envoy::config::route::v3::route_action::{
 
 use crate::proto::duration;
 
-/// Some route may be sticky because of this rule; nothing else of a rule is in routes.
-pub fn read_by_routes(rule: &Destination) -> bool {
+/// Whether a rule affects routes: only its consistent hash does.
+pub fn affects_routes(rule: &MergedDestinationRule) -> bool {
     let sticky = |policy: &TrafficPolicy| {
         let ports = policy.port_level_settings.iter().map(|port| port.load_balancer.as_ref());
         ports.chain([policy.load_balancer.as_ref()]).any(|balancer| hash(balancer).is_some())
@@ -19,14 +19,18 @@ pub fn read_by_routes(rule: &Destination) -> bool {
     rule.policy.iter().chain(subsets).any(|policy| sticky(policy))
 }
 
-/// Of a service's own route on a port: the port's setting, else the top level's.
-pub(super) fn of_port(rule: &Destination, port: u16) -> Option<&ConsistentHash> {
+/// Of a service's default route on a port: the port-level setting, else the top-level one.
+pub(super) fn of_port(rule: &MergedDestinationRule, port: u16) -> Option<&ConsistentHash> {
     let policy = rule.policy.as_ref()?;
     on_port(policy, port).or_else(|| hash(policy.load_balancer.as_ref()))
 }
 
-/// Of a route's destination: the subset's port, the subset, the named port, the top level.
-pub(super) fn of_destination<'a>(rule: &'a Destination, subset: &str, port: Option<u16>) -> Option<&'a ConsistentHash> {
+/// Of a route's destination: the subset's port, the subset, the port, the top level.
+pub(super) fn of_destination<'a>(
+    rule: &'a MergedDestinationRule,
+    subset: &str,
+    port: Option<u16>,
+) -> Option<&'a ConsistentHash> {
     let top = rule.policy.as_deref();
     let own = rule.subset(subset).and_then(|subset| subset.traffic_policy.as_deref());
     let at = |policy: Option<&'a TrafficPolicy>| on_port(policy?, port?);
@@ -56,7 +60,7 @@ pub(super) fn policy(hash: &ConsistentHash) -> Option<HashPolicy> {
     Some(HashPolicy { policy_specifier: Some(specifier), ..HashPolicy::default() })
 }
 
-/// Envoy refuses what has no name.
+/// Envoy rejects an empty name.
 fn is_nameless(key: &HashKey) -> bool {
     match key {
         HashKey::HeaderName(name) | HashKey::QueryParameterName(name) => name.is_empty(),

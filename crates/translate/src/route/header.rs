@@ -1,4 +1,4 @@
-//! Headers that a route sets, adds and removes. The host is a header that Envoy changes by other means.
+//! Headers that a route sets, adds and removes. The host is not among them: Envoy rewrites it by other means.
 
 use config::kinds::virtual_service::{HeaderOperations, Headers};
 use wire::envoy::config::core::v3::{HeaderValue, HeaderValueOption, header_value_option::HeaderAppendAction};
@@ -9,7 +9,7 @@ pub(super) struct Operations {
     pub(super) request_remove: Vec<String>,
     pub(super) response_add: Vec<HeaderValueOption>,
     pub(super) response_remove: Vec<String>,
-    /// The host that requests are given.
+    /// The host rewrite.
     pub(super) authority: Option<String>,
 }
 
@@ -27,7 +27,7 @@ impl Operations {
     }
 }
 
-/// What is set, then what is added.
+/// Set headers, then added ones.
 fn added(operations: &HeaderOperations) -> Vec<HeaderValueOption> {
     let with = |action: HeaderAppendAction| {
         move |(key, value): (&String, &String)| HeaderValueOption {
@@ -53,7 +53,7 @@ fn authority(operations: &HeaderOperations) -> Option<String> {
     both.filter(|(key, value)| names_host(key) && !value.is_empty()).map(|(_, value)| value.clone()).next()
 }
 
-/// Envoy refuses to change these, and names that no header can have.
+/// Envoy rejects changes of pseudo-headers and `host`, and invalid names.
 fn is_internal(key: &str) -> bool {
     key.starts_with(':') || key.eq_ignore_ascii_case("host") || !is_name(key)
 }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_host_is_no_header() {
+    fn the_host_is_not_a_header() {
         let set = [("Host", "a"), ("x-a", "1"), ("", "2"), ("x\n", "3")];
         let own = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
         let request = HeaderOperations { set: set.map(own).into(), ..HeaderOperations::default() };

@@ -1,9 +1,9 @@
-//! Where a route sends requests: one cluster or several by weight, with rewrites, mirrors, retries and stickiness.
+//! The action of an HTTP route: one cluster or several by weight, with rewrites, mirrors, retries and hash policies.
 
 use config::duration::Duration;
 use config::kinds::destination_rule::ConsistentHash;
 use config::kinds::virtual_service::{Destination, HttpRewrite, HttpRoute, HttpRouteDestination};
-use model::{Destination as Rule, destination_port};
+use model::{MergedDestinationRule as Rule, destination_port};
 use std::sync::Arc;
 
 use wire::envoy::config::route::v3::{
@@ -21,7 +21,7 @@ use crate::names::ClusterName;
 use crate::proto::{duration, seconds, uint32};
 use crate::text_match::pattern;
 
-/// Puts the action on the route; `None`: there is nowhere to send requests.
+/// Sets the action of the route; `None`: there is no destination.
 #[allow(deprecated)] // max_grpc_timeout: istiod sends it.
 pub(super) fn forwarding(
     client: &Client<'_>,
@@ -59,7 +59,7 @@ pub(super) fn forwarding(
     Some(route)
 }
 
-/// The host that it asks for.
+/// The host rewrite.
 fn rewrite_path(rewrite: &HttpRewrite, action: &mut RouteAction) -> Option<String> {
     match &rewrite.uri_regex_rewrite {
         Some(by_pattern) => {
@@ -73,7 +73,7 @@ fn rewrite_path(rewrite: &HttpRewrite, action: &mut RouteAction) -> Option<Strin
     Some(rewrite.authority.clone()).filter(|authority| !authority.is_empty())
 }
 
-/// Its headers follow the route's; its host yields to the route's.
+/// The destination's headers follow the route's; its host rewrite yields to the route's.
 fn one_cluster(
     client: &Client<'_>,
     to: &HttpRouteDestination,
@@ -92,7 +92,7 @@ fn one_cluster(
     Some(())
 }
 
-/// `None`: no destination has a weight, which Envoy refuses.
+/// `None`: no destination has a weight, which Envoy rejects.
 fn weighted(client: &Client<'_>, several: &[HttpRouteDestination]) -> Option<ClusterSpecifier> {
     let clusters: Vec<_> = several
         .iter()
@@ -121,8 +121,8 @@ fn cluster(client: &Client<'_>, to: &HttpRouteDestination) -> Option<ClusterName
 
 fn hash_of(client: &Client<'_>, to: Option<&Destination>) -> Option<ConsistentHash> {
     let to = to?;
-    let rule: &Arc<Rule> = client.placement.destination(&config::host::Host::new(&to.host))?;
+    let rule: &Arc<Rule> = client.placement.destination_rule(&config::host::Host::new(&to.host))?;
     let hash = hash::of_destination(rule, &to.subset, destination_port(to))?;
-    client.used(rule.made_from.iter().cloned());
+    client.record_use(rule.made_from.iter().cloned());
     Some(hash.clone())
 }

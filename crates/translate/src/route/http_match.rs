@@ -1,4 +1,4 @@
-//! Which requests a route takes.
+//! Route matches of HTTP requests.
 
 use config::kinds::string_match::StringMatch;
 use config::kinds::virtual_service::HttpMatchRequest;
@@ -15,12 +15,12 @@ use wire::envoy::r#type::matcher::v3::{
 
 use super::header::is_name;
 use crate::proto::boolean;
-use crate::text_match::{asks_presence, matcher, pattern};
+use crate::text_match::{is_presence_match, matcher, pattern};
 
-/// A header of this name means a claim of the caller's token.
+/// A header of this name matches a JWT claim.
 const CLAIM: &str = "@request.auth.claims";
 
-/// `None`: some text cannot be compared with; then no request is known to match.
+/// `None`: a matcher is invalid; then the route is left out.
 pub(super) fn route_match(wanted: &HttpMatchRequest, prefix: PathPrefix) -> Option<RouteMatch> {
     let mut found = RouteMatch { case_sensitive: Some(boolean(!wanted.ignore_uri_case)), ..super::everything() };
     if let Some(path) = wanted.uri.as_ref().and_then(|text| path(text, prefix)) {
@@ -37,7 +37,7 @@ pub(super) fn route_match(wanted: &HttpMatchRequest, prefix: PathPrefix) -> Opti
             Some(claims) => found.dynamic_metadata.push(claim(&claims, text, true)?),
             None => found.headers.push(HeaderMatcher {
                 invert_match: true,
-                treat_missing_header_as_empty: !asks_presence(text),
+                treat_missing_header_as_empty: !is_presence_match(text),
                 ..header(name, text)?
             }),
         }
@@ -54,8 +54,8 @@ pub(super) fn route_match(wanted: &HttpMatchRequest, prefix: PathPrefix) -> Opti
     Some(found)
 }
 
-/// Nothing after it can be reached.
-pub(super) fn takes_everything(found: &RouteMatch) -> bool {
+/// Following routes are unreachable.
+pub(super) fn matches_everything(found: &RouteMatch) -> bool {
     let path = match &found.path_specifier {
         Some(PathSpecifier::Prefix(prefix)) => prefix == "/",
         Some(PathSpecifier::SafeRegex(pattern)) => pattern.regex == ".*",
@@ -64,7 +64,7 @@ pub(super) fn takes_everything(found: &RouteMatch) -> bool {
     path && found.headers.is_empty() && found.query_parameters.is_empty() && found.dynamic_metadata.is_empty()
 }
 
-/// The path as traces show it.
+/// The path shown in traces.
 pub(super) fn shown_path(found: &RouteMatch) -> String {
     match &found.path_specifier {
         Some(PathSpecifier::Prefix(prefix)) => format!("{prefix}*"),
@@ -74,14 +74,14 @@ pub(super) fn shown_path(found: &RouteMatch) -> String {
     }
 }
 
-/// Outer `None`: any path. Inner `None`: a refused pattern.
+/// Outer `None`: any path. Inner `None`: a rejected pattern.
 fn path(text: &StringMatch, meant: PathPrefix) -> Option<Option<PathSpecifier>> {
     match text {
         StringMatch::Any => None,
         StringMatch::Exact(path) => Some(Some(PathSpecifier::Path(path.clone()))),
         StringMatch::Prefix(prefix) => {
             let trimmed = prefix.strip_suffix('/').unwrap_or(prefix);
-            // Envoy takes no shorter segments.
+            // Envoy rejects shorter prefixes of path segments.
             let segments = meant == PathPrefix::Segments && trimmed.len() > 1 && !trimmed.ends_with('/');
             Some(Some(if segments {
                 PathSpecifier::PathSeparatedPrefix(trimmed.to_owned())
@@ -97,7 +97,7 @@ fn header(name: &str, text: &StringMatch) -> Option<HeaderMatcher> {
     if !is_name(name) {
         return None;
     }
-    let wanted = if asks_presence(text) {
+    let wanted = if is_presence_match(text) {
         HeaderMatchSpecifier::PresentMatch(true)
     } else {
         HeaderMatchSpecifier::StringMatch(matcher(text)?)
@@ -109,7 +109,7 @@ fn query_parameter(name: &str, text: &StringMatch) -> Option<QueryParameterMatch
     if name.is_empty() {
         return None;
     }
-    let wanted = if asks_presence(text) {
+    let wanted = if is_presence_match(text) {
         QueryParameterMatchSpecifier::PresentMatch(true)
     } else {
         QueryParameterMatchSpecifier::StringMatch(matcher(text)?)
@@ -128,7 +128,7 @@ fn claims(name: &str) -> Option<Vec<&str>> {
     Some(inside.split("][").collect())
 }
 
-/// A claim is one text or a list of them.
+/// A claim is a string or a list of strings.
 fn claim(claims: &[&str], text: &StringMatch, invert: bool) -> Option<MetadataMatcher> {
     let value = ValueMatcher { match_pattern: Some(value_matcher::MatchPattern::StringMatch(matcher(text)?)) };
     let among = ListMatcher { match_pattern: Some(list_matcher::MatchPattern::OneOf(Box::new(value.clone()))) };
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ingress_means_whole_segments() {
+    fn an_ingress_prefix_matches_whole_segments() {
         let made = |text: &str| path(&StringMatch::Prefix(text.into()), PathPrefix::Segments).flatten();
         for (text, want) in [("/a", "/a"), ("/a/b/", "/a/b")] {
             assert_eq!(made(text), Some(PathSpecifier::PathSeparatedPrefix(want.into())));
@@ -170,12 +170,12 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_is_too_long_matches_no_request() {
+    fn rejects_patterns_that_are_too_long() {
         let long = StringMatch::Regex("a".repeat(5000));
         let on_path = HttpMatchRequest { uri: Some(long.clone()), ..HttpMatchRequest::default() };
         let on_header = HttpMatchRequest { headers: [("a".to_owned(), long)].into(), ..HttpMatchRequest::default() };
         let made = |wanted: &HttpMatchRequest| route_match(wanted, PathPrefix::Text);
         assert!(made(&on_path).is_none() && made(&on_header).is_none());
-        assert!(made(&HttpMatchRequest::default()).is_some_and(|found| takes_everything(&found)));
+        assert!(made(&HttpMatchRequest::default()).is_some_and(|found| matches_everything(&found)));
     }
 }

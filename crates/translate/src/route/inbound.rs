@@ -1,4 +1,4 @@
-//! Routes towards the proxy's own application: inline, one host, one route.
+//! Inbound routes: inline, one virtual host, one route.
 
 use model::Protocol;
 use wire::envoy::config::route::v3::{
@@ -7,10 +7,10 @@ use wire::envoy::config::route::v3::{
 };
 
 use crate::proto::{boolean, seconds, uint32};
-use crate::stat_pattern::Named;
+use crate::stat_pattern::PatternValues;
 
-pub(crate) fn configuration(cluster: &str, named: &Named, protocol: Protocol) -> RouteConfiguration {
-    let Named { host, port, .. } = named;
+pub(crate) fn configuration(cluster: &str, named: &PatternValues, protocol: Protocol) -> RouteConfiguration {
+    let PatternValues { host, port, .. } = named;
     let route = Route {
         name: "default".into(),
         r#match: Some(super::everything()),
@@ -41,7 +41,7 @@ pub(crate) fn configuration(cluster: &str, named: &Named, protocol: Protocol) ->
     }
 }
 
-/// The application closed an idle connection just as a request was about to use it.
+/// Retries requests that were sent on an idle connection while the application closed it.
 fn lost_connection() -> RetryPolicy {
     RetryPolicy { retry_on: "reset-before-request".into(), num_retries: Some(uint32(2)), ..RetryPolicy::default() }
 }

@@ -1,4 +1,4 @@
-//! Copies of requests, sent elsewhere and not waited for.
+//! Request mirroring.
 
 use config::kinds::virtual_service::{Destination, HttpRoute};
 use wire::envoy::config::route::v3::route_action::RequestMirrorPolicy;
@@ -8,7 +8,7 @@ use super::client::Client;
 use crate::fraction::{always, precise, whole};
 use crate::proto::boolean;
 
-/// A mirror of no requests is no mirror.
+/// A mirror of 0% is left out.
 pub(super) fn policies(client: &Client<'_>, rule: &HttpRoute) -> Vec<RequestMirrorPolicy> {
     let old = match (rule.mirror_percentage, rule.mirror_percent) {
         (Some(percent), _) => (percent.value > 0.0).then(|| precise(percent)),

@@ -1,4 +1,4 @@
-//! Answers that the proxy gives itself: redirects and fixed responses.
+//! Responses of the proxy itself: redirects and direct responses.
 
 use config::kinds::virtual_service::{HttpBody, HttpDirectResponse, HttpRedirect, RedirectPort, RedirectPortSelection};
 use wire::envoy::config::core::v3::{DataSource, data_source::Specifier};
@@ -9,7 +9,7 @@ use wire::envoy::config::route::v3::{
 
 use super::client::Client;
 
-/// `None`: no such redirect exists.
+/// `None`: an invalid redirect status.
 pub(super) fn redirect(redirect: &HttpRedirect, client: &Client<'_>) -> Option<RedirectAction> {
     let code = match redirect.redirect_code {
         0 | 301 => RedirectResponseCode::MovedPermanently,
@@ -30,7 +30,7 @@ pub(super) fn redirect(redirect: &HttpRedirect, client: &Client<'_>) -> Option<R
     })
 }
 
-/// 0: the scheme's own.
+/// 0: the scheme's default port.
 fn port(redirect: &HttpRedirect, client: &Client<'_>) -> u32 {
     let port = match redirect.port {
         None | Some(RedirectPort::Derived(RedirectPortSelection::FromProtocolDefault)) => 0,
@@ -45,7 +45,7 @@ fn port(redirect: &HttpRedirect, client: &Client<'_>) -> u32 {
     }
 }
 
-/// `None`: a status that HTTP does not have.
+/// `None`: an invalid HTTP status.
 pub(super) fn direct_response(response: &HttpDirectResponse) -> Option<DirectResponseAction> {
     if !(200..600).contains(&response.status) {
         return None;

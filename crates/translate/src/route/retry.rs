@@ -1,4 +1,4 @@
-//! Retries: the route's own, else the mesh's, else twice on another host where the request cannot have been seen.
+//! Retry policies: the route's, else the mesh's, else two attempts on another host if the request cannot have been processed.
 
 use config::duration::Duration;
 use config::kinds::virtual_service::HttpRetry;
@@ -15,7 +15,7 @@ use crate::proto::{duration, uint32};
 const RETRY_ON: &str = "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes";
 const BY_STATUS: &str = "retriable-status-codes";
 
-/// `None`: no retries. `sticky`: the hash chooses the host, another would be wrong.
+/// `None`: no retries. `sticky`: with a hash policy another host would be wrong.
 pub(super) fn policy(own: Option<&HttpRetry>, sticky: bool) -> Option<RetryPolicy> {
     let default = RetryPolicy {
         retry_on: RETRY_ON.into(),
@@ -68,7 +68,7 @@ fn conditions(written: &str) -> (String, Vec<u32>) {
     (text, codes)
 }
 
-/// A registered status of HTTP.
+/// A registered HTTP status.
 fn is_status(code: u32) -> bool {
     matches!(
         code,

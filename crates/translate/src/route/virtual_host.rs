@@ -1,10 +1,10 @@
-//! The virtual hosts of a listener: for hosts of VirtualServices that are no services there, for services, each with its routes.
+//! The virtual hosts of an outbound listener: hosts of VirtualServices that are no services, and services, each with its routes.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use config::host::Host;
-use model::{EgressListener, Port, Protocol, Service, VirtualService};
+use model::{EgressListener, Port, Protocol, ResolvedVirtualService, Service};
 use wire::envoy::config::route::v3::{Decorator, Route, RouteAction, VirtualHost, route};
 
 use super::client::Client;
@@ -12,29 +12,30 @@ use super::{domains, hash, retry, to_cluster, virtual_service};
 use crate::headers;
 use crate::names::ClusterName;
 
-/// The port on which hosts that are nobody's services are served.
-pub const PLAIN: u16 = 80;
+/// The port that serves the hosts of VirtualServices that are no services.
+pub const DEFAULT_HTTP_PORT: u16 = 80;
 
-/// All of them by name, on a listener of one port or of all (0).
+/// All virtual hosts of a listener of one port, or of all ports (0).
 pub(super) fn of_listener(client: &Client<'_>, egress: &EgressListener) -> Vec<VirtualHost> {
     let aliases = domains::aliases(client.mesh, client.placement);
-    let mut table = Table { client, known: known(client), taken: HashSet::new(), hosts: BTreeMap::new() };
-    let speakers = Speakers::new(client, egress);
+    let mut table =
+        VirtualHostTable { client, known_hosts: known_hosts(client), taken: HashSet::new(), hosts: BTreeMap::new() };
+    let owners = RouteOwners::new(client, egress);
     for (index, object) in egress.virtual_services.iter().enumerate() {
-        let Some(routes) = speakers.routes.get(&index) else { continue };
-        let hosts = plain_hosts(client, object);
-        for port in plain_ports(client, egress, object).into_iter().filter(|_| !hosts.is_empty()) {
+        let Some(routes) = owners.routes.get(&index) else { continue };
+        let hosts = non_service_hosts(client, object);
+        for port in non_service_ports(client, egress, object).into_iter().filter(|_| !hosts.is_empty()) {
             for host in &hosts {
                 table.add(host, port, vec![host.to_string()], routes.clone());
             }
         }
-        for host in as_written(object, speakers.speaks_for.get(&index).cloned().unwrap_or_default()) {
+        for host in in_written_order(object, owners.hosts_by_owner.get(&index).cloned().unwrap_or_default()) {
             table.add_service(client.services[host], &aliases, |_| routes.clone());
         }
     }
-    for service in egress.services.iter().filter(|service| !speakers.spoken_for.contains(&service.host)) {
+    for service in egress.services.iter().filter(|service| !owners.owned_hosts.contains(&service.host)) {
         let held = client.services.get(&service.host).is_some_and(|held| Arc::ptr_eq(held, service));
-        // Another name is called by the virtual host of what it stands for, unless a VirtualService speaks for it.
+        // An ExternalName alias is a domain of its target's virtual host, unless a VirtualService routes it.
         if held && !service.is_alias() {
             table.add_service(service, &aliases, |port| vec![default_route(client, service, port)]);
         }
@@ -42,87 +43,96 @@ pub(super) fn of_listener(client: &Client<'_>, egress: &EgressListener) -> Vec<V
     table.hosts.into_values().collect()
 }
 
-/// An address that several of the hosts have goes to the first that is written, and to wildcards last.
-fn as_written<'a>(object: &VirtualService, mut hosts: Vec<&'a Host>) -> Vec<&'a Host> {
+/// A domain that several hosts have goes to the first one written, and to wildcards last.
+fn in_written_order<'a>(object: &ResolvedVirtualService, mut hosts: Vec<&'a Host>) -> Vec<&'a Host> {
     let place = |host: &Host| object.hosts.iter().position(|own| own == host && !own.is_wildcard());
     hosts.sort_by_key(|host| place(host).unwrap_or(usize::MAX));
     hosts
 }
 
-/// An alias is no service: its name is the target's.
-fn known<'a>(client: &Client<'a>) -> HashSet<&'a str> {
+/// An alias is not a service: its name is a domain of the target.
+fn known_hosts<'a>(client: &Client<'a>) -> HashSet<&'a str> {
     client.services.iter().filter(|(_, service)| !service.is_alias()).map(|(host, _)| host.as_str()).collect()
 }
 
-/// The one host of a listener that knows its service by address.
+/// The virtual host of a listener whose address identifies the service.
 pub(super) fn of_service(client: &Client<'_>, egress: &EgressListener, service: &Service, port: &Port) -> VirtualHost {
-    client.used([service.made_from.clone()]);
-    let spoken = egress.virtual_services.for_service(&service.host).into_iter();
-    let routes = spoken.map(|object| used_routes(client, object)).find(|routes| !routes.is_empty());
+    client.record_use([service.made_from.clone()]);
+    let candidates = egress.virtual_services.for_service(&service.host).into_iter();
+    let routes = candidates.map(|object| routes_recording_use(client, object)).find(|routes| !routes.is_empty());
     let routes = routes.unwrap_or_else(|| vec![default_route(client, service, port)]);
     virtual_host(client, full_name(&service.host, port.number), vec!["*".into()], routes)
 }
 
-/// Which VirtualService speaks for which service, and with which routes.
-struct Speakers<'a> {
-    speaks_for: BTreeMap<usize, Vec<&'a Host>>,
-    spoken_for: BTreeSet<&'a Host>,
+/// Which VirtualService routes which service, and with which routes.
+struct RouteOwners<'a> {
+    hosts_by_owner: BTreeMap<usize, Vec<&'a Host>>,
+    owned_hosts: BTreeSet<&'a Host>,
     routes: BTreeMap<usize, Vec<Route>>,
 }
 
-impl<'a> Speakers<'a> {
+impl<'a> RouteOwners<'a> {
     fn new(client: &Client<'a>, egress: &EgressListener) -> Self {
         let mut routes = BTreeMap::new();
-        let mut speaks_for: BTreeMap<usize, Vec<&'a Host>> = BTreeMap::new();
-        let mut spoken_for = BTreeSet::new();
-        let place: BTreeMap<*const VirtualService, usize> =
+        let mut hosts_by_owner: BTreeMap<usize, Vec<&'a Host>> = BTreeMap::new();
+        let mut owned_hosts = BTreeSet::new();
+        let place: BTreeMap<*const ResolvedVirtualService, usize> =
             egress.virtual_services.iter().enumerate().map(|(index, object)| (Arc::as_ptr(object), index)).collect();
         for (index, object) in egress.virtual_services.iter().enumerate() {
-            if reads(client, object) {
-                let made = used_routes(client, object);
+            if may_use(client, object) {
+                let made = routes_recording_use(client, object);
                 if !made.is_empty() {
                     routes.insert(index, made);
                 }
             }
         }
         for host in client.services.keys().copied().filter(|host| is_http(client.services[*host])) {
-            let spoken =
+            let candidates =
                 egress.virtual_services.for_service(host).into_iter().map(|object| place[&Arc::as_ptr(object)]);
-            if let Some(index) = spoken.into_iter().find(|index| routes.contains_key(index)) {
-                speaks_for.entry(index).or_default().push(host);
-                spoken_for.insert(host);
+            if let Some(index) = candidates.into_iter().find(|index| routes.contains_key(index)) {
+                hosts_by_owner.entry(index).or_default().push(host);
+                owned_hosts.insert(host);
             }
         }
-        Self { speaks_for, spoken_for, routes }
+        Self { hosts_by_owner, owned_hosts, routes }
     }
 }
 
-/// Whether routes of the VirtualService may stand on this listener.
-pub(super) fn reads(client: &Client<'_>, object: &VirtualService) -> bool {
-    client.port == PLAIN || object.hosts.iter().any(|host| is_there(client, host))
+/// Whether routes of the VirtualService may occur on this listener.
+pub(super) fn may_use(client: &Client<'_>, object: &ResolvedVirtualService) -> bool {
+    client.port == DEFAULT_HTTP_PORT || object.hosts.iter().any(|host| is_served(client, host))
 }
 
-/// The virtual hosts that have the routes of this VirtualService, which has some. No other claims one of its hosts.
-pub(super) fn spoken_by(client: &Client<'_>, egress: &EgressListener, object: &Arc<VirtualService>) -> Vec<String> {
-    let plain = plain_hosts(client, object);
-    let ports = plain_ports(client, egress, object);
-    let plain = plain.iter().flat_map(|host| ports.iter().map(move |port| format!("{host}:{port}")));
+/// The names of the virtual hosts with the routes of this VirtualService. It has routes, and no other VirtualService claims one of its
+/// hosts.
+pub(super) fn virtual_host_names(
+    client: &Client<'_>,
+    egress: &EgressListener,
+    object: &Arc<ResolvedVirtualService>,
+) -> Vec<String> {
+    let external = non_service_hosts(client, object);
+    let ports = non_service_ports(client, egress, object);
+    let external = external.iter().flat_map(|host| ports.iter().map(move |port| format!("{host}:{port}")));
     let services = client.services.values().copied().filter(|service| {
         let mut named = object.hosts.iter().map(|host| service.host.is_subset_of(host));
         is_http(service) && named.any(|named| named) && {
-            let mut spoken = egress.virtual_services.for_service(&service.host).into_iter();
-            let first =
-                spoken.find(|other| Arc::ptr_eq(other, object) || !virtual_service::routes(client, other).is_empty());
+            let mut candidates = egress.virtual_services.for_service(&service.host).into_iter();
+            let first = candidates
+                .find(|other| Arc::ptr_eq(other, object) || !virtual_service::routes(client, other).is_empty());
             first.is_some_and(|first| Arc::ptr_eq(first, object))
         }
     });
     let services = services
         .flat_map(|service| http_ports(service, client.port).map(|port| format!("{}:{}", service.host, port.number)));
-    plain.chain(services).collect()
+    external.chain(services).collect()
 }
 
-/// Ports on which hosts of the VirtualService that are no services are served: those of its services, and the plain one without any.
-fn plain_ports(client: &Client<'_>, egress: &EgressListener, object: &Arc<VirtualService>) -> BTreeSet<u16> {
+/// Ports that serve the VirtualService's hosts that are no services: those of its services, or the default port without any.
+fn non_service_ports(
+    client: &Client<'_>,
+    egress: &EgressListener,
+    object: &Arc<ResolvedVirtualService>,
+) -> BTreeSet<u16> {
     let best =
         |host: &Host| egress.virtual_services.for_service(host).first().is_some_and(|best| Arc::ptr_eq(best, object));
     let exact = object.hosts.iter().filter(|host| !host.is_wildcard());
@@ -132,33 +142,33 @@ fn plain_ports(client: &Client<'_>, egress: &EgressListener, object: &Arc<Virtua
     let matched = all.filter(|service| wild.iter().any(|host| host.matches(&service.host)) && best(&service.host));
     let ports: BTreeSet<u16> =
         named.chain(matched).flat_map(|service| http_ports(service, client.port)).map(|port| port.number).collect();
-    if ports.is_empty() && client.port == PLAIN { BTreeSet::from([PLAIN]) } else { ports }
+    if ports.is_empty() && client.port == DEFAULT_HTTP_PORT { BTreeSet::from([DEFAULT_HTTP_PORT]) } else { ports }
 }
 
-fn used_routes(client: &Client<'_>, object: &VirtualService) -> Vec<Route> {
+fn routes_recording_use(client: &Client<'_>, object: &ResolvedVirtualService) -> Vec<Route> {
     let routes = virtual_service::routes(client, object);
     if !routes.is_empty() {
-        client.used(object.made_from.iter().cloned());
+        client.record_use(object.made_from.iter().cloned());
     }
     routes
 }
 
-fn is_there(client: &Client<'_>, host: &Host) -> bool {
+fn is_served(client: &Client<'_>, host: &Host) -> bool {
     if host.is_wildcard() {
         return client.services.keys().any(|there| there.matches(host));
     }
     client.services.contains_key(host) || client.wild.iter().any(|there| there.matches(host))
 }
 
-/// Hosts that are no services of the listener, in the order that istiod has: exact ones first.
-fn plain_hosts(client: &Client<'_>, object: &VirtualService) -> Vec<Host> {
+/// Hosts that are no services of the listener, in istiod's order: exact ones first.
+fn non_service_hosts(client: &Client<'_>, object: &ResolvedVirtualService) -> Vec<Host> {
     let exact = object.hosts.iter().filter(|host| !host.is_wildcard() && !client.services.contains_key(*host));
     let wild = object.hosts.iter().filter(|host| host.is_wildcard());
     let wild = wild.filter(|host| !client.services.keys().any(|there| there.matches(host)));
     exact.chain(wild).filter(|host| is_domain(host)).cloned().collect()
 }
 
-/// Envoy refuses the whole configuration for a domain that is none.
+/// Envoy rejects the whole route configuration for an invalid domain.
 pub(super) fn is_domain(host: &Host) -> bool {
     let name = host.as_str();
     let rest = name.strip_prefix('*').unwrap_or(name);
@@ -177,16 +187,16 @@ fn serves_http(protocol: Protocol) -> bool {
     protocol.is_http() || protocol == Protocol::Auto
 }
 
-/// Virtual hosts in the making: a name and a domain stand only once, or Envoy refuses the whole configuration.
-struct Table<'a, 'b> {
+/// Virtual hosts under construction: names and domains must be unique, or Envoy rejects the whole route configuration.
+struct VirtualHostTable<'a, 'b> {
     client: &'b Client<'a>,
-    /// Full names of services: no short form of another may take them.
-    known: HashSet<&'a str>,
+    /// Full host names of services: no short name of another may take them.
+    known_hosts: HashSet<&'a str>,
     taken: HashSet<String>,
     hosts: BTreeMap<String, VirtualHost>,
 }
 
-impl Table<'_, '_> {
+impl VirtualHostTable<'_, '_> {
     fn add_service(
         &mut self,
         service: &Arc<Service>,
@@ -196,11 +206,11 @@ impl Table<'_, '_> {
         let client = self.client;
         let others = aliases.get(&service.host).map(Vec::as_slice).unwrap_or_default();
         for port in http_ports(service, client.port) {
-            client.used([service.made_from.clone()]);
-            client.used(others.iter().map(|alias| alias.made_from.clone()));
+            client.record_use([service.made_from.clone()]);
+            client.record_use(others.iter().map(|alias| alias.made_from.clone()));
             let suffix = (client.port == 0).then_some(port.number);
             let mut domains = domains::of_service(client.placement, service, others, suffix);
-            domains.retain(|domain| *domain == *service.host.as_str() || !self.known.contains(domain.as_str()));
+            domains.retain(|domain| *domain == *service.host.as_str() || !self.known_hosts.contains(domain.as_str()));
             self.add(&service.host, port.number, domains, routes(port));
         }
     }
@@ -211,8 +221,8 @@ impl Table<'_, '_> {
             return;
         }
         domains.retain(|domain| self.taken.insert(domain.to_ascii_lowercase()));
-        // On a listener of all ports, names alone mean the plain port.
-        if self.client.port == 0 && port != PLAIN {
+        // On a listener of all ports, a domain without a port means the default port.
+        if self.client.port == 0 && port != DEFAULT_HTTP_PORT {
             domains.retain(|domain| domain.contains(':'));
         }
         if !domains.is_empty() {
@@ -235,13 +245,13 @@ fn virtual_host(client: &Client<'_>, name: String, domains: Vec<String>, routes:
     }
 }
 
-/// The route of a service that no VirtualService speaks for.
+/// The route of a service without a VirtualService.
 fn default_route(client: &Client<'_>, service: &Service, port: &Port) -> Route {
     let cluster = ClusterName::outbound(port.number, &service.host).text();
-    let rule = client.placement.destination(&service.host);
+    let rule = client.placement.destination_rule(&service.host);
     let hash = rule.and_then(|rule| Some((rule, hash::of_port(rule, port.number)?)));
     if let Some((rule, _)) = hash {
-        client.used(rule.made_from.iter().cloned());
+        client.record_use(rule.made_from.iter().cloned());
     }
     let retries = client.mesh.config.default_http_retry_policy.as_ref();
     Route {
@@ -249,7 +259,7 @@ fn default_route(client: &Client<'_>, service: &Service, port: &Port) -> Route {
         r#match: Some(super::everything()),
         decorator: Some(Decorator { operation: full_name(&service.host, port.number) + "/*", ..Decorator::default() }),
         action: Some(route::Action::Route(RouteAction {
-            // Even a sticky route keeps the predicate: istiod looks at the hash of VirtualServices only.
+            // As in istiod the retry predicate stays with a hash policy: only the hash of VirtualServices counts.
             retry_policy: retry::policy(retries, false),
             hash_policy: hash.and_then(|(_, hash)| hash::policy(hash)).into_iter().collect(),
             ..to_cluster(cluster)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use config::kinds::virtual_service::{HttpAction, HttpMatchRequest, HttpRoute};
-use model::VirtualService;
+use model::ResolvedVirtualService;
 use wire::envoy::config::route::v3::{Decorator, Route, route, route_action::ClusterSpecifier};
 
 use super::client::Client;
@@ -12,17 +12,17 @@ use super::{cors, fault, http_action, http_match, redirect};
 use crate::metadata;
 use crate::names::ClusterName;
 
-/// Empty: none of them is for this client.
-pub(super) fn routes(client: &Client<'_>, object: &VirtualService) -> Vec<Route> {
+/// Empty: none of them matches this client.
+pub(super) fn routes(client: &Client<'_>, object: &ResolvedVirtualService) -> Vec<Route> {
     let mut routes = Vec::new();
     for rule in &object.http {
         if rule.matches.is_empty() {
             routes.extend(one_route(client, object, rule, None));
             break;
         }
-        for wanted in rule.matches.iter().filter(|wanted| client.fits(wanted)) {
+        for wanted in rule.matches.iter().filter(|wanted| client.matches(wanted)) {
             let Some(made) = one_route(client, object, rule, Some(wanted)) else { continue };
-            let last = made.r#match.as_ref().is_some_and(http_match::takes_everything);
+            let last = made.r#match.as_ref().is_some_and(http_match::matches_everything);
             routes.push(made);
             if last {
                 return routes;
@@ -34,7 +34,7 @@ pub(super) fn routes(client: &Client<'_>, object: &VirtualService) -> Vec<Route>
 
 fn one_route(
     client: &Client<'_>,
-    object: &VirtualService,
+    object: &ResolvedVirtualService,
     rule: &HttpRoute,
     wanted: Option<&HttpMatchRequest>,
 ) -> Option<Route> {
@@ -82,8 +82,8 @@ fn name(rule: &HttpRoute, wanted: Option<&HttpMatchRequest>) -> String {
     }
 }
 
-/// What traces call the route: by its only destination, else by the VirtualService.
-fn operation(client: &Client<'_>, object: &VirtualService, route: &Route) -> String {
+/// The operation name in traces: by the only destination, else by the VirtualService.
+fn operation(client: &Client<'_>, object: &ResolvedVirtualService, route: &Route) -> String {
     let path = route.r#match.as_ref().map(http_match::shown_path).unwrap_or_default();
     let cluster = match &route.action {
         Some(route::Action::Route(action)) => match &action.cluster_specifier {

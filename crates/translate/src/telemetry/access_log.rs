@@ -1,8 +1,8 @@
-//! Access logs of requests, of connections, and of listeners that no filter chain took a connection from.
+//! Access logs of requests, of connections, and of listeners (connections that matched no filter chain).
 
-use config::mesh::{AccessLogEncoding, FileAccessLogProvider, LogFormat, Provider};
-use model::{LogTo, Logs, Mesh, Placement};
-use wire::any::{self, Packed};
+use config::mesh::{AccessLogEncoding, FileAccessLogProvider, LogFormat, ProviderKind};
+use model::{AccessLogProvider, AccessLogs, Mesh, Placement};
+use wire::any::{self, Packable};
 use wire::envoy::config::accesslog::v3::{
     AccessLog, AccessLogFilter, AndFilter, ExtensionFilter, ResponseFlagFilter, access_log::ConfigType,
     access_log_filter::FilterSpecifier, extension_filter,
@@ -14,49 +14,49 @@ use wire::envoy::extensions::access_loggers::filters::cel::v3::ExpressionFilter;
 use super::{grpc_log, log_format, side};
 use crate::filter::Direction;
 
-/// The provider that every mesh has; its lines look as the mesh config says.
+/// The built-in provider; its format is that of the mesh config.
 const BUILT_IN: &str = "envoy";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Of {
+pub(crate) enum LogScope {
     Requests,
     Connections,
-    /// What ended before any chain knew of it.
+    /// Connections that ended before a filter chain matched.
     Listener,
 }
 
-pub(crate) fn logs(mesh: &Mesh, placement: &Placement, direction: Direction, of: Of) -> Vec<AccessLog> {
-    if of == Of::Listener && mesh.config.disable_envoy_listener_log {
+pub(crate) fn logs(mesh: &Mesh, placement: &Placement, direction: Direction, scope: LogScope) -> Vec<AccessLog> {
+    if scope == LogScope::Listener && mesh.config.disable_envoy_listener_log {
         return Vec::new();
     }
     match &side(placement, direction).logs {
-        Logs::Mesh => of_mesh(mesh, of),
-        Logs::To(providers) => providers.iter().filter_map(|to| of_provider(mesh, to, of)).collect(),
+        AccessLogs::Mesh => of_mesh(mesh, scope),
+        AccessLogs::To(providers) => providers.iter().filter_map(|to| of_provider(mesh, to, scope)).collect(),
     }
 }
 
-pub(super) fn log<M: Packed>(name: &str, config: &M) -> AccessLog {
+pub(super) fn log<M: Packable>(name: &str, config: &M) -> AccessLog {
     AccessLog { name: name.to_owned(), filter: None, config_type: Some(ConfigType::TypedConfig(any::pack(config))) }
 }
 
-/// What the mesh config's own fields ask for.
-fn of_mesh(mesh: &Mesh, of: Of) -> Vec<AccessLog> {
+/// By the mesh config's own fields.
+fn of_mesh(mesh: &Mesh, scope: LogScope) -> Vec<AccessLog> {
     let path = &mesh.config.access_log_file;
     let file = (!path.is_empty()).then(|| file(path, Some(mesh_format(mesh))));
-    let service = mesh.config.enable_envoy_access_log_service.then(|| grpc_log::of_mesh(of));
-    let limited = |log| AccessLog { filter: all(no_route(of).into_iter().collect()), ..log };
+    let service = mesh.config.enable_envoy_access_log_service.then(|| grpc_log::of_mesh(scope));
+    let limited = |log| AccessLog { filter: all(no_route(scope).into_iter().collect()), ..log };
     file.into_iter().chain(service).map(limited).collect()
 }
 
-fn of_provider(mesh: &Mesh, to: &LogTo, of: Of) -> Option<AccessLog> {
+fn of_provider(mesh: &Mesh, to: &AccessLogProvider, scope: LogScope) -> Option<AccessLog> {
     let log = match mesh.extension_provider(&to.provider)? {
-        Provider::EnvoyFileAccessLog(provider) => to_file(mesh, &to.provider, provider),
-        Provider::EnvoyHttpAls(provider) => grpc_log::http(mesh, provider)?,
-        Provider::EnvoyTcpAls(provider) => grpc_log::tcp(mesh, provider)?,
-        Provider::EnvoyOtelAls(provider) => grpc_log::open_telemetry(mesh, provider)?,
+        ProviderKind::EnvoyFileAccessLog(provider) => to_file(mesh, &to.provider, provider),
+        ProviderKind::EnvoyHttpAls(provider) => grpc_log::http(mesh, provider)?,
+        ProviderKind::EnvoyTcpAls(provider) => grpc_log::tcp(mesh, provider)?,
+        ProviderKind::EnvoyOtelAls(provider) => grpc_log::open_telemetry(mesh, provider)?,
         _ => return None,
     };
-    let filters = no_route(of).into_iter().chain(to.filter.as_deref().map(expression)).collect();
+    let filters = no_route(scope).into_iter().chain(to.filter.as_deref().map(expression)).collect();
     Some(AccessLog { filter: all(filters), ..log })
 }
 
@@ -68,7 +68,7 @@ fn to_file(mesh: &Mesh, name: &str, provider: &FileAccessLogProvider) -> AccessL
         None => Some(log_format::text("")),
         Some(LogFormat::Text(text)) => Some(log_format::text(text)),
         Some(LogFormat::Labels(labels)) => Some(log_format::json(labels)),
-        // Envoy's own line.
+        // Envoy's default format.
         Some(LogFormat::Unset) => None,
     };
     let omit_empty_values = provider.omit_empty_values;
@@ -89,9 +89,9 @@ fn mesh_format(mesh: &Mesh) -> SubstitutionFormatString {
     }
 }
 
-/// What a chain took is in that chain's own log.
-fn no_route(of: Of) -> Option<AccessLogFilter> {
-    (of == Of::Listener).then(|| AccessLogFilter {
+/// Connections that matched a chain are in that chain's log.
+fn no_route(scope: LogScope) -> Option<AccessLogFilter> {
+    (scope == LogScope::Listener).then(|| AccessLogFilter {
         filter_specifier: Some(FilterSpecifier::ResponseFlagFilter(ResponseFlagFilter { flags: vec!["NR".into()] })),
     })
 }

@@ -1,4 +1,4 @@
-//! The service that a provider names, as a target of calls from the proxy.
+//! The service of a telemetry provider as the target of gRPC or HTTP calls.
 
 use config::mesh::{HeaderValue as Written, ProviderHeader};
 use model::Mesh;
@@ -18,7 +18,7 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// `None`: the mesh does not have such a service.
+    /// `None`: the mesh does not have the service.
     pub(super) fn new(mesh: &Mesh, service: &str, port: u32) -> Option<Self> {
         let host = mesh.provider_host(service)?;
         let cluster = ClusterName::outbound(u16::try_from(port).ok()?, host).to_string();
@@ -42,7 +42,7 @@ impl Collector {
         }
     }
 
-    /// Without a scheme, as istiod writes it: host and path, as one clean path.
+    /// Host and path without a scheme, cleaned like istiod's.
     pub(super) fn address(&self, path: &str) -> String {
         let mut parts = Vec::new();
         for part in path.split('/') {
@@ -60,7 +60,7 @@ impl Collector {
     }
 }
 
-/// What would end a path is written in hexadecimal.
+/// Percent-encodes what would end a path.
 fn escaped(part: &str) -> String {
     let kept = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:@[]%".contains(&byte);
     part.bytes().map(|byte| if kept(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
@@ -75,7 +75,7 @@ pub(super) fn headers(mesh: &Mesh, written: &[ProviderHeader]) -> Vec<HeaderValu
     metadata(mesh, written).into_iter().map(header).collect()
 }
 
-/// A variable that the control plane does not have gives an empty value.
+/// An unset environment variable of the control plane gives an empty value.
 pub(super) fn metadata(mesh: &Mesh, written: &[ProviderHeader]) -> Vec<HeaderValue> {
     let value = |header: &ProviderHeader| match &header.value {
         Some(Written::Literal(text)) => text.clone(),

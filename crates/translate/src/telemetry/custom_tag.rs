@@ -1,4 +1,4 @@
-//! Tags on spans: those that every proxy of a mesh has, and those that users add.
+//! Span tags: those of every proxy, and custom ones.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(super) fn of_objects(placement: &Placement, wanted: &BTreeMap<String, Wanted
     wanted.iter().filter(|(_, tag)| known(tag)).map(made).collect()
 }
 
-/// Of the proxy's own settings.
+/// Of the proxy config.
 pub(super) fn of_settings(wanted: &BTreeMap<String, TracingCustomTag>) -> Vec<CustomTag> {
     let made = |(name, tag): (&String, &TracingCustomTag)| {
         let made = match tag {
@@ -42,7 +42,7 @@ pub(super) fn of_settings(wanted: &BTreeMap<String, TracingCustomTag>) -> Vec<Cu
     wanted.iter().filter_map(made).collect()
 }
 
-/// Who the proxy is, and what policies on trial would have done.
+/// Istio's tags: workload identity, and results of dry-run policies.
 pub(super) fn of_istio(placement: &Placement) -> Vec<CustomTag> {
     let on_trial = [
         ("allow_policy.name", "istio_dry_run_allow_shadow_effective_policy_id"),
@@ -77,7 +77,7 @@ fn dry_run_tag(tag: &str, key: &str) -> CustomTag {
     }
 }
 
-/// From labels alone, not from the derived canonical names: so does istiod.
+/// As in istiod from labels only, not from derived canonical names.
 fn workload_tags(placement: &Placement) -> [CustomTag; 5] {
     let proxy = &placement.proxy;
     let label = |key: &str, absent: &str| {

@@ -1,4 +1,4 @@
-//! Access logs that go to a service over gRPC: Envoy's own protocol, and OpenTelemetry's.
+//! gRPC access logs: Envoy's access log service (ALS), and OpenTelemetry.
 
 use config::mesh::{HttpAlsProvider, OtelAlsProvider, TcpAlsProvider};
 use model::Mesh;
@@ -10,7 +10,7 @@ use wire::envoy::extensions::access_loggers::grpc::v3::{
 use wire::envoy::extensions::access_loggers::open_telemetry::v3::OpenTelemetryAccessLogConfig;
 use wire::opentelemetry::proto::common::v1::{AnyValue, KeyValue, KeyValueList, any_value};
 
-use super::access_log::{Of, log};
+use super::access_log::{LogScope, log};
 use super::collector::Collector;
 use super::log_format;
 
@@ -19,13 +19,13 @@ const TCP: &str = "envoy.tcp_grpc_access_log";
 const HTTP_LOG: &str = "http_envoy_accesslog";
 const TCP_LOG: &str = "tcp_envoy_accesslog";
 
-/// Of the bootstrap of agents that are told of a log service.
+/// The bootstrap cluster of the mesh's access log service.
 const MESH_CLUSTER: &str = "envoy_accesslog_service";
 
-/// Who the peers are, as the metadata exchange found out.
+/// Filter state keys of peer metadata.
 const PEERS: [&str; 2] = ["upstream_peer", "downstream_peer"];
 
-/// Under the names of older proxies too.
+/// Including the keys of older proxies.
 const ALL_PEERS: [&str; 6] = [
     "upstream_peer",
     "downstream_peer",
@@ -35,17 +35,19 @@ const ALL_PEERS: [&str; 6] = [
     "wasm.downstream_peer_id",
 ];
 
-/// The log service that agents know.
-pub(super) fn of_mesh(of: Of) -> AccessLog {
+/// The access log service of the bootstrap.
+pub(super) fn of_mesh(scope: LogScope) -> AccessLog {
     let service = || Collector { host: String::new(), cluster: MESH_CLUSTER.into() }.grpc();
     let config = |name: &str| common(name, service(), owned(&ALL_PEERS));
-    match of {
-        Of::Requests => {
+    match scope {
+        LogScope::Requests => {
             let common_config = Some(config(HTTP_LOG));
             log(HTTP, &HttpGrpcAccessLogConfig { common_config, ..HttpGrpcAccessLogConfig::default() })
         }
-        Of::Connections => log(TCP, &TcpGrpcAccessLogConfig { common_config: Some(config(TCP_LOG)) }),
-        Of::Listener => log(TCP, &TcpGrpcAccessLogConfig { common_config: Some(config("listener_envoy_accesslog")) }),
+        LogScope::Connections => log(TCP, &TcpGrpcAccessLogConfig { common_config: Some(config(TCP_LOG)) }),
+        LogScope::Listener => {
+            log(TCP, &TcpGrpcAccessLogConfig { common_config: Some(config("listener_envoy_accesslog")) })
+        }
     }
 }
 
@@ -73,7 +75,7 @@ pub(super) fn open_telemetry(mesh: &Mesh, provider: &OtelAlsProvider) -> Option<
     let format = provider.log_format.as_ref();
     let body = format.map(|format| format.text.as_str()).filter(|text| !text.is_empty()).unwrap_or(log_format::TEXT);
     let labels = format.and_then(|format| format.labels.as_ref()).map(|labels| &labels.0);
-    // Only texts have operators in them; istiod leaves the rest empty.
+    // Only strings may contain operators; istiod leaves other values empty.
     let mut labels: Vec<_> =
         labels.into_iter().flatten().map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default())).collect();
     labels.sort_unstable();

@@ -1,4 +1,4 @@
-//! How a line of an access log is written: a text or a JSON object with Envoy's operators in it.
+//! Access log formats: text or JSON with Envoy's command operators.
 
 use config::kinds::json_object::JsonObject;
 use wire::any;
@@ -11,7 +11,7 @@ use wire::google::protobuf::Struct;
 
 use crate::proto;
 
-/// istiod's own line.
+/// istiod's default text format.
 pub(super) const TEXT: &str = concat!(
     "[%START_TIME%] \"%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%\" %RESPONSE_CODE% %RESPONSE_FLAGS% ",
     "%RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% \"%UPSTREAM_TRANSPORT_FAILURE_REASON%\" %BYTES_RECEIVED% ",
@@ -20,7 +20,7 @@ pub(super) const TEXT: &str = concat!(
     "%DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS% %REQUESTED_SERVER_NAME% %ROUTE_NAME%\n",
 );
 
-/// istiod's own object.
+/// istiod's default JSON format.
 const JSON: [(&str, &str); 24] = [
     ("authority", "%REQ(:AUTHORITY)%"),
     ("bytes_received", "%BYTES_RECEIVED%"),
@@ -48,7 +48,7 @@ const JSON: [(&str, &str); 24] = [
     ("x_forwarded_for", "%REQ(X-FORWARDED-FOR)%"),
 ];
 
-/// Every line ends; an empty text stands for istiod's own.
+/// Every line ends with a newline; an empty text means istiod's default.
 pub(super) fn text(written: &str) -> SubstitutionFormatString {
     let mut line = if written.is_empty() { TEXT.to_owned() } else { written.to_owned() };
     if !line.ends_with('\n') {
@@ -64,18 +64,18 @@ pub(super) fn text(written: &str) -> SubstitutionFormatString {
     }
 }
 
-/// An object without members stands for istiod's own.
+/// An empty object means istiod's default.
 pub(super) fn json(written: &JsonObject) -> SubstitutionFormatString {
     of_json(if written.0.is_empty() { default_object() } else { proto::json_object(&written.0) })
 }
 
-/// An object as text; one that is none stands for istiod's own.
+/// JSON text; anything but an object means istiod's default.
 pub(super) fn json_text(written: &str) -> SubstitutionFormatString {
     let parsed = serde_json::from_str::<serde_json::Map<_, _>>(written);
     of_json(parsed.map_or_else(|_| default_object(), |object| proto::json_object(&object)))
 }
 
-/// Operators that Envoy has only as extensions. Members of members are not looked at: so does istiod.
+/// Operators that need a formatter extension. As in istiod nested objects are not searched.
 pub(super) fn formatters<'a>(mut texts: impl Iterator<Item = &'a str>) -> Vec<TypedExtensionConfig> {
     let used = texts.any(|text| text.contains("%REQ_WITHOUT_QUERY"));
     let formatter = used.then(|| TypedExtensionConfig {
@@ -95,7 +95,7 @@ fn of_json(object: Struct) -> SubstitutionFormatString {
 }
 
 fn default_object() -> Struct {
-    proto::structure(JSON.map(|(key, value)| (key, proto::text(value))))
+    proto::proto_struct(JSON.map(|(key, value)| (key, proto::text(value))))
 }
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_object_stands_for_the_default() {
+    fn json_that_is_not_an_object_means_the_default() {
         assert_eq!(members(&json_text("{\"a\": 1}")), 1);
         for bad in ["", "nonsense", "[1]", "{"] {
             assert_eq!(members(&json_text(bad)), JSON.len(), "{bad}");
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_is_cut_off_by_an_extension() {
+    fn req_without_query_needs_an_extension() {
         assert_eq!(text("%REQ_WITHOUT_QUERY(:PATH)%").formatters.len(), 1);
         assert!(text("").formatters.is_empty());
         assert_eq!(json_text("{\"a\": \"%REQ_WITHOUT_QUERY(:PATH)%\"}").formatters.len(), 1);

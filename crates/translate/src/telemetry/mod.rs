@@ -1,12 +1,12 @@
-//! What proxies tell of the traffic they carry: access logs, spans, metrics. Who is told what is decided in `model`.
+//! Telemetry: access logs, tracing, metrics. Which providers apply is decided in `model`.
 
 pub(crate) mod access_log;
 mod collector;
 mod custom_tag;
+pub(crate) mod encoded_tracing;
 mod grpc_log;
 mod log_format;
 mod open_telemetry;
-pub(crate) mod spans;
 pub(crate) mod stats;
 mod tracer;
 pub(crate) mod tracing;
@@ -15,7 +15,7 @@ use model::{Placement, Side};
 
 use crate::filter::Direction;
 
-/// A gateway observes as a client of what it forwards to.
+/// A gateway reports as the client of its upstreams.
 fn side(placement: &Placement, direction: Direction) -> &Side {
     match direction {
         Direction::Inbound => &placement.telemetry.server,

@@ -1,8 +1,8 @@
-//! Spans over OpenTelemetry's protocol, by HTTP or gRPC, with Dynatrace's sampler where asked for.
+//! The OpenTelemetry tracer over HTTP or gRPC, with the Dynatrace sampler if configured.
 
 use config::mesh::{DynatraceSampler, HttpService as Written, OpenTelemetryProvider, ServiceAttributeEnrichment};
 use model::Mesh;
-use wire::any::{self, Packed};
+use wire::any::{self, Packable};
 use wire::envoy::config::core::v3::{GrpcService, HttpService, TypedExtensionConfig};
 use wire::envoy::config::trace::v3::OpenTelemetryConfig;
 use wire::envoy::extensions::tracers::opentelemetry::resource_detectors::v3::{
@@ -14,10 +14,10 @@ use super::collector::{self, Collector};
 use super::tracer::{Tracer, plain};
 use crate::proto::duration;
 
-/// Where Dynatrace's sampler asks, on the host that spans go to.
+/// The path of the Dynatrace sampling API, on the host of the collector.
 const SAMPLING_PATH: &str = "api/v2/samplingConfiguration";
 
-/// `service_name`: what spans call the proxy.
+/// `service_name`: of the proxy in spans.
 pub(super) fn tracer(mesh: &Mesh, service_name: String, provider: &OpenTelemetryProvider) -> Option<Tracer> {
     let collector = Collector::new(mesh, &provider.service, provider.port)?;
     let sampler = match &provider.dynatrace_sampler {
@@ -53,7 +53,7 @@ fn service(mesh: &Mesh, collector: &Collector, path: &str, written: &Written) ->
     collector.http(collector.address(path), written.timeout.as_ref().map(duration), headers)
 }
 
-/// The attributes of semantic conventions come from the proxy's environment.
+/// Resource attributes come from the proxy's environment.
 fn detectors(provider: &OpenTelemetryProvider) -> Vec<TypedExtensionConfig> {
     let wanted = provider.resource_detectors.unwrap_or_default();
     let enriched = provider.service_attribute_enrichment == ServiceAttributeEnrichment::OtelSemanticConventions;
@@ -75,7 +75,7 @@ fn detectors(provider: &OpenTelemetryProvider) -> Vec<TypedExtensionConfig> {
     first.into_iter().chain(wanted.dynatrace.map(|_| dynatrace())).chain(last).collect()
 }
 
-/// `None`: there is nowhere to ask.
+/// `None`: the provider's service is unknown.
 fn sampler(
     mesh: &Mesh,
     collector: &Collector,
@@ -99,6 +99,6 @@ fn sampler(
     Some(extension("envoy.tracers.opentelemetry.samplers.dynatrace", &config))
 }
 
-fn extension<M: Packed>(name: &str, config: &M) -> TypedExtensionConfig {
+fn extension<M: Packable>(name: &str, config: &M) -> TypedExtensionConfig {
     TypedExtensionConfig { name: name.to_owned(), typed_config: Some(any::pack(config)) }
 }

@@ -1,6 +1,6 @@
-//! Istio's metrics: the filter that counts requests or connections, one for each provider. Stock Envoys have no such filter.
+//! Istio's stats filter, one for each metrics provider. Stock Envoy does not have it.
 
-use model::{Extension, Metrics, Placement};
+use model::{Extension, Placement, ProviderMetrics};
 use wire::any;
 use wire::envoy::config::listener::v3::{Filter, filter};
 use wire::google::protobuf::Any;
@@ -12,7 +12,7 @@ use crate::proto::duration;
 
 pub(crate) const NAME: &str = "istio.stats";
 
-/// How Prometheus calls the metrics of the API; those of users keep their names.
+/// The Prometheus names of the Telemetry API's metrics; custom metrics keep their names.
 const PROMETHEUS: [(&str, &str); 10] = [
     ("GRPC_REQUEST_MESSAGES", "request_messages_total"),
     ("GRPC_RESPONSE_MESSAGES", "response_messages_total"),
@@ -26,7 +26,7 @@ const PROMETHEUS: [(&str, &str); 10] = [
     ("TCP_SENT_BYTES", "tcp_sent_bytes_total"),
 ];
 
-/// For chains of bytes.
+/// For TCP chains.
 pub(crate) fn network(placement: &Placement, direction: Direction) -> Vec<Filter> {
     let filter = |config| Filter { name: NAME.to_owned(), config_type: Some(filter::ConfigType::TypedConfig(config)) };
     configs(placement, direction).into_iter().map(filter).collect()
@@ -40,7 +40,7 @@ pub(crate) fn configs(placement: &Placement, direction: Direction) -> Vec<Any> {
     metrics.iter().map(|metrics| any::pack(&config(placement, direction, metrics))).collect()
 }
 
-fn config(placement: &Placement, direction: Direction, metrics: &Metrics) -> PluginConfig {
+fn config(placement: &Placement, direction: Direction, metrics: &ProviderMetrics) -> PluginConfig {
     let overridden = metrics.overrides.iter().map(|(metric, change)| {
         let known = PROMETHEUS.iter().find(|(name, _)| name == metric);
         let values = change.tags.iter().filter_map(|(tag, value)| Some((tag.clone(), value.clone()?)));
@@ -54,8 +54,8 @@ fn config(placement: &Placement, direction: Direction, metrics: &Metrics) -> Plu
         }
     });
     PluginConfig {
-        // Whoever is called by strangers does not believe what they call it.
-        disable_host_header_fallback: direction == Direction::Inbound || placement.is_router(),
+        // Servers and gateways do not trust the host header of unknown clients as a metric label.
+        disable_host_header_fallback: direction == Direction::Inbound || placement.is_gateway(),
         tcp_reporting_duration: metrics.interval.as_ref().map(duration),
         metrics: overridden.collect(),
         ..PluginConfig::default()

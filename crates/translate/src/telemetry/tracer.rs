@@ -1,8 +1,8 @@
-//! Envoy's tracers: how spans reach the service of a provider.
+//! Envoy tracers, by provider.
 
-use config::mesh::{DatadogProvider, Provider, SkyWalkingProvider, ZipkinProvider, ZipkinTraceContext};
+use config::mesh::{DatadogProvider, ProviderKind, SkyWalkingProvider, ZipkinProvider, ZipkinTraceContext};
 use model::{Mesh, Placement, Release};
-use wire::any::{self, Packed};
+use wire::any::{self, Packable};
 use wire::envoy::config::trace::v3::{
     DatadogConfig, SkyWalkingConfig, ZipkinConfig,
     tracing::{Http, http::ConfigType},
@@ -13,32 +13,32 @@ use super::collector::{self, Collector};
 use super::open_telemetry;
 use crate::proto::{boolean, duration, seconds};
 
-/// Longest time that a Zipkin collector may take, where the provider does not say.
+/// The default timeout of Zipkin collectors.
 const ZIPKIN_LIMIT: i64 = 5;
 
 pub(super) struct Tracer {
     pub(super) provider: Http,
-    /// `None`: the provider does not say.
+    /// `None`: not configured.
     pub(super) max_tag_length: Option<u32>,
-    /// A span for each attempt, also on sidecars.
+    /// A span for each upstream attempt, also on sidecars.
     pub(super) spawns_spans: bool,
-    /// It decides itself which requests leave spans.
+    /// It has its own sampler.
     pub(super) samples: bool,
 }
 
-/// `None`: the provider takes no spans, or the mesh does not know its service.
-pub(super) fn tracer(mesh: &Mesh, placement: &Placement, provider: &Provider) -> Option<Tracer> {
-    let traced_as = placement.traced_as(provider).unwrap_or_default();
+/// `None`: the provider is not a tracing provider, or its service is unknown.
+pub(super) fn tracer(mesh: &Mesh, placement: &Placement, provider: &ProviderKind) -> Option<Tracer> {
+    let traced_as = placement.trace_service_name(provider).unwrap_or_default();
     match provider {
-        Provider::Zipkin(provider) => zipkin(mesh, placement, provider),
-        Provider::Datadog(provider) => datadog(mesh, traced_as, provider),
-        Provider::SkyWalking(provider) => sky_walking(mesh, provider),
-        Provider::OpenTelemetry(provider) => open_telemetry::tracer(mesh, traced_as, provider),
+        ProviderKind::Zipkin(provider) => zipkin(mesh, placement, provider),
+        ProviderKind::Datadog(provider) => datadog(mesh, traced_as, provider),
+        ProviderKind::SkyWalking(provider) => sky_walking(mesh, provider),
+        ProviderKind::OpenTelemetry(provider) => open_telemetry::tracer(mesh, traced_as, provider),
         _ => None,
     }
 }
 
-pub(super) fn plain<M: Packed>(name: &str, config: &M, max_tag_length: u32) -> Tracer {
+pub(super) fn plain<M: Packable>(name: &str, config: &M, max_tag_length: u32) -> Tracer {
     Tracer {
         provider: Http { name: name.to_owned(), config_type: Some(ConfigType::TypedConfig(any::pack(config))) },
         max_tag_length: Some(max_tag_length).filter(|length| *length != 0),

@@ -1,6 +1,6 @@
-//! Tracing of an HTTP connection manager: how many requests leave spans, with which tags, and who gets them.
+//! Tracing of an HTTP connection manager: sampling, tags, and the tracer.
 
-use model::{Mesh, Percent as Share, Placement, Release, TraceTo, Tracing as Decided};
+use model::{Mesh, Percentage as Share, Placement, Release, TracingTarget, WorkloadTracing as Decided};
 use wire::any;
 use wire::envoy::extensions::filters::network::http_connection_manager::v3::{
     RequestIdExtension, http_connection_manager::Tracing,
@@ -13,29 +13,29 @@ use super::{custom_tag, side, tracer};
 use crate::filter::Direction;
 use crate::proto::{boolean, uint32};
 
-/// What a share above a hundred is taken for.
-const SAMPLING: f64 = 1.0;
+/// The sampling percentage that replaces one above 100.
+const DEFAULT_SAMPLING: f64 = 1.0;
 
-/// What a connection manager says of spans.
-pub(crate) struct Traced {
-    /// `None`: there are no spans.
+/// The tracing fields of a connection manager.
+pub(crate) struct ConnectionTracing {
+    /// `None`: tracing is off.
     pub(crate) tracing: Option<Tracing>,
     pub(crate) request_id: RequestIdExtension,
 }
 
-pub(crate) fn traced(mesh: &Mesh, placement: &Placement, direction: Direction) -> Traced {
-    let untold = |tracing| Traced { tracing, request_id: request_id(true) };
+pub(crate) fn connection_tracing(mesh: &Mesh, placement: &Placement, direction: Direction) -> ConnectionTracing {
+    let without_provider = |tracing| ConnectionTracing { tracing, request_id: request_id(true) };
     match &side(placement, direction).tracing {
-        Decided::Mesh => untold(mesh.config.enable_tracing.then(|| of_mesh(mesh, placement))),
-        Decided::Off => untold(None),
+        Decided::Mesh => without_provider(mesh.config.enable_tracing.then(|| of_mesh(mesh, placement))),
+        Decided::Off => without_provider(None),
         Decided::To(to) => match of_provider(mesh, placement, to) {
-            None => untold(None),
-            told => Traced { tracing: told, request_id: request_id(to.samples_by_request_id) },
+            None => without_provider(None),
+            tracing => ConnectionTracing { tracing, request_id: request_id(to.samples_by_request_id) },
         },
     }
 }
 
-/// Tags and sampling for a tracer of the proxy's bootstrap, if it has one.
+/// Tags and sampling for the tracer of the proxy's bootstrap, if it has one.
 fn of_mesh(mesh: &Mesh, placement: &Placement) -> Tracing {
     let settings = &placement.settings.tracing;
     let own = custom_tag::of_settings(&settings.custom_tags);
@@ -45,8 +45,8 @@ fn of_mesh(mesh: &Mesh, placement: &Placement) -> Tracing {
     }
 }
 
-/// `None`: the provider takes no spans, or the mesh does not know its service.
-fn of_provider(mesh: &Mesh, placement: &Placement, to: &TraceTo) -> Option<Tracing> {
+/// `None`: the provider is not a tracing provider, or its service is unknown.
+fn of_provider(mesh: &Mesh, placement: &Placement, to: &TracingTarget) -> Option<Tracing> {
     let tracer = tracer::tracer(mesh, placement, mesh.extension_provider(&to.provider)?)?;
     let settings = &placement.settings.tracing;
     let own = if to.custom_tags.is_empty() {
@@ -54,22 +54,22 @@ fn of_provider(mesh: &Mesh, placement: &Placement, to: &TraceTo) -> Option<Traci
     } else {
         custom_tag::of_objects(placement, &to.custom_tags)
     };
-    // A sampler of its own decides about all requests.
+    // A tracer with its own sampler gets all requests.
     let decided = if tracer.samples { Some(Share(100.0)) } else { to.sampling };
     let share = decided.map_or_else(|| share(mesh, placement), |share| share.0);
     Some(Tracing {
         max_path_tag_length: tracer.max_tag_length.or(settings.max_path_tag_length).map(uint32),
         provider: Some(tracer.provider),
-        spawn_upstream_span: (tracer.spawns_spans || placement.is_router()).then(|| boolean(true)),
-        no_context_propagation: to.hides_context && placement.proxy.release >= Release::V1_30,
+        spawn_upstream_span: (tracer.spawns_spans || placement.is_gateway()).then(|| boolean(true)),
+        no_context_propagation: to.disables_context_propagation && placement.proxy.release >= Release::V1_30,
         ..sampled(share, tags(placement, to.istio_tags, own))
     })
 }
 
-/// What the proxy's settings say, else the control plane's default.
+/// The proxy config's percentage, else the control plane's default.
 fn share(mesh: &Mesh, placement: &Placement) -> f64 {
     match placement.settings.tracing.sampling {
-        Some(Share(share)) if share > 100.0 => SAMPLING,
+        Some(Share(share)) if share > 100.0 => DEFAULT_SAMPLING,
         Some(Share(share)) => share,
         None => mesh.env.trace_sampling.0,
     }

@@ -1,28 +1,28 @@
-//! Edits of EnvoyFilters and WasmPlugins: patches that meet each other and the edits of what they patch.
+//! Edits of EnvoyFilters and WasmPlugins: patches that interact with each other and with edits of what they patch.
 
 use proptest::prelude::*;
 
-/// Where an object is, whom it is for, and what it says.
+/// The name of an object, its workload selector, and its variant.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct ObjectVariant {
     pub(crate) ns: u8,
     pub(crate) name: u8,
     app: u8,
     shape: u8,
 }
 
-impl Place {
-    /// A cluster of bank is given another name, both where it is called and where it arrives.
+impl ObjectVariant {
+    /// Renames a cluster of `bank`, both outbound and inbound.
     pub(crate) fn renaming(name: u8) -> Self {
         Self { ns: 1, name, app: 3, shape: 14 }
     }
 }
 
-pub(crate) fn place() -> impl Strategy<Value = Place> {
-    (0..3u8, 0..3u8, 0..6u8, 0..15u8).prop_map(|(ns, name, app, shape)| Place { ns, name, app, shape })
+pub(crate) fn variant() -> impl Strategy<Value = ObjectVariant> {
+    (0..3u8, 0..3u8, 0..6u8, 0..15u8).prop_map(|(ns, name, app, shape)| ObjectVariant { ns, name, app, shape })
 }
 
-pub(crate) fn filter(Place { name, app, shape, .. }: Place, ns: &str) -> String {
+pub(crate) fn filter(ObjectVariant { name, app, shape, .. }: ObjectVariant, ns: &str) -> String {
     let selector = if app < 3 { format!("workloadSelector: {{labels: {{app: a{app}}}}}, ") } else { String::new() };
     let lua = "name: lua, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua, default_source_code: {inline_string: 'x'}}";
     let router = "filterChain: {filter: {name: envoy.filters.network.http_connection_manager, subFilter: {name: envoy.filters.http.router}}}";
@@ -74,7 +74,7 @@ pub(crate) fn filter(Place { name, app, shape, .. }: Place, ns: &str) -> String 
     )
 }
 
-pub(crate) fn plugin(Place { name, app, shape, .. }: Place, ns: &str) -> String {
+pub(crate) fn plugin(ObjectVariant { name, app, shape, .. }: ObjectVariant, ns: &str) -> String {
     if shape == 13 {
         return format!(
             "{{apiVersion: extensions.istio.io/v1alpha1, kind: TrafficExtension, metadata: {{name: w{name}, namespace: {ns}}}, spec: {{lua: {{inlineCode: 'x{app}'}}}}}}"

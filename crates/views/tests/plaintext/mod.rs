@@ -1,11 +1,11 @@
-//! No accidental plaintext: in any mesh, a cluster whose policy requires TLS has a TLS transport socket, whatever the metadata of the proxy says.
-//! Where istiod itself leaves the socket out, the cases are named here, and `docs/differences.md` tells of them.
+//! No accidental plaintext: in any mesh, a cluster whose policy requires TLS has a TLS transport socket, whatever the proxy's metadata
+//! says. Cases in which istiod itself leaves the socket out are listed here and in `docs/differences.md`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use config::diagnostic::ObjectId;
 use config::kinds::client_tls::{ClientTlsMode, ClientTlsSettings};
-use config::note::ObjectId;
 use config::object::parse_documents;
 use config::store::{Store, StoreOptions, Update};
 use model::{Environment, Mesh, MtlsMode, NodeInfo, Placement, Proxy, Service};
@@ -45,7 +45,7 @@ const TLS: [&str; 9] = [
     r#"{"mode": "ISTIO_MUTUAL", "sni": "x.example", "subjectAltNames": ["spiffe://x/ns/y/sa/z"]}"#,
 ];
 
-/// TLS for a service or a subset, and for one of its ports.
+/// TLS settings of a service or a subset, and of one of its ports.
 type Levels = (Option<&'static str>, Option<&'static str>);
 
 fn levels() -> impl Strategy<Value = Levels> {
@@ -87,7 +87,7 @@ fn rule() -> impl Strategy<Value = Value> {
     })
 }
 
-/// What users add by patches and plugins is theirs.
+/// Clusters that users add by patches and plugins are excluded.
 fn edits() -> impl Strategy<Value = Vec<Edit>> {
     let made_by_us = |edit: &Edit| !matches!(edit, Edit::Filter(_) | Edit::Plugin(_));
     prop::collection::vec(edit().prop_filter("a patch", made_by_us), 1..60)
@@ -100,7 +100,7 @@ fn mesh(edits: &[Edit], rules: &[Value]) -> Mesh {
     }
     for rule in rules {
         let parsed = parse_documents("rule", &rule.to_string());
-        assert!(parsed.refused.is_empty(), "{rule}\n{:?}", parsed.notes);
+        assert!(parsed.rejected.is_empty(), "{rule}\n{:?}", parsed.diagnostics);
         store.apply(parsed.objects.into_iter().map(Update::Put).collect());
     }
     Mesh::new(&store.snapshot(), &Arc::new(Environment::default()))
@@ -117,20 +117,20 @@ fn proxy(kind: &str, ns: &str, pod: usize, files: u8) -> Arc<Proxy> {
     Arc::new(Proxy::new(&NodeInfo { id, metadata, ..NodeInfo::default() }).expect("well-formed"))
 }
 
-/// What a cluster must have.
+/// The TLS that a cluster must have.
 #[derive(Debug, PartialEq)]
 enum Required {
     Nothing,
-    /// Of the user's making: nothing goes out without it.
+    /// Configured by the user: never plaintext.
     Tls,
     /// The same with the mesh's certificate.
     IstioMutual,
-    /// For endpoints that take mutual TLS.
+    /// For endpoints that accept mutual TLS.
     Automatic,
 }
 
-/// A cluster in question.
-struct Asked<'a> {
+/// A cluster to check.
+struct CheckedCluster<'a> {
     mesh: &'a Mesh,
     placement: &'a Placement,
     service: &'a Service,
@@ -139,15 +139,20 @@ struct Asked<'a> {
     selected: bool,
 }
 
-impl Asked<'_> {
-    fn new<'a>(mesh: &'a Mesh, placement: &'a Placement, name: &str, from: &BTreeSet<ObjectId>) -> Option<Asked<'a>> {
+impl CheckedCluster<'_> {
+    fn new<'a>(
+        mesh: &'a Mesh,
+        placement: &'a Placement,
+        name: &str,
+        from: &BTreeSet<ObjectId>,
+    ) -> Option<CheckedCluster<'a>> {
         let Ok(ClusterName::Outbound { port, subset, host }) = name.parse() else { return None };
         let services = placement.scope.services.iter();
         let service = services.into_iter().find(|it| it.host == host && from.contains(&it.made_from))?;
-        let rule = placement.destination(&host);
+        let rule = placement.destination_rule(&host);
         let tls = rule.and_then(|rule| rule.effective(&subset, port)).and_then(|policy| policy.tls);
         let selected = rule.is_some_and(|rule| rule.selector.is_some());
-        Some(Asked { mesh, placement, service, port, tls, selected })
+        Some(CheckedCluster { mesh, placement, service, port, tls, selected })
     }
 
     fn required(&self) -> Required {
@@ -164,7 +169,7 @@ impl Asked<'_> {
         }
     }
 
-    /// Everybody there takes mutual TLS, and nothing else.
+    /// Every endpoint requires mutual TLS.
     fn is_strict(&self) -> bool {
         let endpoints = self.mesh.endpoints_at(self.service, self.port);
         let strict = self.mesh.namespace_mtls(&self.service.namespace) == MtlsMode::Strict;
@@ -172,7 +177,7 @@ impl Asked<'_> {
         self.mesh.config.enable_auto_mtls && !self.service.external && strict && able
     }
 
-    /// Inside the mesh the files of the proxy's metadata stand in for whatever certificate a rule names.
+    /// Inside the mesh the certificate files of the proxy's metadata replace those of a rule.
     fn uses_files(&self) -> bool {
         let files = self.placement.proxy.metadata.client_certificate.as_ref();
         !self.service.external && files.is_some_and(|files| !files.chain.is_empty())
@@ -190,12 +195,12 @@ impl Asked<'_> {
                 tls.mode == ClientTlsMode::Simple || tls.mode == ClientTlsMode::Mutual && !self.uses_files();
             originated && !tls.credential_name.is_empty() && !tls.credential_name.starts_with("configmap://")
         });
-        let sidecar = !self.placement.is_router() && !self.selected;
+        let sidecar = !self.placement.is_gateway() && !self.selected;
         (secret && sidecar).then_some("a rule without a workloadSelector names a credential, which sidecars do not get")
     }
 }
 
-/// The TLS context of a socket, also behind the PROXY protocol. `None`: plaintext.
+/// The TLS context of a transport socket, also within the PROXY protocol one. `None`: plaintext.
 fn context(socket: &TransportSocket) -> Option<UpstreamTlsContext> {
     let Some(ConfigType::TypedConfig(config)) = &socket.config_type else { return None };
     match wire::any::unpack::<ProxyProtocolUpstreamTransport>(config) {
@@ -230,7 +235,7 @@ proptest! {
         for (kind, ns, pod) in [("sidecar", "shop", 1), ("sidecar", "bank", 0), ("router", "istio-system", 0)] {
             let placement = mesh.place(&proxy(kind, ns, pod, files));
             for made in views::render(&mesh, &placement).iter().filter(|made| made.kind == TypeUrl::Cluster) {
-                let Some(asked) = Asked::new(&mesh, &placement, &made.name, &made.made_from) else { continue };
+                let Some(asked) = CheckedCluster::new(&mesh, &placement, &made.name, &made.made_from) else { continue };
                 let cluster: Cluster = wire::any::unpack(&made.any).expect("a cluster");
                 let required = asked.required();
                 prop_assert!(is_met(&required, &cluster), "{required:?} for {:?}: {cluster:?}", asked.tls);

@@ -1,9 +1,9 @@
-//! Where in a JSON tree the reader is, and what can be wrong there.
+//! The position of the JSON reader, and its errors.
 
 use std::fmt;
 
-/// Levels of messages, map entries and opened Anys that are read; prost decodes 100 levels of one message.
-const DEEPEST: u8 = 100;
+/// The maximum nesting of messages, map entries and expanded Anys; prost decodes 100 levels of one message.
+const MAX_DEPTH: u8 = 100;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {problem}")]
@@ -27,64 +27,64 @@ pub enum Problem {
     SecondOfOneof { message: String, oneof: String, field: String },
     #[error("expected {expected}, found {found}")]
     Wrong { expected: String, found: String },
-    #[error("nested more than {DEEPEST} levels deep")]
+    #[error("nested more than {MAX_DEPTH} levels deep")]
     TooDeep,
 }
 
-/// A step on the way down, linked to the one above it; the text is made only for an error.
+/// A path segment, linked to its parent; the text is built only for an error.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
-    above: Option<&'a Place<'a>>,
-    step: Step<'a>,
+pub(super) struct JsonPath<'a> {
+    above: Option<&'a JsonPath<'a>>,
+    step: PathSegment<'a>,
     depth: u8,
-    /// `None`: nothing that is not known is let pass.
-    pub(super) patch: Option<Patch>,
+    /// `None`: unknown fields are errors.
+    pub(super) patch: Option<PatchMode>,
 }
 
-/// What the bytes of a patch are for.
+/// The use of a patch's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patch {
-    /// They are a message.
+pub enum PatchMode {
+    /// As a message of its own.
     Whole,
-    /// Appended to those of a message of the same type they merge into it. A Duration there is replaced, not merged by its fields.
+    /// To be merged by appending them to a message of the same type. A Duration is replaced, not merged field by field.
     Merged,
 }
 
 #[derive(Clone, Copy)]
-enum Step<'a> {
+enum PathSegment<'a> {
     Top,
     Field(&'a str),
     Index(usize),
     Key(&'a str),
 }
 
-impl<'a> Place<'a> {
+impl<'a> JsonPath<'a> {
     pub(super) fn top() -> Self {
-        Place { above: None, step: Step::Top, depth: 0, patch: None }
+        JsonPath { above: None, step: PathSegment::Top, depth: 0, patch: None }
     }
 
-    pub(super) fn of_patch(patch: Patch) -> Self {
-        Place { patch: Some(patch), ..Self::top() }
+    pub(super) fn of_patch(patch: PatchMode) -> Self {
+        JsonPath { patch: Some(patch), ..Self::top() }
     }
 
     pub(super) fn field(&'a self, name: &'a str) -> Self {
-        Place { above: Some(self), step: Step::Field(name), ..*self }
+        JsonPath { above: Some(self), step: PathSegment::Field(name), ..*self }
     }
 
     pub(super) fn index(&'a self, index: usize) -> Self {
-        Place { above: Some(self), step: Step::Index(index), ..*self }
+        JsonPath { above: Some(self), step: PathSegment::Index(index), ..*self }
     }
 
     pub(super) fn key(&'a self, key: &'a str) -> Self {
-        Place { above: Some(self), step: Step::Key(key), ..*self }
+        JsonPath { above: Some(self), step: PathSegment::Key(key), ..*self }
     }
 
-    /// The same place, one message further in.
+    /// The same path, one nesting level deeper.
     pub(super) fn inside(self) -> Result<Self, Error> {
-        if self.depth == DEEPEST {
+        if self.depth == MAX_DEPTH {
             return Err(self.error(Problem::TooDeep));
         }
-        Ok(Place { depth: self.depth + 1, ..self })
+        Ok(JsonPath { depth: self.depth + 1, ..self })
     }
 
     pub(super) fn error(&self, problem: Problem) -> Error {
@@ -93,27 +93,27 @@ impl<'a> Place<'a> {
     }
 
     pub(super) fn wrong(&self, expected: impl Into<String>, found: &serde_json::Value) -> Error {
-        self.error(Problem::Wrong { expected: expected.into(), found: shown(found) })
+        self.error(Problem::Wrong { expected: expected.into(), found: describe(found) })
     }
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for JsonPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(above) = self.above {
             above.fmt(f)?;
         }
         match self.step {
-            Step::Top => Ok(()),
-            Step::Field(name) if self.above.is_some_and(|above| above.above.is_some()) => write!(f, ".{name}"),
-            Step::Field(name) => f.write_str(name),
-            Step::Index(index) => write!(f, "[{index}]"),
-            Step::Key(key) => write!(f, "[{key:?}]"),
+            PathSegment::Top => Ok(()),
+            PathSegment::Field(name) if self.above.is_some_and(|above| above.above.is_some()) => write!(f, ".{name}"),
+            PathSegment::Field(name) => f.write_str(name),
+            PathSegment::Index(index) => write!(f, "[{index}]"),
+            PathSegment::Key(key) => write!(f, "[{key:?}]"),
         }
     }
 }
 
-/// Long values are cut: an error is one line.
-fn shown(value: &serde_json::Value) -> String {
+/// Truncates long values: an error is one line.
+fn describe(value: &serde_json::Value) -> String {
     use serde_json::Value;
     match value {
         Value::Array(_) => "a list".to_owned(),

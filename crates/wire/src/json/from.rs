@@ -1,5 +1,5 @@
-//! JSON to bytes, written straight from the tree in the order in which the generated types encode, so that the same JSON is always
-//! the same bytes. Scalars are in `scalar`.
+//! JSON to bytes, encoded from the JSON tree in the order of the generated types, so that equal JSON gives equal bytes. Scalars are in
+//! `scalar`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,24 +7,24 @@ use prost::encoding::encode_key;
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value as Json};
 
-use super::error::{Error, Patch, Place, Problem};
+use super::error::{Error, JsonPath, PatchMode, Problem};
 use super::scalar::{self, Encoded};
 use super::text;
 use crate::pool;
 
 /// Type URL and content.
 pub(super) fn any(value: &Json) -> Result<(String, Vec<u8>), Error> {
-    let top = Place::top();
+    let top = JsonPath::top();
     let fields = value.as_object().ok_or_else(|| top.wrong("an object with \"@type\"", value))?;
-    opened_any(fields, top)
+    read_any(fields, top)
 }
 
-pub(super) fn patch(name: &str, fields: &Map<String, Json>, patch: Patch) -> Result<Vec<u8>, Error> {
+pub(super) fn encode_patch(name: &str, fields: &Map<String, Json>, patch: PatchMode) -> Result<Vec<u8>, Error> {
     let message = pool().get_message_by_name(name).expect("the pool has every generated type");
-    object(&message, fields, Place::of_patch(patch).inside()?)
+    object(&message, fields, JsonPath::of_patch(patch).inside()?)
 }
 
-fn opened_any(fields: &Map<String, Json>, at: Place<'_>) -> Result<(String, Vec<u8>), Error> {
+fn read_any(fields: &Map<String, Json>, at: JsonPath<'_>) -> Result<(String, Vec<u8>), Error> {
     let type_url = match fields.get("@type") {
         Some(url) => url.as_str().ok_or_else(|| at.field("@type").wrong("a type URL", url))?,
         None => return Err(at.error(Problem::NoType)),
@@ -42,13 +42,13 @@ fn opened_any(fields: &Map<String, Json>, at: Place<'_>) -> Result<(String, Vec<
     Ok((type_url.to_owned(), bytes))
 }
 
-/// What stands beside `@type`: the fields, or `value` for a type that has a JSON form of its own.
-fn typed_body(message: &MessageDescriptor, fields: &Map<String, Json>, at: Place<'_>) -> Result<Vec<u8>, Error> {
+/// The content beside `@type`: the fields, or `value` for a type with a special JSON form.
+fn typed_body(message: &MessageDescriptor, fields: &Map<String, Json>, at: JsonPath<'_>) -> Result<Vec<u8>, Error> {
     let within = at.inside()?;
     if message.full_name() == "google.protobuf.Empty" && fields.get("value").is_some_and(is_empty_object) {
         return Ok(Vec::new());
     }
-    if !has_own_form(message.full_name()) {
+    if !has_special_json(message.full_name()) {
         return object(message, fields, within);
     }
     if let Some(other) = fields.keys().find(|key| !matches!(key.as_str(), "@type" | "value")) {
@@ -62,9 +62,9 @@ fn is_empty_object(value: &Json) -> bool {
     value.as_object().is_some_and(Map::is_empty)
 }
 
-fn message(message: &MessageDescriptor, value: &Json, at: Place<'_>) -> Result<Vec<u8>, Error> {
+fn message(message: &MessageDescriptor, value: &Json, at: JsonPath<'_>) -> Result<Vec<u8>, Error> {
     let at = at.inside()?;
-    if has_own_form(message.full_name()) {
+    if has_special_json(message.full_name()) {
         return special(message, value, at);
     }
     let fields = value.as_object().ok_or_else(|| at.wrong(format!("an object ({})", message.full_name()), value))?;
@@ -75,7 +75,7 @@ fn message(message: &MessageDescriptor, value: &Json, at: Place<'_>) -> Result<V
     object(message, fields, at)
 }
 
-fn object(message: &MessageDescriptor, fields: &Map<String, Json>, at: Place<'_>) -> Result<Vec<u8>, Error> {
+fn object(message: &MessageDescriptor, fields: &Map<String, Json>, at: JsonPath<'_>) -> Result<Vec<u8>, Error> {
     let name = || message.full_name().to_owned();
     let mut parts: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
     let mut chosen = BTreeSet::new();
@@ -86,7 +86,7 @@ fn object(message: &MessageDescriptor, fields: &Map<String, Json>, at: Place<'_>
             }
             return Err(at.error(Problem::UnknownField { message: name(), field: key.clone() }));
         };
-        if value.is_null() && !takes_null(&field) {
+        if value.is_null() && !accepts_null(&field) {
             continue;
         }
         if !chosen.insert(field.number()) {
@@ -102,13 +102,13 @@ fn object(message: &MessageDescriptor, fields: &Map<String, Json>, at: Place<'_>
     Ok(parts.into_values().flatten().collect())
 }
 
-/// prost writes a oneof where its lowest number stands.
+/// prost encodes a oneof at the position of its lowest field number.
 fn position(field: &FieldDescriptor) -> u32 {
     let first = field.containing_oneof().and_then(|oneof| oneof.fields().map(|field| field.number()).min());
     first.unwrap_or_else(|| field.number())
 }
 
-fn takes_null(field: &FieldDescriptor) -> bool {
+fn accepts_null(field: &FieldDescriptor) -> bool {
     !field.is_list() && !field.is_map() && is_null_kind(&field.kind())
 }
 
@@ -120,17 +120,17 @@ fn is_null_kind(kind: &Kind) -> bool {
     }
 }
 
-fn add_field(out: &mut Vec<u8>, field: &FieldDescriptor, value: &Json, at: Place<'_>) -> Result<(), Error> {
+fn add_field(out: &mut Vec<u8>, field: &FieldDescriptor, value: &Json, at: JsonPath<'_>) -> Result<(), Error> {
     match field.kind() {
         Kind::Message(entry) if field.is_map() => add_map(out, field.number(), &entry, value, at),
         kind if field.is_list() => {
             let items = value.as_array().ok_or_else(|| at.wrong("a list", value))?;
-            let items = items.iter().enumerate().filter(|(_, item)| !is_passed_over(&kind, item, &at));
+            let items = items.iter().enumerate().filter(|(_, item)| !is_ignored(&kind, item, &at));
             let encoded: Result<Vec<_>, _> = items.map(|(i, item)| single(&kind, item, at.index(i))).collect();
             add_list(out, field, &encoded?);
             Ok(())
         }
-        kind if is_passed_over(&kind, value, &at) => Ok(()),
+        kind if is_ignored(&kind, value, &at) => Ok(()),
         kind => {
             let encoded = single(&kind, value, at)?;
             if field.supports_presence() || !encoded.is_default {
@@ -141,19 +141,19 @@ fn add_field(out: &mut Vec<u8>, field: &FieldDescriptor, value: &Json, at: Place
     }
 }
 
-/// The name of an enum value that may be known elsewhere.
-fn is_passed_over(kind: &Kind, value: &Json, at: &Place<'_>) -> bool {
+/// An unknown enum value name, which newer proxies may know.
+fn is_ignored(kind: &Kind, value: &Json, at: &JsonPath<'_>) -> bool {
     let Kind::Enum(values) = kind else { return false };
     at.patch.is_some() && value.as_str().is_some_and(|name| values.get_value_by_name(name).is_none())
 }
 
-fn single(kind: &Kind, value: &Json, at: Place<'_>) -> Result<Encoded, Error> {
+fn single(kind: &Kind, value: &Json, at: JsonPath<'_>) -> Result<Encoded, Error> {
     if value.is_null() && !is_null_kind(kind) {
         return Err(at.wrong("a value", value));
     }
     match kind {
         Kind::Message(inner) => Ok(Encoded::delimited(&message(inner, value, at)?)),
-        kind => scalar::encoded(kind, value, &at),
+        kind => scalar::encode(kind, value, &at),
     }
 }
 
@@ -176,7 +176,7 @@ fn add_map(
     number: u32,
     entry: &MessageDescriptor,
     value: &Json,
-    at: Place<'_>,
+    at: JsonPath<'_>,
 ) -> Result<(), Error> {
     let fields = value.as_object().ok_or_else(|| at.wrong("an object", value))?;
     let (keys, values) = (entry.map_entry_key_field().kind(), entry.map_entry_value_field().kind());
@@ -202,7 +202,7 @@ fn add_map(
     Ok(())
 }
 
-fn has_own_form(name: &str) -> bool {
+fn has_special_json(name: &str) -> bool {
     matches!(
         name.strip_prefix("google.protobuf.").unwrap_or(""),
         "Any"
@@ -223,20 +223,20 @@ fn has_own_form(name: &str) -> bool {
     )
 }
 
-fn special(message: &MessageDescriptor, value: &Json, at: Place<'_>) -> Result<Vec<u8>, Error> {
+fn special(message: &MessageDescriptor, value: &Json, at: JsonPath<'_>) -> Result<Vec<u8>, Error> {
     let mut out = Vec::new();
     match message.name() {
         "Any" => {
             let fields = value.as_object().ok_or_else(|| at.wrong("an object with \"@type\"", value))?;
             if !fields.is_empty() {
-                let (type_url, bytes) = opened_any(fields, at)?;
+                let (type_url, bytes) = read_any(fields, at)?;
                 add_present(&mut out, 1, &Encoded::delimited(type_url.as_bytes()));
                 add_present(&mut out, 2, &Encoded::delimited(&bytes));
             }
         }
-        "Duration" => add_time(&mut out, text::parsed_duration, value, &at, "a duration such as \"1.5s\"")?,
+        "Duration" => add_time(&mut out, text::parse_duration, value, &at, "a duration such as \"1.5s\"")?,
         "Timestamp" => {
-            add_time(&mut out, text::parsed_timestamp, value, &at, "a time such as \"2026-01-31T12:00:00Z\"")?;
+            add_time(&mut out, text::parse_timestamp, value, &at, "a time such as \"2026-01-31T12:00:00Z\"")?;
         }
         "Value" => return dynamic_value(value, at),
         // Struct, ListValue and the wrappers: their JSON is that of their first field.
@@ -258,19 +258,19 @@ fn add_time(
     out: &mut Vec<u8>,
     parse: impl Fn(&str) -> Option<(i64, i32)>,
     value: &Json,
-    at: &Place<'_>,
+    at: &JsonPath<'_>,
     expected: &str,
 ) -> Result<(), Error> {
     let (seconds, nanos) = value.as_str().and_then(parse).ok_or_else(|| at.wrong(expected, value))?;
-    // Zeroes that are written out leave nothing of what is merged into.
-    let write = if at.patch == Some(Patch::Merged) { add } else { add_present };
+    // Zeroes are written, so that they replace the fields of the message that this is merged into.
+    let write = if at.patch == Some(PatchMode::Merged) { add } else { add_present };
     write(out, 1, &Encoded::signed(seconds));
     write(out, 2, &Encoded::signed(nanos.into()));
     Ok(())
 }
 
-/// google.protobuf.Value: one field for each kind of JSON.
-fn dynamic_value(value: &Json, at: Place<'_>) -> Result<Vec<u8>, Error> {
+/// google.protobuf.Value: one field for each JSON type.
+fn dynamic_value(value: &Json, at: JsonPath<'_>) -> Result<Vec<u8>, Error> {
     let mut out = Vec::new();
     match value {
         Json::Null => add(&mut out, 1, &Encoded::varint(0)),
@@ -286,7 +286,7 @@ fn dynamic_value(value: &Json, at: Place<'_>) -> Result<Vec<u8>, Error> {
     Ok(out)
 }
 
-fn dynamic_part(name: &str, value: &Json, at: Place<'_>) -> Result<Encoded, Error> {
+fn dynamic_part(name: &str, value: &Json, at: JsonPath<'_>) -> Result<Encoded, Error> {
     let descriptor = pool().get_message_by_name(name).expect("the pool has the well-known types");
     Ok(Encoded::delimited(&message(&descriptor, value, at)?))
 }

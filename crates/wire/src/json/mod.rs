@@ -1,7 +1,7 @@
-//! Messages as proto3 JSON and back, every Any opened, over the descriptor pool. Fields that a descriptor does not know are not shown.
+//! Proto3 JSON of messages, both ways, by the descriptor pool. Any fields are expanded. Unknown fields are left out.
 //!
 //! An Any whose type is not in the pool becomes `{"@type": url, "value": base64}`. One whose type is known but whose bytes do not
-//! decode, or that is buried too deep to open, becomes `{"@type": url, "@bytes": base64}`. Both are read back to the same bytes.
+//! decode, or that is nested too deep, becomes `{"@type": url, "@bytes": base64}`. Both are read back to the same bytes.
 
 mod error;
 mod from;
@@ -13,7 +13,7 @@ use prost::{Message, Name};
 use serde_json::{Map, Value};
 
 use crate::google::protobuf::Any;
-pub use error::{Error, Patch, Problem};
+pub use error::{Error, PatchMode, Problem};
 
 pub fn to_value(any: &Any) -> Value {
     to::any(&any.type_url, &any.value, 0)
@@ -29,10 +29,9 @@ pub fn from_value(value: &Value) -> Result<Any, Error> {
     from::any(value).map(|(type_url, bytes)| Any { type_url, value: bytes.into() })
 }
 
-/// A message that a user wrote for proxies that may be younger than the descriptors here: fields and names of enum values that are not
-/// known are passed over.
-pub fn patch<M: Name>(fields: &Map<String, Value>, patch: Patch) -> Result<Vec<u8>, Error> {
-    from::patch(&M::full_name(), fields, patch)
+/// Encodes a message written by a user, for proxies that may be newer than our descriptors: unknown fields and enum values are ignored.
+pub fn encode_patch<M: Name>(fields: &Map<String, Value>, patch: PatchMode) -> Result<Vec<u8>, Error> {
+    from::encode_patch(&M::full_name(), fields, patch)
 }
 
 #[cfg(test)]

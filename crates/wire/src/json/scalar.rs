@@ -1,18 +1,18 @@
-//! One JSON scalar to its protobuf encoding, without the field's key.
+//! Encodes one JSON scalar, without the field's tag.
 
 use prost::bytes::BufMut;
 use prost::encoding::{WireType, encode_varint};
 use prost_reflect::{EnumDescriptor, Kind, MapKey};
 use serde_json::Value as Json;
 
-use super::error::{Error, Place};
+use super::error::{Error, JsonPath};
 use super::text;
 
-/// An encoded value before its key is put in front of it.
+/// An encoded value without its tag.
 pub(super) struct Encoded {
     pub(super) wire: WireType,
     pub(super) bytes: Vec<u8>,
-    /// What a field without presence leaves out.
+    /// The default value, which a field without presence leaves out.
     pub(super) is_default: bool,
 }
 
@@ -45,7 +45,7 @@ impl Encoded {
 }
 
 /// Everything but messages, which `from` reads.
-pub(super) fn encoded(kind: &Kind, value: &Json, at: &Place<'_>) -> Result<Encoded, Error> {
+pub(super) fn encode(kind: &Kind, value: &Json, at: &JsonPath<'_>) -> Result<Encoded, Error> {
     let int32 = || narrow::<i32>(value, at, "a 32-bit integer");
     let int64 = || narrow::<i64>(value, at, "a 64-bit integer");
     let uint32 = || narrow::<u32>(value, at, "an integer from 0 to 4294967295");
@@ -63,7 +63,7 @@ pub(super) fn encoded(kind: &Kind, value: &Json, at: &Place<'_>) -> Result<Encod
         Kind::Sfixed64 => Encoded::fixed64(int64()?.to_le_bytes()),
         Kind::Float => Encoded::fixed32(float(value, at)?.to_le_bytes()),
         Kind::Double => {
-            Encoded::fixed64(text::parsed_float(value).ok_or_else(|| at.wrong("a number", value))?.to_le_bytes())
+            Encoded::fixed64(text::parse_float(value).ok_or_else(|| at.wrong("a number", value))?.to_le_bytes())
         }
         Kind::Bool => Encoded::varint(value.as_bool().ok_or_else(|| at.wrong("true or false", value))?.into()),
         Kind::String => Encoded::delimited(value.as_str().ok_or_else(|| at.wrong("a string", value))?.as_bytes()),
@@ -73,12 +73,12 @@ pub(super) fn encoded(kind: &Kind, value: &Json, at: &Place<'_>) -> Result<Encod
     })
 }
 
-pub(super) fn bytes(value: &Json, at: &Place<'_>) -> Result<Vec<u8>, Error> {
-    value.as_str().and_then(text::parsed_base64).ok_or_else(|| at.wrong("bytes in base64", value))
+pub(super) fn bytes(value: &Json, at: &JsonPath<'_>) -> Result<Vec<u8>, Error> {
+    value.as_str().and_then(text::parse_base64).ok_or_else(|| at.wrong("bytes in base64", value))
 }
 
-/// A key of a map in order of its own type, and its encoding.
-pub(super) fn map_key(kind: &Kind, key: &str, at: &Place<'_>) -> Result<(MapKey, Encoded), Error> {
+/// A map key, comparable by its type, and its encoding.
+pub(super) fn map_key(kind: &Kind, key: &str, at: &JsonPath<'_>) -> Result<(MapKey, Encoded), Error> {
     let text = Json::from(key);
     let wrong = || at.wrong("a key of this map's type", &text);
     let (value, ordered) = match kind {
@@ -92,12 +92,12 @@ pub(super) fn map_key(kind: &Kind, key: &str, at: &Place<'_>) -> Result<(MapKey,
         }
         _ => (text.clone(), MapKey::I64(key.parse().map_err(|_| wrong())?)),
     };
-    Ok((ordered, encoded(kind, &value, at)?))
+    Ok((ordered, encode(kind, &value, at)?))
 }
 
-fn enum_number(values: &EnumDescriptor, value: &Json, at: &Place<'_>) -> Result<i32, Error> {
+fn enum_number(values: &EnumDescriptor, value: &Json, at: &JsonPath<'_>) -> Result<i32, Error> {
     let number = match value {
-        // Only NullValue gets here with a null.
+        // Only NullValue accepts null.
         Json::Null => Some(0),
         Json::String(name) => values.get_value_by_name(name).map(|value| value.number()),
         value => whole(value).and_then(|number| i32::try_from(number).ok()),
@@ -108,17 +108,17 @@ fn enum_number(values: &EnumDescriptor, value: &Json, at: &Place<'_>) -> Result<
     })
 }
 
-fn float(value: &Json, at: &Place<'_>) -> Result<f32, Error> {
-    let wide = text::parsed_float(value).ok_or_else(|| at.wrong("a number", value))?;
+fn float(value: &Json, at: &JsonPath<'_>) -> Result<f32, Error> {
+    let wide = text::parse_float(value).ok_or_else(|| at.wrong("a number", value))?;
     let narrow = wide as f32;
     if narrow.is_infinite() && wide.is_finite() { Err(at.wrong("a 32-bit float", value)) } else { Ok(narrow) }
 }
 
-fn narrow<T: TryFrom<i128>>(value: &Json, at: &Place<'_>, expected: &str) -> Result<T, Error> {
+fn narrow<T: TryFrom<i128>>(value: &Json, at: &JsonPath<'_>, expected: &str) -> Result<T, Error> {
     whole(value).and_then(|number| T::try_from(number).ok()).ok_or_else(|| at.wrong(expected, value))
 }
 
-/// A number without a fraction, also as `"7"`, `7.0` or `7e2`.
+/// An integer, also as `"7"`, `7.0` or `7e2`.
 fn whole(value: &Json) -> Option<i128> {
     let exact = match value {
         Json::Number(number) => number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from)),
@@ -126,7 +126,7 @@ fn whole(value: &Json) -> Option<i128> {
         _ => return None,
     };
     exact.or_else(|| {
-        let float = text::parsed_float(value).filter(|float| float.fract() == 0.0 && float.abs() < 1e18)?;
+        let float = text::parse_float(value).filter(|float| float.fract() == 0.0 && float.abs() < 1e18)?;
         Some(float as i128)
     })
 }

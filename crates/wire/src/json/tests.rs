@@ -1,4 +1,4 @@
-//! JSON both ways, its errors, and input made to hurt.
+//! JSON both ways, its errors, and hostile input.
 
 use proptest::prelude::*;
 use prost::Message;
@@ -8,7 +8,7 @@ use super::*;
 use crate::any::pack;
 use crate::google::protobuf;
 
-/// Every field here is already in its canonical form, so that reading and writing give the same text again.
+/// Every field here is in canonical form, so that a round trip gives the same text.
 fn round(value: &Value) {
     let any = from_value(value).unwrap_or_else(|e| panic!("{e}\n{value:#}"));
     assert_eq!(&to_value(&any), value);
@@ -20,13 +20,13 @@ fn typed(name: &str, mut fields: Value) -> Value {
 }
 
 fn error(name: &str, fields: Value) -> String {
-    from_value(&typed(name, fields)).expect_err("must be refused").to_string()
+    from_value(&typed(name, fields)).expect_err("must be rejected").to_string()
 }
 
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 
 #[test]
-fn a_cluster_with_everything_that_json_spells_differently() {
+fn a_cluster_with_every_special_json_form() {
     round(&typed(
         CLUSTER,
         json!({
@@ -46,7 +46,7 @@ fn a_cluster_with_everything_that_json_spells_differently() {
 }
 
 #[test]
-fn well_known_types_inside_an_any_stand_under_value() {
+fn well_known_types_inside_an_any_are_under_value() {
     for (name, value) in [
         ("Duration", json!("1.500s")),
         ("Timestamp", json!("2026-01-31T12:00:00Z")),
@@ -70,7 +70,7 @@ fn well_known_types_inside_an_any_stand_under_value() {
 }
 
 #[test]
-fn other_spellings_of_input_mean_the_same() {
+fn alternative_input_forms_are_accepted() {
     let canonical = from_value(&typed(
         CLUSTER,
         json!({"altStatName": "s", "connectTimeout": "1.500s", "type": "EDS",
@@ -128,7 +128,7 @@ fn errors_name_the_path() {
 }
 
 #[test]
-fn numbers_keep_to_their_range() {
+fn rejects_numbers_out_of_range() {
     let wrap =
         |name: &str, value: Value| from_value(&typed(&format!("google.protobuf.{name}"), json!({"value": value})));
     for (name, good) in
@@ -152,7 +152,7 @@ fn numbers_keep_to_their_range() {
 }
 
 #[test]
-fn an_any_of_unknown_type_is_kept() {
+fn an_any_of_unknown_type_round_trips() {
     round(&json!({"@type": "example.com/acme.Filter", "value": "CgF4/w=="}));
     round(&typed(
         "envoy.config.core.v3.TypedExtensionConfig",
@@ -163,7 +163,7 @@ fn an_any_of_unknown_type_is_kept() {
 }
 
 #[test]
-fn an_any_that_does_not_decode_is_kept() {
+fn an_any_that_does_not_decode_round_trips() {
     let broken = Any {
         type_url: "type.googleapis.com/google.protobuf.StringValue".to_owned(),
         value: vec![0x0a, 2, 0xff, 0xfe].into(),
@@ -174,7 +174,7 @@ fn an_any_that_does_not_decode_is_kept() {
 }
 
 #[test]
-fn the_order_of_keys_does_not_reach_the_bytes() {
+fn key_order_does_not_affect_the_bytes() {
     let table = |names: &mut dyn Iterator<Item = u32>| -> Any {
         let names: serde_json::Map<_, _> =
             names.map(|n| (format!("host-{n}"), json!({"ips": [format!("10.0.0.{n}")]}))).collect();
@@ -186,9 +186,9 @@ fn the_order_of_keys_does_not_reach_the_bytes() {
     assert_eq!(pack(&generated), up);
 }
 
-/// prost writes `cluster_type` (38) where its oneof begins, at `type` (2).
+/// prost writes `cluster_type` (38) at the position of its oneof, which begins with `type` (2).
 #[test]
-fn a_oneof_stands_where_the_generated_type_puts_it() {
+fn a_oneof_is_encoded_where_the_generated_type_encodes_it() {
     let any = from_value(&typed(
         CLUSTER,
         json!({"name": "n", "clusterType": {"name": "c"}, "altStatName": "a", "connectTimeout": "1s"}),
@@ -199,7 +199,7 @@ fn a_oneof_stands_where_the_generated_type_puts_it() {
 }
 
 #[test]
-fn a_message_is_shown_without_its_type() {
+fn a_message_has_no_type_member() {
     let request = crate::istio::v1::auth::IstioCertificateRequest {
         csr: "pem".to_owned(),
         validity_duration: 86_400,
@@ -210,7 +210,7 @@ fn a_message_is_shown_without_its_type() {
 }
 
 #[test]
-fn deep_json_is_refused() {
+fn rejects_deeply_nested_json() {
     let one = |key: &str, value| Value::Object(serde_json::Map::from_iter([(key.to_owned(), value)]));
     let of_type = |name: &str, value| {
         let mut fields = one("value", value);
@@ -229,7 +229,7 @@ fn deep_json_is_refused() {
     }
 }
 
-/// serde_json drops a tree by recursion, which is what a test of depth cannot afford.
+/// serde_json drops a tree recursively, which would overflow the stack in a depth test.
 fn dismantle(mut value: Value) {
     while let Some(inner) = match &mut value {
         Value::Array(items) => items.pop(),
@@ -241,7 +241,7 @@ fn dismantle(mut value: Value) {
 }
 
 #[test]
-fn what_is_read_decodes_again() {
+fn encoded_json_decodes_to_the_generated_type() {
     let nested = |levels: usize| (0..levels).fold(json!(1), |inner, _| json!({"a": inner}));
     let deepest = (1..60)
         .rev()
@@ -251,7 +251,7 @@ fn what_is_read_decodes_again() {
 }
 
 #[test]
-fn a_tower_of_anys_is_opened_only_so_far_and_not_lost() {
+fn nested_anys_are_expanded_up_to_the_limit_and_kept_beyond() {
     let tower = (0..2_000).fold(Any::default(), |inner, _| pack(&inner));
     let shown = to_value(&tower);
     assert!(shown.to_string().contains("@bytes"));
@@ -259,9 +259,9 @@ fn a_tower_of_anys_is_opened_only_so_far_and_not_lost() {
     assert_eq!(again, tower);
 }
 
-/// Half of what threads usually have, without optimisation.
+/// Half of the usual thread stack, without optimisation.
 #[test]
-fn the_deepest_trees_fit_a_small_stack() {
+fn the_maximum_depth_fits_a_small_stack() {
     let work = || {
         let lists = (0..49).fold(protobuf::Value::default(), |inner, _| protobuf::Value {
             kind: Some(protobuf::value::Kind::ListValue(protobuf::ListValue { values: vec![inner] })),
@@ -289,9 +289,9 @@ fn no_message_uses_groups_or_field_masks() {
 }
 
 proptest! {
-    /// Whatever bytes say they are, showing them does not panic, and what can be read back shows the same.
+    /// Arbitrary bytes are converted without a panic, and what can be read back converts to the same JSON.
     #[test]
-    fn any_bytes_can_be_shown(which in 0..6_usize, bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_convert_to_json(which in 0..6_usize, bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let names = ["google.protobuf.Struct", "google.protobuf.Any", CLUSTER, "envoy.config.listener.v3.Listener", "google.protobuf.Timestamp", "google.protobuf.Duration"];
         let shown = to_value(&Any { type_url: format!("type.googleapis.com/{}", names[which]), value: bytes.into() });
         if let Ok(again) = from_value(&shown) {
@@ -301,12 +301,13 @@ proptest! {
 }
 
 #[test]
-fn a_patch_passes_over_what_is_not_known() {
+fn a_patch_ignores_unknown_fields_and_enum_values() {
     use crate::envoy::config::cluster::v3::Cluster;
     let fields = serde_json::json!({
         "name": "a", "no_such_field": {"deep": [1]}, "lb_policy": "NO_SUCH_POLICY", "connectTimeout": "1s",
     });
-    let bytes = patch::<Cluster>(fields.as_object().expect("an object"), Patch::Whole).expect("it is lenient");
+    let bytes =
+        encode_patch::<Cluster>(fields.as_object().expect("an object"), PatchMode::Whole).expect("it is lenient");
     let cluster = Cluster::decode(&*bytes).expect("a cluster");
     assert_eq!((cluster.name.as_str(), cluster.lb_policy), ("a", 0));
     for wrong in [
@@ -315,17 +316,17 @@ fn a_patch_passes_over_what_is_not_known() {
         serde_json::json!({"filters": [{"typed_config": {"@type": "type.googleapis.com/example.None", "a": 1}}]}),
         serde_json::json!({"lb_policy": {}}),
     ] {
-        patch::<Cluster>(wrong.as_object().expect("an object"), Patch::Whole).expect_err(&wrong.to_string());
+        encode_patch::<Cluster>(wrong.as_object().expect("an object"), PatchMode::Whole).expect_err(&wrong.to_string());
     }
 }
 
 #[test]
-fn a_merged_duration_replaces_the_other() {
+fn a_merged_duration_replaces_the_original() {
     use crate::envoy::config::cluster::v3::Cluster;
     use crate::google::protobuf::Duration;
     let mut cluster = Cluster { connect_timeout: Some(Duration { seconds: 1, nanos: 500 }), ..Cluster::default() };
     let fields = serde_json::json!({"connect_timeout": "2s"});
-    let bytes = patch::<Cluster>(fields.as_object().expect("an object"), Patch::Merged).expect("a patch");
+    let bytes = encode_patch::<Cluster>(fields.as_object().expect("an object"), PatchMode::Merged).expect("a patch");
     cluster.merge(&*bytes).expect("well-formed");
     assert_eq!(cluster.connect_timeout, Some(Duration { seconds: 2, nanos: 0 }));
 }

@@ -1,4 +1,4 @@
-//! Bytes to JSON. Never fails: what cannot be opened is kept as it is.
+//! Bytes to JSON. Never fails: an Any that cannot be expanded is kept as base64.
 
 use prost_reflect::{
     DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MapKey, MessageDescriptor, ReflectMessage, Value,
@@ -8,8 +8,8 @@ use serde_json::{Map, Value as Json};
 use super::text;
 use crate::pool;
 
-/// An Any further in than this many messages is not opened, so that Any in Any in Any ends. Real configuration stays below 30.
-const DEEPEST_ANY: usize = 40;
+/// The nesting level below which an Any is not expanded, so that recursion through Any ends. Real configuration stays below 30.
+const MAX_ANY_DEPTH: usize = 40;
 
 pub(super) fn any(type_url: &str, bytes: &[u8], depth: usize) -> Json {
     if type_url.is_empty() && bytes.is_empty() {
@@ -23,7 +23,7 @@ pub(super) fn any(type_url: &str, bytes: &[u8], depth: usize) -> Json {
         return Json::Object(out);
     };
     match DynamicMessage::decode(descriptor, bytes) {
-        Ok(opened) if depth < DEEPEST_ANY => match special(&opened, depth) {
+        Ok(opened) if depth < MAX_ANY_DEPTH => match special(&opened, depth) {
             Some(value) => drop(out.insert("value".to_owned(), value)),
             None => add_fields(&mut out, &opened, depth),
         },
@@ -32,7 +32,7 @@ pub(super) fn any(type_url: &str, bytes: &[u8], depth: usize) -> Json {
     Json::Object(out)
 }
 
-/// A message of a generated type, which the pool therefore knows.
+/// A message of a generated type, which the pool contains.
 pub(super) fn plain(name: &str, bytes: &[u8]) -> Json {
     let descriptor = pool().get_message_by_name(name).expect("types and pool come from one descriptor set");
     DynamicMessage::decode(descriptor, bytes).map_or(Json::Null, |opened| message(&opened, 0))
@@ -71,7 +71,7 @@ fn single(kind: &Kind, value: &Value, depth: usize) -> Json {
         Value::Bool(value) => (*value).into(),
         Value::I32(value) => (*value).into(),
         Value::U32(value) => (*value).into(),
-        // A double cannot hold every 64-bit number, and readers of JSON use doubles.
+        // JSON readers use doubles, which cannot hold every 64-bit integer.
         Value::I64(value) => value.to_string().into(),
         Value::U64(value) => value.to_string().into(),
         Value::F32(value) => text::short_number(*value),
@@ -102,7 +102,7 @@ fn key_text(key: &MapKey) -> String {
     }
 }
 
-/// The JSON of a type that has a form of its own. Empty is not among them: it is `{}` like any message without fields.
+/// The JSON of a type with a special form. Empty is not among them: it is `{}` like any message without fields.
 fn special(message: &DynamicMessage, depth: usize) -> Option<Json> {
     let descriptor = message.descriptor();
     match descriptor.full_name().strip_prefix("google.protobuf.")? {

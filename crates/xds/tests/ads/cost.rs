@@ -1,4 +1,4 @@
-//! What one request costs: the processor time of the thread that serves it, whatever the request says.
+//! The cost of one request: CPU time of the thread that serves it, whatever the request holds.
 
 use std::{sync::mpsc, thread, time::Duration};
 
@@ -17,14 +17,14 @@ use xds::{TypeUrl, Variant};
 
 use crate::{
     harness::Harness,
-    proxy::{self, Proxy, framed},
+    proxy::{self, Proxy, with_grpc_prefix},
 };
 
 /// Of one request of up to 4 MiB: 50 ms are the goal. Ten times that here, and three times more where nothing is optimised.
 const LIMIT: Duration = Duration::from_millis(if cfg!(debug_assertions) { 1_500 } else { 500 });
 const MAX_MESSAGE: usize = 4 << 20;
 
-/// A server on a thread of its own, whose processor time is that of the server alone.
+/// A server on its own thread, so that the CPU time of the thread is that of the server.
 struct Served {
     harness: Harness,
     runtime: Handle,
@@ -64,9 +64,9 @@ impl Served {
     async fn cost(&self, mut proxy: Proxy, request: &[u8]) -> Duration {
         assert!(request.len() <= MAX_MESSAGE, "{} bytes", request.len());
         let before = self.spent().await;
-        proxy.bytes(framed(request)).await;
+        proxy.bytes(with_grpc_prefix(request)).await;
         // Requests are answered in their order, and listeners after all that is asked for here.
-        proxy.ask(TypeUrl::Listener, &[]).await;
+        proxy.subscribe(TypeUrl::Listener, &[]).await;
         while proxy.next_kind().await.is_some_and(|kind| kind != TypeUrl::Listener) {}
         let cost = self.spent().await - before;
         drop(proxy);
@@ -81,7 +81,7 @@ impl Served {
 async fn subscribed(served: &Served, request: DeltaDiscoveryRequest) -> Proxy {
     let mut proxy = served.proxy(Variant::Delta).await;
     proxy.delta(request).await;
-    let got = proxy.got_within(Duration::from_secs(60)).await;
+    let got = proxy.response_within(Duration::from_secs(60)).await;
     proxy.ack(&got).await;
     proxy
 }
@@ -110,7 +110,7 @@ fn with_node(node: Node) -> Vec<u8> {
     request
 }
 
-/// First requests that say as much as fits.
+/// First requests that fill a message.
 fn first_requests() -> Vec<(&'static str, Variant, Vec<u8>)> {
     let names = many_names(100_000);
     let versions = names.iter().map(|name| (name[13..].to_owned(), "v".to_owned())).collect();

@@ -1,4 +1,4 @@
-//! HTTP/2 used as a weapon, and calls that break off: the connection pays, the process and its neighbours do not.
+//! HTTP/2 floods and aborted calls: they end their own connection, and affect no other.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// A connection that speaks frames, with its handshake done.
+/// A connection of raw frames, after its handshake.
 async fn raw(harness: &Harness) -> DuplexStream {
     let mut io = harness.io_of(1 << 20);
     io.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("written");
@@ -43,8 +43,8 @@ async fn raw(harness: &Harness) -> DuplexStream {
     io
 }
 
-/// What the server says until it closes or is quiet: the kinds of its frames, and the code of its GOAWAY.
-async fn said(io: &mut DuplexStream) -> (Vec<u8>, Option<u32>) {
+/// What the server sends until it closes or is quiet: the types of its frames, and the code of its GOAWAY.
+async fn received(io: &mut DuplexStream) -> (Vec<u8>, Option<u32>) {
     let (mut kinds, mut code) = (Vec::new(), None);
     loop {
         let mut head = [0; 9];
@@ -63,12 +63,12 @@ async fn said(io: &mut DuplexStream) -> (Vec<u8>, Option<u32>) {
     }
 }
 
-/// Others are served as if nothing happened, and nothing is left.
+/// Other connections are served, and no state is left.
 async fn unharmed(harness: &Harness) {
     for variant in BOTH {
         let mut good = harness.proxy(variant).await;
-        good.ask(TypeUrl::Cluster, &[]).await;
-        assert_eq!(good.take().await, "CDS a=1");
+        good.subscribe(TypeUrl::Cluster, &[]).await;
+        assert_eq!(good.ack_next().await, "CDS a=1");
         assert_eq!(harness.connections.len(), 1);
         drop(good);
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -86,12 +86,12 @@ async fn rapid_resets_end_the_connection() {
         flood.extend_from_slice(&frame(RST_STREAM, 0, stream, &8u32.to_be_bytes()));
     }
     io.write_all(&flood).await.expect("written");
-    assert_eq!(said(&mut io).await.1, Some(ENHANCE_YOUR_CALM));
+    assert_eq!(received(&mut io).await.1, Some(ENHANCE_YOUR_CALM));
     unharmed(&harness).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn headers_without_an_end_end_the_connection() {
+async fn endless_continuation_frames_end_the_connection() {
     let harness = Harness::new("CDS a=1");
     let mut io = raw(&harness).await;
     io.write_all(&frame(HEADERS, 0, 1, CALL)).await.expect("written");
@@ -107,7 +107,7 @@ async fn headers_without_an_end_end_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn headers_beyond_the_limit_are_refused() {
+async fn rejects_oversized_headers() {
     let harness = Harness::new("CDS a=1");
     let mut io = raw(&harness).await;
     io.write_all(&frame(HEADERS, 0, 1, CALL)).await.expect("written");
@@ -117,13 +117,13 @@ async fn headers_beyond_the_limit_are_refused() {
         io.write_all(&frame(CONTINUATION, 0, 1, &header)).await.expect("written");
     }
     io.write_all(&frame(CONTINUATION, END_HEADERS, 1, &header)).await.expect("written");
-    let (kinds, _) = said(&mut io).await;
+    let (kinds, _) = received(&mut io).await;
     assert!(kinds.contains(&HEADERS) || kinds.contains(&RST_STREAM) || kinds.contains(&GOAWAY), "{kinds:?}");
     assert!(harness.connections.is_empty());
     unharmed(&harness).await;
 }
 
-/// Answers to pings and settings are not queued: whoever does not read them is not read either.
+/// Replies to pings and settings are not queued: a client that does not read them is not read either.
 #[tokio::test(start_paused = true)]
 async fn floods_of_pings_and_settings_are_not_queued() {
     for flood in [frame(PING, 0, 0, &[7; 8]), frame(SETTINGS, 0, 0, &[])] {
@@ -140,7 +140,7 @@ async fn floods_of_pings_and_settings_are_not_queued() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hundred_thousand_pings_are_answered_or_refused() {
+async fn a_hundred_thousand_pings_are_answered_or_end_the_connection() {
     let harness = Harness::new("CDS a=1");
     let (mut read, mut write) = tokio::io::split(raw(&harness).await);
     let reader = tokio::spawn(async move {
@@ -173,7 +173,7 @@ fn ads_call() -> Vec<u8> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_came_in_time_is_served_however_late_it_is_read() {
+async fn a_call_received_before_a_deadline_is_served_after_it() {
     let harness = Harness::new("CDS a=1");
     for _ in 0..30 {
         let mut io = raw(&harness).await;
@@ -181,25 +181,25 @@ async fn a_call_that_came_in_time_is_served_however_late_it_is_read() {
             tokio::task::yield_now().await;
         }
         io.write_all(&frame(HEADERS, END_HEADERS, 1, &ads_call())).await.expect("written");
-        // The server comes to look when its patience with an unused connection is over.
+        // The timeout of a connection without a stream passes before the server runs.
         tokio::time::advance(Duration::from_secs(10)).await;
-        let (kinds, _) = said(&mut io).await;
+        let (kinds, _) = received(&mut io).await;
         assert!(kinds.contains(&HEADERS) && !kinds.contains(&GOAWAY), "{kinds:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_break_off_leave_nothing() {
+async fn aborted_calls_leave_no_state() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1");
         for round in 0..500 {
             let mut proxy: Proxy = harness.proxy(variant).await;
             match round % 4 {
                 0 => proxy.bytes(Bytes::from_static(b"\0\0\0\0\x09abc")).await,
-                1 => proxy.ask(TypeUrl::Cluster, &[]).await,
+                1 => proxy.subscribe(TypeUrl::Cluster, &[]).await,
                 2 => {
-                    proxy.ask(TypeUrl::Cluster, &[]).await;
-                    proxy.got().await;
+                    proxy.subscribe(TypeUrl::Cluster, &[]).await;
+                    proxy.response().await;
                     proxy.bytes(Bytes::from_static(b"\0\0\0\x01\0")).await;
                 }
                 _ => {}

@@ -8,7 +8,7 @@ use tokio::{
     sync::{oneshot, watch},
     time::Instant,
 };
-use xds::{Connections, Metrics, Options, Peer, Port, Server, TypeUrl, Variant, Watched};
+use xds::{Connections, Metrics, Options, Peer, Server, ServerPort, TypeUrl, Variant, WatchInfo};
 
 use crate::{mesh::Mesh, proxy::Proxy};
 
@@ -41,25 +41,25 @@ impl Harness {
         Proxy::open(self.io(), variant).await
     }
 
-    /// The proxy's end of a new connection.
+    /// The client's end of a new connection.
     pub(crate) fn io(&self) -> DuplexStream {
         self.io_of(64 << 10)
     }
 
-    /// With this much room in the pipe.
+    /// With a pipe of this size.
     pub(crate) fn io_of(&self, room: usize) -> DuplexStream {
-        self.io_on(Port::default(), room)
+        self.io_on(ServerPort::default(), room)
     }
 
-    /// On a port that may ask who calls.
-    pub(crate) fn io_on(&self, port: Port, room: usize) -> DuplexStream {
+    /// On a given port.
+    pub(crate) fn io_on(&self, port: ServerPort, room: usize) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(room);
         let peer = Peer { address: ADDRESS.parse().expect("an address"), certificate: None };
         tokio::spawn(self.server.connection(ours, peer, port, self.drain.subscribe()));
         theirs
     }
 
-    /// A proxy whose network can be cut: from then on nothing passes, and nobody is told.
+    /// A proxy whose network can be cut: from then on nothing passes, without an error on either side.
     pub(crate) async fn cuttable(&self, variant: Variant) -> (Proxy, oneshot::Sender<()>) {
         let mut server = self.io();
         let (mut client, theirs) = tokio::io::duplex(64 << 10);
@@ -77,15 +77,15 @@ impl Harness {
         TextEncoder::new().encode_to_string(&self.registry.gather()).expect("encodes")
     }
 
-    /// The line of one metric, without its name and labels.
+    /// The value of one metric.
     pub(crate) fn metric(&self, line: &str) -> Option<f64> {
         let text = self.metrics();
         let value = text.lines().find_map(|found| found.strip_prefix(line)?.strip_prefix(' '));
         value.map(|value| value.parse().expect("a number"))
     }
 
-    /// What the table says of a type on the only stream.
-    pub(crate) fn watched(&self, kind: TypeUrl) -> Option<Watched> {
+    /// The watch of a type on the only stream, from the table.
+    pub(crate) fn watched(&self, kind: TypeUrl) -> Option<WatchInfo> {
         let all = self.connections.snapshot();
         assert_eq!(all.len(), 1);
         all[0].watched.iter().find(|watched| watched.kind == kind).cloned()

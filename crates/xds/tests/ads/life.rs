@@ -20,22 +20,22 @@ use crate::{
 const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_not_ready_says_so() {
+async fn a_server_that_is_not_ready_is_unavailable() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1");
         harness.mesh.set_ready(false);
-        let (code, text) = harness.proxy(variant).await.ended().await;
+        let (code, text) = harness.proxy(variant).await.status().await;
         assert_eq!(code, 14);
         assert!(text.starts_with("not ready"), "{text}");
         harness.mesh.set_ready(true);
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Cluster, &[]).await;
-        assert_eq!(proxy.take().await, "CDS a=1");
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
+        assert_eq!(proxy.ack_next().await, "CDS a=1");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unknown_method_is_not_implemented() {
+async fn an_unknown_method_is_unimplemented() {
     let harness = Harness::new("");
     let (_requests, _answer, headers) = proxy::call(harness.io(), "/grpc.health.v1.Health/Check").await;
     assert_eq!(headers["grpc-status"], "12");
@@ -43,7 +43,7 @@ async fn an_unknown_method_is_not_implemented() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_grpc_is_refused() {
+async fn rejects_requests_that_are_not_grpc() {
     let harness = Harness::new("");
     let io = hyper_util::rt::TokioIo::new(harness.io());
     let executor = hyper_util::rt::TokioExecutor::new();
@@ -55,7 +55,7 @@ async fn what_is_no_grpc_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_protocols_are_turned_away() {
+async fn rejects_other_protocols() {
     for hello in
         [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03aaaaaaaaaaaaaaaa"]
     {
@@ -68,18 +68,18 @@ async fn other_protocols_are_turned_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_without_a_first_request_ends() {
+async fn a_stream_without_a_first_request_times_out() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1");
         let begin = Instant::now();
-        let (code, text) = harness.proxy(variant).await.ended().await;
+        let (code, text) = harness.proxy(variant).await.status().await;
         assert_eq!((code, text.as_str()), (4, "no first request within 10 seconds"));
         assert_eq!(begin.elapsed().as_secs(), 10);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_without_a_stream_ends() {
+async fn a_connection_without_a_stream_times_out() {
     let harness = Harness::new("");
     let mut io = harness.io();
     let begin = Instant::now();
@@ -89,14 +89,14 @@ async fn a_connection_without_a_stream_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_that_says_goodbye_gets_an_ok() {
+async fn a_half_closed_stream_ends_with_ok() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Cluster, &[]).await;
-        proxy.take().await;
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
+        proxy.ack_next().await;
         proxy.finish();
-        assert_eq!(proxy.ended().await, (0, String::new()));
+        assert_eq!(proxy.status().await, (0, String::new()));
         let method = if variant == Variant::Sotw { "StreamAggregatedResources" } else { "DeltaAggregatedResources" };
         let labels = format!(
             "grpc_code=\"OK\",grpc_method=\"{method}\",grpc_service=\"envoy.service.discovery.v3.AggregatedDiscoveryService\",grpc_type=\"bidi_stream\""
@@ -109,15 +109,15 @@ async fn a_proxy_that_says_goodbye_gets_an_ok() {
 async fn an_idle_stream_is_kept_alive() {
     let harness = Harness::new("CDS a=1");
     let mut proxy = harness.proxy(Variant::Delta).await;
-    proxy.ask(TypeUrl::Cluster, &[]).await;
-    proxy.take().await;
+    proxy.subscribe(TypeUrl::Cluster, &[]).await;
+    proxy.ack_next().await;
     tokio::time::sleep(Duration::from_secs(3600)).await;
     harness.mesh.set("CDS a=2");
-    assert_eq!(proxy.take().await, "CDS a=2");
+    assert_eq!(proxy.ack_next().await, "CDS a=2");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_that_does_not_answer_pings_is_dropped() {
+async fn a_proxy_that_does_not_answer_pings_is_disconnected() {
     let harness = Harness::with("", Options { first_request: Duration::from_secs(600), ..Options::default() });
     let mut io = harness.io();
     // A preface and empty settings, then silence.
@@ -129,15 +129,15 @@ async fn a_proxy_that_does_not_answer_pings_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_connection_ends_once_all_is_answered() {
+async fn a_connection_at_its_maximum_age_ends_after_all_acks() {
     for variant in BOTH {
         let options = Options { max_age: Some(Duration::from_secs(100)), ..Options::default() };
         let harness = Harness::with("CDS a=1", options);
         let begin = Instant::now();
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Cluster, &[]).await;
-        proxy.take().await;
-        let (code, text) = proxy.ended().await;
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
+        proxy.ack_next().await;
+        let (code, text) = proxy.status().await;
         assert_eq!((code, text.as_str()), (14, "this connection is closing; reconnect"));
         let age = begin.elapsed().as_secs();
         assert!((90..=110).contains(&age), "{age}");
@@ -145,32 +145,32 @@ async fn an_old_connection_ends_once_all_is_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_connection_waits_for_an_answer_only_so_long() {
+async fn a_connection_at_its_maximum_age_waits_for_acks_within_its_grace() {
     let options = Options { max_age: Some(Duration::from_secs(50)), ..Options::default() };
     let harness = Harness::with("CDS a=1", options);
     let begin = Instant::now();
     let mut proxy = harness.proxy(Variant::Delta).await;
-    proxy.ask(TypeUrl::Cluster, &[]).await;
-    proxy.got().await;
-    assert_eq!(proxy.ended().await.0, 14);
+    proxy.subscribe(TypeUrl::Cluster, &[]).await;
+    proxy.response().await;
+    assert_eq!(proxy.status().await.0, 14);
     let age = begin.elapsed().as_secs();
     assert!((55..=66).contains(&age), "with the grace: {age}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_are_sent_away_over_the_drain_window() {
+async fn connections_close_over_the_drain_window() {
     let harness = Harness::new("CDS a=1");
     let mut proxies = Vec::new();
     for _ in 0..40 {
         let mut proxy = harness.proxy(Variant::Delta).await;
-        proxy.ask(TypeUrl::Cluster, &[]).await;
-        proxy.take().await;
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
+        proxy.ack_next().await;
         proxies.push(proxy);
     }
     let begin = Instant::now();
     harness.drain.send_replace(Some(begin + Duration::from_secs(20)));
     let ends = proxies.iter_mut().map(|proxy| async move {
-        assert_eq!(proxy.ended().await.0, 14);
+        assert_eq!(proxy.status().await.0, 14);
         begin.elapsed().as_secs_f64()
     });
     let ends = futures_util::future::join_all(ends).await;
@@ -200,7 +200,7 @@ async fn running(drain: Duration) -> Running {
         let end = async {
             let _ = end.await;
         };
-        server.serve(listener, xds::Port::default(), end).await;
+        server.serve(listener, xds::ServerPort::default(), end).await;
     });
     Running { address, connections, shutdown, task }
 }
@@ -213,11 +213,11 @@ async fn a_server_without_streams_stops_at_once() {
     shutdown.send(()).expect("it runs");
     task.await.expect("no panic");
     assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
-    TcpStream::connect(address).await.expect_err("nobody listens");
+    TcpStream::connect(address).await.expect_err("the port is closed");
 }
 
 #[tokio::test]
-async fn a_server_cuts_what_is_left_at_the_end_of_the_window() {
+async fn the_end_of_the_drain_window_aborts_connections() {
     let Running { address, connections, shutdown, task } = running(Duration::from_millis(300)).await;
     let mut socket = TcpStream::connect(address).await.expect("connected");
     let (mut ours, theirs) = tokio::io::duplex(64 << 10);
@@ -225,9 +225,9 @@ async fn a_server_cuts_what_is_left_at_the_end_of_the_window() {
         let _ = tokio::io::copy_bidirectional(&mut ours, &mut socket).await;
     });
     let mut proxy = proxy::Proxy::open(theirs, Variant::Delta).await;
-    proxy.ask(TypeUrl::Cluster, &[]).await;
+    proxy.subscribe(TypeUrl::Cluster, &[]).await;
     // Real time: a busy machine may need more than one try.
-    while proxy.maybe().await.is_none() {}
+    while proxy.try_response().await.is_none() {}
     assert_eq!(connections.len(), 1);
     shutdown.send(()).expect("it runs");
     timeout(Duration::from_secs(5), task).await.expect("within the window").expect("no panic");

@@ -1,4 +1,4 @@
-//! How many may come, how often they may ask, and what happens to those who do not answer.
+//! Limits of streams and requests, and timeouts of proxies that do not answer.
 
 use std::time::Duration;
 
@@ -12,77 +12,77 @@ use crate::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn streams_of_one_address_are_limited() {
+async fn limits_streams_per_address() {
     for variant in BOTH {
         let harness = Harness::with("CDS a=1", Options { max_streams_per_address: 2, ..Options::default() });
         let mut first = harness.proxy(variant).await;
         let _second = harness.proxy(variant).await;
-        let (code, text) = harness.proxy(variant).await.ended().await;
+        let (code, text) = harness.proxy(variant).await.status().await;
         assert_eq!(code, 8);
         assert!(text.starts_with("more than 2 streams from one address"), "{text}");
-        first.ask(TypeUrl::Cluster, &[]).await;
-        first.take().await;
+        first.subscribe(TypeUrl::Cluster, &[]).await;
+        first.ack_next().await;
         first.finish();
-        assert_eq!(first.ended().await.0, 0);
+        assert_eq!(first.status().await.0, 0);
         let mut third = harness.proxy(variant).await;
-        third.ask(TypeUrl::Cluster, &[]).await;
-        assert_eq!(third.take().await, "CDS a=1", "there is room again");
+        third.subscribe(TypeUrl::Cluster, &[]).await;
+        assert_eq!(third.ack_next().await, "CDS a=1", "there is room again");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_streams_are_admitted_at_a_rate_if_there_is_one() {
+async fn limits_the_rate_of_new_streams() {
     for variant in BOTH {
         let harness = Harness::with("CDS a=1", Options { max_requests_per_second: 2, ..Options::default() });
         let begin = Instant::now();
         let mut proxies = Vec::new();
         for _ in 0..4 {
             let mut proxy = harness.proxy(variant).await;
-            proxy.ask(TypeUrl::Cluster, &[]).await;
+            proxy.subscribe(TypeUrl::Cluster, &[]).await;
             proxies.push(proxy);
         }
         let mut late = proxies.pop().expect("the last one");
-        assert_eq!(late.ended().await.0, 8, "it would have to wait for more than a second");
+        assert_eq!(late.status().await.0, 8, "it would have to wait for more than a second");
         for proxy in &mut proxies {
-            while proxy.maybe().await.is_none() {}
+            while proxy.try_response().await.is_none() {}
         }
         assert!(begin.elapsed() >= Duration::from_secs(1), "{:?}", begin.elapsed());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_that_flaps_is_read_slowly_and_still_hears_of_changes() {
+async fn a_flapping_subscription_is_rate_limited_and_still_pushed_to() {
     for variant in BOTH {
         let options = Options { subscription_changes_per_second: 1, ..Options::default() };
         let harness = Harness::with("CDS a=1, EDS a=1", options);
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Cluster, &[]).await;
-        proxy.take().await;
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
+        proxy.ack_next().await;
         let begin = Instant::now();
         for n in 0..20 {
-            proxy.ask(TypeUrl::Endpoints, &[&format!("n{n}")]).await;
+            proxy.subscribe(TypeUrl::Endpoints, &[&format!("n{n}")]).await;
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
         let known = |harness: &Harness| harness.watched(TypeUrl::Endpoints).expect("watched").names.len();
         assert!(known(&harness) < 14, "{} of 20 were read", known(&harness));
         harness.mesh.set("CDS a=2");
-        while proxy.got().await.kind != TypeUrl::Cluster {}
+        while proxy.response().await.kind != TypeUrl::Cluster {}
         tokio::time::sleep(Duration::from_secs(20)).await;
         assert_eq!(known(&harness), 20, "after {:?}", begin.elapsed());
     }
 }
 
-/// Each change is worked into a set of all names: with many of them it is limited sooner.
+/// Each change copies the set of all names: with many of them the rate limit is reached sooner.
 #[tokio::test(start_paused = true)]
-async fn changes_of_a_large_subscription_are_read_more_slowly() {
+async fn changes_of_large_subscriptions_cost_more_of_the_rate_limit() {
     let options = Options { subscription_changes_per_second: 1, ..Options::default() };
     let harness = Harness::with("CDS a=1", options);
     let mut proxy = harness.proxy(Variant::Delta).await;
     let names: Vec<String> = (0..30_000).map(|n| format!("n{n}")).collect();
-    proxy.ask(TypeUrl::Cluster, &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    proxy.take().await;
+    proxy.subscribe(TypeUrl::Cluster, &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    proxy.ack_next().await;
     for n in 0..10 {
-        proxy.ask(TypeUrl::Cluster, &[&format!("more{n}")]).await;
+        proxy.subscribe(TypeUrl::Cluster, &[&format!("more{n}")]).await;
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let known = |harness: &Harness| harness.watched(TypeUrl::Cluster).expect("watched").names.len() - names.len();
@@ -91,16 +91,16 @@ async fn changes_of_a_large_subscription_are_read_more_slowly() {
     assert_eq!(known(&harness), 10);
 }
 
-/// Load assignments of clusters that do not exist are made for whoever asks: a thousand with each response.
+/// Load assignments of clusters that do not exist are computed on demand: a thousand with each response.
 #[tokio::test(start_paused = true)]
-async fn what_is_made_on_demand_comes_in_parts() {
+async fn resources_computed_on_demand_are_split_over_responses() {
     for variant in BOTH {
         let harness = Harness::new("EDS a=1");
         let mut proxy = harness.proxy(variant).await;
         let names: Vec<String> = (0..2_500).map(|n| format!("n{n:04}")).chain(["a".to_owned()]).collect();
-        proxy.ask(TypeUrl::Endpoints, &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        proxy.subscribe(TypeUrl::Endpoints, &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
         let mut parts = Vec::new();
-        while let Some(got) = proxy.maybe().await {
+        while let Some(got) = proxy.try_response().await {
             proxy.ack(&got).await;
             parts.push(got.text.split(' ').skip(1).map(str::to_owned).collect::<Vec<_>>());
         }
@@ -113,17 +113,17 @@ async fn what_is_made_on_demand_comes_in_parts() {
     }
 }
 
-/// All that a proxy holds is compared, in parts, also where nothing is to be sent for the first of them.
+/// All initial versions are compared, in parts, also if the first part sends nothing.
 #[tokio::test(start_paused = true)]
-async fn held_versions_of_what_is_made_on_demand_are_all_compared() {
+async fn initial_versions_of_resources_computed_on_demand_are_all_compared() {
     let harness = Harness::new("EDS a=1");
     let mut proxy = harness.proxy(Variant::Delta).await;
     let version = |n: usize| if n < 2_400 { "vempty" } else { "old" }.to_owned();
-    let held = (0..2_500).map(|n| (format!("n{n:04}"), version(n))).collect();
-    let first = DeltaDiscoveryRequest { initial_resource_versions: held, ..proxy::delta(TypeUrl::Endpoints) };
+    let versions = (0..2_500).map(|n| (format!("n{n:04}"), version(n))).collect();
+    let first = DeltaDiscoveryRequest { initial_resource_versions: versions, ..proxy::delta(TypeUrl::Endpoints) };
     proxy.delta(DeltaDiscoveryRequest { resource_names_subscribe: vec!["a".into()], ..first }).await;
     let mut sent = 0;
-    while let Some(got) = proxy.maybe().await {
+    while let Some(got) = proxy.try_response().await {
         proxy.ack(&got).await;
         sent += got.text.split(' ').count() - 1;
     }
@@ -131,12 +131,12 @@ async fn held_versions_of_what_is_made_on_demand_are_all_compared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_response_that_is_not_answered_is_counted_once() {
+async fn an_overdue_response_is_counted_once() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Cluster, &[]).await;
-        let got = proxy.got().await;
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
+        let got = proxy.response().await;
         let expired = "pilot_xds_expired_nonce{type=\"cds\"}";
         tokio::time::sleep(Duration::from_secs(29)).await;
         assert_eq!(harness.metric(expired), Some(0.0));
@@ -145,7 +145,7 @@ async fn a_response_that_is_not_answered_is_counted_once() {
         assert_eq!(harness.metric(expired), Some(1.0));
         proxy.ack(&got).await;
         harness.mesh.set("CDS a=2");
-        proxy.take().await;
+        proxy.ack_next().await;
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(harness.metric(expired), Some(1.0));
         assert_eq!(harness.metric("meltemi_unacked_oldest_seconds"), Some(0.0));
@@ -159,8 +159,8 @@ async fn a_hundred_proxies_behind_a_dead_network_are_gone_within_45_seconds() {
         let mut proxies = Vec::new();
         for _ in 0..100 {
             let (mut proxy, cut) = harness.cuttable(variant).await;
-            proxy.ask(TypeUrl::Cluster, &[]).await;
-            proxy.take().await;
+            proxy.subscribe(TypeUrl::Cluster, &[]).await;
+            proxy.ack_next().await;
             proxies.push((proxy, cut));
         }
         assert_eq!(harness.connections.len(), 100);
@@ -177,12 +177,12 @@ async fn a_hundred_proxies_behind_a_dead_network_are_gone_within_45_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_whose_workload_is_gone_for_a_minute_is_dropped() {
+async fn a_proxy_without_workload_is_disconnected_after_a_minute() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Cluster, &[]).await;
-        proxy.take().await;
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
+        proxy.ack_next().await;
         harness.mesh.set_gone(true);
         tokio::time::sleep(Duration::from_secs(59)).await;
         harness.mesh.set_gone(false);
@@ -191,8 +191,8 @@ async fn a_proxy_whose_workload_is_gone_for_a_minute_is_dropped() {
         harness.mesh.set_gone(true);
         tokio::time::sleep(Duration::from_secs(59)).await;
         harness.mesh.set("CDS a=2");
-        proxy.take().await;
-        let (code, text) = proxy.ended().await;
+        proxy.ack_next().await;
+        let (code, text) = proxy.status().await;
         assert_eq!(code, 14);
         assert!(text.contains("workload of this proxy is gone"), "{text}");
         assert!(harness.connections.is_empty());
@@ -201,25 +201,25 @@ async fn a_proxy_whose_workload_is_gone_for_a_minute_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_without_memory_keeps_whom_it_has_and_lets_nobody_in() {
+async fn a_server_low_on_memory_keeps_its_streams_and_rejects_new_ones() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Cluster, &[]).await;
-        proxy.take().await;
-        harness.server.relieve();
-        harness.server.shut(true);
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
+        proxy.ack_next().await;
+        harness.server.drop_caches();
+        harness.server.reject_new_streams(true);
         let mut other = harness.proxy(variant).await;
-        let (code, text) = other.ended().await;
+        let (code, text) = other.status().await;
         assert_eq!(
             (code, text.as_str()),
             (14, "this instance has hardly any memory left; try another, or this one later")
         );
         harness.mesh.set("CDS a=2");
-        assert_eq!(proxy.take().await, "CDS a=2");
-        harness.server.shut(false);
+        assert_eq!(proxy.ack_next().await, "CDS a=2");
+        harness.server.reject_new_streams(false);
         let mut other = harness.proxy(variant).await;
-        other.ask(TypeUrl::Cluster, &[]).await;
-        assert_eq!(other.take().await, "CDS a=2");
+        other.subscribe(TypeUrl::Cluster, &[]).await;
+        assert_eq!(other.ack_next().await, "CDS a=2");
     }
 }

@@ -1,4 +1,4 @@
-//! ADS as a proxy sees it: the real server over memory, a mesh that tests set, and one test per rule of the protocol.
+//! ADS as a proxy sees it: the real server over memory, resources that tests set, and one test per rule of the protocol.
 
 mod abuse;
 mod authentication;

@@ -1,4 +1,4 @@
-//! A provider in memory: resources are set and removed by name, every proxy is in one class. Its log can be cut short.
+//! A provider in memory: resources are set and removed by name, every proxy is in one class. Its history can be truncated.
 
 use std::{
     collections::BTreeMap,
@@ -7,7 +7,9 @@ use std::{
 };
 
 use wire::{envoy::config::core::v3::Node, google::protobuf::Any};
-use xds::{Bell, Changes, Class, Joined, Journal, Provider, ProxyInfo, Push, Refused, Resource, Seq, TypeUrl};
+use xds::{
+    Changes, Class, Journal, Membership, NodeError, Notifier, Provider, ProxyInfo, Push, Resource, Seq, TypeUrl,
+};
 
 #[derive(Clone)]
 pub(crate) struct Mesh(Arc<Inner>);
@@ -20,13 +22,13 @@ struct Inner {
 struct State {
     ready: bool,
     proxyless: bool,
-    /// Positions before this are forgotten.
+    /// The history before this is dropped.
     oldest: Seq,
     seq: Seq,
     live: BTreeMap<(TypeUrl, String), (Seq, Arc<Resource>)>,
     gone: BTreeMap<(TypeUrl, String), Seq>,
-    streams: Vec<Weak<Bell>>,
-    /// Answers are shared until the next change.
+    streams: Vec<Weak<Notifier>>,
+    /// Shared until the next change.
     answers: BTreeMap<(TypeUrl, Seq), Arc<Changes>>,
 }
 
@@ -62,20 +64,20 @@ impl Mesh {
             }
         }
         state.answers.clear();
-        state.streams.retain(|bell| bell.strong_count() > 0);
+        state.streams.retain(|notifier| notifier.strong_count() > 0);
         let streams = state.streams.clone();
         drop(state);
         let (cause, streams) = (text.to_owned(), streams.iter().filter_map(Weak::upgrade).collect::<Vec<_>>());
         self.0.journal.begin(Push { seq, cause, streams: streams.len(), ..Push::default() });
-        for bell in streams {
-            bell.ring(seq);
+        for notifier in streams {
+            notifier.notify_every_type(seq);
         }
     }
 
-    /// The workloads of all proxies are gone, or there again.
+    /// The workloads of all proxies are deleted, or exist again.
     pub(crate) fn set_gone(&self, gone: bool) {
-        for bell in self.state().streams.iter().filter_map(Weak::upgrade) {
-            if gone { bell.lose() } else { bell.regain() }
+        for notifier in self.state().streams.iter().filter_map(Weak::upgrade) {
+            if gone { notifier.mark_workload_gone() } else { notifier.mark_workload_present() }
         }
     }
 
@@ -87,8 +89,8 @@ impl Mesh {
         self.state().proxyless = true;
     }
 
-    /// Forgets what happened so far.
-    pub(crate) fn cut_log(&self) {
+    /// Drops the history so far.
+    pub(crate) fn truncate_history(&self) {
         let mut state = self.state();
         state.oldest = state.seq;
         state.answers.clear();
@@ -112,11 +114,11 @@ impl State {
     }
 }
 
-/// The content says its name, for a variant that does not.
+/// The content holds its name, for the variant whose entries do not.
 pub(crate) fn resource(kind: TypeUrl, name: &str, content: &str) -> Arc<Resource> {
     let any = Any { type_url: kind.url().into(), value: format!("{name}={content}").into_bytes().into() };
-    let made_from = vec![Arc::from(format!("Service shop/{name}"))];
-    Arc::new(Resource::new(name.into(), format!("v{content}").into(), &any, made_from))
+    let provenance = vec![Arc::from(format!("Service shop/{name}"))];
+    Arc::new(Resource::new(name.into(), format!("v{content}").into(), &any, provenance))
 }
 
 impl Provider for Mesh {
@@ -124,10 +126,10 @@ impl Provider for Mesh {
         self.state().ready
     }
 
-    fn join(&self, node: &Node) -> Result<Joined, Refused> {
+    fn join(&self, node: &Node) -> Result<Membership, NodeError> {
         let fields: Vec<&str> = node.id.split('~').collect();
         let [kind, _, id, _] = fields[..] else {
-            return Err(Refused::Node(format!("node id {:?} does not have four parts", node.id)));
+            return Err(NodeError::Invalid(format!("node id {:?} does not have four parts", node.id)));
         };
         let proxy = ProxyInfo {
             id: id.to_owned(),
@@ -138,10 +140,10 @@ impl Provider for Mesh {
             ..ProxyInfo::default()
         };
         let mut state = self.state();
-        let news = Bell::new(state.seq);
-        state.streams.push(Arc::downgrade(&news));
+        let notifier = Notifier::new(state.seq);
+        state.streams.push(Arc::downgrade(&notifier));
         drop(state);
-        Ok(Joined { class: Arc::new(self.clone()), proxy, news })
+        Ok(Membership { class: Arc::new(self.clone()), proxy, notifier })
     }
 
     fn journal(&self) -> Option<Arc<Journal>> {
@@ -164,7 +166,7 @@ impl Class for Mesh {
             changed: changed.map(|(_, (_, resource))| resource.clone()).collect(),
             removed: removed.map(|((_, name), _)| Arc::from(name.as_str())).collect(),
             full,
-            began: Some(Instant::now()),
+            changed_at: Some(Instant::now()),
             ..Changes::default()
         });
         state.answers.insert((kind, asked), answer.clone());
@@ -178,7 +180,7 @@ impl Class for Mesh {
         live.or_else(|| empty.then(|| resource(kind, name, "empty")))
     }
 
-    fn is_ready(&self, kind: TypeUrl, name: &str) -> bool {
+    fn is_precomputed(&self, kind: TypeUrl, name: &str) -> bool {
         self.state().live.contains_key(&(kind, name.to_owned()))
     }
 }

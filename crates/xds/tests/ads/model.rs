@@ -1,4 +1,4 @@
-//! Random lives of a proxy: whatever it asks, refuses, forgets to answer or reconnects, in the end it holds what it
+//! Property tests over random sequences of subscriptions, ACKs, NACKs, delays and reconnects: in the end the proxy holds what it
 //! should.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use xds::{TypeUrl, Variant};
 
 use crate::{
     harness::Harness,
-    proxy::{Got, Proxy, delta},
+    proxy::{Proxy, Received, delta},
 };
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
@@ -17,17 +17,17 @@ const KINDS: [TypeUrl; 4] = [TypeUrl::Cluster, TypeUrl::Endpoints, TypeUrl::Rout
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// The mesh gets a new content for a name, or loses it.
+    /// A resource changes, or is removed.
     Set(TypeUrl, &'static str),
     Remove(TypeUrl, &'static str),
     Ask(TypeUrl, &'static str),
     Leave(TypeUrl, &'static str),
-    /// The proxy reads a response, and keeps it to itself for now.
+    /// The proxy reads a response without an ACK.
     Read,
-    /// It answers the oldest that it read.
+    /// It ACKs or NACKs the oldest that it read.
     Accept,
     Refuse,
-    /// A new stream, with what it holds.
+    /// A new stream, with initial versions.
     Reconnect,
 }
 
@@ -47,7 +47,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Both sides, as they should be.
+/// The expected state of both sides.
 struct World {
     harness: Harness,
     proxy: Proxy,
@@ -55,7 +55,7 @@ struct World {
     live: BTreeMap<(TypeUrl, &'static str), String>,
     wanted: BTreeSet<(TypeUrl, &'static str)>,
     held: BTreeMap<(TypeUrl, String), String>,
-    unanswered: Vec<Got>,
+    unanswered: Vec<Received>,
     newest: BTreeMap<TypeUrl, u64>,
 }
 
@@ -63,7 +63,7 @@ impl World {
     async fn new(variant: Variant) -> World {
         let harness = Harness::new("CDS a=0");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Cluster, &[]).await;
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
         World {
             harness,
             proxy,
@@ -86,12 +86,12 @@ impl World {
             }
             Step::Ask(kind, name) => {
                 if self.wanted.insert((kind, name)) {
-                    self.proxy.ask(kind, &[name]).await;
+                    self.proxy.subscribe(kind, &[name]).await;
                 }
             }
             Step::Leave(kind, name) => {
                 if self.wanted.remove(&(kind, name)) {
-                    self.proxy.leave(kind, &[name]).await;
+                    self.proxy.unsubscribe(kind, &[name]).await;
                     self.held.remove(&(kind, name.to_owned()));
                 }
             }
@@ -116,7 +116,7 @@ impl World {
     }
 
     async fn read(&mut self) {
-        let Some(got) = self.proxy.maybe().await else { return };
+        let Some(got) = self.proxy.try_response().await else { return };
         assert!(self.unanswered.iter().all(|other| other.kind != got.kind), "two outstanding: {got:?}");
         let version: u64 = got.version.parse().expect("a sequence");
         let newest = self.newest.entry(got.kind).or_default();
@@ -125,7 +125,7 @@ impl World {
         self.unanswered.push(got);
     }
 
-    async fn accept(&mut self, got: &Got) {
+    async fn accept(&mut self, got: &Received) {
         if self.proxy.variant == Variant::Sotw && got.kind == TypeUrl::Cluster {
             self.held.retain(|(kind, _), _| *kind != TypeUrl::Cluster);
         }
@@ -150,7 +150,7 @@ impl World {
         for kind in kinds {
             let names: Vec<&str> = self.wanted.iter().filter(|(of, _)| *of == kind).map(|(_, name)| *name).collect();
             if self.proxy.variant == Variant::Sotw {
-                self.proxy.ask(kind, &names).await;
+                self.proxy.subscribe(kind, &names).await;
                 continue;
             }
             let held = self.held.iter().filter(|((of, _), _)| *of == kind);
@@ -165,8 +165,8 @@ impl World {
         }
     }
 
-    /// Everything is answered, and whatever was refused gets a newer version.
-    async fn settle(&mut self) {
+    /// Everything is ACKed, and what was NACKed gets a newer version.
+    async fn converge(&mut self) {
         let again: Vec<_> = self.wanted.iter().copied().chain([(TypeUrl::Cluster, "a")]).collect();
         for kind in KINDS {
             self.drain().await;
@@ -175,7 +175,7 @@ impl World {
             }
         }
         self.drain().await;
-        self.proxy.quiet().await;
+        self.proxy.expect_silence().await;
     }
 
     async fn drain(&mut self) {
@@ -199,11 +199,11 @@ impl World {
         for (kind, name) in self.wanted.iter().filter(|(kind, _)| *kind != TypeUrl::Secret) {
             want.entry((*kind, name.to_string())).or_insert_with(|| "empty".to_owned());
         }
-        // Secrets are never removed: one that is gone stays until nothing refers to it.
-        let told = |(kind, name): &(TypeUrl, String)| {
+        // Removals of secrets are never sent: a proxy keeps one until nothing refers to it.
+        let is_removable = |(kind, name): &(TypeUrl, String)| {
             *kind != TypeUrl::Secret || self.live.keys().any(|(of, live)| of == kind && live == name)
         };
-        let held: BTreeMap<_, _> = self.held.iter().filter(|(key, _)| told(key)).collect();
+        let held: BTreeMap<_, _> = self.held.iter().filter(|(key, _)| is_removable(key)).collect();
         assert_eq!(held, want.iter().collect::<BTreeMap<_, _>>());
     }
 }
@@ -215,7 +215,7 @@ fn check(variant: Variant, steps: &[Step]) {
         for step in steps {
             world.run(step).await;
         }
-        world.settle().await;
+        world.converge().await;
         world.check();
     });
 }
@@ -224,12 +224,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn delta_proxies_end_up_with_what_there_is(steps in prop::collection::vec(step(), 0..60)) {
+    fn delta_proxies_converge_to_the_current_state(steps in prop::collection::vec(step(), 0..60)) {
         check(Variant::Delta, &steps);
     }
 
     #[test]
-    fn sotw_proxies_end_up_with_what_there_is(steps in prop::collection::vec(step(), 0..60)) {
+    fn sotw_proxies_converge_to_the_current_state(steps in prop::collection::vec(step(), 0..60)) {
         check(Variant::Sotw, &steps);
     }
 }

@@ -1,4 +1,4 @@
-//! A proxy's side of ADS, in both variants, over memory: asks, accepts, refuses, and shows responses as short texts.
+//! An ADS client, in both variants, over memory: subscribes, ACKs, NACKs, and shows responses as short texts.
 
 use std::{collections::BTreeMap, convert::Infallible, time::Duration};
 
@@ -20,7 +20,7 @@ use wire::{
 };
 use xds::{TypeUrl, Variant};
 
-/// Paused time only passes when every task waits, so this is the time for everything to settle.
+/// Paused time only passes when every task waits, so that after this nothing is left to do.
 const SETTLED: Duration = Duration::from_millis(500);
 pub(crate) const NODE_ID: &str = "sidecar~10.0.0.1~cart-1.shop~shop.svc.cluster.local";
 
@@ -33,13 +33,13 @@ pub(crate) struct Proxy {
     trailers: Option<HeaderMap>,
     /// The first message has it.
     node: Option<Node>,
-    /// What a state-of-the-world request has to repeat, by type.
+    /// The names that a state-of-the-world request repeats, by type.
     names: BTreeMap<TypeUrl, Vec<String>>,
     nonces: BTreeMap<TypeUrl, String>,
 }
 
 #[derive(Debug, PartialEq)]
-pub(crate) struct Got {
+pub(crate) struct Received {
     pub(crate) kind: TypeUrl,
     pub(crate) nonce: String,
     pub(crate) version: String,
@@ -47,7 +47,7 @@ pub(crate) struct Got {
     pub(crate) text: String,
 }
 
-impl PartialEq<&str> for Got {
+impl PartialEq<&str> for Received {
     fn eq(&self, text: &&str) -> bool {
         self.text == *text
     }
@@ -58,7 +58,7 @@ impl Proxy {
         Proxy::open_with(io, variant, None).await
     }
 
-    /// With a flow-control window of this many bytes: without reading it takes no more. `None`: that of hyper.
+    /// With a flow-control window of this many bytes. `None`: that of hyper.
     pub(crate) async fn open_with(io: DuplexStream, variant: Variant, window: Option<u32>) -> Proxy {
         let method = match variant {
             Variant::Sotw => "StreamAggregatedResources",
@@ -84,8 +84,8 @@ impl Proxy {
         self
     }
 
-    /// Subscribes to names besides those it has. No names: as a first request, everything.
-    pub(crate) async fn ask(&mut self, kind: TypeUrl, names: &[&str]) {
+    /// Subscribes to more names. No names: as a first request, everything.
+    pub(crate) async fn subscribe(&mut self, kind: TypeUrl, names: &[&str]) {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         let known = self.names.entry(kind).or_default();
         known.extend(names.iter().cloned());
@@ -101,7 +101,7 @@ impl Proxy {
         }
     }
 
-    pub(crate) async fn leave(&mut self, kind: TypeUrl, names: &[&str]) {
+    pub(crate) async fn unsubscribe(&mut self, kind: TypeUrl, names: &[&str]) {
         let known = self.names.entry(kind).or_default();
         known.retain(|known| !names.contains(&known.as_str()));
         let resource_names = known.clone();
@@ -117,20 +117,20 @@ impl Proxy {
         }
     }
 
-    pub(crate) async fn ack(&mut self, got: &Got) {
-        self.settle(got, &got.nonce, None).await;
+    pub(crate) async fn ack(&mut self, got: &Received) {
+        self.answer(got, &got.nonce, None).await;
     }
 
-    pub(crate) async fn nack(&mut self, got: &Got, reason: &str) {
-        self.settle(got, &got.nonce, Some(reason)).await;
+    pub(crate) async fn nack(&mut self, got: &Received, reason: &str) {
+        self.answer(got, &got.nonce, Some(reason)).await;
     }
 
-    /// The answer to a response, with any nonce.
-    pub(crate) async fn settle(&mut self, got: &Got, nonce: &str, reason: Option<&str>) {
+    /// An ACK or NACK, with any nonce.
+    pub(crate) async fn answer(&mut self, got: &Received, nonce: &str, reason: Option<&str>) {
         let error_detail = reason.map(|reason| rpc::Status { code: 13, message: reason.into(), ..Default::default() });
         let resource_names = self.names.get(&got.kind).cloned().unwrap_or_default();
         let response_nonce = nonce.to_owned();
-        // A proxy goes on with the nonce of what it has looked at, not of what lies in its socket.
+        // A proxy sends the nonce of the last response that it has read, not of one in its socket.
         self.nonces.insert(got.kind, got.nonce.clone());
         match self.variant {
             Variant::Sotw => {
@@ -143,31 +143,31 @@ impl Proxy {
         }
     }
 
-    /// The next response, accepted.
-    pub(crate) async fn take(&mut self) -> Got {
-        let got = self.got().await;
+    /// ACKs the next response.
+    pub(crate) async fn ack_next(&mut self) -> Received {
+        let got = self.response().await;
         self.ack(&got).await;
         got
     }
 
-    pub(crate) async fn got(&mut self) -> Got {
-        self.maybe().await.expect("no response")
+    pub(crate) async fn response(&mut self) -> Received {
+        self.try_response().await.expect("no response")
     }
 
-    /// Nothing comes, however long one waits.
-    pub(crate) async fn quiet(&mut self) {
-        let got = self.maybe().await;
+    /// Asserts that nothing is sent.
+    pub(crate) async fn expect_silence(&mut self) {
+        let got = self.try_response().await;
         assert_eq!(got, None, "not quiet");
     }
 
-    /// The next response, if one comes.
-    pub(crate) async fn maybe(&mut self) -> Option<Got> {
-        self.maybe_within(SETTLED).await
+    /// The next response, if there is one.
+    pub(crate) async fn try_response(&mut self) -> Option<Received> {
+        self.try_response_within(SETTLED).await
     }
 
     /// In real time.
-    pub(crate) async fn got_within(&mut self, time: Duration) -> Got {
-        self.maybe_within(time).await.expect("no response")
+    pub(crate) async fn response_within(&mut self, time: Duration) -> Received {
+        self.try_response_within(time).await.expect("no response")
     }
 
     /// The type of the next response. `None`: the stream has ended.
@@ -180,18 +180,18 @@ impl Proxy {
         TypeUrl::from_url(&url)
     }
 
-    async fn maybe_within(&mut self, time: Duration) -> Option<Got> {
+    async fn try_response_within(&mut self, time: Duration) -> Option<Received> {
         let message = timeout(time, self.message()).await.ok()?;
         let message = message.unwrap_or_else(|| panic!("the stream ended: {:?}", self.trailers));
         let got = match self.variant {
-            Variant::Sotw => shown_sotw(&DiscoveryResponse::decode(message).expect("decodes")),
-            Variant::Delta => shown_delta(&DeltaDiscoveryResponse::decode(message).expect("decodes")),
+            Variant::Sotw => parse_sotw(&DiscoveryResponse::decode(message).expect("decodes")),
+            Variant::Delta => parse_delta(&DeltaDiscoveryResponse::decode(message).expect("decodes")),
         };
         Some(got)
     }
 
     /// The status with which the server ends the stream, and its text.
-    pub(crate) async fn ended(&mut self) -> (u16, String) {
+    pub(crate) async fn status(&mut self) -> (u16, String) {
         let message = timeout(Duration::from_secs(120), self.message()).await.expect("the stream goes on");
         assert_eq!(message, None, "a response instead of the end");
         let trailers = self.trailers.as_ref().expect("a status");
@@ -201,27 +201,27 @@ impl Proxy {
 
     pub(crate) async fn sotw(&mut self, mut request: DiscoveryRequest) {
         request.node = self.node.take();
-        self.bytes(framed(&request.encode_to_vec())).await;
+        self.bytes(with_grpc_prefix(&request.encode_to_vec())).await;
     }
 
     pub(crate) async fn delta(&mut self, mut request: DeltaDiscoveryRequest) {
         request.node = self.node.take();
-        self.bytes(framed(&request.encode_to_vec())).await;
+        self.bytes(with_grpc_prefix(&request.encode_to_vec())).await;
     }
 
-    /// Raw bytes of the request body. A server that has gone is found out by reading.
+    /// Sends raw bytes of the request body. A closed server is noticed by reading.
     pub(crate) async fn bytes(&mut self, bytes: Bytes) {
         let _ = self.requests.send(bytes).await;
     }
 
-    /// Closes its own side.
+    /// Half-closes the stream.
     pub(crate) fn finish(&mut self) {
         self.requests = mpsc::channel(1).0;
     }
 
     async fn message(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(message) = cut(&mut self.buffer) {
+            if let Some(message) = split_message(&mut self.buffer) {
                 return Some(message);
             }
             let frame = self.answer.frame().await?.expect("the connection is alive");
@@ -233,7 +233,7 @@ impl Proxy {
     }
 }
 
-/// A call of any method, and its answer.
+/// A call of any method, and its response.
 pub(crate) async fn call(io: DuplexStream, path: &str) -> (mpsc::Sender<Bytes>, Incoming, HeaderMap) {
     call_with(io, path, None).await
 }
@@ -266,7 +266,7 @@ pub(crate) fn delta(kind: TypeUrl) -> DeltaDiscoveryRequest {
     DeltaDiscoveryRequest { type_url: kind.url().into(), ..Default::default() }
 }
 
-pub(crate) fn framed(message: &[u8]) -> Bytes {
+pub(crate) fn with_grpc_prefix(message: &[u8]) -> Bytes {
     let mut bytes = BytesMut::new();
     bytes.put_u8(0);
     bytes.put_u32(message.len() as u32);
@@ -274,30 +274,30 @@ pub(crate) fn framed(message: &[u8]) -> Bytes {
     bytes.freeze()
 }
 
-fn cut(buffer: &mut BytesMut) -> Option<Bytes> {
+fn split_message(buffer: &mut BytesMut) -> Option<Bytes> {
     let prefix = buffer.first_chunk::<5>()?;
     assert_eq!(prefix[0], 0, "not compressed");
     let len = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
     (buffer.len() >= 5 + len).then(|| buffer.split_to(5 + len).freeze().slice(5..))
 }
 
-fn shown_sotw(response: &DiscoveryResponse) -> Got {
+fn parse_sotw(response: &DiscoveryResponse) -> Received {
     let resources = response.resources.iter().map(|any| String::from_utf8_lossy(&any.value).into_owned()).collect();
-    shown(&response.type_url, &response.nonce, &response.version_info, resources)
+    received(&response.type_url, &response.nonce, &response.version_info, resources)
 }
 
-fn shown_delta(response: &DeltaDiscoveryResponse) -> Got {
+fn parse_delta(response: &DeltaDiscoveryResponse) -> Received {
     let content = |any: &wire::google::protobuf::Any| String::from_utf8_lossy(&any.value).into_owned();
     let mut parts: Vec<String> = response.resources.iter().filter_map(|r| r.resource.as_ref().map(content)).collect();
     parts.extend(response.removed_resources.iter().map(|name| format!("-{name}")));
-    shown(&response.type_url, &response.nonce, &response.system_version_info, parts)
+    received(&response.type_url, &response.nonce, &response.system_version_info, parts)
 }
 
-fn shown(url: &str, nonce: &str, version: &str, mut parts: Vec<String>) -> Got {
+fn received(url: &str, nonce: &str, version: &str, mut parts: Vec<String>) -> Received {
     let kind = TypeUrl::from_url(url).expect("a known type");
     parts.sort();
     let unique = parts.iter().collect::<std::collections::BTreeSet<_>>().len();
     assert_eq!(unique, parts.len(), "a name comes twice: {parts:?}");
     parts.insert(0, kind.short().to_owned());
-    Got { kind, nonce: nonce.into(), version: version.into(), text: parts.join(" ") }
+    Received { kind, nonce: nonce.into(), version: version.into(), text: parts.join(" ") }
 }

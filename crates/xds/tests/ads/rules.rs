@@ -1,16 +1,16 @@
-//! Rules that hold in both variants. Where the variants differ in what they send, the test says both.
+//! Rules of both variants. Where the variants differ in what they send, the test names both.
 
 use std::time::Duration;
 
 use wire::envoy::config::core::v3::Node;
-use xds::{Status, TypeUrl, Variant};
+use xds::{SyncStatus, TypeUrl, Variant};
 
 use crate::{
     harness::{BOTH, Harness},
     proxy,
 };
 
-/// The answer that each variant gives.
+/// The response of each variant.
 fn of<'a>(variant: Variant, sotw: &'a str, delta: &'a str) -> &'a str {
     match variant {
         Variant::Sotw => sotw,
@@ -19,64 +19,64 @@ fn of<'a>(variant: Variant, sotw: &'a str, delta: &'a str) -> &'a str {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_request_without_names_gets_everything() {
+async fn a_first_request_without_names_is_a_wildcard() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1 b=1, LDS l=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Cluster, &[]).await;
-        assert_eq!(proxy.take().await, "CDS a=1 b=1");
-        proxy.quiet().await;
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
+        assert_eq!(proxy.ack_next().await, "CDS a=1 b=1");
+        proxy.expect_silence().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_star_gets_everything() {
+async fn an_explicit_wildcard_gets_everything() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1 b=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Cluster, &["*"]).await;
-        assert_eq!(proxy.take().await, "CDS a=1 b=1");
+        proxy.subscribe(TypeUrl::Cluster, &["*"]).await;
+        assert_eq!(proxy.ack_next().await, "CDS a=1 b=1");
         harness.mesh.set("CDS c=1");
-        assert_eq!(proxy.take().await, of(variant, "CDS a=1 b=1 c=1", "CDS c=1"));
+        assert_eq!(proxy.ack_next().await, of(variant, "CDS a=1 b=1 c=1", "CDS c=1"));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_is_pushed_whole_or_as_a_difference() {
+async fn a_change_is_pushed_whole_in_sotw_and_alone_in_delta() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1 b=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Cluster, &[]).await;
-        proxy.take().await;
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
+        proxy.ack_next().await;
         harness.mesh.set("CDS a=2 c=1 -b");
-        assert_eq!(proxy.take().await, of(variant, "CDS a=2 c=1", "CDS -b a=2 c=1"));
-        proxy.quiet().await;
+        assert_eq!(proxy.ack_next().await, of(variant, "CDS a=2 c=1", "CDS -b a=2 c=1"));
+        proxy.expect_silence().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_set_is_answered_because_the_proxy_waits() {
+async fn an_empty_wildcard_gets_an_empty_response() {
     for variant in BOTH {
         let harness = Harness::new("");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Listener, &[]).await;
-        assert_eq!(proxy.take().await, "LDS");
+        proxy.subscribe(TypeUrl::Listener, &[]).await;
+        assert_eq!(proxy.ack_next().await, "LDS");
         harness.mesh.set("LDS l=1");
-        assert_eq!(proxy.take().await, "LDS l=1");
+        assert_eq!(proxy.ack_next().await, "LDS l=1");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_that_concerns_no_subscription_sends_nothing() {
+async fn unsubscribed_changes_send_nothing() {
     for variant in BOTH {
         let harness = Harness::new("EDS a=1 b=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Endpoints, &["a"]).await;
-        assert_eq!(proxy.take().await, "EDS a=1");
+        proxy.subscribe(TypeUrl::Endpoints, &["a"]).await;
+        assert_eq!(proxy.ack_next().await, "EDS a=1");
         harness.mesh.set("EDS b=2, RDS r=1, CDS c=1");
-        proxy.quiet().await;
+        proxy.expect_silence().await;
         harness.mesh.set("EDS a=2");
-        assert_eq!(proxy.take().await, "EDS a=2");
+        assert_eq!(proxy.ack_next().await, "EDS a=2");
     }
 }
 
@@ -86,25 +86,25 @@ async fn unknown_assignments_and_routes_are_answered_empty_and_sent_when_they_ap
         let harness = Harness::new("");
         let mut proxy = harness.proxy(variant).await;
         for (kind, short) in [(TypeUrl::Endpoints, "EDS"), (TypeUrl::Route, "RDS")] {
-            proxy.ask(kind, &["later"]).await;
-            assert_eq!(proxy.take().await.text, format!("{short} later=empty"));
+            proxy.subscribe(kind, &["later"]).await;
+            assert_eq!(proxy.ack_next().await.text, format!("{short} later=empty"));
             harness.mesh.set(&format!("{short} later=1"));
-            assert_eq!(proxy.take().await.text, format!("{short} later=1"));
+            assert_eq!(proxy.ack_next().await.text, format!("{short} later=1"));
             harness.mesh.set(&format!("{short} -later"));
-            assert_eq!(proxy.take().await.text, format!("{short} later=empty"), "never removed");
+            assert_eq!(proxy.ack_next().await.text, format!("{short} later=empty"), "never removed");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_does_not_exist_is_remembered() {
+async fn a_missing_name_stays_subscribed() {
     for variant in BOTH {
         let harness = Harness::new("");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Secret, &["cert"]).await;
-        proxy.quiet().await;
+        proxy.subscribe(TypeUrl::Secret, &["cert"]).await;
+        proxy.expect_silence().await;
         harness.mesh.set("SDS cert=1 other=1");
-        assert_eq!(proxy.take().await, "SDS cert=1");
+        assert_eq!(proxy.ack_next().await, "SDS cert=1");
     }
 }
 
@@ -113,148 +113,148 @@ async fn only_added_names_are_answered() {
     for variant in BOTH {
         let harness = Harness::new("EDS a=1 b=1 c=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Endpoints, &["a"]).await;
-        proxy.take().await;
-        proxy.ask(TypeUrl::Endpoints, &["b", "c"]).await;
-        assert_eq!(proxy.take().await, "EDS b=1 c=1");
-        proxy.quiet().await;
+        proxy.subscribe(TypeUrl::Endpoints, &["a"]).await;
+        proxy.ack_next().await;
+        proxy.subscribe(TypeUrl::Endpoints, &["b", "c"]).await;
+        assert_eq!(proxy.ack_next().await, "EDS b=1 c=1");
+        proxy.expect_silence().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_that_are_left_are_not_answered_and_not_sent_again() {
+async fn unsubscribed_names_are_not_sent() {
     for variant in BOTH {
         let harness = Harness::new("RDS a=1 b=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Route, &["a", "b"]).await;
-        proxy.take().await;
-        proxy.leave(TypeUrl::Route, &["a"]).await;
-        proxy.quiet().await;
+        proxy.subscribe(TypeUrl::Route, &["a", "b"]).await;
+        proxy.ack_next().await;
+        proxy.unsubscribe(TypeUrl::Route, &["a"]).await;
+        proxy.expect_silence().await;
         harness.mesh.set("RDS a=2");
-        proxy.quiet().await;
-        proxy.leave(TypeUrl::Route, &["b"]).await;
-        proxy.quiet().await;
+        proxy.expect_silence().await;
+        proxy.unsubscribe(TypeUrl::Route, &["b"]).await;
+        proxy.expect_silence().await;
         harness.mesh.set("RDS b=2");
-        proxy.quiet().await;
-        proxy.ask(TypeUrl::Route, &["a"]).await;
-        assert_eq!(proxy.take().await, "RDS a=2", "asked for again");
+        proxy.expect_silence().await;
+        proxy.subscribe(TypeUrl::Route, &["a"]).await;
+        assert_eq!(proxy.ack_next().await, "RDS a=2", "asked for again");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_response_is_outstanding_and_the_next_holds_the_newest() {
+async fn one_response_is_outstanding_and_the_next_holds_the_newest_content() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Cluster, &[]).await;
-        let first = proxy.got().await;
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
+        let first = proxy.response().await;
         harness.mesh.set("CDS a=2 b=1");
         harness.mesh.set("CDS a=3");
         harness.mesh.set("CDS -b");
-        proxy.quiet().await;
+        proxy.expect_silence().await;
         proxy.ack(&first).await;
-        assert_eq!(proxy.take().await, of(variant, "CDS a=3", "CDS -b a=3"));
-        proxy.quiet().await;
+        assert_eq!(proxy.ack_next().await, of(variant, "CDS a=3", "CDS -b a=3"));
+        proxy.expect_silence().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_asked_for_meanwhile_are_answered_after_the_ack() {
+async fn names_subscribed_while_a_response_is_outstanding_follow_its_ack() {
     for variant in BOTH {
         let harness = Harness::new("EDS a=1 b=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Endpoints, &["a"]).await;
-        let first = proxy.got().await;
-        proxy.ask(TypeUrl::Endpoints, &["b"]).await;
-        proxy.quiet().await;
+        proxy.subscribe(TypeUrl::Endpoints, &["a"]).await;
+        let first = proxy.response().await;
+        proxy.subscribe(TypeUrl::Endpoints, &["b"]).await;
+        proxy.expect_silence().await;
         proxy.ack(&first).await;
-        assert_eq!(proxy.take().await, "EDS b=1");
-        proxy.quiet().await;
+        assert_eq!(proxy.ack_next().await, "EDS b=1");
+        proxy.expect_silence().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_version_is_not_sent_again_until_there_is_a_newer_one() {
+async fn a_nacked_version_is_not_sent_again_until_there_is_a_newer_one() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1 b=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Cluster, &[]).await;
-        proxy.take().await;
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
+        proxy.ack_next().await;
         harness.mesh.set("CDS a=bad");
-        let bad = proxy.got().await;
+        let bad = proxy.response().await;
         proxy.nack(&bad, "cluster a is bad").await;
-        proxy.quiet().await;
+        proxy.expect_silence().await;
         let watched = harness.watched(TypeUrl::Cluster).expect("watched");
-        assert_eq!((watched.status(), watched.last_error.as_deref()), (Status::Error, Some("cluster a is bad")));
+        assert_eq!((watched.status(), watched.last_error.as_deref()), (SyncStatus::Error, Some("cluster a is bad")));
         harness.mesh.set("EDS a=1, LDS l=1");
-        proxy.quiet().await;
+        proxy.expect_silence().await;
         harness.mesh.set("CDS b=2");
-        let next = proxy.got().await;
+        let next = proxy.response().await;
         assert_eq!(next, of(variant, "CDS a=bad b=2", "CDS a=bad b=2"), "all since the last agreement");
-        assert_eq!(harness.watched(TypeUrl::Cluster).expect("watched").status(), Status::Error);
+        assert_eq!(harness.watched(TypeUrl::Cluster).expect("watched").status(), SyncStatus::Error);
         proxy.ack(&next).await;
-        proxy.quiet().await;
-        assert_eq!(harness.watched(TypeUrl::Cluster).expect("watched").status(), Status::Synced);
+        proxy.expect_silence().await;
+        assert_eq!(harness.watched(TypeUrl::Cluster).expect("watched").status(), SyncStatus::Synced);
         assert_eq!(harness.metric("pilot_total_xds_rejects{type=\"cds\"}"), Some(1.0));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_first_response_is_made_up_for() {
+async fn a_nacked_first_response_is_sent_with_the_next_change() {
     for variant in BOTH {
         let harness = Harness::new("EDS a=bad b=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Endpoints, &["a", "b"]).await;
-        let bad = proxy.got().await;
+        proxy.subscribe(TypeUrl::Endpoints, &["a", "b"]).await;
+        let bad = proxy.response().await;
         proxy.nack(&bad, "").await;
         harness.mesh.set("EDS c=1");
-        proxy.quiet().await;
+        proxy.expect_silence().await;
         harness.mesh.set("EDS a=2");
-        assert_eq!(proxy.take().await, "EDS a=2 b=1");
+        assert_eq!(proxy.ack_next().await, "EDS a=2 b=1");
         harness.mesh.set("EDS b=2");
-        assert_eq!(proxy.take().await, "EDS b=2");
+        assert_eq!(proxy.ack_next().await, "EDS b=2");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_names_come_back_with_the_next_change() {
+async fn nacked_names_are_sent_with_the_next_change() {
     for variant in BOTH {
         let harness = Harness::new("RDS a=1 b=bad");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Route, &["a"]).await;
-        proxy.take().await;
-        proxy.ask(TypeUrl::Route, &["b"]).await;
-        let bad = proxy.got().await;
+        proxy.subscribe(TypeUrl::Route, &["a"]).await;
+        proxy.ack_next().await;
+        proxy.subscribe(TypeUrl::Route, &["b"]).await;
+        let bad = proxy.response().await;
         proxy.nack(&bad, "no").await;
-        proxy.quiet().await;
+        proxy.expect_silence().await;
         harness.mesh.set("RDS a=2");
-        assert_eq!(proxy.take().await, "RDS a=2 b=bad");
+        assert_eq!(proxy.ack_next().await, "RDS a=2 b=bad");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_nonce_of_a_refused_response_does_not_accept_it_later() {
+async fn the_nonce_of_a_nacked_response_is_no_ack_later() {
     for variant in BOTH {
         let harness = Harness::new("RDS a=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Route, &["a"]).await;
-        proxy.take().await;
+        proxy.subscribe(TypeUrl::Route, &["a"]).await;
+        proxy.ack_next().await;
         harness.mesh.set("RDS a=bad");
-        let bad = proxy.got().await;
+        let bad = proxy.response().await;
         proxy.nack(&bad, "no").await;
         proxy.ack(&bad).await;
-        proxy.quiet().await;
-        assert_eq!(harness.watched(TypeUrl::Route).expect("watched").status(), Status::Error);
+        proxy.expect_silence().await;
+        assert_eq!(harness.watched(TypeUrl::Route).expect("watched").status(), SyncStatus::Error);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_asked_for_in_a_nack_are_answered() {
+async fn names_subscribed_in_a_nack_are_answered() {
     for variant in BOTH {
         let harness = Harness::new("RDS a=bad b=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Route, &["a"]).await;
-        let bad = proxy.got().await;
+        proxy.subscribe(TypeUrl::Route, &["a"]).await;
+        let bad = proxy.response().await;
         let error = Some(wire::google::rpc::Status { code: 13, message: "no".into(), ..Default::default() });
         match variant {
             Variant::Sotw => {
@@ -270,29 +270,29 @@ async fn names_asked_for_in_a_nack_are_answered() {
                 proxy.delta(request).await;
             }
         }
-        assert_eq!(proxy.take().await, "RDS b=1");
+        assert_eq!(proxy.ack_next().await, "RDS b=1");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stale_nonce_settles_nothing_and_is_counted() {
+async fn a_stale_nonce_is_no_ack_and_is_counted() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1, LDS l=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Cluster, &[]).await;
-        let old = proxy.take().await;
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
+        let old = proxy.ack_next().await;
         harness.mesh.set("CDS a=2");
-        let new = proxy.got().await;
-        proxy.settle(&new, &old.nonce, None).await;
-        proxy.settle(&new, "x".repeat(1 << 20).as_str(), None).await;
-        proxy.settle(&new, &old.nonce, Some("refused, but which?")).await;
+        let new = proxy.response().await;
+        proxy.answer(&new, &old.nonce, None).await;
+        proxy.answer(&new, "x".repeat(1 << 20).as_str(), None).await;
+        proxy.answer(&new, &old.nonce, Some("rejected, but which?")).await;
         harness.mesh.set("CDS a=3");
-        proxy.quiet().await;
+        proxy.expect_silence().await;
         assert_eq!(harness.metric("pilot_xds_expired_nonce{type=\"cds\"}"), Some(3.0));
         let watched = harness.watched(TypeUrl::Cluster).expect("watched");
-        assert_eq!((watched.status(), watched.last_error), (Status::Stale, None));
+        assert_eq!((watched.status(), watched.last_error), (SyncStatus::Stale, None));
         proxy.ack(&new).await;
-        assert_eq!(proxy.take().await, "CDS a=3");
+        assert_eq!(proxy.ack_next().await, "CDS a=3");
     }
 }
 
@@ -301,19 +301,19 @@ async fn a_nonce_of_another_type_is_stale() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1, LDS l=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Cluster, &[]).await;
-        let clusters = proxy.got().await;
-        proxy.ask(TypeUrl::Listener, &[]).await;
-        let listeners = proxy.got().await;
-        proxy.settle(&clusters, &listeners.nonce, None).await;
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
+        let clusters = proxy.response().await;
+        proxy.subscribe(TypeUrl::Listener, &[]).await;
+        let listeners = proxy.response().await;
+        proxy.answer(&clusters, &listeners.nonce, None).await;
         harness.mesh.set("CDS a=2");
-        proxy.quiet().await;
+        proxy.expect_silence().await;
         assert_eq!(harness.metric("pilot_xds_expired_nonce{type=\"cds\"}"), Some(1.0));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_nonce_from_another_stream_starts_anew() {
+async fn a_nonce_of_another_stream_starts_from_scratch() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1");
         let mut proxy = harness.proxy(variant).await;
@@ -329,36 +329,36 @@ async fn a_nonce_from_another_stream_starts_anew() {
                 proxy.delta(request).await;
             }
         }
-        assert_eq!(proxy.take().await, "CDS a=1");
+        assert_eq!(proxy.ack_next().await, "CDS a=1");
         assert_eq!(harness.metric("pilot_xds_expired_nonce{type=\"cds\"}"), Some(0.0));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_push_goes_out_in_order() {
+async fn a_push_is_sent_in_order_of_its_types() {
     for variant in BOTH {
         let harness = Harness::new("");
         let mut proxy = harness.proxy(variant).await;
         for kind in TypeUrl::ALL.into_iter().rev() {
             let names: &[&str] = if kind.wildcard() { &[] } else { &["x"] };
-            proxy.ask(kind, names).await;
+            proxy.subscribe(kind, names).await;
             if kind.wildcard() || names_have_empty(kind) {
-                proxy.take().await;
+                proxy.ack_next().await;
             }
         }
         let all = TypeUrl::ALL.map(|kind| format!("{} x=1", kind.short()));
-        proxy.quiet().await;
+        proxy.expect_silence().await;
         harness.mesh.set(&all.join(","));
         let mut got = Vec::new();
         for _ in &all {
-            got.push(proxy.take().await.text);
+            got.push(proxy.ack_next().await.text);
         }
         // Listeners and routes wait for the clusters that came with them; the types that name none do not.
         let waits = |text: &String| text.starts_with("LDS") || text.starts_with("RDS");
         let parted = |all: &[String]| all.iter().cloned().partition::<Vec<_>, _>(waits);
         assert_eq!(parted(&got), parted(&all));
         assert!(got.iter().position(waits) > got.iter().position(|text| text.starts_with("EDS")), "{got:?}");
-        proxy.quiet().await;
+        proxy.expect_silence().await;
     }
 }
 
@@ -367,25 +367,25 @@ async fn routes_wait_until_their_new_clusters_can_be_used() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1, EDS a=1, LDS l=1, RDS r=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Cluster, &[]).await;
-        proxy.take().await;
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
+        proxy.ack_next().await;
         for (kind, names) in [(TypeUrl::Endpoints, &["a"][..]), (TypeUrl::Listener, &[]), (TypeUrl::Route, &["r"])] {
-            proxy.ask(kind, names).await;
-            proxy.take().await;
+            proxy.subscribe(kind, names).await;
+            proxy.ack_next().await;
         }
         harness.mesh.set("CDS b=1, EDS b=1, RDS r=2");
-        assert!(proxy.take().await.text.contains("b=1"));
-        proxy.ask(TypeUrl::Endpoints, &["a", "b"]).await;
-        let endpoints = proxy.got().await;
+        assert!(proxy.ack_next().await.text.contains("b=1"));
+        proxy.subscribe(TypeUrl::Endpoints, &["a", "b"]).await;
+        let endpoints = proxy.response().await;
         assert!(endpoints.text.contains("b=1"), "{endpoints:?}");
-        proxy.quiet().await;
+        proxy.expect_silence().await;
         proxy.ack(&endpoints).await;
-        assert_eq!(proxy.take().await, "RDS r=2");
-        // A change of known clusters does not keep routes back for longer than the answer to it takes.
+        assert_eq!(proxy.ack_next().await, "RDS r=2");
+        // A change of known clusters delays routes no longer than until its ACK.
         harness.mesh.set("CDS b=2, RDS r=3");
-        assert!(proxy.take().await.text.contains("b=2"));
-        assert!(proxy.take().await.text.starts_with("EDS"), "a cluster that is warmed waits for its endpoints");
-        assert_eq!(proxy.take().await, "RDS r=3");
+        assert!(proxy.ack_next().await.text.contains("b=2"));
+        assert!(proxy.ack_next().await.text.starts_with("EDS"), "a cluster that is warmed waits for its endpoints");
+        assert_eq!(proxy.ack_next().await, "RDS r=3");
     }
 }
 
@@ -394,40 +394,40 @@ fn names_have_empty(kind: TypeUrl) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn news_of_a_later_type_waits_for_news_of_an_earlier_one() {
+async fn changes_of_a_later_type_wait_for_those_of_an_earlier_one() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1, LDS l=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Cluster, &[]).await;
-        proxy.take().await;
-        proxy.ask(TypeUrl::Listener, &[]).await;
-        proxy.take().await;
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
+        proxy.ack_next().await;
+        proxy.subscribe(TypeUrl::Listener, &[]).await;
+        proxy.ack_next().await;
         harness.mesh.set("CDS a=2");
-        let clusters = proxy.got().await;
+        let clusters = proxy.response().await;
         harness.mesh.set("CDS a=3, LDS l=2");
-        tokio::time::timeout(Duration::from_millis(100), proxy.got()).await.expect_err("listeners came first");
+        tokio::time::timeout(Duration::from_millis(100), proxy.response()).await.expect_err("listeners came first");
         proxy.ack(&clusters).await;
-        let clusters = proxy.got().await;
+        let clusters = proxy.response().await;
         assert_eq!(clusters, "CDS a=3");
-        proxy.quiet().await;
+        proxy.expect_silence().await;
         proxy.ack(&clusters).await;
-        assert_eq!(proxy.take().await, "LDS l=2");
+        assert_eq!(proxy.ack_next().await, "LDS l=2");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_that_does_not_answer_one_type_gets_the_others_after_a_while() {
+async fn a_type_without_ack_delays_others_for_one_second() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1, LDS l=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Cluster, &[]).await;
-        proxy.got().await;
-        proxy.ask(TypeUrl::Listener, &[]).await;
-        proxy.take().await;
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
+        proxy.response().await;
+        proxy.subscribe(TypeUrl::Listener, &[]).await;
+        proxy.ack_next().await;
         harness.mesh.set("CDS a=2, LDS l=2");
-        proxy.quiet().await;
+        proxy.expect_silence().await;
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(proxy.take().await, "LDS l=2");
+        assert_eq!(proxy.ack_next().await, "LDS l=2");
     }
 }
 
@@ -436,13 +436,13 @@ async fn versions_are_sequences_and_nonces_differ() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1");
         let (mut one, mut two) = (harness.proxy(variant).await, harness.proxy(variant).await);
-        one.ask(TypeUrl::Cluster, &[]).await;
-        two.ask(TypeUrl::Cluster, &[]).await;
-        let (first, second) = (one.take().await, two.take().await);
+        one.subscribe(TypeUrl::Cluster, &[]).await;
+        two.subscribe(TypeUrl::Cluster, &[]).await;
+        let (first, second) = (one.ack_next().await, two.ack_next().await);
         assert_eq!((&*first.version, &*second.version), ("1", "1"));
         assert_eq!(first.nonce, second.nonce, "one response for both");
         harness.mesh.set("CDS a=2");
-        let third = one.take().await;
+        let third = one.ack_next().await;
         assert_eq!(third.version, "2");
         assert_ne!(third.nonce, first.nonce);
     }
@@ -453,11 +453,11 @@ async fn the_node_of_a_later_message_is_ignored() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1, LDS l=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Cluster, &[]).await;
-        proxy.take().await;
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
+        proxy.ack_next().await;
         let mut proxy = proxy.with_node(Some(Node { id: "router~1.1.1.1~other.else~x".into(), ..Node::default() }));
-        proxy.ask(TypeUrl::Listener, &[]).await;
-        proxy.take().await;
+        proxy.subscribe(TypeUrl::Listener, &[]).await;
+        proxy.ack_next().await;
         let connections = harness.connections.snapshot();
         assert_eq!(connections.len(), 1);
         assert_eq!(connections[0].proxy.id, "cart-1.shop");
@@ -466,38 +466,38 @@ async fn the_node_of_a_later_message_is_ignored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_nodes_are_strict_another_node_ends_the_stream() {
+async fn with_strict_nodes_another_node_ends_the_stream() {
     for variant in BOTH {
         let harness = Harness::with("CDS a=1, LDS l=1", xds::Options { strict_nodes: true, ..xds::Options::default() });
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Cluster, &[]).await;
-        proxy.take().await;
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
+        proxy.ack_next().await;
         let mut proxy = proxy.with_node(Some(Node { id: "router~1.1.1.1~other.else~x".into(), ..Node::default() }));
-        proxy.ask(TypeUrl::Listener, &[]).await;
-        let (code, text) = proxy.ended().await;
+        proxy.subscribe(TypeUrl::Listener, &[]).await;
+        let (code, text) = proxy.status().await;
         assert!(code == 3 && text.contains("may not change"), "{code} {text}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_table_and_the_metrics_tell_what_happens() {
+async fn the_table_and_the_metrics_show_acks_and_nacks() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1, EDS a=1");
         let mut proxy = harness.proxy(variant).await;
-        proxy.ask(TypeUrl::Cluster, &[]).await;
-        let first = proxy.got().await;
-        proxy.ask(TypeUrl::Endpoints, &["a"]).await;
-        proxy.take().await;
-        proxy.quiet().await;
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
+        let first = proxy.response().await;
+        proxy.subscribe(TypeUrl::Endpoints, &["a"]).await;
+        proxy.ack_next().await;
+        proxy.expect_silence().await;
         let watched = harness.watched(TypeUrl::Cluster).expect("watched");
-        assert_eq!(watched.status(), Status::Stale);
+        assert_eq!(watched.status(), SyncStatus::Stale);
         assert_eq!(watched.sent.map(|sent| sent.nonce.to_string()), Some(first.nonce.clone()));
         let endpoints = harness.watched(TypeUrl::Endpoints).expect("watched");
-        assert_eq!((endpoints.status(), endpoints.wildcard, endpoints.names.len()), (Status::Synced, false, 1));
+        assert_eq!((endpoints.status(), endpoints.wildcard, endpoints.names.len()), (SyncStatus::Synced, false, 1));
         proxy.ack(&first).await;
         harness.mesh.set("EDS a=2");
-        proxy.take().await;
-        proxy.quiet().await;
+        proxy.ack_next().await;
+        proxy.expect_silence().await;
         assert_eq!(harness.watched(TypeUrl::Cluster).expect("watched").acked.as_deref(), Some(&*first.nonce));
         assert_eq!(harness.connections.snapshot()[0].id, "cart-1.shop-1");
         assert_eq!(harness.connections.find("cart-1.shop").map(|found| found.variant), Some(variant));
@@ -511,8 +511,8 @@ async fn the_table_and_the_metrics_tell_what_happens() {
             assert!(spent > Some(0.0), "{stage}: {spent:?}");
         }
         for part in ["delta", "serialization", "send", "ack"] {
-            let held = harness.metric(&format!("meltemi_memory_bytes{{part=\"{part}\"}}"));
-            assert!(held > Some(0.0), "{part}: {held:?}");
+            let bytes = harness.metric(&format!("meltemi_memory_bytes{{part=\"{part}\"}}"));
+            assert!(bytes > Some(0.0), "{part}: {bytes:?}");
         }
         drop(proxy);
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -522,17 +522,17 @@ async fn the_table_and_the_metrics_tell_what_happens() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn proxies_do_not_disturb_each_other() {
+async fn a_nack_of_one_proxy_does_not_affect_others() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1");
         let (mut good, mut bad) = (harness.proxy(variant).await, harness.proxy(variant).await);
-        good.ask(TypeUrl::Cluster, &[]).await;
-        good.take().await;
-        bad.ask(TypeUrl::Cluster, &[]).await;
-        let got = bad.got().await;
+        good.subscribe(TypeUrl::Cluster, &[]).await;
+        good.ack_next().await;
+        bad.subscribe(TypeUrl::Cluster, &[]).await;
+        let got = bad.response().await;
         bad.nack(&got, "no").await;
         harness.mesh.set("CDS a=2");
-        assert_eq!(good.take().await, "CDS a=2");
-        assert_eq!(bad.got().await, "CDS a=2");
+        assert_eq!(good.ack_next().await, "CDS a=2");
+        assert_eq!(bad.response().await, "CDS a=2");
     }
 }

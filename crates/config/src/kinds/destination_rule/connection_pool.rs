@@ -1,4 +1,4 @@
-//! Limits, timeouts and keepalive of connections. Zero stands for "not limited" in all counts.
+//! Limits, timeouts and keepalive of connections. Zero means unlimited in all counts.
 
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +43,7 @@ pub struct HttpSettings {
     pub http2_keep_alive: Option<ConnectionKeepalive>,
 }
 
-/// `Default` leaves the choice to the mesh config.
+/// `Default` is the mesh config's setting.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum H2UpgradePolicy {

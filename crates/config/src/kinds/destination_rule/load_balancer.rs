@@ -17,7 +17,7 @@ pub struct LoadBalancerSettings {
     pub locality_lb_setting: Option<LocalityLoadBalancerSetting>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone_aware_lb_setting: Option<ZoneAwareLoadBalancerSetting>,
-    /// Older spelling of `warmup`.
+    /// Deprecated spelling of `warmup`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warmup_duration_secs: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -141,7 +141,7 @@ impl TryFrom<RawConsistentHash> for ConsistentHash {
 pub struct HttpCookie {
     pub name: String,
     pub path: String,
-    /// `None`: the proxy does not make the cookie itself.
+    /// `None`: the proxy does not generate the cookie.
     pub ttl: Option<Duration>,
     pub attributes: Vec<CookieAttribute>,
 }
@@ -163,7 +163,7 @@ pub struct RingHash {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MagLev {
-    /// 0: Envoy's own default.
+    /// 0: Envoy's default.
     pub table_size: u64,
 }
 
@@ -183,14 +183,14 @@ pub struct LocalityLoadBalancerSetting {
     pub distribute: Vec<Distribute>,
     pub failover: Vec<Failover>,
     pub failover_priority: Vec<String>,
-    /// `None`: on, where the setting is written at all.
+    /// `None`: enabled, where the setting is present.
     pub enabled: Option<bool>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Distribute {
-    /// `region/zone/subzone`; `*` stands for the rest.
+    /// `region/zone/subzone`; `*` matches the rest.
     pub from: String,
     /// Locality to percent; the percentages add up to 100.
     pub to: BTreeMap<String, u32>,
@@ -206,7 +206,7 @@ pub struct Failover {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ZoneAwareLoadBalancerSetting {
-    /// `None`: on, where the setting is written at all.
+    /// `None`: enabled, where the setting is present.
     pub enabled: Option<bool>,
     pub failover: Vec<Failover>,
     pub failover_priority: Vec<String>,

@@ -1,5 +1,5 @@
-//! DestinationRule: how connections to a host are made. Merging and inheritance of policies are not done here.
-//! A block that is `None` was not written.
+//! DestinationRule: traffic policies of a host. Merging and inheritance are in `model`.
+//! A block that is `None` was not set.
 
 mod connection_pool;
 mod load_balancer;
@@ -29,9 +29,9 @@ pub use outlier_detection::OutlierDetection;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DestinationRule {
-    /// As written: a short name belongs to the namespace of the rule.
+    /// As written: a short name is relative to the namespace of the rule.
     pub host: String,
-    /// Shared with what rules are merged into.
+    /// Shared with merged rules.
     pub traffic_policy: Option<Arc<TrafficPolicy>>,
     pub subsets: Vec<Subset>,
     pub export_to: Vec<String>,

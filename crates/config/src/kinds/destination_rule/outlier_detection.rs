@@ -1,4 +1,4 @@
-//! When an endpoint that answers badly is left out for a while.
+//! Outlier detection: ejection of failing endpoints.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,8 @@
-//! DestinationRule examples: every field once, every alternative, and what is refused.
+//! DestinationRule examples: every field once, every alternative, and rejected ones.
 
 use super::*;
 use crate::kinds::client_tls::ClientTlsMode;
-use crate::kinds::example::{check_enum, example, refusal};
+use crate::kinds::example::{check_enum, example, parse_error};
 
 #[test]
 fn a_rule_with_subsets_ports_and_a_selector() {
@@ -248,7 +248,10 @@ fn enums() {
 #[test]
 fn members_of_a_oneof_exclude_each_other() {
     let check = |yaml: &str, expected: &str| {
-        assert_eq!(refusal::<LoadBalancerSettings>(yaml), format!("{expected} exclude each other; keep one of them"));
+        assert_eq!(
+            parse_error::<LoadBalancerSettings>(yaml),
+            format!("{expected} exclude each other; keep one of them")
+        );
     };
     check("{simple: RANDOM, consistentHash: {}}", "spec: simple and consistentHash");
     check(

@@ -1,4 +1,4 @@
-//! What an HTTP route does besides choosing a destination: redirects, rewrites, retries, faults, CORS, direct answers.
+//! Actions of an HTTP route besides its destinations: redirects, rewrites, retries, faults, CORS, direct responses.
 
 use data_encoding::BASE64;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -218,7 +218,7 @@ pub struct HttpFaultAbort {
     pub error: Option<AbortError>,
 }
 
-/// The names of gRPC's statuses, each at its number.
+/// The names of gRPC status codes, by number.
 pub const GRPC_STATUS: [&str; 17] = [
     "OK",
     "CANCELLED",

@@ -1,4 +1,4 @@
-//! The conditions of an HTTP route. All fields of one entry must hold.
+//! Match conditions of an HTTP route. All fields of one entry must match.
 
 use std::collections::BTreeMap;
 

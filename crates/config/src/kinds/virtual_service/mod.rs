@@ -1,5 +1,5 @@
-//! VirtualService: routes of hosts. Matches and actions are in their own files; delegation and merging are not done here.
-//! A field that is `None` was not written.
+//! VirtualService: routes of hosts. Matches and actions are in their own files; delegation is in `model`.
+//! A field that is `None` was not set.
 
 mod http_action;
 mod http_match;
@@ -33,7 +33,7 @@ pub struct VirtualService {
     pub export_to: Vec<String>,
 }
 
-/// What few routes have is in boxes: there are two of each, as written and as clients see it.
+/// Rarely used fields are boxed: each route is in memory twice, as written and resolved.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRoute {
@@ -58,7 +58,7 @@ pub struct HttpRoute {
     pub headers: Option<Box<Headers>>,
 }
 
-/// What happens to a request. The API lists these side by side, so that one route may write several.
+/// The action of a route. The API has a field for each, so that one route may set several.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum HttpAction<'a> {
     Delegate(&'a Delegate),
@@ -68,7 +68,7 @@ pub enum HttpAction<'a> {
 }
 
 impl HttpRoute {
-    /// The action that holds, in istiod's order of precedence.
+    /// The action that applies, in istiod's order of precedence.
     pub fn action(&self) -> HttpAction<'_> {
         if let Some(delegate) = &self.delegate {
             HttpAction::Delegate(delegate)
@@ -93,7 +93,7 @@ pub struct HttpRouteDestination {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Destination {
-    /// As written: a short name belongs to the namespace of the object it stands in.
+    /// As written: a short name is relative to the namespace of the object.
     pub host: String,
     pub subset: String,
     /// `None`: the only port of the service.

@@ -1,7 +1,7 @@
-//! VirtualService examples: every field once, every alternative, and what is refused.
+//! VirtualService examples: every field once, every alternative, and rejected ones.
 
 use super::*;
-use crate::kinds::example::{check_enum, example, refusal};
+use crate::kinds::example::{check_enum, example, parse_error};
 use crate::kinds::string_match::StringMatch;
 
 fn route(yaml: &str) -> HttpRoute {
@@ -166,7 +166,7 @@ fn actions_in_order_of_precedence() {
 fn bodies() {
     assert_eq!(example::<HttpBody>("{bytes: aGVsbG8=}"), HttpBody::Bytes(BodyBytes(b"hello".to_vec())));
     assert_eq!(example::<HttpBody>("{}"), HttpBody::Empty);
-    assert!(refusal::<HttpBody>("{bytes: hello}").starts_with("spec.bytes: not base64"));
+    assert!(parse_error::<HttpBody>("{bytes: hello}").starts_with("spec.bytes: not base64"));
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn enums() {
 fn members_of_a_oneof_exclude_each_other() {
     let check = |yaml: &str, expected: &str| {
         let expected = format!("{expected} exclude each other; keep one of them");
-        assert_eq!(refusal::<VirtualService>(yaml), expected);
+        assert_eq!(parse_error::<VirtualService>(yaml), expected);
     };
     check("http: [{match: [{uri: {exact: /a, prefix: /b}}]}]", "spec.http[0].match[0].uri: exact and prefix");
     check("http: [{redirect: {port: 1, derivePort: 0}}]", "spec.http[0].redirect: port and derivePort");
@@ -273,8 +273,8 @@ fn members_of_a_oneof_exclude_each_other() {
 #[test]
 fn wrong_values_are_named_with_their_field() {
     let check = |yaml: &str, start: &str| {
-        let refused = refusal::<VirtualService>(yaml);
-        assert!(refused.starts_with(start), "{refused}");
+        let rejected = parse_error::<VirtualService>(yaml);
+        assert!(rejected.starts_with(start), "{rejected}");
     };
     check("http: [{timeout: '5'}]", "spec.http[0].timeout: \"5\" is not a duration");
     check("http: [{route: [{weight: heavy}]}]", "spec.http[0].route[0].weight: ");

@@ -1,15 +1,15 @@
-//! Extension providers of a mesh config. istiod keeps one with a fault, so all notes are warnings.
+//! Extension providers of a mesh config. istiod keeps an invalid one, so that all diagnostics are warnings.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::super::dns_name::{is_label, name_fault, wildcard_name_fault};
-use super::super::{ExtensionProvider, Provider};
+use super::super::{ExtensionProvider, ProviderKind};
 use super::port_fault;
-use crate::note::Note;
+use crate::diagnostic::Diagnostic;
 
-pub(super) fn check(providers: &[ExtensionProvider]) -> Vec<Note> {
-    let mut notes = Vec::new();
+pub(super) fn check(providers: &[ExtensionProvider]) -> Vec<Diagnostic> {
+    let mut diagnostics = Vec::new();
     let mut names = BTreeSet::new();
     for (at, provider) in providers.iter().enumerate() {
         let (name, mut faults) = (&provider.name, provider.faults());
@@ -18,35 +18,37 @@ pub(super) fn check(providers: &[ExtensionProvider]) -> Vec<Note> {
         } else if !names.insert(name) {
             faults.push(format!("a second provider is called {name:?}; it takes the place of the first"));
         }
-        notes.extend(faults.into_iter().map(|what| Note::warning(what).field(format!("extensionProviders[{at}]"))));
+        diagnostics.extend(
+            faults.into_iter().map(|what| Diagnostic::warning(what).field(format!("extensionProviders[{at}]"))),
+        );
     }
-    notes
+    diagnostics
 }
 
 impl ExtensionProvider {
-    /// What is wrong with it, apart from its name.
+    /// Its faults, apart from its name.
     pub fn faults(&self) -> Vec<String> {
         self.provider.as_ref().map_or_else(|| vec!["the kind of provider is missing".to_owned()], faults)
     }
 }
 
-fn faults(provider: &Provider) -> Vec<String> {
+fn faults(provider: &ProviderKind) -> Vec<String> {
     let mut faults = Vec::new();
     if let Some((service, port)) = target(provider) {
         faults.extend(service_fault(service));
         faults.extend(port_fault(port));
     }
     match provider {
-        Provider::EnvoyExtAuthzHttp(http) => {
+        ProviderKind::EnvoyExtAuthzHttp(http) => {
             faults.extend(status_fault(&http.status_on_error));
             let relative = !http.path_prefix.is_empty() && !http.path_prefix.starts_with('/');
             faults.extend(relative.then(|| format!("pathPrefix {:?} must begin with /", http.path_prefix)));
         }
-        Provider::EnvoyExtAuthzGrpc(grpc) => faults.extend(status_fault(&grpc.status_on_error)),
-        Provider::Lightstep(lightstep) if lightstep.access_token.is_empty() => {
+        ProviderKind::EnvoyExtAuthzGrpc(grpc) => faults.extend(status_fault(&grpc.status_on_error)),
+        ProviderKind::Lightstep(lightstep) if lightstep.access_token.is_empty() => {
             faults.push("accessToken must not be empty".into());
         }
-        Provider::OpenTelemetry(otel) if otel.http.is_some() && otel.grpc.is_some() => {
+        ProviderKind::OpenTelemetry(otel) if otel.http.is_some() && otel.grpc.is_some() => {
             faults.push("http and grpc exclude each other; keep one of them".into());
         }
         _ => {}
@@ -54,22 +56,24 @@ fn faults(provider: &Provider) -> Vec<String> {
     faults
 }
 
-/// Whom the proxies call. `None`: nobody.
-fn target(provider: &Provider) -> Option<(&str, u32)> {
+/// The service that proxies call. `None`: none.
+fn target(provider: &ProviderKind) -> Option<(&str, u32)> {
     Some(match provider {
-        Provider::EnvoyExtAuthzHttp(p) => (p.service.as_str(), p.port),
-        Provider::EnvoyExtAuthzGrpc(p) => (p.service.as_str(), p.port),
-        Provider::Zipkin(p) => (p.service.as_str(), p.port),
-        Provider::Lightstep(p) => (p.service.as_str(), p.port),
-        Provider::Datadog(p) => (p.service.as_str(), p.port),
-        Provider::OpenCensus(p) => (p.service.as_str(), p.port),
-        Provider::SkyWalking(p) => (p.service.as_str(), p.port),
-        Provider::OpenTelemetry(p) => (p.service.as_str(), p.port),
-        Provider::EnvoyHttpAls(p) => (p.service.as_str(), p.port),
-        Provider::EnvoyTcpAls(p) => (p.service.as_str(), p.port),
-        Provider::EnvoyOtelAls(p) => (p.service.as_str(), p.port),
-        Provider::Sds(p) => (p.service.as_str(), p.port),
-        Provider::Stackdriver(_) | Provider::Prometheus(_) | Provider::EnvoyFileAccessLog(_) => return None,
+        ProviderKind::EnvoyExtAuthzHttp(p) => (p.service.as_str(), p.port),
+        ProviderKind::EnvoyExtAuthzGrpc(p) => (p.service.as_str(), p.port),
+        ProviderKind::Zipkin(p) => (p.service.as_str(), p.port),
+        ProviderKind::Lightstep(p) => (p.service.as_str(), p.port),
+        ProviderKind::Datadog(p) => (p.service.as_str(), p.port),
+        ProviderKind::OpenCensus(p) => (p.service.as_str(), p.port),
+        ProviderKind::SkyWalking(p) => (p.service.as_str(), p.port),
+        ProviderKind::OpenTelemetry(p) => (p.service.as_str(), p.port),
+        ProviderKind::EnvoyHttpAls(p) => (p.service.as_str(), p.port),
+        ProviderKind::EnvoyTcpAls(p) => (p.service.as_str(), p.port),
+        ProviderKind::EnvoyOtelAls(p) => (p.service.as_str(), p.port),
+        ProviderKind::Sds(p) => (p.service.as_str(), p.port),
+        ProviderKind::Stackdriver(_) | ProviderKind::Prometheus(_) | ProviderKind::EnvoyFileAccessLog(_) => {
+            return None;
+        }
     })
 }
 

@@ -1,37 +1,38 @@
-//! The proxy settings of a mesh config, as istiod checks them.
+//! The proxy settings of a mesh config, as istiod validates them.
 
 use super::super::dns_name::address_fault;
-use super::super::{AuthenticationPolicy, PrivateKeyProvider, ProxyConfig, ServiceName, Tracer, Tracing};
+use super::super::{AuthenticationPolicy, PrivateKeyProvider, ProxyConfig, ProxyTracing, ServiceName, Tracer};
 use super::port_fault;
+use crate::diagnostic::Diagnostic;
 use crate::duration::Duration;
 use crate::kinds::client_tls::{ClientTlsMode, ClientTlsSettings};
-use crate::note::Note;
 
-pub(super) fn check(config: &ProxyConfig) -> Vec<Note> {
+pub(super) fn check(config: &ProxyConfig) -> Vec<Diagnostic> {
     let mut faults = Vec::new();
-    let mut refuse = |field: &str, fault: Option<String>| faults.extend(fault.map(|what| (field.to_owned(), what)));
-    refuse("configPath", empty_fault(config.config_path.as_deref()));
-    refuse("binaryPath", empty_fault(config.binary_path.as_deref()));
+    let mut reject = |field: &str, fault: Option<String>| faults.extend(fault.map(|what| (field.to_owned(), what)));
+    reject("configPath", empty_fault(config.config_path.as_deref()));
+    reject("binaryPath", empty_fault(config.binary_path.as_deref()));
     if let Some(ServiceName::Cluster(cluster)) = config.service_name() {
-        refuse("serviceCluster", empty_fault(Some(cluster)));
+        reject("serviceCluster", empty_fault(Some(cluster)));
     }
-    refuse("drainDuration", drain_fault(config.drain_duration.unwrap_or_default()));
-    refuse("discoveryAddress", address_fault(config.discovery_address.as_deref().unwrap_or_default()));
-    refuse("statsdUdpAddress", optional_address_fault(&config.statsd_udp_address));
-    refuse("envoyMetricsServiceAddress", optional_address_fault(&config.envoy_metrics_service_address));
+    reject("drainDuration", drain_fault(config.drain_duration.unwrap_or_default()));
+    reject("discoveryAddress", address_fault(config.discovery_address.as_deref().unwrap_or_default()));
+    reject("statsdUdpAddress", optional_address_fault(&config.statsd_udp_address));
+    reject("envoyMetricsServiceAddress", optional_address_fault(&config.envoy_metrics_service_address));
     if let Some(service) = &config.envoy_metrics_service {
-        refuse("envoyMetricsService.address", optional_address_fault(&service.address));
+        reject("envoyMetricsService.address", optional_address_fault(&service.address));
     }
     if let Some(service) = &config.envoy_access_log_service {
-        refuse("envoyAccessLogService.address", optional_address_fault(&service.address));
+        reject("envoyAccessLogService.address", optional_address_fault(&service.address));
     }
-    refuse("proxyAdminPort", port_fault(config.proxy_admin_port.unwrap_or_default()));
-    refuse("statusPort", port_fault(config.status_port.unwrap_or_default()));
-    refuse("controlPlaneAuthPolicy", auth_policy_fault(config.control_plane_auth_policy));
-    refuse("privateKeyProvider", config.private_key_provider.as_ref().and_then(key_provider_fault));
+    reject("proxyAdminPort", port_fault(config.proxy_admin_port.unwrap_or_default()));
+    reject("statusPort", port_fault(config.status_port.unwrap_or_default()));
+    reject("controlPlaneAuthPolicy", auth_policy_fault(config.control_plane_auth_policy));
+    reject("privateKeyProvider", config.private_key_provider.as_ref().and_then(key_provider_fault));
     faults.extend(config.tracing.iter().flat_map(tracing_faults));
-    let notes = faults.into_iter().map(|(field, what)| Note::error(what).field(format!("defaultConfig.{field}")));
-    notes.chain(old_allocation_note(config)).chain(poll_delay_note(config)).collect()
+    let diagnostics =
+        faults.into_iter().map(|(field, what)| Diagnostic::error(what).field(format!("defaultConfig.{field}")));
+    diagnostics.chain(old_allocation_note(config)).chain(poll_delay_note(config)).collect()
 }
 
 fn empty_fault(text: Option<&str>) -> Option<String> {
@@ -59,35 +60,35 @@ fn key_provider_fault(provider: &PrivateKeyProvider) -> Option<String> {
     }
 }
 
-/// istiod refuses such a mesh config.
-fn poll_delay_note(config: &ProxyConfig) -> Option<Note> {
+/// istiod rejects such a mesh config.
+fn poll_delay_note(config: &ProxyConfig) -> Option<Diagnostic> {
     let (PrivateKeyProvider::Cryptomb(polling) | PrivateKeyProvider::Qat(polling)) =
         config.private_key_provider.as_ref()?
     else {
         return None;
     };
-    let note = Note::warning("pollDelay is not set; 10ms is used");
-    polling.poll_delay.is_none().then(|| note.field("defaultConfig.privateKeyProvider"))
+    let diagnostic = Diagnostic::warning("pollDelay is not set; 10ms is used");
+    polling.poll_delay.is_none().then(|| diagnostic.field("defaultConfig.privateKeyProvider"))
 }
 
-fn tracing_faults(tracing: &Tracing) -> Vec<(String, String)> {
+fn tracing_faults(tracing: &ProxyTracing) -> Vec<(String, String)> {
     let mut faults = Vec::new();
-    let mut refuse =
+    let mut reject =
         |field: &str, fault: Option<String>| faults.extend(fault.map(|what| (format!("tracing.{field}"), what)));
     match &tracing.tracer {
-        Some(Tracer::Zipkin(zipkin)) => refuse("zipkin.address", tracer_address_fault(&zipkin.address)),
-        Some(Tracer::Datadog(datadog)) => refuse("datadog.address", tracer_address_fault(&datadog.address)),
+        Some(Tracer::Zipkin(zipkin)) => reject("zipkin.address", tracer_address_fault(&zipkin.address)),
+        Some(Tracer::Datadog(datadog)) => reject("datadog.address", tracer_address_fault(&datadog.address)),
         Some(Tracer::Lightstep(lightstep)) => {
-            refuse("lightstep.address", address_fault(&lightstep.address));
-            refuse("lightstep.accessToken", lightstep.access_token.is_empty().then(|| "must not be empty".into()));
+            reject("lightstep.address", address_fault(&lightstep.address));
+            reject("lightstep.accessToken", lightstep.access_token.is_empty().then(|| "must not be empty".into()));
         }
         Some(Tracer::Stackdriver(_) | Tracer::OpenCensusAgent(_)) | None => {}
     }
-    refuse("tlsSettings", tracing.tls_settings.as_ref().and_then(tls_fault));
+    reject("tlsSettings", tracing.tls_settings.as_ref().and_then(tls_fault));
     faults
 }
 
-/// The agent puts the node's address in the place of this variable.
+/// The agent substitutes the node's address for this variable.
 fn tracer_address_fault(address: &str) -> Option<String> {
     address_fault(&address.replacen("$(HOST_IP)", "127.0.0.1", 1))
 }
@@ -130,10 +131,10 @@ fn files(tls: &ClientTlsSettings) -> String {
     names.collect::<Vec<_>>().join(" and ")
 }
 
-fn old_allocation_note(config: &ProxyConfig) -> Option<Note> {
+fn old_allocation_note(config: &ProxyConfig) -> Option<Diagnostic> {
     let name = "ISTIO_META_DNS_AUTO_ALLOCATE";
     config.proxy_metadata.contains_key(name).then(|| {
-        Note::warning(format!("{name} is deprecated: addresses of ServiceEntries are allocated without it"))
+        Diagnostic::warning(format!("{name} is deprecated: addresses of ServiceEntries are allocated without it"))
             .field("defaultConfig.proxyMetadata")
     })
 }

@@ -1,16 +1,16 @@
-//! What is refused, what is only told, and where.
+//! Errors and warnings on mesh configs, with their locations.
 
 use super::*;
 
-/// One note on one text.
+/// One diagnostic on one text.
 fn check(text: &str, expected: &str) {
-    assert_eq!(told(text), [expected], "{text}");
+    assert_eq!(reported(text), [expected], "{text}");
 }
 
-/// Refused, with a note on this field.
-fn refused(text: &str, field: &str) {
-    let notes = MeshConfig::parse(text, "mesh.yaml").expect_err(text);
-    assert_eq!(notes.iter().map(|note| note.field.as_str()).collect::<Vec<_>>(), [field], "{text}");
+/// Rejected, with a diagnostic on this field.
+fn rejected(text: &str, field: &str) {
+    let diagnostics = MeshConfig::parse(text, "mesh.yaml").expect_err(text);
+    assert_eq!(diagnostics.iter().map(|diagnostic| diagnostic.field.as_str()).collect::<Vec<_>>(), [field], "{text}");
 }
 
 #[test]
@@ -23,11 +23,11 @@ fn wrong_values_refuse_the_whole_text() {
         "\nconnectTimeout: soon",
         "error: mesh.yaml:2:17: connectTimeout: \"soon\" is not a duration; write it like 1.5s, 100ms or 1m30s",
     );
-    refused("proxyListenPort: many", "proxyListenPort");
-    refused("defaultConfig: []", "defaultConfig");
-    refused("extensionProviders: [{name: a, prometheus: {}, stackdriver: {}}]", "extensionProviders[0]");
-    refused("caCertificates: [{pem: a, spiffeBundleUrl: b}]", "caCertificates[0]");
-    refused("a: [", "");
+    rejected("proxyListenPort: many", "proxyListenPort");
+    rejected("defaultConfig: []", "defaultConfig");
+    rejected("extensionProviders: [{name: a, prometheus: {}, stackdriver: {}}]", "extensionProviders[0]");
+    rejected("caCertificates: [{pem: a, spiffeBundleUrl: b}]", "caCertificates[0]");
+    rejected("a: [", "");
 }
 
 #[test]
@@ -46,10 +46,10 @@ fn unknown_fields_are_told_and_left_out() {
 fn ports() {
     check("proxyListenPort: 0", "error: mesh.yaml:1:18: proxyListenPort: 0 is not a port; use 1 to 65535");
     check("proxy_listen_port: 65536", "error: mesh.yaml:1:20: proxyListenPort: 65536 is not a port; use 1 to 65535");
-    refused("proxyInboundListenPort: 70000", "proxyInboundListenPort");
-    refused("proxyHttpPort: 70000", "proxyHttpPort");
-    refused("defaultConfig: {statusPort: 0}", "defaultConfig.statusPort");
-    refused("defaultConfig: {proxyAdminPort: 65536}", "defaultConfig.proxyAdminPort");
+    rejected("proxyInboundListenPort: 70000", "proxyInboundListenPort");
+    rejected("proxyHttpPort: 70000", "proxyHttpPort");
+    rejected("defaultConfig: {statusPort: 0}", "defaultConfig.statusPort");
+    rejected("defaultConfig: {proxyAdminPort: 65536}", "defaultConfig.proxyAdminPort");
 }
 
 #[test]
@@ -61,47 +61,47 @@ fn times() {
         "error: mesh.yaml:1:17: connectTimeout: 0.001500s is too precise; use whole milliseconds",
     );
     assert_eq!(config("connectTimeout: 1ms").connect_timeout, Duration::from_millis(1));
-    refused("protocolDetectionTimeout: 1us", "protocolDetectionTimeout");
+    rejected("protocolDetectionTimeout: 1us", "protocolDetectionTimeout");
     check(
         "defaultConfig: {drainDuration: 500ms}",
         "error: mesh.yaml:1:32: defaultConfig.drainDuration: 0.500s must be whole seconds, at least 1s",
     );
-    refused("defaultConfig: {drainDuration: 1.5s}", "defaultConfig.drainDuration");
+    rejected("defaultConfig: {drainDuration: 1.5s}", "defaultConfig.drainDuration");
 }
 
 #[test]
 fn names_and_addresses() {
     check("trustDomain: ''", "error: mesh.yaml:1:14: trustDomain: a trust domain must not be empty");
-    refused("trustDomainAliases: [a_b]", "trustDomainAliases");
-    refused("serviceSettings: [{hosts: [a, 'b.*']}]", "serviceSettings[0].hosts[1]");
-    refused("defaultConfig: {discoveryAddress: istiod}", "defaultConfig.discoveryAddress");
-    refused("defaultConfig: {statsdUdpAddress: 'a:b'}", "defaultConfig.statsdUdpAddress");
-    refused("defaultConfig: {envoyMetricsServiceAddress: a}", "defaultConfig.envoyMetricsServiceAddress");
-    refused("defaultConfig: {envoyMetricsService: {address: a}}", "defaultConfig.envoyMetricsService.address");
-    refused("defaultConfig: {envoyAccessLogService: {address: a}}", "defaultConfig.envoyAccessLogService.address");
-    refused("defaultConfig: {configPath: ''}", "defaultConfig.configPath");
-    refused("defaultConfig: {binaryPath: ''}", "defaultConfig.binaryPath");
-    refused("defaultConfig: {serviceCluster: ''}", "defaultConfig.serviceCluster");
+    rejected("trustDomainAliases: [a_b]", "trustDomainAliases");
+    rejected("serviceSettings: [{hosts: [a, 'b.*']}]", "serviceSettings[0].hosts[1]");
+    rejected("defaultConfig: {discoveryAddress: istiod}", "defaultConfig.discoveryAddress");
+    rejected("defaultConfig: {statsdUdpAddress: 'a:b'}", "defaultConfig.statsdUdpAddress");
+    rejected("defaultConfig: {envoyMetricsServiceAddress: a}", "defaultConfig.envoyMetricsServiceAddress");
+    rejected("defaultConfig: {envoyMetricsService: {address: a}}", "defaultConfig.envoyMetricsService.address");
+    rejected("defaultConfig: {envoyAccessLogService: {address: a}}", "defaultConfig.envoyAccessLogService.address");
+    rejected("defaultConfig: {configPath: ''}", "defaultConfig.configPath");
+    rejected("defaultConfig: {binaryPath: ''}", "defaultConfig.binaryPath");
+    rejected("defaultConfig: {serviceCluster: ''}", "defaultConfig.serviceCluster");
 }
 
 #[test]
 fn tracers_and_keys() {
-    refused("defaultConfig: {tracing: {zipkin: {address: a}}}", "defaultConfig.tracing.zipkin.address");
-    refused("defaultConfig: {tracing: {datadog: {address: a}}}", "defaultConfig.tracing.datadog.address");
-    refused("defaultConfig: {tracing: {lightstep: {address: 'a:1'}}}", "defaultConfig.tracing.lightstep.accessToken");
-    refused("defaultConfig: {tracing: {tlsSettings: {mode: MUTUAL}}}", "defaultConfig.tracing.tlsSettings");
-    refused(
+    rejected("defaultConfig: {tracing: {zipkin: {address: a}}}", "defaultConfig.tracing.zipkin.address");
+    rejected("defaultConfig: {tracing: {datadog: {address: a}}}", "defaultConfig.tracing.datadog.address");
+    rejected("defaultConfig: {tracing: {lightstep: {address: 'a:1'}}}", "defaultConfig.tracing.lightstep.accessToken");
+    rejected("defaultConfig: {tracing: {tlsSettings: {mode: MUTUAL}}}", "defaultConfig.tracing.tlsSettings");
+    rejected(
         "defaultConfig: {tracing: {tlsSettings: {mode: SIMPLE, credentialName: a, caCertificates: b}}}",
         "defaultConfig.tracing.tlsSettings",
     );
-    refused(
+    rejected(
         "defaultConfig: {tracing: {tlsSettings: {mode: SIMPLE, insecureSkipVerify: true, subjectAltNames: [a]}}}",
         "defaultConfig.tracing.tlsSettings",
     );
     config("defaultConfig: {tracing: {datadog: {address: '$(HOST_IP):8126'}}}");
-    refused("defaultConfig: {controlPlaneAuthPolicy: INHERIT}", "defaultConfig.controlPlaneAuthPolicy");
-    refused("defaultConfig: {privateKeyProvider: {}}", "defaultConfig.privateKeyProvider");
-    refused("defaultConfig: {privateKeyProvider: {qat: {pollDelay: 0s}}}", "defaultConfig.privateKeyProvider");
+    rejected("defaultConfig: {controlPlaneAuthPolicy: INHERIT}", "defaultConfig.controlPlaneAuthPolicy");
+    rejected("defaultConfig: {privateKeyProvider: {}}", "defaultConfig.privateKeyProvider");
+    rejected("defaultConfig: {privateKeyProvider: {qat: {pollDelay: 0s}}}", "defaultConfig.privateKeyProvider");
     check(
         "defaultConfig: {privateKeyProvider: {cryptomb: {}}}",
         "warning: mesh.yaml:1:37: defaultConfig.privateKeyProvider: pollDelay is not set; 10ms is used",
@@ -119,7 +119,7 @@ fn curves() {
         "tlsDefaults: {ecdhCurves: [P-256, P-256]}",
         "warning: mesh.yaml:1:35: tlsDefaults.ecdhCurves[1]: \"P-256\" is listed twice",
     );
-    let unknown = told("tlsDefaults: {ecdhCurves: [P-1]}");
+    let unknown = reported("tlsDefaults: {ecdhCurves: [P-1]}");
     assert!(
         unknown[0].starts_with("warning: mesh.yaml:1:28: tlsDefaults.ecdhCurves[0]: \"P-1\" is not a curve"),
         "{unknown:?}"
@@ -128,13 +128,13 @@ fn curves() {
 
 #[test]
 fn localities() {
-    refused(
+    rejected(
         "localityLbSetting: {distribute: [{from: a, to: {b: 100}}], failover: [{from: a, to: b}]}",
         "localityLbSetting",
     );
-    refused("localityLbSetting: {distribute: [{from: a, to: {b: 90}}]}", "localityLbSetting.distribute[0].to");
-    refused("localityLbSetting: {failover: [{from: a, to: a}]}", "localityLbSetting.failover[0]");
-    refused(
+    rejected("localityLbSetting: {distribute: [{from: a, to: {b: 90}}]}", "localityLbSetting.distribute[0].to");
+    rejected("localityLbSetting: {failover: [{from: a, to: a}]}", "localityLbSetting.failover[0]");
+    rejected(
         "localityLbSetting: {failover: [{from: a, to: b}], failoverPriority: [topology.kubernetes.io/zone]}",
         "localityLbSetting",
     );
@@ -146,7 +146,7 @@ fn faulty_selectors_are_told() {
         "discoverySelectors: [{}, {matchExpressions: [{key: a, operator: in, values: [b]}]}]",
         "warning: mesh.yaml:1:46: discoverySelectors[1].matchExpressions[0]: \"in\" is not an operator; use In, NotIn, Exists or DoesNotExist; the selector chooses nothing",
     );
-    let scopes = told(
+    let scopes = reported(
         "serviceScopeConfigs: [{namespaceSelector: {matchExpressions: [{}]}, servicesSelector: {matchExpressions: [{}]}}]",
     );
     assert_eq!(scopes.len(), 2, "{scopes:?}");
@@ -163,12 +163,12 @@ serviceEntryVisibility:
 
 #[test]
 fn several_faults_are_all_told() {
-    let lines = told("{proxyListenPort: 0, trustDomain: a_b, unknown: 1}");
+    let lines = reported("{proxyListenPort: 0, trustDomain: a_b, unknown: 1}");
     assert_eq!(lines.len(), 3, "{lines:?}");
 }
 
 #[test]
 fn a_deprecated_variable_is_told() {
-    let lines = told("defaultConfig: {proxyMetadata: {ISTIO_META_DNS_AUTO_ALLOCATE: 'true'}}");
+    let lines = reported("defaultConfig: {proxyMetadata: {ISTIO_META_DNS_AUTO_ALLOCATE: 'true'}}");
     assert!(lines[0].starts_with("warning: mesh.yaml:1:32: defaultConfig.proxyMetadata: ISTIO_META"), "{lines:?}");
 }

@@ -1,4 +1,4 @@
-//! What holds where a text says nothing, and how a text changes it.
+//! Defaults, and how a text overrides them.
 
 use super::*;
 
@@ -69,7 +69,7 @@ fn a_derived_service_name_takes_the_place_of_the_default_cluster() {
     let proxy = config("defaultConfig: {tracingServiceName: CANONICAL_NAME_ONLY}").default_config;
     assert_eq!(proxy.service_cluster, None);
     assert_eq!(proxy.service_name(), Some(ServiceName::Derived(TracingServiceName::CanonicalNameOnly)));
-    let both = told("defaultConfig: {serviceCluster: a, tracingServiceName: CANONICAL_NAME_ONLY}");
+    let both = reported("defaultConfig: {serviceCluster: a, tracingServiceName: CANONICAL_NAME_ONLY}");
     let expected = "error: mesh.yaml:1:16: defaultConfig: serviceCluster and tracingServiceName exclude each other; keep one of them";
     assert_eq!(both, [expected]);
 }
@@ -103,7 +103,7 @@ fn scalars_are_those_of_yaml_1_1() {
     assert!(config("enableEnvoyAccessLogService: y").enable_envoy_access_log_service);
 }
 
-/// What istiod's `/debug/mesh` showed in a cluster without a mesh config.
+/// Recorded from istiod's `/debug/mesh` in a cluster without a mesh config.
 #[test]
 fn the_defaults_are_shown_as_istiod_shows_them() {
     let shown = serde_json::json!({

@@ -3,7 +3,7 @@
 use super::*;
 use crate::kinds::json_object::JsonObject;
 
-fn provider(yaml: &str) -> Provider {
+fn provider(yaml: &str) -> ProviderKind {
     let config = config(&format!("extensionProviders: [{{name: mine, {yaml}}}]"));
     config.extension_providers.last().and_then(|last| last.provider.clone()).expect(yaml)
 }
@@ -21,9 +21,9 @@ fn written_providers_replace_by_name_or_follow() {
     let names = read.extension_providers.iter().map(|provider| provider.name.as_str()).collect::<Vec<_>>();
     assert_eq!(names, ["prometheus", "stackdriver", "envoy", "mine"]);
     let file = FileAccessLogProvider { path: "/log".into(), ..Default::default() };
-    assert_eq!(read.extension_providers[2].provider, Some(Provider::EnvoyFileAccessLog(file)));
+    assert_eq!(read.extension_providers[2].provider, Some(ProviderKind::EnvoyFileAccessLog(file)));
     let built_in = FileAccessLogProvider { path: "/dev/stdout".into(), ..Default::default() };
-    assert_eq!(config("").extension_providers[2].provider, Some(Provider::EnvoyFileAccessLog(built_in)));
+    assert_eq!(config("").extension_providers[2].provider, Some(ProviderKind::EnvoyFileAccessLog(built_in)));
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn authorization() {
         headers_to_downstream_on_deny: strings(&["f"]),
         headers_to_downstream_on_allow: strings(&["g"]),
     };
-    assert_eq!(http, Provider::EnvoyExtAuthzHttp(Box::new(expected)));
+    assert_eq!(http, ProviderKind::EnvoyExtAuthzHttp(Box::new(expected)));
     let grpc = provider(
         "envoyExtAuthzGrpc: {service: a.b.svc.cluster.local, port: 80, timeout: 2s, failOpen: true, clearRouteCache: true,
         statusOnError: '403', includeRequestBodyInCheck: {maxRequestBytes: 1, allowPartialMessage: true, packAsBytes: true}}",
@@ -65,7 +65,7 @@ fn authorization() {
         status_on_error: "403".into(),
         include_request_body_in_check: Some(body),
     };
-    assert_eq!(grpc, Provider::EnvoyExtAuthzGrpc(expected));
+    assert_eq!(grpc, ProviderKind::EnvoyExtAuthzGrpc(expected));
 }
 
 #[test]
@@ -84,21 +84,21 @@ fn tracers() {
         timeout: Some(Duration::from_secs(1)),
         headers: vec![header("a", HeaderValue::Literal("b".into())), header("c", HeaderValue::EnvName("D".into()))],
     };
-    assert_eq!(zipkin, Provider::Zipkin(expected));
+    assert_eq!(zipkin, ProviderKind::Zipkin(expected));
     let lightstep = provider("lightstep: {service: a.b.svc.cluster.local, port: 1, accessToken: t, maxTagLength: 2}");
     let expected = LightstepProvider { service: SERVICE.into(), port: 1, access_token: "t".into(), max_tag_length: 2 };
-    assert_eq!(lightstep, Provider::Lightstep(expected));
+    assert_eq!(lightstep, ProviderKind::Lightstep(expected));
     let datadog = provider("datadog: {service: a.b.svc.cluster.local, port: 1, maxTagLength: 2}");
-    assert_eq!(datadog, Provider::Datadog(DatadogProvider { service: SERVICE.into(), port: 1, max_tag_length: 2 }));
+    assert_eq!(datadog, ProviderKind::Datadog(DatadogProvider { service: SERVICE.into(), port: 1, max_tag_length: 2 }));
     let skywalking = provider("skywalking: {service: a.b.svc.cluster.local, port: 1, accessToken: t}");
     let expected = SkyWalkingProvider { service: SERVICE.into(), port: 1, access_token: "t".into() };
-    assert_eq!(skywalking, Provider::SkyWalking(expected));
+    assert_eq!(skywalking, ProviderKind::SkyWalking(expected));
     let census = provider(
         "opencensus: {service: a.b.svc.cluster.local, port: 1, context: [B3, W3C_TRACE_CONTEXT], maxTagLength: 2}",
     );
     let context = vec![TraceContext::B3, TraceContext::W3cTraceContext];
     let expected = OpenCensusProvider { service: SERVICE.into(), port: 1, context, max_tag_length: 2 };
-    assert_eq!(census, Provider::OpenCensus(expected));
+    assert_eq!(census, ProviderKind::OpenCensus(expected));
 }
 
 #[test]
@@ -115,8 +115,8 @@ fn stackdriver_and_prometheus() {
         max_tag_length: 4,
         logging: Some(StackdriverLogging { labels: [("a".to_owned(), "b".to_owned())].into() }),
     };
-    assert_eq!(stackdriver, Provider::Stackdriver(expected));
-    assert_eq!(provider("prometheus: {}"), Provider::Prometheus(PrometheusProvider {}));
+    assert_eq!(stackdriver, ProviderKind::Stackdriver(expected));
+    assert_eq!(provider("prometheus: {}"), ProviderKind::Prometheus(PrometheusProvider {}));
 }
 
 #[test]
@@ -155,11 +155,11 @@ fn open_telemetry() {
         service_attribute_enrichment: ServiceAttributeEnrichment::OtelSemanticConventions,
         dynatrace_sampler: Some(sampler),
     };
-    assert_eq!(read, Provider::OpenTelemetry(Box::new(expected)));
+    assert_eq!(read, ProviderKind::OpenTelemetry(Box::new(expected)));
     let read = provider(
         "opentelemetry: {service: a.b.svc.cluster.local, port: 1, grpc: {timeout: 3s, initialMetadata: [{name: a, envName: B}]}}",
     );
-    let Provider::OpenTelemetry(read) = read else { panic!("{read:?}") };
+    let ProviderKind::OpenTelemetry(read) = read else { panic!("{read:?}") };
     let metadata = vec![header("a", HeaderValue::EnvName("B".into()))];
     assert_eq!(read.grpc, Some(GrpcService { timeout: Some(Duration::from_secs(3)), initial_metadata: metadata }));
 }
@@ -168,7 +168,7 @@ fn open_telemetry() {
 fn access_logs() {
     let labels = || JsonObject(serde_json::json!({"a": 1}).as_object().cloned().unwrap_or_default());
     let file = |yaml: &str| match provider(&format!("envoyFileAccessLog: {yaml}")) {
-        Provider::EnvoyFileAccessLog(file) => file,
+        ProviderKind::EnvoyFileAccessLog(file) => file,
         other => panic!("{other:?}"),
     };
     let read = file("{path: /log, omitEmptyValues: true, logFormat: {text: '%X%'}}");
@@ -189,31 +189,31 @@ fn access_logs() {
         additional_response_headers_to_log: strings(&["c"]),
         additional_response_trailers_to_log: strings(&["d"]),
     };
-    assert_eq!(http, Provider::EnvoyHttpAls(expected));
+    assert_eq!(http, ProviderKind::EnvoyHttpAls(expected));
     let tcp =
         provider("envoyTcpAls: {service: a.b.svc.cluster.local, port: 1, logName: x, filterStateObjectsToLog: [a]}");
     let objects = strings(&["a"]);
     let expected =
         TcpAlsProvider { service: SERVICE.into(), port: 1, log_name: "x".into(), filter_state_objects_to_log: objects };
-    assert_eq!(tcp, Provider::EnvoyTcpAls(expected));
+    assert_eq!(tcp, ProviderKind::EnvoyTcpAls(expected));
     let otel = provider(
         "envoyOtelAls: {service: a.b.svc.cluster.local, port: 1, logName: x, logFormat: {text: t, labels: {a: 1}}}",
     );
     let log_format = Some(OtelLogFormat { text: "t".into(), labels: Some(labels()) });
     let expected = OtelAlsProvider { service: SERVICE.into(), port: 1, log_name: "x".into(), log_format };
-    assert_eq!(otel, Provider::EnvoyOtelAls(expected));
+    assert_eq!(otel, ProviderKind::EnvoyOtelAls(expected));
 }
 
 #[test]
 fn secret_services() {
     let expected = SdsProvider { name: "x".into(), service: SERVICE.into(), port: 1 };
-    assert_eq!(provider("sds: {name: x, service: a.b.svc.cluster.local, port: 1}"), Provider::Sds(expected));
+    assert_eq!(provider("sds: {name: x, service: a.b.svc.cluster.local, port: 1}"), ProviderKind::Sds(expected));
 }
 
 #[test]
 fn faulty_providers_are_told_and_kept() {
     let check = |yaml: &str, fault: &str| {
-        let lines = told(&format!("extensionProviders: [{{name: mine, {yaml}}}]"));
+        let lines = reported(&format!("extensionProviders: [{{name: mine, {yaml}}}]"));
         assert_eq!(lines, [format!("warning: mesh.yaml:1:22: extensionProviders[0]: {fault}")]);
     };
     check("", "the kind of provider is missing");
@@ -231,7 +231,8 @@ fn faulty_providers_are_told_and_kept() {
         "opentelemetry: {service: a.b, port: 1, http: {}, grpc: {}}",
         "http and grpc exclude each other; keep one of them",
     );
-    let lines = told("extensionProviders: [{name: a, prometheus: {}}, {prometheus: {}}, {name: a, prometheus: {}}]");
+    let lines =
+        reported("extensionProviders: [{name: a, prometheus: {}}, {prometheus: {}}, {name: a, prometheus: {}}]");
     let expected = [
         "warning: mesh.yaml:1:49: extensionProviders[1]: the name is missing",
         "warning: mesh.yaml:1:67: extensionProviders[2]: a second provider is called \"a\"; it takes the place of the first",

@@ -105,7 +105,7 @@ fn tracing() {
         ("f", TracingCustomTag::Header(named("g", ""))),
         ("h", TracingCustomTag::Unset),
     ];
-    let expected = Tracing {
+    let expected = ProxyTracing {
         tracer: Some(Tracer::Zipkin(TracerAddress { address: "a:1".into() })),
         custom_tags: tags.map(|(name, tag)| (name.to_owned(), tag)).into(),
         max_path_tag_length: 2,
@@ -122,7 +122,7 @@ fn tracing() {
     assert_eq!(tracer("{stackdriver: {debug: true, maxNumberOfAttributes: 1}}"), Tracer::Stackdriver(stackdriver));
     let census = OpenCensusTracer { address: "a".into(), context: vec![TraceContext::GrpcBin] };
     assert_eq!(tracer("{openCensusAgent: {address: a, context: [GRPC_BIN]}}"), Tracer::OpenCensusAgent(census));
-    let both = told("defaultConfig: {tracing: {zipkin: {}, datadog: {}}}");
+    let both = reported("defaultConfig: {tracing: {zipkin: {}, datadog: {}}}");
     assert!(
         both[0].ends_with("defaultConfig.tracing: zipkin and datadog exclude each other; keep one of them"),
         "{both:?}"
@@ -212,7 +212,11 @@ fn node_metadata_has_no_defaults() {
         termination_drain_duration: Some(Duration::from_secs(5)),
         concurrency: Some(2),
         interception_mode: InterceptionMode::None,
-        tracing: Some(Tracing { tracer: Some(Tracer::Stackdriver(stackdriver)), sampling: 1.0, ..Tracing::default() }),
+        tracing: Some(ProxyTracing {
+            tracer: Some(Tracer::Stackdriver(stackdriver)),
+            sampling: 1.0,
+            ..ProxyTracing::default()
+        }),
         ..ProxyConfig::default()
     };
     assert_eq!(sent, expected);

@@ -1,11 +1,11 @@
-//! `when`: attributes of requests, and what their values may be.
+//! `when`: attributes of requests, and their valid values.
 
 use super::{check_accounts, empty_fault, port_fault, wildcard_fault};
 use crate::kinds::authorization_policy::Condition;
+use crate::validate::field_context::FieldContext;
 use crate::validate::network::subnet_fault;
-use crate::validate::spot::Spot;
 
-pub(super) fn check_condition(at: &Spot<'_>, condition: &Condition) {
+pub(super) fn check_condition(at: &FieldContext<'_>, condition: &Condition) {
     let Condition { key, values, not_values } = condition;
     if key.is_empty() {
         return at.field("key").error("it is missing; name an attribute such as source.ip or request.headers[x]");
@@ -13,14 +13,14 @@ pub(super) fn check_condition(at: &Spot<'_>, condition: &Condition) {
     if values.is_empty() && not_values.is_empty() {
         return at.error("there is nothing to compare with; write values or notValues");
     }
-    at.refuse("key", key_fault(key));
+    at.reject("key", key_fault(key));
     for (field, values) in [("values", values), ("notValues", not_values)] {
         let list = at.field(field);
         if key == "source.serviceAccount" {
             check_accounts(&list, values);
             continue;
         }
-        at.each(field, values, |at, value| at.refuse_here(value_fault(key, value)));
+        at.each(field, values, |at, value| at.reject_here(value_fault(key, value)));
     }
 }
 

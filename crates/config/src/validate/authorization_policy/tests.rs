@@ -1,4 +1,4 @@
-//! AuthorizationPolicies that are refused or warned of, with the lines of their notes.
+//! AuthorizationPolicies with errors or warnings, with their diagnostics.
 
 use crate::validate::example::{Table, check};
 

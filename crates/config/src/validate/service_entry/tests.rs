@@ -1,4 +1,4 @@
-//! ServiceEntries that are refused or warned of, with the lines of their notes.
+//! ServiceEntries with errors or warnings, with their diagnostics.
 
 use crate::validate::example::{Table, check};
 

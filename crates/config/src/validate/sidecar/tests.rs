@@ -1,4 +1,4 @@
-//! Sidecars that are refused or warned of, with the lines of their notes.
+//! Sidecars with errors or warnings, with their diagnostics.
 
 use crate::validate::example::{Table, check};
 

@@ -1,19 +1,19 @@
-//! What HTTP routes do besides choosing a destination: CORS, faults, redirects, direct answers, retries, rewrites.
+//! Actions of HTTP routes besides destinations: CORS, faults, redirects, direct responses, retries, rewrites.
 
 use crate::kinds::string_match::StringMatch;
 use crate::kinds::virtual_service::{
     AbortError, BodyBytes, CorsPolicy, DelayTime, GRPC_STATUS, HttpBody, HttpDirectResponse, HttpFaultAbort,
     HttpFaultDelay, HttpFaultInjection, HttpRedirect, HttpRetry, HttpRewrite, RedirectPort,
 };
+use crate::validate::field_context::FieldContext;
 use crate::validate::header::cors_name_fault;
 use crate::validate::quantity::fine_percent_fault;
-use crate::validate::spot::Spot;
 
 use super::http_match::check_pattern;
 
 const METHODS: [&str; 10] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE", "*"];
 
-pub(super) fn check_cors(at: &Spot<'_>, policy: &CorsPolicy) {
+pub(super) fn check_cors(at: &FieldContext<'_>, policy: &CorsPolicy) {
     at.each("allowOrigins", &policy.allow_origins, |at, origin| {
         let (StringMatch::Exact(text) | StringMatch::Prefix(text) | StringMatch::Regex(text)) = origin else {
             return at.error("an origin needs exact, prefix or regex");
@@ -28,31 +28,31 @@ pub(super) fn check_cors(at: &Spot<'_>, policy: &CorsPolicy) {
             at.error(format!("{method:?} is not a method; use one of {}", METHODS.join(", ")));
         }
     });
-    at.each("allowHeaders", &policy.allow_headers, |at, name| at.refuse_here(cors_name_fault(name)));
-    at.each("exposeHeaders", &policy.expose_headers, |at, name| at.refuse_here(cors_name_fault(name)));
+    at.each("allowHeaders", &policy.allow_headers, |at, name| at.reject_here(cors_name_fault(name)));
+    at.each("exposeHeaders", &policy.expose_headers, |at, name| at.reject_here(cors_name_fault(name)));
     at.check_duration("maxAge", policy.max_age);
-    at.if_given("maxAge", policy.max_age, |at, age| {
+    at.if_set("maxAge", policy.max_age, |at, age| {
         if age.nanos > 0 {
             at.error(format!("{age} is too precise; browsers count in whole seconds"));
         }
     });
 }
 
-pub(super) fn check_fault(at: &Spot<'_>, fault: &HttpFaultInjection) {
+pub(super) fn check_fault(at: &FieldContext<'_>, fault: &HttpFaultInjection) {
     if fault.abort.is_none() && fault.delay.is_none() {
         at.error("a fault needs abort or delay");
     }
-    at.if_given("abort", fault.abort.as_ref(), check_abort);
-    at.if_given("delay", fault.delay.as_ref(), check_delay);
+    at.if_set("abort", fault.abort.as_ref(), check_abort);
+    at.if_set("delay", fault.delay.as_ref(), check_delay);
 }
 
-fn check_abort(at: &Spot<'_>, abort: &HttpFaultAbort) {
-    at.refuse("percentage", abort.percentage.and_then(fine_percent_fault));
+fn check_abort(at: &FieldContext<'_>, abort: &HttpFaultAbort) {
+    at.reject("percentage", abort.percentage.and_then(fine_percent_fault));
     match &abort.error {
-        Some(AbortError::HttpStatus(status)) => at.bar("httpStatus", status_fault(i64::from(*status))),
+        Some(AbortError::HttpStatus(status)) => at.unfit_field("httpStatus", status_fault(i64::from(*status))),
         Some(AbortError::GrpcStatus(status)) => {
             let what = "not a gRPC status; use a name such as NOT_FOUND or UNAVAILABLE";
-            at.refuse_if("grpcStatus", !GRPC_STATUS.contains(&status.as_str()), what);
+            at.reject_if("grpcStatus", !GRPC_STATUS.contains(&status.as_str()), what);
         }
         Some(AbortError::Http2Error(_)) => {
             at.field("http2Error").error("errors of HTTP/2 cannot be injected; use httpStatus or grpcStatus");
@@ -61,8 +61,8 @@ fn check_abort(at: &Spot<'_>, abort: &HttpFaultAbort) {
     }
 }
 
-fn check_delay(at: &Spot<'_>, delay: &HttpFaultDelay) {
-    at.refuse("percentage", delay.percentage.and_then(fine_percent_fault));
+fn check_delay(at: &FieldContext<'_>, delay: &HttpFaultDelay) {
+    at.reject("percentage", delay.percentage.and_then(fine_percent_fault));
     match delay.time {
         Some(DelayTime::Fixed(time)) => at.check_duration("fixedDelay", Some(time)),
         Some(DelayTime::Exponential(_)) => at.field("exponentialDelay").error("not supported; use fixedDelay"),
@@ -70,12 +70,12 @@ fn check_delay(at: &Spot<'_>, delay: &HttpFaultDelay) {
     }
 }
 
-/// istiod lets 600 pass.
+/// istiod accepts 600.
 fn status_fault(status: i64) -> Option<String> {
     (!(200..=600).contains(&status)).then(|| format!("{status} is not the status of an answer; use 200 to 599"))
 }
 
-pub(super) fn check_redirect(at: &Spot<'_>, redirect: &HttpRedirect) {
+pub(super) fn check_redirect(at: &FieldContext<'_>, redirect: &HttpRedirect) {
     let HttpRedirect { uri, authority, port, scheme, redirect_code, .. } = redirect;
     if uri.is_empty() && authority.is_empty() && port.is_none() && scheme.is_empty() {
         at.error("a redirect leads somewhere; write uri, authority, scheme, port or derivePort");
@@ -84,17 +84,17 @@ pub(super) fn check_redirect(at: &Spot<'_>, redirect: &HttpRedirect) {
         at.field("redirectCode")
             .error(format!("{redirect_code} is not the status of a redirect; use 301, 302, 303, 307 or 308"));
     }
-    at.refuse_if("scheme", !matches!(scheme.as_str(), "" | "http" | "https"), "not a scheme; use http or https");
+    at.reject_if("scheme", !matches!(scheme.as_str(), "" | "http" | "https"), "not a scheme; use http or https");
     if let Some(RedirectPort::Number(number @ 1..)) = port {
         at.check_port("port", *number);
     }
 }
 
-/// Bytes of a body that istiod refuses, and those that it warns of: every proxy holds a copy.
+/// Body sizes that istiod rejects and warns of: every proxy holds a copy.
 const LARGEST_BODY: usize = 1024 * 1024;
 const LARGE_BODY: usize = 100 * 1024;
 
-pub(super) fn check_direct_response(at: &Spot<'_>, response: &HttpDirectResponse) {
+pub(super) fn check_direct_response(at: &FieldContext<'_>, response: &HttpDirectResponse) {
     let size = match &response.body {
         Some(HttpBody::String(text)) => text.len(),
         Some(HttpBody::Bytes(BodyBytes(bytes))) => bytes.len(),
@@ -106,7 +106,7 @@ pub(super) fn check_direct_response(at: &Spot<'_>, response: &HttpDirectResponse
         at.field("body")
             .warn(format!("the body has {size} bytes, which every proxy holds; let a server send large answers"));
     }
-    at.bar("status", status_fault(i64::from(response.status)));
+    at.unfit_field("status", status_fault(i64::from(response.status)));
 }
 
 const RETRY_ON: [&str; 16] = [
@@ -128,8 +128,8 @@ const RETRY_ON: [&str; 16] = [
     "unavailable",
 ];
 
-pub(super) fn check_retries(at: &Spot<'_>, retries: &HttpRetry) {
-    at.bar_if("attempts", retries.attempts < 0, "attempts are 0 or more");
+pub(super) fn check_retries(at: &FieldContext<'_>, retries: &HttpRetry) {
+    at.unfit_field_if("attempts", retries.attempts < 0, "attempts are 0 or more");
     let configured =
         retries.per_try_timeout.is_some() || !retries.retry_on.is_empty() || retries.retry_remote_localities.is_some();
     if retries.attempts == 0 && configured {
@@ -147,7 +147,7 @@ pub(super) fn check_retries(at: &Spot<'_>, retries: &HttpRetry) {
     at.check_duration("backoff", retries.backoff);
 }
 
-/// A status that HTTP has a name for.
+/// A registered HTTP status code.
 fn is_status(text: &str) -> bool {
     let named = |status: u16| {
         matches!(status, 100..=103 | 200..=208 | 226 | 300..=305 | 307 | 308 | 400..=418 | 421..=426 | 428 | 429 | 431 | 451
@@ -156,7 +156,7 @@ fn is_status(text: &str) -> bool {
     text.parse().is_ok_and(named)
 }
 
-pub(super) fn check_rewrite(at: &Spot<'_>, rewrite: &HttpRewrite) {
+pub(super) fn check_rewrite(at: &FieldContext<'_>, rewrite: &HttpRewrite) {
     let HttpRewrite { uri, authority, uri_regex_rewrite } = rewrite;
     if !uri.is_empty() && uri_regex_rewrite.is_some() {
         return at.error("uri and uriRegexRewrite exclude each other; keep one of them");
@@ -164,7 +164,7 @@ pub(super) fn check_rewrite(at: &Spot<'_>, rewrite: &HttpRewrite) {
     if uri.is_empty() && uri_regex_rewrite.is_none() && authority.is_empty() {
         return at.error("nothing is rewritten; write uri, uriRegexRewrite or authority");
     }
-    at.if_given("uriRegexRewrite", uri_regex_rewrite.as_ref(), |at, rewrite| {
+    at.if_set("uriRegexRewrite", uri_regex_rewrite.as_ref(), |at, rewrite| {
         if rewrite.pattern.is_empty() || rewrite.rewrite.is_empty() {
             return at.unfit("both match and rewrite are needed");
         }

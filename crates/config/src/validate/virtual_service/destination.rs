@@ -1,30 +1,33 @@
-//! Destinations of routes and mirrors, and their weights. Whether a destination exists is not known here.
+//! Destinations of routes and mirrors, and their weights. Whether a destination exists is checked in `model`.
 
 use crate::kinds::virtual_service::Destination;
 use crate::mesh::dns_name::wildcard_name_fault;
+use crate::validate::field_context::FieldContext;
 use crate::validate::label::label_fault;
-use crate::validate::spot::Spot;
 
-pub(in crate::validate) fn check_destination(at: &Spot<'_>, destination: &Destination) {
+pub(in crate::validate) fn check_destination(at: &FieldContext<'_>, destination: &Destination) {
     let everything = "* is not a destination; name a host";
     let fault =
         if destination.host == "*" { Some(everything.to_owned()) } else { wildcard_name_fault(&destination.host) };
-    at.refuse("host", fault);
+    at.reject("host", fault);
     if !destination.subset.is_empty() {
-        at.refuse("subset", label_fault(&destination.subset));
+        at.reject("subset", label_fault(&destination.subset));
     }
-    at.if_given("port", destination.port, |at, port| at.check_port("number", port.number));
+    at.if_set("port", destination.port, |at, port| at.check_port("number", port.number));
 }
 
 /// The entries of `route`: destination and weight of each.
-pub(super) fn check_destinations<'a>(at: &Spot<'_>, entries: impl IntoIterator<Item = (Option<&'a Destination>, i32)>) {
+pub(super) fn check_destinations<'a>(
+    at: &FieldContext<'_>,
+    entries: impl IntoIterator<Item = (Option<&'a Destination>, i32)>,
+) {
     let (mut count, mut total) = (0, 0i64);
     at.each("route", entries, |at, (destination, weight)| {
         match destination {
             Some(destination) => check_destination(&at.field("destination"), destination),
             None => at.field("destination").unfit("it is missing; name the host to send to"),
         }
-        at.bar_if("weight", weight < 0, "a weight is 0 or more");
+        at.unfit_field_if("weight", weight < 0, "a weight is 0 or more");
         count += 1;
         total += i64::from(weight);
     });

@@ -1,15 +1,15 @@
-//! HTTP routes of a VirtualService: which parts exclude each other, headers, mirrors, timeouts.
+//! HTTP routes of a VirtualService: mutually exclusive parts, headers, mirrors, timeouts.
 
 use crate::kinds::virtual_service::{HeaderOperations, Headers, HttpRewrite, HttpRoute};
+use crate::validate::field_context::FieldContext;
 use crate::validate::header::{changed_name_fault, is_authority, set_on_request_fault, value_fault};
 use crate::validate::quantity::percent_fault;
-use crate::validate::spot::Spot;
 
 use super::action;
 use super::destination::{check_destination, check_destinations};
 use super::http_match;
 
-/// What a VirtualService is to others.
+/// The role of a VirtualService in delegation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// It has hosts and may delegate.
@@ -18,33 +18,33 @@ pub(super) enum Role {
     Delegate,
 }
 
-pub(super) fn check(at: &Spot<'_>, route: &HttpRoute, role: Role) {
+pub(super) fn check(at: &FieldContext<'_>, route: &HttpRoute, role: Role) {
     check_parts(at, route, role);
     at.each("match", &route.matches, http_match::check);
     check_headers(at, route.headers.as_deref());
-    at.if_given("corsPolicy", route.cors_policy.as_deref(), action::check_cors);
-    at.if_given("fault", route.fault.as_deref(), action::check_fault);
+    at.if_set("corsPolicy", route.cors_policy.as_deref(), action::check_cors);
+    at.if_set("fault", route.fault.as_deref(), action::check_fault);
     check_mirrors(at, route);
-    at.if_given("redirect", route.redirect.as_deref(), action::check_redirect);
-    at.if_given("directResponse", route.direct_response.as_deref(), action::check_direct_response);
-    at.if_given("retries", route.retries.as_deref(), action::check_retries);
-    at.if_given("rewrite", route.rewrite.as_deref(), action::check_rewrite);
+    at.if_set("redirect", route.redirect.as_deref(), action::check_redirect);
+    at.if_set("directResponse", route.direct_response.as_deref(), action::check_direct_response);
+    at.if_set("retries", route.retries.as_deref(), action::check_retries);
+    at.if_set("rewrite", route.rewrite.as_deref(), action::check_rewrite);
     check_authority(at, route.rewrite.as_deref(), route.headers.as_deref());
     at.each("route", &route.route, |at, to| check_headers(at, to.headers.as_deref()));
     check_destinations(at, route.route.iter().map(|to| (to.destination.as_ref(), to.weight)));
     at.check_duration("timeout", route.timeout);
 }
 
-/// One thing happens to a request.
-fn check_parts(at: &Spot<'_>, route: &HttpRoute, role: Role) {
+/// A route has one action.
+fn check_parts(at: &FieldContext<'_>, route: &HttpRoute, role: Role) {
     let delegates = route.delegate.is_some();
     if delegates && role == Role::Root {
         let what = "a route that delegates does nothing else; remove this or delegate";
-        at.refuse_if("redirect", route.redirect.is_some(), what);
-        at.refuse_if("route", !route.route.is_empty(), what);
+        at.reject_if("redirect", route.redirect.is_some(), what);
+        at.reject_if("route", !route.route.is_empty(), what);
         return;
     }
-    at.refuse_if(
+    at.reject_if(
         "delegate",
         delegates,
         "a VirtualService without hosts is delegated to and cannot delegate; remove this",
@@ -57,10 +57,10 @@ fn check_parts(at: &Spot<'_>, route: &HttpRoute, role: Role) {
     match taken {
         Some(taken) => {
             let what = format!("{taken} answers the request, so that this has no place; remove one of them");
-            at.refuse_if("route", !route.route.is_empty(), &what);
-            at.refuse_if("fault", route.fault.is_some(), &what);
-            at.refuse_if("rewrite", route.rewrite.is_some(), &what);
-            at.refuse_if("directResponse", taken == "redirect" && route.direct_response.is_some(), &what);
+            at.reject_if("route", !route.route.is_empty(), &what);
+            at.reject_if("fault", route.fault.is_some(), &what);
+            at.reject_if("rewrite", route.rewrite.is_some(), &what);
+            at.reject_if("directResponse", taken == "redirect" && route.direct_response.is_some(), &what);
         }
         None if route.route.is_empty() => {
             at.unfit("nothing happens to the request; write route, redirect or directResponse");
@@ -68,46 +68,46 @@ fn check_parts(at: &Spot<'_>, route: &HttpRoute, role: Role) {
         None => {}
     }
     let both = route.mirror.is_some() && !route.mirrors.is_empty();
-    at.refuse_if("mirror", both, "mirror and mirrors exclude each other; move it into mirrors");
+    at.reject_if("mirror", both, "mirror and mirrors exclude each other; move it into mirrors");
 }
 
-fn check_mirrors(at: &Spot<'_>, route: &HttpRoute) {
-    at.if_given("mirrorPercent", route.mirror_percent, |at, percent| {
+fn check_mirrors(at: &FieldContext<'_>, route: &HttpRoute) {
+    at.if_set("mirrorPercent", route.mirror_percent, |at, percent| {
         if percent > 100 {
             at.error(format!("{percent} is not a percentage; use 0 to 100"));
         }
         at.warn("mirrorPercent is deprecated; write mirrorPercentage: {value: ..} instead");
     });
-    at.refuse("mirrorPercentage", route.mirror_percentage.and_then(percent_fault));
-    at.if_given("mirror", route.mirror.as_deref(), check_destination);
+    at.reject("mirrorPercentage", route.mirror_percentage.and_then(percent_fault));
+    at.if_set("mirror", route.mirror.as_deref(), check_destination);
     at.each("mirrors", &route.mirrors, |at, mirror| match &mirror.destination {
         None => at.field("destination").unfit("it is missing; name the host to mirror to"),
         Some(destination) => {
             check_destination(&at.field("destination"), destination);
-            at.refuse("percentage", mirror.percentage.and_then(percent_fault));
+            at.reject("percentage", mirror.percentage.and_then(percent_fault));
         }
     });
 }
 
-fn check_headers(at: &Spot<'_>, headers: Option<&Headers>) {
-    at.if_given("headers", headers, |at, headers| {
-        at.if_given("request", headers.request.as_ref(), |at, ops| check_operations(at, ops, set_on_request_fault));
-        at.if_given("response", headers.response.as_ref(), |at, ops| check_operations(at, ops, changed_name_fault));
+fn check_headers(at: &FieldContext<'_>, headers: Option<&Headers>) {
+    at.if_set("headers", headers, |at, headers| {
+        at.if_set("request", headers.request.as_ref(), |at, ops| check_operations(at, ops, set_on_request_fault));
+        at.if_set("response", headers.response.as_ref(), |at, ops| check_operations(at, ops, changed_name_fault));
     });
 }
 
-fn check_operations(at: &Spot<'_>, operations: &HeaderOperations, set_fault: fn(&str) -> Option<String>) {
+fn check_operations(at: &FieldContext<'_>, operations: &HeaderOperations, set_fault: fn(&str) -> Option<String>) {
     for (field, headers) in [("add", &operations.add), ("set", &operations.set)] {
         for (name, value) in headers {
-            at.field(field).bar(name, set_fault(name));
-            at.field(field).bar(name, value_fault(value));
+            at.field(field).unfit_field(name, set_fault(name));
+            at.field(field).unfit_field(name, value_fault(value));
         }
     }
-    at.each("remove", &operations.remove, |at, name| at.bar_here(changed_name_fault(name)));
+    at.each("remove", &operations.remove, |at, name| at.unfit_here(changed_name_fault(name)));
 }
 
-/// The authority is set in one place.
-fn check_authority(at: &Spot<'_>, rewrite: Option<&HttpRewrite>, headers: Option<&Headers>) {
+/// The authority may be set only once.
+fn check_authority(at: &FieldContext<'_>, rewrite: Option<&HttpRewrite>, headers: Option<&Headers>) {
     let Some(request) = headers.and_then(|headers| headers.request.as_ref()) else { return };
     let mut current = rewrite.map_or("", |rewrite| rewrite.authority.as_str());
     let set = request.set.iter().chain(&request.add);

@@ -1,16 +1,16 @@
-//! Rules of a VirtualService that no request reaches, since rules before them take it. These are warnings: the rest works.
+//! Rules of a VirtualService that are unreachable behind earlier ones. These are warnings: the rest works.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
 use crate::kinds::string_match::StringMatch;
 use crate::kinds::virtual_service::{HttpMatchRequest, VirtualService};
-use crate::validate::spot::Spot;
+use crate::validate::field_context::FieldContext;
 
-/// Prefixes that are compared with each other, so that a large object costs no more than a moment.
+/// The number of prefixes compared with each other, which bounds the cost of a large object.
 const COMPARED: usize = 500;
 
-pub(super) fn check(at: &Spot<'_>, service: &VirtualService) {
+pub(super) fn check(at: &FieldContext<'_>, service: &VirtualService) {
     // Names do not count: the same match under two names is still the same.
     let nameless = |wanted: &HttpMatchRequest| HttpMatchRequest { name: String::new(), ..wanted.clone() };
     let http: Vec<Vec<_>> = service.http.iter().map(|route| route.matches.iter().map(nameless).collect()).collect();
@@ -20,8 +20,8 @@ pub(super) fn check(at: &Spot<'_>, service: &VirtualService) {
     check_order(&at.field("tcp"), &service.tcp.iter().map(|route| route.matches.clone()).collect::<Vec<_>>());
 }
 
-/// Matches of each rule, in order; a rule without any takes everything.
-fn check_order<M: Hash + Eq>(at: &Spot<'_>, rules: &[Vec<M>]) {
+/// Matches of each rule, in order; a rule without any matches everything.
+fn check_order<M: Hash + Eq>(at: &FieldContext<'_>, rules: &[Vec<M>]) {
     let mut seen = HashMap::new();
     let mut open: Option<usize> = None;
     for (index, matches) in rules.iter().enumerate() {
@@ -46,7 +46,7 @@ fn check_order<M: Hash + Eq>(at: &Spot<'_>, rules: &[Vec<M>]) {
     }
 }
 
-/// Where a match by prefix stands, and what it asks for.
+/// A prefix match with its position and other conditions.
 struct Prefix<'a> {
     rule: usize,
     place: usize,
@@ -54,7 +54,7 @@ struct Prefix<'a> {
     wanted: &'a HttpMatchRequest,
 }
 
-fn check_prefixes(at: &Spot<'_>, service: &VirtualService) {
+fn check_prefixes(at: &FieldContext<'_>, service: &VirtualService) {
     let open = service.http.iter().position(|route| route.matches.is_empty()).unwrap_or(usize::MAX);
     let rules = service.http.iter().enumerate().take(open);
     let all = rules
@@ -102,7 +102,7 @@ fn all_cover(a: &BTreeMap<String, StringMatch>, b: &BTreeMap<String, StringMatch
     a.len() == b.len() && a.iter().all(covers)
 }
 
-/// Expressions are not compared: they count as anything.
+/// Regular expressions are not compared: they count as anything.
 fn form(value: Option<&StringMatch>) -> String {
     match value {
         Some(StringMatch::Exact(text)) if !text.is_empty() => format!("exact:{text}"),

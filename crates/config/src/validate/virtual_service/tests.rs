@@ -1,4 +1,4 @@
-//! VirtualServices that are refused or warned of, with the lines of their notes.
+//! VirtualServices with errors or warnings, with their diagnostics.
 
 use crate::validate::example::{Table, check};
 
@@ -9,7 +9,7 @@ fn service(spec: &str, expected: &[&str]) {
     check(&TABLE, spec, expected);
 }
 
-/// An HTTP route that goes to a destination and has this besides.
+/// An HTTP route with a destination and these fields.
 fn route(parts: &str, expected: &[&str]) {
     let expected: Vec<String> = expected.iter().map(|line| line.replace("^", "spec.http[0]")).collect();
     let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
@@ -20,7 +20,7 @@ fn route(parts: &str, expected: &[&str]) {
     );
 }
 
-/// An HTTP route with nothing else.
+/// An HTTP route with only these fields.
 fn bare(parts: &str, expected: &[&str]) {
     let expected: Vec<String> = expected.iter().map(|line| line.replace("^", "spec.http[0]")).collect();
     let expected: Vec<&str> = expected.iter().map(String::as_str).collect();

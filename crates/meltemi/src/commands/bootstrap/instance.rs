@@ -1,12 +1,12 @@
-//! Which control plane serves a proxy: what the labels of its Namespace and Pod say, tags resolved, as an API server has them. The order
-//! is that of Istio's injection.
+//! The control plane of a proxy, by the revision labels of its Namespace and Pod, with tags resolved, as the API server has them. The order is
+//! that of Istio's injection.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use config::store::Name;
 use serde_json::Value;
-use sources::kube::{Access, Client, Failure, JSON};
+use sources::kube::{ApiAccess, JSON, KubeClient, RequestError};
 
 use crate::args::Bootstrap;
 use crate::commands::folder::PodName;
@@ -15,17 +15,17 @@ const REVISION: &str = "istio.io/rev";
 const TAG: &str = "istio.io/tag";
 const INJECTION: &str = "istio-injection";
 const DEFAULT: &str = "default";
-/// Questions are few.
+/// There are few requests.
 const RATE: u32 = 20;
 
-/// The same flags, with the server named that they leave to the labels.
-pub(crate) async fn chosen(args: Bootstrap, secure: bool) -> Result<Bootstrap> {
+/// The flags, with the server that the labels choose if --server is not set.
+pub(crate) async fn with_server(args: Bootstrap, secure: bool) -> Result<Bootstrap> {
     if args.server.is_some() {
         return Ok(args);
     }
     let PodName(name) = args.proxy.parse()?;
     let hint = || format!("cannot ask the API server which control plane serves {}; name it with --server", args.proxy);
-    let revision = asked(args.kubeconfig.clone(), &args.istio_namespace, &name).await.with_context(hint)?;
+    let revision = revision(args.kubeconfig.clone(), &args.istio_namespace, &name).await.with_context(hint)?;
     let host = match revision.as_str() {
         "" | DEFAULT => format!("istiod.{}.svc", args.istio_namespace),
         revision => format!("istiod-{revision}.{}.svc", args.istio_namespace),
@@ -34,10 +34,10 @@ pub(crate) async fn chosen(args: Bootstrap, secure: bool) -> Result<Bootstrap> {
     Ok(Bootstrap { server: Some(format!("{host}:{port}")), ..args })
 }
 
-async fn asked(kubeconfig: Option<PathBuf>, istio_namespace: &str, name: &Name) -> Result<String> {
-    let client = Client::new(&Access { kubeconfig, rate: RATE }).await?;
+async fn revision(kubeconfig: Option<PathBuf>, istio_namespace: &str, name: &Name) -> Result<String> {
+    let client = KubeClient::new(&ApiAccess { kubeconfig, rate: RATE }).await?;
     let namespace = get(&client, &format!("/api/v1/namespaces/{}", name.namespace)).await?;
-    // A Pod may be asked for before it is there.
+    // The Pod may not exist yet.
     let pod = get(&client, &format!("/api/v1/namespaces/{}/pods/{}", name.namespace, name.name)).await?;
     let named = named(&namespace, &pod);
     let tags = [
@@ -62,18 +62,18 @@ fn named(namespace: &Value, pod: &Value) -> String {
     found.unwrap_or_else(|| DEFAULT.to_owned())
 }
 
-/// What the tag stands for. `None`: it is no tag.
+/// The revision of a tag. `None`: it is no tag.
 fn revision_of(list: &Value, tag: &str) -> Option<String> {
     let labels = list["items"].as_array()?.iter().map(|it| &it["metadata"]["labels"]).find(|it| it[TAG] == tag)?;
     labels[REVISION].as_str().filter(|it| !it.is_empty()).map(str::to_owned)
 }
 
-/// `Null`: there is none, or it may not be read, which says nothing of labels.
-async fn get(client: &Client, path: &str) -> Result<Value> {
+/// `Null`: the object does not exist or may not be read.
+async fn get(client: &KubeClient, path: &str) -> Result<Value> {
     match client.get(path, JSON).await {
         Ok(text) => Ok(serde_json::from_slice(&text)?),
-        Err(Failure::Refused { code: 404, .. }) => Ok(Value::Null),
-        Err(Failure::Refused { code: 403, message, .. }) => {
+        Err(RequestError::Refused { code: 404, .. }) => Ok(Value::Null),
+        Err(RequestError::Refused { code: 403, message, .. }) => {
             eprintln!("meltemi: labels that may not be read do not count: {message}");
             Ok(Value::Null)
         }
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_namespace_goes_before_the_pod_as_in_injection() {
+    fn namespace_labels_take_precedence_over_pod_labels() {
         check(&json!({}), &json!({}), "default");
         check(&json!({}), &json!({ "istio.io/rev": "canary" }), "canary");
         check(&json!({ "istio.io/rev": "prod" }), &json!({ "istio.io/rev": "canary" }), "prod");
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_stands_for_a_revision() {
+    fn a_tag_resolves_to_a_revision() {
         let list =
             json!({ "items": [{ "metadata": { "labels": { "istio.io/tag": "prod", "istio.io/rev": "1-30" } } }] });
         assert_eq!(revision_of(&list, "prod").as_deref(), Some("1-30"));

@@ -1,14 +1,14 @@
-//! A bootstrap whose certificate the server makes: the cluster `sds-grpc` leads to the server, over TLS, with the workload's token.
-//! The generated configuration names only the cluster, so the cluster itself adds the token.
+//! A bootstrap with SDS by the server: the cluster `sds-grpc` connects to the server over TLS and adds the token of the workload, since the
+//! generated configuration only names the cluster.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-/// The name of Envoy's secret that holds the token.
+/// Envoy's secret with the token.
 const TOKEN: &str = "token";
-/// And of the one with the roots that the server is checked against.
+/// Envoy's secret with the roots that verify the server.
 const ROOTS: &str = "server-roots";
 const OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
@@ -16,13 +16,13 @@ const OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 pub(super) struct ServerSecrets {
     pub(super) root: PathBuf,
     pub(super) token: PathBuf,
-    /// A file that tells Envoy to follow both. `None`: they are read once.
+    /// The file through which Envoy watches both. `None`: they are read once.
     pub(super) followed_by: Option<PathBuf>,
 }
 
 impl ServerSecrets {
     pub(super) fn write(&self) -> Result<()> {
-        // Envoy takes one secret from a file.
+        // Envoy reads one secret per file.
         for (name, mut secret) in [(TOKEN, self.secret()), (ROOTS, self.roots())] {
             let Some(file) = self.file(name) else { return Ok(()) };
             secret["@type"] = json!("type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret");
@@ -32,7 +32,7 @@ impl ServerSecrets {
         Ok(())
     }
 
-    /// The file of a secret: the one that was asked for, and one beside it for the roots.
+    /// The file of a secret: that of --token-secret, and a second one for the roots.
     fn file(&self, secret: &str) -> Option<PathBuf> {
         let file = self.followed_by.clone()?;
         match secret {
@@ -41,7 +41,7 @@ impl ServerSecrets {
         }
     }
 
-    /// `name`: what the server's certificate must say.
+    /// `name`: the name that the server certificate must have.
     pub(super) fn add_to(&self, document: &mut Value, name: &str) {
         let mut tls = super::mutual_tls(name);
         let context = &mut tls["typed_config"]["common_tls_context"];
@@ -67,7 +67,7 @@ impl ServerSecrets {
         }
     }
 
-    /// A secret that Envoy takes from our file, and again when something is moved into the folder of what it names.
+    /// A secret that Envoy reads from our file, and reloads when a file is moved into the folder of what it names.
     fn followed(&self, name: &str, named: &Path) -> Option<Value> {
         let source = json!({"path": self.file(name)?, "watched_directory": {"path": folder(named)}});
         Some(json!({"name": name, "sds_config": {"path_config_source": source}}))

@@ -4,24 +4,24 @@ use super::*;
 
 const A_AND_B: [&str; 2] = ["Service shop/a", "Service shop/b"];
 
-/// A file with `a` and `b` gets this text; both stay in force, one error says where, and the next good save counts.
+/// A file with `a` and `b` gets this text; both stay in force, one error tells where, and the next good save counts.
 fn check_kept(damaged: impl AsRef<[u8]>, place: &str) -> String {
-    let mut bed = Bed::loaded(&[("x.yaml", &services(&["a", "b"], 80)), ("y.yaml", &service("c", 80))]);
-    bed.write("x.yaml", damaged);
-    assert_eq!(bed.scan(), ["notes x.yaml"]);
-    assert_eq!(bed.objects()[..2], A_AND_B);
-    let note = bed.note();
-    assert!(note.starts_with(&format!("error: x.yaml:{place}")), "{note}");
-    assert!(note.ends_with("the last good version of this file stays in force (2 objects)"), "{note}");
+    let mut fixture = Fixture::loaded(&[("x.yaml", &services(&["a", "b"], 80)), ("y.yaml", &service("c", 80))]);
+    fixture.write("x.yaml", damaged);
+    assert_eq!(fixture.scan(), ["diagnostics x.yaml"]);
+    assert_eq!(fixture.objects()[..2], A_AND_B);
+    let diagnostic = fixture.diagnostic();
+    assert!(diagnostic.starts_with(&format!("error: x.yaml:{place}")), "{diagnostic}");
+    assert!(diagnostic.ends_with("the last good version of this file stays in force (2 objects)"), "{diagnostic}");
 
-    bed.write("y.yaml", service("c", 81));
-    assert_eq!(bed.scan(), ["put Service shop/c"], "the others go on");
+    fixture.write("y.yaml", service("c", 81));
+    assert_eq!(fixture.scan(), ["put Service shop/c"], "the others go on");
 
-    bed.write("x.yaml", service("a", 81));
-    assert_eq!(bed.scan(), ["put Service shop/a", "delete Service shop/b", "notes x.yaml"]);
-    assert_eq!(bed.notes(), Vec::<String>::new());
-    bed.check_fresh();
-    note
+    fixture.write("x.yaml", service("a", 81));
+    assert_eq!(fixture.scan(), ["put Service shop/a", "delete Service shop/b", "diagnostics x.yaml"]);
+    assert_eq!(fixture.diagnostics(), Vec::<String>::new());
+    fixture.check_fresh();
+    diagnostic
 }
 
 #[test]
@@ -44,76 +44,79 @@ fn nul_bytes_keep_the_last_good_objects() {
 
 #[test]
 fn bytes_that_are_not_text_keep_the_last_good_objects() {
-    let note = check_kept(b"kind: Service\nname: \xe9t\xe9\n", "2:7: ");
-    assert!(note.contains("byte 0xe9 is not UTF-8; save the file as UTF-8"), "{note}");
+    let diagnostic = check_kept(b"kind: Service\nname: \xe9t\xe9\n", "2:7: ");
+    assert!(diagnostic.contains("byte 0xe9 is not UTF-8; save the file as UTF-8"), "{diagnostic}");
 }
 
 #[test]
 fn an_emptied_file_counts_as_half_written() {
-    let note = check_kept("", "1:1: ");
-    assert!(note.contains("is empty; delete the file to remove its objects"), "{note}");
+    let diagnostic = check_kept("", "1:1: ");
+    assert!(diagnostic.contains("is empty; delete the file to remove its objects"), "{diagnostic}");
     check_kept("\n\n", "1:1: ");
 }
 
 #[test]
 fn a_file_of_comments_removes_its_objects() {
-    let mut bed = Bed::loaded(&[("x.yaml", &service("a", 80))]);
-    bed.write("x.yaml", "# nothing for now\n");
-    assert_eq!(bed.scan(), ["delete Service shop/a"]);
-    assert_eq!(bed.notes(), Vec::<String>::new());
+    let mut fixture = Fixture::loaded(&[("x.yaml", &service("a", 80))]);
+    fixture.write("x.yaml", "# nothing for now\n");
+    assert_eq!(fixture.scan(), ["delete Service shop/a"]);
+    assert_eq!(fixture.diagnostics(), Vec::<String>::new());
 }
 
 #[test]
 fn a_file_that_was_never_good_gives_nothing_and_harms_nobody() {
-    let bed = Bed::loaded(&[
+    let fixture = Fixture::loaded(&[
         ("bad.yaml", &format!("{}---\n{{", service("a", 80))),
         ("good.yaml", &service("b", 80)),
         ("void.yaml", ""),
     ]);
-    assert_eq!(bed.objects(), ["Service shop/b"]);
-    let note = bed.note();
-    assert!(note.starts_with("error: bad.yaml:") && !note.contains("stays in force"), "{note}");
+    assert_eq!(fixture.objects(), ["Service shop/b"]);
+    let diagnostic = fixture.diagnostic();
+    assert!(diagnostic.starts_with("error: bad.yaml:") && !diagnostic.contains("stays in force"), "{diagnostic}");
 }
 
 #[test]
 fn a_bad_object_keeps_its_last_good_version_while_others_apply() {
-    let mut bed = Bed::loaded(&[("x.yaml", &services(&["a", "b"], 80))]);
-    bed.write("x.yaml", format!("{}---\n{}", service("a", -1), service("b", 81)));
-    assert_eq!(bed.scan(), ["put Service shop/b", "notes x.yaml"]);
-    assert_eq!((bed.held.port("a"), bed.held.port("b")), (Some(80), Some(81)));
-    let note = bed.note();
-    assert!(note.starts_with("error: x.yaml:8:11: Service shop/a: spec.ports[0].port: "), "{note}");
-    assert!(note.ends_with("; its last good version stays in force"), "{note}");
+    let mut fixture = Fixture::loaded(&[("x.yaml", &services(&["a", "b"], 80))]);
+    fixture.write("x.yaml", format!("{}---\n{}", service("a", -1), service("b", 81)));
+    assert_eq!(fixture.scan(), ["put Service shop/b", "diagnostics x.yaml"]);
+    assert_eq!((fixture.stored.port("a"), fixture.stored.port("b")), (Some(80), Some(81)));
+    let diagnostic = fixture.diagnostic();
+    assert!(diagnostic.starts_with("error: x.yaml:8:11: Service shop/a: spec.ports[0].port: "), "{diagnostic}");
+    assert!(diagnostic.ends_with("; its last good version stays in force"), "{diagnostic}");
 
-    bed.write("x.yaml", services(&["a", "b"], 81));
-    assert_eq!(bed.scan(), ["put Service shop/a", "notes x.yaml"]);
+    fixture.write("x.yaml", services(&["a", "b"], 81));
+    assert_eq!(fixture.scan(), ["put Service shop/a", "diagnostics x.yaml"]);
 }
 
 #[test]
 fn an_object_that_was_never_good_is_left_out() {
-    let bed = Bed::loaded(&[("x.yaml", &format!("{}---\n{}", service("a", -1), service("b", 81)))]);
-    assert_eq!(bed.objects(), ["Service shop/b"]);
-    assert!(!bed.note().contains("stays in force"));
+    let fixture = Fixture::loaded(&[("x.yaml", &format!("{}---\n{}", service("a", -1), service("b", 81)))]);
+    assert_eq!(fixture.objects(), ["Service shop/b"]);
+    assert!(!fixture.diagnostic().contains("stays in force"));
 }
 
 #[test]
 fn a_document_that_lost_its_name_removes_nothing() {
-    let mut bed = Bed::loaded(&[("x.yaml", &services(&["a", "b"], 80))]);
-    bed.write("x.yaml", format!("{}---\n{}", service("a", 80), service("b", 80).replace("name: b", "nmae: b")));
-    assert_eq!(bed.scan(), ["notes x.yaml"]);
-    assert_eq!(bed.objects(), A_AND_B);
-    let note = bed.notes().join("\n");
-    assert!(note.contains("until this is mended, what this file no longer gives stays in force (1 object)"), "{note}");
+    let mut fixture = Fixture::loaded(&[("x.yaml", &services(&["a", "b"], 80))]);
+    fixture.write("x.yaml", format!("{}---\n{}", service("a", 80), service("b", 80).replace("name: b", "nmae: b")));
+    assert_eq!(fixture.scan(), ["diagnostics x.yaml"]);
+    assert_eq!(fixture.objects(), A_AND_B);
+    let diagnostic = fixture.diagnostics().join("\n");
+    assert!(
+        diagnostic.contains("until this is fixed, objects missing from this file stay in force (1 object)"),
+        "{diagnostic}"
+    );
 }
 
 #[test]
 fn a_bad_object_that_is_then_taken_out_is_removed() {
-    let mut bed = Bed::loaded(&[("x.yaml", &services(&["a", "b"], 80))]);
-    bed.write("x.yaml", services(&["a", "b"], -1));
-    bed.scan();
-    bed.write("x.yaml", service("b", 80));
-    assert_eq!(bed.scan(), ["delete Service shop/a", "put Service shop/b", "notes x.yaml"]);
-    bed.check_fresh();
+    let mut fixture = Fixture::loaded(&[("x.yaml", &services(&["a", "b"], 80))]);
+    fixture.write("x.yaml", services(&["a", "b"], -1));
+    fixture.scan();
+    fixture.write("x.yaml", service("b", 80));
+    assert_eq!(fixture.scan(), ["delete Service shop/a", "put Service shop/b", "diagnostics x.yaml"]);
+    fixture.check_fresh();
 }
 
 const RULE: &str = "\
@@ -135,13 +138,15 @@ fn wrong_versions_unknown_kinds_and_fields_are_noted_and_the_rest_applies() {
         service("c", 80).replace("Service", "Serviette"),
         service("d", 80),
     ];
-    let bed = Bed::loaded(&[("x.yaml", &text.join("---\n"))]);
-    assert_eq!(bed.objects(), ["Service shop/d", "DestinationRule shop/r"]);
-    let notes = bed.notes();
+    let fixture = Fixture::loaded(&[("x.yaml", &text.join("---\n"))]);
+    assert_eq!(fixture.objects(), ["Service shop/d", "DestinationRule shop/r"]);
+    let diagnostics = fixture.diagnostics();
     assert!(
-        notes.iter().any(|note| note.starts_with("warning: x.yaml:8:3: DestinationRule shop/r: spec.nonsense: ")),
-        "{notes:?}"
+        diagnostics
+            .iter()
+            .any(|diagnostic| diagnostic.starts_with("warning: x.yaml:8:3: DestinationRule shop/r: spec.nonsense: ")),
+        "{diagnostics:?}"
     );
-    assert!(notes.iter().any(|note| note.contains("v7")), "{notes:?}");
-    assert!(notes.iter().any(|note| note.contains("Serviette")), "{notes:?}");
+    assert!(diagnostics.iter().any(|diagnostic| diagnostic.contains("v7")), "{diagnostics:?}");
+    assert!(diagnostics.iter().any(|diagnostic| diagnostic.contains("Serviette")), "{diagnostics:?}");
 }

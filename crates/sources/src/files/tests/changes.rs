@@ -1,4 +1,4 @@
-//! Ordinary life of a folder: what is read, what is ignored, what an edit sends.
+//! Ordinary changes of a folder: which files are read, which are ignored, which updates an edit sends.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,14 +11,14 @@ use super::*;
 fn yaml_yml_json_lists_and_several_documents_are_read_at_any_depth() {
     let list = r#"{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Service",
         "metadata": {"name": "d", "namespace": "shop"}, "spec": {"ports": [{"port": 80}]}}]}"#;
-    let bed = Bed::loaded(&[
+    let fixture = Fixture::loaded(&[
         ("a.yaml", &services(&["a", "b"], 80)),
         ("deep/er/c.yml", &service("c", 80)),
         ("deep/d.json", list),
         ("readme.md", "not: [configuration"),
     ]);
-    assert_eq!(bed.objects(), ["Service shop/a", "Service shop/b", "Service shop/c", "Service shop/d"]);
-    assert_eq!(bed.notes(), Vec::<String>::new());
+    assert_eq!(fixture.objects(), ["Service shop/a", "Service shop/b", "Service shop/c", "Service shop/d"]);
+    assert_eq!(fixture.diagnostics(), Vec::<String>::new());
 }
 
 #[test]
@@ -36,34 +36,35 @@ fn editor_litter_and_hidden_files_are_not_read() {
         "..x/a.yaml",
         "b.tmp/a.yaml",
     ];
-    let mut bed = Bed::new(&names.map(|name| (name, text.as_str())));
-    bed.link("nowhere", ".#a.yaml");
-    assert_eq!(bed.scan(), Vec::<String>::new());
-    assert_eq!(bed.folder.scan().files, 0);
+    let mut fixture = Fixture::new(&names.map(|name| (name, text.as_str())));
+    fixture.link("nowhere", ".#a.yaml");
+    assert_eq!(fixture.scan(), Vec::<String>::new());
+    assert_eq!(fixture.folder.scan().files, 0);
 }
 
 #[test]
 fn a_second_scan_reads_and_sends_nothing() {
-    let mut bed = Bed::loaded(&[("a.yaml", &service("a", 80)), ("bad.yaml", "["), ("dup.yaml", &service("a", 80))]);
-    let Scan { updates, files, read, readable } = bed.folder.scan();
+    let mut fixture =
+        Fixture::loaded(&[("a.yaml", &service("a", 80)), ("bad.yaml", "["), ("dup.yaml", &service("a", 80))]);
+    let Scan { updates, files, read, readable } = fixture.folder.scan();
     assert_eq!((updates.len(), files, read, readable), (0, 3, 0, true));
 }
 
 #[test]
 fn a_file_saved_unchanged_sends_nothing() {
-    let mut bed = Bed::loaded(&[("a.yaml", &service("a", 80))]);
-    bed.write("a.yaml", format!("{}# a comment\n", service("a", 80)));
-    let Scan { updates, read, .. } = bed.folder.scan();
+    let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80))]);
+    fixture.write("a.yaml", format!("{}# a comment\n", service("a", 80)));
+    let Scan { updates, read, .. } = fixture.folder.scan();
     assert_eq!((updates.len(), read), (0, 1));
 }
 
 #[test]
 fn an_object_that_only_moved_within_its_file_is_no_change_to_the_store() {
-    let mut bed = Bed::new(&[("a.yaml", &service("a", 80))]);
+    let mut fixture = Fixture::new(&[("a.yaml", &service("a", 80))]);
     let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".to_owned(), mesh_config: None });
-    let first = store.apply(bed.folder.scan().updates);
-    bed.write("a.yaml", format!("# a comment\n{}", service("a", 80)));
-    let second = store.apply(bed.folder.scan().updates);
+    let first = store.apply(fixture.folder.scan().updates);
+    fixture.write("a.yaml", format!("# a comment\n{}", service("a", 80)));
+    let second = store.apply(fixture.folder.scan().updates);
     assert_eq!(first.seq, second.seq);
     let line =
         |snapshot: &Snapshot| snapshot.services.values().next().and_then(|s| s.meta.at.as_ref().map(|at| at.line));
@@ -72,24 +73,24 @@ fn an_object_that_only_moved_within_its_file_is_no_change_to_the_store() {
 
 #[test]
 fn an_edit_sends_only_the_object_that_changed() {
-    let mut bed = Bed::loaded(&[("a.yaml", &services(&["a", "b"], 80)), ("c.yaml", &service("c", 80))]);
-    bed.write("a.yaml", format!("{}---\n{}", service("a", 80), service("b", 81)));
-    assert_eq!(bed.scan(), ["put Service shop/b"]);
-    assert_eq!(bed.held.port("b"), Some(81));
+    let mut fixture = Fixture::loaded(&[("a.yaml", &services(&["a", "b"], 80)), ("c.yaml", &service("c", 80))]);
+    fixture.write("a.yaml", format!("{}---\n{}", service("a", 80), service("b", 81)));
+    assert_eq!(fixture.scan(), ["put Service shop/b"]);
+    assert_eq!(fixture.stored.port("b"), Some(81));
 }
 
 #[test]
 fn an_edit_of_the_same_length_with_its_time_set_back_is_seen() {
-    let mut bed = Bed::loaded(&[("a.yaml", &service("a", 80))]);
-    let path = bed.path("a.yaml");
+    let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80))]);
+    let path = fixture.path("a.yaml");
     let before = fs::metadata(&path).expect("metadata");
-    // The change time moves with the kernel's clock tick.
+    // The change time has the resolution of the kernel's clock tick.
     while changed(&before) == changed(&fs::metadata(&path).expect("metadata")) {
         fs::write(&path, service("a", 81)).expect("a write in place");
         let file = File::options().append(true).open(&path).expect("the file");
         file.set_modified(before.modified().expect("a time")).expect("a time to set");
     }
-    assert_eq!(bed.scan(), ["put Service shop/a"]);
+    assert_eq!(fixture.scan(), ["put Service shop/a"]);
 }
 
 fn changed(metadata: &fs::Metadata) -> (i64, i64) {
@@ -99,21 +100,21 @@ fn changed(metadata: &fs::Metadata) -> (i64, i64) {
 
 #[test]
 fn edits_within_one_tick_of_the_clock_are_seen() {
-    let mut bed = Bed::loaded(&[("a.yaml", &service("a", 80))]);
+    let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80))]);
     for port in 1000..1200 {
-        fs::write(bed.path("a.yaml"), service("a", port)).expect("a write in place");
-        bed.scan();
-        assert_eq!(bed.held.port("a").map(i32::from), Some(port));
+        fs::write(fixture.path("a.yaml"), service("a", port)).expect("a write in place");
+        fixture.scan();
+        assert_eq!(fixture.stored.port("a").map(i32::from), Some(port));
     }
 }
 
 #[test]
 fn an_atomic_rename_over_a_file_sends_the_new_version_once() {
-    let mut bed = Bed::loaded(&[("a.yaml", &services(&["a", "b"], 80))]);
-    bed.write("a.yaml.tmp", services(&["a", "b"], 81));
-    fs::rename(bed.path("a.yaml.tmp"), bed.path("a.yaml")).expect("a rename");
-    assert_eq!(bed.scan(), ["put Service shop/a", "put Service shop/b"]);
-    assert_eq!(bed.scan(), Vec::<String>::new());
+    let mut fixture = Fixture::loaded(&[("a.yaml", &services(&["a", "b"], 80))]);
+    fixture.write("a.yaml.tmp", services(&["a", "b"], 81));
+    fs::rename(fixture.path("a.yaml.tmp"), fixture.path("a.yaml")).expect("a rename");
+    assert_eq!(fixture.scan(), ["put Service shop/a", "put Service shop/b"]);
+    assert_eq!(fixture.scan(), Vec::<String>::new());
 }
 
 #[test]
@@ -140,61 +141,64 @@ fn files_renamed_over_again_and_again_never_seem_gone() {
 
 #[test]
 fn an_object_moved_to_another_file_is_never_deleted() {
-    let mut bed = Bed::loaded(&[("a.yaml", &service("a", 80))]);
-    fs::rename(bed.path("a.yaml"), bed.path("z.yaml")).expect("a rename");
-    assert_eq!(bed.scan(), ["put Service shop/a"]);
-    bed.check_fresh();
+    let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80))]);
+    fs::rename(fixture.path("a.yaml"), fixture.path("z.yaml")).expect("a rename");
+    assert_eq!(fixture.scan(), ["put Service shop/a"]);
+    fixture.check_fresh();
 }
 
 #[test]
 fn a_replaced_folder_sends_the_difference() {
-    let mut bed = Bed::loaded(&[("sub/a.yaml", &service("a", 80)), ("sub/b.yaml", &service("b", 80))]);
-    write(&bed.aside("new/b.yaml"), service("b", 80));
-    write(&bed.aside("new/c.yaml"), service("c", 80));
-    fs::rename(bed.path("sub"), bed.aside("old")).expect("a rename");
-    fs::rename(bed.aside("new"), bed.path("sub")).expect("a rename");
-    assert_eq!(bed.scan(), ["delete Service shop/a", "put Service shop/c"]);
-    bed.check_fresh();
+    let mut fixture = Fixture::loaded(&[("sub/a.yaml", &service("a", 80)), ("sub/b.yaml", &service("b", 80))]);
+    write(&fixture.aside("new/b.yaml"), service("b", 80));
+    write(&fixture.aside("new/c.yaml"), service("c", 80));
+    fs::rename(fixture.path("sub"), fixture.aside("old")).expect("a rename");
+    fs::rename(fixture.aside("new"), fixture.path("sub")).expect("a rename");
+    assert_eq!(fixture.scan(), ["delete Service shop/a", "put Service shop/c"]);
+    fixture.check_fresh();
 }
 
 #[test]
 fn deleted_files_and_folders_remove_their_objects_and_notes() {
     let bad = format!("{}---\n{}", service("b", 80), service("x", -1));
-    let mut bed = Bed::loaded(&[("a.yaml", &service("a", 80)), ("sub/b.yaml", &bad)]);
-    bed.remove("a.yaml");
-    assert_eq!(bed.scan(), ["delete Service shop/a"]);
-    fs::remove_dir_all(bed.path("sub")).expect("a folder to remove");
-    assert_eq!(bed.scan(), ["delete Service shop/b", "notes sub/b.yaml"]);
-    assert_eq!(bed.notes(), Vec::<String>::new());
+    let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80)), ("sub/b.yaml", &bad)]);
+    fixture.remove("a.yaml");
+    assert_eq!(fixture.scan(), ["delete Service shop/a"]);
+    fs::remove_dir_all(fixture.path("sub")).expect("a folder to remove");
+    assert_eq!(fixture.scan(), ["delete Service shop/b", "diagnostics sub/b.yaml"]);
+    assert_eq!(fixture.diagnostics(), Vec::<String>::new());
 }
 
 #[test]
 fn names_in_notes_are_relative_to_the_folder() {
-    let bed = Bed::loaded(&[("sub/b.yaml", "[")]);
-    assert!(bed.note().starts_with("error: sub/b.yaml:"));
+    let fixture = Fixture::loaded(&[("sub/b.yaml", "[")]);
+    assert!(fixture.diagnostic().starts_with("error: sub/b.yaml:"));
 }
 
 #[test]
 fn a_change_of_a_known_file_is_seen_without_looking_at_the_others() {
-    let mut bed = Bed::loaded(&[("a.yaml", &service("a", 80)), ("deep/b.yaml", &service("b", 80))]);
-    bed.write("deep/b.yaml", service("b", 81));
-    bed.write("a.yaml", service("a", 82));
-    assert_eq!(bed.scan_files(&["deep/b.yaml"]), Some(vec!["put Service shop/b".to_owned()]));
-    assert_eq!((bed.held.port("a"), bed.held.port("b")), (Some(80), Some(81)));
-    bed.scan();
-    bed.check_fresh();
+    let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80)), ("deep/b.yaml", &service("b", 80))]);
+    fixture.write("deep/b.yaml", service("b", 81));
+    fixture.write("a.yaml", service("a", 82));
+    assert_eq!(fixture.scan_files(&["deep/b.yaml"]), Some(vec!["put Service shop/b".to_owned()]));
+    assert_eq!((fixture.stored.port("a"), fixture.stored.port("b")), (Some(80), Some(81)));
+    fixture.scan();
+    fixture.check_fresh();
 }
 
 #[test]
-fn what_is_new_gone_or_linked_takes_a_whole_scan() {
-    let mut bed = Bed::loaded(&[("a.yaml", &service("a", 80)), ("b.yaml", &service("b", 80))]);
-    bed.write("c.yaml", service("c", 80));
-    bed.remove("b.yaml");
-    assert_eq!([bed.scan_files(&["c.yaml"]), bed.scan_files(&["b.yaml"]), bed.scan_files(&[".."])], [None, None, None]);
-    bed.scan();
-    bed.check_fresh();
-    bed.link("a.yaml", "d.yaml");
-    bed.scan();
-    bed.write("a.yaml", service("a", 81));
-    assert_eq!(bed.scan_files(&["a.yaml"]), None, "the link gives it too");
+fn new_deleted_and_linked_files_need_a_full_scan() {
+    let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80)), ("b.yaml", &service("b", 80))]);
+    fixture.write("c.yaml", service("c", 80));
+    fixture.remove("b.yaml");
+    assert_eq!(
+        [fixture.scan_files(&["c.yaml"]), fixture.scan_files(&["b.yaml"]), fixture.scan_files(&[".."])],
+        [None, None, None]
+    );
+    fixture.scan();
+    fixture.check_fresh();
+    fixture.link("a.yaml", "d.yaml");
+    fixture.scan();
+    fixture.write("a.yaml", service("a", 81));
+    assert_eq!(fixture.scan_files(&["a.yaml"]), None, "the link gives it too");
 }

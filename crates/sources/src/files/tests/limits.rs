@@ -1,4 +1,4 @@
-//! Large and hostile folders: refused with the limit, in bounded time, without harm to the rest.
+//! Large and hostile folders: rejected with the limit, in bounded time, without effect on the rest.
 
 use std::time::Instant;
 
@@ -7,11 +7,11 @@ use super::*;
 
 #[test]
 fn a_file_of_100_mb_is_refused_with_the_limit() {
-    let mut bed = Bed::loaded(&[("a.yaml", &service("a", 80)), ("b.yaml", &service("b", 80))]);
-    File::create(bed.path("a.yaml")).and_then(|file| file.set_len(100_000_000)).expect("a large file");
-    assert_eq!(bed.scan(), ["notes a.yaml"]);
+    let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80)), ("b.yaml", &service("b", 80))]);
+    File::create(fixture.path("a.yaml")).and_then(|file| file.set_len(100_000_000)).expect("a large file");
+    assert_eq!(fixture.scan(), ["diagnostics a.yaml"]);
     assert_eq!(
-        bed.note(),
+        fixture.diagnostic(),
         "error: a.yaml:1:1: has 100000000 bytes, the limit is 16777216; split it; the last good version of this file stays in force (1 object)"
     );
 }
@@ -33,62 +33,66 @@ fn a_depth_of_10_000_is_refused_and_others_apply() {
 
 fn check_refused(text: &str) {
     let began = Instant::now();
-    let bed = Bed::loaded(&[("bad.yaml", text), ("good.yaml", &service("a", 80))]);
+    let fixture = Fixture::loaded(&[("bad.yaml", text), ("good.yaml", &service("a", 80))]);
     assert!(began.elapsed() < Duration::from_secs(20));
-    assert_eq!(bed.objects(), ["Service shop/a"]);
-    assert!(bed.note().starts_with("error: bad.yaml:"), "{}", bed.note());
+    assert_eq!(fixture.objects(), ["Service shop/a"]);
+    assert!(fixture.diagnostic().starts_with("error: bad.yaml:"), "{}", fixture.diagnostic());
 }
 
 #[test]
 fn too_many_files_are_refused_as_a_whole_and_nothing_is_removed() {
-    let mut bed = Bed::loaded(&[("a.yaml", &service("a", 80)), ("b.yaml", &service("b", 80))]);
-    bed.folder.limits = Limits { files: 2, ..super::super::LIMITS };
-    bed.remove("a.yaml");
+    let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80)), ("b.yaml", &service("b", 80))]);
+    fixture.folder.limits = Limits { files: 2, ..super::super::LIMITS };
+    fixture.remove("a.yaml");
     for name in ["c.yaml", "sub/d.yaml"] {
-        bed.write(name, service("c", 80));
+        fixture.write(name, service("c", 80));
     }
-    assert_eq!(bed.scan(), ["notes ."]);
-    assert_eq!(bed.objects(), ["Service shop/a", "Service shop/b"]);
-    assert!(bed.note().contains("holds more than 2 files, the most that is taken"), "{}", bed.note());
-    bed.remove("c.yaml");
-    assert_eq!(bed.scan(), ["delete Service shop/a", "put Service shop/c", "notes ."]);
+    assert_eq!(fixture.scan(), ["diagnostics ."]);
+    assert_eq!(fixture.objects(), ["Service shop/a", "Service shop/b"]);
+    assert!(fixture.diagnostic().contains("holds more than 2 files, which is the limit"), "{}", fixture.diagnostic());
+    fixture.remove("c.yaml");
+    assert_eq!(fixture.scan(), ["delete Service shop/a", "put Service shop/c", "diagnostics ."]);
 }
 
 #[test]
 fn a_link_into_a_vast_tree_is_refused() {
-    let mut bed = Bed::loaded(&[("a.yaml", &service("a", 80))]);
-    bed.folder.limits = Limits { entries: 50, ..super::super::LIMITS };
+    let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80))]);
+    fixture.folder.limits = Limits { entries: 50, ..super::super::LIMITS };
     for n in 0..100 {
-        write(&bed.aside(&format!("vast/{n}/file.txt")), "");
+        write(&fixture.aside(&format!("vast/{n}/file.txt")), "");
     }
-    bed.link("../vast", "sub");
-    assert_eq!(bed.scan(), ["notes ."]);
-    assert!(bed.note().contains("holds more than 50 entries"), "{}", bed.note());
+    fixture.link("../vast", "sub");
+    assert_eq!(fixture.scan(), ["diagnostics ."]);
+    assert!(fixture.diagnostic().contains("holds more than 50 entries"), "{}", fixture.diagnostic());
 }
 
 #[test]
 fn a_file_of_nothing_but_mistakes_has_a_bounded_number_of_notes() {
     let mistakes: String = (0..5000).map(|n| format!("mistake{n}: 1\n")).collect();
-    let bed = Bed::loaded(&[("a.yaml", &format!("{}{mistakes}---\n{}", service("a", 80), service("b", -1)))]);
-    let notes = bed.notes();
-    assert_eq!(notes.len(), 1001);
-    assert!(notes[0].starts_with("error: ") && notes[0].contains("Service shop/b"), "errors come first: {}", notes[0]);
-    assert_eq!(notes[1000], "warning: a.yaml:1:1: 4001 more notes on this file are not shown");
+    let fixture = Fixture::loaded(&[("a.yaml", &format!("{}{mistakes}---\n{}", service("a", 80), service("b", -1)))]);
+    let diagnostics = fixture.diagnostics();
+    assert_eq!(diagnostics.len(), 1001);
+    assert!(
+        diagnostics[0].starts_with("error: ") && diagnostics[0].contains("Service shop/b"),
+        "errors come first: {}",
+        diagnostics[0]
+    );
+    assert_eq!(diagnostics[1000], "warning: a.yaml:1:1: 4001 more diagnostics on this file are not shown");
 }
 
 #[test]
 fn many_files_are_read_in_time_and_not_read_again() {
     const FILES: usize = if cfg!(debug_assertions) { 10_000 } else { 50_000 };
-    let mut bed = Bed::new(&[]);
+    let mut fixture = Fixture::new(&[]);
     for n in 0..FILES {
-        bed.write(&format!("{:02}/{n}.yaml", n % 100), service(&format!("s{n}"), 80));
+        fixture.write(&format!("{:02}/{n}.yaml", n % 100), service(&format!("s{n}"), 80));
     }
     let began = Instant::now();
-    let Scan { updates, files, .. } = bed.folder.scan();
+    let Scan { updates, files, .. } = fixture.folder.scan();
     let took = began.elapsed();
     assert_eq!((updates.len(), files), (FILES, FILES));
     let began = Instant::now();
-    assert_eq!(bed.folder.scan().read, 0);
+    assert_eq!(fixture.folder.scan().read, 0);
     println!("{FILES} files: {took:?}, again {:?}", began.elapsed());
     if !cfg!(debug_assertions) {
         assert!(took < Duration::from_secs(5), "{took:?}");

@@ -1,4 +1,4 @@
-//! Whatever happens to a folder, in the end it is what a first reading would find.
+//! After any sequence of changes the state equals that of a first scan.
 
 use proptest::prelude::*;
 
@@ -30,7 +30,7 @@ enum Step {
     },
     RemoveFolder,
     Scan,
-    /// As an event about it would ask for.
+    /// As an event about it would request.
     ScanFile {
         file: usize,
     },
@@ -60,33 +60,33 @@ fn text(objects: &[usize], port: i32) -> String {
     format!("# objects\n{}", services(&names, port))
 }
 
-/// Steps that do not apply (a file that is not there) do nothing.
-fn apply(bed: &mut Bed, step: &Step) {
+/// Steps that do not apply (a file that does not exist) have no effect.
+fn apply(fixture: &mut Fixture, step: &Step) {
     match step {
-        Step::Write { file, objects, port } => bed.write(FILES[*file], text(objects, *port)),
-        Step::Break { file } => bed.write(FILES[*file], "kind: [Service\n"),
-        Step::Empty { file } => bed.write(FILES[*file], ""),
+        Step::Write { file, objects, port } => fixture.write(FILES[*file], text(objects, *port)),
+        Step::Break { file } => fixture.write(FILES[*file], "kind: [Service\n"),
+        Step::Empty { file } => fixture.write(FILES[*file], ""),
         Step::Replace { file, objects } => {
-            bed.write(FILES[*file], "");
-            bed.write("new.tmp", text(objects, 90));
-            fs::rename(bed.path("new.tmp"), bed.path(FILES[*file])).expect("a rename");
+            fixture.write(FILES[*file], "");
+            fixture.write("new.tmp", text(objects, 90));
+            fs::rename(fixture.path("new.tmp"), fixture.path(FILES[*file])).expect("a rename");
         }
         Step::Move { from, to } => {
-            let to = bed.path(FILES[*to]);
+            let to = fixture.path(FILES[*to]);
             let _ = fs::create_dir_all(to.parent().expect("a parent"));
-            let _ = fs::rename(bed.path(FILES[*from]), to);
+            let _ = fs::rename(fixture.path(FILES[*from]), to);
         }
         Step::Remove { file } => {
-            let _ = fs::remove_file(bed.path(FILES[*file]));
+            let _ = fs::remove_file(fixture.path(FILES[*file]));
         }
         Step::RemoveFolder => {
-            let _ = fs::remove_dir_all(bed.path("sub"));
+            let _ = fs::remove_dir_all(fixture.path("sub"));
         }
         Step::Scan => {
-            bed.scan();
+            fixture.scan();
         }
         Step::ScanFile { file } => {
-            bed.scan_files(&[FILES[*file]]);
+            fixture.scan_files(&[FILES[*file]]);
         }
     }
 }
@@ -96,33 +96,33 @@ proptest! {
 
     #[test]
     fn any_sequence_of_steps_ends_as_a_fresh_scan(steps in prop::collection::vec(step(), 1..30), last in prop::collection::vec(0..NAMES.len(), 0..4)) {
-        let mut bed = Bed::new(&[]);
+        let mut fixture = Fixture::new(&[]);
         for step in &steps {
-            apply(&mut bed, step);
+            apply(&mut fixture, step);
         }
-        bed.scan();
-        // Broken and empty files keep what a fresh scan cannot know: mend them.
+        fixture.scan();
+        // Broken and empty files keep objects that a fresh scan does not see: repair them first.
         for file in FILES {
-            if fs::read_to_string(bed.path(file)).is_ok_and(|text| !text.starts_with('#')) {
-                bed.write(file, text(&last, 99));
+            if fs::read_to_string(fixture.path(file)).is_ok_and(|text| !text.starts_with('#')) {
+                fixture.write(file, text(&last, 99));
             }
         }
-        bed.scan();
-        bed.check_fresh();
+        fixture.scan();
+        fixture.check_fresh();
     }
 
     #[test]
     fn any_order_of_creation_gives_the_same_updates(order in Just(FILES.to_vec()).prop_shuffle()) {
-        let mut bed = Bed::new(&[]);
+        let mut fixture = Fixture::new(&[]);
         for file in &order {
-            bed.write(file, text(&[0, file.len() % 4], 80));
+            fixture.write(file, text(&[0, file.len() % 4], 80));
         }
-        let mut sorted = Bed::new(&[]);
+        let mut sorted = Fixture::new(&[]);
         for file in FILES {
             sorted.write(file, text(&[0, file.len() % 4], 80));
         }
-        prop_assert_eq!(bed.scan(), sorted.scan());
-        prop_assert_eq!(bed.notes(), sorted.notes());
-        prop_assert_eq!(bed.held.places(), sorted.held.places());
+        prop_assert_eq!(fixture.scan(), sorted.scan());
+        prop_assert_eq!(fixture.diagnostics(), sorted.diagnostics());
+        prop_assert_eq!(fixture.stored.places(), sorted.stored.places());
     }
 }

@@ -1,5 +1,5 @@
-//! The audit: now and then names and versions of all objects are listed and compared with what is held. A difference that does not go
-//! away by itself means that the watch lost an event without saying so; then the list is read again.
+//! The audit: lists names and versions of all objects at intervals and compares them with the known ones. A difference that persists
+//! means that the watch silently lost an event; then the list is read again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, error};
 
-use super::super::client::Failure;
-use super::super::held::digest;
-use super::super::names::{Listed, NAMES, read_names};
-use super::super::pacing::chance;
-use super::{Fault, Reflector, is_ours};
+use super::super::client::RequestError;
+use super::super::known_objects::digest;
+use super::super::names::{ListedName, NAMES, read_names};
+use super::super::pacing::random_fraction;
+use super::{Reflector, WatchEnd, is_ours};
 
-/// When the kinds of one API server are audited: one after the other in one go. To wake once costs less than to wake for each, and all go over one
+/// The schedule of audits: all kinds of one API server, one after the other in one round. One round costs fewer wake-ups, and uses one
 /// connection.
 pub(in crate::kube) struct Audits {
     first: Instant,
-    /// Zero: there are none.
+    /// Zero: no audits.
     interval: Duration,
     turn: Mutex<()>,
 }
 
 impl Audits {
-    /// Replicas that begin together do not come together.
+    /// With a random offset, so that replicas that start together do not audit together.
     pub(in crate::kube) fn new(interval: Duration) -> Arc<Audits> {
-        let first = Instant::now() + interval.mul_f64(chance());
+        let first = Instant::now() + interval.mul_f64(random_fraction());
         Arc::new(Audits { first, interval, turn: Mutex::default() })
     }
 
-    /// The first round after this moment.
+    /// The first round after this time.
     fn after(&self, last: Instant) -> Instant {
         const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
         if self.interval.is_zero() {
@@ -43,26 +43,26 @@ impl Audits {
         last + self.interval - Duration::from_nanos_u128(begun)
     }
 
-    /// Waits for this moment, and then for those who are before.
+    /// Waits for this time, and then for the audits before it.
     pub(super) async fn turn(&self, due: Instant) -> MutexGuard<'_, ()> {
         sleep_until(due).await;
         self.turn.lock().await
     }
 }
 
-/// Objects that differed, and what each was like on our side; judged when events had time to come.
+/// Objects that differed, with our version of each; decided after delayed events had time to arrive.
 pub(in crate::kube) struct Suspects {
     judged: Instant,
     objects: HashMap<Name, Suspect>,
 }
 
 struct Suspect {
-    /// `None`: we do not hold it.
-    held: Option<u64>,
+    /// `None`: unknown to us.
+    known: Option<u64>,
 }
 
 impl Reflector {
-    /// When the next audit, or the judgement of the last, falls due.
+    /// When the next audit, or the decision on the last one, is due.
     pub(super) fn audit_due(&self, began: Instant) -> Instant {
         match &self.progress.suspects {
             Some(suspects) => suspects.judged,
@@ -70,8 +70,8 @@ impl Reflector {
         }
     }
 
-    /// Answers whether the API server said that it holds what we hold.
-    pub(super) async fn audit(&mut self) -> Result<bool, Fault> {
+    /// Returns whether the API server confirmed our state.
+    pub(super) async fn audit(&mut self) -> Result<bool, WatchEnd> {
         if let Some(suspects) = self.progress.suspects.take() {
             return self.judge(&suspects).map(|()| false);
         }
@@ -79,54 +79,54 @@ impl Reflector {
         match self.differing().await {
             Ok(objects) if objects.is_empty() => return Ok(true),
             Ok(objects) => {
-                debug!(kind = %self.resource, objects = objects.len(), "an audit found differences; they may be on their way");
+                debug!(kind = %self.resource, objects = objects.len(), "audit found differences, possibly delayed events");
                 self.progress.suspects = Some(Suspects { judged: Instant::now() + self.pacing.late, objects });
             }
-            // The watch itself shows what is wrong with the API server.
-            Err(failure) => debug!(kind = %self.resource, %failure, "no audit"),
+            // The watch itself reports problems of the API server.
+            Err(failure) => debug!(kind = %self.resource, %failure, "audit failed"),
         }
         Ok(false)
     }
 
-    /// What is still as it was then was not on its way.
-    fn judge(&mut self, suspects: &Suspects) -> Result<(), Fault> {
-        let stuck = |(name, suspect): &(&Name, &Suspect)| self.held.version(name) == suspect.held;
+    /// A difference that persists was not a delayed event.
+    fn judge(&mut self, suspects: &Suspects) -> Result<(), WatchEnd> {
+        let stuck = |(name, suspect): &(&Name, &Suspect)| self.known.version(name) == suspect.known;
         let lost = suspects.objects.iter().filter(stuck).count();
         if lost == 0 {
             return Ok(());
         }
-        error!(kind = %self.resource, objects = lost, "the watch lost events without saying so; the list is read again");
+        error!(kind = %self.resource, objects = lost, "watch silently lost events: listing again");
         self.health.repaired(lost);
-        Err(Fault::Lost(format!("an audit found {lost} objects that the watch did not bring")))
+        Err(WatchEnd::Lost(format!("an audit found {lost} objects that the watch did not bring")))
     }
 
-    /// Mostly nothing differs, which a sum tells; only else it is asked again for what it is.
-    async fn differing(&self) -> Result<HashMap<Name, Suspect>, Failure> {
+    /// Usually nothing differs, which the digest shows; only otherwise a second list finds the differences.
+    async fn differing(&self) -> Result<HashMap<Name, Suspect>, RequestError> {
         let mut sum = 0u64;
-        let one = |listed: Listed<'_>| {
+        let one = |listed: ListedName<'_>| {
             sum = sum.wrapping_add(digest(listed.namespace, listed.name, listed.version.unwrap_or_default()));
         };
         self.each_listed(one).await?;
-        if sum == self.held.digest() {
+        if sum == self.known.digest() {
             return Ok(HashMap::new());
         }
         let mut missing: HashMap<Name, u64> =
-            self.held.names().map(|(name, version)| (name.clone(), version)).collect();
+            self.known.names().map(|(name, version)| (name.clone(), version)).collect();
         let mut differing = HashMap::new();
-        let one = |listed: Listed<'_>| {
+        let one = |listed: ListedName<'_>| {
             let name = Name::new(listed.namespace, listed.name);
-            let held = missing.remove(&name);
-            if held.is_none() || held != listed.version {
-                differing.insert(name, Suspect { held });
+            let known = missing.remove(&name);
+            if known.is_none() || known != listed.version {
+                differing.insert(name, Suspect { known });
             }
         };
         self.each_listed(one).await?;
-        differing.extend(missing.into_iter().map(|(name, version)| (name, Suspect { held: Some(version) })));
+        differing.extend(missing.into_iter().map(|(name, version)| (name, Suspect { known: Some(version) })));
         Ok(differing)
     }
 
-    /// Each that should be held.
-    async fn each_listed(&self, mut each: impl FnMut(Listed<'_>) + Send) -> Result<(), Failure> {
+    /// Each object that should be known.
+    async fn each_listed(&self, mut each: impl FnMut(ListedName<'_>) + Send) -> Result<(), RequestError> {
         let (scope, always) = (&self.progress.scope, &self.always);
         let labelled = self.resource.kind.is_istio() && !self.revision.is_empty();
         let mut token = String::new();
@@ -139,7 +139,7 @@ impl Reflector {
                     each(listed);
                 }
             });
-            token = end.map_err(Failure::Unreadable)?.r#continue;
+            token = end.map_err(RequestError::Unreadable)?.r#continue;
             if token.is_empty() {
                 return Ok(());
             }

@@ -1,4 +1,4 @@
-//! Authorization as filters of Envoy: one per action, with all policies of that action that hold for the workload. What a rule means is in `rule`.
+//! Authorization policies as RBAC filters: one per action, with all policies of that action for the workload. Rules are in `rule`.
 
 mod permission;
 mod principal;
@@ -11,7 +11,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::{Custom, Placement, Policy};
+use model::{CustomAuthorization, Placement, WorkloadPolicy};
 use wire::any;
 use wire::envoy::config::listener::v3::Filter;
 use wire::envoy::config::rbac::v3::{self as config, rbac::Action};
@@ -23,17 +23,17 @@ use super::{ext_authz, http_filter, network_filter};
 pub(super) const HTTP: &str = "envoy.filters.http.rbac";
 pub(super) const NETWORK: &str = "envoy.filters.network.rbac";
 
-/// What runs before the name under which a filter reports what its shadow rules would have decided.
+/// The prefix under which a filter reports the result of its shadow rules.
 pub(super) const CUSTOM_PREFIX: &str = "istio_ext_authz_";
 
-/// What a chain carries: rules about requests mean nothing among bytes.
+/// The kind of a filter chain: HTTP rules do not apply to TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Chain {
     Http,
     Network,
 }
 
-/// Filters that ask other services, each behind one that finds out whether it is to be asked.
+/// External authorization filters, each behind an RBAC filter that decides whether to call the provider.
 pub(super) fn custom_http(placement: &Placement) -> Vec<HttpFilter> {
     let mut filters = Vec::new();
     for (provider, custom) in &placement.policies.authorization.custom {
@@ -50,10 +50,10 @@ pub(super) fn custom_network(placement: &Placement) -> Vec<Filter> {
     for (provider, custom) in &placement.policies.authorization.custom {
         let rules = custom_rules(provider, custom, Chain::Network);
         match custom.authorizer.as_ref().map(|authorizer| ext_authz::network(provider, authorizer)) {
-            Some(ext_authz::OnBytes::Asked(filter)) => filters.extend([network_rbac(rules.observing()), *filter]),
-            // It decides about requests and nothing else.
-            Some(ext_authz::OnBytes::HttpOnly) => {}
-            Some(ext_authz::OnBytes::Refused) | None => filters.push(network_rbac(rules.denying())),
+            Some(ext_authz::OnTcp::Filter(filter)) => filters.extend([network_rbac(rules.observing()), *filter]),
+            // An HTTP-only provider is skipped.
+            Some(ext_authz::OnTcp::HttpOnly) => {}
+            Some(ext_authz::OnTcp::Unsupported) | None => filters.push(network_rbac(rules.denying())),
         }
     }
     filters
@@ -67,7 +67,7 @@ pub(super) fn local_network(placement: &Placement) -> Vec<Filter> {
     local(placement, Chain::Network).map(network_rbac).collect()
 }
 
-/// One filter's rules: those that decide, and those that are only reported. `None`: no policy of that sort.
+/// The rules of one filter, enforced ones and shadow ones (dry run). `None`: no policy of that sort.
 struct Rules {
     enforced: Option<config::Rbac>,
     shadow: Option<config::Rbac>,
@@ -86,20 +86,20 @@ fn local(placement: &Placement, chain: Chain) -> impl Iterator<Item = Rules> {
         let shadow_prefix = match shadow.as_ref().map(|_| action) {
             Some(Action::Deny) => "istio_dry_run_deny_",
             Some(Action::Log) => "",
-            // Also where nothing is reported: so does istiod, pinned by parity case authz-custom.
+            // Also without shadow rules: so does istiod, pinned by parity case authz-custom.
             Some(Action::Allow) | None => "istio_dry_run_allow_",
         };
         Rules { enforced: sort(false), shadow, shadow_prefix }
     })
 }
 
-/// A provider's policies: the ones in force and the dry ones.
+/// The policies of a provider: enforced ones and dry-run ones.
 struct CustomRules {
     enforced: config::Rbac,
     dry: config::Rbac,
 }
 
-fn custom_rules(provider: &str, custom: &Custom, chain: Chain) -> CustomRules {
+fn custom_rules(provider: &str, custom: &CustomAuthorization, chain: Chain) -> CustomRules {
     let prefix = match provider {
         "" => format!("{}-", ext_authz::POLICY_PREFIX),
         named => format!("{}-{named}-", ext_authz::POLICY_PREFIX),
@@ -112,14 +112,14 @@ fn custom_rules(provider: &str, custom: &Custom, chain: Chain) -> CustomRules {
 }
 
 impl CustomRules {
-    /// Finds out which policy matches; deciding is left to the filter behind it.
+    /// Shadow rules find the matching policy; the external authorization filter decides.
     fn observing(self) -> Rules {
-        // Dry rules would decide here: so does istiod.
+        // As in istiod dry-run rules are enforced here.
         let dry = Some(self.dry).filter(|rules| !rules.policies.is_empty());
         Rules { enforced: dry, shadow: Some(self.enforced), shadow_prefix: CUSTOM_PREFIX }
     }
 
-    /// Nobody can be asked: what would have been asked about is denied.
+    /// The provider is unusable: matching requests are denied.
     fn denying(self) -> Rules {
         let renamed = self.enforced.policies.into_iter();
         let policies = renamed.map(|(name, policy)| (format!("{name}-deny-due-to-bad-CUSTOM-action"), policy));
@@ -130,7 +130,7 @@ impl CustomRules {
 
 fn rbac<'a>(
     action: Action,
-    policies: impl IntoIterator<Item = &'a Arc<Policy>>,
+    policies: impl IntoIterator<Item = &'a Arc<WorkloadPolicy>>,
     prefix: &str,
     chain: Chain,
 ) -> config::Rbac {

@@ -1,6 +1,6 @@
-//! What callers ask for, as permissions of Envoy.
+//! Operations of rules as Envoy permissions.
 
-use model::Asked;
+use model::OperationAttribute;
 use wire::any;
 use wire::envoy::config::core::v3::TypedExtensionConfig;
 use wire::envoy::config::rbac::v3::{Permission, permission};
@@ -11,7 +11,7 @@ use super::Chain;
 use super::rule::{Attribute, Formula};
 use super::text;
 
-impl Attribute for Asked {
+impl Attribute for OperationAttribute {
     type Formula = Permission;
 
     fn has_one_of(&self, values: &[String], chain: Chain) -> Option<Permission> {
@@ -47,7 +47,7 @@ fn path(value: &str) -> Option<permission::Rule> {
     Some(permission::Rule::UrlPath(PathMatcher { rule: Some(rule) }))
 }
 
-/// `{*}` is one segment, `{**}` any number of them and the last of these. `None`: Envoy would refuse it, and the listener with it.
+/// `{*}` is one segment, `{**}` any number of them, and the last one. `None`: Envoy would reject it, and the listener with it.
 fn template(value: &str) -> Option<String> {
     let mut open_ended = false;
     for segment in value.trim_matches('/').split('/') {
@@ -62,7 +62,7 @@ fn template(value: &str) -> Option<String> {
     Some(value.replace("{*}", "*").replace("{**}", "**"))
 }
 
-/// What may stand in a path as it is (RFC 3986).
+/// Characters that need no escape in a path (RFC 3986).
 fn is_literal(segment: &str) -> bool {
     !segment.is_empty()
         && segment.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()+,;:@=".contains(&byte))
@@ -79,7 +79,7 @@ fn metadata(matcher: MetadataMatcher) -> Permission {
     Permission { rule: Some(permission::Rule::Metadata(matcher)) }
 }
 
-/// `[a]` asks for a list with that item.
+/// `[a]` matches a list with that item.
 fn metadata_value(value: &str) -> ValueMatcher {
     if value.starts_with('[') && value.ends_with(']') {
         return text::item(text::text_value(text::wildcard(value.trim_matches(['[', ']']))));
@@ -92,18 +92,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_become_envoys_and_what_it_would_refuse_none() {
+    fn converts_path_templates_and_drops_those_envoy_rejects() {
         assert_eq!(template("/a/{*}/b/{**}/c").as_deref(), Some("/a/*/b/**/c"));
-        for refused in ["/{**}/{*}", "/{**}/{**}", "/a{*}", "/{x}/{*}", "/a//{*}", "/a b/{*}", "/é/{*}"] {
-            assert_eq!(template(refused), None, "{refused}");
+        for rejected in ["/{**}/{*}", "/{**}/{**}", "/a{*}", "/{x}/{*}", "/a//{*}", "/a b/{*}", "/é/{*}"] {
+            assert_eq!(template(rejected), None, "{rejected}");
         }
     }
 
     #[test]
     fn a_port_is_digits() {
         assert_eq!(port("8080"), Some(permission::Rule::DestinationPort(8080)));
-        for refused in ["", "+80", "-1", "65536", "http"] {
-            assert_eq!(port(refused), None, "{refused}");
+        for rejected in ["", "+80", "-1", "65536", "http"] {
+            assert_eq!(port(rejected), None, "{rejected}");
         }
     }
 }

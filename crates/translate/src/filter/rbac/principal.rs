@@ -1,6 +1,6 @@
-//! Who calls, as principals of Envoy.
+//! Sources of rules as Envoy principals.
 
-use model::Caller;
+use model::SourceAttribute;
 use wire::envoy::config::rbac::v3::{
     Principal,
     principal::{Authenticated, Identifier},
@@ -14,7 +14,7 @@ use crate::filter::jwt;
 
 const SPIFFE: &str = "spiffe://";
 
-impl Attribute for Caller {
+impl Attribute for SourceAttribute {
     type Formula = Principal;
 
     fn has_one_of(&self, values: &[String], chain: Chain) -> Option<Principal> {
@@ -68,13 +68,13 @@ fn principal(value: &str) -> StringMatcher {
     }
 }
 
-/// A star stands for any part of the name.
+/// `*` matches any part of the name.
 fn namespace(value: &str) -> String {
     let parts: Vec<String> = value.split('*').map(text::escaped).collect();
     format!(".*/ns/{}/.*", parts.join(".*"))
 }
 
-/// What stands between and after is not ours: a name may have further parts.
+/// An identity may have further path segments.
 fn service_account(value: &str) -> Option<String> {
     let (namespace, account) = value.split_once('/')?;
     Some(format!("{SPIFFE}.+/ns/{}/(.+/|)sa/{}(/.+)?", text::escaped(namespace), text::escaped(account)))
@@ -88,7 +88,7 @@ fn trust_domain(value: &str) -> StringMatcher {
     }
 }
 
-/// `issuer/subject`; the issuer may have slashes of its own.
+/// `issuer/subject`; the issuer may contain slashes.
 fn request_principal(value: &str) -> Principal {
     let (issuer, subject) = match value.rsplit_once('/') {
         _ if value == "*" => (text::something(), text::something()),
@@ -106,7 +106,7 @@ fn request_principal(value: &str) -> Principal {
     Principal::all_of(vec![claim("iss", issuer), claim("sub", subject)])
 }
 
-/// It begins with a star.
+/// It starts with `*`.
 fn start_open(value: &str) -> StringMatcher {
     if value == "*" { text::something() } else { text::suffix(&value[1..]) }
 }
@@ -115,7 +115,7 @@ fn one_or_alone(mut principals: Vec<Principal>) -> Principal {
     if principals.len() == 1 { principals.remove(0) } else { Principal::one_of(principals) }
 }
 
-/// A claim may be a text or a list of them.
+/// A claim may be a string or a list of strings.
 fn claim(path: &[impl AsRef<str>], values: &[String]) -> Principal {
     let value = text::either(values.iter().map(|value| text::text_value(text::wildcard(value))).collect());
     let value = text::either(vec![text::item(value.clone()), value]);

@@ -1,6 +1,7 @@
-//! A rule as a policy of Envoy's: terms become formulas over callers and over what they ask for. What cannot be told allows less and denies more.
+//! An authorization rule as an Envoy RBAC policy: conditions become formulas over principals and permissions. A condition that cannot be
+//! checked allows less and denies more.
 
-use model::{Rule, Term};
+use model::{AuthorizationRule, Term};
 use wire::envoy::config::rbac::v3::{Permission, Policy, Principal, permission, principal, rbac::Action};
 
 use super::Chain;
@@ -16,12 +17,12 @@ pub(super) trait Formula: Sized {
 pub(super) trait Attribute {
     type Formula: Formula;
 
-    /// It has one of these values. `None`: not to be told in such a chain, or one of the values means nothing.
+    /// It has one of these values. `None`: it cannot be checked in such a chain, or a value is invalid.
     fn has_one_of(&self, values: &[String], chain: Chain) -> Option<Self::Formula>;
 }
 
-/// `None`: the rule is left out, which only one that allows may be.
-pub(super) fn policy(rule: &Rule, chain: Chain, action: Action) -> Option<Policy> {
+/// `None`: the rule is left out, which only an ALLOW rule may be.
+pub(super) fn policy(rule: &AuthorizationRule, chain: Chain, action: Action) -> Option<Policy> {
     Some(Policy {
         permissions: rule.to.iter().map(|terms| formula(terms, chain, action)).collect::<Option<_>>()?,
         principals: rule.from.iter().map(|terms| formula(terms, chain, action)).collect::<Option<_>>()?,

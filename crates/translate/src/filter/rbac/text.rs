@@ -1,4 +1,4 @@
-//! Values of rules as Envoy's matchers: `a`, `a*`, `*a`, `*`; addresses; metadata. No text of a user becomes a pattern unescaped.
+//! Rule values as Envoy matchers: `a`, `a*`, `*a`, `*`; addresses; metadata. User text is escaped before it becomes part of a regex.
 
 use std::net::IpAddr;
 
@@ -30,7 +30,7 @@ pub(super) fn regex(pattern: String) -> StringMatcher {
     matcher(MatchPattern::SafeRegex(RegexMatcher { regex: pattern, ..RegexMatcher::default() }))
 }
 
-/// Whatever it is, it is there.
+/// A presence match.
 pub(super) fn something() -> StringMatcher {
     regex(".+".to_owned())
 }
@@ -48,7 +48,7 @@ pub(super) fn wildcard(value: &str) -> StringMatcher {
     }
 }
 
-/// Characters that mean something in a pattern stand for themselves.
+/// Escapes regex metacharacters.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -68,7 +68,7 @@ pub(super) fn header(name: &str, value: &str) -> HeaderMatcher {
     HeaderMatcher { name: name.to_owned(), header_match_specifier: Some(specifier), ..HeaderMatcher::default() }
 }
 
-/// Host names are equal in any case.
+/// Host names are compared case-insensitively.
 pub(super) fn host(value: &str) -> HeaderMatcher {
     let mut matcher = header(":authority", value);
     if let Some(HeaderMatchSpecifier::StringMatch(text)) = &mut matcher.header_match_specifier {
@@ -77,7 +77,7 @@ pub(super) fn host(value: &str) -> HeaderMatcher {
     matcher
 }
 
-/// An address or a range of them.
+/// An address or a CIDR range.
 pub(super) fn range(value: &str) -> Option<CidrRange> {
     let (address, length) = match value.parse::<IpNet>() {
         Ok(net) => (net.addr(), net.prefix_len()),
@@ -108,7 +108,7 @@ pub(super) fn either(mut values: Vec<ValueMatcher>) -> ValueMatcher {
     }
 }
 
-/// What a filter left at this path.
+/// A value of the dynamic metadata of a filter.
 pub(super) fn metadata<'a>(
     filter: &str,
     path: impl IntoIterator<Item = &'a str>,

@@ -1,0 +1,163 @@
+//! Collects the facts in a running server, from its objects, its mesh and its streams.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use config::kinds::authorization_policy::AuthorizationPolicy;
+use config::kinds::peer_authentication::PeerAuthentication;
+use config::store::{Snapshot, Table};
+use model::Mesh;
+use xds::{Connection, Variant};
+
+use super::facts::{DuplicateEntry, EffectiveSettings, Facts, IdleNamespace, LongEntry, Rejection, RepeatedPolicies};
+use super::observed::ObservedCalls;
+use super::scoping;
+use crate::metrics::{ObjectStats, has_sidecar};
+use crate::registry::placement_of;
+
+/// A ServiceEntry with more addresses should have a DNS name instead.
+const MANY_ADDRESSES: usize = 50;
+/// The number of equal policies that are reported.
+const MANY_POLICIES: usize = 5;
+/// The number of policies that are compared, at quadratic cost.
+const COMPARED: usize = 2000;
+
+pub(crate) fn facts(
+    effective: &EffectiveSettings,
+    objects: &Snapshot,
+    mesh: &Arc<Mesh>,
+    connections: &[Connection],
+    observed: &ObservedCalls,
+) -> Facts {
+    Facts {
+        settings: effective.clone(),
+        services: mesh.all_services().count(),
+        proxies: connections.len(),
+        expected: ObjectStats::of(objects).expected_proxies,
+        state_of_the_world: names(connections.iter().filter(|it| it.variant == Variant::Sotw)),
+        zombies: zombies(objects, mesh, connections),
+        rejections: rejections(connections),
+        unscoped: scoping::unscoped(objects, mesh, connections, observed),
+        broad_filters: broad_filters(objects),
+        wildcard_entries: wildcard_entries(objects),
+        long_entries: long_entries(objects),
+        doubled_entries: doubled_entries(objects, mesh),
+        repeated_policies: repeated_policies(objects),
+        idle_namespaces: idle_namespaces(objects, connections),
+    }
+}
+
+fn names<'a>(connections: impl Iterator<Item = &'a Connection>) -> Vec<String> {
+    connections.map(|connection| connection.proxy.id.clone()).collect()
+}
+
+/// Only where there are pods: a folder may have services only.
+fn zombies(objects: &Snapshot, mesh: &Arc<Mesh>, connections: &[Connection]) -> Vec<String> {
+    if objects.pods.is_empty() {
+        return Vec::new();
+    }
+    let has_workload = |it: &Connection| {
+        placement_of(mesh, it)
+            .is_none_or(|placement| placement.workload.is_some() || mesh.has_workload_entry_of(&placement.proxy))
+    };
+    names(connections.iter().filter(|it| !has_workload(it)))
+}
+
+fn rejections(connections: &[Connection]) -> Vec<Rejection> {
+    let mut causes: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
+    for connection in connections {
+        for watched in &connection.watched {
+            let Some(error) = &watched.last_error else { continue };
+            let reason = error.split_whitespace().collect::<Vec<_>>().join(" ");
+            causes.entry((watched.kind.short(), reason)).or_default().push(connection.proxy.id.clone());
+        }
+    }
+    causes.into_iter().map(|((kind, reason), proxies)| Rejection { kind: kind.to_owned(), reason, proxies }).collect()
+}
+
+/// In the root namespace and without a selector: they are merged into every proxy's configuration.
+fn broad_filters(objects: &Snapshot) -> Vec<String> {
+    let broad = objects.envoy_filters.values().filter(|filter| {
+        *filter.meta.namespace == *objects.mesh.root_namespace
+            && filter.spec.workload_selector.is_none()
+            && filter.spec.target_refs.is_empty()
+    });
+    broad.map(|filter| format!("{}/{}", filter.meta.namespace, filter.meta.name)).collect()
+}
+
+fn wildcard_entries(objects: &Snapshot) -> Vec<String> {
+    let wide = objects.service_entries.values().filter(|it| it.spec.hosts.iter().any(|host| host.starts_with('*')));
+    wide.map(|entry| format!("{}/{}", entry.meta.namespace, entry.meta.name)).collect()
+}
+
+fn long_entries(objects: &Snapshot) -> Vec<LongEntry> {
+    let long = objects.service_entries.values().map(|entry| {
+        let addresses = entry.spec.addresses.len() + entry.spec.endpoints.len();
+        LongEntry { entry: format!("{}/{}", entry.meta.namespace, entry.meta.name), addresses }
+    });
+    long.filter(|entry| entry.addresses > MANY_ADDRESSES).collect()
+}
+
+fn doubled_entries(objects: &Snapshot, mesh: &Mesh) -> Vec<DuplicateEntry> {
+    let host = |name: &config::store::Name| format!("{}.{}.svc.{}", name.name, name.namespace, mesh.env.domain);
+    let services: BTreeMap<String, String> =
+        objects.services.keys().map(|name| (host(name), format!("{}/{}", name.namespace, name.name))).collect();
+    let entries = objects.service_entries.values().flat_map(|entry| {
+        let twins = entry.spec.hosts.iter().filter_map(|host| services.get(host));
+        twins.map(|twin| DuplicateEntry {
+            entry: format!("{}/{}", entry.meta.namespace, entry.meta.name),
+            service: twin.clone(),
+        })
+    });
+    entries.collect()
+}
+
+fn repeated_policies(objects: &Snapshot) -> Vec<RepeatedPolicies> {
+    let calls = equal_policies("AuthorizationPolicies", &objects.authorization_policies, |policy| {
+        policy.selector.is_some().then(|| AuthorizationPolicy { selector: None, ..policy.clone() })
+    });
+    let peers = equal_policies("PeerAuthentications", &objects.peer_authentications, |policy| {
+        policy.selector.is_some().then(|| PeerAuthentication { selector: None, ..policy.clone() })
+    });
+    calls.into_iter().chain(peers).collect()
+}
+
+/// `without_selector`: `None` if the policy has none.
+fn equal_policies<S: PartialEq>(
+    kind: &str,
+    policies: &Table<S>,
+    without_selector: impl Fn(&S) -> Option<S>,
+) -> Vec<RepeatedPolicies> {
+    let mut groups: Vec<(&str, S, Vec<String>)> = Vec::new();
+    for policy in policies.values().take(COMPARED) {
+        let Some(without_selector) = without_selector(&policy.spec) else { continue };
+        let name = policy.meta.name.to_string();
+        match groups
+            .iter_mut()
+            .find(|(namespace, held, _)| *namespace == &*policy.meta.namespace && *held == without_selector)
+        {
+            Some((_, _, names)) => names.push(name),
+            None => groups.push((&policy.meta.namespace, without_selector, vec![name])),
+        }
+    }
+    let many = groups.into_iter().filter(|(_, _, names)| names.len() >= MANY_POLICIES);
+    many.map(|(namespace, _, policies)| RepeatedPolicies {
+        kind: kind.to_owned(),
+        namespace: namespace.to_owned(),
+        policies,
+    })
+    .collect()
+}
+
+fn idle_namespaces(objects: &Snapshot, connections: &[Connection]) -> Vec<IdleNamespace> {
+    let pods = objects.pods.values().filter(|pod| has_sidecar(pod)).map(|pod| &*pod.meta.namespace);
+    let busy: BTreeSet<&str> = pods.chain(connections.iter().map(|it| &*it.proxy.namespace)).collect();
+    let mut idle: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in objects.services.keys() {
+        let namespace = &*name.namespace;
+        if !busy.contains(namespace) && namespace != objects.mesh.root_namespace {
+            *idle.entry(namespace).or_default() += 1;
+        }
+    }
+    idle.into_iter().map(|(namespace, services)| IdleNamespace { namespace: namespace.to_owned(), services }).collect()
+}

@@ -1,0 +1,180 @@
+//! docs/metrics.md, generated from the metrics themselves: `MELTEMI_BLESS=1 cargo test -p admin the_document` writes it.
+
+use std::fmt::Write;
+
+use prometheus::Registry;
+use prometheus::core::Collector;
+use prometheus::proto::MetricType;
+use sources::kube::WatchesHealth;
+use xds::MetricInfo;
+
+use super::Exporter;
+use crate::watches;
+use server::Metrics;
+
+const HEAD: &str = "\
+# Metrics
+
+Every metric, on `/metrics` of `--monitoringAddr` (15014). Names, labels and buckets are istiod's, unless the last column says
+otherwise; what begins with `meltemi_` is not in istiod. Times are in seconds. Histograms of seconds have istiod's buckets and .005, .01,
+.05, 60, 120 and 300 besides: istiod's last one is 30, so that an alert on more than 30 s cannot fire there. This page is generated from the
+program (`MELTEMI_BLESS=1 cargo test -p admin the_document`), and a test compares them.
+";
+
+pub(super) const LEFT_OUT: &str = "\
+## Left out
+
+What istiod has and what has no meaning here:
+
+| metric | why |
+|---|---|
+| `pilot_duplicate_envoy_clusters`, `pilot_conflict_inbound_listener`, `pilot_conflict_outbound_listener_tcp_over_current_tcp` | which of two wins is decided before anything is made, and `meltemi check` names both |
+| `pilot_total_rejected_configs`, `provider_lookup_cluster_failures` | what is left out of an object, and why, is a diagnostic: `meltemi check` and the log have it, with the field |
+| `pilot_k8s_proxies_with_no_service_targets` | a workload that nobody calls is in order; `/debug/instancesz` shows what selects each proxy |
+| `pilot_k8s_endpoints_with_no_pods` | `endpoint_no_pod` says how many there are now |
+| `controller_sync_errors_total` | `meltemi_watch_state` and `meltemi_watch_age_seconds` say which kind is behind, and for how long |
+| `xds_cache_reads`, `xds_cache_evictions`, `xds_cache_size`, `xds_cache_dependent_config_size` | there is no cache beside the configuration itself: what is shared is counted in `meltemi_memory_bytes{part=\"serialization\"}` |
+| `pilot_worker_queue_depth`, `pilot_worker_queue_latency`, `pilot_worker_queue_duration` | there are no such queues |
+| `galley_validation_config_updates`, `galley_validation_config_update_error`, `galley_validation_config_load_error`, `webhook_patch_attempts_total`, `webhook_patch_retries_total`, `webhook_patch_failures_total` | whom the API server trusts is compared every five seconds, and written if it differs; the log tells of both, and of failures |
+| `sidecar_injection_requests_total`, `sidecar_injection_success_total`, `sidecar_injection_failure_total`, `sidecar_injection_skip_total`, `sidecar_injection_time_seconds` | pods are not changed by this version |
+| `auto_registration_success_total`, `auto_registration_updates_total`, `auto_registration_unregister_total`, `auto_registration_deletes_total`, `auto_registration_errors_total` | virtual machines are not registered by this version: WorkloadEntries are written by others |
+| `istiod_remote_cluster_sync_status`, `remote_cluster_sync_timeouts_total`, `remote_cluster_secret_events_total` | objects are read from one cluster |
+| `go_memstats_alloc_bytes_total`, `go_memstats_mallocs_total`, `go_gc_*` | nothing is collected, and counting every allocation would cost more than it tells |
+";
+
+/// Heading, a sentence before the table, and how the names in it begin. The first section that fits has the metric.
+const SECTIONS: [(&str, &str, &[&str]); 5] = [
+    ("The CA", "Only where the secure port is on.\n\n", &["citadel_", "meltemi_identity_", "meltemi_forwarded_"]),
+    (
+        "Cost by stage",
+        "The stages are those of a push: `informer_cache` (objects: read, checked, stored), `debounce`, `push_context` (the configuration \
+         of each class of proxies), `push_queue`, `delta` (the resources that one proxy lacks),\n`serialization`, `send` (sockets, HTTP/2), \
+         `certificates`, `ack` (requests). `/debug/memory` shows the bytes with the resident memory of the process, and per proxy, service \
+         and endpoint.\n\n",
+        &["meltemi_stage_", "meltemi_memory_bytes"],
+    ),
+    (
+        "Process",
+        "Linux only: elsewhere what comes from `/proc` stays 0.\n\n",
+        &[
+            "process_",
+            "go_",
+            "pilot_info",
+            "istio_build",
+            "istiod_uptime",
+            "meltemi_tasks",
+            "meltemi_cpu_",
+            "meltemi_memory_limit",
+        ],
+    ),
+    (
+        "Streams",
+        "",
+        &[
+            "pilot_xds",
+            "pilot_total_xds",
+            "pilot_proxy",
+            "pilot_destroy",
+            "pilot_sds",
+            "grpc_",
+            "meltemi_push",
+            "meltemi_unacked",
+            "meltemi_xds",
+        ],
+    ),
+    ("Objects and refresh", "", &[""]),
+];
+
+fn document() -> String {
+    let rows = exported();
+    let section =
+        |row: &MetricInfo| SECTIONS.iter().position(|(_, _, fits)| fits.iter().any(|it| row.name.starts_with(it)));
+    let mut text = HEAD.to_owned();
+    for at in [4, 3, 0, 1, 2] {
+        let (heading, before, _) = SECTIONS[at];
+        write!(text, "\n## {heading}\n\n{before}| metric | kind | labels | meaning |\n|---|---|---|---|\n").unwrap();
+        for row in rows.iter().filter(|row| section(row) == Some(at)) {
+            let labels: Vec<_> = row.labels.iter().map(|label| format!("`{label}`")).collect();
+            let MetricInfo { name, kind, help, .. } = row;
+            writeln!(text, "| `{name}` | {kind} | {} | {help}{} |", labels.join(", "), buckets(row)).unwrap();
+        }
+    }
+    text + "\n" + LEFT_OUT
+}
+
+fn buckets(row: &MetricInfo) -> String {
+    let shown: Vec<_> = row.buckets.iter().map(ToString::to_string).collect();
+    if shown.is_empty() { String::new() } else { format!(". Buckets: {}", shown.join(" ")) }
+}
+
+/// What the server and the metrics page register.
+fn registered() -> Vec<MetricInfo> {
+    let metrics = std::sync::Arc::new(Metrics::new(Registry::new()).unwrap());
+    let _exporter = Exporter::new(metrics.clone(), None).unwrap();
+    metrics.register().metrics()
+}
+
+/// All of them, by name.
+pub(super) fn exported() -> Vec<MetricInfo> {
+    let mut rows = registered();
+    rows.extend(ca_metrics());
+    rows.extend(watches());
+    rows.sort_by(|a, b| a.name.cmp(&b.name));
+    rows
+}
+
+fn row(name: &str, kind: &'static str, labels: &[String], help: &str) -> MetricInfo {
+    let help = help.trim_end_matches('.').to_owned();
+    MetricInfo { name: name.to_owned(), kind, labels: labels.to_vec(), help, buckets: Vec::new() }
+}
+
+/// Registered by the crate `ca`. Metrics with labels are not gathered before they have values.
+fn ca_metrics() -> Vec<MetricInfo> {
+    let registry = Registry::new();
+    let _metrics = ca::CaMetrics::new(&registry).unwrap();
+    let families = registry.gather();
+    let plain = families.iter().map(|family| {
+        let kind = if family.get_field_type() == MetricType::COUNTER { "counter" } else { "gauge" };
+        row(family.name(), kind, &[], family.help())
+    });
+    let labelled = [
+        ("citadel_server_csr_sign_err_count", "error", "Certificate signing requests that failed, by error"),
+        ("meltemi_forwarded_csrs_total", "result", "Signing requests that were forwarded to an external CA"),
+    ];
+    let labelled = labelled.map(|(name, label, help)| row(name, "counter", &[label.to_owned()], help));
+    plain.chain(labelled).collect()
+}
+
+/// Registered only where an API server is watched.
+fn watches() -> Vec<MetricInfo> {
+    let collector = watches::WatchCollector::new(WatchesHealth::default());
+    let described = collector.desc().into_iter().map(|desc| {
+        let kind = if desc.fq_name.ends_with("_total") { "counter" } else { "gauge" };
+        row(&desc.fq_name, kind, &desc.variable_labels, &desc.help)
+    });
+    described.collect()
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "MELTEMI_BLESS makes the test write its file")]
+fn the_document_is_that_of_the_metrics() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
+    let document = document();
+    if std::env::var_os("MELTEMI_BLESS").is_some() {
+        std::fs::write(file, &document).unwrap();
+    }
+    let held = std::fs::read_to_string(file).unwrap();
+    assert!(held == document, "docs/metrics.md is out of date: MELTEMI_BLESS=1 cargo test -p admin the_document");
+}
+
+#[test]
+fn every_metric_has_help_in_the_style_of_a_table() {
+    for row in registered() {
+        assert!(
+            !row.help.is_empty() && !row.help.ends_with('.') && !row.help.contains('|'),
+            "{}: {:?}",
+            row.name,
+            row.help
+        );
+    }
+}

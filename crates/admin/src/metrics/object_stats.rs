@@ -1,0 +1,254 @@
+//! Figures of the objects: endpoints without a pod, services without an endpoint, duplicate hosts. Computed when Prometheus scrapes.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use config::kinds::pod::Pod;
+use config::kinds::service::ServiceType;
+use config::kinds::service_entry::ServiceEntryResolution;
+use config::meta::Object;
+use config::store::{Name, Snapshot};
+use prometheus::{IntGauge, Result};
+use xds::Register;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ObjectStats {
+    endpoints_without_pod: usize,
+    endpoints_not_ready: usize,
+    services_without_endpoints: usize,
+    names_without_endpoints: usize,
+    pods_without_address: usize,
+    duplicate_hosts: usize,
+    duplicate_subsets: usize,
+    pub(crate) expected_proxies: usize,
+}
+
+impl ObjectStats {
+    pub(crate) fn of(objects: &Snapshot) -> ObjectStats {
+        let pods = objects.pods.values().filter(|pod| has_sidecar(pod));
+        let (expected_proxies, pods_without_address) =
+            pods.fold((0, 0), |(all, without), pod| (all + 1, without + usize::from(pod.spec.ips.is_empty())));
+        let endpoints = || objects.endpoint_slices.values().flat_map(|slice| &slice.spec.endpoints);
+        let gone = |target: &config::kinds::endpoint_slice::Target| {
+            target.is_pod && !objects.pods.contains_key(&Name::new(&target.namespace, &target.name))
+        };
+        ObjectStats {
+            endpoints_without_pod: endpoints().filter(|it| it.target.as_ref().is_some_and(gone)).count(),
+            endpoints_not_ready: endpoints().filter(|it| !it.ready).count(),
+            services_without_endpoints: without_endpoints(objects),
+            names_without_endpoints: unresolvable(objects),
+            pods_without_address,
+            duplicate_hosts: duplicate_hosts(objects),
+            duplicate_subsets: duplicate_subsets(objects),
+            expected_proxies,
+        }
+    }
+}
+
+impl ObjectStats {
+    /// By the names of the metrics.
+    pub(crate) fn by_metric(&self) -> serde_json::Value {
+        serde_json::json!({
+            "endpoint_no_pod": self.endpoints_without_pod,
+            "pilot_endpoint_not_ready": self.endpoints_not_ready,
+            "pilot_eds_no_instances": self.services_without_endpoints,
+            "pilot_dns_cluster_without_endpoints": self.names_without_endpoints,
+            "pilot_no_ip": self.pods_without_address,
+            "pilot_vservice_dup_domain": self.duplicate_hosts,
+            "pilot_destrule_subsets": self.duplicate_subsets,
+        })
+    }
+}
+
+/// A running pod with an injected sidecar.
+pub(crate) fn has_sidecar(pod: &Object<Pod>) -> bool {
+    pod.spec.outcome.is_none()
+        && !pod.meta.deleting
+        && pod.meta.labels.get("security.istio.io/tlsMode") == Some("istio")
+}
+
+fn without_endpoints(objects: &Snapshot) -> usize {
+    let slices = objects.endpoint_slices.values().chain(objects.endpoints.values());
+    let filled = slices.filter(|slice| !slice.spec.endpoints.is_empty());
+    let filled: HashSet<(&str, &str)> = filled.map(|slice| (&*slice.meta.namespace, &*slice.spec.service)).collect();
+    let services = objects.services.values().filter(|service| service.spec.kind != ServiceType::ExternalName);
+    services.filter(|service| !filled.contains(&(&*service.meta.namespace, &*service.meta.name))).count()
+}
+
+/// Hosts with a wildcard, which DNS cannot resolve.
+fn unresolvable(objects: &Snapshot) -> usize {
+    let entries = objects.service_entries.values().filter(|entry| {
+        matches!(entry.spec.resolution, ServiceEntryResolution::Dns | ServiceEntryResolution::DnsRoundRobin)
+            && entry.spec.endpoints.is_empty()
+            && entry.spec.workload_selector.is_none()
+    });
+    entries.flat_map(|entry| &entry.spec.hosts).filter(|host| host.starts_with('*')).count()
+}
+
+/// Hosts that several VirtualServices of one namespace have, for the mesh gateway.
+fn duplicate_hosts(objects: &Snapshot) -> usize {
+    let mut seen: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for route in objects.virtual_services.values() {
+        let in_mesh = route.spec.gateways.is_empty() || route.spec.gateways.iter().any(|gateway| gateway == "mesh");
+        for host in route.spec.hosts.iter().filter(|_| in_mesh).collect::<BTreeSet<_>>() {
+            *seen.entry((&route.meta.namespace, host)).or_default() += 1;
+        }
+    }
+    seen.values().filter(|count| **count > 1).count()
+}
+
+fn duplicate_subsets(objects: &Snapshot) -> usize {
+    let mut seen = HashSet::new();
+    let rules = objects.destination_rules.values().filter(|rule| rule.spec.workload_selector.is_none());
+    let subsets = rules.flat_map(|rule| {
+        rule.spec.subsets.iter().map(|subset| (&*rule.meta.namespace, &*rule.spec.host, &*subset.name))
+    });
+    subsets.filter(|subset| !seen.insert(*subset)).count()
+}
+
+/// The figures as gauges.
+pub(crate) struct ObjectGauges(Vec<(IntGauge, Read)>);
+
+/// The figure of a gauge.
+type Read = fn(&ObjectStats) -> usize;
+
+impl ObjectGauges {
+    pub(crate) fn register(on: &Register) -> Result<ObjectGauges> {
+        let gauge = |name: &str, help: &str, of: Read| Ok((on.gauge(name, help)?, of));
+        let gauges: Result<Vec<_>> = [
+            gauge("endpoint_no_pod", "endpoints whose targetRef names a pod that does not exist", |it| it.endpoints_without_pod),
+            gauge(
+                "pilot_k8s_endpoints_pending_pod",
+                "endpoints whose pod does not exist yet, and with it their labels and service account; always equal to `endpoint_no_pod`",
+                |it| it.endpoints_without_pod,
+            ),
+            gauge("pilot_endpoint_not_ready", "endpoints that are not ready", |it| it.endpoints_not_ready),
+            gauge("pilot_eds_no_instances", "Services without an endpoint", |it| it.services_without_endpoints),
+            gauge(
+                "pilot_dns_cluster_without_endpoints",
+                "hosts of ServiceEntries with DNS resolution that cannot be resolved, since they have a wildcard",
+                |it| it.names_without_endpoints,
+            ),
+            gauge("pilot_no_ip", "pods with a sidecar that have no address yet", |it| it.pods_without_address),
+            gauge(
+                "pilot_vservice_dup_domain",
+                "hosts that several VirtualServices of a namespace have, for the gateway `mesh`",
+                |it| it.duplicate_hosts,
+            ),
+            gauge(
+                "pilot_destrule_subsets",
+                "subsets of a host that DestinationRules of a namespace declare twice",
+                |it| it.duplicate_subsets,
+            ),
+            gauge(
+                "meltemi_expected_proxies",
+                "live pods with the label `security.istio.io/tlsMode=istio`: as many sidecars should be connected, to all instances together",
+                |it| it.expected_proxies,
+            ),
+        ]
+        .into_iter()
+        .collect();
+        gauges.map(ObjectGauges)
+    }
+
+    pub(crate) fn set(&self, stats: &ObjectStats) {
+        for (gauge, of) in &self.0 {
+            gauge.set(i64::try_from(of(stats)).unwrap_or(i64::MAX));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::store::{Store, StoreOptions};
+    use sources::files::Folder;
+
+    fn stats(text: &str) -> ObjectStats {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("mesh.yaml"), text).unwrap();
+        let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
+        ObjectStats::of(&store.apply(Folder::open(dir.path()).scan().updates))
+    }
+
+    #[test]
+    fn a_healthy_mesh_has_only_expected_proxies() {
+        let found = stats(
+            "
+{apiVersion: v1, kind: Service, metadata: {name: cart, namespace: shop}, spec: {ports: [{port: 80}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: cart-1, namespace: shop, labels: {security.istio.io/tlsMode: istio}}
+status: {phase: Running, podIP: 10.0.0.7}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: cart-a, namespace: shop, labels: {kubernetes.io/service-name: cart}}
+addressType: IPv4
+endpoints: [{addresses: [10.0.0.7], conditions: {ready: true}, targetRef: {kind: Pod, name: cart-1, namespace: shop}}]
+",
+        );
+        assert_eq!(found, ObjectStats { expected_proxies: 1, ..ObjectStats::default() });
+    }
+
+    #[test]
+    fn every_anomaly_is_counted_once() {
+        let found = stats(
+            "
+{apiVersion: v1, kind: Service, metadata: {name: none, namespace: shop}, spec: {ports: [{port: 80}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: new-1, namespace: shop, labels: {security.istio.io/tlsMode: istio}}
+status: {phase: Pending}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: old-1, namespace: shop, labels: {security.istio.io/tlsMode: istio}}
+status: {phase: Succeeded, podIP: 10.0.0.8}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: cart-a, namespace: shop, labels: {kubernetes.io/service-name: cart}}
+addressType: IPv4
+endpoints: [{addresses: [10.0.0.7], conditions: {ready: false}, targetRef: {kind: Pod, name: gone-1, namespace: shop}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: one, namespace: shop}
+spec: {hosts: [a, a], http: [{route: [{destination: {host: a}}]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: two, namespace: shop}
+spec: {hosts: [a], http: [{route: [{destination: {host: a}}]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: one, namespace: shop}
+spec: {host: a, subsets: [{name: v1, labels: {v: a}}]}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: two, namespace: shop}
+spec: {host: a, subsets: [{name: v1, labels: {v: b}}]}
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: any, namespace: shop}
+spec: {hosts: ['*.example.com'], resolution: DNS, ports: [{number: 80, name: http, protocol: HTTP}]}
+",
+        );
+        let expected = ObjectStats {
+            endpoints_without_pod: 1,
+            endpoints_not_ready: 1,
+            services_without_endpoints: 1,
+            names_without_endpoints: 1,
+            pods_without_address: 1,
+            duplicate_hosts: 1,
+            duplicate_subsets: 1,
+            expected_proxies: 1,
+        };
+        assert_eq!(found, expected);
+    }
+}

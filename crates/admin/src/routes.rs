@@ -1,0 +1,114 @@
+//! The HTTP routes: readiness, metrics, version and debug pages. What a page holds is in `debug_pages`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+use axum::{Extension, Router};
+use server::version;
+use tracing::error;
+
+use crate::access::Access;
+use crate::actions::{self, Action};
+use crate::authorization::AdminRequest;
+use crate::http::{Local, Peer};
+use crate::page::Page;
+use crate::state::AdminState;
+
+type Shared = State<Arc<AdminState>>;
+type Parameters = Query<HashMap<String, String>>;
+
+/// The pages of `--httpAddr`.
+pub fn readiness(state: Arc<AdminState>, debug: bool) -> Router {
+    let router = Router::new().route("/ready", get(ready));
+    if debug { router.merge(debug_pages()) } else { router }.with_state(state)
+}
+
+/// The pages of `--monitoringAddr`.
+pub fn monitoring(state: Arc<AdminState>) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics_page))
+        .route("/version", get(|| async { version::dashed() }))
+        .merge(debug_pages())
+        .with_state(state)
+}
+
+fn debug_pages() -> Router<Arc<AdminState>> {
+    Router::new()
+        .route("/debug", any(debug_index))
+        .route("/debug/", any(debug_index))
+        .route("/debug/{*name}", any(debug_page))
+}
+
+async fn debug_index(
+    state: Shared,
+    peer: Extension<Peer>,
+    method: Method,
+    headers: HeaderMap,
+    (local, uri): (Extension<Local>, Uri),
+    parameters: Parameters,
+) -> Page {
+    debug_page(state, peer, method, headers, (local, uri), Path(String::new()), parameters).await
+}
+
+async fn debug_page(
+    State(state): Shared,
+    Extension(peer): Extension<Peer>,
+    method: Method,
+    headers: HeaderMap,
+    (Extension(local), uri): (Extension<Local>, Uri),
+    Path(name): Path<String>,
+    Query(parameters): Parameters,
+) -> Page {
+    let reads = method == Method::GET || method == Method::HEAD;
+    if let Some(action) = Action::of(&name, &parameters).filter(|_| !reads) {
+        let request = AdminRequest { method: &method, uri: &uri, headers: &headers, peer, local };
+        return match state.authorize(&request, &Method::POST).await {
+            Ok(account) => actions::act(state, action, parameters, account).await,
+            Err(rejection) => rejection,
+        };
+    }
+    let access = match state.access_control.get() {
+        Some(control) => control.http(peer, &uri, &headers).await,
+        None if peer.is_loopback() => Ok(Access::All),
+        None => Err(Page::text(StatusCode::SERVICE_UNAVAILABLE, "the first load is not complete\n")),
+    };
+    match access {
+        Ok(access) => state.page(name, method, parameters, access).await,
+        Err(rejection) => rejection,
+    }
+}
+
+async fn ready(State(state): Shared) -> (StatusCode, &'static str) {
+    if state.server.draining.load(Ordering::Relaxed) {
+        (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n")
+    } else if !state.server.provider.ready() {
+        (StatusCode::SERVICE_UNAVAILABLE, "the first load is not complete\n")
+    } else if !state.server.ports_open.load(Ordering::Relaxed) {
+        (StatusCode::SERVICE_UNAVAILABLE, "not every port is open: the root of the mesh is not known yet\n")
+    } else {
+        (StatusCode::OK, "")
+    }
+}
+
+async fn metrics_page(State(state): Shared, Extension(peer): Extension<Peer>) -> Response {
+    if state.metrics_on_loopback_only && !peer.is_loopback() {
+        return (StatusCode::FORBIDDEN, "metrics are served to loopback only: METRICS_LOCALHOST_ACCESS_ONLY is set\n")
+            .into_response();
+    }
+    state.exporter.set_patches(&state.patch_reach());
+    match state.exporter.page() {
+        Ok(page) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], page).into_response(),
+        Err(error) => {
+            error!(%error, "cannot encode the metrics");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! What the pages and actions read: the shared state of the server, access control, and the permit that bounds their CPU time.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
+
+use anyhow::Result;
+use axum::http::{Method, StatusCode};
+use server::SharedState;
+use tokio::sync::Semaphore;
+use tracing::error;
+use xds::Authenticator;
+
+use crate::access::{Access, AccessControl};
+use crate::authorization::{AdminAuthorizer, AdminRequest};
+use crate::debug_pages::{self, PageRequest};
+use crate::doctor::facts::EffectiveSettings;
+use crate::hosts::OwnHosts;
+use crate::metrics::Exporter;
+use crate::page::Page;
+use crate::registry::MeshState;
+use crate::settings::AdminSettings;
+
+pub struct AdminState {
+    pub(crate) server: Arc<SharedState>,
+    pub(crate) exporter: Exporter,
+    pub(crate) metrics_on_loopback_only: bool,
+    /// Not set: the first load is not complete.
+    pub(crate) access_control: OnceLock<AccessControl>,
+    /// For `meltemi doctor`.
+    pub(crate) effective: EffectiveSettings,
+    /// Pages that are computed at a time: they share the CPUs with pushes.
+    pub(crate) page_permits: Semaphore,
+    /// The last `syncz` page of a large mesh, and when it was computed.
+    pub(crate) syncz: Mutex<Option<(Instant, Page)>>,
+}
+
+/// Pages use one CPU at most, however many are requested.
+pub(crate) const PAGES_AT_A_TIME: usize = 1;
+
+impl AdminState {
+    pub fn new(
+        server: Arc<SharedState>,
+        exporter: Exporter,
+        settings: &AdminSettings,
+        effective: EffectiveSettings,
+    ) -> Result<Arc<AdminState>> {
+        if let Some(health) = &server.watches {
+            exporter.register_watches(health)?;
+        }
+        Ok(Arc::new(AdminState {
+            server,
+            exporter,
+            metrics_on_loopback_only: settings.metrics_on_loopback_only,
+            access_control: OnceLock::new(),
+            effective,
+            page_permits: Semaphore::new(PAGES_AT_A_TIME),
+            syncz: Mutex::default(),
+        }))
+    }
+
+    /// Called once, when the mesh and the authenticator are known. `trusted`: namespaces whose callers see everything, besides those of the
+    /// settings. `authenticator`: `None` if the secure port is off; used for pages only if `authenticates`.
+    pub fn set_access(
+        &self,
+        settings: &AdminSettings,
+        (hosts, domain): (&[String], &str),
+        trusted: [String; 2],
+        (authenticator, authenticates): (Option<Arc<dyn Authenticator>>, bool),
+    ) {
+        let admin = AdminAuthorizer::new(settings, OwnHosts::new(hosts, domain), authenticator.clone());
+        let authenticator = authenticator.filter(|_| authenticates);
+        let _ = self.access_control.set(AccessControl::new(settings, trusted, authenticator, admin));
+    }
+
+    pub(crate) fn mesh_state(&self) -> MeshState {
+        MeshState {
+            objects: self.server.metrics.objects.snapshot(),
+            mesh: self.server.views.as_ref().and_then(|views| views.mesh()),
+        }
+    }
+
+    pub(crate) fn patch_reach(&self) -> Vec<views::PatchReach> {
+        self.server.views.as_ref().map(|views| views.patch_reach()).unwrap_or_default()
+    }
+
+    /// The service account that may change something, or the response that rejects the request.
+    pub(crate) async fn authorize(&self, request: &AdminRequest<'_>, method: &Method) -> Result<String, Page> {
+        match self.access_control.get() {
+            Some(control) => control.admin.authorize(request, method).await,
+            None => Err(Page::text(StatusCode::SERVICE_UNAVAILABLE, "the first load is not complete\n")),
+        }
+    }
+
+    /// Computes a page on a blocking thread, once it has a permit.
+    pub(crate) async fn page(
+        self: Arc<Self>,
+        name: String,
+        method: Method,
+        parameters: HashMap<String, String>,
+        access: Access,
+    ) -> Page {
+        let Ok(_permit) = self.page_permits.acquire().await else {
+            return Page::text(StatusCode::SERVICE_UNAVAILABLE, "closing\n");
+        };
+        let state = self.clone();
+        let computed = tokio::task::spawn_blocking(move || {
+            let request = PageRequest { name: &name, method: &method, parameters: &parameters, access: &access };
+            debug_pages::answer(&state, &request)
+        });
+        computed.await.unwrap_or_else(|error| {
+            error!(%error, "cannot compute a debug page");
+            Page::text(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be made; the log says why\n")
+        })
+    }
+}

@@ -1,0 +1,95 @@
+//! The `caBundle` of every ValidatingWebhookConfiguration with our revision's label, by which the API server trusts our webhook.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use sources::kube::{KubeClient, RequestError};
+use tokio::time::sleep;
+use tracing::{debug, info, warn};
+
+use crate::leadership::Leadership;
+use crate::object;
+
+const PATH: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
+
+pub struct WebhookBundle {
+    pub client: KubeClient,
+    /// Empty: `default`.
+    pub revision: String,
+    pub leads: Leadership,
+}
+
+impl WebhookBundle {
+    /// Runs until leadership can no longer be gained. `roots`: the current root certificates, as PEM.
+    pub async fn follow(self, roots: impl Fn() -> String + Send) {
+        let mut last = String::new();
+        while !self.leads.is_over() {
+            sleep(POLL_INTERVAL).await;
+            let problem = match self.reconcile(&roots()).await {
+                Ok(()) => String::new(),
+                Err(failure) => failure.to_string(),
+            };
+            if !problem.is_empty() && problem != last {
+                warn!(problem, "cannot update the caBundle of the webhook; retrying");
+            }
+            last = problem;
+        }
+    }
+
+    async fn reconcile(&self, roots: &str) -> Result<(), RequestError> {
+        if !self.leads.is_held() {
+            return Ok(());
+        }
+        let revision = if self.revision.is_empty() { "default" } else { &self.revision };
+        let listed = object::get(&self.client, &format!("{PATH}?labelSelector=istio.io%2Frev%3D{revision}")).await?;
+        let bundle = data_encoding::BASE64.encode(roots.as_bytes());
+        for mut found in listed.as_ref().and_then(|list| list["items"].as_array()).cloned().unwrap_or_default() {
+            if !set_bundle(&mut found, &bundle) {
+                continue;
+            }
+            let name = found["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let path = format!("{PATH}/{name}");
+            let Some(written) = self.leads.write(object::replace(&self.client, &path, &found)).await else {
+                return Ok(());
+            };
+            match written {
+                Ok(_) => info!(name, "caBundle of the webhook updated"),
+                // Changed meanwhile; the next look sees the other write.
+                Err(failure) if object::is_conflict(&failure) => {
+                    debug!(name, "webhook configuration changed meanwhile");
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sets the bundle; returns whether that changed anything.
+fn set_bundle(configuration: &mut Value, bundle: &str) -> bool {
+    let mut changed = false;
+    for webhook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
+        let current = &mut webhook["clientConfig"]["caBundle"];
+        if current != bundle {
+            *current = bundle.into();
+            changed = true;
+        }
+    }
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_a_bundle_that_differs_is_written() {
+        let mut found =
+            json!({ "webhooks": [{ "clientConfig": { "url": "u" } }, { "clientConfig": { "caBundle": "b" } }] });
+        assert!(set_bundle(&mut found, "b"));
+        assert!(!set_bundle(&mut found, "b"), "{found}");
+        assert!(!set_bundle(&mut json!({}), "b"));
+    }
+}

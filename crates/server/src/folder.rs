@@ -1,0 +1,92 @@
+//! A folder that is read once into a store. Which proxies its Pods imply is the program's.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use config::kind::Kind;
+use config::store::{MeshText, Name, Snapshot, Store, StoreOptions, Update};
+use sources::files::Folder;
+
+use crate::settings::{MESH_CONFIG_MAP, MeshSettings};
+
+/// A folder, and the store with its objects.
+pub struct LoadedFolder {
+    pub(crate) folder: Folder,
+    pub store: Store,
+    /// The number of objects of each kind.
+    pub objects: BTreeMap<Kind, usize>,
+    pub files: usize,
+    pub(crate) mesh_config: MeshConfigSource,
+}
+
+/// Where the mesh config comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum MeshConfigSource {
+    File(MeshText),
+    ConfigMap,
+    Defaults,
+}
+
+impl MeshConfigSource {
+    /// `given`: the text of a file, which takes precedence over the ConfigMap `map`.
+    pub(crate) fn new(given: Option<MeshText>, map: &Name, snapshot: &Snapshot) -> MeshConfigSource {
+        match given {
+            Some(text) => MeshConfigSource::File(text),
+            None if snapshot.config_maps.contains_key(map) => MeshConfigSource::ConfigMap,
+            None => MeshConfigSource::Defaults,
+        }
+    }
+}
+
+pub fn load(dir: &Path, mesh: &MeshSettings) -> Result<LoadedFolder> {
+    load_observed(dir, mesh, |_| ())
+}
+
+/// `observe` gets the updates of the first scan.
+pub(crate) fn load_observed(dir: &Path, mesh: &MeshSettings, observe: impl FnOnce(&[Update])) -> Result<LoadedFolder> {
+    std::fs::read_dir(dir).with_context(|| format!("cannot read the folder {}", dir.display()))?;
+    let (mut store, given) = store(mesh)?;
+    let mut folder = Folder::open(dir);
+    let scan = folder.scan();
+    if !scan.readable {
+        // An unreadable folder is not an empty mesh: serving it would remove the configuration of every proxy.
+        bail!("{}", first_error(&scan.updates));
+    }
+    observe(&scan.updates);
+    let objects = object_counts(&scan.updates);
+    let map = Name::new(&mesh.pod_namespace, MESH_CONFIG_MAP);
+    let mesh_config = MeshConfigSource::new(given, &map, &store.apply(scan.updates));
+    Ok(LoadedFolder { folder, store, objects, files: scan.files, mesh_config })
+}
+
+/// An empty store, and the text of the mesh config file, which takes precedence over the ConfigMap.
+pub(crate) fn store(mesh: &MeshSettings) -> Result<(Store, Option<MeshText>)> {
+    let given = mesh.mesh_config.as_deref().map(mesh_text).transpose()?;
+    let options = StoreOptions { pod_namespace: mesh.pod_namespace.clone(), mesh_config: given.clone() };
+    Ok((Store::new(options), given))
+}
+
+fn mesh_text(file: &Path) -> Result<MeshText> {
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read the mesh config {}", file.display()))?;
+    Ok(MeshText { file: file.display().to_string(), text })
+}
+
+fn first_error(updates: &[Update]) -> String {
+    let diagnostics = updates.iter().find_map(|update| match update {
+        Update::Diagnostics { diagnostics, .. } => diagnostics.first(),
+        _ => None,
+    });
+    diagnostics.map_or_else(|| "the folder cannot be read".to_owned(), |diagnostic| diagnostic.what.clone())
+}
+
+fn object_counts(updates: &[Update]) -> BTreeMap<Kind, usize> {
+    let mut objects = BTreeMap::new();
+    for update in updates {
+        if let Update::Put(object) = update {
+            *objects.entry(object.kind()).or_default() += 1;
+        }
+    }
+    objects
+}

@@ -1,0 +1,202 @@
+//! Tasks of a server in a cluster: leader election, and what the leader writes: root certificates in every namespace, the status and addresses
+//! of objects. Sharing the root among replicas is in `root_secret`.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ca::RootOptions;
+use config::store::Snapshot;
+use controllers::{
+    AddressWriter, CaSecret, Leadership, Lease, LeaseTiming, Replicas, Reports, RootCert, StatusWriter, TokenReviewer,
+    Verdicts, WebhookBundle, leadership,
+};
+use model::AddressRanges;
+use sources::kube::KubeClient;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::replicas::ReplicaBalancer;
+use crate::root_rotation::SharedRotation;
+use crate::root_secret;
+use crate::settings::{ClusterSettings, IdentitySettings, MeshSettings, NO_STATE};
+
+/// The Lease of the leader of a revision.
+const LEADER_LEASE: &str = "meltemi-leader";
+/// The Lease of the replica, of all revisions, that writes the status of objects without a revision.
+const STATUS_LEASE: &str = "meltemi-status";
+
+/// The revision of a control plane without one.
+const DEFAULT_REVISION: &str = "default";
+/// The Lease with the reports of replicas of all revisions: the status of an object without a revision counts the proxies of all of them.
+const REPLICAS_LEASE: &str = "meltemi-replicas";
+/// The Lease with the coverage reports of replicas of all revisions, which share a root.
+const ROTATION_LEASE: &str = "meltemi-ca-rotation";
+
+/// Replicas of one revision share a Lease; revisions write side by side.
+fn of_revision(lease: &str, revision: &str) -> String {
+    match revision {
+        "" | DEFAULT_REVISION => lease.to_owned(),
+        revision => format!("{lease}-{revision}"),
+    }
+}
+
+pub(crate) struct LeaderTasks {
+    pub(crate) client: KubeClient,
+    namespace: String,
+    replica: String,
+    leader_election: bool,
+    revision: String,
+    status: bool,
+    pub(crate) balances: bool,
+    /// `None`: addresses are not written.
+    addresses: Option<AddressRanges>,
+    /// WATCHED_NAMESPACES. Empty: all.
+    watched: BTreeSet<Arc<str>>,
+}
+
+/// Running tasks, in the order in which they end: writers, then leases.
+pub(crate) struct TaskHandles {
+    leases: Vec<JoinHandle<()>>,
+    writers: Vec<JoinHandle<()>>,
+}
+
+/// Computes the status of all objects; may take long.
+pub(crate) type Assess = Arc<dyn Fn(&Snapshot) -> Verdicts + Send + Sync>;
+
+impl LeaderTasks {
+    pub(crate) fn new(client: &KubeClient, mesh: &MeshSettings, settings: &ClusterSettings) -> LeaderTasks {
+        let ClusterSettings { revision, pod_name, leader_election, status, addresses, balance, namespaces, .. } =
+            settings;
+        let unnamed = || format!("meltemi-{}-{}", std::process::id(), jiff::Timestamp::now().as_millisecond());
+        let mut watched = namespaces.clone();
+        if !watched.is_empty() {
+            watched.insert(mesh.pod_namespace.as_str().into());
+        }
+        LeaderTasks {
+            // A rate limit of its own: writes do not wait for the lists of watches, nor these for writes.
+            client: client.with_own_rate_limit(),
+            namespace: mesh.pod_namespace.clone(),
+            replica: pod_name.clone().unwrap_or_else(unnamed),
+            leader_election: *leader_election,
+            revision: revision.to_string(),
+            status: *status,
+            balances: *balance,
+            addresses: addresses.then_some(mesh.addresses),
+            watched,
+        }
+    }
+
+    /// The reports of replicas.
+    pub(crate) fn replicas(&self) -> Replicas {
+        Replicas::new(self.client.clone(), &self.namespace, REPLICAS_LEASE, &self.replica, self.named_revision())
+    }
+
+    fn named_revision(&self) -> &str {
+        if self.revision.is_empty() { DEFAULT_REVISION } else { &self.revision }
+    }
+
+    /// The rotation of the root that replicas share.
+    pub(crate) fn shared_rotation(&self, revision: Option<Arc<ReplicaBalancer>>) -> SharedRotation {
+        let secret = CaSecret::new(self.client.clone(), &self.namespace);
+        let replicas = Reports::new(self.client.clone(), &self.namespace, ROTATION_LEASE, &self.replica);
+        SharedRotation::new(secret, replicas, revision)
+    }
+
+    pub(crate) fn revision(&self) -> &str {
+        &self.revision
+    }
+
+    /// Returns when the root of the Secret and of the folder are the same, however long that takes.
+    pub(crate) async fn share_root(&self, folder: &Path, root: &RootOptions, grace_percent: u32) -> Result<()> {
+        root_secret::share(&self.client, &self.namespace, folder, root, grace_percent).await
+    }
+
+    pub(crate) fn token_reviews(&self, audiences: &[String]) -> TokenReviewer {
+        TokenReviewer::new(&self.client, audiences.to_vec())
+    }
+
+    /// Competes for the leases and starts the writers. `published`: the objects that views were refreshed with.
+    pub(crate) fn start(
+        &self,
+        published: watch::Receiver<Arc<Snapshot>>,
+        assess: Assess,
+        replicas: Arc<Replicas>,
+    ) -> (TaskHandles, Leadership) {
+        let mut handles = TaskHandles { leases: Vec::new(), writers: Vec::new() };
+        let leads = self.lease(&of_revision(LEADER_LEASE, &self.revision), &mut handles);
+        if !self.status && self.addresses.is_none() {
+            return (handles, leads);
+        }
+        let (client, leads_all) = (self.client.clone(), self.lease(STATUS_LEASE, &mut handles));
+        if let Some(ranges) = self.addresses {
+            let writer = AddressWriter { client: client.clone(), objects: published.clone(), leads: leads_all.clone() };
+            handles
+                .writers
+                .push(tokio::spawn(writer.follow(move |objects| model::status_address_updates(objects, &ranges))));
+        }
+        if self.status {
+            let revision = self.named_revision().to_owned();
+            let writer =
+                StatusWriter { client, objects: published, revision, leads: leads.clone(), leads_all, replicas };
+            handles.writers.push(tokio::spawn(writer.follow(assess)));
+        }
+        (handles, leads)
+    }
+
+    fn lease(&self, name: &str, handles: &mut TaskHandles) -> Leadership {
+        let (elected, leads) = leadership();
+        handles.leases.push(if self.leader_election {
+            let lease = Lease::new(&self.client, &self.namespace, name, &self.replica, LeaseTiming::default());
+            tokio::spawn(lease.follow(elected))
+        } else {
+            elected.without_election();
+            tokio::spawn(async move { elected.closed().await })
+        });
+        leads
+    }
+
+    /// Writes the roots to every namespace and to webhook configurations. `folder`: of a root that is shared with other replicas.
+    pub(crate) fn publish_roots(
+        self,
+        handles: &mut TaskHandles,
+        leads: Leadership,
+        objects: watch::Receiver<Arc<Snapshot>>,
+        roots: impl Fn() -> String + Clone + Send + 'static,
+        folder: Option<std::path::PathBuf>,
+    ) {
+        if let Some(folder) = folder {
+            tokio::spawn(root_secret::follow(self.client.clone(), self.namespace, folder));
+        }
+        let bundle = WebhookBundle { client: self.client.clone(), revision: self.revision, leads: leads.clone() };
+        let writer = RootCert { client: self.client, objects, leads, watched: self.watched };
+        handles.writers.extend([tokio::spawn(writer.follow(roots.clone())), tokio::spawn(bundle.follow(roots))]);
+    }
+}
+
+impl TaskHandles {
+    /// Releases the leases, so that another replica need not wait until they expire.
+    pub(crate) async fn end(self) {
+        // A lease is released when its last receiver is dropped.
+        for writer in self.writers {
+            writer.abort();
+            let _ = writer.await;
+        }
+        for lease in self.leases {
+            let _ = timeout(Duration::from_secs(2), lease).await;
+        }
+    }
+}
+
+/// The folder of the root: in the state folder, or a temporary one, since the Secret holds the root.
+pub(crate) fn root_folder(identity: &mut IdentitySettings) -> Result<std::path::PathBuf> {
+    if identity.state.is_none() {
+        let folder = std::env::temp_dir().join(format!("meltemi-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).with_context(|| format!("make the folder {}", folder.display()))?;
+        identity.state = Some(folder);
+    }
+    identity.state.as_deref().map(|state| state.join("ca")).context(NO_STATE)
+}

@@ -1,0 +1,47 @@
+//! The server behind `meltemi serve`: from changes of objects to pushes, and what goes with it: authentication, certificates, root rotation,
+//! leader tasks, the validation webhook. Pages and metrics endpoints are in the crate `admin`, flags in the program.
+
+mod admission_policies;
+mod authentication;
+mod banner;
+mod certificates;
+mod core_dumps;
+mod debounce;
+mod folder;
+mod gateway_credentials;
+mod grpc_ports;
+mod jwks;
+mod leader_tasks;
+mod loaded;
+mod memory_pressure;
+mod metrics;
+mod object_source;
+mod object_status;
+mod pipeline;
+mod ports;
+mod process_memory;
+mod replicas;
+mod root_rotation;
+mod root_secret;
+mod running;
+mod secure_port;
+pub mod settings;
+mod starting;
+mod state;
+mod stop;
+pub mod version;
+mod webhook;
+mod workload_secrets;
+
+pub use admission_policies::admission_policies;
+pub use core_dumps::disable as disable_core_dumps;
+pub use folder::{LoadedFolder, load as load_folder};
+pub use loaded::Loaded;
+pub use metrics::{CurrentObjects, Metrics, RefreshKind};
+pub use process_memory::memory_limit;
+pub use replicas::{ReplicaBalancer, ReplicaState, ReplicaStatus};
+pub use root_rotation::{AdvanceRequest, ReplicaCoverage, RootRotation, RootStatus, RotationStatus};
+pub use running::Running;
+pub use starting::Starting;
+pub use state::SharedState;
+pub use stop::StopSignals;

@@ -1,0 +1,151 @@
+//! The phases after the first load: ports that need the mesh, tasks of replicas and of the leader, the authenticator. The secure port itself
+//! is opened in `secure_port`.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use config::store::Update;
+use sources::files::Folder;
+use sources::jwks::JwksFetcher;
+use tokio::sync::mpsc;
+use views::Views;
+
+use crate::authentication::{CallerAuthenticator, WorkloadRegistry};
+use crate::banner::{Found, Origin};
+use crate::grpc_ports::GrpcPorts;
+use crate::leader_tasks::{self, Assess, LeaderTasks};
+use crate::object_source::FirstLoad;
+use crate::pipeline::{self, Pipeline};
+use crate::ports::Listeners;
+use crate::replicas::ReplicaBalancer;
+use crate::running::BackgroundTasks;
+use crate::settings::{DebounceSettings, IdentitySettings, MeshSettings, PortSettings};
+use crate::state::SharedState;
+use crate::{object_status, secure_port};
+
+/// What the phases before and after the first load share.
+pub(crate) struct Opening {
+    pub(crate) started: Instant,
+    pub(crate) mesh: MeshSettings,
+    pub(crate) ports: PortSettings,
+    pub(crate) debounce: DebounceSettings,
+    pub(crate) identity: IdentitySettings,
+    pub(crate) views: Arc<Views>,
+    pub(crate) state: Arc<SharedState>,
+    pub(crate) listeners: Listeners,
+    pub(crate) grpc: GrpcPorts,
+    pub(crate) updates: (mpsc::Sender<Vec<Update>>, mpsc::Receiver<Vec<Update>>),
+}
+
+/// A server that has read every object once and serves them; not every port is open.
+pub struct Loaded {
+    pub(crate) opening: Opening,
+    /// `None`: the source sends its changes by itself.
+    pub(crate) folder: Option<Folder>,
+    /// `None`: there is no cluster. Taken when the secure port is open.
+    pub(crate) leader_tasks: Option<LeaderTasks>,
+    pub(crate) revision: String,
+    pub(crate) origin: Origin,
+    pub(crate) found: Found,
+    pub(crate) pipeline: Pipeline,
+    pub(crate) keys: JwksFetcher,
+    pub(crate) tasks: BackgroundTasks,
+    /// `None`: not made yet, or the secure port is off.
+    pub(crate) authenticator: Option<Arc<CallerAuthenticator>>,
+    /// The folder of the root in a cluster.
+    pub(crate) root_folder: Option<PathBuf>,
+}
+
+impl Loaded {
+    pub(crate) fn new(opening: Opening, first: FirstLoad, keys: JwksFetcher) -> Loaded {
+        let FirstLoad { folder, leader_tasks, origin, found, pipeline } = first;
+        let revision = leader_tasks.as_ref().map_or("", |tasks| tasks.revision()).to_owned();
+        Loaded {
+            opening,
+            folder,
+            leader_tasks,
+            revision,
+            origin,
+            found,
+            pipeline,
+            keys,
+            tasks: BackgroundTasks::default(),
+            authenticator: None,
+            root_folder: None,
+        }
+    }
+
+    /// The key sets that policies name, so that the first pushes hold them. Waits no longer than a fetch may take.
+    pub async fn fetch_jwks(&mut self) {
+        let updates = self.keys.first().await;
+        self.pipeline.apply_batch(updates, Duration::ZERO).await;
+    }
+
+    /// The secure gRPC port and the webhook's.
+    pub async fn bind_secure_ports(&mut self) -> Result<()> {
+        let Opening { ports, identity, listeners, .. } = &mut self.opening;
+        listeners.bind_secure(ports).await?;
+        listeners.bind_webhook(ports, self.leader_tasks.is_some() && identity.external.is_none()).await
+    }
+
+    /// The names of the serving certificate.
+    pub fn hosts(&self) -> Vec<String> {
+        let Opening { mesh, identity, .. } = &self.opening;
+        secure_port::hosts(&mesh.pod_namespace, &self.revision, &identity.hosts)
+    }
+
+    pub fn mesh_settings(&self) -> &MeshSettings {
+        &self.opening.mesh
+    }
+
+    pub fn root_namespace(&self) -> String {
+        self.pipeline.root_namespace()
+    }
+
+    /// XDS_AUTH.
+    pub fn authenticates(&self) -> bool {
+        self.opening.identity.authenticate
+    }
+
+    /// Reports to the other replicas and balances streams with them; competes for leadership and does the leader's work. Nothing without
+    /// a cluster.
+    pub fn start_cluster_tasks(&mut self) {
+        let Some(leader_tasks) = &self.leader_tasks else { return };
+        let state = &self.opening.state;
+        let replicas = Arc::new(leader_tasks.replicas());
+        if let Some(health) = state.watches.clone() {
+            let balancer = Arc::new(ReplicaBalancer {
+                replicas: replicas.clone(),
+                health,
+                connections: state.connections.clone(),
+                balances: leader_tasks.balances,
+                differences: Mutex::default(),
+            });
+            // Set nowhere else.
+            let _ = state.replicas.set(balancer.clone());
+            self.tasks.replicas = Some((tokio::spawn(balancer.clone().follow()), balancer));
+        }
+        let (views, connections) = (self.opening.views.clone(), state.connections.clone());
+        let assess: Assess = Arc::new(move |objects| {
+            object_status::statuses(objects, pipeline::diagnostics(objects, &views), &connections)
+        });
+        self.tasks.leader = Some(leader_tasks.start(self.pipeline.published_objects(), assess, replicas));
+    }
+
+    /// Makes the authenticator of the secure port. `None`: the port is off.
+    pub fn authenticator(&mut self) -> Result<Option<Arc<dyn xds::Authenticator>>> {
+        let Opening { identity, state, listeners, .. } = &mut self.opening;
+        if listeners.secure.is_none() {
+            return Ok(None);
+        }
+        self.root_folder = self.leader_tasks.as_ref().map(|_| leader_tasks::root_folder(identity)).transpose()?;
+        let registry = WorkloadRegistry { objects: state.metrics.objects.clone() };
+        let metrics = ca::CaMetrics::new(state.metrics.registry()).context("cannot register the metrics of the CA")?;
+        let reviews = self.leader_tasks.as_ref().map(|tasks| tasks.token_reviews(&identity.audiences));
+        let authenticator = CallerAuthenticator::new(identity, registry, metrics, reviews)?;
+        self.authenticator = Some(authenticator.clone());
+        Ok(Some(authenticator))
+    }
+}

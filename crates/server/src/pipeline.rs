@@ -1,0 +1,276 @@
+//! The push pipeline: batches of changes are applied to the store, views are refreshed, streams are notified. Which changes make a batch is
+//! decided in `debounce`.
+
+mod cause;
+mod diagnostics;
+mod mesh_config;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use config::diagnostic::Diagnostic;
+use config::store::{Snapshot, Store, Update};
+use sources::files::Folder;
+use sources::jwks::{self, KeyRequests};
+use sources::kube::NamespaceScope;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::Receiver;
+use tokio::sync::watch;
+use tokio::task::{spawn_blocking, yield_now};
+use tracing::{debug, error};
+use views::{PendingNotifications, Views};
+use xds::Stage;
+
+use crate::banner::Found;
+use crate::debounce::{Batch, Debouncer};
+use crate::folder;
+use crate::metrics::{EventCounter, Metrics};
+use crate::settings::{DebounceSettings, MeshSettings};
+use cause::Cause;
+use diagnostics::DiagnosticLog;
+pub(crate) use mesh_config::RevisionMeshConfig;
+
+/// Streams that are notified at a time, per thread that serves them. The state of a stream is a few kilobytes, so that a batch fits into
+/// the cache of its thread.
+const NOTIFIED_AT_ONCE: usize = 64;
+
+pub(crate) struct Pipeline {
+    store: Store,
+    /// The sequence of the snapshot that the views were refreshed with.
+    refreshed: u64,
+    views: Arc<Views>,
+    metrics: Arc<Metrics>,
+    events: EventCounter,
+    diagnostics: DiagnosticLog,
+    wanted_keys: watch::Sender<KeyRequests>,
+    /// `None`: the source is a folder, which is read whole.
+    scope: Option<watch::Sender<NamespaceScope>>,
+    /// The objects in use, for leader tasks and signers.
+    objects: watch::Sender<Arc<Snapshot>>,
+    /// The same after views were refreshed with them, with their diagnostics.
+    published_objects: watch::Sender<Arc<Snapshot>>,
+    /// `None`: the mesh config is in the ConfigMap `istio`.
+    revision_mesh_config: Option<RevisionMeshConfig>,
+}
+
+/// After the first load.
+pub(crate) struct LoadedPipeline {
+    pub(crate) folder: Folder,
+    pub(crate) found: Found,
+    pub(crate) pipeline: Pipeline,
+}
+
+impl Pipeline {
+    /// Reads the folder and refreshes the views; may take seconds.
+    pub(crate) fn load(
+        dir: &Path,
+        mesh: &MeshSettings,
+        views: Arc<Views>,
+        metrics: Arc<Metrics>,
+    ) -> Result<LoadedPipeline> {
+        let began = Instant::now();
+        let mut events = EventCounter::default();
+        let load = || folder::load_observed(dir, mesh, |updates| events.count(updates, &metrics));
+        let loaded = metrics.stages().run_long(Stage::InformerCache, load)?;
+        let snapshot = loaded.store.snapshot();
+        metrics.objects.set(snapshot.clone());
+        refresh(&views, &metrics, &Cause::start(), &snapshot, began).notify_all();
+        let found = Found::new(&loaded, &snapshot);
+        let pipeline = Pipeline {
+            revision_mesh_config: None,
+            objects: watch::Sender::new(snapshot.clone()),
+            published_objects: watch::Sender::new(snapshot.clone()),
+            wanted_keys: watch::Sender::new(jwks::wanted(&snapshot.request_authentications)),
+            store: loaded.store,
+            refreshed: snapshot.seq,
+            views,
+            metrics,
+            events,
+            diagnostics: DiagnosticLog::default(),
+            scope: None,
+        };
+        Ok(LoadedPipeline { folder: loaded.folder, found, pipeline })
+    }
+
+    /// With no objects: streams wait until `publish_first`.
+    pub(crate) fn empty(
+        store: Store,
+        views: Arc<Views>,
+        metrics: Arc<Metrics>,
+        scope: watch::Sender<NamespaceScope>,
+    ) -> Pipeline {
+        Pipeline {
+            revision_mesh_config: None,
+            objects: watch::Sender::new(store.snapshot()),
+            published_objects: watch::Sender::new(store.snapshot()),
+            wanted_keys: watch::Sender::default(),
+            refreshed: store.snapshot().seq,
+            store,
+            views,
+            metrics,
+            events: EventCounter::default(),
+            diagnostics: DiagnosticLog::default(),
+            scope: Some(scope),
+        }
+    }
+
+    /// Called before the first object.
+    pub(crate) fn take_mesh_config_from(&mut self, revision_mesh_config: RevisionMeshConfig) {
+        self.revision_mesh_config = Some(revision_mesh_config);
+    }
+
+    fn with_revision_mesh_config(&self, updates: Vec<Update>) -> Vec<Update> {
+        match &self.revision_mesh_config {
+            Some(revision_mesh_config) => revision_mesh_config.apply(updates),
+            None => updates,
+        }
+    }
+
+    /// Stores objects of a source that is not complete yet.
+    pub(crate) fn store(&mut self, updates: Vec<Update>) -> Arc<Snapshot> {
+        self.events.count(&updates, &self.metrics);
+        let updates = self.with_revision_mesh_config(updates);
+        self.metrics.stages().run_long(Stage::InformerCache, || self.store.apply(updates))
+    }
+
+    /// Refreshes the views for the first time; may take seconds.
+    pub(crate) fn publish_first(&mut self) -> Arc<Snapshot> {
+        let snapshot = self.store.snapshot();
+        self.refreshed = snapshot.seq;
+        self.metrics.objects.set(snapshot.clone());
+        self.wanted_keys.send_replace(jwks::wanted(&snapshot.request_authentications));
+        self.objects.send_replace(snapshot.clone());
+        let cause = Cause::start();
+        refresh(&self.views, &self.metrics, &cause, &snapshot, Instant::now()).notify_all();
+        self.published_objects.send_replace(snapshot.clone());
+        snapshot
+    }
+
+    pub(crate) fn stages(&self) -> xds::Stages {
+        self.metrics.stages().clone()
+    }
+
+    pub(crate) fn root_namespace(&self) -> String {
+        self.store.snapshot().mesh.root_namespace.clone()
+    }
+
+    pub(crate) fn log_diagnostics(&mut self) {
+        self.diagnostics.log(diagnostics(&self.store.snapshot(), &self.views));
+    }
+
+    pub(crate) fn objects(&self) -> watch::Receiver<Arc<Snapshot>> {
+        self.objects.subscribe()
+    }
+
+    pub(crate) fn published_objects(&self) -> watch::Receiver<Arc<Snapshot>> {
+        self.published_objects.subscribe()
+    }
+
+    /// Key sets of token issuers that policies name, as they change.
+    pub(crate) fn wanted_keys(&self) -> watch::Receiver<KeyRequests> {
+        self.wanted_keys.subscribe()
+    }
+
+    /// Applies batches until the source is closed.
+    pub(crate) async fn follow(mut self, mut source: Receiver<Vec<Update>>, limits: DebounceSettings) {
+        let mut debouncer = Debouncer::new(limits);
+        loop {
+            let objects = self.store.snapshot();
+            let (events, metrics, wanted) = (&mut self.events, &self.metrics, &self.wanted_keys);
+            let mut pending = debouncer.len();
+            let batch = debouncer.next_batch(&mut source, &objects, |updates| {
+                events.count(updates, metrics);
+                // At once, so that keys are fetched during the debounce.
+                wanted.send_if_modified(|current| jwks::add_key_requests(current, updates));
+                pending += updates.len();
+                metrics.streams.memory().set(Stage::Debounce, pending * size_of::<Update>());
+            });
+            let Some(Batch { updates, waited, spent }) = batch.await else { return };
+            self.metrics.streams.memory().set(Stage::Debounce, debouncer.len() * size_of::<Update>());
+            self.metrics.stages().add(Stage::Debounce, spent);
+            self.metrics.observe_debounce(waited);
+            self.apply_batch(updates, waited).await;
+            self.log_diagnostics();
+        }
+    }
+
+    pub(crate) async fn apply_batch(&mut self, updates: Vec<Update>, waited: Duration) {
+        let (cause, before) = (Cause::of(&updates), self.store.snapshot());
+        let updates = self.with_revision_mesh_config(updates);
+        let snapshot = self.metrics.stages().run_long(Stage::InformerCache, || self.store.apply(updates));
+        if snapshot.seq == self.refreshed {
+            self.published_objects
+                .send_if_modified(|current| !Arc::ptr_eq(&std::mem::replace(current, snapshot.clone()), &snapshot));
+            return;
+        }
+        self.objects.send_replace(snapshot.clone());
+        let scope_unchanged =
+            Arc::ptr_eq(&before.mesh, &snapshot.mesh) && before.namespaces.ptr_eq(&snapshot.namespaces);
+        if let Some(scope) = self.scope.as_ref().filter(|_| !scope_unchanged) {
+            let next = NamespaceScope::new(&snapshot);
+            scope.send_if_modified(|current| std::mem::replace(current, next.clone()) != next);
+        }
+        if !before.request_authentications.ptr_eq(&snapshot.request_authentications) {
+            let wanted = jwks::wanted(&snapshot.request_authentications);
+            self.wanted_keys.send_if_modified(|current| std::mem::replace(current, wanted.clone()) != wanted);
+        }
+        self.refreshed = snapshot.seq;
+        self.metrics.objects.set(snapshot.clone());
+        let (views, metrics, applied) = (self.views.clone(), self.metrics.clone(), snapshot.clone());
+        let refreshed = spawn_blocking(move || {
+            let began = Instant::now();
+            refresh(&views, &metrics, &cause, &snapshot, began.checked_sub(waited).unwrap_or(began))
+        });
+        match refreshed.await {
+            Ok(notifications) => {
+                tokio::spawn(notify(notifications, self.stages()));
+                self.published_objects.send_replace(applied);
+            }
+            Err(error) => error!(%error, "refresh failed: proxies keep their current configuration"),
+        }
+    }
+}
+
+/// Diagnostics of objects, each by itself and in the mesh.
+pub(crate) fn diagnostics(snapshot: &Snapshot, views: &Views) -> impl Iterator<Item = Diagnostic> {
+    let mesh = views.mesh();
+    let merged = mesh
+        .into_iter()
+        .flat_map(|mesh| mesh.diagnostics().into_iter().chain(mesh.policy_diagnostics()).collect::<Vec<_>>());
+    snapshot.diagnostics.iter().cloned().chain(merged)
+}
+
+/// `began`: when the oldest of the changes arrived.
+fn refresh(
+    views: &Views,
+    metrics: &Metrics,
+    cause: &Cause,
+    snapshot: &Snapshot,
+    began: Instant,
+) -> PendingNotifications {
+    let start = Instant::now();
+    let Cause { what: cause, kind } = cause;
+    let notifications =
+        metrics.stages().run_long(Stage::PushContext, || views.refresh_with_cause(cause, snapshot, began));
+    let took = start.elapsed();
+    metrics.observe_refresh(took, *kind);
+    let entries: usize = snapshot.service_entries.values().map(|entry| entry.spec.hosts.len()).sum();
+    metrics.services.set(count(snapshot.services.len() + entries));
+    metrics.virtual_services.set(count(snapshot.virtual_services.len()));
+    debug!(seq = snapshot.seq, ?took, changed = !notifications.is_empty(), cause, "refreshed");
+    notifications
+}
+
+/// In batches and on a thread that serves streams: what a notification touches is still in the cache when the stream is polled.
+async fn notify(mut notifications: PendingNotifications, stages: xds::Stages) {
+    let batch_size = NOTIFIED_AT_ONCE * Handle::current().metrics().num_workers();
+    while stages.run_long(Stage::PushContext, || notifications.notify_batch(batch_size)) {
+        yield_now().await;
+    }
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

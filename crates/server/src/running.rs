@@ -1,0 +1,102 @@
+//! The last phases of a server: it follows the changes of its source until it is told to stop, then drains.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use config::store::{MeshText, Update};
+use controllers::Leadership;
+use sources::files::{self, Folder};
+use sources::text;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tracing::{error, info};
+
+use crate::banner::Banner;
+use crate::grpc_ports::GrpcPorts;
+use crate::leader_tasks::TaskHandles;
+use crate::loaded::{Loaded, Opening};
+use crate::ports::Listeners;
+use crate::replicas::ReplicaBalancer;
+use crate::root_rotation::RootRotation;
+use crate::state::SharedState;
+use crate::stop::StopSignals;
+
+/// A server with every port open.
+pub struct Running {
+    state: Arc<SharedState>,
+    grpc: GrpcPorts,
+    tasks: BackgroundTasks,
+}
+
+/// Tasks that end in an order of their own. Each is `None` where there is nothing to do.
+#[derive(Default)]
+pub(crate) struct BackgroundTasks {
+    pub(crate) replicas: Option<(JoinHandle<()>, Arc<ReplicaBalancer>)>,
+    pub(crate) rotation: Option<(JoinHandle<()>, Arc<RootRotation>)>,
+    pub(crate) leader: Option<(TaskHandles, Leadership)>,
+}
+
+impl Loaded {
+    /// Announces the server and applies changes from now on.
+    pub fn follow_changes(self) -> Running {
+        let Loaded { opening, folder, origin, found, mut pipeline, keys, tasks, .. } = self;
+        let Opening { started, mesh, debounce, state, listeners, grpc, updates: (sender, receiver), .. } = opening;
+        state.ports_open.store(true, Ordering::Relaxed);
+        let mesh_text = found.mesh_text().cloned();
+        let Listeners { open, off, .. } = listeners;
+        eprint!("{}", Banner { origin: &origin, mesh: &mesh, found, open, off, took: started.elapsed() });
+        pipeline.log_diagnostics();
+        let stages = pipeline.stages();
+        tokio::spawn(keys.follow(sender.clone()));
+        tokio::spawn(pipeline.follow(receiver, debounce));
+        if let Some((file, known)) = mesh.mesh_config.zip(mesh_text) {
+            follow_mesh_config(file, known, sender.clone());
+        }
+        if let Some(folder) = folder {
+            follow_folder(folder, sender, stages);
+        }
+        Running { state, grpc, tasks }
+    }
+}
+
+fn follow_mesh_config(file: PathBuf, known: MeshText, updates: mpsc::Sender<Vec<Update>>) {
+    tokio::spawn(text::follow_mesh_config(file, known, updates));
+}
+
+fn follow_folder(folder: Folder, updates: mpsc::Sender<Vec<Update>>, stages: xds::Stages) {
+    tokio::spawn(async move {
+        let spent = move |took| stages.add(xds::Stage::InformerCache, took);
+        if let Err(error) = files::watch(folder, updates, spent).await {
+            error!(%error, "the folder is no longer watched; restart to see its changes");
+        }
+    });
+}
+
+impl Running {
+    /// Drains the streams and gives leases back. A second signal ends the drain.
+    pub async fn shut_down(self, stop: &mut StopSignals) {
+        let Running { state, grpc, tasks: BackgroundTasks { replicas, rotation, leader } } = self;
+        info!(connected = state.connections.len(), "shutting down");
+        state.draining.store(true, Ordering::Relaxed);
+        if let Some((task, balancer)) = &replicas {
+            task.abort();
+            balancer.drain().await;
+        }
+        if let Some((task, rotation)) = rotation {
+            task.abort();
+            rotation.leave().await;
+        }
+        tokio::select! {
+            () = grpc.drain() => {}
+            () = stop.requested() => info!("drain interrupted by a second signal"),
+        }
+        if let Some((handles, leadership)) = leader {
+            drop(leadership);
+            handles.end().await;
+        }
+        if let Some((_, balancer)) = replicas {
+            balancer.leave().await;
+        }
+    }
+}

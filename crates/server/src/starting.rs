@@ -1,0 +1,116 @@
+//! The first phases of a server: the source is opened, ports are bound, streams are accepted and told to wait until the first load.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use anyhow::Result;
+use config::store::Update;
+use controllers::SecretAccess;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use views::Views;
+
+use crate::gateway_credentials::{GatewayCredentials, Roles};
+use crate::grpc_ports::GrpcPorts;
+use crate::leader_tasks::LeaderTasks;
+use crate::loaded::{Loaded, Opening};
+use crate::metrics::Metrics;
+use crate::object_source::ObjectSource;
+use crate::ports::Listeners;
+use crate::settings::{JwksSettings, MeshSettings, ServerSettings, SourceSettings};
+use crate::state::SharedState;
+use crate::{jwks, memory_pressure};
+
+/// Batches of updates that the source may be ahead of the pipeline.
+const QUEUED_UPDATES: usize = 16;
+
+/// A server whose source has not been loaded. Plaintext streams may be accepted already: they wait.
+pub struct Starting {
+    source: ObjectSource,
+    credentials: Arc<GatewayCredentials>,
+    jwks: JwksSettings,
+    opening: Opening,
+}
+
+impl Starting {
+    /// Opens the source and binds the ports that need no mesh. A folder is read here: an open port promises answers. With an API server
+    /// the answer is to wait.
+    pub async fn open(settings: ServerSettings, metrics: Arc<Metrics>) -> Result<Starting> {
+        let started = Instant::now();
+        let ServerSettings { source, mesh, ports, debounce, streams, identity, jwks } = settings;
+        let mesh = MeshSettings { mesh_config: mesh.mesh_config.or_else(mounted_mesh_config), ..mesh };
+        let roles = match &source {
+            SourceSettings::Folder(_) => Roles::None,
+            SourceSettings::Cluster(settings) => {
+                Roles::Cluster { access: OnceLock::new(), cache_ttl: settings.access_cache_ttl }
+            }
+        };
+        let credentials = Arc::new(GatewayCredentials { metrics: metrics.clone(), roles });
+        let views = Views::with_secrets(mesh.environment(), credentials.clone());
+        let (sender, receiver) = mpsc::channel::<Vec<Update>>(QUEUED_UPDATES);
+        let source = ObjectSource::open(source, &mesh, &views, &metrics, sender.clone()).await?;
+        let listeners = Listeners::bind(&ports).await?;
+        let state = SharedState::new(&views, metrics.clone(), source.watches());
+        let server = xds::Server::new(views.clone(), streams, metrics.streams.clone(), state.connections.clone());
+        tokio::spawn(memory_pressure::follow(server.clone()));
+        let opening = Opening {
+            started,
+            mesh,
+            ports,
+            debounce,
+            identity,
+            views,
+            state,
+            listeners,
+            grpc: GrpcPorts::new(server),
+            updates: (sender, receiver),
+        };
+        Ok(Starting { source, credentials, jwks, opening })
+    }
+
+    pub fn state(&self) -> &Arc<SharedState> {
+        &self.opening.state
+    }
+
+    /// The listener of --httpAddr. `None`: the port is off.
+    pub fn take_http_listener(&mut self) -> Option<TcpListener> {
+        self.opening.listeners.http.take()
+    }
+
+    /// The listener of --monitoringAddr. `None`: the port is off.
+    pub fn take_monitoring_listener(&mut self) -> Option<TcpListener> {
+        self.opening.listeners.monitoring.take()
+    }
+
+    pub fn serve_plaintext(&mut self) {
+        if let Some(listener) = self.opening.listeners.grpc.take() {
+            self.opening.grpc.serve(listener, xds::ServerPort::default());
+        }
+    }
+
+    /// Returns when every object has been read once and proxies can be served, however long that takes.
+    pub async fn load(self) -> Result<Loaded> {
+        let Starting { source, credentials, jwks, mut opening } = self;
+        let first = source.load(&mut opening.updates.1).await?;
+        if let Some(tasks) = &first.leader_tasks {
+            review_access(&credentials, tasks, &opening.views);
+        }
+        let keys = jwks::source(jwks, first.pipeline.wanted_keys(), &opening.state.metrics)?;
+        Ok(Loaded::new(opening, first, keys))
+    }
+}
+
+/// Who may read the Secrets of gateways is asked of the API server from now on.
+fn review_access(credentials: &GatewayCredentials, tasks: &LeaderTasks, views: &Arc<Views>) {
+    if let Roles::Cluster { access, cache_ttl } = &credentials.roles {
+        let views = views.clone();
+        // Set nowhere else.
+        let _ = access.set(SecretAccess::new(&tasks.client, *cache_ttl, move || views.recheck_secrets()));
+    }
+}
+
+/// istiod's default of --meshConfig, relative as there: the chart mounts it in the image.
+fn mounted_mesh_config() -> Option<PathBuf> {
+    Some(PathBuf::from("./etc/istio/config/mesh")).filter(|file| file.exists())
+}

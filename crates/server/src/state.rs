@@ -1,0 +1,45 @@
+//! What a running server shares with the pages and actions of the crate `admin`.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+use sources::kube::WatchesHealth;
+use views::Views;
+
+use crate::metrics::Metrics;
+use crate::replicas::ReplicaBalancer;
+use crate::root_rotation::RootRotation;
+
+pub struct SharedState {
+    pub provider: Arc<dyn xds::Provider>,
+    /// `None`: there is no mesh, as in tests of pages.
+    pub views: Option<Arc<Views>>,
+    pub connections: Arc<xds::Connections>,
+    pub metrics: Arc<Metrics>,
+    /// `None`: no API server is watched.
+    pub watches: Option<WatchesHealth>,
+    /// Not set: the secure port is off, or its CA is plugged in or external.
+    pub rotation: OnceLock<Arc<RootRotation>>,
+    /// Not set: there is no cluster, and so there are no other replicas.
+    pub replicas: OnceLock<Arc<ReplicaBalancer>>,
+    /// Set once, when the process shuts down.
+    pub draining: AtomicBool,
+    /// Every port is open, and the signer is known.
+    pub ports_open: AtomicBool,
+}
+
+impl SharedState {
+    pub(crate) fn new(views: &Arc<Views>, metrics: Arc<Metrics>, watches: Option<WatchesHealth>) -> Arc<SharedState> {
+        Arc::new(SharedState {
+            provider: views.clone(),
+            views: Some(views.clone()),
+            connections: xds::Connections::new(),
+            metrics,
+            watches,
+            rotation: OnceLock::new(),
+            replicas: OnceLock::new(),
+            draining: AtomicBool::new(false),
+            ports_open: AtomicBool::new(false),
+        })
+    }
+}

@@ -1,0 +1,151 @@
+//! The port as an API server sees it: each protocol that it may offer, and requests that it does not finish.
+
+use std::net::SocketAddr;
+use std::time::{Instant, SystemTime};
+
+use axum::body::Body;
+use ca::{Authority, ClientVerifier, KeyType, PrivateKey, RootOptions, ServingCertificate};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::{http1, http2};
+use hyper::{Request, Response};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use super::super::{MAX_BODY, ValidationMetrics, router};
+use super::*;
+
+/// Wide enough for a busy machine.
+const SOON: Duration = Duration::from_secs(20);
+
+struct Port {
+    address: SocketAddr,
+    root: ca::Certificate,
+}
+
+impl Port {
+    /// With the certificate and the settings of a secure port.
+    async fn open(limits: Limits) -> Port {
+        let now = SystemTime::now();
+        let options = RootOptions { key: KeyType::P256, lifetime: SOON * 100, organization: "cluster.local".into() };
+        let (key, root) = options.made(now).unwrap();
+        let authority = Authority::new(&key, vec![root.clone()], vec![root.clone()], now).unwrap();
+        let key = PrivateKey::generate(KeyType::P256).unwrap();
+        let chain = authority.serving(&key, &["istiod.istio-system.svc".to_owned()], SOON * 10, now).unwrap();
+        let clients = ClientVerifier::new(std::slice::from_ref(&root)).unwrap();
+        let secure = ca::server_config(ServingCertificate::new(chain, &key).unwrap(), clients).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let counts = ValidationMetrics::register(&xds::Register::new(prometheus::Registry::new())).unwrap();
+        tokio::spawn(serve(listener, acceptor(&secure.into()).unwrap(), router(counts), limits));
+        Port { address, root }
+    }
+
+    async fn connect(&self, offered: &[&[u8]]) -> std::io::Result<TlsStream<TcpStream>> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.root.der.clone()).unwrap();
+        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().unwrap();
+        let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+        config.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
+        let name = ServerName::try_from("istiod.istio-system.svc").unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, TcpStream::connect(self.address).await?).await
+    }
+}
+
+/// An AdmissionReview of a VirtualService that is rejected.
+fn review() -> Request<Full<Bytes>> {
+    let spec =
+        json!({ "hosts": ["a"], "http": [{ "timeout": "soon", "route": [{ "destination": { "host": "a" } }] }] });
+    let kind = json!({ "group": "networking.istio.io", "version": "v1", "kind": "VirtualService" });
+    let object = json!({ "apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": { "name": "a" }, "spec": spec });
+    let request = json!({ "uid": "u", "operation": "CREATE", "kind": kind, "object": object });
+    let review = json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request });
+    request_with(review.to_string().into())
+}
+
+fn request_with(body: Bytes) -> Request<Full<Bytes>> {
+    let request = Request::post("https://istiod.istio-system.svc/validate").header("host", "istiod.istio-system.svc");
+    request.header("content-type", "application/json").body(Full::new(body)).unwrap()
+}
+
+async fn is_rejected(response: Response<hyper::body::Incoming>) -> bool {
+    let body = Body::new(response.into_body()).collect().await.unwrap().to_bytes();
+    serde_json::from_slice::<Value>(&body).unwrap()["response"]["allowed"] == false
+}
+
+#[tokio::test]
+async fn an_api_server_may_offer_either_protocol_both_or_none() {
+    let port = Port::open(Limits::default()).await;
+    for (offered, chosen) in [
+        (&[HTTP1][..], Some(HTTP1)),
+        (&[H2], Some(H2)),
+        (&[H2, HTTP1], Some(H2)),
+        (&[HTTP1, H2], Some(H2)),
+        (&[b"spdy/3", HTTP1], Some(HTTP1)),
+        (&[], None),
+    ] {
+        let stream = port.connect(offered).await.unwrap();
+        assert_eq!(stream.get_ref().1.alpn_protocol(), chosen, "{offered:?}");
+        let io = TokioIo::new(stream);
+        let rejected = if chosen == Some(H2) {
+            let (mut client, driver) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+            tokio::spawn(driver);
+            is_rejected(client.send_request(review()).await.unwrap()).await
+        } else {
+            let (mut client, driver) = http1::handshake(io).await.unwrap();
+            tokio::spawn(driver);
+            // Twice on one connection.
+            let first = is_rejected(client.send_request(review()).await.unwrap()).await;
+            client.ready().await.unwrap();
+            first && is_rejected(client.send_request(review()).await.unwrap()).await
+        };
+        assert!(rejected, "{offered:?}");
+    }
+    assert!(port.connect(&[b"spdy/3"]).await.is_err(), "no protocol in common");
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed_and_make_room() {
+    let limits = Limits { connections: 2, idle: Duration::from_millis(300), ..Limits::default() };
+    let port = Port::open(limits).await;
+    // One sends nothing, the other one request.
+    let mut silent = port.connect(&[HTTP1]).await.unwrap();
+    let io = TokioIo::new(port.connect(&[H2]).await.unwrap());
+    let (mut client, driver) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    let driver = tokio::spawn(driver);
+    assert!(is_rejected(client.send_request(review()).await.unwrap()).await);
+    let io = TokioIo::new(timeout(SOON, port.connect(&[HTTP1])).await.expect("others make room").unwrap());
+    let (mut next, driving) = http1::handshake(io).await.unwrap();
+    tokio::spawn(driving);
+    assert!(is_rejected(next.send_request(review()).await.unwrap()).await);
+    timeout(SOON, driver).await.expect("an idle connection of HTTP/2 is closed").unwrap().ok();
+    let mut rest = Vec::new();
+    timeout(SOON, silent.read_to_end(&mut rest)).await.expect("a silent one is closed").ok();
+}
+
+#[tokio::test]
+async fn an_incomplete_request_times_out() {
+    let port = Port::open(Limits { request: Duration::from_millis(300), ..Limits::default() }).await;
+    let mut stream = port.connect(&[HTTP1]).await.unwrap();
+    let began = Instant::now();
+    stream.write_all(b"POST /validate HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{").await.unwrap();
+    let mut answer = [0; 12];
+    timeout(SOON, stream.read_exact(&mut answer)).await.expect("it is not waited for").unwrap();
+    assert_eq!((&answer, began.elapsed() >= Duration::from_millis(300)), (b"HTTP/1.1 408", true));
+}
+
+#[tokio::test]
+async fn a_body_over_16_mib_is_rejected() {
+    let port = Port::open(Limits::default()).await;
+    let io = TokioIo::new(port.connect(&[HTTP1]).await.unwrap());
+    let (mut client, driver) = http1::handshake(io).await.unwrap();
+    tokio::spawn(driver);
+    let answer = client.send_request(request_with(vec![b' '; MAX_BODY + 1].into())).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::PAYLOAD_TOO_LARGE);
+}

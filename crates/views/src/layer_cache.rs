@@ -1,0 +1,126 @@
+//! Layers of one kind, by key. Each is refreshed once per round however many classes share it. Classes refer to a layer by id, because keys
+//! are large.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use model::{Placement, ProxyFacts, Scope};
+
+use crate::layer::{BuildContext, Layer, LayerKind, PlacementChange, Refresh, RefreshStamp};
+
+/// Identifies a layer within its cache.
+pub(crate) type LayerId = u64;
+
+pub(crate) struct LayerCache<K> {
+    ids: HashMap<KeyFingerprint, LayerId>,
+    seeds: [RandomState; 2],
+    layers: HashMap<LayerId, LayerEntry>,
+    /// The id of the next layer.
+    next: LayerId,
+    _keys: PhantomData<fn(K)>,
+}
+
+/// Replaces the key, which is large. The hashes are seeded per process, so that a client cannot craft two keys with the same fingerprint.
+type KeyFingerprint = [u64; 2];
+
+/// Collects the bytes of a key: hashing them at once costs a third of hashing the many small fields one by one.
+struct KeyBytes(Vec<u8>);
+
+impl Hasher for KeyBytes {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        unreachable!("collects bytes, which are hashed elsewhere")
+    }
+}
+
+pub(crate) struct LayerEntry {
+    pub(crate) layer: Arc<Layer>,
+    /// Of the proxy that the layer was last built for.
+    pub(crate) facts: Arc<ProxyFacts>,
+    /// The round in which the layer was last refreshed.
+    refreshed_round: u64,
+}
+
+impl<K> Default for LayerCache<K> {
+    fn default() -> Self {
+        let seeds = [RandomState::new(), RandomState::new()];
+        Self { ids: HashMap::new(), seeds, layers: HashMap::new(), next: 0, _keys: PhantomData }
+    }
+}
+
+impl<K: Hash> LayerCache<K> {
+    pub(crate) fn get_or_build<P: LayerKind>(
+        &mut self,
+        key: &K,
+        context: &mut BuildContext<'_>,
+        placement: &Placement,
+        stamp: RefreshStamp,
+    ) -> LayerId {
+        let fingerprint = self.fingerprint(key);
+        *self.ids.entry(fingerprint).or_insert_with(|| {
+            let id = self.next;
+            self.next += 1;
+            let layer = Arc::new(Layer::new::<P>(context, placement, stamp));
+            let entry = LayerEntry { layer, facts: placement.facts.clone(), refreshed_round: stamp.round };
+            self.layers.insert(id, entry);
+            id
+        })
+    }
+
+    /// Refreshes a layer, at most once per round. An unchanged layer keeps its address. `scope_before`: the previous scope of the proxy
+    /// that the layer was built for.
+    pub(crate) fn refresh<P: LayerKind>(
+        &mut self,
+        id: LayerId,
+        context: &mut BuildContext<'_>,
+        scope_before: impl FnOnce(&ProxyFacts) -> Arc<Scope>,
+        now: &Placement,
+        Refresh { delta, stamp, .. }: Refresh<'_>,
+    ) {
+        let entry = self.layers.get_mut(&id).expect("a layer is dropped only when no class uses it");
+        if entry.refreshed_round == stamp.round {
+            return;
+        }
+        let before = Placement { scope: scope_before(&entry.facts), facts: entry.facts.clone() };
+        if let Some(next) = entry.layer.next::<P>(context, &PlacementChange { delta, before: &before, now }, stamp) {
+            entry.layer = Arc::new(next);
+        }
+        (entry.facts, entry.refreshed_round) = (now.facts.clone(), stamp.round);
+    }
+
+    pub(crate) fn find(&self, key: &K) -> Option<LayerId> {
+        self.ids.get(&self.fingerprint(key)).copied()
+    }
+
+    fn fingerprint(&self, key: &K) -> KeyFingerprint {
+        let mut key_bytes = KeyBytes(Vec::with_capacity(2048));
+        key.hash(&mut key_bytes);
+        let KeyBytes(bytes) = key_bytes;
+        self.seeds.each_ref().map(|seed| {
+            let mut hash = seed.build_hasher();
+            hash.write(&bytes);
+            hash.finish()
+        })
+    }
+
+    pub(crate) fn entry(&self, id: LayerId) -> &LayerEntry {
+        &self.layers[&id]
+    }
+
+    /// Drops the layers that no class uses.
+    pub(crate) fn retain(&mut self, in_use: &HashSet<LayerId>) {
+        self.ids.retain(|_, id| in_use.contains(id));
+        self.layers.retain(|id, _| in_use.contains(id));
+    }
+
+    /// The number of resource names in all layers.
+    pub(crate) fn name_count(&self) -> usize {
+        let tables = self.layers.values().flat_map(|entry| entry.layer.tables());
+        tables.map(|(_, table)| table.len()).sum()
+    }
+}

@@ -1,0 +1,254 @@
+//! The layer caches of all three kinds: finds or builds the layers of a class, and refreshes them after a change.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use model::{ClassKeys, Delta, InboundKey, ListenerKey, Mesh, OutboundKey, Placement, ProxyFacts};
+
+use crate::inbound_templates::InboundTemplates;
+use crate::layer::{BuildContext, Layer, Refresh, RefreshStamp};
+use crate::layer_cache::{LayerCache, LayerId};
+use crate::layer_kinds::{Inbound, Listeners, Outbound};
+use crate::outbound_layer::{OutboundLayer, OutboundState, OutboundUpdate, SharedOutbound};
+use crate::resource_cache::ResourceCache;
+use xds::Kinds;
+
+#[derive(Default)]
+pub(crate) struct LayerCaches {
+    resources: ResourceCache,
+    inbound_templates: InboundTemplates,
+    outbound: LayerCache<OutboundKey>,
+    /// The published state of each outbound layer.
+    outbound_states: HashMap<LayerId, OutboundState>,
+    /// Keyed by the outbound layer that they were built on, too.
+    listeners: LayerCache<(LayerId, ListenerKey)>,
+    inbound: LayerCache<InboundKey>,
+}
+
+/// The outbound, listener and inbound layer of a class. Identifies the class.
+pub(crate) type LayerIds = [LayerId; 3];
+
+/// The effect of a refresh on a class whose members stay in it.
+pub(crate) enum RefreshEffect {
+    Unaffected,
+    /// The class was refreshed and its resources are what they were.
+    Unchanged,
+    /// Resources of these types changed.
+    Changed(Kinds),
+}
+
+impl LayerCaches {
+    pub(crate) fn invalidate(&mut self, delta: &Delta) {
+        self.resources.invalidate(delta);
+        self.inbound_templates.clear();
+    }
+
+    /// Drops the templates, which pay only while many proxies join.
+    pub(crate) fn drop_templates(&mut self) {
+        self.inbound_templates.clear();
+    }
+
+    /// `None`: at least one of the layers does not exist.
+    pub(crate) fn find(&self, class: &ClassKeys) -> Option<LayerIds> {
+        let first = self.outbound.find(&class.outbound)?;
+        let second = self.listeners.find(&(first, class.listeners.clone()))?;
+        Some([first, second, self.inbound.find(&class.inbound)?])
+    }
+
+    pub(crate) fn get_or_build(
+        &mut self,
+        class: ClassKeys,
+        mesh: &Arc<Mesh>,
+        placement: &Placement,
+        stamp: RefreshStamp,
+    ) -> LayerIds {
+        let known = self.outbound.find(&class.outbound).map(|id| (id, self.outbound_states[&id].client));
+        let (first, client) = known.unwrap_or_else(|| self.build_outbound(&class.outbound, mesh, placement, stamp));
+        let Self { resources, inbound_templates, outbound, listeners, inbound, .. } = self;
+        let http = outbound.entry(first).layer.http.clone();
+        let mut context = BuildContext {
+            mesh,
+            resources,
+            client,
+            http,
+            inbound_templates: Some((inbound_templates, &class.inbound)),
+            tracing: None,
+        };
+        let second = listeners.get_or_build::<Listeners>(&(first, class.listeners), &mut context, placement, stamp);
+        let third = inbound.get_or_build::<Inbound>(&class.inbound, &mut context, placement, stamp);
+        [first, second, third]
+    }
+
+    /// Returns the layer and its client id.
+    fn build_outbound(
+        &mut self,
+        key: &OutboundKey,
+        mesh: &Arc<Mesh>,
+        placement: &Placement,
+        stamp: RefreshStamp,
+    ) -> (LayerId, usize) {
+        let Self { resources, outbound, outbound_states, .. } = self;
+        let client = resources.client_id(key);
+        let mut context =
+            BuildContext { mesh, resources, client, http: Arc::default(), inbound_templates: None, tracing: None };
+        let id = outbound.get_or_build::<Outbound>(key, &mut context, placement, stamp);
+        let (scope, layer) = (placement.scope.clone(), outbound.entry(id).layer.clone());
+        let published = OutboundLayer { mesh: mesh.clone(), scope, layer, seq: stamp.seq, round: stamp.round };
+        outbound_states.insert(id, OutboundState::new(published, client));
+        (id, client)
+    }
+
+    /// Refreshes a class whose members stay in it: only what they import may have changed. `is_current`: whether the class already uses
+    /// these listener and inbound layers.
+    pub(crate) fn refresh_class(
+        &mut self,
+        ids: LayerIds,
+        facts: &Arc<ProxyFacts>,
+        is_current: impl FnOnce(&[Arc<Layer>; 2]) -> bool,
+        refresh: Refresh<'_>,
+    ) -> RefreshEffect {
+        let [first, second, third] = ids;
+        self.check_outbound(first, refresh);
+        let state = self.outbound_states.get_mut(&first).expect(HAS_STATE);
+        let Some(update) = &mut state.update else { return RefreshEffect::Unaffected };
+        let (mut changed, mut kinds) = (update.changes_layer(), update.kinds);
+        if update.affects(facts) {
+            let Self { resources, listeners, inbound, .. } = self;
+            let (scope, http) = (update.next.scope.clone(), update.next.layer.http.clone());
+            let mut context = BuildContext {
+                mesh: refresh.mesh,
+                resources,
+                client: state.client,
+                http,
+                inbound_templates: None,
+                tracing: None,
+            };
+            let now = Placement { scope, facts: facts.clone() };
+            let scope_before = |_: &ProxyFacts| update.before.scope.clone();
+            listeners.refresh::<Listeners>(second, &mut context, scope_before, &now, refresh);
+            inbound.refresh::<Inbound>(third, &mut context, scope_before, &now, refresh);
+            let own_layers = [listeners.entry(second).layer.clone(), inbound.entry(third).layer.clone()];
+            if !is_current(&own_layers) {
+                (update.needs_new_views, changed) = (true, true);
+                kinds = own_layers.iter().fold(kinds, |kinds, layer| kinds.union(layer.changed_at(refresh.stamp.seq)));
+            }
+        }
+        if changed { RefreshEffect::Changed(kinds) } else { RefreshEffect::Unchanged }
+    }
+
+    /// Refreshes an outbound layer if the change affects it; at most once per round.
+    fn check_outbound(&mut self, id: LayerId, refresh: Refresh<'_>) {
+        let state = self.outbound_states.get_mut(&id).expect(HAS_STATE);
+        if state.checked_round == refresh.stamp.round {
+            return;
+        }
+        (state.checked_round, state.update) = (refresh.stamp.round, None);
+        let (published, facts) = (state.published.load_full(), self.outbound.entry(id).facts.clone());
+        let previous = Placement { scope: published.scope.clone(), facts };
+        if refresh.delta.concerns(refresh.mesh, &previous) {
+            let now = Placement { scope: refresh.mesh.scope_at(&previous), ..previous };
+            self.update_outbound(id, &now, refresh);
+        }
+    }
+
+    fn update_outbound(&mut self, id: LayerId, now: &Placement, refresh: Refresh<'_>) {
+        let Refresh { mesh, delta, stamp, .. } = refresh;
+        let Self { resources, outbound, outbound_states, .. } = self;
+        let state = outbound_states.get_mut(&id).expect(HAS_STATE);
+        let before = state.published.load_full();
+        let mut context = BuildContext {
+            mesh,
+            resources,
+            client: state.client,
+            http: Arc::default(),
+            inbound_templates: None,
+            tracing: None,
+        };
+        outbound.refresh::<Outbound>(id, &mut context, |_| before.scope.clone(), now, refresh);
+        let (scope, layer) = (now.scope.clone(), outbound.entry(id).layer.clone());
+        let seq = if Arc::ptr_eq(&layer, &before.layer) { before.seq } else { stamp.seq };
+        let now = Arc::new(OutboundLayer { mesh: mesh.clone(), scope, layer, seq, round: stamp.round });
+        state.update = Some(OutboundUpdate::new(before, now, delta));
+    }
+
+    /// The layers of a class that a proxy moves into during a refresh and that was not refreshed in this round yet.
+    pub(crate) fn refresh_or_build(
+        &mut self,
+        class: ClassKeys,
+        placement: &Placement,
+        refresh: Refresh<'_>,
+    ) -> LayerIds {
+        let Refresh { before, mesh, stamp, .. } = refresh;
+        if let Some(first) = self.outbound.find(&class.outbound) {
+            self.outbound_states.get_mut(&first).expect(HAS_STATE).client = self.resources.client_id(&class.outbound);
+            self.refresh_outbound_for_move(first, placement, refresh);
+        }
+        let ids = self.get_or_build(class, mesh, placement, stamp);
+        let [first, second, third] = ids;
+        let Self { resources, outbound, outbound_states, listeners, inbound, .. } = self;
+        let http = outbound.entry(first).layer.http.clone();
+        let mut context = BuildContext {
+            mesh,
+            resources,
+            client: outbound_states[&first].client,
+            http,
+            inbound_templates: None,
+            tracing: None,
+        };
+        let scope_before = |facts: &ProxyFacts| before.scope_at(facts);
+        listeners.refresh::<Listeners>(second, &mut context, scope_before, placement, refresh);
+        inbound.refresh::<Inbound>(third, &mut context, scope_before, placement, refresh);
+        ids
+    }
+
+    /// Brings the outbound layer to the current round. The other layers of the class may change too, so its views are replaced.
+    fn refresh_outbound_for_move(&mut self, id: LayerId, placement: &Placement, refresh: Refresh<'_>) {
+        let state = &self.outbound_states[&id];
+        if state.published.load().round == refresh.stamp.round {
+            return;
+        }
+        if state.checked_round != refresh.stamp.round || state.update.is_none() {
+            self.update_outbound(id, placement, refresh);
+        }
+        let state = self.outbound_states.get_mut(&id).expect(HAS_STATE);
+        state.checked_round = refresh.stamp.round;
+        if let Some(update) = &mut state.update {
+            update.needs_new_views = true;
+        }
+    }
+
+    /// Publishes the outbound layers of this round. Returns those whose views must be replaced, because other layers changed along with
+    /// them.
+    pub(crate) fn publish(&mut self) -> HashSet<LayerId> {
+        self.outbound_states.iter_mut().filter_map(|(id, state)| state.publish().then_some(*id)).collect()
+    }
+
+    pub(crate) fn published(&self, [first, ..]: LayerIds) -> &SharedOutbound {
+        &self.outbound_states[&first].published
+    }
+
+    pub(crate) fn own_layers(&self, [_, second, third]: LayerIds) -> [Arc<Layer>; 2] {
+        [self.listeners.entry(second).layer.clone(), self.inbound.entry(third).layer.clone()]
+    }
+
+    /// The newest layers, published or not.
+    pub(crate) fn layers(&self, ids: LayerIds) -> [Arc<Layer>; 3] {
+        let [second, third] = self.own_layers(ids);
+        [self.outbound.entry(ids[0]).layer.clone(), second, third]
+    }
+
+    pub(crate) fn retain(&mut self, in_use: impl Iterator<Item = LayerIds> + Clone) {
+        let first: HashSet<_> = in_use.clone().map(|[first, ..]| first).collect();
+        self.outbound_states.retain(|id, _| first.contains(id));
+        self.outbound.retain(&first);
+        self.listeners.retain(&in_use.clone().map(|[_, second, _]| second).collect());
+        self.inbound.retain(&in_use.map(|[.., third]| third).collect());
+    }
+
+    /// The number of resource names in all tables.
+    pub(crate) fn name_count(&self) -> usize {
+        self.outbound.name_count() + self.listeners.name_count() + self.inbound.name_count()
+    }
+}
+
+const HAS_STATE: &str = "every outbound layer that a class uses has a state";

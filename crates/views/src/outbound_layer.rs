@@ -1,0 +1,102 @@
+//! The published outbound layer. Classes that share it read it through one atomic pointer, because most changes affect the outbound layer
+//! only: one swap then publishes the change to all of them.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use config::host::Host;
+use model::{Delta, Mesh, ProxyFacts, Scope};
+use xds::{Kinds, Seq};
+
+use crate::layer::Layer;
+use crate::placement_diff::sidecar_spec;
+
+/// The shared pointer to the published outbound layer. It is swapped only if nothing else of its views changes: a stream must not observe
+/// half of a change.
+pub(crate) type SharedOutbound = Arc<ArcSwap<OutboundLayer>>;
+
+#[derive(Debug)]
+pub(crate) struct OutboundLayer {
+    pub(crate) mesh: Arc<Mesh>,
+    pub(crate) scope: Arc<Scope>,
+    pub(crate) layer: Arc<Layer>,
+    /// The sequence at which the layer last changed.
+    pub(crate) seq: Seq,
+    /// The round in which this was published: unique among the values of one pointer.
+    pub(crate) round: u64,
+}
+
+/// The published outbound layer, and its pending update in this round.
+pub(crate) struct OutboundState {
+    pub(crate) published: SharedOutbound,
+    /// The client id in the resource cache.
+    pub(crate) client: usize,
+    /// The last round in which it was checked whether the change affects this layer.
+    pub(crate) checked_round: u64,
+    /// `None`: no update is waiting to be published.
+    pub(crate) update: Option<OutboundUpdate>,
+}
+
+/// The transition from one published outbound layer to the next.
+pub(crate) struct OutboundUpdate {
+    pub(crate) before: Arc<OutboundLayer>,
+    pub(crate) next: Arc<OutboundLayer>,
+    /// The other layers of every class may have changed.
+    pub(crate) affects_all: bool,
+    /// Hosts whose DestinationRules changed: the inbound layer of their workloads may have changed.
+    pub(crate) changed_rule_hosts: Vec<Host>,
+    /// Other layers changed too, so the classes need new views.
+    pub(crate) needs_new_views: bool,
+    /// The types that changed in the outbound layer.
+    pub(crate) kinds: Kinds,
+}
+
+impl OutboundState {
+    pub(crate) fn new(layer: OutboundLayer, client: usize) -> Self {
+        let checked_round = layer.round;
+        Self { published: Arc::new(ArcSwap::from_pointee(layer)), client, checked_round, update: None }
+    }
+
+    /// Publishes the update of this round. Returns whether the views must be replaced.
+    pub(crate) fn publish(&mut self) -> bool {
+        let Some(OutboundUpdate { next, needs_new_views, .. }) = self.update.take() else { return false };
+        match needs_new_views {
+            true => self.published = Arc::new(ArcSwap::new(next)),
+            false => self.published.store(next),
+        }
+        needs_new_views
+    }
+}
+
+impl OutboundUpdate {
+    pub(crate) fn new(before: Arc<OutboundLayer>, next: Arc<OutboundLayer>, delta: &Delta) -> Self {
+        let kinds = if Arc::ptr_eq(&before.layer, &next.layer) { Kinds::NONE } else { next.layer.changed_at(next.seq) };
+        let mut update = Self {
+            affects_all: delta.everything,
+            changed_rule_hosts: Vec::new(),
+            needs_new_views: false,
+            kinds,
+            before,
+            next,
+        };
+        let Self { before, next, .. } = &update;
+        let affects_all = !Arc::ptr_eq(&before.layer.http, &next.layer.http)
+            || sidecar_spec(&before.scope) != sidecar_spec(&next.scope);
+        if !Arc::ptr_eq(&before.scope, &next.scope) {
+            update.changed_rule_hosts = next.scope.hosts_with_other_rules(&before.scope).cloned().collect();
+        }
+        update.affects_all |= affects_all;
+        update
+    }
+
+    pub(crate) fn changes_layer(&self) -> bool {
+        !Arc::ptr_eq(&self.before.layer, &self.next.layer)
+    }
+
+    /// Whether the listener or inbound layer of such a class may have changed.
+    pub(crate) fn affects(&self, facts: &ProxyFacts) -> bool {
+        self.affects_all
+            || !self.changed_rule_hosts.is_empty()
+                && facts.targets.iter().any(|target| self.changed_rule_hosts.contains(&target.service.host))
+    }
+}

@@ -1,0 +1,119 @@
+//! Clusters and load assignments, translated once per service, DestinationRule and client kind, whichever scopes import them. Patches are
+//! applied to what a layer takes from here.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use config::host::Host;
+use model::{Delta, MergedDestinationRule, Mesh, OutboundKey, Placement, Service};
+use xds::{Resource, TypeUrl};
+
+use crate::layer::EncodedResource;
+use crate::layer_kinds;
+
+#[derive(Default)]
+pub(crate) struct ResourceCache {
+    clients: HashMap<OutboundKey, usize>,
+    /// By namespace and host.
+    entries: HashMap<(Arc<str>, Host), Vec<CacheEntry>>,
+    /// Entries added since the last sweep, and entries left by it.
+    added: usize,
+    left: usize,
+}
+
+/// Below this number of new entries a sweep is not worth its cost.
+const MIN_ADDED: usize = 1000;
+
+/// For a service and its rule, compared by address: the entry holds both, so that their addresses are not reused.
+struct CacheEntry {
+    client: usize,
+    service: Arc<Service>,
+    rule: Option<Arc<MergedDestinationRule>>,
+    resources: Vec<(TypeUrl, Arc<Resource>)>,
+}
+
+impl ResourceCache {
+    pub(crate) fn client_id(&mut self, key: &OutboundKey) -> usize {
+        let next = self.clients.len();
+        *self.clients.entry(key.client()).or_insert(next)
+    }
+
+    /// The clusters of a service, and their load assignments.
+    pub(crate) fn service_resources(
+        &mut self,
+        mesh: &Mesh,
+        client: usize,
+        placement: &Placement,
+        service: &Arc<Service>,
+    ) -> Vec<EncodedResource> {
+        let rule = placement.destination_rule(&service.host);
+        let of_host = self.entries.entry((service.namespace.clone(), service.host.clone())).or_default();
+        let known = of_host.iter().position(|entry| entry.is_for(client, service, rule));
+        let at = known.unwrap_or_else(|| {
+            let (clusters, endpoints) = layer_kinds::translate_service(mesh, placement, service);
+            let encoded =
+                clusters.into_iter().map(layer_kinds::render_cluster).chain(endpoints).map(EncodedResource::new);
+            let resources = encoded.map(|encoded| (encoded.kind, encoded.resource)).collect();
+            of_host.push(CacheEntry { client, service: service.clone(), rule: rule.cloned(), resources });
+            self.added += 1;
+            of_host.len() - 1
+        });
+        let resources = of_host[at].resources.iter();
+        resources.map(|(kind, resource)| EncodedResource { kind: *kind, resource: resource.clone() }).collect()
+    }
+
+    /// Drops what a change affects, and now and then what no scope imports any more.
+    pub(crate) fn invalidate(&mut self, delta: &Delta) {
+        if delta.everything {
+            *self = Self::default();
+        }
+        for name in delta.endpoints.keys().chain(delta.services.keys()) {
+            self.entries.remove(&(name.namespace.clone(), Host::new(&name.name)));
+        }
+        // Amortised: a change costs what it affects, so the sweep comes after the number of entries doubled.
+        if self.added > self.left.max(MIN_ADDED) {
+            self.entries.retain(|_, of_host| {
+                let needed: Vec<bool> = of_host.iter().map(|entry| entry.is_needed(of_host)).collect();
+                let mut needed = needed.into_iter();
+                of_host.retain(|_| needed.next().unwrap_or_default());
+                !of_host.is_empty()
+            });
+            (self.added, self.left) = (0, self.entries.values().map(Vec::len).sum());
+        }
+    }
+}
+
+impl CacheEntry {
+    fn is_for(&self, client: usize, service: &Arc<Service>, rule: Option<&Arc<MergedDestinationRule>>) -> bool {
+        let same_rule = match (&self.rule, rule) {
+            (Some(one), Some(two)) => Arc::ptr_eq(one, two),
+            (one, two) => one.is_none() && two.is_none(),
+        };
+        same_rule && self.client == client && Arc::ptr_eq(&self.service, service)
+    }
+
+    /// A scope imports the service, and the rule is in force.
+    fn is_needed(&self, of_host: &[CacheEntry]) -> bool {
+        let in_force = |rule| has_others(rule, of_host.iter().filter_map(|entry| entry.rule.as_ref()));
+        has_others(&self.service, of_host.iter().map(|entry| &entry.service)) && self.rule.as_ref().is_none_or(in_force)
+    }
+}
+
+/// Whether anything besides these references holds it.
+fn has_others<'a, T: 'a>(held: &Arc<T>, by: impl Iterator<Item = &'a Arc<T>>) -> bool {
+    Arc::strong_count(held) > by.filter(|other| Arc::ptr_eq(held, other)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_that_only_the_cache_holds_is_unneeded() {
+        let rule = Arc::new(7);
+        let ours = [rule.clone(), rule.clone(), Arc::new(7)];
+        assert!(has_others(&ours[0], ours.iter()));
+        drop(rule);
+        assert!(ours.iter().all(|held| !has_others(held, ours.iter())));
+    }
+}

@@ -1,0 +1,46 @@
+//! Digests of sets of names, and of names with their versions.
+
+use std::{
+    hash::{BuildHasher, Hasher, RandomState},
+    sync::LazyLock,
+};
+
+use xxhash_rust::xxh3::xxh3_128_with_seed;
+
+/// Equal sets have equal digests, whatever their order. Sets with equal digests are treated as equal: the seed is secret and differs in each
+/// process, so that a client cannot construct a collision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Digest(u128);
+
+static SEED: LazyLock<u64> = LazyLock::new(|| RandomState::new().build_hasher().finish());
+
+fn hash(bytes: &[u8]) -> u128 {
+    xxh3_128_with_seed(bytes, *SEED)
+}
+
+impl Digest {
+    pub(crate) fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Digest {
+        let sum = names.into_iter().fold(0, |sum: u128, name| sum.wrapping_add(hash(name.as_bytes())));
+        Digest(sum)
+    }
+
+    pub(crate) fn of_bytes(bytes: &[u8]) -> Digest {
+        Digest(hash(bytes))
+    }
+
+    /// Of names with the version of each.
+    pub(crate) fn of_versions<'a>(items: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Digest {
+        let one = |(name, version): (&[u8], &[u8])| hash(name).rotate_left(1) ^ hash(version);
+        Digest(items.into_iter().fold(0, |sum: u128, item| sum.wrapping_add(one(item))))
+    }
+
+    /// Of the union of disjoint sets.
+    pub(crate) fn sum(parts: impl IntoIterator<Item = Digest>) -> Digest {
+        Digest(parts.into_iter().fold(0, |sum: u128, Digest(part)| sum.wrapping_add(part)))
+    }
+
+    /// Of this set with some names added that it lacks, and some removed that it has.
+    pub(crate) fn with_changes(self, Digest(added): Digest, Digest(removed): Digest) -> Digest {
+        Digest(self.0.wrapping_add(added).wrapping_sub(removed))
+    }
+}

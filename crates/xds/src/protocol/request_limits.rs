@@ -1,0 +1,186 @@
+//! Limits on the encoded form of a request, checked before it is decoded: many small fields take up to a hundred times their bytes
+//! in memory, and time for each. What the fields mean is in `request`.
+
+use prost::{
+    DecodeError,
+    encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field},
+};
+
+use crate::{Variant, protocol::request_error::RequestError};
+
+/// Of one resource name, in bytes.
+const MAX_NAME: usize = 1024;
+/// Of the whole node, in bytes. Istio's agents send 2 to 20 KB.
+pub(crate) const MAX_NODE: usize = 1 << 20;
+/// Fields of a request besides names, of its node, and of its error. Envoy's node lists its extensions, about a thousand.
+const MAX_FIELDS: usize = 10_000;
+
+/// What the fields of a request hold, by field number.
+enum Field {
+    Node,
+    /// Counted one by one, duplicates too.
+    Name,
+    /// Of a resource that the proxy holds already, with its name: `initial_resource_versions`.
+    Version,
+    /// A name with parameters; each parameter counts as a name.
+    Locator,
+    Error,
+    Other,
+}
+
+fn field(variant: Variant, number: u32) -> Field {
+    match (variant, number) {
+        (Variant::Sotw, 2) | (Variant::Delta, 1) => Field::Node,
+        (Variant::Sotw, 3) | (Variant::Delta, 3 | 4) => Field::Name,
+        (Variant::Delta, 5) => Field::Version,
+        (Variant::Sotw, 7) | (Variant::Delta, 8 | 9) => Field::Locator,
+        (Variant::Sotw, 6) | (Variant::Delta, 7) => Field::Error,
+        _ => Field::Other,
+    }
+}
+
+/// `max_names`: names that a request may subscribe to and unsubscribe from, together, as sent; and initial versions that it may hold.
+pub(crate) fn check(variant: Variant, message: &[u8], max_names: usize) -> Result<(), RequestError> {
+    let (mut names, mut versions, mut fields, mut node) = (0, 0, 0, 0);
+    let mut rest = message;
+    while !rest.is_empty() {
+        let (number, inside) = next(&mut rest).map_err(|error| RequestError::Malformed(error.to_string()))?;
+        match self::field(variant, number) {
+            Field::Name => names += 1,
+            Field::Version => versions += 1,
+            Field::Locator => names += 1 + count(inside, max_names),
+            Field::Node => {
+                node += inside.len();
+                if node > MAX_NODE {
+                    return Err(RequestError::NodeTooLarge { len: node, limit: MAX_NODE });
+                }
+                fields += 1 + count(inside, MAX_FIELDS);
+            }
+            Field::Error => fields += 1 + count(inside, MAX_FIELDS),
+            Field::Other => fields += 1,
+        }
+        // The rest need not be counted.
+        if fields > MAX_FIELDS {
+            return Err(RequestError::TooManyFields { limit: MAX_FIELDS });
+        }
+        if names.max(versions) > max_names {
+            return Err(RequestError::TooManyNames { count: names.max(versions), limit: max_names });
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn check_name_lengths(lengths: impl IntoIterator<Item = usize>) -> Result<(), RequestError> {
+    match lengths.into_iter().find(|len| *len > MAX_NAME) {
+        Some(len) => Err(RequestError::NameTooLong { len, limit: MAX_NAME }),
+        None => Ok(()),
+    }
+}
+
+/// Fields of a message, no more than one beyond `limit`. Decoding says what is wrong with a malformed one.
+fn count(mut message: &[u8], limit: usize) -> usize {
+    let mut count = 0;
+    while !message.is_empty() && count <= limit && next(&mut message).is_ok() {
+        count += 1;
+    }
+    count
+}
+
+/// The number of the next field, and its bytes if it has a length.
+fn next<'a>(rest: &mut &'a [u8]) -> Result<(u32, &'a [u8]), DecodeError> {
+    let (field, wire) = decode_key(rest)?;
+    if wire != WireType::LengthDelimited {
+        skip_field(wire, field, rest, DecodeContext::default())?;
+        return Ok((field, &[]));
+    }
+    let mut bytes = *rest;
+    let length = decode_varint(&mut bytes)?;
+    let split = usize::try_from(length).ok().and_then(|length| bytes.split_at_checked(length));
+    let Some((inside, after)) = split else {
+        skip_field(wire, field, rest, DecodeContext::default())?;
+        return Ok((field, &[]));
+    };
+    *rest = after;
+    Ok((field, inside))
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+    use wire::{
+        envoy::{
+            config::core::v3::{Extension, Node},
+            service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest, ResourceLocator},
+        },
+        google::{protobuf::Any, rpc},
+    };
+
+    use super::*;
+
+    fn sotw(request: &DiscoveryRequest) -> Result<(), RequestError> {
+        check(Variant::Sotw, &request.encode_to_vec(), 10)
+    }
+
+    fn delta(request: &DeltaDiscoveryRequest) -> Result<(), RequestError> {
+        check(Variant::Delta, &request.encode_to_vec(), 10)
+    }
+
+    fn names(count: usize) -> Vec<String> {
+        vec!["a".to_owned(); count]
+    }
+
+    #[test]
+    fn counts_names_as_sent_with_duplicates() {
+        let too_many = Err(RequestError::TooManyNames { count: 11, limit: 10 });
+        let list = |count| DiscoveryRequest { resource_names: names(count), ..Default::default() };
+        assert_eq!((sotw(&list(10)), sotw(&list(11))), (Ok(()), too_many.clone()));
+        let both = |more, less, versions: usize| DeltaDiscoveryRequest {
+            resource_names_subscribe: names(more),
+            resource_names_unsubscribe: names(less),
+            initial_resource_versions: (0..versions).map(|n| (n.to_string(), String::new())).collect(),
+            ..Default::default()
+        };
+        assert_eq!((delta(&both(5, 5, 10)), delta(&both(5, 6, 0))), (Ok(()), too_many.clone()));
+        assert_eq!(delta(&both(0, 0, 11)), too_many);
+        let parameters = |count: usize| ResourceLocator {
+            name: String::new(),
+            dynamic_parameters: (0..count).map(|n| (n.to_string(), String::new())).collect(),
+        };
+        let located = |count| DeltaDiscoveryRequest {
+            resource_locators_subscribe: vec![parameters(count)],
+            ..Default::default()
+        };
+        assert_eq!((delta(&located(9)), delta(&located(10))), (Ok(()), too_many));
+    }
+
+    #[test]
+    fn counts_the_fields_of_a_node_and_of_an_error() {
+        let too_many = Err(RequestError::TooManyFields { limit: MAX_FIELDS });
+        let node = |count| Some(Node { extensions: vec![Extension::default(); count], ..Node::default() });
+        assert_eq!(sotw(&DiscoveryRequest { node: node(MAX_FIELDS - 1), ..Default::default() }), Ok(()));
+        assert_eq!(sotw(&DiscoveryRequest { node: node(MAX_FIELDS), ..Default::default() }), too_many);
+        assert_eq!(delta(&DeltaDiscoveryRequest { node: node(MAX_FIELDS), ..Default::default() }), too_many);
+        let error_detail = Some(rpc::Status { details: vec![Any::default(); MAX_FIELDS], ..Default::default() });
+        assert_eq!(delta(&DeltaDiscoveryRequest { error_detail, ..Default::default() }), too_many);
+        let unknown = [0x78, 0].repeat(MAX_FIELDS + 1);
+        assert_eq!(check(Variant::Delta, &unknown, 10), too_many);
+    }
+
+    #[test]
+    fn the_parts_of_a_split_node_count_together() {
+        let part = DiscoveryRequest {
+            node: Some(Node { id: "n".repeat(MAX_NODE / 2), ..Node::default() }),
+            ..Default::default()
+        };
+        let part = part.encode_to_vec();
+        assert_eq!(check(Variant::Sotw, &part, 10), Ok(()));
+        assert!(matches!(check(Variant::Sotw, &part.repeat(2), 10), Err(RequestError::NodeTooLarge { .. })));
+    }
+
+    #[test]
+    fn rejects_malformed_messages() {
+        for bad in [&[0xff][..], &[0x0a, 9], &[0x0a, 0x80], &[0x03]] {
+            assert!(matches!(check(Variant::Delta, bad, 10), Err(RequestError::Malformed(_))), "{bad:?}");
+        }
+    }
+}

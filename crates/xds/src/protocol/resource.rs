@@ -1,0 +1,163 @@
+//! One encoded resource, as an entry of a response of either variant. Its content is opaque.
+
+use std::{ops::RangeInclusive, sync::Arc};
+
+use bytes::{Bytes, BytesMut};
+use wire::google::protobuf::Any;
+use zeroize::Zeroizing;
+
+use crate::{
+    SplicedTemplate, TypeUrl, Variant,
+    encoding::{
+        delta_compression::DeltaCompressed,
+        encoded_bytes::EncodedBytes,
+        resource_entry::{ResourceEntry, field_len},
+    },
+};
+
+/// Lengths that are delta-compressed: shorter ones cost more to compare than they save, longer ones take too long.
+const COMPRESSED: RangeInclusive<usize> = 2 << 10..=64 << 10;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    pub name: Arc<str>,
+    /// Equal versions mean equal content, on every replica.
+    pub version: Arc<str>,
+    /// The `resources` entry of a DeltaDiscoveryResponse, with its tag and length.
+    delta: Body,
+    /// The range in it that is the `resources` entry of a DiscoveryResponse, with its tag and length.
+    sotw: (u32, u32),
+    /// The configuration objects it was generated from, for the log line of a NACK.
+    pub provenance: Vec<Arc<str>>,
+    _memory: EncodedBytes,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Body {
+    Whole(Bytes),
+    Compressed(DeltaCompressed),
+}
+
+impl Resource {
+    pub fn new(name: Arc<str>, version: Arc<str>, any: &Any, provenance: Vec<Arc<str>>) -> Resource {
+        Resource::encode(name, version, any, provenance, Bytes::from)
+    }
+
+    /// The bytes are zeroed when the last reference is dropped.
+    pub fn secret(name: Arc<str>, version: Arc<str>, any: &Any, provenance: Vec<Arc<str>>) -> Resource {
+        Resource::encode(name, version, any, provenance, |bytes| Bytes::from_owner(Zeroizing::new(bytes)))
+    }
+
+    fn encode(
+        name: Arc<str>,
+        version: Arc<str>,
+        any: &Any,
+        provenance: Vec<Arc<str>>,
+        into_bytes: impl FnOnce(Vec<u8>) -> Bytes,
+    ) -> Resource {
+        let ResourceEntry { before, after, len, sotw } =
+            ResourceEntry::new(&name, &version, &any.type_url, any.value.len());
+        let mut delta = Vec::with_capacity(len);
+        [&before[..], &any.value, &after].iter().for_each(|part| delta.extend_from_slice(part));
+        let _memory = EncodedBytes::new(delta.len() + name.len() + version.len() + std::mem::size_of::<Resource>());
+        Resource { name, version, delta: Body::Whole(into_bytes(delta)), sotw, provenance, _memory }
+    }
+
+    /// Its content comes from a template, whose memory it shares with the other instances. Very short and very long ones are copied.
+    pub fn from_template(
+        name: Arc<str>,
+        version: Arc<str>,
+        content: &SplicedTemplate<'_>,
+        provenance: Vec<Arc<str>>,
+    ) -> Resource {
+        let (compressed, len, sotw) = content.entry(&name, &version);
+        let (delta, size) = if COMPRESSED.contains(&len) {
+            let size = compressed.memory_bytes();
+            (Body::Compressed(compressed), size)
+        } else {
+            let mut whole = BytesMut::with_capacity(len);
+            compressed.write(0, len, &mut whole);
+            (Body::Whole(whole.freeze()), len)
+        };
+        let size = size + name.len() + version.len() + std::mem::size_of::<Resource>();
+        Resource { name, version, delta, sotw, provenance, _memory: EncodedBytes::new(size) }
+    }
+
+    /// The same, compressed against the resources of its type in the same `group`: for resources that there are many of, each a little
+    /// different. Very short and very long ones stay as they are.
+    pub fn delta_compress(self, kind: TypeUrl, group: &str) -> Resource {
+        let whole = match &self.delta {
+            Body::Whole(whole) if COMPRESSED.contains(&whole.len()) => whole,
+            _ => return self,
+        };
+        let compressed = DeltaCompressed::new(kind, group, whole);
+        let size = compressed.memory_bytes() + self.name.len() + self.version.len() + std::mem::size_of::<Resource>();
+        Resource { delta: Body::Compressed(compressed), _memory: EncodedBytes::new(size), ..self }
+    }
+
+    /// Its entry in a response of this variant. A copy, if it is compressed.
+    pub fn entry(&self, variant: Variant) -> Bytes {
+        let (start, end) = (self.sotw.0 as usize, self.sotw.1 as usize);
+        match (&self.delta, variant) {
+            (Body::Whole(delta), Variant::Delta) => delta.clone(),
+            (Body::Whole(delta), Variant::Sotw) => delta.slice(start..end),
+            (Body::Compressed(_), _) => {
+                let mut copy = BytesMut::with_capacity(self.len(variant));
+                self.write(variant, &mut copy);
+                copy.freeze()
+            }
+        }
+    }
+
+    pub(crate) fn len(&self, variant: Variant) -> usize {
+        let (start, end) = self.sotw;
+        match variant {
+            Variant::Delta => end as usize + field_len(self.name.len()),
+            Variant::Sotw => (end - start) as usize,
+        }
+    }
+
+    /// Appends the same as `entry`.
+    pub(crate) fn write(&self, variant: Variant, out: &mut BytesMut) {
+        let (start, end) = match variant {
+            Variant::Delta => (0, self.len(variant)),
+            Variant::Sotw => (self.sotw.0 as usize, self.sotw.1 as usize),
+        };
+        match &self.delta {
+            Body::Whole(delta) => out.extend_from_slice(&delta[start..end]),
+            Body::Compressed(compressed) => compressed.write(start, end, out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+    use wire::envoy::service::discovery::v3 as discovery;
+
+    use super::*;
+
+    fn check(name: &str, version: &str, value: &'static [u8]) {
+        let any = Any { type_url: "type.googleapis.com/a.B".into(), value: Bytes::from_static(value) };
+        let whole = Resource::new(name.into(), version.into(), &any, Vec::new());
+        let secret = Resource::secret(name.into(), version.into(), &any, Vec::new());
+        for resource in [whole.clone(), whole.delta_compress(TypeUrl::Listener, "group"), secret] {
+            let entry = resource.entry(Variant::Delta);
+            let delta = discovery::DeltaDiscoveryResponse::decode(entry).expect("delta entry decodes");
+            assert_eq!(delta.resources.len(), 1);
+            assert_eq!((&*delta.resources[0].name, &*delta.resources[0].version), (name, version));
+            assert_eq!(delta.resources[0].resource.as_ref(), Some(&any));
+            let entry = resource.entry(Variant::Sotw);
+            let sotw = discovery::DiscoveryResponse::decode(entry).expect("sotw entry decodes");
+            assert_eq!(sotw.resources, std::slice::from_ref(&any));
+        }
+    }
+
+    #[test]
+    fn entries_of_both_variants_decode_to_the_same_content() {
+        check("outbound|80||a.b", "abc", b"content");
+        check("", "", b"");
+        check("n", "", &[7; 300]);
+        check(&"long".repeat(100), "v", &[0; 20_000]);
+    }
+}

@@ -1,0 +1,69 @@
+//! The limits and timeouts of the server.
+
+use std::time::Duration;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// istiod's GRPC_KEEPALIVE_INTERVAL.
+    pub keepalive_interval: Duration,
+    /// istiod's GRPC_KEEPALIVE_TIMEOUT.
+    pub keepalive_timeout: Duration,
+    /// Of one connection: istiod's ISTIO_GPRC_MAXSTREAMS (its spelling).
+    pub max_streams: u32,
+    /// Of one request, in bytes: istiod's ISTIO_GPRC_MAXRECVMSGSIZE.
+    pub max_message: usize,
+    /// Names that one stream may subscribe to.
+    pub max_names: usize,
+    /// Streams that are written to at the same time: istiod's PILOT_PUSH_THROTTLE. 0: 15 and 5 for each processor, at most 100.
+    pub push_throttle: usize,
+    /// Of one address, over all its connections.
+    pub max_streams_per_address: usize,
+    /// Of one identity from one address, where identities are asked for.
+    pub max_streams_per_identity: usize,
+    /// New streams of all proxies: istiod's PILOT_MAX_REQUESTS_PER_SECOND. 0: unlimited.
+    pub max_requests_per_second: u32,
+    /// How often one stream may change its subscriptions, after a burst of ten times as many. Beyond that its
+    /// requests are read more slowly. 0: unlimited.
+    pub subscription_changes_per_second: u32,
+    /// A stream ends whose later messages hold another node than the first. Otherwise later nodes are ignored.
+    pub strict_nodes: bool,
+    /// How long the removal of a cluster waits for ACKs of the listeners and routes that no longer name it.
+    pub removal_grace: Duration,
+    /// How long a proxy may take to read one response.
+    pub read_timeout: Duration,
+    /// How long a stream stays open after the workload of its proxy was deleted.
+    pub workload_gone_grace: Duration,
+    /// How long a stream may take to send its first request, and a connection to open its first stream.
+    pub first_request: Duration,
+    /// istiod's --keepaliveMaxServerConnectionAge. `None`: unlimited.
+    pub max_age: Option<Duration>,
+    /// How long the streams of an old connection may take to ACK what they were sent.
+    pub age_grace: Duration,
+    /// The window over which connections are closed at shutdown.
+    pub drain: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            keepalive_interval: Duration::from_secs(30),
+            keepalive_timeout: Duration::from_secs(10),
+            max_streams: 100_000,
+            max_message: 4 << 20,
+            max_names: 100_000,
+            push_throttle: 100,
+            max_streams_per_address: 50_000,
+            max_streams_per_identity: 20_000,
+            max_requests_per_second: 0,
+            subscription_changes_per_second: 50,
+            strict_nodes: false,
+            removal_grace: Duration::from_secs(5),
+            read_timeout: Duration::from_secs(300),
+            workload_gone_grace: Duration::from_secs(60),
+            first_request: Duration::from_secs(10),
+            max_age: None,
+            age_grace: Duration::from_secs(10),
+            drain: Duration::from_secs(10),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The interface to whatever computes configuration: it assigns proxies to classes and notifies streams. No protocol.
+
+use std::sync::Arc;
+
+use wire::envoy::config::core::v3::Node;
+
+use crate::{Caller, Class, Journal, Notifier, ProxyInfo};
+
+pub trait Provider: Send + Sync + 'static {
+    /// `false`: streams are rejected with UNAVAILABLE, so that a proxy tries another instance, or again later.
+    fn ready(&self) -> bool;
+
+    /// Called once per stream with the node of its first message, whose metadata has its keys sorted. The class is released with the
+    /// last clone of the returned membership.
+    fn join(&self, node: &Node) -> Result<Membership, NodeError>;
+
+    /// The same where answers depend on the caller: the provider, which reads the node, compares it with the caller's identities.
+    /// `caller`: `None` on a port without authentication.
+    fn join_as(&self, _caller: Option<&Caller>, node: &Node) -> Result<Membership, NodeError> {
+        self.join(node)
+    }
+
+    /// An estimate of its memory besides encoded resources. Called at every scrape of the metrics.
+    fn memory_bytes(&self) -> usize {
+        0
+    }
+
+    /// Nothing was sent for a while: what is cached for streams that might ask the same can be dropped.
+    fn release_caches(&self) {}
+
+    /// Where pushes are recorded. `None`: nowhere.
+    fn journal(&self) -> Option<Arc<Journal>> {
+        None
+    }
+}
+
+/// A proxy as a member of its class.
+#[derive(Clone)]
+pub struct Membership {
+    pub class: Arc<dyn Class>,
+    pub proxy: ProxyInfo,
+    /// Notified once the class can answer for a sequence in which something changed for this proxy. The first is 1.
+    pub notifier: Arc<Notifier>,
+}
+
+/// Why a node is not served, as the proxy is told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NodeError {
+    /// INVALID_ARGUMENT.
+    #[error("{0}")]
+    Invalid(String),
+    /// The caller may not act for this node: PERMISSION_DENIED.
+    #[error("{0}")]
+    Denied(String),
+}
