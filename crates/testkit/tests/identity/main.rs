@@ -240,7 +240,7 @@ fn certificates_are_renewed_under_load_and_the_authority_may_be_away_meanwhile()
                 .map(|name| turn.log_of(name))
                 .collect::<Result<Vec<_>>>()?
                 .concat()
-                .matches("no certificate")
+                .matches("cannot obtain a certificate")
                 .count())
         };
         let before = failures(turn)?;
