@@ -6,14 +6,14 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result};
 use tokio::net::TcpSocket;
 
-/// A port of 127.0.0.1 that stays reserved until this process ends: the system gives it to nobody who asks for any port and to no outgoing
+/// A port that stays reserved, on every address of this machine, until this process ends: the system gives it to nobody who asks for any port and to no outgoing
 /// connection. A program that is told its number can listen on it, also again after a restart, since both sides set SO_REUSEADDR (as std,
 /// tokio, Go and Envoy do) and the socket that holds the port never listens.
 pub fn reserve() -> Result<u16> {
     static RESERVED: Mutex<Vec<TcpSocket>> = Mutex::new(Vec::new());
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
-    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).context("no free port")?;
+    socket.bind((Ipv4Addr::UNSPECIFIED, 0).into()).context("no free port")?;
     let port = socket.local_addr()?.port();
     RESERVED.lock().unwrap_or_else(PoisonError::into_inner).push(socket);
     Ok(port)

@@ -108,14 +108,19 @@ fn a_role_decides_which_gateway_gets_a_secret() {
         // A binding that goes, and a certificate that is renewed after it.
         api.delete(&binding).await?;
         eventually("the role is gone", async || Ok(!may_read(&api, "ingress").await?)).await?;
-        let is_logged = async || {
-            Ok(instance.log().lines().any(|it| it.contains("ingress.edge") && it.contains("may not read secrets")))
+        let is_denied = async || {
+            let mut fresh = Router::connect(&instance, &api, "ingress").await?;
+            Ok(!fresh.gets(QUIET).await?)
         };
-        eventually("the denial is known and logged", is_logged).await.with_context(|| instance.log())?;
+        eventually("a new stream gets no key", is_denied).await?;
         api.apply(&site_secret(&TestCa::new()?)?).await?;
         ensure!(!ingress.gets(QUIET).await?, "a key came although the role is gone");
         let mut again = Router::connect(&instance, &api, "ingress").await?;
         ensure!(!again.gets(QUIET).await?, "a new stream gets a key although the role is gone");
+        let is_logged = async || {
+            Ok(instance.log().lines().any(|it| it.contains("ingress.edge") && it.contains("may not read secrets")))
+        };
+        eventually("the denial is logged", is_logged).await.with_context(|| instance.log())?;
 
         // It comes back, and whoever waited gets it without asking again. The API server forgets a denial after seconds.
         api.apply(&binding).await?;

@@ -264,21 +264,21 @@ fn proxies_whose_pods_are_gone() {
     });
 }
 
-/// A state-of-the-mesh proxy that refuses its clusters: two causes, each with its figures.
+/// A state-of-the-world proxy that refuses its clusters: two causes, each with its figures.
 #[test]
 fn a_proxy_of_the_old_protocol_that_refuses() {
     run(async {
         let plan = plan(12, 12);
         let mesh = ServedMesh::new(&plan, &[])?;
         let proxy = Rejecting::connect(&mesh, &plan).await?;
-        check(&findings(&mesh)?, &["state-of-the-mesh"])?;
+        check(&findings(&mesh)?, &["state-of-the-world"])?;
         proxy.reject("cluster is odd");
         let mut found = Vec::new();
         mesh.wait_for("the rejection", || {
             found = findings(&mesh)?;
             Ok(found.len() > 1)
         })?;
-        check(&found, &["rejects", "state-of-the-mesh"])?;
+        check(&found, &["rejects", "state-of-the-world"])?;
         let cause = &found[0]["figures"][0];
         ensure!(cause["kind"] == "CDS" && cause["reason"] == "cluster is odd", "{found:#?}");
         Ok(())

@@ -155,8 +155,10 @@ fn a_change_does_not_pay_for_what_it_does_not_touch() {
         let heavy = [entries(100, 50), policies(100), FILTER.to_owned()].concat();
         phase(&mesh, &mut swarm, "all", || mesh.write("heavy.yaml", &heavy)).await?;
         let after = routes(&mesh, &mut swarm, "istio-system", "all").await?;
-        let (light, heavy) = (bytes_each(&before)?, bytes_each(&after)?);
-        ensure!(heavy < light * 1.3, "a change: {heavy} bytes for a proxy, {light} before");
+        for phase in before.iter().chain(&after) {
+            let types = phase.received["types"].as_object();
+            ensure!(types.is_some_and(|types| types.keys().eq(["RDS"])), "a change of routes: {}", phase.received);
+        }
         Ok(())
     });
 }
