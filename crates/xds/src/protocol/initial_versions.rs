@@ -103,14 +103,17 @@ impl InitialVersions {
     }
 
     pub(crate) fn forget<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
-        if self.is_empty() {
+        let mut names = names.into_iter().peekable();
+        // Without a name no index is needed: the digest of all versions still holds.
+        if self.is_empty() || names.peek().is_none() {
             return;
         }
-        self.forgotten = true;
         let index = Arc::make_mut(self.build_index());
+        let before = index.len();
         for name in names {
             index.remove(&Digest::of_bytes(name.as_bytes()));
         }
+        self.forgotten |= index.len() < before;
     }
 
     pub(crate) fn forget_versions(&mut self) {
@@ -246,6 +249,16 @@ mod tests {
         assert_eq!(initial.len(), 2);
         initial.build_index();
         assert!(initial.has("a", "2") && !initial.has("a", "1"));
+    }
+
+    #[test]
+    fn forgetting_names_that_are_not_there_keeps_the_digest() {
+        let (_, mut initial) = InitialVersions::extract(request(3).encode_to_vec().into()).expect("well-formed");
+        initial.forget([]);
+        initial.forget(["unknown"]);
+        assert!(initial.digest().is_some());
+        initial.forget(["outbound|80||s0"]);
+        assert!(initial.digest().is_none());
     }
 
     #[test]
