@@ -4,7 +4,10 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use prost::Message;
+use prost::{
+    Message,
+    encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len},
+};
 use wire::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
 
 use crate::{
@@ -17,6 +20,9 @@ use crate::{
 
 /// The compressed flag and the length in front of a gRPC message.
 pub(crate) const GRPC_PREFIX: usize = 5;
+
+/// `removed_resources` of a DeltaDiscoveryResponse.
+const REMOVED_RESOURCES: u32 = 6;
 
 /// A response of this length is more than a gRPC message can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +66,7 @@ impl GrpcMessage {
 
     /// A message that is no push.
     pub(crate) fn encode(message: &impl Message) -> Result<GrpcMessage, MessageTooLarge> {
-        let (first, len) = with_prefix(message, 0)?;
+        let (first, len) = with_prefix(message, &[], 0)?;
         Ok(GrpcMessage { pieces: Pieces::Own(VecDeque::from([first])), len })
     }
 
@@ -93,29 +99,31 @@ impl ResponseHead<'_> {
         match variant {
             Variant::Sotw => {
                 let message = DiscoveryResponse { version_info: version, type_url, nonce, ..Default::default() };
-                with_prefix(&message, resources)
+                with_prefix(&message, &[], resources)
             }
             Variant::Delta => {
-                let message = DeltaDiscoveryResponse {
-                    system_version_info: version,
-                    type_url,
-                    nonce,
-                    removed_resources: removed.iter().map(ToString::to_string).collect(),
-                    ..Default::default()
-                };
-                with_prefix(&message, resources)
+                let message =
+                    DeltaDiscoveryResponse { system_version_info: version, type_url, nonce, ..Default::default() };
+                with_prefix(&message, removed, resources)
             }
         }
     }
 }
 
-/// `resources`: the length of what follows the head.
-fn with_prefix(head: &impl Message, resources: usize) -> Result<(Bytes, usize), MessageTooLarge> {
-    let len = head.encoded_len() + resources;
+/// `removed`: names of a delta response, encoded without copies. `resources`: the length of what follows the head.
+fn with_prefix(head: &impl Message, removed: &[Arc<str>], resources: usize) -> Result<(Bytes, usize), MessageTooLarge> {
+    let field_len = |name: &Arc<str>| key_len(REMOVED_RESOURCES) + encoded_len_varint(name.len() as u64) + name.len();
+    let head_len = head.encoded_len() + removed.iter().map(field_len).sum::<usize>();
+    let len = head_len + resources;
     let wire_len = u32::try_from(len).map_err(|_| MessageTooLarge(len))?;
-    let mut first = BytesMut::with_capacity(GRPC_PREFIX + head.encoded_len());
+    let mut first = BytesMut::with_capacity(GRPC_PREFIX + head_len);
     first.put_u8(0);
     first.put_u32(wire_len);
     head.encode(&mut first).expect("a BytesMut grows as needed");
+    for name in removed {
+        encode_key(REMOVED_RESOURCES, WireType::LengthDelimited, &mut first);
+        encode_varint(name.len() as u64, &mut first);
+        first.put_slice(name.as_bytes());
+    }
     Ok((first.freeze(), len))
 }

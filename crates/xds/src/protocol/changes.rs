@@ -40,7 +40,7 @@ impl Changes {
 
     /// Of the names in `changed` with their versions.
     pub(crate) fn versions_digest<'a>(&'a self) -> Digest {
-        let one = |resource: &'a Arc<Resource>| (resource.name.as_bytes(), resource.version.as_bytes());
+        let one = |resource: &'a Arc<Resource>| (&*resource.name, &*resource.version);
         *self.memo.versions_digest.get_or_init(|| match &self.parts[..] {
             [] => Digest::of_versions(self.changed.iter().map(one)),
             parts => Digest::sum(parts.iter().map(|part| part.versions_digest())),
@@ -64,7 +64,7 @@ impl ContentDigest {
             seq: 0,
             count: 1,
             names: Digest::of([&*resource.name]),
-            versions: Digest::of_versions([(resource.name.as_bytes(), resource.version.as_bytes())]),
+            versions: Digest::of_versions([(&*resource.name, &*resource.version)]),
         };
         ContentDigest::sum(resources.into_iter().map(one))
     }

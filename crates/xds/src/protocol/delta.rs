@@ -3,13 +3,15 @@
 
 use std::sync::Arc;
 
-use wire::envoy::service::discovery::v3::DeltaDiscoveryRequest;
-
 use crate::{
     Seq, TypeUrl,
     protocol::{
-        ack::AckOutcome, borrowed_request::BorrowedDeltaRequest, initial_versions::InitialVersions,
-        pending_reply::PendingReply, request::nack_reason, subscription::Subscription, watch::Watch,
+        ack::AckOutcome,
+        initial_versions::InitialVersions,
+        pending_reply::PendingReply,
+        request::{Request, nack_reason},
+        subscription::Subscription,
+        watch::Watch,
     },
 };
 
@@ -23,46 +25,17 @@ pub(crate) enum ClustersBeforeEds {
     All,
 }
 
-/// What a request says about its type.
-#[derive(Default)]
-pub(crate) struct SubscriptionUpdate<'a> {
-    nonce: &'a str,
-    error: Option<Arc<str>>,
-    subscribe: Vec<&'a str>,
-    unsubscribe: Vec<&'a str>,
-    initial_versions: InitialVersions,
-}
-
-impl<'a> SubscriptionUpdate<'a> {
-    pub(crate) fn of(request: &'a DeltaDiscoveryRequest, initial_versions: InitialVersions) -> Self {
-        Self {
-            nonce: &request.response_nonce,
-            error: nack_reason(request.error_detail.as_ref()),
-            subscribe: request.resource_names_subscribe.iter().map(String::as_str).collect(),
-            unsubscribe: request.resource_names_unsubscribe.iter().map(String::as_str).collect(),
-            initial_versions,
-        }
-    }
-
-    pub(crate) fn of_borrowed(request: &'a BorrowedDeltaRequest) -> Self {
-        let (subscribe, unsubscribe) = (request.subscribe(), request.unsubscribe());
-        Self { nonce: request.nonce(), subscribe, unsubscribe, ..Self::default() }
-    }
-
-    /// Lengths of the names that it adds.
-    pub(crate) fn name_lengths(&self) -> impl Iterator<Item = usize> {
-        self.subscribe.iter().map(|name| name.len()).chain([self.initial_versions.longest_name()])
-    }
-}
-
 /// `slot`: the watch of the type. `None`: nothing was subscribed to yet.
 pub(crate) fn handle(
     slot: &mut Option<Box<Watch>>,
     clusters_before_eds: &mut ClustersBeforeEds,
     kind: TypeUrl,
-    SubscriptionUpdate { nonce, error, subscribe, unsubscribe, initial_versions }: SubscriptionUpdate<'_>,
+    request: &mut Request,
     seq: Seq,
 ) -> AckOutcome {
+    let error = nack_reason(request.error());
+    let initial_versions = std::mem::take(&mut request.lists.initial_versions);
+    let (subscribe, unsubscribe) = (request.lists.subscribe(), request.lists.unsubscribe());
     let watch = match slot {
         Some(watch) => watch,
         // Nothing was sent on this stream that could be NACKed.
@@ -76,7 +49,7 @@ pub(crate) fn handle(
             return AckOutcome::NoNonce;
         }
     };
-    let outcome = watch.apply_ack(nonce, error);
+    let outcome = watch.apply_ack(request.nonce(), error);
     // Also with a stale nonce: in this variant a change of the subscription is sent only once.
     let added = watch.subscription.update(&subscribe, &unsubscribe);
     watch.pending.everything = (watch.pending.everything && !watch.subscription.is_empty()) || added.everything;

@@ -1,7 +1,7 @@
 //! Digests of sets of names, and of names with their versions.
 
 use std::{
-    hash::{BuildHasher, Hasher, RandomState},
+    hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState},
     sync::LazyLock,
 };
 
@@ -11,6 +11,26 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 /// process, so that a client cannot construct a collision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Digest(u128);
+
+/// For maps with digests as keys: their lower half is evenly distributed and secret already.
+pub(crate) type DigestState = BuildHasherDefault<DigestHasher>;
+
+#[derive(Default)]
+pub(crate) struct DigestHasher(u64);
+
+impl Hasher for DigestHasher {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("a digest is hashed as one number");
+    }
+
+    fn write_u128(&mut self, digest: u128) {
+        self.0 = digest as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 static SEED: LazyLock<u64> = LazyLock::new(|| RandomState::new().build_hasher().finish());
 
@@ -29,8 +49,8 @@ impl Digest {
     }
 
     /// Of names with the version of each.
-    pub(crate) fn of_versions<'a>(items: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Digest {
-        let one = |(name, version): (&[u8], &[u8])| hash(name).rotate_left(1) ^ hash(version);
+    pub(crate) fn of_versions<'a>(items: impl IntoIterator<Item = (&'a str, &'a str)>) -> Digest {
+        let one = |(name, version): (&str, &str)| hash(name.as_bytes()).rotate_left(1) ^ hash(version.as_bytes());
         Digest(items.into_iter().fold(0, |sum: u128, item| sum.wrapping_add(one(item))))
     }
 

@@ -2,7 +2,6 @@
 //! metrics; the time is an argument. `cargo xtask tidy` keeps it so.
 
 pub(crate) mod ack;
-pub(crate) mod borrowed_request;
 pub(crate) mod changes;
 pub(crate) mod class;
 pub(crate) mod delta;
@@ -16,7 +15,9 @@ pub(crate) mod pending_pushes;
 pub(crate) mod pending_reply;
 pub(crate) mod request;
 pub(crate) mod request_error;
+pub(crate) mod request_fields;
 pub(crate) mod request_limits;
+pub(crate) mod request_lists;
 pub(crate) mod resource;
 pub(crate) mod response_content;
 pub(crate) mod session;

@@ -32,12 +32,16 @@ impl Names {
     pub(crate) fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Names {
         let mut sorted: Vec<&str> = names.into_iter().collect();
         // With duplicates this is the digest of no set.
-        if let Some(pooled) = Names::find(Digest::of(sorted.iter().copied()), sorted.len()) {
+        let mut digest = Digest::of(sorted.iter().copied());
+        if let Some(pooled) = Names::find(digest, sorted.len()) {
             return pooled;
         }
+        let sent = sorted.len();
         sorted.sort_unstable();
         sorted.dedup();
-        let digest = Digest::of(sorted.iter().copied());
+        if sorted.len() < sent {
+            digest = Digest::of(sorted.iter().copied());
+        }
         Names::intern(digest, || sorted.iter().map(|name| Arc::from(*name)).collect())
     }
 

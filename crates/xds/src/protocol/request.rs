@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use prost::Message;
+use prost::{DecodeError, Message};
 use wire::{
     envoy::config::core::v3::Node,
     envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest},
@@ -12,52 +12,56 @@ use wire::{
 
 use crate::{
     TypeUrl, Variant,
-    protocol::{
-        borrowed_request::BorrowedDeltaRequest, initial_versions::InitialVersions, request_error::RequestError,
-        request_limits,
-    },
+    protocol::{request_error::RequestError, request_limits, request_lists::RequestLists},
 };
 
 /// Of the reason of a NACK, in bytes. Envoy's are some hundred; a proxy may send megabytes.
 const MAX_REASON: usize = 4096;
 
-/// On the heap: most are borrowed.
-pub(crate) enum Request {
+pub(crate) struct Request {
+    head: Head,
+    pub(crate) lists: RequestLists,
+}
+
+/// A request without the names and versions that it lists.
+enum Head {
     Sotw(Box<DiscoveryRequest>),
-    /// Without `initial_resource_versions`, which follow.
-    Delta(Box<DeltaDiscoveryRequest>, InitialVersions),
-    /// Of the delta variant, without node, error and initial versions.
-    Borrowed(BorrowedDeltaRequest),
+    Delta(Box<DeltaDiscoveryRequest>),
 }
 
 impl Request {
-    pub(crate) fn decode(variant: Variant, message: Bytes, max_names: usize) -> Result<Request, RequestError> {
-        request_limits::check(variant, &message, max_names)?;
-        let request = match variant {
-            Variant::Sotw => DiscoveryRequest::decode(message).map(|request| Request::Sotw(Box::new(request))),
-            Variant::Delta => match BorrowedDeltaRequest::parse(&message) {
-                Some(request) => return Ok(Request::Borrowed(request)),
-                None => InitialVersions::extract(message).and_then(|(rest, versions)| {
-                    Ok(Request::Delta(Box::new(DeltaDiscoveryRequest::decode(rest)?), versions))
-                }),
-            },
+    pub(crate) fn decode(variant: Variant, message: &Bytes, max_names: usize) -> Result<Request, RequestError> {
+        request_limits::check(variant, message, max_names)?;
+        Request::split(variant, message).map_err(|error| RequestError::Malformed(error.to_string()))
+    }
+
+    fn split(variant: Variant, message: &Bytes) -> Result<Request, DecodeError> {
+        let (others, lists) = RequestLists::extract(variant, message)?;
+        let head = match variant {
+            Variant::Sotw => Head::Sotw(Box::new(DiscoveryRequest::decode(&others[..])?)),
+            Variant::Delta => Head::Delta(Box::new(DeltaDiscoveryRequest::decode(&others[..])?)),
         };
-        request.map_err(|error| RequestError::Malformed(error.to_string()))
+        Ok(Request { head, lists })
+    }
+
+    pub(crate) fn variant(&self) -> Variant {
+        match self.head {
+            Head::Sotw(_) => Variant::Sotw,
+            Head::Delta(_) => Variant::Delta,
+        }
     }
 
     pub(crate) fn node(&self) -> Option<&Node> {
-        match self {
-            Request::Sotw(request) => request.node.as_ref(),
-            Request::Delta(request, _) => request.node.as_ref(),
-            Request::Borrowed(_) => None,
+        match &self.head {
+            Head::Sotw(request) => request.node.as_ref(),
+            Head::Delta(request) => request.node.as_ref(),
         }
     }
 
     pub(crate) fn node_mut(&mut self) -> Option<&mut Node> {
-        match self {
-            Request::Sotw(request) => request.node.as_mut(),
-            Request::Delta(request, _) => request.node.as_mut(),
-            Request::Borrowed(_) => None,
+        match &mut self.head {
+            Head::Sotw(request) => request.node.as_mut(),
+            Head::Delta(request) => request.node.as_mut(),
         }
     }
 
@@ -71,59 +75,29 @@ impl Request {
         Target::of(self.type_url()) == Target::Debug
     }
 
-    /// Names that it subscribes to.
-    pub(crate) fn names(&self) -> Vec<String> {
-        match self {
-            Request::Sotw(request) => request.resource_names.clone(),
-            Request::Delta(request, _) => request.resource_names_subscribe.clone(),
-            Request::Borrowed(request) => request.subscribe().into_iter().map(str::to_owned).collect(),
-        }
-    }
-
-    /// As sent, duplicates too.
-    pub(crate) fn name_count(&self) -> usize {
-        match self {
-            Request::Sotw(request) => request.resource_names.len(),
-            Request::Delta(request, versions) => {
-                request.resource_names_subscribe.len() + request.resource_names_unsubscribe.len() + versions.len()
-            }
-            Request::Borrowed(request) => request.name_count(),
-        }
-    }
-
     pub(crate) fn type_url(&self) -> &str {
-        match self {
-            Request::Sotw(request) => &request.type_url,
-            Request::Delta(request, _) => &request.type_url,
-            Request::Borrowed(request) => request.type_url(),
+        match &self.head {
+            Head::Sotw(request) => &request.type_url,
+            Head::Delta(request) => &request.type_url,
         }
     }
 
     pub(crate) fn nonce(&self) -> &str {
-        match self {
-            Request::Sotw(request) => &request.response_nonce,
-            Request::Delta(request, _) => &request.response_nonce,
-            Request::Borrowed(request) => request.nonce(),
+        match &self.head {
+            Head::Sotw(request) => &request.response_nonce,
+            Head::Delta(request) => &request.response_nonce,
         }
     }
 
     /// It is an ACK or NACK and nothing else. State-of-the-world requests always repeat their names.
     pub(crate) fn is_ack_only(&self) -> bool {
-        match self {
-            Request::Sotw(_) => false,
-            Request::Delta(request, _) => {
-                let (added, removed) = (&request.resource_names_subscribe, &request.resource_names_unsubscribe);
-                !request.response_nonce.is_empty() && added.is_empty() && removed.is_empty()
-            }
-            Request::Borrowed(request) => request.is_ack_only(),
-        }
+        self.variant() == Variant::Delta && !self.nonce().is_empty() && self.lists.is_empty()
     }
 
     pub(crate) fn error(&self) -> Option<&rpc::Status> {
-        match self {
-            Request::Sotw(request) => request.error_detail.as_ref(),
-            Request::Delta(request, _) => request.error_detail.as_ref(),
-            Request::Borrowed(_) => None,
+        match &self.head {
+            Head::Sotw(request) => request.error_detail.as_ref(),
+            Head::Delta(request) => request.error_detail.as_ref(),
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Limits on the encoded form of a request, checked before it is decoded: many small fields take up to a hundred times their bytes
 //! in memory, and time for each. What the fields mean is in `request`.
 
-use prost::{
-    DecodeError,
-    encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field},
+use crate::{
+    Variant,
+    protocol::{
+        request_error::RequestError,
+        request_fields::{Field, next_field},
+    },
 };
-
-use crate::{Variant, protocol::request_error::RequestError};
 
 /// Of one resource name, in bytes.
 const MAX_NAME: usize = 1024;
@@ -15,39 +16,18 @@ pub(crate) const MAX_NODE: usize = 1 << 20;
 /// Fields of a request besides names, of its node, and of its error. Envoy's node lists its extensions, about a thousand.
 const MAX_FIELDS: usize = 10_000;
 
-/// What the fields of a request hold, by field number.
-enum Field {
-    Node,
-    /// Counted one by one, duplicates too.
-    Name,
-    /// Of a resource that the proxy holds already, with its name: `initial_resource_versions`.
-    Version,
-    /// A name with parameters; each parameter counts as a name.
-    Locator,
-    Error,
-    Other,
-}
-
-fn field(variant: Variant, number: u32) -> Field {
-    match (variant, number) {
-        (Variant::Sotw, 2) | (Variant::Delta, 1) => Field::Node,
-        (Variant::Sotw, 3) | (Variant::Delta, 3 | 4) => Field::Name,
-        (Variant::Delta, 5) => Field::Version,
-        (Variant::Sotw, 7) | (Variant::Delta, 8 | 9) => Field::Locator,
-        (Variant::Sotw, 6) | (Variant::Delta, 7) => Field::Error,
-        _ => Field::Other,
-    }
-}
-
 /// `max_names`: names that a request may subscribe to and unsubscribe from, together, as sent; and initial versions that it may hold.
 pub(crate) fn check(variant: Variant, message: &[u8], max_names: usize) -> Result<(), RequestError> {
     let (mut names, mut versions, mut fields, mut node) = (0, 0, 0, 0);
     let mut rest = message;
     while !rest.is_empty() {
-        let (number, inside) = next(&mut rest).map_err(|error| RequestError::Malformed(error.to_string()))?;
-        match self::field(variant, number) {
-            Field::Name => names += 1,
-            Field::Version => versions += 1,
+        let (number, bytes) = next_field(&mut rest).map_err(|error| RequestError::Malformed(error.to_string()))?;
+        let inside = bytes.unwrap_or_default();
+        match Field::of(variant, number) {
+            // As sent, duplicates too.
+            Field::Subscribe | Field::Unsubscribe => names += 1,
+            Field::InitialVersion => versions += 1,
+            // Each parameter counts as a name.
             Field::Locator => names += 1 + count(inside, max_names),
             Field::Node => {
                 node += inside.len();
@@ -70,38 +50,17 @@ pub(crate) fn check(variant: Variant, message: &[u8], max_names: usize) -> Resul
     Ok(())
 }
 
-pub(crate) fn check_name_lengths(lengths: impl IntoIterator<Item = usize>) -> Result<(), RequestError> {
-    match lengths.into_iter().find(|len| *len > MAX_NAME) {
-        Some(len) => Err(RequestError::NameTooLong { len, limit: MAX_NAME }),
-        None => Ok(()),
-    }
+pub(crate) fn check_name_length(len: usize) -> Result<(), RequestError> {
+    if len > MAX_NAME { Err(RequestError::NameTooLong { len, limit: MAX_NAME }) } else { Ok(()) }
 }
 
 /// Fields of a message, no more than one beyond `limit`. Decoding says what is wrong with a malformed one.
 fn count(mut message: &[u8], limit: usize) -> usize {
     let mut count = 0;
-    while !message.is_empty() && count <= limit && next(&mut message).is_ok() {
+    while !message.is_empty() && count <= limit && next_field(&mut message).is_ok() {
         count += 1;
     }
     count
-}
-
-/// The number of the next field, and its bytes if it has a length.
-fn next<'a>(rest: &mut &'a [u8]) -> Result<(u32, &'a [u8]), DecodeError> {
-    let (field, wire) = decode_key(rest)?;
-    if wire != WireType::LengthDelimited {
-        skip_field(wire, field, rest, DecodeContext::default())?;
-        return Ok((field, &[]));
-    }
-    let mut bytes = *rest;
-    let length = decode_varint(&mut bytes)?;
-    let split = usize::try_from(length).ok().and_then(|length| bytes.split_at_checked(length));
-    let Some((inside, after)) = split else {
-        skip_field(wire, field, rest, DecodeContext::default())?;
-        return Ok((field, &[]));
-    };
-    *rest = after;
-    Ok((field, inside))
 }
 
 #[cfg(test)]

@@ -10,12 +10,12 @@ use crate::{
     Class, Kinds, ProxyInfo, Seq, TypeUrl, Variant,
     protocol::{
         ack::AckOutcome,
-        delta::{self, ClustersBeforeEds, SubscriptionUpdate},
+        delta::{self, ClustersBeforeEds},
         order::{ACK_OVERDUE, ORDER_TIMEOUT},
         pending_pushes::PendingPushes,
         request::Request,
         request_error::RequestError,
-        request_limits::check_name_lengths,
+        request_limits::check_name_length,
         sotw,
         warming::Warming,
         watch::{ClustersToWarm, HistoryLost, NextResponse, SendMode, Watch},
@@ -157,7 +157,7 @@ impl Session {
         max_names: usize,
         now: Instant,
     ) -> Result<HandledRequest, RequestError> {
-        let name_count = request.name_count();
+        let name_count = request.lists.len();
         let before = (!request.is_ack_only()).then(|| watches.get(kind).map(|watch| watch.subscription.clone()));
         let outcome = self.handle(watches, kind, request)?;
         self.track(watches, kind);
@@ -183,17 +183,12 @@ impl Session {
         kind: TypeUrl,
         request: &mut Request,
     ) -> Result<AckOutcome, RequestError> {
+        check_name_length(request.lists.longest_name())?;
         let slot = watches.slot(kind);
-        let update = match request {
-            Request::Sotw(request) => {
-                check_name_lengths(request.resource_names.iter().map(String::len))?;
-                return Ok(sotw::handle(slot, &self.proxy, kind, request, self.seq));
-            }
-            Request::Delta(request, versions) => SubscriptionUpdate::of(request, std::mem::take(versions)),
-            Request::Borrowed(request) => SubscriptionUpdate::of_borrowed(request),
-        };
-        check_name_lengths(update.name_lengths())?;
-        Ok(delta::handle(slot, &mut self.clusters_before_eds, kind, update, self.seq))
+        Ok(match request.variant() {
+            Variant::Sotw => sotw::handle(slot, &self.proxy, kind, request, self.seq),
+            Variant::Delta => delta::handle(slot, &mut self.clusters_before_eds, kind, request, self.seq),
+        })
     }
 
     /// The next response in push order. `removal_grace`: how long the removal of a cluster waits for ACKs of the listeners and routes that no

@@ -1,14 +1,12 @@
 //! Requests of the state-of-the-world variant: each names the whole subscription. What they mean for a watch; nothing is
 //! sent here.
 
-use wire::envoy::service::discovery::v3::DiscoveryRequest;
-
 use crate::{
     ProxyInfo, Seq, TypeUrl,
     protocol::{
         ack::AckOutcome,
         pending_reply::PendingReply,
-        request::nack_reason,
+        request::{Request, nack_reason},
         subscription::{Added, Subscription},
         watch::Watch,
     },
@@ -19,17 +17,17 @@ pub(crate) fn handle(
     slot: &mut Option<Box<Watch>>,
     proxy: &ProxyInfo,
     kind: TypeUrl,
-    request: &DiscoveryRequest,
+    request: &Request,
     seq: Seq,
 ) -> AckOutcome {
-    let error = nack_reason(request.error_detail.as_ref());
+    let (error, names) = (nack_reason(request.error()), request.lists.subscribe());
     let watch = match slot {
         Some(watch) => watch,
         // Nothing was sent on this stream that could be NACKed.
         None if error.is_some() => return AckOutcome::NoNonce,
         // Whatever the nonce is: it comes from another stream, perhaps to another instance.
         None => {
-            let subscription = Subscription::of_list(kind, &request.resource_names);
+            let subscription = Subscription::of_list(kind, &names);
             if !subscription.is_empty() {
                 let pending = PendingReply { reply_required: kind.wildcard(), ..PendingReply::everything() };
                 *slot = Some(Box::new(Watch::new(kind, subscription, pending, seq)));
@@ -37,11 +35,11 @@ pub(crate) fn handle(
             return AckOutcome::NoNonce;
         }
     };
-    let outcome = watch.apply_ack(&request.response_nonce, error);
+    let outcome = watch.apply_ack(request.nonce(), error);
     if matches!(outcome, AckOutcome::StaleNonce) {
         return outcome;
     }
-    let added = watch.subscription.replace(kind, &request.resource_names);
+    let added = watch.subscription.replace(kind, &names);
     // An outstanding response is still to be ACKed or NACKed.
     if watch.subscription.is_empty() && !kind.wildcard() && watch.ack.outstanding().is_none() {
         *slot = None;

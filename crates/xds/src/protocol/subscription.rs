@@ -26,14 +26,14 @@ pub(crate) struct Added {
 
 impl Subscription {
     /// The first request of a type in the state-of-the-world variant.
-    pub(crate) fn of_list(kind: TypeUrl, list: &[String]) -> Subscription {
+    pub(crate) fn of_list(kind: TypeUrl, list: &[&str]) -> Subscription {
         let explicit = !list.is_empty();
-        let wildcard = if explicit { list.iter().any(|name| name == WILDCARD) } else { kind.wildcard() };
+        let wildcard = if explicit { list.contains(&WILDCARD) } else { kind.wildcard() };
         Subscription { wildcard, names: explicit_names(list), explicit }
     }
 
     /// A request of the state-of-the-world variant: `list` is all that is wanted from now on.
-    pub(crate) fn replace(&mut self, kind: TypeUrl, list: &[String]) -> Added {
+    pub(crate) fn replace(&mut self, kind: TypeUrl, list: &[&str]) -> Added {
         let before = std::mem::take(self);
         *self = Subscription::of_list(kind, list);
         if before.explicit && !self.explicit {
@@ -58,10 +58,10 @@ impl Subscription {
         let legacy = subscribe.is_empty() && unsubscribe.is_empty() && kind.wildcard();
         let all = |names: &[&str]| names.contains(&WILDCARD);
         let wildcard = legacy || all(subscribe) && !all(unsubscribe);
-        let initial = initial.filter(|_| !wildcard && !kind.wildcard());
+        let initial = Some(initial).filter(|_| !wildcard && !kind.wildcard());
         let gone: HashSet<&str> = unsubscribe.iter().copied().collect();
-        let stays = |name: &&str| *name != WILDCARD && !gone.contains(name);
-        let names = subscribe.iter().copied().chain(initial).filter(stays);
+        let stays = |name: &&str| *name != WILDCARD && (gone.is_empty() || !gone.contains(name));
+        let names = subscribe.iter().copied().chain(initial.into_iter().flatten()).filter(stays);
         Subscription { wildcard, names: Names::of(names), explicit: !subscribe.is_empty() }
     }
 
@@ -102,8 +102,8 @@ impl Subscription {
 }
 
 /// Names of a list besides the wildcard.
-fn explicit_names(list: &[String]) -> Names {
-    Names::of(list.iter().map(String::as_str).filter(|name| *name != WILDCARD))
+fn explicit_names(list: &[&str]) -> Names {
+    Names::of(list.iter().copied().filter(|name| *name != WILDCARD))
 }
 
 /// The names of one list of a request.
@@ -134,10 +134,6 @@ fn dropped_names(before: &Names, more: &NameList<'_>, less: &NameList<'_>) -> Ve
 mod tests {
     use super::*;
 
-    fn list(text: &str) -> Vec<String> {
-        text.split_whitespace().map(String::from).collect()
-    }
-
     fn text_of(subscription: &Subscription) -> String {
         let names = subscription.names.iter().map(ToString::to_string);
         subscription.wildcard.then(|| WILDCARD.to_owned()).into_iter().chain(names).collect::<Vec<_>>().join(" ")
@@ -147,7 +143,7 @@ mod tests {
     fn check_sotw(kind: TypeUrl, steps: &[(&str, &str)]) {
         let mut subscription = Subscription::default();
         for (request, want) in steps {
-            subscription.replace(kind, &list(request));
+            subscription.replace(kind, &names(request));
             assert_eq!(text_of(&subscription), *want, "after {request:?} of {steps:?}");
         }
     }
@@ -166,11 +162,11 @@ mod tests {
 
     #[test]
     fn replace_returns_the_added_names() {
-        let mut subscription = Subscription::of_list(TypeUrl::Route, &list("a b"));
-        let added = subscription.replace(TypeUrl::Route, &list("b c"));
+        let mut subscription = Subscription::of_list(TypeUrl::Route, &names("a b"));
+        let added = subscription.replace(TypeUrl::Route, &names("b c"));
         assert_eq!(added, Added { names: vec!["c".into()], ..Added::default() });
-        assert_eq!(subscription.replace(TypeUrl::Route, &list("c")), Added::default());
-        assert!(subscription.replace(TypeUrl::Route, &list("* c")).everything);
+        assert_eq!(subscription.replace(TypeUrl::Route, &names("c")), Added::default());
+        assert!(subscription.replace(TypeUrl::Route, &names("* c")).everything);
     }
 
     fn names(text: &str) -> Vec<&str> {

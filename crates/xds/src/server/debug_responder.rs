@@ -48,7 +48,8 @@ impl DebugResponder {
             let why = "authentication required: use the port with TLS, with a certificate or a token of this mesh";
             return Err(StreamError::Call(CallError::Unauthenticated(why.to_owned())));
         };
-        let answer = handler.handle(caller, type_url, &request.names()).await.map_err(StreamError::Call)?;
+        let names: Vec<String> = request.lists.subscribe().into_iter().map(String::from).collect();
+        let answer = handler.handle(caller, type_url, &names).await.map_err(StreamError::Call)?;
         self.last = nonces.next();
         Ok(Some(encode(variant, type_url, &self.last, answer)?))
     }

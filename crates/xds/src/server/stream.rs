@@ -383,6 +383,6 @@ impl Requests {
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Request, StreamError>> {
         let message = ready!(self.inbound.poll_next(cx))?;
         self.shared.metrics.record_request(self.variant, message.len());
-        Poll::Ready(Request::decode(self.variant, message, self.shared.options.max_names).map_err(StreamError::from))
+        Poll::Ready(Request::decode(self.variant, &message, self.shared.options.max_names).map_err(StreamError::from))
     }
 }

@@ -1,9 +1,10 @@
 //! The order of responses over time, without a server. Whole streams are tested in tests/ads.
 
+use prost::Message;
 use wire::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 
 use super::*;
-use crate::{Changes, Resource, protocol::initial_versions::InitialVersions};
+use crate::{Changes, Resource};
 
 /// Every type has one resource, which changes at each sequence.
 struct Everything(Seq);
@@ -38,7 +39,8 @@ impl Stream {
 
     fn request(&mut self, kind: TypeUrl, nonce: &str, seconds: u64) {
         let request = DeltaDiscoveryRequest { response_nonce: nonce.to_owned(), ..Default::default() };
-        let mut request = Request::Delta(Box::new(request), InitialVersions::default());
+        let encoded = request.encode_to_vec().into();
+        let mut request = Request::decode(Variant::Delta, &encoded, 10).expect("well-formed");
         let now = self.start + Duration::from_secs(seconds);
         self.session.on_request(&mut self.watches, kind, &mut request, 10, now).expect("a legal request");
     }

@@ -20,8 +20,7 @@ impl Class for Log {
 }
 
 fn watch(names: &[&str]) -> Watch {
-    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-    let subscription = Subscription::of_list(TypeUrl::Endpoints, &names);
+    let subscription = Subscription::of_list(TypeUrl::Endpoints, names);
     Watch::new(TypeUrl::Endpoints, subscription, PendingReply::everything(), 1)
 }
 
