@@ -1,11 +1,12 @@
 //! Layers of one kind, by key. Each is refreshed once per round however many classes share it. Classes refer to a layer by id, because keys
 //! are large.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use imbl::HashMap;
 use model::{Placement, ProxyFacts, Scope};
 
 use crate::layer::{BuildContext, Layer, LayerKind, PlacementChange, Refresh, RefreshStamp};
@@ -13,6 +14,7 @@ use crate::layer::{BuildContext, Layer, LayerKind, PlacementChange, Refresh, Ref
 /// Identifies a layer within its cache.
 pub(crate) type LayerId = u64;
 
+#[derive(Clone)]
 pub(crate) struct LayerCache<K> {
     ids: HashMap<KeyFingerprint, LayerId>,
     seeds: [RandomState; 2],
@@ -38,6 +40,7 @@ impl Hasher for KeyBytes {
     }
 }
 
+#[derive(Clone)]
 pub(crate) struct LayerEntry {
     pub(crate) layer: Arc<Layer>,
     /// Of the proxy that the layer was last built for.
@@ -62,14 +65,16 @@ impl<K: Hash> LayerCache<K> {
         stamp: RefreshStamp,
     ) -> LayerId {
         let fingerprint = self.fingerprint(key);
-        *self.ids.entry(fingerprint).or_insert_with(|| {
-            let id = self.next;
-            self.next += 1;
-            let layer = Arc::new(Layer::new::<P>(context, placement, stamp));
-            let entry = LayerEntry { layer, facts: placement.facts.clone(), refreshed_round: stamp.round };
-            self.layers.insert(id, entry);
-            id
-        })
+        if let Some(id) = self.ids.get(&fingerprint) {
+            return *id;
+        }
+        let id = self.next;
+        self.next += 1;
+        let layer = Arc::new(Layer::new::<P>(context, placement, stamp));
+        let entry = LayerEntry { layer, facts: placement.facts.clone(), refreshed_round: stamp.round };
+        self.layers.insert(id, entry);
+        self.ids.insert(fingerprint, id);
+        id
     }
 
     /// Refreshes a layer, at most once per round. An unchanged layer keeps its address. `scope_before`: the previous scope of the proxy
@@ -82,10 +87,10 @@ impl<K: Hash> LayerCache<K> {
         now: &Placement,
         Refresh { delta, stamp, .. }: Refresh<'_>,
     ) {
-        let entry = self.layers.get_mut(&id).expect("a layer is dropped only when no class uses it");
-        if entry.refreshed_round == stamp.round {
+        if self.entry(id).refreshed_round == stamp.round {
             return;
         }
+        let entry = self.layers.get_mut(&id).expect("a layer is dropped only when no class uses it");
         let before = Placement { scope: scope_before(&entry.facts), facts: entry.facts.clone() };
         if let Some(next) = entry.layer.next::<P>(context, &PlacementChange { delta, before: &before, now }, stamp) {
             entry.layer = Arc::new(next);

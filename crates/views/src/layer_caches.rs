@@ -1,8 +1,9 @@
 //! The layer caches of all three kinds: finds or builds the layers of a class, and refreshes them after a change.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use imbl::HashMap;
 use model::{ClassKeys, Delta, InboundKey, ListenerKey, Mesh, OutboundKey, Placement, ProxyFacts};
 
 use crate::inbound_templates::InboundTemplates;
@@ -13,10 +14,12 @@ use crate::outbound_layer::{OutboundLayer, OutboundState, OutboundUpdate, Shared
 use crate::resource_cache::ResourceCache;
 use xds::Kinds;
 
-#[derive(Default)]
+/// Cheap to clone: the clone shares what it does not change.
+#[derive(Clone, Default)]
 pub(crate) struct LayerCaches {
     resources: ResourceCache,
-    inbound_templates: InboundTemplates,
+    /// Of this round. Copies within a round share it.
+    inbound_templates: Arc<Mutex<InboundTemplates>>,
     outbound: LayerCache<OutboundKey>,
     /// The published state of each outbound layer.
     outbound_states: HashMap<LayerId, OutboundState>,
@@ -40,12 +43,12 @@ pub(crate) enum RefreshEffect {
 impl LayerCaches {
     pub(crate) fn invalidate(&mut self, delta: &Delta) {
         self.resources.invalidate(delta);
-        self.inbound_templates.clear();
+        self.inbound_templates = Arc::default();
     }
 
     /// Drops the templates, which pay only while many proxies join.
-    pub(crate) fn drop_templates(&mut self) {
-        self.inbound_templates.clear();
+    pub(crate) fn drop_templates(&self) {
+        lock(&self.inbound_templates).clear();
     }
 
     /// `None`: at least one of the layers does not exist.
@@ -71,7 +74,7 @@ impl LayerCaches {
             resources,
             client,
             http,
-            inbound_templates: Some((inbound_templates, &class.inbound)),
+            inbound_templates: Some((&mut *lock(inbound_templates), &class.inbound)),
             tracing: None,
         };
         let second = listeners.get_or_build::<Listeners>(&(first, class.listeners), &mut context, placement, stamp);
@@ -138,12 +141,12 @@ impl LayerCaches {
 
     /// Refreshes an outbound layer if the change affects it; at most once per round.
     fn check_outbound(&mut self, id: LayerId, refresh: Refresh<'_>) {
-        let state = self.outbound_states.get_mut(&id).expect(HAS_STATE);
-        if state.checked_round == refresh.stamp.round {
+        if self.outbound_states[&id].checked_round == refresh.stamp.round {
             return;
         }
+        let state = self.outbound_states.get_mut(&id).expect(HAS_STATE);
         (state.checked_round, state.update) = (refresh.stamp.round, None);
-        let (published, facts) = (state.published.load_full(), self.outbound.entry(id).facts.clone());
+        let (published, facts) = (state.published.clone(), self.outbound.entry(id).facts.clone());
         let previous = Placement { scope: published.scope.clone(), facts };
         if refresh.delta.concerns(refresh.mesh, &previous) {
             let now = Placement { scope: refresh.mesh.scope_at(&previous), ..previous };
@@ -155,7 +158,7 @@ impl LayerCaches {
         let Refresh { mesh, delta, stamp, .. } = refresh;
         let Self { resources, outbound, outbound_states, .. } = self;
         let state = outbound_states.get_mut(&id).expect(HAS_STATE);
-        let before = state.published.load_full();
+        let before = state.published.clone();
         let mut context = BuildContext {
             mesh,
             resources,
@@ -204,7 +207,7 @@ impl LayerCaches {
     /// Brings the outbound layer to the current round. The other layers of the class may change too, so its views are replaced.
     fn refresh_outbound_for_move(&mut self, id: LayerId, placement: &Placement, refresh: Refresh<'_>) {
         let state = &self.outbound_states[&id];
-        if state.published.load().round == refresh.stamp.round {
+        if state.published.round == refresh.stamp.round {
             return;
         }
         if state.checked_round != refresh.stamp.round || state.update.is_none() {
@@ -217,14 +220,30 @@ impl LayerCaches {
         }
     }
 
-    /// Publishes the outbound layers of this round. Returns those whose views must be replaced, because other layers changed along with
-    /// them.
-    pub(crate) fn publish(&mut self) -> HashSet<LayerId> {
-        self.outbound_states.iter_mut().filter_map(|(id, state)| state.publish().then_some(*id)).collect()
+    /// Takes the updated outbound layers of this round: `swaps` get those that one pointer publishes. Returns the others, whose views must be
+    /// replaced because other layers changed along with them.
+    pub(crate) fn publish(&mut self, swaps: &mut Vec<(SharedOutbound, Arc<OutboundLayer>)>) -> HashSet<LayerId> {
+        let updated = self.outbound_states.iter().filter(|(_, state)| state.update.is_some());
+        let updated: Vec<LayerId> = updated.map(|(id, _)| *id).collect();
+        let mut replaced = HashSet::new();
+        for id in updated {
+            let state = self.outbound_states.get_mut(&id).expect(HAS_STATE);
+            if state.publish() {
+                replaced.insert(id);
+            } else {
+                swaps.push((state.shared.clone(), state.published.clone()));
+            }
+        }
+        replaced
     }
 
     pub(crate) fn published(&self, [first, ..]: LayerIds) -> &SharedOutbound {
-        &self.outbound_states[&first].published
+        &self.outbound_states[&first].shared
+    }
+
+    /// The outbound layer without the update of this round.
+    pub(crate) fn published_layer(&self, [first, ..]: LayerIds) -> Arc<Layer> {
+        self.outbound_states[&first].published.layer.clone()
     }
 
     pub(crate) fn own_layers(&self, [_, second, third]: LayerIds) -> [Arc<Layer>; 2] {
@@ -237,18 +256,23 @@ impl LayerCaches {
         [self.outbound.entry(ids[0]).layer.clone(), second, third]
     }
 
-    pub(crate) fn retain(&mut self, in_use: impl Iterator<Item = LayerIds> + Clone) {
-        let first: HashSet<_> = in_use.clone().map(|[first, ..]| first).collect();
+    pub(crate) fn retain(&mut self, in_use: &[LayerIds]) {
+        let first: HashSet<_> = in_use.iter().map(|[first, ..]| *first).collect();
         self.outbound_states.retain(|id, _| first.contains(id));
         self.outbound.retain(&first);
-        self.listeners.retain(&in_use.clone().map(|[_, second, _]| second).collect());
-        self.inbound.retain(&in_use.map(|[.., third]| third).collect());
+        self.listeners.retain(&in_use.iter().map(|[_, second, _]| *second).collect());
+        self.inbound.retain(&in_use.iter().map(|[.., third]| *third).collect());
     }
 
     /// The number of resource names in all tables.
     pub(crate) fn name_count(&self) -> usize {
         self.outbound.name_count() + self.listeners.name_count() + self.inbound.name_count()
     }
+}
+
+// Templates are inserted whole, so a panic leaves no wrong one.
+fn lock(templates: &Mutex<InboundTemplates>) -> MutexGuard<'_, InboundTemplates> {
+    templates.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const HAS_STATE: &str = "every outbound layer that a class uses has a state";

@@ -3,6 +3,8 @@
 
 mod admission;
 mod cluster_patches;
+mod effects;
+mod engine;
 mod gateway;
 mod inbound_templates;
 mod layer;

@@ -19,16 +19,16 @@ pub(crate) struct ClassHandle {
 }
 
 impl ClassHandle {
-    pub(crate) fn new(view: View) -> Self {
-        Self { view: ArcSwap::from_pointee(view) }
+    pub(crate) fn new(view: Arc<View>) -> Self {
+        Self { view: ArcSwap::new(view) }
     }
 
     pub(crate) fn view(&self) -> Arc<View> {
         self.view.load_full()
     }
 
-    pub(crate) fn refresh(&self, view: View) {
-        self.view.store(Arc::new(view));
+    pub(crate) fn publish(&self, view: Arc<View>) {
+        self.view.store(view);
     }
 }
 
@@ -97,6 +97,9 @@ impl Member {
     }
 
     pub(crate) fn move_to(&self, handle: Arc<ClassHandle>, seq: Seq) {
+        if Arc::ptr_eq(&self.handle.load(), &handle) {
+            return;
+        }
         let mut moves = self.moves.lock().unwrap_or_else(PoisonError::into_inner);
         moves.leave(&self.handle.load().view().snapshot(), seq);
         self.handle.store(handle);

@@ -26,9 +26,12 @@ pub(crate) struct OutboundLayer {
     pub(crate) round: u64,
 }
 
-/// The published outbound layer, and its pending update in this round.
+/// The outbound layer, and its pending update in this round.
+#[derive(Clone)]
 pub(crate) struct OutboundState {
-    pub(crate) published: SharedOutbound,
+    /// What the shared pointer holds once the effects of the engine are applied.
+    pub(crate) published: Arc<OutboundLayer>,
+    pub(crate) shared: SharedOutbound,
     /// The client id in the resource cache.
     pub(crate) client: usize,
     /// The last round in which it was checked whether the change affects this layer.
@@ -38,6 +41,7 @@ pub(crate) struct OutboundState {
 }
 
 /// The transition from one published outbound layer to the next.
+#[derive(Clone)]
 pub(crate) struct OutboundUpdate {
     pub(crate) before: Arc<OutboundLayer>,
     pub(crate) next: Arc<OutboundLayer>,
@@ -53,16 +57,17 @@ pub(crate) struct OutboundUpdate {
 
 impl OutboundState {
     pub(crate) fn new(layer: OutboundLayer, client: usize) -> Self {
-        let checked_round = layer.round;
-        Self { published: Arc::new(ArcSwap::from_pointee(layer)), client, checked_round, update: None }
+        let (checked_round, published) = (layer.round, Arc::new(layer));
+        Self { shared: Arc::new(ArcSwap::new(published.clone())), published, client, checked_round, update: None }
     }
 
-    /// Publishes the update of this round. Returns whether the views must be replaced.
+    /// Takes the update of this round. Returns whether it needs new views: those read another pointer, because a stream must not observe half
+    /// of a change.
     pub(crate) fn publish(&mut self) -> bool {
         let Some(OutboundUpdate { next, needs_new_views, .. }) = self.update.take() else { return false };
-        match needs_new_views {
-            true => self.published = Arc::new(ArcSwap::new(next)),
-            false => self.published.store(next),
+        self.published = next;
+        if needs_new_views {
+            self.shared = Arc::new(ArcSwap::new(self.published.clone()));
         }
         needs_new_views
     }

@@ -1,21 +1,21 @@
 //! Clusters and load assignments, translated once per service, DestinationRule and client kind, whichever scopes import them. Patches are
 //! applied to what a layer takes from here.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use config::host::Host;
+use imbl::HashMap;
 use model::{Delta, MergedDestinationRule, Mesh, OutboundKey, Placement, Service};
-use xds::{Resource, TypeUrl};
 
 use crate::layer::EncodedResource;
 use crate::layer_kinds;
 
-#[derive(Default)]
+/// Cheap to clone: the clone shares what it does not change.
+#[derive(Clone, Default)]
 pub(crate) struct ResourceCache {
     clients: HashMap<OutboundKey, usize>,
     /// By namespace and host.
-    entries: HashMap<(Arc<str>, Host), Vec<CacheEntry>>,
+    entries: HashMap<(Arc<str>, Host), Arc<Vec<CacheEntry>>>,
     /// Entries added since the last sweep, and entries left by it.
     added: usize,
     left: usize,
@@ -25,11 +25,12 @@ pub(crate) struct ResourceCache {
 const MIN_ADDED: usize = 1000;
 
 /// For a service and its rule, compared by address: the entry holds both, so that their addresses are not reused.
+#[derive(Clone)]
 struct CacheEntry {
     client: usize,
     service: Arc<Service>,
     rule: Option<Arc<MergedDestinationRule>>,
-    resources: Vec<(TypeUrl, Arc<Resource>)>,
+    resources: Arc<[EncodedResource]>,
 }
 
 impl ResourceCache {
@@ -47,19 +48,18 @@ impl ResourceCache {
         service: &Arc<Service>,
     ) -> Vec<EncodedResource> {
         let rule = placement.destination_rule(&service.host);
-        let of_host = self.entries.entry((service.namespace.clone(), service.host.clone())).or_default();
-        let known = of_host.iter().position(|entry| entry.is_for(client, service, rule));
-        let at = known.unwrap_or_else(|| {
-            let (clusters, endpoints) = layer_kinds::translate_service(mesh, placement, service);
-            let encoded =
-                clusters.into_iter().map(layer_kinds::render_cluster).chain(endpoints).map(EncodedResource::new);
-            let resources = encoded.map(|encoded| (encoded.kind, encoded.resource)).collect();
-            of_host.push(CacheEntry { client, service: service.clone(), rule: rule.cloned(), resources });
-            self.added += 1;
-            of_host.len() - 1
-        });
-        let resources = of_host[at].resources.iter();
-        resources.map(|(kind, resource)| EncodedResource { kind: *kind, resource: resource.clone() }).collect()
+        let key = (service.namespace.clone(), service.host.clone());
+        let known = self.entries.get(&key).into_iter().flat_map(|of_host| of_host.iter());
+        if let Some(entry) = known.into_iter().find(|entry| entry.is_for(client, service, rule)) {
+            return entry.resources.to_vec();
+        }
+        let (clusters, endpoints) = layer_kinds::translate_service(mesh, placement, service);
+        let encoded = clusters.into_iter().map(layer_kinds::render_cluster).chain(endpoints).map(EncodedResource::new);
+        let resources: Arc<[EncodedResource]> = encoded.collect();
+        let entry = CacheEntry { client, service: service.clone(), rule: rule.cloned(), resources: resources.clone() };
+        Arc::make_mut(self.entries.entry(key).or_default()).push(entry);
+        self.added += 1;
+        resources.to_vec()
     }
 
     /// Drops what a change affects, and now and then what no scope imports any more.
@@ -72,13 +72,23 @@ impl ResourceCache {
         }
         // Amortised: a change costs what it affects, so the sweep comes after the number of entries doubled.
         if self.added > self.left.max(MIN_ADDED) {
-            self.entries.retain(|_, of_host| {
-                let needed: Vec<bool> = of_host.iter().map(|entry| entry.is_needed(of_host)).collect();
-                let mut needed = needed.into_iter();
-                of_host.retain(|_| needed.next().unwrap_or_default());
-                !of_host.is_empty()
-            });
-            (self.added, self.left) = (0, self.entries.values().map(Vec::len).sum());
+            let unneeded = |of_host: &Vec<CacheEntry>| !of_host.iter().all(|entry| entry.is_needed(of_host));
+            let swept = self.entries.iter().filter(|(_, of_host)| unneeded(of_host));
+            let swept: Vec<_> = swept
+                .map(|(key, of_host)| {
+                    let needed: Vec<CacheEntry> =
+                        of_host.iter().filter(|entry| entry.is_needed(of_host)).cloned().collect();
+                    (key.clone(), Arc::new(needed))
+                })
+                .collect();
+            for (key, needed) in swept {
+                if needed.is_empty() {
+                    self.entries.remove(&key)
+                } else {
+                    self.entries.insert(key, needed)
+                };
+            }
+            (self.added, self.left) = (0, self.entries.values().map(|of_host| of_host.len()).sum());
         }
     }
 }

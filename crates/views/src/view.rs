@@ -48,6 +48,10 @@ impl View {
         Self::new(outbound, facts, own_layers, seq)
     }
 
+    pub(crate) fn own_layers(&self) -> &[Arc<Layer>; 2] {
+        &self.own_layers
+    }
+
     /// Whether the view holds these layers, compared by address.
     pub(crate) fn has_own_layers(&self, own_layers: &[Arc<Layer>; 2]) -> bool {
         self.own_layers.iter().zip(own_layers).all(|(one, two)| Arc::ptr_eq(one, two))

@@ -1,20 +1,19 @@
-//! All classes and their members. One writer refreshes them; streams read what was published.
+//! The engine in force, and what is done with it: refreshes replace it, proxies join its classes. Nothing is computed while its lock is held.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use config::store::Snapshot;
-use model::{
-    Assurance, ClassKeys, CredentialReader, Delta, Environment, Mesh, Placement, Proxy, ProxyConfigCache, ProxyFacts,
-};
+use model::{Assurance, ClassKeys, CredentialReader, Environment, Mesh, Placement, Proxy, ProxyConfigCache};
 use wire::envoy::config::core::v3::Node;
 use xds::{Caller, Journal, Kinds, Membership, NodeError, Notifier, Provider, ProxyInfo, Push, Seq, TypeUrl};
 
 use crate::admission;
-use crate::layer::{Layer, Refresh, RefreshStamp};
-use crate::layer_caches::{LayerCaches, LayerIds, RefreshEffect};
-use crate::member::{ClassHandle, Member};
+use crate::effects::AffectedStreams;
+use crate::engine::{self, ClassEntry, Engine, Step};
+use crate::layer_caches::LayerIds;
+use crate::member::Member;
 use crate::node;
 use crate::notifications::PendingNotifications;
 use crate::patch_reach::{self, PatchReach};
@@ -23,7 +22,12 @@ use crate::view::View;
 
 pub struct Views {
     env: Arc<Environment>,
+    /// Never held while anything is computed: streams, probes and joins need it.
     state: Mutex<State>,
+    /// Held during a refresh: one at a time.
+    refreshing: Mutex<()>,
+    /// Held while the class of a proxy is built: one at a time, beside a refresh.
+    building: Mutex<()>,
     proxy_configs: Mutex<ProxyConfigCache>,
     journal: Arc<Journal>,
     /// `None`: secrets are not served.
@@ -32,49 +36,17 @@ pub struct Views {
 
 #[derive(Default)]
 struct State {
-    /// `None`: no configuration was loaded yet.
-    mesh: Option<Arc<Mesh>>,
-    seq: Seq,
-    /// Counts refreshes.
-    round: u64,
-    caches: LayerCaches,
-    /// Ordered, so that classes which share an outbound layer are refreshed one after the other.
-    classes: BTreeMap<LayerIds, ClassEntry>,
+    /// The engine in force.
+    engine: Engine,
+    /// `Some` during a refresh: members that joined since it began.
+    joined: Option<Vec<Weak<Member>>>,
 }
 
-/// A class and its members. A class without members is dropped at the next refresh.
-struct ClassEntry {
-    handle: Arc<ClassHandle>,
-    /// Of one member, which represents all: the class key holds everything that translation reads.
-    facts: Arc<ProxyFacts>,
-    /// The round in which the class was last built or refreshed.
-    round: u64,
-    members: Vec<Weak<Member>>,
-}
+/// A refresh places so many members that joined meanwhile under the lock; more of them are placed before it is taken again.
+const FEW: usize = 16;
 
-/// The streams that a refresh affects.
-#[derive(Default)]
-struct AffectedStreams {
-    /// May contain duplicates.
-    classes: Vec<LayerIds>,
-    /// With the types that changed for each.
-    members: Vec<(Arc<Member>, Kinds)>,
-}
-
-impl AffectedStreams {
-    fn count_classes(&mut self) -> usize {
-        self.classes.sort_unstable();
-        self.classes.dedup();
-        self.classes.len()
-    }
-}
-
-/// A proxy that a change may move into another class, with the layers that it had.
-struct RelocationCandidate {
-    from: LayerIds,
-    previous: [Arc<Layer>; 3],
-    member: Arc<Member>,
-}
+/// After so many attempts to join, each overtaken by a refresh, a proxy waits for the refresh instead.
+const MAX_ATTEMPTS: usize = 3;
 
 impl Views {
     /// Without secrets.
@@ -88,8 +60,15 @@ impl Views {
     }
 
     fn with_cache(env: Environment, secret_cache: Option<Arc<SecretCache>>) -> Arc<Self> {
-        let (state, proxy_configs) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { env: Arc::new(env), state, proxy_configs, journal: Arc::default(), secret_cache })
+        Arc::new(Self {
+            env: Arc::new(env),
+            state: Mutex::default(),
+            refreshing: Mutex::default(),
+            building: Mutex::default(),
+            proxy_configs: Mutex::default(),
+            journal: Arc::default(),
+            secret_cache,
+        })
     }
 
     /// Applies a snapshot and notifies the affected streams. Returns whether any proxy's configuration changed.
@@ -103,39 +82,28 @@ impl Views {
     /// Applies a snapshot. `cause` is recorded in the journal. The caller sends the notifications.
     pub fn refresh_with_cause(&self, cause: &str, snapshot: &Snapshot, began: Instant) -> PendingNotifications {
         let started = Instant::now();
-        let mut state = self.state();
-        let (mesh, delta) = match &state.mesh {
-            Some(mesh) => mesh.next(snapshot),
-            None => (Mesh::new(snapshot, &self.env), Delta { everything: true, ..Delta::default() }),
-        };
-        translate::read_patches(&mesh);
-        let mesh = Arc::new(mesh);
-        let before = state.mesh.replace(mesh.clone());
-        let first = before.is_none();
-        if delta.is_empty() && delta.credentials.is_empty() && !first {
-            return PendingNotifications::new(state.seq, Vec::new());
+        let _refreshing = lock(&self.refreshing);
+        let base = self.begin_refresh();
+        let step = base.step(snapshot, &self.env, began);
+        drop(base);
+        let (first, stamp) = (step.first, step.stamp);
+        let concerns_secrets =
+            first || step.delta.everything || step.delta.gateways || !step.delta.credentials.is_empty();
+        let delta = concerns_secrets.then(|| step.delta.clone());
+        if let (Some(secret_cache), Some(mesh)) = (&self.secret_cache, &step.engine.mesh) {
+            secret_cache.set_mesh(mesh, concerns_secrets.then_some(stamp.seq));
         }
-        state.round += 1;
-        let stamp = RefreshStamp { seq: state.seq + 1, began: Some(began), round: state.round };
-        let mut affected = AffectedStreams::default();
-        if !delta.is_empty() || first {
-            let before = before.as_ref().unwrap_or(&mesh);
-            affected = state.refresh_views(Refresh { before, mesh: &mesh, delta: &delta, stamp });
+        let mut affected = self.commit(step);
+        if self.secret_cache.is_some()
+            && let Some(delta) = &delta
+        {
+            self.recheck_secrets_of_members(Recheck::Changed(delta), &mut affected);
         }
-        if let Some(secret_cache) = &self.secret_cache {
-            let concerned = first || delta.everything || delta.gateways || !delta.credentials.is_empty();
-            secret_cache.set_mesh(&mesh, concerned.then_some(stamp.seq));
-            if concerned {
-                state.recheck_secrets(Recheck::Changed(&delta), &mut affected);
-                // Secrets that are looked up from now on carry this sequence.
-                state.seq = stamp.seq;
-            }
-        }
+        // Secrets that are looked up from now on carry this sequence.
+        let seq = self.advance(if self.secret_cache.is_some() && concerns_secrets { stamp.seq } else { 0 });
         if affected.members.is_empty() && !first {
-            return PendingNotifications::new(state.seq, Vec::new());
+            return PendingNotifications::new(seq, Vec::new());
         }
-        state.seq = stamp.seq;
-        drop(state);
         self.journal.begin(Push {
             seq: stamp.seq,
             cause: cause.to_owned(),
@@ -148,46 +116,143 @@ impl Views {
         PendingNotifications::new(stamp.seq, affected.members)
     }
 
+    /// The engine in force. Members that join from now on are placed again when the refresh ends.
+    fn begin_refresh(&self) -> Engine {
+        let mut state = self.state();
+        state.joined = Some(Vec::new());
+        state.engine.clone()
+    }
+
+    /// Puts the engine of a step in force and applies its effects. Returns the streams to notify.
+    fn commit(&self, mut step: Step) -> AffectedStreams {
+        loop {
+            let mut state = self.state();
+            let joined = state.joined.take().unwrap_or_default();
+            if !step.refreshed {
+                (state.engine.mesh, state.engine.round) = (step.engine.mesh, step.engine.round);
+                return AffectedStreams::default();
+            }
+            if joined.len() > FEW {
+                state.joined = Some(Vec::new());
+                drop(state);
+                step.relocate_joined(&joined);
+                continue;
+            }
+            step.relocate_joined(&joined);
+            let (first, seq) = (step.first, step.stamp.seq);
+            let (engine, effects) = step.finish();
+            state.engine = engine;
+            let affected = effects.apply();
+            if first || !affected.members.is_empty() {
+                state.engine.seq = seq;
+            }
+            return affected;
+        }
+    }
+
+    /// Moves the sequence forward, to at least this one. Returns the sequence.
+    fn advance(&self, seq: Seq) -> Seq {
+        let mut state = self.state();
+        state.engine.seq = state.engine.seq.max(seq);
+        state.engine.seq
+    }
+
     /// Looks up withheld secrets again after the authorizer's decisions changed, and notifies the streams that get one.
     pub fn recheck_secrets(&self) {
-        let (mut state, mut affected) = (self.state(), AffectedStreams::default());
-        let (Some(secret_cache), Some(mesh)) = (&self.secret_cache, state.mesh.clone()) else { return };
-        state.seq += 1;
-        secret_cache.set_mesh(&mesh, Some(state.seq));
-        state.recheck_secrets(Recheck::Everything, &mut affected);
-        let seq = state.seq;
-        drop(state);
+        let _refreshing = lock(&self.refreshing);
+        let (seq, mesh) = {
+            let state = self.state();
+            (state.engine.seq + 1, state.engine.mesh.clone())
+        };
+        let (Some(secret_cache), Some(mesh)) = (&self.secret_cache, mesh) else { return };
+        secret_cache.set_mesh(&mesh, Some(seq));
+        let mut affected = AffectedStreams::default();
+        self.recheck_secrets_of_members(Recheck::Everything, &mut affected);
+        self.advance(seq);
         PendingNotifications::new(seq, affected.members).notify_all();
+    }
+
+    /// Adds the streams for which a requested secret changed.
+    fn recheck_secrets_of_members(&self, recheck: Recheck<'_>, affected: &mut AffectedStreams) {
+        let secret: Kinds = [TypeUrl::Secret].into_iter().collect();
+        let members = affected.members.iter().enumerate();
+        let known: HashMap<*const Member, usize> = members.map(|(at, (member, _))| (Arc::as_ptr(member), at)).collect();
+        let classes = self.state().engine.classes.clone();
+        for (&ids, entry) in &classes {
+            for member in
+                entry.members.iter().filter_map(Weak::upgrade).filter(|member| member.recheck_secrets(recheck))
+            {
+                match known.get(&Arc::as_ptr(&member)) {
+                    Some(at) => affected.members[*at].1.insert(TypeUrl::Secret),
+                    None => affected.add_member(ids, member, secret),
+                }
+            }
+        }
     }
 
     /// The current mesh; `None` before the first load.
     pub fn mesh(&self) -> Option<Arc<Mesh>> {
-        self.state().mesh.clone()
+        self.state().engine.mesh.clone()
     }
 
     /// The number of resources and classes that each EnvoyFilter patch changed.
     pub fn patch_reach(&self) -> Vec<PatchReach> {
-        let state = self.state();
-        let Some(mesh) = state.mesh.clone() else { return Vec::new() };
-        let classes: Vec<_> = state.classes.keys().map(|ids| state.caches.layers(*ids)).collect();
-        drop(state);
-        patch_reach::count_patch_reach(&mesh, &classes)
+        let engine = self.state().engine.clone();
+        let Some(mesh) = &engine.mesh else { return Vec::new() };
+        let classes: Vec<_> = engine.classes.keys().map(|ids| engine.caches.layers(*ids)).collect();
+        patch_reach::count_patch_reach(mesh, &classes)
     }
 
     /// The number of classes: distinct configurations.
     pub fn class_count(&self) -> usize {
-        self.state().classes.len()
+        self.state().engine.classes.len()
     }
 
     fn join_with(&self, proxy: Proxy, secrets: Option<Secrets>) -> Result<Membership, NodeError> {
-        let proxy = Arc::new(proxy);
+        let (proxy, mut secrets) = (Arc::new(proxy), secrets);
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let _refreshing = (attempt > MAX_ATTEMPTS).then(|| lock(&self.refreshing));
+            let engine = self.state().engine.clone();
+            let mesh = engine.mesh.as_ref().ok_or_else(not_loaded)?;
+            let (keys, placement) = engine::place(mesh, &proxy);
+            let (round, known) = (engine.round, engine.find_class(&keys));
+            let joined = match known {
+                Some(ids) => {
+                    drop(engine);
+                    self.state().join(ids, round, &proxy, &mut secrets)
+                }
+                None => {
+                    drop(engine);
+                    self.build_and_join(keys, placement, round, &proxy, &mut secrets)
+                }
+            };
+            if let Some(membership) = joined {
+                return Ok(membership);
+            }
+        }
+    }
+
+    /// `None`: a refresh came between.
+    fn build_and_join(
+        &self,
+        keys: ClassKeys,
+        placement: Placement,
+        round: u64,
+        proxy: &Arc<Proxy>,
+        secrets: &mut Option<Secrets>,
+    ) -> Option<Membership> {
+        let _building = lock(&self.building);
+        let mut built = self.state().engine.clone();
+        let mesh = built.mesh.clone().filter(|_| built.round == round)?;
+        let ids = built.build_class(&mesh, keys, placement);
         let mut state = self.state();
-        let mesh = state.mesh.clone().ok_or_else(not_loaded)?;
-        let notifier = Notifier::new(state.seq);
-        let entry = state.class_entry_for(&mesh, &proxy);
-        let member = Arc::new(Member::new(proxy.clone(), entry.handle.clone(), notifier.clone(), secrets));
-        entry.members.push(Arc::downgrade(&member));
-        Ok(Membership { class: member, proxy: proxy_info(&proxy), notifier })
+        if state.engine.round != round {
+            return None;
+        }
+        state.engine.adopt_class(built, ids);
+        state.join(ids, round, proxy, secrets)
     }
 
     /// Reads a node message once. Admission compares this proxy with the caller, and the same value is placed and served.
@@ -207,156 +272,41 @@ impl Views {
         Ok(proxy)
     }
 
-    // A panic during a refresh leaves complete views and layers behind: they are replaced, not edited.
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
+}
+
+// A panic during a refresh leaves the previous engine in force.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {
-    /// Returns the affected streams. The cost grows with the classes that the change affects and with the proxies that it may move, not
-    /// with all proxies.
-    fn refresh_views(&mut self, refresh: Refresh<'_>) -> AffectedStreams {
-        self.caches.invalidate(refresh.delta);
-        let mut affected = AffectedStreams::default();
-        let candidates = self.refresh_classes(refresh, &mut affected);
-        // A proxy that returns to a class which all members left finds its history.
-        let moves: Vec<_> =
-            candidates.into_iter().filter_map(|candidate| self.relocate(candidate, refresh, &mut affected)).collect();
-        self.publish(refresh.stamp);
-        // Members move after publication, when their new class is complete.
-        for (member, handle) in moves {
-            member.move_to(handle, refresh.stamp.seq);
-        }
-        let before = self.classes.len();
-        self.classes.retain(|_, entry| !entry.members.is_empty());
-        if self.classes.len() < before {
-            self.caches.retain(self.classes.keys().copied());
-        }
-        affected
-    }
-
-    /// Refreshes the classes for the members that stay. Returns the members that may have to move.
-    fn refresh_classes(&mut self, refresh: Refresh<'_>, affected: &mut AffectedStreams) -> Vec<RelocationCandidate> {
-        let Self { caches, classes, .. } = self;
-        let mut candidates = Vec::new();
-        let all_stay = !refresh.delta.may_change_any_class();
-        for (&ids, entry) in classes.iter_mut() {
-            let ClassEntry { handle, facts, round, members } = entry;
-            members.retain(|member| {
-                if all_stay {
-                    return member.strong_count() > 0;
-                }
-                let Some(member) = member.upgrade() else { return false };
-                let stays = !refresh.delta.may_change_class(&member.proxy);
-                if !stays {
-                    let previous = handle.view().snapshot().layers().map(Arc::clone);
-                    candidates.push(RelocationCandidate { from: ids, previous, member });
-                }
-                stays
-            });
-            if members.is_empty() {
-                continue;
-            }
-            let is_current = |own_layers: &[Arc<Layer>; 2]| handle.view().has_own_layers(own_layers);
-            let effect = caches.refresh_class(ids, facts, is_current, refresh);
-            if let RefreshEffect::Unchanged | RefreshEffect::Changed(_) = effect {
-                *round = refresh.stamp.round;
-            }
-            if let RefreshEffect::Changed(kinds) = effect {
-                affected.members.extend(members.iter().filter_map(|member| Some((member.upgrade()?, kinds))));
-                affected.classes.push(ids);
-            }
-        }
-        candidates
-    }
-
-    fn publish(&mut self, stamp: RefreshStamp) {
-        let replaced = self.caches.publish();
-        if replaced.is_empty() {
-            return;
-        }
-        for (&ids, entry) in self.classes.iter().filter(|([first, ..], _)| replaced.contains(first)) {
-            let (published, own_layers) = (self.caches.published(ids).clone(), self.caches.own_layers(ids));
-            entry.handle.refresh(entry.handle.view().next(published, entry.facts.clone(), own_layers, stamp.seq));
-        }
-    }
-
-    /// Adds the streams for which a requested secret changed.
-    fn recheck_secrets(&self, recheck: Recheck<'_>, affected: &mut AffectedStreams) {
-        let secret: Kinds = [TypeUrl::Secret].into_iter().collect();
-        let members = affected.members.iter().enumerate();
-        let known: HashMap<*const Member, usize> = members.map(|(at, (member, _))| (Arc::as_ptr(member), at)).collect();
-        for (&ids, entry) in &self.classes {
-            for member in
-                entry.members.iter().filter_map(Weak::upgrade).filter(|member| member.recheck_secrets(recheck))
-            {
-                match known.get(&Arc::as_ptr(&member)) {
-                    Some(at) => affected.members[*at].1.insert(TypeUrl::Secret),
-                    None => {
-                        affected.members.push((member, secret));
-                        affected.classes.push(ids);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Places a proxy again whose class may have changed. Returns the new class if it moves.
-    fn relocate(
+    /// Adds a stream to a class. `None`: a refresh came between.
+    fn join(
         &mut self,
-        RelocationCandidate { from, previous, member }: RelocationCandidate,
-        refresh: Refresh<'_>,
-        affected: &mut AffectedStreams,
-    ) -> Option<(Arc<Member>, Arc<ClassHandle>)> {
-        let Refresh { before, mesh, stamp, .. } = refresh;
-        match (before.has_pod_of(&member.proxy), mesh.has_pod_of(&member.proxy)) {
-            (true, false) => member.notifier.mark_workload_gone(),
-            (false, true) => member.notifier.mark_workload_present(),
-            _ => {}
+        ids: LayerIds,
+        round: u64,
+        proxy: &Arc<Proxy>,
+        secrets: &mut Option<Secrets>,
+    ) -> Option<Membership> {
+        let Engine { seq, round: current, classes, .. } = &mut self.engine;
+        let entry = classes.get_mut(&ids).filter(|_| *current == round)?;
+        let notifier = Notifier::new(*seq);
+        let member = Member::new(proxy.clone(), entry.handle.clone(), notifier.clone(), secrets.take());
+        let member = Arc::new(member);
+        entry.members.push_back(Arc::downgrade(&member));
+        if let Some(joined) = &mut self.joined {
+            joined.push(Arc::downgrade(&member));
         }
-        let placement = mesh.place(&member.proxy);
-        let class = ClassKeys::of(mesh, &placement);
-        let known = self.caches.find(&class);
-        let fresh = known.filter(|ids| self.classes.get(ids).is_some_and(|entry| entry.round == stamp.round));
-        let ids = fresh.unwrap_or_else(|| {
-            let ids = self.caches.refresh_or_build(class, &placement, refresh);
-            let caches = &self.caches;
-            let facts = placement.facts.clone();
-            let entry = self.classes.entry(ids).or_insert_with(|| ClassEntry::new(caches, placement, ids, stamp));
-            (entry.facts, entry.round) = (facts, stamp.round);
-            ids
-        });
-        let entry = self.classes.get_mut(&ids).expect("it was there or was inserted above");
-        entry.members.push(Arc::downgrade(&member));
-        let now = self.caches.layers(ids);
-        if from != ids || now.iter().zip(&previous).any(|(now, previous)| !Arc::ptr_eq(now, previous)) {
-            affected.classes.push(ids);
-            affected.members.push((member.clone(), Kinds::ALL));
-        }
-        (from != ids).then(|| (member, entry.handle.clone()))
-    }
-
-    fn class_entry_for(&mut self, mesh: &Arc<Mesh>, proxy: &Arc<Proxy>) -> &mut ClassEntry {
-        let placement = mesh.place(proxy);
-        let stamp = RefreshStamp { seq: self.seq, began: None, round: self.round };
-        let ids = self.caches.get_or_build(ClassKeys::of(mesh, &placement), mesh, &placement, stamp);
-        let caches = &self.caches;
-        self.classes.entry(ids).or_insert_with(|| ClassEntry::new(caches, placement, ids, stamp))
-    }
-}
-
-impl ClassEntry {
-    fn new(caches: &LayerCaches, placement: Placement, ids: LayerIds, stamp: RefreshStamp) -> Self {
-        let (facts, published) = (placement.facts, caches.published(ids).clone());
-        let view = View::new(published, facts.clone(), caches.own_layers(ids), stamp.seq);
-        Self { handle: Arc::new(ClassHandle::new(view)), facts, round: stamp.round, members: Vec::new() }
+        Some(Membership { class: member, proxy: proxy_info(proxy), notifier })
     }
 }
 
 impl Provider for Views {
     fn ready(&self) -> bool {
-        self.state().mesh.is_some()
+        self.state().engine.mesh.is_some()
     }
 
     fn join(&self, node: &Node) -> Result<Membership, NodeError> {
@@ -373,19 +323,17 @@ impl Provider for Views {
     fn memory_bytes(&self) -> usize {
         /// The size of a table entry: a pointer to the resource and its sequence.
         const NAME: usize = 16;
-        let state = self.state();
-        let members: usize = state.classes.values().map(|entry| entry.members.len()).sum();
-        state.caches.name_count() * NAME
-            + state.classes.len() * (size_of::<ClassEntry>() + size_of::<View>())
+        let Engine { caches, classes, .. } = self.state().engine.clone();
+        let members: usize = classes.values().map(|entry| entry.members.len()).sum();
+        caches.name_count() * NAME
+            + classes.len() * (size_of::<ClassEntry>() + size_of::<View>())
             + members * size_of::<Member>()
     }
 
     fn release_caches(&self) {
-        let mut state = self.state();
-        state.caches.drop_templates();
-        let views: Vec<_> = state.classes.values().map(|entry| entry.handle.view()).collect();
-        drop(state);
-        views.iter().for_each(|view| view.evict_unused());
+        let engine = self.state().engine.clone();
+        engine.caches.drop_templates();
+        engine.classes.values().for_each(|entry| entry.view.evict_unused());
     }
 
     fn journal(&self) -> Option<Arc<Journal>> {

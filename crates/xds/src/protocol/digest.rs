@@ -5,26 +5,36 @@ use std::{
     sync::LazyLock,
 };
 
-use xxhash_rust::xxh3::xxh3_128_with_seed;
+use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
 
 /// Equal sets have equal digests, whatever their order. Sets with equal digests are treated as equal: the seed is secret and differs in each
 /// process, so that a client cannot construct a collision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Digest(u128);
 
-/// For maps with digests as keys: their lower half is evenly distributed and secret already.
-pub(crate) type DigestState = BuildHasherDefault<DigestHasher>;
+/// Hash of one name, with the same seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct NameHash(u64);
+
+impl NameHash {
+    pub(crate) fn of(name: &str) -> NameHash {
+        NameHash(xxh3_64_with_seed(name.as_bytes(), *SEED))
+    }
+}
+
+/// For maps by `NameHash`, which needs no second hash.
+pub(crate) type NameHashState = BuildHasherDefault<NameHasher>;
 
 #[derive(Default)]
-pub(crate) struct DigestHasher(u64);
+pub(crate) struct NameHasher(u64);
 
-impl Hasher for DigestHasher {
+impl Hasher for NameHasher {
     fn write(&mut self, _: &[u8]) {
-        unreachable!("a digest is hashed as one number");
+        unreachable!("a name hash is one number");
     }
 
-    fn write_u128(&mut self, digest: u128) {
-        self.0 = digest as u64;
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
     }
 
     fn finish(&self) -> u64 {
@@ -42,10 +52,6 @@ impl Digest {
     pub(crate) fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Digest {
         let sum = names.into_iter().fold(0, |sum: u128, name| sum.wrapping_add(hash(name.as_bytes())));
         Digest(sum)
-    }
-
-    pub(crate) fn of_bytes(bytes: &[u8]) -> Digest {
-        Digest(hash(bytes))
     }
 
     /// Of names with the version of each.

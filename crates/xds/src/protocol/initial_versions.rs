@@ -5,7 +5,7 @@ use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
-use crate::protocol::digest::{Digest, DigestState};
+use crate::protocol::digest::{Digest, NameHash, NameHashState};
 
 /// Of one resource: where its name and its version stand in the request.
 #[derive(Clone, Debug)]
@@ -14,15 +14,18 @@ pub(crate) struct InitialVersion {
     pub(crate) version: Range<usize>,
 }
 
-/// Positions in the list, by the digest of the name.
-type Index = HashMap<Digest, u32, DigestState>;
+/// Positions in the list. Of two names with one hash only one is found: the other counts as unknown, and its resource is sent again.
+type Index = HashMap<NameHash, u32, NameHashState>;
 
-/// Cheap to clone.
+/// Cheap to clone. One pointer, because nearly every watch has none.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct InitialVersions {
+pub(crate) struct InitialVersions(Option<Box<List>>);
+
+#[derive(Clone, Debug)]
+struct List {
     message: Bytes,
     /// In the order of the request. A name may occur twice; the last one counts.
-    list: Arc<[InitialVersion]>,
+    versions: Arc<[InitialVersion]>,
     longest_name: usize,
     /// Without forgotten versions. `None`: it was not needed yet, and none is forgotten.
     index: Option<Arc<Index>>,
@@ -32,89 +35,122 @@ pub(crate) struct InitialVersions {
 
 impl InitialVersions {
     /// The ranges are text in the message.
-    pub(crate) fn new(message: &Bytes, list: Vec<InitialVersion>) -> InitialVersions {
-        if list.is_empty() {
-            return InitialVersions::default();
+    pub(crate) fn new(message: &Bytes, versions: Vec<InitialVersion>) -> InitialVersions {
+        if versions.is_empty() {
+            return InitialVersions(None);
         }
-        let longest_name = list.iter().map(|version| version.name.len()).max().unwrap_or_default();
-        InitialVersions { message: message.clone(), list: list.into(), longest_name, ..InitialVersions::default() }
+        let longest_name = versions.iter().map(|version| version.name.len()).max().unwrap_or_default();
+        let (message, versions) = (message.clone(), versions.into());
+        InitialVersions(Some(Box::new(List { message, versions, longest_name, index: None, forgotten: false })))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.0.is_none()
     }
 
     /// Duplicate names count twice.
     pub(crate) fn len(&self) -> usize {
-        self.list.len()
+        self.0.as_ref().map_or(0, |list| list.versions.len())
     }
 
     /// The length of the longest name, in bytes.
     pub(crate) fn longest_name(&self) -> usize {
-        self.longest_name
+        self.0.as_ref().map_or(0, |list| list.longest_name)
     }
 
     /// Of names and versions. `None`: some versions were forgotten.
     pub(crate) fn digest(&self) -> Option<Digest> {
-        (!self.forgotten).then(|| Digest::of_versions(self.iter()))
+        let forgotten = self.0.as_ref().is_some_and(|list| list.forgotten);
+        (!forgotten).then(|| Digest::of_versions(self.iter()))
     }
 
     /// Names and versions, in the order of the request.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.list.iter().map(|version| (self.text(&version.name), self.text(&version.version)))
+        self.0.iter().flat_map(|list| {
+            list.versions.iter().map(|version| (list.text(&version.name), list.text(&version.version)))
+        })
     }
 
     /// Each at least once.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.list.iter().map(|version| self.text(&version.name))
+        self.0.iter().flat_map(|list| list.names())
     }
 
     /// Has to be called before `has`.
-    pub(crate) fn build_index(&mut self) -> &mut Arc<Index> {
-        let (message, list) = (&self.message, &self.list);
-        self.index.get_or_insert_with(|| {
-            let mut index = Index::with_capacity_and_hasher(list.len(), DigestState::default());
-            let digests = list.iter().map(|version| Digest::of_bytes(&message[version.name.clone()]));
-            index.extend(digests.zip(0..));
-            Arc::new(index)
-        })
+    pub(crate) fn build_index(&mut self) {
+        if let Some(list) = &mut self.0 {
+            list.build_index();
+        }
+    }
+
+    /// Builds the index of the known names. Returns the others.
+    pub(crate) fn index_known(&mut self, is_known: impl Fn(&str) -> bool) -> Vec<Arc<str>> {
+        let (mut index, mut unknown) = (Index::default(), Vec::new());
+        for (name, position) in self.names().zip(0..) {
+            if is_known(name) {
+                index.insert(NameHash::of(name), position);
+            } else {
+                unknown.push(Arc::from(name));
+            }
+        }
+        if let Some(list) = &mut self.0 {
+            list.index.get_or_insert_with(|| Arc::new(index));
+        }
+        unknown
     }
 
     /// The proxy holds this version. `false` before `build_index`.
     pub(crate) fn has(&self, name: &str, version: &str) -> bool {
-        let Some(index) = self.index.as_ref().filter(|index| !index.is_empty()) else { return false };
-        let position = index.get(&Digest::of_bytes(name.as_bytes()));
-        position.is_some_and(|position| self.text(&self.list[*position as usize].version) == version)
+        let Some(list) = &self.0 else { return false };
+        let Some(index) = list.index.as_ref().filter(|index| !index.is_empty()) else { return false };
+        let held = index.get(&NameHash::of(name)).map(|position| &list.versions[*position as usize]);
+        held.is_some_and(|held| list.text(&held.name) == name && list.text(&held.version) == version)
     }
 
     pub(crate) fn forget<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
         let mut names = names.into_iter().peekable();
         // Without a name no index is needed: the digest of all versions still holds.
-        if self.is_empty() || names.peek().is_none() {
-            return;
-        }
-        let index = Arc::make_mut(self.build_index());
+        let Some(list) = self.0.as_mut().filter(|_| names.peek().is_some()) else { return };
+        let index = Arc::make_mut(list.build_index());
         let before = index.len();
         for name in names {
-            index.remove(&Digest::of_bytes(name.as_bytes()));
+            index.remove(&NameHash::of(name));
         }
-        self.forgotten |= index.len() < before;
+        list.forgotten |= index.len() < before;
     }
 
     pub(crate) fn forget_versions(&mut self) {
-        self.index = Some(Arc::default());
-        self.forgotten = !self.is_empty();
+        if let Some(list) = &mut self.0 {
+            (list.index, list.forgotten) = (Some(Arc::default()), true);
+        }
     }
 
     /// Both are of one stream, and so come from one request: a version that was forgotten in either is forgotten.
-    pub(crate) fn add(&mut self, mut other: InitialVersions) {
-        if self.is_empty() {
-            *self = other;
-        } else if other.forgotten {
-            let known = other.build_index().clone();
-            Arc::make_mut(self.build_index()).retain(|name, _| known.contains_key(name));
-            self.forgotten = true;
+    pub(crate) fn add(&mut self, other: InitialVersions) {
+        match (&mut self.0, other.0) {
+            (None, other) => self.0 = other,
+            (Some(list), Some(mut other)) if other.forgotten => {
+                let known = other.build_index().clone();
+                Arc::make_mut(list.build_index()).retain(|name, _| known.contains_key(name));
+                list.forgotten = true;
+            }
+            _ => {}
         }
+    }
+}
+
+impl List {
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.versions.iter().map(|version| self.text(&version.name))
+    }
+
+    fn build_index(&mut self) -> &mut Arc<Index> {
+        if self.index.is_none() {
+            let mut index = Index::with_capacity_and_hasher(self.versions.len(), NameHashState::default());
+            index.extend(self.names().map(NameHash::of).zip(0..));
+            self.index = Some(Arc::new(index));
+        }
+        self.index.as_mut().expect("it was built above")
     }
 
     fn text(&self, range: &Range<usize>) -> &str {

@@ -113,6 +113,12 @@ impl Names {
         self.0.sorted.iter()
     }
 
+    /// The names that are not before this one.
+    pub(crate) fn iter_from(&self, name: &str) -> impl Iterator<Item = &Arc<str>> {
+        let start = self.0.sorted.partition_point(|member| **member < *name);
+        self.0.sorted[start..].iter()
+    }
+
     pub fn len(&self) -> usize {
         self.0.sorted.len()
     }

@@ -8,6 +8,8 @@ use crate::protocol::initial_versions::InitialVersions;
 pub(crate) struct PendingReply {
     /// All that the subscription covers.
     pub(crate) everything: bool,
+    /// The subscribed names from this one on, in their order: a response left them for the next one.
+    pub(crate) from: Option<Arc<str>>,
     /// Sorted and unique. Not a set: a request may name a hundred thousand, and they are added and removed many at a time.
     pub(crate) names: Vec<Arc<str>>,
     /// Equal versions are not sent, and what no longer exists is removed. Empty: it is unknown which versions the proxy holds.
@@ -22,11 +24,12 @@ impl PendingReply {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        !self.everything && self.names.is_empty() && !self.reply_required
+        !self.everything && self.from.is_none() && self.names.is_empty() && !self.reply_required
     }
 
     pub(crate) fn add(&mut self, other: PendingReply) {
         self.everything |= other.everything;
+        self.from = [self.from.take(), other.from].into_iter().flatten().min();
         self.add_names(other.names);
         self.initial_versions.add(other.initial_versions);
         self.reply_required |= other.reply_required;
@@ -58,12 +61,9 @@ impl PendingReply {
         self.initial_versions.forget_versions();
     }
 
-    /// Adds names that are left for the next response, with the versions that the proxy holds.
-    pub(crate) fn defer(&mut self, names: Vec<Arc<str>>, initial_versions: &InitialVersions) {
-        if !names.is_empty() {
-            self.add_names(names);
-            self.initial_versions.add(initial_versions.clone());
-        }
+    /// Whether it holds all subscribed names from one on that is not behind this one.
+    pub(crate) fn reaches(&self, name: &str) -> bool {
+        self.everything || self.from.as_ref().is_some_and(|from| **from <= *name)
     }
 
     /// Adds names that are sent whatever version the proxy holds.

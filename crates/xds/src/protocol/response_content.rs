@@ -3,7 +3,7 @@
 use std::{collections::HashSet, sync::Arc};
 
 use crate::{
-    Changes, Class, ContentDigest, Resource, Seq, TypeUrl,
+    Changes, Class, ContentDigest, Names, Resource, Seq, TypeUrl,
     protocol::{
         ack::Content, initial_versions::InitialVersions, pending_reply::PendingReply, subscription::Subscription,
     },
@@ -18,8 +18,8 @@ pub(crate) struct ResponseContent {
     pub(crate) removed: Vec<Arc<str>>,
     /// The sequence of the content.
     pub(crate) seq: Seq,
-    /// Names that are left for the next response.
-    pub(crate) deferred: Vec<Arc<str>>,
+    /// What is left for the next response.
+    pub(crate) deferred: Option<PendingReply>,
 }
 
 impl ResponseContent {
@@ -33,7 +33,7 @@ impl ResponseContent {
         match shared_answer(kind, subscription, class, pending, changes) {
             Some(all) => {
                 let (removed, seq) = (all.removed.clone(), all.seq);
-                ResponseContent { content: Content::Shared(all), removed, seq, deferred: Vec::new() }
+                ResponseContent { content: Content::Shared(all), removed, seq, deferred: None }
             }
             None => collect(kind, subscription, class, pending, changes.map(|changes| &**changes)),
         }
@@ -63,7 +63,7 @@ fn shared_answer(
         };
         return exactly.then_some(all);
     }
-    let changes = changes.filter(|_| pending.names.is_empty())?;
+    let changes = changes.filter(|_| pending.names.is_empty() && pending.from.is_none())?;
     // A removed name that was subscribed to by itself may have an empty form.
     let exactly = if wildcard { names.is_empty() } else { changes.removed.is_empty() && covered(changes) };
     exactly.then(|| changes.clone())
@@ -80,26 +80,22 @@ fn collect(
         let digest = class.content_digest(kind);
         if holds_everything(subscription, &digest, pending) {
             let (content, removed) = (Content::Own(Vec::new()), Vec::new());
-            return ResponseContent { content, removed, seq: digest.seq, deferred: Vec::new() };
+            return ResponseContent { content, removed, seq: digest.seq, deferred: None };
         }
     }
     // Some names only: nothing but the sequence is needed of the rest.
     let all = class.since(kind, if pending.everything { 0 } else { Seq::MAX });
-    let mut out = Collector { resources: Vec::new(), removed: Vec::new(), seq: all.seq, deferred: Vec::new() };
-    pending.initial_versions.build_index();
-    let initial_versions = &pending.initial_versions;
+    let mut out = Collector { resources: Vec::new(), removed: Vec::new(), seq: all.seq, computed: 0 };
     match changes {
-        _ if pending.everything && subscription.wildcard() => out.add_all(&all, initial_versions, subscription),
+        _ if pending.everything && subscription.wildcard() => {
+            out.add_all(&all, &mut pending.initial_versions, subscription);
+        }
         Some(changes) if !pending.everything => out.add_changes(class, kind, changes, subscription),
         _ => {}
     }
-    let subscribed = subscription.names();
-    let all_names = subscribed.iter().filter(|_| pending.everything);
-    let is_in_all = |name: &str| pending.everything && subscribed.contains(name);
-    let others = pending.names.iter().filter(|name| !is_in_all(name));
-    let is_requested = |name: &Arc<str>| is_in_all(name) || pending.names.binary_search(name).is_ok();
-    out.add_names(class, kind, all_names.chain(others), is_requested, initial_versions);
-    let Collector { resources, removed, seq, deferred } = out;
+    pending.initial_versions.build_index();
+    let deferred = out.add_pending(class, kind, subscription.names(), pending);
+    let Collector { resources, removed, seq, .. } = out;
     ResponseContent { content: Content::Own(resources), removed, seq, deferred }
 }
 
@@ -119,19 +115,19 @@ struct Collector {
     resources: Vec<Arc<Resource>>,
     removed: Vec<Arc<str>>,
     seq: Seq,
-    deferred: Vec<Arc<str>>,
+    /// Resources that were computed for this response.
+    computed: usize,
 }
 
 impl Collector {
-    fn add_all(&mut self, all: &Changes, initial_versions: &InitialVersions, subscription: &Subscription) {
-        self.resources.extend(all.changed.iter().filter(|resource| !is_held(initial_versions, resource)).cloned());
-        if initial_versions.is_empty() {
-            return;
+    fn add_all(&mut self, all: &Changes, initial_versions: &mut InitialVersions, subscription: &Subscription) {
+        if !initial_versions.is_empty() {
+            let exist: HashSet<&str> = all.changed.iter().map(|resource| &*resource.name).collect();
+            let is_known = |name: &str| exist.contains(name) || subscription.names().contains(name);
+            // As sent: to sort a hundred thousand names would cost more than all the rest.
+            self.removed.extend(initial_versions.index_known(is_known));
         }
-        let exist: HashSet<&str> = all.changed.iter().map(|resource| &*resource.name).collect();
-        let is_gone = |name: &&str| !exist.contains(name) && !subscription.names().contains(name);
-        // As sent: to sort a hundred thousand names would cost more than all the rest.
-        self.removed.extend(initial_versions.names().filter(is_gone).map(Arc::from));
+        self.resources.extend(all.changed.iter().filter(|resource| !is_held(initial_versions, resource)).cloned());
     }
 
     fn add_changes(&mut self, class: &dyn Class, kind: TypeUrl, changes: &Changes, subscription: &Subscription) {
@@ -147,31 +143,53 @@ impl Collector {
         }
     }
 
-    /// `names`: unique, but some may have been added already: a response must not hold a name twice.
+    /// Adds the names of a pending reply. Returns what is left for the next response.
+    fn add_pending(
+        &mut self,
+        class: &dyn Class,
+        kind: TypeUrl,
+        subscribed: &Names,
+        pending: &PendingReply,
+    ) -> Option<PendingReply> {
+        let is_reached = |name: &str| pending.reaches(name) && subscribed.contains(name);
+        let is_requested = |name: &Arc<str>| is_reached(name) || pending.names.binary_search(name).is_ok();
+        let start = if pending.everything { Some("") } else { pending.from.as_deref() };
+        let mut all = start.into_iter().flat_map(|start| subscribed.iter_from(start));
+        let mut others = pending.names.iter().filter(|name| !is_reached(name));
+        let from = self.add_names(class, kind, &mut all, is_requested, &pending.initial_versions).cloned();
+        let first = if from.is_some() {
+            None
+        } else {
+            self.add_names(class, kind, &mut others, is_requested, &pending.initial_versions)
+        };
+        let names: Vec<Arc<str>> = match (&from, first) {
+            (None, None) => return None,
+            (_, first) => first.into_iter().chain(others).cloned().collect(),
+        };
+        Some(PendingReply { from, names, ..PendingReply::default() })
+    }
+
+    /// `names`: unique, but some may have been added already: a response must not hold a name twice. Returns the name that is left for the
+    /// next response; those behind it were not taken.
     fn add_names<'a>(
         &mut self,
         class: &dyn Class,
         kind: TypeUrl,
-        names: impl Iterator<Item = &'a Arc<str>>,
+        names: &mut impl Iterator<Item = &'a Arc<str>>,
         is_requested: impl Fn(&Arc<str>) -> bool,
         initial_versions: &InitialVersions,
-    ) {
-        let mut names = names.peekable();
-        if names.peek().is_none() {
-            return;
-        }
+    ) -> Option<&'a Arc<str>> {
+        let first = names.next()?;
         let mut seen: HashSet<Arc<str>> = self.resources.iter().map(|resource| resource.name.clone()).collect();
         seen.extend(self.removed.iter().cloned());
-        let mut computed = 0;
-        while let Some(name) = names.next() {
+        for name in [first].into_iter().chain(names) {
             if seen.contains(name) {
                 continue;
             }
             if !class.is_precomputed(kind, name) {
-                computed += 1;
-                if computed > MAX_COMPUTED {
-                    self.deferred = [name].into_iter().chain(names).cloned().collect();
-                    return;
+                self.computed += 1;
+                if self.computed > MAX_COMPUTED {
+                    return Some(name);
                 }
             }
             match class.named(kind, name) {
@@ -184,6 +202,7 @@ impl Collector {
                 None => self.removed.push(name.clone()),
             }
         }
+        None
     }
 }
 

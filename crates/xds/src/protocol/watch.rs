@@ -279,7 +279,9 @@ impl Watch {
         pending.everything |= complete;
         let ResponseContent { content, mut removed, seq, deferred } =
             ResponseContent::new(self.kind, &self.subscription, class, &mut pending, changes);
-        self.pending.defer(deferred, &pending.initial_versions);
+        if let Some(deferred) = deferred {
+            self.pending.add(PendingReply { initial_versions: pending.initial_versions.clone(), ..deferred });
+        }
         // Secrets that do not exist, or that the proxy may not read, stay unanswered, as with istiod.
         if variant == Variant::Sotw || matches!(self.kind, TypeUrl::Extension | TypeUrl::Secret) {
             removed.clear();
