@@ -50,13 +50,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_difference_is_told() {
+    fn reports_every_kind_of_difference() {
         let files = |list: &[(&str, &str)]| -> Contents {
             list.iter().map(|(file, text)| (PathBuf::from(file), text.as_bytes().to_vec())).collect()
         };
-        let told =
+        let found =
             differences(&files(&[("a", "1"), ("b", "1"), ("c", "1")]), &files(&[("a", "1"), ("b", "2"), ("d", "1")]));
         let expected = [("b", "changed"), ("c", "removed"), ("d", "new    ")];
-        assert_eq!(told, expected.map(|(file, what)| (PathBuf::from(file), what)).into());
+        assert_eq!(found, expected.map(|(file, what)| (PathBuf::from(file), what)).into());
     }
 }

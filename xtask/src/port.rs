@@ -1,4 +1,4 @@
-//! Ports for programs that are told on which port to listen. `testkit::port` does the same for the tests.
+//! Ports for programs that take the port to listen on as an argument. `testkit::port` does the same for the tests.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Mutex, PoisonError};

@@ -129,20 +129,20 @@ fn build(programs: &[Build]) -> Result<()> {
 
 fn copy_kinds(reference: &Reference) -> Result<()> {
     let dir = module(reference, "kinds", "")?;
-    let said = downloaded(&dir, &format!("istio.io/istio@{ISTIO}"))?;
-    let module = said["Dir"].as_str().context("go mod download named no folder")?;
+    let source = download(&dir, &format!("istio.io/istio@{ISTIO}"))?;
+    let module = source["Dir"].as_str().context("go mod download named no folder")?;
     let half = reference.dir.join("kinds.half");
     let kinds = Path::new(module).join("manifests/charts/base/files").join(KINDS);
     fs::write(&half, fs::read(&kinds).with_context(|| format!("read {}", kinds.display()))?)?;
     fs::rename(&half, reference.dir.join(KINDS)).context("move Istio's kinds into place")
 }
 
-/// What go says of a module that it fetched.
-fn downloaded(dir: &Path, module: &str) -> Result<serde_json::Value> {
-    let mut download = go(dir);
-    download.args(["mod", "download", "-json", module]);
-    let out = download.output().context("run go mod download (is Go installed?)")?;
-    serde_json::from_slice(&out.stdout).with_context(|| format!("read what go mod download said of {module}"))
+/// Fetches a module; returns go's description of it.
+fn download(dir: &Path, module: &str) -> Result<serde_json::Value> {
+    let mut command = go(dir);
+    command.args(["mod", "download", "-json", module]);
+    let out = command.output().context("run go mod download (is Go installed?)")?;
+    serde_json::from_slice(&out.stdout).with_context(|| format!("read the output of go mod download for {module}"))
 }
 
 fn etcd(reference: &Reference) -> Result<()> {
@@ -159,8 +159,8 @@ fn etcd(reference: &Reference) -> Result<()> {
 /// Kubernetes points its libraries at folders of its own tree, which a module outside cannot: each is replaced by its published one.
 fn kube_apiserver(reference: &Reference) -> Result<()> {
     let dir = module(reference, "kube", "")?;
-    let said = downloaded(&dir, &format!("k8s.io/kubernetes@v{KUBERNETES}"))?;
-    let manifest = fs::read_to_string(said["GoMod"].as_str().context("go mod download named no go.mod")?)?;
+    let source = download(&dir, &format!("k8s.io/kubernetes@v{KUBERNETES}"))?;
+    let manifest = fs::read_to_string(source["GoMod"].as_str().context("go mod download named no go.mod")?)?;
     let libraries =
         manifest.lines().filter_map(|line| line.trim().split_once(" => ./staging")).map(|(name, _)| name.trim());
     let published = KUBERNETES.replacen("1.", "v0.", 1);

@@ -120,10 +120,10 @@ fn link_envoy(cache: &Path, venv: &Path) -> Result<()> {
 }
 
 fn check_envoy(envoy: &Path) -> Result<()> {
-    let said = Command::new(envoy).arg("--version").output().with_context(|| format!("run {}", envoy.display()))?;
-    let said = String::from_utf8_lossy(&said.stdout);
-    if !said.contains(ENVOY_VERSION) {
-        bail!("{} --version says {:?}, expected {ENVOY_VERSION}", envoy.display(), said.trim());
+    let version = Command::new(envoy).arg("--version").output().with_context(|| format!("run {}", envoy.display()))?;
+    let version = String::from_utf8_lossy(&version.stdout);
+    if !version.contains(ENVOY_VERSION) {
+        bail!("{} --version says {:?}, expected {ENVOY_VERSION}", envoy.display(), version.trim());
     }
     Ok(())
 }

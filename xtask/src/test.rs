@@ -30,9 +30,9 @@ pub(crate) fn run() -> Result<()> {
     };
     let checked = stage("check", check::run());
     let mut results = Results::default();
-    let mut said = Said::default();
-    let tested = stage("tests", tests(&mut results, &mut said));
-    let complete = stage("completeness", said.complete());
+    let mut notices = Notices::default();
+    let tested = stage("tests", tests(&mut results, &mut notices));
+    let complete = stage("completeness", notices.complete());
     let modelled = stage("loom", loom());
     let shown = stage("demo", demo::check(project::tested_meltemi()));
 
@@ -41,13 +41,13 @@ pub(crate) fn run() -> Result<()> {
     let Results { passed, failed, ignored, .. } = results;
     line("check", &checked);
     line("tests", &format!("{tested}: {passed} passed, {failed} failed, {ignored} ignored"));
-    for (what, count) in &said.counts {
+    for (what, count) in &notices.counts {
         line(what, count);
     }
     line("loom", &modelled);
     line("demo", &shown);
-    line("skipped", &format!("{complete}: {}", said.skipped.len()));
-    said.skipped.iter().for_each(|reason| line("", reason));
+    line("skipped", &format!("{complete}: {}", notices.skipped.len()));
+    notices.skipped.iter().for_each(|reason| line("", reason));
     line("time", &elapsed(start));
     match failures[..] {
         [] => Ok(()),
@@ -75,7 +75,7 @@ pub(crate) fn reference() -> Result<()> {
     Ok(())
 }
 
-fn tests(results: &mut Results, said: &mut Said) -> Result<()> {
+fn tests(results: &mut Results, notices: &mut Notices) -> Result<()> {
     eprintln!("tests:");
     // Named, since there are no tests in comments and looking for them takes longer than some tests.
     let mut command = project::cargo(["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"]);
@@ -86,7 +86,7 @@ fn tests(results: &mut Results, said: &mut Said) -> Result<()> {
     for line in BufReader::new(stdout).lines() {
         results.read(&line.context("read the output of cargo test")?);
     }
-    *said = listener.join().expect("only reads and prints");
+    *notices = listener.join().expect("only reads and prints");
     let status = child.wait()?;
     results.print_rest();
     if !status.success() {
@@ -96,8 +96,8 @@ fn tests(results: &mut Results, said: &mut Said) -> Result<()> {
 }
 
 /// What cargo and the tests say beside the results. All of it is shown, but a build of hundreds of packages in short.
-fn listen(stderr: impl Read) -> Said {
-    let mut said = Said::default();
+fn listen(stderr: impl Read) -> Notices {
+    let mut notices = Notices::default();
     let mut compiled = 0;
     for line in BufReader::new(stderr).lines().map_while(Result::ok) {
         if line.trim_start().starts_with("Compiling") {
@@ -107,21 +107,21 @@ fn listen(stderr: impl Read) -> Said {
             }
         } else {
             eprintln!("  {}", line.trim_end());
-            said.read(&line);
+            notices.read(&line);
         }
     }
-    said
+    notices
 }
 
 /// Lines that testkit writes past the harness: how much of the corpus ran, and what did not.
 #[derive(Default)]
-struct Said {
+struct Notices {
     /// What was counted, and how much of it.
     counts: Vec<(String, String)>,
     skipped: Vec<String>,
 }
 
-impl Said {
+impl Notices {
     fn read(&mut self, line: &str) {
         if let Some(reason) = line.strip_prefix("SKIPPED: ") {
             self.skipped.push(reason.to_owned());
@@ -203,12 +203,12 @@ mod tests {
 
     #[test]
     fn a_corpus_that_did_not_run_is_noticed() {
-        let mut said = Said::default();
-        said.read("SKIPPED: loading parity cases into Envoys: no root");
-        assert!(said.complete().is_err());
-        said.read("parity: 40 cases equal, 900 resources");
-        said.read("envoy loads: 52 (30.1 s)");
-        assert_eq!(said.counts[1], ("envoy loads".to_owned(), "52 (30.1 s)".to_owned()));
-        assert_eq!(said.skipped, ["loading parity cases into Envoys: no root"]);
+        let mut notices = Notices::default();
+        notices.read("SKIPPED: loading parity cases into Envoys: no root");
+        assert!(notices.complete().is_err());
+        notices.read("parity: 40 cases equal, 900 resources");
+        notices.read("envoy loads: 52 (30.1 s)");
+        assert_eq!(notices.counts[1], ("envoy loads".to_owned(), "52 (30.1 s)".to_owned()));
+        assert_eq!(notices.skipped, ["loading parity cases into Envoys: no root"]);
     }
 }

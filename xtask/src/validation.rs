@@ -51,8 +51,8 @@ fn verdict(args: &Args, document: &str) -> Result<&'static str> {
         .with_context(|| format!("cannot run {}; name one with --istioctl", args.istioctl.display()))?;
     child.stdin.take().context("its input was asked for")?.write_all(document.as_bytes())?;
     let output = child.wait_with_output()?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    Ok(match (output.status.success(), said.contains("validation succeed")) {
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    Ok(match (output.status.success(), stdout.contains("validation succeed")) {
         (true, true) => "accepted",
         (true, false) => "warned",
         (false, _) if String::from_utf8_lossy(&output.stderr).contains("cannot parse") => {

@@ -23,15 +23,15 @@ pub(crate) fn sections(class: &dyn Class, endpoints: Endpoints) -> Vec<Value> {
 }
 
 /// `types`: short names or type URLs with commas between them. `None`: all.
-pub(crate) fn selected(class: &dyn Class, endpoints: Endpoints, types: Option<&str>) -> Value {
+pub(crate) fn document(class: &dyn Class, endpoints: Endpoints, types: Option<&str>) -> Value {
     let mut sections = sections(class, endpoints);
     if let Some(types) = types.filter(|types| !types.is_empty()) {
-        let wanted: Vec<&str> = types.split(',').map(str::trim).collect();
-        let selected = |(kind, name): (TypeUrl, &str), section: &Value| {
-            let is = wanted.iter().any(|it| it.eq_ignore_ascii_case(kind.short()) || *it == kind.url());
-            is && section["@type"].as_str().is_some_and(|url| url.ends_with(&format!(".{name}ConfigDump")))
+        let requested: Vec<&str> = types.split(',').map(str::trim).collect();
+        let is_requested = |(kind, name): (TypeUrl, &str), section: &Value| {
+            let has_type = requested.iter().any(|it| it.eq_ignore_ascii_case(kind.short()) || *it == kind.url());
+            has_type && section["@type"].as_str().is_some_and(|url| url.ends_with(&format!(".{name}ConfigDump")))
         };
-        sections.retain(|section| KINDS.into_iter().any(|kind| selected(kind, section)));
+        sections.retain(|section| KINDS.into_iter().any(|kind| is_requested(kind, section)));
     }
     json!({"configs": sections})
 }
@@ -120,12 +120,9 @@ fn with_list(
     kind: TypeUrl,
     entry: impl Fn(&Resource, Value) -> Value,
 ) -> Value {
-    let everything = class.since(kind, 0);
-    let entries: Vec<Value> = everything
-        .changed
-        .iter()
-        .flat_map(|resource| decode(resource).map(|decoded| entry(resource, decoded)))
-        .collect();
+    let all = class.since(kind, 0);
+    let entries: Vec<Value> =
+        all.changed.iter().flat_map(|resource| decode(resource).map(|decoded| entry(resource, decoded))).collect();
     if !entries.is_empty() {
         section[key] = entries.into();
     }
@@ -150,7 +147,7 @@ fn redact(value: &mut Value) {
                 if key == "ISTIO_META_WASM_IMAGE_PULL_SECRET" {
                     *inner = "<Redacted>".into();
                 } else if matches!(key.as_str(), "privateKey" | "password" | "genericSecret" | "sessionTicketKeys") {
-                    *inner = redacted();
+                    *inner = redacted_data_source();
                 } else {
                     redact(inner);
                 }
@@ -162,6 +159,6 @@ fn redact(value: &mut Value) {
 }
 
 /// A DataSource with istiod's text for a redacted key, in base64 as JSON has bytes.
-fn redacted() -> Value {
+fn redacted_data_source() -> Value {
     Value::Object(Map::from_iter([("inlineBytes".to_owned(), Value::from("W3JlZGFjdGVkXQ=="))]))
 }

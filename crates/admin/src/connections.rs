@@ -59,9 +59,9 @@ struct SyncResource<'a> {
 impl<'a> SyncItem<'a> {
     fn new(connection: &'a Connection) -> SyncItem<'a> {
         let proxy = &connection.proxy;
-        let of = |kind| connection.watched.iter().find(|watched| watched.kind == kind);
+        let watch = |kind| connection.watched.iter().find(|watched| watched.kind == kind);
         let nonces = SYNC_KEYS.iter().filter_map(|(kind, sent_key, acked_key)| {
-            let watched = of(*kind)?;
+            let watched = watch(*kind)?;
             Some([(*sent_key, sent(watched)), (*acked_key, acked(watched))])
         });
         let resource = |watched: &'a WatchInfo| SyncResource {
@@ -71,7 +71,7 @@ impl<'a> SyncItem<'a> {
             last_error: watched.last_error.as_deref(),
         };
         SyncItem {
-            cluster_id: text_of(connection, "CLUSTER_ID"),
+            cluster_id: metadata_text(connection, "CLUSTER_ID"),
             proxy: &proxy.id,
             proxy_type: &proxy.kind,
             proxy_version: &proxy.version,
@@ -83,7 +83,7 @@ impl<'a> SyncItem<'a> {
 }
 
 /// A string of the node metadata; empty: it is not there.
-fn text_of(connection: &Connection, key: &str) -> String {
+fn metadata_text(connection: &Connection, key: &str) -> String {
     // Unreadable metadata was rejected when the stream started.
     proto_struct::string_field(&connection.metadata, key).ok().flatten().unwrap_or_default().to_owned()
 }
@@ -171,13 +171,13 @@ pub(crate) fn metadata(connection: &Connection) -> Value {
 const RESUMED: &str = "resumed";
 
 fn sent(watched: &WatchInfo) -> &str {
-    let nothing = if watched.resumed { RESUMED } else { "" };
-    watched.sent.as_ref().map_or(nothing, |sent| &sent.nonce)
+    let default = if watched.resumed { RESUMED } else { "" };
+    watched.sent.as_ref().map_or(default, |sent| &sent.nonce)
 }
 
 fn acked(watched: &WatchInfo) -> &str {
-    let nothing = if watched.resumed && watched.sent.is_none() { RESUMED } else { "" };
-    watched.acked.as_deref().unwrap_or(nothing)
+    let default = if watched.resumed && watched.sent.is_none() { RESUMED } else { "" };
+    watched.acked.as_deref().unwrap_or(default)
 }
 
 fn sent_at(watched: &WatchInfo) -> String {

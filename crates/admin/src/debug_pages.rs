@@ -127,7 +127,7 @@ fn read(state: &AdminState, request: &PageRequest<'_>) -> Page {
         "config_dump" => seen_proxy(state, request, |connection| {
             let endpoints =
                 if request.parameters.contains_key("include_eds") { Endpoints::Included } else { Endpoints::Excluded };
-            json(config_dump::selected(
+            json(config_dump::document(
                 connection.class.as_ref(),
                 endpoints,
                 request.parameters.get("types").map(String::as_str),

@@ -58,19 +58,19 @@ impl LogLevels {
         Some(next)
     }
 
-    pub(crate) fn of(&self, scope: &str) -> &'static str {
-        let at = SCOPES.iter().position(|(name, _, _)| *name == scope).unwrap_or_default();
-        at.checked_sub(1).and_then(|at| self.scopes[at]).unwrap_or(self.default)
+    pub(crate) fn level_of(&self, scope: &str) -> &'static str {
+        let index = SCOPES.iter().position(|(name, _, _)| *name == scope).unwrap_or_default();
+        index.checked_sub(1).and_then(|index| self.scopes[index]).unwrap_or(self.default)
     }
 
     pub fn filter(&self) -> String {
         // Debug lines of libraries are of no use to an operator.
-        let quiet = ["h2", "hyper", "hyper_util", "kube_client", "mio"].map(|name| format!("{name}=error"));
-        let own = SCOPES[1..]
+        let libraries = ["h2", "hyper", "hyper_util", "kube_client", "mio"].map(|name| format!("{name}=error"));
+        let scopes = SCOPES[1..]
             .iter()
             .zip(self.scopes)
-            .filter_map(|((_, _, of), level)| Some(format!("{of}={}", tracing_level(level?))));
-        let directives: Vec<String> = quiet.into_iter().chain(own).collect();
+            .filter_map(|((_, _, target), level)| Some(format!("{target}={}", tracing_level(level?))));
+        let directives: Vec<String> = libraries.into_iter().chain(scopes).collect();
         format!("{},{}", tracing_level(self.default), directives.join(","))
     }
 }
@@ -95,9 +95,9 @@ mod tests {
         let levels = LogLevels::parse("all:warn,ads:debug,wasm:info", &mut ignored).unwrap();
         let filter = levels.filter();
         assert!(filter.starts_with("warn,") && filter.ends_with("xds=debug"), "{filter}");
-        assert_eq!((levels.of("ads"), levels.of("file"), ignored.len()), ("debug", "warn", 1));
+        assert_eq!((levels.level_of("ads"), levels.level_of("file"), ignored.len()), ("debug", "warn", 1));
         assert!(LogLevels::parse("debug", &mut ignored).unwrap().filter().starts_with("debug,"));
         assert!(levels.with("ads", "loud").is_none() && levels.with("wasm", "info").is_none());
-        assert_eq!(levels.with("default", "none").map(|levels| levels.of("default")), Some("none"));
+        assert_eq!(levels.with("default", "none").map(|levels| levels.level_of("default")), Some("none"));
     }
 }

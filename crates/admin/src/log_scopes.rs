@@ -31,7 +31,7 @@ impl LogScopes {
 
     fn list(&self) -> Vec<Value> {
         let levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        SCOPES.iter().map(|(name, description, _)| entry(name, description, levels.of(name))).collect()
+        SCOPES.iter().map(|(name, description, _)| entry(name, description, levels.level_of(name))).collect()
     }
 
     fn set(&self, scope: &str, level: &str, account: &str) -> Result<(), String> {

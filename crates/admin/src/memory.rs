@@ -28,8 +28,8 @@ impl ObjectCounts {
 pub(crate) fn document(memory: &MemoryUse, proxies: usize) -> Value {
     let MemoryUse { resident, objects: counts, stages: parts } = memory;
     let of = |stages: &[Stage]| {
-        let held = parts.iter().filter(|(stage, _)| stages.contains(stage)).map(|(_, bytes)| bytes);
-        held.sum::<usize>()
+        let sizes = parts.iter().filter(|(stage, _)| stages.contains(stage)).map(|(_, bytes)| bytes);
+        sizes.sum::<usize>()
     };
     let per = |bytes: usize, count: usize| bytes.checked_div(count);
     let parts: Map<String, Value> =

@@ -122,7 +122,7 @@ impl Conversion {
         match found.shape.mismatch(node) {
             Some(expected) => self.wrong(&field, node, expected),
             None if found.to == fields::ENV => self.variables(&field, node),
-            None => put(&mut self.values, found.to, to_json(node)),
+            None => put(&mut self.values, found.to, node.to_json()),
         }
     }
 
@@ -135,10 +135,10 @@ impl Conversion {
             match (name, item.get("value"), item.get("valueFrom")) {
                 (Some(name), Some(value), None) if value.entries().is_none() => {
                     // Names of variables may have dots, which are no paths.
-                    let env = Map::from_iter([(name.to_owned(), to_json(value))]);
+                    let env = Map::from_iter([(name.to_owned(), value.to_json())]);
                     put(&mut self.values, "env", env.into());
                 }
-                (Some(_), None, Some(_)) => elsewhere.push(to_json(item)),
+                (Some(_), None, Some(_)) => elsewhere.push(item.to_json()),
                 _ => self.wrong(&format!("{field}[{index}]"), item, "should have a name, and a value or a valueFrom"),
             }
         }
@@ -202,19 +202,6 @@ fn merge(into: &mut Value, from: Value) {
             }
         }
         (into, from) => *into = from,
-    }
-}
-
-/// The text was bounded in depth when it was read, so the recursion is too.
-fn to_json(node: &tree::Node) -> Value {
-    match &node.value {
-        tree::Value::Null => Value::Null,
-        tree::Value::Bool(value) => (*value).into(),
-        tree::Value::Integer(value) => (*value).into(),
-        tree::Value::Float(value) => (*value).into(),
-        tree::Value::Text(text) => text.as_ref().into(),
-        tree::Value::List(items) => items.iter().map(to_json).collect(),
-        tree::Value::Mapping(entries) => entries.iter().map(|it| (it.key.to_string(), to_json(&it.value))).collect(),
     }
 }
 

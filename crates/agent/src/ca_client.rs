@@ -52,7 +52,7 @@ pub enum CaClientError {
     #[error("{address}: cannot be reached: {why}")]
     Unreachable { address: String, why: String },
     #[error("the CA rejected the request: {0}")]
-    Refused(String),
+    Rejected(String),
     #[error("invalid response of the CA: {0}")]
     Answer(String),
 }
@@ -141,7 +141,7 @@ async fn answer(response: http::Response<hyper::body::Incoming>) -> Result<Vec<S
     let trailers = whole.trailers().cloned().unwrap_or(head.headers);
     let text = |name: &str| trailers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if text("grpc-status") != "0" {
-        return Err(CaClientError::Refused(format!("{} (gRPC status {})", text("grpc-message"), text("grpc-status"))));
+        return Err(CaClientError::Rejected(format!("{} (gRPC status {})", text("grpc-message"), text("grpc-status"))));
     }
     let bytes = whole.to_bytes();
     let message = bytes.get(5..).ok_or_else(|| CaClientError::Answer("it is empty".to_owned()))?;

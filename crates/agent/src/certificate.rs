@@ -29,7 +29,7 @@ impl WorkloadCertificate {
             .concat();
         let roots = ca::bundle(roots).map_err(|e| format!("the roots: {e}"))?;
         let leaf = chain.first().ok_or("the chain has no leaf")?;
-        if !leaf.is_of(&key) {
+        if !leaf.has_key(&key) {
             return Err("the certificate does not belong to the requested key".to_owned());
         }
         if leaf.not_after <= now {

@@ -10,6 +10,6 @@ mod socket;
 pub use ca_client::{CaClient, CaClientError, CaEndpoint};
 pub use certificate::{CertificateCell, WorkloadCertificate};
 pub use key_provider::{KeyProvider, KeyProviderError};
-pub use renewal::{Renewal, keep, next_backoff};
+pub use renewal::{Renewal, next_backoff, run_renewal};
 pub use secrets::{Secrets, certificate_secret, roots_secret};
 pub use socket::serve;

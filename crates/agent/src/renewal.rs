@@ -23,7 +23,7 @@ const MIN_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// Runs as long as the workload. A failure has no effect but a log line until the certificate expires.
-pub async fn keep(renewal: Renewal, mut authority: CaClient, holder: CertificateCell) {
+pub async fn run_renewal(renewal: Renewal, mut authority: CaClient, certificate: CertificateCell) {
     let mut pause = MIN_BACKOFF;
     loop {
         match obtain(&renewal, &authority).await {
@@ -31,12 +31,12 @@ pub async fn keep(renewal: Renewal, mut authority: CaClient, holder: Certificate
                 let wait = renewal.wait(current.remaining(SystemTime::now()), random_fraction());
                 tracing::info!(identity = %renewal.identity, renewal_in = ?wait, "certificate obtained");
                 authority.signer.learned = current.roots.clone();
-                holder.set(current);
+                certificate.set(current);
                 pause = MIN_BACKOFF;
                 sleep(wait).await;
             }
             Err(problem) => {
-                let left = holder.get().map(|current| current.remaining(SystemTime::now()));
+                let left = certificate.get().map(|current| current.remaining(SystemTime::now()));
                 tracing::warn!(%problem, certificate_left = ?left, retry_in = ?pause, "cannot obtain a certificate");
                 sleep(pause).await;
                 pause = next_backoff(pause, left);

@@ -16,7 +16,7 @@ use crate::{CertificateCell, KeyProvider, WorkloadCertificate};
 
 /// Every client of the socket is the workload: file permissions are its authentication.
 pub struct Secrets {
-    holder: CertificateCell,
+    certificate: CertificateCell,
     /// As ProxyConfig requests. `None`: plain keys for all.
     provider: Option<KeyProvider>,
     state: Mutex<State>,
@@ -25,24 +25,25 @@ pub struct Secrets {
 struct State {
     /// Counts the certificates; the first is 1.
     seq: Seq,
-    streams: Vec<Weak<Notifier>>,
+    notifiers: Vec<Weak<Notifier>>,
 }
 
 impl Secrets {
-    pub fn new(holder: CertificateCell, provider: Option<KeyProvider>) -> Arc<Secrets> {
-        let secrets = Arc::new(Secrets { holder, provider, state: Mutex::new(State { seq: 1, streams: Vec::new() }) });
-        tokio::spawn(Secrets::follow(Arc::downgrade(&secrets)));
+    pub fn new(certificate: CertificateCell, provider: Option<KeyProvider>) -> Arc<Secrets> {
+        let secrets =
+            Arc::new(Secrets { certificate, provider, state: Mutex::new(State { seq: 1, notifiers: Vec::new() }) });
+        tokio::spawn(Secrets::notify_on_renewal(Arc::downgrade(&secrets)));
         secrets
     }
 
-    async fn follow(secrets: Weak<Secrets>) {
-        let Some(mut changes) = secrets.upgrade().map(|secrets| secrets.holder.changes()) else { return };
+    async fn notify_on_renewal(secrets: Weak<Secrets>) {
+        let Some(mut changes) = secrets.upgrade().map(|secrets| secrets.certificate.changes()) else { return };
         while changes.changed().await.is_ok() {
             let Some(secrets) = secrets.upgrade() else { return };
             let mut state = secrets.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.seq += 1;
             let seq = state.seq;
-            state.streams.retain(|notifier| {
+            state.notifiers.retain(|notifier| {
                 notifier.upgrade().is_some_and(|notifier| {
                     notifier.notify_every_type(seq);
                     true
@@ -52,7 +53,7 @@ impl Secrets {
     }
 
     fn resources(&self, provider: Option<&KeyProvider>) -> Vec<Arc<Resource>> {
-        self.holder
+        self.certificate
             .get()
             .map(|current| vec![certificate_secret(&current, provider), roots_secret(&current.roots)])
             .unwrap_or_default()
@@ -63,12 +64,12 @@ impl Secrets {
 struct Workload {
     secrets: Arc<Secrets>,
     /// The proxy has the requested key provider extension.
-    wraps: bool,
+    uses_key_provider: bool,
 }
 
 impl Workload {
     fn resources(&self) -> Vec<Arc<Resource>> {
-        self.secrets.resources(self.secrets.provider.as_ref().filter(|_| self.wraps))
+        self.secrets.resources(self.secrets.provider.as_ref().filter(|_| self.uses_key_provider))
     }
 }
 
@@ -80,10 +81,10 @@ impl Provider for SecretsProvider {
     fn join(&self, node: &Node) -> Result<Membership, NodeError> {
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
         let notifier = Notifier::new(state.seq);
-        state.streams.push(Arc::downgrade(&notifier));
+        state.notifiers.push(Arc::downgrade(&notifier));
         let proxy = ProxyInfo { id: node.id.clone(), ..ProxyInfo::default() };
-        let wraps = self.0.provider.as_ref().is_some_and(|provider| provider.is_supported_by(node));
-        Ok(Membership { class: Arc::new(Workload { secrets: self.0.clone(), wraps }), proxy, notifier })
+        let uses_key_provider = self.0.provider.as_ref().is_some_and(|provider| provider.is_supported_by(node));
+        Ok(Membership { class: Arc::new(Workload { secrets: self.0.clone(), uses_key_provider }), proxy, notifier })
     }
 }
 

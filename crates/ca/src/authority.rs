@@ -21,12 +21,12 @@ const SAMPLE: &str = "spiffe://d/ns/n/sa/a";
 /// Immutable: a new root or intermediate is a new authority.
 pub struct Authority {
     issuer: Issuer<'static, PrivateKey>,
-    shared: LeafTemplate,
+    template: LeafTemplate,
     /// The signer first, then its issuers; the root only if it is the signer.
     chain: Vec<Certificate>,
     roots: Vec<Certificate>,
     /// PEM that follows every leaf: intermediates, one element each, and last all roots in one.
-    above: Vec<String>,
+    chain_suffix: Vec<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +47,7 @@ impl Authority {
         now: SystemTime,
     ) -> Result<Authority, InvalidCertificate> {
         let signer = chain.first().ok_or(InvalidCertificate::Empty)?;
-        if !signer.is_of(key) {
+        if !signer.has_key(key) {
             return Err(InvalidCertificate::Mismatch);
         }
         if !signer.is_ca {
@@ -59,7 +59,7 @@ impl Authority {
             }
         }
         for certificate in &chain {
-            certificate.valid_at(now)?;
+            certificate.check_valid_at(now)?;
         }
         let last = &chain[chain.len() - 1];
         if !roots.iter().any(|root| root == last || last.is_signed_by(root)) {
@@ -67,8 +67,8 @@ impl Authority {
         }
         let copy = key.try_clone().map_err(|_| InvalidCertificate::Key)?;
         let issuer = Issuer::from_ca_cert_der(&signer.der, copy).map_err(|_| InvalidCertificate::Form(1))?;
-        let between = chain.iter().filter(|certificate| !roots.contains(certificate)).map(Certificate::pem);
-        let above = between.chain([roots.iter().map(Certificate::pem).collect()]).collect();
+        let intermediates = chain.iter().filter(|certificate| !roots.contains(certificate)).map(Certificate::pem);
+        let chain_suffix = intermediates.chain([roots.iter().map(Certificate::pem).collect()]).collect();
         // A sample leaf: only the parts that all leaves share are used.
         let sample = leaf(
             &issuer,
@@ -76,8 +76,8 @@ impl Authority {
             vec![SanType::URI(SAMPLE.try_into().map_err(|_| InvalidCertificate::Form(1))?)],
             (now, now),
         );
-        let shared = sample.ok().and_then(|sample| LeafTemplate::of(&sample)).ok_or(InvalidCertificate::Form(1))?;
-        Ok(Authority { issuer, shared, chain, roots, above })
+        let template = sample.ok().and_then(|sample| LeafTemplate::of(&sample)).ok_or(InvalidCertificate::Form(1))?;
+        Ok(Authority { issuer, template, chain, roots, chain_suffix })
     }
 
     pub fn roots(&self) -> &[Certificate] {
@@ -86,7 +86,7 @@ impl Authority {
 
     /// All roots in one PEM text: the content of `istio-ca-root-cert` and `ROOTCA`.
     pub fn roots_pem(&self) -> String {
-        self.above.last().cloned().unwrap_or_default()
+        self.chain_suffix.last().cloned().unwrap_or_default()
     }
 
     /// The earliest expiry in the chain.
@@ -107,8 +107,8 @@ impl Authority {
         let (not_before, not_after) = self.validity(lifetime, now)?;
         let uris: Vec<String> = identities.iter().map(ToString::to_string).collect();
         let own = LeafFields { serial: &serial()?, not_before, not_after, uris: &uris, public_key: &csr.public_key };
-        let leaf = self.shared.signed(&own, self.issuer.key())?;
-        Ok(std::iter::once(pem("CERTIFICATE", &leaf)).chain(self.above.iter().cloned()).collect())
+        let leaf = self.template.signed(&own, self.issuer.key())?;
+        Ok(std::iter::once(pem("CERTIFICATE", &leaf)).chain(self.chain_suffix.iter().cloned()).collect())
     }
 
     /// A serving certificate of the control plane for its DNS names, with intermediates.
@@ -126,8 +126,8 @@ impl Authority {
         let names = names.collect::<Result<Vec<_>, rcgen::Error>>()?;
         let leaf = leaf(&self.issuer, key, names, self.validity(lifetime, now)?)?;
         let leaf = Certificate::parse(&leaf).ok_or(rcgen::Error::CouldNotParseCertificate)?;
-        let between = self.chain.iter().filter(|certificate| !self.roots.contains(certificate));
-        Ok(std::iter::once(leaf).chain(between.cloned()).collect())
+        let intermediates = self.chain.iter().filter(|certificate| !self.roots.contains(certificate));
+        Ok(std::iter::once(leaf).chain(intermediates.cloned()).collect())
     }
 
     fn validity(&self, lifetime: Duration, now: SystemTime) -> Result<(SystemTime, SystemTime), InvalidCertificate> {
@@ -175,7 +175,7 @@ mod tests {
 
     fn authority(kind: KeyType, lifetime: Duration, now: SystemTime) -> Authority {
         let options = RootOptions { key: kind, lifetime, organization: "cluster.local".to_owned() };
-        let (key, root) = options.made(now).unwrap();
+        let (key, root) = options.generate(now).unwrap();
         Authority::new(&key, vec![root.clone()], vec![root], now).unwrap()
     }
 
@@ -233,7 +233,7 @@ mod tests {
         let csr = Csr::parse(&request(KeyType::P256)).unwrap();
         assert!(leaf(&authority, &csr, 24 * HOUR, now).not_after <= authority.not_after());
         assert!(authority.sign(&csr, &[cart()], HOUR, now + 2 * HOUR).is_err());
-        // Not even where the sum of times has no name.
+        // Not even where the sum of times overflows.
         assert!(leaf(&authority, &csr, Duration::MAX, now).not_after <= authority.not_after());
     }
 
@@ -243,7 +243,7 @@ mod tests {
         let authority = authority(KeyType::P256, 24 * HOUR, now);
         let csr = Csr::parse(&request(KeyType::P256)).unwrap();
         let leaf = leaf(&authority, &csr, HOUR, now);
-        assert!(leaf.valid_at(now - Duration::from_secs(110)).is_ok());
+        assert!(leaf.check_valid_at(now - Duration::from_secs(110)).is_ok());
     }
 
     #[test]
@@ -263,8 +263,8 @@ mod tests {
     fn rejects_a_foreign_key_or_root() {
         let now = SystemTime::now();
         let options = RootOptions { key: KeyType::P256, lifetime: HOUR, organization: "d".to_owned() };
-        let (key, root) = options.made(now).unwrap();
-        let (other_key, other) = options.made(now).unwrap();
+        let (key, root) = options.generate(now).unwrap();
+        let (other_key, other) = options.generate(now).unwrap();
         let new = |key, chain, roots, now| Authority::new(key, chain, roots, now).err();
         assert_eq!(new(&other_key, vec![root.clone()], vec![root.clone()], now), Some(InvalidCertificate::Mismatch));
         assert_eq!(new(&key, vec![root.clone()], vec![other.clone()], now), Some(InvalidCertificate::Root));
@@ -279,7 +279,7 @@ mod tests {
         let key = PrivateKey::generate(KeyType::P256).unwrap();
         let hosts = ["istiod.istio-system.svc".to_owned(), "127.0.0.1".to_owned()];
         let chain = authority.serving(&key, &hosts, HOUR, now).unwrap();
-        let [leaf] = &chain[..] else { panic!("a root signs itself, nothing is between: {chain:?}") };
+        let [leaf] = &chain[..] else { panic!("a root signs itself, there are no intermediates: {chain:?}") };
         assert!(leaf.uris.is_empty() && leaf.is_signed_by(&authority.roots()[0]));
     }
 }

@@ -38,7 +38,7 @@ pub enum InvalidCertificate {
     #[error("its RSA key has {0} bits; proxies take 2048 to 8192")]
     Bits(usize),
     #[error("the revocation list cannot be read; it must be PEM")]
-    Revocations,
+    RevocationList,
     #[error("the OCSP staple is not a response in DER form")]
     Staple,
     #[error("the certificate expired")]
@@ -70,7 +70,7 @@ impl Certificate {
         })
     }
 
-    pub fn is_of(&self, key: &crate::PrivateKey) -> bool {
+    pub fn has_key(&self, key: &crate::PrivateKey) -> bool {
         key.public_key() == self.public_key
     }
 
@@ -96,7 +96,7 @@ impl Certificate {
         }
     }
 
-    pub(crate) fn valid_at(&self, now: SystemTime) -> Result<(), InvalidCertificate> {
+    pub(crate) fn check_valid_at(&self, now: SystemTime) -> Result<(), InvalidCertificate> {
         if now >= self.not_after {
             Err(InvalidCertificate::Expired)
         } else if now < self.not_before {

@@ -12,7 +12,7 @@ use crate::certificate::{Certificate, InvalidCertificate, bundle};
 use crate::key::PrivateKey;
 
 /// RSA key sizes: Envoy rejects shorter ones, and signing with longer ones takes too long.
-const BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
+const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
 /// A chain and its key in PEM, and an OCSP response in DER: the key belongs to the first certificate, each certificate is signed by the
 /// next, and the first is valid now.
@@ -24,32 +24,32 @@ pub fn check_key_pair(
 ) -> Result<(), InvalidCertificate> {
     let chain = bundle(std::str::from_utf8(chain).map_err(|_| InvalidCertificate::Empty)?)?;
     let bits = rsa_bits(&chain[0]);
-    if let Some(bits) = bits.filter(|bits| !BITS.contains(bits)) {
+    if let Some(bits) = bits.filter(|bits| !RSA_BITS.contains(bits)) {
         return Err(InvalidCertificate::Bits(bits));
     }
     let key = PrivateKey::from_pem(std::str::from_utf8(key).map_err(|_| InvalidCertificate::Key)?)
         .map_err(|_| InvalidCertificate::Key)?;
-    if !chain[0].is_of(&key) {
+    if !chain[0].has_key(&key) {
         return Err(InvalidCertificate::Mismatch);
     }
-    let unsigned = chain.windows(2).position(|pair| !is_signed_by(&pair[0], &pair[1]));
-    if let Some(index) = unsigned {
+    let broken_link = chain.windows(2).position(|pair| !is_signed_by(&pair[0], &pair[1]));
+    if let Some(index) = broken_link {
         return Err(InvalidCertificate::Chain(index + 2));
     }
     if staple.is_some_and(|staple| !is_one_sequence(staple)) {
         return Err(InvalidCertificate::Staple);
     }
-    chain[0].valid_at(now)
+    chain[0].check_valid_at(now)
 }
 
 /// CA certificates and a CRL in PEM: at least one certificate is valid now.
-pub fn check_ca_certificates(roots: &[u8], revoked: Option<&[u8]>, now: SystemTime) -> Result<(), InvalidCertificate> {
+pub fn check_ca_certificates(roots: &[u8], crl: Option<&[u8]>, now: SystemTime) -> Result<(), InvalidCertificate> {
     let roots = bundle(std::str::from_utf8(roots).map_err(|_| InvalidCertificate::Empty)?)?;
-    if revoked.is_some_and(|revoked| !is_revocation_list(revoked)) {
-        return Err(InvalidCertificate::Revocations);
+    if crl.is_some_and(|crl| !is_revocation_list(crl)) {
+        return Err(InvalidCertificate::RevocationList);
     }
-    let first = roots[0].valid_at(now);
-    if roots.iter().any(|root| root.valid_at(now).is_ok()) { Ok(()) } else { first }
+    let first = roots[0].check_valid_at(now);
+    if roots.iter().any(|root| root.check_valid_at(now).is_ok()) { Ok(()) } else { first }
 }
 
 /// `None`: not RSA.
@@ -100,14 +100,14 @@ mod tests {
 
     use super::*;
 
-    struct Made {
+    struct TestCredential {
         root: String,
         leaf: String,
         key: String,
-        revoked: String,
+        crl: String,
     }
 
-    fn made() -> Made {
+    fn test_credential() -> TestCredential {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -123,8 +123,8 @@ mod tests {
             revoked_certs: Vec::new(),
             key_identifier_method: KeyIdMethod::Sha256,
         };
-        let revoked = list.signed_by(&issuer).unwrap().pem().unwrap();
-        Made { root: issuer.pem(), leaf: leaf.pem(), key: key.serialize_pem(), revoked }
+        let crl = list.signed_by(&issuer).unwrap().pem().unwrap();
+        TestCredential { root: issuer.pem(), leaf: leaf.pem(), key: key.serialize_pem(), crl }
     }
 
     fn check(chain: &str, key: &str, now: SystemTime, want: &Result<(), InvalidCertificate>) {
@@ -132,8 +132,8 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_is_refused_with_the_reason() {
-        let (one, other, now) = (made(), made(), SystemTime::now());
+    fn rejects_an_invalid_pair_with_the_reason() {
+        let (one, other, now) = (test_credential(), test_credential(), SystemTime::now());
         let chain = |parts: [&str; 2]| parts.concat();
         check(&one.leaf, &one.key, now, &Ok(()));
         check(&chain([&one.leaf, &one.root]), &one.key, now, &Ok(()));
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_staple_is_one_response() {
-        let (one, now) = (made(), SystemTime::now());
+        let (one, now) = (test_credential(), SystemTime::now());
         let with = |staple: &[u8]| check_key_pair(one.leaf.as_bytes(), one.key.as_bytes(), Some(staple), now);
         assert_eq!(with(&[0x30, 0x03, 0x0a, 0x01, 0x00]), Ok(()));
         assert_eq!(with(&[0x30, 0x04, 0x0a, 0x01, 0x00]), Err(InvalidCertificate::Staple));
@@ -162,12 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn authorities_are_certificates_and_revocations_lists() {
-        let (one, now) = (made(), SystemTime::now());
-        let with = |revoked: Option<&[u8]>| check_ca_certificates(one.root.as_bytes(), revoked, now);
+    fn ca_certificates_may_come_with_a_revocation_list() {
+        let (one, now) = (test_credential(), SystemTime::now());
+        let with = |crl: Option<&[u8]>| check_ca_certificates(one.root.as_bytes(), crl, now);
         assert_eq!(with(None), Ok(()));
-        assert_eq!(with(Some(one.revoked.as_bytes())), Ok(()));
-        assert_eq!(with(Some(one.root.as_bytes())), Err(InvalidCertificate::Revocations));
+        assert_eq!(with(Some(one.crl.as_bytes())), Ok(()));
+        assert_eq!(with(Some(one.root.as_bytes())), Err(InvalidCertificate::RevocationList));
         assert_eq!(check_ca_certificates(b"roots", None, now), Err(InvalidCertificate::Empty));
         assert_eq!(
             check_ca_certificates(one.root.as_bytes(), None, SystemTime::UNIX_EPOCH),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_other_sizes_are_refused() {
+    fn rejects_keys_of_other_sizes() {
         for (bits, pair) in
             [(16_384, include_str!("credential/huge.pem")), (1024, include_str!("credential/short.pem"))]
         {

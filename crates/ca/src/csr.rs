@@ -277,7 +277,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_tampered_request_is_refused() {
+    fn rejects_a_tampered_request() {
         let pem = request(KeyType::P256);
         let lines: Vec<&str> = pem.lines().collect();
         let mut body = data_encoding_base64(&lines[1..lines.len() - 1].concat());
@@ -288,7 +288,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_request_to_be_an_authority_is_refused() {
+    fn rejects_a_request_to_be_a_ca() {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
@@ -297,7 +297,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_unknown_critical_extension_is_refused() {
+    fn rejects_an_unknown_critical_extension() {
         let mut extension = rcgen::CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 99999, 1], vec![5, 0]);
         extension.set_criticality(true);
         let mut params = CertificateParams::default();
@@ -352,21 +352,21 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_weak_key_is_refused_before_its_signature_is_looked_at() {
+    fn rejects_a_weak_key_before_verifying_the_signature() {
         // openssl req -new -newkey rsa:1024 -nodes -subj /CN=weak
         let pem = include_str!("csr/rsa-1024.pem");
         assert_eq!(Csr::parse(pem).unwrap_err(), CsrError::Key("RSA with 1024 bits".to_owned()));
     }
 
     #[test]
-    fn a_giant_key_is_refused_before_its_signature_is_looked_at() {
+    fn rejects_a_giant_key_before_verifying_the_signature() {
         // openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:16384, then openssl req -new -subj /CN=giant
         let pem = include_str!("csr/rsa-16384.pem");
         assert_eq!(Csr::parse(pem).unwrap_err(), CsrError::Key("RSA with 16384 bits".to_owned()));
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn rejects_what_is_not_a_request() {
         let certificate = include_str!("csr/certificate.pem");
         for bad in
             ["", "hello", certificate, "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n"]

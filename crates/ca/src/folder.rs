@@ -142,7 +142,7 @@ mod tests {
     fn a_file_that_another_writer_makes_is_not_removed() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().to_owned();
-        let held = Folder(&path).lock().unwrap();
+        let lock = Folder(&path).lock().unwrap();
         let written = std::fs::write(path.join(".tmpabcdef"), "half");
         // Whether it waits or not, the file is there until the lock is released: that is written down before it is.
         let (locked, order) = std::sync::mpsc::channel();
@@ -156,7 +156,7 @@ mod tests {
         });
         assert!(written.is_ok() && path.join(".tmpabcdef").exists(), "the writer holds the lock");
         locked.send("writer").unwrap();
-        drop(held);
+        drop(lock);
         cleaner.join().unwrap();
         assert_eq!(order.try_iter().collect::<Vec<_>>(), ["writer", "cleaner"]);
         assert!(!path.join(".tmpabcdef").exists());

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn rejects_everything_else() {
         for bad in [
             "",
             "cluster.local/ns/a/sa/b",

@@ -126,7 +126,7 @@ mod tests {
         for kind in [KeyType::P256, KeyType::P384, KeyType::Rsa2048] {
             let options =
                 RootOptions { key: kind, lifetime: Duration::from_secs(3600), organization: "shop".to_owned() };
-            let (root_key, root) = options.made(SystemTime::now()).unwrap();
+            let (root_key, root) = options.generate(SystemTime::now()).unwrap();
             let issuer = Issuer::from_ca_cert_der(&root.der, KeyPair::from_pem(&root_key.pem()).unwrap()).unwrap();
             let key = KeyPair::generate().unwrap();
             let shared = LeafTemplate::of(&made(&issuer, &key, &[1], &short, years(30))).unwrap();

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_that_does_not_match_is_refused() {
+    fn rejects_a_pair_that_does_not_match() {
         let (one, other) = (pki(), pki());
         let folder = tempfile::tempdir().unwrap();
         for (name, content) in [("tls.key", &other.key), ("tls.crt", &one.intermediate), ("ca.crt", &one.root)] {

@@ -54,7 +54,7 @@ pub enum RootError {
 }
 
 impl RootOptions {
-    pub fn made(&self, now: SystemTime) -> Result<(PrivateKey, Certificate), rcgen::Error> {
+    pub fn generate(&self, now: SystemTime) -> Result<(PrivateKey, Certificate), rcgen::Error> {
         let key = PrivateKey::generate(self.key)?;
         let root = self.root_of(&key, now)?;
         Ok((key, root))
@@ -87,7 +87,7 @@ impl RootFolder {
         let _lock = self.folder().lock()?;
         self.folder().remove_temporary_files()?;
         if self.read()?.is_none() {
-            let (key, root) = options.made(now)?;
+            let (key, root) = options.generate(now)?;
             self.folder().write(&[(KEY, &key.pem()), (CERTIFICATE, &root.pem())])?;
         }
         self.load(options, grace_percent, now)

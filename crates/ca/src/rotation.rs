@@ -60,7 +60,7 @@ impl RootFolder {
         self.complete_interrupted_switch()?;
         match self.stage().0 {
             RotationStage::Settled => {
-                let (key, root) = options.made(now)?;
+                let (key, root) = options.generate(now)?;
                 folder.write(&[(NEXT_KEY, &key.pem()), (NEXT, &root.pem())])?;
             }
             RotationStage::Announced => {
@@ -80,7 +80,7 @@ impl RootFolder {
         let mut material = self.material()?;
         match self.stage().0 {
             RotationStage::Settled => {
-                let (key, root) = options.made(now)?;
+                let (key, root) = options.generate(now)?;
                 material.insert(NEXT_KEY.to_owned(), key.pem());
                 material.insert(NEXT.to_owned(), Zeroizing::new(root.pem()));
             }
@@ -142,7 +142,7 @@ impl RootFolder {
         if material.contains_key(OLD) {
             certificate(OLD)?;
         }
-        let belongs = |found: &[Certificate], key: &PrivateKey| found.first().is_some_and(|first| first.is_of(key));
+        let belongs = |found: &[Certificate], key: &PrivateKey| found.first().is_some_and(|first| first.has_key(key));
         let cut = match (material.contains_key(NEXT_KEY), material.contains_key(NEXT)) {
             (false, false) => false,
             (true, false) => return Err(self.incomplete(NEXT_KEY, NEXT)),
@@ -163,7 +163,7 @@ impl RootFolder {
             (None, Some(next)) => {
                 let key = self.text(KEY)?.and_then(|key| PrivateKey::from_pem(&key).ok());
                 let next = bundle(&next).map_err(|why| self.unusable(why))?;
-                let has_moved = key.is_some_and(|key| next[0].is_of(&key)) && self.text(OLD)?.is_some();
+                let has_moved = key.is_some_and(|key| next[0].has_key(&key)) && self.text(OLD)?.is_some();
                 if !has_moved {
                     return Err(self.incomplete(NEXT, NEXT_KEY));
                 }
@@ -208,17 +208,17 @@ mod tests {
     #[test]
     fn no_stage_signs_what_the_stage_before_does_not_trust() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = RootFolder(folder.path().join("ca"));
+        let root_folder = RootFolder(folder.path().join("ca"));
         let (options, now) = (options(KeyType::P256), SystemTime::now());
         let trusts =
             |authority: &Authority, leaf: &Certificate| authority.roots().iter().any(|root| leaf.is_signed_by(root));
-        let mut before = kept.authority(&options, 0, now).unwrap();
+        let mut before = root_folder.authority(&options, 0, now).unwrap();
         let first = before.roots_pem();
         for stage in [RotationStage::Announced, RotationStage::Switched, RotationStage::Settled] {
-            assert_eq!(kept.advance(&options, now).unwrap(), stage);
-            let after = kept.known(&options, 0, now).unwrap();
+            assert_eq!(root_folder.advance(&options, now).unwrap(), stage);
+            let after = root_folder.known(&options, 0, now).unwrap();
             assert!(trusts(&before, &leaf(&after)), "{stage:?}: a proxy of the stage before meets an unknown root");
-            assert!(trusts(&after, &leaf(&before)), "{stage:?}: a certificate of the stage before is refused");
+            assert!(trusts(&after, &leaf(&before)), "{stage:?}: a certificate of the stage before is rejected");
             before = after;
         }
         assert_ne!(before.roots_pem(), first);
@@ -228,50 +228,50 @@ mod tests {
     #[test]
     fn a_root_becomes_elliptic_by_the_setting_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = RootFolder(folder.path().join("ca"));
+        let root_folder = RootFolder(folder.path().join("ca"));
         let now = SystemTime::now();
         let size = |authority: &Authority| authority.roots()[0].public_key.len();
-        let rsa = kept.authority(&options(KeyType::Rsa2048), 0, now).unwrap();
+        let rsa = root_folder.authority(&options(KeyType::Rsa2048), 0, now).unwrap();
         for _ in 0..3 {
-            kept.advance(&options(KeyType::P256), now).unwrap();
+            root_folder.advance(&options(KeyType::P256), now).unwrap();
         }
-        let elliptic = kept.known(&options(KeyType::P256), 0, now).unwrap();
+        let elliptic = root_folder.known(&options(KeyType::P256), 0, now).unwrap();
         assert!(size(&rsa) > 256 && size(&elliptic) < 100);
     }
 
     #[test]
     fn an_interrupted_switch_is_completed() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = RootFolder(folder.path().join("ca"));
+        let root_folder = RootFolder(folder.path().join("ca"));
         let (options, now) = (options(KeyType::P256), SystemTime::now());
-        let old = kept.authority(&options, 0, now).unwrap();
-        kept.advance(&options, now).unwrap();
-        kept.folder().write(&[(OLD, &old.roots_pem())]).unwrap();
-        assert!(kept.known(&options, 0, now).is_ok(), "the old root was noted, nothing has moved yet");
-        kept.folder().rename(NEXT_KEY, KEY).unwrap();
-        let cut = kept.material().unwrap();
-        let mended = kept.known(&options, 0, now).unwrap();
-        assert_eq!((kept.stage().0, mended.roots().len()), (RotationStage::Switched, 2));
+        let old = root_folder.authority(&options, 0, now).unwrap();
+        root_folder.advance(&options, now).unwrap();
+        root_folder.folder().write(&[(OLD, &old.roots_pem())]).unwrap();
+        assert!(root_folder.known(&options, 0, now).is_ok(), "the old root was noted, nothing has moved yet");
+        root_folder.folder().rename(NEXT_KEY, KEY).unwrap();
+        let cut = root_folder.material().unwrap();
+        let mended = root_folder.known(&options, 0, now).unwrap();
+        assert_eq!((root_folder.stage().0, mended.roots().len()), (RotationStage::Switched, 2));
         // Another replica may read the interrupted state, too.
-        kept.adopt(&cut).unwrap();
-        assert_eq!(kept.known(&options, 0, now).unwrap().roots_pem(), mended.roots_pem());
+        root_folder.adopt(&cut).unwrap();
+        assert_eq!(root_folder.known(&options, 0, now).unwrap().roots_pem(), mended.roots_pem());
     }
 
     #[test]
     fn rejects_half_of_the_next_root() {
         for (lost, left) in [(NEXT, NEXT_KEY), (NEXT_KEY, NEXT)] {
             let folder = tempfile::tempdir().unwrap();
-            let kept = RootFolder(folder.path().join("ca"));
+            let root_folder = RootFolder(folder.path().join("ca"));
             let (options, now) = (options(KeyType::P256), SystemTime::now());
-            kept.authority(&options, 0, now).unwrap();
-            kept.advance(&options, now).unwrap();
-            fs::remove_file(kept.0.join(lost)).unwrap();
-            let before = kept.material().unwrap();
+            root_folder.authority(&options, 0, now).unwrap();
+            root_folder.advance(&options, now).unwrap();
+            fs::remove_file(root_folder.0.join(lost)).unwrap();
+            let before = root_folder.material().unwrap();
             let errors = [
-                kept.authority(&options, 0, now).err(),
-                kept.known(&options, 0, now).err(),
-                kept.advance(&options, now).err(),
-                kept.adopt(&before).err(),
+                root_folder.authority(&options, 0, now).err(),
+                root_folder.known(&options, 0, now).err(),
+                root_folder.advance(&options, now).err(),
+                root_folder.adopt(&before).err(),
             ];
             for error in errors {
                 let error = error.unwrap().to_string();
@@ -280,9 +280,9 @@ mod tests {
                     "{error}"
                 );
             }
-            assert!(kept.material().unwrap() == before, "what survived is as it was");
-            fs::remove_file(kept.0.join(left)).unwrap();
-            assert!(kept.authority(&options, 0, now).is_ok(), "the change was given up");
+            assert!(root_folder.material().unwrap() == before, "what survived is as it was");
+            fs::remove_file(root_folder.0.join(left)).unwrap();
+            assert!(root_folder.authority(&options, 0, now).is_ok(), "the change was given up");
         }
     }
 
@@ -317,7 +317,7 @@ mod tests {
             first.advance(&options, now).unwrap();
             second.adopt(&first.material().unwrap()).unwrap();
             assert_eq!(second.stage().0, stage);
-            let roots = [&first, &second].map(|kept| kept.known(&options, 20, now).unwrap().roots_pem());
+            let roots = [&first, &second].map(|root_folder| root_folder.known(&options, 20, now).unwrap().roots_pem());
             assert_eq!(roots[0], roots[1]);
         }
         let mut broken = first.material().unwrap();

@@ -117,7 +117,7 @@ mod tests {
             organization: "cluster.local".to_owned(),
         };
         let now = SystemTime::now();
-        let (key, root) = options.made(now).unwrap();
+        let (key, root) = options.generate(now).unwrap();
         let authority = Authority::new(&key, vec![root.clone()], vec![root], now).unwrap();
         (CertificateService::new(authority, lifetimes, CaMetrics::new(&registry).unwrap()), registry)
     }

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_audience_expired_and_foreign_are_refused() {
+    fn rejects_expired_and_foreign_tokens_and_wrong_audiences() {
         let (_folder, issuer) = issuer();
         let tokens = tokens(&issuer);
         let (second, now) = (Duration::from_secs(1), SystemTime::now());
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn no_signature_and_a_public_key_as_secret_are_refused() {
+    fn rejects_unsigned_tokens_and_a_public_key_as_secret() {
         let (_folder, issuer) = issuer();
         let tokens = tokens(&issuer);
         let subject = "system:serviceaccount:a:b";

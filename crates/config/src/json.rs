@@ -62,7 +62,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 impl Part {
     /// `None`: the value is dropped.
     fn of(self, key: &str) -> Option<Part> {
-        let kept = |keep: bool| keep.then_some(Part::Whole);
+        let whole_if = |keep: bool| keep.then_some(Part::Whole);
         match (self, key) {
             (Part::Object(kind), "metadata") => Some(Part::Metadata(kind)),
             (Part::Object(Kind::Pod), "spec") => Some(Part::PodSpec),
@@ -73,12 +73,12 @@ impl Part {
             (Part::Metadata(_), "managedFields") => None,
             (Part::Metadata(Kind::Secret | Kind::ConfigMap), "labels") => None,
             (Part::Metadata(kind), "annotations") => Some(Part::Annotations(kind)),
-            (Part::Annotations(kind), _) => kept(annotation_matters(kind, key)),
+            (Part::Annotations(kind), _) => whole_if(annotation_matters(kind, key)),
             (Part::PodSpec, "containers" | "initContainers") => Some(Part::Container),
-            (Part::PodSpec, _) => kept(POD_SPEC.contains(&key)),
-            (Part::PodStatus, _) => kept(POD_STATUS.contains(&key)),
-            (Part::Container, _) => kept(matches!(key, "ports" | "restartPolicy")),
-            (Part::Material, _) => kept(MATERIAL.contains(&key)),
+            (Part::PodSpec, _) => whole_if(POD_SPEC.contains(&key)),
+            (Part::PodStatus, _) => whole_if(POD_STATUS.contains(&key)),
+            (Part::Container, _) => whole_if(matches!(key, "ports" | "restartPolicy")),
+            (Part::Material, _) => whole_if(MATERIAL.contains(&key)),
             (Part::Object(_) | Part::Metadata(_) | Part::Whole, _) => Some(Part::Whole),
         }
     }
@@ -205,10 +205,10 @@ mod tests {
             "status": {"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}],
                        "conditions": [{"type": "Ready", "status": "True", "lastProbeTime": null}], "containerStatuses": [{"name": "c"}]}}"#;
         check_slim(Kind::Pod, text);
-        let kept = format!("{:?}", tree(Kind::Pod, text));
+        let text_of_tree = format!("{:?}", tree(Kind::Pod, text));
         assert!(
-            !["volumes", "managedFields", "env", "containerStatuses"].iter().any(|key| kept.contains(key)),
-            "{kept}"
+            !["volumes", "managedFields", "env", "containerStatuses"].iter().any(|key| text_of_tree.contains(key)),
+            "{text_of_tree}"
         );
     }
 
@@ -216,8 +216,8 @@ mod tests {
     fn of_a_secret_only_credentials_stay() {
         let text = r#"{"metadata": {"name": "a", "namespace": "n", "labels": {"owner": "helm"}},
             "type": "Opaque", "data": {"password": "aHVudGVy", "tls.crt": "YQ==", "tls.key": "Yg=="}}"#;
-        let kept = parse_tree(Kind::Secret, &tree(Kind::Secret, text));
-        let crate::object::AnyObject::Secret(secret) = &kept.objects[0] else { panic!("{kept:?}") };
+        let parsed = parse_tree(Kind::Secret, &tree(Kind::Secret, text));
+        let crate::object::AnyObject::Secret(secret) = &parsed.objects[0] else { panic!("{parsed:?}") };
         assert_eq!(secret.spec.data.keys().collect::<Vec<_>>(), ["tls.crt", "tls.key"]);
         assert!(secret.meta.labels.is_empty());
     }
@@ -225,8 +225,8 @@ mod tests {
     #[test]
     fn the_copy_that_kubectl_keeps_is_dropped() {
         let text = r#"{"metadata": {"name": "a", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "b": "c"}}}"#;
-        let kept = parse_tree(Kind::Service, &tree(Kind::Service, text));
-        assert_eq!(kept.objects[0].meta().annotations.iter().collect::<Vec<_>>(), [("b", "c")]);
+        let parsed = parse_tree(Kind::Service, &tree(Kind::Service, text));
+        assert_eq!(parsed.objects[0].meta().annotations.iter().collect::<Vec<_>>(), [("b", "c")]);
     }
 
     #[test]

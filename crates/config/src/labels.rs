@@ -64,7 +64,7 @@ impl Labels {
     }
 
     fn find(&self, key: &[u8]) -> Option<&[u8]> {
-        self.pairs().find(|(held, _)| *held == key).map(|(_, value)| value)
+        self.pairs().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 }
 

@@ -70,6 +70,21 @@ impl Node {
         }
     }
 
+    /// As JSON, without positions. The depth of a text is bounded when it is read, so the recursion is too.
+    pub fn to_json(&self) -> serde_json::Value {
+        match &self.value {
+            Value::Null => serde_json::Value::Null,
+            Value::Bool(value) => (*value).into(),
+            Value::Integer(value) => (*value).into(),
+            Value::Float(value) => (*value).into(),
+            Value::Text(text) => text.as_ref().into(),
+            Value::List(items) => items.iter().map(Node::to_json).collect(),
+            Value::Mapping(entries) => {
+                entries.iter().map(|entry| (entry.key.to_string(), entry.value.to_json())).collect()
+            }
+        }
+    }
+
     pub fn text(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),

@@ -47,8 +47,8 @@ impl YamlError {
 /// The documents of a text; ends after an error that affects the rest. Empty documents are left out.
 pub fn documents(text: &str, scalars: Scalars) -> Documents<'_> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let next = match refused_at_sight(text) {
-        Some(fault) => Next::Refused(fault),
+    let next = match whole_text_fault(text) {
+        Some(fault) => Next::Rejected(fault),
         None => Next::Document,
     };
     Documents { text, parser: Parser::new_from_str(text), scalars, used: Size::default(), next }
@@ -65,7 +65,7 @@ pub struct Documents<'a> {
 
 enum Next {
     Document,
-    Refused(YamlError),
+    Rejected(YamlError),
     End,
 }
 
@@ -76,7 +76,7 @@ impl Iterator for Documents<'_> {
         loop {
             match std::mem::replace(&mut self.next, Next::End) {
                 Next::End => return None,
-                Next::Refused(fault) => return Some(Err(fault)),
+                Next::Rejected(fault) => return Some(Err(fault)),
                 Next::Document => match self.document() {
                     Ok(None) => return None,
                     Ok(Some(Ok(Node { value: Value::Null, .. }))) => self.next = Next::Document,
@@ -84,7 +84,7 @@ impl Iterator for Documents<'_> {
                         self.next = Next::Document;
                         return Some(document);
                     }
-                    Err(fault) => self.next = Next::Refused(fault),
+                    Err(fault) => self.next = Next::Rejected(fault),
                 },
             }
         }
@@ -116,7 +116,7 @@ impl Documents<'_> {
     }
 }
 
-fn refused_at_sight(text: &str) -> Option<YamlError> {
+fn whole_text_fault(text: &str) -> Option<YamlError> {
     if text.len() > MAX_BYTES {
         let what = format!("the text has {} bytes; at most {} MiB are read", text.len(), MAX_BYTES >> 20);
         return Some(YamlError::rest(Position::START, what));

@@ -74,7 +74,7 @@ impl AddressWriter {
                 Ok(_) => info!(%id, addresses = addresses.len(), "allocated addresses written"),
                 // The next snapshot holds the other write.
                 Err(failure) if object::is_conflict(&failure) => debug!(%id, "changed meanwhile"),
-                Err(RequestError::Refused { code: 404, .. }) => debug!(%id, "gone meanwhile"),
+                Err(RequestError::Status { code: 404, .. }) => debug!(%id, "gone meanwhile"),
                 Err(failure) => return Err(failure),
             }
             sleep(WRITE_INTERVAL).await;

@@ -219,9 +219,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(async move {
-            let mut held = Vec::new();
+            let mut sockets = Vec::new();
             while let Ok((socket, _)) = listener.accept().await {
-                held.push(socket);
+                sockets.push(socket);
             }
         });
         (address, task)

@@ -11,7 +11,7 @@ pub(crate) const FIELD_MANAGER: &str = "meltemi";
 pub(crate) async fn get(client: &KubeClient, path: &str) -> Result<Option<Value>, RequestError> {
     match client.get(path, JSON).await {
         Ok(text) => parse_json(&text).map(Some),
-        Err(RequestError::Refused { code: 404, .. }) => Ok(None),
+        Err(RequestError::Status { code: 404, .. }) => Ok(None),
         Err(failure) => Err(failure),
     }
 }
@@ -57,7 +57,7 @@ pub(crate) async fn delete(client: &KubeClient, path: &str) -> Result<(), Reques
 
 /// HTTP 409.
 pub(crate) fn is_conflict(failure: &RequestError) -> bool {
-    matches!(failure, RequestError::Refused { code: 409, .. })
+    matches!(failure, RequestError::Status { code: 409, .. })
 }
 
 fn with_field_manager(path: &str) -> String {

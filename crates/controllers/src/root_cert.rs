@@ -72,8 +72,8 @@ impl RootCert {
             // The next snapshot holds the other write.
             Err(failure) if object::is_conflict(&failure) => debug!(namespace, "the root certificate changed"),
             // The namespace is being deleted.
-            Err(RequestError::Refused { code: 404, .. }) => debug!(namespace, "no namespace for the root certificate"),
-            Err(RequestError::Refused { code: 403, message, .. }) if message.contains("being terminated") => {}
+            Err(RequestError::Status { code: 404, .. }) => debug!(namespace, "no namespace for the root certificate"),
+            Err(RequestError::Status { code: 403, message, .. }) if message.contains("being terminated") => {}
             Err(failure) => warn!(namespace, %failure, "cannot write the root certificate; retrying"),
         }
     }

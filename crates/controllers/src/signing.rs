@@ -37,7 +37,7 @@ pub enum SigningError {
     #[error("{what}: {failure}")]
     Request { what: &'static str, failure: RequestError },
     #[error("the signer {signer} denied the request: {why}")]
-    Refused { signer: String, why: String },
+    Denied { signer: String, why: String },
     #[error("the signer {0} did not sign within {TIMEOUT:?}; does it run, and does it serve this name?")]
     Timeout(String),
     #[error("the signer {0} gave no certificate in PEM form")]
@@ -134,7 +134,7 @@ fn answer(request: &Value, signer: &str) -> Option<Result<String, SigningError>>
     let conditions = status["conditions"].as_array();
     let denial = conditions.into_iter().flatten().find(|it| it["type"] == "Denied" || it["type"] == "Failed")?;
     let why = denial["message"].as_str().filter(|text| !text.is_empty()).or(denial["reason"].as_str());
-    Some(Err(SigningError::Refused { signer: signer.to_owned(), why: why.unwrap_or("it gives no reason").to_owned() }))
+    Some(Err(SigningError::Denied { signer: signer.to_owned(), why: why.unwrap_or("it gives no reason").to_owned() }))
 }
 
 #[cfg(test)]
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signer_that_refuses_is_named_with_its_reason() {
+    fn a_signer_that_denies_is_named_with_its_reason() {
         let outcome = |status: Value| answer(&json!({ "status": status }), "a/b");
         assert!(outcome(json!({ "conditions": [{ "type": "Approved" }] })).is_none());
         let rejected =

@@ -114,7 +114,7 @@ impl StatusWriter {
     async fn knows_replicas(&self) -> Result<bool, RequestError> {
         match self.replicas.refresh().await {
             Ok(()) => Ok(true),
-            Err(RequestError::Refused { code: 403, .. }) => Ok(false),
+            Err(RequestError::Status { code: 403, .. }) => Ok(false),
             Err(failure) => Err(failure),
         }
     }
@@ -146,7 +146,7 @@ impl StatusWriter {
             if state.is_due(status, &wanted) {
                 let Some(written) = leads.write(self.write(id, status, &wanted, state)).await else { continue };
                 match written {
-                    Err(RequestError::Refused { code: 403, message, .. }) => drop(forbidden.insert(id.kind, message)),
+                    Err(RequestError::Status { code: 403, message, .. }) => drop(forbidden.insert(id.kind, message)),
                     done => done?,
                 }
                 sleep(WRITE_INTERVAL).await;
@@ -173,11 +173,11 @@ impl StatusWriter {
             Ok(written) => resource_version(&written).unwrap_or(status.version),
             // The next snapshot holds the other write.
             Err(failure) if object::is_conflict(&failure) => status.version,
-            Err(RequestError::Refused { code: 404, .. }) => {
+            Err(RequestError::Status { code: 404, .. }) => {
                 debug!(%id, "no such object, or its kind has no status");
                 status.version
             }
-            Err(RequestError::Refused { code: 422, message, .. }) => {
+            Err(RequestError::Status { code: 422, message, .. }) => {
                 warn!(%id, message, "status rejected by the API server");
                 status.version
             }

@@ -144,7 +144,7 @@ where
         let outcome = outcome.map_err(|_| ErrorCode::CompressionError)?;
         if self.is_idle(id) {
             self.last_stream_id = id;
-            // The final GOAWAY told the peer that this stream is not served.
+            // By the final GOAWAY the peer knows that this stream is not served.
             if matches!(self.goaway, Some(GoAwayState::Final)) {
                 return Ok(());
             }

@@ -111,7 +111,7 @@ async fn request_certificate(mut client: SendRequest<Bytes>, body: &Bytes, token
     }
     let trailers = incoming.trailers().await?.unwrap_or(head);
     if trailers.get("grpc-status").is_none_or(|status| status != "0") {
-        bail!("refused: {:?} {:?}", trailers.get("grpc-status"), trailers.get("grpc-message"));
+        bail!("rejected: {:?} {:?}", trailers.get("grpc-status"), trailers.get("grpc-message"));
     }
     let message = message.get(5..).context("an empty answer")?;
     Ok(IstioCertificateResponse::decode(message)?.cert_chain)

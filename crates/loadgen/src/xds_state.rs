@@ -118,10 +118,10 @@ mod tests {
     use super::*;
     use crate::scan::Resource;
 
-    fn response(names: &mut NameTable, held: &[(&str, &[&str])], removed: &[&str]) -> Response {
+    fn response(names: &mut NameTable, resources: &[(&str, &[&str])], removed: &[&str]) -> Response {
         let mut id = |text: &str| names.id(text.as_bytes());
         let version = id("v1");
-        let resources = held.iter().map(|(name, routes)| Resource {
+        let resources = resources.iter().map(|(name, routes)| Resource {
             name: id(name),
             version,
             routes: Some(routes.iter().map(|route| id(route)).collect()),
@@ -132,30 +132,30 @@ mod tests {
 
     #[test]
     fn clusters_subscribe_to_endpoints_and_listeners_to_routes() {
-        let (mut names, mut held) = (NameTable::default(), XdsState::default());
+        let (mut names, mut state) = (NameTable::default(), XdsState::default());
         let clusters =
             response(&mut names, &[("outbound|80||b", &[]), ("outbound|80||a", &[]), ("BlackHole", &[])], &[]);
-        let asked = held.apply(&names, ResourceType::Cluster, &clusters).unwrap();
+        let asked = state.apply(&names, ResourceType::Cluster, &clusters).unwrap();
         assert_eq!(asked.resource_names_subscribe, ["outbound|80||a", "outbound|80||b"]);
-        assert!(held.apply(&names, ResourceType::Cluster, &clusters).is_none(), "known already");
+        assert!(state.apply(&names, ResourceType::Cluster, &clusters).is_none(), "known already");
 
         let listeners = response(&mut names, &[("l1", &["80"]), ("l2", &["80", "90"])], &[]);
         assert_eq!(
-            held.apply(&names, ResourceType::Listener, &listeners).unwrap().resource_names_subscribe,
+            state.apply(&names, ResourceType::Listener, &listeners).unwrap().resource_names_subscribe,
             ["80", "90"]
         );
         let fewer = response(&mut names, &[], &["l2"]);
-        assert_eq!(held.apply(&names, ResourceType::Listener, &fewer).unwrap().resource_names_unsubscribe, ["90"]);
+        assert_eq!(state.apply(&names, ResourceType::Listener, &fewer).unwrap().resource_names_unsubscribe, ["90"]);
     }
 
     #[test]
     fn a_reconnect_sends_initial_resource_versions() {
-        let (mut names, mut held) = (NameTable::default(), XdsState::default());
-        assert_eq!(held.initial_requests(&names).len(), 2);
+        let (mut names, mut state) = (NameTable::default(), XdsState::default());
+        assert_eq!(state.initial_requests(&names).len(), 2);
         let clusters = response(&mut names, &[("outbound|80||a", &[])], &[]);
-        held.apply(&names, ResourceType::Cluster, &clusters);
-        held.apply(&names, ResourceType::Endpoints, &clusters);
-        let again = held.initial_requests(&names);
+        state.apply(&names, ResourceType::Cluster, &clusters);
+        state.apply(&names, ResourceType::Endpoints, &clusters);
+        let again = state.initial_requests(&names);
         assert_eq!(again.len(), 3);
         assert_eq!(again[0].initial_resource_versions["outbound|80||a"], "v1");
         assert_eq!(again[2].resource_names_subscribe, ["outbound|80||a"]);

@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub(crate) use ask::{CaCommand, CaRotate, Doctor, FailOn, Proxies, Pushes, Target};
-pub(crate) use env::{AdminEnv, Env, IdentityEnv};
+pub(crate) use env::{AdminEnv, ClusterEnv, DebounceEnv, Env, IdentityEnv, JwksEnv, MeshEnv, StreamEnv};
 pub(crate) use folder::{Check, MeshArgs, Render};
 pub(crate) use proxy::{Agent, Bootstrap, BootstrapCommand, SdsFrom};
 pub(crate) use serve::Serve;

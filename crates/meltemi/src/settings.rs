@@ -13,7 +13,7 @@ use server::settings::{
 };
 use sources::jwks::{AddressFilter, Schedule};
 
-use crate::args::{Env, MeshArgs, Serve, boolean};
+use crate::args::{DebounceEnv, Env, JwksEnv, MeshArgs, MeshEnv, Serve, StreamEnv, boolean};
 use identity::IdentityFlags;
 pub(crate) use identity::state_folder;
 
@@ -37,139 +37,198 @@ pub(crate) struct LogSettings {
 impl Settings {
     /// The settings, and warnings about variables that could not be read; a wrong flag is an error.
     pub(crate) fn new(serve: Serve, env: &Env) -> Result<(Settings, Vec<String>)> {
+        let Serve {
+            config,
+            kubeconfig,
+            revision,
+            api_rate,
+            grpc_addr,
+            secure_grpc_addr,
+            http_addr,
+            monitoring_addr,
+            https_addr,
+            mesh_config,
+            domain,
+            cluster_id,
+            derive_endpoints,
+            state_dir,
+            jwks,
+            tls_cert,
+            tls_key,
+            shutdown_duration,
+            max_connection_age,
+            keepalive_interval,
+            keepalive_timeout,
+            log_output_level,
+            ctrlz_port,
+            log_as_json,
+        } = serve;
+        let Env { workers, mesh: mesh_env, cluster, debounce, streams, jwks: jwks_env, identity, admin } = env;
         let mut ignored = IgnoredValues::default();
-        let (streams, ports, log) = (streams(&serve, env, &mut ignored)?, ports(&serve)?, log(&serve, &mut ignored)?);
-        let Serve { config, kubeconfig, revision, api_rate, mesh_config, domain, cluster_id, .. } = serve;
-        let Serve { derive_endpoints, state_dir, jwks, tls_cert, tls_key, .. } = serve;
+        let flags = StreamFlags { shutdown_duration, max_connection_age, keepalive_interval, keepalive_timeout };
+        let streams = stream_options(&flags, streams, &mut ignored)?;
+        let ports = PortSettings {
+            grpc: PortSetting::parse("--grpcAddr", &grpc_addr)?,
+            secure_grpc: PortSetting::parse("--secureGRPCAddr", &secure_grpc_addr)?,
+            http: PortSetting::parse("--httpAddr", &http_addr)?,
+            monitoring: PortSetting::parse("--monitoringAddr", &monitoring_addr)?,
+            https: PortSetting::parse("--httpsAddr", &https_addr)?,
+        };
+        let log = LogSettings {
+            levels: LogLevels::parse(&log_output_level, &mut ignored.0)?,
+            json: log_as_json,
+            control: Some(ctrlz_port).filter(|port| *port != 0),
+        };
         let source = match config {
             Some(folder) => SourceSettings::Folder(folder),
-            None => {
-                SourceSettings::Cluster(Box::new(cluster::settings(kubeconfig, revision, api_rate, env, &mut ignored)?))
-            }
+            None => SourceSettings::Cluster(Box::new(cluster::settings(
+                kubeconfig,
+                revision,
+                api_rate,
+                cluster,
+                &mut ignored,
+            )?)),
         };
         let flags = IdentityFlags { state_dir, jwks, tls_cert, tls_key };
-        let identity = identity::settings(flags, &env.identity, &mut ignored)?;
-        let mesh = mesh_settings(MeshArgs { mesh_config, domain, cluster_id, derive_endpoints }, env);
-        check_mesh_variables(env, &mut ignored)?;
-        let admin = admin::settings(&env.admin, &mesh.pod_namespace, &mut ignored);
+        let identity = identity::settings(flags, identity, &mut ignored)?;
+        let mesh = mesh_settings(MeshArgs { mesh_config, domain, cluster_id, derive_endpoints }, mesh_env);
+        check_mesh_variables(mesh_env, &mut ignored)?;
+        let admin = admin::settings(admin, &mesh.pod_namespace, &mut ignored);
         let server = ServerSettings {
             source,
             mesh,
             ports,
-            debounce: debounce(env, &mut ignored),
+            debounce: debounce_settings(debounce, &mut ignored),
             streams: xds::Options { strict_nodes: identity.strict, ..streams },
             identity,
-            jwks: jwks_settings(env, &mut ignored)?,
+            jwks: jwks_settings(jwks_env, &mut ignored)?,
         };
-        let workers = ignored.number("MELTEMI_WORKERS", &env.workers, half_of_the_cpus()).min(MOST_WORKERS);
+        let workers = ignored.number("MELTEMI_WORKERS", workers, half_of_the_cpus()).min(MOST_WORKERS);
         Ok((Settings { server, workers, admin, log }, ignored.0))
     }
 }
 
-fn streams(serve: &Serve, env: &Env, ignored: &mut IgnoredValues) -> Result<xds::Options> {
+/// The flags of streams.
+struct StreamFlags {
+    shutdown_duration: String,
+    max_connection_age: Option<String>,
+    keepalive_interval: Option<String>,
+    keepalive_timeout: Option<String>,
+}
+
+fn stream_options(flags: &StreamFlags, env: &StreamEnv, ignored: &mut IgnoredValues) -> Result<xds::Options> {
+    let StreamFlags { shutdown_duration, max_connection_age, keepalive_interval, keepalive_timeout } = flags;
+    let StreamEnv {
+        push_throttle,
+        max_requests_per_second,
+        max_streams_per_address,
+        max_streams_per_identity,
+        subscription_changes_per_second,
+        removal_grace,
+        keepalive_interval: interval,
+        keepalive_timeout: timeout,
+        max_streams,
+        max_receive_size,
+    } = env;
     let defaults = xds::Options::default();
-    let interval = ignored.duration("GRPC_KEEPALIVE_INTERVAL", &env.keepalive_interval, defaults.keepalive_interval);
-    let timeout = ignored.duration("GRPC_KEEPALIVE_TIMEOUT", &env.keepalive_timeout, defaults.keepalive_timeout);
-    let max_age = serve.max_connection_age.as_deref();
+    let interval = ignored.duration("GRPC_KEEPALIVE_INTERVAL", interval, defaults.keepalive_interval);
+    let timeout = ignored.duration("GRPC_KEEPALIVE_TIMEOUT", timeout, defaults.keepalive_timeout);
+    let max_age = max_connection_age.as_deref();
     let max_age = max_age.map(|text| flag_duration("--keepaliveMaxServerConnectionAge", text)).transpose()?;
     let flag = |name, text: &Option<String>, default| {
         text.as_deref().map_or(Ok(default), |text| flag_duration(name, text)).map(|it| it.max(SHORTEST_KEEPALIVE))
     };
     Ok(xds::Options {
         max_age: max_age.filter(|age| !age.is_zero()),
-        keepalive_interval: flag("--keepaliveInterval", &serve.keepalive_interval, interval)?,
-        keepalive_timeout: flag("--keepaliveTimeout", &serve.keepalive_timeout, timeout)?,
-        max_streams: ignored.number("ISTIO_GPRC_MAXSTREAMS", &env.max_streams, defaults.max_streams),
-        max_message: ignored.number("ISTIO_GPRC_MAXRECVMSGSIZE", &env.max_receive_size, defaults.max_message),
-        push_throttle: ignored.count("PILOT_PUSH_THROTTLE", &env.push_throttle, defaults.push_throttle),
+        keepalive_interval: flag("--keepaliveInterval", keepalive_interval, interval)?,
+        keepalive_timeout: flag("--keepaliveTimeout", keepalive_timeout, timeout)?,
+        max_streams: ignored.number("ISTIO_GPRC_MAXSTREAMS", max_streams, defaults.max_streams),
+        max_message: ignored.number("ISTIO_GPRC_MAXRECVMSGSIZE", max_receive_size, defaults.max_message),
+        push_throttle: ignored.count("PILOT_PUSH_THROTTLE", push_throttle, defaults.push_throttle),
         max_requests_per_second: ignored.rate(
             "PILOT_MAX_REQUESTS_PER_SECOND",
-            &env.max_requests_per_second,
+            max_requests_per_second,
             defaults.max_requests_per_second,
         ),
         max_streams_per_address: ignored.number(
             "MELTEMI_MAX_STREAMS_PER_ADDRESS",
-            &env.max_streams_per_address,
+            max_streams_per_address,
             defaults.max_streams_per_address,
         ),
         max_streams_per_identity: ignored.number(
             "MELTEMI_MAX_STREAMS_PER_IDENTITY",
-            &env.max_streams_per_identity,
+            max_streams_per_identity,
             defaults.max_streams_per_identity,
         ),
         subscription_changes_per_second: ignored.count(
             "MELTEMI_SUBSCRIPTION_CHANGES_PER_SECOND",
-            &env.subscription_changes_per_second,
+            subscription_changes_per_second,
             defaults.subscription_changes_per_second,
         ),
-        removal_grace: ignored.duration("MELTEMI_REMOVAL_PATIENCE", &env.removal_grace, defaults.removal_grace),
-        drain: flag_duration("--shutdownDuration", &serve.shutdown_duration)?,
+        removal_grace: ignored.duration("MELTEMI_REMOVAL_PATIENCE", removal_grace, defaults.removal_grace),
+        drain: flag_duration("--shutdownDuration", shutdown_duration)?,
         ..defaults
     })
 }
 
-fn ports(serve: &Serve) -> Result<PortSettings> {
-    Ok(PortSettings {
-        grpc: PortSetting::parse("--grpcAddr", &serve.grpc_addr)?,
-        secure_grpc: PortSetting::parse("--secureGRPCAddr", &serve.secure_grpc_addr)?,
-        http: PortSetting::parse("--httpAddr", &serve.http_addr)?,
-        monitoring: PortSetting::parse("--monitoringAddr", &serve.monitoring_addr)?,
-        https: PortSetting::parse("--httpsAddr", &serve.https_addr)?,
-    })
-}
-
-fn log(serve: &Serve, ignored: &mut IgnoredValues) -> Result<LogSettings> {
-    Ok(LogSettings {
-        levels: LogLevels::parse(&serve.log_output_level, &mut ignored.0)?,
-        json: serve.log_as_json,
-        control: Some(serve.ctrlz_port).filter(|port| *port != 0),
-    })
-}
-
-fn debounce(env: &Env, ignored: &mut IgnoredValues) -> DebounceSettings {
-    let window = ignored.duration("MELTEMI_ENDPOINT_WINDOW", &env.endpoint_window, ENDPOINT_WINDOW);
+fn debounce_settings(env: &DebounceEnv, ignored: &mut IgnoredValues) -> DebounceSettings {
+    let DebounceEnv { after, max, eds_debounce, endpoint_window } = env;
+    let window = ignored.duration("MELTEMI_ENDPOINT_WINDOW", endpoint_window, ENDPOINT_WINDOW);
     DebounceSettings {
-        endpoints: (!ignored.boolean("PILOT_ENABLE_EDS_DEBOUNCE", &env.eds_debounce)).then_some(window),
-        after: ignored.duration("PILOT_DEBOUNCE_AFTER", &env.debounce_after, DEBOUNCE_AFTER),
-        max: ignored.duration("PILOT_DEBOUNCE_MAX", &env.debounce_max, DEBOUNCE_MAX),
+        endpoints: (!ignored.boolean("PILOT_ENABLE_EDS_DEBOUNCE", eds_debounce)).then_some(window),
+        after: ignored.duration("PILOT_DEBOUNCE_AFTER", after, DEBOUNCE_AFTER),
+        max: ignored.duration("PILOT_DEBOUNCE_MAX", max, DEBOUNCE_MAX),
     }
 }
 
-fn jwks_settings(env: &Env, ignored: &mut IgnoredValues) -> Result<JwksSettings> {
-    let refresh =
-        ignored.duration("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL", &env.keys_refresh, Schedule::default().refresh);
+fn jwks_settings(env: &JwksEnv, ignored: &mut IgnoredValues) -> Result<JwksSettings> {
+    let JwksEnv { refresh, blocked, allowed } = env;
+    let refresh = ignored.duration("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL", refresh, Schedule::default().refresh);
     Ok(JwksSettings {
         guard: AddressFilter {
-            blocked: ranges("BLOCKED_CIDRS_IN_JWKS_URIS", &env.keys_blocked)?,
-            allowed: ranges("MELTEMI_ALLOWED_CIDRS_IN_JWKS_URIS", &env.keys_allowed)?,
+            blocked: ranges("BLOCKED_CIDRS_IN_JWKS_URIS", blocked)?,
+            allowed: ranges("MELTEMI_ALLOWED_CIDRS_IN_JWKS_URIS", allowed)?,
         },
         schedule: Schedule { refresh: refresh.max(SHORTEST_REFRESH), ..Schedule::default() },
     })
 }
 
 /// `mesh_settings` takes the default for what cannot be read; here it is reported.
-fn check_mesh_variables(env: &Env, ignored: &mut IgnoredValues) -> Result<()> {
+fn check_mesh_variables(env: &MeshEnv, ignored: &mut IgnoredValues) -> Result<()> {
     ignored.read("PILOT_TRACE_SAMPLING", &env.trace_sampling, TRACE_SAMPLING, percent);
     ignored.boolean("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", &env.scope_gateways_to_namespace);
     ignored.boolean("PILOT_FILTER_GATEWAY_CLUSTER_CONFIG", &env.filter_gateway_clusters);
     address_ranges(env).map(drop)
 }
 
-pub(crate) fn mesh_settings(args: MeshArgs, env: &Env) -> MeshSettings {
+pub(crate) fn mesh_settings(args: MeshArgs, env: &MeshEnv) -> MeshSettings {
     let MeshArgs { mesh_config, domain, cluster_id, derive_endpoints } = args;
-    let cluster_id = cluster_id.filter(|name| !name.is_empty()).or_else(|| env.cluster_id.clone());
+    let MeshEnv {
+        cluster_id: env_cluster_id,
+        pod_namespace,
+        trace_sampling,
+        variables,
+        ingress_namespace,
+        scope_gateways_to_namespace,
+        filter_gateway_clusters,
+        multiple_authorizers,
+        // Read by `address_ranges`.
+        ipv4_range: _,
+        ipv6_range: _,
+    } = env;
+    let cluster_id = cluster_id.filter(|name| !name.is_empty()).or_else(|| env_cluster_id.clone());
     MeshSettings {
         mesh_config,
         domain,
         cluster_id: cluster_id.unwrap_or_else(|| "Kubernetes".to_owned()),
-        pod_namespace: env.pod_namespace.clone().unwrap_or_else(|| "istio-system".to_owned()),
+        pod_namespace: pod_namespace.clone().unwrap_or_else(|| "istio-system".to_owned()),
         derive_endpoints,
-        trace_sampling: model::Percentage(env.trace_sampling.as_deref().and_then(percent).unwrap_or(TRACE_SAMPLING)),
-        variables: env.variables.clone(),
-        ingress_namespace: env.ingress_namespace.clone().unwrap_or_else(|| "istio-system".to_owned()),
-        scope_gateways_to_namespace: is_set(&env.scope_gateways_to_namespace),
-        filter_gateway_clusters: is_set(&env.filter_gateway_clusters),
-        multiple_authorizers: is_set(&env.multiple_authorizers),
+        trace_sampling: model::Percentage(trace_sampling.as_deref().and_then(percent).unwrap_or(TRACE_SAMPLING)),
+        variables: variables.clone(),
+        ingress_namespace: ingress_namespace.clone().unwrap_or_else(|| "istio-system".to_owned()),
+        scope_gateways_to_namespace: is_set(scope_gateways_to_namespace),
+        filter_gateway_clusters: is_set(filter_gateway_clusters),
+        multiple_authorizers: is_set(multiple_authorizers),
         // `serve` rejects unreadable ranges before this.
         addresses: address_ranges(env).unwrap_or_default(),
     }
@@ -256,7 +315,7 @@ fn ranges(name: &str, text: &Option<String>) -> Result<Vec<ipnet::IpNet>> {
 }
 
 /// An unreadable range is an error, as with istiod: the default range may be in use by others.
-fn address_ranges(env: &Env) -> Result<model::AddressRanges> {
+fn address_ranges(env: &MeshEnv) -> Result<model::AddressRanges> {
     let mut ranges = model::AddressRanges::default();
     if let Some(text) = &env.ipv4_range {
         let name = "PILOT_IP_AUTOALLOCATE_IPV4_PREFIX";

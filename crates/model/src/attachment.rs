@@ -1,33 +1,49 @@
 //! The workloads that a policy applies to: a selector matches labels, `targetRefs` name the Gateway that the workload is an instance of.
 
 use config::kinds::target_ref::TargetRef;
-use config::labels::{Labels, Selector};
+use config::labels::Labels;
 
 /// Label on the pods of a Kubernetes Gateway.
-const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
+pub(crate) const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
 
 /// The fields of an object that decide which workloads it applies to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attachment<'a> {
-    pub(crate) selector: Option<&'a Selector>,
-    pub(crate) targets: &'a [TargetRef],
-    /// The deprecated `targetRef`; used only where `targetRefs` is absent.
-    pub(crate) target: Option<&'a TargetRef>,
+    /// Labels that a workload must have; `None` or empty: all workloads.
+    selector: Option<&'a Labels>,
+    targets: &'a [TargetRef],
 }
 
-impl Attachment<'_> {
+impl<'a> Attachment<'a> {
+    /// `target`: the deprecated `targetRef`; used only where `targetRefs` is absent.
+    pub(crate) fn new(
+        selector: Option<&'a Labels>,
+        targets: &'a [TargetRef],
+        target: Option<&'a TargetRef>,
+    ) -> Attachment<'a> {
+        let older = || target.map_or(&[][..], std::slice::from_ref);
+        Attachment { selector, targets: if targets.is_empty() { older() } else { targets } }
+    }
+
+    /// It applies to this workload of its own namespace, or of any namespace if `home`, its own one, is the root namespace; the caller has
+    /// checked that. A target is in the namespace of the object.
+    pub(crate) fn applies(&self, home: &str, namespace: &str, labels: &Labels) -> bool {
+        self.is_namespace_wide() || (self.targets.is_empty() || home == namespace) && self.chooses(namespace, labels)
+    }
+
     /// It applies to every workload of its namespace.
     pub(crate) fn is_namespace_wide(&self) -> bool {
-        !self.selects() && self.targets().next().is_none()
+        self.selector().is_none() && self.targets.is_empty()
     }
 
     /// It applies to this workload of its own namespace by selector or target, not as a namespace-wide object. A target disables the selector.
     pub(crate) fn chooses(&self, namespace: &str, labels: &Labels) -> bool {
-        if self.targets().next().is_none() {
-            return self.selects() && self.selector.is_some_and(|selector| selector.matches(labels));
+        if self.targets.is_empty() {
+            return self.selector().is_some_and(|selector| labels.contains_all(selector));
         }
         let Some(gateway) = labels.get(GATEWAY_NAME) else { return false };
-        self.targets().any(|target| {
+        // References to other namespaces are not supported, as in istiod.
+        self.targets.iter().any(|target| {
             target.group == "gateway.networking.k8s.io"
                 && target.kind == "Gateway"
                 && target.name == gateway
@@ -35,13 +51,8 @@ impl Attachment<'_> {
         })
     }
 
-    fn selects(&self) -> bool {
-        self.selector.is_some_and(|selector| !selector.match_labels.is_empty())
-    }
-
-    fn targets(&self) -> impl Iterator<Item = &TargetRef> {
-        let older = self.target.filter(|_| self.targets.is_empty());
-        self.targets.iter().chain(older)
+    fn selector(&self) -> Option<&'a Labels> {
+        self.selector.filter(|selector| !selector.is_empty())
     }
 }
 
@@ -59,9 +70,9 @@ mod tests {
         };
         let labels: Labels = [(GATEWAY_NAME, "web"), ("app", "x")].into_iter().collect();
         let plain: Labels = [("app", "x")].into_iter().collect();
-        let selector = Selector { match_labels: plain.clone() };
         let check = |target: TargetRef, labels: &Labels, want: bool| {
-            let attached = Attachment { selector: Some(&selector), targets: &[target], target: None };
+            let targets = [target];
+            let attached = Attachment::new(Some(&plain), &targets, None);
             assert_eq!(attached.chooses("edge", labels), want, "{attached:?}");
             assert!(!attached.is_namespace_wide());
         };
@@ -76,13 +87,12 @@ mod tests {
     #[test]
     fn a_selector_chooses_by_label_where_no_target_is_named() {
         let labels: Labels = [("app", "x")].into_iter().collect();
-        let by = |labels: &Labels| Selector { match_labels: labels.clone() };
-        let (own, empty, other) = (by(&labels), by(&Labels::default()), by(&[("app", "y")].into_iter().collect()));
-        let check = |selector: &Selector, chosen: bool, wide: bool| {
-            let attached = Attachment { selector: Some(selector), targets: &[], target: None };
+        let (empty, other) = (Labels::default(), [("app", "y")].into_iter().collect());
+        let check = |selector: &Labels, chosen: bool, wide: bool| {
+            let attached = Attachment::new(Some(selector), &[], None);
             assert_eq!((attached.chooses("n", &labels), attached.is_namespace_wide()), (chosen, wide), "{selector:?}");
         };
-        check(&own, true, false);
+        check(&labels, true, false);
         check(&other, false, false);
         check(&empty, false, true);
     }

@@ -163,9 +163,9 @@ impl Delta {
             let old = old.map(|object| key(&mesh.service_of(object)));
             let new = new.map(|object| next.service_of(object));
             let Some(name) = old.or_else(|| new.as_ref().map(key)) else { continue };
-            let held = mesh.services.get(&name).cloned();
+            let previous = mesh.services.get(&name).cloned();
             let new = new.map(Arc::new);
-            if held == new {
+            if previous == new {
                 continue;
             }
             match &new {
@@ -174,7 +174,7 @@ impl Delta {
             }
             stale.insert(name.clone());
             self.services
-                .insert(name, ServiceChange { old: held.into_iter().collect(), new: new.into_iter().collect() });
+                .insert(name, ServiceChange { old: previous.into_iter().collect(), new: new.into_iter().collect() });
         }
     }
 
@@ -204,11 +204,12 @@ impl Delta {
                 continue;
             }
             let made = next.build_endpoints(&name);
-            let held = mesh.endpoints.get(&name);
-            if held.is_some_and(|held| **held == *made) {
+            let previous = mesh.endpoints.get(&name);
+            if previous.is_some_and(|previous| **previous == *made) {
                 continue;
             }
-            let deep = held.is_none_or(|held| held.identities != made.identities || held.mtls() != made.mtls());
+            let deep = previous
+                .is_none_or(|previous| previous.identities != made.identities || previous.mtls() != made.mtls());
             // Proxies behind a Service without a selector are found by address.
             if next.services.get(&name).is_some_and(|service| service.selector.is_empty()) {
                 self.namespaces.insert(name.namespace.clone());

@@ -50,9 +50,9 @@ mod tests {
     }
 
     fn check(mesh: &Mesh, want: &str) {
-        let held: Vec<_> =
+        let found: Vec<_> =
             mesh.objects.services.keys().map(|name| format!("{}/{}", name.namespace, name.name)).collect();
-        assert_eq!(held.join(" "), want);
+        assert_eq!(found.join(" "), want);
     }
 
     #[test]

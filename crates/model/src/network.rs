@@ -308,6 +308,6 @@ mod tests {
         assert_eq!(of([10, 1, 2, 3], &none), "wide");
         assert_eq!(of([10, 2, 3, 3], &none), "other");
         assert_eq!(of([10, 3, 3, 3], &none), "");
-        assert_eq!(of([10, 1, 2, 3], &Labels::from_iter([(NETWORK, "told")])), "told");
+        assert_eq!(of([10, 1, 2, 3], &Labels::from_iter([(NETWORK, "labelled")])), "labelled");
     }
 }

@@ -164,8 +164,8 @@ impl EnvoyFilters {
             let place = *meta.namespace != *root;
             (spec.priority, place, meta.created, format!("{}.{}", meta.name, meta.namespace))
         });
-        let held = filters.iter().flat_map(|filter| &filter.patches).filter(|patch| patch.proxy.matches(proxy));
-        Patches::new(held, proxy.kind)
+        let patches = filters.iter().flat_map(|filter| &filter.patches).filter(|patch| patch.proxy.matches(proxy));
+        Patches::new(patches, proxy.kind)
     }
 
     /// Patches with invalid values.

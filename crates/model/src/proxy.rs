@@ -187,7 +187,7 @@ fn missing_extensions(listed: &[String]) -> BTreeSet<Extension> {
     if listed.is_empty() {
         return BTreeSet::new();
     }
-    let has = |extension: &Extension| extension.names().iter().any(|name| listed.iter().any(|held| held == name));
+    let has = |extension: &Extension| extension.names().iter().any(|name| listed.iter().any(|other| other == name));
     Extension::ALL.into_iter().filter(|extension| !has(extension)).collect()
 }
 

@@ -121,9 +121,9 @@ pub(crate) struct ScopeInputs<'a> {
 impl<'a> ScopeInputs<'a> {
     /// Private ones first, then those exported to the namespace, then public ones; by precedence in each.
     fn visible(&self, of: impl IntoIterator<Item = &'a Arc<Service>>) -> impl Iterator<Item = &'a Arc<Service>> {
-        let near = |service: &Service| service.visibility.nearness(&service.namespace, self.namespace);
+        let near = |service: &Service| service.visibility.rank(&service.namespace, self.namespace);
         let mut seen: Vec<_> = of.into_iter().filter_map(|service| Some((near(service)?, service))).collect();
-        seen.sort_by_key(|(nearness, _)| *nearness);
+        seen.sort_by_key(|(rank, _)| *rank);
         seen.into_iter().map(|(_, service)| service)
     }
 }
@@ -305,11 +305,11 @@ fn capture(mode: CaptureMode) -> Capture {
 
 /// The service with only that port; `None`: it has no such port.
 pub(crate) fn with_only_port(service: &Arc<Service>, port: u16) -> Option<Arc<Service>> {
-    let kept = service.port(port)?;
+    let only = service.port(port)?;
     if service.ports.len() == 1 {
         return Some(service.clone());
     }
-    Some(Arc::new(Service { ports: vec![kept.clone()], ..Service::clone(service) }))
+    Some(Arc::new(Service { ports: vec![only.clone()], ..Service::clone(service) }))
 }
 
 /// A host that several namespaces declare is taken from one of them: the client's own, else that of a Kubernetes Service, else the oldest.
@@ -318,7 +318,7 @@ fn pick_namespaces(services: Vec<Arc<Service>>, own: &str) -> Vec<Arc<Service>> 
     let mut best: HashMap<Host, Arc<Service>> = HashMap::with_capacity(services.len());
     for service in &services {
         match best.get(&service.host) {
-            Some(held) if rank(held) <= rank(service) => {}
+            Some(current) if rank(current) <= rank(service) => {}
             _ => drop(best.insert(service.host.clone(), service.clone())),
         }
     }
@@ -339,16 +339,16 @@ fn imported<'a>(services: impl Iterator<Item = &'a Arc<Service>>) -> Vec<Arc<Ser
             order.push(service.clone());
             continue;
         };
-        let held = &mut order[index];
-        if held.is_kubernetes() != service.is_kubernetes() {
+        let current = &mut order[index];
+        if current.is_kubernetes() != service.is_kubernetes() {
             if service.is_kubernetes() {
-                *held = service.clone();
+                *current = service.clone();
             }
             continue;
         }
-        let extra: Vec<_> = service.ports.iter().filter(|port| held.port(port.number).is_none()).cloned().collect();
-        if !extra.is_empty() && shares_ports(held, service) {
-            Arc::make_mut(held).ports.extend(extra);
+        let extra: Vec<_> = service.ports.iter().filter(|port| current.port(port.number).is_none()).cloned().collect();
+        if !extra.is_empty() && shares_ports(current, service) {
+            Arc::make_mut(current).ports.extend(extra);
         }
     }
     order

@@ -56,8 +56,8 @@ impl EntryServices {
     /// Keeps the pointers of services that did not change.
     pub(crate) fn keep_unchanged(mut self, old: &Self) -> Self {
         for service in &mut self.all {
-            if let Some(held) = old.of(&crate::mesh::key(service)).find(|held| *held == service) {
-                *service = held.clone();
+            if let Some(previous) = old.of(&crate::mesh::key(service)).find(|previous| *previous == service) {
+                *service = previous.clone();
             }
         }
         self

@@ -58,7 +58,7 @@ impl Visibility {
 
 /// The precedence of visible objects in a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Nearness {
+pub(crate) enum VisibilityRank {
     /// Of the same namespace, and not public.
     Private,
     Exported,
@@ -67,11 +67,11 @@ pub(crate) enum Nearness {
 
 impl Visibility {
     /// `own`: the namespace of the object. `None`: not visible.
-    pub(crate) fn nearness(&self, own: &str, namespace: &str) -> Option<Nearness> {
+    pub(crate) fn rank(&self, own: &str, namespace: &str) -> Option<VisibilityRank> {
         match self {
-            Self::Public => Some(Nearness::Public),
+            Self::Public => Some(VisibilityRank::Public),
             Self::Namespaces(named) if named.contains(namespace) => {
-                Some(if own == namespace { Nearness::Private } else { Nearness::Exported })
+                Some(if own == namespace { VisibilityRank::Private } else { VisibilityRank::Exported })
             }
             _ => None,
         }

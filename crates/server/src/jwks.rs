@@ -14,7 +14,7 @@ const EXTRA_ROOTS: &str = "/cacerts/extra.pem";
 
 pub(crate) fn source(
     settings: JwksSettings,
-    wanted: watch::Receiver<KeyRequests>,
+    requests: watch::Receiver<KeyRequests>,
     metrics: &Arc<Metrics>,
 ) -> Result<jwks::JwksFetcher> {
     let JwksSettings { guard, schedule } = settings;
@@ -24,5 +24,5 @@ pub(crate) fn source(
     let count = move |succeeded: bool| {
         if succeeded { counted.keys_fetched.inc() } else { counted.keys_failed.inc() }
     };
-    Ok(jwks::JwksFetcher::new(JwksClient::new(guard, tls), schedule, wanted, count))
+    Ok(jwks::JwksFetcher::new(JwksClient::new(guard, tls), schedule, requests, count))
 }

@@ -25,8 +25,8 @@ enum Level {
 
 impl Level {
     /// `Critical` lasts until `Normal`, since rejected proxies reconnect at once.
-    fn next(self, held: i64, limit: i64) -> Level {
-        match held.saturating_mul(100) / limit.max(1) {
+    fn next(self, used: i64, limit: i64) -> Level {
+        match used.saturating_mul(100) / limit.max(1) {
             share if share >= CRITICAL => Level::Critical,
             share if share < HIGH => Level::Normal,
             _ if self == Level::Critical => Level::Critical,
@@ -36,8 +36,8 @@ impl Level {
 }
 
 /// The time until the next check.
-fn interval(held: i64, limit: i64) -> Duration {
-    let is_little = held.saturating_mul(200) / limit.max(1) < HIGH;
+fn interval(used: i64, limit: i64) -> Duration {
+    let is_little = used.saturating_mul(200) / limit.max(1) < HIGH;
     if is_little { RARE_CHECKS } else { FREQUENT_CHECKS }
 }
 
@@ -47,9 +47,9 @@ pub(crate) async fn follow(server: xds::Server) {
     let (mut level, mut wait) = (Level::Normal, FREQUENT_CHECKS);
     loop {
         sleep(wait).await;
-        let Some(held) = anonymous_memory() else { continue };
-        wait = interval(held, limit);
-        let now = level.next(held, limit);
+        let Some(used) = anonymous_memory() else { continue };
+        wait = interval(used, limit);
+        let now = level.next(used, limit);
         if now != Level::Normal {
             server.drop_caches();
         }
@@ -57,15 +57,15 @@ pub(crate) async fn follow(server: xds::Server) {
             continue;
         }
         server.reject_new_streams(now == Level::Critical);
-        let (held, limit) = (held >> 20, limit >> 20);
+        let (used, limit) = (used >> 20, limit >> 20);
         match now {
-            Level::Normal => info!(held_mb = held, limit_mb = limit, "memory pressure ended"),
+            Level::Normal => info!(used_mb = used, limit_mb = limit, "memory pressure ended"),
             Level::High => {
-                warn!(held_mb = held, limit_mb = limit, "memory pressure: dropping caches");
+                warn!(used_mb = used, limit_mb = limit, "memory pressure: dropping caches");
             }
             Level::Critical => {
                 warn!(
-                    held_mb = held,
+                    used_mb = used,
                     limit_mb = limit,
                     "memory pressure: rejecting new streams; raise the limit or shard"
                 );
@@ -83,8 +83,8 @@ mod tests {
     fn new_streams_are_accepted_again_only_when_the_pressure_has_ended() {
         let mut level = Level::Normal;
         let mut seen = Vec::new();
-        for held in [79, 80, 87, 88, 95, 81, 79, 85] {
-            level = level.next(held, 100);
+        for used in [79, 80, 87, 88, 95, 81, 79, 85] {
+            level = level.next(used, 100);
             seen.push(level);
         }
         use Level::{Critical, High, Normal};
@@ -94,13 +94,13 @@ mod tests {
     #[test]
     fn checks_are_frequent_before_the_pressure_is_high() {
         assert_eq!(
-            [0, 39, 40, 80, 200].map(|held| interval(held, 100)),
+            [0, 39, 40, 80, 200].map(|used| interval(used, 100)),
             [RARE_CHECKS, RARE_CHECKS, FREQUENT_CHECKS, FREQUENT_CHECKS, FREQUENT_CHECKS]
         );
     }
 
     #[test]
     fn the_memory_of_this_process_is_known() {
-        assert!(anonymous_memory().is_some_and(|held| held > 0));
+        assert!(anonymous_memory().is_some_and(|used| used > 0));
     }
 }

@@ -107,9 +107,9 @@ fn counts(connections: &[Connection]) -> HashMap<String, Count> {
         groups.entry(key).or_insert(ProxyGroup { types, proxies: 0 }).proxies += 1;
     }
     for ProxyGroup { types, proxies } in groups.values() {
-        let held: HashSet<&str> = types.iter().flat_map(|it| it.objects(&it.all)).collect();
+        let objects: HashSet<&str> = types.iter().flat_map(|it| it.objects(&it.all)).collect();
         let behind: HashSet<&str> = types.iter().flat_map(|it| it.objects(&it.behind)).collect();
-        for object in held {
+        for object in objects {
             let count = counts.entry(object.to_owned()).or_default();
             count.holders += proxies;
             count.acknowledged += if behind.contains(object) { 0 } else { *proxies };

@@ -1,4 +1,4 @@
-//! The last phases of a server: it follows the changes of its source until it is told to stop, then drains.
+//! The last phases of a server: it follows the changes of its source until it has to stop, then drains.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The first phases of a server: the source is opened, ports are bound, streams are accepted and told to wait until the first load.
+//! The first phases of a server: the source is opened, ports are bound, streams are answered UNAVAILABLE until the first load.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};

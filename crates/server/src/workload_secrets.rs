@@ -258,7 +258,7 @@ mod tests {
             lifetime: Duration::from_secs(86_400),
             organization: "cluster.local".to_owned(),
         };
-        let (key, root) = root.made(now).unwrap();
+        let (key, root) = root.generate(now).unwrap();
         let authority = Authority::new(&key, vec![root.clone()], vec![root], now).unwrap();
         let lifetimes = Lifetimes { default: lifetime, ..Lifetimes::default() };
         let metrics = CaMetrics::new(&prometheus::Registry::new()).unwrap();

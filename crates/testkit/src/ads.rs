@@ -24,12 +24,12 @@ pub struct AdsClient {
     node: Node,
     /// `None` until the first request, which carries the node.
     stream: Option<(grpc::MessageSender, grpc::MessageReader)>,
-    held: BTreeMap<String, BTreeMap<String, Any>>,
+    resources: BTreeMap<String, BTreeMap<String, Any>>,
 }
 
 impl AdsClient {
     pub fn new(address: SocketAddr, node: Node) -> AdsClient {
-        AdsClient { address, node, stream: None, held: BTreeMap::new() }
+        AdsClient { address, node, stream: None, resources: BTreeMap::new() }
     }
 
     /// Subscribes (to everything, if no names are given) and collects until every name is in or the stream has been quiet.
@@ -40,10 +40,10 @@ impl AdsClient {
         wait: Duration,
     ) -> Result<&BTreeMap<String, Any>> {
         self.subscribe(type_url, names).await?;
-        self.held.entry(type_url.to_owned()).or_default();
+        self.resources.entry(type_url.to_owned()).or_default();
         let mut until = Instant::now() + wait;
         let mut answered = false;
-        while !(answered && !names.is_empty() && names.iter().all(|name| self.held[type_url].contains_key(name))) {
+        while !(answered && !names.is_empty() && names.iter().all(|name| self.resources[type_url].contains_key(name))) {
             let Some((sender, reader)) = &mut self.stream else { bail!("not connected") };
             let Ok(message) = timeout_at(until, reader.next::<DeltaDiscoveryResponse>()).await else { break };
             let message = message?.context("the control plane ended the stream")?;
@@ -58,12 +58,12 @@ impl AdsClient {
                 until = Instant::now() + QUIET;
             }
         }
-        Ok(&self.held[type_url])
+        Ok(&self.resources[type_url])
     }
 
     /// The resources of a type that it holds.
-    pub fn held(&self, type_url: &str) -> BTreeMap<String, Any> {
-        self.held.get(type_url).cloned().unwrap_or_default()
+    pub fn resources(&self, type_url: &str) -> BTreeMap<String, Any> {
+        self.resources.get(type_url).cloned().unwrap_or_default()
     }
 
     /// Responses of any type within this time; each is ACKed.
@@ -128,10 +128,10 @@ impl AdsClient {
     }
 
     fn apply(&mut self, message: DeltaDiscoveryResponse) {
-        let held = self.held.entry(message.type_url).or_default();
+        let resources = self.resources.entry(message.type_url).or_default();
         for name in &message.removed_resources {
-            held.remove(name);
+            resources.remove(name);
         }
-        held.extend(message.resources.into_iter().filter_map(|r| Some((r.name, r.resource?))));
+        resources.extend(message.resources.into_iter().filter_map(|r| Some((r.name, r.resource?))));
     }
 }

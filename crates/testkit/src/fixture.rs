@@ -12,12 +12,12 @@ impl<T> SharedFixture<T> {
 
     /// `make` returns `None` where the fixture cannot run, after `skip`.
     pub fn get(&self, make: impl FnOnce() -> Option<T>) -> Option<Arc<T>> {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(fixture) = held.upgrade() {
+        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(fixture) = current.upgrade() {
             return Some(fixture);
         }
         let fixture = Arc::new(make()?);
-        *held = Arc::downgrade(&fixture);
+        *current = Arc::downgrade(&fixture);
         Some(fixture)
     }
 }

@@ -123,8 +123,8 @@ mod tests {
             loop {
                 let io = TokioIo::new(listener.accept().await.unwrap().0);
                 let echo = service_fn(|request: Request<hyper::body::Incoming>| async move {
-                    let said = request.headers()["x-say"].to_str().unwrap().to_owned();
-                    let mut response = Response::new(said);
+                    let body = request.headers()["x-say"].to_str().unwrap().to_owned();
+                    let mut response = Response::new(body);
                     if request.uri().path() == "/close" {
                         response.headers_mut().insert("connection", "close".parse().unwrap());
                     }

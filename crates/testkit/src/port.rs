@@ -1,4 +1,4 @@
-//! Ports for programs that are told on which port to listen. Servers inside a test bind port 0 and need none of this.
+//! Ports for programs that take the port to listen on as an argument. Servers inside a test bind port 0 and need none of this.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use tokio::net::TcpSocket;
 
 /// A port that stays reserved, on every address of this machine, until this process ends: the system gives it to nobody who asks for any port and to no outgoing
-/// connection. A program that is told its number can listen on it, also again after a restart, since both sides set SO_REUSEADDR (as std,
+/// connection. A program that gets its number can listen on it, also again after a restart, since both sides set SO_REUSEADDR (as std,
 /// tokio, Go and Envoy do) and the socket that holds the port never listens.
 pub fn reserve() -> Result<u16> {
     static RESERVED: Mutex<Vec<TcpSocket>> = Mutex::new(Vec::new());

@@ -1,4 +1,4 @@
-//! A stand-in for the agent beside a proxy: secrets over SDS on a Unix socket, state of the world, as the configuration asks for them.
+//! A stand-in for the agent beside a proxy: secrets over SDS on a Unix socket, state of the world, as the configuration requests them.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -29,9 +29,9 @@ pub struct SdsStub {
 
 impl SdsStub {
     /// Must be called within a tokio runtime. `identity` is what `default` certifies.
-    pub fn start(socket: &Path, authority: &TestCa, identity: &str) -> Result<SdsStub> {
+    pub fn start(socket: &Path, ca: &TestCa, identity: &str) -> Result<SdsStub> {
         let listener = UnixListener::bind(socket).with_context(|| socket.display().to_string())?;
-        let secrets = Arc::new(Secrets::new(authority, identity)?);
+        let secrets = Arc::new(Secrets::new(ca, identity)?);
         Ok(SdsStub { task: tokio::spawn(accept(listener, secrets)) })
     }
 }
@@ -48,14 +48,14 @@ struct Secrets {
 }
 
 impl Secrets {
-    fn new(authority: &TestCa, identity: &str) -> Result<Secrets> {
-        let leaf = authority.workload_certificate(identity)?;
+    fn new(ca: &TestCa, identity: &str) -> Result<Secrets> {
+        let leaf = ca.workload_certificate(identity)?;
         let certificate = TlsCertificate {
             certificate_chain: Some(inline(leaf.certificate)),
             private_key: Some(inline(leaf.key)),
             ..Default::default()
         };
-        let root = CertificateValidationContext { trusted_ca: Some(inline(authority.root())), ..Default::default() };
+        let root = CertificateValidationContext { trusted_ca: Some(inline(ca.root())), ..Default::default() };
         Ok(Secrets { certificate: Type::TlsCertificate(certificate), root: Type::ValidationContext(root) })
     }
 
@@ -78,8 +78,8 @@ impl Secrets {
     fn file(&self, name: &str) -> Option<Type> {
         let read = |path: &str| std::fs::read_to_string(path).ok();
         if let Some(root) = name.strip_prefix("file-root:") {
-            let own = |text| CertificateValidationContext { trusted_ca: Some(inline(text)), ..Default::default() };
-            return Some(read(root).map_or_else(|| self.root.clone(), |text| Type::ValidationContext(own(text))));
+            let context = |text| CertificateValidationContext { trusted_ca: Some(inline(text)), ..Default::default() };
+            return Some(read(root).map_or_else(|| self.root.clone(), |text| Type::ValidationContext(context(text))));
         }
         let (chain, key) = name.strip_prefix("file-cert:")?.split_once('~')?;
         let pair = |chain, key| TlsCertificate {
@@ -99,7 +99,7 @@ fn inline(text: String) -> DataSource {
 async fn accept(listener: UnixListener, secrets: Arc<Secrets>) {
     while let Ok((io, _)) = listener.accept().await {
         let secrets = secrets.clone();
-        let service = service_fn(move |request| answer(request, secrets.clone()));
+        let service = service_fn(move |request| handle(request, secrets.clone()));
         tokio::spawn(async move {
             let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
             // A connection that breaks is an Envoy that was stopped.
@@ -108,26 +108,26 @@ async fn accept(listener: UnixListener, secrets: Arc<Secrets>) {
     }
 }
 
-/// Only StreamSecrets is ever asked for: `apiType: GRPC` is what istiod's configuration says.
-async fn answer(request: Request<Incoming>, secrets: Arc<Secrets>) -> Result<Response<Body>, Infallible> {
+/// Only StreamSecrets is ever called: istiod's configuration has `apiType: GRPC`.
+async fn handle(request: Request<Incoming>, secrets: Arc<Secrets>) -> Result<Response<Body>, Infallible> {
     let (sender, body) = grpc::body();
     tokio::spawn(stream(MessageReader::new(request.into_body()), sender, secrets));
     Ok(grpc::response(body))
 }
 
 async fn stream(mut requests: MessageReader, sender: MessageSender, secrets: Arc<Secrets>) {
-    let mut asked = Vec::new();
+    let mut subscribed = Vec::new();
     while let Ok(Some(request)) = requests.next::<DiscoveryRequest>().await {
         // The same names again are an acknowledgement.
-        if request.resource_names == asked {
+        if request.resource_names == subscribed {
             continue;
         }
-        asked = request.resource_names;
-        let found: Vec<Secret> = asked.iter().filter_map(|name| secrets.named(name)).collect();
+        subscribed = request.resource_names;
+        let found: Vec<Secret> = subscribed.iter().filter_map(|name| secrets.named(name)).collect();
         if !found.is_empty() {
             sender.send(&DiscoveryResponse {
                 version_info: "1".to_owned(),
-                nonce: asked.join(","),
+                nonce: subscribed.join(","),
                 type_url: SECRET.to_owned(),
                 resources: found.iter().map(wire::any::pack).collect(),
                 ..Default::default()
@@ -146,18 +146,18 @@ mod tests {
     async fn known_names_are_answered_and_acknowledgements_are_not() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("sds");
-        let authority = TestCa::new().unwrap();
-        let _stub = SdsStub::start(&socket, &authority, "spiffe://cluster.local/ns/shop/sa/cart").unwrap();
-        let asking = |name: &str| DiscoveryRequest { resource_names: vec![name.to_owned()], ..Default::default() };
+        let ca = TestCa::new().unwrap();
+        let _stub = SdsStub::start(&socket, &ca, "spiffe://cluster.local/ns/shop/sa/cart").unwrap();
+        let request_for = |name: &str| DiscoveryRequest { resource_names: vec![name.to_owned()], ..Default::default() };
         let io = UnixStream::connect(&socket).await.unwrap();
         let path = "/envoy.service.secret.v3.SecretDiscoveryService/StreamSecrets";
-        let (sender, mut reader) = grpc::call(io, "agent", path, &asking("default")).await.unwrap();
+        let (sender, mut reader) = grpc::call(io, "agent", path, &request_for("default")).await.unwrap();
         let certificate = reader.next::<DiscoveryResponse>().await.unwrap().unwrap();
         let secret: Secret = wire::any::unpack(&certificate.resources[0]).unwrap();
         assert!(matches!(secret.r#type, Some(Type::TlsCertificate(_))));
-        sender.send(&asking("default"));
-        sender.send(&asking("kubernetes://other"));
-        sender.send(&asking("file-root:/etc/ca.pem"));
+        sender.send(&request_for("default"));
+        sender.send(&request_for("kubernetes://other"));
+        sender.send(&request_for("file-root:/etc/ca.pem"));
         let root = reader.next::<DiscoveryResponse>().await.unwrap().unwrap();
         let secret: Secret = wire::any::unpack(&root.resources[0]).unwrap();
         assert_eq!(secret.name, "file-root:/etc/ca.pem");

@@ -1,4 +1,4 @@
-//! HTTP/2 as the RFCs have it, asked of the built program by h2spec, which knows nothing of it. What calls mean is tested elsewhere.
+//! HTTP/2 as the RFCs have it, output of the built program by h2spec, which knows nothing of it. What calls mean is tested elsewhere.
 
 use std::process::Command;
 
@@ -19,11 +19,11 @@ fn run(h2spec: &std::path::Path) -> Result<()> {
     let mut server = MeltemiServer::start(folder.path())?;
     let port = server.address.port().to_string();
     // A machine that is busy with something else may take seconds for an answer.
-    let asked = Command::new(h2spec).args(["-h", "127.0.0.1", "-p", &port, "-o", "10"]).output();
-    let asked = asked.context("h2spec does not start")?;
-    let said = String::from_utf8_lossy(&asked.stdout);
-    let sum = said.lines().rev().find(|line| line.contains(" tests, ")).unwrap_or("no sum").to_owned();
-    ensure!(asked.status.success() && sum.contains(" 0 skipped, 0 failed"), "{said}\n{}", server.log());
+    let output = Command::new(h2spec).args(["-h", "127.0.0.1", "-p", &port, "-o", "10"]).output();
+    let output = output.context("h2spec does not start")?;
+    let report = String::from_utf8_lossy(&output.stdout);
+    let sum = report.lines().rev().find(|line| line.contains(" tests, ")).unwrap_or("no sum").to_owned();
+    ensure!(output.status.success() && sum.contains(" 0 skipped, 0 failed"), "{report}\n{}", server.log());
     say(&format!("HTTP/2: {sum}"));
     Ok(())
 }

@@ -101,8 +101,10 @@ fn replicas_agree_on_versions() {
         let views = Views::new(model::Environment::default());
         views.refresh(&store.apply(objects(&case).into_iter().map(Update::Put).collect()), Instant::now());
         let class = views.join(&case.proxies[0].node()).unwrap().class;
-        let held = KINDS.into_iter().flat_map(|kind| class.since(kind, 0).changed.clone());
-        held.map(|resource| (resource.name.clone(), resource.version.clone())).collect::<BTreeMap<Arc<str>, Arc<str>>>()
+        let resources = KINDS.into_iter().flat_map(|kind| class.since(kind, 0).changed.clone());
+        resources
+            .map(|resource| (resource.name.clone(), resource.version.clone()))
+            .collect::<BTreeMap<Arc<str>, Arc<str>>>()
     };
     assert_eq!(versions(), versions());
 }

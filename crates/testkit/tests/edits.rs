@@ -191,18 +191,18 @@ fn update(edit: &Edit) -> Vec<Update> {
 }
 
 /// What one proxy holds, and up to which sequence.
-struct Held {
+struct ProxyState {
     class: Arc<dyn Class>,
     at: BTreeMap<TypeUrl, Seq>,
     versions: BTreeMap<(TypeUrl, Arc<str>), Arc<str>>,
 }
 
-impl Held {
-    fn new(views: &Arc<Views>, proxy: &CaseProxy) -> Held {
+impl ProxyState {
+    fn new(views: &Arc<Views>, proxy: &CaseProxy) -> ProxyState {
         let class = views.join(&proxy.node()).expect("a well-formed node").class;
-        let mut held = Held { class, at: BTreeMap::new(), versions: BTreeMap::new() };
-        held.news();
-        held
+        let mut state = ProxyState { class, at: BTreeMap::new(), versions: BTreeMap::new() };
+        state.news();
+        state
     }
 
     /// Names of all that it is sent now, changed or gone.
@@ -241,9 +241,9 @@ proptest! {
         let objects = texts.flat_map(|text| parse_documents("base", &text).objects);
         let views = Views::new(model::Environment::default());
         views.refresh(&store.apply(objects.map(Update::Put).collect()), Instant::now());
-        let mut near: Vec<Held> = base.proxies.iter().map(|proxy| Held::new(&views, proxy)).collect();
+        let mut near: Vec<ProxyState> = base.proxies.iter().map(|proxy| ProxyState::new(&views, proxy)).collect();
         let apart = json!({"name": "web-1", "namespace": "apart", "ip": "10.77.0.1", "metadata": {"DNS_CAPTURE": "true"}});
-        let mut apart = Held::new(&views, &proxy(&apart));
+        let mut apart = ProxyState::new(&views, &proxy(&apart));
         prop_assert!(apart.versions.len() > 10, "it holds something: {:?}", apart.versions.keys());
         for edit in &edits {
             views.refresh(&store.apply(update(edit)), Instant::now());

@@ -1,4 +1,4 @@
-//! Every claimed parity case in a live stock Envoy: all clusters and listeners active, none warming, nothing refused.
+//! Every claimed parity case in a live stock Envoy: all clusters and listeners active, none warming, nothing rejected.
 
 use std::path::Path;
 use std::process::Child;

@@ -42,11 +42,11 @@ fn answers_are_as_blessed() {
         .filter(|path| path.is_dir())
     {
         let made = answers(&folder);
-        let held = blessed(&folder);
+        let recorded = blessed(&folder);
         if environment::updates_golden_files() {
-            bless(&folder, &made, &held);
-        } else if made != held {
-            wrong.push(format!("{}: {}", folder.display(), difference(&made, &held)));
+            bless(&folder, &made, &recorded);
+        } else if made != recorded {
+            wrong.push(format!("{}: {}", folder.display(), difference(&made, &recorded)));
         }
         cases += 1;
     }
@@ -117,8 +117,8 @@ fn blessed(folder: &Path) -> Files {
         .collect()
 }
 
-fn bless(folder: &Path, made: &Files, held: &Files) {
-    for stale in held.keys().filter(|name| !made.contains_key(*name)) {
+fn bless(folder: &Path, made: &Files, recorded: &Files) {
+    for stale in recorded.keys().filter(|name| !made.contains_key(*name)) {
         fs::remove_file(folder.join(stale)).expect("golden files are well-formed");
     }
     for (name, text) in made {
@@ -127,10 +127,10 @@ fn bless(folder: &Path, made: &Files, held: &Files) {
 }
 
 /// The first line that differs, with its file.
-fn difference(made: &Files, held: &Files) -> String {
-    let names: BTreeSet<_> = made.keys().chain(held.keys()).collect();
+fn difference(made: &Files, recorded: &Files) -> String {
+    let names: BTreeSet<_> = made.keys().chain(recorded.keys()).collect();
     for name in names {
-        let (new, old) = (made.get(name).map_or("", String::as_str), held.get(name).map_or("", String::as_str));
+        let (new, old) = (made.get(name).map_or("", String::as_str), recorded.get(name).map_or("", String::as_str));
         let lines = new.lines().map(Some).chain([None]).zip(old.lines().map(Some).chain([None]));
         if let Some((at, (new, old))) = lines.enumerate().find(|(_, (new, old))| new != old) {
             return format!("{name}:{}: {}, blessed: {}", at + 1, new.unwrap_or("(end)"), old.unwrap_or("(end)"));

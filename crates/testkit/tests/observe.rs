@@ -69,7 +69,7 @@ async fn run(envoy: &Path) -> Result<()> {
     );
     ensure!(
         web.received().iter().all(|(_, headers)| headers.contains("x-b3-traceid")),
-        "the application was not told of its trace"
+        "the application did not receive its trace"
     );
     say("observe: a line in the configured format, spans with tags at a collector");
     Ok(())
@@ -155,8 +155,8 @@ async fn answer(request: Request<Incoming>, received: ReceivedRequests) -> Resul
     let missing = request.uri().path() == "/missing";
     let headers = format!("{:?}", request.headers());
     let body = request.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-    let told = format!("{headers} {}", String::from_utf8_lossy(&body));
-    received.lock().expect("nobody panics with it").push((asked, told));
+    let content = format!("{headers} {}", String::from_utf8_lossy(&body));
+    received.lock().expect("nobody panics with it").push((asked, content));
     let status = if missing { 404 } else { 200 };
     Ok(Response::builder().status(status).body(Full::default()).expect("a status that exists"))
 }

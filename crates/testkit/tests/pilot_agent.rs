@@ -28,8 +28,8 @@ async fn run(mesh: &Mesh) -> Result<()> {
     let _agent = mesh.agent(&agent, &template, &envoy)?;
     mesh.until("Envoy to be LIVE", async || mesh.page("/ready").await.is_ok_and(|it| it.contains("LIVE"))).await?;
     mesh.until("CDS and LDS to be acknowledged", async || mesh.acknowledged().await.unwrap_or(false)).await?;
-    let refused = mesh.page("/stats?filter=update_rejected").await?;
-    ensure!(refused.lines().all(|line| line.ends_with(": 0")), "Envoy refused something: {refused}");
+    let rejected = mesh.page("/stats?filter=update_rejected").await?;
+    ensure!(rejected.lines().all(|line| line.ends_with(": 0")), "Envoy rejected something: {rejected}");
     let certificate = mesh.certificate().await?;
     ensure!(certificate["subject_alt_names"][0]["uri"] == "spiffe://cluster.local/ns/shop/sa/cart", "{certificate}");
     // It asked for a day; the setting wins, and it tells what it got.

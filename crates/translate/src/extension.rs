@@ -23,7 +23,7 @@ use crate::translated::Translated;
 /// The agent fetches remote code: no cluster of this name exists.
 const NO_CLUSTER: &str = "_";
 
-/// Of several with one name the first.
+/// Of several configurations with one name the first wins.
 pub fn extension_configs(placement: &Placement) -> Vec<Translated<TypedExtensionConfig>> {
     let plugins = placement.plugins.iter().filter(|plugin| plugin.script().is_none());
     let plugins = plugins.map(|plugin| Translated::new(wasm(plugin), [plugin.id()]));

@@ -36,7 +36,7 @@ pub(crate) struct At<'a> {
     pub(crate) cache: Option<&'a DnsCacheConfig>,
 }
 
-/// Of an outbound filter chain; its routes come over RDS.
+/// The connection manager of an outbound filter chain; its routes come over RDS.
 pub(crate) fn outbound(mesh: &Mesh, placement: &Placement, at: At<'_>, route: &str, protocol: Protocol) -> Filter {
     let mut filters = filter::http(placement, Direction::Outbound, protocol, at.port);
     if at.proxies {
@@ -56,13 +56,13 @@ pub(crate) fn outbound(mesh: &Mesh, placement: &Placement, at: At<'_>, route: &s
     filter::network_filter(NAME, &manager)
 }
 
-/// Of a gateway's filter chain. Its clients are outside the mesh, so forwarding headers are trusted only as far as the configured number of
+/// The connection manager of a gateway's filter chain. Its clients are outside the mesh, so forwarding headers are trusted only as far as the configured number of
 /// trusted proxies.
 /// `at.name` is the whole statistics prefix.
 pub(crate) fn gateway(mesh: &Mesh, placement: &Placement, at: At<'_>, route: &str, protocol: Protocol) -> Filter {
     use ForwardClientCertDetails::{AppendForward, SanitizeSet};
     let topology = placement.settings.topology;
-    let forwarded = headers::forwarding(topology.forwarded).unwrap_or(SanitizeSet);
+    let forwarded = headers::forward_client_cert(topology.forwarded).unwrap_or(SanitizeSet);
     let filters = filter::http(placement, Direction::Outbound, protocol, at.port);
     let mut manager = HttpConnectionManager {
         stat_prefix: at.name.to_owned(),
@@ -102,7 +102,7 @@ fn rds(route: &str) -> RouteSpecifier {
     RouteSpecifier::Rds(Rds { config_source: Some(source::ads()), route_config_name: route.to_owned() })
 }
 
-/// Of an inbound filter chain; its routes are inline. `at.name` is the statistics prefix.
+/// The connection manager of an inbound filter chain; its routes are inline. `at.name` is the statistics prefix.
 pub(crate) fn inbound(
     mesh: &Mesh,
     placement: &Placement,
@@ -153,7 +153,7 @@ fn base(
     }
     if headers::preserves_case(placement) {
         let options = manager.http_protocol_options.get_or_insert_default();
-        options.header_key_format = Some(headers::as_written());
+        options.header_key_format = Some(headers::preserve_case_format());
     }
     normalize_paths(mesh, &mut manager);
     manager

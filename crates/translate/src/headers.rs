@@ -32,11 +32,12 @@ pub(crate) fn server_transformation(placement: &Placement) -> ServerHeaderTransf
 
 /// How `x-forwarded-client-cert` is handled.
 pub(crate) fn forwarded_certificate(placement: &Placement) -> ForwardClientCertDetails {
-    forwarding(placement.settings.headers.forwarded_client_cert).unwrap_or(ForwardClientCertDetails::AppendForward)
+    forward_client_cert(placement.settings.headers.forwarded_client_cert)
+        .unwrap_or(ForwardClientCertDetails::AppendForward)
 }
 
 /// `None`: not configured.
-pub(crate) fn forwarding(wanted: Wanted) -> Option<ForwardClientCertDetails> {
+pub(crate) fn forward_client_cert(wanted: Wanted) -> Option<ForwardClientCertDetails> {
     Some(match wanted {
         Wanted::Undefined => return None,
         Wanted::Sanitize => ForwardClientCertDetails::Sanitize,
@@ -92,7 +93,7 @@ pub(crate) fn preserves_case(placement: &Placement) -> bool {
 }
 
 /// Preserves the case of header names.
-pub(crate) fn as_written() -> HeaderKeyFormat {
+pub(crate) fn preserve_case_format() -> HeaderKeyFormat {
     let kind = "envoy.extensions.http.header_formatters.preserve_case.v3.PreserveCaseFormatterConfig";
     let formatter = TypedExtensionConfig {
         name: "preserve_case".into(),

@@ -13,7 +13,7 @@ pub(crate) struct Group<'a> {
     pub(crate) locality: &'a Locality,
     pub(crate) members: Vec<Member<'a>>,
     pub(crate) weight: u32,
-    /// 0 is used first.
+    /// 0 is the highest priority.
     pub(crate) priority: u32,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Member<'a> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Target<'a> {
     Endpoint(&'a Endpoint),
-    /// Stands for the endpoints of its network.
+    /// It represents the endpoints of its network.
     Gateway(&'a NetworkGateway),
 }
 

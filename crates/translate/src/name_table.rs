@@ -38,8 +38,8 @@ pub fn name_table(mesh: &Mesh, placement: &Placement) -> Translated<NameTable> {
 fn add(table: &mut NameTable, service: &Service, addresses: &[IpAddr]) {
     let ips = addresses.iter().map(ToString::to_string);
     match table.table.get_mut(service.host.as_str()) {
-        Some(held) if held.registry == KUBERNETES => {}
-        Some(held) if !service.is_kubernetes() => held.ips.extend(ips),
+        Some(entry) if entry.registry == KUBERNETES => {}
+        Some(entry) if !service.is_kubernetes() => entry.ips.extend(ips),
         _ => drop(table.table.insert(service.host.to_string(), info(service, &service.name, ips.collect()))),
     }
 }

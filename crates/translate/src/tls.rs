@@ -61,7 +61,7 @@ fn server(mesh: &Mesh, files: Option<&CertificateFiles>, alpn: &[&str]) -> Trans
     socket(&DownstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
             tls_certificate_sds_secret_configs: vec![own],
-            validation_context_type: Some(combined(names(accepted), root)),
+            validation_context_type: Some(combined_validation(names(accepted), root)),
             ..common(Vec::new(), alpn, server_parameters(mesh.config.mesh_mtls.as_ref()))
         }),
         require_client_certificate: Some(boolean(true)),
@@ -130,7 +130,7 @@ fn server_validation(tls: &ClientTlsSettings) -> Option<ValidationContextType> {
     let revoked = Some(&tls.ca_crl).filter(|path| !path.is_empty() && !from_secret);
     let names = tls.subject_alt_names.iter().map(|name| matcher(MatchPattern::Exact(name.clone()))).collect();
     let server = CertificateValidationContext { crl: revoked.map(|path| file(path)), ..self::names(names) };
-    Some(combined(server, authority))
+    Some(combined_validation(server, authority))
 }
 
 pub(crate) fn plaintext() -> TransportSocket {
@@ -152,7 +152,7 @@ fn common(accepted: Vec<StringMatcher>, alpn: &[&str], parameters: TlsParameters
         tls_params: Some(parameters),
         alpn_protocols: alpn.iter().map(|&protocol| protocol.to_owned()).collect(),
         tls_certificate_sds_secret_configs: vec![agent_secret("default")],
-        validation_context_type: Some(combined(names(accepted), agent_secret("ROOTCA"))),
+        validation_context_type: Some(combined_validation(names(accepted), agent_secret("ROOTCA"))),
         ..CommonTlsContext::default()
     }
 }
@@ -163,7 +163,10 @@ fn names(accepted: Vec<StringMatcher>) -> CertificateValidationContext {
 }
 
 /// Validation with CA certificates from a secret, plus further conditions.
-pub(crate) fn combined(asked: CertificateValidationContext, authority: SdsSecretConfig) -> ValidationContextType {
+pub(crate) fn combined_validation(
+    asked: CertificateValidationContext,
+    authority: SdsSecretConfig,
+) -> ValidationContextType {
     ValidationContextType::CombinedValidationContext(CombinedCertificateValidationContext {
         default_validation_context: Some(asked),
         validation_context_sds_secret_config: Some(authority),

@@ -24,7 +24,7 @@ impl<T> Translated<T> {
     }
 
     /// Made from the value of a patch.
-    pub(crate) fn added(value: T, patch: &Patch) -> Self {
+    pub(crate) fn of_patch(value: T, patch: &Patch) -> Self {
         Self { patched: BTreeSet::from([patch.id.clone()]), ..Self::built_in(value) }
     }
 }

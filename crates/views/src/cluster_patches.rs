@@ -27,12 +27,12 @@ pub(crate) fn apply_cluster_patches(placement: &Placement, resources: Vec<Encode
 }
 
 /// `None`: the patch removes the cluster.
-fn patch_cluster(patches: ClusterPatches<'_>, held: &Resource) -> Option<EncodedResource> {
-    let packed = packed_message(held)?;
+fn patch_cluster(patches: ClusterPatches<'_>, resource: &Resource) -> Option<EncodedResource> {
+    let packed = packed_message(resource)?;
     let mut cluster: Cluster = any::unpack(&packed)?;
     let applied = patches.apply(&mut cluster)?;
-    let made_from = held.provenance.iter().cloned().chain(applied.iter().map(|id| Arc::from(id.to_string())));
+    let made_from = resource.provenance.iter().cloned().chain(applied.iter().map(|id| Arc::from(id.to_string())));
     let (packed, made_from) = (any::pack(&cluster), made_from.collect());
-    let resource = Resource::new(Arc::from(cluster.name), version(&packed), &packed, made_from);
-    Some(EncodedResource { kind: TypeUrl::Cluster, resource: Arc::new(resource) })
+    let patched = Resource::new(Arc::from(cluster.name), version(&packed), &packed, made_from);
+    Some(EncodedResource { kind: TypeUrl::Cluster, resource: Arc::new(patched) })
 }

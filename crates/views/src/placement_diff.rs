@@ -51,7 +51,7 @@ impl<'a> PlacementDiff<'a> {
     ) {
         for object in changed {
             let same =
-                |held: &&Arc<ResolvedVirtualService>| held.name == object.name && held.namespace == object.namespace;
+                |other: &&Arc<ResolvedVirtualService>| other.name == object.name && other.namespace == object.namespace;
             let is_new = now.contains(&Arc::as_ptr(object));
             let known = self.virtual_services.iter_mut().find(|known| known.old.iter().chain(&known.new).any(same));
             let change = match known {

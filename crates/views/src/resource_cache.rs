@@ -110,8 +110,8 @@ impl CacheEntry {
 }
 
 /// Whether anything besides these references holds it.
-fn has_others<'a, T: 'a>(held: &Arc<T>, by: impl Iterator<Item = &'a Arc<T>>) -> bool {
-    Arc::strong_count(held) > by.filter(|other| Arc::ptr_eq(held, other)).count()
+fn has_others<'a, T: 'a>(shared: &Arc<T>, known: impl Iterator<Item = &'a Arc<T>>) -> bool {
+    Arc::strong_count(shared) > known.filter(|other| Arc::ptr_eq(shared, other)).count()
 }
 
 #[cfg(test)]
@@ -124,6 +124,6 @@ mod tests {
         let ours = [rule.clone(), rule.clone(), Arc::new(7)];
         assert!(has_others(&ours[0], ours.iter()));
         drop(rule);
-        assert!(ours.iter().all(|held| !has_others(held, ours.iter())));
+        assert!(ours.iter().all(|shared| !has_others(shared, ours.iter())));
     }
 }

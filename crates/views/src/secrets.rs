@@ -22,7 +22,7 @@ pub trait SecretAuthorizer: Send + Sync {
     /// Whether clients and proxies can use the credential, or the reason why not. Called once for each content.
     fn validate(&self, credential: &Credential<'_>) -> Result<(), String>;
 
-    /// A proxy requested a secret that is withheld. Called once for each reason.
+    /// A proxy requested a secret that is withheld. Called once for each stream, name and reason.
     fn report_withheld(&self, proxy: &str, name: &str, why: &str);
 }
 
@@ -33,6 +33,8 @@ const MAX_NAMES: usize = 20_000;
 pub(crate) struct Secrets {
     cache: Arc<SecretCache>,
     reader: CredentialReader,
+    /// Of the stream's own proxy: a placement names another proxy of the class.
+    proxy_id: Arc<str>,
     requested: Mutex<BTreeMap<Arc<str>, RequestedSecret>>,
 }
 
@@ -57,8 +59,8 @@ pub(crate) enum Recheck<'a> {
 }
 
 impl Secrets {
-    pub(crate) fn new(cache: Arc<SecretCache>, reader: CredentialReader) -> Self {
-        Self { cache, reader, requested: Mutex::default() }
+    pub(crate) fn new(cache: Arc<SecretCache>, reader: CredentialReader, proxy_id: Arc<str>) -> Self {
+        Self { cache, reader, proxy_id, requested: Mutex::default() }
     }
 
     /// `None`: withheld. The stream is notified once the secret is available.
@@ -96,7 +98,7 @@ impl Secrets {
     fn look_up(&self, requested: &mut RequestedSecret, name: &str, placement: &Placement) -> bool {
         match self.cache.get(name, requested.credential.as_ref(), &self.reader, placement) {
             Ok(found) => {
-                let same = requested.resource.as_ref().is_some_and(|held| held.version == found.version);
+                let same = requested.resource.as_ref().is_some_and(|current| current.version == found.version);
                 requested.why.clear();
                 if !same {
                     requested.at = self.cache.seq();
@@ -111,7 +113,7 @@ impl Secrets {
             Err(Withheld::Denied(why)) => {
                 requested.resource = None;
                 if requested.why != why {
-                    self.cache.authorizer.report_withheld(&placement.proxy.id, name, &why);
+                    self.cache.authorizer.report_withheld(&self.proxy_id, name, &why);
                     requested.why = why;
                 }
                 false

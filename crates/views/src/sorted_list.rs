@@ -137,7 +137,7 @@ mod tests {
         let item = |number: u64| Item(Arc::from(format!("{number:04}")), 0);
         let list = SortedList::default().with((0..1_000).map(|number| (item(number).0, Some(item(number)))));
         let next = list.with([(item(500).0, None)]);
-        let same = next.0.iter().filter(|block| list.0.iter().any(|held| Arc::ptr_eq(block, held))).count();
+        let same = next.0.iter().filter(|block| list.0.iter().any(|old| Arc::ptr_eq(block, old))).count();
         assert_eq!((same, next.0.len(), next.len()), (15, 16, 999));
     }
 }

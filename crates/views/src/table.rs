@@ -302,7 +302,7 @@ mod tests {
         let from = |object: &str| Resource::new("a".into(), "1".into(), &Any::default(), vec![object.into()]);
         let second = first.update(2, None, [Arc::new(from("ServiceEntry shop/b"))], []).expect("another object");
         check(&second, 1, &[], &[]);
-        assert_eq!(second.get("a").expect("held").provenance, [Arc::from("ServiceEntry shop/b")]);
+        assert_eq!(second.get("a").expect("it is in the table").provenance, [Arc::from("ServiceEntry shop/b")]);
     }
 
     #[test]

@@ -316,7 +316,8 @@ impl Provider for Views {
     fn join_as(&self, caller: Option<&Caller>, node: &Node) -> Result<Membership, NodeError> {
         let proxy = self.admit(caller, node)?;
         let reader = caller.and_then(|caller| secret_reader(caller, &proxy, &self.env));
-        let secrets = reader.zip(self.secret_cache.clone()).map(|(reader, cache)| Secrets::new(cache, reader));
+        let secrets =
+            reader.zip(self.secret_cache.clone()).map(|(reader, cache)| Secrets::new(cache, reader, proxy.id.clone()));
         self.join_with(proxy, secrets)
     }
 

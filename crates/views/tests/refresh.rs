@@ -50,12 +50,12 @@ impl TestProxy {
             let changes = self.class.since(kind, *at);
             // Law T3: sequences never decrease.
             assert!(changes.is_empty() || changes.seq > *at, "{kind:?} goes from {at} to {}", changes.seq);
-            let held = self.resources.entry(kind).or_default();
+            let versions = self.resources.entry(kind).or_default();
             for gone in &changes.removed {
-                held.remove(gone);
+                versions.remove(gone);
             }
             for resource in &changes.changed {
-                held.insert(resource.name.clone(), resource.version.clone());
+                versions.insert(resource.name.clone(), resource.version.clone());
             }
             *at = (*at).max(changes.seq);
         }

@@ -136,7 +136,7 @@ fn a_rotated_certificate_is_sent_to_the_streams_that_requested_it() {
     assert!(edge.notifier.seq() > before[0]);
     assert_eq!([&other, &shop].map(|joined| joined.notifier.seq()), before[1..]);
     assert_eq!(changed_names(&edge, before[0]), ["kubernetes://site", "kubernetes://site-cacert"]);
-    assert!(requested(&edge, "kubernetes://site").expect("held").contains("key of edge 2"));
+    assert!(requested(&edge, "kubernetes://site").expect("it is sent").contains("key of edge 2"));
     let now = edge.notifier.seq();
     gateway.set(&secret("edge", "site", "2"));
     gateway.set(&secret("edge", "another", "1"));
@@ -237,6 +237,18 @@ fn a_gateway_that_no_longer_references_a_secret_loses_access() {
     gateway.set(GATEWAY);
     assert!(edge.notifier.seq() > before);
     assert_eq!(changed_names(&edge, before), ["kubernetes-gateway://edge/site"]);
+}
+
+/// Once the report named the first proxy of the class, whichever asked.
+#[test]
+fn a_withheld_secret_is_reported_for_the_proxy_that_requested_it() {
+    let gateway = GatewayViews::new();
+    let _first = gateway.join("edge", "in");
+    let replica = Node { id: node("edge", "").id.replace("~p.", "~q."), ..node("edge", "") };
+    let second = gateway.join_as(&replica, "spiffe://cluster.local/ns/edge/sa/in");
+    assert_eq!(requested(&second, "kubernetes://late"), None);
+    let reports = gateway.authorizer.withheld.lock().expect("not poisoned").clone();
+    assert_eq!(reports, ["q.edge kubernetes://late: there is no Secret edge/late; write it, or change the name"]);
 }
 
 #[test]

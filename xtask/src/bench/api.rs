@@ -85,8 +85,8 @@ impl Api {
         curl.args(["-sk", "--max-time", "10", "-H", &format!("Authorization: Bearer {}", self.token)]);
         curl.args(["-H", "Content-Type: application/json", "-d", &body]);
         curl.arg(format!("{}/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", self.url));
-        let said: Value = serde_json::from_slice(&curl.output().context("run curl")?.stdout)?;
-        let token = said["status"]["token"].as_str().with_context(|| format!("no token: {said}"))?;
+        let response: Value = serde_json::from_slice(&curl.output().context("run curl")?.stdout)?;
+        let token = response["status"]["token"].as_str().with_context(|| format!("no token: {response}"))?;
         Ok(token.to_owned())
     }
 
@@ -138,15 +138,15 @@ impl Api {
         curl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = curl.spawn().context("curl is needed to reach the API server")?;
         let mut stdin = child.stdin.take().expect("piped above");
-        // curl reads all of it before it answers anything; if it refuses it, its own words say more than a broken pipe.
+        // curl reads all of it before it answers anything; if it rejects it, its own error says more than a broken pipe.
         stdin.write_all(entries.join("next\n").as_bytes()).ok();
         drop(stdin);
         let out = child.wait_with_output()?;
-        let said = String::from_utf8_lossy(&out.stdout);
-        let good = said.lines().filter(|line| matches!(*line, "code 200" | "code 201")).count();
+        let stdout = String::from_utf8_lossy(&out.stdout);
+        let good = stdout.lines().filter(|line| matches!(*line, "code 200" | "code 201")).count();
         if good != calls.len() {
             let complaint = String::from_utf8_lossy(&out.stderr);
-            let wrong = said.lines().find(|line| line.contains("\"message\"")).unwrap_or(complaint.trim());
+            let wrong = stdout.lines().find(|line| line.contains("\"message\"")).unwrap_or(complaint.trim());
             let first = calls.first().map_or("", |call| &call.path);
             bail!("{good} of {} writes succeeded, from {first} on: {wrong} ({})", calls.len(), out.status);
         }

@@ -146,7 +146,7 @@ fn measured(tools: &Tools, files: &Files, args: &Args, plane: &Plane, token: &[u
         let answer = load(tools, files, secure, &token_file, args.seconds)?;
         rest(plane.process.id())?;
         let spent = Cpu::of(plane.process.id())?.since(&before);
-        let number = |key: &str| answer[key].as_f64().with_context(|| format!("loadgen said no {key}"));
+        let number = |key: &str| answer[key].as_f64().with_context(|| format!("loadgen printed no {key}"));
         let (count, seconds) = (number("certificates")?, number("seconds")?);
         if round > 0 {
             figures.push(Figure { per_cpu_second: count / spent, per_second: count / seconds });
@@ -162,7 +162,7 @@ fn load(tools: &Tools, files: &Files, secure: SocketAddr, token: &Path, seconds:
     command.arg("--key").arg(&files.key).arg("--csr").arg(&files.csr);
     let out = command.output().context("run loadgen")?;
     ensure!(out.status.success(), "loadgen: {}", String::from_utf8_lossy(&out.stderr));
-    serde_json::from_slice(&out.stdout).context("read what loadgen said")
+    serde_json::from_slice(&out.stdout).context("read the output of loadgen")
 }
 
 #[cfg(test)]

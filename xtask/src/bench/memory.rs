@@ -36,10 +36,10 @@ const CLAIMED: [(&str, f64); 2] = [("RSS", 10.0), ("CPU", 5.0)];
 /// Of one start, or medians.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Start {
-    /// Seconds of one core, until it said that it is ready, and until it had nothing left to do.
+    /// Seconds of one core, until it reported ready, and until it had nothing left to do.
     ready_cpu_s: f64,
     rest_cpu_s: f64,
-    /// Seconds until it said so.
+    /// Seconds until it reported ready.
     ready_s: f64,
     /// Megabytes, when it had nothing left to do, and at most.
     rss_mb: f64,
@@ -72,10 +72,10 @@ pub(super) fn run(tools: &Tools, rounds: usize, with_istiod: bool, raw: &mut Fil
     for round in 1..=rounds.max(1) {
         list = Some(listed(&cluster)?);
         let ours = || Plane::meltemi_on_cluster(&tools.meltemi, &cluster.kubeconfig, work.path(), &[]);
-        meltemi.push(kept(raw, System::Meltemi, round, started(ours)?)?);
+        meltemi.push(record(raw, System::Meltemi, round, started(ours)?)?);
         if with_istiod {
             let theirs = || Plane::istiod(reference, &cluster.kubeconfig, work.path(), &[]);
-            istiod.push(kept(raw, System::Istiod(Istiod::Default), round, started(theirs)?)?);
+            istiod.push(record(raw, System::Istiod(Istiod::Default), round, started(theirs)?)?);
         }
     }
     let list = list.context("at least one round")?;
@@ -142,7 +142,7 @@ fn started(start: impl FnOnce() -> Result<Plane>) -> Result<Start> {
     })
 }
 
-fn kept(raw: &mut File, system: System, round: usize, start: Start) -> Result<Start> {
+fn record(raw: &mut File, system: System, round: usize, start: Start) -> Result<Start> {
     writeln!(raw, "{}", json!({ "system": system, "round": round, "start": start }))?;
     eprintln!(
         "  {} {round} ready after {:.1} s and {:.2} CPU s, {:.0} MB",
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_does_not_hold_is_said() {
+    fn reports_a_claim_that_does_not_hold() {
         let list = List { megabytes: 1.0, client_cpu_s: 0.1, server_cpu_s: 0.1 };
         let starts = Starts { list, meltemi: start(1.0, 50.0), istiod: Some(start(6.0, 400.0)) };
         let text = starts.text();

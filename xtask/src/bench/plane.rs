@@ -79,7 +79,7 @@ impl Plane {
         command.arg(format!("--httpAddr={http}")).arg(format!("--grpcAddr={xds}"));
         command.arg(format!("--secureGRPCAddr={secure}")).arg(format!("--monitoringAddr={monitoring}"));
         command.args(["--httpsAddr=", "--ctrlz_port=0", "--stateDir"]).arg(logs.join("state"));
-        // istiod writes no status unless it is told to; in a new cluster of a thousand objects that is two minutes of writes.
+        // istiod writes no status by default; in a new cluster of a thousand objects that is two minutes of writes.
         command.envs([("ENABLE_LEADER_ELECTION", "false"), ("PILOT_ENABLE_STATUS", "false")]);
         command.envs(environment.iter().copied());
         let mut process = Process::start("meltemi", logs, &mut command)?;

@@ -114,7 +114,7 @@ impl Scenario {
         self != Scenario::Idle && !Scenario::NOOPS.contains(&self)
     }
 
-    /// What loadgen is told: `all`, `none`, or the namespace whose proxies should hear of it.
+    /// The argument of loadgen: `all`, `none`, or the namespace whose proxies should hear of it.
     pub(super) fn audience(self, size: &Size) -> String {
         match self {
             _ if !self.must_reach() => "none".to_owned(),
@@ -148,7 +148,7 @@ impl Scenario {
         }
     }
 
-    /// What the swarm is told as the phase begins.
+    /// The command to the swarm as the phase begins.
     pub(super) fn command(self) -> Option<&'static str> {
         match self {
             Scenario::Connect => Some("connect"),

@@ -93,7 +93,7 @@ impl Pod {
         Ok(())
     }
 
-    /// Its own name, who called it if that was the question, and behind it what the next service said.
+    /// Its own name, who called it if that was the question, and behind it the answer of the next service.
     fn answer(&self, head: &str) -> Result<String> {
         let path = head.split(' ').nth(1).unwrap_or("/");
         let mut own = format!("{} {}", self.app, self.version);

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_upward_is_refused() {
+    fn rejects_an_edge_upward() {
         let pair = |from: &str| found(&[("model", from), ("translate", "")]);
         assert_eq!(pair("[dependencies]\ntranslate.workspace = true\n"), ["4: model must not use translate"]);
         assert_eq!(pair("[build-dependencies]\ntranslate.workspace = true\n").len(), 1);

@@ -46,16 +46,16 @@ impl Licenses {
 }
 
 fn finding(rules: &Licenses, package: &Value) -> Option<Finding> {
-    let said = package["license"].as_str().unwrap_or("");
+    let licence = package["license"].as_str().unwrap_or("");
     let allowed = rules.allowed_for(package["name"].as_str().unwrap_or("?"));
     let fix = "use another package; or, after reading the licence, allow it in deny.toml with the reason".to_owned();
-    match is_allowed(said, &allowed) {
+    match is_allowed(licence, &allowed) {
         Ok(true) => None,
         verdict => Some(Finding {
             file: FILE.into(),
             line: 1,
             what: format!(
-                "{} {} has licence {said:?}, {}",
+                "{} {} has licence {licence:?}, {}",
                 package["name"].as_str().unwrap_or("?"),
                 package["version"].as_str().unwrap_or("?"),
                 verdict.err().map_or("which is not allowed".to_owned(), |e| e.to_string()),
@@ -157,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn no_licence_and_nonsense_are_refused() {
+    fn rejects_missing_and_malformed_licences() {
         for expression in ["", "(MIT", "MIT MIT", "MIT OR"] {
             assert_eq!(check(expression), None, "{expression:?}");
         }
     }
 
     #[test]
-    fn a_refused_package_is_named() {
+    fn a_rejected_package_is_named() {
         let package = serde_json::json!({"name": "x", "version": "1.0.0", "license": "GPL-3.0"});
         let rules = |text: &str| toml::from_str::<Deny>(text).unwrap().licenses;
         let what = finding(&rules("[licenses]\nallow = [\"MIT\"]\n"), &package).unwrap().what;

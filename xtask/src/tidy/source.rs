@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn vague_names_are_refused() {
+    fn rejects_vague_names() {
         assert_eq!(found("crates/x/src/helpers.rs", "//! X.\n").len(), 1);
         assert_eq!(found("crates/x/src/util/mod.rs", "//! X.\n").len(), 1);
         assert_eq!(found("crates/x/src/util/retry.rs", "//! X.\n"), []);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn unwrap_is_refused_outside_tests() {
+    fn rejects_unwrap_outside_tests() {
         let code = "//! X.\nfn f() { x.unwrap() }\n";
         assert_eq!(found("a.rs", code), [(2, "`.unwrap()`".to_owned())]);
         assert_eq!(found("a.rs", "//! X.\n// x.unwrap()\n#[cfg(test)]\nmod t { fn f() { x.unwrap() } }\n"), []);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_is_refused_in_pure_crates_only() {
+    fn rejects_the_clock_in_pure_crates_only() {
         let code = "//! X.\nlet now = Instant::now();\n";
         assert_eq!(found("crates/model/src/a.rs", code).len(), 1);
         assert_eq!(found("crates/xds/src/a.rs", code), []);

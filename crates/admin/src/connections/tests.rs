@@ -14,7 +14,7 @@ struct FakeClass;
 
 impl Class for FakeClass {
     fn since(&self, kind: TypeUrl, _: Seq) -> Arc<Changes> {
-        let held: &[(TypeUrl, &str)] = &[
+        let resources: &[(TypeUrl, &str)] = &[
             (TypeUrl::Cluster, "outbound|80||a.b"),
             (TypeUrl::Endpoints, "outbound|80||a.b"),
             (TypeUrl::Listener, "virtualOutbound"),
@@ -22,7 +22,7 @@ impl Class for FakeClass {
         ];
         let mut changes = Changes { seq: 1, full: true, ..Changes::default() };
         changes.changed =
-            held.iter().filter(|(held, _)| *held == kind).map(|(kind, name)| resource(*kind, name)).collect();
+            resources.iter().filter(|(of, _)| *of == kind).map(|(kind, name)| resource(*kind, name)).collect();
         Arc::new(changes)
     }
 
@@ -92,12 +92,12 @@ fn finds_a_string_of_the_metadata() {
     let with = |metadata: bytes::Bytes| Connection { metadata, ..connection() };
     let known = with(wire::json::from_value(&metadata).unwrap().value);
     for (key, text) in [("CLUSTER_ID", "c1"), ("CLUSTER_ID2", "other"), ("N", ""), ("CLUSTER", "")] {
-        assert_eq!(text_of(&known, key), text, "{key}");
+        assert_eq!(metadata_text(&known, key), text, "{key}");
     }
     // The value before the key, which protobuf allows; and invalid bytes.
     let turned = [0x0a, 0x09, 0x12, 0x04, 0x1a, 0x02, b'c', b'2', 0x0a, 0x01, b'K'];
-    assert_eq!(text_of(&with(bytes::Bytes::copy_from_slice(&turned)), "K"), "c2");
-    assert_eq!(text_of(&with(bytes::Bytes::from_static(&[0x0a, 0xff, 0x01])), "K"), "");
+    assert_eq!(metadata_text(&with(bytes::Bytes::copy_from_slice(&turned)), "K"), "c2");
+    assert_eq!(metadata_text(&with(bytes::Bytes::from_static(&[0x0a, 0xff, 0x01])), "K"), "");
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn proxies_are_sorted_by_namespace_and_name() {
 #[test]
 fn a_dump_has_its_sections_in_order_and_hides_keys() {
     let sections = |endpoints| {
-        let dump = config_dump::selected(&FakeClass, endpoints, None);
+        let dump = config_dump::document(&FakeClass, endpoints, None);
         let configs = dump["configs"].as_array().unwrap().clone();
         configs
             .iter()
@@ -188,7 +188,7 @@ fn a_dump_has_its_sections_in_order_and_hides_keys() {
     let all = ["Bootstrap", "Clusters", "Endpoints", "Listeners", "ScopedRoutes", "Routes", "Secrets", "Ecds"];
     assert_eq!(sections(Endpoints::Included), all.map(|name| format!("{name}ConfigDump")));
     assert_eq!(sections(Endpoints::Excluded).len(), 7);
-    let dump = config_dump::selected(&FakeClass, Endpoints::Included, None);
+    let dump = config_dump::document(&FakeClass, Endpoints::Included, None);
     assert_eq!(dump["configs"][1]["dynamicActiveClusters"][0]["versionInfo"], "v-outbound|80||a.b");
     assert_eq!(dump["configs"][1]["dynamicActiveClusters"][0]["cluster"]["name"], "outbound|80||a.b");
     assert_eq!(dump["configs"][3]["dynamicListeners"][0]["activeState"]["listener"]["name"], "virtualOutbound");
@@ -199,7 +199,7 @@ fn a_dump_has_its_sections_in_order_and_hides_keys() {
 /// The dump must decode as Envoy's own types.
 #[test]
 fn a_dump_is_an_envoy_message() {
-    let dump = config_dump::selected(&FakeClass, Endpoints::Included, None);
+    let dump = config_dump::document(&FakeClass, Endpoints::Included, None);
     for section in dump["configs"].as_array().unwrap() {
         wire::json::from_value(section).unwrap();
     }

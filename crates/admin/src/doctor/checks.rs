@@ -398,9 +398,10 @@ fn cpu(seen: &SampleWindow<'_>) -> DoctorCheck {
 }
 
 fn memory(seen: &SampleWindow<'_>) -> DoctorCheck {
-    let (held, limit) = (seen.after.sum("process_resident_memory_bytes"), seen.after.sum("meltemi_memory_limit_bytes"));
-    let share = if limit > 0.0 { held / limit } else { 0.0 };
-    let shown = format!("{} of {}", size(held as usize), size(limit as usize));
+    let (resident, limit) =
+        (seen.after.sum("process_resident_memory_bytes"), seen.after.sum("meltemi_memory_limit_bytes"));
+    let share = if limit > 0.0 { resident / limit } else { 0.0 };
+    let shown = format!("{} of {}", size(resident as usize), size(limit as usize));
     let check = ok(RESOURCES, "memory", shown.clone());
     if share <= MEMORY {
         return check;

@@ -134,7 +134,7 @@ fn equal_policies<S: PartialEq>(
         let name = policy.meta.name.to_string();
         match groups
             .iter_mut()
-            .find(|(namespace, held, _)| *namespace == &*policy.meta.namespace && *held == without_selector)
+            .find(|(namespace, spec, _)| *namespace == &*policy.meta.namespace && *spec == without_selector)
         {
             Some((_, _, names)) => names.push(name),
             None => groups.push((&policy.meta.namespace, without_selector, vec![name])),

@@ -40,7 +40,7 @@ impl MetricsSample {
         let mut sums: Vec<(f64, f64)> = Vec::new();
         for line in self.lines.iter().filter(|line| line.name == wanted) {
             let Some(bound) = line.label("le").and_then(|bound| bound.parse::<f64>().ok()) else { continue };
-            match sums.iter_mut().find(|(held, _)| *held == bound) {
+            match sums.iter_mut().find(|(known, _)| *known == bound) {
                 Some((_, count)) => *count += line.value,
                 None => sums.push((bound, line.value)),
             }
@@ -77,7 +77,7 @@ impl SampleWindow<'_> {
     /// Per second and by a label, the largest first.
     pub(crate) fn rates_by(&self, name: &str, label: &str) -> Vec<(String, f64)> {
         let before = self.before.by(name, label);
-        let earlier = |key: &str| before.iter().find(|(held, _)| held == key).map_or(0.0, |(_, value)| *value);
+        let earlier = |key: &str| before.iter().find(|(other, _)| other == key).map_or(0.0, |(_, value)| *value);
         let seconds = self.length.as_secs_f64().max(0.001);
         let mut rates: Vec<_> = self.after.by(name, label);
         rates.iter_mut().for_each(|(key, value)| *value = (*value - earlier(key)).max(0.0) / seconds);
@@ -88,7 +88,7 @@ impl SampleWindow<'_> {
     /// `None`: nothing was measured in this time.
     pub(crate) fn quantile(&self, share: f64, name: &str) -> Option<f64> {
         let before = self.before.buckets(name);
-        let earlier = |bound: f64| before.iter().find(|(held, _)| *held == bound).map_or(0.0, |(_, count)| *count);
+        let earlier = |bound: f64| before.iter().find(|(other, _)| *other == bound).map_or(0.0, |(_, count)| *count);
         let between: Vec<_> =
             self.after.buckets(name).into_iter().map(|(bound, count)| (bound, count - earlier(bound))).collect();
         quantile(share, &between)

@@ -17,7 +17,7 @@ use crate::registry::placement_of;
 /// Below this many services a Sidecar saves little.
 const MANY_SERVICES: usize = 200;
 /// Namespaces that are measured; the first by name.
-const MEASURED: usize = 20;
+const MAX_MEASURED: usize = 20;
 
 pub(crate) fn unscoped(
     objects: &Snapshot,
@@ -29,20 +29,20 @@ pub(crate) fn unscoped(
     for connection in connections.iter().filter(|it| it.proxy.kind == "sidecar") {
         samples.entry(&connection.proxy.namespace).or_insert((0, connection)).0 += 1;
     }
-    let wide =
+    let is_unscoped =
         |placement: &Placement| placement.scope.sidecar.is_none() && placement.scope.services.len() >= MANY_SERVICES;
-    let wide: Vec<_> = samples
+    let unscoped: Vec<_> = samples
         .into_iter()
-        .filter(|(_, (_, sample))| placement_of(mesh, sample).is_some_and(|placement| wide(&placement)))
-        .take(MEASURED)
+        .filter(|(_, (_, sample))| placement_of(mesh, sample).is_some_and(|placement| is_unscoped(&placement)))
+        .take(MAX_MEASURED)
         .collect();
-    if wide.is_empty() {
+    if unscoped.is_empty() {
         return Vec::new();
     }
     let sidecars: BTreeMap<&str, Vec<String>> =
-        wide.iter().map(|(namespace, _)| (*namespace, hosts(objects, mesh, namespace, observed))).collect();
+        unscoped.iter().map(|(namespace, _)| (*namespace, hosts(objects, mesh, namespace, observed))).collect();
     let scoped = with_sidecars(objects, mesh, &sidecars);
-    let found = wide.into_iter().filter_map(|(namespace, (proxies, sample))| {
+    let found = unscoped.into_iter().filter_map(|(namespace, (proxies, sample))| {
         let placement = placement_of(&scoped, sample)?;
         let (before, after) = (size_of(sample.class.as_ref()), rendered_size(&scoped, &placement));
         let sidecar = yaml(namespace, &sidecars[namespace]);
@@ -75,22 +75,22 @@ fn with_sidecars(objects: &Snapshot, mesh: &Mesh, sidecars: &BTreeMap<&str, Vec<
 fn hosts(objects: &Snapshot, mesh: &Mesh, namespace: &str, observed: &ObservedCalls) -> Vec<String> {
     let called = match observed.get(namespace) {
         Some(called) => called.iter().map(|host| Host::new(host)).collect(),
-        None => named(objects, mesh, namespace),
+        None => referenced_hosts(objects, mesh, namespace),
     };
-    let elsewhere =
+    let imported =
         called.iter().filter_map(|host| mesh.service(host)).filter(|service| &*service.namespace != namespace);
-    let elsewhere: BTreeSet<String> = elsewhere
+    let imported: BTreeSet<String> = imported
         .filter(|service| *service.namespace != *objects.mesh.root_namespace)
         .map(|service| format!("{}/{}", service.namespace, service.host))
         .collect();
-    let always = ["./*".to_owned(), format!("{}/*", objects.mesh.root_namespace)];
-    always.into_iter().chain(elsewhere).collect()
+    let defaults = ["./*".to_owned(), format!("{}/*", objects.mesh.root_namespace)];
+    defaults.into_iter().chain(imported).collect()
 }
 
 /// Hosts in VirtualServices and DestinationRules of a namespace.
-fn named(objects: &Snapshot, mesh: &Mesh, namespace: &str) -> BTreeSet<Host> {
+fn referenced_hosts(objects: &Snapshot, mesh: &Mesh, namespace: &str) -> BTreeSet<Host> {
     let own = |meta: &Meta| &*meta.namespace == namespace;
-    let full = |host: &String| {
+    let qualified = |host: &String| {
         let domain = &mesh.env.domain;
         match host.split('.').count() {
             1 => format!("{host}.{namespace}.svc.{domain}"),
@@ -103,7 +103,7 @@ fn named(objects: &Snapshot, mesh: &Mesh, namespace: &str) -> BTreeSet<Host> {
         http.filter_map(|to| to.destination.as_ref()).map(|to| &to.host)
     });
     let rules = objects.destination_rules.values().filter(|it| own(&it.meta)).map(|it| &it.spec.host);
-    routes.chain(rules).map(|host| Host::new(&full(host))).collect()
+    routes.chain(rules).map(|host| Host::new(&qualified(host))).collect()
 }
 
 fn size_of(class: &dyn Class) -> ConfigSize {

@@ -163,8 +163,8 @@ fn the_document_is_that_of_the_metrics() {
     if std::env::var_os("MELTEMI_BLESS").is_some() {
         std::fs::write(file, &document).unwrap();
     }
-    let held = std::fs::read_to_string(file).unwrap();
-    assert!(held == document, "docs/metrics.md is out of date: MELTEMI_BLESS=1 cargo test -p admin the_document");
+    let current = std::fs::read_to_string(file).unwrap();
+    assert!(current == document, "docs/metrics.md is out of date: MELTEMI_BLESS=1 cargo test -p admin the_document");
 }
 
 #[test]

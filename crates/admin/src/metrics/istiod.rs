@@ -116,18 +116,18 @@ fn every_metric_of_istiod_is_here_or_left_out_with_a_reason() {
     let left_out: Vec<&str> = rows.flat_map(|names| names.split(", ")).collect();
     for (name, kind, labels, buckets) in ISTIOD {
         let is_left_out = left_out.contains(&&*format!("`{name}`"));
-        let Some(described) = ours.iter().find(|it| it.name == *name) else {
+        let Some(metric) = ours.iter().find(|it| it.name == *name) else {
             assert!(is_left_out, "{name} is neither exported nor left out with a reason");
             continue;
         };
         assert!(!is_left_out, "{name} is exported, and the document says that it is not");
-        let mut held: Vec<&str> = described.labels.iter().map(String::as_str).collect();
-        let mut wanted = labels.to_vec();
-        held.sort_unstable();
-        wanted.sort_unstable();
-        assert_eq!((described.kind, held), (*kind, wanted), "{name}");
+        let mut found: Vec<&str> = metric.labels.iter().map(String::as_str).collect();
+        let mut expected = labels.to_vec();
+        found.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!((metric.kind, found), (*kind, expected), "{name}");
         for bucket in *buckets {
-            assert!(described.buckets.contains(bucket), "{name} has no bucket {bucket}: {:?}", described.buckets);
+            assert!(metric.buckets.contains(bucket), "{name} has no bucket {bucket}: {:?}", metric.buckets);
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Why a field of an IstioOperator has no value in the chart, and what to do instead.
 
-pub(super) const NAMESPACE: &str = "the namespace is that of the release; say it to helm with --namespace";
+pub(super) const NAMESPACE: &str = "the namespace is that of the release; pass it to helm with --namespace";
 const IMAGE: &str = "it names an image of istiod; the chart has its own, and hub and tag for a copy of it";
 const CNI: &str = "the CNI plugin has a chart of its own, istio/cni, and stays as it is";
 const ZTUNNEL: &str = "ztunnel has a chart of its own, istio/ztunnel; this version does not serve it";
 const GATEWAYS: &str = "gateways have a chart of their own, istio/gateway, and stay as they are";
-const INJECTION: &str = "it is about injected pods; this version does not inject, whoever does it needs it";
+const INJECTION: &str = "it configures injected pods, and this version does not inject; the injector needs it";
 const REMOTE: &str = "a control plane in another cluster is not supported";
 
 /// By prefix of the path; the first match counts.
@@ -59,7 +59,8 @@ const REASONS: &[(&str, &str)] = &[
 ];
 
 pub(super) fn reason(path: &str) -> &'static str {
-    let begins = |start: &str| path.strip_prefix(start).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    let found = REASONS.iter().find(|(start, _)| begins(start));
+    let is_under =
+        |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let found = REASONS.iter().find(|(prefix, _)| is_under(prefix));
     found.map_or("the chart has no such value", |(_, reason)| reason)
 }

@@ -58,7 +58,7 @@ fn display(problem: &FieldError) -> String {
     format!("{}:{} {}: {}", problem.at.line, problem.at.column, problem.field, problem.what)
 }
 
-fn check_refused(yaml: &str, rules: Rules, expected: &str) {
+fn check_rejected(yaml: &str, rules: Rules, expected: &str) {
     assert_eq!(outcome(yaml, rules).value.as_ref().map_err(display), Err(expected.to_owned()), "{yaml}");
 }
 
@@ -74,13 +74,13 @@ fn protobuf_takes_both_spellings_of_a_name() {
     check("{host_name: a}", Rules::Protobuf, Route { host_name: "a".into(), ..Route::default() });
     check("{host_name: a}", Rules::Kubernetes, Route::default());
     let twice = "1:1 spec: hostName is given twice, in two spellings; remove one";
-    check_refused("{hostName: a, host_name: b}", Rules::Protobuf, twice);
+    check_rejected("{hostName: a, host_name: b}", Rules::Protobuf, twice);
 }
 
 #[test]
 fn null_is_absent() {
     check("{name: null, children: ~, timeout: , labels: {a: null}}", Rules::Protobuf, Route::default());
-    check_refused("{children: [null]}", Rules::Protobuf, "1:13 spec.children[0]: expected a mapping, found nothing");
+    check_rejected("{children: [null]}", Rules::Protobuf, "1:13 spec.children[0]: expected a mapping, found nothing");
 }
 
 #[test]
@@ -95,17 +95,17 @@ fn protobuf_takes_numbers_in_quotes() {
     check("{weight: '7', ratio: '2', big: '18446744073709551615'}", Rules::Protobuf, seven());
     check("{weight: 7.0, ratio: 2, big: '18446744073709551615'}", Rules::Protobuf, seven());
     let rejected = "1:10 spec.weight: expected a whole number from -2147483648 to 2147483647, found the text \"7\"";
-    check_refused("{weight: '7'}", Rules::Kubernetes, rejected);
+    check_rejected("{weight: '7'}", Rules::Kubernetes, rejected);
     let rejected = "1:10 spec.weight: expected a whole number from -2147483648 to 2147483647, found the number 7.5";
-    check_refused("{weight: 7.5}", Rules::Protobuf, rejected);
-    check_refused("{ratio: NaN}", Rules::Protobuf, "1:9 spec.ratio: expected a number, found the text \"NaN\"");
+    check_rejected("{weight: 7.5}", Rules::Protobuf, rejected);
+    check_rejected("{ratio: NaN}", Rules::Protobuf, "1:9 spec.ratio: expected a number, found the text \"NaN\"");
 }
 
 #[test]
 fn numbers_out_of_range_name_the_range() {
     for (text, shown) in [("-1", "-1"), ("70000", "70000"), ("'99999999999'", "99999999999")] {
         let expected = format!("1:8 spec.port: {shown} is out of range; write a whole number from 0 to 65535");
-        check_refused(&format!("{{port: {text}}}"), Rules::Protobuf, &expected);
+        check_rejected(&format!("{{port: {text}}}"), Rules::Protobuf, &expected);
     }
 }
 
@@ -114,7 +114,7 @@ fn numbers_may_be_keys() {
     let ports = BTreeMap::from([(80, "a".to_owned())]);
     check("ports: {80: a}", Rules::Protobuf, Route { ports, ..Route::default() });
     let rejected = "1:9 spec.ports.x: expected a whole number from 0 to 4294967295, found the text \"x\"";
-    check_refused("ports: {x: a}", Rules::Protobuf, rejected);
+    check_rejected("ports: {x: a}", Rules::Protobuf, rejected);
 }
 
 #[test]
@@ -123,10 +123,10 @@ fn enums_go_by_name_or_number() {
     check("mode: ISTIO_MUTUAL", Rules::Protobuf, mutual());
     check("mode: 2", Rules::Protobuf, mutual());
     let names = "expected one of DISABLE, SIMPLE, ISTIO_MUTUAL, found";
-    check_refused("mode: 3", Rules::Protobuf, &format!("1:7 spec.mode: {names} the number 3"));
-    check_refused("mode: 2", Rules::Kubernetes, &format!("1:7 spec.mode: {names} the number 2"));
+    check_rejected("mode: 3", Rules::Protobuf, &format!("1:7 spec.mode: {names} the number 3"));
+    check_rejected("mode: 2", Rules::Kubernetes, &format!("1:7 spec.mode: {names} the number 2"));
     let expected = format!("1:7 spec.mode: {names} the text \"istioMutual\"; did you mean ISTIO_MUTUAL?");
-    check_refused("mode: istioMutual", Rules::Protobuf, &expected);
+    check_rejected("mode: istioMutual", Rules::Protobuf, &expected);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_choice_is_a_mapping_with_one_key() {
         ("match: {byRange: {start: 1}}", "1:18 spec.match.byRange: end is missing; it must be given"),
         ("match: {exact: 1}", "1:16 spec.match.exact: expected a string, found the number 1; put it in quotes"),
     ] {
-        check_refused(yaml, Rules::Protobuf, expected);
+        check_rejected(yaml, Rules::Protobuf, expected);
     }
 }
 
@@ -159,7 +159,7 @@ fn wrong_types_say_what_was_expected_and_found() {
         ("timeout: 5", "1:10 spec.timeout: expected a duration such as 1.5s, found the number 5"),
         ("timeout: 5 s", "1:10 spec.timeout: \"5 s\" is not a duration; write it like 1.5s, 100ms or 1m30s"),
     ] {
-        check_refused(yaml, Rules::Protobuf, expected);
+        check_rejected(yaml, Rules::Protobuf, expected);
     }
 }
 
@@ -168,7 +168,7 @@ fn the_path_leads_to_the_innermost_value() {
     let yaml = "children:\n- name: a\n- children:\n  - labels:\n      a.b/c: 1\n";
     let expected =
         "5:14 spec.children[1].children[0].labels[\"a.b/c\"]: expected a string, found the number 1; put it in quotes";
-    check_refused(yaml, Rules::Protobuf, expected);
+    check_rejected(yaml, Rules::Protobuf, expected);
 }
 
 #[test]
@@ -187,12 +187,12 @@ fn unknown_fields_are_warned_of_and_left_out() {
 
 #[test]
 fn secrets_are_not_quoted() {
-    check_refused(
+    check_rejected(
         "name: 12345",
         Rules::Secret,
         "1:7 spec.name: expected a string, found a number or boolean; put it in quotes",
     );
-    check_refused("labels: hunter2", Rules::Secret, "1:9 spec.labels: expected a mapping, found a text");
+    check_rejected("labels: hunter2", Rules::Secret, "1:9 spec.labels: expected a mapping, found a text");
 }
 
 #[test]

@@ -359,7 +359,7 @@ routeConfiguration:
     }
 
     #[test]
-    fn two_objects_at_once_are_refused() {
+    fn rejects_two_objects_at_once() {
         assert_eq!(
             parse_error::<EnvoyFilter>("configPatches: [{match: {listener: {}, cluster: {}}}]"),
             "spec.configPatches[0].match: listener and cluster exclude each other; keep one of them"

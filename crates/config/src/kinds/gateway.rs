@@ -196,7 +196,7 @@ servers:
     }
 
     #[test]
-    fn a_negative_port_is_refused_with_its_place() {
+    fn rejects_a_negative_port_with_its_position() {
         let rejected = parse_error::<Gateway>("servers: [{port: {number: -1}}]");
         assert!(rejected.starts_with("spec.servers[0].port.number: -1 is out of range"), "{rejected}");
     }

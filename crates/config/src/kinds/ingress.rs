@@ -152,7 +152,7 @@ status: {loadBalancer: {}}
     }
 
     #[test]
-    fn a_port_out_of_range_is_refused_with_its_place() {
+    fn rejects_a_port_out_of_range_with_its_position() {
         let rejected =
             kubernetes_parse_error::<Ingress>("spec: {defaultBackend: {service: {name: a, port: {number: 70000}}}}");
         assert_eq!(rejected, "spec.defaultBackend.service.port: port 70000 is out of range; a port is 1 to 65535");

@@ -31,7 +31,7 @@ mod tests {
     }
 
     #[test]
-    fn two_forms_at_once_are_refused() {
+    fn rejects_two_forms_at_once() {
         let error = read(r#"{"exact":"a","regex":"b"}"#).unwrap_err().to_string();
         assert!(error.contains("exact and regex exclude each other"), "{error}");
     }

@@ -115,7 +115,7 @@ fn kinds_that_say_nothing_about_a_mesh_are_passed_over() {
 }
 
 #[test]
-fn wrong_types_and_ranges_refuse_the_object_alone() {
+fn wrong_types_and_ranges_reject_the_object_alone() {
     let check = |spec: &str, expected: &str| {
         check(
             &format!("apiVersion: v1\nkind: Service\nmetadata: {{name: x, namespace: shop}}\nspec: {spec}"),
@@ -239,7 +239,7 @@ fn a_status_is_not_the_users_and_is_not_warned_of() {
 }
 
 #[test]
-fn what_proxies_would_choke_on_is_left_out_and_what_only_the_webhook_refuses_is_not() {
+fn what_proxies_would_reject_is_left_out_and_what_only_the_webhook_rejects_is_not() {
     let object = |timeout: &str| {
         format!(
             "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: x}}\nspec:\n  hosts: [a]\n  http:\n  - timeout: {timeout}\n    route: [{{destination: {{host: a}}}}]"
@@ -257,13 +257,13 @@ fn what_proxies_would_choke_on_is_left_out_and_what_only_the_webhook_refuses_is_
 }
 
 #[test]
-fn a_refused_object_is_named_so_that_its_last_good_form_can_stay() {
+fn a_rejected_object_is_named_so_that_its_last_good_version_can_stay() {
     let parsed = parse_documents("f.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: 5");
     assert_eq!((rejected(&parsed), parsed.complete), (vec!["Service default/x".to_owned()], true));
 }
 
 #[test]
-fn a_key_written_twice_refuses_its_document() {
+fn a_duplicate_key_rejects_its_document() {
     check("kind: Pod\nkind: Pod", "error: f.yaml:7:1: the key \"kind\" is written twice; remove one");
 }
 
@@ -340,10 +340,10 @@ fn a_service_gets_what_the_api_server_would_fill_in() {
 proptest! {
     /// Cuts, repeats and overwrites parts of real objects.
     #[test]
-    fn no_change_to_a_text_makes_the_reader_panic(cut in 0usize..700, kept in 0usize..700, put in 0usize..700, with in "[-:\\[\\]{}&*!|>'\"%@#\n \ta0~]{0,6}") {
+    fn no_change_to_a_text_makes_the_reader_panic(cut in 0usize..700, length in 0usize..700, put in 0usize..700, with in "[-:\\[\\]{}&*!|>'\"%@#\n \ta0~]{0,6}") {
         let text = format!("{GOOD}---\n{}", include_str!("tests/shop.yaml"));
         let chars = text.chars().collect::<Vec<_>>();
-        let mut changed = chars.iter().skip(cut).take(kept).collect::<String>();
+        let mut changed = chars.iter().skip(cut).take(length).collect::<String>();
         let at = changed.char_indices().nth(put).map_or(changed.len(), |(at, _)| at);
         changed.insert_str(at, &with);
         parse_documents("f.yaml", &changed);

@@ -325,7 +325,7 @@ mod tests {
     use super::*;
 
     fn check(pattern: &str, expected: &str) {
-        assert_eq!(rewritten(pattern).unwrap_or_else(|e| format!("refused: {e}")), expected, "{pattern}");
+        assert_eq!(rewritten(pattern).unwrap_or_else(|e| format!("rejected: {e}")), expected, "{pattern}");
     }
 
     #[test]
@@ -357,24 +357,24 @@ mod tests {
     }
 
     #[test]
-    fn what_re2_refuses_is_refused() {
-        check("a**", "refused: * repeats a repetition; put the inner one in ( )");
-        check("a{2}{3}", "refused: {3} repeats a repetition; put the inner one in ( )");
-        check("(*)", "refused: * has nothing before it to repeat");
-        check("|+", "refused: + has nothing before it to repeat");
-        check("a{1001}", "refused: {1001} is not a number of repetitions; use up to 1000, the smaller first");
-        check("a{3,2}", "refused: {3,2} is not a number of repetitions; use up to 1000, the smaller first");
-        check("((a{20}){20}){20}", "refused: {20} makes more than 1000 repetitions");
-        check("(a", "refused: a ( is not closed");
-        check("a)", "refused: a ) was not opened");
-        check("[a", "refused: a [ is not closed");
-        check("a\\", "refused: a \\ at the end escapes nothing");
-        check(r"(a)\1", "refused: \\1 refers to a group, which is not supported");
-        check(r"\y", "refused: \\y is not known; write y alone, or \\\\ for a backslash");
-        check("(?x)a", "refused: (?x is not known; groups begin with (, (?:, (?P<name> or flags like (?i)");
-        check("(?=a)", "refused: (?= is not known; groups begin with (, (?:, (?P<name> or flags like (?i)");
-        check(r"\x{110000}", "refused: \\x110000 is not a character; write \\x41 or \\x{1F600}");
-        check("[[:alhpa:]]", &format!("refused: [:alhpa:] is not a class; known are {}", NAMED.join(", ")));
-        check(r"\p{sc=Greek}", "refused: \\p needs a property, as in \\p{Greek}");
+    fn rejects_what_re2_rejects() {
+        check("a**", "rejected: * repeats a repetition; put the inner one in ( )");
+        check("a{2}{3}", "rejected: {3} repeats a repetition; put the inner one in ( )");
+        check("(*)", "rejected: * has nothing before it to repeat");
+        check("|+", "rejected: + has nothing before it to repeat");
+        check("a{1001}", "rejected: {1001} is not a number of repetitions; use up to 1000, the smaller first");
+        check("a{3,2}", "rejected: {3,2} is not a number of repetitions; use up to 1000, the smaller first");
+        check("((a{20}){20}){20}", "rejected: {20} makes more than 1000 repetitions");
+        check("(a", "rejected: a ( is not closed");
+        check("a)", "rejected: a ) was not opened");
+        check("[a", "rejected: a [ is not closed");
+        check("a\\", "rejected: a \\ at the end escapes nothing");
+        check(r"(a)\1", "rejected: \\1 refers to a group, which is not supported");
+        check(r"\y", "rejected: \\y is not known; write y alone, or \\\\ for a backslash");
+        check("(?x)a", "rejected: (?x is not known; groups begin with (, (?:, (?P<name> or flags like (?i)");
+        check("(?=a)", "rejected: (?= is not known; groups begin with (, (?:, (?P<name> or flags like (?i)");
+        check(r"\x{110000}", "rejected: \\x110000 is not a character; write \\x41 or \\x{1F600}");
+        check("[[:alhpa:]]", &format!("rejected: [:alhpa:] is not a class; known are {}", NAMED.join(", ")));
+        check(r"\p{sc=Greek}", "rejected: \\p needs a property, as in \\p{Greek}");
     }
 }

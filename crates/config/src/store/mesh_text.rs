@@ -44,7 +44,7 @@ impl TextState {
                 *current = Arc::new(value);
                 (Change::Content, diagnostics)
             }
-            Err(diagnostics) => (Change::Telling, diagnostics.into_iter().map(kept).collect()),
+            Err(diagnostics) => (Change::Telling, diagnostics.into_iter().map(with_previous_in_use).collect()),
         };
         self.diagnostics =
             diagnostics.into_iter().map(|diagnostic| Diagnostic { object: object.clone(), ..diagnostic }).collect();
@@ -53,7 +53,7 @@ impl TextState {
     }
 }
 
-fn kept(diagnostic: Diagnostic) -> Diagnostic {
+fn with_previous_in_use(diagnostic: Diagnostic) -> Diagnostic {
     Diagnostic { what: format!("{}; the previous one stays in use", diagnostic.what), ..diagnostic }
 }
 

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rule_refuses_is_refused_here_too() {
+    fn rejects_what_a_rule_rejects() {
         for rule in RULES {
             let AdmissionRule { field, rejected, allowed, .. } = rule;
             let found = errors(&rule, rejected);

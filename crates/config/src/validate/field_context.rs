@@ -26,7 +26,7 @@ pub enum Grade {
     /// istiod's webhook warns.
     Odd,
     /// istiod's webhook rejects it. An object that bypassed the webhook is translated nevertheless.
-    Refused,
+    Rejected,
     /// Rejected, and proxies would NACK what is made from it: their routes or listeners would be stuck.
     Unfit,
 }
@@ -84,7 +84,7 @@ impl<'a> FieldContext<'a> {
     }
 
     pub(super) fn error(&self, what: impl Into<String>) {
-        self.report(Grade::Refused, what);
+        self.report(Grade::Rejected, what);
     }
 
     pub(super) fn unfit(&self, what: impl Into<String>) {

@@ -16,7 +16,7 @@ pub(super) fn check(at: &FieldContext<'_>, object: &AnyObject) {
     if let Some(value) = annotations.get("istio.io/dry-run") {
         at.reject("istio.io/dry-run", dry_run_fault(object, value));
     }
-    at.reject_if(REJECT, annotations.get(REJECT).is_some(), "the object asks to be refused; remove the annotation");
+    at.reject_if(REJECT, annotations.get(REJECT).is_some(), "the object asks to be rejected; remove the annotation");
     for name in INTERNAL {
         at.reject_if(name, annotations.get(name).is_some(), "only a control plane sets this; remove the annotation");
     }

@@ -16,7 +16,7 @@ pub(super) fn check(at: &FieldContext<'_>, policy: &RequestAuthentication) {
 fn check_rule(at: &FieldContext<'_>, rule: &JwtRule) {
     check_filled(at, "audiences", &rule.audiences, "an audience cannot be empty; remove it");
     if rule.issuer.is_empty() && rule.jwks_uri.is_empty() {
-        at.error("it is not said whose tokens these are; write issuer or jwksUri");
+        at.error("the issuer of the tokens is missing; write issuer or jwksUri");
     }
     if !rule.jwks_uri.is_empty() {
         at.reject("jwksUri", http_fault(&rule.jwks_uri));
@@ -68,7 +68,7 @@ mod tests {
             let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
             check(&table, &format!("{{jwtRules: [{rule}]}}"), &expected);
         };
-        rule("{}", &["error ^: it is not said whose tokens these are; write issuer or jwksUri"]);
+        rule("{}", &["error ^: the issuer of the tokens is missing; write issuer or jwksUri"]);
         rule(
             "{issuer: a, audiences: [''], jwksUri: a, jwks: '{', fromHeaders: [{prefix: x}], fromParams: [''], timeout: 0s}",
             &[

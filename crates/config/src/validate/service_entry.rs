@@ -80,7 +80,7 @@ fn check_service_ports(at: &FieldContext<'_>, meta: &Meta, entry: &ServiceEntry)
             at.check_port("targetPort", port.target_port);
         }
         if !addressed && matches!(port.protocol.as_str(), "" | "TCP") {
-            at.warn("plain TCP is told apart by address, and none is given or allocated; add addresses");
+            at.warn("plain TCP is distinguished by address, and none is given or allocated; add addresses");
         }
         at.reject("name", label_fault(&port.name));
         at.reject("protocol", protocol_fault(&port.protocol));

@@ -68,7 +68,7 @@ impl Bound {
 /// Names of gateways: `mesh`, `name` or `namespace/name`.
 fn check_gateways(at: &FieldContext<'_>, gateways: &[String]) {
     // istiod stops at the first name without a namespace, so that an invalid name after it does not reject the object.
-    let mut grade = Grade::Refused;
+    let mut grade = Grade::Rejected;
     at.each("gateways", gateways, |at, name| {
         let Some((namespace, gateway)) = name.split_once('/') else {
             if name.contains('.') {

@@ -124,7 +124,7 @@ fn depth_is_limited_with_and_without_aliases() {
 }
 
 #[test]
-fn an_alias_bomb_is_refused_at_once() {
+fn rejects_an_alias_bomb_at_once() {
     let line = |i: i32| format!("a{i}: &a{i} [{}]\n", vec![format!("*a{}", i - 1); 10].join(","));
     let bomb = format!("a0: &a0 [x]\n{}", (1..50).map(line).collect::<String>());
     let start = Instant::now();
@@ -140,7 +140,7 @@ fn texts_behind_aliases_are_counted() {
 }
 
 #[test]
-fn a_text_of_more_than_16_mib_is_refused_unread() {
+fn rejects_a_text_over_16_mib_unread() {
     check(&" ".repeat(MAX_BYTES + 1), &["Rest 1:1 the text has 16777217 bytes; at most 16 MiB are read"]);
     check(&format!("a: {}\n", "b, ".repeat(10)), &[&format!("{{a@1:1=\"{}b,\"@1:4}}@1:1", "b, ".repeat(9))]);
 }

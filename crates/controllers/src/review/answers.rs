@@ -100,15 +100,15 @@ impl<V> ExpiringMap<V> {
 
     /// A replaced value keeps its expiry.
     fn insert(&mut self, token: TokenHash, value: V, now: Instant) {
-        if let Some((held, end)) = self.values.get_mut(&token)
+        if let Some((current, end)) = self.values.get_mut(&token)
             && now < *end
         {
-            *held = value;
+            *current = value;
             return;
         }
         while self.order.front().is_some_and(|(_, end)| *end <= now || self.order.len() >= self.capacity) {
             let Some((oldest, end)) = self.order.pop_front() else { break };
-            if self.values.get(&oldest).is_some_and(|(_, held)| *held == end) {
+            if self.values.get(&oldest).is_some_and(|(_, expiry)| *expiry == end) {
                 self.values.remove(&oldest);
             }
         }

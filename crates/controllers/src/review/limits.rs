@@ -211,10 +211,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_cancelled_caller_releases_its_slot_and_uses_no_rate() {
         let limiter = Limiter::new(Limits { concurrent: 1, concurrent_per_address: 1, ..LIMITS });
-        let held = limiter.acquire(address(1)).await;
+        let permit = limiter.acquire(address(1)).await;
         let mut queued: Vec<_> = (2..100).map(|number| Box::pin(limiter.acquire(address(number)))).collect();
         queued.iter_mut().for_each(begin);
-        drop((queued, held));
+        drop((queued, permit));
         let began = Instant::now();
         for _ in 0..19 {
             assert!(limiter.acquire(address(1)).await.is_ok());
@@ -225,7 +225,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_longer_than_the_limit() {
         let limiter = Limiter::new(LIMITS);
-        let _held = [limiter.acquire(address(1)).await, limiter.acquire(address(1)).await];
+        let _permits = [limiter.acquire(address(1)).await, limiter.acquire(address(1)).await];
         let began = Instant::now();
         assert_eq!(limiter.acquire(address(1)).await.err(), Some(Busy));
         assert_eq!(began.elapsed(), LIMITS.max_wait);

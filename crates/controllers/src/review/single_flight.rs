@@ -41,7 +41,7 @@ impl<T> SingleFlight<T> {
 impl<T> Drop for FlightGuard<'_, T> {
     fn drop(&mut self) {
         let mut in_flight = self.single_flight.in_flight();
-        let same = in_flight.get(&self.token).is_some_and(|held| Arc::ptr_eq(held, &self.answer));
+        let same = in_flight.get(&self.token).is_some_and(|current| Arc::ptr_eq(current, &self.answer));
         // Removed once there is an answer, or without one if nobody else waits: the map holds the other reference.
         if same && (self.answer.initialized() || Arc::strong_count(&self.answer) == 2) {
             in_flight.remove(&self.token);

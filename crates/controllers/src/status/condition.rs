@@ -105,7 +105,7 @@ impl Conditions {
         self.reconciled.reason == WAITING
     }
 
-    /// `held`: the conditions of the object, as JSON.
+    /// `current`: the conditions of the object, as JSON.
     pub(super) fn change(&self, current: &str) -> Change {
         let current = parsed(current);
         let find =
@@ -182,7 +182,7 @@ fn accepted(Verdict { errors, warnings, .. }: &Verdict) -> Condition {
 }
 
 fn not_accepted() -> Condition {
-    let message = "proxies keep what its last good version said, if there was one".to_owned();
+    let message = "proxies keep its last good version, if there was one".to_owned();
     Condition { kind: RECONCILED, status: Status::False, reason: "NotAccepted", message }
 }
 

@@ -76,7 +76,7 @@ fn names_are_found_wherever_the_bytes_are_cut() {
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn rejects_malformed_input() {
     let mut names = NameTable::default();
     let mut feed = |bytes: &[u8]| ResponseScanner::default().feed(&mut names, bytes, |_, _| ());
     assert!(feed(&[1, 0, 0, 0, 1]).is_err(), "compressed");

@@ -2,11 +2,38 @@
 
 use std::ffi::OsString;
 
-/// The variables that have a meaning, unparsed. `None`: not set, or empty.
+/// The variables that have a meaning, unparsed, by what they configure. `None`: not set, or empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Env {
+    pub(crate) workers: Option<String>,
+    pub(crate) mesh: MeshEnv,
+    pub(crate) cluster: ClusterEnv,
+    pub(crate) debounce: DebounceEnv,
+    pub(crate) streams: StreamEnv,
+    pub(crate) jwks: JwksEnv,
+    pub(crate) identity: IdentityEnv,
+    pub(crate) admin: AdminEnv,
+}
+
+/// The variables of the mesh: how objects are read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct MeshEnv {
     pub(crate) cluster_id: Option<String>,
     pub(crate) pod_namespace: Option<String>,
+    pub(crate) trace_sampling: Option<String>,
+    /// All of the environment: headers to extension providers may be taken from any.
+    pub(crate) variables: model::Variables,
+    pub(crate) ingress_namespace: Option<String>,
+    pub(crate) scope_gateways_to_namespace: Option<String>,
+    pub(crate) filter_gateway_clusters: Option<String>,
+    pub(crate) multiple_authorizers: Option<String>,
+    pub(crate) ipv4_range: Option<String>,
+    pub(crate) ipv6_range: Option<String>,
+}
+
+/// The variables of the API server that is watched.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ClusterEnv {
     pub(crate) pod_name: Option<String>,
     pub(crate) revision: Option<String>,
     pub(crate) leader_election: Option<String>,
@@ -18,35 +45,38 @@ pub(crate) struct Env {
     pub(crate) use_endpoint_slice: Option<String>,
     pub(crate) audit_interval: Option<String>,
     pub(crate) access_interval: Option<String>,
-    pub(crate) debounce_after: Option<String>,
-    pub(crate) debounce_max: Option<String>,
+}
+
+/// The variables of the debounce.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct DebounceEnv {
+    pub(crate) after: Option<String>,
+    pub(crate) max: Option<String>,
     pub(crate) eds_debounce: Option<String>,
     pub(crate) endpoint_window: Option<String>,
+}
+
+/// The variables of streams.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct StreamEnv {
     pub(crate) push_throttle: Option<String>,
     pub(crate) max_requests_per_second: Option<String>,
     pub(crate) max_streams_per_address: Option<String>,
     pub(crate) max_streams_per_identity: Option<String>,
     pub(crate) subscription_changes_per_second: Option<String>,
     pub(crate) removal_grace: Option<String>,
-    pub(crate) workers: Option<String>,
     pub(crate) keepalive_interval: Option<String>,
     pub(crate) keepalive_timeout: Option<String>,
     pub(crate) max_streams: Option<String>,
     pub(crate) max_receive_size: Option<String>,
-    pub(crate) trace_sampling: Option<String>,
-    /// All of it: headers to extension providers may be taken from any.
-    pub(crate) variables: model::Variables,
-    pub(crate) ingress_namespace: Option<String>,
-    pub(crate) scope_gateways_to_namespace: Option<String>,
-    pub(crate) filter_gateway_clusters: Option<String>,
-    pub(crate) multiple_authorizers: Option<String>,
-    pub(crate) ipv4_range: Option<String>,
-    pub(crate) ipv6_range: Option<String>,
-    pub(crate) keys_refresh: Option<String>,
-    pub(crate) keys_blocked: Option<String>,
-    pub(crate) keys_allowed: Option<String>,
-    pub(crate) identity: IdentityEnv,
-    pub(crate) admin: AdminEnv,
+}
+
+/// The variables of JSON Web Key Sets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct JwksEnv {
+    pub(crate) refresh: Option<String>,
+    pub(crate) blocked: Option<String>,
+    pub(crate) allowed: Option<String>,
 }
 
 /// The variables of metrics and debug pages.
@@ -97,14 +127,46 @@ impl Env {
     pub(crate) fn read() -> Env {
         let text = |word: OsString| word.into_string().ok();
         let all = std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?)));
-        Env { variables: model::Variables::new(all), ..Env::from_lookup(|name| std::env::var(name).ok()) }
+        let mut env = Env::from_lookup(|name| std::env::var(name).ok());
+        env.mesh.variables = model::Variables::new(all);
+        env
     }
 
     fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Env {
         let set = |name: &str| lookup(name).filter(|value| !value.is_empty());
         Env {
+            workers: set("MELTEMI_WORKERS"),
+            mesh: MeshEnv::from_lookup(set),
+            cluster: ClusterEnv::from_lookup(set),
+            debounce: DebounceEnv::from_lookup(set),
+            streams: StreamEnv::from_lookup(set),
+            jwks: JwksEnv::from_lookup(set),
+            identity: IdentityEnv::from_lookup(set),
+            admin: AdminEnv::from_lookup(set),
+        }
+    }
+}
+
+impl MeshEnv {
+    fn from_lookup(set: impl Fn(&str) -> Option<String>) -> MeshEnv {
+        MeshEnv {
             cluster_id: set("CLUSTER_ID"),
             pod_namespace: set("POD_NAMESPACE"),
+            trace_sampling: set("PILOT_TRACE_SAMPLING"),
+            variables: model::Variables::default(),
+            ingress_namespace: set("K8S_INGRESS_NS"),
+            scope_gateways_to_namespace: set("PILOT_SCOPE_GATEWAY_TO_NAMESPACE"),
+            filter_gateway_clusters: set("PILOT_FILTER_GATEWAY_CLUSTER_CONFIG"),
+            multiple_authorizers: set("PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS"),
+            ipv4_range: set("PILOT_IP_AUTOALLOCATE_IPV4_PREFIX"),
+            ipv6_range: set("PILOT_IP_AUTOALLOCATE_IPV6_PREFIX"),
+        }
+    }
+}
+
+impl ClusterEnv {
+    fn from_lookup(set: impl Fn(&str) -> Option<String>) -> ClusterEnv {
+        ClusterEnv {
             pod_name: set("POD_NAME"),
             revision: set("REVISION"),
             leader_election: set("ENABLE_LEADER_ELECTION"),
@@ -116,35 +178,45 @@ impl Env {
             use_endpoint_slice: set("PILOT_USE_ENDPOINT_SLICE"),
             audit_interval: set("MELTEMI_AUDIT_INTERVAL"),
             access_interval: set("MELTEMI_ACCESS_INTERVAL"),
-            debounce_after: set("PILOT_DEBOUNCE_AFTER"),
-            debounce_max: set("PILOT_DEBOUNCE_MAX"),
+        }
+    }
+}
+
+impl DebounceEnv {
+    fn from_lookup(set: impl Fn(&str) -> Option<String>) -> DebounceEnv {
+        DebounceEnv {
+            after: set("PILOT_DEBOUNCE_AFTER"),
+            max: set("PILOT_DEBOUNCE_MAX"),
             eds_debounce: set("PILOT_ENABLE_EDS_DEBOUNCE"),
             endpoint_window: set("MELTEMI_ENDPOINT_WINDOW"),
+        }
+    }
+}
+
+impl StreamEnv {
+    fn from_lookup(set: impl Fn(&str) -> Option<String>) -> StreamEnv {
+        StreamEnv {
             push_throttle: set("PILOT_PUSH_THROTTLE"),
             max_requests_per_second: set("PILOT_MAX_REQUESTS_PER_SECOND"),
             max_streams_per_address: set("MELTEMI_MAX_STREAMS_PER_ADDRESS"),
             max_streams_per_identity: set("MELTEMI_MAX_STREAMS_PER_IDENTITY"),
             subscription_changes_per_second: set("MELTEMI_SUBSCRIPTION_CHANGES_PER_SECOND"),
             removal_grace: set("MELTEMI_REMOVAL_PATIENCE"),
-            workers: set("MELTEMI_WORKERS"),
             keepalive_interval: set("GRPC_KEEPALIVE_INTERVAL"),
             keepalive_timeout: set("GRPC_KEEPALIVE_TIMEOUT"),
             // istiod's own spelling of gRPC.
             max_streams: set("ISTIO_GPRC_MAXSTREAMS"),
             max_receive_size: set("ISTIO_GPRC_MAXRECVMSGSIZE"),
-            trace_sampling: set("PILOT_TRACE_SAMPLING"),
-            variables: model::Variables::default(),
-            ingress_namespace: set("K8S_INGRESS_NS"),
-            scope_gateways_to_namespace: set("PILOT_SCOPE_GATEWAY_TO_NAMESPACE"),
-            filter_gateway_clusters: set("PILOT_FILTER_GATEWAY_CLUSTER_CONFIG"),
-            multiple_authorizers: set("PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS"),
-            ipv4_range: set("PILOT_IP_AUTOALLOCATE_IPV4_PREFIX"),
-            ipv6_range: set("PILOT_IP_AUTOALLOCATE_IPV6_PREFIX"),
-            keys_refresh: set("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL"),
-            keys_blocked: set("BLOCKED_CIDRS_IN_JWKS_URIS"),
-            keys_allowed: set("MELTEMI_ALLOWED_CIDRS_IN_JWKS_URIS"),
-            admin: AdminEnv::from_lookup(set),
-            identity: IdentityEnv::from_lookup(set),
+        }
+    }
+}
+
+impl JwksEnv {
+    fn from_lookup(set: impl Fn(&str) -> Option<String>) -> JwksEnv {
+        JwksEnv {
+            refresh: set("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL"),
+            blocked: set("BLOCKED_CIDRS_IN_JWKS_URIS"),
+            allowed: set("MELTEMI_ALLOWED_CIDRS_IN_JWKS_URIS"),
         }
     }
 }
@@ -207,6 +279,7 @@ mod tests {
             "PILOT_DEBOUNCE_AFTER" => Some("5ms".into()),
             _ => None,
         });
-        assert_eq!(env, Env { debounce_after: Some("5ms".into()), ..Env::default() });
+        let debounce = DebounceEnv { after: Some("5ms".into()), ..DebounceEnv::default() };
+        assert_eq!(env, Env { debounce, ..Env::default() });
     }
 }

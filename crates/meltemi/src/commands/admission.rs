@@ -20,7 +20,7 @@ mod tests {
     #[test]
     fn the_chart_has_what_the_command_prints() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/helm/meltemi/files/admission.yaml");
-        let held = std::fs::read_to_string(file).unwrap_or_default();
-        assert!(held == text(), "run `meltemi admission-policy > deploy/helm/meltemi/files/admission.yaml`");
+        let current = std::fs::read_to_string(file).unwrap_or_default();
+        assert!(current == text(), "run `meltemi admission-policy > deploy/helm/meltemi/files/admission.yaml`");
     }
 }

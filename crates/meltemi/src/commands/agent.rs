@@ -43,7 +43,7 @@ async fn run_beside_envoy(args: Agent, env: &Env) -> Result<Outcome> {
     let provider = key_provider(&args, env)?;
     let holder = CertificateCell::default();
     let mut certificates = holder.changes();
-    tokio::spawn(agent::keep(renewal, authority, holder.clone()));
+    tokio::spawn(agent::run_renewal(renewal, authority, holder.clone()));
     let secrets = Secrets::new(holder, provider);
     let serving = {
         let socket = socket.clone();

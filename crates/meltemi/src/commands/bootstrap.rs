@@ -84,7 +84,7 @@ fn node(args: Bootstrap, env: &Env) -> Result<NodeInfo> {
     let name: PodName = args.proxy.parse()?;
     let mesh = mesh_settings(
         MeshArgs { mesh_config: None, domain: args.domain, cluster_id: args.cluster_id, derive_endpoints: false },
-        env,
+        &env.mesh,
     );
     let mut pod = match &args.config {
         Some(dir) => (**folder::pod(&server::load_folder(dir, &mesh)?.store.snapshot(), &name)?).clone(),

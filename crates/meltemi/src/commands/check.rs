@@ -11,7 +11,7 @@ use crate::args::{Check, Env, Format, Listing};
 use crate::settings::mesh_settings;
 
 pub(crate) fn run(args: Check, env: &Env) -> Result<Outcome> {
-    let settings = mesh_settings(args.mesh, env);
+    let settings = mesh_settings(args.mesh, &env.mesh);
     let loaded = server::load_folder(&args.dir, &settings)?;
     let snapshot = loaded.store.snapshot();
     let mesh = model::Mesh::new(&snapshot, &Arc::new(settings.environment()));
@@ -34,8 +34,8 @@ pub(crate) fn run(args: Check, env: &Env) -> Result<Outcome> {
             print_document(&result, Format::Json);
         }
     }
-    let found = errors > 0 || args.strict && warnings > 0;
-    Ok(if found { Outcome::Found } else { Outcome::Done })
+    let has_problems = errors > 0 || args.strict && warnings > 0;
+    Ok(if has_problems { Outcome::Found } else { Outcome::Done })
 }
 
 fn document(diagnostic: &Diagnostic) -> Value {

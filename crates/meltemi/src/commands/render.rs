@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use config::tree;
 use config::yaml::{self, Scalars};
 use model::{NodeInfo, Proxy};
 use serde_json::{Map, Value};
@@ -19,7 +18,7 @@ use server::LoadedFolder;
 
 pub(crate) fn run(args: Render, env: &Env) -> Result<Outcome> {
     let types = args.types.iter().map(|text| kind(text)).collect::<Result<Vec<_>>>()?;
-    let settings = mesh_settings(args.mesh, env);
+    let settings = mesh_settings(args.mesh, &env.mesh);
     let loaded = server::load_folder(&args.dir, &settings)?;
     let environment = Arc::new(settings.environment());
     let node = match (&args.node, &args.proxy) {
@@ -86,7 +85,7 @@ fn node_of_text(text: &str) -> Result<NodeInfo> {
     let Some(document) = yaml::documents(text, Scalars::Objects).next() else { bail!("it is empty") };
     let document =
         document.map_err(|fault| anyhow::anyhow!("{}:{}: {}", fault.at.line, fault.at.column, fault.what))?;
-    let mut value = json(&document);
+    let mut value = document.to_json();
     if let Some(node) = value.get_mut("node") {
         value = node.take();
     }
@@ -95,19 +94,6 @@ fn node_of_text(text: &str) -> Result<NodeInfo> {
     let any = wire::json::from_value(&value)?;
     let node: Node = wire::any::unpack(&any).context("it is not an Envoy node")?;
     Ok(views::node_info(&node)?)
-}
-
-/// The text was bounded in depth when it was read, so the recursion is too.
-fn json(node: &tree::Node) -> Value {
-    match &node.value {
-        tree::Value::Null => Value::Null,
-        tree::Value::Bool(value) => (*value).into(),
-        tree::Value::Integer(value) => (*value).into(),
-        tree::Value::Float(value) => (*value).into(),
-        tree::Value::Text(text) => text.as_ref().into(),
-        tree::Value::List(items) => items.iter().map(json).collect(),
-        tree::Value::Mapping(entries) => entries.iter().map(|it| (it.key.to_string(), json(&it.value))).collect(),
-    }
 }
 
 #[cfg(test)]

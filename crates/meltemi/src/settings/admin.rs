@@ -10,18 +10,27 @@ const ADMIN: &str = "meltemi-admin";
 
 /// `namespace`: of the control plane.
 pub(super) fn settings(env: &AdminEnv, namespace: &str, ignored: &mut IgnoredValues) -> AdminSettings {
+    let AdminEnv {
+        metrics_localhost_only,
+        cpu_request,
+        debug_on_http,
+        debug_auth,
+        debug_allowed,
+        admin,
+        admin_accounts: accounts,
+    } = env;
     let on = |text: &str| boolean(text).ok();
     AdminSettings {
-        metrics_on_loopback_only: ignored.boolean("METRICS_LOCALHOST_ACCESS_ONLY", &env.metrics_localhost_only),
-        cpu_request: ignored.read("MELTEMI_CPU_REQUEST", &env.cpu_request, None, |text| cores(text).map(Some)),
-        debug_on_http: ignored.read("ENABLE_DEBUG_ON_HTTP", &env.debug_on_http, true, on),
-        debug_by_namespace: ignored.read("ENABLE_DEBUG_ENDPOINT_AUTH", &env.debug_auth, true, on),
+        metrics_on_loopback_only: ignored.boolean("METRICS_LOCALHOST_ACCESS_ONLY", metrics_localhost_only),
+        cpu_request: ignored.read("MELTEMI_CPU_REQUEST", cpu_request, None, |text| cores(text).map(Some)),
+        debug_on_http: ignored.read("ENABLE_DEBUG_ON_HTTP", debug_on_http, true, on),
+        debug_by_namespace: ignored.read("ENABLE_DEBUG_ENDPOINT_AUTH", debug_auth, true, on),
         debug_allowed: {
-            let words = env.debug_allowed.as_deref().unwrap_or_default().split(',').map(str::trim);
+            let words = debug_allowed.as_deref().unwrap_or_default().split(',').map(str::trim);
             words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
         },
-        admin: ignored.boolean("UNSAFE_ENABLE_ADMIN_ENDPOINTS", &env.admin),
-        admin_accounts: admin_accounts(env.admin_accounts.as_deref(), namespace, ignored),
+        admin: ignored.boolean("UNSAFE_ENABLE_ADMIN_ENDPOINTS", admin),
+        admin_accounts: admin_accounts(accounts.as_deref(), namespace, ignored),
     }
 }
 

@@ -9,37 +9,50 @@ use server::settings::ClusterSettings;
 use sources::kube::{ApiAccess, EndpointKind, Pacing};
 
 use super::IgnoredValues;
-use crate::args::{Env, boolean};
+use crate::args::{ClusterEnv, boolean};
 
 pub(super) fn settings(
     kubeconfig: Option<PathBuf>,
     revision: Option<String>,
     rate: f32,
-    env: &Env,
+    env: &ClusterEnv,
     ignored: &mut IgnoredValues,
 ) -> Result<ClusterSettings> {
+    let ClusterEnv {
+        pod_name,
+        revision: env_revision,
+        leader_election,
+        status,
+        balance,
+        addresses,
+        watched_namespaces,
+        watch_namespace,
+        use_endpoint_slice,
+        audit_interval,
+        access_interval,
+    } = env;
     ensure!(
         (1.0..=MAX_QPS).contains(&rate),
         "--kubernetesApiQPS {rate} is not a rate: write a number from 1 to {MAX_QPS}"
     );
-    let listed = [&env.watched_namespaces, &env.watch_namespace].into_iter().flatten();
+    let listed = [watched_namespaces, watch_namespace].into_iter().flatten();
     let namespaces = listed.flat_map(|text| text.split(',')).map(str::trim).filter(|name| !name.is_empty());
-    let slices = ignored.read("PILOT_USE_ENDPOINT_SLICE", &env.use_endpoint_slice, true, |text| boolean(text).ok());
+    let slices = ignored.read("PILOT_USE_ENDPOINT_SLICE", use_endpoint_slice, true, |text| boolean(text).ok());
     let pacing = Pacing::default();
-    let audit = ignored.read("MELTEMI_AUDIT_INTERVAL", &env.audit_interval, pacing.audit, super::go_duration);
-    let cache_ttl = ignored.read("MELTEMI_ACCESS_INTERVAL", &env.access_interval, ACCESS_CACHE_TTL, super::go_duration);
+    let audit = ignored.read("MELTEMI_AUDIT_INTERVAL", audit_interval, pacing.audit, super::go_duration);
+    let cache_ttl = ignored.read("MELTEMI_ACCESS_INTERVAL", access_interval, ACCESS_CACHE_TTL, super::go_duration);
     Ok(ClusterSettings {
         // An empty flag is no flag, as in istiod.
         access: ApiAccess { kubeconfig: kubeconfig.filter(|path| !path.as_os_str().is_empty()), rate: rate as u32 },
         namespaces: namespaces.map(Arc::from).collect(),
         endpoints: if slices { EndpointKind::EndpointSlice } else { EndpointKind::Endpoints },
-        revision: revision.or_else(|| env.revision.clone()).unwrap_or_default().into(),
-        pod_name: env.pod_name.clone(),
+        revision: revision.or_else(|| env_revision.clone()).unwrap_or_default().into(),
+        pod_name: pod_name.clone(),
         access_cache_ttl: cache_ttl.max(SHORTEST_AUDIT),
-        leader_election: ignored.read("ENABLE_LEADER_ELECTION", &env.leader_election, true, |text| boolean(text).ok()),
-        addresses: ignored.read("PILOT_ENABLE_IP_AUTOALLOCATE", &env.addresses, true, |text| boolean(text).ok()),
-        balance: ignored.read("MELTEMI_BALANCE_STREAMS", &env.balance, true, |text| boolean(text).ok()),
-        status: ignored.read("PILOT_ENABLE_STATUS", &env.status, true, |text| boolean(text).ok()),
+        leader_election: ignored.read("ENABLE_LEADER_ELECTION", leader_election, true, |text| boolean(text).ok()),
+        addresses: ignored.read("PILOT_ENABLE_IP_AUTOALLOCATE", addresses, true, |text| boolean(text).ok()),
+        balance: ignored.read("MELTEMI_BALANCE_STREAMS", balance, true, |text| boolean(text).ok()),
+        status: ignored.read("PILOT_ENABLE_STATUS", status, true, |text| boolean(text).ok()),
         pacing: Pacing { audit: if audit.is_zero() { audit } else { audit.max(SHORTEST_AUDIT) }, ..pacing },
     })
 }
@@ -54,7 +67,7 @@ const SHORTEST_AUDIT: Duration = Duration::from_secs(1);
 mod tests {
     use super::*;
 
-    fn settings(env: &Env) -> (ClusterSettings, Vec<String>) {
+    fn settings(env: &ClusterEnv) -> (ClusterSettings, Vec<String>) {
         let mut ignored = IgnoredValues::default();
         let settings = super::settings(None, None, 80.0, env, &mut ignored).unwrap();
         (settings, ignored.0)
@@ -62,19 +75,19 @@ mod tests {
 
     #[test]
     fn namespaces_of_both_variables() {
-        let env = Env {
+        let env = ClusterEnv {
             watched_namespaces: Some("shop, bank,,".into()),
             watch_namespace: Some("pay".into()),
-            ..Env::default()
+            ..ClusterEnv::default()
         };
         let names: Vec<_> = settings(&env).0.namespaces.into_iter().collect();
         assert_eq!(names.iter().map(|name| &**name).collect::<Vec<_>>(), ["bank", "pay", "shop"]);
-        assert!(settings(&Env::default()).0.namespaces.is_empty());
+        assert!(settings(&ClusterEnv::default()).0.namespaces.is_empty());
     }
 
     #[test]
     fn a_revision_has_a_mesh_config_of_its_own() {
-        let env = Env { revision: Some("canary".into()), ..Env::default() };
+        let env = ClusterEnv { revision: Some("canary".into()), ..ClusterEnv::default() };
         assert_eq!(&*settings(&env).0.revision, "canary");
         let names = ["", "default", "canary"].map(server::settings::mesh_config_map);
         assert_eq!(names.each_ref().map(|name| &**name), ["istio", "istio", "istio-canary"]);
@@ -82,8 +95,8 @@ mod tests {
 
     #[test]
     fn endpoint_slices_are_the_default() {
-        let env = |text: &str| Env { use_endpoint_slice: Some(text.into()), ..Env::default() };
-        assert_eq!(settings(&Env::default()).0.endpoints, EndpointKind::EndpointSlice);
+        let env = |text: &str| ClusterEnv { use_endpoint_slice: Some(text.into()), ..ClusterEnv::default() };
+        assert_eq!(settings(&ClusterEnv::default()).0.endpoints, EndpointKind::EndpointSlice);
         assert_eq!(settings(&env("false")).0.endpoints, EndpointKind::Endpoints);
         let (wrong, ignored) = settings(&env("perhaps"));
         assert_eq!((wrong.endpoints, ignored.len()), (EndpointKind::EndpointSlice, 1));
@@ -91,7 +104,9 @@ mod tests {
 
     #[test]
     fn audits_can_be_turned_off_and_have_a_minimum_interval() {
-        let audit = |text: &str| settings(&Env { audit_interval: Some(text.into()), ..Env::default() }).0.pacing.audit;
+        let audit = |text: &str| {
+            settings(&ClusterEnv { audit_interval: Some(text.into()), ..ClusterEnv::default() }).0.pacing.audit
+        };
         assert_eq!(
             (audit("0s"), audit("10ms"), audit("5m")),
             (Duration::ZERO, SHORTEST_AUDIT, Duration::from_secs(300))

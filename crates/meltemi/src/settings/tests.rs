@@ -38,7 +38,9 @@ fn defaults_are_those_of_istiod() {
 
 #[test]
 fn flag_beats_variable_beats_default() {
-    let env = Env { cluster_id: Some("env".into()), keepalive_interval: Some("7s".into()), ..Env::default() };
+    let mesh = MeshEnv { cluster_id: Some("env".into()), ..MeshEnv::default() };
+    let streams = StreamEnv { keepalive_interval: Some("7s".into()), ..StreamEnv::default() };
+    let env = Env { mesh, streams, ..Env::default() };
     let (from_env, _) = settings(&[], &env).unwrap();
     assert_eq!(from_env.server.mesh.cluster_id, "env");
     assert_eq!(from_env.server.streams.keepalive_interval, Duration::from_secs(7));
@@ -49,7 +51,8 @@ fn flag_beats_variable_beats_default() {
 
 #[test]
 fn unreadable_variable_is_reported_and_replaced() {
-    let env = Env { debounce_after: Some("soon".into()), ..Env::default() };
+    let debounce = DebounceEnv { after: Some("soon".into()), ..DebounceEnv::default() };
+    let env = Env { debounce, ..Env::default() };
     let (settings, ignored) = settings(&[], &env).unwrap();
     assert_eq!(settings.server.debounce.after, DEBOUNCE_AFTER);
     assert_eq!(ignored, [r#"PILOT_DEBOUNCE_AFTER="soon" cannot be read; 100ms is used instead"#]);
@@ -58,17 +61,17 @@ fn unreadable_variable_is_reported_and_replaced() {
 #[test]
 fn delivery_is_set_by_variables() {
     let set = |text: &str| Some(text.to_owned());
-    let env = Env {
-        eds_debounce: set("true"),
+    let streams = StreamEnv {
         push_throttle: set("0"),
         max_requests_per_second: set("12.5"),
         max_streams_per_address: set("7"),
         max_streams_per_identity: set("6"),
         subscription_changes_per_second: set("0"),
         removal_grace: set("2s"),
-        workers: set("3"),
-        ..Env::default()
+        ..StreamEnv::default()
     };
+    let debounce = DebounceEnv { eds_debounce: set("true"), ..DebounceEnv::default() };
+    let env = Env { streams, debounce, workers: set("3"), ..Env::default() };
     let (settings, ignored) = settings(&[], &env).unwrap();
     assert_eq!(ignored, [""; 0]);
     assert_eq!(settings.server.debounce.endpoints, None);
@@ -83,13 +86,13 @@ fn delivery_is_set_by_variables() {
 
 #[test]
 fn zero_is_no_limit_of_streams_and_reported() {
-    let env = Env {
+    let streams = StreamEnv {
         max_streams_per_address: Some("0".into()),
         max_requests_per_second: Some("-1".into()),
         push_throttle: Some("many".into()),
-        workers: Some("0".into()),
-        ..Env::default()
+        ..StreamEnv::default()
     };
+    let env = Env { streams, workers: Some("0".into()), ..Env::default() };
     let (settings, ignored) = settings(&[], &env).unwrap();
     assert_eq!(settings.server.streams.max_streams_per_address, 50_000);
     let named: Vec<&str> = ignored.iter().filter_map(|text| text.split('=').next()).collect();
@@ -99,7 +102,10 @@ fn zero_is_no_limit_of_streams_and_reported() {
 
 #[test]
 fn a_share_of_traces_beyond_a_hundred_is_reported() {
-    let env = |text: &str| Env { trace_sampling: Some(text.into()), ..Env::default() };
+    let env = |text: &str| Env {
+        mesh: MeshEnv { trace_sampling: Some(text.into()), ..MeshEnv::default() },
+        ..Env::default()
+    };
     assert_eq!(settings(&[], &env("12.5")).unwrap().0.server.mesh.trace_sampling, model::Percentage(12.5));
     let (settings, ignored) = settings(&[], &env("101")).unwrap();
     assert_eq!(settings.server.mesh.trace_sampling, model::Percentage(1.0));
@@ -108,7 +114,7 @@ fn a_share_of_traces_beyond_a_hundred_is_reported() {
 
 #[test]
 fn ranges_of_key_servers_must_be_readable() {
-    let env = |text: &str| Env { keys_blocked: Some(text.into()), ..Env::default() };
+    let env = |text: &str| Env { jwks: JwksEnv { blocked: Some(text.into()), ..JwksEnv::default() }, ..Env::default() };
     let (settings, _) = self::settings(&[], &env("10.0.0.0/8, 192.0.2.1,fd00::/8")).unwrap();
     let blocked: Vec<_> = settings.server.jwks.guard.blocked.iter().map(ToString::to_string).collect();
     assert_eq!(blocked, ["10.0.0.0/8", "192.0.2.1/32", "fd00::/8"]);
@@ -118,7 +124,10 @@ fn ranges_of_key_servers_must_be_readable() {
 
 #[test]
 fn auto_allocated_ranges_must_be_of_their_family() {
-    let env = |v4: &str, v6: &str| Env { ipv4_range: Some(v4.into()), ipv6_range: Some(v6.into()), ..Env::default() };
+    let env = |v4: &str, v6: &str| Env {
+        mesh: MeshEnv { ipv4_range: Some(v4.into()), ipv6_range: Some(v6.into()), ..MeshEnv::default() },
+        ..Env::default()
+    };
     let (settings, _) = self::settings(&[], &env("10.44.3.7/20", "fd00:7::/112")).unwrap();
     let ranges = settings.server.mesh.environment().addresses;
     assert_eq!(ranges.v4, ([10, 44, 0, 0].into(), [0, 0, 15, 255].into()));

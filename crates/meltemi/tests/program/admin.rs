@@ -161,9 +161,12 @@ fn cross_site_and_unauthenticated_requests_on_loopback_change_nothing() {
 #[test]
 fn admin_endpoints_are_off_by_default() {
     let secure = SecureServer::start(&[], &[]);
-    let refused = secure.ca(&["rotate", "--force"], Some(ADMIN));
-    assert_eq!(refused.code, Some(2));
-    assert!(refused.stderr.contains("403") && refused.stderr.contains("UNSAFE_ENABLE_ADMIN_ENDPOINTS"), "{refused:?}");
+    let rejected = secure.ca(&["rotate", "--force"], Some(ADMIN));
+    assert_eq!(rejected.code, Some(2));
+    assert!(
+        rejected.stderr.contains("403") && rejected.stderr.contains("UNSAFE_ENABLE_ADMIN_ENDPOINTS"),
+        "{rejected:?}"
+    );
     secure.assert_settled();
 }
 
@@ -171,8 +174,8 @@ fn admin_endpoints_are_off_by_default() {
 fn the_command_needs_a_token_of_an_allowed_account() {
     let secure = SecureServer::start(&[], &[ON, ("MELTEMI_ADMIN_SERVICE_ACCOUNTS", "ops/root, ops/second")]);
     for (account, why) in [(None, "401"), (Some("ops/other"), "may not administrate"), (Some(ADMIN), "ops/second")] {
-        let refused = secure.ca(&["rotate", "--force"], account);
-        assert!(refused.code == Some(2) && refused.stderr.contains(why), "{account:?}: {refused:?}");
+        let rejected = secure.ca(&["rotate", "--force"], account);
+        assert!(rejected.code == Some(2) && rejected.stderr.contains(why), "{account:?}: {rejected:?}");
     }
     secure.assert_settled();
     let done = secure.ca(&["rotate", "--force"], Some("ops/second"));
@@ -182,13 +185,16 @@ fn the_command_needs_a_token_of_an_allowed_account() {
 #[test]
 fn a_rotation_without_proxies_needs_force_and_warns() {
     let secure = SecureServer::start(&[], &[ON]);
-    let refused = secure.ca(&["rotate"], Some(ADMIN));
-    assert_eq!(refused.code, Some(2));
-    assert!(refused.stderr.contains("0 workloads are connected") && refused.stderr.contains("--force"), "{refused:?}");
+    let rejected = secure.ca(&["rotate"], Some(ADMIN));
+    assert_eq!(rejected.code, Some(2));
+    assert!(
+        rejected.stderr.contains("0 workloads are connected") && rejected.stderr.contains("--force"),
+        "{rejected:?}"
+    );
     secure.assert_settled();
     for stage in ["announced", "switched", "settled"] {
-        let refused = secure.ca(&["rotate"], Some(ADMIN));
-        assert_eq!(refused.code, Some(2), "before {stage}: {refused:?}");
+        let rejected = secure.ca(&["rotate"], Some(ADMIN));
+        assert_eq!(rejected.code, Some(2), "before {stage}: {rejected:?}");
         let done = secure.ca(&["rotate", "--force"], Some(ADMIN));
         assert!(done.code == Some(0) && done.stdout.contains(&format!("stage     {stage}")), "{done:?}");
         assert!(done.stderr.contains("warning: --force advances"), "{done:?}");

@@ -7,11 +7,10 @@ use std::process::{Command, Output};
 use config::yaml::{Scalars, documents};
 use serde_json::{Value, json};
 use testkit::environment;
-use testkit::parity::plain;
 
 use crate::run::{as_text, folder, run};
 
-/// `None`: there is no helm, which was said.
+/// `None`: there is no helm; the skip is reported.
 fn helm(words: &[&str], values: &[&Path]) -> Option<Output> {
     let Some(program) = environment::helm() else {
         testkit::skip("the chart: there is no helm; cargo xtask setup builds it where Go is");
@@ -36,13 +35,13 @@ pub(crate) fn rendered(values: &[&Path], more: &[&str]) -> Option<Vec<Value>> {
     let chart = chart();
     let lint = [&["lint", as_text(&chart), "--strict", "--quiet", "-n", "istio-system"], more].concat();
     let linted = helm(&lint, values)?;
-    let said = String::from_utf8_lossy(&linted.stdout) + String::from_utf8_lossy(&linted.stderr);
-    assert!(linted.status.success(), "helm lint {values:?} {more:?}: {said}");
+    let output = String::from_utf8_lossy(&linted.stdout) + String::from_utf8_lossy(&linted.stderr);
+    assert!(linted.status.success(), "helm lint {values:?} {more:?}: {output}");
     let template = [&["template", "istiod", as_text(&chart), "-n", "istio-system"], more].concat();
     let made = helm(&template, values)?;
     assert!(made.status.success(), "helm template {values:?}: {}", String::from_utf8_lossy(&made.stderr));
     let text = String::from_utf8(made.stdout).expect("UTF-8");
-    Some(documents(&text, Scalars::Objects).map(|it| plain(&it.expect("helm writes YAML"))).collect())
+    Some(documents(&text, Scalars::Objects).map(|it| it.expect("helm writes YAML").to_json()).collect())
 }
 
 pub(crate) fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
@@ -249,8 +248,8 @@ fn a_value_of_the_wrong_type_is_rejected_by_name() {
     ] {
         let chart = chart();
         let Some(out) = helm(&["template", "istiod", as_text(&chart), "--set", set], &[]) else { return };
-        let said = String::from_utf8_lossy(&out.stderr);
-        assert!(!out.status.success() && said.contains(named), "{set}: {said}");
+        let stderr = String::from_utf8_lossy(&out.stderr);
+        assert!(!out.status.success() && stderr.contains(named), "{set}: {stderr}");
     }
 }
 

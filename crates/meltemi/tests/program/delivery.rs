@@ -133,9 +133,9 @@ async fn a_changed_mesh_config_file_reaches_proxies() {
         }
         let what = format!("a connect timeout of {want} s");
         let reached = eventually(&what, async || {
-            let held = proxy.ask(CLUSTER, &everything, Duration::from_millis(100)).await?;
+            let clusters = proxy.ask(CLUSTER, &everything, Duration::from_millis(100)).await?;
             // On a starved machine the first answer may take longer than was waited for.
-            let Some(any) = held.get(CART) else { return Ok(false) };
+            let Some(any) = clusters.get(CART) else { return Ok(false) };
             Ok(Cluster::decode(any.value.clone())?.connect_timeout.is_some_and(|timeout| timeout.seconds == want))
         });
         reached.await.expect("it reaches the proxy");

@@ -44,12 +44,12 @@ fn plugged(authority: &TestCa) -> TempDir {
 }
 
 /// What openssl tells of a handshake.
-fn shaken(address: &str, flags: &[&str]) -> String {
-    asked(address, flags, "")
+fn handshake(address: &str, flags: &[&str]) -> String {
+    s_client(address, flags, "")
 }
 
 /// `keys`: what is typed after the handshake; the last of them must be one that ends it, if there are any.
-fn asked(address: &str, flags: &[&str], keys: &str) -> String {
+fn s_client(address: &str, flags: &[&str], keys: &str) -> String {
     let mut command = Command::new("openssl");
     command.args(["s_client", "-connect", address, "-alpn", "h2"]).args(flags);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -110,10 +110,10 @@ fn a_wrong_certificate_or_an_old_protocol_ends_the_handshake() {
         })
         .into_iter()
         .collect();
-    assert!(shaken(address, &["-tls1_2"]).contains("Cipher is ECDHE"), "an ordinary handshake");
+    assert!(handshake(address, &["-tls1_2"]).contains("Cipher is ECDHE"), "an ordinary handshake");
     for old in ["-tls1", "-tls1_1"] {
-        let said = shaken(address, &[old, "-cipher", "ALL:@SECLEVEL=0"]);
-        assert!(said.contains("Cipher is (NONE)"), "{old}: {said}");
+        let output = handshake(address, &[old, "-cipher", "ALL:@SECLEVEL=0"]);
+        assert!(output.contains("Cipher is (NONE)"), "{old}: {output}");
     }
     let name = "spiffe://cluster.local/ns/shop/sa/cart";
     for (what, leaf, alert) in [
@@ -124,15 +124,15 @@ fn a_wrong_certificate_or_an_old_protocol_ends_the_handshake() {
         ("self-signed", LeafCertificate::self_signed(name).unwrap(), Some("alert unknown ca")),
     ] {
         let flags = shown(&state, what, &leaf);
-        let said = shaken(address, &[&["-tls1_2"][..], &flags.each_ref().map(String::as_str)].concat());
+        let output = handshake(address, &[&["-tls1_2"][..], &flags.each_ref().map(String::as_str)].concat());
         match alert {
-            None => assert!(said.contains("Cipher is ECDHE") && !said.contains("alert"), "{what}: {said}"),
-            Some(alert) => assert!(said.contains(alert), "{what}, with the right name: {said}"),
+            None => assert!(output.contains("Cipher is ECDHE") && !output.contains("alert"), "{what}: {output}"),
+            Some(alert) => assert!(output.contains(alert), "{what}, with the right name: {output}"),
         }
     }
-    let said = asked(address, &["-tls1_2"], "R\nQ\n");
-    let (_, after) = said.split_once("RENEGOTIATING").expect("openssl tried");
-    assert!(after.contains(":error:"), "a second handshake on a connection: {said}");
+    let output = s_client(address, &["-tls1_2"], "R\nQ\n");
+    let (_, after) = output.split_once("RENEGOTIATING").expect("openssl tried");
+    assert!(after.contains(":error:"), "a second handshake on a connection: {output}");
     for waited in slow.into_iter().map(|thread| thread.join().unwrap()) {
         assert!((9..120).contains(&waited.as_secs()), "a handshake that does not go on was closed after {waited:?}");
     }
@@ -148,8 +148,8 @@ fn connections_of_another_protocol_are_closed() {
         let (answer, took) = closed_after(address, bytes);
         assert!(!answer.contains("200 OK") && took < Duration::from_secs(9), "{address}: {answer:?} after {took:?}");
     }
-    assert!(shaken(plain, &[]).contains("Cipher is (NONE)"), "TLS to the plaintext port");
-    assert!(shaken(secure, &["-tls1_2"]).contains("Cipher is ECDHE"), "others are served all the while");
+    assert!(handshake(plain, &[]).contains("Cipher is (NONE)"), "TLS to the plaintext port");
+    assert!(handshake(secure, &["-tls1_2"]).contains("Cipher is ECDHE"), "others are served all the while");
 }
 
 /// Two namespaces whose gateways run as service accounts of the same name.

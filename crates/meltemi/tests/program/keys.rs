@@ -17,8 +17,8 @@ fn flags(state: &TempDir) -> [&str; 3] {
     ["--secureGRPCAddr=127.0.0.1:0", "--stateDir", path(state)]
 }
 
-/// What it says to a start that must fail.
-fn refused(objects: &TempDir, state: &TempDir) -> String {
+/// The standard error of a start that must fail.
+fn failed_start(objects: &TempDir, state: &TempDir) -> String {
     let mut child = Command::new(PROGRAM)
         .args(["serve", "--config", path(objects), "--grpcAddr=", "--httpAddr=", "--monitoringAddr=127.0.0.1:0"])
         .args(flags(state))
@@ -28,11 +28,11 @@ fn refused(objects: &TempDir, state: &TempDir) -> String {
         .expect("the program starts");
     let ended = eventually_blocking("the program to end", || Ok(child.try_wait()?.is_some()));
     let _ = child.kill();
-    ended.expect("it refuses and ends");
+    ended.expect("it rejects the folder and ends");
     let out = child.wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(2), "{said}");
-    said
+    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(2), "{stderr}");
+    stderr
 }
 
 #[test]
@@ -44,8 +44,8 @@ fn an_incomplete_ca_ends_the_start_and_changes_nothing() {
     for (lost, left) in [("ca-cert.pem", "ca-key.pem"), ("ca-key.pem", "ca-cert.pem")] {
         let (backup, before) = (read(lost), read(left));
         fs::remove_file(ca.join(lost)).expect("a file");
-        let said = refused(&objects, &state);
-        assert!(said.contains(lost) && said.contains(left) && said.contains("restore"), "{said}");
+        let stderr = failed_start(&objects, &state);
+        assert!(stderr.contains(lost) && stderr.contains(left) && stderr.contains("restore"), "{stderr}");
         assert_eq!(read(left), before);
         assert!(!ca.join(lost).exists());
         fs::write(ca.join(lost), backup).expect("room");

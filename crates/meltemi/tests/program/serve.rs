@@ -19,7 +19,7 @@ const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
 pub(crate) struct Server {
     child: Child,
-    /// What it said until it was ready.
+    /// Its output until it was ready.
     pub(crate) banner: String,
     log: BufReader<ChildStderr>,
 }
@@ -94,7 +94,7 @@ impl Server {
         self.ended()
     }
 
-    /// The exit code, and what it said besides the banner.
+    /// The exit code, and its output besides the banner.
     fn ended(mut self) -> (Option<i32>, String) {
         let mut log = String::new();
         self.log.read_to_string(&mut log).expect("UTF-8");
@@ -124,8 +124,8 @@ fn it_serves_follows_changes_and_ends() {
         server.banner.contains("--registries is not a flag")
             && server.banner.contains("--clusterAliases is not a flag")
     );
-    let said = server.banner.lines().filter(|line| !line.starts_with("warning: ")).count();
-    assert!(said <= 15, "{}", server.banner);
+    let lines = server.banner.lines().filter(|line| !line.starts_with("warning: ")).count();
+    assert!(lines <= 15, "{}", server.banner);
     assert!(server.banner.contains("found  2 objects in 1 files: 1 Pod, 1 Service"), "{}", server.banner);
     assert!(server.banner.contains("off    xDS and certificates, TLS (--secureGRPCAddr): "), "{}", server.banner);
 
@@ -143,7 +143,7 @@ fn it_serves_follows_changes_and_ends() {
 
     let (code, log) = server.end(Signal::SIGTERM);
     assert_eq!(code, Some(0), "{log}");
-    assert_eq!(log.matches("more.yaml:1:").count(), 2, "told once when it came and once when it went:\n{log}");
+    assert_eq!(log.matches("more.yaml:1:").count(), 2, "reported once when it came and once when it went:\n{log}");
     assert!(log.contains("resolved"), "{log}");
 }
 

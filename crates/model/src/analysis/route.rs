@@ -14,10 +14,10 @@ use crate::mesh::Mesh;
 use crate::virtual_service::MESH;
 use crate::visibility::Visibility;
 
-type Routes = Object<VirtualService>;
+type VirtualServiceObject = Object<VirtualService>;
 
 pub(super) fn check(mesh: &Mesh, references: &ReferenceIndex<'_>, diagnostics: &mut Diagnostics) {
-    let mut objects: Vec<&Arc<Routes>> = mesh.objects.virtual_services.values().collect();
+    let mut objects: Vec<&Arc<VirtualServiceObject>> = mesh.objects.virtual_services.values().collect();
     objects.sort_by(|a, b| a.meta.age_order(&b.meta));
     for object in &objects {
         check_destinations(object, references, diagnostics);
@@ -26,11 +26,16 @@ pub(super) fn check(mesh: &Mesh, references: &ReferenceIndex<'_>, diagnostics: &
         check_delegates(mesh, object, diagnostics);
         check_ports(object, references, diagnostics);
     }
-    check_orphans(&objects, diagnostics);
+    check_unreferenced_delegates(&objects, diagnostics);
     check_conflicts(mesh, &objects, references, diagnostics);
 }
 
-fn warn(diagnostics: &mut Diagnostics, object: &Routes, field: impl Into<String>, what: impl Into<String>) {
+fn warn(
+    diagnostics: &mut Diagnostics,
+    object: &VirtualServiceObject,
+    field: impl Into<String>,
+    what: impl Into<String>,
+) {
     diagnostics.warn(Kind::VirtualService, &object.meta, field, what);
 }
 
@@ -39,19 +44,19 @@ fn destinations(spec: &VirtualService) -> Vec<(String, &Destination)> {
     let mut found = Vec::new();
     for (index, route) in spec.http.iter().enumerate() {
         let to = route.route.iter().map(|to| to.destination.as_ref());
-        found.extend(numbered(&format!("spec.http[{index}].route"), to));
+        found.extend(with_field_paths(&format!("spec.http[{index}].route"), to));
         found.extend(route.mirror.as_deref().map(|mirror| (format!("spec.http[{index}].mirror"), mirror)));
         let mirrors = route.mirrors.iter().map(|mirror| mirror.destination.as_ref());
-        found.extend(numbered(&format!("spec.http[{index}].mirrors"), mirrors));
+        found.extend(with_field_paths(&format!("spec.http[{index}].mirrors"), mirrors));
     }
     for (index, route) in spec.tls.iter().enumerate() {
-        found.extend(numbered(
+        found.extend(with_field_paths(
             &format!("spec.tls[{index}].route"),
             route.route.iter().map(|to| to.destination.as_ref()),
         ));
     }
     for (index, route) in spec.tcp.iter().enumerate() {
-        found.extend(numbered(
+        found.extend(with_field_paths(
             &format!("spec.tcp[{index}].route"),
             route.route.iter().map(|to| to.destination.as_ref()),
         ));
@@ -59,12 +64,15 @@ fn destinations(spec: &VirtualService) -> Vec<(String, &Destination)> {
     found
 }
 
-fn numbered<'a>(path: &str, list: impl Iterator<Item = Option<&'a Destination>>) -> Vec<(String, &'a Destination)> {
-    let placed = list.enumerate().filter_map(|(index, to)| Some((format!("{path}[{index}].destination"), to?)));
-    placed.collect()
+fn with_field_paths<'a>(
+    path: &str,
+    list: impl Iterator<Item = Option<&'a Destination>>,
+) -> Vec<(String, &'a Destination)> {
+    let found = list.enumerate().filter_map(|(index, to)| Some((format!("{path}[{index}].destination"), to?)));
+    found.collect()
 }
 
-fn check_destinations(object: &Routes, references: &ReferenceIndex<'_>, diagnostics: &mut Diagnostics) {
+fn check_destinations(object: &VirtualServiceObject, references: &ReferenceIndex<'_>, diagnostics: &mut Diagnostics) {
     for (path, destination) in destinations(&object.spec) {
         let host = Host::resolve_short(&destination.host, &object.meta.namespace, references.domain);
         let services = references.services_of(&host);
@@ -101,7 +109,7 @@ fn check_destinations(object: &Routes, references: &ReferenceIndex<'_>, diagnost
     }
 }
 
-fn check_weights(object: &Routes, diagnostics: &mut Diagnostics) {
+fn check_weights(object: &VirtualServiceObject, diagnostics: &mut Diagnostics) {
     let http = object.spec.http.iter().map(|route| route.route.iter().map(|to| to.weight).collect::<Vec<_>>());
     let tcp = object.spec.tcp.iter().map(|route| route.route.iter().map(|to| to.weight).collect());
     let tls = object.spec.tls.iter().map(|route| route.route.iter().map(|to| to.weight).collect());
@@ -117,18 +125,18 @@ fn check_weights(object: &Routes, diagnostics: &mut Diagnostics) {
     }
 }
 
-fn check_gateways(mesh: &Mesh, object: &Routes, diagnostics: &mut Diagnostics) {
+fn check_gateways(mesh: &Mesh, object: &VirtualServiceObject, diagnostics: &mut Diagnostics) {
     for (index, name) in object.spec.gateways.iter().enumerate().filter(|(_, name)| *name != MESH) {
         let (namespace, gateway) = name.split_once('/').unwrap_or((&object.meta.namespace, name));
-        let dotted = !name.contains('/') && name.contains('.');
-        if !dotted && !mesh.objects.gateways.contains_key(&Name::new(namespace, gateway)) {
+        let is_host_name = !name.contains('/') && name.contains('.');
+        if !is_host_name && !mesh.objects.gateways.contains_key(&Name::new(namespace, gateway)) {
             let what = format!("there is no Gateway {namespace}/{gateway}, so that no requests are routed through it");
             warn(diagnostics, object, format!("spec.gateways[{index}]"), what);
         }
     }
 }
 
-fn check_delegates(mesh: &Mesh, object: &Routes, diagnostics: &mut Diagnostics) {
+fn check_delegates(mesh: &Mesh, object: &VirtualServiceObject, diagnostics: &mut Diagnostics) {
     let own = &object.meta.namespace;
     for (index, route) in object.spec.http.iter().enumerate() {
         let Some(delegate) = &route.delegate else { continue };
@@ -154,24 +162,24 @@ fn check_delegates(mesh: &Mesh, object: &Routes, diagnostics: &mut Diagnostics) 
     }
 }
 
-fn visibility(mesh: &Mesh, object: &Routes) -> Visibility {
-    let written = &object.spec.export_to;
-    let export_to = if written.is_empty() { &mesh.config.default_virtual_service_export_to } else { written };
+fn visibility(mesh: &Mesh, object: &VirtualServiceObject) -> Visibility {
+    let own = &object.spec.export_to;
+    let export_to = if own.is_empty() { &mesh.config.default_virtual_service_export_to } else { own };
     Visibility::new(export_to.iter().map(String::as_str), &object.meta.namespace)
 }
 
 /// VirtualServices without hosts to which no other delegates.
-fn check_orphans(objects: &[&Arc<Routes>], diagnostics: &mut Diagnostics) {
-    let mut named = BTreeSet::new();
+fn check_unreferenced_delegates(objects: &[&Arc<VirtualServiceObject>], diagnostics: &mut Diagnostics) {
+    let mut delegates = BTreeSet::new();
     for object in objects {
         for delegate in object.spec.http.iter().filter_map(|route| route.delegate.as_ref()) {
             let namespace =
                 if delegate.namespace.is_empty() { &*object.meta.namespace } else { delegate.namespace.as_str() };
-            named.insert((namespace, delegate.name.as_str()));
+            delegates.insert((namespace, delegate.name.as_str()));
         }
     }
     for object in objects.iter().filter(|object| object.spec.hosts.is_empty()) {
-        if !named.contains(&(&*object.meta.namespace, &*object.meta.name)) {
+        if !delegates.contains(&(&*object.meta.namespace, &*object.meta.name)) {
             warn(
                 diagnostics,
                 object,
@@ -183,7 +191,7 @@ fn check_orphans(objects: &[&Arc<Routes>], diagnostics: &mut Diagnostics) {
 }
 
 /// Matched ports on which none of the hosts listens.
-fn check_ports(object: &Routes, references: &ReferenceIndex<'_>, diagnostics: &mut Diagnostics) {
+fn check_ports(object: &VirtualServiceObject, references: &ReferenceIndex<'_>, diagnostics: &mut Diagnostics) {
     if !is_for_mesh(object) {
         return;
     }
@@ -200,34 +208,36 @@ fn check_ports(object: &Routes, references: &ReferenceIndex<'_>, diagnostics: &m
     let tls = object.spec.tls.iter().map(|route| route.matches.iter().map(|wanted| wanted.port).collect());
     for (kind, routes) in [("http", http.collect::<Vec<_>>()), ("tcp", tcp.collect()), ("tls", tls.collect())] {
         for (index, matches) in routes.iter().enumerate() {
-            for (place, port) in matches.iter().enumerate().filter(|(_, port)| **port != 0 && !ports.contains(port)) {
+            for (match_index, port) in
+                matches.iter().enumerate().filter(|(_, port)| **port != 0 && !ports.contains(port))
+            {
                 let what = format!("none of the hosts has port {port}, so that no listener takes such requests");
-                warn(diagnostics, object, format!("spec.{kind}[{index}].match[{place}].port"), what);
+                warn(diagnostics, object, format!("spec.{kind}[{index}].match[{match_index}].port"), what);
             }
         }
     }
 }
 
-fn is_for_mesh(object: &Routes) -> bool {
+fn is_for_mesh(object: &VirtualServiceObject) -> bool {
     object.spec.gateways.is_empty() || object.spec.gateways.iter().any(|gateway| gateway == MESH)
 }
 
 /// Sidecars use only the oldest VirtualService of a host.
 fn check_conflicts(
     mesh: &Mesh,
-    objects: &[&Arc<Routes>],
+    objects: &[&Arc<VirtualServiceObject>],
     references: &ReferenceIndex<'_>,
     diagnostics: &mut Diagnostics,
 ) {
-    let mut first: BTreeMap<Host, &Arc<Routes>> = BTreeMap::new();
+    let mut oldest: BTreeMap<Host, &Arc<VirtualServiceObject>> = BTreeMap::new();
     for object in objects.iter().filter(|object| is_for_mesh(object)) {
         for (index, host) in object.spec.hosts.iter().enumerate() {
             let host = Host::resolve_short(host, &object.meta.namespace, references.domain);
-            let Some(older) = first.get(&host) else {
-                first.insert(host, object);
+            let Some(older) = oldest.get(&host) else {
+                oldest.insert(host, object);
                 continue;
             };
-            if !Arc::ptr_eq(older, object) && overlap(&visibility(mesh, older), &visibility(mesh, object)) {
+            if !Arc::ptr_eq(older, object) && overlaps(&visibility(mesh, older), &visibility(mesh, object)) {
                 let (namespace, name) = (&older.meta.namespace, &older.meta.name);
                 let what = format!(
                     "VirtualService {namespace}/{name} has {host} too and goes first; put the routes of sidecars into one of them"
@@ -239,7 +249,7 @@ fn check_conflicts(
 }
 
 /// Some namespace sees both.
-fn overlap(a: &Visibility, b: &Visibility) -> bool {
+fn overlaps(a: &Visibility, b: &Visibility) -> bool {
     match (a, b) {
         (Visibility::Nobody, _) | (_, Visibility::Nobody) => false,
         (Visibility::Namespaces(a), Visibility::Namespaces(b)) => !a.is_disjoint(b),

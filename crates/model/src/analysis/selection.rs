@@ -15,7 +15,7 @@ use crate::mesh::Mesh;
 
 pub(super) fn check(mesh: &Mesh, references: &ReferenceIndex<'_>, diagnostics: &mut Diagnostics) {
     let root = mesh.config.root_namespace.as_str();
-    let mut check = Check { references, root, diagnostics };
+    let mut check = SelectorCheck { references, root, diagnostics };
     let objects = &mesh.objects;
     check.policies(Kind::PeerAuthentication, &objects.peer_authentications, |spec| spec.selector.as_ref());
     check.policies(Kind::RequestAuthentication, &objects.request_authentications, |spec| spec.selector.as_ref());
@@ -41,13 +41,13 @@ pub(super) fn check(mesh: &Mesh, references: &ReferenceIndex<'_>, diagnostics: &
     check_egress(&objects.sidecars, references, diagnostics);
 }
 
-struct Check<'a> {
+struct SelectorCheck<'a> {
     references: &'a ReferenceIndex<'a>,
     root: &'a str,
     diagnostics: &'a mut Diagnostics,
 }
 
-impl Check<'_> {
+impl SelectorCheck<'_> {
     fn policies<S: Clone>(&mut self, kind: Kind, table: &Table<S>, selector: fn(&S) -> Option<&Selector>) {
         for object in table.values() {
             self.labels(
@@ -61,23 +61,23 @@ impl Check<'_> {
 
     fn labels(&mut self, kind: Kind, meta: &Meta, field: &str, labels: Option<&Labels>) {
         let Some(labels) = labels.filter(|labels| !labels.is_empty()) else { return };
-        let everywhere = *meta.namespace == *self.root && kind != Kind::ServiceEntry;
-        let of = |namespace: &str| everywhere || *namespace == *meta.namespace;
+        let is_mesh_wide = *meta.namespace == *self.root && kind != Kind::ServiceEntry;
+        let is_in_reach = |namespace: &str| is_mesh_wide || *namespace == *meta.namespace;
         let mut workloads = self
             .references
             .workloads
             .iter()
-            .filter(|(namespace, _)| of(namespace))
+            .filter(|(namespace, _)| is_in_reach(namespace))
             .flat_map(|(_, list)| list)
             .peekable();
         // A folder without workloads does not show which ones exist.
         if workloads.peek().is_some() && !workloads.any(|workload| workload.contains_all(labels)) {
-            let place = if everywhere { "the mesh".to_owned() } else { format!("namespace {}", meta.namespace) };
+            let reach = if is_mesh_wide { "the mesh".to_owned() } else { format!("namespace {}", meta.namespace) };
             self.diagnostics.warn(
                 kind,
                 meta,
                 field,
-                format!("no workload of {place} has these labels ({}), so that it has no effect", display(labels)),
+                format!("no workload of {reach} has these labels ({}), so that it has no effect", display(labels)),
             );
         }
     }
@@ -119,20 +119,25 @@ fn check_sidecars(sidecars: &Table<Sidecar>, diagnostics: &mut Diagnostics) {
 fn check_egress(sidecars: &Table<Sidecar>, references: &ReferenceIndex<'_>, diagnostics: &mut Diagnostics) {
     for object in sidecars.values() {
         for (index, listener) in object.spec.egress.iter().enumerate() {
-            for (place, entry) in listener.hosts.iter().enumerate() {
+            for (host_index, entry) in listener.hosts.iter().enumerate() {
                 let Some((namespace, name)) = entry.split_once('/') else { continue };
                 if namespace == "~" || name == "*" {
                     continue;
                 }
                 let namespace = if namespace == "." { &*object.meta.namespace } else { namespace };
                 let host = Host::new(name);
-                let fits = |(known, services): (&&Host, &Vec<&Arc<crate::service::Service>>)| {
+                let is_imported = |(known, services): (&&Host, &Vec<&Arc<crate::service::Service>>)| {
                     known.matches(&host)
                         && services.iter().any(|service| namespace == "*" || *service.namespace == *namespace)
                 };
-                if !references.services.iter().any(fits) {
+                if !references.services.iter().any(is_imported) {
                     let what = format!("no service is called {name} in {namespace}, so that nothing is imported");
-                    diagnostics.warn(Kind::Sidecar, &object.meta, format!("spec.egress[{index}].hosts[{place}]"), what);
+                    diagnostics.warn(
+                        Kind::Sidecar,
+                        &object.meta,
+                        format!("spec.egress[{index}].hosts[{host_index}]"),
+                        what,
+                    );
                 }
             }
         }

@@ -101,11 +101,11 @@ impl DestinationRules {
         let pairs = self.pools(namespace).into_iter().zip(before.pools(namespace));
         let mut changed = false;
         for (pool, before) in pairs {
-            let (rules, held) = (pool.rules_mut(host), before.rules_mut(host).get(host));
-            if rules.get(host) != held {
+            let (rules, previous) = (pool.rules_mut(host), before.rules_mut(host).get(host));
+            if rules.get(host) != previous {
                 changed = true;
-            } else if let Some(held) = held {
-                rules.insert(host.clone(), held.clone());
+            } else if let Some(previous) = previous {
+                rules.insert(host.clone(), previous.clone());
             }
         }
         changed

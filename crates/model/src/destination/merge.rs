@@ -98,7 +98,7 @@ pub(super) fn add(rules: &mut Vec<Arc<MergedDestinationRule>>, object: &Object<D
         }
         beside = !equal;
         match (&rule.selector, &own.selector) {
-            (Some(held), Some(new)) if held != new => {
+            (Some(current), Some(new)) if current != new => {
                 beside = true;
                 continue;
             }

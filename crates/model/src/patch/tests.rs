@@ -58,9 +58,9 @@ fn priority_then_the_root_then_name_with_namespace() {
         filter("istio-system", "last", &one(1)),
         filter("bank", "other", &one(0)),
     ];
-    let held = mesh(&store(&text.concat())).place(&cart()).patches.clone();
+    let patches = mesh(&store(&text.concat())).place(&cart()).patches.clone();
     let order = ["shop/first", "istio-system/z", "shop/a-b", "shop/a", "shop/b", "istio-system/last"];
-    assert_eq!(names(&held.outbound), order.map(|name| format!("{name} configPatches[0]")));
+    assert_eq!(names(&patches.outbound), order.map(|name| format!("{name} configPatches[0]")));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn selectors_versions_and_metadata_choose_proxies() {
     ] {
         assert_eq!(holds(&spec, &cart()), want, "{spec}");
     }
-    assert!(!holds(&matched(r"{proxyVersion: '.*'}"), &proxy("sidecar", json!({}))), "a version that is not told");
+    assert!(!holds(&matched(r"{proxyVersion: '.*'}"), &proxy("sidecar", json!({}))), "an unknown version");
 }
 
 #[test]

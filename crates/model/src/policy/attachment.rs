@@ -1,85 +1,56 @@
-//! Whether a policy applies to a workload: by its selector, or by naming the Gateway that the workload is an instance of.
+//! Whether a policy applies to a workload: the fields of each kind that decide it. The decision itself is in [`Attachment`].
 
 use config::kinds::authorization_policy::AuthorizationPolicy;
 use config::kinds::envoy_filter::EnvoyFilter;
 use config::kinds::request_authentication::RequestAuthentication;
-use config::kinds::target_ref::TargetRef;
 use config::kinds::wasm_plugin::WasmPlugin;
-use config::labels::Labels;
+use config::labels::{Labels, Selector};
 
-/// Label on the pods of a Kubernetes Gateway.
-const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
+use crate::attachment::Attachment;
 
 /// A policy that selects workloads.
 pub(crate) trait SelectsWorkloads {
-    /// Labels that a workload must have; `None`: all workloads.
-    fn selector(&self) -> Option<&Labels>;
-    fn targets(&self) -> &[TargetRef];
+    fn attachment(&self) -> Attachment<'_>;
 }
 
 impl SelectsWorkloads for AuthorizationPolicy {
-    fn selector(&self) -> Option<&Labels> {
-        self.selector.as_ref().map(|selector| &selector.match_labels)
-    }
-
-    fn targets(&self) -> &[TargetRef] {
-        target_refs(&self.target_refs, self.target_ref.as_ref())
+    fn attachment(&self) -> Attachment<'_> {
+        Attachment::new(match_labels(self.selector.as_ref()), &self.target_refs, self.target_ref.as_ref())
     }
 }
 
 impl SelectsWorkloads for RequestAuthentication {
-    fn selector(&self) -> Option<&Labels> {
-        self.selector.as_ref().map(|selector| &selector.match_labels)
-    }
-
-    fn targets(&self) -> &[TargetRef] {
-        target_refs(&self.target_refs, self.target_ref.as_ref())
+    fn attachment(&self) -> Attachment<'_> {
+        Attachment::new(match_labels(self.selector.as_ref()), &self.target_refs, self.target_ref.as_ref())
     }
 }
 
 impl SelectsWorkloads for WasmPlugin {
-    fn selector(&self) -> Option<&Labels> {
-        self.selector.as_ref().map(|selector| &selector.match_labels)
-    }
-
-    fn targets(&self) -> &[TargetRef] {
-        target_refs(&self.target_refs, self.target_ref.as_ref())
+    fn attachment(&self) -> Attachment<'_> {
+        Attachment::new(match_labels(self.selector.as_ref()), &self.target_refs, self.target_ref.as_ref())
     }
 }
 
 impl SelectsWorkloads for EnvoyFilter {
-    fn selector(&self) -> Option<&Labels> {
-        self.workload_selector.as_ref().map(|selector| &selector.labels)
-    }
-
-    fn targets(&self) -> &[TargetRef] {
-        &self.target_refs
+    fn attachment(&self) -> Attachment<'_> {
+        Attachment::new(self.workload_selector.as_ref().map(|selector| &selector.labels), &self.target_refs, None)
     }
 }
 
-fn target_refs<'a>(list: &'a [TargetRef], single: Option<&'a TargetRef>) -> &'a [TargetRef] {
-    if list.is_empty() { single.map_or(&[], std::slice::from_ref) } else { list }
+fn match_labels(selector: Option<&Selector>) -> Option<&Labels> {
+    selector.map(|selector| &selector.match_labels)
 }
 
 /// `home`: the namespace of the policy; the caller has checked that it is the workload's or the root namespace.
 pub(crate) fn applies(policy: &impl SelectsWorkloads, home: &str, namespace: &str, labels: &Labels) -> bool {
-    let targets = policy.targets();
-    if targets.is_empty() {
-        return policy.selector().is_none_or(|wanted| labels.contains_all(wanted));
-    }
-    let Some(gateway) = labels.get(GATEWAY_NAME) else { return false };
-    let names = |target: &TargetRef| {
-        target.group == "gateway.networking.k8s.io" && target.kind == "Gateway" && target.name == gateway
-    };
-    // References to other namespaces are not supported, as in istiod.
-    let near = |target: &TargetRef| target.namespace.is_empty() || target.namespace == namespace;
-    home == namespace && targets.iter().any(|target| names(target) && near(target))
+    policy.attachment().applies(home, namespace, labels)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::labels::Selector;
+    use crate::attachment::GATEWAY_NAME;
+    use config::kinds::target_ref::TargetRef;
 
     fn policy(selector: Option<&str>, target: Option<(&str, &str)>) -> AuthorizationPolicy {
         let selector = selector.map(|app| Selector { match_labels: [("app", app)].into_iter().collect() });

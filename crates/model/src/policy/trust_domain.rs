@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 pub(super) struct TrustDomains(Vec<String>);
 
 /// In principals it means the mesh's own trust domain, whatever its name.
-const OWN: &str = "cluster.local";
+const MESH_DOMAIN: &str = "cluster.local";
 
 impl TrustDomains {
     pub(super) fn new(domain: &str, aliases: &[String]) -> Self {
@@ -15,32 +15,32 @@ impl TrustDomains {
     }
 
     /// Each principal with every alias of its trust domain; one of a foreign or of any domain stays as it is.
-    pub(super) fn principals(&self, written: &[String]) -> Vec<String> {
-        written.iter().flat_map(|principal| self.with_domain_aliases(principal)).collect()
+    pub(super) fn principals(&self, principals: &[String]) -> Vec<String> {
+        principals.iter().flat_map(|principal| self.with_domain_aliases(principal)).collect()
     }
 
-    pub(super) fn with_aliases(&self, written: &[String]) -> Vec<String> {
+    pub(super) fn with_aliases(&self, domains: &[String]) -> Vec<String> {
         let names = |domain: &String| {
             if self.0.contains(domain) { self.0.clone() } else { vec![domain.clone()] }
         };
         let mut seen = BTreeSet::new();
-        written.iter().flat_map(names).filter(|name| seen.insert(name.clone())).collect()
+        domains.iter().flat_map(names).filter(|name| seen.insert(name.clone())).collect()
     }
 
     fn with_domain_aliases(&self, principal: &str) -> Vec<String> {
         let as_is = vec![principal.to_owned()];
         let parts: Vec<&str> = principal.split('/').collect();
         let [domain, _, _, _, _] = parts[..] else { return as_is };
-        if domain == "*" || (domain != OWN && !self.0.iter().any(|name| domains_match(domain, name))) {
+        if domain == "*" || (domain != MESH_DOMAIN && !self.0.iter().any(|name| domains_match(domain, name))) {
             return as_is;
         }
         let mut names: Vec<String> = Vec::new();
         for name in &self.0 {
             // A pattern such as `*-td` already covers `old-td` and `new-td`.
             let covered = matches_suffix(name, domain);
-            let named = if covered { principal.to_owned() } else { format!("{name}/{}", parts[1..].join("/")) };
-            if !names.contains(&named) {
-                names.push(named);
+            let renamed = if covered { principal.to_owned() } else { format!("{name}/{}", parts[1..].join("/")) };
+            if !names.contains(&renamed) {
+                names.push(renamed);
             }
         }
         names
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_covers_a_name_stands_once() {
+    fn a_pattern_that_covers_an_alias_is_listed_once() {
         check(&["new-td", "old-td"], &["*-td/ns/a/sa/b"], &["*-td/ns/a/sa/b"]);
         check(
             &["new", "x-td", "cluster.local"],

@@ -98,11 +98,11 @@ impl MetricsMerge {
             return;
         }
         for metric in metrics(selector.metric.as_ref()) {
-            let held = self.overrides.entry(metric.to_owned()).or_default();
-            held.dropped = wanted.disabled.unwrap_or(held.dropped);
+            let entry = self.overrides.entry(metric.to_owned()).or_default();
+            entry.dropped = wanted.disabled.unwrap_or(entry.dropped);
             for (tag, change) in &wanted.tag_overrides {
                 let value = (change.operation == TagOperation::Upsert).then(|| change.value.clone());
-                held.tags.insert(tag.clone(), value);
+                entry.tags.insert(tag.clone(), value);
             }
         }
     }

@@ -118,7 +118,7 @@ fn oldest_wide(objects: &[Written]) -> Option<&Written> {
 
 fn attachment(object: &Written) -> Attachment<'_> {
     let kube::Telemetry { selector, target_ref, target_refs, .. } = &object.spec;
-    Attachment { selector: selector.as_ref(), targets: target_refs, target: target_ref.as_ref() }
+    Attachment::new(selector.as_ref().map(|selector| &selector.match_labels), target_refs, target_ref.as_ref())
 }
 
 fn id(object: &Written) -> ObjectId {

@@ -86,17 +86,16 @@ impl VirtualServiceIndex {
             let root = snapshot.virtual_services.get(&name).filter(|object| !is_delegate(object));
             let new =
                 root.and_then(|object| ResolvedVirtualService::new(object, &snapshot.mesh, domain, &next.delegates));
-            let written = |held: &ResolvedVirtualService| held.prefix == PathPrefix::Text;
-            let at = next
-                .all
-                .iter()
-                .position(|held| held.name == name.name && held.namespace == name.namespace && written(held));
+            let is_written = |object: &ResolvedVirtualService| object.prefix == PathPrefix::Text;
+            let at = next.all.iter().position(|object| {
+                object.name == name.name && object.namespace == name.namespace && is_written(object)
+            });
             if at.map(|at| &*next.all[at]) == new.as_ref() {
                 continue;
             }
             let (old, new) = (at.map(|at| next.all.remove(at)), new.map(Arc::new));
             if let Some(new) = &new {
-                let at = next.all.partition_point(|held| held.age_order(new).is_lt());
+                let at = next.all.partition_point(|object| object.age_order(new).is_lt());
                 next.all.insert(at, new.clone());
             }
             let change = RouteChange { old, new };
@@ -112,15 +111,15 @@ impl VirtualServiceIndex {
     fn rebind(&mut self, change: &RouteChange) {
         if let Some(old) = &change.old {
             for gateway in old.bound_to() {
-                if let Some(held) = self.by_gateway.get_mut(gateway) {
-                    held.retain(|object| !Arc::ptr_eq(object, old));
+                if let Some(bound) = self.by_gateway.get_mut(gateway) {
+                    bound.retain(|object| !Arc::ptr_eq(object, old));
                 }
             }
         }
         if let Some(new) = &change.new {
             for gateway in new.bound_to() {
-                let held = self.by_gateway.entry(gateway.clone()).or_default();
-                held.insert(held.partition_point(|object| object.age_order(new).is_lt()), new.clone());
+                let bound = self.by_gateway.entry(gateway.clone()).or_default();
+                bound.insert(bound.partition_point(|object| object.age_order(new).is_lt()), new.clone());
             }
         }
     }

@@ -28,9 +28,9 @@ impl VirtualServices {
                 if host.is_wildcard() {
                     by_host.wildcard.entry(host.clone()).or_insert(index);
                 } else {
-                    let held = by_host.exact.entry(host.clone()).or_default();
-                    if held.last() != Some(&index) {
-                        held.push(index);
+                    let indices = by_host.exact.entry(host.clone()).or_default();
+                    if indices.last() != Some(&index) {
+                        indices.push(index);
                     }
                 }
             }
@@ -40,8 +40,8 @@ impl VirtualServices {
 
     /// Replaces one by another with the same hosts.
     pub(crate) fn replace(&mut self, old: &Arc<ResolvedVirtualService>, new: &Arc<ResolvedVirtualService>) {
-        if let Some(held) = self.all.iter_mut().find(|held| Arc::ptr_eq(held, old)) {
-            *held = new.clone();
+        if let Some(current) = self.all.iter_mut().find(|current| Arc::ptr_eq(current, old)) {
+            *current = new.clone();
         }
     }
 

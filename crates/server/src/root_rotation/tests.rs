@@ -54,8 +54,8 @@ impl Folder {
 #[tokio::test]
 async fn without_workloads_only_force_advances() {
     let folder = Folder::new();
-    let refused = folder.rotate(&folder.id(), false).await.unwrap_err();
-    assert!(refused.contains("0 workloads are connected") && refused.contains("--force"), "{refused}");
+    let error = folder.rotate(&folder.id(), false).await.unwrap_err();
+    assert!(error.contains("0 workloads are connected") && error.contains("--force"), "{error}");
     for stage in ["announced", "switched", "settled"] {
         let status = folder.rotate(&folder.id(), true).await.unwrap();
         assert_eq!(status.stage, stage);

@@ -168,7 +168,7 @@ impl Files {
         let chain = ca::bundle(&self.certificate).with_context(|| of(&external.certificate))?;
         let roots = ca::bundle(&self.roots).with_context(|| of(&external.roots))?;
         let key = PrivateKey::from_pem(&self.key).with_context(|| of(&external.key))?;
-        if !chain.first().is_some_and(|leaf| leaf.is_of(&key)) {
+        if !chain.first().is_some_and(|leaf| leaf.has_key(&key)) {
             bail!("{} is not the key of {}", external.key.display(), external.certificate.display());
         }
         Ok((chain, key, roots))
@@ -190,7 +190,7 @@ mod tests {
     fn authority() -> Authority {
         let options = RootOptions { key: KeyType::P256, lifetime: 24 * HOUR, organization: "cluster.local".to_owned() };
         let now = SystemTime::now();
-        let (key, root) = options.made(now).unwrap();
+        let (key, root) = options.generate(now).unwrap();
         Authority::new(&key, vec![root.clone()], vec![root], now).unwrap()
     }
 

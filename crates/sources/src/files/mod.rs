@@ -190,13 +190,13 @@ impl Folder {
             Unlisted::Link(error) if holds => error,
             Unlisted::Link(_) | Unlisted::Vanished => return None,
         };
-        let kept = if holds { STAYS_IN_FORCE } else { "" };
-        Some(Diagnostic::error(format!("folder {} cannot be read: {error}{kept}", folder.shown())))
+        let suffix = if holds { STAYS_IN_FORCE } else { "" };
+        Some(Diagnostic::error(format!("folder {} cannot be read: {error}{suffix}", folder.shown())))
     }
 
     fn rejected(&self, error: &WalkError) -> Diagnostic {
-        let kept = if self.catalog.files().is_empty() { "" } else { STAYS_IN_FORCE };
-        Diagnostic::error(format!("folder {} {error}{kept}", self.root.display()))
+        let suffix = if self.catalog.files().is_empty() { "" } else { STAYS_IN_FORCE };
+        Diagnostic::error(format!("folder {} {error}{suffix}", self.root.display()))
     }
 
     fn tell(&mut self, diagnostics: BTreeMap<String, Vec<Diagnostic>>) -> Vec<Update> {

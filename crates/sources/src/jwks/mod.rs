@@ -279,7 +279,7 @@ impl State {
         let effect = if self.fresh.is_some() {
             "the keys that were fetched before stay in use"
         } else {
-            "requests with a token of this issuer are refused"
+            "requests with a token of this issuer are rejected"
         };
         let diagnostic = Diagnostic::warning(format!("cannot fetch the keys from {source}: {why}; {effect}"));
         updates.push(diagnostic_update(source, Some(diagnostic.on(self.want.object.clone()).field("spec.jwtRules"))));

@@ -66,7 +66,7 @@ async fn fetched(guard: AddressFilter, uri: &str) -> Result<String, String> {
     done.map(|keys| keys.to_string()).map_err(|failure| reasons(&failure))
 }
 
-async fn check_refused(uri: &str, why: &str) {
+async fn check_rejected(uri: &str, why: &str) {
     let rejected = fetched(open(), uri).await.unwrap_err();
     assert!(rejected.contains(why), "{uri}: {rejected}");
 }
@@ -107,7 +107,7 @@ async fn closed_addresses_are_not_connected_to_under_any_name() {
 #[tokio::test]
 async fn a_redirect_or_a_discovered_address_is_looked_at_like_any_other() {
     let closed = saying(redirect("http://169.254.169.254/latest/meta-data")).await;
-    check_refused(&format!("http://{closed}/"), "169.254.169.254").await;
+    check_rejected(&format!("http://{closed}/"), "169.254.169.254").await;
     let issuer = saying(ok(r#"{"jwks_uri":"http://169.254.169.254/"}"#)).await;
     let source = KeySource::Issuer(format!("http://{issuer}").as_str().into());
     let rejected = reasons(&keys(&client(open()), &source, SHORT).await.unwrap_err());
@@ -120,11 +120,11 @@ async fn redirects_are_followed_a_few_times() {
     let near = saying(redirect(&format!("http://{end}/"))).await;
     assert_eq!(fetched(open(), &format!("http://{near}/")).await.as_deref(), Ok(KEYS));
     let round = saying(redirect("/again")).await;
-    check_refused(&format!("http://{round}/"), "more than 5 times").await;
+    check_rejected(&format!("http://{round}/"), "more than 5 times").await;
     let nowhere = saying(redirect("again")).await;
-    check_refused(&format!("http://{nowhere}/"), "no valid Location").await;
+    check_rejected(&format!("http://{nowhere}/"), "no valid Location").await;
     let file = saying(redirect("ftp://127.0.0.1/")).await;
-    check_refused(&format!("http://{file}/"), "is not an address of HTTP").await;
+    check_rejected(&format!("http://{file}/"), "is not an address of HTTP").await;
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn a_body_without_end_is_cut_by_size() {
         while stream.write_all(&[b' '; 65536]).await.is_ok() {}
     })
     .await;
-    check_refused(&format!("http://{endless}/"), "larger than 1048576 bytes").await;
+    check_rejected(&format!("http://{endless}/"), "larger than 1048576 bytes").await;
 }
 
 #[tokio::test]
@@ -146,38 +146,38 @@ async fn a_server_that_is_slow_or_silent_is_cut_by_time() {
         }
     })
     .await;
-    check_refused(&format!("http://{slow}/"), "timed out after 300ms").await;
+    check_rejected(&format!("http://{slow}/"), "timed out after 300ms").await;
     let silent = server(|stream, _| async move {
         std::future::pending::<()>().await;
         drop(stream);
     })
     .await;
-    check_refused(&format!("http://{silent}/"), "timed out after 300ms").await;
+    check_rejected(&format!("http://{silent}/"), "timed out after 300ms").await;
 }
 
 #[tokio::test]
-async fn compressed_foreign_and_failed_answers_are_refused() {
+async fn rejects_compressed_foreign_and_failed_responses() {
     let bomb = saying("HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 2\r\n\r\n\x1f\x0b").await;
-    check_refused(&format!("http://{bomb}/"), "compressed").await;
+    check_rejected(&format!("http://{bomb}/"), "compressed").await;
     let page = saying(ok("<html>")).await;
-    check_refused(&format!("http://{page}/"), "not JSON").await;
+    check_rejected(&format!("http://{page}/"), "not JSON").await;
     let list = saying(ok("[]")).await;
-    check_refused(&format!("http://{list}/"), "not JSON").await;
+    check_rejected(&format!("http://{list}/"), "not JSON").await;
     let missing = saying("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await;
-    check_refused(&format!("http://{missing}/"), "404").await;
-    check_refused("ftp://127.0.0.1/", "write it like https://host/path").await;
-    check_refused("not an address", "write it like https://host/path").await;
+    check_rejected(&format!("http://{missing}/"), "404").await;
+    check_rejected("ftp://127.0.0.1/", "write it like https://host/path").await;
+    check_rejected("not an address", "write it like https://host/path").await;
 }
 
 #[tokio::test]
-async fn a_server_without_a_trusted_certificate_is_refused() {
+async fn rejects_a_server_without_a_trusted_certificate() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let plain = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         drop(stream.write_all(ok(KEYS).as_bytes()).await);
     });
-    check_refused(&format!("https://{plain}/"), "TLS handshake with").await;
+    check_rejected(&format!("https://{plain}/"), "TLS handshake with").await;
 }
 
 fn states(sources: &[&str]) -> (SourceStates, KeyRequests, Instant) {
@@ -240,7 +240,7 @@ async fn a_failure_is_a_diagnostic_on_the_policy_until_resolved() {
         updates.into_iter().flat_map(texts).collect::<Vec<_>>().join("\n")
     };
     let reported = diagnostics(states.take(&source, failure(), now));
-    assert!(reported.contains("RequestAuthentication shop/jwt") && reported.contains("are refused"), "{reported}");
+    assert!(reported.contains("RequestAuthentication shop/jwt") && reported.contains("are rejected"), "{reported}");
     assert_eq!(diagnostics(states.take(&source, Ok(KEYS.into()), now)), "");
     assert!(diagnostics(states.take(&source, failure(), now)).contains("stay in use"));
 }

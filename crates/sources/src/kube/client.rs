@@ -59,7 +59,7 @@ pub enum RequestError {
     Connection(String),
     /// A response with an error status.
     #[error("{code}: {message}")]
-    Refused { code: u16, reason: String, message: String, retry_after: Option<Duration> },
+    Status { code: u16, reason: String, message: String, retry_after: Option<Duration> },
     #[error("cannot decode the response: {0}")]
     Unreadable(String),
 }
@@ -199,7 +199,7 @@ pub fn error_response(code: StatusCode, headers: &HeaderMap, text: &[u8]) -> Req
     } else {
         status.message
     };
-    RequestError::Refused {
+    RequestError::Status {
         code: code.as_u16(),
         reason: status.reason,
         message,
@@ -256,7 +256,7 @@ mod tests {
         headers.insert(header::RETRY_AFTER, "7".parse().unwrap());
         let failure = error_response(StatusCode::FORBIDDEN, &headers, text);
         assert_eq!(failure.to_string(), "403: pods is forbidden: cannot list");
-        let RequestError::Refused { retry_after, .. } = failure else { panic!() };
+        let RequestError::Status { retry_after, .. } = failure else { panic!() };
         assert_eq!(retry_after, Some(Duration::from_secs(7)));
         assert_eq!(
             error_response(StatusCode::BAD_GATEWAY, &HeaderMap::new(), b"<html>").to_string(),

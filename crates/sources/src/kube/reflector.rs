@@ -71,9 +71,9 @@ pub(super) enum WatchEnd {
 impl From<RequestError> for WatchEnd {
     fn from(failure: RequestError) -> WatchEnd {
         match failure {
-            RequestError::Refused { code: 410, message, .. } => WatchEnd::Lost(message),
+            RequestError::Status { code: 410, message, .. } => WatchEnd::Lost(message),
             // An API server that was restored from a backup does not know our version yet.
-            RequestError::Refused { message, .. } if message.contains("Too large resource version") => {
+            RequestError::Status { message, .. } if message.contains("Too large resource version") => {
                 WatchEnd::Lost(message)
             }
             other => WatchEnd::Failed(other),
@@ -117,7 +117,7 @@ impl Reflector {
 
     fn failed(&mut self, failure: &RequestError, backoff: &mut Backoff) -> Duration {
         let (retry_after, forbidden) = match failure {
-            RequestError::Refused { code, retry_after, .. } => (*retry_after, *code == 403),
+            RequestError::Status { code, retry_after, .. } => (*retry_after, *code == 403),
             _ => (None, false),
         };
         let text = failure.to_string();
@@ -163,7 +163,7 @@ impl Reflector {
         let mut token = String::new();
         loop {
             let text = match self.client.get(&self.list_path(&of, limit, &token), JSON).await {
-                Err(RequestError::Refused { code: 404, .. }) => return Err(WatchEnd::Absent),
+                Err(RequestError::Status { code: 404, .. }) => return Err(WatchEnd::Absent),
                 other => other?,
             };
             let mut updates = Vec::new();
@@ -257,7 +257,7 @@ impl Reflector {
                 group => format!("/apis/{group}/{version}"),
             };
             match self.client.get(&index, JSON).await {
-                Err(RequestError::Refused { code: 404, .. }) => {}
+                Err(RequestError::Status { code: 404, .. }) => {}
                 Ok(text) if !names(&text, kind) => {}
                 _ => return false,
             }

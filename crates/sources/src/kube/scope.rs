@@ -72,8 +72,8 @@ mod tests {
     #[test]
     fn selected_namespaces_and_the_root_are_in_scope() {
         let scope = scope("{discoverySelectors: [{matchLabels: {mesh: in}}]}");
-        let held: Vec<bool> = ["a", "b", "istio-system", "", "later"].iter().map(|name| scope.holds(name)).collect();
-        assert_eq!(held, [true, false, true, true, false]);
+        let found: Vec<bool> = ["a", "b", "istio-system", "", "later"].iter().map(|name| scope.holds(name)).collect();
+        assert_eq!(found, [true, false, true, true, false]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Context, Result, ensure};
+use config::tree::Node;
 use config::yaml::{Scalars, documents};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use http::Method;
@@ -10,7 +11,6 @@ use serde_json::{Value, json};
 use sources::kube::{JSON, KubeClient};
 use tokio::sync::Mutex;
 
-use crate::parity::plain;
 use crate::wait::eventually;
 
 /// Requests under way at once.
@@ -45,7 +45,8 @@ impl ApiWriter {
     pub async fn define(&self, text: &str) -> Result<()> {
         let trees: Result<Vec<_>, _> = documents(text, Scalars::Objects).collect();
         let trees = trees.map_err(|fault| anyhow::anyhow!("line {}: {}", fault.at.line, fault.what))?;
-        let kinds: Vec<Value> = trees.iter().map(plain).filter(|it| it["kind"] == "CustomResourceDefinition").collect();
+        let kinds: Vec<Value> =
+            trees.iter().map(Node::to_json).filter(|it| it["kind"] == "CustomResourceDefinition").collect();
         self.apply_all(&kinds).await?;
         for kind in &kinds {
             self.wait_established(kind).await?;

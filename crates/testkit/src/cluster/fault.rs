@@ -30,7 +30,7 @@ pub enum ApiFault {
     /// No connection comes about, and those that are there break.
     Cut,
     /// Every request gets this code.
-    Refuse(u16),
+    ErrorStatus(u16),
     /// Every new watch gets 410 Gone.
     Gone,
     /// Watches stay open and bring no events.
@@ -136,7 +136,7 @@ impl Upstream {
         let fault = self.fault.borrow().clone();
         let token = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         match &fault {
-            ApiFault::Refuse(code) => return error_response(*code),
+            ApiFault::ErrorStatus(code) => return error_response(*code),
             ApiFault::Gone if watch => return error_response(410),
             ApiFault::Token(good) if token != Some(format!("Bearer {good}").as_str()) => return error_response(401),
             ApiFault::Slow(wait) => sleep(*wait).await,
@@ -206,14 +206,13 @@ impl Upstream {
 
 fn failed(failure: &RequestError) -> Response<Outgoing> {
     match failure {
-        RequestError::Refused { code, .. } => error_response(*code),
+        RequestError::Status { code, .. } => error_response(*code),
         other => response(StatusCode::BAD_GATEWAY, other.to_string().into()),
     }
 }
 
 fn error_response(code: u16) -> Response<Outgoing> {
-    let status =
-        serde_json::json!({ "kind": "Status", "code": code, "message": format!("asked to refuse with {code}") });
+    let status = serde_json::json!({ "kind": "Status", "code": code, "message": format!("injected error {code}") });
     response(StatusCode::from_u16(code).unwrap_or_default(), status.to_string().into())
 }
 

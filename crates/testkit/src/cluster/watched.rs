@@ -23,7 +23,7 @@ pub struct WatchedStore {
 
 pub struct ReceivedObjects {
     pub store: Store,
-    /// What is held.
+    /// The current objects.
     pub ids: HashSet<ObjectId>,
     /// Deletions that came, ever.
     pub deletions: usize,
@@ -58,7 +58,7 @@ impl ReceivedObjects {
         }
         let snapshot = self.store.apply(updates);
         let scope = NamespaceScope::new(&snapshot);
-        if self.scope.send_if_modified(|held| std::mem::replace(held, scope.clone()) != scope) {
+        if self.scope.send_if_modified(|current| std::mem::replace(current, scope.clone()) != scope) {
             self.rescoped = Some(Instant::now());
         }
         snapshot

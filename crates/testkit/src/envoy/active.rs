@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use crate::parity::ResourcesByType;
 
-/// One line for each thing that is not as it should be. `dump` is Envoy's, `rejected` its counters of refused updates.
-pub fn problems(want: &ResourcesByType, dump: &Value, rejected: &[(String, u64)]) -> Vec<String> {
-    let mut out: Vec<String> =
+/// One line for each thing that is not as it should be. `dump` is Envoy's, `rejected` its counters of rejected updates.
+pub fn problems(expected: &ResourcesByType, dump: &Value, rejected: &[(String, u64)]) -> Vec<String> {
+    let mut lines: Vec<String> =
         rejected.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{name}: {count}")).collect();
     let mut active = ActiveResources::default();
     for config in dump["configs"].as_array().into_iter().flatten() {
@@ -20,17 +20,17 @@ pub fn problems(want: &ResourcesByType, dump: &Value, rejected: &[(String, u64)]
             _ => {}
         }
     }
-    out.append(&mut active.problems);
+    lines.append(&mut active.problems);
     for (kind, active) in
         [("CDS", &active.clusters), ("EDS", &active.endpoints), ("LDS", &active.listeners), ("RDS", &active.routes)]
     {
-        let wanted: BTreeSet<&str> = want.get(kind).into_iter().flatten().map(|(name, _)| name.as_str()).collect();
-        out.extend(wanted.difference(active).map(|name| format!("{kind} {name}: not active")));
-        // Envoy shows endpoints of every cluster, also of those that did not ask for any.
+        let wanted: BTreeSet<&str> = expected.get(kind).into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+        lines.extend(wanted.difference(active).map(|name| format!("{kind} {name}: not active")));
+        // Envoy shows endpoints of every cluster, also of those that use no EDS.
         let unexpected = active.difference(&wanted).filter(|_| kind != "EDS");
-        out.extend(unexpected.map(|name| format!("{kind} {name}: active, but should not be")));
+        lines.extend(unexpected.map(|name| format!("{kind} {name}: active, but should not be")));
     }
-    out
+    lines
 }
 
 /// Names of what is active, and what went wrong with the rest.
@@ -85,7 +85,7 @@ impl<'a> ActiveResources<'a> {
     fn rejected(&mut self, kind: &str, resource: &str, entry: &Value) {
         if let Some(state) = entry.get("error_state") {
             self.problems
-                .push(format!("{kind} {resource}: refused: {}", state["details"].as_str().unwrap_or_default()));
+                .push(format!("{kind} {resource}: rejected: {}", state["details"].as_str().unwrap_or_default()));
         }
     }
 }
@@ -104,9 +104,9 @@ mod tests {
 
     use super::*;
 
-    fn check(dump: &Value, rejected: u64, want: &[&str]) {
+    fn check(dump: &Value, rejected: u64, expected: &[&str]) {
         let answer = serde_json::from_value(json!({ "CDS": { "a": {} }, "LDS": { "l": {} } })).unwrap();
-        assert_eq!(problems(&answer, dump, &[("lds.update_rejected".to_owned(), rejected)]), want);
+        assert_eq!(problems(&answer, dump, &[("lds.update_rejected".to_owned(), rejected)]), expected);
     }
 
     fn dump(clusters: &Value, listeners: &Value) -> Value {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn warming_refused_missing_and_counted_are_told() {
+    fn reports_warming_rejected_missing_and_counted() {
         let clusters = json!({ "dynamic_warming_clusters": [{ "cluster": { "name": "a" } }] });
         let listeners = json!([{ "name": "l", "warming_state": {}, "error_state": { "details": "bad" } }]);
         check(
@@ -133,7 +133,7 @@ mod tests {
                 "lds.update_rejected: 2",
                 "CDS a: warming",
                 "LDS l: warming",
-                "LDS l: refused: bad",
+                "LDS l: rejected: bad",
                 "CDS a: not active",
                 "LDS l: not active",
             ],

@@ -83,9 +83,9 @@ impl Envoy {
     /// An error means that it does not listen yet.
     async fn has_configuration(&self) -> Result<bool> {
         let stats = self.stats(r"^(cluster_manager\.cds|listener_manager\.lds)\.update_(success|rejected)$").await?;
-        let refused = stats.iter().any(|(name, count)| name.ends_with("rejected") && *count > 0);
+        let rejected = stats.iter().any(|(name, count)| name.ends_with("rejected") && *count > 0);
         let both = stats.iter().filter(|(name, count)| name.ends_with("success") && *count > 0).count() == 2;
-        Ok(refused || both && self.get("/ready").await? == "LIVE\n")
+        Ok(rejected || both && self.get("/ready").await? == "LIVE\n")
     }
 
     /// Counters and gauges whose names match.

@@ -163,20 +163,7 @@ fn documents(file: &Path) -> Result<Vec<Value>> {
     let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let trees: Result<Vec<_>, _> = yaml::documents(&text, Scalars::Objects).collect();
     let located = |f: yaml::YamlError| anyhow!("{}:{}:{}: {}", file.display(), f.at.line, f.at.column, f.what);
-    Ok(trees.map_err(located)?.iter().map(plain).collect())
-}
-
-/// As plain JSON, without positions.
-pub fn plain(node: &tree::Node) -> Value {
-    match &node.value {
-        tree::Value::Null => Value::Null,
-        tree::Value::Bool(v) => (*v).into(),
-        tree::Value::Integer(v) => (*v).into(),
-        tree::Value::Float(v) => (*v).into(),
-        tree::Value::Text(v) => (&**v).into(),
-        tree::Value::List(items) => items.iter().map(plain).collect(),
-        tree::Value::Mapping(entries) => entries.iter().map(|e| (e.key.to_string(), plain(&e.value))).collect(),
-    }
+    Ok(trees.map_err(located)?.iter().map(tree::Node::to_json).collect())
 }
 
 fn aged_objects(file: &Path, created: &str) -> Result<Vec<Value>> {

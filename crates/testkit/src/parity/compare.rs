@@ -130,7 +130,7 @@ fn short(value: &Value) -> String {
 }
 
 /// As Python's `json.dumps(value, sort_keys=True)`: ASCII only. Unordered lists are sorted by this text, so it decides which
-/// items are held against each other.
+/// items are compared with each other.
 fn dumped(value: &Value) -> String {
     let mut out = String::new();
     dump(value, &mut out);

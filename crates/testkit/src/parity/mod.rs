@@ -8,7 +8,7 @@ mod decode;
 mod in_process;
 mod source;
 
-pub use case::{Case, CaseProxy, plain};
+pub use case::{Case, CaseProxy};
 pub use compare::{Comparison, ResourcesByType, ResponsesByProxy, compare, differences, normal};
 pub use corpus::Corpus;
 pub use decode::decode_any;

@@ -80,8 +80,9 @@ impl Rule<'_> {
             let key = condition["key"].as_str().unwrap_or_default();
             self.both(key, &condition["values"], &condition["notValues"])
         });
-        let told = self.seen == Seen::Request || self.action != "ALLOW" || !self.reads_http();
-        told && conditions
+        let is_checkable = self.seen == Seen::Request || self.action != "ALLOW" || !self.reads_http();
+        is_checkable
+            && conditions
             && any("from", "source", &sources)
             && any("to", "operation", &["hosts", "methods", "paths", "ports"])
     }
@@ -115,7 +116,7 @@ impl Rule<'_> {
 
     fn has(&self, key: &str, value: &str) -> bool {
         let request = self.request;
-        let header = |name: &str| request.headers.iter().find(|(held, _)| held.eq_ignore_ascii_case(name));
+        let header = |name: &str| request.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
         match key {
             "principals" | "source.principal" => self.is_principal(value),
             "namespaces" | "source.namespace" => self.part("ns").is_some_and(|ns| star(value, ns)),
@@ -140,7 +141,9 @@ impl Rule<'_> {
             "request.auth.audiences" => self.claim(&["aud"], value),
             "request.auth.presenter" => self.claim(&["azp"], value),
             _ => match (key.strip_prefix("request.headers["), key.strip_prefix("request.auth.claims[")) {
-                (Some(name), _) => header(name.trim_end_matches(']')).is_some_and(|(_, held)| wildcard(value, held)),
+                (Some(name), _) => {
+                    header(name.trim_end_matches(']')).is_some_and(|(_, actual)| wildcard(value, actual))
+                }
                 (_, Some(path)) => self.claim(&path.trim_end_matches(']').split("][").collect::<Vec<_>>(), value),
                 _ => panic!("the evaluator does not know {key}"),
             },
@@ -164,8 +167,8 @@ impl Rule<'_> {
         if !ours {
             return wildcard(value, principal);
         }
-        let (held, own) = principal.split_once('/').unwrap_or((principal, ""));
-        DOMAINS.contains(&held) && wildcard(rest, own)
+        let (own_domain, own) = principal.split_once('/').unwrap_or((principal, ""));
+        DOMAINS.contains(&own_domain) && wildcard(rest, own)
     }
 
     fn is_request_principal(&self, value: &str) -> bool {
@@ -200,20 +203,22 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// `a`, `a*`, `*a`, `*`, the last of which wants something to be there.
-fn wildcard(value: &str, held: &str) -> bool {
+fn wildcard(value: &str, actual: &str) -> bool {
     match value {
-        "*" => !held.is_empty(),
-        _ if value.starts_with('*') => held.ends_with(&value[1..]),
-        _ if value.ends_with('*') => held.starts_with(&value[..value.len() - 1]),
-        _ => held == value,
+        "*" => !actual.is_empty(),
+        _ if value.starts_with('*') => actual.ends_with(&value[1..]),
+        _ if value.ends_with('*') => actual.starts_with(&value[..value.len() - 1]),
+        _ => actual == value,
     }
 }
 
 /// A single star anywhere, also for nothing.
-fn star(value: &str, held: &str) -> bool {
+fn star(value: &str, actual: &str) -> bool {
     match value.split_once('*') {
-        None => value == held,
-        Some((start, end)) => held.len() >= start.len() + end.len() && held.starts_with(start) && held.ends_with(end),
+        None => value == actual,
+        Some((start, end)) => {
+            actual.len() >= start.len() + end.len() && actual.starts_with(start) && actual.ends_with(end)
+        }
     }
 }
 
@@ -227,15 +232,15 @@ fn within(value: &str, address: IpAddr) -> bool {
 /// What the router sees: without the query, dots resolved.
 fn normal(path: &str) -> String {
     let path = path.split(['?', '#']).next().unwrap_or_default();
-    let mut kept: Vec<&str> = Vec::new();
+    let mut segments: Vec<&str> = Vec::new();
     for segment in path.split('/').skip(1) {
         match segment {
             "." => {}
-            ".." => drop(kept.pop()),
-            other => kept.push(other),
+            ".." => drop(segments.pop()),
+            other => segments.push(other),
         }
     }
-    format!("/{}", kept.join("/"))
+    format!("/{}", segments.join("/"))
 }
 
 fn is_path(value: &str, path: &str) -> bool {

@@ -55,19 +55,19 @@ async fn envoy_decides_as_the_policies_say() {
         let mut pair = |port: u16, seen: Seen| {
             let request = random::request(&mut random, port, &claims);
             let expected = allowed(&set.policies, &request, seen);
-            let token = request.claims.as_ref().and_then(|held| claims.iter().position(|it| it == held));
+            let token = request.claims.as_ref().and_then(|own| claims.iter().position(|it| it == own));
             Pair { set: at, seen, expected, token: token.map(|at| tokens[at].clone()), request }
         };
         pairs.extend((0..REQUESTS).map(|_| pair(set.port, Seen::Request)).collect::<Vec<_>>());
         pairs.extend((0..CONNECTIONS).map(|_| pair(set.bytes_port, Seen::Bytes)).collect::<Vec<_>>());
     }
-    let (total, kept) = (pairs.len(), pairs.iter().filter(|pair| pair.expected).count());
+    let (total, allowed_count) = (pairs.len(), pairs.iter().filter(|pair| pair.expected).count());
     assert!(
-        total >= 2000 && (total / 4..total * 3 / 4).contains(&kept),
-        "{kept} of {total} are allowed: the pools tell nothing"
+        total >= 2000 && (total / 4..total * 3 / 4).contains(&allowed_count),
+        "{allowed_count} of {total} are allowed: the pools tell nothing"
     );
     let wrong = judged(pairs, &clients, &sets).await;
-    say(&format!("policies in Envoy: {total} pairs, {kept} allowed ({:.1} s)", began.elapsed().as_secs_f32()));
+    say(&format!("policies in Envoy: {total} pairs, {allowed_count} allowed ({:.1} s)", began.elapsed().as_secs_f32()));
     assert!(wrong.is_empty(), "{} of {total}:\n{}", wrong.len(), wrong[..wrong.len().min(3)].join("\n"));
 }
 
@@ -201,7 +201,7 @@ async fn claims_of_good_tokens_allow_and_deny() {
     }
 }
 
-/// Keys that could not be fetched are no keys: every token is refused, and requests without one are left to the policies.
+/// Keys that could not be fetched are no keys: every token is rejected, and requests without one are left to the policies.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_keys_no_token_is_good() {
     let Some(binary) = tools::envoy() else {

@@ -1,4 +1,4 @@
-//! Our comparer and the arbiter, parity.py, agree: on the corpus, on how messages are opened, and line by line on what differs.
+//! Our comparer and the arbiter, parity.py, agree: on the corpus, on how messages are decoded, and line by line on what differs.
 
 mod message;
 mod mutation;
@@ -17,8 +17,8 @@ use testkit::random::Random;
 use testkit::{environment, skip};
 use wire::google::protobuf::Any;
 
-/// `None` when the arbiter or its Python is absent; then the skip has been told.
-fn ask<T: DeserializeOwned>(question: &str, input: &[u8]) -> Option<T> {
+/// `None` when the arbiter or its Python is absent; then the skip has been reported.
+fn run_arbiter<T: DeserializeOwned>(command: &str, input: &[u8]) -> Option<T> {
     let (Some(arbiter), Some(python)) = (environment::arbiter(), environment::python()) else {
         skip("comparing the comparers: no arbiter (MELTEMI_ARBITER) or no Python for it (`cargo xtask setup`)");
         return None;
@@ -27,7 +27,7 @@ fn ask<T: DeserializeOwned>(question: &str, input: &[u8]) -> Option<T> {
     let mut child = Command::new(python)
         .arg(script)
         .arg(arbiter)
-        .arg(question)
+        .arg(command)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -41,13 +41,13 @@ fn ask<T: DeserializeOwned>(question: &str, input: &[u8]) -> Option<T> {
 #[test]
 fn what_the_arbiter_does_not_know_is_listed() {
     let set = wire::pool().encode_to_vec();
-    let Some(unknown) = ask::<Vec<String>>("unknown", &set) else { return };
+    let Some(unknown) = run_arbiter::<Vec<String>>("unknown", &set) else { return };
     let listed: Vec<&str> = include_str!("../../src/parity/unknown.txt").lines().collect();
     assert!(unknown == listed, "unknown.txt is out of date; write this to it:\n{}", unknown.join("\n"));
 }
 
 #[derive(Deserialize)]
-struct Read {
+struct ArbiterCase {
     objects: BTreeMap<String, Value>,
     nodes: BTreeMap<String, Value>,
     expected: ResponsesByProxy,
@@ -57,7 +57,7 @@ struct Read {
 fn cases_are_read_alike() {
     let corpus = Corpus::open().unwrap();
     let folder = corpus.folder.to_str().expect("a UTF-8 path");
-    let Some(theirs) = ask::<BTreeMap<String, Read>>("corpus", folder.as_bytes()) else { return };
+    let Some(theirs) = run_arbiter::<BTreeMap<String, ArbiterCase>>("corpus", folder.as_bytes()) else { return };
     assert!(theirs.keys().eq(&corpus.names));
     for (name, theirs) in theirs {
         let case = corpus.case(&name).unwrap();
@@ -74,11 +74,11 @@ fn cases_are_read_alike() {
 }
 
 #[test]
-fn messages_are_opened_alike() {
+fn messages_are_decoded_alike() {
     let mut random = Random::new(7);
     let messages: Vec<Any> = (0..1500).map(|_| message::any(&mut random, 0)).collect();
-    let question: Vec<_> = messages.iter().map(|any| (&any.type_url, STANDARD.encode(&any.value))).collect();
-    let Some(theirs) = ask::<Vec<Value>>("open", &serde_json::to_vec(&question).unwrap()) else { return };
+    let input: Vec<_> = messages.iter().map(|any| (&any.type_url, STANDARD.encode(&any.value))).collect();
+    let Some(theirs) = run_arbiter::<Vec<Value>>("open", &serde_json::to_vec(&input).unwrap()) else { return };
     assert_eq!(theirs.len(), messages.len());
     for (any, theirs) in messages.iter().zip(&theirs) {
         assert_eq!(differences(theirs, &decode_any(any)), [""; 0], "{theirs}");
@@ -97,8 +97,8 @@ fn the_arbiter_finds_the_base_equal() {
     let run = format!("{} serve --config {{dir}} --grpcAddr 127.0.0.1:{{port}} {off}", program.display());
     let case = Corpus::open().unwrap().folder.join("base-only");
     let out = Command::new(python).arg(arbiter).arg("check").arg(case).args(["--run", &run]).output().unwrap();
-    let said = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success() && said.contains("184 of 184 resources equal"), "{said}");
+    let stdout = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success() && stdout.contains("184 of 184 resources equal"), "{stdout}");
 }
 
 #[derive(Deserialize, PartialEq, Debug)]
@@ -112,17 +112,19 @@ struct Verdict {
 fn differences_are_the_same_lines() {
     let corpus = Corpus::open().unwrap();
     let mut random = Random::new(11);
-    let mut questions = Vec::new();
+    let mut comparisons = Vec::new();
     for name in ["base-only", "services-dns-table", "routes-request-match", "authz-sources", "extend-listener"] {
         let want = corpus.case(name).unwrap().expected().unwrap();
         for _ in 0..4 {
             let mut got = want.clone();
             mutation::mutate(&mut random, &mut got);
-            questions.push((name, want.clone(), got));
+            comparisons.push((name, want.clone(), got));
         }
     }
-    let Some(theirs) = ask::<Vec<Verdict>>("compare", &serde_json::to_vec(&questions).unwrap()) else { return };
-    for ((name, want, got), theirs) in questions.iter().zip(theirs) {
+    let Some(theirs) = run_arbiter::<Vec<Verdict>>("compare", &serde_json::to_vec(&comparisons).unwrap()) else {
+        return;
+    };
+    for ((name, want, got), theirs) in comparisons.iter().zip(theirs) {
         let ours = compare(name, want, got);
         assert_eq!(Verdict { same: ours.same, total: ours.total, lines: ours.lines }, theirs);
         assert!(theirs.same < theirs.total, "the mutations of {name} must show");

@@ -197,7 +197,7 @@ fn odd_extensions() -> Vec<(String, Der)> {
         ("Microsoft's template", two(&cart, &other(&[1, 3, 6, 1, 4, 1, 311, 20, 2], &[], &text(BMP, "Administrator")))),
         ("an unknown one", two(&cart, &other(&[1, 3, 6, 1, 4, 1, 99999], &[BOOLEAN, 1, 0xff], &[NULL, 0]))),
         ("critical in BER", one(&extension(&san(), &[BOOLEAN, 1, 1], &list))),
-        ("critical said to be false", one(&extension(&san(), &[BOOLEAN, 1, 0], &list))),
+        ("critical set to false", one(&extension(&san(), &[BOOLEAN, 1, 0], &list))),
         ("critical of two bytes", one(&extension(&san(), &[BOOLEAN, 2, 0xff, 0xff], &list))),
         ("more behind names", one(&extension(&san(), &[], &[list.clone(), uri(ADMIN)].concat()))),
         ("a zero behind names", one(&extension(&san(), &[], &[list.clone(), vec![0]].concat()))),

@@ -55,25 +55,25 @@ fn compared(go: &Path) -> Result<()> {
     let seen = seen_by(&program, &cases)?;
     let (mut both, mut only_go) = (0, 0);
     for ((case, ours), theirs) in cases.iter().zip(&ours).zip(&seen) {
-        let refused = !theirs["error"].as_str().unwrap_or_default().is_empty();
+        let rejected = !theirs["error"].as_str().unwrap_or_default().is_empty();
         match ours {
             Some(request) => {
                 both += 1;
                 same(request, case, theirs).with_context(|| format!("{}: {theirs}", case.name))?;
             }
-            None if !refused => only_go += 1,
+            None if !rejected => only_go += 1,
             None => {}
         }
     }
     ensure!(both >= usual, "{both} of {usual} usual requests are accepted");
-    ensure!(only_go > 50, "the corpus has few requests ({only_go}) that Go reads and we refuse");
-    say(&format!("signing requests: {} cases, {both} passed on, {only_go} refused that Go reads", cases.len()));
+    ensure!(only_go > 50, "the corpus has few requests ({only_go}) that Go reads and we reject");
+    say(&format!("signing requests: {} cases, {both} passed on, {only_go} rejected that Go reads", cases.len()));
     Ok(())
 }
 
 fn same(request: &SignerRequest, case: &Case, theirs: &Value) -> Result<()> {
     let list = |name: &str| theirs[name].as_array().cloned().unwrap_or_default();
-    ensure!(theirs["error"] == "" && theirs["signature"] == "", "Go refuses it");
+    ensure!(theirs["error"] == "" && theirs["signature"] == "", "Go rejects it");
     ensure!(list("uris") == [request.identity.to_string()] && list("others").is_empty(), "other names");
     ensure!(list("extensions") == ["2.5.29.17"], "other extensions");
     ensure!(["", "O="].iter().any(|subject| theirs["subject"] == *subject), "a subject");

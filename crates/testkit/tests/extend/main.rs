@@ -65,8 +65,8 @@ async fn run(envoy: &Path) -> Result<()> {
 
     let answers = http_client::send_many(&HttpRequest::new(at, "limited.example", "/"), 6, 1).await?;
     let served = answers.iter().filter(|answer| answer.status == StatusCode::OK).count();
-    let refused = answers.iter().filter(|answer| answer.status == StatusCode::TOO_MANY_REQUESTS).count();
-    ensure!((served, refused) == (2, 4), "of 6 requests {served} were served and {refused} refused");
+    let limited = answers.iter().filter(|answer| answer.status == StatusCode::TOO_MANY_REQUESTS).count();
+    ensure!((served, limited) == (2, 4), "of 6 requests {served} were served and {limited} limited");
     let free = http_client::send_many(&open, 6, 1).await?;
     ensure!(free.iter().all(|answer| answer.status == StatusCode::OK), "the limit is merged into one host only");
     say("extend: a limit that is merged into one virtual host lets 2 of 6 requests through");

@@ -48,18 +48,18 @@ async fn run(mesh: &Mesh, envoy: &Path) -> Result<()> {
     );
 
     external.stop()?;
-    let held = mesh.certificate().await?;
+    let before = mesh.certificate().await?;
     mesh.until("a renewal to fail", async || {
         mesh.log("agent").is_ok_and(|log| log.contains("cannot obtain a certificate"))
     })
     .await?;
     ensure!(mesh.page(mesh.admin, "/ready").await?.contains("LIVE"), "Envoy did not survive");
-    ensure!(mesh.certificate().await? == held, "the certificate went before its time");
+    ensure!(mesh.certificate().await? == before, "the certificate went before its time");
     let _external = mesh.start_external()?;
-    mesh.until("a certificate after the outage", async || mesh.certificate().await.is_ok_and(|now| now != held))
+    mesh.until("a certificate after the outage", async || mesh.certificate().await.is_ok_and(|now| now != before))
         .await?;
     ensure!(mesh.metric(mesh.ports[1], issued).await? == 0.0, "the first one signed something");
-    mesh.no_secret_is_told().await
+    mesh.check_no_secret_is_disclosed().await
 }
 
 const OBJECTS: &str = "\
@@ -169,7 +169,7 @@ impl Mesh {
     }
 
     /// Row A-19, where requests and tokens pass through.
-    async fn no_secret_is_told(&self) -> Result<()> {
+    async fn check_no_secret_is_disclosed(&self) -> Result<()> {
         let secrets = ["token", "cacerts/ca-key.pem", "tls.key"].map(|name| self.path(name));
         for (name, port, page) in [
             ("first-metrics", self.ports[1], "/metrics"),

@@ -92,7 +92,7 @@ fn check(ports: &Ports) -> Result<()> {
     let newest = broken(&live, &client, &authorities, ports)?;
     ensure!(serial(ports.simple)? == newest, "the router does not show the newest certificate");
     ensure!(client.get(ports.stolen, &[]).is_err(), "a router of another namespace has the certificate");
-    ensure!(live.log("server").contains("it is of another namespace"), "nobody was told:\n{}", live.log("server"));
+    ensure!(live.log("server").contains("it is of another namespace"), "nothing was logged:\n{}", live.log("server"));
     silence(&live)?;
     hidden(&live, &[&site, &both])?;
     say(&format!("gateway: {served} requests over {ROTATIONS} rotations, and a certificate that came late"));

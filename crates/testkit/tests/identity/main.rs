@@ -23,7 +23,7 @@ use wire::Credentials;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// One test in the mesh: says what it proved, or fails with what the mesh said.
+/// One test in the mesh: reports what it proved, or fails with the log of the mesh.
 fn in_turn(what: &str, scenario: impl AsyncFnOnce(&mut Turn<'_>) -> Result<String>) {
     let Some(mesh) = shared() else { return };
     let mut turn = Turn::take(&mesh);
@@ -89,7 +89,7 @@ fn plaintext_is_refused_under_strict_and_served_under_permissive() {
 }
 
 #[test]
-fn a_foreign_or_expired_certificate_is_refused_at_both_ends() {
+fn a_foreign_or_expired_certificate_is_rejected_at_both_ends() {
     in_turn("foreign and expired certificates", async |turn| {
         turn.apply(&peer_authentication("STRICT")).await?;
         let short = Credentials::issued(turn, "shop", "wire", Duration::from_secs(4)).await?;
@@ -106,7 +106,7 @@ fn a_foreign_or_expired_certificate_is_refused_at_both_ends() {
         for own in [&foreign, &short] {
             let _server = wire::server(turn, "wire-1", own)?;
             let before = turn.count("client-1", "fail_verify").await?;
-            turn.until("the sidecar to refuse", async |turn| {
+            turn.until("the sidecar to reject", async |turn| {
                 let served = turn.asked("client-1", ask("wire", "/")).await.is_ok_and(|answer| answer.status == 200);
                 !served && turn.count("client-1", "fail_verify").await.is_ok_and(|now| now > before)
             })

@@ -223,8 +223,8 @@ impl State {
         let mut out = String::new();
         for name in ["server", "client-1", "other-1", "web-1", "bare-1"] {
             let text = fs::read_to_string(self.log(name)).unwrap_or_default();
-            let kept: Vec<&str> = text.lines().filter(|line| !line.contains("DEBUG")).collect();
-            let _ = writeln!(out, "{name}:\n{}", kept[kept.len().saturating_sub(30)..].join("\n"));
+            let lines: Vec<&str> = text.lines().filter(|line| !line.contains("DEBUG")).collect();
+            let _ = writeln!(out, "{name}:\n{}", lines[lines.len().saturating_sub(30)..].join("\n"));
         }
         out
     }
@@ -357,7 +357,7 @@ impl<'a> Turn<'a> {
         line.with_context(|| format!("no metric {name}"))
     }
 
-    /// `meltemi ca`: its answer, or why it refused.
+    /// `meltemi ca`: its output, or its error.
     pub(crate) async fn authority(&self, what: &str) -> Result<Value> {
         let mut command = self.state.switch.command(server::program()?);
         let token = self.state.token("istio-system", "meltemi-admin")?;
@@ -409,7 +409,7 @@ impl<'a> Turn<'a> {
         self.start_control_plane()
     }
 
-    /// Whether the agent said that it ended well, and Envoy is gone with it.
+    /// Whether the agent logged that it ended well, and Envoy is gone with it.
     pub(crate) async fn stop_sidecar(&mut self, name: &str) -> Result<bool> {
         let pod = self.state.pods.iter_mut().find(|pod| pod.name == name).context("one of the pods")?;
         let ended = pod.sidecar.take().context("it runs")?.stop()?;

@@ -35,10 +35,11 @@ impl Credentials {
         };
         let authority = agent::CaClient { signer, token: turn.token(namespace, account)? };
         let chain = turn.outside().spawn(async move { authority.certificate(&csr, lifetime).await }).await??;
-        let held = agent::WorkloadCertificate::new(key, &chain, SystemTime::now()).map_err(anyhow::Error::msg)?;
-        let (leaf, between) = held.chain.split_first().context("a chain begins with its leaf")?;
+        let certificate =
+            agent::WorkloadCertificate::new(key, &chain, SystemTime::now()).map_err(anyhow::Error::msg)?;
+        let (leaf, between) = certificate.chain.split_first().context("a chain begins with its leaf")?;
         let between: String = between.iter().map(ca::Certificate::pem).collect();
-        Credentials::written(turn, account, &leaf.pem(), &held.key.pem(), &between)
+        Credentials::written(turn, account, &leaf.pem(), &certificate.key.pem(), &between)
     }
 
     /// The right name, signed by somebody else.
@@ -112,7 +113,7 @@ fn exchange(command: &mut Command, text: &str) -> Result<String> {
     let _ = input.write_all(text.as_bytes());
     drop(input);
     let out = child.wait_with_output()?;
-    let said = [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-    ensure!(!said.is_empty(), "openssl said nothing");
-    Ok(said)
+    let output = [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    ensure!(!output.is_empty(), "openssl printed nothing");
+    Ok(output)
 }

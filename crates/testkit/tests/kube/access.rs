@@ -129,7 +129,7 @@ fn a_role_decides_which_gateway_gets_a_secret() {
             fresh.gets(QUIET).await
         };
         eventually("the role counts again", asked_again).await?;
-        ensure!(again.gets(DEADLINE).await?, "a stream that waited is not told");
+        ensure!(again.gets(DEADLINE).await?, "a stream that waited is not notified");
         Ok(())
     });
 }

@@ -3,11 +3,11 @@
 use std::process::Command;
 
 use anyhow::{Result, ensure};
+use config::tree::Node;
 use config::validate::{AdmissionRule, RULES};
 use config::yaml::{Scalars, documents};
 use serde_json::{Value, json};
 use testkit::cluster::ApiWriter;
-use testkit::parity::plain;
 use testkit::server;
 use testkit::wait::eventually;
 
@@ -16,7 +16,7 @@ use super::{in_turn, namespace};
 fn read(text: &str) -> Result<Vec<Value>> {
     let trees: Result<Vec<_>, _> = documents(text, Scalars::Objects).collect();
     let trees = trees.map_err(|fault| anyhow::anyhow!("line {}: {}", fault.at.line, fault.what))?;
-    Ok(trees.iter().map(plain).collect())
+    Ok(trees.iter().map(Node::to_json).collect())
 }
 
 fn object(rule: &AdmissionRule, spec: &str) -> Result<Value> {
@@ -30,7 +30,7 @@ async fn rejection(api: &ApiWriter, object: &Value) -> String {
 }
 
 #[test]
-fn the_api_server_refuses_by_itself_what_check_refuses() {
+fn the_api_server_rejects_by_itself_what_check_rejects() {
     in_turn(async |cluster| {
         let api = cluster.api().await?;
         api.apply(&namespace("admitted", &json!({}))).await?;
@@ -41,12 +41,12 @@ fn the_api_server_refuses_by_itself_what_check_refuses() {
         for rule in RULES {
             let bad = object(&rule, rule.rejected)?;
             // A policy comes into force a moment after it was stored.
-            let refused = async || Ok(rejection(&api, &bad).await.contains(rule.message));
-            let done = eventually(rule.message, refused).await;
+            let rejected = async || Ok(rejection(&api, &bad).await.contains(rule.message));
+            let done = eventually(rule.message, rejected).await;
             ensure!(done.is_ok(), "{}: {}", rule.rejected, rejection(&api, &bad).await);
             let good = object(&rule, rule.allowed)?;
-            let refused = rejection(&api, &good).await;
-            ensure!(refused.is_empty(), "{}: {refused}", rule.allowed);
+            let rejected = rejection(&api, &good).await;
+            ensure!(rejected.is_empty(), "{}: {rejected}", rule.allowed);
             api.delete(&good).await?;
         }
         Ok(())

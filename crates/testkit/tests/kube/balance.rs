@@ -22,13 +22,13 @@ async fn replicas(instance: &Instance) -> Result<(Option<i32>, Vec<Value>)> {
         anyhow::Ok(Command::new(server::program()?).args(["replicas", "-o", "json", "--server", &url]).output()?)
     };
     let done = tokio::task::spawn_blocking(ask).await??;
-    let said: Value =
+    let output: Value =
         serde_json::from_slice(&done.stdout).with_context(|| String::from_utf8_lossy(&done.stderr).into_owned())?;
-    Ok((done.status.code(), said.as_array().cloned().unwrap_or_default()))
+    Ok((done.status.code(), output.as_array().cloned().unwrap_or_default()))
 }
 
-fn of<'a>(said: &'a [Value], name: &str) -> &'a Value {
-    said.iter().find(|it| it["name"] == name).unwrap_or(&Value::Null)
+fn of<'a>(found: &'a [Value], name: &str) -> &'a Value {
+    found.iter().find(|it| it["name"] == name).unwrap_or(&Value::Null)
 }
 
 #[test]
@@ -47,17 +47,17 @@ fn replicas_see_each_other_and_share_the_proxies() {
             proxies.push(proxy);
         }
         eventually("it says of itself that it is in step", async || {
-            let (code, said) = replicas(&first).await?;
-            Ok(code == Some(0) && said.len() == 1 && said[0]["state"] == "in-step")
+            let (code, found) = replicas(&first).await?;
+            Ok(code == Some(0) && found.len() == 1 && found[0]["state"] == "in-step")
         })
         .await
         .with_context(|| first.log())?;
         // Alone it gives nothing away.
         let second = Instance::named(cluster, "second", &[], &[]).await?;
         eventually("both hold the same", async || {
-            let (code, said) = replicas(&second).await?;
-            let same = of(&said, "first")["inputs"] == of(&said, "second")["inputs"];
-            Ok(code == Some(0) && said.len() == 2 && same && of(&said, "first")["state"] == "in-step")
+            let (code, found) = replicas(&second).await?;
+            let same = of(&found, "first")["inputs"] == of(&found, "second")["inputs"];
+            Ok(code == Some(0) && found.len() == 2 && same && of(&found, "first")["state"] == "in-step")
         })
         .await?;
         api.apply(&service("shared", "web")).await?;
@@ -71,15 +71,15 @@ fn replicas_see_each_other_and_share_the_proxies() {
         let node = json!({ "name": "moved", "namespace": "shared", "ip": "10.8.1.1" });
         eventually("the other serves what is new", async || {
             let mut moved = AdsClient::new(second.plain, CaseProxy::new(&node)?.node());
-            let held = moved.ask(CDS, &BTreeSet::new(), DEADLINE).await?;
-            Ok(held.contains_key("outbound|80||web.shared.svc.cluster.local"))
+            let clusters = moved.ask(CDS, &BTreeSet::new(), DEADLINE).await?;
+            Ok(clusters.contains_key("outbound|80||web.shared.svc.cluster.local"))
         })
         .await?;
         drop(proxies);
         drop(first);
         eventually("who left is not missed", async || {
-            let (code, said) = replicas(&second).await?;
-            Ok(code == Some(0) && said.len() == 1)
+            let (code, found) = replicas(&second).await?;
+            Ok(code == Some(0) && found.len() == 1)
         })
         .await
     });

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use config::tree::Node;
 use config::yaml::{Scalars, documents};
 use serde_json::{Value, json};
 use testkit::cluster::{ApiWriter, TestCluster};
-use testkit::parity::plain;
 use testkit::{environment, skip};
 
-/// `None`: there is no helm, which was said.
+/// `None`: there is no helm; the skip is reported.
 pub(crate) fn rendered(values: Option<&Path>) -> Result<Option<Vec<Value>>> {
     let Some(helm) = environment::helm() else {
         skip("the chart at an API server: there is no helm; cargo xtask setup builds it where Go is");
@@ -28,7 +28,7 @@ pub(crate) fn rendered(values: Option<&Path>) -> Result<Option<Vec<Value>>> {
     let text = String::from_utf8(made.stdout)?;
     let trees: Result<Vec<_>, _> = documents(&text, Scalars::Objects).collect();
     let trees = trees.map_err(|fault| anyhow::anyhow!("line {}: {}", fault.at.line, fault.what))?;
-    Ok(Some(trees.iter().map(plain).collect()))
+    Ok(Some(trees.iter().map(Node::to_json).collect()))
 }
 
 /// Those of some kinds.

@@ -30,15 +30,15 @@ fn claimed_cases_through_the_api_server_are_equal() {
         });
         api.apply(&hidden).await?;
         let live = WatchedStore::start(cluster.client().await?, options(Pacing::default())).await;
-        let mut held = Contents { api, live, objects: BTreeMap::new(), namespaces: BTreeSet::new() };
+        let mut contents = Contents { api, live, objects: BTreeMap::new(), namespaces: BTreeSet::new() };
         let mut wrong = Vec::new();
         let mut resources = 0;
         for case in &cases {
-            let ages = held.become_case(case).await?;
-            let mut found = held.compare(case)?;
+            let ages = contents.become_case(case).await?;
+            let mut found = contents.compare(case)?;
             if !found.equal() && ages > 1 {
-                held.become_equally_old(case).await?;
-                found = held.compare(case)?;
+                contents.become_equally_old(case).await?;
+                found = contents.compare(case)?;
             }
             resources += found.total;
             if !found.equal() {

@@ -133,16 +133,16 @@ fn a_signer_of_the_cluster_signs_for_workloads_and_for_the_server() {
             // Somebody else's name is not even shown to the signer.
             let other: ca::Identity = "spiffe://cluster.local/ns/signed/sa/admin".parse()?;
             let stolen = PrivateKey::generate(KeyType::P256)?.csr(&other)?;
-            let refused =
+            let error =
                 far.certificate(&token, &stolen, Duration::from_secs(3600)).await.err().map(|error| error.to_string());
-            ensure!(refused.as_ref().is_some_and(|why| why.contains("nothing else")), "{refused:?}");
+            ensure!(error.as_ref().is_some_and(|why| why.contains("nothing else")), "{error:?}");
             // What the signer adds is not handed on.
             let doubtful: ca::Identity = "spiffe://cluster.local/ns/signed/sa/doubtful".parse()?;
             let request = PrivateKey::generate(KeyType::P256)?.csr(&doubtful)?;
             let token = chart::token(&api, "signed", "doubtful", Some("istio-ca")).await?;
-            let refused =
+            let error =
                 far.certificate(&token, &request, Duration::from_secs(3600)).await.err().map(|error| error.to_string());
-            ensure!(refused.as_ref().is_some_and(|why| why.contains("was not asked for")), "{refused:?}");
+            ensure!(error.as_ref().is_some_and(|why| why.contains("was not asked for")), "{error:?}");
         }
         let left = async || read(&api, REQUESTS).await["items"].as_array().map(Vec::len);
         eventually("no signing request is left behind", async || Ok(left().await == Some(0))).await?;

@@ -122,7 +122,7 @@ fn error_responses_are_retried_with_backoff() {
         let pacing = Pacing { watch: Duration::from_secs(1), first_retry: Duration::from_secs(1), ..HASTE };
         let mut live = scene.live(pacing).await?;
         for code in [429, 500, 401] {
-            scene.faulty.set(ApiFault::Refuse(code));
+            scene.faulty.set(ApiFault::ErrorStatus(code));
             live.receive_for(Duration::from_secs(2)).await?;
             scene.faulty.seen();
             live.receive_for(Duration::from_secs(3)).await?;
@@ -224,7 +224,7 @@ fn an_expired_token_is_replaced_by_the_one_in_the_file() {
         let pacing = Pacing { watch: Duration::from_secs(1), ..HASTE };
         let mut live = WatchedStore::start(client, options(pacing)).await;
         scene.faulty.set(ApiFault::Token("second".into()));
-        live.until("the watch is refused", |live| state(live, Kind::Service) == Some(State::Stalled)).await?;
+        live.until("the watch is rejected", |live| state(live, Kind::Service) == Some(State::Stalled)).await?;
         std::fs::write(&file, "second")?;
         live.until("the new token works", |live| state(live, Kind::Service) == Some(State::Live)).await?;
         ensure!(live.received.deletions == 0 && scene.holds("a")(&live), "an old token removes nothing");
@@ -238,12 +238,12 @@ fn a_kind_may_appear_and_vanish() {
         let scene = Scene::new(cluster, "fault-kind").await?;
         let (definition, path) =
             ("wasmplugins.extensions.istio.io", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions");
-        let kept: serde_json::Value =
+        let original: serde_json::Value =
             serde_json::from_slice(&scene.api.client.get(&format!("{path}/{definition}"), "application/json").await?)?;
         let spec = json!({
-            "apiVersion": kept["apiVersion"], "kind": kept["kind"],
-            "metadata": { "name": definition, "labels": kept["metadata"]["labels"], "annotations": kept["metadata"]["annotations"] },
-            "spec": kept["spec"],
+            "apiVersion": original["apiVersion"], "kind": original["kind"],
+            "metadata": { "name": definition, "labels": original["metadata"]["labels"], "annotations": original["metadata"]["annotations"] },
+            "spec": original["spec"],
         });
         let plugin = json!({
             "apiVersion": "extensions.istio.io/v1alpha1", "kind": "WasmPlugin",

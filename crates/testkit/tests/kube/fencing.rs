@@ -34,10 +34,10 @@ async fn replica(
     let client = KubeClient::new(&ApiAccess { kubeconfig: Some(kubeconfig), rate: 1000 }).await?;
     let (elected, leads) = leadership();
     tasks.spawn(Lease::new(&client, SPACE, "writer", name, TIMING).follow(elected));
-    let held = leads.clone();
+    let leadership = leads.clone();
     tasks.spawn(async move {
         for number in 0_u64.. {
-            held.write(write(&client, name, number)).await;
+            leadership.write(write(&client, name, number)).await;
             sleep(Duration::from_millis(20)).await;
         }
     });
@@ -77,7 +77,7 @@ async fn writers(api: &ApiWriter, since: u64) -> Result<Vec<String>> {
     bail!("no watch brings version {last}")
 }
 
-async fn stalled(cluster: &TestCluster, held: &'static str) -> Result<()> {
+async fn stalled(cluster: &TestCluster, delayed: &'static str) -> Result<()> {
     let api = cluster.api().await?;
     let since = api.apply(&namespace(SPACE, &json!({}))).await?.version;
     let (mut tasks, client) = (JoinSet::new(), cluster.client().await?);
@@ -88,7 +88,7 @@ async fn stalled(cluster: &TestCluster, held: &'static str) -> Result<()> {
     observe(TIMING.length).await;
     ensure!(first.is_held() && !second.is_held(), "a lease that is renewed moves");
 
-    ours.set(ApiFault::Hold(held));
+    ours.set(ApiFault::Hold(delayed));
     eventually("the second leads", async || {
         ensure!(!(first.is_held() && second.is_held()), "both lead");
         // Looked at more often than others are waited for: they may overlap for a moment only.
@@ -97,7 +97,7 @@ async fn stalled(cluster: &TestCluster, held: &'static str) -> Result<()> {
     })
     .await?;
     eventually("the second writes", async || Ok(writer(&api).await == "second")).await?;
-    // What was held comes through.
+    // The delayed requests come through.
     ours.set(ApiFault::None);
     observe(TIMING.length).await;
     ensure!(second.is_held() && !first.is_held(), "a lease that is renewed moves");
@@ -105,7 +105,7 @@ async fn stalled(cluster: &TestCluster, held: &'static str) -> Result<()> {
     ensure!(moves == 2, "{moves} times the lease changed hands");
     tasks.shutdown().await;
     let found = writers(&api, since).await?;
-    ensure!(found == ["first", "second"], "held {held:?}: {found:?}");
+    ensure!(found == ["first", "second"], "delayed {delayed:?}: {found:?}");
     Ok(())
 }
 

@@ -38,8 +38,8 @@ fn one_of_two_replicas_keeps_the_root_in_every_namespace() {
         let second = Instance::named(cluster, "second", &[], &[]).await?;
         let root = |replica: &Instance| fs::read_to_string(replica.authority("ca-cert.pem"));
         ensure!(root(&first)? == root(&second)?, "two replicas with two roots");
-        let held = read(&api, &root_of("led")).await["data"]["root-cert.pem"].as_str().map(str::to_owned);
-        ensure!(held.as_deref() == Some(root(&first)?.as_str()), "{held:?}");
+        let published = read(&api, &root_of("led")).await["data"]["root-cert.pem"].as_str().map(str::to_owned);
+        ensure!(published.as_deref() == Some(root(&first)?.as_str()), "{published:?}");
         ensure!(read(&api, &root_of("kube-public")).await.is_null(), "a namespace without workloads needs none");
 
         // Somebody edits it, somebody deletes it.
@@ -47,7 +47,8 @@ fn one_of_two_replicas_keeps_the_root_in_every_namespace() {
         let mut edited = map.clone();
         edited["data"] = json!({ "root-cert.pem": "evil" });
         api.apply(&edited).await?;
-        let right = async || Ok(read(&api, &root_of("led")).await["data"]["root-cert.pem"].as_str() == held.as_deref());
+        let right =
+            async || Ok(read(&api, &root_of("led")).await["data"]["root-cert.pem"].as_str() == published.as_deref());
         eventually("the edit is undone", &right).await?;
         api.delete(&map).await?;
         eventually("the deletion is undone", &right).await?;
@@ -100,8 +101,8 @@ fn a_workload_shows_the_token_of_its_account() {
             if works {
                 eventually("Envoy has its certificate", async || Ok(named())).await?;
             } else {
-                let refused = async || Ok(replica.log().contains("it is not for this audience"));
-                eventually("its token was looked at", refused).await?;
+                let rejected = async || Ok(replica.log().contains("it is not for this audience"));
+                eventually("its token was looked at", rejected).await?;
                 observe(Duration::from_secs(2)).await;
                 ensure!(!named(), "a token for {audience} is believed");
             }
@@ -158,20 +159,20 @@ async fn is_asked(cluster: &TestCluster, space: &str, config: impl Fn(u16) -> Va
     let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/istio-validator";
     let trusted = async || Ok(read(&api, path).await["webhooks"][0]["clientConfig"]["caBundle"].is_string());
     eventually("the webhook is trusted", trusted).await?;
-    let (good, mut refused) = (virtual_service(space, "a", "/"), String::new());
+    let (good, mut rejected) = (virtual_service(space, "a", "/"), String::new());
     let stored = eventually("a good object is stored", async || {
-        refused = api.apply(&good).await.err().map(|error| format!("{error:#}")).unwrap_or_default();
-        Ok(refused.is_empty())
+        rejected = api.apply(&good).await.err().map(|error| format!("{error:#}")).unwrap_or_default();
+        Ok(rejected.is_empty())
     });
-    stored.await.with_context(|| refused)?;
-    let (bad, mut refused) = (virtual_service(space, "b", "("), String::new());
+    stored.await.with_context(|| rejected)?;
+    let (bad, mut rejected) = (virtual_service(space, "b", "("), String::new());
     // The API server hears of a webhook a moment after it was stored.
-    eventually("a bad one is refused", async || {
-        refused = api.apply(&bad).await.err().map(|error| format!("{error:#}")).unwrap_or_default();
-        Ok(!refused.is_empty())
+    eventually("a bad one is rejected", async || {
+        rejected = api.apply(&bad).await.err().map(|error| format!("{error:#}")).unwrap_or_default();
+        Ok(!rejected.is_empty())
     })
     .await?;
-    ensure!(refused.contains("validation.istio.io") && refused.contains("spec.http[0].match[0].uri"), "{refused:?}");
+    ensure!(rejected.contains("validation.istio.io") && rejected.contains("spec.http[0].match[0].uri"), "{rejected:?}");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Replicas of two revisions of which one is killed: leadership moves, and every change of an object is told in its status once.
+//! Replicas of two revisions of which one is killed: leadership moves, and every change of an object is reported in its status once.
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
@@ -33,8 +33,8 @@ async fn change(api: &ApiWriter, regex: &str) -> Result<()> {
     Ok(())
 }
 
-/// The status of each speaks of this generation, in this way.
-async fn told(api: &ApiWriter, generation: i64, reason: &str) -> Result<()> {
+/// Waits until the status of each object has this generation and reason.
+async fn wait_for_status(api: &ApiWriter, generation: i64, reason: &str) -> Result<()> {
     for (name, ..) in LEADER_TASKS {
         let path = format!("{OBJECTS}/{name}");
         let there = async || Ok(accepted(&read(api, &path).await) == Some((generation, reason.to_owned())));
@@ -53,8 +53,8 @@ fn accepted(object: &Value) -> Option<(i64, String)> {
 async fn holders(api: &ApiWriter) -> Vec<String> {
     let mut holders = Vec::new();
     for (.., lease) in LEADER_TASKS {
-        let held = read(api, &format!("{LEASES}/{lease}")).await;
-        holders.push(held["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned());
+        let found = read(api, &format!("{LEASES}/{lease}")).await;
+        holders.push(found["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned());
     }
     holders
 }
@@ -90,21 +90,21 @@ fn leadership_moves_and_no_status_is_written_twice() {
 
         // All are there.
         change(&api, "/").await?;
-        told(&api, 1, "Accepted").await?;
+        wait_for_status(&api, 1, "Accepted").await?;
         change(&api, "(").await?;
-        told(&api, 2, "Invalid").await?;
-        // Nobody leads for a while, and what changes then is told by who leads next.
+        wait_for_status(&api, 2, "Invalid").await?;
+        // Nobody leads for a while, and the next leader reports what changes then.
         first.signal(Signal::SIGKILL)?;
         change(&api, "/more").await?;
         // What names no revision may be anybody's.
         let moved = async || Ok(matches!(&holders(&api).await[..], [any, own, _] if any != "first" && own == "second"));
         eventually("others lead", moved).await?;
-        told(&api, 3, "Accepted").await?;
+        wait_for_status(&api, 3, "Accepted").await?;
         let after = holders(&api).await;
         // The killed one is replaced, and who leads goes on.
         let third = Instance::named(cluster, "third", &[], &[]).await?;
         change(&api, ")").await?;
-        told(&api, 4, "Invalid").await?;
+        wait_for_status(&api, 4, "Invalid").await?;
         observe(QUIET).await;
 
         let now = holders(&api).await;

@@ -50,7 +50,7 @@ fn cut_off_from_the_api_server_it_serves_on_and_catches_up() {
         let first = timed_age()?;
         api.delete(&service("life", "a")).await?;
         api.apply(&service("life", "b")).await?;
-        ensure!(old.count_responses(Duration::from_secs(2)).await? == 0, "a proxy was told something");
+        ensure!(old.count_responses(Duration::from_secs(2)).await? == 0, "a proxy was sent something");
         ensure!(instance.is_ready(), "it stays ready");
         // Each age was read at some time between two clock readings; its own resolution is a second.
         let last = timed_age()?;
@@ -63,8 +63,8 @@ fn cut_off_from_the_api_server_it_serves_on_and_catches_up() {
         faulty.set(ApiFault::None);
         let caught_up = async || {
             old.count_responses(Duration::from_millis(300)).await?;
-            let held = old.held(CDS);
-            Ok(held.contains_key(&cluster_of("b")) && !held.contains_key(&cluster_of("a")))
+            let clusters = old.resources(CDS);
+            Ok(clusters.contains_key(&cluster_of("b")) && !clusters.contains_key(&cluster_of("a")))
         };
         eventually("it catches up", caught_up).await?;
         Ok(())
@@ -102,8 +102,8 @@ fn killed_at_any_moment_it_comes_back_with_the_same_answers() {
         api.apply_all(&services).await?;
         let kubeconfig = cluster.kubeconfig()?;
         let answers = async |instance: &Instance| {
-            let held = client(instance).await?.held(CDS);
-            Ok::<BTreeMap<_, _>, anyhow::Error>(held)
+            let clusters = client(instance).await?.resources(CDS);
+            Ok::<BTreeMap<_, _>, anyhow::Error>(clusters)
         };
         let untouched = Instance::start(&kubeconfig, &[], &[]).await?.ready().await?;
         let expected = answers(&untouched).await?;

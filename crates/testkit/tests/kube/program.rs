@@ -31,9 +31,9 @@ fn away_at_the_start_it_answers_unavailable_and_then_serves() {
         let kubeconfig = cluster.kubeconfig_for(&faulty.url(), "any")?;
         let server = Instance::start(&kubeconfig, &[], &[]).await?;
         let mut client = AdsClient::new(server.plain, proxy()?.node());
-        let refused = client.ask(CDS, &BTreeSet::new(), DEADLINE).await.err();
-        let refused = refused.map(|error| format!("{error:#}")).unwrap_or_default();
-        ensure!(refused.contains("status 14"), "{refused:?}\n{}", server.log());
+        let error = client.ask(CDS, &BTreeSet::new(), DEADLINE).await.err();
+        let error = error.map(|error| format!("{error:#}")).unwrap_or_default();
+        ensure!(error.contains("status 14"), "{error:?}\n{}", server.log());
         faulty.set(ApiFault::None);
         let server = server.ready().await?;
         let mut client = AdsClient::new(server.plain, proxy()?.node());

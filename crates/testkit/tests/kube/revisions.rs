@@ -102,7 +102,7 @@ async fn two_revisions(api: &ApiWriter) -> Result<()> {
     Ok(())
 }
 
-/// What a proxy is told of routes over the secure port, as far as it is text; an error if the server does not have this name.
+/// The routes that a proxy receives over the secure port, as far as it is text; an error if the server does not have this name.
 async fn routes(instance: &Instance, api: &ApiWriter, name: &str, space: &str) -> Result<String> {
     let token = chart::token(api, space, "web", Some("istio-ca")).await?;
     let entry = json!({ "name": "a", "namespace": space, "ip": "10.7.7.1", "serviceAccount": "web" });
@@ -131,20 +131,26 @@ fn a_proxy_of_a_revision_is_served_by_it_alone() {
 
         let name = server_of(&program, &kubeconfig, "a.canaries")?;
         ensure!(name == "istiod-canary.istio-system.svc", "{name}");
-        let told = routes(&canary, &api, &name, "canaries").await?;
-        ensure!(told.contains("/virtual-service/canary") && !told.contains("/virtual-service/default"), "{told}");
+        let routes_text = routes(&canary, &api, &name, "canaries").await?;
+        ensure!(
+            routes_text.contains("/virtual-service/canary") && !routes_text.contains("/virtual-service/default"),
+            "{routes_text}"
+        );
         // Whatever a name leads to by mistake, the other cannot show that it is the canary.
-        let refused = routes(&plain, &api, &name, "canaries").await.err().map(|error| format!("{error:#}"));
-        ensure!(refused.as_ref().is_some_and(|why| why.contains("not valid for name")), "{refused:?}");
+        let error = routes(&plain, &api, &name, "canaries").await.err().map(|error| format!("{error:#}"));
+        ensure!(error.as_ref().is_some_and(|why| why.contains("not valid for name")), "{error:?}");
 
         let name = server_of(&program, &kubeconfig, "a.plains")?;
         ensure!(name == "istiod.istio-system.svc", "{name}");
-        let told = routes(&plain, &api, &name, "plains").await?;
-        ensure!(told.contains("/virtual-service/default") && !told.contains("/virtual-service/canary"), "{told}");
+        let routes_text = routes(&plain, &api, &name, "plains").await?;
+        ensure!(
+            routes_text.contains("/virtual-service/default") && !routes_text.contains("/virtual-service/canary"),
+            "{routes_text}"
+        );
         for (lease, holder) in [("meltemi-leader", "plain"), ("meltemi-leader-canary", "canary")] {
             let path = format!("/apis/coordination.k8s.io/v1/namespaces/istio-system/leases/{lease}");
-            let held = async || Ok(read(&api, &path).await["spec"]["holderIdentity"] == holder);
-            eventually("each revision has its own leader", held).await?;
+            let is_holder = async || Ok(read(&api, &path).await["spec"]["holderIdentity"] == holder);
+            eventually("each revision has its own leader", is_holder).await?;
         }
         names_lead_to_one_revision()
     });

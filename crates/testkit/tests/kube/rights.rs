@@ -32,7 +32,7 @@ struct Roles<'a> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Held {
+enum Granted {
     Yes,
     No,
 }
@@ -87,16 +87,16 @@ impl<'a> Roles<'a> {
         Ok(())
     }
 
-    /// The API server hears of a change a moment later than we are told that it is made.
-    async fn until(&self, rule: Rule, (verb, resource): (&str, &str), held: Held) -> Result<()> {
+    /// The API server applies a change a moment after it has answered.
+    async fn until(&self, rule: Rule, (verb, resource): (&str, &str), granted: Granted) -> Result<()> {
         let first = |key: &str| self.texts(rule, key).into_iter().next().unwrap_or_default();
         let namespace = self.objects[rule.0]["metadata"]["namespace"].as_str().unwrap_or_default();
         let what = json!({
             "group": first("apiGroups"), "resource": resource, "verb": verb,
             "name": first("resourceNames"), "namespace": namespace,
         });
-        let there = async || Ok(chart::may(self.api, &self.user, &what).await? == (held == Held::Yes));
-        eventually(&format!("{} has the right {what}: {held:?}", self.user), there).await
+        let there = async || Ok(chart::may(self.api, &self.user, &what).await? == (granted == Granted::Yes));
+        eventually(&format!("{} has the right {what}: {granted:?}", self.user), there).await
     }
 }
 
@@ -220,8 +220,8 @@ impl Scene<'_> {
         let Scene { api, instance, .. } = self;
         let forbidden = instance.metric("meltemi_watch_state", "forbidden")?;
         ensure!(forbidden == 0.0, "{forbidden} watches are forbidden\n{}", instance.log());
-        let held = async || Ok(read(api, LEASE).await["spec"]["holderIdentity"] == "chart");
-        eventually("the lease is held", held).await.with_context(|| instance.log())?;
+        let is_holder = async || Ok(read(api, LEASE).await["spec"]["holderIdentity"] == "chart");
+        eventually("the lease is held", is_holder).await.with_context(|| instance.log())?;
         api.apply(&namespace(fresh, &json!({}))).await?;
         let map = format!("/api/v1/namespaces/{fresh}/configmaps/istio-ca-root-cert");
         eventually("a new namespace has the root", async || Ok(!read(api, &map).await.is_null())).await?;
@@ -233,23 +233,23 @@ impl Scene<'_> {
         Ok(router)
     }
 
-    /// Without a right: what needs it is told in the log, by verb and resource, and the rest goes on.
+    /// Without a right: what needs it is logged, by verb and resource, and the rest goes on.
     async fn lacks(&self, resource: &str, verb: &str, tried: impl AsyncFn() -> Result<()>) -> Result<()> {
         let rule = self.roles.find(resource, verb)?;
         let from = self.instance.log().len();
         self.roles.without(rule).await?;
-        self.roles.until(rule, (verb, resource), Held::No).await?;
+        self.roles.until(rule, (verb, resource), Granted::No).await?;
         tried().await?;
         let named = format!("cannot {verb} resource \"{resource}\"");
-        let told = async || Ok(unquoted(&self.instance.log()[from..]).contains(&named));
-        eventually(&format!("the log says {named:?}"), told).await.with_context(|| self.instance.log())?;
+        let logged = async || Ok(unquoted(&self.instance.log()[from..]).contains(&named));
+        eventually(&format!("the log says {named:?}"), logged).await.with_context(|| self.instance.log())?;
         let log = self.instance.log();
         let others: Vec<&str> =
             log[from..].lines().filter(|line| line.contains("is forbidden") && !line.contains(resource)).collect();
         ensure!(others.is_empty(), "without the right to {verb} {resource}: {others:#?}");
         serves(&self.instance).await?;
         self.roles.restore(rule).await?;
-        self.roles.until(rule, (verb, resource), Held::Yes).await
+        self.roles.until(rule, (verb, resource), Granted::Yes).await
     }
 
     /// Somebody takes the trust in the webhook away.

@@ -15,7 +15,7 @@ use testkit::wait::{eventually, observe};
 use super::instance::Instance;
 use super::{chart, in_turn, namespace, read};
 
-/// `meltemi ca`: what it prints, or why it refuses. `token`: the file.
+/// `meltemi ca`: what it prints, or its error. `token`: the file.
 async fn ca(instance: &Instance, words: &'static [&str], token: &Path) -> Result<String> {
     let (url, token) = (instance.url(), token.to_owned());
     let run = move || {
@@ -36,12 +36,12 @@ async fn advanced(instance: &Instance, from: &str, token: &str) -> Result<bool> 
 
 /// A replica that follows another one needs some seconds before it can go on from there.
 async fn forced(instance: &Instance, token: &Path, stage: &str) -> Result<()> {
-    let mut said = String::new();
+    let mut output = String::new();
     let advanced = eventually(stage, async || {
-        said = ca(instance, &["rotate", "--force"], token).await.unwrap_or_else(|refused| refused.to_string());
-        Ok(said.contains(&format!("stage     {stage}")))
+        output = ca(instance, &["rotate", "--force"], token).await.unwrap_or_else(|error| error.to_string());
+        Ok(output.contains(&format!("stage     {stage}")))
     });
-    advanced.await.with_context(|| said)
+    advanced.await.with_context(|| output)
 }
 
 /// `None`: there is no such file.
@@ -69,9 +69,8 @@ fn replicas_change_the_root_together() {
             Ok(status.contains("replica   second: 0 of 0, at this stage"))
         })
         .await?;
-        let refused =
-            ca(&first, &["rotate"], &token).await.err().map(|refused| refused.to_string()).unwrap_or_default();
-        ensure!(refused.contains("at least 1 must"), "there are no workloads: {refused}");
+        let error = ca(&first, &["rotate"], &token).await.err().map(|error| error.to_string()).unwrap_or_default();
+        ensure!(error.contains("at least 1 must"), "there are no workloads: {error}");
 
         let status: Value = serde_json::from_str(&ca(&first, &["status", "--output", "json"], &token).await?)?;
         let from = status["id"].as_str().context("an id")?;

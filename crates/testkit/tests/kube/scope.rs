@@ -1,4 +1,4 @@
-//! Which namespaces are held: those that the mesh config selects, as labels and the mesh config change.
+//! Which namespaces are watched: those that the mesh config selects, as labels and the mesh config change.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ fn mesh_config(text: &str) -> Value {
 }
 
 #[test]
-fn only_selected_namespaces_are_held() {
+fn only_selected_namespaces_are_watched() {
     in_turn(async |cluster| {
         let api = cluster.api().await?;
         api.apply(&namespace("istio-system", &json!({}))).await?;
@@ -32,7 +32,7 @@ fn only_selected_namespaces_are_held() {
         let holds =
             |space: &'static str| move |live: &WatchedStore| live.received.holds(Kind::Service, space, "scoped");
         ensure!(holds("scope-in")(&live) && holds("istio-system")(&live) && !holds("scope-out")(&live), "at the start");
-        ensure!(live.received.holds(Kind::ConfigMap, "istio-system", "istio"), "the mesh config is always held");
+        ensure!(live.received.holds(Kind::ConfigMap, "istio-system", "istio"), "the mesh config is always watched");
         api.apply(&namespace("scope-out", &json!({ "mesh": "in" }))).await?;
         live.until("a labelled namespace comes", holds("scope-out")).await?;
         api.apply(&namespace("scope-in", &json!({}))).await?;

@@ -15,7 +15,7 @@ use testkit::wait::{DEADLINE, eventually, observe};
 use super::instance::Instance;
 use super::{in_turn, namespace, read, service, virtual_service};
 
-const OBJECT: &str = "/apis/networking.istio.io/v1/namespaces/told/virtualservices/web";
+const OBJECT: &str = "/apis/networking.istio.io/v1/namespaces/reported/virtualservices/web";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/istio-system/leases/meltemi-status";
 
 async fn condition(api: &ApiWriter, kind: &str) -> Value {
@@ -28,7 +28,8 @@ async fn condition_of(api: &ApiWriter, path: &str, kind: &str) -> Value {
     all.into_iter().find(|it| it["type"] == kind).unwrap_or_default()
 }
 
-async fn told(api: &ApiWriter, kind: &str, reason: &str, generation: i64) -> Result<()> {
+/// Waits until the condition has this reason and generation.
+async fn wait_for_condition(api: &ApiWriter, kind: &str, reason: &str, generation: i64) -> Result<()> {
     let there = async || {
         let found = condition(api, kind).await;
         Ok(found["reason"] == reason && found["observedGeneration"] == generation)
@@ -53,33 +54,33 @@ async fn listen(proxy: &mut AdsClient) -> Result<()> {
 fn an_object_says_whether_it_was_accepted_and_who_holds_it() {
     in_turn(async |cluster| {
         let api = cluster.api().await?;
-        for space in ["istio-system", "told"] {
+        for space in ["istio-system", "reported"] {
             api.apply(&namespace(space, &json!({}))).await?;
         }
         let ports = json!([{ "name": "http", "port": 80 }]);
-        let service = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web", "namespace": "told" }, "spec": { "ports": ports } });
+        let service = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web", "namespace": "reported" }, "spec": { "ports": ports } });
         api.apply(&service).await?;
-        let object = |regex| virtual_service("told", "web", regex);
+        let object = |regex| virtual_service("reported", "web", regex);
         api.apply(&object("/")).await?;
         let first = Instance::named(cluster, "first", &[], &[]).await?;
-        let node = CaseProxy::new(&json!({ "name": "p", "namespace": "told", "ip": "10.9.9.8" }))?.node();
+        let node = CaseProxy::new(&json!({ "name": "p", "namespace": "reported", "ip": "10.9.9.8" }))?.node();
         let mut proxy = AdsClient::new(first.plain, node);
         listen(&mut proxy).await?;
-        told(&api, "Accepted", "Accepted", 1).await?;
+        wait_for_condition(&api, "Accepted", "Accepted", 1).await?;
 
         // A bad version: the reason stands where people look.
         api.apply(&object("(")).await?;
-        told(&api, "Accepted", "Invalid", 2).await?;
-        let refused = condition(&api, "Accepted").await;
+        wait_for_condition(&api, "Accepted", "Invalid", 2).await?;
+        let accepted = condition(&api, "Accepted").await;
         ensure!(
-            refused["status"] == "False" && refused["message"].to_string().contains("spec.http[0].match[0].uri"),
-            "{refused}"
+            accepted["status"] == "False" && accepted["message"].to_string().contains("spec.http[0].match[0].uri"),
+            "{accepted}"
         );
 
         // What others wrote stays, and a good version is reported with the proxies that hold it.
         let theirs = json!({ "type": "Theirs", "status": "True", "reason": "R", "message": "m" });
-        let held = read(&api, OBJECT).await["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let all: Vec<Value> = held.into_iter().chain([theirs.clone()]).collect();
+        let conditions = read(&api, OBJECT).await["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let all: Vec<Value> = conditions.into_iter().chain([theirs.clone()]).collect();
         let patch = json!({ "status": { "conditions": all } }).to_string();
         let path = format!("{OBJECT}/status?fieldManager=other");
         let (code, text) = api.client.send(Method::PATCH, &path, "application/merge-patch+json", patch.into()).await?;
@@ -92,8 +93,8 @@ fn an_object_says_whether_it_was_accepted_and_who_holds_it() {
             Ok(found["reason"] == "Acknowledged" && found["observedGeneration"] == 3)
         };
         eventually("the proxy has acknowledged it", acknowledged).await.with_context(|| first.log())?;
-        let held = condition(&api, "Reconciled").await;
-        ensure!(held["status"] == "True" && held["message"] == "1 of 1 proxies have acknowledged it", "{held}");
+        let found = condition(&api, "Reconciled").await;
+        ensure!(found["status"] == "True" && found["message"] == "1 of 1 proxies have acknowledged it", "{found}");
         ensure!(condition(&api, "Theirs").await["message"] == "m", "the condition of another is gone");
 
         // Nothing changes, nothing is written.
@@ -104,10 +105,10 @@ fn an_object_says_whether_it_was_accepted_and_who_holds_it() {
 
         // Beside others it does not know what their proxies hold.
         let second = Instance::named(cluster, "second", &[], &[]).await?;
-        told(&api, "Reconciled", "OtherReplicas", 3).await?;
-        let held = condition(&api, "Reconciled").await;
-        ensure!(held["status"] == "Unknown" && held["message"].to_string().contains("one of 2 and"), "{held}");
-        ensure!(held["message"].to_string().contains("1 of 1 proxies have acknowledged it"), "{held}");
+        wait_for_condition(&api, "Reconciled", "OtherReplicas", 3).await?;
+        let found = condition(&api, "Reconciled").await;
+        ensure!(found["status"] == "Unknown" && found["message"].to_string().contains("one of 2 and"), "{found}");
+        ensure!(found["message"].to_string().contains("1 of 1 proxies have acknowledged it"), "{found}");
 
         // A new leader that knows as little writes nothing either.
         let third = Instance::named(cluster, "third", &[], &[]).await?;
@@ -120,13 +121,13 @@ fn an_object_says_whether_it_was_accepted_and_who_holds_it() {
         let logs = || second.log() + &third.log();
         ensure!(version().await == before, "the new leader wrote what was there\n{}", logs());
         api.apply(&object("(")).await?;
-        told(&api, "Accepted", "Invalid", 4).await
+        wait_for_condition(&api, "Accepted", "Invalid", 4).await
     });
 }
 
-const FILTER: &str = "/apis/networking.istio.io/v1alpha3/namespaces/told/envoyfilters/broken";
+const FILTER: &str = "/apis/networking.istio.io/v1alpha3/namespaces/reported/envoyfilters/broken";
 const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
-const CLUSTER: &str = "outbound|80||web.told.svc.cluster.local";
+const CLUSTER: &str = "outbound|80||web.reported.svc.cluster.local";
 
 fn envoy_filter() -> Value {
     let value = json!({ "connect_timeout": "3s" });
@@ -134,7 +135,7 @@ fn envoy_filter() -> Value {
     let patch = json!({ "applyTo": "CLUSTER", "match": matched, "patch": { "operation": "MERGE", "value": value } });
     json!({
         "apiVersion": "networking.istio.io/v1alpha3", "kind": "EnvoyFilter",
-        "metadata": { "name": "broken", "namespace": "told" }, "spec": { "configPatches": [patch] },
+        "metadata": { "name": "broken", "namespace": "reported" }, "spec": { "configPatches": [patch] },
     })
 }
 
@@ -153,15 +154,15 @@ async fn reconciled(api: &ApiWriter, status: &str, reason: &str) -> Result<()> {
 fn a_rejection_at_another_replica_is_not_reported_as_reconciled() {
     in_turn(async |cluster| {
         let api = cluster.api().await?;
-        for space in ["istio-system", "told"] {
+        for space in ["istio-system", "reported"] {
             api.apply(&namespace(space, &json!({}))).await?;
         }
-        api.apply(&service("told", "web")).await?;
+        api.apply(&service("reported", "web")).await?;
         let writer = Instance::named(cluster, "writer", &[], &[]).await?;
         let holder = async || Ok(read(&api, LEASE).await["spec"]["holderIdentity"] == "writer");
         eventually("the first writes", holder).await?;
         let other = Instance::named(cluster, "other", &[], &[]).await?;
-        let node = CaseProxy::new(&json!({ "name": "p", "namespace": "told", "ip": "10.9.9.8" }))?.node();
+        let node = CaseProxy::new(&json!({ "name": "p", "namespace": "reported", "ip": "10.9.9.8" }))?.node();
         let mut proxy = AdsClient::new(other.plain, node.clone());
         proxy.ask(CLUSTERS, &BTreeSet::new(), DEADLINE).await?;
         api.apply(&envoy_filter()).await?;

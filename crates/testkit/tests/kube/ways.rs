@@ -46,7 +46,7 @@ fn a_slow_api_server_is_waited_for_and_no_watch_begins_twice() {
         let kubeconfig = cluster.kubeconfig_for(&faulty.url(), "any")?;
         // An audit lists too.
         let instance = Instance::start(&kubeconfig, &[], &[("MELTEMI_AUDIT_INTERVAL", "0s")]).await?;
-        eventually("a slow start is told", async || {
+        eventually("a slow start is logged", async || {
             Ok(instance.log().contains("waiting for the initial lists of the API server"))
         })
         .await?;

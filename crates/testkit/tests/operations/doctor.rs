@@ -18,9 +18,9 @@ pub(crate) fn run(question: impl Future<Output = Result<()>>) {
 /// What is not in order, by id.
 pub(crate) fn findings(mesh: &ServedMesh) -> Result<Vec<Value>> {
     let output = mesh.command(&["doctor", "-o", "json", "--for", "1s", "--fail-on", "warning"])?;
-    let said: Value = serde_json::from_slice(&output.stdout)
+    let report: Value = serde_json::from_slice(&output.stdout)
         .with_context(|| format!("{}{}", String::from_utf8_lossy(&output.stderr), mesh.log()))?;
-    let checks = said["checks"].as_array().context("checks")?.clone();
+    let checks = report["checks"].as_array().context("checks")?.clone();
     ensure!(checks.len() > 20, "only {} checks", checks.len());
     let found: Vec<Value> = checks.into_iter().filter(|check| check["mark"] != "ok").collect();
     ensure!(output.status.code() == Some(i32::from(!found.is_empty())), "{:?} with {found:#?}", output.status);
@@ -28,8 +28,8 @@ pub(crate) fn findings(mesh: &ServedMesh) -> Result<Vec<Value>> {
 }
 
 pub(crate) fn check(found: &[Value], ids: &[&str]) -> Result<()> {
-    let held: Vec<&str> = found.iter().filter_map(|check| check["id"].as_str()).collect();
-    ensure!(held == ids, "{found:#?} instead of {ids:?}");
+    let found_ids: Vec<&str> = found.iter().filter_map(|check| check["id"].as_str()).collect();
+    ensure!(found_ids == ids, "{found:#?} instead of {ids:?}");
     ensure!(
         found.iter().all(|check| check["hint"].as_str().is_some_and(|hint| !hint.is_empty())),
         "no hint: {found:#?}"
@@ -264,9 +264,9 @@ fn proxies_whose_pods_are_gone() {
     });
 }
 
-/// A state-of-the-world proxy that refuses its clusters: two causes, each with its figures.
+/// A state-of-the-world proxy that rejects its clusters: two causes, each with its figures.
 #[test]
-fn a_proxy_of_the_old_protocol_that_refuses() {
+fn a_state_of_the_world_proxy_that_rejects() {
     run(async {
         let plan = plan(12, 12);
         let mesh = ServedMesh::new(&plan, &[])?;

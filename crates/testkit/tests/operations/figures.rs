@@ -21,8 +21,8 @@ impl Figures {
         mine.filter_map(|(_, value)| value.parse::<f64>().ok()).sum()
     }
 
-    /// Bytes that a stage holds.
-    pub(crate) fn held(&self, part: &str) -> f64 {
+    /// The memory of a stage.
+    pub(crate) fn bytes(&self, part: &str) -> f64 {
         self.value(&format!("meltemi_memory_bytes{{part=\"{part}\"}}"))
     }
 

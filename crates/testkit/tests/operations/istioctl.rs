@@ -42,9 +42,9 @@ async fn run(istioctl: &Path) -> Result<()> {
     let file = mesh.path("dump.json");
     fs::write(&file, dump)?;
     let compared = tool.run("istio-system", &["proxy-status", one, "--file", file.to_str().context("UTF-8")?])?;
-    let said = stdout(&compared)?;
+    let report = stdout(&compared)?;
     for kind in ["Clusters", "Listeners", "Routes"] {
-        ensure!(said.contains(&format!("{kind} Match")), "{said}");
+        ensure!(report.contains(&format!("{kind} Match")), "{report}");
     }
 
     let synced: Vec<Value> =
@@ -68,9 +68,9 @@ fn tenants(tool: &Tool<'_>, proxies: &[Value]) -> Result<()> {
     let name = other["proxy"].as_str().context("a name")?;
     for page in ["syncz", "adsz", "registryz", &format!("config_dump?proxyID={name}"), &format!("edsz?proxyID={name}")]
     {
-        let refused = tool.run(own, &["x", "internal-debug", page])?;
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned() + &String::from_utf8_lossy(&refused.stdout);
-        ensure!(!refused.status.success() && !said.contains("outbound|"), "{page}: {said}");
+        let output = tool.run(own, &["x", "internal-debug", page])?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        ensure!(!output.status.success() && !text.contains("outbound|"), "{page}: {text}");
     }
     Ok(())
 }
@@ -144,8 +144,8 @@ impl<'a> Tool<'a> {
 
     /// What it was answered: a response with a ClientConfig for each proxy.
     fn status(&self, namespace: &str) -> Result<Vec<Value>> {
-        let said = stdout(&self.run(namespace, &["proxy-status", "-o", "json"])?)?;
-        let response: Value = serde_json::from_str(&said).with_context(|| said.clone())?;
+        let stdout_text = stdout(&self.run(namespace, &["proxy-status", "-o", "json"])?)?;
+        let response: Value = serde_json::from_str(&stdout_text).with_context(|| stdout_text.clone())?;
         let instance = response["controlPlane"]["identifier"].as_str().context("which instance?")?;
         ensure!(instance.contains("\"Component\":\"istiod\""), "{instance}");
         Ok(response["resources"].as_array().cloned().unwrap_or_default())

@@ -49,7 +49,7 @@ fn bytes_each(phases: &[Phase]) -> Result<f64> {
     phases[0].bytes_each()
 }
 
-/// 500 services in 25 namespaces, without and with a Sidecar in each of them: less is held, encoded and sent.
+/// 500 services in 25 namespaces, without and with a Sidecar in each of them: less is stored, encoded and sent.
 #[test]
 fn sidecars_cut_bytes_and_memory() {
     run(async {
@@ -67,8 +67,8 @@ fn sidecars_cut_bytes_and_memory() {
         ensure!(whole < 10e6 && part < 500e3, "{whole} and {part} bytes for a proxy");
         ensure!(whole / part > 12.0, "20 of 500 services are {part} of {whole} bytes");
 
-        let held = |phase: &Phase| phase.after.held("push_context") + phase.after.held("serialization");
-        ensure!(held(&scoped) * 2.0 < held(&connected), "{} against {} bytes", held(&scoped), held(&connected));
+        let cached = |phase: &Phase| phase.after.bytes("push_context") + phase.after.bytes("serialization");
+        ensure!(cached(&scoped) * 2.0 < cached(&connected), "{} against {} bytes", cached(&scoped), cached(&connected));
         // A change reaches one namespace of 25.
         let reached = |phases: &[Phase]| phases[0].received("/reached");
         ensure!(reached(&changed)? == 25.0 && reached(&changed_scoped)? == 1.0, "{}", changed_scoped[0].received);
@@ -103,12 +103,12 @@ fn replicas_cost_writing_and_nothing_else() {
         let changed_of_many = routes(&mesh, &mut swarm, "istio-system", "all").await?;
         let (small, large) = (bytes_each(&changed)?, bytes_each(&changed_of_many)?);
         ensure!(large < small * 1.3, "a change: {large} bytes for each of 800 proxies, {small} for each of 40");
-        let (small, large) = (few.after.held("serialization"), many.after.held("serialization"));
+        let (small, large) = (few.after.bytes("serialization"), many.after.bytes("serialization"));
         ensure!(large < small * 4.0, "{large} encoded bytes for 800 proxies, {small} for 40");
         // Clusters, load assignments, listeners and routes of each.
-        let state = (many.after.held("delta") + many.after.held("ack")) / 800.0 / 4.0;
+        let state = (many.after.bytes("delta") + many.after.bytes("ack")) / 800.0 / 4.0;
         ensure!(state < 2048.0, "{state} bytes for a type of a proxy");
-        ensure!(many.after.held("push_queue") == 0.0, "nobody waits, and yet something is held");
+        ensure!(many.after.bytes("push_queue") == 0.0, "nobody waits, and yet the queue has memory");
         Ok(())
     });
 }
@@ -217,11 +217,11 @@ fn an_envoy_filter_concerns_those_it_selects() {
 fn objects_are_small() {
     run(async {
         let mesh = ServedMesh::new(&plain(1000, 20, 0), &[])?;
-        let held = Figures::of(&mesh)?;
-        ensure!(held.value("pilot_services") > 1000.0, "not all services are there");
-        ensure!(held.held("informer_cache") < 20e6, "{} bytes of objects", held.held("informer_cache"));
-        ensure!(held.resident() < 300e6, "{} bytes in all", held.resident());
-        let before = held.held("informer_cache");
+        let figures = Figures::of(&mesh)?;
+        ensure!(figures.value("pilot_services") > 1000.0, "not all services are there");
+        ensure!(figures.bytes("informer_cache") < 20e6, "{} bytes of objects", figures.bytes("informer_cache"));
+        ensure!(figures.resident() < 300e6, "{} bytes in all", figures.resident());
+        let before = figures.bytes("informer_cache");
         let endpoints: Vec<String> =
             (0..250).map(|n| format!("{{addresses: [10.201.0.{n}], conditions: {{ready: true}}}}")).collect();
         let slice = format!(
@@ -230,8 +230,8 @@ fn objects_are_small() {
             endpoints.join(", ")
         );
         mesh.write("large.yaml", &slice)?;
-        mesh.wait_for("the slice", || Ok(Figures::of(&mesh)?.held("informer_cache") > before))?;
-        let large = Figures::of(&mesh)?.held("informer_cache") - before;
+        mesh.wait_for("the slice", || Ok(Figures::of(&mesh)?.bytes("informer_cache") > before))?;
+        let large = Figures::of(&mesh)?.bytes("informer_cache") - before;
         ensure!(large < 100e3, "{large} bytes for 250 endpoints");
         Ok(())
     });

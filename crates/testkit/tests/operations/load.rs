@@ -40,12 +40,12 @@ async fn run() -> Result<()> {
     let settled = swarm.execute("settle 280000 300 300000").await?;
     ensure!(settled["settled"] == true && settled["missed"] == 0, "the proxies do not settle: {settled}");
     say(&format!("{PROXIES} proxies connected in {:.1} s", began.elapsed().as_secs_f64()));
-    let held = Figures::of(&mesh)?;
-    ensure!(held.value("pilot_xds_clients") == PROXIES as f64, "{} proxies", held.value("pilot_xds_clients"));
-    ensure!(held.held("informer_cache") < 50e6, "{} bytes of 10,000 pods", held.held("informer_cache"));
-    let state = held.held("delta") + held.held("ack");
-    say(&format!("{:.0} MB resident, {:.0} MB of it state of streams", held.resident() / 1e6, state / 1e6));
-    ensure!(held.resident() < 1.5e9 && state < 200e6, "{} bytes, {state} of them for streams", held.resident());
+    let figures = Figures::of(&mesh)?;
+    ensure!(figures.value("pilot_xds_clients") == PROXIES as f64, "{} proxies", figures.value("pilot_xds_clients"));
+    ensure!(figures.bytes("informer_cache") < 50e6, "{} bytes of 10,000 pods", figures.bytes("informer_cache"));
+    let state = figures.bytes("delta") + figures.bytes("ack");
+    say(&format!("{:.0} MB resident, {:.0} MB of it state of streams", figures.resident() / 1e6, state / 1e6));
+    ensure!(figures.resident() < 1.5e9 && state < 200e6, "{} bytes, {state} of them for streams", figures.resident());
 
     let monitoring = HttpRequest::new(mesh.monitoring, "localhost", "/debug/syncz");
     let stop = Arc::new(AtomicBool::new(false));

@@ -80,9 +80,9 @@ fn remember(promtool: &Path, mesh: &ServedMesh) -> Result<()> {
 /// What it would have applied: namespaces and hosts.
 fn sidecars(mesh: &ServedMesh, words: &[&str]) -> Result<Vec<(String, Vec<String>)>> {
     let output = mesh.command(&[&["doctor", "-o", "json", "--for", "1s"], words].concat())?;
-    let said: Value =
+    let report: Value =
         serde_json::from_slice(&output.stdout).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
-    let checks = said["checks"].as_array().context("checks")?;
+    let checks = report["checks"].as_array().context("checks")?;
     let unscoped = checks.iter().find(|check| check["id"] == "unscoped").context("the check of scope")?;
     let objects = unscoped["apply"].as_array().with_context(|| format!("objects in {unscoped}"))?;
     let sidecar = |object: &Value| {

@@ -39,8 +39,8 @@ fn every_alert_fires_when_it_should() {
     };
     for words in [["check", "rules", "alerts.yaml"], ["test", "rules", "alerts-test.yaml"]] {
         let output = Command::new(&promtool).args(words).current_dir(folder()).output().expect("promtool starts");
-        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "promtool {words:?}: {said}");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "promtool {words:?}: {text}");
     }
 }
 

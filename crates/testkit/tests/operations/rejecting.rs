@@ -1,4 +1,4 @@
-//! A state-of-the-world proxy that rejects its clusters when it is told to.
+//! A state-of-the-world proxy that rejects its clusters on request.
 
 use anyhow::{Context, Result};
 use loadgen::mesh::MeshPlan;

@@ -10,7 +10,7 @@ use testkit::test_ca::TestCa;
 use crate::served::{ServedMesh, Setup, plan, stdout};
 
 #[test]
-fn nothing_secret_is_told() {
+fn discloses_no_secret() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(run()).unwrap_or_else(|e| panic!("{e:#}"));
 }
@@ -49,10 +49,10 @@ spec:
     ensure!(proxies.len() == 8, "who shows a certificate of its account is served: {proxies:?}");
     let proxy = proxies[0]["proxy"].as_str().context("a proxy")?;
     let list: Vec<String> = serde_json::from_str(&mesh.page("/debug/list")?)?;
-    let mut told = vec![("the metrics".to_owned(), mesh.page("/metrics")?)];
+    let mut texts = vec![("the metrics".to_owned(), mesh.page("/metrics")?)];
     for page in list.iter().chain([&"/debug".to_owned()]) {
         let ask = HttpRequest::new(mesh.monitoring, "localhost", &format!("{page}?proxyID={proxy}&include_eds&pretty"));
-        told.push((
+        texts.push((
             page.clone(),
             http_client::send_one(&ask.with("authorization", format!("Bearer {token}"))).await?.body,
         ));
@@ -60,13 +60,13 @@ spec:
     let bad = HttpRequest::new(mesh.monitoring, "localhost", "/debug/syncz")
         .with("authorization", format!("Bearer {token}x"));
     http_client::send_one(&bad).await?;
-    told.push(("the log".to_owned(), mesh.log()));
+    texts.push(("the log".to_owned(), mesh.log()));
     let body: String = leaf.key.lines().filter(|line| !line.starts_with('-')).take(1).collect();
-    for (what, text) in &told {
+    for (what, text) in &texts {
         for secret in ["PRIVATE KEY", token, key.as_str(), body.as_str()] {
-            ensure!(!text.contains(secret), "{what} tells a secret");
+            ensure!(!text.contains(secret), "{what} contains a secret");
         }
     }
-    ensure!(told.len() > 30, "only {} looked at", told.len());
+    ensure!(texts.len() > 30, "only {} looked at", texts.len());
     Ok(())
 }

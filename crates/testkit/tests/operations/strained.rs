@@ -89,7 +89,7 @@ fn a_container_that_is_too_small() {
     });
 }
 
-/// Row F-23: a limit that is less than what is held already. Nobody is ended because of it.
+/// Row F-23: a limit that is less than what is used already. Nobody is ended because of it.
 #[test]
 fn a_container_that_is_far_too_small_lets_nobody_in() {
     if let Some(why) = netns::missing() {
@@ -102,11 +102,11 @@ fn a_container_that_is_far_too_small_lets_nobody_in() {
         let mesh = ServedMesh::with(&plan(12, 12), &Setup { through: &through, ..Setup::default() })?;
         mesh.wait_for("the end of its memory", || Ok(mesh.log().contains("rejecting new streams")))?;
         let mut swarm = mesh.idle_swarm()?;
-        for line in ["mark refused none", "connect", "settle 3000 1000 5000"] {
+        for line in ["mark rejected none", "connect", "settle 3000 1000 5000"] {
             swarm.execute(line).await?;
         }
         let figures = Figures::of(&mesh)?;
-        ensure!(figures.value("grpc_server_handled_total") > 0.0, "nobody was refused:\n{}", mesh.log());
+        ensure!(figures.value("grpc_server_handled_total") > 0.0, "nobody was rejected:\n{}", mesh.log());
         ensure!(figures.value("pilot_xds_clients") == 0.0, "somebody was let in");
         Ok(())
     });

@@ -15,7 +15,7 @@ use testkit::wait::eventually;
 
 use shared::{OUTSIDE, Turn, shared};
 
-/// One test in the mesh: says what it proved, or fails with what the mesh said.
+/// One test in the mesh: reports what it proved, or fails with the log of the mesh.
 fn in_turn(what: &str, scenario: impl AsyncFnOnce(&mut Turn<'_>) -> Result<String>) {
     let Some(mesh) = shared() else { return };
     let mut turn = Turn::take(&mesh);
@@ -91,8 +91,8 @@ fn faults_are_injected_where_they_were_asked_for() {
         ensure!(late.status == 200 && late.took >= Duration::from_millis(495), "{late:?}");
         ensure!(turn.count(DELAYS).await? == 1, "Envoy did not count the delay");
         let before = turn.seen("/abort");
-        let refused = turn.one(turn.ask("/abort").with("x-fault", "abort")).await?;
-        ensure!(refused.status == 418 && turn.seen("/abort") == before, "an aborted request goes nowhere: {refused:?}");
+        let aborted = turn.one(turn.ask("/abort").with("x-fault", "abort")).await?;
+        ensure!(aborted.status == 418 && turn.seen("/abort") == before, "an aborted request goes nowhere: {aborted:?}");
         let half = turn.many(turn.ask("/").with("x-fault", "half"), 1000).await?;
         let aborted = half.iter().filter(|answer| answer.status == 418).count();
         ensure!((430..=570).contains(&aborted), "{aborted} of 1000 aborted, want half");
@@ -192,7 +192,7 @@ fn unknown_hosts_are_blocked_by_registry_only() {
         turn.raw_outside().await.context("bytes pass too")?;
         turn.apply(&rules::registry_only("")).await?;
         let shut = turn.one(turn.ask_outside()).await?;
-        ensure!(shut.status == 502, "an unknown host must be refused: {shut:?}");
+        ensure!(shut.status == 502, "an unknown host must be rejected: {shut:?}");
         ensure!(turn.raw_outside().await.is_err(), "bytes to an unknown address must get no answer");
         turn.apply(&rules::registry_only(rules::OUTSIDE_ENTRY)).await?;
         let known = turn.one(turn.ask_outside()).await?;

@@ -142,14 +142,14 @@ impl<'a> Turn<'a> {
         std::fs::rename(&aside, &file)?;
         let (mut good, mut last) = (0, None);
         let what = format!("the rules {} to hold", rules.name);
-        let held = eventually(&what, async || {
+        let applied = eventually(&what, async || {
             let answer = self.one(self.ask("/wait")).await?;
             let marked = answer.headers.get(MARK).is_some_and(|mark| *mark == *rules.name);
             good = if marked && answer.status == 200 { good + 1 } else { 0 };
             last = Some(answer);
             Ok(good == 5)
         });
-        held.await.with_context(|| format!("{last:?}"))
+        applied.await.with_context(|| format!("{last:?}"))
     }
 
     pub(crate) fn ask(&self, path: &str) -> HttpRequest {
@@ -209,7 +209,7 @@ impl<'a> Turn<'a> {
         self.ledger.set_broken(server, broken);
     }
 
-    /// Application and sidecar are gone at once; the control plane is not told.
+    /// Application and sidecar are gone at once; the control plane is not notified.
     pub(crate) fn kill(&mut self, server: &str) {
         let server = self.state.servers.get_mut(server).expect("one of the servers");
         server.pod.stop_sidecar();

@@ -71,7 +71,7 @@ async fn run() -> Result<()> {
 async fn check(answers: &str, client: &Pod, web: &Pod) -> Result<()> {
     let caller = "URI=spiffe://cluster.local/ns/shop/sa/client";
     ensure!(answers.contains("http: hello"), "{answers}");
-    ensure!(answers.contains(caller), "the web app was not told who called: {answers}");
+    ensure!(answers.contains(caller), "the web app did not receive the caller: {answers}");
     ensure!(answers.contains("grpc: hello") && answers.contains("tcp: hello"), "{answers}");
     for port in [80, 9000, 5000] {
         let pattern = format!(r"^cluster\.outbound\|{port}\|\|web\.shop\..*upstream_cx_total$");

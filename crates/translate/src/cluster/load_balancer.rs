@@ -46,7 +46,7 @@ pub(super) fn apply_locality(draft: &mut Draft, locality: &LocalityPreference) {
         LocalityPreference::Off => return,
         LocalityPreference::Setting { setting, forced } => (setting, forced),
         LocalityPreference::Zones(setting) => {
-            draft.balancing().locality_config_specifier =
+            draft.common_lb_config().locality_config_specifier =
                 Some(LocalityConfigSpecifier::ZoneAwareLbConfig(ZoneAwareLbConfig {
                     routing_enabled: (setting.enabled == Some(false)).then_some(Percent { value: 0.0 }),
                     min_cluster_size: setting.min_cluster_size.map(|size| UInt64Value { value: size.into() }),
@@ -58,7 +58,7 @@ pub(super) fn apply_locality(draft: &mut Draft, locality: &LocalityPreference) {
     let fails_over = *forced || draft.cluster.outlier_detection.is_some();
     let ordered = !setting.failover.is_empty() || !setting.failover_priority.is_empty();
     if !setting.distribute.is_empty() || (fails_over && ordered) {
-        draft.balancing().locality_config_specifier =
+        draft.common_lb_config().locality_config_specifier =
             Some(LocalityConfigSpecifier::LocalityWeightedLbConfig(LocalityWeightedLbConfig {}));
     }
 }
@@ -67,7 +67,7 @@ pub(super) fn apply_locality(draft: &mut Draft, locality: &LocalityPreference) {
 pub(super) fn keep_draining(draft: &mut Draft) {
     let statuses =
         [HealthStatus::Healthy, HealthStatus::Draining, HealthStatus::Unknown, HealthStatus::Degraded].map(i32::from);
-    draft.balancing().override_host_status = Some(HealthStatusSet { statuses: statuses.into() });
+    draft.common_lb_config().override_host_status = Some(HealthStatusSet { statuses: statuses.into() });
 }
 
 fn consistent_hash(hash: &ConsistentHash) -> (LbPolicy, Option<LbConfig>) {

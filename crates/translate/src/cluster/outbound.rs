@@ -127,7 +127,7 @@ impl Target<'_> {
             outlier::apply(draft, wanted, sends_unready);
         }
         if sends_unready {
-            draft.balancing().healthy_panic_threshold = Some(Percent { value: 0.0 });
+            draft.common_lb_config().healthy_panic_threshold = Some(Percent { value: 0.0 });
         }
         load_balancer::apply_locality(draft, &LocalityPreference::of(policy, self.service, config));
         if self.is_dynamic() {
@@ -148,7 +148,7 @@ impl Target<'_> {
 
     fn resolve(self, cluster: &mut Cluster) {
         if !self.service.is_resolved_by_name() {
-            return resolution::to_discovered(cluster);
+            return resolution::use_eds(cluster);
         }
         resolution::to_names(cluster, self.mesh, self.placement, self.service, self.named_endpoints());
     }

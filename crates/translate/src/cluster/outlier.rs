@@ -43,7 +43,7 @@ pub(super) fn apply(draft: &mut Draft, wanted: &Wanted, sends_unready: bool) {
     }
     if wanted.min_health_percent >= 0 {
         let least = if sends_unready { 0 } else { wanted.min_health_percent };
-        draft.balancing().healthy_panic_threshold = Some(Percent { value: f64::from(least) });
+        draft.common_lb_config().healthy_panic_threshold = Some(Percent { value: f64::from(least) });
     }
 }
 

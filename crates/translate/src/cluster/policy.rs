@@ -18,7 +18,7 @@ impl Draft {
         protocol::http2_options(&mut self.options).is_some()
     }
 
-    pub(super) fn balancing(&mut self) -> &mut CommonLbConfig {
+    pub(super) fn common_lb_config(&mut self) -> &mut CommonLbConfig {
         self.cluster.common_lb_config.get_or_insert_with(CommonLbConfig::default)
     }
 
@@ -27,7 +27,7 @@ impl Draft {
     }
 
     pub(super) fn finish(self) -> Cluster {
-        Cluster { typed_extension_protocol_options: protocol::packed(self.options), ..self.cluster }
+        Cluster { typed_extension_protocol_options: protocol::typed_options(self.options), ..self.cluster }
     }
 }
 

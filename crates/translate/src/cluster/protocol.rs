@@ -61,7 +61,7 @@ pub(super) fn http2_options(options: &mut Option<HttpProtocolOptions>) -> Option
 
 /// Passthrough traffic keeps its protocol; idle connections close after five minutes.
 pub(super) fn passthrough(placement: &Placement) -> BTreeMap<String, Any> {
-    packed(Some(HttpProtocolOptions {
+    typed_options(Some(HttpProtocolOptions {
         common_http_protocol_options: Some(CommonOptions {
             idle_timeout: Some(crate::proto::seconds(300)),
             ..CommonOptions::default()
@@ -72,7 +72,7 @@ pub(super) fn passthrough(placement: &Placement) -> BTreeMap<String, Any> {
 }
 
 /// Envoy requires a version wherever there are options: HTTP/1.1.
-pub(super) fn packed(options: Option<HttpProtocolOptions>) -> BTreeMap<String, Any> {
+pub(super) fn typed_options(options: Option<HttpProtocolOptions>) -> BTreeMap<String, Any> {
     let Some(mut options) = options else { return BTreeMap::new() };
     options.upstream_protocol_options.get_or_insert_with(|| explicit(Http1ProtocolOptions::default()));
     BTreeMap::from([(KEY.to_owned(), any::pack(&options))])
@@ -86,7 +86,7 @@ fn http2() -> UpstreamProtocolOptions {
 
 fn http1(placement: &Placement) -> Http1ProtocolOptions {
     Http1ProtocolOptions {
-        header_key_format: headers::preserves_case(placement).then(headers::as_written),
+        header_key_format: headers::preserves_case(placement).then(headers::preserve_case_format),
         ..Http1ProtocolOptions::default()
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn to_original(cluster: &mut Cluster) {
     cluster.lb_policy = LbPolicy::ClusterProvided.into();
 }
 
-pub(super) fn to_discovered(cluster: &mut Cluster) {
+pub(super) fn use_eds(cluster: &mut Cluster) {
     cluster.cluster_discovery_type = Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into()));
     cluster.eds_cluster_config =
         Some(EdsClusterConfig { eds_config: Some(source::ads()), service_name: cluster.name.clone() });

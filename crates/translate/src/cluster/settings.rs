@@ -23,14 +23,14 @@ pub(super) fn base(mesh: &Mesh, name: String) -> Cluster {
         alt_stat_name: stat_name(&name),
         name,
         connect_timeout: Some(duration(&mesh.config.connect_timeout)),
-        circuit_breakers: Some(unlimited()),
+        circuit_breakers: Some(unlimited_circuit_breakers()),
         upstream_connection_options: connection_pool::keepalive([mesh.config.tcp_keepalive.as_ref(), None]),
         ..Cluster::default()
     }
 }
 
 /// Circuit breakers without limits: users set limits.
-fn unlimited() -> CircuitBreakers {
+fn unlimited_circuit_breakers() -> CircuitBreakers {
     let none = Some(uint32(u32::MAX));
     CircuitBreakers {
         thresholds: vec![Thresholds {

@@ -94,7 +94,7 @@ fn address(address: &EndpointAddress, port: u16, out: &mut Writer) {
     match address {
         EndpointAddress::Ip(IpAddr::V4(ip)) => out.nested(1, |out| {
             out.number(3, port.into());
-            out.nested(2, |out| dotted(*ip, out));
+            out.nested(2, |out| write_ipv4(*ip, out));
         }),
         EndpointAddress::Ip(IpAddr::V6(ip)) => socket(&ip.to_string(), port, out),
         EndpointAddress::Name(name) => socket(name, port, out),
@@ -112,7 +112,7 @@ fn socket(host: &str, port: u16, out: &mut Writer) {
 }
 
 /// Hand-written, since formatting an address takes longer than the rest of its endpoint.
-fn dotted(ip: Ipv4Addr, out: &mut Writer) {
+fn write_ipv4(ip: Ipv4Addr, out: &mut Writer) {
     for (index, mut octet) in ip.octets().into_iter().enumerate().rev() {
         loop {
             out.put(&[b'0' + octet % 10]);

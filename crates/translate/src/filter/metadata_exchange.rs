@@ -36,7 +36,7 @@ pub(crate) fn network() -> (String, Any) {
     (NAME.to_owned(), NETWORK.clone())
 }
 
-/// Of a client that sends its metadata outside the mesh too.
+/// For a client that sends its metadata outside the mesh too.
 pub(crate) fn to_any_peer() -> Any {
     CLIENT_TO_ANY_PEER.clone()
 }

@@ -94,7 +94,7 @@ impl Target<'_> {
     }
 
     /// The service in traces and statistics.
-    fn named(&self) -> PatternValues {
+    fn pattern_values(&self) -> PatternValues {
         match self {
             Self::Declared { named, .. } => (*named).clone(),
             Self::Passthrough => PatternValues { port_name: "virtualInbound".into(), ..PatternValues::default() },
@@ -184,7 +184,7 @@ fn kind(protocol: Protocol) -> Kind {
 }
 
 fn http_filters(mesh: &Mesh, placement: &Placement, port: u16, protocol: Protocol, target: &Target<'_>) -> Vec<Filter> {
-    let routes = route::configuration(target.cluster(), &target.named(), protocol);
+    let routes = route::configuration(target.cluster(), &target.pattern_values(), protocol);
     let mut filters = filter::inbound_network(placement);
     filters.extend(filter::network_plugins(placement, Direction::Inbound, port));
     let at = hcm::At { name: &target.stat_prefix(port), port, proxies: false, cache: None };
@@ -194,7 +194,7 @@ fn http_filters(mesh: &Mesh, placement: &Placement, port: u16, protocol: Protoco
 
 fn tcp_filters(mesh: &Mesh, placement: &Placement, protocol: Protocol, target: &Target<'_>) -> Vec<Filter> {
     let mut filters = filter::inbound_network(placement);
-    let named = target.named();
+    let named = target.pattern_values();
     // By the service port, where HTTP uses the workload port: as in istiod.
     filters.extend(filter::network_policies(placement, Direction::Inbound, named.port));
     let stat = stat_pattern::expand(&mesh.config.inbound_cluster_stat_name, || named);

@@ -24,7 +24,7 @@ impl ClaimedNames {
     /// Claims all of the names or none.
     fn claim(&mut self, port: u16, bind: Option<&String>, names: &[String]) -> bool {
         let key = |name: &String| (port, name.clone());
-        if names.iter().any(|name| self.0.get(&key(name)).is_some_and(|held| held.as_ref() == bind)) {
+        if names.iter().any(|name| self.0.get(&key(name)).is_some_and(|other| other.as_ref() == bind)) {
             return false;
         }
         self.0.extend(names.iter().map(|name| (key(name), bind.cloned())));

@@ -76,7 +76,7 @@ fn of_files(files: &CertificateFiles, wanted: &ServerTlsSettings, several: &[(&s
     let revoked = Some(&wanted.ca_crl).filter(|path| !path.is_empty());
     let validation = verified.then(|| {
         let clients = CertificateValidationContext { crl: revoked.map(|path| tls::file(path)), ..clients(wanted) };
-        tls::combined(clients, authority)
+        tls::combined_validation(clients, authority)
     });
     (certificates, validation)
 }
@@ -95,7 +95,7 @@ fn of_credentials(wanted: &ServerTlsSettings, verified: bool) -> Secrets {
             verify_certificate_hash: wanted.verify_certificate_hash.clone(),
             ..clients(wanted)
         };
-        return (certificates, Some(tls::combined(clients, credential(&authority))));
+        return (certificates, Some(tls::combined_validation(clients, credential(&authority))));
     }
     let named = !wanted.subject_alt_names.is_empty();
     (certificates, named.then(|| ValidationContextType::ValidationContext(clients(wanted))))

@@ -55,7 +55,7 @@ impl DeclaredPort {
 /// Sorted by port. A Sidecar's ingress replaces what services declare; the first of a port wins.
 pub(super) fn declared_ports(mesh: &Mesh, placement: &Placement) -> impl Iterator<Item = DeclaredPort> {
     let mut ports: Vec<DeclaredPort> = if !placement.scope.ingress.is_empty() {
-        let open = |listener: &&IngressListener| !wanted(placement, listener).is_reserved(placement);
+        let open = |listener: &&IngressListener| !listener_request(placement, listener).is_reserved(placement);
         placement.scope.ingress.iter().filter(open).map(|listener| of_ingress(placement, listener)).collect()
     } else if placement.binds_ports() {
         // The application binds these ports itself.
@@ -86,7 +86,7 @@ fn of_target(placement: &Placement, target: &InboundTarget) -> DeclaredPort {
     }
 }
 
-fn wanted<'a>(placement: &Placement, listener: &'a IngressListener) -> ListenerRequest<'a> {
+fn listener_request<'a>(placement: &Placement, listener: &'a IngressListener) -> ListenerRequest<'a> {
     let bound = placement.binds_ports() || listener.capture == Capture::None;
     ListenerRequest {
         bind: listener.bind.as_deref(),
@@ -105,7 +105,7 @@ fn of_ingress(placement: &Placement, listener: &IngressListener) -> DeclaredPort
         number: listener.port.number,
         protocol: listener.port.protocol,
         bind: listener.bind.clone().unwrap_or_else(|| placement.own_address().to_string()),
-        bound: wanted(placement, listener).bound,
+        bound: listener_request(placement, listener).bound,
         named: PatternValues {
             port: listener.port.number,
             port_name: listener.port.name.clone(),

@@ -262,14 +262,14 @@ impl ListenerTable<'_> {
         bound: bool,
     ) {
         let key = (address.address.clone(), port.number);
-        let held = self.entries.get(&key);
+        let current = self.entries.get(&key);
         // As in istiod the HTTP proxy listener is that of the last service: its hosts are resolved.
         let proxies = port.protocol == Protocol::HttpProxy;
-        if held.is_some_and(|entry| entry.is_sidecar_egress || !(proxies || entry.accepts(port.protocol))) {
+        if current.is_some_and(|entry| entry.is_sidecar_egress || !(proxies || entry.accepts(port.protocol))) {
             return;
         }
         let replaces =
-            proxies || (held.is_some_and(|entry| entry.serves == Kind::Http) && port.protocol == Protocol::Auto);
+            proxies || (current.is_some_and(|entry| entry.serves == Kind::Http) && port.protocol == Protocol::Auto);
         let (kind, chains, mut made_from) = self.chains(egress, service, port, &address);
         made_from.insert(service.made_from.clone());
         if replaces {
@@ -385,10 +385,10 @@ fn http_chain(service: &Service, route: String, protocol: Protocol, detected: bo
 impl ListenerDraft {
     /// Whether another service may share this address and port.
     fn accepts(&self, protocol: Protocol) -> bool {
-        // Server-first protocols: detection would wait for the client for ever.
+        // Server-first protocols: detection would wait for the client forever.
         let alone = |protocol: Protocol| matches!(protocol, Protocol::Mongo | Protocol::Mysql);
         let shares = match self.serves {
-            Kind::Tcp(held) if alone(held) || alone(protocol) => held == protocol,
+            Kind::Tcp(current) if alone(current) || alone(protocol) => current == protocol,
             _ => !alone(protocol),
         };
         // All HTTP services share one filter chain.

@@ -131,17 +131,17 @@ impl Chain {
 }
 
 /// Leaves out chains whose match equals that of an earlier one.
-pub(super) fn merge(held: &mut Vec<Chain>, more: Vec<Chain>) {
+pub(super) fn merge(chains: &mut Vec<Chain>, more: Vec<Chain>) {
     for mut chain in more {
         if chain.matches_sni() && !chain.server_names.iter().any(|name| name == "*") {
-            let same: Vec<_> = held.iter().filter(|other| other.differs_in_names_only(&chain)).cloned().collect();
+            let same: Vec<_> = chains.iter().filter(|other| other.differs_in_names_only(&chain)).cloned().collect();
             chain.server_names.retain(|name| !same.iter().any(|other| other.server_names.contains(name)));
             if chain.server_names.is_empty() {
                 continue;
             }
         }
-        if !held.iter().any(|other| other.has_equal_match(&chain)) {
-            held.push(chain);
+        if !chains.iter().any(|other| other.has_equal_match(&chain)) {
+            chains.push(chain);
         }
     }
 }
@@ -206,12 +206,12 @@ mod tests {
 
     #[test]
     fn drops_chains_with_the_match_of_an_earlier_one() {
-        let mut held = vec![chain(&["a", "b"], &["10.1.0.0/8"])];
+        let mut chains = vec![chain(&["a", "b"], &["10.1.0.0/8"])];
         merge(
-            &mut held,
+            &mut chains,
             vec![chain(&["b", "a", "*"], &["10.2.0.0/8"]), chain(&["a"], &[]), chain(&[], &[]), chain(&[], &[])],
         );
-        assert_eq!(held.len(), 3);
+        assert_eq!(chains.len(), 3);
     }
 
     #[test]

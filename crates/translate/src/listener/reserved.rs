@@ -19,11 +19,11 @@ pub(super) struct ListenerRequest<'a> {
 impl ListenerRequest<'_> {
     pub(super) fn is_reserved(self, placement: &Placement) -> bool {
         let low = (1..FIRST_UNPRIVILEGED).contains(&self.port);
-        let held = placement.proxy.metadata.reserved_ports.contains(&self.port);
-        (self.bound && low && placement.proxy.metadata.unprivileged) || (held && self.is_wildcard(placement))
+        let reserved = placement.proxy.metadata.reserved_ports.contains(&self.port);
+        (self.bound && low && placement.proxy.metadata.unprivileged) || (reserved && self.is_wildcard(placement))
     }
 
-    /// The same, and the ports of the virtual listeners.
+    /// As `is_reserved`, and also for the ports of the virtual listeners.
     pub(super) fn is_reserved_beside_virtual(self, mesh: &Mesh, placement: &Placement) -> bool {
         let own = [mesh.outbound_port(), mesh.inbound_port()];
         self.is_reserved(placement) || (own.contains(&self.port) && self.is_wildcard(placement))

@@ -18,7 +18,7 @@ use crate::telemetry::stats;
 pub(super) struct Sender<'a> {
     pub(super) mesh: &'a Mesh,
     pub(super) placement: &'a Placement,
-    /// Of the listener.
+    /// The port of the listener.
     pub(super) port: &'a Port,
 }
 
@@ -40,12 +40,12 @@ impl Sender<'_> {
                 let stat = self.stat(first);
                 tcp_proxy::to_destination(mesh, placement, port.protocol, &cluster, stat, rule, &first.subset)
             }
-            several => self.weighted(object, several, rule)?,
+            several => self.weighted_proxy(object, several, rule)?,
         });
         Some(filters)
     }
 
-    fn weighted(
+    fn weighted_proxy(
         self,
         object: &ResolvedVirtualService,
         routes: &[RouteDestination],

@@ -21,7 +21,7 @@ pub(super) struct Target<'a> {
     pub(super) mesh: &'a Mesh,
     pub(super) placement: &'a Placement,
     pub(super) service: &'a Service,
-    /// Of the listener.
+    /// The port of the listener.
     pub(super) port: &'a Port,
     /// The service's own CIDR ranges.
     pub(super) ranges: Vec<String>,

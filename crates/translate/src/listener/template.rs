@@ -18,7 +18,7 @@ use crate::telemetry::encoded_tracing::{EncodedTracing, REQUEST_ID, TRACING};
 /// Field numbers from a listener to its connection managers: filter chains and the default one, filters, typed config, value.
 const PATH_TO_MANAGERS: &[&[u32]] = &[&[3, 25], &[3], CONFIGURATION, &[2]];
 const CONFIGURATION: &[u32] = &[4];
-/// Of a connection manager.
+/// Field numbers of a connection manager.
 const ROUTES: u32 = 4;
 /// Fields that may be absent for some workloads.
 const TRACING_SLOTS: [(u32, Slot); 2] = [(TRACING, Slot::Tracing), (REQUEST_ID, Slot::RequestId)];
@@ -133,7 +133,7 @@ struct TemplateParser<'a> {
 }
 
 impl TemplateParser<'_> {
-    /// `way`: the remaining path to the connection managers.
+    /// `path`: the remaining path to the connection managers.
     fn segments(&mut self, message: &[u8], path: &[&[u32]]) -> Vec<Segment> {
         let Some((fields, rest_of_path)) = path.split_first() else { return self.manager_segments(message) };
         let (mut out, mut rest) = (Vec::new(), message);

@@ -135,7 +135,7 @@ fn diff_fields<'a>(mut template: &'a [u8], mut target: &'a [u8], levels: usize, 
     out.push(DiffOp::Skip(template.len()));
 }
 
-/// Or bytes that parse as messages, which does as well: only their structure is used.
+/// Whether both parse as messages. Other bytes may parse too, which is harmless: only the structure is used.
 fn are_messages(both: [&[u8]; 2]) -> bool {
     both.iter().all(|payload| {
         let mut rest = *payload;
@@ -191,7 +191,7 @@ mod tests {
 
     use super::*;
 
-    fn encoded(texts: &[(&str, &str)]) -> Vec<u8> {
+    fn encode_texts(texts: &[(&str, &str)]) -> Vec<u8> {
         let value = |text: &str| Value { kind: Some(Kind::StringValue(text.to_owned())) };
         let fields = texts.iter().map(|(name, text)| ((*name).to_owned(), value(text))).collect();
         Struct { fields }.encode_to_vec()
@@ -201,10 +201,10 @@ mod tests {
     fn only_differences_from_the_template_are_literals() {
         let long = "the same in all of them, and so long that it matters".to_owned();
         let all = [
-            encoded(&[("a", &long), ("b", "x"), ("c", &long)]),
-            encoded(&[("a", &long), ("b", &long.repeat(5)), ("c", &long)]),
-            encoded(&[("b", "x")]),
-            encoded(&[("z", "\u{a}\u{1}x")]),
+            encode_texts(&[("a", &long), ("b", "x"), ("c", &long)]),
+            encode_texts(&[("a", &long), ("b", &long.repeat(5)), ("c", &long)]),
+            encode_texts(&[("b", "x")]),
+            encode_texts(&[("z", "\u{a}\u{1}x")]),
             Vec::new(),
         ];
         for base in &all {
@@ -224,7 +224,7 @@ mod tests {
             }
         }
         let template: Arc<[u8]> = all[0].clone().into();
-        let target = encoded(&[("a", &long), ("b", "yy"), ("c", &long)]);
+        let target = encode_texts(&[("a", &long), ("b", "yy"), ("c", &long)]);
         let twice: Arc<[u8]> = [&template[..], &template[..]].concat().into();
         let mut diffs = Vec::new();
         let mut writer = InstanceWriter::of(&twice, &mut diffs);

@@ -7,15 +7,15 @@ use wire::envoy::config::listener::v3::{FilterChain, Listener};
 use super::{Applied, cluster, listener, network, value};
 
 /// Patches the chains of a listener. Added chains are not patched again.
-pub(super) fn patch(set: &PatchSet, held: &mut Listener, applied: &mut Applied) {
+pub(super) fn patch(set: &PatchSet, parent: &mut Listener, applied: &mut Applied) {
     // Listener matches refer to the listener before it is patched.
-    let mut chains = std::mem::take(&mut held.filter_chains);
-    chains.retain_mut(|chain| patch_one(set, held, chain, applied));
-    if let Some(mut rest) = held.default_filter_chain.take() {
-        held.default_filter_chain = patch_one(set, held, &mut rest, applied).then_some(rest);
+    let mut chains = std::mem::take(&mut parent.filter_chains);
+    chains.retain_mut(|chain| patch_one(set, parent, chain, applied));
+    if let Some(mut rest) = parent.default_filter_chain.take() {
+        parent.default_filter_chain = patch_one(set, parent, &mut rest, applied).then_some(rest);
     }
     for patch in set.of(ApplyTo::FilterChain) {
-        if patch.operation != Operation::Add || !listener::matches(patch, held) {
+        if patch.operation != Operation::Add || !listener::matches(patch, parent) {
             continue;
         }
         // Envoy rejects a chain without filters.
@@ -24,13 +24,13 @@ pub(super) fn patch(set: &PatchSet, held: &mut Listener, applied: &mut Applied) 
             applied.record(patch);
         }
     }
-    held.filter_chains = chains;
+    parent.filter_chains = chains;
 }
 
 /// `false`: it is removed.
-fn patch_one(set: &PatchSet, held: &Listener, chain: &mut FilterChain, applied: &mut Applied) -> bool {
+fn patch_one(set: &PatchSet, parent: &Listener, chain: &mut FilterChain, applied: &mut Applied) -> bool {
     for patch in set.of(ApplyTo::FilterChain) {
-        if !listener::matches(patch, held) || !matches(patch, held, chain) {
+        if !listener::matches(patch, parent) || !matches(patch, parent, chain) {
             continue;
         }
         match patch.operation {
@@ -42,7 +42,7 @@ fn patch_one(set: &PatchSet, held: &Listener, chain: &mut FilterChain, applied: 
             _ => {}
         }
     }
-    network::patch(set, held, chain, applied);
+    network::patch(set, parent, chain, applied);
     true
 }
 
@@ -50,17 +50,17 @@ fn patch_one(set: &PatchSet, held: &Listener, chain: &mut FilterChain, applied: 
 fn merge(chain: &mut FilterChain, patch: &Patch) -> bool {
     let Some(wanted) = value::message::<FilterChain>(patch) else { return false };
     match (&mut chain.transport_socket, &wanted.transport_socket) {
-        (Some(held), Some(socket)) if held.name == socket.name => cluster::merge_socket(held, socket),
+        (Some(current), Some(socket)) if current.name == socket.name => cluster::merge_socket(current, socket),
         _ => value::merge(chain, patch),
     }
 }
 
 /// The listener has matched already.
-pub(super) fn matches(patch: &Patch, held: &Listener, chain: &FilterChain) -> bool {
-    let Some(wanted) = listener::wanted(patch) else { return true };
+pub(super) fn matches(patch: &Patch, parent: &Listener, chain: &FilterChain) -> bool {
+    let Some(wanted) = listener::listener_match(patch) else { return true };
     let found = chain.filter_chain_match.as_ref();
     let port = found.and_then(|found| found.destination_port.as_ref()).map(|port| port.value);
-    if listener::is_virtual(held) && wanted.port_number > 0 && port != Some(wanted.port_number) {
+    if listener::is_virtual(parent) && wanted.port_number > 0 && port != Some(wanted.port_number) {
         return false;
     }
     let Some(wanted) = &wanted.filter_chain else { return true };
@@ -71,7 +71,7 @@ pub(super) fn matches(patch: &Patch, held: &Listener, chain: &FilterChain) -> bo
     let protocols = wanted.application_protocols.is_empty()
         || found.is_some_and(|found| {
             let mut asked = wanted.application_protocols.split(',');
-            asked.all(|protocol| found.application_protocols.iter().any(|held| held == protocol))
+            asked.all(|protocol| found.application_protocols.iter().any(|own| own == protocol))
         });
     let destination = wanted.destination_port == 0 || port == Some(wanted.destination_port);
     name && sni && transport && protocols && destination

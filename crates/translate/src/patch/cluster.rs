@@ -115,7 +115,7 @@ impl<'a> ClusterPatches<'a> {
 pub(crate) fn new_clusters(set: &PatchSet, is_taken: impl Fn(&str) -> bool) -> Vec<Translated<Cluster>> {
     let mut names = BTreeSet::new();
     let added = set.of(ApplyTo::Cluster).iter().filter(|patch| patch.operation == Operation::Add);
-    let made = added.filter_map(|patch| Some(Translated::added(value::message::<Cluster>(patch)?, patch)));
+    let made = added.filter_map(|patch| Some(Translated::of_patch(value::message::<Cluster>(patch)?, patch)));
     made.filter(|made| !is_taken(&made.value.name) && names.insert(made.value.name.clone())).collect()
 }
 
@@ -145,22 +145,22 @@ fn merge(cluster: &mut Cluster, patch: &Patch) -> bool {
         let sockets = cluster.transport_socket_matches.iter_mut().filter_map(|one| one.transport_socket.as_mut());
         return sockets
             .into_iter()
-            .find(|held| held.name == socket.name)
-            .is_some_and(|held| merge_socket(held, &socket));
+            .find(|current| current.name == socket.name)
+            .is_some_and(|current| merge_socket(current, &socket));
     }
     match &mut cluster.transport_socket {
-        Some(held) if held.name == socket.name => merge_socket(held, &socket),
-        held => {
-            *held = Some(socket);
+        Some(current) if current.name == socket.name => merge_socket(current, &socket),
+        current => {
+            *current = Some(socket);
             true
         }
     }
 }
 
 /// `false`: the types of their configurations differ.
-pub(super) fn merge_socket(held: &mut TransportSocket, wanted: &TransportSocket) -> bool {
-    match (&mut held.config_type, &wanted.config_type) {
-        (Some(ConfigType::TypedConfig(held)), Some(ConfigType::TypedConfig(wanted))) => any::merge(held, wanted),
+pub(super) fn merge_socket(current: &mut TransportSocket, wanted: &TransportSocket) -> bool {
+    match (&mut current.config_type, &wanted.config_type) {
+        (Some(ConfigType::TypedConfig(current)), Some(ConfigType::TypedConfig(wanted))) => any::merge(current, wanted),
         _ => true,
     }
 }

@@ -10,5 +10,5 @@ use crate::translated::Translated;
 pub(crate) fn new_extensions(placement: &Placement) -> Vec<Translated<TypedExtensionConfig>> {
     let patches = placement.patches.extensions.of(ApplyTo::ExtensionConfig).iter();
     let added = patches.filter(|patch| patch.operation == Operation::Add);
-    added.filter_map(|patch| Some(Translated::added(value::message(patch)?, patch))).collect()
+    added.filter_map(|patch| Some(Translated::of_patch(value::message(patch)?, patch))).collect()
 }

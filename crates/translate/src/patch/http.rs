@@ -18,21 +18,21 @@ pub(super) fn patch(asked: &[&Arc<Patch>], filter: &mut Filter, applied: &mut Ap
     if own.is_empty() {
         return;
     }
-    let Some(mut manager) = opened(filter) else { return };
+    let Some(mut manager) = unpack(filter) else { return };
     let filters = &mut manager.http_filters;
     for patch in &own {
-        let wanted = wanted(patch);
+        let wanted = sub_filter_match(patch);
         let named = |filter: &HttpFilter| wanted.is_some_and(|wanted| wanted.name == filter.name);
         applied.record_if(list::edit(filters, patch, wanted.map(|_| &named as &dyn Fn(&_) -> bool)), patch);
     }
     for filter in filters {
         for patch in own.iter().filter(|patch| patch.operation == Operation::Merge) {
-            if wanted(patch).is_none_or(|wanted| wanted.name == filter.name) {
+            if sub_filter_match(patch).is_none_or(|wanted| wanted.name == filter.name) {
                 applied.record_if(merge(filter, patch), patch);
             }
         }
     }
-    close(filter, &manager);
+    repack(filter, &manager);
 }
 
 /// Inline routes.
@@ -40,32 +40,32 @@ pub(super) fn patch_routes(placement: &Placement, filter: &mut Filter, applied: 
     if filter.name != hcm::NAME {
         return;
     }
-    let Some(mut manager) = opened(filter) else { return };
+    let Some(mut manager) = unpack(filter) else { return };
     if let Some(RouteSpecifier::RouteConfig(routes)) = &mut manager.route_specifier {
         let before = applied.0.len();
         route::patch(&placement.patches.inbound, placement, routes, applied);
         if applied.0.len() > before || route::concerns(&placement.patches.inbound, placement, &routes.name) {
-            close(filter, &manager);
+            repack(filter, &manager);
         }
     }
 }
 
-fn opened(filter: &Filter) -> Option<HttpConnectionManager> {
+fn unpack(filter: &Filter) -> Option<HttpConnectionManager> {
     match &filter.config_type {
         Some(filter::ConfigType::TypedConfig(config)) => wire::any::unpack(config),
         _ => None,
     }
 }
 
-fn close(filter: &mut Filter, manager: &HttpConnectionManager) {
+fn repack(filter: &mut Filter, manager: &HttpConnectionManager) {
     filter.config_type = Some(filter::ConfigType::TypedConfig(wire::any::pack(manager)));
 }
 
 fn merge(filter: &mut HttpFilter, patch: &Patch) -> bool {
-    let Some(ConfigType::TypedConfig(held)) = &mut filter.config_type else { return false };
+    let Some(ConfigType::TypedConfig(config)) = &mut filter.config_type else { return false };
     let Some(wanted) = value::message::<HttpFilter>(patch) else { return false };
     if let Some(ConfigType::TypedConfig(wanted)) = &wanted.config_type
-        && !any::merge(held, wanted)
+        && !any::merge(config, wanted)
     {
         return false;
     }
@@ -75,6 +75,6 @@ fn merge(filter: &mut HttpFilter, patch: &Patch) -> bool {
     true
 }
 
-fn wanted(patch: &Patch) -> Option<&SubFilterMatch> {
-    network::wanted(patch)?.sub_filter.as_ref()
+fn sub_filter_match(patch: &Patch) -> Option<&SubFilterMatch> {
+    network::filter_match(patch)?.sub_filter.as_ref()
 }

@@ -36,7 +36,7 @@ pub(crate) fn patch(set: &PatchSet, made: Translated<Listener>) -> Option<Transl
 pub(crate) fn new_listeners(set: &PatchSet, taken: &BTreeSet<String>) -> Vec<Translated<Listener>> {
     let mut names = taken.clone();
     let added = set.of(ApplyTo::Listener).iter().filter(|patch| patch.operation == Operation::Add);
-    let made = added.filter_map(|patch| Some(Translated::added(value::message::<Listener>(patch)?, patch)));
+    let made = added.filter_map(|patch| Some(Translated::of_patch(value::message::<Listener>(patch)?, patch)));
     made.filter(|made| !made.value.name.is_empty() && names.insert(made.value.name.clone())).collect()
 }
 
@@ -59,7 +59,7 @@ fn filters(set: &PatchSet, listener: &mut Listener, applied: &mut Applied) {
         if !matches(patch, listener) {
             continue;
         }
-        let name = wanted(patch).map(|wanted| wanted.listener_filter.as_str()).filter(|name| !name.is_empty());
+        let name = listener_match(patch).map(|wanted| wanted.listener_filter.as_str()).filter(|name| !name.is_empty());
         let named = |filter: &ListenerFilter| Some(filter.name.as_str()) == name;
         let done = if patch.operation == Operation::Merge {
             listener.listener_filters.iter_mut().filter(|filter| named(filter)).any(|filter| merge(filter, patch))
@@ -72,24 +72,24 @@ fn filters(set: &PatchSet, listener: &mut Listener, applied: &mut Applied) {
 
 /// The name stays. A filter without a configuration is not merged into.
 fn merge(filter: &mut ListenerFilter, patch: &Patch) -> bool {
-    let Some(ConfigType::TypedConfig(held)) = &mut filter.config_type else { return false };
+    let Some(ConfigType::TypedConfig(config)) = &mut filter.config_type else { return false };
     let wanted = value::message::<ListenerFilter>(patch).and_then(|filter| filter.config_type);
-    matches!(wanted, Some(ConfigType::TypedConfig(wanted)) if any::merge(held, &wanted))
+    matches!(wanted, Some(ConfigType::TypedConfig(wanted)) if any::merge(config, &wanted))
 }
 
-pub(super) fn wanted(patch: &Patch) -> Option<&ListenerMatch> {
+pub(super) fn listener_match(patch: &Patch) -> Option<&ListenerMatch> {
     match patch.object() {
         Some(MatchedObject::Listener(wanted)) => Some(wanted),
         _ => None,
     }
 }
 
-pub(super) fn wanted_chain(patch: &Patch) -> Option<&FilterChainMatch> {
-    wanted(patch)?.filter_chain.as_ref()
+pub(super) fn filter_chain_match(patch: &Patch) -> Option<&FilterChainMatch> {
+    listener_match(patch)?.filter_chain.as_ref()
 }
 
 pub(super) fn matches(patch: &Patch, listener: &Listener) -> bool {
-    let Some(wanted) = wanted(patch) else { return true };
+    let Some(wanted) = listener_match(patch) else { return true };
     if !wanted.name.is_empty() && wanted.name != listener.name {
         return false;
     }

@@ -10,14 +10,14 @@ use super::{Applied, any, chain, http, list, listener, value};
 use crate::hcm;
 
 /// Insertions and removals first, then merges: an inserted filter is merged into like the others.
-pub(super) fn patch(set: &PatchSet, held: &Listener, patched: &mut FilterChain, applied: &mut Applied) {
+pub(super) fn patch(set: &PatchSet, parent: &Listener, patched: &mut FilterChain, applied: &mut Applied) {
     let asked = |kind: ApplyTo| -> Vec<_> {
-        let here = |patch: &&Arc<Patch>| listener::matches(patch, held) && chain::matches(patch, held, patched);
+        let here = |patch: &&Arc<Patch>| listener::matches(patch, parent) && chain::matches(patch, parent, patched);
         set.of(kind).iter().filter(here).collect()
     };
     let (own, within) = (asked(ApplyTo::NetworkFilter), asked(ApplyTo::HttpFilter));
     for patch in &own {
-        let wanted = wanted(patch);
+        let wanted = filter_match(patch);
         let named = |filter: &Filter| wanted.is_some_and(|wanted| wanted.name == filter.name);
         let done = list::edit(&mut patched.filters, patch, wanted.map(|_| &named as &dyn Fn(&_) -> bool));
         applied.record_if(done, patch);
@@ -36,10 +36,10 @@ pub(super) fn patch(set: &PatchSet, held: &Listener, patched: &mut FilterChain, 
 
 /// The name may change too. A filter without a configuration is not merged into.
 fn merge(filter: &mut Filter, patch: &Patch) -> bool {
-    let Some(ConfigType::TypedConfig(held)) = &mut filter.config_type else { return false };
+    let Some(ConfigType::TypedConfig(config)) = &mut filter.config_type else { return false };
     let Some(wanted) = value::message::<Filter>(patch) else { return false };
     if let Some(ConfigType::TypedConfig(wanted)) = &wanted.config_type
-        && !any::merge(held, wanted)
+        && !any::merge(config, wanted)
     {
         return false;
     }
@@ -49,10 +49,10 @@ fn merge(filter: &mut Filter, patch: &Patch) -> bool {
     true
 }
 
-pub(super) fn wanted(patch: &Patch) -> Option<&FilterMatch> {
-    listener::wanted_chain(patch)?.filter.as_ref()
+pub(super) fn filter_match(patch: &Patch) -> Option<&FilterMatch> {
+    listener::filter_chain_match(patch)?.filter.as_ref()
 }
 
 pub(super) fn matches(patch: &Patch, filter: &Filter) -> bool {
-    wanted(patch).is_none_or(|wanted| wanted.name == filter.name)
+    filter_match(patch).is_none_or(|wanted| wanted.name == filter.name)
 }

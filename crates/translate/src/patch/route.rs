@@ -12,7 +12,7 @@ use super::{Applied, ROUTE_PATCH_KINDS, list, value};
 use crate::names::ClusterName;
 use crate::translated::Translated;
 
-/// Of outbound routes.
+/// Patches an outbound route configuration.
 pub(crate) fn patch_configuration(
     placement: &Placement,
     mut made: Translated<RouteConfiguration>,
@@ -93,7 +93,7 @@ fn patch_routes(patches: &[&Patch], host: &mut VirtualHost, applied: &mut Applie
     host.routes.retain_mut(|route| {
         for patch in &here {
             match patch.operation {
-                _ if !wanted_route(patch).is_none_or(|wanted| matches_route(wanted, route)) => {}
+                _ if !http_route_match(patch).is_none_or(|wanted| matches_route(wanted, route)) => {}
                 Operation::Remove => {
                     applied.record(patch);
                     return false;
@@ -105,7 +105,7 @@ fn patch_routes(patches: &[&Patch], host: &mut VirtualHost, applied: &mut Applie
         true
     });
     for patch in here {
-        let wanted = wanted_route(patch);
+        let wanted = http_route_match(patch);
         let found = wanted.and_then(|wanted| host.routes.iter().position(|route| matches_route(wanted, route)));
         let place = match (patch.operation, wanted, found) {
             (Operation::Add, ..) | (Operation::InsertAfter, None, _) => host.routes.len(),
@@ -118,23 +118,23 @@ fn patch_routes(patches: &[&Patch], host: &mut VirtualHost, applied: &mut Applie
     }
 }
 
-fn wanted(patch: &Patch) -> Option<&RouteConfigurationMatch> {
+fn route_match(patch: &Patch) -> Option<&RouteConfigurationMatch> {
     match patch.object() {
         Some(MatchedObject::RouteConfiguration(wanted)) => Some(wanted),
         _ => None,
     }
 }
 
-fn wanted_host(patch: &Patch) -> Option<&VirtualHostMatch> {
-    wanted(patch)?.vhost.as_ref()
+fn virtual_host_match(patch: &Patch) -> Option<&VirtualHostMatch> {
+    route_match(patch)?.vhost.as_ref()
 }
 
-fn wanted_route(patch: &Patch) -> Option<&RouteMatch> {
-    wanted_host(patch)?.route.as_ref()
+fn http_route_match(patch: &Patch) -> Option<&RouteMatch> {
+    virtual_host_match(patch)?.route.as_ref()
 }
 
 fn matches(patch: &Patch, placement: &Placement, name: &str) -> bool {
-    let Some(wanted) = wanted(patch) else { return true };
+    let Some(wanted) = route_match(patch) else { return true };
     if !wanted.name.is_empty() && wanted.name != name {
         return false;
     }
@@ -192,7 +192,7 @@ impl GatewayRoute {
 }
 
 fn matches_host(patch: &Patch, host: &VirtualHost) -> bool {
-    let Some(wanted) = wanted_host(patch) else { return true };
+    let Some(wanted) = virtual_host_match(patch) else { return true };
     (wanted.name.is_empty() || wanted.name == host.name)
         && (wanted.domain_name.is_empty() || host.domains.contains(&wanted.domain_name))
 }

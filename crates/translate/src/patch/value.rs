@@ -34,10 +34,10 @@ pub(super) fn merge<M: Message>(message: &mut M, patch: &Patch) -> bool {
 }
 
 fn bytes(patch: &Patch) -> Option<&[u8]> {
-    patch.encoded(encoded)
+    patch.encoded(encode)
 }
 
-fn encoded(patch: &Patch) -> Result<Vec<u8>, String> {
+fn encode(patch: &Patch) -> Result<Vec<u8>, String> {
     let value = match (patch.value(), patch.operation) {
         (Some(value), _) => &value.0,
         (None, Operation::Remove) => return Ok(Vec::new()),

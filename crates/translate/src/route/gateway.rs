@@ -26,7 +26,7 @@ pub(super) fn configuration(mesh: &Mesh, placement: &Placement, name: &str) -> T
     Translated::new(super::configuration(name, hosts), table.made_from)
 }
 
-/// Of a Gateway that was removed: its listener still drains.
+/// The configuration of a Gateway that was removed: its listener still drains.
 fn for_removed_gateway(name: &str) -> RouteConfiguration {
     RouteConfiguration {
         name: name.to_owned(),
@@ -113,7 +113,7 @@ impl<'a> GatewayRoutes<'a> {
 
     fn draft(&mut self, host: &str, server: &GatewayServer) -> &mut Draft {
         let draft = self.drafts.entry(host.to_owned()).or_insert_with(|| Draft {
-            name: named(host, server.port.number),
+            name: host_and_port(host, server.port.number),
             routes: Vec::new(),
             redirects: false,
         });
@@ -178,6 +178,6 @@ fn common(server: &GatewayServer, object: &ResolvedVirtualService) -> Vec<Host> 
 }
 
 /// An IPv6 address is bracketed before the port.
-fn named(host: &str, port: u16) -> String {
+fn host_and_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }

@@ -23,7 +23,7 @@ use crate::text_match::pattern;
 
 /// Sets the action of the route; `None`: there is no destination.
 #[allow(deprecated)] // max_grpc_timeout: istiod sends it.
-pub(super) fn forwarding(
+pub(super) fn forward(
     client: &Client<'_>,
     rule: &HttpRoute,
     mut route: Route,
@@ -46,7 +46,7 @@ pub(super) fn forwarding(
             sticky = hash_of(client, only.destination.as_ref()).is_some();
             one_cluster(client, only, &mut route, &mut action)?;
         }
-        several => action.cluster_specifier = Some(weighted(client, several)?),
+        several => action.cluster_specifier = Some(weighted_clusters(client, several)?),
     }
     let weighed = rule.route.iter().filter(|to| rule.route.len() == 1 || to.weight > 0);
     action.hash_policy = weighed
@@ -93,7 +93,7 @@ fn one_cluster(
 }
 
 /// `None`: no destination has a weight, which Envoy rejects.
-fn weighted(client: &Client<'_>, several: &[HttpRouteDestination]) -> Option<ClusterSpecifier> {
+fn weighted_clusters(client: &Client<'_>, several: &[HttpRouteDestination]) -> Option<ClusterSpecifier> {
     let clusters: Vec<_> = several
         .iter()
         .filter_map(|to| {

@@ -54,7 +54,7 @@ pub(super) fn route_match(wanted: &HttpMatchRequest, prefix: PathPrefix) -> Opti
     Some(found)
 }
 
-/// Following routes are unreachable.
+/// It matches every request: routes after it are unreachable.
 pub(super) fn matches_everything(found: &RouteMatch) -> bool {
     let path = match &found.path_specifier {
         Some(PathSpecifier::Prefix(prefix)) => prefix == "/",

@@ -34,9 +34,9 @@ pub(super) fn of_listener(client: &Client<'_>, egress: &EgressListener) -> Vec<V
         }
     }
     for service in egress.services.iter().filter(|service| !owners.owned_hosts.contains(&service.host)) {
-        let held = client.services.get(&service.host).is_some_and(|held| Arc::ptr_eq(held, service));
+        let is_chosen = client.services.get(&service.host).is_some_and(|chosen| Arc::ptr_eq(chosen, service));
         // An ExternalName alias is a domain of its target's virtual host, unless a VirtualService routes it.
-        if held && !service.is_alias() {
+        if is_chosen && !service.is_alias() {
             table.add_service(service, &aliases, |port| vec![default_route(client, service, port)]);
         }
     }

@@ -61,7 +61,7 @@ fn one_route(
         HttpAction::DirectResponse(response) => {
             Route { action: Some(route::Action::DirectResponse(redirect::direct_response(response)?)), ..route }
         }
-        HttpAction::Forward(_) => http_action::forwarding(client, rule, route, own.authority)?,
+        HttpAction::Forward(_) => http_action::forward(client, rule, route, own.authority)?,
     };
     route.decorator = Some(Decorator { operation: operation(client, object, &route), ..Decorator::default() });
     let mut per_filter = BTreeMap::new();

@@ -49,7 +49,7 @@ impl Collector {
             match part {
                 "" | "." => {}
                 ".." => drop(parts.pop()),
-                part => parts.push(escaped(part)),
+                part => parts.push(percent_encode(part)),
             }
         }
         let mut address = std::iter::once(self.host.clone()).chain(parts).collect::<Vec<_>>().join("/");
@@ -61,9 +61,11 @@ impl Collector {
 }
 
 /// Percent-encodes what would end a path.
-fn escaped(part: &str) -> String {
-    let kept = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:@[]%".contains(&byte);
-    part.bytes().map(|byte| if kept(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+fn percent_encode(part: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:@[]%".contains(&byte);
+    part.bytes()
+        .map(|byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
 }
 
 pub(super) fn headers(mesh: &Mesh, written: &[ProviderHeader]) -> Vec<HeaderValueOption> {

@@ -11,7 +11,7 @@ use wire::envoy::r#type::tracing::v3::{
     custom_tag::{self, Type},
 };
 
-/// Of Telemetry objects.
+/// The tags of Telemetry objects.
 pub(super) fn of_objects(placement: &Placement, wanted: &BTreeMap<String, Wanted>) -> Vec<CustomTag> {
     let formats = placement.proxy.release >= Release::V1_29;
     let known = |tag: &Wanted| formats || !matches!(tag, Wanted::Formatter(_));
@@ -19,7 +19,7 @@ pub(super) fn of_objects(placement: &Placement, wanted: &BTreeMap<String, Wanted
         tag: name.clone(),
         r#type: match tag {
             Wanted::Unset => None,
-            Wanted::Literal(literal) => Some(fixed(&literal.value)),
+            Wanted::Literal(literal) => Some(literal_tag(&literal.value)),
             Wanted::Environment(from) => Some(environment(from)),
             Wanted::Header(from) => Some(header(from)),
             Wanted::Formatter(format) => Some(Type::Value(format.value.clone())),
@@ -28,12 +28,12 @@ pub(super) fn of_objects(placement: &Placement, wanted: &BTreeMap<String, Wanted
     wanted.iter().filter(|(_, tag)| known(tag)).map(made).collect()
 }
 
-/// Of the proxy config.
+/// The tags of the proxy config.
 pub(super) fn of_settings(wanted: &BTreeMap<String, TracingCustomTag>) -> Vec<CustomTag> {
     let made = |(name, tag): (&String, &TracingCustomTag)| {
         let made = match tag {
             TracingCustomTag::Unset => return None,
-            TracingCustomTag::Literal(literal) => fixed(&literal.value),
+            TracingCustomTag::Literal(literal) => literal_tag(&literal.value),
             TracingCustomTag::Environment(from) => environment(from),
             TracingCustomTag::Header(from) => header(from),
         };
@@ -53,7 +53,7 @@ pub(super) fn of_istio(placement: &Placement) -> Vec<CustomTag> {
     on_trial.map(|(tag, key)| dry_run_tag(tag, key)).into_iter().chain(workload_tags(placement)).collect()
 }
 
-fn fixed(value: &str) -> Type {
+fn literal_tag(value: &str) -> Type {
     Type::Literal(custom_tag::Literal { value: value.to_owned() })
 }
 
@@ -91,5 +91,5 @@ fn workload_tags(placement: &Placement) -> [CustomTag; 5] {
         ("istio.mesh_id", or_unknown(&proxy.metadata.mesh_id)),
         ("istio.namespace", proxy.metadata.namespace.as_deref().unwrap_or("default").to_owned()),
     ]
-    .map(|(tag, value)| CustomTag { tag: tag.to_owned(), r#type: Some(fixed(&value)) })
+    .map(|(tag, value)| CustomTag { tag: tag.to_owned(), r#type: Some(literal_tag(&value)) })
 }

@@ -38,7 +38,7 @@ const ALL_PEERS: [&str; 6] = [
 /// The access log service of the bootstrap.
 pub(super) fn of_mesh(scope: LogScope) -> AccessLog {
     let service = || Collector { host: String::new(), cluster: MESH_CLUSTER.into() }.grpc();
-    let config = |name: &str| common(name, service(), owned(&ALL_PEERS));
+    let config = |name: &str| common(name, service(), to_strings(&ALL_PEERS));
     match scope {
         LogScope::Requests => {
             let common_config = Some(config(HTTP_LOG));
@@ -85,7 +85,7 @@ pub(super) fn open_telemetry(mesh: &Mesh, provider: &OtelAlsProvider) -> Option<
         ..KeyValue::default()
     };
     let config = OpenTelemetryAccessLogConfig {
-        common_config: Some(common(or(&provider.log_name, "otel_envoy_accesslog"), service, owned(&ALL_PEERS))),
+        common_config: Some(common(or(&provider.log_name, "otel_envoy_accesslog"), service, to_strings(&ALL_PEERS))),
         disable_builtin_labels: true,
         body: Some(any_text(body)),
         attributes: (!labels.is_empty()).then(|| KeyValueList { values: labels.iter().map(attribute).collect() }),
@@ -106,10 +106,10 @@ fn common(name: &str, service: GrpcService, objects: Vec<String>) -> CommonGrpcA
 }
 
 fn objects(written: &[String]) -> Vec<String> {
-    if written.is_empty() { owned(&PEERS) } else { written.to_vec() }
+    if written.is_empty() { to_strings(&PEERS) } else { written.to_vec() }
 }
 
-fn owned(names: &[&str]) -> Vec<String> {
+fn to_strings(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 

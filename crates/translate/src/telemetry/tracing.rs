@@ -41,7 +41,7 @@ fn of_mesh(mesh: &Mesh, placement: &Placement) -> Tracing {
     let own = custom_tag::of_settings(&settings.custom_tags);
     Tracing {
         max_path_tag_length: settings.max_path_tag_length.map(uint32),
-        ..sampled(share(mesh, placement), tags(placement, settings.istio_tags, own))
+        ..sampling(share(mesh, placement), tags(placement, settings.istio_tags, own))
     }
 }
 
@@ -62,7 +62,7 @@ fn of_provider(mesh: &Mesh, placement: &Placement, to: &TracingTarget) -> Option
         provider: Some(tracer.provider),
         spawn_upstream_span: (tracer.spawns_spans || placement.is_gateway()).then(|| boolean(true)),
         no_context_propagation: to.disables_context_propagation && placement.proxy.release >= Release::V1_30,
-        ..sampled(share, tags(placement, to.istio_tags, own))
+        ..sampling(share, tags(placement, to.istio_tags, own))
     })
 }
 
@@ -75,7 +75,7 @@ fn share(mesh: &Mesh, placement: &Placement) -> f64 {
     }
 }
 
-fn sampled(share: f64, custom_tags: Vec<CustomTag>) -> Tracing {
+fn sampling(share: f64, custom_tags: Vec<CustomTag>) -> Tracing {
     let percent = |value: f64| Some(Percent { value });
     Tracing {
         client_sampling: percent(100.0),

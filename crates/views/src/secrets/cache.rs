@@ -90,13 +90,13 @@ impl SecretCache {
     ) -> Result<Arc<Resource>, String> {
         let key = (Arc::from(name), namespace.clone());
         let digest = digest(&found.credential);
-        let held = {
+        let cached = {
             // Entries are inserted whole, so a panic elsewhere leaves no half of one.
             let encoded = self.encoded.lock().unwrap_or_else(PoisonError::into_inner);
             encoded.get(&key).filter(|(of, _)| *of == digest).and_then(|(_, resource)| resource.upgrade())
         };
-        if let Some(held) = held {
-            return Ok(held);
+        if let Some(cached) = cached {
+            return Ok(cached);
         }
         self.authorizer.validate(&found.credential).map_err(|why| format!("{}: {why}", found.object))?;
         let object = Arc::from(found.object.to_string());

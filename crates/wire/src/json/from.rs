@@ -29,12 +29,12 @@ fn read_any(fields: &Map<String, Json>, at: JsonPath<'_>) -> Result<(String, Vec
         Some(url) => url.as_str().ok_or_else(|| at.field("@type").wrong("a type URL", url))?,
         None => return Err(at.error(Problem::NoType)),
     };
-    let kept = |name: &str| fields.get(name).filter(|_| fields.len() == 2);
-    let bytes = if let Some(bytes) = kept("@bytes") {
+    let sole = |name: &str| fields.get(name).filter(|_| fields.len() == 2);
+    let bytes = if let Some(bytes) = sole("@bytes") {
         scalar::bytes(bytes, &at.field("@bytes"))?
     } else if let Some(message) = pool().get_message_by_name(type_url.rsplit('/').next().unwrap_or(type_url)) {
         typed_body(&message, fields, at)?
-    } else if let Some(bytes) = kept("value").filter(|bytes| bytes.is_string()) {
+    } else if let Some(bytes) = sole("value").filter(|bytes| bytes.is_string()) {
         scalar::bytes(bytes, &at.field("value"))?
     } else {
         return Err(at.field("@type").error(Problem::UnknownType(type_url.to_owned())));

@@ -6,7 +6,7 @@ use super::read::ValueBuilder;
 use crate::backward::{self, Writer};
 
 const VARINT: u8 = 0;
-const FIXED: u8 = 1;
+const FIXED64: u8 = 1;
 
 #[derive(Default)]
 pub(super) enum Tree<'a> {
@@ -72,9 +72,9 @@ pub(super) fn encode(fields: &mut [(&str, Tree<'_>)]) -> Bytes {
 
 fn write_struct(out: &mut Writer, fields: &mut [(&str, Tree<'_>)]) {
     fields.sort_by_key(|(name, _)| *name);
-    let mut behind = None;
+    let mut next_name = None;
     for (name, value) in fields.iter_mut().rev() {
-        if behind.replace(*name) == Some(*name) {
+        if next_name.replace(*name) == Some(*name) {
             continue;
         }
         let end = out.written();
@@ -97,7 +97,7 @@ fn write_value(out: &mut Writer, value: &mut Tree<'_>) {
         Tree::Null(number) => out.number(1, i64::from(*number) as u64),
         Tree::Number(number) => {
             out.put(&number.to_le_bytes());
-            out.put(&[2 << 3 | FIXED]);
+            out.put(&[2 << 3 | FIXED64]);
         }
         Tree::Text(text) => out.bytes(3, text.as_bytes()),
         Tree::Bool(value) => out.put(&[4 << 3 | VARINT, u8::from(*value)]),

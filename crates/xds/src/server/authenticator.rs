@@ -48,7 +48,7 @@ pub(crate) struct AuthenticatedCaller {
 
 pub trait Authenticator: Send + Sync + 'static {
     /// The caller; or why authentication failed, for the log: `Unavailable` if the same caller may succeed later. The
-    /// caller is only told that it failed.
+    /// caller only learns that it failed.
     fn authenticate<'a>(&'a self, peer: &'a Peer, headers: &'a HeaderMap) -> BoxFuture<'a, Result<Caller, CallError>>;
 
     /// Called when the provider does not let the caller act for this node.

@@ -165,6 +165,7 @@ fn grpc_response(reply: Reply) -> GrpcResponse {
 }
 
 fn is_grpc<B>(request: &Request<B>) -> bool {
-    let media = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-    request.method() == Method::POST && media.is_some_and(|media| media.starts_with(b"application/grpc"))
+    let content_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    request.method() == Method::POST
+        && content_type.is_some_and(|content_type| content_type.starts_with(b"application/grpc"))
 }

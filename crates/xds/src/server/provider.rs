@@ -43,7 +43,7 @@ pub struct Membership {
     pub notifier: Arc<Notifier>,
 }
 
-/// Why a node is not served, as the proxy is told.
+/// Why a node is not served, as the proxy reads it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NodeError {
     /// INVALID_ARGUMENT.

@@ -1,4 +1,4 @@
-//! How connections and streams begin and end.
+//! How connections and streams start and end.
 
 use std::{sync::Arc, time::Duration};
 
@@ -56,12 +56,12 @@ async fn rejects_requests_that_are_not_grpc() {
 
 #[tokio::test(start_paused = true)]
 async fn rejects_other_protocols() {
-    for hello in
+    for preface in
         [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03aaaaaaaaaaaaaaaa"]
     {
         let harness = Harness::new("");
         let mut io = harness.io();
-        io.write_all(hello).await.expect("written");
+        io.write_all(preface).await.expect("written");
         let mut rest = Vec::new();
         timeout(Duration::from_secs(1), io.read_to_end(&mut rest)).await.expect("closed").expect("read");
     }
@@ -71,10 +71,10 @@ async fn rejects_other_protocols() {
 async fn a_stream_without_a_first_request_times_out() {
     for variant in BOTH {
         let harness = Harness::new("CDS a=1");
-        let begin = Instant::now();
+        let start = Instant::now();
         let (code, text) = harness.proxy(variant).await.status().await;
         assert_eq!((code, text.as_str()), (4, "no first request within 10 seconds"));
-        assert_eq!(begin.elapsed().as_secs(), 10);
+        assert_eq!(start.elapsed().as_secs(), 10);
     }
 }
 
@@ -82,10 +82,10 @@ async fn a_stream_without_a_first_request_times_out() {
 async fn a_connection_without_a_stream_times_out() {
     let harness = Harness::new("");
     let mut io = harness.io();
-    let begin = Instant::now();
+    let start = Instant::now();
     let mut rest = Vec::new();
     timeout(Duration::from_secs(60), io.read_to_end(&mut rest)).await.expect("closed").expect("read");
-    assert!(begin.elapsed() <= Duration::from_secs(12), "{:?}", begin.elapsed());
+    assert!(start.elapsed() <= Duration::from_secs(12), "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,10 +122,10 @@ async fn a_proxy_that_does_not_answer_pings_is_disconnected() {
     let mut io = harness.io();
     // A preface and empty settings, then silence.
     io.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.expect("written");
-    let begin = Instant::now();
+    let start = Instant::now();
     let mut rest = Vec::new();
     timeout(Duration::from_secs(120), io.read_to_end(&mut rest)).await.expect("closed").expect("read");
-    assert_eq!(begin.elapsed().as_secs(), 40, "30 to the ping, 10 for the answer");
+    assert_eq!(start.elapsed().as_secs(), 40, "30 to the ping, 10 for the answer");
 }
 
 #[tokio::test(start_paused = true)]
@@ -133,13 +133,13 @@ async fn a_connection_at_its_maximum_age_ends_after_all_acks() {
     for variant in BOTH {
         let options = Options { max_age: Some(Duration::from_secs(100)), ..Options::default() };
         let harness = Harness::with("CDS a=1", options);
-        let begin = Instant::now();
+        let start = Instant::now();
         let mut proxy = harness.proxy(variant).await;
         proxy.subscribe(TypeUrl::Cluster, &[]).await;
         proxy.ack_next().await;
         let (code, text) = proxy.status().await;
         assert_eq!((code, text.as_str()), (14, "this connection is closing; reconnect"));
-        let age = begin.elapsed().as_secs();
+        let age = start.elapsed().as_secs();
         assert!((90..=110).contains(&age), "{age}");
     }
 }
@@ -148,12 +148,12 @@ async fn a_connection_at_its_maximum_age_ends_after_all_acks() {
 async fn a_connection_at_its_maximum_age_waits_for_acks_within_its_grace() {
     let options = Options { max_age: Some(Duration::from_secs(50)), ..Options::default() };
     let harness = Harness::with("CDS a=1", options);
-    let begin = Instant::now();
+    let start = Instant::now();
     let mut proxy = harness.proxy(Variant::Delta).await;
     proxy.subscribe(TypeUrl::Cluster, &[]).await;
     proxy.response().await;
     assert_eq!(proxy.status().await.0, 14);
-    let age = begin.elapsed().as_secs();
+    let age = start.elapsed().as_secs();
     assert!((55..=66).contains(&age), "with the grace: {age}");
 }
 
@@ -167,11 +167,11 @@ async fn connections_close_over_the_drain_window() {
         proxy.ack_next().await;
         proxies.push(proxy);
     }
-    let begin = Instant::now();
-    harness.drain.send_replace(Some(begin + Duration::from_secs(20)));
+    let start = Instant::now();
+    harness.drain.send_replace(Some(start + Duration::from_secs(20)));
     let ends = proxies.iter_mut().map(|proxy| async move {
         assert_eq!(proxy.status().await.0, 14);
-        begin.elapsed().as_secs_f64()
+        start.elapsed().as_secs_f64()
     });
     let ends = futures_util::future::join_all(ends).await;
     let early = ends.iter().filter(|end| **end < 9.0).count();
@@ -181,14 +181,14 @@ async fn connections_close_over_the_drain_window() {
 }
 
 /// A real server on a real socket; `shutdown` ends it.
-struct Running {
+struct RunningServer {
     address: std::net::SocketAddr,
     connections: Arc<Connections>,
     shutdown: oneshot::Sender<()>,
     task: tokio::task::JoinHandle<()>,
 }
 
-async fn running(drain: Duration) -> Running {
+async fn start_server(drain: Duration) -> RunningServer {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
     let metrics = Metrics::new(&Registry::new()).expect("registers");
@@ -202,29 +202,29 @@ async fn running(drain: Duration) -> Running {
         };
         server.serve(listener, xds::ServerPort::default(), end).await;
     });
-    Running { address, connections, shutdown, task }
+    RunningServer { address, connections, shutdown, task }
 }
 
 #[tokio::test]
 async fn a_server_without_streams_stops_at_once() {
-    let Running { address, shutdown, task, .. } = running(Duration::from_secs(30)).await;
+    let RunningServer { address, shutdown, task, .. } = start_server(Duration::from_secs(30)).await;
     let _idle = TcpStream::connect(address).await.expect("connected");
-    let begin = std::time::Instant::now();
+    let start = std::time::Instant::now();
     shutdown.send(()).expect("it runs");
     task.await.expect("no panic");
-    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     TcpStream::connect(address).await.expect_err("the port is closed");
 }
 
 #[tokio::test]
 async fn the_end_of_the_drain_window_aborts_connections() {
-    let Running { address, connections, shutdown, task } = running(Duration::from_millis(300)).await;
+    let RunningServer { address, connections, shutdown, task } = start_server(Duration::from_millis(300)).await;
     let mut socket = TcpStream::connect(address).await.expect("connected");
-    let (mut ours, theirs) = tokio::io::duplex(64 << 10);
+    let (mut pipe_end, io) = tokio::io::duplex(64 << 10);
     let pipe = tokio::spawn(async move {
-        let _ = tokio::io::copy_bidirectional(&mut ours, &mut socket).await;
+        let _ = tokio::io::copy_bidirectional(&mut pipe_end, &mut socket).await;
     });
-    let mut proxy = proxy::Proxy::open(theirs, Variant::Delta).await;
+    let mut proxy = proxy::Proxy::open(io, Variant::Delta).await;
     proxy.subscribe(TypeUrl::Cluster, &[]).await;
     // Real time: a busy machine may need more than one try.
     while proxy.try_response().await.is_none() {}

@@ -26,7 +26,7 @@ enum Step {
     Read,
     /// It ACKs or NACKs the oldest that it read.
     Accept,
-    Refuse,
+    Reject,
     /// A new stream, with initial versions.
     Reconnect,
 }
@@ -42,7 +42,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (named, name()).prop_map(|(kind, name)| Step::Leave(kind, name)),
         4 => Just(Step::Read),
         4 => Just(Step::Accept),
-        1 => Just(Step::Refuse),
+        1 => Just(Step::Reject),
         1 => Just(Step::Reconnect),
     ]
 }
@@ -54,7 +54,7 @@ struct World {
     edits: usize,
     live: BTreeMap<(TypeUrl, &'static str), String>,
     wanted: BTreeSet<(TypeUrl, &'static str)>,
-    held: BTreeMap<(TypeUrl, String), String>,
+    resources: BTreeMap<(TypeUrl, String), String>,
     unanswered: Vec<Received>,
     newest: BTreeMap<TypeUrl, u64>,
 }
@@ -70,7 +70,7 @@ impl World {
             edits: 0,
             live: [((TypeUrl::Cluster, "a"), "0".to_owned())].into(),
             wanted: BTreeSet::new(),
-            held: BTreeMap::new(),
+            resources: BTreeMap::new(),
             unanswered: Vec::new(),
             newest: BTreeMap::new(),
         }
@@ -92,7 +92,7 @@ impl World {
             Step::Leave(kind, name) => {
                 if self.wanted.remove(&(kind, name)) {
                     self.proxy.unsubscribe(kind, &[name]).await;
-                    self.held.remove(&(kind, name.to_owned()));
+                    self.resources.remove(&(kind, name.to_owned()));
                 }
             }
             Step::Read => self.read().await,
@@ -100,11 +100,11 @@ impl World {
                 let got = self.unanswered.remove(0);
                 self.accept(&got).await;
             }
-            Step::Refuse if !self.unanswered.is_empty() => {
+            Step::Reject if !self.unanswered.is_empty() => {
                 let got = self.unanswered.remove(0);
                 self.proxy.nack(&got, "no").await;
             }
-            Step::Accept | Step::Refuse => {}
+            Step::Accept | Step::Reject => {}
             Step::Reconnect => self.reconnect().await,
         }
     }
@@ -127,16 +127,16 @@ impl World {
 
     async fn accept(&mut self, got: &Received) {
         if self.proxy.variant == Variant::Sotw && got.kind == TypeUrl::Cluster {
-            self.held.retain(|(kind, _), _| *kind != TypeUrl::Cluster);
+            self.resources.retain(|(kind, _), _| *kind != TypeUrl::Cluster);
         }
         for word in got.text.split_whitespace().skip(1) {
             if let Some(name) = word.strip_prefix('-') {
-                self.held.remove(&(got.kind, name.to_owned()));
+                self.resources.remove(&(got.kind, name.to_owned()));
             } else {
                 let (name, content) = word.split_once('=').expect("name=content");
                 let wanted = self.wanted.iter().any(|(kind, wanted)| *kind == got.kind && *wanted == name);
                 if wanted || got.kind == TypeUrl::Cluster {
-                    self.held.insert((got.kind, name.to_owned()), content.to_owned());
+                    self.resources.insert((got.kind, name.to_owned()), content.to_owned());
                 }
             }
         }
@@ -153,9 +153,9 @@ impl World {
                 self.proxy.subscribe(kind, &names).await;
                 continue;
             }
-            let held = self.held.iter().filter(|((of, _), _)| *of == kind);
+            let resources = self.resources.iter().filter(|((of, _), _)| *of == kind);
             let request = DeltaDiscoveryRequest {
-                initial_resource_versions: held
+                initial_resource_versions: resources
                     .map(|((_, name), content)| (name.clone(), format!("v{content}")))
                     .collect(),
                 resource_names_subscribe: names.iter().map(ToString::to_string).collect(),
@@ -203,8 +203,8 @@ impl World {
         let is_removable = |(kind, name): &(TypeUrl, String)| {
             *kind != TypeUrl::Secret || self.live.keys().any(|(of, live)| of == kind && live == name)
         };
-        let held: BTreeMap<_, _> = self.held.iter().filter(|(key, _)| is_removable(key)).collect();
-        assert_eq!(held, want.iter().collect::<BTreeMap<_, _>>());
+        let resources: BTreeMap<_, _> = self.resources.iter().filter(|(key, _)| is_removable(key)).collect();
+        assert_eq!(resources, want.iter().collect::<BTreeMap<_, _>>());
     }
 }
 

@@ -60,7 +60,7 @@
   verbs: [patch]
 {{- end }}
 {{- if ne (toString .Values.env.PILOT_ENABLE_STATUS) "false" }}
-# Whether each object was accepted and reached the proxies. Without it only that is not said.
+# Whether each object was accepted and reached the proxies. Without it only that is not reported.
 - apiGroups: [networking.istio.io]
   resources:
     - destinationrules/status

@@ -14,7 +14,7 @@ fn rejected(text: &str, field: &str) {
 }
 
 #[test]
-fn wrong_values_refuse_the_whole_text() {
+fn wrong_values_reject_the_whole_text() {
     check(
         "accessLogEncoding: XML",
         "error: mesh.yaml:1:20: accessLogEncoding: expected one of TEXT, JSON, found the text \"XML\"",
@@ -141,7 +141,7 @@ fn localities() {
 }
 
 #[test]
-fn faulty_selectors_are_told() {
+fn reports_faulty_selectors() {
     check(
         "discoverySelectors: [{}, {matchExpressions: [{key: a, operator: in, values: [b]}]}]",
         "warning: mesh.yaml:1:46: discoverySelectors[1].matchExpressions[0]: \"in\" is not an operator; use In, NotIn, Exists or DoesNotExist; the selector chooses nothing",
@@ -162,13 +162,13 @@ serviceEntryVisibility:
 }
 
 #[test]
-fn several_faults_are_all_told() {
+fn reports_all_of_several_faults() {
     let lines = reported("{proxyListenPort: 0, trustDomain: a_b, unknown: 1}");
     assert_eq!(lines.len(), 3, "{lines:?}");
 }
 
 #[test]
-fn a_deprecated_variable_is_told() {
+fn reports_a_deprecated_variable() {
     let lines = reported("defaultConfig: {proxyMetadata: {ISTIO_META_DNS_AUTO_ALLOCATE: 'true'}}");
     assert!(lines[0].starts_with("warning: mesh.yaml:1:32: defaultConfig.proxyMetadata: ISTIO_META"), "{lines:?}");
 }

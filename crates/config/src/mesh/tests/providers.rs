@@ -211,7 +211,7 @@ fn secret_services() {
 }
 
 #[test]
-fn faulty_providers_are_told_and_kept() {
+fn reports_faulty_providers_and_keeps_them() {
     let check = |yaml: &str, fault: &str| {
         let lines = reported(&format!("extensionProviders: [{{name: mine, {yaml}}}]"));
         assert_eq!(lines, [format!("warning: mesh.yaml:1:22: extensionProviders[0]: {fault}")]);

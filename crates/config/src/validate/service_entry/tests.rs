@@ -47,7 +47,7 @@ fn ports() {
             "error spec.ports[1].name: another port has this name; rename one",
             "error spec.ports[1].number: another port has this number; remove one",
             "unfit spec.ports[1].targetPort: 70000 is not a port; use 1 to 65535",
-            "warning spec.ports[1]: plain TCP is told apart by address, and none is given or allocated; add addresses",
+            "warning spec.ports[1]: plain TCP is distinguished by address, and none is given or allocated; add addresses",
             "error spec.ports[1].number: 0 is not a port; use 1 to 65535",
         ],
     );

@@ -72,8 +72,8 @@ fn revision_of(list: &Value, tag: &str) -> Option<String> {
 async fn get(client: &KubeClient, path: &str) -> Result<Value> {
     match client.get(path, JSON).await {
         Ok(text) => Ok(serde_json::from_slice(&text)?),
-        Err(RequestError::Refused { code: 404, .. }) => Ok(Value::Null),
-        Err(RequestError::Refused { code: 403, message, .. }) => {
+        Err(RequestError::Status { code: 404, .. }) => Ok(Value::Null),
+        Err(RequestError::Status { code: 403, message, .. }) => {
             eprintln!("meltemi: labels that may not be read do not count: {message}");
             Ok(Value::Null)
         }

@@ -33,7 +33,7 @@ impl Port {
     async fn open(limits: Limits) -> Port {
         let now = SystemTime::now();
         let options = RootOptions { key: KeyType::P256, lifetime: SOON * 100, organization: "cluster.local".into() };
-        let (key, root) = options.made(now).unwrap();
+        let (key, root) = options.generate(now).unwrap();
         let authority = Authority::new(&key, vec![root.clone()], vec![root.clone()], now).unwrap();
         let key = PrivateKey::generate(KeyType::P256).unwrap();
         let chain = authority.serving(&key, &["istiod.istio-system.svc".to_owned()], SOON * 10, now).unwrap();

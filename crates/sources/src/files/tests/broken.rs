@@ -5,7 +5,7 @@ use super::*;
 const A_AND_B: [&str; 2] = ["Service shop/a", "Service shop/b"];
 
 /// A file with `a` and `b` gets this text; both stay in force, one error tells where, and the next good save counts.
-fn check_kept(damaged: impl AsRef<[u8]>, place: &str) -> String {
+fn check_stays_in_force(damaged: impl AsRef<[u8]>, place: &str) -> String {
     let mut fixture = Fixture::loaded(&[("x.yaml", &services(&["a", "b"], 80)), ("y.yaml", &service("c", 80))]);
     fixture.write("x.yaml", damaged);
     assert_eq!(fixture.scan(), ["diagnostics x.yaml"]);
@@ -27,32 +27,32 @@ fn check_kept(damaged: impl AsRef<[u8]>, place: &str) -> String {
 #[test]
 fn a_truncated_file_keeps_its_last_good_objects() {
     let text = format!("{}---\nkind: Service\nmetadata: {{name: \"b", service("a", 81));
-    check_kept(text, "11:18: ");
+    check_stays_in_force(text, "11:18: ");
 }
 
 #[test]
 fn tabs_and_stray_brackets_keep_the_last_good_objects() {
-    check_kept("kind: Service\n\tname: a\n", "1:7: ");
-    check_kept("kind: [Service\n", "2:1: ");
+    check_stays_in_force("kind: Service\n\tname: a\n", "1:7: ");
+    check_stays_in_force("kind: [Service\n", "2:1: ");
 }
 
 #[test]
 fn nul_bytes_keep_the_last_good_objects() {
-    check_kept(vec![0; 4096], "1:1: ");
-    check_kept(format!("{}\0\0\0\0", service("a", 81)), "9:1: ");
+    check_stays_in_force(vec![0; 4096], "1:1: ");
+    check_stays_in_force(format!("{}\0\0\0\0", service("a", 81)), "9:1: ");
 }
 
 #[test]
 fn bytes_that_are_not_text_keep_the_last_good_objects() {
-    let diagnostic = check_kept(b"kind: Service\nname: \xe9t\xe9\n", "2:7: ");
+    let diagnostic = check_stays_in_force(b"kind: Service\nname: \xe9t\xe9\n", "2:7: ");
     assert!(diagnostic.contains("byte 0xe9 is not UTF-8; save the file as UTF-8"), "{diagnostic}");
 }
 
 #[test]
 fn an_emptied_file_counts_as_half_written() {
-    let diagnostic = check_kept("", "1:1: ");
+    let diagnostic = check_stays_in_force("", "1:1: ");
     assert!(diagnostic.contains("is empty; delete the file to remove its objects"), "{diagnostic}");
-    check_kept("\n\n", "1:1: ");
+    check_stays_in_force("\n\n", "1:1: ");
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn an_earlier_path_that_appears_takes_over() {
 }
 
 #[test]
-fn a_later_path_that_appears_changes_nothing_but_is_told() {
+fn a_later_path_that_appears_changes_nothing_but_is_reported() {
     let mut fixture = Fixture::loaded(&[("b.yaml", &service("a", 80))]);
     fixture.write("z.yaml", service("a", 90));
     assert_eq!(fixture.scan(), ["diagnostics z.yaml"]);

@@ -6,7 +6,7 @@ use super::super::Limits;
 use super::*;
 
 #[test]
-fn a_file_of_100_mb_is_refused_with_the_limit() {
+fn rejects_a_file_of_100_mb_with_the_limit() {
     let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80)), ("b.yaml", &service("b", 80))]);
     File::create(fixture.path("a.yaml")).and_then(|file| file.set_len(100_000_000)).expect("a large file");
     assert_eq!(fixture.scan(), ["diagnostics a.yaml"]);
@@ -17,21 +17,21 @@ fn a_file_of_100_mb_is_refused_with_the_limit() {
 }
 
 #[test]
-fn an_alias_bomb_is_refused_and_others_apply() {
+fn rejects_an_alias_bomb_and_applies_the_others() {
     let levels =
         (1..30).map(|n| format!("l{n}: &l{n} [*l{0}, *l{0}, *l{0}, *l{0}, *l{0}, *l{0}, *l{0}, *l{0}]\n", n - 1));
     let bomb = format!("l0: &l0 [x, x, x, x]\n{}", levels.collect::<String>());
-    check_refused(&bomb);
+    check_rejected(&bomb);
 }
 
 #[test]
-fn a_depth_of_10_000_is_refused_and_others_apply() {
-    check_refused(&"[".repeat(10_000));
-    check_refused(&format!("{}{}", "[".repeat(10_000), "]".repeat(10_000)));
-    check_refused(&"{\"a\":".repeat(10_000));
+fn rejects_a_depth_of_10_000_and_applies_the_others() {
+    check_rejected(&"[".repeat(10_000));
+    check_rejected(&format!("{}{}", "[".repeat(10_000), "]".repeat(10_000)));
+    check_rejected(&"{\"a\":".repeat(10_000));
 }
 
-fn check_refused(text: &str) {
+fn check_rejected(text: &str) {
     let began = Instant::now();
     let fixture = Fixture::loaded(&[("bad.yaml", text), ("good.yaml", &service("a", 80))]);
     assert!(began.elapsed() < Duration::from_secs(20));
@@ -40,7 +40,7 @@ fn check_refused(text: &str) {
 }
 
 #[test]
-fn too_many_files_are_refused_as_a_whole_and_nothing_is_removed() {
+fn rejects_too_many_files_as_a_whole_and_removes_nothing() {
     let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80)), ("b.yaml", &service("b", 80))]);
     fixture.folder.limits = Limits { files: 2, ..super::super::LIMITS };
     fixture.remove("a.yaml");
@@ -55,7 +55,7 @@ fn too_many_files_are_refused_as_a_whole_and_nothing_is_removed() {
 }
 
 #[test]
-fn a_link_into_a_vast_tree_is_refused() {
+fn rejects_a_link_into_a_vast_tree() {
     let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80))]);
     fixture.folder.limits = Limits { entries: 50, ..super::super::LIMITS };
     for n in 0..100 {

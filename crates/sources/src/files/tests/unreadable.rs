@@ -10,12 +10,12 @@ fn loaded() -> Fixture {
     Fixture::loaded(&[("a.yaml", &service("a", 80)), ("sub/b.yaml", &service("b", 80))])
 }
 
-fn check_all_kept(fixture: &mut Fixture, diagnostic: &str) {
+fn check_all_stay_in_force(fixture: &mut Fixture, diagnostic: &str) {
     fixture.scan();
     assert_eq!(fixture.objects(), ["Service shop/a", "Service shop/b"]);
     assert!(fixture.diagnostic().starts_with(diagnostic), "{}", fixture.diagnostic());
     assert!(fixture.diagnostic().contains("in force"), "{}", fixture.diagnostic());
-    assert_eq!(fixture.scan(), Vec::<String>::new(), "told once");
+    assert_eq!(fixture.scan(), Vec::<String>::new(), "reported once");
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn a_file_whose_reading_fails_is_kept() {
     fixture.remove("a.yaml");
     // Reading the first byte of a process's memory is an input/output error.
     fixture.link("/proc/self/mem", "a.yaml");
-    check_all_kept(&mut fixture, "error: a.yaml:1:1: cannot be read: Input/output error");
+    check_all_stay_in_force(&mut fixture, "error: a.yaml:1:1: cannot be read: Input/output error");
     fixture.remove("a.yaml");
     assert_eq!(fixture.scan(), ["delete Service shop/a", "diagnostics a.yaml"]);
 }
@@ -34,10 +34,10 @@ fn a_link_that_leads_nowhere_or_to_itself_is_kept() {
     let mut fixture = loaded();
     fixture.remove("a.yaml");
     fixture.link("nowhere", "a.yaml");
-    check_all_kept(&mut fixture, "error: a.yaml:1:1: is a link that leads nowhere");
+    check_all_stay_in_force(&mut fixture, "error: a.yaml:1:1: is a link that leads nowhere");
     fixture.remove("a.yaml");
     fixture.link("a.yaml", "a.yaml");
-    check_all_kept(&mut fixture, "error: a.yaml:1:1: cannot be read: ");
+    check_all_stay_in_force(&mut fixture, "error: a.yaml:1:1: cannot be read: ");
 }
 
 #[test]
@@ -46,10 +46,10 @@ fn a_pipe_or_device_is_not_opened() {
     fixture.remove("a.yaml");
     let made = Command::new("mkfifo").arg(fixture.path("a.yaml")).status().expect("mkfifo");
     assert!(made.success());
-    check_all_kept(&mut fixture, "error: a.yaml:1:1: is not a regular file");
+    check_all_stay_in_force(&mut fixture, "error: a.yaml:1:1: is not a regular file");
     fixture.remove("a.yaml");
     fixture.link("/dev/zero", "a.yaml");
-    check_all_kept(&mut fixture, "error: a.yaml:1:1: is not a regular file");
+    check_all_stay_in_force(&mut fixture, "error: a.yaml:1:1: is not a regular file");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_linked_folder_whose_target_is_lost_is_kept() {
     fixture.link("../shared", "sub");
     fixture.scan();
     fs::rename(fixture.aside("shared"), fixture.aside("lost")).expect("a rename");
-    check_all_kept(&mut fixture, "error: folder sub/ cannot be read: ");
+    check_all_stay_in_force(&mut fixture, "error: folder sub/ cannot be read: ");
     fixture.remove("sub");
     assert_eq!(fixture.scan(), ["delete Service shop/b", "diagnostics sub/"]);
 }
@@ -69,7 +69,7 @@ fn a_root_that_vanishes_removes_nothing() {
     let mut fixture = loaded();
     fs::rename(fixture.root(), fixture.aside("elsewhere")).expect("a rename");
     let expected = format!("error: folder {} cannot be read: No such file", fixture.root().display());
-    check_all_kept(&mut fixture, &expected);
+    check_all_stay_in_force(&mut fixture, &expected);
     assert!(!fixture.folder.scan().readable);
 
     fs::rename(fixture.aside("elsewhere"), fixture.root()).expect("a rename");
@@ -83,7 +83,7 @@ fn a_root_that_becomes_a_file_removes_nothing() {
     fs::rename(fixture.root(), fixture.aside("elsewhere")).expect("a rename");
     fs::write(fixture.root(), "").expect("a file");
     let diagnostic = format!("error: folder {} cannot be read: Not a directory", fixture.root().display());
-    check_all_kept(&mut fixture, &diagnostic);
+    check_all_stay_in_force(&mut fixture, &diagnostic);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_file_or_folder_without_permission_is_kept() {
         let path = fixture.path(path);
         let before = fs::metadata(&path).expect("metadata").permissions();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).expect("permissions");
-        check_all_kept(&mut fixture, &diagnostic);
+        check_all_stay_in_force(&mut fixture, &diagnostic);
         fs::set_permissions(&path, before).expect("permissions");
         fixture.scan();
         assert_eq!(fixture.diagnostics(), Vec::<String>::new());

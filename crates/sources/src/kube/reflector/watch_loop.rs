@@ -26,7 +26,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 impl Reflector {
     pub(super) async fn watch(&mut self, from: u64) -> Result<(), WatchEnd> {
         let (_, mut body) = match self.client.open(&self.watch_path(from), JSON).await {
-            Err(RequestError::Refused { code: 404, .. }) => return Err(WatchEnd::Absent),
+            Err(RequestError::Status { code: 404, .. }) => return Err(WatchEnd::Absent),
             other => other?,
         };
         self.health.set_state(State::Live, "");
@@ -103,7 +103,7 @@ impl Reflector {
         let unreadable = |what: &str| WatchEnd::from(RequestError::Unreadable(what.to_owned()));
         match read_event(self.resource.kind, line).map_err(|error| unreadable(&error.to_string()))? {
             Event::Error(Status { code, reason, message }) => {
-                return Err(RequestError::Refused { code, reason, message, retry_after: None }.into());
+                return Err(RequestError::Status { code, reason, message, retry_after: None }.into());
             }
             Event::Bookmark(node) => {
                 let at =

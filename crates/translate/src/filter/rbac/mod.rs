@@ -39,7 +39,7 @@ pub(super) fn custom_http(placement: &Placement) -> Vec<HttpFilter> {
     for (provider, custom) in &placement.policies.authorization.custom {
         let rules = custom_rules(provider, custom, Chain::Http);
         let asked = custom.authorizer.as_ref().and_then(|authorizer| ext_authz::http(provider, authorizer));
-        filters.push(http_rbac(if asked.is_some() { rules.observing() } else { rules.denying() }));
+        filters.push(http_rbac(if asked.is_some() { rules.shadow_rules() } else { rules.deny_rules() }));
         filters.extend(asked);
     }
     filters
@@ -50,10 +50,10 @@ pub(super) fn custom_network(placement: &Placement) -> Vec<Filter> {
     for (provider, custom) in &placement.policies.authorization.custom {
         let rules = custom_rules(provider, custom, Chain::Network);
         match custom.authorizer.as_ref().map(|authorizer| ext_authz::network(provider, authorizer)) {
-            Some(ext_authz::OnTcp::Filter(filter)) => filters.extend([network_rbac(rules.observing()), *filter]),
+            Some(ext_authz::OnTcp::Filter(filter)) => filters.extend([network_rbac(rules.shadow_rules()), *filter]),
             // An HTTP-only provider is skipped.
             Some(ext_authz::OnTcp::HttpOnly) => {}
-            Some(ext_authz::OnTcp::Unsupported) | None => filters.push(network_rbac(rules.denying())),
+            Some(ext_authz::OnTcp::Unsupported) | None => filters.push(network_rbac(rules.deny_rules())),
         }
     }
     filters
@@ -113,14 +113,14 @@ fn custom_rules(provider: &str, custom: &CustomAuthorization, chain: Chain) -> C
 
 impl CustomRules {
     /// Shadow rules find the matching policy; the external authorization filter decides.
-    fn observing(self) -> Rules {
+    fn shadow_rules(self) -> Rules {
         // As in istiod dry-run rules are enforced here.
         let dry = Some(self.dry).filter(|rules| !rules.policies.is_empty());
         Rules { enforced: dry, shadow: Some(self.enforced), shadow_prefix: CUSTOM_PREFIX }
     }
 
     /// The provider is unusable: matching requests are denied.
-    fn denying(self) -> Rules {
+    fn deny_rules(self) -> Rules {
         let renamed = self.enforced.policies.into_iter();
         let policies = renamed.map(|(name, policy)| (format!("{name}-deny-due-to-bad-CUSTOM-action"), policy));
         let enforced = config::Rbac { policies: policies.collect(), ..self.enforced };

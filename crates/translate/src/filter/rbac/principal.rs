@@ -30,10 +30,10 @@ impl Attribute for SourceAttribute {
             return None;
         }
         match self {
-            Self::Principal => each(&|value| Some(authenticated(principal(value)))),
-            Self::Namespace => each(&|value| Some(authenticated(text::regex(namespace(value))))),
-            Self::ServiceAccount => each(&|value| Some(authenticated(text::regex(service_account(value)?)))),
-            Self::TrustDomain => each(&|value| Some(authenticated(trust_domain(value)))),
+            Self::Principal => each(&|value| Some(authenticated_principal(principal(value)))),
+            Self::Namespace => each(&|value| Some(authenticated_principal(text::regex(namespace(value))))),
+            Self::ServiceAccount => each(&|value| Some(authenticated_principal(text::regex(service_account(value)?)))),
+            Self::TrustDomain => each(&|value| Some(authenticated_principal(trust_domain(value)))),
             Self::SourceIp => each(&|value| Some(Identifier::DirectRemoteIp(text::range(value)?))),
             Self::RemoteIp => each(&|value| Some(Identifier::RemoteIp(text::range(value)?))),
             Self::Header(name) => each(&|value| Some(Identifier::Header(text::header(name, value)))),
@@ -55,14 +55,14 @@ fn metadata(matcher: MetadataMatcher) -> Principal {
     of(Identifier::Metadata(matcher))
 }
 
-fn authenticated(name: StringMatcher) -> Identifier {
+fn authenticated_principal(name: StringMatcher) -> Identifier {
     Identifier::Authenticated(Authenticated { principal_name: Some(name) })
 }
 
 fn principal(value: &str) -> StringMatcher {
     match value {
-        "*" => text::something(),
-        _ if value.starts_with('*') => text::regex(format!("{SPIFFE}.*{}", text::escaped(&value[1..]))),
+        "*" => text::non_empty(),
+        _ if value.starts_with('*') => text::regex(format!("{SPIFFE}.*{}", text::escape(&value[1..]))),
         _ if value.ends_with('*') => text::prefix(&format!("{SPIFFE}{}", &value[..value.len() - 1])),
         _ => text::exact(&format!("{SPIFFE}{value}")),
     }
@@ -70,32 +70,32 @@ fn principal(value: &str) -> StringMatcher {
 
 /// `*` matches any part of the name.
 fn namespace(value: &str) -> String {
-    let parts: Vec<String> = value.split('*').map(text::escaped).collect();
+    let parts: Vec<String> = value.split('*').map(text::escape).collect();
     format!(".*/ns/{}/.*", parts.join(".*"))
 }
 
 /// An identity may have further path segments.
 fn service_account(value: &str) -> Option<String> {
     let (namespace, account) = value.split_once('/')?;
-    Some(format!("{SPIFFE}.+/ns/{}/(.+/|)sa/{}(/.+)?", text::escaped(namespace), text::escaped(account)))
+    Some(format!("{SPIFFE}.+/ns/{}/(.+/|)sa/{}(/.+)?", text::escape(namespace), text::escape(account)))
 }
 
 fn trust_domain(value: &str) -> StringMatcher {
     match value.split_once('*') {
         _ if value == "*" => text::prefix(SPIFFE),
         None => text::prefix(&format!("{SPIFFE}{value}/")),
-        Some((start, end)) => text::regex(format!("{SPIFFE}{}[^/]*{}/.*", text::escaped(start), text::escaped(end))),
+        Some((start, end)) => text::regex(format!("{SPIFFE}{}[^/]*{}/.*", text::escape(start), text::escape(end))),
     }
 }
 
 /// `issuer/subject`; the issuer may contain slashes.
 fn request_principal(value: &str) -> Principal {
     let (issuer, subject) = match value.rsplit_once('/') {
-        _ if value == "*" => (text::something(), text::something()),
-        Some((issuer, subject)) if value.starts_with('*') => (start_open(issuer), text::exact(subject)),
-        None if value.starts_with('*') => (text::something(), text::suffix(&value[1..])),
+        _ if value == "*" => (text::non_empty(), text::non_empty()),
+        Some((issuer, subject)) if value.starts_with('*') => (wildcard_suffix(issuer), text::exact(subject)),
+        None if value.starts_with('*') => (text::non_empty(), text::suffix(&value[1..])),
         Some((issuer, subject)) if value.ends_with('*') => (text::exact(issuer), text::wildcard(subject)),
-        None if value.ends_with('*') => (text::prefix(&value[..value.len() - 1]), text::something()),
+        None if value.ends_with('*') => (text::prefix(&value[..value.len() - 1]), text::non_empty()),
         Some((issuer, subject)) => (text::exact(issuer), text::exact(subject)),
         None => (text::exact(value), text::exact("")),
     };
@@ -107,8 +107,8 @@ fn request_principal(value: &str) -> Principal {
 }
 
 /// It starts with `*`.
-fn start_open(value: &str) -> StringMatcher {
-    if value == "*" { text::something() } else { text::suffix(&value[1..]) }
+fn wildcard_suffix(value: &str) -> StringMatcher {
+    if value == "*" { text::non_empty() } else { text::suffix(&value[1..]) }
 }
 
 fn one_or_alone(mut principals: Vec<Principal>) -> Principal {

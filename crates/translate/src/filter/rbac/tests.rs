@@ -83,5 +83,5 @@ fn escapes_regex_metacharacters_of_names() {
     assert!(pattern(SourceAttribute::Principal, "*/sa/a.b").contains(r#"spiffe://.*/sa/a\\.b"#));
     assert!(pattern(SourceAttribute::ServiceAccount, "n/a+b").contains(r#"/ns/n/(.+/|)sa/a\\+b(/.+)?"#));
     assert!(pattern(SourceAttribute::TrustDomain, "*.td").contains(r#"spiffe://[^/]*\\.td/.*"#));
-    assert_eq!(text::escaped(r"\.+*?()|[]{}^$-"), r"\\\.\+\*\?\(\)\|\[\]\{\}\^\$-");
+    assert_eq!(text::escape(r"\.+*?()|[]{}^$-"), r"\\\.\+\*\?\(\)\|\[\]\{\}\^\$-");
 }

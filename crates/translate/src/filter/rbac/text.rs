@@ -31,7 +31,7 @@ pub(super) fn regex(pattern: String) -> StringMatcher {
 }
 
 /// A presence match.
-pub(super) fn something() -> StringMatcher {
+pub(super) fn non_empty() -> StringMatcher {
     regex(".+".to_owned())
 }
 
@@ -41,7 +41,7 @@ fn matcher(pattern: MatchPattern) -> StringMatcher {
 
 pub(super) fn wildcard(value: &str) -> StringMatcher {
     match value {
-        "*" => something(),
+        "*" => non_empty(),
         _ if value.starts_with('*') => suffix(&value[1..]),
         _ if value.ends_with('*') => prefix(&value[..value.len() - 1]),
         _ => exact(value),
@@ -49,7 +49,7 @@ pub(super) fn wildcard(value: &str) -> StringMatcher {
 }
 
 /// Escapes regex metacharacters.
-pub(super) fn escaped(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
         if r"\.+*?()|[]{}^$".contains(letter) {
@@ -93,7 +93,7 @@ pub(super) fn text_value(text: StringMatcher) -> ValueMatcher {
     ValueMatcher { match_pattern: Some(value_matcher::MatchPattern::StringMatch(text)) }
 }
 
-/// A list with such an item.
+/// A list that contains an item with this value.
 pub(super) fn item(value: ValueMatcher) -> ValueMatcher {
     let list = ListMatcher { match_pattern: Some(list_matcher::MatchPattern::OneOf(Box::new(value))) };
     ValueMatcher { match_pattern: Some(value_matcher::MatchPattern::ListMatch(Box::new(list))) }

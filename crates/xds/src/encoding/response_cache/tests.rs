@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// Counts how often it was told to release its caches.
+/// Counts how often it had to release its caches.
 #[derive(Default)]
 struct IdleCounter(AtomicUsize);
 
