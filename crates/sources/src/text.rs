@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_is_gone_is_told_and_changes_nothing() {
+    async fn a_file_that_is_gone_is_reported_and_changes_nothing() {
         let mut followed = followed("a: 1\n");
         std::fs::remove_file(&followed.file).unwrap();
         let diagnostic = followed.next().await;

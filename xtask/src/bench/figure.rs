@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_istiod_that_told_nobody_is_not_compared_with() {
+    fn an_istiod_that_notified_nobody_is_not_compared_with() {
         let istiod = System::Istiod(Istiod::Default);
         let mut silent = record(istiod, 0.1);
         silent.seen.reached = 0;

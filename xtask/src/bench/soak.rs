@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leak_is_told_from_a_warm_up() {
+    fn a_leak_is_distinguished_from_a_warm_up() {
         assert!(flat(|s| 100.0 - 50.0 * (-s / 30.0).exp()), "fills up and stays");
         assert!(!flat(|s| 60.0 + s / 20.0), "three megabytes a minute");
     }

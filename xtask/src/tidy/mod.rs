@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: the rules that no other tool knows. Each rule is a function from files to findings; lists are in
 //! xtask/tidy.toml and xtask/words.toml.
 
+mod architecture;
 mod code;
 mod coverage;
 mod dependencies;
@@ -75,6 +76,7 @@ fn findings(root: &Path) -> Result<BTreeSet<Finding>> {
     found.extend(source::unused_sizes(&rules, &sources));
     found.extend(text::check(root, &rules, &files)?);
     found.extend(vocabulary::check(root, &files)?);
+    found.extend(architecture::check(root)?);
     found.extend(coverage::check(root, &sources)?);
     found.extend(dependencies::check(root, &manifests)?);
     found.extend(dependencies::unused(&rules, &manifests, &sources));

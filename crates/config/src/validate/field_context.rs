@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_findings_are_told_and_the_worst_is_among_them() {
+    fn reports_a_hundred_findings_with_the_worst_among_them() {
         let odd = "{sourceNamespace: a.b}, ".repeat(150);
         let parsed = parse_documents("f", &routes(&format!("{odd}{{uri: {{regex: '('}}}}")));
         assert_eq!((parsed.diagnostics.len(), parsed.rejected.len()), (101, 1));

@@ -114,7 +114,7 @@ fn a_bad_object_says_why_in_bounds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn proxies_have_a_moment_before_it_is_said_that_they_are_waited_for() {
+async fn proxies_have_a_moment_before_status_reports_that_they_are_waited_for() {
     let mut state = WriteState::new(1);
     let waiting = conditions(&verdict(0, 1), 1);
     assert!(!state.is_due(&status(1, 1, &Value::Null), &waiting));

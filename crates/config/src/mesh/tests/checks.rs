@@ -31,7 +31,7 @@ fn wrong_values_reject_the_whole_text() {
 }
 
 #[test]
-fn unknown_fields_are_told_and_left_out() {
+fn unknown_fields_are_reported_and_left_out() {
     check(
         "acessLogFile: a",
         "warning: mesh.yaml:1:1: acessLogFile: unknown field, left out; did you mean accessLogFile?",
