@@ -10,8 +10,8 @@ use crate::protocol::digest::{Digest, NameHash, NameHashState};
 /// Of one resource: where its name and its version stand in the request.
 #[derive(Clone, Debug)]
 pub(crate) struct InitialVersion {
-    pub(crate) name: Range<usize>,
-    pub(crate) version: Range<usize>,
+    pub(crate) name: Range<u32>,
+    pub(crate) version: Range<u32>,
 }
 
 /// Positions in the list. Of two names with one hash only one is found: the other counts as unknown, and its resource is sent again.
@@ -25,7 +25,7 @@ pub(crate) struct InitialVersions(Option<Box<List>>);
 struct List {
     message: Bytes,
     /// In the order of the request. A name may occur twice; the last one counts.
-    versions: Arc<[InitialVersion]>,
+    versions: Arc<Vec<InitialVersion>>,
     longest_name: usize,
     /// Without forgotten versions. `None`: it was not needed yet, and none is forgotten.
     index: Option<Arc<Index>>,
@@ -40,7 +40,7 @@ impl InitialVersions {
             return InitialVersions(None);
         }
         let longest_name = versions.iter().map(|version| version.name.len()).max().unwrap_or_default();
-        let (message, versions) = (message.clone(), versions.into());
+        let (message, versions) = (message.clone(), Arc::new(versions));
         InitialVersions(Some(Box::new(List { message, versions, longest_name, index: None, forgotten: false })))
     }
 
@@ -153,8 +153,8 @@ impl List {
         self.index.as_mut().expect("it was built above")
     }
 
-    fn text(&self, range: &Range<usize>) -> &str {
-        str::from_utf8(&self.message[range.clone()]).expect("the ranges are text")
+    fn text(&self, range: &Range<u32>) -> &str {
+        str::from_utf8(&self.message[range.start as usize..range.end as usize]).expect("the ranges are text")
     }
 }
 
@@ -166,8 +166,9 @@ mod tests {
     fn versions(count: usize) -> InitialVersions {
         let (mut text, mut list) = (String::new(), Vec::new());
         let mut add = |part: String| {
+            let start = text.len() as u32;
             text.push_str(&part);
-            text.len() - part.len()..text.len()
+            start..text.len() as u32
         };
         for number in 0..count {
             let (name, version) = (add(format!("s{number}")), add(format!("v{number}")));

@@ -17,8 +17,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct RequestLists {
     message: Bytes,
-    subscribe: Vec<Range<usize>>,
-    unsubscribe: Vec<Range<usize>>,
+    subscribe: Vec<Range<u32>>,
+    unsubscribe: Vec<Range<u32>>,
     pub(crate) initial_versions: InitialVersions,
 }
 
@@ -65,23 +65,23 @@ impl RequestLists {
         self.subscribe.iter().map(Range::len).chain([self.initial_versions.longest_name()]).max().unwrap_or_default()
     }
 
-    fn names(&self, ranges: &[Range<usize>]) -> Vec<&str> {
-        let name =
-            |range: &Range<usize>| str::from_utf8(&self.message[range.clone()]).expect("`extract` validates UTF-8");
-        ranges.iter().map(name).collect()
+    fn names(&self, ranges: &[Range<u32>]) -> Vec<&str> {
+        let bytes = |range: &Range<u32>| &self.message[range.start as usize..range.end as usize];
+        ranges.iter().map(|range| str::from_utf8(bytes(range)).expect("`extract` validates UTF-8")).collect()
     }
 }
 
 /// Where a text stands that ends at `end`.
-fn text(bytes: &[u8], end: usize) -> Result<Range<usize>, DecodeError> {
+fn text(bytes: &[u8], end: usize) -> Result<Range<u32>, DecodeError> {
     // The check for ASCII is faster and mostly enough.
     let is_text = bytes.is_ascii() || str::from_utf8(bytes).is_ok();
-    if is_text { Ok(end - bytes.len()..end) } else { Err(malformed()) }
+    let range = u32::try_from(end - bytes.len()).ok().zip(u32::try_from(end).ok());
+    range.filter(|_| is_text).map(|(start, end)| start..end).ok_or_else(malformed)
 }
 
 /// An entry of the map, which ends at `end`: an optional name, an optional version, and unknown fields.
 fn initial_version(entry: &[u8], end: usize) -> Result<InitialVersion, DecodeError> {
-    let (mut name, mut version) = (end..end, end..end);
+    let (mut name, mut version) = (0..0, 0..0);
     let mut rest = entry;
     while !rest.is_empty() {
         let (number, bytes) = next_field(&mut rest)?;
