@@ -4,12 +4,14 @@ mod admin;
 mod cluster;
 mod identity;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ::admin::{AdminSettings, LogLevels};
 use anyhow::{Context, Result};
 use server::settings::{
     DebounceSettings, JwksSettings, MeshSettings, PortSetting, PortSettings, ServerSettings, SourceSettings,
+    WebhookSettings,
 };
 use sources::jwks::{AddressFilter, Schedule};
 
@@ -60,6 +62,8 @@ impl Settings {
             streams: xds::Options { strict_nodes: identity.strict, ..streams },
             identity,
             jwks: jwks_settings(env, &mut ignored)?,
+            webhook: WebhookSettings { client_ca: env.webhook_client_ca.clone().map(PathBuf::from) },
+            memory_limit: ignored.read("MELTEMI_MEMORY_LIMIT", &env.memory_limit, None, positive),
         };
         let workers = ignored.number("MELTEMI_WORKERS", &env.workers, half_of_the_cpus()).min(MOST_WORKERS);
         Ok((Settings { server, workers, admin, log }, ignored.0))
@@ -101,6 +105,11 @@ fn streams(serve: &Serve, env: &Env, ignored: &mut IgnoredValues) -> Result<xds:
             "MELTEMI_SUBSCRIPTION_CHANGES_PER_SECOND",
             &env.subscription_changes_per_second,
             defaults.subscription_changes_per_second,
+        ),
+        max_buffered_per_address: ignored.number(
+            "MELTEMI_MAX_BUFFERED_BYTES_PER_ADDRESS",
+            &env.max_buffered_per_address,
+            defaults.max_buffered_per_address,
         ),
         removal_grace: ignored.duration("MELTEMI_REMOVAL_PATIENCE", &env.removal_grace, defaults.removal_grace),
         drain: flag_duration("--shutdownDuration", &serve.shutdown_duration)?,
@@ -238,6 +247,11 @@ fn flag_duration(flag: &str, text: &str) -> Result<Duration> {
 pub(crate) fn go_duration(text: &str) -> Option<Duration> {
     let duration = text.parse::<config::duration::Duration>().ok()?;
     (duration >= config::duration::Duration::ZERO).then(|| duration.to_std())
+}
+
+/// `Some(None)` is no limit, which only the default can be.
+fn positive(text: &str) -> Option<Option<i64>> {
+    text.parse().ok().filter(|bytes| *bytes > 0).map(Some)
 }
 
 fn percent(text: &str) -> Option<f64> {

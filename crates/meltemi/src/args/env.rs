@@ -33,6 +33,9 @@ pub(crate) struct Env {
     pub(crate) keepalive_timeout: Option<String>,
     pub(crate) max_streams: Option<String>,
     pub(crate) max_receive_size: Option<String>,
+    pub(crate) max_buffered_per_address: Option<String>,
+    pub(crate) memory_limit: Option<String>,
+    pub(crate) webhook_client_ca: Option<String>,
     pub(crate) trace_sampling: Option<String>,
     /// All of it: headers to extension providers may be taken from any.
     pub(crate) variables: model::Variables,
@@ -132,6 +135,9 @@ impl Env {
             // istiod's own spelling of gRPC.
             max_streams: set("ISTIO_GPRC_MAXSTREAMS"),
             max_receive_size: set("ISTIO_GPRC_MAXRECVMSGSIZE"),
+            max_buffered_per_address: set("MELTEMI_MAX_BUFFERED_BYTES_PER_ADDRESS"),
+            memory_limit: set("MELTEMI_MEMORY_LIMIT"),
+            webhook_client_ca: set("MELTEMI_WEBHOOK_CLIENT_CA"),
             trace_sampling: set("PILOT_TRACE_SAMPLING"),
             variables: model::Variables::default(),
             ingress_namespace: set("K8S_INGRESS_NS"),
