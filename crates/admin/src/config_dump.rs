@@ -100,17 +100,23 @@ fn routes(class: &dyn Class) -> Value {
 }
 
 fn secrets(class: &dyn Class) -> Value {
-    with_list(section("Secrets"), "dynamicActiveSecrets", class, TypeUrl::Secret, |resource, mut decoded| {
-        redact(&mut decoded);
-        json!({"name": &*resource.name, "versionInfo": version(resource), "secret": decoded})
-    })
+    with_list(
+        section("Secrets"),
+        "dynamicActiveSecrets",
+        class,
+        TypeUrl::Secret,
+        |resource, decoded| json!({"name": &*resource.name, "versionInfo": version(resource), "secret": decoded}),
+    )
 }
 
 fn extensions(class: &dyn Class) -> Value {
-    with_list(section("Ecds"), "ecdsFilters", class, TypeUrl::Extension, |resource, mut decoded| {
-        redact(&mut decoded);
-        json!({"versionInfo": version(resource), "ecdsFilter": decoded})
-    })
+    with_list(
+        section("Ecds"),
+        "ecdsFilters",
+        class,
+        TypeUrl::Extension,
+        |resource, decoded| json!({"versionInfo": version(resource), "ecdsFilter": decoded}),
+    )
 }
 
 fn with_list(
@@ -133,23 +139,29 @@ fn version(resource: &Resource) -> &str {
     &resource.version
 }
 
-/// The messages in one encoded entry: one, or none if it does not decode.
+/// The messages in one encoded entry: one, or none if it does not decode. Secrets are redacted in all of them: an EnvoyFilter can put a key
+/// into a cluster or listener.
 fn decode(resource: &Resource) -> impl Iterator<Item = Value> {
     let response = DiscoveryResponse::decode(resource.entry(Variant::Sotw)).unwrap_or_default();
-    response.resources.into_iter().map(|any| wire::json::to_value(&any))
+    response.resources.into_iter().map(|any| {
+        let mut decoded = wire::json::to_value(&any);
+        redact(&mut decoded);
+        decoded
+    })
 }
 
-/// Private keys are redacted at any depth.
+/// Private keys and the like are redacted at any depth. What is left is a message of the same type.
 fn redact(value: &mut Value) {
     match value {
         Value::Object(map) => {
             for (key, inner) in map.iter_mut() {
-                if key == "ISTIO_META_WASM_IMAGE_PULL_SECRET" {
-                    *inner = "<Redacted>".into();
-                } else if matches!(key.as_str(), "privateKey" | "password" | "genericSecret" | "sessionTicketKeys") {
-                    *inner = redacted_data_source();
-                } else {
-                    redact(inner);
+                match (key.as_str(), &*inner) {
+                    ("ISTIO_META_WASM_IMAGE_PULL_SECRET", _) => *inner = "<Redacted>".into(),
+                    ("privateKey" | "password", Value::String(_)) => *inner = "[redacted]".into(),
+                    ("privateKey" | "password", _) => *inner = redacted_data_source(),
+                    ("genericSecret", _) => *inner = json!({"secret": redacted_data_source()}),
+                    ("sessionTicketKeys", _) => *inner = json!({"keys": [redacted_data_source()]}),
+                    _ => redact(inner),
                 }
             }
         }

@@ -1,16 +1,17 @@
-//! The plain HTTP server of the pages: an accept loop with limits.
+//! The plain HTTP server of the pages, and who is connected. Its limits keep room for probes: see `server::http_port`.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+use server::http_port::{self, HttpConnection, HttpLimits, TrackedStream};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use tracing::{debug, warn};
+use tracing::debug;
 
 /// The address of the client; in the extensions of every request.
 #[derive(Debug, Clone, Copy)]
@@ -27,40 +28,39 @@ impl Peer {
     }
 }
 
-/// Enough for probes, scrapers and people.
-const CONNECTIONS: usize = 256;
-
-/// istiod's read timeout; also bounds how long a silent connection lives.
-const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// Enough for probes, scrapers and people. The time without a request is istiod's read timeout; a request includes the wait for other
+/// pages.
+const LIMITS: HttpLimits = HttpLimits {
+    connections: 256,
+    connections_per_address: 64,
+    held_bytes: 64 << 20,
+    head: Duration::from_secs(10),
+    request: Duration::from_secs(60),
+    read: Duration::from_secs(10),
+    idle: Duration::from_secs(30),
+};
+/// Of the head of a request, in bytes.
+const MAX_HEAD: usize = 64 << 10;
+/// Of the body of a request, in bytes: a log level.
+const MAX_BODY: usize = 4 << 10;
 
 /// Serves until the task is dropped.
 pub async fn serve(listener: TcpListener, router: Router) {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
-    loop {
-        let Ok(slot) = slots.clone().acquire_owned().await else { return };
-        let (stream, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                warn!(%error, "cannot accept a connection");
-                // Most likely out of file descriptors: an immediate retry would spin.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        // The unspecified address matches no `Host`.
-        let local = Local(stream.local_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip()));
-        let router = router.clone().layer(axum::Extension(Peer(peer))).layer(axum::Extension(local));
-        let service = TowerToHyperService::new(router);
-        tokio::spawn(async move {
-            let served = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(READ_TIMEOUT)
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-            if let Err(error) = served {
-                debug!(%peer, %error, "connection ended early");
-            }
-            drop(slot);
-        });
+    let router = router.layer(DefaultBodyLimit::max(MAX_BODY));
+    http_port::serve(listener, LIMITS, |stream, connection| serve_connection(stream, connection, router.clone())).await;
+}
+
+async fn serve_connection(stream: TrackedStream, connection: Arc<HttpConnection>, router: Router) {
+    let (peer, local) = (connection.peer, connection.local);
+    let router = router.layer(axum::Extension(Peer(peer))).layer(axum::Extension(Local(local)));
+    let service = TowerToHyperService::new(connection.track(router));
+    let served = http1::Builder::new()
+        // The port has deadlines of its own.
+        .header_read_timeout(None)
+        .max_buf_size(MAX_HEAD)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        debug!(%peer, %error, "connection ended early");
     }
 }

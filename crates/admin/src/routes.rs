@@ -10,7 +10,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Extension, Router};
 use server::version;
-use tracing::error;
 
 use crate::access::Access;
 use crate::actions::{self, Action};
@@ -100,13 +99,9 @@ async fn metrics_page(State(state): Shared, Extension(peer): Extension<Peer>) ->
         return (StatusCode::FORBIDDEN, "metrics are served to loopback only: METRICS_LOCALHOST_ACCESS_ONLY is set\n")
             .into_response();
     }
-    state.exporter.set_patches(&state.patch_reach());
-    match state.exporter.page() {
-        Ok(page) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], page).into_response(),
-        Err(error) => {
-            error!(%error, "cannot encode the metrics");
-            StatusCode::INTERNAL_SERVER_ERROR.into_response()
-        }
+    match state.metrics_page().await {
+        Some(page) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], page).into_response(),
+        None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 

@@ -31,6 +31,8 @@ pub struct AdminState {
     pub(crate) effective: EffectiveSettings,
     /// Pages that are computed at a time: they share the CPUs with pushes.
     pub(crate) page_permits: Semaphore,
+    /// Likewise for metrics, which anybody may ask for: they wait for no page, and no page for them.
+    pub(crate) metrics_permits: Semaphore,
     /// The last `syncz` page of a large mesh, and when it was computed.
     pub(crate) syncz: Mutex<Option<(Instant, Page)>>,
 }
@@ -55,6 +57,7 @@ impl AdminState {
             access_control: OnceLock::new(),
             effective,
             page_permits: Semaphore::new(PAGES_AT_A_TIME),
+            metrics_permits: Semaphore::new(PAGES_AT_A_TIME),
             syncz: Mutex::default(),
         }))
     }
@@ -89,6 +92,27 @@ impl AdminState {
         match self.access_control.get() {
             Some(control) => control.admin.authorize(request, method).await,
             None => Err(Page::text(StatusCode::SERVICE_UNAVAILABLE, "the first load is not complete\n")),
+        }
+    }
+
+    /// On a blocking thread, once it has a permit. `None`: it could not be made, which was logged.
+    pub(crate) async fn metrics_page(self: Arc<Self>) -> Option<String> {
+        let _permit = self.metrics_permits.acquire().await.ok()?;
+        let state = self.clone();
+        let computed = tokio::task::spawn_blocking(move || {
+            state.exporter.set_patches(&state.patch_reach());
+            state.exporter.page()
+        });
+        match computed.await {
+            Ok(Ok(page)) => Some(page),
+            Ok(Err(error)) => {
+                error!(%error, "cannot encode the metrics");
+                None
+            }
+            Err(error) => {
+                error!(%error, "cannot compute the metrics");
+                None
+            }
         }
     }
 

@@ -70,6 +70,8 @@ impl PriorityLevel {
 }
 
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+/// The group of all service accounts.
+const GROUP: &str = "system:serviceaccounts";
 /// The timeout of a review.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two log lines about limits.
@@ -179,9 +181,10 @@ impl TokenReviewer {
 }
 
 fn account(status: &Value, wanted: &[String]) -> Result<Account, String> {
-    if status["authenticated"] != true {
-        let why = status["error"].as_str().unwrap_or("it gives no reason");
-        return Err(format!("the API server rejected the token: {why}"));
+    // An API server that could not check something may still answer that the token is authenticated.
+    let error = status["error"].as_str().filter(|error| !error.is_empty());
+    if status["authenticated"] != true || error.is_some() {
+        return Err(format!("the API server rejected the token: {}", error.unwrap_or("it gives no reason")));
     }
     // An API server without support for audiences accepts any token, and returns none.
     let named = status["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -191,6 +194,11 @@ fn account(status: &Value, wanted: &[String]) -> Result<Account, String> {
     let user = status["user"]["username"].as_str().unwrap_or_default();
     let parts = user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
     let (namespace, name) = parts.ok_or_else(|| format!("the token's user {user:?} is not a service account"))?;
+    // The name alone proves nothing: an authenticator of the API server's may give it to anybody.
+    let groups = status["user"]["groups"].as_array();
+    if !groups.into_iter().flatten().any(|group| group == GROUP) {
+        return Err(format!("the token's user {user:?} is not in the group {GROUP}"));
+    }
     Ok(Account { namespace: namespace.to_owned(), name: name.to_owned() })
 }
 
@@ -204,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_service_account_token_for_our_audience_is_accepted() {
-        let user = json!({ "username": "system:serviceaccount:shop:cart" });
+        let user = json!({ "username": "system:serviceaccount:shop:cart", "groups": ["system:serviceaccounts", "system:authenticated"] });
         let good = json!({ "authenticated": true, "audiences": ["istio-ca"], "user": user });
         assert_eq!(answer(&good), Ok(Account { namespace: "shop".into(), name: "cart".into() }));
         let other = json!({ "authenticated": true, "audiences": ["vault"], "user": user });
@@ -220,5 +228,20 @@ mod tests {
         let bad = json!({ "authenticated": false, "error": "token has expired" });
         assert!(answer(&bad).unwrap_err().ends_with("rejected the token: token has expired"));
         assert!(answer(&json!({})).is_err());
+    }
+
+    #[test]
+    fn an_authenticated_token_with_an_error_or_without_the_group_is_rejected() {
+        let status = |error: &str, groups: &[&str]| {
+            let user = json!({ "username": "system:serviceaccount:shop:cart", "groups": groups });
+            json!({ "authenticated": true, "audiences": ["istio-ca"], "error": error, "user": user })
+        };
+        assert!(answer(&status("", &["system:serviceaccounts"])).is_ok());
+        let why = answer(&status("a key could not be fetched", &["system:serviceaccounts"])).unwrap_err();
+        assert_eq!(why, "the API server rejected the token: a key could not be fetched");
+        for groups in [&[][..], &["system:authenticated", "system:serviceaccounts:shop"]] {
+            let why = answer(&status("", groups)).unwrap_err();
+            assert!(why.ends_with("is not in the group system:serviceaccounts"), "{why}");
+        }
     }
 }

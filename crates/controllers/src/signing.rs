@@ -42,6 +42,8 @@ pub enum SigningError {
     Timeout(String),
     #[error("the signer {0} gave no certificate in PEM form")]
     Unreadable(String),
+    #[error("the API server returned a CertificateSigningRequest without a valid name; nothing was approved")]
+    Nameless,
     #[error("the task ended")]
     Ended,
 }
@@ -71,7 +73,7 @@ impl CsrSigner {
             let failed = |what| move |failure| SigningError::Request { what, failure };
             let created =
                 object::create(&client, PATH, &asked).await.map_err(failed("cannot make a signing request"))?;
-            let path = format!("{PATH}/{}", created["metadata"]["name"].as_str().unwrap_or_default());
+            let path = object_path(&created)?;
             let signed = approve_and_wait(&client, &path, &created, &signer).await;
             if let Err(failure) = object::delete(&client, &path).await {
                 debug!(%failure, path, "cannot delete a CertificateSigningRequest; the cluster removes it in an hour");
@@ -80,6 +82,20 @@ impl CsrSigner {
         });
         task.await.unwrap_or(Err(SigningError::Ended))
     }
+}
+
+/// Without a name the path would be that of all CertificateSigningRequests, which are approved and deleted by it.
+fn object_path(created: &Value) -> Result<String, SigningError> {
+    let name = created["metadata"]["name"].as_str().filter(|name| is_object_name(name));
+    name.map(|name| format!("{PATH}/{name}")).ok_or(SigningError::Nameless)
+}
+
+/// As Kubernetes has it for DNS subdomains.
+fn is_object_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
+    let is_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = name.as_bytes();
+    name.len() <= 253 && is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().copied().all(is_allowed)
 }
 
 fn request_object(request: &str, signer: &str, usage: Usage, lifetime: Duration) -> Value {
@@ -148,6 +164,17 @@ mod tests {
         assert_eq!(seconds(Duration::from_secs(60)), Some(600));
         assert_eq!(seconds(Duration::from_secs(3600)), Some(3600));
         assert_eq!(seconds(Duration::MAX), Some(i32::MAX as u64));
+    }
+
+    #[test]
+    fn a_request_without_a_name_is_rejected() {
+        let path =
+            |name: Value| object_path(&json!({ "metadata": { "name": name } })).map_err(|error| error.to_string());
+        assert_eq!(path(json!("csr-workload-x1")), Ok(format!("{PATH}/csr-workload-x1")));
+        for name in [Value::Null, json!(""), json!(7), json!("../pods"), json!("a/approval"), json!("a?b"), json!(".")]
+        {
+            assert!(path(name.clone()).unwrap_err().contains("without a valid name"), "{name}");
+        }
     }
 
     #[test]

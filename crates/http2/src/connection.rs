@@ -68,6 +68,12 @@ where
         self.close(Ok(()));
     }
 
+    /// Bytes that were received and not handled: bodies that no handler has read, an incomplete frame, incomplete headers.
+    pub fn buffered_bytes(&self) -> usize {
+        let headers = self.state.header_block.as_ref().map_or(0, |block| block.bytes.len());
+        self.state.ready_queue.unread() + self.reader.partial_len() + headers
+    }
+
     fn close(&mut self, outcome: Result<(), ConnectionError>) {
         self.state.close_all_streams();
         self.outcome = Some(outcome);

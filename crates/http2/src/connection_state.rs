@@ -4,6 +4,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use http::Response;
+use tokio::time::Instant;
 
 use crate::{
     ConnectionConfig,
@@ -62,6 +63,7 @@ pub(crate) struct HeaderBlock {
     pub(crate) depends_on_itself: bool,
     pub(crate) bytes: Vec<u8>,
     pub(crate) frames: u32,
+    pub(crate) started_at: Instant,
 }
 
 /// The connection's flow-control window for DATA that the peer sends.

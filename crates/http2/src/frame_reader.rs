@@ -35,6 +35,11 @@ impl FrameReader {
         FrameReader { partial: BytesMut::new(), preface_received: false }
     }
 
+    /// Of an incomplete frame.
+    pub(crate) fn partial_len(&self) -> usize {
+        self.partial.len()
+    }
+
     /// Reads once and calls `frame` for each complete frame. The inner error is a connection error, of `frame` or of the framing.
     pub(crate) fn poll_frames<I: AsyncRead + Unpin>(
         &mut self,

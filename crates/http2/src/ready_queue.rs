@@ -7,7 +7,10 @@ mod model;
 mod sync;
 
 use std::{
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{
+        Arc, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Wake, Waker},
 };
 
@@ -16,7 +19,11 @@ use sync::{AtomicBool, Mutex, MutexGuard};
 
 /// The streams of one connection that are to be polled, and the task that polls them.
 #[derive(Default)]
-pub(crate) struct ReadyQueue(Mutex<QueueState>);
+pub(crate) struct ReadyQueue {
+    state: Mutex<QueueState>,
+    /// Received bytes that the handlers of all streams have not read. Here, because each stream has this queue at hand.
+    unread: AtomicUsize,
+}
 
 #[derive(Default)]
 struct QueueState {
@@ -41,7 +48,11 @@ pub(crate) struct StreamWaker {
 
 impl ReadyQueue {
     fn state(&self) -> MutexGuard<'_, QueueState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn unread(&self) -> usize {
+        self.unread.load(Ordering::Relaxed)
     }
 
     /// To be called when the task is polled: until it parks, `enqueue` does not wake it. Otherwise a task that was woken by its socket
@@ -69,6 +80,11 @@ impl ReadyQueue {
 impl StreamWaker {
     pub(crate) fn new(stream: u32, queue: &Arc<ReadyQueue>) -> StreamWaker {
         StreamWaker { stream, queued: AtomicBool::new(false), queue: queue.clone() }
+    }
+
+    /// The counter of the connection that the stream belongs to.
+    pub(crate) fn unread(&self) -> &AtomicUsize {
+        &self.queue.unread
     }
 
     /// To be called before the stream is polled: from here on it may be queued again. `false`: it was not woken since its last turn.

@@ -1,10 +1,12 @@
 //! Receiving: the effect of each frame type (RFC 9113, 6). `Err` is a connection error; a stream error resets the stream and is `Ok`.
 
+use std::time::Duration;
+
 use bytes::BytesMut;
 use http::{Request, Response};
 
 use crate::{
-    RequestBody,
+    RequestBody, clock,
     connection_state::{ConnectionState, GoAwayState, HeaderBlock},
     frame::{self, ErrorCode, FrameHeader, FrameType, MAX_STREAM_ID, MAX_WINDOW_SIZE, flag},
     hpack::{self, DecodeOutcome},
@@ -19,6 +21,9 @@ use crate::{
 
 /// CONTINUATION frames of one header block. More are a CONTINUATION flood: each costs us more than the peer.
 const MAX_CONTINUATION_FRAMES: u32 = 32;
+/// From the first frame of a header block to its last. Checked with each frame: a peer that sends none fails the keepalive, since it can
+/// answer no PING in between.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl<S, F, B> ConnectionState<S, F, B>
 where
@@ -111,6 +116,7 @@ where
             depends_on_itself,
             bytes: fragment.to_vec(),
             frames: 0,
+            started_at: clock::now(),
         };
         self.header_block = Some(Box::new(block));
         Ok(())
@@ -120,7 +126,9 @@ where
         let Some(mut block) = self.header_block.take() else { return Err(ErrorCode::ProtocolError) };
         block.frames += 1;
         block.bytes.extend_from_slice(payload);
-        if block.frames > MAX_CONTINUATION_FRAMES || block.bytes.len() > 4 * self.config.max_header_list_size as usize {
+        let is_too_long = block.bytes.len() > 4 * self.config.max_header_list_size as usize;
+        let is_late = clock::now().duration_since(block.started_at) > HEADER_TIMEOUT;
+        if block.frames > MAX_CONTINUATION_FRAMES || is_too_long || is_late {
             return Err(ErrorCode::EnhanceYourCalm);
         }
         if header.has_flag(flag::END_HEADERS) {

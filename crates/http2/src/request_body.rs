@@ -3,7 +3,7 @@
 
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     task::{Context, Poll, Wake},
 };
 
@@ -60,12 +60,13 @@ impl RecvBuffer {
             state.consumed += data.len() as u32;
             return;
         }
-        // A body of more than two frames is likely long: growing to four times its size saves copies.
-        let len = state.data.len();
+        // A body of more than two frames is likely long: growing to four times its size saves copies. More than the window never comes.
+        let (len, window) = (state.data.len(), 2 * self.update_threshold as usize);
         if len + data.len() > state.data.capacity() {
-            state.data.reserve(data.len().max(3 * len));
+            state.data.reserve(data.len().max((3 * len).min(window.saturating_sub(len))));
         }
         state.data.extend_from_slice(data);
+        self.waker.unread().fetch_add(data.len(), Ordering::Relaxed);
         drop(state);
         self.waker.enqueue();
     }
@@ -121,6 +122,7 @@ impl Body for RequestBody {
         }
         let data = std::mem::take(&mut state.data).freeze();
         state.consumed += data.len() as u32;
+        self.buffer.waker.unread().fetch_sub(data.len(), Ordering::Relaxed);
         let is_due = state.consumed >= self.buffer.update_threshold && !state.stream_closed;
         drop(state);
         if is_due {
@@ -143,7 +145,9 @@ impl Drop for RequestBody {
     fn drop(&mut self) {
         let mut state = self.buffer.state();
         state.reader_dropped = true;
-        state.consumed += std::mem::take(&mut state.data).len() as u32;
+        let unread = std::mem::take(&mut state.data).len();
+        state.consumed += unread as u32;
+        self.buffer.waker.unread().fetch_sub(unread, Ordering::Relaxed);
         drop(state);
         self.buffer.waker.enqueue();
     }

@@ -4,12 +4,14 @@ mod admin;
 mod cluster;
 mod identity;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ::admin::{AdminSettings, LogLevels};
 use anyhow::{Context, Result};
 use server::settings::{
     DebounceSettings, JwksSettings, MeshSettings, PortSetting, PortSettings, ServerSettings, SourceSettings,
+    WebhookSettings,
 };
 use sources::jwks::{AddressFilter, Schedule};
 
@@ -63,7 +65,18 @@ impl Settings {
             ctrlz_port,
             log_as_json,
         } = serve;
-        let Env { workers, mesh: mesh_env, cluster, debounce, streams, jwks: jwks_env, identity, admin } = env;
+        let Env {
+            workers,
+            memory_limit,
+            webhook_client_ca,
+            mesh: mesh_env,
+            cluster,
+            debounce,
+            streams,
+            jwks: jwks_env,
+            identity,
+            admin,
+        } = env;
         let mut ignored = IgnoredValues::default();
         let flags = StreamFlags { shutdown_duration, max_connection_age, keepalive_interval, keepalive_timeout };
         let streams = stream_options(&flags, streams, &mut ignored)?;
@@ -74,11 +87,8 @@ impl Settings {
             monitoring: PortSetting::parse("--monitoringAddr", &monitoring_addr)?,
             https: PortSetting::parse("--httpsAddr", &https_addr)?,
         };
-        let log = LogSettings {
-            levels: LogLevels::parse(&log_output_level, &mut ignored.0)?,
-            json: log_as_json,
-            control: Some(ctrlz_port).filter(|port| *port != 0),
-        };
+        let levels = LogLevels::parse(&log_output_level, &mut ignored.0)?;
+        let log = LogSettings { levels, json: log_as_json, control: Some(ctrlz_port).filter(|port| *port != 0) };
         let source = match config {
             Some(folder) => SourceSettings::Folder(folder),
             None => SourceSettings::Cluster(Box::new(cluster::settings(
@@ -102,6 +112,8 @@ impl Settings {
             streams: xds::Options { strict_nodes: identity.strict, ..streams },
             identity,
             jwks: jwks_settings(jwks_env, &mut ignored)?,
+            webhook: WebhookSettings { client_ca: webhook_client_ca.clone().map(PathBuf::from) },
+            memory_limit: ignored.read("MELTEMI_MEMORY_LIMIT", memory_limit, None, positive),
         };
         let workers = ignored.number("MELTEMI_WORKERS", workers, half_of_the_cpus()).min(MOST_WORKERS);
         Ok((Settings { server, workers, admin, log }, ignored.0))
@@ -129,6 +141,7 @@ fn stream_options(flags: &StreamFlags, env: &StreamEnv, ignored: &mut IgnoredVal
         keepalive_timeout: timeout,
         max_streams,
         max_receive_size,
+        max_buffered_per_address,
     } = env;
     let defaults = xds::Options::default();
     let interval = ignored.duration("GRPC_KEEPALIVE_INTERVAL", interval, defaults.keepalive_interval);
@@ -164,6 +177,11 @@ fn stream_options(flags: &StreamFlags, env: &StreamEnv, ignored: &mut IgnoredVal
             "MELTEMI_SUBSCRIPTION_CHANGES_PER_SECOND",
             subscription_changes_per_second,
             defaults.subscription_changes_per_second,
+        ),
+        max_buffered_per_address: ignored.number(
+            "MELTEMI_MAX_BUFFERED_BYTES_PER_ADDRESS",
+            max_buffered_per_address,
+            defaults.max_buffered_per_address,
         ),
         removal_grace: ignored.duration("MELTEMI_REMOVAL_PATIENCE", removal_grace, defaults.removal_grace),
         drain: flag_duration("--shutdownDuration", shutdown_duration)?,
@@ -297,6 +315,11 @@ fn flag_duration(flag: &str, text: &str) -> Result<Duration> {
 pub(crate) fn go_duration(text: &str) -> Option<Duration> {
     let duration = text.parse::<config::duration::Duration>().ok()?;
     (duration >= config::duration::Duration::ZERO).then(|| duration.to_std())
+}
+
+/// `Some(None)` is no limit, which only the default can be.
+fn positive(text: &str) -> Option<Option<i64>> {
+    text.parse().ok().filter(|bytes| *bytes > 0).map(Some)
 }
 
 fn percent(text: &str) -> Option<f64> {

@@ -10,7 +10,7 @@ use ca::{CertificateService, Identity, SigningDenied};
 use http::HeaderMap;
 use prost::Message;
 use wire::istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse};
-use xds::{BoxFuture, CallError, Peer};
+use xds::{BoxFuture, CallError, Peer, UnaryCall};
 
 use crate::authentication::{Authenticated, CallerAuthenticator, Proof, bearer};
 use crate::root_rotation::IssuedCertificates;
@@ -39,8 +39,13 @@ pub(crate) enum Signer {
 }
 
 impl CertificateMethods {
-    async fn answer(&self, peer: &Peer, headers: &HeaderMap, message: Bytes) -> Result<Bytes, CallError> {
-        let authenticated = self.authenticate(peer, headers).await?;
+    async fn answer(
+        &self,
+        peer: &Peer,
+        headers: &HeaderMap,
+        authenticated: Authenticated,
+        message: Bytes,
+    ) -> Result<Bytes, CallError> {
         let request = IstioCertificateRequest::decode(message)
             .map_err(|error| CallError::InvalidArgument(format!("cannot read the request: {error}")))?;
         let response = match &self.signer {
@@ -125,12 +130,12 @@ impl xds::UnaryMethods for CertificateMethods {
         path == METHOD
     }
 
-    fn call<'a>(
-        &'a self,
-        peer: &'a Peer,
-        headers: &'a HeaderMap,
-        message: Bytes,
-    ) -> BoxFuture<'a, Result<Bytes, CallError>> {
-        Box::pin(self.answer(peer, headers, message))
+    fn admit<'a>(&'a self, peer: &'a Peer, headers: &'a HeaderMap) -> BoxFuture<'a, Result<UnaryCall<'a>, CallError>> {
+        Box::pin(async move {
+            let authenticated = self.authenticate(peer, headers).await?;
+            let call =
+                move |message| -> BoxFuture<'a, _> { Box::pin(self.answer(peer, headers, authenticated, message)) };
+            Ok(Box::new(call) as UnaryCall<'a>)
+        })
     }
 }

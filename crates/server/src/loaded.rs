@@ -21,7 +21,7 @@ use crate::pipeline::{self, Pipeline};
 use crate::ports::Listeners;
 use crate::replicas::ReplicaBalancer;
 use crate::running::BackgroundTasks;
-use crate::settings::{DebounceSettings, IdentitySettings, MeshSettings, PortSettings};
+use crate::settings::{DebounceSettings, IdentitySettings, MeshSettings, PortSettings, WebhookSettings};
 use crate::state::SharedState;
 use crate::{object_status, secure_port};
 
@@ -32,6 +32,7 @@ pub(crate) struct Opening {
     pub(crate) ports: PortSettings,
     pub(crate) debounce: DebounceSettings,
     pub(crate) identity: IdentitySettings,
+    pub(crate) webhook: WebhookSettings,
     pub(crate) views: Arc<Views>,
     pub(crate) state: Arc<SharedState>,
     pub(crate) listeners: Listeners,

@@ -81,7 +81,7 @@ impl Loaded {
             tasks.publish_roots(handles, leadership.clone(), self.pipeline.objects(), roots, None);
         }
         self.serve(listener, port.port(self.stages(), debug_handler)?);
-        self.serve_webhook(port.tls()?);
+        self.serve_webhook(&port.tls()?)?;
         tokio::spawn(port.follow());
         Ok(())
     }
@@ -103,7 +103,7 @@ impl Loaded {
             tasks.publish_roots(handles, leadership.clone(), self.pipeline.objects(), port.roots(), root);
         }
         self.serve(listener, port.port(self.stages(), debug_handler, &self.opening.views)?);
-        self.serve_webhook(port.tls()?);
+        self.serve_webhook(&port.tls()?)?;
         if let Some(rotation) = port.rotation(state.connections.clone(), shared).map(Arc::new) {
             // Set nowhere else.
             let _ = state.rotation.set(rotation.clone());
@@ -121,9 +121,11 @@ impl Loaded {
         self.opening.grpc.serve(listener, port);
     }
 
-    fn serve_webhook(&mut self, tls: tokio_rustls::TlsAcceptor) {
+    fn serve_webhook(&mut self, tls: &tokio_rustls::TlsAcceptor) -> Result<()> {
         if let Some(listener) = self.opening.listeners.https.take() {
+            let tls = webhook::acceptor(tls, self.opening.webhook.client_ca.as_deref())?;
             tokio::spawn(webhook::serve(listener, tls, self.opening.state.metrics.validation.clone()));
         }
+        Ok(())
     }
 }

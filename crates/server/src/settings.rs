@@ -23,6 +23,15 @@ pub struct ServerSettings {
     pub streams: xds::Options,
     pub identity: IdentitySettings,
     pub jwks: JwksSettings,
+    pub webhook: WebhookSettings,
+    /// MELTEMI_MEMORY_LIMIT, in bytes. `None`: the limit of the container, or the memory of the machine, which are never exceeded.
+    pub memory_limit: Option<i64>,
+}
+
+#[derive(Debug, Default)]
+pub struct WebhookSettings {
+    /// MELTEMI_WEBHOOK_CLIENT_CA: roots of the clients that may call. `None`: everybody may.
+    pub client_ca: Option<PathBuf>,
 }
 
 /// Where the objects are read from.

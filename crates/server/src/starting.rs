@@ -20,7 +20,7 @@ use crate::object_source::ObjectSource;
 use crate::ports::Listeners;
 use crate::settings::{JwksSettings, MeshSettings, ServerSettings, SourceSettings};
 use crate::state::SharedState;
-use crate::{jwks, memory_pressure};
+use crate::{jwks, memory_pressure, open_files};
 
 /// Batches of updates that the source may be ahead of the pipeline.
 const QUEUED_UPDATES: usize = 16;
@@ -38,7 +38,8 @@ impl Starting {
     /// the answer is to wait.
     pub async fn open(settings: ServerSettings, metrics: Arc<Metrics>) -> Result<Starting> {
         let started = Instant::now();
-        let ServerSettings { source, mesh, ports, debounce, streams, identity, jwks } = settings;
+        let ServerSettings { source, mesh, ports, debounce, streams, identity, jwks, webhook, memory_limit } = settings;
+        let streams = xds::Options { max_connections: open_files::max_connections(), ..streams };
         let mesh = MeshSettings { mesh_config: mesh.mesh_config.or_else(mounted_mesh_config), ..mesh };
         let roles = match &source {
             SourceSettings::Folder(_) => Roles::None,
@@ -53,13 +54,14 @@ impl Starting {
         let listeners = Listeners::bind(&ports).await?;
         let state = SharedState::new(&views, metrics.clone(), source.watches());
         let server = xds::Server::new(views.clone(), streams, metrics.streams.clone(), state.connections.clone());
-        tokio::spawn(memory_pressure::follow(server.clone()));
+        tokio::spawn(memory_pressure::follow(server.clone(), memory_limit));
         let opening = Opening {
             started,
             mesh,
             ports,
             debounce,
             identity,
+            webhook,
             views,
             state,
             listeners,

@@ -1,187 +1,105 @@
-//! The validation webhook: AdmissionReviews of Istio objects, answered with the diagnostics of `meltemi check`. Connections are in
-//! `connection`.
+//! The validation webhook: AdmissionReviews of Istio objects. Connections are in `connection`, what a review says of an object in `review`.
 
 mod connection;
+mod review;
 
-use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
-use axum::http::StatusCode;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use config::diagnostic::Severity;
-use config::json::ObjectTree;
-use config::kind::Kind;
-use config::object::parse_tree;
-use serde::de::DeserializeSeed;
-use serde_json::{Value, json};
+use axum::{Extension, Router};
+use bytes::BytesMut;
+use http_body_util::BodyExt;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
-use tracing::info;
+use tracing::error;
 
+use crate::http_port::{HttpConnection, ReceivedBytes};
 use crate::metrics::ValidationMetrics;
-use connection::Limits;
+use review::Reviewer;
 
-/// An object of 3 MB, twice, as JSON inside JSON.
-const MAX_BODY: usize = 16 << 20;
+/// The limit of an API server for the requests that it gets itself; of an object and its predecessor together.
+const MAX_BODY: usize = 3 << 20;
+/// Reviews that are computed at a time: they share the CPUs with pushes.
+const REVIEWS_AT_A_TIME: usize = 2;
 
-/// Serves until the task is dropped. `tls`: of the secure port; this port has the same certificate.
+/// What the handler needs.
+#[derive(Clone)]
+struct Webhook {
+    reviewer: Arc<Reviewer>,
+    permits: Arc<Semaphore>,
+}
+
+/// The TLS configuration of the port. `tls`: of the secure port; this port has the same certificate. `client_ca`: a file with the roots of
+/// the clients that may call; `None`: everybody may.
+pub(crate) fn acceptor(tls: &TlsAcceptor, client_ca: Option<&Path>) -> Result<TlsAcceptor> {
+    let roots = client_ca.map(client_roots).transpose()?;
+    connection::acceptor(tls, roots.as_deref()).context("the validation webhook cannot serve TLS")
+}
+
+fn client_roots(file: &Path) -> Result<Vec<ca::Certificate>> {
+    let what = || format!("MELTEMI_WEBHOOK_CLIENT_CA {}", file.display());
+    let text = std::fs::read_to_string(file).with_context(what)?;
+    ca::bundle(&text).with_context(what)
+}
+
+/// Serves until the task is dropped.
 pub(crate) async fn serve(listener: TcpListener, tls: TlsAcceptor, counts: ValidationMetrics) {
-    match connection::acceptor(&tls) {
-        Ok(tls) => connection::serve(listener, tls, router(counts), Limits::default()).await,
-        Err(error) => tracing::error!(%error, "the validation webhook cannot serve TLS"),
-    }
+    connection::serve(listener, tls, router(counts), connection::LIMITS).await;
 }
 
 fn router(counts: ValidationMetrics) -> Router {
-    Router::new().route("/validate", post(validate)).layer(DefaultBodyLimit::max(MAX_BODY)).with_state(counts)
+    let permits = Arc::new(Semaphore::new(REVIEWS_AT_A_TIME));
+    Router::new()
+        .route("/validate", post(validate))
+        .with_state(Webhook { reviewer: Arc::new(Reviewer::new(counts)), permits })
 }
 
-async fn validate(State(counts): State<ValidationMetrics>, body: Bytes) -> Response {
-    match serde_json::from_slice::<Value>(&body) {
-        Ok(review) if review["request"].is_object() => axum::Json(answer(&review, &counts)).into_response(),
-        _ => {
-            let status = StatusCode::BAD_REQUEST;
-            counts.unreadable.with_label_values(&[status.as_str()]).inc();
-            (status, "an AdmissionReview with a request is expected\n").into_response()
-        }
-    }
-}
-
-fn answer(review: &Value, counts: &ValidationMetrics) -> Value {
-    let request = &review["request"];
-    let result = review_object(request);
-    count(request, &result, counts);
-    if let Review::Rejected(why) = &result {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (kind, namespace, name) =
-            (text(&request["kind"]["kind"]), text(&request["namespace"]), text(&request["name"]));
-        info!(kind, namespace, name, why, "object rejected");
-    }
-    let mut response = json!({ "uid": request["uid"], "allowed": !matches!(result, Review::Rejected(_)) });
-    match result {
-        Review::Foreign | Review::Accepted => {}
-        Review::Warned(warnings) => response["warnings"] = warnings.into(),
-        Review::Rejected(why) => response["status"] = json!({ "code": 422, "reason": "Invalid", "message": why }),
-    }
-    json!({ "apiVersion": review["apiVersion"], "kind": review["kind"], "response": response })
-}
-
-/// Foreign kinds are not counted: their names may be anything, and each would be a label value.
-fn count(request: &Value, result: &Review, counts: &ValidationMetrics) {
-    let text = |field: &str| request["resource"][field].as_str().unwrap_or_default();
-    let [group, version, resource] = ["group", "version", "resource"].map(text);
-    match result {
-        Review::Foreign => {}
-        Review::Accepted | Review::Warned(_) => counts.passed.with_label_values(&[group, version, resource]).inc(),
-        Review::Rejected(_) => {
-            counts.failed.with_label_values(&[group, version, resource, "invalid_resource"]).inc();
-        }
-    }
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Review {
-    /// Not a kind of Istio's.
-    Foreign,
-    Accepted,
-    Warned(Vec<String>),
-    Rejected(String),
-}
-
-fn review_object(request: &Value) -> Review {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (group, version, kind) =
-        (text(&request["kind"]["group"]), text(&request["kind"]["version"]), text(&request["kind"]["kind"]));
-    let known = Kind::from_gvk(&format!("{group}/{version}"), &kind).filter(|kind| kind.is_istio());
-    let Some(kind) = known else { return Review::Foreign };
-    if request["operation"] == "DELETE" {
-        return Review::Accepted;
-    }
-    let tree = match ObjectTree(kind).deserialize(&request["object"]) {
-        Ok(tree) => tree,
-        Err(error) => return Review::Rejected(format!("the object cannot be read: {error}")),
+async fn validate(
+    State(Webhook { reviewer, permits }): State<Webhook>,
+    Extension(connection): Extension<Arc<HttpConnection>>,
+    body: Body,
+) -> Response {
+    let mut held = connection.hold_body();
+    let body = match received(body, &mut held).await {
+        Ok(body) => body,
+        Err(status) => return reviewer.unreadable(status),
     };
-    let diagnostics = parse_tree(kind, &tree).diagnostics;
-    let messages = |severity| diagnostics.iter().filter(move |diagnostic| diagnostic.severity == severity).map(message);
-    let errors: Vec<String> = messages(Severity::Error).collect();
-    let warnings: Vec<String> = messages(Severity::Warning).collect();
-    match (errors.is_empty(), warnings.is_empty()) {
-        (false, _) => Review::Rejected(errors.join("; ")),
-        (true, false) => Review::Warned(warnings),
-        (true, true) => Review::Accepted,
+    let Ok(permit) = permits.acquire_owned().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
+    // Off the threads that serve streams. It goes on without the client, so that the permit and the body are its own.
+    let computing = reviewer.clone();
+    let computed = tokio::task::spawn_blocking(move || {
+        let response = computing.answer(&body);
+        drop((permit, body, held));
+        response
+    });
+    match computed.await {
+        Ok(Some(response)) => ([(header::CONTENT_TYPE, "application/json")], response).into_response(),
+        Ok(None) => reviewer.unreadable(StatusCode::BAD_REQUEST),
+        Err(error) => {
+            error!(%error, "cannot review an object");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
     }
 }
 
-/// Without the object, which the API server names by itself.
-fn message(diagnostic: &config::diagnostic::Diagnostic) -> String {
-    // A rejected object is never in the mesh.
-    let what = diagnostic.what.trim_end_matches("; the object is left out");
-    if diagnostic.field.is_empty() { what.to_owned() } else { format!("{}: {what}", diagnostic.field) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn review(kind: &str, operation: &str, spec: &Value) -> Value {
-        json!({
-            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-            "request": {
-                "uid": "u", "operation": operation,
-                "kind": { "group": "networking.istio.io", "version": "v1", "kind": kind },
-                "resource": { "group": "networking.istio.io", "version": "v1", "resource": "things" },
-                "object": { "apiVersion": "networking.istio.io/v1", "kind": kind, "metadata": { "name": "a", "namespace": "n" }, "spec": spec },
-            },
-        })
-    }
-
-    fn counts() -> ValidationMetrics {
-        ValidationMetrics::register(&xds::Register::new(prometheus::Registry::new())).unwrap()
-    }
-
-    fn bad() -> Value {
-        json!({ "hosts": ["a"], "http": [{ "timeout": "soon", "route": [{ "destination": { "host": "a" } }] }] })
-    }
-
-    #[test]
-    fn an_invalid_object_is_rejected_with_field_and_reason() {
-        let answer = answer(&review("VirtualService", "CREATE", &bad()), &counts());
-        assert_eq!((&answer["kind"], &answer["response"]["uid"]), (&json!("AdmissionReview"), &json!("u")));
-        assert_eq!(answer["response"]["allowed"], false);
-        let why = answer["response"]["status"]["message"].as_str().unwrap();
-        assert!(why.starts_with("spec.http[0].timeout: "), "{why}");
-    }
-
-    #[test]
-    fn a_valid_object_a_deletion_and_foreign_kinds_are_allowed() {
-        let good =
-            json!({ "hosts": ["a"], "http": [{ "timeout": "1s", "route": [{ "destination": { "host": "a" } }] }] });
-        for review in [
-            review("VirtualService", "UPDATE", &good),
-            review("VirtualService", "DELETE", &bad()),
-            review("HTTPRoute", "CREATE", &bad()),
-        ] {
-            assert_eq!(answer(&review, &counts())["response"]["allowed"], true, "{review}");
+/// The body, or the status that rejects it.
+async fn received(mut body: Body, held: &mut ReceivedBytes) -> Result<BytesMut, StatusCode> {
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| StatusCode::BAD_REQUEST)?.into_data() else { continue };
+        if bytes.len() + data.len() > MAX_BODY {
+            return Err(StatusCode::PAYLOAD_TOO_LARGE);
         }
+        let before = bytes.capacity();
+        bytes.extend_from_slice(&data);
+        held.grow(bytes.capacity() - before);
     }
-
-    #[tokio::test]
-    async fn reviews_are_counted_by_result() {
-        let counts = counts();
-        let good = json!({ "hosts": ["a"], "http": [{ "route": [{ "destination": { "host": "a" } }] }] });
-        for (kind, spec) in [("VirtualService", &bad()), ("VirtualService", &good), ("Other", &bad())] {
-            answer(&review(kind, "CREATE", spec), &counts);
-        }
-        answer(&review("VirtualService", "DELETE", &bad()), &counts);
-        let of = ["networking.istio.io", "v1", "things"];
-        assert_eq!(counts.passed.with_label_values(&of).get(), 2);
-        let [group, version, resource] = of;
-        assert_eq!(counts.failed.with_label_values(&[group, version, resource, "invalid_resource"]).get(), 1);
-        let response = validate(State(counts.clone()), Bytes::from_static(b"{}")).await;
-        assert_eq!(
-            (response.status(), counts.unreadable.with_label_values(&["400"]).get()),
-            (StatusCode::BAD_REQUEST, 1)
-        );
-    }
+    Ok(bytes)
 }

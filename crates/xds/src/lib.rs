@@ -27,8 +27,9 @@ pub use server::{
 pub use server::{
     Server,
     authenticator::{Authenticator, Caller, IdentityCheck},
+    byte_budget::network,
     options::Options,
-    port::{BoxFuture, CallError, DebugHandler, DebugResponse, Peer, ServerPort, UnaryMethods},
+    port::{BoxFuture, CallError, DebugHandler, DebugResponse, Peer, ServerPort, UnaryCall, UnaryMethods},
 };
 
 // What is known about streams and pushes.

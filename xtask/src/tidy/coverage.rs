@@ -11,7 +11,7 @@ use super::source::Source;
 
 const FILE: &str = "docs/coverage.md";
 /// Pages that name tests in their text.
-const PAGES: [&str; 2] = ["docs/reliability.md", "docs/differences.md"];
+const PAGES: [&str; 3] = ["docs/reliability.md", "docs/differences.md", "docs/security.md"];
 const COLUMNS: [&str; 5] = ["what", "kind", "issue", "where", "test"];
 const KINDS: &[&str] = &["mechanism", "setting", "metric", "threshold", "panel", "limit", "remedy"];
 

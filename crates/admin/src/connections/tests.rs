@@ -19,6 +19,7 @@ impl Class for FakeClass {
             (TypeUrl::Endpoints, "outbound|80||a.b"),
             (TypeUrl::Listener, "virtualOutbound"),
             (TypeUrl::Secret, "default"),
+            (TypeUrl::Extension, "plugin"),
         ];
         let mut changes = Changes { seq: 1, full: true, ..Changes::default() };
         changes.changed =
@@ -34,9 +35,30 @@ impl Class for FakeClass {
 fn resource(kind: TypeUrl, name: &str) -> Arc<Resource> {
     let key = if kind == TypeUrl::Endpoints { "clusterName" } else { "name" };
     let mut message = json!({"@type": kind.url(), key: name});
-    if kind == TypeUrl::Secret {
-        message["tlsCertificate"] =
-            json!({"certificateChain": {"inlineString": "public"}, "privateKey": {"inlineString": "hush"}});
+    // An EnvoyFilter can put a key anywhere.
+    let certificate = json!({"certificateChain": {"inlineString": "public"}, "privateKey": {"inlineString": "hush"}});
+    let tls = |kind: &str| {
+        let keys = json!({"keys": [{"inlineString": "hush"}]});
+        let context = json!({"commonTlsContext": {"tlsCertificates": [certificate]}});
+        let mut config =
+            json!({"@type": format!("type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.{kind}TlsContext")});
+        config["commonTlsContext"] = context["commonTlsContext"].clone();
+        if kind == "Downstream" {
+            config["sessionTicketKeys"] = keys;
+        }
+        json!({"name": "tls", "typedConfig": config})
+    };
+    match kind {
+        TypeUrl::Secret => message["tlsCertificate"] = certificate,
+        TypeUrl::Cluster => message["transportSocket"] = tls("Upstream"),
+        TypeUrl::Listener => message["filterChains"] = json!([{"transportSocket": tls("Downstream")}]),
+        TypeUrl::Extension => {
+            let kind = "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm";
+            let variables = json!({"keyValues": {"ISTIO_META_WASM_IMAGE_PULL_SECRET": "hush", "A": "public"}});
+            message["typedConfig"] =
+                json!({"@type": kind, "config": {"vmConfig": {"environmentVariables": variables}}});
+        }
+        _ => {}
     }
     let any = wire::json::from_value(&message).unwrap();
     Arc::new(Resource::new(name.into(), format!("v-{name}").into(), &any, Vec::new()))
@@ -192,8 +214,11 @@ fn a_dump_has_its_sections_in_order_and_hides_keys() {
     assert_eq!(dump["configs"][1]["dynamicActiveClusters"][0]["versionInfo"], "v-outbound|80||a.b");
     assert_eq!(dump["configs"][1]["dynamicActiveClusters"][0]["cluster"]["name"], "outbound|80||a.b");
     assert_eq!(dump["configs"][3]["dynamicListeners"][0]["activeState"]["listener"]["name"], "virtualOutbound");
-    let text = dump.to_string();
-    assert!(text.contains("public") && !text.contains("hush"), "{text}");
+    let extensions = config_dump::resources(&FakeClass, TypeUrl::Extension);
+    for shown in [1, 3, 6, 7].map(|section| &dump["configs"][section]).into_iter().chain([&extensions]) {
+        let text = shown.to_string();
+        assert!(text.contains("public") && !text.contains("hush"), "{text}");
+    }
 }
 
 /// The dump must decode as Envoy's own types.

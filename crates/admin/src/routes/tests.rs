@@ -62,6 +62,7 @@ fn idle(ready: bool) -> AdminState {
         access_control: control(None, AdminAuthorizer::off()).into(),
         effective: EffectiveSettings::default(),
         page_permits: Semaphore::new(PAGES_AT_A_TIME),
+        metrics_permits: Semaphore::new(PAGES_AT_A_TIME),
         syncz: Mutex::default(),
     }
 }

@@ -6,6 +6,8 @@ use std::ffi::OsString;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Env {
     pub(crate) workers: Option<String>,
+    pub(crate) memory_limit: Option<String>,
+    pub(crate) webhook_client_ca: Option<String>,
     pub(crate) mesh: MeshEnv,
     pub(crate) cluster: ClusterEnv,
     pub(crate) debounce: DebounceEnv,
@@ -69,6 +71,7 @@ pub(crate) struct StreamEnv {
     pub(crate) keepalive_timeout: Option<String>,
     pub(crate) max_streams: Option<String>,
     pub(crate) max_receive_size: Option<String>,
+    pub(crate) max_buffered_per_address: Option<String>,
 }
 
 /// The variables of JSON Web Key Sets.
@@ -136,6 +139,8 @@ impl Env {
         let set = |name: &str| lookup(name).filter(|value| !value.is_empty());
         Env {
             workers: set("MELTEMI_WORKERS"),
+            memory_limit: set("MELTEMI_MEMORY_LIMIT"),
+            webhook_client_ca: set("MELTEMI_WEBHOOK_CLIENT_CA"),
             mesh: MeshEnv::from_lookup(set),
             cluster: ClusterEnv::from_lookup(set),
             debounce: DebounceEnv::from_lookup(set),
@@ -207,6 +212,7 @@ impl StreamEnv {
             // istiod's own spelling of gRPC.
             max_streams: set("ISTIO_GPRC_MAXSTREAMS"),
             max_receive_size: set("ISTIO_GPRC_MAXRECVMSGSIZE"),
+            max_buffered_per_address: set("MELTEMI_MAX_BUFFERED_BYTES_PER_ADDRESS"),
         }
     }
 }

@@ -25,6 +25,8 @@ fn defaults_are_those_of_istiod() {
     assert_eq!(settings.server.streams.push_throttle, 100);
     assert_eq!(settings.server.streams.max_requests_per_second, 0);
     assert_eq!(settings.server.streams.max_streams_per_address, 50_000);
+    assert_eq!(settings.server.streams.max_streams, 100, "istiod has 100,000");
+    assert_eq!((settings.server.memory_limit, settings.server.webhook.client_ca), (None, None));
     assert!(settings.workers >= 1);
     assert_eq!(settings.server.mesh.cluster_id, "Kubernetes");
     assert_eq!(settings.server.mesh.pod_namespace, "istio-system");
@@ -56,6 +58,22 @@ fn unreadable_variable_is_reported_and_replaced() {
     let (settings, ignored) = settings(&[], &env).unwrap();
     assert_eq!(settings.server.debounce.after, DEBOUNCE_AFTER);
     assert_eq!(ignored, [r#"PILOT_DEBOUNCE_AFTER="soon" cannot be read; 100ms is used instead"#]);
+}
+
+#[test]
+fn limits_are_set_by_variables() {
+    let set = |text: &str| Some(text.to_owned());
+    let env = Env {
+        streams: StreamEnv { max_buffered_per_address: set("1000"), ..StreamEnv::default() },
+        memory_limit: set("2147483648"),
+        webhook_client_ca: set("ca.pem"),
+        ..Env::default()
+    };
+    let (limited, ignored) = settings(&[], &env).unwrap();
+    assert_eq!((limited.server.streams.max_buffered_per_address, limited.server.memory_limit), (1000, Some(1 << 31)));
+    assert_eq!((limited.server.webhook.client_ca, ignored.len()), (Some("ca.pem".into()), 0));
+    let (_, ignored) = settings(&[], &Env { memory_limit: set("2Gi"), ..Env::default() }).unwrap();
+    assert_eq!(ignored, [r#"MELTEMI_MEMORY_LIMIT="2Gi" cannot be read; None is used instead"#]);
 }
 
 #[test]

@@ -155,6 +155,55 @@ fn optional_objects_follow_their_values() {
 }
 
 #[test]
+fn the_network_policy_has_no_empty_peers() {
+    let enabled = "global.networkPolicy.enabled=true";
+    let Some(objects) = rendered(&[], &["--set", enabled]) else { return };
+    for rule in array(&find(&objects, "NetworkPolicy", "istiod")["spec"]["ingress"]) {
+        assert!(!array(&rule["from"]).is_empty(), "{rule}");
+        assert!(
+            array(&rule["from"]).iter().all(|peer| peer.as_object().is_some_and(|peer| !peer.is_empty())),
+            "{rule}"
+        );
+    }
+    for set in ["networkPolicy.proxies=[]", "networkPolicy.monitoring=[{}]"] {
+        let chart = chart();
+        let words = ["template", "istiod", as_text(&chart), "--set", enabled, "--set-json", set];
+        let Some(out) = helm(&words, &[]) else { return };
+        let errors = String::from_utf8_lossy(&out.stderr);
+        assert!(!out.status.success() && errors.contains("networkPolicy"), "{set}: {errors}");
+    }
+}
+
+#[test]
+fn the_memory_limit_is_that_of_the_admission_of_streams() {
+    for (set, limit) in [
+        ("traceSampling=1", json!("2048Mi")),
+        ("resources.requests.memory=4Gi", json!("8192Mi")),
+        ("resources.limits.memory=3Gi", json!("3Gi")),
+        ("memoryLimit=5G", json!("5G")),
+        ("memoryLimit=none", Value::Null),
+    ] {
+        let Some(objects) = rendered(&[], &["--set", set]) else { return };
+        let container = &find(&objects, "Deployment", "istiod")["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(container["resources"]["limits"]["memory"], limit, "{set}");
+        let variable = array(&container["env"]).iter().find(|it| it["name"] == "MELTEMI_MEMORY_LIMIT");
+        let source = json!({ "resourceFieldRef": { "containerName": "discovery", "resource": "limits.memory" } });
+        assert_eq!(variable.map(|it| &it["valueFrom"]), (!limit.is_null()).then_some(&source), "{set}");
+    }
+}
+
+#[test]
+fn the_plaintext_port_can_be_turned_off() {
+    let set = "plaintextXds.enabled=false,global.networkPolicy.enabled=true,revisionTags={stable}";
+    let Some(objects) = rendered(&[], &["--set", set]) else { return };
+    let container = &find(&objects, "Deployment", "istiod")["spec"]["template"]["spec"]["containers"][0];
+    assert!(array(&container["args"]).contains(&json!("--grpcAddr=")));
+    for object in &objects {
+        assert!(!object.to_string().contains("15010"), "{object}");
+    }
+}
+
+#[test]
 fn admission_policies_are_rendered() {
     let (kind, name) = ("ValidatingAdmissionPolicy", "gateways.meltemi.networking.istio.io");
     let Some(objects) = rendered(&[], &[]) else { return };

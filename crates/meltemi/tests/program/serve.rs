@@ -25,7 +25,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    fn start(dir: &TempDir, flags: &[&str]) -> Server {
+    pub(crate) fn start(dir: &TempDir, flags: &[&str]) -> Server {
         Server::start_with(dir, flags, &[])
     }
 

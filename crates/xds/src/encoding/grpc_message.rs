@@ -74,6 +74,11 @@ impl GrpcMessage {
         self.len
     }
 
+    /// Its bytes are those of other streams too.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.pieces, Pieces::Shared(..))
+    }
+
     /// The next bytes to write. `None`: that was all.
     pub(crate) fn next_chunk(&mut self) -> Option<Bytes> {
         match &mut self.pieces {

@@ -23,6 +23,7 @@ use crate::{
     Options, Peer, ServerPort,
     server::{
         Shared,
+        byte_budget::{ConnectionBytes, HeldBytes},
         connection_close::{CloseRequest, ConnectionClose},
         grpc::GrpcService,
     },
@@ -33,6 +34,8 @@ const MAX_HEADERS: u32 = 32 << 10;
 /// What a proxy may send ahead of our reading. A node is 2 to 20 KB, ten thousand names 600 KB.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
+/// What its streams have not read is counted from here on: mostly a message is read in the turn in which it arrives.
+const COUNTED_FROM: usize = 16 << 10;
 /// Between the end of the streams and the end of the socket: for the last frames to be written.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -42,6 +45,7 @@ pub(crate) fn run<I>(
     peer: Peer,
     port: ServerPort,
     shared: Arc<Shared>,
+    account: Arc<ConnectionBytes>,
     mut drain: watch::Receiver<Option<Instant>>,
 ) -> impl Future<Output = ()> + Send
 where
@@ -49,7 +53,8 @@ where
 {
     let close = Arc::<ConnectionClose>::default();
     let address = peer.address;
-    let grpc = GrpcService { shared: shared.clone(), peer, port, close: close.clone() };
+    let mut received = account.nothing();
+    let grpc = GrpcService { shared: shared.clone(), peer, port, close: close.clone(), account };
     let service = move |request: Request<RequestBody>| {
         let grpc = grpc.clone();
         async move { grpc.handle(request).await }
@@ -71,6 +76,10 @@ where
             // Received bytes are read before a deadline counts: that they were not read is not the fault of the proxy.
             if let Poll::Ready(result) = shared.metrics.stages().turn(|| connection.poll_unpin(cx)) {
                 return Poll::Ready(End::Closed(result));
+            }
+            if !count_received(&mut received, connection.buffered_bytes()) {
+                tracing::debug!(%address, "connection ended: too many bytes are buffered");
+                return Poll::Ready(End::Abort);
             }
             match close.request() {
                 CloseRequest::None if close.take_wake(cx.waker()) => {
@@ -99,6 +108,12 @@ where
     }
 }
 
+/// `false`: the limits are exceeded.
+fn count_received(received: &mut HeldBytes, bytes: usize) -> bool {
+    let bytes = if bytes < COUNTED_FROM { 0 } else { bytes };
+    received.bytes() == bytes || received.resize(bytes).is_ok()
+}
+
 /// How a connection ends.
 enum End {
     Closed(Result<(), ConnectionError>),
@@ -125,16 +140,24 @@ fn limits(options: &Options) -> ConnectionConfig {
     }
 }
 
-/// Waits until the connection has reached its maximum age, or opened no stream in time. Returns by when it ends.
+/// Waits until the connection has reached its maximum age, or had no stream for too long. Returns by when it ends.
 async fn reach_max_age(options: &Options, close: &ConnectionClose) -> Instant {
     // Ten percent of jitter, so that connections that were opened together do not end together.
     let age = options.max_age.map(|age| age.mul_f64(0.9 + 0.2 * random_fraction())).unwrap_or(Duration::MAX);
-    let since = Instant::now();
-    if age > options.first_request && !opens_stream(options.first_request, close).await {
-        return Instant::now();
+    tokio::select! {
+        biased;
+        () = stay_idle(options.first_request, close) => Instant::now(),
+        () = sleep(age) => Instant::now() + options.age_grace,
     }
-    sleep(age.saturating_sub(since.elapsed())).await;
-    Instant::now() + options.age_grace
+}
+
+async fn stay_idle(timeout: Duration, close: &ConnectionClose) {
+    loop {
+        poll_fn(|_| if close.is_idle() { Poll::Ready(()) } else { Poll::Pending }).await;
+        if !opens_stream(timeout, close).await {
+            return;
+        }
+    }
 }
 
 /// Whether a stream is opened in time. Returns with the first one, so that the timer does not wake the connection later.

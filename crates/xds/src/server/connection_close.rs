@@ -96,7 +96,10 @@ impl StreamClose {
 
 impl Drop for StreamClose {
     fn drop(&mut self) {
-        self.0.streams.fetch_sub(1, Ordering::AcqRel);
+        if self.0.streams.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // The connection is idle. Its task runs, and checks this after the turns of its streams.
+            self.0.woken.store(true, Ordering::Release);
+        }
     }
 }
 
@@ -116,7 +119,12 @@ mod tests {
         close.close(now);
         close.close(now + std::time::Duration::from_secs(1));
         assert_eq!(two.deadline(), Some(now));
-        drop((one, two));
-        assert!(close.is_idle());
+        drop(one);
+        assert!(!close.take_wake(Waker::noop()) || !close.is_idle());
+        drop(two);
+        assert!(
+            close.is_idle() && close.take_wake(Waker::noop()),
+            "the last stream makes the connection poll its own end"
+        );
     }
 }

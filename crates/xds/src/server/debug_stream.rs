@@ -47,6 +47,9 @@ impl DebugStream {
             if call.out.progress() == Progress::Closed {
                 return Poll::Ready(StreamError::Cancelled);
             }
+            if let Poll::Ready(error) = call.poll_unread(cx) {
+                return Poll::Ready(error);
+            }
             match ready!(self.poll_step(call, cx)) {
                 Ok(step) => self.step = step,
                 Err(error) => return Poll::Ready(error),
@@ -68,7 +71,8 @@ impl DebugStream {
                 }
                 if let Some(message) = answer.take() {
                     let now = clock::now();
-                    call.out.send(OutboundResponse { message, kind: None, started_at: now, encoded_at: now });
+                    let held = Some(call.requests.account().hold(message.len())?);
+                    call.out.send(OutboundResponse { message, kind: None, started_at: now, encoded_at: now, held });
                 }
                 call.rate_limit(0).map_or(Step::Receiving, |until| Step::Pausing(Box::pin(sleep_until(until))))
             }

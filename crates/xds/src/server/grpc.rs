@@ -13,11 +13,12 @@ use crate::{
         Shared,
         admission::AdmittedStream,
         authenticator::AuthenticatedCaller,
+        byte_budget::ConnectionBytes,
         connection_close::ConnectionClose,
         reply::Reply,
         stream::{AdsStream, StreamStart},
         stream_error::StreamError,
-        unary::{self, UnaryReply},
+        unary::{self, UnaryReply, UnaryStream},
     },
 };
 
@@ -34,27 +35,24 @@ pub(crate) struct GrpcService {
     pub(crate) peer: Peer,
     pub(crate) port: ServerPort,
     pub(crate) close: Arc<ConnectionClose>,
+    pub(crate) account: Arc<ConnectionBytes>,
 }
 
 impl GrpcService {
     pub(crate) async fn handle(&self, request: Request<RequestBody>) -> GrpcResponse {
-        if !is_grpc(&request) {
-            // A response before the end of the request may get lost, so that the body is read first.
-            let mut body = request.into_body();
-            let _ = timeout(BODY_TIMEOUT, async { while let Some(Ok(_)) = body.frame().await {} }).await;
-            let mut response = Response::new(Reply::Unary(UnaryReply::text(NOT_GRPC)));
-            *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-            return response;
-        }
-        if let Some(methods) = self.port.methods.as_ref().filter(|methods| methods.serves(request.uri().path())) {
+        let methods = self.port.methods.as_ref().filter(|methods| methods.serves(request.uri().path()));
+        if methods.is_some() || !is_grpc(&request) {
+            let close = self.close.add_stream();
             // Before authentication, as for streams.
-            let _counted = match self.shared.admission.count(self.peer.address.ip()) {
+            let counted = match self.shared.admission.count(self.peer.address.ip()) {
                 Ok(counted) => counted,
                 Err(error) => return self.reject(&error),
             };
-            let options = &self.shared.options;
-            let reply = unary::handle(methods, &self.peer, request, options.max_message, options.first_request).await;
-            return grpc_response(Reply::Unary(reply));
+            let Some(methods) = methods.filter(|_| is_grpc(&request)) else {
+                return not_grpc(request.into_body(), UnaryStream::new(close, counted)).await;
+            };
+            let reply = unary::handle(methods, &self.peer, request, &self.account).await;
+            return grpc_response(Reply::Unary(reply.on(UnaryStream::new(close, counted))));
         }
         let variant = match GrpcService::variant(request.uri().path()) {
             Ok(variant) => variant,
@@ -138,6 +136,7 @@ impl GrpcService {
             body,
             admitted,
             close: self.close.add_stream(),
+            account: self.account.clone(),
             debug_handler: self.port.debug_handler.clone(),
         };
         grpc_response(Reply::Stream(AdsStream::new(start)))
@@ -155,6 +154,14 @@ impl GrpcService {
         error.write(response.headers_mut());
         response
     }
+}
+
+/// A response before the end of the request may get lost, so that the body is read first.
+async fn not_grpc(mut body: RequestBody, stream: UnaryStream) -> GrpcResponse {
+    let _ = timeout(BODY_TIMEOUT, async { while let Some(Ok(_)) = body.frame().await {} }).await;
+    let mut response = Response::new(Reply::Unary(UnaryReply::text(NOT_GRPC).on(stream)));
+    *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    response
 }
 
 fn grpc_response(reply: Reply) -> GrpcResponse {

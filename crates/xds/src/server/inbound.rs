@@ -1,31 +1,58 @@
-//! The requests of one call: gRPC messages read from an HTTP body, within limits. Knows nothing of their types.
+//! The requests of one call: gRPC messages read from an HTTP body, within limits of size, memory and time. Knows nothing of their types.
 
 use std::{
     future::poll_fn,
     pin::Pin,
-    task::{Context, Poll, ready},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::{Buf, Bytes};
 use http_body::Body;
+use tokio::time::{Sleep, sleep};
 
 use crate::{
-    encoding::grpc_message::GRPC_PREFIX, protocol::request_error::RequestError, server::stream_error::StreamError,
+    encoding::grpc_message::GRPC_PREFIX,
+    protocol::request_error::RequestError,
+    server::{
+        byte_budget::{ConnectionBytes, HeldBytes},
+        stream_error::StreamError,
+    },
 };
 
 pub(crate) struct Inbound<B> {
     body: B,
     buffer: Bytes,
+    limits: MessageLimits,
+    account: Arc<ConnectionBytes>,
+    /// The buffer as it is counted. `None`: it is empty, or was filled and read in one turn of the stream.
+    held: Option<HeldBytes>,
+    /// The deadline of an incomplete message.
+    late: Option<Pin<Box<Sleep>>>,
+}
+
+/// Complete messages of fewer bytes are not counted while they wait for their turn: a burst of ACKs costs nothing.
+const COUNTED_FROM: usize = 16 << 10;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MessageLimits {
     /// Of one message, in bytes.
-    limit: usize,
+    pub(crate) size: usize,
+    /// From the first byte of a message to its last.
+    pub(crate) time: Duration,
 }
 
 impl<B> Inbound<B>
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    pub(crate) fn new(body: B, limit: usize) -> Inbound<B> {
-        Inbound { body, buffer: Bytes::new(), limit }
+    pub(crate) fn new(body: B, limits: MessageLimits, account: Arc<ConnectionBytes>) -> Inbound<B> {
+        Inbound { body, buffer: Bytes::new(), limits, account, held: None, late: None }
+    }
+
+    pub(crate) fn account(&self) -> &Arc<ConnectionBytes> {
+        &self.account
     }
 
     pub(crate) async fn next(&mut self) -> Result<Bytes, StreamError> {
@@ -38,7 +65,10 @@ where
             if let Some(message) = self.message()? {
                 return Poll::Ready(Ok(message));
             }
-            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+                return self.poll_incomplete(cx).map(Err);
+            };
+            match frame {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         self.add(data);
@@ -51,14 +81,38 @@ where
         }
     }
 
+    /// Ready: the incomplete message in the buffer is too much, or too late.
+    fn poll_incomplete(&mut self, cx: &mut Context<'_>) -> Poll<StreamError> {
+        if self.buffer.is_empty() {
+            return Poll::Pending;
+        }
+        // With the room that is reserved for the rest of it.
+        let bytes = self.announced_len().min(2 * self.buffer.len()).max(self.buffer.len());
+        if let Err(error) = self.count(bytes) {
+            return Poll::Ready(error);
+        }
+        let late = self.late.get_or_insert_with(|| Box::pin(sleep(self.limits.time)));
+        late.as_mut().poll(cx).map(|()| StreamError::SlowMessage(self.limits.time.as_secs()))
+    }
+
+    fn count(&mut self, bytes: usize) -> Result<(), StreamError> {
+        match &mut self.held {
+            Some(held) => held.resize(bytes),
+            None => {
+                self.held = Some(self.account.hold(bytes)?);
+                Ok(())
+            }
+        }
+    }
+
     /// A message mostly arrives whole, and is not copied then.
     fn add(&mut self, data: Bytes) {
         if self.buffer.is_empty() {
             self.buffer = data;
             return;
         }
-        // Reserves room for the announced length, but not much more than what has arrived of it.
-        let room = self.announced_len().saturating_sub(self.buffer.len()).min(3 * self.buffer.len());
+        // Reserves room for the announced length, but no more than as much again as has arrived of it.
+        let room = self.announced_len().saturating_sub(self.buffer.len()).min(self.buffer.len());
         let mut whole = std::mem::take(&mut self.buffer).try_into_mut().unwrap_or_else(|shared| shared[..].into());
         whole.reserve(room);
         whole.extend_from_slice(&data);
@@ -78,17 +132,22 @@ where
         if flag != 0 {
             return Err(StreamError::Compressed);
         }
-        if len > self.limit {
-            return Err(StreamError::MessageTooLarge { len, limit: self.limit });
+        if len > self.limits.size {
+            return Err(StreamError::MessageTooLarge { len, limit: self.limits.size });
         }
         if self.buffer.len() < GRPC_PREFIX + len {
             return Ok(None);
         }
         self.buffer.advance(GRPC_PREFIX);
         let message = self.buffer.split_to(len);
+        self.late = None;
         if self.buffer.is_empty() {
             // An idle stream keeps no memory.
             self.buffer = Bytes::new();
+        }
+        match self.buffer.len() {
+            ..COUNTED_FROM => self.held = None,
+            bytes => self.count(bytes)?,
         }
         Ok(Some(message))
     }
@@ -96,12 +155,25 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::task::Waker;
+
+    use futures_util::{StreamExt, stream};
+    use http_body::Frame;
     use http_body_util::{Full, StreamBody};
+    use tokio::time::Instant;
 
     use super::*;
+    use crate::server::byte_budget::{BudgetLimits, ByteBudget, tests::UNLIMITED};
+
+    const LIMITS: MessageLimits = MessageLimits { size: 4, time: Duration::from_secs(10) };
+
+    fn account(bytes_per_connection: usize) -> Arc<ConnectionBytes> {
+        let budget = ByteBudget::new(BudgetLimits { bytes_per_connection, ..UNLIMITED });
+        budget.open([10, 0, 0, 1].into()).expect("room")
+    }
 
     async fn messages(bytes: &'static [u8]) -> (Vec<Bytes>, StreamError) {
-        let mut inbound = Inbound::new(Full::new(Bytes::from_static(bytes)), 4);
+        let mut inbound = Inbound::new(Full::new(Bytes::from_static(bytes)), LIMITS, account(usize::MAX));
         let mut out = Vec::new();
         loop {
             match inbound.next().await {
@@ -120,11 +192,47 @@ mod tests {
     #[tokio::test]
     async fn reads_a_message_that_arrives_byte_by_byte() {
         let bytes = b"\0\0\0\0\x03abc\0\0\0\0\x01d";
-        let frames = bytes.iter().map(|byte| Ok::<_, std::io::Error>(http_body::Frame::data(vec![*byte].into())));
-        let mut inbound = Inbound::new(StreamBody::new(futures_util::stream::iter(frames)), 4);
+        let frames = bytes.iter().map(|byte| Ok::<_, std::io::Error>(Frame::data(vec![*byte].into())));
+        let mut inbound = Inbound::new(StreamBody::new(stream::iter(frames)), LIMITS, account(usize::MAX));
         assert_eq!(inbound.next().await, Ok("abc".into()));
         assert_eq!(inbound.next().await, Ok("d".into()));
         assert_eq!(inbound.next().await, Err(StreamError::Done));
+    }
+
+    /// A body of these bytes, whose end never comes.
+    fn unfinished(bytes: Vec<u8>, account: &Arc<ConnectionBytes>) -> Inbound<impl Body<Data = Bytes> + Unpin> {
+        let first = stream::iter([Ok::<_, std::io::Error>(Frame::data(Bytes::from(bytes)))]);
+        let limits = MessageLimits { size: 1 << 20, ..LIMITS };
+        Inbound::new(StreamBody::new(first.chain(stream::pending())), limits, account.clone())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_incomplete_message_times_out_and_is_counted_until_then() {
+        let account = account(3);
+        let mut slow = unfinished(b"\0\0\0\0\x01a\0\0\0\0\x09b".to_vec(), &account);
+        assert_eq!(slow.next().await, Ok("a".into()));
+        let begin = Instant::now();
+        let mut next = Box::pin(slow.next());
+        assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let mut other = unfinished(b"\0".to_vec(), &account);
+        assert_eq!(other.next().await, Err(StreamError::TooManyBytes { limit: 3 }));
+        assert_eq!((next.await, begin.elapsed()), (Err(StreamError::SlowMessage(10)), LIMITS.time));
+        drop(slow);
+        assert_eq!(other.next().await, Err(StreamError::SlowMessage(10)), "there is room again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn messages_that_wait_for_their_turn_are_counted() {
+        let account = account(COUNTED_FROM);
+        let mut bytes = vec![0; 2 * COUNTED_FROM];
+        bytes.truncate(2 * COUNTED_FROM / GRPC_PREFIX * GRPC_PREFIX);
+        let mut many = unfinished(bytes, &account);
+        assert_eq!(many.next().await, Ok(Bytes::new()));
+        assert!(account.hold(1).is_err());
+        while many.buffer.len() >= COUNTED_FROM {
+            many.next().await.expect("an empty message");
+        }
+        assert!(account.hold(1).is_ok());
     }
 
     #[tokio::test]

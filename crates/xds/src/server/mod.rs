@@ -2,6 +2,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod authenticator;
+pub(crate) mod byte_budget;
 pub(crate) mod connection;
 pub(crate) mod connection_close;
 pub(crate) mod connections;
@@ -34,6 +35,7 @@ pub(crate) mod unary;
 use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use futures_util::future::{Either, ready};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -47,7 +49,12 @@ use crate::{
     Connections, Journal, LogLimit, Metrics, Options, Peer, Provider, ServerPort,
     encoding::response_cache::ResponseCache,
     protocol::nonces::Nonces,
-    server::{admission::Admission, nack::NackLog, throttle::Throttle},
+    server::{
+        admission::Admission,
+        byte_budget::{ByteBudget, ConnectionBytes},
+        nack::NackLog,
+        throttle::Throttle,
+    },
 };
 
 /// The pause after a failed accept (out of file descriptors, mostly).
@@ -70,6 +77,7 @@ pub(crate) struct Shared {
     pub(crate) nonces: Nonces,
     pub(crate) nack_log: NackLog,
     pub(crate) admission: Arc<Admission>,
+    pub(crate) budget: Arc<ByteBudget>,
     pub(crate) rejections: LogLimit,
     pub(crate) throttle: Arc<Throttle>,
     pub(crate) responses: ResponseCache,
@@ -90,6 +98,7 @@ impl Server {
                 options.max_streams_per_identity,
                 options.max_requests_per_second,
             ),
+            budget: ByteBudget::new(options.budget()),
             rejections: LogLimit::default(),
             throttle: Throttle::new(options.push_throttle, metrics.clone()),
             journal: provider.journal(),
@@ -158,16 +167,29 @@ impl Server {
         port: ServerPort,
         drain: watch::Receiver<Option<Instant>>,
     ) {
-        match port.tls.clone() {
-            None => connections.spawn(self.connection(socket, Peer { address, certificate: None }, port, drain)),
-            Some(tls) => connections.spawn(self.clone().accept_tls(socket, address, tls, port, drain)),
+        let Some(account) = self.shared.budget.open(address.ip()) else {
+            return self.log_rejected_connection(address);
         };
+        match port.tls.clone() {
+            None => {
+                let peer = Peer { address, certificate: None };
+                connections.spawn(connection::run(socket, peer, port, self.shared.clone(), account, drain))
+            }
+            Some(tls) => connections.spawn(self.clone().accept_tls(socket, (address, account), tls, port, drain)),
+        };
+    }
+
+    fn log_rejected_connection(&self, address: SocketAddr) {
+        match self.shared.rejections.permits() {
+            Some(skipped) => tracing::warn!(%address, skipped, "connection rejected: too many are open"),
+            None => tracing::debug!(%address, "connection rejected: too many are open"),
+        }
     }
 
     async fn accept_tls(
         self,
         socket: TcpStream,
-        address: SocketAddr,
+        (address, account): (SocketAddr, Arc<ConnectionBytes>),
         tls: TlsAcceptor,
         port: ServerPort,
         drain: watch::Receiver<Option<Instant>>,
@@ -177,7 +199,8 @@ impl Server {
                 let chain = socket.get_ref().1.peer_certificates();
                 let certificate = chain.and_then(<[_]>::first).map(|leaf| Bytes::copy_from_slice(leaf));
                 // On the heap: the future of the handshake reserves no room for that of the connection, nor the reverse.
-                Box::pin(self.connection(socket, Peer { address, certificate }, port, drain))
+                let peer = Peer { address, certificate };
+                Box::pin(connection::run(socket, peer, port, self.shared, account, drain))
             }
             Ok(Err(error)) => return tracing::debug!(%address, %error, "TLS handshake failed"),
             Err(_) => return tracing::debug!(%address, "TLS handshake timed out"),
@@ -197,6 +220,9 @@ impl Server {
     where
         I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        connection::run(io, peer, port, self.shared.clone(), drain)
+        match self.shared.budget.open(peer.address.ip()) {
+            Some(account) => Either::Left(connection::run(io, peer, port, self.shared.clone(), account, drain)),
+            None => Either::Right(ready(())),
+        }
     }
 }

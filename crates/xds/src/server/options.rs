@@ -2,16 +2,31 @@
 
 use std::time::Duration;
 
+use crate::{
+    encoding::grpc_message::GRPC_PREFIX,
+    server::{byte_budget::BudgetLimits, inbound::MessageLimits},
+};
+
+/// Connections that an address may have, however few streams.
+const MIN_CONNECTIONS: usize = 16;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// istiod's GRPC_KEEPALIVE_INTERVAL.
     pub keepalive_interval: Duration,
     /// istiod's GRPC_KEEPALIVE_TIMEOUT.
     pub keepalive_timeout: Duration,
-    /// Of one connection: istiod's ISTIO_GPRC_MAXSTREAMS (its spelling).
+    /// Of one connection: istiod's ISTIO_GPRC_MAXSTREAMS (its spelling). A proxy has one to three.
     pub max_streams: u32,
     /// Of one request, in bytes: istiod's ISTIO_GPRC_MAXRECVMSGSIZE.
     pub max_message: usize,
+    /// From the first byte of a request to its last.
+    pub message_timeout: Duration,
+    /// Bytes of incomplete requests and unread responses of one address, over all its connections. A connection may have two messages of
+    /// the largest size, all addresses together four times as much.
+    pub max_buffered_per_address: usize,
+    /// Open connections of all addresses, with and without streams. An address may have twice as many as streams.
+    pub max_connections: usize,
     /// Names that one stream may subscribe to.
     pub max_names: usize,
     /// Streams that are written to at the same time: istiod's PILOT_PUSH_THROTTLE. 0: 15 and 5 for each processor, at most 100.
@@ -43,13 +58,35 @@ pub struct Options {
     pub drain: Duration,
 }
 
+impl Options {
+    pub(crate) fn budget(&self) -> BudgetLimits {
+        let bytes_per_connection = self.max_message.saturating_add(GRPC_PREFIX).saturating_mul(2);
+        let bytes_per_address = self.max_buffered_per_address.max(bytes_per_connection);
+        BudgetLimits {
+            connections: self.max_connections,
+            // So that a client with too many streams gets RESOURCE_EXHAUSTED, not a closed connection.
+            connections_per_address: self.max_streams_per_address.saturating_mul(2).max(MIN_CONNECTIONS),
+            bytes_per_connection,
+            bytes_per_address,
+            bytes: bytes_per_address.saturating_mul(4),
+        }
+    }
+
+    pub(crate) fn messages(&self) -> MessageLimits {
+        MessageLimits { size: self.max_message, time: self.message_timeout }
+    }
+}
+
 impl Default for Options {
     fn default() -> Options {
         Options {
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
-            max_streams: 100_000,
+            max_streams: 100,
             max_message: 4 << 20,
+            message_timeout: Duration::from_secs(10),
+            max_buffered_per_address: 32 << 20,
+            max_connections: usize::MAX,
             max_names: 100_000,
             push_throttle: 100,
             max_streams_per_address: 50_000,

@@ -4,6 +4,7 @@
 use std::{
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -15,7 +16,11 @@ use tokio::time::Instant;
 use crate::{
     Metrics, TypeUrl,
     encoding::grpc_message::GrpcMessage,
-    server::{stream_error::StreamError, throttle::PushPermit},
+    server::{
+        byte_budget::{ConnectionBytes, HeldBytes},
+        stream_error::StreamError,
+        throttle::PushPermit,
+    },
 };
 
 pub(crate) struct OutboundResponse {
@@ -25,7 +30,15 @@ pub(crate) struct OutboundResponse {
     /// When its computation started, with the refresh that it waited for, and when it was ready to be written.
     pub(crate) started_at: Instant,
     pub(crate) encoded_at: Instant,
+    /// Its bytes, once they count: see `Outbound::count_unread`.
+    pub(crate) held: Option<HeldBytes>,
 }
+
+/// Responses that take longer to be read count among the buffered bytes of their connection. Those that are read as they come do not: many
+/// proxies may share an address.
+const COUNTED_AFTER: Duration = Duration::from_secs(10);
+/// Shorter ones do not count; they are limited by the number of streams.
+const COUNTED_FROM: usize = 64 << 10;
 
 /// The progress of the connection with the response that it was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +120,19 @@ impl Outbound {
             Some(response) => Progress::Writing(response.encoded_at),
             None => Progress::Free,
         }
+    }
+
+    /// When the response that is being written begins to count.
+    pub(crate) fn counts_at(&self) -> Option<Instant> {
+        let unread = self.current.as_ref().filter(|response| response.held.is_none())?;
+        (unread.message.len() >= COUNTED_FROM && !unread.message.is_shared()).then(|| unread.encoded_at + COUNTED_AFTER)
+    }
+
+    pub(crate) fn count_unread(&mut self, account: &Arc<ConnectionBytes>) -> Result<(), StreamError> {
+        if let Some(response) = &mut self.current {
+            response.held = Some(account.hold(response.message.len())?);
+        }
+        Ok(())
     }
 
     pub(crate) fn end(&mut self, error: StreamError) {

@@ -36,13 +36,12 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub trait UnaryMethods: Send + Sync + 'static {
     fn serves(&self, path: &str) -> bool;
 
-    fn call<'a>(
-        &'a self,
-        peer: &'a Peer,
-        headers: &'a HeaderMap,
-        message: Bytes,
-    ) -> BoxFuture<'a, Result<Bytes, CallError>>;
+    /// Called before the request is read: nothing is buffered for a caller that is rejected.
+    fn admit<'a>(&'a self, peer: &'a Peer, headers: &'a HeaderMap) -> BoxFuture<'a, Result<UnaryCall<'a>, CallError>>;
 }
+
+/// Answers the request of a caller that was admitted.
+pub type UnaryCall<'a> = Box<dyn FnOnce(Bytes) -> BoxFuture<'a, Result<Bytes, CallError>> + Send + 'a>;
 
 /// Answers debug requests about the server itself: type URLs that begin with `istio.io/debug`. Each is answered
 /// once, and nothing is pushed.

@@ -52,7 +52,13 @@ impl Body for Reply {
 impl ResponseBody for Reply {
     /// A panic ends its own stream, and nothing else.
     fn poll_background(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Reply::Stream(stream) = self else { return Poll::Ready(()) };
+        let stream = match self {
+            Reply::Stream(stream) => stream,
+            Reply::Unary(reply) => {
+                reply.poll_unread(cx);
+                return Poll::Ready(());
+            }
+        };
         catch_unwind(AssertUnwindSafe(|| stream.poll(cx))).unwrap_or_else(|_| {
             stream.fail();
             Poll::Ready(())

@@ -221,7 +221,7 @@ impl Session {
         let refresh = self.record_push(kind, &response, message.len());
         self.protocol.on_sent(watches, kind, nonce, response, encoded_at.into_std());
         let started_at = started_at.checked_sub(refresh).unwrap_or(started_at);
-        Ok(OutboundResponse { message, kind: Some(kind), started_at, encoded_at })
+        Ok(OutboundResponse { message, kind: Some(kind), started_at, encoded_at, held: None })
     }
 
     /// Returns how long the refresh took that the response waited for.

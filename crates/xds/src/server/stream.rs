@@ -18,6 +18,7 @@ use crate::{
         Shared,
         admission::AdmittedStream,
         authenticator::AuthenticatedCaller,
+        byte_budget::ConnectionBytes,
         connection_close::{CloseRequest, StreamClose},
         debug_responder::DebugResponder,
         debug_stream::DebugStream,
@@ -32,6 +33,8 @@ use crate::{
 
 /// Requests of one stream that are read in one turn, before other streams have theirs.
 const REQUESTS_PER_TURN: usize = 32;
+/// For a proxy to read what is left of a response when its call has ended.
+const ENDED_GRACE: Duration = Duration::from_secs(10);
 
 /// The start parameters of a stream.
 pub(crate) struct StreamStart {
@@ -43,6 +46,7 @@ pub(crate) struct StreamStart {
     pub(crate) body: RequestBody,
     pub(crate) admitted: AdmittedStream,
     pub(crate) close: StreamClose,
+    pub(crate) account: Arc<ConnectionBytes>,
     /// `None`: debug requests are rejected.
     pub(crate) debug_handler: Option<Arc<dyn DebugHandler>>,
 }
@@ -116,10 +120,11 @@ impl Wait {
 
 impl AdsStream {
     pub(crate) fn new(start: StreamStart) -> AdsStream {
-        let StreamStart { shared, address, authenticated, variant, body, admitted, close, debug_handler } = start;
+        let StreamStart { shared, address, authenticated, variant, body, admitted, close, account, debug_handler } =
+            start;
         shared.metrics.call_started(variant);
         let rate = shared.options.subscription_changes_per_second;
-        let inbound = Inbound::new(body, shared.options.max_message);
+        let inbound = Inbound::new(body, shared.options.messages(), account);
         let call = Call {
             out: Outbound::new(shared.metrics.clone()),
             requests: Requests { shared, variant, inbound },
@@ -152,13 +157,17 @@ impl AdsStream {
                 },
                 Phase::Proxy(session, _) => break ready!(call.poll_proxy(session, cx)),
                 Phase::Debug(debug) => break ready!(debug.poll(call, cx)),
-                Phase::Over => return Poll::Ready(()),
+                Phase::Over => {
+                    call.poll_ended(cx);
+                    return Poll::Ready(());
+                }
             }
         };
         if let Phase::Proxy(session, admitted) = std::mem::replace(phase, Phase::Over) {
             call.release(session, admitted);
         }
         call.finish(error);
+        call.poll_ended(cx);
         Poll::Ready(())
     }
 
@@ -237,7 +246,24 @@ impl Call {
         }
         tracing::debug!(%address, code = error.code().label(), reason = %error, "stream ended");
         metrics.call_ended(self.requests.variant, error.code());
+        self.end = Some(Instant::now() + ENDED_GRACE);
         self.out.end(error);
+    }
+
+    /// What is left to be written after the end of the call has a deadline too.
+    fn poll_ended(&mut self, cx: &mut Context<'_>) {
+        if let Some(end) = self.end.filter(|_| !self.out.is_over())
+            && self.timer.poll(end, cx).is_ready()
+        {
+            self.close.request(CloseRequest::Abort);
+        }
+    }
+
+    /// Ready: the response that is being written was not read in time.
+    pub(crate) fn poll_unread(&mut self, cx: &mut Context<'_>) -> Poll<StreamError> {
+        let Progress::Writing(since) = self.out.progress() else { return Poll::Pending };
+        let read_timeout = self.requests.shared.options.read_timeout;
+        self.timer.poll(since + read_timeout, cx).map(|()| StreamError::TooSlow(read_timeout.as_secs()))
     }
 
     fn poll_proxy(&mut self, session: &mut Session, cx: &mut Context<'_>) -> Poll<StreamError> {
@@ -333,8 +359,8 @@ impl Call {
             Progress::Writing(since) => Some(since + read_timeout),
             Progress::Free | Progress::Closed => None,
         };
-        let overdue = session.overdue_at();
-        let times = [self.pause, self.send_at, overdue, self.end, too_slow, self.zombie_at];
+        let (overdue, counts_at) = (session.overdue_at(), self.out.counts_at());
+        let times = [self.pause, self.send_at, overdue, self.end, counts_at, too_slow, self.zombie_at];
         let Some(first) = times.into_iter().flatten().min() else { return Ok(Poll::Pending) };
         if self.timer.poll(first, cx).is_pending() {
             return Ok(Poll::Pending);
@@ -353,6 +379,9 @@ impl Call {
         }
         if has_passed(self.end) {
             return Err(StreamError::Closing);
+        }
+        if has_passed(counts_at) {
+            self.out.count_unread(self.requests.account())?;
         }
         if has_passed(too_slow) {
             return Err(StreamError::TooSlow(read_timeout.as_secs()));
@@ -380,6 +409,10 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
+    pub(crate) fn account(&self) -> &Arc<ConnectionBytes> {
+        self.inbound.account()
+    }
+
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Request, StreamError>> {
         let message = ready!(self.inbound.poll_next(cx))?;
         self.shared.metrics.record_request(self.variant, message.len());

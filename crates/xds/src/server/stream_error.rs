@@ -82,6 +82,13 @@ pub(crate) enum StreamError {
     TooManyRequests,
     #[error("a message is {len} bytes; the limit is {limit}")]
     MessageTooLarge { len: usize, limit: usize },
+    #[error(
+        "more than {limit} bytes are buffered; send whole messages and read responses, or raise \
+         MELTEMI_MAX_BUFFERED_BYTES_PER_ADDRESS where many proxies share an address"
+    )]
+    TooManyBytes { limit: usize },
+    #[error("a message was not complete within {0} seconds; send it without a pause")]
+    SlowMessage(u64),
     #[error("compressed messages are not supported; send them with grpc-encoding identity")]
     Compressed,
     #[error("too far behind for a delta; reconnect to resume")]
@@ -113,8 +120,9 @@ impl StreamError {
             | StreamError::Closing
             | StreamError::ReconnectRequested => Code::Unavailable,
             StreamError::UnknownMethod(_) | StreamError::Compressed => Code::Unimplemented,
-            StreamError::NoRequest(_) | StreamError::TooSlow(_) => Code::DeadlineExceeded,
+            StreamError::NoRequest(_) | StreamError::SlowMessage(_) | StreamError::TooSlow(_) => Code::DeadlineExceeded,
             StreamError::MessageTooLarge { .. }
+            | StreamError::TooManyBytes { .. }
             | StreamError::TooManyStreams { .. }
             | StreamError::TooManyOfCaller { .. }
             | StreamError::TooManyRequests => Code::ResourceExhausted,

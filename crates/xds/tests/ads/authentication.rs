@@ -3,31 +3,32 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use bytes::Bytes;
 use http::HeaderMap;
 use tokio::time::Instant;
 use wire::envoy::config::core::v3::Node;
-use xds::{Authenticator, BoxFuture, CallError, Caller, Options, Peer, ServerPort, TypeUrl, UnaryMethods, Variant};
+use xds::{
+    Authenticator, BoxFuture, CallError, Caller, Options, Peer, ServerPort, TypeUrl, UnaryCall, UnaryMethods, Variant,
+};
 
 use crate::harness::{BOTH, Harness};
 use crate::proxy::{Proxy, call};
 
 const ROOM: usize = 64 << 10;
-const CSR: &str = "/ca.Certificates/Create";
+pub(crate) const CSR: &str = "/ca.Certificates/Create";
 
 /// Fails with the given errors, one after the other, and then accepts every caller.
 #[derive(Default)]
-struct Scripted {
+pub(crate) struct Scripted {
     failures: Mutex<VecDeque<CallError>>,
     calls: Mutex<usize>,
 }
 
 impl Scripted {
-    fn with(failures: impl IntoIterator<Item = CallError>) -> Arc<Scripted> {
+    pub(crate) fn with(failures: impl IntoIterator<Item = CallError>) -> Arc<Scripted> {
         Arc::new(Scripted { failures: Mutex::new(failures.into_iter().collect()), ..Scripted::default() })
     }
 
-    fn port(self: &Arc<Self>) -> ServerPort {
+    pub(crate) fn port(self: &Arc<Self>) -> ServerPort {
         ServerPort { authenticator: Some(self.clone()), methods: Some(self.clone()), ..ServerPort::default() }
     }
 
@@ -53,8 +54,11 @@ impl UnaryMethods for Scripted {
         path == CSR
     }
 
-    fn call<'a>(&'a self, peer: &'a Peer, headers: &'a HeaderMap, _: Bytes) -> BoxFuture<'a, Result<Bytes, CallError>> {
-        Box::pin(async move { self.authenticate(peer, headers).await.map(|_| Bytes::new()) })
+    fn admit<'a>(&'a self, peer: &'a Peer, headers: &'a HeaderMap) -> BoxFuture<'a, Result<UnaryCall<'a>, CallError>> {
+        Box::pin(async move {
+            self.authenticate(peer, headers).await?;
+            Ok(Box::new(|request| -> BoxFuture<'a, _> { Box::pin(async move { Ok(request) }) }) as UnaryCall<'a>)
+        })
     }
 }
 

@@ -14,19 +14,19 @@ use crate::{
     proxy::Proxy,
 };
 
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
 const PING: u8 = 6;
-const GOAWAY: u8 = 7;
+pub(crate) const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
-const END_HEADERS: u8 = 4;
+pub(crate) const END_HEADERS: u8 = 4;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
 /// HPACK: POST, http, path /, authority a.
 const CALL: &[u8] = b"\x83\x86\x84\x41\x01a";
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Bytes {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Bytes {
     let mut out = BytesMut::new();
     out.put_uint(payload.len() as u64, 3);
     out.put_slice(&[kind, flags]);
@@ -36,7 +36,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Bytes {
 }
 
 /// A connection of raw frames, after its handshake.
-async fn raw(harness: &Harness) -> DuplexStream {
+pub(crate) async fn raw(harness: &Harness) -> DuplexStream {
     let mut io = harness.io_of(1 << 20);
     io.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("written");
     io.write_all(&frame(SETTINGS, 0, 0, &[])).await.expect("written");
@@ -44,7 +44,7 @@ async fn raw(harness: &Harness) -> DuplexStream {
 }
 
 /// What the server sends until it closes or is quiet: the types of its frames, and the code of its GOAWAY.
-async fn received(io: &mut DuplexStream) -> (Vec<u8>, Option<u32>) {
+pub(crate) async fn received(io: &mut DuplexStream) -> (Vec<u8>, Option<u32>) {
     let (mut kinds, mut code) = (Vec::new(), None);
     loop {
         let mut head = [0; 9];
@@ -64,7 +64,7 @@ async fn received(io: &mut DuplexStream) -> (Vec<u8>, Option<u32>) {
 }
 
 /// Other connections are served, and no state is left.
-async fn unharmed(harness: &Harness) {
+pub(crate) async fn unharmed(harness: &Harness) {
     for variant in BOTH {
         let mut good = harness.proxy(variant).await;
         good.subscribe(TypeUrl::Cluster, &[]).await;
@@ -163,7 +163,7 @@ async fn a_hundred_thousand_pings_are_answered_or_end_the_connection() {
 }
 
 /// HPACK: a call of the delta variant.
-fn ads_call() -> Vec<u8> {
+pub(crate) fn ads_call() -> Vec<u8> {
     let path = b"/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
     let mut block = b"\x83\x86\x41\x01a\x44".to_vec();
     block.push(u8::try_from(path.len()).expect("short"));

@@ -2,6 +2,7 @@
 
 mod abuse;
 mod authentication;
+mod buffers;
 mod cost;
 mod delta;
 mod faults;

@@ -194,6 +194,11 @@ impl Proxy {
     pub(crate) async fn status(&mut self) -> (u16, String) {
         let message = timeout(Duration::from_secs(120), self.message()).await.expect("the stream goes on");
         assert_eq!(message, None, "a response instead of the end");
+        self.status_seen()
+    }
+
+    /// Of a stream whose end was read.
+    pub(crate) fn status_seen(&self) -> (u16, String) {
         let trailers = self.trailers.as_ref().expect("a status");
         let text = |name: &str| trailers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         (text("grpc-status").parse().expect("a code"), text("grpc-message").to_owned())

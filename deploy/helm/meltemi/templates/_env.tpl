@@ -7,6 +7,11 @@
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
 - name: SERVICE_ACCOUNT
   valueFrom: {fieldRef: {fieldPath: spec.serviceAccountName}}
+{{- if and (include "meltemi.memoryLimit" .) (not (hasKey $given "MELTEMI_MEMORY_LIMIT")) }}
+# The limit that the admission of streams follows, in bytes.
+- name: MELTEMI_MEMORY_LIMIT
+  valueFrom: {resourceFieldRef: {containerName: discovery, resource: limits.memory}}
+{{- end }}
 {{- $own := dict
   "REVISION" (include "meltemi.revision" .)
   "KUBECONFIG" "/var/run/secrets/remote/config"

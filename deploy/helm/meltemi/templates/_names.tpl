@@ -72,10 +72,33 @@ operator.istio.io/component: Pilot
 {{- if gt (int $least) 1 }}true{{ end }}
 {{- end }}
 
+{{/* The memory limit of the container; empty: none. */}}
+{{- define "meltemi.memoryLimit" -}}
+{{- $resources := .Values.resources | default dict -}}
+{{- $given := dig "limits" "memory" "" $resources -}}
+{{- if $given -}}
+{{ $given }}
+{{- else if not .Values.memoryLimit -}}
+{{ max 2048 (mul 2 (include "meltemi.mebibytes" (dig "requests" "memory" "0" $resources) | int)) }}Mi
+{{- else if ne .Values.memoryLimit "none" -}}
+{{ .Values.memoryLimit }}
+{{- end -}}
+{{- end }}
+
+{{/* A quantity of memory in MiB, rounded up. */}}
+{{- define "meltemi.mebibytes" -}}
+{{- $number := regexFind "^[0-9.]+" (toString .) | float64 -}}
+{{- $unit := regexReplaceAll "^[0-9.]+" (toString .) "" -}}
+{{- $factors := dict "Ki" 0.0009765625 "Mi" 1.0 "Gi" 1024.0 "Ti" 1048576.0 "k" 0.00095367 "M" 0.95367 "G" 953.67 "T" 953674.0 -}}
+{{- ceil (mulf $number (get $factors $unit | default 0.00000095367)) | int -}}
+{{- end }}
+
 {{- define "meltemi.ports" -}}
+{{- if .Values.plaintextXds.enabled -}}
 - name: grpc-xds
   port: 15010
   protocol: TCP
+{{ end -}}
 - name: https-dns
   port: 15012
   protocol: TCP
@@ -102,7 +125,7 @@ trafficDistribution: {{ . }}
 
 {{/* Values of istiod's chart that mean nothing here, by name. */}}
 {{- define "meltemi.ignored" -}}
-{{- $known := list "revision" "revisionTags" "ownerName" "image" "hub" "tag" "replicaCount" "autoscaleEnabled" "autoscaleMin" "autoscaleMax" "autoscaleBehavior" "cpu" "memory" "rollingMaxSurge" "rollingMaxUnavailable" "pdb" "resources" "env" "envVarFrom" "extraContainerArgs" "traceSampling" "keepaliveMaxServerConnectionAge" "watchedNamespaces" "nodeSelector" "affinity" "tolerations" "topologySpreadConstraints" "deploymentLabels" "deploymentAnnotations" "podLabels" "podAnnotations" "serviceAnnotations" "serviceAccountAnnotations" "ipFamilyPolicy" "ipFamilies" "trafficDistribution" "volumes" "volumeMounts" "seccompProfile" "configMap" "meshConfig" "base" "serviceMonitor" "networkPolicy" "global" -}}
+{{- $known := list "revision" "revisionTags" "ownerName" "image" "hub" "tag" "replicaCount" "autoscaleEnabled" "autoscaleMin" "autoscaleMax" "autoscaleBehavior" "cpu" "memory" "rollingMaxSurge" "rollingMaxUnavailable" "pdb" "resources" "memoryLimit" "env" "envVarFrom" "extraContainerArgs" "traceSampling" "keepaliveMaxServerConnectionAge" "watchedNamespaces" "nodeSelector" "affinity" "tolerations" "topologySpreadConstraints" "deploymentLabels" "deploymentAnnotations" "podLabels" "podAnnotations" "serviceAnnotations" "serviceAccountAnnotations" "ipFamilyPolicy" "ipFamilies" "trafficDistribution" "volumes" "volumeMounts" "seccompProfile" "configMap" "meshConfig" "base" "serviceMonitor" "plaintextXds" "networkPolicy" "global" -}}
 {{- $global := list "hub" "tag" "imagePullPolicy" "imagePullSecrets" "priorityClassName" "logAsJson" "logging" "proxy" "multiCluster" "meshID" "meshNetworks" "sds" "configValidation" "defaultPodDisruptionBudget" "networkPolicy" "istioNamespace" -}}
 {{- $ignored := list -}}
 {{- range $key, $_ := .Values }}{{ if not (has $key $known) }}{{ $ignored = append $ignored $key }}{{ end }}{{ end -}}

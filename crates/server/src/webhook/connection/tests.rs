@@ -8,9 +8,11 @@ use ca::{Authority, ClientVerifier, KeyType, PrivateKey, RootOptions, ServingCer
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::{http1, http2};
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
@@ -30,7 +32,12 @@ struct Port {
 
 impl Port {
     /// With the certificate and the settings of a secure port.
-    async fn open(limits: Limits) -> Port {
+    async fn open(limits: HttpLimits) -> Port {
+        Port::open_for(limits, None).await
+    }
+
+    /// For clients with a certificate of these roots.
+    async fn open_for(limits: HttpLimits, allowed: Option<&[ca::Certificate]>) -> Port {
         let now = SystemTime::now();
         let options = RootOptions { key: KeyType::P256, lifetime: SOON * 100, organization: "cluster.local".into() };
         let (key, root) = options.generate(now).unwrap();
@@ -42,7 +49,7 @@ impl Port {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let counts = ValidationMetrics::register(&xds::Register::new(prometheus::Registry::new())).unwrap();
-        tokio::spawn(serve(listener, acceptor(&secure.into()).unwrap(), router(counts), limits));
+        tokio::spawn(serve(listener, acceptor(&secure.into(), allowed).unwrap(), router(counts), limits));
         Port { address, root }
     }
 
@@ -81,7 +88,7 @@ async fn is_rejected(response: Response<hyper::body::Incoming>) -> bool {
 
 #[tokio::test]
 async fn an_api_server_may_offer_either_protocol_both_or_none() {
-    let port = Port::open(Limits::default()).await;
+    let port = Port::open(LIMITS).await;
     for (offered, chosen) in [
         (&[HTTP1][..], Some(HTTP1)),
         (&[H2], Some(H2)),
@@ -111,8 +118,8 @@ async fn an_api_server_may_offer_either_protocol_both_or_none() {
 }
 
 #[tokio::test]
-async fn idle_connections_are_closed_and_make_room() {
-    let limits = Limits { connections: 2, idle: Duration::from_millis(300), ..Limits::default() };
+async fn idle_connections_are_closed() {
+    let limits = HttpLimits { idle: Duration::from_millis(300), head: Duration::from_millis(600), ..LIMITS };
     let port = Port::open(limits).await;
     // One sends nothing, the other one request.
     let mut silent = port.connect(&[HTTP1]).await.unwrap();
@@ -120,10 +127,6 @@ async fn idle_connections_are_closed_and_make_room() {
     let (mut client, driver) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
     let driver = tokio::spawn(driver);
     assert!(is_rejected(client.send_request(review()).await.unwrap()).await);
-    let io = TokioIo::new(timeout(SOON, port.connect(&[HTTP1])).await.expect("others make room").unwrap());
-    let (mut next, driving) = http1::handshake(io).await.unwrap();
-    tokio::spawn(driving);
-    assert!(is_rejected(next.send_request(review()).await.unwrap()).await);
     timeout(SOON, driver).await.expect("an idle connection of HTTP/2 is closed").unwrap().ok();
     let mut rest = Vec::new();
     timeout(SOON, silent.read_to_end(&mut rest)).await.expect("a silent one is closed").ok();
@@ -131,7 +134,7 @@ async fn idle_connections_are_closed_and_make_room() {
 
 #[tokio::test]
 async fn an_incomplete_request_times_out() {
-    let port = Port::open(Limits { request: Duration::from_millis(300), ..Limits::default() }).await;
+    let port = Port::open(HttpLimits { request: Duration::from_millis(300), ..LIMITS }).await;
     let mut stream = port.connect(&[HTTP1]).await.unwrap();
     let began = Instant::now();
     stream.write_all(b"POST /validate HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{").await.unwrap();
@@ -141,11 +144,68 @@ async fn an_incomplete_request_times_out() {
 }
 
 #[tokio::test]
-async fn a_body_over_16_mib_is_rejected() {
-    let port = Port::open(Limits::default()).await;
+async fn a_body_over_3_mib_is_rejected() {
+    let port = Port::open(LIMITS).await;
     let io = TokioIo::new(port.connect(&[HTTP1]).await.unwrap());
     let (mut client, driver) = http1::handshake(io).await.unwrap();
     tokio::spawn(driver);
     let answer = client.send_request(request_with(vec![b' '; MAX_BODY + 1].into())).await.unwrap();
     assert_eq!(answer.status(), StatusCode::PAYLOAD_TOO_LARGE);
+}
+
+/// One request on a connection of its own, within the time that an API server has.
+async fn is_served(port: &Port) -> bool {
+    let io = TokioIo::new(port.connect(&[HTTP1]).await.unwrap());
+    let (mut client, driver) = http1::handshake(io).await.unwrap();
+    tokio::spawn(driver);
+    is_rejected(timeout(SOON, client.send_request(review())).await.expect("in time").unwrap()).await
+}
+
+#[tokio::test]
+async fn reviews_are_answered_beside_idle_sockets_and_half_sent_requests() {
+    let port = Port::open(HttpLimits { connections: 8, connections_per_address: 4, ..LIMITS }).await;
+    let mut silent = Vec::new();
+    for _ in 0..10 {
+        silent.push(TcpStream::connect(port.address).await.unwrap());
+    }
+    assert!(is_served(&port).await);
+    let mut halves = Vec::new();
+    for _ in 0..10 {
+        let mut half = port.connect(&[HTTP1]).await.unwrap();
+        half.write_all(b"POST /validate HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{").await.unwrap();
+        halves.push(half);
+    }
+    assert!(is_served(&port).await);
+    let mut rest = Vec::new();
+    timeout(SOON, halves[0].read_to_end(&mut rest)).await.expect("the oldest lost its place").ok();
+}
+
+/// The bodies of all connections together are limited; whoever came first loses its place.
+#[tokio::test]
+async fn incomplete_bodies_are_limited_in_total() {
+    let port = Port::open(HttpLimits { held_bytes: 1 << 20, ..LIMITS }).await;
+    let mut halves = Vec::new();
+    for _ in 0..4 {
+        let mut half = port.connect(&[HTTP1]).await.unwrap();
+        half.write_all(b"POST /validate HTTP/1.1\r\nhost: a\r\ncontent-length: 3000000\r\n\r\n").await.unwrap();
+        half.write_all(&vec![b' '; 700 << 10]).await.unwrap();
+        halves.push(half);
+    }
+    for half in &mut halves[..2] {
+        let mut rest = Vec::new();
+        timeout(SOON, half.read_to_end(&mut rest)).await.expect("it lost its place").ok();
+        assert!(rest.is_empty());
+    }
+    assert!(is_served(&port).await);
+}
+
+#[tokio::test]
+async fn with_a_client_ca_others_are_rejected() {
+    let options = RootOptions { key: KeyType::P256, lifetime: SOON * 100, organization: "cluster.local".into() };
+    let (_, root) = options.generate(SystemTime::now()).unwrap();
+    let port = Port::open_for(LIMITS, Some(&[root])).await;
+    // In TLS 1.3 a client learns from its first read that its certificate is missing.
+    let mut stream = port.connect(&[HTTP1]).await.unwrap();
+    let mut rest = Vec::new();
+    assert!(timeout(SOON, stream.read_to_end(&mut rest)).await.expect("it is closed").is_err());
 }

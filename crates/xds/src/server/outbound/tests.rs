@@ -39,7 +39,13 @@ fn response() -> OutboundResponse {
     };
     let head = ResponseHead { kind: TypeUrl::Cluster, version: 1, nonce: "n" };
     let message = GrpcMessage::own(&head, Variant::Delta, &[resource("a"), resource("b")], &[]).expect("not too large");
-    OutboundResponse { message, kind: Some(TypeUrl::Cluster), started_at: Instant::now(), encoded_at: Instant::now() }
+    OutboundResponse {
+        message,
+        kind: Some(TypeUrl::Cluster),
+        started_at: Instant::now(),
+        encoded_at: Instant::now(),
+        held: None,
+    }
 }
 
 fn poll_len(stream: &mut Outbound) -> Poll<Option<usize>> {

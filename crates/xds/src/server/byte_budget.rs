@@ -1,0 +1,217 @@
+//! Connections, and the bytes that are buffered for them: parts of requests, and responses that are not read. Limited for each connection,
+//! for each address and in total. Bytes that streams share are not counted.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use crate::server::stream_error::StreamError;
+
+/// Of all ports of a server.
+pub(crate) struct ByteBudget {
+    limits: BudgetLimits,
+    bytes: AtomicUsize,
+    addresses: Mutex<Addresses>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BudgetLimits {
+    pub(crate) connections: usize,
+    pub(crate) connections_per_address: usize,
+    pub(crate) bytes_per_connection: usize,
+    pub(crate) bytes_per_address: usize,
+    pub(crate) bytes: usize,
+}
+
+#[derive(Default)]
+struct Addresses {
+    connections: usize,
+    by_network: HashMap<IpAddr, Address>,
+}
+
+struct Address {
+    connections: usize,
+    bytes: Arc<AtomicUsize>,
+}
+
+/// The account of one connection, which counts until this is dropped.
+pub(crate) struct ConnectionBytes {
+    budget: Arc<ByteBudget>,
+    network: IpAddr,
+    bytes: AtomicUsize,
+    of_address: Arc<AtomicUsize>,
+}
+
+/// Bytes of one buffer, counted until this is dropped.
+pub(crate) struct HeldBytes {
+    connection: Arc<ConnectionBytes>,
+    bytes: usize,
+}
+
+impl ByteBudget {
+    pub(crate) fn new(limits: BudgetLimits) -> Arc<ByteBudget> {
+        Arc::new(ByteBudget { limits, bytes: AtomicUsize::new(0), addresses: Mutex::default() })
+    }
+
+    /// `None`: there are as many connections as the limits allow.
+    pub(crate) fn open(self: &Arc<Self>, address: IpAddr) -> Option<Arc<ConnectionBytes>> {
+        let network = network(address);
+        let mut addresses = self.addresses();
+        if addresses.connections >= self.limits.connections {
+            return None;
+        }
+        let entry =
+            addresses.by_network.entry(network).or_insert_with(|| Address { connections: 0, bytes: Arc::default() });
+        if entry.connections >= self.limits.connections_per_address {
+            return None;
+        }
+        entry.connections += 1;
+        let of_address = entry.bytes.clone();
+        addresses.connections += 1;
+        Some(Arc::new(ConnectionBytes { budget: self.clone(), network, bytes: AtomicUsize::new(0), of_address }))
+    }
+
+    fn addresses(&self) -> MutexGuard<'_, Addresses> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ConnectionBytes {
+    pub(crate) fn hold(self: &Arc<Self>, bytes: usize) -> Result<HeldBytes, StreamError> {
+        self.take(bytes)?;
+        Ok(HeldBytes { connection: self.clone(), bytes })
+    }
+
+    /// To be resized.
+    pub(crate) fn nothing(self: &Arc<Self>) -> HeldBytes {
+        HeldBytes { connection: self.clone(), bytes: 0 }
+    }
+
+    /// The first buffer of each account is admitted whatever its size, so that no limit makes a long response impossible.
+    fn take(&self, bytes: usize) -> Result<(), StreamError> {
+        let counters = self.counters();
+        let before = counters.map(|(counter, _)| counter.fetch_add(bytes, Ordering::Relaxed));
+        let exceeded =
+            before.iter().zip(counters).find(|(before, (_, limit))| **before > 0 && **before + bytes > *limit);
+        if let Some((_, (_, limit))) = exceeded {
+            self.release(bytes);
+            return Err(StreamError::TooManyBytes { limit });
+        }
+        Ok(())
+    }
+
+    fn release(&self, bytes: usize) {
+        for (counter, _) in self.counters() {
+            counter.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
+    fn counters(&self) -> [(&AtomicUsize, usize); 3] {
+        let limits = &self.budget.limits;
+        [
+            (&self.bytes, limits.bytes_per_connection),
+            (&*self.of_address, limits.bytes_per_address),
+            (&self.budget.bytes, limits.bytes),
+        ]
+    }
+}
+
+impl Drop for ConnectionBytes {
+    fn drop(&mut self) {
+        let mut addresses = self.budget.addresses();
+        addresses.connections -= 1;
+        if let Some(entry) = addresses.by_network.get_mut(&self.network) {
+            entry.connections -= 1;
+            if entry.connections == 0 {
+                addresses.by_network.remove(&self.network);
+            }
+        }
+    }
+}
+
+impl HeldBytes {
+    /// After an error it holds as much as before.
+    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), StreamError> {
+        if bytes > self.bytes {
+            self.connection.take(bytes - self.bytes)?;
+        } else {
+            self.connection.release(self.bytes - bytes);
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.connection.release(self.bytes);
+    }
+}
+
+/// What counts as one address: for IPv6 the /64 of a host, which has many addresses.
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() & (u128::MAX << 64)).into()),
+        address => address,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) const UNLIMITED: BudgetLimits = BudgetLimits {
+        connections: usize::MAX,
+        connections_per_address: usize::MAX,
+        bytes_per_connection: usize::MAX,
+        bytes_per_address: usize::MAX,
+        bytes: usize::MAX,
+    };
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn connections_are_limited_per_address_and_in_total() {
+        let budget = ByteBudget::new(BudgetLimits { connections: 3, connections_per_address: 2, ..UNLIMITED });
+        let first = budget.open(address("10.0.0.1"));
+        let _second = budget.open(address("::ffff:10.0.0.1")).expect("room for two");
+        assert!(budget.open(address("10.0.0.1")).is_none());
+        let _third = budget.open(address("10.0.0.2")).expect("another address");
+        assert!(budget.open(address("10.0.0.3")).is_none(), "three in total");
+        drop(first);
+        assert!(budget.open(address("10.0.0.1")).is_some());
+        assert_eq!((budget.addresses().connections, budget.addresses().by_network.len()), (2, 2));
+    }
+
+    #[test]
+    fn bytes_are_limited_per_connection_per_address_and_in_total() {
+        let limits = BudgetLimits { bytes_per_connection: 10, bytes_per_address: 15, bytes: 20, ..UNLIMITED };
+        let budget = ByteBudget::new(limits);
+        let [one, two] = [(); 2].map(|()| budget.open(address("fd00::1:1")).expect("room"));
+        let other = budget.open(address("fd00::2:1")).expect("room");
+        let mut held = one.hold(10).expect("the limit of a connection");
+        assert_eq!(one.hold(1).err(), Some(StreamError::TooManyBytes { limit: 10 }));
+        let of_two = two.hold(5).expect("the limit of an address");
+        assert_eq!(two.hold(1).err(), Some(StreamError::TooManyBytes { limit: 15 }));
+        assert_eq!(other.hold(1).err(), Some(StreamError::TooManyBytes { limit: 15 }), "a host has a /64");
+        let stranger = budget.open(address("fd01::1")).expect("room");
+        let of_stranger = stranger.hold(5).expect("the limit of all");
+        assert_eq!(stranger.hold(1).err(), Some(StreamError::TooManyBytes { limit: 20 }));
+        held.resize(4).expect("less");
+        assert_eq!((held.resize(11), held.bytes()), (Err(StreamError::TooManyBytes { limit: 10 }), 4));
+        drop((held, of_two, of_stranger));
+        assert_eq!(budget.bytes.load(Ordering::Relaxed), 0, "rejected bytes are not counted");
+        assert!(one.hold(100).is_ok(), "the first buffer may be of any size");
+    }
+}
