@@ -197,7 +197,7 @@ impl Service {
         };
         let annotated = meta.annotations.get(EXPORT_TO).filter(|listed| !listed.is_empty());
         let visibility = match annotated {
-            Some(listed) => Visibility::new(listed.split(','), &meta.namespace),
+            Some(listed) => Visibility::new(listed.split(',').map(str::trim), &meta.namespace),
             None => Visibility::by_default(&config.default_service_export_to, &meta.namespace),
         };
         Self {

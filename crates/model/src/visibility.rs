@@ -18,7 +18,7 @@ impl Visibility {
         let mut named = BTreeSet::new();
         let (mut public, mut hidden) = (false, false);
         for entry in export_to {
-            match entry.trim() {
+            match entry {
                 "~" => hidden = true,
                 "*" => public = true,
                 "." => {
