@@ -26,6 +26,12 @@ pub enum IssuerError {
     File(#[from] FileError),
     #[error("{} is not a private key; remove it to begin with a new one (tokens of the old one end)", .0.display())]
     Key(PathBuf),
+    #[error(
+        "no server has used the state folder {} yet, so that nobody would believe the token; name the folder of the server with --stateDir, \
+         or start the server first",
+        .0.display()
+    )]
+    NoServer(PathBuf),
     #[error("cannot make a key: {0}")]
     Crypto(#[from] rcgen::Error),
     #[error("cannot make a token: {0}")]
@@ -35,17 +41,23 @@ pub enum IssuerError {
 impl Issuer {
     pub const NAME: &str = "meltemi";
 
-    /// The issuer of a state folder; the first call creates its key.
+    /// The issuer of a server's state folder; the first call creates its key.
     pub fn open(folder: &Path) -> Result<Issuer, IssuerError> {
-        let (path, folder) = (folder.join(KEY), Folder(folder));
-        folder.create()?;
-        let _lock = folder.lock()?;
-        folder.remove_temporary_files()?;
-        if folder.read(KEY)?.is_none() {
-            folder.write_new(KEY, &PrivateKey::generate(KeyType::P256)?.pem())?;
+        let own = Folder(folder);
+        own.create()?;
+        let _lock = own.lock()?;
+        own.remove_temporary_files()?;
+        if own.read(KEY)?.is_none() {
+            own.write_new(KEY, &PrivateKey::generate(KeyType::P256)?.pem())?;
         }
         // Without locks another process may have been first.
-        let pem = folder.read(KEY)?.ok_or_else(|| IssuerError::Key(path.clone()))?;
+        Issuer::of_server(folder)
+    }
+
+    /// The issuer of a state folder that a server has used: a key that no server has is worth nothing, so that none is made.
+    pub fn of_server(folder: &Path) -> Result<Issuer, IssuerError> {
+        let path = folder.join(KEY);
+        let pem = Folder(folder).read(KEY)?.ok_or_else(|| IssuerError::NoServer(folder.to_owned()))?;
         let key = EncodingKey::from_ec_pem(pem.as_bytes()).map_err(|_| IssuerError::Key(path.clone()))?;
         let public = Jwk::from_encoding_key(&key, Algorithm::ES256).map_err(|_| IssuerError::Key(path))?;
         Ok(Issuer { key, public })
@@ -95,6 +107,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (one, two) = (Issuer::open(folder.path()).unwrap(), Issuer::open(folder.path()).unwrap());
         assert_eq!(one.public, two.public);
+    }
+
+    #[test]
+    fn a_folder_that_no_server_has_used_gets_no_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = folder.path().join("other");
+        let error = Issuer::of_server(&other).err().unwrap().to_string();
+        assert!(error.contains("--stateDir") && error.contains("other"), "{error}");
+        assert!(!other.exists());
+        let server = Issuer::open(folder.path()).unwrap();
+        assert_eq!(Issuer::of_server(folder.path()).unwrap().public, server.public);
     }
 
     #[test]

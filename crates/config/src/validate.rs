@@ -41,6 +41,7 @@ use self::field_context::{FieldContext, Findings};
 
 pub use self::admission::{AdmissionRule, RULES};
 pub use self::field_context::{Finding, Grade};
+pub use self::header::is_claim;
 
 /// `tree`: the source of the object, for the locations of fields.
 pub fn findings(object: &AnyObject, tree: &Node) -> Vec<Finding> {

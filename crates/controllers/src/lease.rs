@@ -198,7 +198,7 @@ impl Lease {
             let mut free = self.with_us_as_holder(&found);
             free["spec"]["holderIdentity"] = "".into();
             let released = self.with_timeout(object::replace(&self.client, &self.path, &free)).await;
-            info!(identity = self.identity, released = released.is_ok(), "lease released");
+            info!(identity = self.identity, lease = self.name, released = released.is_ok(), "lease released");
         }
     }
 }

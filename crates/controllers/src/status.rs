@@ -41,6 +41,8 @@ const COUNT_INTERVAL: Duration = Duration::from_secs(300);
 /// The initial backoff for writes that somebody reverts; doubled each time.
 const MIN_BACKOFF: Duration = Duration::from_secs(5);
 const MAX_BACKOFF: Duration = Duration::from_secs(600);
+/// How long a kind is left out after the API server answered that the role does not allow to write its status.
+const FORBIDDEN_PAUSE: Duration = Duration::from_secs(600);
 /// After an error response of the API server.
 const ERROR_PAUSE: Duration = Duration::from_secs(30);
 
@@ -72,7 +74,7 @@ struct WriteState {
 impl StatusWriter {
     /// Runs until the sender of snapshots is dropped. `judge` may be slow; an object without a verdict is accepted, and no proxy holds anything of it.
     pub async fn follow(mut self, judge: Arc<dyn Fn(&Snapshot) -> Verdicts + Send + Sync>) {
-        let (mut states, mut wait, mut forbidden) = (HashMap::new(), DEBOUNCE, BTreeSet::new());
+        let (mut states, mut wait, mut forbidden) = (HashMap::new(), DEBOUNCE, ForbiddenKinds::default());
         let mut others = self.replicas.others();
         loop {
             let changed = async {
@@ -92,20 +94,19 @@ impl StatusWriter {
                 continue;
             }
             let snapshot = self.objects.borrow_and_update().clone();
+            if snapshot.object_statuses.keys().all(|id| forbidden.has(id.kind)) {
+                continue;
+            }
             let (began, judge, judged) = (Instant::now(), judge.clone(), snapshot.clone());
             let Ok(verdicts) = spawn_blocking(move || judge(&judged)).await else { continue };
             sleep(began.elapsed() * CPU_SHARE).await;
-            match self.write_all(&snapshot, &verdicts, &mut states).await {
-                Ok(kinds) => {
-                    for (kind, message) in kinds.iter().filter(|(kind, _)| !forbidden.contains(*kind)) {
-                        warn!(%kind, message, "not allowed to write the status of a kind");
-                    }
-                    forbidden = kinds.into_keys().collect();
-                }
-                Err(failure) => {
-                    warn!(%failure, "cannot write the status of objects; retrying");
-                    sleep(ERROR_PAUSE).await;
-                }
+            let written = self.write_all(&snapshot, &verdicts, &mut states, &mut forbidden).await;
+            if let Some((kinds, message)) = forbidden.report() {
+                warn!(kinds, message, "not allowed to write the status of these kinds: theirs is left out");
+            }
+            if let Err(failure) = written {
+                warn!(%failure, "cannot write the status of objects; retrying");
+                sleep(ERROR_PAUSE).await;
             }
         }
     }
@@ -119,14 +120,13 @@ impl StatusWriter {
         }
     }
 
-    /// Returns the kinds whose status may not be written.
     async fn write_all(
         &self,
         snapshot: &Snapshot,
         verdicts: &Verdicts,
         states: &mut HashMap<ObjectId, WriteState>,
-    ) -> Result<BTreeMap<Kind, String>, RequestError> {
-        let mut forbidden = BTreeMap::new();
+        forbidden: &mut ForbiddenKinds,
+    ) -> Result<(), RequestError> {
         states.retain(|id, _| snapshot.object_statuses.contains_key(id));
         let (none, known, others) = (Verdict::default(), self.knows_replicas().await?, self.replicas.others());
         for (id, status) in &snapshot.object_statuses {
@@ -138,7 +138,7 @@ impl StatusWriter {
                 Some(_) => continue,
             };
             // Another may lead by now.
-            if !leads.is_held() || forbidden.contains_key(&id.kind) {
+            if !leads.is_held() || forbidden.has(id.kind) {
                 continue;
             }
             let state = states.entry(id.clone()).or_insert_with(|| WriteState::new(status.generation));
@@ -146,13 +146,13 @@ impl StatusWriter {
             if state.is_due(status, &wanted) {
                 let Some(written) = leads.write(self.write(id, status, &wanted, state)).await else { continue };
                 match written {
-                    Err(RequestError::Status { code: 403, message, .. }) => drop(forbidden.insert(id.kind, message)),
+                    Err(RequestError::Status { code: 403, message, .. }) => forbidden.add(id.kind, message),
                     done => done?,
                 }
                 sleep(WRITE_INTERVAL).await;
             }
         }
-        Ok(forbidden)
+        Ok(())
     }
 
     async fn write(
@@ -185,6 +185,34 @@ impl StatusWriter {
         };
         state.record_write(version, wanted.clone());
         Ok(())
+    }
+}
+
+/// The kinds whose status the role does not allow to write: tried again now and then, and reported once.
+#[derive(Default)]
+struct ForbiddenKinds {
+    tried: BTreeMap<Kind, Instant>,
+    reported: BTreeSet<Kind>,
+    /// Kinds that are not reported yet, and what the API server answered for the first.
+    news: Option<(Vec<Kind>, String)>,
+}
+
+impl ForbiddenKinds {
+    fn has(&self, kind: Kind) -> bool {
+        self.tried.get(&kind).is_some_and(|at| at.elapsed() < FORBIDDEN_PAUSE)
+    }
+
+    fn add(&mut self, kind: Kind, message: String) {
+        self.tried.insert(kind, Instant::now());
+        if self.reported.insert(kind) {
+            self.news.get_or_insert_with(|| (Vec::new(), message)).0.push(kind);
+        }
+    }
+
+    /// `None`: all of them were reported.
+    fn report(&mut self) -> Option<(String, String)> {
+        let (kinds, message) = self.news.take()?;
+        Some((kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "), message))
     }
 }
 

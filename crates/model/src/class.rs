@@ -61,8 +61,8 @@ pub struct OutboundKey {
     network_view: Box<[String]>,
     /// `None`: not a gateway.
     gateway: Option<GatewayKeyFacts>,
-    /// Of a gateway, whose authorization applies to outbound listeners.
-    policies: Option<Vec<ObjectId>>,
+    /// Those that apply to outbound listeners: of a gateway, and of a client of hosts that are resolved per request.
+    policies: Vec<ObjectId>,
     patches: Vec<PatchId>,
     plugins: PluginKey,
 }
@@ -140,7 +140,8 @@ impl OutboundKey {
     /// Everything that clusters and load assignments read of a proxy besides the services and rules of its scope, before EnvoyFilter patches.
     pub fn client(&self) -> Self {
         let scope = ScopeKey { namespace: Arc::from(""), sidecar: None, gateway: false };
-        Self { scope, domain: Arc::default(), patches: Vec::new(), plugins: PluginKey::default(), ..self.clone() }
+        let (policies, patches) = (Vec::new(), Vec::new());
+        Self { scope, domain: Arc::default(), policies, patches, plugins: PluginKey::default(), ..self.clone() }
     }
 }
 
@@ -191,7 +192,10 @@ fn outbound(mesh: &Mesh, placement: &Placement) -> OutboundKey {
             topology: placement.settings.topology,
             auto_passthrough: facts.gateway.auto_passthrough,
         }),
-        policies: placement.is_gateway().then(|| placement.policies.made_from.clone()),
+        policies: match placement.is_gateway() {
+            true => placement.policies.made_from.clone(),
+            false => mesh.outbound_policies(&placement.proxy.namespace, &placement.labels),
+        },
         patches: placement.patches.outbound.ids(),
         plugins: placement.plugins.outbound_key(),
     }

@@ -144,6 +144,7 @@ impl Delta {
             next.headless = Arc::new(next.headless_addresses());
         }
         delta.class_keys |= next.headless != mesh.headless
+            || next.entry_services.dynamic_namespaces() != mesh.entry_services.dynamic_namespaces()
             || next.client_facts != mesh.client_facts
             || next.scopes.node_local != mesh.scopes.node_local;
         (next, delta)
@@ -210,8 +211,8 @@ impl Delta {
             }
             let deep = previous
                 .is_none_or(|previous| previous.identities != made.identities || previous.mtls() != made.mtls());
-            // Proxies behind a Service without a selector are found by address.
-            if next.services.get(&name).is_some_and(|service| service.selector.is_empty()) {
+            // Proxies that no selector chooses are found by address.
+            if previous.map_or(&[][..], |previous| &previous.addressed) != made.addressed {
                 self.namespaces.insert(name.namespace.clone());
             }
             next.endpoints.insert(name.clone(), made);

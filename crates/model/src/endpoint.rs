@@ -17,8 +17,7 @@ use crate::mesh::Mesh;
 use crate::protocol::Protocol;
 use crate::service::{Port, Resolution, Service, TargetPort};
 use crate::service_entry_endpoint;
-use crate::visibility::Visibility;
-use crate::workload::{Workload, WorkloadIdentity, Workloads};
+use crate::workload::{TlsMode, Workload, WorkloadIdentity, Workloads};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Endpoint {
@@ -100,11 +99,23 @@ pub struct ServiceEndpoints {
     by_port: Vec<(Arc<str>, Vec<Endpoint>)>,
     /// Sorted, without duplicates.
     pub identities: Vec<WorkloadIdentity>,
+    /// From EndpointSlices: addresses of workloads that the selector of the service does not choose. Such a workload serves these ports if no
+    /// Service chooses it.
+    pub(crate) addressed: Vec<AddressedPort>,
+}
+
+/// A port of a service at an address that only an EndpointSlice names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AddressedPort {
+    pub(crate) address: IpAddr,
+    /// The name of the service port.
+    pub(crate) name: Arc<str>,
+    pub(crate) number: u16,
 }
 
 impl ServiceEndpoints {
     pub(crate) const fn none() -> Self {
-        Self { by_port: Vec::new(), identities: Vec::new() }
+        Self { by_port: Vec::new(), identities: Vec::new(), addressed: Vec::new() }
     }
 
     pub fn port(&self, name: &str) -> &[Endpoint] {
@@ -115,9 +126,9 @@ impl ServiceEndpoints {
         self.by_port.iter().flat_map(|(_, endpoints)| endpoints).filter_map(|endpoint| endpoint.address.ip())
     }
 
-    /// By port: whether every endpoint accepts mutual TLS.
+    /// By port: whether no endpoint lacks mutual TLS.
     pub(crate) fn mtls(&self) -> BTreeMap<&str, bool> {
-        let all = |endpoints: &[Endpoint]| endpoints.iter().all(|endpoint| endpoint.workload.mtls);
+        let all = |endpoints: &[Endpoint]| endpoints.iter().all(|it| it.workload.tls_mode != TlsMode::Disabled);
         self.by_port.iter().map(|(port, endpoints)| (&**port, all(endpoints))).collect()
     }
 
@@ -148,6 +159,7 @@ impl ServiceEndpoints {
         self.by_port.iter_mut().for_each(|(_, endpoints)| endpoints.shrink_to_fit());
         self.by_port.shrink_to_fit();
         self.identities.shrink_to_fit();
+        self.addressed.shrink_to_fit();
         self
     }
 }
@@ -165,19 +177,15 @@ pub(crate) fn of_host(key: &Name, mesh: &Mesh) -> ServiceEndpoints {
     found.shrink()
 }
 
-/// From EndpointSlices, else from an Endpoints object, else, with `--derive-endpoints`, from the pods. A service that is exported to nobody has
-/// none, even where a route refers to it.
+/// From EndpointSlices, else from an Endpoints object, else, with `--derive-endpoints`, from the pods.
 fn add_kubernetes(found: &mut ServiceEndpoints, service: &Service, mesh: &Mesh) {
-    if service.visibility == Visibility::Nobody {
-        return;
-    }
     let name = Name { namespace: service.namespace.clone(), name: service.name.clone() };
     let slices = mesh.slices.of(&name);
     if !slices.is_empty() {
         slices.iter().for_each(|slice| add_slice(found, service, slice, mesh));
     } else if let Some(object) = mesh.objects.endpoints.get(&name) {
         add_slice(found, service, object, mesh);
-    } else if mesh.env.derive_endpoints {
+    } else if mesh.env.derive_endpoints && !service.hides_slices {
         add_selected_pods(found, service, mesh, |_| true);
     }
 }
@@ -238,16 +246,28 @@ impl Slices {
     }
 }
 
+/// The label of slices that are imported from other clusters: they belong to no Service of this one.
+const IMPORTED_SERVICE: &str = "multicluster.kubernetes.io/service-name";
+
 fn add_slice(found: &mut ServiceEndpoints, service: &Service, slice: &Object<kube::EndpointSlice>, mesh: &Mesh) {
-    if slice.spec.address_type == AddressType::Fqdn {
+    let imported = slice.meta.labels.get(IMPORTED_SERVICE).is_some();
+    if slice.spec.address_type == AddressType::Fqdn || imported {
         return;
     }
     for endpoint in &slice.spec.endpoints {
         let Some(workload) = workload_behind(endpoint, slice, &mesh.workloads) else { continue };
         let health = health(endpoint, service, &workload);
+        let selected = !service.selector.is_empty() && workload.labels.contains_all(&service.selector);
         for &address in &endpoint.addresses {
             for port in &slice.spec.ports {
                 let Some(number) = port.port else { continue };
+                if !selected {
+                    found.addressed.push(AddressedPort { address, name: intern_str(&port.name), number });
+                }
+                // As in istiod, even where a route refers to the service: pinned by parity case services-exported-to-nobody.
+                if service.hides_slices {
+                    continue;
+                }
                 let known = found
                     .port(&port.name)
                     .iter()

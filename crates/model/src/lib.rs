@@ -71,7 +71,7 @@ pub use proxy::{Extension, NodeInfo, Proxy, ProxyError, ProxyKind};
 pub use proxy_settings::{ProxySettings, TracingSettings};
 pub use release::Release;
 pub use scope::{Capture, EgressListener, IngressListener, ListenPort, OutboundPolicy, Scope, ScopeKey};
-pub use service::{Distribution, Port, Range, Registry, Resolution, Service, TargetPort};
+pub use service::{ConnectStrategy, Distribution, Port, Range, Registry, Resolution, Service, TargetPort};
 pub use telemetry::{
     AccessLogProvider, AccessLogs, MetricOverride, ProviderMetrics, Side, TracingTarget, WorkloadTelemetry,
     WorkloadTracing,
@@ -79,4 +79,4 @@ pub use telemetry::{
 pub use topology::GatewayTopology;
 pub use virtual_service::{MESH, PathPrefix, ResolvedVirtualService, VirtualServices, destination_port};
 pub use visibility::Visibility;
-pub use workload::{Workload, WorkloadIdentity};
+pub use workload::{TlsMode, Workload, WorkloadIdentity};

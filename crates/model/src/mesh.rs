@@ -18,7 +18,7 @@ use crate::cluster_local;
 use crate::delta::Delta;
 use crate::destination::{ClientFacts, DestinationRules};
 use crate::discovery_selectors;
-use crate::endpoint::{self, Endpoint, EndpointAddress, Origin, ServiceEndpoints, Slices};
+use crate::endpoint::{self, Endpoint, ServiceEndpoints, Slices};
 use crate::environment::{AddressRanges, Environment};
 use crate::gateway::{Gateways, MergedGateway};
 use crate::identity::Assurance;
@@ -411,25 +411,28 @@ impl Mesh {
             return selecting_targets(balanced, &instance.labels, number);
         }
         let Some(pod) = self.pod_of(proxy) else { return Vec::new() };
+        if !services().any(|service| selects(service, &pod.meta.labels)) {
+            return self.addressed_targets(proxy);
+        }
         let mut targets =
             selecting_targets(services(), &pod.meta.labels, |port| endpoint::target_port(port, &pod.spec));
         keep_first_ports(&mut targets);
-        if targets.is_empty() { self.addressed_targets(proxy) } else { targets }
+        targets
     }
 
-    /// From Services without a selector whose EndpointSlices hold the proxy's address.
+    /// From Services whose EndpointSlices hold the proxy's address, although no selector chooses its pod.
     fn addressed_targets(&self, proxy: &Proxy) -> Vec<InboundTarget> {
-        let own = proxy.ips.first().filter(|ip| self.has_address(proxy, **ip)).map(|&ip| EndpointAddress::Ip(ip));
+        let own = proxy.ips.first().filter(|ip| self.has_address(proxy, **ip));
         let mut targets = Vec::new();
-        for service in self.services_in(&proxy.namespace).filter(|service| service.selector.is_empty()) {
-            for port in &service.ports {
-                let here = self.endpoints(service).port(&port.name).iter();
-                let here = here.filter(|it| it.origin == Origin::Kubernetes && Some(&it.address) == own.as_ref());
-                targets.extend(here.map(|it| InboundTarget {
+        for service in self.services_in(&proxy.namespace) {
+            for here in self.endpoints(service).addressed.iter().filter(|it| Some(&it.address) == own) {
+                let port = service.ports.iter().find(|port| *port.name == *here.name);
+                let target = port.map(|port| InboundTarget {
                     service: service.clone(),
                     port: port.clone(),
-                    number: it.port,
-                }));
+                    number: here.number,
+                });
+                targets.extend(target.filter(|target| !targets.contains(target)));
             }
         }
         targets
@@ -463,6 +466,11 @@ impl Mesh {
     }
 }
 
+/// A service without a selector selects nothing.
+fn selects(service: &Service, labels: &Labels) -> bool {
+    !service.selector.is_empty() && labels.contains_all(&service.selector)
+}
+
 /// Target ports of those services whose selector matches these labels.
 fn selecting_targets<'a>(
     services: impl Iterator<Item = &'a Arc<Service>>,
@@ -470,7 +478,7 @@ fn selecting_targets<'a>(
     number: impl Fn(&Port) -> Option<u16>,
 ) -> Vec<InboundTarget> {
     let mut targets = Vec::new();
-    for service in services.filter(|it| !it.selector.is_empty() && labels.contains_all(&it.selector)) {
+    for service in services.filter(|it| selects(it, labels)) {
         for port in &service.ports {
             let Some(number) = number(port) else { continue };
             targets.push(InboundTarget { service: service.clone(), port: port.clone(), number });

@@ -36,6 +36,8 @@ pub struct Service {
     /// MESH_EXTERNAL: its endpoints have no mutual TLS.
     pub external: bool,
     pub visibility: Visibility,
+    /// Its annotation has a `~`: clients get no endpoints from its EndpointSlices, even where the annotation also exports it.
+    pub hides_slices: bool,
     /// `exportTo` as a ServiceEntry writes it.
     pub export_to: BTreeSet<String>,
     pub selector: Labels,
@@ -45,6 +47,7 @@ pub struct Service {
     /// `trafficDistribution`; `None`: no preference.
     pub distribution: Option<Distribution>,
     pub publish_not_ready: bool,
+    pub connect_strategy: ConnectStrategy,
     /// SPIFFE identities that the owner declared in addition to those of the endpoints.
     pub declared_identities: Vec<String>,
     pub made_from: ObjectId,
@@ -88,6 +91,21 @@ impl Distribution {
             Self::SameZone => &[NETWORK, REGION, ZONE],
             Self::SameNode => &[NETWORK, REGION, ZONE, SUBZONE, HOSTNAME],
         }
+    }
+}
+
+/// How a client connects to a service whose name it resolves itself; only ServiceEntries choose it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectStrategy {
+    Default,
+    /// To all addresses of both families at once; the first connection wins (`RACE_FIRST_TCP_CONNECT`).
+    Race,
+}
+
+impl ConnectStrategy {
+    pub(crate) fn annotated(meta: &Meta) -> Self {
+        let strategy = meta.annotations.get("istio.io/connect-strategy").unwrap_or_default();
+        if strategy.eq_ignore_ascii_case("RACE_FIRST_TCP_CONNECT") { Self::Race } else { Self::Default }
     }
 }
 
@@ -177,8 +195,9 @@ impl Service {
             _ if spec.headless => Resolution::Passthrough,
             _ => Resolution::ClientSide,
         };
-        let export_to = match meta.annotations.get(EXPORT_TO) {
-            Some(listed) => Visibility::new(listed.split(','), &meta.namespace),
+        let annotated = meta.annotations.get(EXPORT_TO).filter(|listed| !listed.is_empty());
+        let visibility = match annotated {
+            Some(listed) => Visibility::new(listed.split(',').map(str::trim), &meta.namespace),
             None => Visibility::by_default(&config.default_service_export_to, &meta.namespace),
         };
         Self {
@@ -193,13 +212,15 @@ impl Service {
             resolution,
             registry: Registry::Kubernetes,
             external: false,
-            visibility: export_to,
+            visibility,
+            hides_slices: annotated.is_some_and(|listed| listed.split(',').any(|entry| entry.trim() == "~")),
             export_to: BTreeSet::new(),
             selector: spec.selector.clone(),
             labels: meta.labels.clone(),
             node_local: spec.internal_traffic_local,
             distribution: Distribution::of_kubernetes(object),
             publish_not_ready: spec.publish_not_ready,
+            connect_strategy: ConnectStrategy::Default,
             declared_identities: declared_identities(object, &config.trust_domain),
             made_from: ObjectId { kind: Kind::Service, namespace: meta.namespace.clone(), name: meta.name.clone() },
         }
@@ -271,11 +292,14 @@ pub(crate) fn kubernetes_host(name: &str, namespace: &str, domain: &str) -> Host
 }
 
 fn declared_identities(object: &Object<kube::ServiceSpec>, trust_domain: &str) -> Vec<String> {
-    let listed = |key: &str| object.meta.annotations.get(key).unwrap_or_default();
-    let canonical =
-        listed(CANONICAL_ACCOUNTS).split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned);
-    let accounts = listed(KUBE_ACCOUNTS).split(',').map(str::trim).filter(|name| !name.is_empty());
+    // As in istiod blanks around a name belong to it: pinned by parity case services-slices-exported.
+    let listed = |key: &str| {
+        let text = object.meta.annotations.get(key).filter(|text| !text.is_empty());
+        text.into_iter().flat_map(|text| text.split(','))
+    };
+    let (canonical, accounts) = (listed(CANONICAL_ACCOUNTS), listed(KUBE_ACCOUNTS));
     canonical
+        .map(str::to_owned)
         .chain(accounts.map(|account| format!("spiffe://{trust_domain}/ns/{}/sa/{account}", object.meta.namespace)))
         .collect()
 }

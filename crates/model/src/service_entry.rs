@@ -15,7 +15,7 @@ use config::store::Name;
 
 use crate::environment::AddressRanges;
 use crate::protocol::Protocol;
-use crate::service::{Distribution, Port, Range, Registry, Resolution, Service, TargetPort};
+use crate::service::{ConnectStrategy, Distribution, Port, Range, Registry, Resolution, Service, TargetPort};
 use crate::visibility::Visibility;
 
 const OPT_OUT: &str = "networking.istio.io/enable-autoallocate-ip";
@@ -26,6 +26,8 @@ pub(crate) struct EntryServices {
     all: Vec<Arc<Service>>,
     /// Positions by namespace and host, oldest first: several ServiceEntries may share a host.
     by_key: BTreeMap<Name, Vec<usize>>,
+    /// Of services whose host is resolved per request.
+    dynamic_namespaces: BTreeSet<Arc<str>>,
 }
 
 impl EntryServices {
@@ -50,7 +52,9 @@ impl EntryServices {
         for (index, service) in all.iter().enumerate() {
             by_key.entry(crate::mesh::key(service)).or_default().push(index);
         }
-        Self { all, by_key }
+        let dynamic = all.iter().filter(|service| service.is_dynamic());
+        let dynamic_namespaces = dynamic.map(|service| service.namespace.clone()).collect();
+        Self { all, by_key, dynamic_namespaces }
     }
 
     /// Keeps the pointers of services that did not change.
@@ -65,6 +69,10 @@ impl EntryServices {
 
     pub(crate) fn all(&self) -> &[Arc<Service>] {
         &self.all
+    }
+
+    pub(crate) fn dynamic_namespaces(&self) -> &BTreeSet<Arc<str>> {
+        &self.dynamic_namespaces
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &Name> {
@@ -117,12 +125,14 @@ fn service(
         registry: Registry::External,
         external: spec.location == ServiceEntryLocation::MeshExternal,
         visibility,
+        hides_slices: false,
         export_to: spec.export_to.iter().cloned().collect(),
         selector: spec.workload_selector.as_ref().map(|selector| selector.labels.clone()).unwrap_or_default(),
         labels: meta.labels.clone(),
         node_local: false,
         distribution,
         publish_not_ready: false,
+        connect_strategy: ConnectStrategy::annotated(meta),
         declared_identities: spec.subject_alt_names.clone(),
         made_from: ObjectId { kind: Kind::ServiceEntry, namespace: meta.namespace.clone(), name: meta.name.clone() },
     }

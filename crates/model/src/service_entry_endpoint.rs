@@ -15,13 +15,12 @@ use crate::mesh::Mesh;
 use crate::placement::InboundTarget;
 use crate::service::{Port, Service, TargetPort};
 use crate::service_entry::EntryServices;
-use crate::workload::Workload;
+use crate::workload::{WORKLOAD_NAME, Workload};
 
 const HEALTH_CHECKED: &str = "proxy.istio.io/health-checks-enabled";
 
 /// Auto-registered WorkloadEntries are named after their WorkloadGroup.
 const GROUP: &str = "istio.io/autoRegistrationGroup";
-const WORKLOAD_NAME: &str = "service.istio.io/workload-name";
 
 /// A WorkloadEntry or an inline endpoint that may receive traffic (istiod: WorkloadInstance).
 #[derive(Debug, Clone, PartialEq)]

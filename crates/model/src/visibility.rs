@@ -12,18 +12,18 @@ pub enum Visibility {
 }
 
 impl Visibility {
-    /// `*`: all, `.`: own namespace, `~`: none, else a namespace. `*` takes precedence over the rest, then `~`.
+    /// `*`: all, `.`: own namespace, `~`: none, else a namespace; an empty entry is one that nobody is in. `*` takes precedence over the rest,
+    /// then `~`.
     pub fn new<'a>(export_to: impl IntoIterator<Item = &'a str>, own: &Arc<str>) -> Self {
         let mut named = BTreeSet::new();
         let (mut public, mut hidden) = (false, false);
         for entry in export_to {
-            match entry.trim() {
+            match entry {
                 "~" => hidden = true,
                 "*" => public = true,
                 "." => {
                     named.insert(own.clone());
                 }
-                "" => {}
                 other => {
                     named.insert(Arc::from(other));
                 }
@@ -100,6 +100,12 @@ mod tests {
         check(&[".", "~", "bank"], "shop", false);
         check(&["*"], "anywhere", true);
         check(&[], "anywhere", true);
+    }
+
+    #[test]
+    fn a_blank_entry_exports_to_no_namespace() {
+        check(&[" "], "shop", false);
+        check(&["", "bank"], "bank", true);
     }
 
     #[test]

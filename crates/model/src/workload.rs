@@ -14,7 +14,7 @@ use imbl::OrdMap;
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Workload {
-    /// The owner's name (Deployment and the like), else the pod's.
+    /// By its label, else the owner's name (Deployment and the like), else the pod's.
     pub name: Arc<str>,
     pub namespace: Arc<str>,
     pub labels: Labels,
@@ -24,11 +24,41 @@ pub struct Workload {
     /// Number of locality parts that were written, empty ones included; 0: none.
     pub locality_parts: usize,
     pub node: Arc<str>,
-    /// It has a sidecar that accepts mutual TLS.
-    pub mtls: bool,
+    pub tls_mode: TlsMode,
     pub addresses: Arc<[IpAddr]>,
     /// `<hostname>.<subdomain>`: its own name below that of a headless service.
     pub dns_name: Option<Box<str>>,
+}
+
+/// The label `security.istio.io/tlsMode`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum TlsMode {
+    /// It has a sidecar that accepts mutual TLS.
+    Istio,
+    /// Also without the label.
+    #[default]
+    Disabled,
+    /// Any other value. It is no sidecar, and yet clients that must decide for all endpoints at once take it for one.
+    Other(Arc<str>),
+}
+
+impl TlsMode {
+    fn new(label: &str) -> Self {
+        match label {
+            "istio" => Self::Istio,
+            "disabled" => Self::Disabled,
+            other => Self::Other(intern_str(other)),
+        }
+    }
+
+    /// The value by which a cluster matches the endpoint; `None`: it has none.
+    pub fn endpoint_label(&self) -> Option<&str> {
+        match self {
+            Self::Istio => Some("istio"),
+            Self::Disabled => None,
+            Self::Other(value) => Some(&**value).filter(|value| !value.is_empty()),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,6 +82,7 @@ const CLUSTER: &str = "topology.istio.io/cluster";
 
 const DRAINING: &str = "istio.io/draining";
 const TLS_MODE: &str = "security.istio.io/tlsMode";
+pub(crate) const WORKLOAD_NAME: &str = "service.istio.io/workload-name";
 const LOCALITY_LABELS: [&str; 2] = ["topology.istio.io/locality", "istio-locality"];
 
 impl Workload {
@@ -60,7 +91,7 @@ impl Workload {
         let Object { meta, spec } = object;
         let (locality, place_parts) = locality(&meta.labels, node_labels);
         Self {
-            name: owner_name(meta),
+            name: meta.labels.get(WORKLOAD_NAME).map_or_else(|| owner_name(meta), intern_str),
             namespace: meta.namespace.clone(),
             identity: Some(WorkloadIdentity {
                 namespace: meta.namespace.clone(),
@@ -69,7 +100,7 @@ impl Workload {
             locality,
             locality_parts: place_parts,
             node: spec.node_name.clone(),
-            mtls: meta.labels.get(TLS_MODE) == Some("istio"),
+            tls_mode: meta.labels.get(TLS_MODE).map(TlsMode::new).unwrap_or_default(),
             labels: meta.labels.clone(),
             addresses: spec.ips.clone(),
             dns_name: dns_name(object),
@@ -133,7 +164,11 @@ impl Workload {
             locality,
             locality_parts: place_parts,
             node: Arc::default(),
-            mtls: labels.get(TLS_MODE).map_or(account.is_some(), |mode| mode == "istio"),
+            tls_mode: match (labels.get(TLS_MODE), account) {
+                (Some(mode), _) => TlsMode::new(mode),
+                (None, Some(_)) => TlsMode::Istio,
+                (None, None) => TlsMode::Disabled,
+            },
             labels: labels.clone(),
             addresses: entry.address.parse().into_iter().collect(),
             dns_name: None,
@@ -204,7 +239,7 @@ fn owner_name(meta: &Meta) -> Arc<str> {
     let without = |label: &str| owner.name.strip_suffix(meta.labels.get(label)?)?.strip_suffix('-');
     let known = match &*owner.kind {
         "ReplicaSet" => without("pod-template-hash").or_else(|| without("rollouts-pod-template-hash")),
-        "ReplicationController" => meta.labels.get("deploymentconfig"),
+        "ReplicationController" => meta.labels.get("deploymentconfig").filter(|name| !name.is_empty()),
         "Job" => cron_job(&owner.name),
         _ => None,
     };
@@ -214,7 +249,8 @@ fn owner_name(meta: &Meta) -> Arc<str> {
 /// The name of a CronJob's Job ends with the minute of its schedule.
 fn cron_job(job: &str) -> Option<&str> {
     let (name, minute) = job.rsplit_once('-')?;
-    ((8..=10).contains(&minute.len()) && minute.bytes().all(|b| b.is_ascii_digit())).then_some(name)
+    let dated = (8..=10).contains(&minute.len()) && minute.bytes().all(|b| b.is_ascii_digit());
+    Some(name).filter(|name| dated && !name.is_empty())
 }
 
 fn locality_label(labels: &Labels) -> Option<&str> {
@@ -285,6 +321,29 @@ mod tests {
     #[test]
     fn a_pod_named_by_hand_keeps_its_name() {
         assert_eq!(&*owned("ReplicaSet", "cart-6f7", &[("pod-template-hash", "6f7")], false), "pod-x");
+    }
+
+    #[test]
+    fn a_label_names_the_workload_whichever_owner_it_has() {
+        let pod = |labels: &[(&str, &str)]| {
+            let owner = Owner { kind: "Job".into(), name: "tidy-28470060".into() };
+            let labels = labels.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+            let meta = Meta { generated: true, controller: Some(Box::new(owner)), labels, ..Meta::default() };
+            Workload::of_pod(&Object { meta, spec: Pod::default() }, None).name
+        };
+        assert_eq!(&*pod(&[(WORKLOAD_NAME, "night-shift")]), "night-shift");
+        assert_eq!(&*pod(&[(WORKLOAD_NAME, "")]), "");
+        assert_eq!(&*pod(&[]), "tidy");
+    }
+
+    #[test]
+    fn only_the_value_istio_is_a_sidecar_and_only_disabled_is_none() {
+        let modes = ["istio", "disabled", "Istio", ""].map(TlsMode::new);
+        assert_eq!(
+            modes,
+            [TlsMode::Istio, TlsMode::Disabled, TlsMode::Other("Istio".into()), TlsMode::Other("".into())]
+        );
+        assert_eq!(modes.each_ref().map(TlsMode::endpoint_label), [Some("istio"), None, Some("Istio"), None]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use config::diagnostic::Severity;
 use config::kind::Kind;
-use config::store::{MeshText, Snapshot};
+use config::store::{MeshText, Name, Snapshot};
 
 use crate::folder::{LoadedFolder, MeshConfigSource};
 use crate::settings::MeshSettings;
@@ -83,7 +83,7 @@ impl Found {
     pub(crate) fn mesh_text(&self) -> Option<&MeshText> {
         match &self.mesh_config {
             MeshConfigSource::File(text) => Some(text),
-            MeshConfigSource::ConfigMap | MeshConfigSource::Defaults => None,
+            MeshConfigSource::ConfigMap(_) | MeshConfigSource::Defaults(_) => None,
         }
     }
 }
@@ -116,11 +116,12 @@ impl fmt::Display for Banner<'_> {
 
 impl Banner<'_> {
     fn mesh_source(&self) -> String {
-        let namespace = &self.mesh.pod_namespace;
         match &self.found.mesh_config {
             MeshConfigSource::File(text) => format!("{}, followed", text.file),
-            MeshConfigSource::ConfigMap => format!("ConfigMap {namespace}/istio"),
-            MeshConfigSource::Defaults => format!("defaults (no ConfigMap {namespace}/istio, no --meshConfig)"),
+            MeshConfigSource::ConfigMap(Name { namespace, name }) => format!("ConfigMap {namespace}/{name}"),
+            MeshConfigSource::Defaults(Name { namespace, name }) => {
+                format!("defaults (no ConfigMap {namespace}/{name}, no --meshConfig)")
+            }
         }
     }
 
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fifteen_lines_are_enough_for_every_port() {
+    fn fifteen_lines_are_enough_for_every_port_and_name_the_mesh_config_of_the_revision() {
         let mesh = MeshSettings {
             mesh_config: None,
             domain: "cluster.local".into(),
@@ -172,7 +173,7 @@ mod tests {
                 files: Some(4),
                 errors: 1,
                 warnings: 0,
-                mesh_config: MeshConfigSource::Defaults,
+                mesh_config: MeshConfigSource::Defaults(Name::new("istio-system", "istio-canary")),
             },
             open: (1..4)
                 .map(|port| OpenPort { address: ([127, 0, 0, 1], port).into(), flag: "--x", what: "x" })
@@ -185,5 +186,6 @@ mod tests {
         assert!(text.contains("found  5 objects in 4 files: 3 Pod, 2 Service\n"), "{text}");
         assert!(text.contains("notes  1 errors, 0 warnings; `meltemi check mesh` lists them\n"), "{text}");
         assert!(text.contains("off    y (--y): z\n"), "{text}");
+        assert!(text.contains("mesh   defaults (no ConfigMap istio-system/istio-canary, no --meshConfig)\n"), "{text}");
     }
 }

@@ -24,17 +24,20 @@ pub struct LoadedFolder {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MeshConfigSource {
     File(MeshText),
-    ConfigMap,
-    Defaults,
+    ConfigMap(Name),
+    /// There is no such ConfigMap.
+    Defaults(Name),
 }
 
 impl MeshConfigSource {
     /// `given`: the text of a file, which takes precedence over the ConfigMap `map`.
-    pub(crate) fn new(given: Option<MeshText>, map: &Name, snapshot: &Snapshot) -> MeshConfigSource {
+    pub(crate) fn new(given: Option<MeshText>, map: Name, snapshot: &Snapshot) -> MeshConfigSource {
+        // The store has the ConfigMap of a revision under the name of that without one.
+        let stored = Name::new(&map.namespace, MESH_CONFIG_MAP);
         match given {
             Some(text) => MeshConfigSource::File(text),
-            None if snapshot.config_maps.contains_key(map) => MeshConfigSource::ConfigMap,
-            None => MeshConfigSource::Defaults,
+            None if snapshot.config_maps.contains_key(&stored) => MeshConfigSource::ConfigMap(map),
+            None => MeshConfigSource::Defaults(map),
         }
     }
 }
@@ -56,7 +59,7 @@ pub(crate) fn load_observed(dir: &Path, mesh: &MeshSettings, observe: impl FnOnc
     observe(&scan.updates);
     let objects = object_counts(&scan.updates);
     let map = Name::new(&mesh.pod_namespace, MESH_CONFIG_MAP);
-    let mesh_config = MeshConfigSource::new(given, &map, &store.apply(scan.updates));
+    let mesh_config = MeshConfigSource::new(given, map, &store.apply(scan.updates));
     Ok(LoadedFolder { folder, store, objects, files: scan.files, mesh_config })
 }
 

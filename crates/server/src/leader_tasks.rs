@@ -14,11 +14,12 @@ use controllers::{
     Verdicts, WebhookBundle, leadership,
 };
 use model::AddressRanges;
-use sources::kube::KubeClient;
+use sources::kube::{ApiResource, KubeClient};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::needed_rights::{self, EnabledTasks};
 use crate::replicas::ReplicaBalancer;
 use crate::root_rotation::SharedRotation;
 use crate::root_secret;
@@ -113,6 +114,16 @@ impl LeaderTasks {
     /// Returns when the root of the Secret and of the folder are the same, however long that takes.
     pub(crate) async fn share_root(&self, folder: &Path, root: &RootOptions, grace_percent: u32) -> Result<()> {
         root_secret::share(&self.client, &self.namespace, folder, root, grace_percent).await
+    }
+
+    /// `reads`: what is listed and watched. `identity`: the secure port is on.
+    pub(crate) fn report_missing_rights(
+        &self,
+        reads: Vec<ApiResource>,
+        identity: bool,
+    ) -> impl Future<Output = ()> + use<> {
+        let tasks = EnabledTasks { leader_election: self.leader_election, status: self.status, identity };
+        needed_rights::report_missing(self.client.clone(), self.namespace.clone(), reads, tasks)
     }
 
     pub(crate) fn token_reviews(&self, audiences: &[String]) -> TokenReviewer {

@@ -16,6 +16,7 @@ mod leader_tasks;
 mod loaded;
 mod memory_pressure;
 mod metrics;
+mod needed_rights;
 mod object_source;
 mod object_status;
 mod open_files;

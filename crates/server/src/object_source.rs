@@ -19,7 +19,7 @@ use crate::folder::{self, MeshConfigSource};
 use crate::leader_tasks::LeaderTasks;
 use crate::metrics::Metrics;
 use crate::pipeline::{LoadedPipeline, Pipeline, RevisionMeshConfig};
-use crate::settings::{ClusterSettings, MESH_CONFIG_MAP, MeshSettings, SourceSettings, mesh_config_map};
+use crate::settings::{ClusterSettings, MeshSettings, SourceSettings, mesh_config_map};
 
 pub(crate) enum ObjectSource {
     /// It has been read.
@@ -89,6 +89,13 @@ impl ObjectSource {
         }
     }
 
+    /// Which rights the role lacks is reported while the objects are being read. Nothing to do for a folder.
+    pub(crate) fn report_missing_rights(&self, identity: bool) {
+        if let ObjectSource::Cluster(unread) = self {
+            tokio::spawn(unread.leader_tasks.report_missing_rights(unread.cluster.resources(), identity));
+        }
+    }
+
     /// Returns when every object has been read once, however long that takes.
     pub(crate) async fn load(self, updates: &mut mpsc::Receiver<Vec<Update>>) -> Result<FirstLoad> {
         match self {
@@ -103,8 +110,7 @@ impl ObjectSource {
                 cluster.first(updates, |updates| pipeline.store(updates)).await;
                 let published = spawn_blocking(move || (pipeline.publish_first(), pipeline));
                 let (snapshot, pipeline) = published.await.context("the first refresh failed")?;
-                let mesh_config =
-                    MeshConfigSource::new(mesh_config, &Name::new(&map.namespace, MESH_CONFIG_MAP), &snapshot);
+                let mesh_config = MeshConfigSource::new(mesh_config, map, &snapshot);
                 let found = Found::in_cluster(&object_counts(&cluster.health()), mesh_config, &snapshot);
                 let (leader_tasks, origin) = (Some(leader_tasks), Origin::ApiServer(url));
                 Ok(FirstLoad { folder: None, leader_tasks, origin, found, pipeline })

@@ -95,6 +95,10 @@ pub enum ReplicaState {
     Settling,
     Differs,
     Silent,
+    /// The replica that serves the page cannot reach the API server, so that it knows nothing new of the others.
+    CutOff,
+    /// Unknown, because the replica that serves the page is cut off.
+    Unknown,
 }
 
 impl ReplicaState {
@@ -104,6 +108,8 @@ impl ReplicaState {
             ReplicaState::Settling => "settling",
             ReplicaState::Differs => "differs",
             ReplicaState::Silent => "silent",
+            ReplicaState::CutOff => "cut off",
+            ReplicaState::Unknown => "unknown",
         }
     }
 }
@@ -138,26 +144,7 @@ impl ReplicaBalancer {
     }
 
     pub fn statuses(&self) -> Vec<ReplicaStatus> {
-        let differences = self.lock_differences();
-        let status = |PublishedReport { name, line, silent }: PublishedReport<ReplicaReport>| {
-            let (differs_in, any) = differences.of(&name);
-            ReplicaStatus {
-                own: name == self.replicas.name(),
-                state: match (differs_in.is_empty(), any) {
-                    _ if silent > SILENT_AFTER => ReplicaState::Silent,
-                    (false, _) => ReplicaState::Differs,
-                    (true, true) => ReplicaState::Settling,
-                    (true, false) => ReplicaState::InStep,
-                },
-                version: line.version,
-                streams: line.streams,
-                inputs: combined_digest(&line.inputs),
-                differs_in,
-                silent_seconds: silent.as_secs(),
-                name,
-            }
-        };
-        self.replicas.seen().into_iter().map(status).collect()
+        statuses(self.replicas.seen(), self.replicas.name(), &self.lock_differences())
     }
 
     fn line(&self) -> ReplicaReport {
@@ -208,6 +195,32 @@ impl ReplicaBalancer {
     }
 }
 
+/// `own`: the replica that serves the page.
+fn statuses(seen: Vec<PublishedReport<ReplicaReport>>, own: &str, differences: &Differences) -> Vec<ReplicaStatus> {
+    let cut_off = seen.iter().any(|it| it.name == own && it.silent > SILENT_AFTER);
+    let status = |PublishedReport { name, line, silent }: PublishedReport<ReplicaReport>| {
+        let (differs_in, any) = differences.of(&name);
+        ReplicaStatus {
+            own: name == own,
+            state: match (differs_in.is_empty(), any) {
+                _ if cut_off && name == own => ReplicaState::CutOff,
+                _ if cut_off => ReplicaState::Unknown,
+                _ if silent > SILENT_AFTER => ReplicaState::Silent,
+                (false, _) => ReplicaState::Differs,
+                (true, true) => ReplicaState::Settling,
+                (true, false) => ReplicaState::InStep,
+            },
+            version: line.version,
+            streams: line.streams,
+            inputs: combined_digest(&line.inputs),
+            differs_in,
+            silent_seconds: silent.as_secs(),
+            name,
+        }
+    };
+    seen.into_iter().map(status).collect()
+}
+
 /// How many streams are closed in this round.
 fn surplus(alive: &[PublishedReport<ReplicaReport>], own: &str) -> usize {
     let Some(ours) = alive.iter().find(|seen| seen.name == own).map(|seen| seen.line.streams) else { return 0 };
@@ -252,6 +265,22 @@ mod tests {
             silent: Duration::ZERO,
         });
         assert_eq!(surplus(&seen.collect::<Vec<_>>(), "0"), expected, "{streams:?}");
+    }
+
+    #[test]
+    fn a_replica_that_cannot_report_is_cut_off_and_knows_nothing_of_the_others() {
+        let states = |own: u64, other: u64| {
+            let seen = |name: &str, silent| PublishedReport {
+                name: name.to_owned(),
+                line: ReplicaReport::default(),
+                silent: Duration::from_secs(silent),
+            };
+            let all = statuses(vec![seen("a", own), seen("b", other)], "a", &Differences::default());
+            all.iter().map(|it| it.state).collect::<Vec<_>>()
+        };
+        assert_eq!(states(1, 1), [ReplicaState::InStep, ReplicaState::InStep]);
+        assert_eq!(states(1, 30), [ReplicaState::InStep, ReplicaState::Silent]);
+        assert_eq!(states(30, 30), [ReplicaState::CutOff, ReplicaState::Unknown]);
     }
 
     #[test]

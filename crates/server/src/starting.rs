@@ -94,6 +94,7 @@ impl Starting {
     /// Returns when every object has been read once and proxies can be served, however long that takes.
     pub async fn load(self) -> Result<Loaded> {
         let Starting { source, credentials, jwks, mut opening } = self;
+        source.report_missing_rights(opening.listeners.secure.is_some());
         let first = source.load(&mut opening.updates.1).await?;
         if let Some(tasks) = &first.leader_tasks {
             review_access(&credentials, tasks, &opening.views);

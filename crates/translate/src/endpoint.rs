@@ -11,7 +11,7 @@ use config::labels::Labels;
 use config::locality::Locality as LocalityName;
 use model::{
     Endpoint, EndpointAddress, Health, LocalityPreference, MergedDestinationRule, Mesh, MtlsMode, NetworkGateways,
-    Placement, Port, Service,
+    Placement, Port, Service, TlsMode,
 };
 use prost::{Message, Name};
 use wire::any;
@@ -175,15 +175,21 @@ impl<'a> EndpointSelection<'a> {
         self.rule?.subset(self.subset).map(|subset| &subset.labels)
     }
 
-    /// The workload must support it. Then the rule's TLS mode decides, else the PeerAuthentication mode of workload or port.
     pub(crate) fn accepts_mtls(self, endpoint: &Endpoint) -> bool {
-        let ruled = || self.rule.and_then(|rule| rule.endpoint_tls(self.subset, self.port.number));
+        endpoint.workload.tls_mode == TlsMode::Istio && self.tls_label(endpoint).is_some()
+    }
+
+    /// The label by which the cluster chooses the endpoint's transport; `None`: plaintext. The rule's TLS mode decides whether it is sent, else the
+    /// sidecar and the PeerAuthentication mode of workload or port.
+    fn tls_label(self, endpoint: &Endpoint) -> Option<&str> {
+        let mode = &endpoint.workload.tls_mode;
+        let label = mode.endpoint_label()?;
         let modes = || self.mesh.port_modes(&self.service.namespace, &endpoint.workload.labels);
-        endpoint.workload.mtls
-            && match ruled() {
-                Some(mode) => mode == ClientTlsMode::IstioMutual,
-                None => modes().of(endpoint.port) != MtlsMode::Disable,
-            }
+        let sent = match self.rule.and_then(|rule| rule.endpoint_tls(self.subset, self.port.number)) {
+            Some(ruled) => ruled == ClientTlsMode::IstioMutual,
+            None => *mode == TlsMode::Istio && modes().of(endpoint.port) != MtlsMode::Disable,
+        };
+        sent.then_some(label)
     }
 }
 

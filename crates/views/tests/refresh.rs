@@ -188,6 +188,26 @@ fn an_inbound_cluster_does_not_take_the_name_of_an_outbound_one() {
 }
 
 #[test]
+fn a_policy_of_an_entrys_namespace_reaches_the_clients_of_its_dynamic_host() {
+    let entry = |shape| Edit::Entry { name: 0, ns: 1, host: 1, shape };
+    let pod = Edit::Pod { name: 0, ns: 0, app: 1, mtls: true, account: 0 };
+    let policy = |shape| Edit::Authorization { ns: 1, name: 0, shape };
+    let join = Edit::Join { ns: 0, pod: 0 };
+    holds(
+        &[pod, join, entry(5), policy(1), policy(0), Edit::NoAuthorization { ns: 1, name: 0 }, policy(1), entry(0)],
+        1,
+    );
+}
+
+#[test]
+fn a_pod_that_only_a_slice_names_serves_its_ports() {
+    let pod = |app| Edit::Pod { name: 0, ns: 0, app, mtls: true, account: 0 };
+    let service = Edit::Service { name: 0, ns: 0, port: 0, shape: 0 };
+    let slice = |pods| Edit::Slice { service: 0, ns: 0, pods, ready: true, targets: true };
+    holds(&[service, pod(2), Edit::Join { ns: 0, pod: 0 }, slice(1), slice(2), slice(1), pod(0), pod(1)], 1);
+}
+
+#[test]
 fn a_rule_for_a_shadowed_service_changes_tcp_routing() {
     let service = Edit::Service { name: 0, ns: 0, port: 0, shape: 5 };
     let entry = Edit::Entry { name: 0, ns: 0, host: 2, shape: 0 };

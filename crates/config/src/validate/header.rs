@@ -53,7 +53,7 @@ pub(super) fn is_authority(name: &str) -> bool {
 }
 
 /// `@request.auth.claims.a.b` or `@request.auth.claims[a][b]`: a claim of a token instead of a header.
-pub(super) fn is_claim(name: &str) -> bool {
+pub fn is_claim(name: &str) -> bool {
     const CLAIMS: &str = "@request.auth.claims";
     let Some((prefix, rest)) = name.split_at_checked(CLAIMS.len()) else { return false };
     let named = rest.starts_with('.') && rest.len() > 1;

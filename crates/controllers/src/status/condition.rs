@@ -88,7 +88,8 @@ const RECONCILED: &str = "Reconciled";
 const WAITING: &str = "Waiting";
 const OTHER_REPLICAS: &str = "OtherReplicas";
 const REPLICAS_UNKNOWN: &str = "ReplicasUnknown";
-const COUNTED: [&str; 5] = ["Acknowledged", "NotUsed", WAITING, OTHER_REPLICAS, REPLICAS_UNKNOWN];
+const NOT_USED: &str = "NotUsed";
+const COUNTED: [&str; 5] = ["Acknowledged", NOT_USED, WAITING, OTHER_REPLICAS, REPLICAS_UNKNOWN];
 
 impl Conditions {
     pub(super) fn of(
@@ -115,7 +116,8 @@ impl Conditions {
             (self.accepted.is(accepted, self.generation), self.reconciled.is(reconciled, self.generation));
         let is_count = || {
             let holds = |current: &Value| self.reconciled.status == Status::True && current["status"] == "True";
-            let settled = |reason: &str| COUNTED.contains(&reason) && holds(reconciled);
+            // That proxies use it now is news, and not a number.
+            let settled = |reason: &str| COUNTED.contains(&reason) && reason != NOT_USED && holds(reconciled);
             reconciled["observedGeneration"] == self.generation
                 && reconciled["reason"]
                     .as_str()
@@ -190,9 +192,7 @@ fn reconciled(Verdict { holders, acknowledged, rejection, .. }: &Verdict) -> Con
     let counted = || format!("{acknowledged} of {holders} proxies have acknowledged it");
     let (holds, reason, message) = match rejection {
         Some(rejection) => (false, "Refused", joined(std::slice::from_ref(rejection))),
-        None if *holders == 0 => {
-            (true, "NotUsed", "no connected proxy holds anything that was made from it".to_owned())
-        }
+        None if *holders == 0 => (true, NOT_USED, "no connected proxy holds anything that was made from it".to_owned()),
         None if acknowledged < holders => (false, WAITING, counted()),
         None => (true, "Acknowledged", counted()),
     };

@@ -43,7 +43,7 @@ fn only_differences_are_written() {
     let done = verdict(3, 3);
     assert_eq!(change(&done, &current(&done, 2)), Change::None);
     assert_eq!(change(&done, &current(&verdict(5, 5), 2)), Change::Count);
-    assert_eq!(change(&done, &current(&verdict(0, 0), 2)), Change::Count);
+    assert_eq!(change(&verdict(0, 0), &current(&done, 2)), Change::Count);
     assert_eq!(change(&done, &current(&done, 1)), Change::More, "of an older generation");
     assert_eq!(change(&done, &current(&verdict(1, 3), 2)), Change::More, "what was waited for came");
     assert_eq!(change(&done, &json!([])), Change::More);
@@ -51,6 +51,14 @@ fn only_differences_are_written() {
     assert_eq!(change(&bad, &current(&done, 2)), Change::More);
     let rejected = Verdict { rejection: Some("a.b: no".into()), ..done.clone() };
     assert_eq!(change(&rejected, &current(&done, 2)), Change::More);
+}
+
+#[test]
+fn an_object_that_proxies_use_now_is_no_longer_not_used_at_once() {
+    let unused = current(&verdict(0, 0), 2);
+    assert_eq!(change(&verdict(3, 3), &unused), Change::More);
+    let mut state = WriteState::new(2);
+    assert!(state.is_due(&status(3, 2, &unused), &conditions(&verdict(3, 3), 2)));
 }
 
 #[test]
@@ -121,6 +129,20 @@ async fn proxies_have_a_moment_before_status_reports_that_they_are_waited_for() 
     assert!(state.is_due(&status(1, 1, &Value::Null), &conditions(&verdict(1, 1), 1)));
     sleep(ACK_GRACE).await;
     assert!(state.is_due(&status(1, 1, &Value::Null), &waiting));
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_that_may_not_be_written_are_named_in_one_line_and_left_alone() {
+    let mut forbidden = ForbiddenKinds::default();
+    for kind in [Kind::Gateway, Kind::Sidecar] {
+        forbidden.add(kind, format!("cannot patch {kind}"));
+    }
+    assert_eq!(forbidden.report(), Some(("Gateway, Sidecar".to_owned(), "cannot patch Gateway".to_owned())));
+    assert!(forbidden.has(Kind::Gateway) && !forbidden.has(Kind::ServiceEntry));
+    sleep(FORBIDDEN_PAUSE).await;
+    assert!(!forbidden.has(Kind::Gateway), "the role may be another by now");
+    forbidden.add(Kind::Gateway, "cannot patch".to_owned());
+    assert_eq!(forbidden.report(), None, "it was reported");
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,7 +25,8 @@ const JITTER: f64 = 0.05;
 const FIRST_CERTIFICATE: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(args: Agent, env: &Env) -> Result<Outcome> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    tracing_subscriber::fmt().with_ansi(colours).with_writer(std::io::stderr).init();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     runtime.block_on(run_beside_envoy(args, env))
 }
@@ -118,11 +119,21 @@ fn start_envoy(envoy: &Path, config: &Path, more: &[String]) -> Result<Child> {
     Command::new(envoy)
         .arg("-c")
         .arg(config)
+        .args(hot_restart_flags(more))
         .args(more)
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .spawn()
         .with_context(|| format!("{} does not start; name Envoy with --envoy", envoy.display()))
+}
+
+/// Envoys that may hot-restart each other share memory, and two of them on a host must have different base ids. The agent never restarts one that
+/// way, so that it is off unless the user's flags say otherwise.
+fn hot_restart_flags(more: &[String]) -> &'static [&'static str] {
+    const CHOSEN: [&str; 5] =
+        ["--base-id", "--use-dynamic-base-id", "--base-id-path", "--restart-epoch", "--disable-hot-restart"];
+    let chosen = more.iter().any(|flag| CHOSEN.contains(&flag.split('=').next().unwrap_or_default()));
+    if chosen { &[] } else { &["--disable-hot-restart"] }
 }
 
 /// Listeners drain gracefully; open connections have `drain` to end.
@@ -143,5 +154,18 @@ async fn drain_envoy(envoy: &mut Child, admin: &str, drain: Duration) -> Result<
             envoy.kill().await?;
             Ok(envoy.wait().await?)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn envoys_on_one_host_share_no_memory_unless_flags_say_so() {
+        let flags = |more: &[&str]| hot_restart_flags(&more.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(flags(&["-l", "warn"]), ["--disable-hot-restart"]);
+        assert!(flags(&["--base-id", "7"]).is_empty() && flags(&["--base-id=7"]).is_empty());
+        assert!(flags(&["--use-dynamic-base-id"]).is_empty());
     }
 }

@@ -14,6 +14,7 @@ use crate::settings::mesh_settings;
 use server::settings::ListenAddress;
 
 mod instance;
+mod plaintext;
 mod server_secrets;
 
 pub(super) use instance::with_server;
@@ -22,7 +23,15 @@ pub(crate) fn run(args: BootstrapCommand, env: &Env) -> Result<Outcome> {
     let BootstrapCommand { bootstrap, .. } = args;
     let (output, secure) = (bootstrap.output, bootstrap.secure || args.sds.is_some());
     let bootstrap = client::run(with_server(bootstrap, secure))?;
-    print_document(&with_secrets(BootstrapCommand { bootstrap, ..args }, env)?, output);
+    let folder = bootstrap.config.clone().filter(|_| !secure && bootstrap.sds_socket.is_none());
+    let mesh = mesh_args(&bootstrap);
+    let document = with_secrets(BootstrapCommand { bootstrap, ..args }, env)?;
+    if let Some(folder) = folder
+        && let Some(warning) = plaintext::warning(&folder, mesh, &document["node"], env)?
+    {
+        eprintln!("warning: {warning}");
+    }
+    print_document(&document, output);
     Ok(Outcome::Done)
 }
 
@@ -82,10 +91,7 @@ pub(super) fn document(args: Bootstrap, env: &Env) -> Result<Value> {
 /// The node of the proxy: from the Pod where there is one, overridden by flags.
 fn node(args: Bootstrap, env: &Env) -> Result<NodeInfo> {
     let name: PodName = args.proxy.parse()?;
-    let mesh = mesh_settings(
-        MeshArgs { mesh_config: None, domain: args.domain, cluster_id: args.cluster_id, derive_endpoints: false },
-        &env.mesh,
-    );
+    let mesh = mesh_settings(mesh_args(&args), &env.mesh);
     let mut pod = match &args.config {
         Some(dir) => (**folder::pod(&server::load_folder(dir, &mesh)?.store.snapshot(), &name)?).clone(),
         None => Object {
@@ -121,6 +127,11 @@ fn node(args: Bootstrap, env: &Env) -> Result<NodeInfo> {
         node.locality = locality.parse()?;
     }
     Ok(node)
+}
+
+fn mesh_args(args: &Bootstrap) -> MeshArgs {
+    let (domain, cluster_id) = (args.domain.clone(), args.cluster_id.clone());
+    MeshArgs { mesh_config: None, domain, cluster_id, derive_endpoints: false }
 }
 
 fn node_document(node: &NodeInfo) -> Value {

@@ -1,5 +1,7 @@
 //! `meltemi proxies`: the connected proxies and the sync state of each type, as a running server reports it.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use comfy_table::{Table, presets};
 
@@ -24,7 +26,7 @@ fn table(proxies: &[ProxyStatus]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(["PROXY", "NAMESPACE", "TYPE", "VERSION"].into_iter().chain(TYPES));
-    for proxy in proxies {
+    for proxy in rows(proxies) {
         let state =
             |kind: &str| proxy.types.get(kind).map_or(SyncState::NotSent, |status| status.state).name().to_owned();
         let version = if proxy.version.is_empty() { "-" } else { &proxy.version };
@@ -38,6 +40,14 @@ fn table(proxies: &[ProxyStatus]) -> String {
         text.extend(errors);
     }
     text
+}
+
+/// An Envoy that gets its certificates from the server has streams for them beside that of its configuration: they have no row of their own.
+fn rows(streams: &[ProxyStatus]) -> impl Iterator<Item = &ProxyStatus> {
+    let configures = |stream: &ProxyStatus| TYPES.iter().any(|kind| stream.types.contains_key(*kind));
+    let configured: BTreeSet<_> = streams.iter().filter(|it| configures(it)).map(|it| &it.proxy).collect();
+    let mut others = BTreeSet::new();
+    streams.iter().filter(move |it| configures(it) || (!configured.contains(&it.proxy) && others.insert(&it.proxy)))
 }
 
 fn rejections(proxy: &ProxyStatus) -> impl Iterator<Item = String> {
@@ -80,6 +90,31 @@ mod tests {
         assert_eq!(words[0], ["PROXY", "NAMESPACE", "TYPE", "VERSION", "CDS", "LDS", "EDS", "RDS"]);
         assert_eq!(words[1], ["cart-1.shop", "shop", "sidecar", "1.32.0", "SYNCED", "ERROR", "STALE", "NOT", "SENT"]);
         assert_eq!(shown.lines().last(), Some("cart-1.shop rejected LDS: bad listener"));
+    }
+
+    #[test]
+    fn an_envoy_with_streams_for_its_certificates_is_one_row() {
+        let stream = |proxy: &str, id: &str, kinds: &[&str]| ProxyStatus {
+            proxy: proxy.into(),
+            namespace: "shop".into(),
+            proxy_type: "sidecar".into(),
+            version: String::new(),
+            connection_id: id.into(),
+            address: String::new(),
+            connected_at: String::new(),
+            types: kinds.iter().map(|kind| ((*kind).to_owned(), status(SyncState::Synced, ""))).collect(),
+        };
+        let all = [
+            stream("a.shop", "1", &["SDS"]),
+            stream("a.shop", "2", &["CDS", "LDS"]),
+            stream("a.shop", "3", &["SDS"]),
+            stream("b.shop", "4", &["SDS"]),
+            stream("b.shop", "5", &["SDS"]),
+            stream("c.shop", "6", &["CDS"]),
+            stream("c.shop", "7", &["CDS"]),
+        ];
+        let shown: Vec<_> = rows(&all).map(|it| it.connection_id.as_str()).collect();
+        assert_eq!(shown, ["2", "4", "6", "7"], "two configurations of one name are two proxies");
     }
 
     #[test]

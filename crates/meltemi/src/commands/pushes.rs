@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
-use comfy_table::{Table, presets};
+use comfy_table::{CellAlignment, Table, presets};
 
 use super::client::{self, PageClient};
 use super::{Outcome, print};
@@ -62,14 +62,21 @@ fn changed(known: &mut BTreeMap<u64, PushStatus>, now: Vec<PushStatus>) -> Vec<P
 const HEADERS: [&str; 12] =
     ["PUSH", "AT", "CLASSES", "PROXIES", "DONE", "AFTER", "DEBOUNCE", "REFRESH", "SENT", "ACKED", "REJECTED", "CAUSE"];
 
+/// The columns of numbers.
+const NUMBERS: [usize; 10] = [0, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+
 fn table(pushes: &[PushStatus]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(HEADERS);
+    // Numbers and times below each other by their last digit.
+    for at in NUMBERS {
+        table.column_mut(at).expect("every column has a header").set_cell_alignment(CellAlignment::Right);
+    }
     for push in pushes {
         table.add_row(row(push));
     }
-    table.lines().map(|line| format!("{}\n", line.trim())).collect()
+    table.lines().map(|line| format!("{}\n", line.trim_end().get(1..).unwrap_or_default())).collect()
 }
 
 fn row(push: &PushStatus) -> [String; 12] {
@@ -105,6 +112,13 @@ mod tests {
         let row: Vec<&str> = shown.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(row, ["7", "0", "2", "1", "1.2ms", "0.0ms", "0.0ms", "2", "1", "0", "Service", "shop/cart"]);
         assert!(shown.starts_with("PUSH"), "{shown}");
+    }
+
+    #[test]
+    fn numbers_are_ordered_and_aligned_as_numbers() {
+        let shown = table(&[push(9, 1), push(10, 1), push(100, 2)]);
+        let first: Vec<&str> = shown.lines().map(|line| &line[..4]).collect();
+        assert_eq!(first, ["PUSH", "   9", "  10", " 100"], "{shown}");
     }
 
     #[test]

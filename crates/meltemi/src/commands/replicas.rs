@@ -19,7 +19,7 @@ pub(crate) fn run(args: &Proxies) -> Result<Outcome> {
 }
 
 fn is_wrong(state: ReplicaState) -> bool {
-    matches!(state, ReplicaState::Differs | ReplicaState::Silent)
+    matches!(state, ReplicaState::Differs | ReplicaState::Silent | ReplicaState::CutOff)
 }
 
 fn table(replicas: &[ReplicaStatus]) -> String {
@@ -29,6 +29,7 @@ fn table(replicas: &[ReplicaStatus]) -> String {
     for it in replicas {
         let state = match it.state {
             ReplicaState::Silent => format!("silent for {} s", it.silent_seconds),
+            ReplicaState::CutOff => format!("cut off from the API server for {} s", it.silent_seconds),
             state => state.name().to_owned(),
         };
         let name = if it.own { format!("{} (asked)", it.name) } else { it.name.clone() };
@@ -58,10 +59,19 @@ mod tests {
             replica("a", ReplicaState::InStep, &[]),
             replica("b", ReplicaState::Differs, &["Pod", "Node"]),
             replica("c", ReplicaState::Silent, &[]),
+            replica("d", ReplicaState::CutOff, &[]),
         ]);
         let rows: Vec<String> =
             shown.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-        assert_eq!(rows, ["a (asked) 1 7 ab in step -", "b 1 7 ab differs Pod, Node", "c 1 7 ab silent for 40 s -"]);
+        assert_eq!(
+            rows,
+            [
+                "a (asked) 1 7 ab in step -",
+                "b 1 7 ab differs Pod, Node",
+                "c 1 7 ab silent for 40 s -",
+                "d 1 7 ab cut off from the API server for 40 s -"
+            ]
+        );
         assert!(is_wrong(ReplicaState::Silent) && !is_wrong(ReplicaState::Settling));
     }
 }

@@ -21,7 +21,7 @@ pub(crate) fn create(args: &TokenCreate, env: &Env) -> Result<Outcome> {
     }
     let lifetime = go_duration(&args.lifetime).filter(|lifetime| *lifetime >= Duration::from_secs(1));
     let lifetime = lifetime.with_context(|| format!("--lifetime {:?}: write it like 24h or 30m", args.lifetime))?;
-    let issuer = Issuer::open(&state_folder(args.state_dir.clone(), &env.identity).context(NO_STATE)?)?;
+    let issuer = Issuer::of_server(&state_folder(args.state_dir.clone(), &env.identity).context(NO_STATE)?)?;
     let token = issuer.token(namespace, account, &args.audience, lifetime, SystemTime::now())?;
     print(&format!("{token}\n"));
     Ok(Outcome::Done)

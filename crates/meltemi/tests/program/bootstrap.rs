@@ -16,6 +16,26 @@ fn a_pod_of_the_folder_describes_the_node() {
 }
 
 #[test]
+fn a_plaintext_bootstrap_of_a_workload_with_mutual_tls_is_warned_of() {
+    let policy = |mode: &str| {
+        format!(
+            "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {{name: default, namespace: shop}}\nspec: {{mtls: {{mode: {mode}}}}}\n"
+        )
+    };
+    let warned = |mode: &str, more: &[&str]| {
+        let dir = folder(&[("shop.yaml", SHOP), ("policy.yaml", &policy(mode))]);
+        let words = ["bootstrap", "--proxy=cart-1.shop", "--server=127.0.0.1:15010", "--config", path(&dir)];
+        let ran = run(&[&words, more].concat());
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        ran.stderr
+    };
+    let strict = warned("STRICT", &[]);
+    assert!(strict.contains("mode STRICT in namespace shop") && strict.contains("meltemi agent"), "{strict}");
+    assert_eq!(warned("DISABLE", &[]), "");
+    assert_eq!(warned("STRICT", &["--sds-socket=./sds.sock"]), "");
+}
+
+#[test]
 fn a_missing_pod_exits_with_2() {
     let dir = folder(&[("shop.yaml", SHOP)]);
     let ran = run(&["bootstrap", "--proxy=x.shop", "--server=127.0.0.1:15010", "--config", path(&dir)]);

@@ -214,6 +214,25 @@ fn admission_policies_are_rendered() {
     assert_eq!(find(&objects, &format!("{kind}Binding"), name)["spec"]["policyName"], name);
 }
 
+/// Helm prints notes only where it installs: they are rendered as an object here.
+#[test]
+fn notes_name_only_values_that_mean_nothing() {
+    let copy = tempfile::tempdir().expect("a folder");
+    let chart = copy.path().join("meltemi");
+    let copied = Command::new("cp").arg("-r").arg(self::chart()).arg(&chart).status().expect("cp starts");
+    assert!(copied.success());
+    let shown = chart.join("templates/shown.yaml");
+    std::fs::write(shown, "ignored: {{ include \"meltemi.ignored\" . | quote }}\n").expect("a template");
+    let ignored = |more: &[&str]| {
+        let template = ["template", "istiod", as_text(&chart), "-n", "istio-system", "-s", "templates/shown.yaml"];
+        let out = helm(&[&template, more].concat(), &[])?;
+        Some(String::from_utf8_lossy(&out.stdout).lines().last().unwrap_or_default().to_owned())
+    };
+    let Some(none) = ignored(&[]) else { return };
+    assert_eq!(none, "ignored: \"\"");
+    assert_eq!(ignored(&["--set", "istio_cni.enabled=true"]).as_deref(), Some("ignored: \"istio_cni\""));
+}
+
 #[test]
 fn env_values_override_the_chart() {
     let Some(objects) = rendered(&[], &["--set-string", "env.CLUSTER_ID=east,env.PILOT_DEBOUNCE_MAX=5s"]) else {

@@ -1,6 +1,7 @@
 //! The built program, run as a user runs it.
 
 mod admin;
+mod agent;
 mod attacks;
 mod bootstrap;
 mod chart;

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use config::host::Host;
 use config::kind::Kind;
+use config::kinds::string_match::StringMatch;
 use config::kinds::virtual_service::{Destination, VirtualService};
 use config::meta::Object;
 use config::store::Name;
+use config::validate::is_claim;
 
 use super::{Diagnostics, ReferenceIndex};
 use crate::mesh::Mesh;
@@ -22,6 +24,7 @@ pub(super) fn check(mesh: &Mesh, references: &ReferenceIndex<'_>, diagnostics: &
     for object in &objects {
         check_destinations(object, references, diagnostics);
         check_weights(object, diagnostics);
+        check_claims(object, diagnostics);
         check_gateways(mesh, object, diagnostics);
         check_delegates(mesh, object, diagnostics);
         check_ports(object, references, diagnostics);
@@ -105,6 +108,22 @@ fn check_destinations(object: &VirtualServiceObject, references: &ReferenceIndex
                 format!("{path}.port"),
                 format!("{host} has no port {number}; requests that are sent there fail with 503"),
             );
+        }
+    }
+}
+
+/// istiod sends such a matcher all the same, and so do we.
+fn check_claims(object: &VirtualServiceObject, diagnostics: &mut Diagnostics) {
+    for (index, route) in object.spec.http.iter().enumerate() {
+        for (at, wanted) in route.matches.iter().enumerate() {
+            let lists = [("headers", &wanted.headers), ("withoutHeaders", &wanted.without_headers)];
+            let claims =
+                lists.into_iter().flat_map(|(field, list)| list.iter().map(move |(name, text)| (field, name, text)));
+            for (field, name, _) in claims.filter(|(_, name, text)| is_claim(name) && **text == StringMatch::Any) {
+                let path = format!("spec.http[{index}].match[{at}].{field}[{name:?}]");
+                let what = "a claim is matched without a value, and proxies reject all routes of the port; match any text with the regex \".*\"";
+                warn(diagnostics, object, path, what);
+            }
         }
     }
 }

@@ -55,6 +55,16 @@ fn check(kind: &str, spec: &str, expected: &[&str]) {
 }
 
 #[test]
+fn a_claim_that_is_matched_without_a_value_blocks_the_routes_of_its_port() {
+    let what = "a claim is matched without a value, and proxies reject all routes of the port; match any text with the regex \".*\"";
+    check(
+        "VirtualService",
+        "{hosts: [cart], gateways: [public], http: [{match: [{headers: {'@request.auth.claims.a': {}, x-b: {}}, withoutHeaders: {'@request.auth.claims.c': {exact: d}}}], route: [{destination: {host: cart}}]}]}",
+        &[&format!("spec.http[0].match[0].headers[\"@request.auth.claims.a\"]: {what}")],
+    );
+}
+
+#[test]
 fn a_consistent_mesh_has_no_diagnostics() {
     check(
         "VirtualService",

@@ -22,6 +22,7 @@ impl Delta {
         for namespace in &renewed {
             next.request_authentications.rebuild(namespace, &new.request_authentications);
         }
+        let authorizes = !touched.is_empty();
         touched.extend(renewed);
         for item in old.keys.diff(&new.keys) {
             let (DiffItem::Add(source, _) | DiffItem::Update { new: (source, _), .. } | DiffItem::Remove(source, _)) =
@@ -31,6 +32,9 @@ impl Delta {
         if self.services.keys().any(|name| mesh.authorizers.asks(name)) {
             next.authorizers = Arc::new(Authorizers::new(next));
         }
+        // Outbound listeners of any proxy may hold such policies.
+        let guards = !next.entry_services.dynamic_namespaces().is_empty();
+        self.everything |= guards && (authorizes || next.authorizers != mesh.authorizers);
         self.class_keys |= touched.iter().any(|namespace| **namespace == *next.config.root_namespace)
             || next.authorizers != mesh.authorizers;
         self.namespaces.extend(touched);

@@ -106,15 +106,16 @@ impl AuthorizationPolicies {
         self.by_namespace.rebuild(namespace, objects, |object| Arc::new(WorkloadPolicy::new(object, &domains)));
     }
 
+    /// `homes`: the namespaces whose policies may apply to the workload.
     pub(crate) fn of_workload(
         &self,
-        root: &str,
+        homes: &[&str],
         namespace: &str,
         labels: &Labels,
         authorizers: &Authorizers,
     ) -> Authorization {
         let mut found = Authorization::default();
-        for policy in self.by_namespace.in_both(root, namespace) {
+        for policy in self.by_namespace.in_each(homes) {
             if !super::attachment::applies(&policy.object.spec, &policy.namespace, namespace, labels) {
                 continue;
             }

@@ -51,10 +51,11 @@ impl<P> ByNamespace<P> {
         }
     }
 
-    /// First those of one namespace, then those of the other; only once if they are the same.
-    pub(super) fn in_both(&self, first: &str, second: &str) -> impl Iterator<Item = &Arc<P>> {
-        let other = if first == second { None } else { self.lists.get(second) };
-        self.lists.get(first).into_iter().chain(other).flat_map(|list| list.iter())
+    /// Those of each namespace, in this order; a namespace that is named twice counts once.
+    pub(super) fn in_each(&self, namespaces: &[&str]) -> impl Iterator<Item = &Arc<P>> + use<'_, P> {
+        let distinct = namespaces.iter().enumerate().filter(|(at, name)| !namespaces[..*at].contains(name));
+        let lists: Vec<_> = distinct.filter_map(|(_, name)| self.lists.get(*name)).collect();
+        lists.into_iter().flat_map(|list| list.iter())
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<P>> {

@@ -17,6 +17,8 @@ use config::diagnostic::{Diagnostic, ObjectId};
 use config::labels::Labels;
 
 use crate::mesh::Mesh;
+use crate::placement::Placement;
+use crate::service::Service;
 
 pub use authorization::{Authorization, CustomAuthorization, WorkloadPolicy};
 pub use authorizer::Authorizer;
@@ -38,10 +40,7 @@ pub struct Policies {
 impl Policies {
     pub(crate) fn new(mesh: &Mesh, namespace: &str, labels: &Labels) -> Arc<Self> {
         let root = &mesh.config.root_namespace;
-        let mut authorization = mesh.authorization.of_workload(root, namespace, labels, &mesh.authorizers);
-        if !mesh.env.multiple_authorizers {
-            authorization.reject_multiple_providers();
-        }
+        let authorization = Authorization::of(mesh, &[root, namespace], namespace, labels);
         let authentications = mesh.request_authentications.of_workload(root, namespace, labels);
         let mut made_from: Vec<_> = authorization.policies().map(WorkloadPolicy::id).collect();
         made_from.extend(authentications.iter().map(|object| token::id(object)));
@@ -55,13 +54,41 @@ impl Policies {
 }
 
 impl Authorization {
-    fn policies(&self) -> impl Iterator<Item = &WorkloadPolicy> {
+    fn of(mesh: &Mesh, homes: &[&str], namespace: &str, labels: &Labels) -> Self {
+        let mut found = mesh.authorization.of_workload(homes, namespace, labels, &mesh.authorizers);
+        if !mesh.env.multiple_authorizers {
+            found.reject_multiple_providers();
+        }
+        found
+    }
+
+    pub fn policies(&self) -> impl Iterator<Item = &WorkloadPolicy> {
         let custom = self.custom.values().flat_map(|custom| &custom.policies);
         custom.chain(&self.audit).chain(&self.deny).chain(&self.allow).map(|policy| &**policy)
     }
 }
 
 impl Mesh {
+    /// The policies of a client's connections to a host that is resolved per request: its own, and those of the service's namespace that select it.
+    pub fn outbound_authorization(&self, placement: &Placement, service: &Service) -> Authorization {
+        let (root, own) = (&*self.config.root_namespace, &*placement.proxy.namespace);
+        Authorization::of(self, &[root, own, &service.namespace], own, &placement.labels)
+    }
+
+    /// All policies that may be among them, whatever the client imports. Empty: no host is resolved per request.
+    pub(crate) fn outbound_policies(&self, namespace: &str, labels: &Labels) -> Vec<ObjectId> {
+        let there = self.entry_services.dynamic_namespaces();
+        if there.is_empty() {
+            return Vec::new();
+        }
+        let homes: Vec<_> =
+            [&*self.config.root_namespace, namespace].into_iter().chain(there.iter().map(|it| &**it)).collect();
+        let found = self.authorization.of_workload(&homes, namespace, labels, &self.authorizers);
+        let mut ids: Vec<_> = found.policies().map(WorkloadPolicy::id).collect();
+        ids.sort();
+        ids
+    }
+
     /// Diagnostics on policies whose effect differs from what was written.
     pub fn policy_diagnostics(&self) -> Vec<Diagnostic> {
         self.authorization.diagnostics(&self.authorizers)

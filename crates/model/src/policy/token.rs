@@ -41,7 +41,7 @@ impl RequestAuthentications {
         namespace: &str,
         labels: &Labels,
     ) -> Vec<&Arc<Object<RequestAuthentication>>> {
-        let near_first = self.by_namespace.in_both(namespace, root);
+        let near_first = self.by_namespace.in_each(&[namespace, root]);
         near_first
             .filter(|object| super::attachment::applies(&object.spec, &object.meta.namespace, namespace, labels))
             .collect()

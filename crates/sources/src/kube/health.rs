@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 
+use super::client::RequestError;
 use super::known_objects::KnownObjects;
+use super::outage::{OutageLine, Outages};
 use super::resource::ApiResource;
 
 /// Shared by all watches of a cluster.
@@ -15,6 +17,7 @@ pub struct WatchesHealth(Arc<Inner>);
 
 struct Inner {
     watches: Mutex<BTreeMap<ApiResource, WatchHealth>>,
+    outages: Mutex<Outages>,
     synced: watch::Sender<()>,
 }
 
@@ -68,7 +71,8 @@ pub struct WatchHealth {
 
 impl Default for WatchesHealth {
     fn default() -> WatchesHealth {
-        WatchesHealth(Arc::new(Inner { watches: Mutex::default(), synced: watch::Sender::new(()) }))
+        let (watches, outages) = (Mutex::default(), Mutex::default());
+        WatchesHealth(Arc::new(Inner { watches, outages, synced: watch::Sender::new(()) }))
     }
 }
 
@@ -109,6 +113,10 @@ impl WatchesHealth {
         Reporter { health: self.clone(), resource: resource.clone() }
     }
 
+    fn outages(&self) -> MutexGuard<'_, Outages> {
+        self.0.outages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn watches(&self) -> MutexGuard<'_, BTreeMap<ApiResource, WatchHealth>> {
         self.0.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -121,6 +129,10 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
+    pub(super) fn is_forbidden(&self) -> bool {
+        self.health.watches().get(&self.resource).is_some_and(|health| health.state == State::Forbidden)
+    }
+
     pub(super) fn set_state(&self, state: State, trouble: &str) {
         self.edit(|health| {
             if health.state != state {
@@ -130,6 +142,18 @@ impl Reporter {
             health.trouble = trouble.to_owned();
             health.failures += u64::from(state == State::Stalled);
         });
+    }
+
+    /// `None`: the failure is not to be logged.
+    pub(super) fn failed(&self, failure: &RequestError) -> Option<OutageLine> {
+        self.set_state(State::Stalled, &failure.to_string());
+        self.health.outages().failed(&self.resource, failure)
+    }
+
+    /// How long watches failed, if this was the last of them.
+    pub(super) fn live(&self) -> Option<Duration> {
+        self.set_state(State::Live, "");
+        self.health.outages().recovered(&self.resource)
     }
 
     pub(super) fn record_event(&self, known: &KnownObjects, version: u64) {
@@ -164,6 +188,7 @@ impl Reporter {
 
 impl Drop for Reporter {
     fn drop(&mut self) {
+        self.health.outages().recovered(&self.resource);
         self.health.watches().remove(&self.resource);
     }
 }

@@ -5,6 +5,7 @@ mod client;
 mod health;
 mod known_objects;
 mod names;
+mod outage;
 mod pacing;
 mod page;
 mod rate;
@@ -77,6 +78,16 @@ impl KubeSource {
         self.health.clone()
     }
 
+    /// What is listed and watched, as far as it is known before the mesh config is.
+    pub fn resources(&self) -> Vec<ApiResource> {
+        let kinds = Kind::ALL.into_iter().filter(|kind| self.reads(*kind));
+        let watched = |kind| {
+            let namespaces = self.watched_namespaces(kind, None).into_iter();
+            namespaces.map(move |namespace| ApiResource { kind, namespace })
+        };
+        kinds.flat_map(watched).collect()
+    }
+
     /// To be updated with the namespaces in scope.
     pub fn scope(&self) -> watch::Sender<NamespaceScope> {
         self.scope.clone()
@@ -99,7 +110,7 @@ impl KubeSource {
 
     fn begin(&self, kinds: &[Kind], snapshot: &Snapshot) {
         for kind in kinds {
-            for namespace in self.watched_namespaces(*kind, snapshot) {
+            for namespace in self.watched_namespaces(*kind, Some(snapshot)) {
                 let resource = ApiResource { kind: *kind, namespace };
                 spawn(Reflector {
                     client: self.client.clone(),
@@ -122,13 +133,13 @@ impl KubeSource {
         }
     }
 
-    /// The namespaces to watch one by one. `None`: all at once.
-    fn watched_namespaces(&self, kind: Kind, snapshot: &Snapshot) -> Vec<Option<Arc<str>>> {
+    /// The namespaces to watch one by one. `None`: all at once. `snapshot`: with the mesh config, which names the root namespace.
+    fn watched_namespaces(&self, kind: Kind, snapshot: Option<&Snapshot>) -> Vec<Option<Arc<str>>> {
         if self.options.namespaces.is_empty() || !kind.is_namespaced() {
             return vec![None];
         }
         let mut names = self.options.namespaces.clone();
-        names.insert(snapshot.mesh.root_namespace.as_str().into());
+        names.extend(snapshot.map(|snapshot| Arc::from(snapshot.mesh.root_namespace.as_str())));
         names.insert(self.options.pod_namespace.clone());
         names.into_iter().map(Some).collect()
     }

@@ -19,6 +19,7 @@ use self::audit::Suspects;
 use super::client::{JSON, KubeClient, RequestError};
 use super::health::{Reporter, State};
 use super::known_objects::{KnownObjects, ObservedObject};
+use super::outage::OutageLine;
 use super::pacing::{Backoff, Pacing, with_jitter};
 use super::page::{PageEnd, read_objects};
 use super::resource::{ApiResource, plural};
@@ -120,10 +121,12 @@ impl Reflector {
             RequestError::Status { code, retry_after, .. } => (*retry_after, *code == 403),
             _ => (None, false),
         };
-        let text = failure.to_string();
         if forbidden {
-            // The text names the verb and the resource that a role must allow.
-            warn!(kind = %self.resource, error = text, "not allowed to read a kind; add the rule to the role");
+            let text = failure.to_string();
+            if !self.health.is_forbidden() {
+                // The text names the verb and the resource that a role must allow.
+                warn!(kind = %self.resource, error = text, "not allowed to read a kind; add the rule to the role");
+            }
             self.health.set_state(State::Forbidden, &text);
             if self.optional {
                 self.health.synced();
@@ -131,8 +134,10 @@ impl Reflector {
             return with_jitter(self.pacing.absent);
         }
         let wait = backoff.next(&self.pacing, retry_after);
-        warn!(kind = %self.resource, error = text, retry_in = ?wait, "watch failed; known objects stay in force");
-        self.health.set_state(State::Stalled, &text);
+        if let Some(OutageLine { watches, lasting }) = self.health.failed(failure) {
+            let kind = &self.resource;
+            warn!(%kind, error = %failure, watches, ?lasting, "watches fail; known objects stay in force");
+        }
         wait
     }
 

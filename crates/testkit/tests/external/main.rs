@@ -153,7 +153,7 @@ impl Mesh {
         {
             command.arg(flag).arg(self.path(name));
         }
-        command.arg("--envoy").arg(envoy).args(["--", "--use-dynamic-base-id", "-l", "warn"]);
+        command.arg("--envoy").arg(envoy).args(["--", "-l", "warn"]);
         Process::start(&mut command, &self.path("agent"))
     }
 

@@ -80,7 +80,7 @@ impl Live {
         agent.arg("--root").arg(self.path("state/ca/ca-cert.pem")).arg("--token").arg(token_file);
         agent.arg("--workdir").arg(self.path(&format!("{name}.work")));
         agent.arg("--envoy").arg(environment::envoy().context("no Envoy")?);
-        agent.args(["--drain", "0s", "--", "--use-dynamic-base-id", "--concurrency", "1", "-l", "warn"]);
+        agent.args(["--drain", "0s", "--", "--concurrency", "1", "-l", "warn"]);
         self.spawn(&format!("{name}.log"), &mut agent)
     }
 

@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use config::kind::Kind;
 use config::tree::Node;
 use config::validate::{AdmissionRule, RULES};
 use config::yaml::{Scalars, documents};
@@ -49,6 +50,13 @@ fn the_api_server_rejects_by_itself_what_check_rejects() {
             ensure!(rejected.is_empty(), "{}: {rejected}", rule.allowed);
             api.delete(&good).await?;
         }
+        // istiod tests its own webhook with an object that only that may reject.
+        let gateways = RULES.iter().find(|rule| rule.kind == Kind::Gateway).context("a rule for Gateways")?;
+        let mut probe = object(gateways, gateways.rejected)?;
+        probe["metadata"]["annotations"] = json!({ "internal.istio.io/webhook-always-reject": "true" });
+        let refused = rejection(&api, &probe).await;
+        ensure!(refused.is_empty(), "{refused}");
+        api.delete(&probe).await?;
         Ok(())
     });
 }

@@ -191,7 +191,7 @@ fn agent(envoy: &Path, folder: &Path, server: SocketAddr, admin: SocketAddr) -> 
         .arg(folder.join("work"))
         .arg("--envoy")
         .arg(envoy)
-        .args(["--", "--use-dynamic-base-id", "-l", "warn"])
+        .args(["--", "-l", "warn"])
         .stdout(log.try_clone()?)
         .stderr(log);
     Process::spawn(&mut command)

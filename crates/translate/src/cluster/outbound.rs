@@ -138,7 +138,7 @@ impl Target<'_> {
             resolution::override_port(&mut draft.cluster, self.service, self.port);
             // As in istiod: a rule that selects PASSTHROUGH removes the host names, and leaves the DNS settings.
             if self.uses_dns() {
-                resolution::use_dns(&mut draft.cluster, self.mesh, self.placement);
+                resolution::use_dns(&mut draft.cluster, self.mesh, self.placement, self.service);
             }
         } else {
             self.resolve(&mut draft.cluster);

@@ -1,6 +1,6 @@
 //! Service discovery of a cluster, by the resolution of its service.
 
-use model::{Mesh, Placement, Port, Resolution, Service, TargetPort};
+use model::{ConnectStrategy, Mesh, Placement, Port, Resolution, Service, TargetPort};
 use wire::any;
 use wire::envoy::config::cluster::v3::{
     Cluster,
@@ -61,9 +61,10 @@ pub(super) fn to_names(
     service: &Service,
     endpoints: Vec<LocalityLbEndpoints>,
 ) {
-    let kind = if service.resolution == Resolution::Dns { DiscoveryType::StrictDns } else { DiscoveryType::LogicalDns };
+    let each = service.resolution == Resolution::Dns && service.connect_strategy == ConnectStrategy::Default;
+    let kind = if each { DiscoveryType::StrictDns } else { DiscoveryType::LogicalDns };
     cluster.cluster_discovery_type = Some(ClusterDiscoveryType::Type(kind.into()));
-    use_dns(cluster, mesh, placement);
+    use_dns(cluster, mesh, placement, service);
     cluster.load_assignment = Some(ClusterLoadAssignment {
         cluster_name: cluster.name.clone(),
         endpoints,
@@ -72,8 +73,12 @@ pub(super) fn to_names(
 }
 
 #[allow(deprecated)] // DNS settings of the cluster: istiod sends them there.
-pub(super) fn use_dns(cluster: &mut Cluster, mesh: &Mesh, placement: &Placement) {
-    cluster.dns_lookup_family = lookup_family(placement).into();
+pub(super) fn use_dns(cluster: &mut Cluster, mesh: &Mesh, placement: &Placement, service: &Service) {
+    cluster.dns_lookup_family = match service.connect_strategy {
+        ConnectStrategy::Default => lookup_family(placement),
+        ConnectStrategy::Race => DnsLookupFamily::All,
+    }
+    .into();
     cluster.dns_refresh_rate = Some(duration(&mesh.config.dns_refresh_rate));
     cluster.dns_jitter = Some(DNS_JITTER);
     cluster.respect_dns_ttl = true;

@@ -2,7 +2,7 @@
 
 use config::kinds::client_tls::{ClientTlsMode, ClientTlsSettings};
 use config::kinds::destination_rule::{ProxyProtocol, ProxyProtocolVersion};
-use model::{CertificateFiles, Mesh, MtlsMode, Placement, Port, Service};
+use model::{CertificateFiles, Mesh, MtlsMode, Placement, Port, Service, TlsMode};
 use wire::any;
 use wire::envoy::config::cluster::v3::cluster::TransportSocketMatch;
 use wire::envoy::config::core::v3::{
@@ -89,7 +89,7 @@ fn apply_rule(draft: &mut Draft, peer: &Peer<'_>, tls: &ClientTlsSettings, files
     }
 }
 
-/// Automatic mutual TLS. If endpoints cannot be matched one by one, all of them must support it.
+/// Automatic mutual TLS. If endpoints cannot be matched one by one, none of them may be without it.
 pub(super) fn is_automatic(mesh: &Mesh, service: &Service, port: &Port, passthrough: bool) -> bool {
     if service.external || !mesh.config.enable_auto_mtls || mesh.namespace_mtls(&service.namespace) == MtlsMode::Disable
     {
@@ -99,7 +99,7 @@ pub(super) fn is_automatic(mesh: &Mesh, service: &Service, port: &Port, passthro
         return true;
     }
     let endpoints = mesh.endpoints_at(service, port.number);
-    !endpoints.is_empty() && endpoints.iter().all(|endpoint| endpoint.workload.mtls)
+    !endpoints.is_empty() && endpoints.iter().all(|endpoint| endpoint.workload.tls_mode != TlsMode::Disabled)
 }
 
 pub(super) fn apply_proxy_protocol(draft: &mut Draft, wanted: ProxyProtocol) {

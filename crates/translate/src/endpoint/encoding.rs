@@ -131,8 +131,8 @@ fn write_ipv4(ip: Ipv4Addr, out: &mut Writer) {
 fn metadata(endpoint: &Endpoint, selection: EndpointSelection<'_>, out: &mut Writer) {
     let cluster = &selection.mesh.env.cluster_id;
     section("istio", "workload", out, |out| workload(&endpoint.workload, cluster, out));
-    if selection.accepts_mtls(endpoint) {
-        write_mtls_label(out);
+    if let Some(label) = selection.tls_label(endpoint) {
+        write_tls_label(label, out);
     }
 }
 
@@ -141,11 +141,11 @@ fn gateway_metadata(gateway: &NetworkGateway, out: &mut Writer) {
         out.put(gateway.cluster.as_bytes());
         out.put(b";;;;");
     });
-    write_mtls_label(out);
+    write_tls_label("istio", out);
 }
 
-fn write_mtls_label(out: &mut Writer) {
-    section("envoy.transport_socket_match", "tlsMode", out, |out| out.put(b"istio"));
+fn write_tls_label(label: &str, out: &mut Writer) {
+    section("envoy.transport_socket_match", "tlsMode", out, |out| out.put(label.as_bytes()));
 }
 
 /// `filter_metadata` with one text field.

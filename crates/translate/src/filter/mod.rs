@@ -12,7 +12,7 @@ pub(crate) mod tcp_proxy;
 use std::sync::LazyLock;
 
 use config::kinds::wasm_plugin::PluginPhase;
-use model::{Extension, Placement, Protocol};
+use model::{Authorization, Extension, Placement, Protocol};
 use wire::any::{self, Packable};
 use wire::envoy::config::listener::v3::{Filter, filter};
 use wire::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
@@ -110,11 +110,21 @@ pub(crate) fn inbound_network(placement: &Placement) -> Vec<Filter> {
     vec![Filter { name, config_type: Some(filter::ConfigType::TypedConfig(config)) }]
 }
 
-/// Authorization and network plugins of a TCP chain, before the TCP proxy.
+/// The workload's authorization and network plugins of a TCP chain, before the TCP proxy.
 pub(crate) fn network_policies(placement: &Placement, direction: Direction, port: u16) -> Vec<Filter> {
-    let mut filters = rbac::custom_network(placement);
+    network_authorization(placement, &placement.policies.authorization, direction, port)
+}
+
+/// The same with other policies than the workload's.
+pub(crate) fn network_authorization(
+    placement: &Placement,
+    authorization: &Authorization,
+    direction: Direction,
+    port: u16,
+) -> Vec<Filter> {
+    let mut filters = rbac::custom_network(authorization);
     filters.extend(plugin::network(placement, direction, port, &[PluginPhase::Authn, PluginPhase::Authz]));
-    filters.extend(rbac::local_network(placement));
+    filters.extend(rbac::local_network(authorization));
     filters.extend(plugin::network(placement, direction, port, &[PluginPhase::Stats, PluginPhase::UnspecifiedPhase]));
     filters
 }

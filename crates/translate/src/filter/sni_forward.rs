@@ -9,11 +9,13 @@ use wire::envoy::extensions::filters::network::sni_dynamic_forward_proxy::v3::{
 use super::network_filter;
 use crate::cluster::resolution;
 
+pub(crate) const NAME: &str = "envoy.extensions.filters.network.sni_dynamic_forward_proxy";
+
 pub(crate) fn filter(service: &Service, port: u16) -> Filter {
     let config = FilterConfig {
         dns_cache_config: Some(resolution::dns_cache(service)),
         port_specifier: Some(PortSpecifier::PortValue(port.into())),
         ..FilterConfig::default()
     };
-    network_filter("envoy.extensions.filters.network.sni_dynamic_forward_proxy", &config)
+    network_filter(NAME, &config)
 }

@@ -428,7 +428,7 @@ impl ListenerDraft {
             || passthrough_chain(mesh, placement),
         );
         let mut listener_filters = Vec::new();
-        if self.chains.iter().any(Chain::matches_sni) {
+        if self.chains.iter().any(Chain::reads_sni) {
             listener_filters.push(inspector::tls());
         }
         if detects {

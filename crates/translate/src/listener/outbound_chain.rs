@@ -8,7 +8,7 @@ use wire::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
 use wire::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
 
 use super::chain::PLAIN_HTTP;
-use crate::filter::{self, Direction};
+use crate::filter::{self, Direction, sni_forward};
 use crate::hcm;
 use crate::proto::{seconds, uint32};
 
@@ -67,8 +67,14 @@ impl Chain {
         matches!(self.content, ChainContent::Http { detected: true, .. })
     }
 
-    pub(super) fn matches_sni(&self) -> bool {
+    fn matches_sni(&self) -> bool {
         !self.server_names.is_empty()
+    }
+
+    /// The SNI chooses the chain, or the destination within it.
+    pub(super) fn reads_sni(&self) -> bool {
+        let forwards = |filters: &[Filter]| filters.iter().any(|filter| filter.name == sni_forward::NAME);
+        self.matches_sni() || matches!(&self.content, ChainContent::Tcp(filters) if forwards(filters))
     }
 
     /// Matches everything.
@@ -212,6 +218,14 @@ mod tests {
             vec![chain(&["b", "a", "*"], &["10.2.0.0/8"]), chain(&["a"], &[]), chain(&[], &[]), chain(&[], &[])],
         );
         assert_eq!(chains.len(), 3);
+    }
+
+    #[test]
+    fn a_server_name_belongs_to_the_first_tls_route_that_has_it() {
+        let mut held = Vec::new();
+        merge(&mut held, vec![chain(&["a", "b"], &[]), chain(&["b", "c"], &[]), chain(&["a"], &[])]);
+        let names: Vec<_> = held.iter().map(|chain| chain.server_names.join(",")).collect();
+        assert_eq!(names, ["a,b", "c"]);
     }
 
     #[test]

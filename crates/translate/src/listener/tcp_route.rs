@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use config::diagnostic::ObjectId;
 use config::kinds::virtual_service::RouteDestination;
 use config::labels::Labels;
-use model::{MESH, Mesh, Placement, Port, Protocol, ResolvedVirtualService, Service, VirtualServices};
+use model::{
+    Authorization, MESH, Mesh, Placement, Port, Protocol, ResolvedVirtualService, Service, VirtualServices,
+    WorkloadPolicy,
+};
 
 use super::outbound_chain::Chain;
 use super::tcp_destination::Sender;
@@ -35,6 +38,7 @@ pub(super) fn chains(target: &Target<'_>, rules: &VirtualServices) -> (Vec<Chain
     let matching = rules.for_tcp(&target.service.host);
     let tls = matches!(target.port.protocol, Protocol::Tls | Protocol::Https);
     let chains = if tls { target.tls(&matching, &mut made_from) } else { target.tcp(&matching, &mut made_from) };
+    made_from.extend(target.authorization().iter().flat_map(Authorization::policies).map(WorkloadPolicy::id));
     (chains, made_from)
 }
 
@@ -141,14 +145,23 @@ impl Target<'_> {
         };
         let stat = stat_pattern::expand(&self.mesh.config.outbound_cluster_stat_name, named);
         let rule = self.placement.destination_rule(&service.host).map(|rule| &**rule);
-        let mut filters = filter::network_plugins(self.placement, Direction::Outbound, self.port.number);
-        filters.extend(stats::network(self.placement, Direction::Outbound));
-        if service.is_dynamic() && matches!(self.port.protocol, Protocol::Tls | Protocol::Https) {
-            filters.push(sni_forward::filter(service, self.port.number));
-        }
         let Self { mesh, placement, port, .. } = self;
+        let mut filters = match self.authorization() {
+            Some(policies) => filter::network_authorization(placement, &policies, Direction::Outbound, port.number),
+            None => filter::network_plugins(placement, Direction::Outbound, port.number),
+        };
+        filters.extend(stats::network(placement, Direction::Outbound));
+        if service.is_dynamic() {
+            filters.push(sni_forward::filter(service, port.number));
+        }
         filters.extend(tcp_proxy::to_destination(mesh, placement, port.protocol, &cluster, stat, rule, ""));
         Chain::tcp(filters)
+    }
+
+    /// As in istiod a connection to a host that is resolved on the way is authorized at the client, by policies for inbound traffic; pinned by
+    /// parity case entries-dynamic-policies.
+    fn authorization(&self) -> Option<Authorization> {
+        self.service.is_dynamic().then(|| self.mesh.outbound_authorization(self.placement, self.service))
     }
 
     /// `None`: there is no destination.

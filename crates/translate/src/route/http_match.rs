@@ -8,7 +8,7 @@ use wire::envoy::config::route::v3::{
     query_parameter_matcher::QueryParameterMatchSpecifier, route_match::PathSpecifier,
 };
 use wire::envoy::r#type::matcher::v3::{
-    ListMatcher, MetadataMatcher, OrMatcher, ValueMatcher, list_matcher,
+    ListMatcher, MetadataMatcher, OrMatcher, StringMatcher, ValueMatcher, list_matcher,
     metadata_matcher::{PathSegment, path_segment::Segment},
     value_matcher,
 };
@@ -130,7 +130,12 @@ fn claims(name: &str) -> Option<Vec<&str>> {
 
 /// A claim is a string or a list of strings.
 fn claim(claims: &[&str], text: &StringMatch, invert: bool) -> Option<MetadataMatcher> {
-    let value = ValueMatcher { match_pattern: Some(value_matcher::MatchPattern::StringMatch(matcher(text)?)) };
+    let value = match text {
+        // As in istiod, although Envoy rejects it: pinned by parity case gateway-jwt-claims-present.
+        StringMatch::Any => StringMatcher::default(),
+        text => matcher(text)?,
+    };
+    let value = ValueMatcher { match_pattern: Some(value_matcher::MatchPattern::StringMatch(value)) };
     let among = ListMatcher { match_pattern: Some(list_matcher::MatchPattern::OneOf(Box::new(value.clone()))) };
     let among = ValueMatcher { match_pattern: Some(value_matcher::MatchPattern::ListMatch(Box::new(among))) };
     let either = OrMatcher { value_matchers: vec![among, value] };

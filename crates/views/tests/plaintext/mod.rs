@@ -8,7 +8,7 @@ use config::diagnostic::ObjectId;
 use config::kinds::client_tls::{ClientTlsMode, ClientTlsSettings};
 use config::object::parse_documents;
 use config::store::{Store, StoreOptions, Update};
-use model::{Environment, Mesh, MtlsMode, NodeInfo, Placement, Proxy, Service};
+use model::{Environment, Mesh, MtlsMode, NodeInfo, Placement, Proxy, Service, TlsMode};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use translate::ClusterName;
@@ -173,7 +173,8 @@ impl CheckedCluster<'_> {
     fn is_strict(&self) -> bool {
         let endpoints = self.mesh.endpoints_at(self.service, self.port);
         let strict = self.mesh.namespace_mtls(&self.service.namespace) == MtlsMode::Strict;
-        let able = !endpoints.is_empty() && endpoints.iter().all(|endpoint| endpoint.workload.mtls);
+        let able =
+            !endpoints.is_empty() && endpoints.iter().all(|endpoint| endpoint.workload.tls_mode == TlsMode::Istio);
         self.mesh.config.enable_auto_mtls && !self.service.external && strict && able
     }
 

@@ -11,7 +11,6 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info};
 
 use super::super::client::{JSON, RequestError, Status, chain};
-use super::super::health::State;
 use super::super::known_objects::{ObservedObject, version};
 use super::super::pacing::with_jitter;
 use super::super::page::{Event, read_event};
@@ -29,7 +28,9 @@ impl Reflector {
             Err(RequestError::Status { code: 404, .. }) => return Err(WatchEnd::Absent),
             other => other?,
         };
-        self.health.set_state(State::Live, "");
+        if let Some(lasted) = self.health.live() {
+            info!(?lasted, "watches are live again");
+        }
         self.health.record_event(&self.known, from);
         let (began, mut text, mut brought) = (Instant::now(), BytesMut::new(), false);
         let (mut last_event, audits) = (began, self.audits.clone());

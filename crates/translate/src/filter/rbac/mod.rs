@@ -11,7 +11,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::{CustomAuthorization, Placement, WorkloadPolicy};
+use model::{Authorization, CustomAuthorization, Placement, WorkloadPolicy};
 use wire::any;
 use wire::envoy::config::listener::v3::Filter;
 use wire::envoy::config::rbac::v3::{self as config, rbac::Action};
@@ -45,9 +45,9 @@ pub(super) fn custom_http(placement: &Placement) -> Vec<HttpFilter> {
     filters
 }
 
-pub(super) fn custom_network(placement: &Placement) -> Vec<Filter> {
+pub(super) fn custom_network(authorization: &Authorization) -> Vec<Filter> {
     let mut filters = Vec::new();
-    for (provider, custom) in &placement.policies.authorization.custom {
+    for (provider, custom) in &authorization.custom {
         let rules = custom_rules(provider, custom, Chain::Network);
         match custom.authorizer.as_ref().map(|authorizer| ext_authz::network(provider, authorizer)) {
             Some(ext_authz::OnTcp::Filter(filter)) => filters.extend([network_rbac(rules.shadow_rules()), *filter]),
@@ -60,11 +60,11 @@ pub(super) fn custom_network(placement: &Placement) -> Vec<Filter> {
 }
 
 pub(super) fn local_http(placement: &Placement) -> Vec<HttpFilter> {
-    local(placement, Chain::Http).map(http_rbac).collect()
+    local(&placement.policies.authorization, Chain::Http).map(http_rbac).collect()
 }
 
-pub(super) fn local_network(placement: &Placement) -> Vec<Filter> {
-    local(placement, Chain::Network).map(network_rbac).collect()
+pub(super) fn local_network(authorization: &Authorization) -> Vec<Filter> {
+    local(authorization, Chain::Network).map(network_rbac).collect()
 }
 
 /// The rules of one filter, enforced ones and shadow ones (dry run). `None`: no policy of that sort.
@@ -74,8 +74,7 @@ struct Rules {
     shadow_prefix: &'static str,
 }
 
-fn local(placement: &Placement, chain: Chain) -> impl Iterator<Item = Rules> {
-    let policies = &placement.policies.authorization;
+fn local(policies: &Authorization, chain: Chain) -> impl Iterator<Item = Rules> {
     let by_action = [(Action::Log, &policies.audit), (Action::Deny, &policies.deny), (Action::Allow, &policies.allow)];
     by_action.into_iter().filter(|(_, policies)| !policies.is_empty()).map(move |(action, policies)| {
         let sort = |dry_run: bool| -> Option<config::Rbac> {
