@@ -5,6 +5,7 @@ mod admission;
 mod cluster_patches;
 mod gateway;
 mod inbound_templates;
+mod isolation;
 mod layer;
 mod layer_cache;
 mod layer_caches;

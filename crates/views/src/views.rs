@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
+use config::diagnostic::Diagnostic;
 use config::store::Snapshot;
 use model::{
     Assurance, ClassKeys, CredentialReader, Delta, Environment, Mesh, Placement, Proxy, ProxyConfigCache, ProxyFacts,
@@ -37,6 +38,8 @@ struct State {
     seq: Seq,
     /// Counts refreshes.
     round: u64,
+    /// Classes are being refreshed. Stays set if a panic interrupts that.
+    refreshing: bool,
     caches: LayerCaches,
     /// Ordered, so that classes which share an outbound layer are refreshed one after the other.
     classes: BTreeMap<LayerIds, ClassEntry>,
@@ -115,6 +118,7 @@ impl Views {
         if delta.is_empty() && delta.credentials.is_empty() && !first {
             return PendingNotifications::new(state.seq, Vec::new());
         }
+        state.refreshing = true;
         state.round += 1;
         let stamp = RefreshStamp { seq: state.seq + 1, began: Some(began), round: state.round };
         let mut affected = AffectedStreams::default();
@@ -131,6 +135,7 @@ impl Views {
                 state.seq = stamp.seq;
             }
         }
+        state.refreshing = false;
         if affected.members.is_empty() && !first {
             return PendingNotifications::new(state.seq, Vec::new());
         }
@@ -163,6 +168,16 @@ impl Views {
     /// The current mesh; `None` before the first load.
     pub fn mesh(&self) -> Option<Arc<Mesh>> {
         self.state().mesh.clone()
+    }
+
+    /// Objects that could not be translated because of an internal error.
+    pub fn translation_diagnostics(&self) -> Vec<Diagnostic> {
+        self.state().caches.failures.diagnostics()
+    }
+
+    /// A panic interrupted a refresh after the mesh was computed: streams may have been lost, and the process must be restarted.
+    pub fn is_broken(&self) -> bool {
+        self.state().refreshing
     }
 
     /// The number of resources and classes that each EnvoyFilter patch changed.

@@ -113,7 +113,7 @@ impl JwksClient {
     }
 
     /// The host of the URL, and those of its addresses that may be connected to.
-    async fn allowed_addresses<'a>(&self, uri: &'a Uri) -> Result<(&'a str, Vec<SocketAddr>), Error> {
+    pub(super) async fn allowed_addresses<'a>(&self, uri: &'a Uri) -> Result<(&'a str, Vec<SocketAddr>), Error> {
         let bad = || Error::Address(truncated(&uri.to_string()));
         if !is_https(uri) && uri.scheme() != Some(&Scheme::HTTP) {
             return Err(bad());

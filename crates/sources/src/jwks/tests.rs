@@ -11,7 +11,8 @@ use config::jwks::KeySource;
 use config::kind::Kind;
 use config::kinds::request_authentication::{JwtRule, RequestAuthentication};
 use config::meta::{Meta, Object};
-use config::store::{Name, Snapshot, Table};
+use config::object::parse_documents;
+use config::store::{Name, Snapshot, Store, StoreOptions, Table};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -112,6 +113,19 @@ async fn closed_addresses_are_not_connected_to_under_any_name() {
     }
     let blocking = AddressFilter { blocked: vec!["203.0.113.0/24".parse().unwrap()], ..AddressFilter::default() };
     assert!(fetched(blocking, "http://203.0.113.1/").await.unwrap_err().contains("may not be fetched from"));
+}
+
+#[tokio::test]
+async fn private_addresses_of_services_are_allowed() {
+    let service =
+        "{apiVersion: v1, kind: Service, metadata: {name: keys}, spec: {clusterIP: 10.0.0.7, ports: [{port: 80}]}}";
+    let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
+    let objects = store.apply(parse_documents("a.yaml", service).objects.into_iter().map(Update::Put).collect());
+    let (_, objects) = watch::channel(objects);
+    let client = JwksClient::new(AddressFilter::default(), tls(b"").unwrap(), objects);
+    let allows = async |uri: &str| client.allowed_addresses(&uri.parse().unwrap()).await.is_ok();
+    assert!(allows("http://10.0.0.7/").await && allows("http://[::ffff:10.0.0.7]:8080/").await);
+    assert!(!allows("http://10.0.0.8/").await);
 }
 
 #[tokio::test]
