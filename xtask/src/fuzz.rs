@@ -107,7 +107,7 @@ mod tests {
         for target in Target::value_variants().iter().filter(|target| **target != Target::Translation) {
             let value = target.to_possible_value().expect("a name");
             let name = value.get_name();
-            assert!(project::root().join(format!("fuzz/targets/{name}.rs")).exists(), "{name}");
+            assert!(project::root().join(format!("fuzz/src/bin/{name}.rs")).exists(), "{name}");
             assert!(project::root().join(format!("tests/fuzz/{name}")).is_dir(), "{name}");
         }
     }

@@ -1,4 +1,4 @@
-//! Fuzz targets: functions that take any bytes, and panic where the code breaks a promise. libFuzzer calls them from the programs in `fuzz/targets`
+//! Fuzz targets: functions that take any bytes, and panic where the code breaks a promise. libFuzzer calls them from the programs in `fuzz/src/bin`
 //! (`cargo xtask fuzz TARGET`); the tests of this crate replay the corpus in `tests/fuzz`. Targets of private code are in the crate that it belongs to:
 //! `xds/src/fuzz.rs`.
 
