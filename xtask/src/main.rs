@@ -55,7 +55,7 @@ enum Command {
     Parity(parity::Args),
     /// Run a demo mesh of three services with real Envoys on this machine
     Demo(demo::Args),
-    /// Fuzz: translate randomly mutated objects, and fail if anything panics
+    /// Fuzz one target for a while, guided by coverage; fails if anything panics, takes too long or differs from the reference
     Fuzz(fuzz::Args),
     /// Benchmark pushes with a swarm of simulated proxies: convergence, CPU, memory; with --reference beside istiod
     Bench(bench::Args),

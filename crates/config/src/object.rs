@@ -5,6 +5,7 @@ mod metadata;
 mod name;
 mod recognition;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::catalogue::for_each_kind;
@@ -180,9 +181,25 @@ impl Reading {
         match value {
             Ok(mut meta) => {
                 meta.at = self.place(node.at);
-                self.content(&id, meta, node);
+                self.isolated_content(&id, meta, node);
             }
             Err(problem) => self.reject(&id, problem),
+        }
+    }
+
+    /// A panic loses this object only.
+    fn isolated_content(&mut self, id: &ObjectId, meta: Meta, node: &Node) {
+        let objects = self.parsed.objects.len();
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            #[cfg(test)]
+            tests::panic_if_injected(id);
+            self.content(id, meta, node);
+        }));
+        if outcome.is_err() {
+            self.parsed.objects.truncate(objects);
+            let what =
+                "cannot be read because of an internal error; change it, and report the error with the log".to_owned();
+            self.reject(id, FieldError { field: String::new(), at: node.at, what });
         }
     }
 

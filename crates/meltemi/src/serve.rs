@@ -48,6 +48,7 @@ async fn serve(settings: Settings, scopes: Arc<LogScopes>) -> Result<()> {
     let Settings { server, workers: _, admin: admin_settings, log } = settings;
     let mut stop = StopSignals::new()?;
     let metrics = Arc::new(Metrics::new(prometheus::Registry::new()).context("cannot register metrics")?);
+    server::count_panics(&metrics);
     let exporter = Exporter::new(metrics.clone(), admin_settings.cpu_request)?;
     let effective = effective_settings(&server);
 
@@ -67,10 +68,17 @@ async fn serve(settings: Settings, scopes: Arc<LogScopes>) -> Result<()> {
     let debug_handler = Arc::new(DebugStreamHandler::new(admin));
     let Some(opened) = stop.unless_requested(loaded.open_secure_port(debug_handler)).await else { return Ok(()) };
     opened?;
-    let running = loaded.follow_changes();
+    let mut running = loaded.follow_changes();
 
-    stop.requested().await;
+    let failed = tokio::select! {
+        () = stop.requested() => false,
+        () = running.pipeline_ended() => true,
+    };
     running.shut_down(&mut stop).await;
+    anyhow::ensure!(
+        !failed,
+        "changes of objects can no longer be applied because of an internal error; see the log, and restart"
+    );
     Ok(())
 }
 

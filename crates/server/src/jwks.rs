@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use config::store::Snapshot;
 use sources::jwks::{self, JwksClient, KeyRequests};
 use tokio::sync::watch;
 
@@ -15,6 +16,7 @@ const EXTRA_ROOTS: &str = "/cacerts/extra.pem";
 pub(crate) fn source(
     settings: JwksSettings,
     requests: watch::Receiver<KeyRequests>,
+    objects: watch::Receiver<Arc<Snapshot>>,
     metrics: &Arc<Metrics>,
 ) -> Result<jwks::JwksFetcher> {
     let JwksSettings { guard, schedule } = settings;
@@ -24,5 +26,5 @@ pub(crate) fn source(
     let count = move |succeeded: bool| {
         if succeeded { counted.keys_fetched.inc() } else { counted.keys_failed.inc() }
     };
-    Ok(jwks::JwksFetcher::new(JwksClient::new(guard, tls), schedule, requests, count))
+    Ok(jwks::JwksFetcher::new(JwksClient::new(guard, tls, objects), schedule, requests, count))
 }

@@ -10,6 +10,7 @@ use config::store::Update;
 use sources::files::Folder;
 use sources::jwks::JwksFetcher;
 use tokio::sync::mpsc;
+use tracing::warn;
 use views::Views;
 
 use crate::authentication::{CallerAuthenticator, WorkloadRegistry};
@@ -81,7 +82,9 @@ impl Loaded {
     /// The key sets that policies name, so that the first pushes hold them. Waits no longer than a fetch may take.
     pub async fn fetch_jwks(&mut self) {
         let updates = self.keys.first().await;
-        self.pipeline.apply_batch(updates, Duration::ZERO).await;
+        if self.pipeline.apply_batch(updates, Duration::ZERO).await.is_err() {
+            warn!("keys were fetched, and are applied with the next change");
+        }
     }
 
     /// The secure gRPC port and the webhook's.

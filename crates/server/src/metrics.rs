@@ -38,6 +38,7 @@ pub struct Metrics {
     pub(crate) keys_fetched: IntCounter,
     pub(crate) keys_failed: IntCounter,
     pub(crate) credentials_withheld: IntCounter,
+    pub(crate) panics: IntCounter,
     pub(crate) validation: ValidationMetrics,
 }
 
@@ -94,6 +95,10 @@ impl Metrics {
             credentials_withheld: on.counter(
                 "pilot_sds_certificate_errors_total",
                 "secrets that a gateway subscribed to and was not sent: missing, invalid, or not authorized",
+            )?,
+            panics: on.counter(
+                "meltemi_panics_total",
+                "internal errors: panics, each of which was caught or ended one task; the log has the place of each",
             )?,
             validation: ValidationMetrics::register(&on)?,
             register: on,

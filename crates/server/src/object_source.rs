@@ -110,6 +110,7 @@ impl ObjectSource {
                 cluster.first(updates, |updates| pipeline.store(updates)).await;
                 let published = spawn_blocking(move || (pipeline.publish_first(), pipeline));
                 let (snapshot, pipeline) = published.await.context("the first refresh failed")?;
+                let snapshot = snapshot?;
                 let mesh_config = MeshConfigSource::new(mesh_config, map, &snapshot);
                 let found = Found::in_cluster(&object_counts(&cluster.health()), mesh_config, &snapshot);
                 let (leader_tasks, origin) = (Some(leader_tasks), Origin::ApiServer(url));

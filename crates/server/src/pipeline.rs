@@ -4,6 +4,7 @@
 mod cause;
 mod diagnostics;
 mod mesh_config;
+mod quarantine;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use crate::settings::{DebounceSettings, MeshSettings};
 use cause::Cause;
 use diagnostics::DiagnosticLog;
 pub(crate) use mesh_config::RevisionMeshConfig;
+use quarantine::{PanickedBatch, Quarantine};
 
 /// Streams that are notified at a time, per thread that serves them. The state of a stream is a few kilobytes, so that a batch fits into
 /// the cache of its thread.
@@ -44,6 +46,7 @@ pub(crate) struct Pipeline {
     metrics: Arc<Metrics>,
     events: EventCounter,
     diagnostics: DiagnosticLog,
+    quarantine: Quarantine,
     wanted_keys: watch::Sender<KeyRequests>,
     /// `None`: the source is a folder, which is read whole.
     scope: Option<watch::Sender<NamespaceScope>>,
@@ -75,10 +78,8 @@ impl Pipeline {
         let load = || folder::load_observed(dir, mesh, |updates| events.count(updates, &metrics));
         let loaded = metrics.stages().run_long(Stage::InformerCache, load)?;
         let snapshot = loaded.store.snapshot();
-        metrics.objects.set(snapshot.clone());
-        refresh(&views, &metrics, &Cause::start(), &snapshot, began).notify_all();
         let found = Found::new(&loaded, &snapshot);
-        let pipeline = Pipeline {
+        let mut pipeline = Pipeline {
             revision_mesh_config: None,
             objects: watch::Sender::new(snapshot.clone()),
             published_objects: watch::Sender::new(snapshot.clone()),
@@ -89,8 +90,10 @@ impl Pipeline {
             metrics,
             events,
             diagnostics: DiagnosticLog::default(),
+            quarantine: Quarantine::default(),
             scope: None,
         };
+        pipeline.refresh_first(began)?;
         Ok(LoadedPipeline { folder: loaded.folder, found, pipeline })
     }
 
@@ -112,6 +115,7 @@ impl Pipeline {
             metrics,
             events: EventCounter::default(),
             diagnostics: DiagnosticLog::default(),
+            quarantine: Quarantine::default(),
             scope: Some(scope),
         }
     }
@@ -136,16 +140,11 @@ impl Pipeline {
     }
 
     /// Refreshes the views for the first time; may take seconds.
-    pub(crate) fn publish_first(&mut self) -> Arc<Snapshot> {
+    pub(crate) fn publish_first(&mut self) -> Result<Arc<Snapshot>> {
+        self.refresh_first(Instant::now())?;
         let snapshot = self.store.snapshot();
-        self.refreshed = snapshot.seq;
-        self.metrics.objects.set(snapshot.clone());
         self.wanted_keys.send_replace(jwks::wanted(&snapshot.request_authentications));
-        self.objects.send_replace(snapshot.clone());
-        let cause = Cause::start();
-        refresh(&self.views, &self.metrics, &cause, &snapshot, Instant::now()).notify_all();
-        self.published_objects.send_replace(snapshot.clone());
-        snapshot
+        Ok(snapshot)
     }
 
     pub(crate) fn stages(&self) -> xds::Stages {
@@ -173,7 +172,7 @@ impl Pipeline {
         self.wanted_keys.subscribe()
     }
 
-    /// Applies batches until the source is closed.
+    /// Applies batches until the source is closed, or a panic makes it impossible to go on.
     pub(crate) async fn follow(mut self, mut source: Receiver<Vec<Update>>, limits: DebounceSettings) {
         let mut debouncer = Debouncer::new(limits);
         loop {
@@ -191,19 +190,32 @@ impl Pipeline {
             self.metrics.streams.memory().set(Stage::Debounce, debouncer.len() * size_of::<Update>());
             self.metrics.stages().add(Stage::Debounce, spent);
             self.metrics.observe_debounce(waited);
-            self.apply_batch(updates, waited).await;
+            if let Err(batch) = self.apply_batch(updates, waited).await {
+                let quarantined = spawn_blocking(move || {
+                    let outcome = self.quarantine_batch(batch);
+                    (self, outcome)
+                });
+                match quarantined.await {
+                    Ok((pipeline, Ok(()))) => self = pipeline,
+                    Ok((_, Err(error))) => return error!(%error, "changes can no longer be applied"),
+                    Err(error) => return error!(%error, "changes can no longer be applied"),
+                }
+            }
             self.log_diagnostics();
         }
     }
 
-    pub(crate) async fn apply_batch(&mut self, updates: Vec<Update>, waited: Duration) {
+    /// Fails if the refresh panicked: proxies keep their configuration, and the batch has to be quarantined.
+    pub(crate) async fn apply_batch(&mut self, updates: Vec<Update>, waited: Duration) -> Result<(), PanickedBatch> {
         let (cause, before) = (Cause::of(&updates), self.store.snapshot());
-        let updates = self.with_revision_mesh_config(updates);
+        let mut updates = self.with_revision_mesh_config(updates);
+        updates.extend(self.quarantine.release(&updates));
+        let batch = PanickedBatch::new(&updates, before.clone());
         let snapshot = self.metrics.stages().run_long(Stage::InformerCache, || self.store.apply(updates));
         if snapshot.seq == self.refreshed {
             self.published_objects
                 .send_if_modified(|current| !Arc::ptr_eq(&std::mem::replace(current, snapshot.clone()), &snapshot));
-            return;
+            return Ok(());
         }
         self.objects.send_replace(snapshot.clone());
         let scope_unchanged =
@@ -227,8 +239,12 @@ impl Pipeline {
             Ok(notifications) => {
                 tokio::spawn(notify(notifications, self.stages()));
                 self.published_objects.send_replace(applied);
+                Ok(())
             }
-            Err(error) => error!(%error, "refresh failed: proxies keep their current configuration"),
+            Err(error) => {
+                error!(%error, "refresh failed: proxies keep their configuration, and the batch is applied object by object");
+                Err(batch)
+            }
         }
     }
 }
@@ -239,7 +255,7 @@ pub(crate) fn diagnostics(snapshot: &Snapshot, views: &Views) -> impl Iterator<I
     let merged = mesh
         .into_iter()
         .flat_map(|mesh| mesh.diagnostics().into_iter().chain(mesh.policy_diagnostics()).collect::<Vec<_>>());
-    snapshot.diagnostics.iter().cloned().chain(merged)
+    snapshot.diagnostics.iter().cloned().chain(merged).chain(views.translation_diagnostics())
 }
 
 /// `began`: when the oldest of the changes arrived.
@@ -250,6 +266,8 @@ fn refresh(
     snapshot: &Snapshot,
     began: Instant,
 ) -> PendingNotifications {
+    #[cfg(test)]
+    quarantine::tests::panic_if_injected(snapshot);
     let start = Instant::now();
     let Cause { what: cause, kind } = cause;
     let notifications =

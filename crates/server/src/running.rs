@@ -27,6 +27,7 @@ pub struct Running {
     state: Arc<SharedState>,
     grpc: GrpcPorts,
     tasks: BackgroundTasks,
+    pipeline: JoinHandle<()>,
 }
 
 /// Tasks that end in an order of their own. Each is `None` where there is nothing to do.
@@ -49,14 +50,14 @@ impl Loaded {
         pipeline.log_diagnostics();
         let stages = pipeline.stages();
         tokio::spawn(keys.follow(sender.clone()));
-        tokio::spawn(pipeline.follow(receiver, debounce));
+        let pipeline = tokio::spawn(pipeline.follow(receiver, debounce));
         if let Some((file, known)) = mesh.mesh_config.zip(mesh_text) {
             follow_mesh_config(file, known, sender.clone());
         }
         if let Some(folder) = folder {
             follow_folder(folder, sender, stages);
         }
-        Running { state, grpc, tasks }
+        Running { state, grpc, tasks, pipeline }
     }
 }
 
@@ -74,9 +75,15 @@ fn follow_folder(folder: Folder, updates: mpsc::Sender<Vec<Update>>, stages: xds
 }
 
 impl Running {
+    /// Returns if changes can no longer be applied: another replica, or a new process, has to take over.
+    pub async fn pipeline_ended(&mut self) {
+        // Whether it returned or panicked is in the log.
+        let _ = (&mut self.pipeline).await;
+    }
+
     /// Drains the streams and gives leases back. A second signal ends the drain.
     pub async fn shut_down(self, stop: &mut StopSignals) {
-        let Running { state, grpc, tasks: BackgroundTasks { replicas, rotation, leader } } = self;
+        let Running { state, grpc, tasks: BackgroundTasks { replicas, rotation, leader }, .. } = self;
         info!(connected = state.connections.len(), "shutting down");
         state.draining.store(true, Ordering::Relaxed);
         if let Some((task, balancer)) = &replicas {

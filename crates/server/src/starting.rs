@@ -99,7 +99,8 @@ impl Starting {
         if let Some(tasks) = &first.leader_tasks {
             review_access(&credentials, tasks, &opening.views);
         }
-        let keys = jwks::source(jwks, first.pipeline.wanted_keys(), &opening.state.metrics)?;
+        let pipeline = &first.pipeline;
+        let keys = jwks::source(jwks, pipeline.wanted_keys(), pipeline.objects(), &opening.state.metrics)?;
         Ok(Loaded::new(opening, first, keys))
     }
 }

@@ -1,5 +1,5 @@
 //! Patches and plugins of the corpus, mutated at random: whatever a user writes, nobody panics, and what proxies are sent can be decoded.
-//! A few seconds here; `cargo xtask fuzz` for as long as one likes. A failure prints the seed that leads to it.
+//! A few seconds here; `cargo xtask fuzz translation` for as long as one likes. A failure prints the seed that leads to it.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -7,6 +7,7 @@ use model::{GatewayServer, ServerMode};
 use translate::LISTENER_PATCH_KINDS;
 use xds::TypeUrl;
 
+use crate::isolation;
 use crate::layer::{BuildContext, EncodedResource, Layer, PlacementChange, ResourceUpdate};
 use crate::placement_diff::PlacementDiff;
 use crate::{layer_kinds, render, routes};
@@ -48,12 +49,20 @@ pub(crate) fn rebuild_gateway(
             || !previous.http.routes.contains(*name)
             || servers.is_some_and(|servers| servers.iter().any(routed))
     };
-    let made: Vec<_> = context
-        .http
+    let (http, mesh) = (context.http.clone(), context.mesh);
+    let made: Vec<_> = http
         .routes
         .iter()
         .filter(affected)
-        .map(|name| EncodedResource::new(render::render_route(context.mesh, change.now, name)))
+        .map(|name| {
+            routes::isolated_route(
+                context,
+                change.now,
+                name,
+                || isolation::route_suspects(change.now),
+                |_| EncodedResource::new(render::render_route(mesh, change.now, name)),
+            )
+        })
         .collect();
     covered.extend(made.iter().map(|encoded| (TypeUrl::Route, encoded.resource.name.clone())));
     if !covered.is_empty() {

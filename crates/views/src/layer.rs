@@ -16,13 +16,14 @@ use wire::google::protobuf::Any;
 use xds::{Kinds, Resource, Seq, TypeUrl, Variant};
 
 use crate::inbound_templates::InboundTemplates;
+use crate::isolation::TranslationFailures;
 use crate::provenance;
 use crate::render::RenderedResource;
 use crate::resource_cache::ResourceCache;
 use crate::table::Table;
 use crate::version::{version, version_of_pieces};
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Layer {
     /// One table per type.
     tables: Box<[(TypeUrl, Arc<Table>)]>,
@@ -83,6 +84,24 @@ pub(crate) struct BuildContext<'a> {
     pub(crate) inbound_templates: Option<(&'a mut InboundTemplates, &'a InboundKey)>,
     /// Written while the listener layer is built, read by the inbound layer.
     pub(crate) tracing: Option<EncodedTracing>,
+    /// The layer before the change: what cannot be translated stays as it was there. Empty in a build from scratch.
+    pub(crate) previous: Layer,
+    pub(crate) failures: &'a mut TranslationFailures,
+}
+
+impl BuildContext<'_> {
+    /// The resources of these types in the layer before.
+    pub(crate) fn previous_resources(&self, types: &[TypeUrl]) -> Vec<EncodedResource> {
+        let tables = self.previous.tables().filter(|(kind, _)| types.contains(kind));
+        let resources = tables.flat_map(|(kind, table)| table.resources().map(move |resource| (kind, resource)));
+        resources.map(|(kind, resource)| EncodedResource { kind, resource: resource.clone() }).collect()
+    }
+
+    /// The resource of this name in the layer before.
+    pub(crate) fn previous_resource(&self, kind: TypeUrl, name: &str) -> Option<EncodedResource> {
+        let resource = self.previous.table(kind)?.get(name)?.clone();
+        Some(EncodedResource { kind, resource })
+    }
 }
 
 /// Identifies a refresh: its sequence, when the change arrived, and its round.
@@ -135,6 +154,7 @@ impl Layer {
         placement: &Placement,
         stamp: RefreshStamp,
     ) -> Self {
+        context.previous = Self::default();
         let made = P::build(context, placement);
         let tables =
             Self::default().apply(ResourceUpdate::Full { made, types: P::TYPES }, stamp).unwrap_or_default().tables;
@@ -148,6 +168,7 @@ impl Layer {
         change: &PlacementChange<'_>,
         stamp: RefreshStamp,
     ) -> Option<Self> {
+        context.previous = self.clone();
         let mut next: Option<Self> = None;
         for update in P::rebuild(context, change, self) {
             let base = next.as_ref().unwrap_or(self);

@@ -7,6 +7,7 @@ use imbl::HashMap;
 use model::{ClassKeys, Delta, InboundKey, ListenerKey, Mesh, OutboundKey, Placement, ProxyFacts};
 
 use crate::inbound_templates::InboundTemplates;
+use crate::isolation::TranslationFailures;
 use crate::layer::{BuildContext, Layer, Refresh, RefreshStamp};
 use crate::layer_cache::{LayerCache, LayerId};
 use crate::layer_kinds::{Inbound, Listeners, Outbound};
@@ -26,6 +27,7 @@ pub(crate) struct LayerCaches {
     /// Keyed by the outbound layer that they were built on, too.
     listeners: LayerCache<(LayerId, ListenerKey)>,
     inbound: LayerCache<InboundKey>,
+    pub(crate) failures: TranslationFailures,
 }
 
 /// The outbound, listener and inbound layer of a class. Identifies the class.
@@ -67,7 +69,7 @@ impl LayerCaches {
     ) -> LayerIds {
         let known = self.outbound.find(&class.outbound).map(|id| (id, self.outbound_states[&id].client));
         let (first, client) = known.unwrap_or_else(|| self.build_outbound(&class.outbound, mesh, placement, stamp));
-        let Self { resources, inbound_templates, outbound, listeners, inbound, .. } = self;
+        let Self { resources, inbound_templates, outbound, listeners, inbound, failures, .. } = self;
         let http = outbound.entry(first).layer.http.clone();
         let mut context = BuildContext {
             mesh,
@@ -76,6 +78,8 @@ impl LayerCaches {
             http,
             inbound_templates: Some((&mut *lock(inbound_templates), &class.inbound)),
             tracing: None,
+            previous: Layer::default(),
+            failures,
         };
         let second = listeners.get_or_build::<Listeners>(&(first, class.listeners), &mut context, placement, stamp);
         let third = inbound.get_or_build::<Inbound>(&class.inbound, &mut context, placement, stamp);
@@ -90,10 +94,18 @@ impl LayerCaches {
         placement: &Placement,
         stamp: RefreshStamp,
     ) -> (LayerId, usize) {
-        let Self { resources, outbound, outbound_states, .. } = self;
+        let Self { resources, outbound, outbound_states, failures, .. } = self;
         let client = resources.client_id(key);
-        let mut context =
-            BuildContext { mesh, resources, client, http: Arc::default(), inbound_templates: None, tracing: None };
+        let mut context = BuildContext {
+            mesh,
+            resources,
+            client,
+            http: Arc::default(),
+            inbound_templates: None,
+            tracing: None,
+            previous: Layer::default(),
+            failures,
+        };
         let id = outbound.get_or_build::<Outbound>(key, &mut context, placement, stamp);
         let (scope, layer) = (placement.scope.clone(), outbound.entry(id).layer.clone());
         let published = OutboundLayer { mesh: mesh.clone(), scope, layer, seq: stamp.seq, round: stamp.round };
@@ -116,7 +128,7 @@ impl LayerCaches {
         let Some(update) = &mut state.update else { return RefreshEffect::Unaffected };
         let (mut changed, mut kinds) = (update.changes_layer(), update.kinds);
         if update.affects(facts) {
-            let Self { resources, listeners, inbound, .. } = self;
+            let Self { resources, listeners, inbound, failures, .. } = self;
             let (scope, http) = (update.next.scope.clone(), update.next.layer.http.clone());
             let mut context = BuildContext {
                 mesh: refresh.mesh,
@@ -125,6 +137,8 @@ impl LayerCaches {
                 http,
                 inbound_templates: None,
                 tracing: None,
+                previous: Layer::default(),
+                failures,
             };
             let now = Placement { scope, facts: facts.clone() };
             let scope_before = |_: &ProxyFacts| update.before.scope.clone();
@@ -156,7 +170,7 @@ impl LayerCaches {
 
     fn update_outbound(&mut self, id: LayerId, now: &Placement, refresh: Refresh<'_>) {
         let Refresh { mesh, delta, stamp, .. } = refresh;
-        let Self { resources, outbound, outbound_states, .. } = self;
+        let Self { resources, outbound, outbound_states, failures, .. } = self;
         let state = outbound_states.get_mut(&id).expect(HAS_STATE);
         let before = state.published.clone();
         let mut context = BuildContext {
@@ -166,6 +180,8 @@ impl LayerCaches {
             http: Arc::default(),
             inbound_templates: None,
             tracing: None,
+            previous: Layer::default(),
+            failures,
         };
         outbound.refresh::<Outbound>(id, &mut context, |_| before.scope.clone(), now, refresh);
         let (scope, layer) = (now.scope.clone(), outbound.entry(id).layer.clone());
@@ -188,7 +204,7 @@ impl LayerCaches {
         }
         let ids = self.get_or_build(class, mesh, placement, stamp);
         let [first, second, third] = ids;
-        let Self { resources, outbound, outbound_states, listeners, inbound, .. } = self;
+        let Self { resources, outbound, outbound_states, listeners, inbound, failures, .. } = self;
         let http = outbound.entry(first).layer.http.clone();
         let mut context = BuildContext {
             mesh,
@@ -197,6 +213,8 @@ impl LayerCaches {
             http,
             inbound_templates: None,
             tracing: None,
+            previous: Layer::default(),
+            failures,
         };
         let scope_before = |facts: &ProxyFacts| before.scope_at(facts);
         listeners.refresh::<Listeners>(second, &mut context, scope_before, placement, refresh);

@@ -16,6 +16,7 @@ use wire::envoy::config::listener::v3::Listener;
 use xds::TypeUrl;
 
 use crate::cluster_patches::apply_cluster_patches;
+use crate::isolation;
 use crate::layer::{BuildContext, EncodedResource, Layer, LayerKind, PlacementChange, ResourceUpdate};
 use crate::placement_diff::{PlacementDiff, sidecar_spec};
 use crate::render::{self, RenderedResource};
@@ -64,10 +65,16 @@ impl LayerKind for Outbound {
         context.http = Arc::default();
         let mut out = service_resources(context, placement);
         out.extend(build_outbound_listeners(context, placement, &Layer::default()));
-        out.extend(
-            context.http.routes.iter().map(|name| EncodedResource::new(render::render_route(mesh, placement, name))),
-        );
-        out.extend(name_table(mesh, placement).map(EncodedResource::new));
+        for name in &context.http.clone().routes {
+            out.push(routes::isolated_route(
+                context,
+                placement,
+                name,
+                || isolation::route_suspects(placement),
+                |_| EncodedResource::new(render::render_route(mesh, placement, name)),
+            ));
+        }
+        out.extend(build_name_table(context, placement));
         out
     }
 
@@ -101,7 +108,7 @@ impl LayerKind for Outbound {
             });
         }
         if names {
-            let made = name_table(context.mesh, placement).map(EncodedResource::new).into_iter().collect();
+            let made = build_name_table(context, placement);
             updates.push(ResourceUpdate::Full { made, types: &[TypeUrl::NameTable] });
         }
         updates.extend(routes::rebuild_routes(context, &diff, previous));
@@ -113,18 +120,10 @@ impl LayerKind for Listeners {
     const TYPES: &'static [TypeUrl] = &[TypeUrl::Listener];
 
     fn build(context: &mut BuildContext<'_>, placement: &Placement) -> Vec<EncodedResource> {
-        let BuildContext { mesh, http, .. } = context;
-        let tracing = EncodedTracing::outbound(mesh, placement);
-        let made = match http.instantiate(mesh, placement, &tracing) {
-            Some(instances) => {
-                instances.iter().map(|(name, made)| EncodedResource::from_template(name, made)).collect()
-            }
-            None => {
-                http.listeners(mesh, placement).into_iter().map(render_listener).map(EncodedResource::new).collect()
-            }
-        };
-        context.tracing = Some(tracing);
-        made
+        let what = || "outbound HTTP listeners".to_owned();
+        let suspects = || isolation::workload_suspects(placement);
+        let made = context.isolated(placement, what, suspects, |context| build_http_listeners(context, placement));
+        made.unwrap_or_else(|| context.previous_resources(Self::TYPES))
     }
 
     fn rebuild(context: &mut BuildContext<'_>, change: &PlacementChange<'_>, previous: &Layer) -> Vec<ResourceUpdate> {
@@ -142,13 +141,10 @@ impl LayerKind for Inbound {
     const TYPES: &'static [TypeUrl] = &[TypeUrl::Cluster, TypeUrl::Listener, TypeUrl::Extension];
 
     fn build(context: &mut BuildContext<'_>, placement: &Placement) -> Vec<EncodedResource> {
-        let mesh = context.mesh;
-        let tracing = context.tracing.take();
-        let from_template = context
-            .inbound_templates
-            .as_mut()
-            .and_then(|(templates, key)| templates.inbound(mesh, placement, key, tracing));
-        from_template.unwrap_or_else(|| render_inbound(mesh, placement).into_iter().map(EncodedResource::new).collect())
+        let what = || format!("inbound resources of {}", placement.proxy.id);
+        let suspects = || isolation::workload_suspects(placement);
+        let made = context.isolated(placement, what, suspects, |context| build_inbound(context, placement));
+        made.unwrap_or_else(|| context.previous_resources(Self::TYPES))
     }
 
     fn rebuild(context: &mut BuildContext<'_>, change: &PlacementChange<'_>, previous: &Layer) -> Vec<ResourceUpdate> {
@@ -158,7 +154,14 @@ impl LayerKind for Inbound {
         // Here only the configuration of plugins can differ: a different set of plugins is a different layer key.
         let mut updates = Vec::new();
         if !now.plugins.is_same(&before.plugins) {
-            let made = render_extensions(now).map(EncodedResource::new).collect();
+            let what = || format!("extensions of {}", now.proxy.id);
+            let made = context.isolated(
+                now,
+                what,
+                || isolation::workload_suspects(now),
+                |_| render_extensions(now).map(EncodedResource::new).collect(),
+            );
+            let made = made.unwrap_or_else(|| context.previous_resources(&[TypeUrl::Extension]));
             updates.push(ResourceUpdate::Full { made, types: &[TypeUrl::Extension] });
         }
         let same = now.targets == before.targets
@@ -191,11 +194,54 @@ pub(crate) fn build_outbound_listeners(
     placement: &Placement,
     previous: &Layer,
 ) -> Vec<EncodedResource> {
-    let OutboundListeners { http, rest } = translate::outbound_listeners(context.mesh, placement);
+    let what = || "outbound listeners".to_owned();
+    let suspects = || isolation::listener_suspects(placement);
+    let made = context.isolated(placement, what, suspects, |context| {
+        let OutboundListeners { http, rest } = translate::outbound_listeners(context.mesh, placement);
+        let encode = |made| EncodedResource::reuse_or_encode(render_listener(made), previous);
+        (http, rest.into_iter().map(encode).collect::<Vec<_>>())
+    });
+    let Some((http, rest)) = made else {
+        context.http = context.previous.http.clone();
+        return context.previous_resources(&[TypeUrl::Listener]);
+    };
     if !http.is_equivalent(&context.http) {
         context.http = Arc::new(http);
     }
-    rest.into_iter().map(|made| EncodedResource::reuse_or_encode(render_listener(made), previous)).collect()
+    rest
+}
+
+fn build_http_listeners(context: &mut BuildContext<'_>, placement: &Placement) -> Vec<EncodedResource> {
+    let BuildContext { mesh, http, .. } = context;
+    let tracing = EncodedTracing::outbound(mesh, placement);
+    let made = match http.instantiate(mesh, placement, &tracing) {
+        Some(instances) => instances.iter().map(|(name, made)| EncodedResource::from_template(name, made)).collect(),
+        None => http.listeners(mesh, placement).into_iter().map(render_listener).map(EncodedResource::new).collect(),
+    };
+    context.tracing = Some(tracing);
+    made
+}
+
+fn build_inbound(context: &mut BuildContext<'_>, placement: &Placement) -> Vec<EncodedResource> {
+    let mesh = context.mesh;
+    let tracing = context.tracing.take();
+    let from_template = context
+        .inbound_templates
+        .as_mut()
+        .and_then(|(templates, key)| templates.inbound(mesh, placement, key, tracing));
+    from_template.unwrap_or_else(|| render_inbound(mesh, placement).into_iter().map(EncodedResource::new).collect())
+}
+
+fn build_name_table(context: &mut BuildContext<'_>, placement: &Placement) -> Vec<EncodedResource> {
+    let mesh = context.mesh;
+    let what = || "the name table".to_owned();
+    let made = context.isolated(
+        placement,
+        what,
+        || isolation::listener_suspects(placement),
+        |_| name_table(mesh, placement).map(EncodedResource::new).into_iter().collect(),
+    );
+    made.unwrap_or_else(|| context.previous_resources(&[TypeUrl::NameTable]))
 }
 
 /// `with_clusters`: rebuild the clusters too, not only their load assignments.
@@ -254,10 +300,17 @@ fn resources_of_service(
     placement: &Placement,
     service: &Arc<Service>,
 ) -> Vec<EncodedResource> {
-    apply_cluster_patches(
-        placement,
-        context.resources.service_resources(context.mesh, context.client, placement, service),
-    )
+    let what = || format!("clusters and load assignments of {}", service.host);
+    let suspects = || isolation::service_suspects(placement, service);
+    let made = context.isolated(placement, what, suspects, |context| {
+        let translated = context.resources.service_resources(context.mesh, context.client, placement, service);
+        apply_cluster_patches(placement, translated)
+    });
+    made.unwrap_or_else(|| {
+        let names = cluster_names(service, placement);
+        let kinds = names.iter().flat_map(|name| [TypeUrl::Cluster, TypeUrl::Endpoints].map(|kind| (kind, name)));
+        kinds.filter_map(|(kind, name)| context.previous_resource(kind, name)).collect()
+    })
 }
 
 /// A service's clusters before patches, and the load assignments of its EDS clusters.

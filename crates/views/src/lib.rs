@@ -7,6 +7,7 @@ mod effects;
 mod engine;
 mod gateway;
 mod inbound_templates;
+mod isolation;
 mod layer;
 mod layer_cache;
 mod layer_caches;

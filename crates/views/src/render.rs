@@ -50,7 +50,12 @@ pub(crate) fn render_endpoints(mesh: &Mesh, placement: &Placement, name: &str) -
 }
 
 pub(crate) fn render_route(mesh: &Mesh, placement: &Placement, name: &str) -> RenderedResource {
-    let made =
-        translate::route(mesh, placement, name).unwrap_or_else(|| Translated::built_in(translate::empty_route(name)));
-    RenderedResource::new(TypeUrl::Route, name, made)
+    match translate::route(mesh, placement, name) {
+        Some(made) => RenderedResource::new(TypeUrl::Route, name, made),
+        None => render_empty_route(name),
+    }
+}
+
+pub(crate) fn render_empty_route(name: &str) -> RenderedResource {
+    RenderedResource::new(TypeUrl::Route, name, Translated::built_in(translate::empty_route(name)))
 }

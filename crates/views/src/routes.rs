@@ -5,12 +5,15 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
+use config::diagnostic::ObjectId;
+use model::Placement;
 use prost::Message;
 use translate::ROUTE_PATCH_KINDS;
 use wire::envoy::config::route::v3::{Route, VirtualHost};
 use wire::google::protobuf::Any;
 use xds::{Resource, TypeUrl};
 
+use crate::isolation;
 use crate::layer::{BuildContext, EncodedResource, Layer, ResourceUpdate, packed_message};
 use crate::placement_diff::PlacementDiff;
 use crate::provenance;
@@ -24,7 +27,7 @@ const VARINT: u8 = 0;
 
 /// `None`: no route configuration is affected.
 pub(crate) fn rebuild_routes(
-    context: &BuildContext<'_>,
+    context: &mut BuildContext<'_>,
     diff: &PlacementDiff<'_>,
     previous: &Layer,
 ) -> Option<ResourceUpdate> {
@@ -34,20 +37,48 @@ pub(crate) fn rebuild_routes(
     let gone = previous.http.routes.difference(&context.http.routes);
     let mut covered: BTreeSet<_> = gone.map(|name| (TypeUrl::Route, Arc::from(name.as_str()))).collect();
     let mut made = Vec::new();
-    for name in &context.http.routes {
+    for name in &context.http.clone().routes {
         let before = known(name);
         if before.is_some() && !affected.covers(diff, name) && !has_other_patches(diff, name) {
             continue;
         }
-        let spliced = before.and_then(|before| splice_resource(context, diff, name, before));
-        let resource = match spliced {
-            Some(resource) => EncodedResource { kind: TypeUrl::Route, resource: Arc::new(resource) },
-            None => EncodedResource::new(render::render_route(context.mesh, diff.now, name)),
-        };
+        let resource = isolated_route(
+            context,
+            diff.now,
+            name,
+            || changed_suspects(diff),
+            |context| {
+                let spliced = before.and_then(|before| splice_resource(context, diff, name, before));
+                match spliced {
+                    Some(resource) => EncodedResource { kind: TypeUrl::Route, resource: Arc::new(resource) },
+                    None => EncodedResource::new(render::render_route(context.mesh, diff.now, name)),
+                }
+            },
+        );
         covered.insert((TypeUrl::Route, resource.resource.name.clone()));
         made.push(resource);
     }
     (!covered.is_empty()).then_some(ResourceUpdate::Partial { made, covered })
+}
+
+/// A route configuration; if it cannot be translated, the one before, or an empty one.
+pub(crate) fn isolated_route(
+    context: &mut BuildContext<'_>,
+    placement: &Placement,
+    name: &str,
+    suspects: impl FnOnce() -> Vec<ObjectId>,
+    translate: impl FnOnce(&mut BuildContext<'_>) -> EncodedResource,
+) -> EncodedResource {
+    let made = context.isolated(placement, || format!("route configuration {name}"), suspects, translate);
+    made.or_else(|| context.previous_resource(TypeUrl::Route, name))
+        .unwrap_or_else(|| EncodedResource::new(render::render_empty_route(name)))
+}
+
+/// Changed VirtualServices; all of them, if something else changed.
+fn changed_suspects(diff: &PlacementDiff<'_>) -> Vec<ObjectId> {
+    let changed = diff.virtual_services.iter().filter_map(|change| change.new);
+    let suspects: Vec<_> = changed.flat_map(|object| object.made_from.iter().cloned()).collect();
+    if suspects.is_empty() { isolation::route_suspects(diff.now) } else { suspects }
 }
 
 /// Whether the patches for the route configuration of this name changed.

@@ -1,5 +1,6 @@
 //! The resources of one class: its three layers, which other classes may share.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::Guard;
@@ -130,12 +131,13 @@ impl ViewSnapshot<'_> {
         if let Some(resource) = self.find(kind, name) {
             return Some(resource.clone());
         }
-        let made = match kind {
-            TypeUrl::Endpoints => render::render_endpoints(&self.outbound.mesh, &self.placement(), name),
-            TypeUrl::Route => render::render_route(&self.outbound.mesh, &self.placement(), name),
-            _ => return None,
-        };
-        Some(Arc::new(encode(made)))
+        // The stream goes on without a resource whose translation panics.
+        let made = catch_unwind(AssertUnwindSafe(|| match kind {
+            TypeUrl::Endpoints => Some(render::render_endpoints(&self.outbound.mesh, &self.placement(), name)),
+            TypeUrl::Route => Some(render::render_route(&self.outbound.mesh, &self.placement(), name)),
+            _ => None,
+        }));
+        Some(Arc::new(encode(made.ok()??)))
     }
 
     pub(crate) fn placement(&self) -> Placement {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
+use config::diagnostic::Diagnostic;
 use config::store::Snapshot;
 use model::{Assurance, ClassKeys, CredentialReader, Environment, Mesh, Placement, Proxy, ProxyConfigCache};
 use wire::envoy::config::core::v3::Node;
@@ -40,6 +41,8 @@ struct State {
     engine: Engine,
     /// `Some` during a refresh: members that joined since it began.
     joined: Option<Vec<Weak<Member>>>,
+    /// Effects are being applied. Stays set if a panic interrupts that.
+    committing: bool,
 }
 
 /// A refresh places so many members that joined meanwhile under the lock; more of them are placed before it is taken again.
@@ -141,8 +144,10 @@ impl Views {
             step.relocate_joined(&joined);
             let (first, seq) = (step.first, step.stamp.seq);
             let (engine, effects) = step.finish();
+            state.committing = true;
             state.engine = engine;
             let affected = effects.apply();
+            state.committing = false;
             if first || !affected.members.is_empty() {
                 state.engine.seq = seq;
             }
@@ -193,6 +198,17 @@ impl Views {
     /// The current mesh; `None` before the first load.
     pub fn mesh(&self) -> Option<Arc<Mesh>> {
         self.state().engine.mesh.clone()
+    }
+
+    /// Objects that could not be translated because of an internal error.
+    pub fn translation_diagnostics(&self) -> Vec<Diagnostic> {
+        self.state().engine.caches.failures.diagnostics()
+    }
+
+    /// A panic interrupted the effects of a refresh: streams may have been lost, and the process must be restarted. A panic before that leaves the
+    /// previous engine in force.
+    pub fn is_broken(&self) -> bool {
+        self.state().committing
     }
 
     /// The number of resources and classes that each EnvoyFilter patch changed.

@@ -5,6 +5,8 @@
 //! - `server`: connections, streams, admission, metrics and log.
 
 mod encoding;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod protocol;
 mod server;
 

@@ -349,3 +349,23 @@ proptest! {
         parse_documents("f.yaml", &changed);
     }
 }
+
+/// A fault in the reading of an object of this name.
+pub(super) fn panic_if_injected(id: &ObjectId) {
+    assert!(&*id.name != "injected-panic", "injected");
+}
+
+#[test]
+fn a_panic_while_an_object_is_read_loses_that_object_only() {
+    let service = |name: &str| {
+        format!("{{apiVersion: v1, kind: Service, metadata: {{name: {name}}}, spec: {{ports: [{{port: 80}}]}}}}")
+    };
+    let text = ["a", "injected-panic", "b"].map(service).join("\n---\n");
+    let parsed = parse_documents("f.yaml", &text);
+    let names: Vec<_> = parsed.objects.iter().map(|object| object.id().name.to_string()).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert_eq!(parsed.rejected.iter().map(|id| id.name.to_string()).collect::<Vec<_>>(), ["injected-panic"]);
+    let reported = parsed.diagnostics[0].to_string();
+    assert!(reported.contains("f.yaml:3:1") && reported.contains("internal error"), "{reported}");
+    assert!(parsed.complete);
+}

@@ -1,11 +1,13 @@
-//! Listing of all objects of a snapshot, for debug pages.
+//! Objects of a snapshot, all of them or by their id.
 
 use serde_json::Value;
 
-use super::Snapshot;
+use super::{Name, Snapshot};
 use crate::catalogue::for_each_kind;
+use crate::diagnostic::ObjectId;
 use crate::kind::Kind;
 use crate::meta::Meta;
+use crate::object::AnyObject;
 use crate::ser::to_json;
 
 macro_rules! define_listing {
@@ -16,6 +18,20 @@ macro_rules! define_listing {
                 let mut all = Vec::new();
                 $(all.extend(self.$table.values().map(|object| (Kind::$variant, &object.meta)));)*
                 all
+            }
+
+            pub fn objects(&self) -> Vec<AnyObject> {
+                let mut all = Vec::new();
+                $(all.extend(self.$table.values().cloned().map(AnyObject::$variant));)*
+                all
+            }
+
+            /// `None`: it does not exist.
+            pub fn object(&self, id: &ObjectId) -> Option<AnyObject> {
+                let name = Name { namespace: id.namespace.clone(), name: id.name.clone() };
+                match id.kind {
+                    $(Kind::$variant => self.$table.get(&name).cloned().map(AnyObject::$variant),)*
+                }
             }
         }
     };

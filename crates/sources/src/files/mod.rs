@@ -7,6 +7,7 @@ mod name;
 mod reading;
 mod relative;
 mod tree;
+mod walk;
 mod watch;
 
 #[cfg(test)]
@@ -47,11 +48,15 @@ pub struct Scan {
     pub readable: bool,
 }
 
-/// A folder or file that exceeds a limit is rejected as a whole, with a diagnostic.
+/// A folder, file or link that exceeds a limit is rejected as a whole, with a diagnostic.
 struct Limits {
     files: usize,
-    /// Directory entries of any kind; exceeded when a link leads to a large part of the file system.
+    /// Directory entries of any kind, not below links.
     entries: usize,
+    /// Below one link, besides configuration files. More: the link leads to a large part of the file system, and is left out.
+    link_entries: usize,
+    /// The same of all links together, which bounds the time of a scan.
+    all_link_entries: usize,
     bytes_per_file: u64,
 }
 
@@ -60,7 +65,13 @@ const TOP: &str = ".";
 
 const STAYS_IN_FORCE: &str = "; its previous objects stay in force";
 
-const LIMITS: Limits = Limits { files: 200_000, entries: 1_000_000, bytes_per_file: config::yaml::MAX_BYTES as u64 };
+const LIMITS: Limits = Limits {
+    files: 200_000,
+    entries: 1_000_000,
+    link_entries: 10_000,
+    all_link_entries: 50_000,
+    bytes_per_file: config::yaml::MAX_BYTES as u64,
+};
 
 impl Folder {
     /// Reads nothing yet. Diagnostics name files relative to `dir`.
@@ -139,7 +150,7 @@ impl Folder {
     }
 
     fn walk_once(&self) -> Result<Walked, WalkError> {
-        let tree = Tree::new(&self.root, &self.limits)?;
+        let tree = walk::walk(&self.root, &self.limits)?;
         let files = tree.files.iter();
         let readings = files.filter_map(|(path, entry)| Some((path.clone(), self.reading(path, entry)?))).collect();
         Ok(Walked { tree, readings })
@@ -185,13 +196,14 @@ impl Folder {
 
     fn unlisted_note(&self, folder: &RelativePath, unlisted: &Unlisted) -> Option<Diagnostic> {
         let holds = self.catalog.holds_below(folder);
-        let error = match unlisted {
-            Unlisted::Folder(error) => error,
-            Unlisted::Link(error) if holds => error,
+        let problem = match unlisted {
+            Unlisted::Folder(error) => format!("cannot be read: {error}"),
+            Unlisted::Link(error) if holds => format!("cannot be read: {error}"),
+            Unlisted::Excluded(error) => format!("{error}; it is left out"),
             Unlisted::Link(_) | Unlisted::Vanished => return None,
         };
         let suffix = if holds { STAYS_IN_FORCE } else { "" };
-        Some(Diagnostic::error(format!("folder {} cannot be read: {error}{suffix}", folder.shown())))
+        Some(Diagnostic::error(format!("folder {} {problem}{suffix}", folder.shown())))
     }
 
     fn rejected(&self, error: &WalkError) -> Diagnostic {

@@ -1,13 +1,15 @@
 //! Reading and parsing of one file. The state of the file is in `file_state`.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use config::diagnostic::{Diagnostic, Location};
 use config::object::{Parsed, parse_documents};
+use nix::fcntl::OFlag;
 use xxhash_rust::xxh3::xxh3_128;
 use zeroize::{Zeroize, Zeroizing};
 
@@ -102,7 +104,8 @@ enum Problem {
 fn read_stable(path: &Path, limit: u64) -> Result<(Stamp, Vec<u8>), Problem> {
     const TRIES: usize = 5;
     for _ in 0..TRIES {
-        let mut file = File::open(path)?;
+        // Not blocking: a FIFO may have taken the place of the file since it was listed. Files on a disk do not notice.
+        let mut file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
         let before = file.metadata()?;
         if !before.is_file() {
             return Err(Problem::NotAFile);

@@ -1,16 +1,14 @@
-//! The folder tree: its files, folders that cannot be listed, and directories to watch.
+//! The folder tree: its files, folders that cannot be listed, and directories to watch. How it is found is in `walk`.
 //! Opens no file.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, FileType, Metadata};
+use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::Limits;
-use super::name::{CONFIG_MAP_LINK, is_config, is_hidden, is_temporary};
 use super::relative::RelativePath;
 
 #[derive(Default)]
@@ -24,9 +22,9 @@ pub(super) struct Tree {
     pub(super) unlisted: BTreeMap<RelativePath, Unlisted>,
     pub(super) places: WatchedDirs,
     /// Real paths of the folders that were listed. `None`: its files are read by another path.
-    listed: BTreeMap<RelativePath, Option<PathBuf>>,
+    pub(super) listed: BTreeMap<RelativePath, Option<PathBuf>>,
     /// Links that many files depend on, with their targets. A walk is consistent only if none of them changed meanwhile.
-    turnable: Vec<(PathBuf, PathBuf)>,
+    pub(super) turnable: Vec<(PathBuf, PathBuf)>,
 }
 
 pub(super) struct Entry {
@@ -55,6 +53,8 @@ pub(super) enum Unlisted {
     Folder(io::Error),
     /// It is unknown whether it led to a folder.
     Link(io::Error),
+    /// Left out, with the reason, so that it does not hold up the others.
+    Excluded(WalkError),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +65,8 @@ pub(super) enum WalkError {
     TooMany { what: &'static str, limit: usize },
     #[error("is being replaced faster than it can be read")]
     Unstable,
+    #[error("is a file system of the kernel, which holds no configuration")]
+    Kernel,
 }
 
 /// Equal stamps: the file was not written in between, unless it was young when it was read.
@@ -97,15 +99,21 @@ pub(super) enum Interest {
 }
 
 impl Tree {
-    pub(super) fn new(root: &Path, limits: &Limits) -> Result<Tree, WalkError> {
-        // The real path, so that a walk stays within one tree even if a link to the root is replaced meanwhile.
-        let root = fs::canonicalize(root)?;
-        let mut walk = Walk { limits, tree: Tree::default(), entries: 0, links: BTreeMap::new(), seen: HashSet::new() };
-        walk.seen.insert(identity(&fs::metadata(&root)?));
-        let names = listing(&root)?;
-        walk.take(&RelativePath::top(), &root, names)?;
-        walk.tree.root = root;
-        Ok(walk.tree)
+    /// Adds what a linked folder led to.
+    pub(super) fn extend(&mut self, part: Tree) {
+        let Tree { root: _, linked, files, unlisted, places, listed, turnable } = part;
+        self.linked |= linked;
+        self.files.extend(files);
+        self.unlisted.extend(unlisted);
+        self.listed.extend(listed);
+        self.turnable.extend(turnable);
+        for (path, place) in places {
+            match (self.places.get_mut(&path).map(|known| &mut known.interest), place.interest) {
+                (Some(Interest::Names(known)), Interest::Names(names)) => known.extend(names),
+                (Some(Interest::All), Interest::Names(_)) => {}
+                (_, interest) => drop(self.places.insert(path, WatchedDir { identity: place.identity, interest })),
+            }
+        }
     }
 
     /// A known file that is not among `files` is gone, as far as can be determined.
@@ -166,113 +174,8 @@ pub(super) fn add_anchors(root: &Path, places: &mut WatchedDirs) {
     }
 }
 
-struct Walk<'a> {
-    limits: &'a Limits,
-    tree: Tree,
-    entries: usize,
-    /// Links to folders, followed after all real folders, so that files have their real path where there is one.
-    links: BTreeMap<RelativePath, PathBuf>,
-    /// No link leads to a folder a second time, which rules out loops and exponential growth.
-    seen: HashSet<Identity>,
-}
-
-impl Walk<'_> {
-    fn take(&mut self, top: &RelativePath, path: &Path, names: Vec<(OsString, FileType)>) -> Result<(), WalkError> {
-        let mut folders = Vec::new();
-        self.folder(top, path, names, &mut folders)?;
-        let mut linked = false;
-        loop {
-            let next = folders.pop().or_else(|| {
-                linked = true;
-                self.links.pop_first()
-            });
-            let Some((relative, path)) = next else { return Ok(()) };
-            let known = fs::metadata(&path).is_ok_and(|metadata| !self.seen.insert(identity(&metadata)));
-            if known && linked {
-                self.tree.listed.insert(relative, None);
-                continue;
-            }
-            match listing(&path) {
-                Ok(names) => self.folder(&relative, &path, names, &mut folders)?,
-                Err(error) => {
-                    self.tree.unlisted.insert(relative, Unlisted::folder(error));
-                }
-            }
-        }
-    }
-
-    fn folder(
-        &mut self,
-        relative: &RelativePath,
-        path: &Path,
-        names: Vec<(OsString, FileType)>,
-        folders: &mut Vec<(RelativePath, PathBuf)>,
-    ) -> Result<(), WalkError> {
-        self.tree.listed.insert(relative.clone(), Some(path.to_owned()));
-        self.entries += names.len();
-        within(self.entries, self.limits.entries, "entries")?;
-        if let Ok(metadata) = fs::metadata(path) {
-            let place = WatchedDir { identity: identity(&metadata), interest: Interest::All };
-            self.tree.places.insert(path.to_owned(), place);
-        }
-        // Recorded first: a change between this and the last read of a file must be detected.
-        if names.iter().any(|(name, kind)| kind.is_symlink() && name == CONFIG_MAP_LINK) {
-            self.record_link_target(path.join(CONFIG_MAP_LINK));
-        }
-        for (name, kind) in names {
-            let below = path.join(&name);
-            if is_hidden(&name) || is_temporary(&name) {
-                continue;
-            }
-            if kind.is_dir() {
-                folders.push((relative.folder(&name), below));
-            } else if kind.is_symlink() {
-                self.link(relative, &name, below);
-            } else if is_config(&name) {
-                let found = Found::new(fs::metadata(&below));
-                self.tree.files.insert(relative.file(&name), Entry { path: below, found });
-            }
-        }
-        within(self.tree.files.len(), self.limits.files, "files")
-    }
-
-    fn link(&mut self, parent: &RelativePath, name: &OsStr, path: PathBuf) {
-        self.tree.linked = true;
-        match fs::metadata(&path) {
-            Ok(metadata) if metadata.is_dir() => {
-                self.record_link_target(path.clone());
-                match fs::canonicalize(&path) {
-                    Ok(real) => drop(self.links.insert(parent.folder(name), real)),
-                    Err(_) => drop(self.tree.unlisted.insert(parent.folder(name), Unlisted::Vanished)),
-                }
-            }
-            found => {
-                if let Err(error) = &found {
-                    self.tree.unlisted.insert(parent.folder(name), Unlisted::link(error, &path));
-                }
-                if !is_config(name) {
-                    return;
-                }
-                if let Ok(real) = fs::canonicalize(&path)
-                    && let (Some(folder), Some(name)) = (real.parent(), real.file_name())
-                {
-                    watch_name(&mut self.tree.places, folder, name);
-                }
-                let found = Found::new_link(found, &path);
-                self.tree.files.insert(parent.file(name), Entry { path, found });
-            }
-        }
-    }
-
-    fn record_link_target(&mut self, link: PathBuf) {
-        if let Ok(led) = fs::read_link(&link) {
-            self.tree.turnable.push((link, led));
-        }
-    }
-}
-
 impl Found {
-    fn new(metadata: io::Result<Metadata>) -> Found {
+    pub(super) fn new(metadata: io::Result<Metadata>) -> Found {
         match metadata {
             Ok(metadata) if metadata.is_file() => Found::File(Stamp::new(&metadata)),
             Ok(_) => Found::Unusable("is not a regular file".to_owned()),
@@ -281,7 +184,7 @@ impl Found {
         }
     }
 
-    fn new_link(metadata: io::Result<Metadata>, link: &Path) -> Found {
+    pub(super) fn new_link(metadata: io::Result<Metadata>, link: &Path) -> Found {
         match Found::new(metadata) {
             Found::Vanished if fs::symlink_metadata(link).is_ok() => {
                 Found::Unusable("is a link that leads nowhere".to_owned())
@@ -292,14 +195,14 @@ impl Found {
 }
 
 impl Unlisted {
-    fn folder(error: io::Error) -> Unlisted {
+    pub(super) fn folder(error: io::Error) -> Unlisted {
         match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Unlisted::Vanished,
             _ => Unlisted::Folder(error),
         }
     }
 
-    fn link(error: &io::Error, link: &Path) -> Unlisted {
+    pub(super) fn link(error: &io::Error, link: &Path) -> Unlisted {
         match fs::symlink_metadata(link) {
             Ok(_) => Unlisted::Link(io::Error::new(error.kind(), error.to_string())),
             Err(_) => Unlisted::Vanished,
@@ -307,28 +210,11 @@ impl Unlisted {
     }
 }
 
-fn listing(folder: &Path) -> io::Result<Vec<(OsString, FileType)>> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        match entry.file_type() {
-            Ok(kind) => names.push((entry.file_name(), kind)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(names)
-}
-
-fn within(count: usize, limit: usize, what: &'static str) -> Result<(), WalkError> {
-    if count > limit { Err(WalkError::TooMany { what, limit }) } else { Ok(()) }
-}
-
-fn identity(metadata: &Metadata) -> Identity {
+pub(super) fn identity(metadata: &Metadata) -> Identity {
     (metadata.dev(), metadata.ino())
 }
 
-fn watch_name(places: &mut WatchedDirs, folder: &Path, name: &OsStr) {
+pub(super) fn watch_name(places: &mut WatchedDirs, folder: &Path, name: &OsStr) {
     let Ok(metadata) = fs::metadata(folder) else { return };
     let nothing = || WatchedDir { identity: identity(&metadata), interest: Interest::Names(BTreeSet::new()) };
     let place = places.entry(folder.to_owned()).or_insert_with(nothing);

@@ -3,9 +3,10 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use config::store::Snapshot;
 use http::header::{ACCEPT, CONTENT_ENCODING, HOST, LOCATION, USER_AGENT};
 use http::uri::Scheme;
 use http::{Request, Response, StatusCode, Uri};
@@ -15,12 +16,14 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::{InvalidDnsNameError, ServerName};
 use tokio_rustls::rustls::{self, ClientConfig};
 
 use super::address_filter::AddressFilter;
+use super::service_addresses::is_service_address;
 
 /// The keys of an issuer take a few kilobytes.
 const LARGEST_BODY: usize = 1 << 20;
@@ -33,7 +36,10 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) enum Error {
     #[error("{0:?} is not an address of HTTP; write it like https://host/path")]
     Address(String),
-    #[error("{host} is {address}, which keys may not be fetched from (BLOCKED_CIDRS_IN_JWKS_URIS)")]
+    #[error(
+        "{host} is {address}, which keys may not be fetched from: private and no Service of the cluster, or in \
+         BLOCKED_CIDRS_IN_JWKS_URIS (MELTEMI_ALLOWED_CIDRS_IN_JWKS_URIS allows it)"
+    )]
     Closed { host: String, address: IpAddr },
     #[error("cannot resolve {host}")]
     Name { host: String, source: io::Error },
@@ -67,6 +73,8 @@ pub(super) enum Error {
 pub struct JwksClient {
     guard: AddressFilter,
     tls: TlsConnector,
+    /// Whose Services may be fetched from.
+    objects: watch::Receiver<Arc<Snapshot>>,
 }
 
 enum Answer {
@@ -75,19 +83,23 @@ enum Answer {
 }
 
 impl JwksClient {
-    pub fn new(guard: AddressFilter, tls: Arc<ClientConfig>) -> Self {
-        Self { guard, tls: TlsConnector::from(tls) }
+    pub fn new(guard: AddressFilter, tls: Arc<ClientConfig>, objects: watch::Receiver<Arc<Snapshot>>) -> Self {
+        Self { guard, tls: TlsConnector::from(tls), objects }
     }
 
-    pub(super) async fn get(&self, uri: &str, limit: Duration) -> Result<Bytes, Error> {
+    /// Follows redirects. Lookups of names do not count against `limit`: their threads go on in any case, so that giving up on them would let one
+    /// source hold several.
+    pub(super) async fn get(&self, written: &str, limit: Duration) -> Result<Bytes, Error> {
         let limit = limit.min(MAX_TIMEOUT);
-        timeout(limit, self.get_following_redirects(uri)).await.map_err(|_| Error::Time(limit))?
-    }
-
-    async fn get_following_redirects(&self, written: &str) -> Result<Bytes, Error> {
+        let mut left = limit;
         let mut uri: Uri = written.parse().map_err(|_| Error::Address(truncated(written)))?;
         for _ in 0..=MOST_REDIRECTS {
-            match self.request(&uri).await? {
+            let (host, addresses) = self.allowed_addresses(&uri).await?;
+            let began = Instant::now();
+            let answer =
+                timeout(left, self.request(&uri, host, &addresses)).await.map_err(|_| Error::Time(limit))??;
+            left = left.saturating_sub(began.elapsed());
+            match answer {
                 Answer::Body(body) => return Ok(body),
                 Answer::Elsewhere(next) => {
                     if is_https(&uri) && !is_https(&next) {
@@ -100,14 +112,29 @@ impl JwksClient {
         Err(Error::Redirects)
     }
 
-    async fn request(&self, uri: &Uri) -> Result<Answer, Error> {
+    /// The host of the URL, and those of its addresses that may be connected to.
+    pub(super) async fn allowed_addresses<'a>(&self, uri: &'a Uri) -> Result<(&'a str, Vec<SocketAddr>), Error> {
         let bad = || Error::Address(truncated(&uri.to_string()));
         if !is_https(uri) && uri.scheme() != Some(&Scheme::HTTP) {
             return Err(bad());
         }
         let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(bad)?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        let stream = self.connect(host, uri.port_u16().unwrap_or(if is_https(uri) { 443 } else { 80 })).await?;
+        let port = uri.port_u16().unwrap_or(if is_https(uri) { 443 } else { 80 });
+        let found: Vec<SocketAddr> =
+            lookup_host((host, port)).await.map_err(|source| Error::Name { host: truncated(host), source })?.collect();
+        let objects = self.objects.borrow().clone();
+        let allows = |address: &SocketAddr| self.guard.allows(address.ip(), |ip| is_service_address(&objects, ip));
+        let (open, closed): (Vec<_>, Vec<_>) = found.into_iter().partition(allows);
+        match (open.is_empty(), closed.first()) {
+            (true, Some(address)) => Err(Error::Closed { host: truncated(host), address: address.ip() }),
+            (true, None) => Err(Error::NoAddress(truncated(host))),
+            _ => Ok((host, open)),
+        }
+    }
+
+    async fn request(&self, uri: &Uri, host: &str, addresses: &[SocketAddr]) -> Result<Answer, Error> {
+        let stream = connect(addresses, host).await?;
         if !is_https(uri) {
             return exchange(stream, uri).await;
         }
@@ -115,24 +142,18 @@ impl JwksClient {
         let stream = self.tls.connect(name, stream).await.map_err(|error| Error::Tls(truncated(host), error))?;
         exchange(stream, uri).await
     }
+}
 
-    /// Connects to the address that was checked, so that a name that resolves differently later (DNS rebinding) has no effect.
-    async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, Error> {
-        let found: Vec<SocketAddr> =
-            lookup_host((host, port)).await.map_err(|source| Error::Name { host: truncated(host), source })?.collect();
-        let (open, closed): (Vec<_>, Vec<_>) = found.into_iter().partition(|address| self.guard.allows(address.ip()));
-        if let (true, Some(address)) = (open.is_empty(), closed.first()) {
-            return Err(Error::Closed { host: truncated(host), address: address.ip() });
+/// Connects to an address that was checked, so that a name that resolves differently later (DNS rebinding) has no effect.
+async fn connect(addresses: &[SocketAddr], host: &str) -> Result<TcpStream, Error> {
+    let mut failed = Error::NoAddress(truncated(host));
+    for address in addresses {
+        match TcpStream::connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = Error::Connect(address.to_string(), error),
         }
-        let mut failed = Error::NoAddress(truncated(host));
-        for address in open {
-            match TcpStream::connect(address).await {
-                Ok(stream) => return Ok(stream),
-                Err(error) => failed = Error::Connect(address.to_string(), error),
-            }
-        }
-        Err(failed)
     }
+    Err(failed)
 }
 
 async fn exchange(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, uri: &Uri) -> Result<Answer, Error> {

@@ -1,15 +1,23 @@
 //! Hostile servers, and the handling of their responses.
 
+mod fairness;
+
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use config::kinds::request_authentication::JwtRule;
-use config::meta::Meta;
-use config::store::Name;
+use config::diagnostic::ObjectId;
+use config::jwks::KeySource;
+use config::kind::Kind;
+use config::kinds::request_authentication::{JwtRule, RequestAuthentication};
+use config::meta::{Meta, Object};
+use config::object::parse_documents;
+use config::store::{Name, Snapshot, Store, StoreOptions, Table};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
+use super::key_set::{fetch, reasons};
 use super::*;
 
 const KEYS: &str = r#"{"keys":[]}"#;
@@ -20,7 +28,8 @@ fn open() -> AddressFilter {
 }
 
 fn client(guard: AddressFilter) -> JwksClient {
-    JwksClient::new(guard, tls(b"").unwrap())
+    let (_, objects) = watch::channel(Arc::new(Snapshot::empty()));
+    JwksClient::new(guard, tls(b"").unwrap(), objects)
 }
 
 /// A server with this behaviour for every request; it reads the head of the request first.
@@ -62,7 +71,7 @@ fn redirect(to: &str) -> String {
 
 async fn fetched(guard: AddressFilter, uri: &str) -> Result<String, String> {
     let source = KeySource::Uri(uri.into());
-    let done = timeout(Duration::from_secs(5), keys(&client(guard), &source, SHORT)).await.expect("bounded in time");
+    let done = timeout(Duration::from_secs(5), fetch(&client(guard), &source, SHORT)).await.expect("bounded in time");
     done.map(|keys| keys.to_string()).map_err(|failure| reasons(&failure))
 }
 
@@ -77,7 +86,7 @@ async fn keys_are_fetched_from_an_address_or_where_the_issuer_says() {
     assert_eq!(fetched(open(), &format!("http://{address}/keys?a=b")).await.as_deref(), Ok(KEYS));
     let issuer = saying(ok(&format!(r#"{{"jwks_uri":"http://{address}/k"}}"#))).await;
     let source = KeySource::Issuer(format!("http://{issuer}/realm/").as_str().into());
-    assert_eq!(&*keys(&client(open()), &source, SHORT).await.unwrap(), KEYS);
+    assert_eq!(&*fetch(&client(open()), &source, SHORT).await.unwrap(), KEYS);
 }
 
 #[tokio::test]
@@ -96,21 +105,38 @@ async fn the_request_names_path_and_host_and_no_password() {
 async fn closed_addresses_are_not_connected_to_under_any_name() {
     let address = saying(ok(KEYS)).await;
     let port = address.port();
-    for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "169.254.169.254", "[fe80::1]", "0.0.0.0"] {
+    let local = ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "169.254.169.254", "[fe80::1]", "0.0.0.0"];
+    let private = ["10.1.2.3", "172.16.1.1", "192.168.1.1", "100.64.0.1", "[fd00::1]", "[::ffff:10.1.2.3]"];
+    for host in local.into_iter().chain(private) {
         let rejected = fetched(AddressFilter::default(), &format!("http://{host}:{port}/")).await.unwrap_err();
         assert!(rejected.contains("may not be fetched from"), "{host}: {rejected}");
     }
-    let private = AddressFilter { blocked: vec!["10.0.0.0/8".parse().unwrap()], ..AddressFilter::default() };
-    assert!(fetched(private, "http://10.1.2.3/").await.unwrap_err().contains("may not be fetched from"));
+    let blocking = AddressFilter { blocked: vec!["203.0.113.0/24".parse().unwrap()], ..AddressFilter::default() };
+    assert!(fetched(blocking, "http://203.0.113.1/").await.unwrap_err().contains("may not be fetched from"));
+}
+
+#[tokio::test]
+async fn private_addresses_of_services_are_allowed() {
+    let service =
+        "{apiVersion: v1, kind: Service, metadata: {name: keys}, spec: {clusterIP: 10.0.0.7, ports: [{port: 80}]}}";
+    let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
+    let objects = store.apply(parse_documents("a.yaml", service).objects.into_iter().map(Update::Put).collect());
+    let (_, objects) = watch::channel(objects);
+    let client = JwksClient::new(AddressFilter::default(), tls(b"").unwrap(), objects);
+    let allows = async |uri: &str| client.allowed_addresses(&uri.parse().unwrap()).await.is_ok();
+    assert!(allows("http://10.0.0.7/").await && allows("http://[::ffff:10.0.0.7]:8080/").await);
+    assert!(!allows("http://10.0.0.8/").await);
 }
 
 #[tokio::test]
 async fn a_redirect_or_a_discovered_address_is_looked_at_like_any_other() {
-    let closed = saying(redirect("http://169.254.169.254/latest/meta-data")).await;
-    check_rejected(&format!("http://{closed}/"), "169.254.169.254").await;
+    for inside in ["169.254.169.254", "10.1.2.3", "[fd00::1]", "[::ffff:192.168.1.1]"] {
+        let closed = saying(redirect(&format!("http://{inside}/latest/meta-data"))).await;
+        check_rejected(&format!("http://{closed}/"), "may not be fetched from").await;
+    }
     let issuer = saying(ok(r#"{"jwks_uri":"http://169.254.169.254/"}"#)).await;
     let source = KeySource::Issuer(format!("http://{issuer}").as_str().into());
-    let rejected = reasons(&keys(&client(open()), &source, SHORT).await.unwrap_err());
+    let rejected = reasons(&fetch(&client(open()), &source, SHORT).await.unwrap_err());
     assert!(rejected.contains("169.254.169.254"), "{rejected}");
 }
 
@@ -160,13 +186,26 @@ async fn rejects_compressed_foreign_and_failed_responses() {
     let bomb = saying("HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 2\r\n\r\n\x1f\x0b").await;
     check_rejected(&format!("http://{bomb}/"), "compressed").await;
     let page = saying(ok("<html>")).await;
-    check_rejected(&format!("http://{page}/"), "not JSON").await;
-    let list = saying(ok("[]")).await;
-    check_rejected(&format!("http://{list}/"), "not JSON").await;
+    check_rejected(&format!("http://{page}/"), "not a JSON object").await;
+    for other in ["[]", "[[]]", "\"keys\""] {
+        let answer = saying(ok(other)).await;
+        check_rejected(&format!("http://{answer}/"), "not a JSON object").await;
+    }
     let missing = saying("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await;
     check_rejected(&format!("http://{missing}/"), "404").await;
     check_rejected("ftp://127.0.0.1/", "write it like https://host/path").await;
     check_rejected("not an address", "write it like https://host/path").await;
+}
+
+#[tokio::test]
+async fn rejects_a_response_without_a_keys_array() {
+    for body in [r#"{}"#, r#"{"keys":null}"#, r#"{"keys":{}}"#, r#"{"keys":"a"}"#, r#"{"keys":[1]}"#, r#"{"key":[]}"#] {
+        let answer = saying(ok(body)).await;
+        check_rejected(&format!("http://{answer}/"), "not a JSON Web Key Set").await;
+    }
+    let set = r#"{"keys":[{"kty":"RSA"}],"more":1}"#;
+    let address = saying(ok(set)).await;
+    assert_eq!(fetched(open(), &format!("http://{address}/")).await.as_deref(), Ok(set));
 }
 
 #[tokio::test]
@@ -180,14 +219,22 @@ async fn rejects_a_server_without_a_trusted_certificate() {
     check_rejected(&format!("https://{plain}/"), "TLS handshake with").await;
 }
 
+fn request(namespaces: &[&str]) -> KeyRequest {
+    let object = ObjectId { kind: Kind::RequestAuthentication, namespace: namespaces[0].into(), name: "jwt".into() };
+    let namespaces: BTreeSet<Arc<str>> = namespaces.iter().map(|&namespace| namespace.into()).collect();
+    KeyRequest { timeout: SHORT, object, namespaces }
+}
+
 fn states(sources: &[&str]) -> (SourceStates, KeyRequests, Instant) {
-    let object = ObjectId { kind: Kind::RequestAuthentication, namespace: "shop".into(), name: "jwt".into() };
-    let want = KeyRequest { timeout: SHORT, object };
-    let wanted = sources.iter().map(|uri| (KeySource::Uri((*uri).into()), want.clone())).collect();
-    let mut states = SourceStates { schedule: Schedule::default(), sources: BTreeMap::new() };
+    let wanted = sources.iter().map(|uri| (KeySource::Uri((*uri).into()), request(&["shop"]))).collect();
+    let mut states = SourceStates::new(Schedule::default());
     let now = Instant::now();
     states.want(&wanted, now);
     (states, wanted, now)
+}
+
+fn start(states: &mut SourceStates, now: Instant) -> Option<KeySource> {
+    states.start_due(now, &Slots::default()).map(|due| due.slot.source)
 }
 
 fn failure() -> Result<Arc<str>, FetchError> {
@@ -207,10 +254,10 @@ async fn failures_are_retried_with_backoff() {
     let (mut states, _, mut now) = states(&["a"]);
     let mut waits = Vec::new();
     for _ in 0..9 {
-        let (source, _) = states.start_due(now).expect("due");
-        assert!(states.start_due(now).is_none(), "one fetch at a time");
+        let source = start(&mut states, now).expect("due");
+        assert!(start(&mut states, now).is_none(), "one fetch at a time");
         states.take(&source, failure(), now);
-        let due = states.next_due().unwrap();
+        let due = states.next_due(now).unwrap();
         waits.push((due - now).as_secs());
         now = due;
     }
@@ -220,9 +267,9 @@ async fn failures_are_retried_with_backoff() {
 #[tokio::test]
 async fn good_keys_survive_failures_for_a_week_and_then_go() {
     let (mut states, _, now) = states(&["a"]);
-    let (source, _) = states.start_due(now).unwrap();
+    let source = start(&mut states, now).unwrap();
     assert_eq!(keys_in(&states.take(&source, Ok(KEYS.into()), now)), [Some(KEYS.to_owned())]);
-    assert_eq!(states.next_due().unwrap() - now, Schedule::default().refresh);
+    assert_eq!(states.next_due(now).unwrap() - now, Schedule::default().refresh);
     let later = now + Schedule::default().keep - Duration::from_secs(1);
     assert!(keys_in(&states.take(&source, failure(), later)).is_empty());
     assert_eq!(keys_in(&states.take(&source, failure(), later + Duration::from_secs(1))), [None]);
@@ -231,7 +278,7 @@ async fn good_keys_survive_failures_for_a_week_and_then_go() {
 #[tokio::test]
 async fn a_failure_is_a_diagnostic_on_the_policy_until_resolved() {
     let (mut states, _, now) = states(&["a"]);
-    let (source, _) = states.start_due(now).unwrap();
+    let source = start(&mut states, now).unwrap();
     let diagnostics = |updates: Vec<Update>| {
         let texts = |update| match update {
             Update::Diagnostics { diagnostics, .. } => diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -248,7 +295,7 @@ async fn a_failure_is_a_diagnostic_on_the_policy_until_resolved() {
 #[tokio::test]
 async fn keys_that_are_no_longer_requested_are_removed() {
     let (mut states, mut wanted, now) = states(&["a", "b"]);
-    let (source, _) = states.start_due(now).unwrap();
+    let source = start(&mut states, now).unwrap();
     wanted.remove(&source);
     assert_eq!(keys_in(&states.want(&wanted, now)), [None]);
     assert!(states.take(&source, Ok(KEYS.into()), now).is_empty(), "a fetch that comes too late");

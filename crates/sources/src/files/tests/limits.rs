@@ -54,16 +54,97 @@ fn rejects_too_many_files_as_a_whole_and_removes_nothing() {
     assert_eq!(fixture.scan(), ["delete Service shop/a", "put Service shop/c", "diagnostics ."]);
 }
 
-#[test]
-fn rejects_a_link_into_a_vast_tree() {
-    let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80))]);
-    fixture.folder.limits = Limits { entries: 50, ..super::super::LIMITS };
+fn vast_tree(fixture: &Fixture, name: &str) {
     for n in 0..100 {
-        write(&fixture.aside(&format!("vast/{n}/file.txt")), "");
+        write(&fixture.aside(&format!("{name}/{n}/file.txt")), "");
     }
+    write(&fixture.aside(&format!("{name}/in.yaml")), service(name, 80));
+}
+
+#[test]
+fn a_link_into_a_large_tree_is_left_out_and_others_apply() {
+    let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80))]);
+    fixture.folder.limits = Limits { link_entries: 50, ..super::super::LIMITS };
+    vast_tree(&fixture, "vast");
+    write(&fixture.aside("small/b.yaml"), service("b", 80));
     fixture.link("../vast", "sub");
-    assert_eq!(fixture.scan(), ["diagnostics ."]);
-    assert!(fixture.diagnostic().contains("holds more than 50 entries"), "{}", fixture.diagnostic());
+    fixture.link("../small", "then");
+    fixture.write("a.yaml", service("a", 81));
+    assert_eq!(fixture.scan(), ["put Service shop/a", "put Service shop/b", "diagnostics sub/"]);
+    let left_out =
+        "folder sub/ holds more than 50 entries besides configuration files, which is the limit; it is left out";
+    assert!(fixture.diagnostic().contains(left_out), "{}", fixture.diagnostic());
+    assert!(!fixture.folder.places.keys().any(|place| place.ends_with("vast/1")), "it is not watched either");
+    fixture.remove("sub");
+    assert_eq!(fixture.scan(), ["diagnostics sub/"]);
+}
+
+#[test]
+fn a_linked_folder_that_grows_too_large_keeps_its_objects() {
+    let mut fixture = Fixture::new(&[]);
+    fixture.folder.limits = Limits { link_entries: 50, ..super::super::LIMITS };
+    write(&fixture.aside("vast/in.yaml"), service("vast", 80));
+    fixture.link("../vast", "sub");
+    assert_eq!(fixture.scan(), ["put Service shop/vast"]);
+    vast_tree(&fixture, "vast");
+    assert_eq!(fixture.scan(), ["diagnostics sub/"]);
+    assert!(fixture.diagnostic().ends_with("its previous objects stay in force"), "{}", fixture.diagnostic());
+}
+
+#[test]
+fn many_links_into_large_trees_cost_a_bounded_number_of_entries() {
+    let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80))]);
+    fixture.folder.limits = Limits { link_entries: 250, all_link_entries: 500, ..super::super::LIMITS };
+    for n in 0..20 {
+        vast_tree(&fixture, &format!("vast{n}"));
+        fixture.link(format!("../vast{n}"), &format!("sub{n}"));
+    }
+    fixture.write("a.yaml", service("a", 81));
+    assert!(fixture.scan().contains(&"put Service shop/a".to_owned()));
+    let left_out = fixture.diagnostics().iter().filter(|text| text.contains("it is left out")).count();
+    assert!((15..20).contains(&left_out), "{left_out}");
+}
+
+#[test]
+fn links_into_file_systems_of_the_kernel_are_not_followed() {
+    let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80))]);
+    for (to, name) in [("/proc", "proc"), ("/proc/self", "self"), ("/sys", "sys"), ("/proc/kmsg", "kmsg.yaml")] {
+        fixture.link(to, name);
+    }
+    fixture.link("/proc/self/status", "status.yaml");
+    fixture.link("/dev/zero", "zero.yaml");
+    fixture.link("/dev/random", "random.yaml");
+    fixture.write("a.yaml", service("a", 81));
+    assert_eq!(fixture.scan()[0], "put Service shop/a");
+    let diagnostics = fixture.diagnostics().join("\n");
+    assert_eq!(diagnostics.matches("a file system of the kernel").count(), 5, "{diagnostics}");
+    assert_eq!(diagnostics.matches("is not a regular file").count(), 2, "{diagnostics}");
+    let watched = |prefix: &str| fixture.folder.places.keys().any(|place| place.starts_with(prefix));
+    assert!(!watched("/proc") && !watched("/sys"), "{:?}", fixture.folder.places.keys());
+}
+
+#[test]
+fn a_link_to_the_root_of_the_file_system_does_not_delay_others() {
+    let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80))]);
+    fixture.link("/", "everything");
+    fixture.write("a.yaml", service("a", 81));
+    assert!(fixture.scan().contains(&"put Service shop/a".to_owned()));
+    let proc = Path::new("/proc");
+    assert!(!fixture.folder.places.keys().any(|place| place.starts_with(proc)));
+}
+
+#[test]
+fn a_fifo_in_the_place_of_a_file_does_not_block() {
+    let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80)), ("b.yaml", &service("b", 80))]);
+    fixture.remove("b.yaml");
+    nix::unistd::mkfifo(&fixture.path("b.yaml"), nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
+    fixture.link("b.yaml", "c.yaml");
+    fixture.write("a.yaml", service("a", 81));
+    assert_eq!(fixture.scan()[0], "put Service shop/a");
+    let shown = "b.yaml".into();
+    let read = super::super::Reading::new(&fixture.path("b.yaml"), &shown, 1000, None).expect("it is there");
+    let super::super::reading::Content::Unusable(diagnostic) = read.content else { panic!("a FIFO was read") };
+    assert!(diagnostic.to_string().contains("is not a regular file"), "{diagnostic}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use super::super::reading::{Content, Reading};
 use super::*;
 
 fn loaded() -> Fixture {
@@ -22,9 +23,12 @@ fn check_all_stay_in_force(fixture: &mut Fixture, diagnostic: &str) {
 fn a_file_whose_reading_fails_is_kept() {
     let mut fixture = loaded();
     fixture.remove("a.yaml");
-    // Reading the first byte of a process's memory is an input/output error.
     fixture.link("/proc/self/mem", "a.yaml");
-    check_all_stay_in_force(&mut fixture, "error: a.yaml:1:1: cannot be read: Input/output error");
+    check_all_stay_in_force(&mut fixture, "error: a.yaml:1:1: is a link into a file system of the kernel");
+    // Reading the first byte of a process's memory is an input/output error.
+    let read = Reading::new(Path::new("/proc/self/mem"), &"a.yaml".into(), 1000, None).expect("it is there");
+    let Content::Unusable(diagnostic) = read.content else { panic!("it was read") };
+    assert!(diagnostic.to_string().contains("cannot be read: Input/output error"), "{diagnostic}");
     fixture.remove("a.yaml");
     assert_eq!(fixture.scan(), ["delete Service shop/a", "diagnostics a.yaml"]);
 }
