@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::needed_rights::{self, EnabledTasks};
+use crate::needed_rights::{self, EnabledWrites};
 use crate::replicas::ReplicaBalancer;
 use crate::root_rotation::SharedRotation;
 use crate::root_secret;
@@ -122,8 +122,8 @@ impl LeaderTasks {
         reads: Vec<ApiResource>,
         identity: bool,
     ) -> impl Future<Output = ()> + use<> {
-        let tasks = EnabledTasks { leader_election: self.leader_election, status: self.status, identity };
-        needed_rights::report_missing(self.client.clone(), self.namespace.clone(), reads, tasks)
+        let writes = EnabledWrites { leader_election: self.leader_election, status: self.status, identity };
+        needed_rights::report_missing(self.client.clone(), self.namespace.clone(), reads, writes)
     }
 
     pub(crate) fn token_reviews(&self, audiences: &[String]) -> TokenReviewer {

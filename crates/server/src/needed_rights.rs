@@ -7,7 +7,7 @@ use tracing::{debug, warn};
 
 /// What the server does besides reading objects.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct EnabledTasks {
+pub(crate) struct EnabledWrites {
     pub(crate) leader_election: bool,
     pub(crate) status: bool,
     /// The secure port is on: it has callers to authenticate and roots to publish.
@@ -19,9 +19,9 @@ pub(crate) async fn report_missing(
     client: KubeClient,
     namespace: String,
     reads: Vec<ApiResource>,
-    tasks: EnabledTasks,
+    writes: EnabledWrites,
 ) {
-    match missing_rights(&client, &namespace, &needed(&reads, tasks)).await {
+    match missing_rights(&client, &namespace, &needed(&reads, writes)).await {
         Ok(missing) if missing.is_empty() => debug!("the role has every right that is needed"),
         Ok(missing) => {
             let rights = missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
@@ -31,21 +31,21 @@ pub(crate) async fn report_missing(
     }
 }
 
-fn needed(reads: &[ApiResource], tasks: EnabledTasks) -> Vec<Right> {
+fn needed(reads: &[ApiResource], writes: EnabledWrites) -> Vec<Right> {
     let read = |resource: &ApiResource| Right {
         namespace: resource.namespace.as_deref().map(str::to_owned),
         ..right(resource.kind.group(), &plural(resource.kind), &["list", "watch"])
     };
     let mut all: Vec<_> = reads.iter().map(read).collect();
-    if tasks.status {
+    if writes.status {
         let istio = Kind::ALL.into_iter().filter(|kind| kind.is_istio());
         all.extend(istio.map(|kind| right(kind.group(), &format!("{}/status", plural(kind)), &["patch"])));
     }
-    if tasks.leader_election {
+    if writes.leader_election {
         all.push(right("coordination.k8s.io", "leases", &["get", "create", "update"]));
     }
     all.push(Right { name: Some("meltemi-replicas"), ..right("coordination.k8s.io", "leases", &["patch"]) });
-    if tasks.identity {
+    if writes.identity {
         all.push(right("authentication.k8s.io", "tokenreviews", &["create"]));
         all.push(right("authorization.k8s.io", "subjectaccessreviews", &["create"]));
         all.push(Right { name: Some(ROOT_CERT), ..right("", "configmaps", &["create", "patch"]) });
@@ -64,11 +64,11 @@ mod tests {
     #[test]
     fn a_server_that_writes_nothing_needs_little_more_than_to_read() {
         let reads = [ApiResource { kind: Kind::Pod, namespace: Some("shop".into()) }];
-        let least = EnabledTasks { leader_election: false, status: false, identity: false };
+        let least = EnabledWrites { leader_election: false, status: false, identity: false };
         let few = needed(&reads, least);
         assert_eq!(few[0], Right { namespace: Some("shop".into()), ..right("", "pods", &["list", "watch"]) });
         assert_eq!(few.len(), 2);
-        let all = needed(&reads, EnabledTasks { leader_election: true, status: true, identity: true });
+        let all = needed(&reads, EnabledWrites { leader_election: true, status: true, identity: true });
         assert!(all.iter().any(|it| it.resource == "virtualservices/status" && it.verbs == ["patch"]));
         assert!(all.iter().any(|it| it.resource == "tokenreviews"));
     }
