@@ -5,6 +5,7 @@ mod admission_policies;
 mod authentication;
 mod banner;
 mod certificates;
+mod class_sweep;
 mod core_dumps;
 mod debounce;
 mod folder;

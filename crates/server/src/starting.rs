@@ -20,7 +20,7 @@ use crate::object_source::ObjectSource;
 use crate::ports::Listeners;
 use crate::settings::{JwksSettings, MeshSettings, ServerSettings, SourceSettings};
 use crate::state::SharedState;
-use crate::{jwks, memory_pressure, open_files};
+use crate::{class_sweep, jwks, memory_pressure, open_files};
 
 /// Batches of updates that the source may be ahead of the pipeline.
 const QUEUED_UPDATES: usize = 16;
@@ -55,6 +55,7 @@ impl Starting {
         let state = SharedState::new(&views, metrics.clone(), source.watches());
         let server = xds::Server::new(views.clone(), streams, metrics.streams.clone(), state.connections.clone());
         tokio::spawn(memory_pressure::follow(server.clone(), memory_limit));
+        tokio::spawn(class_sweep::follow(views.clone()));
         let opening = Opening {
             started,
             mesh,

@@ -110,6 +110,22 @@ impl Engine {
         ids
     }
 
+    /// Classes whose streams have all ended.
+    pub(crate) fn unused_classes(&self) -> impl Iterator<Item = LayerIds> {
+        let is_unused = |entry: &ClassEntry| entry.members.iter().all(|member| member.strong_count() == 0);
+        self.classes.iter().filter(move |(_, entry)| is_unused(entry)).map(|(ids, _)| *ids)
+    }
+
+    /// Drops classes, and the layers that no other class uses.
+    pub(crate) fn drop_classes(&mut self, unused: &[LayerIds]) {
+        for ids in unused {
+            self.classes.remove(ids);
+        }
+        if !unused.is_empty() {
+            self.caches.retain(&self.classes.keys().copied().collect::<Vec<_>>());
+        }
+    }
+
     /// Takes over a class that was built in a copy of this engine. No class was built in this one meanwhile.
     pub(crate) fn adopt_class(&mut self, built: Engine, ids: LayerIds) {
         self.caches = built.caches;
@@ -221,13 +237,8 @@ impl Step {
         classes.extend(updated);
         let empty: Vec<LayerIds> =
             classes.iter().filter(|(_, entry)| entry.members.is_empty()).map(|(ids, _)| *ids).collect();
-        for ids in &empty {
-            classes.remove(ids);
-        }
-        if !empty.is_empty() {
-            caches.retain(&classes.keys().copied().collect::<Vec<_>>());
-        }
         effects.seq = stamp.seq;
+        self.engine.drop_classes(&empty);
         (self.engine, self.effects)
     }
 }

@@ -1,6 +1,6 @@
 //! The engine in force, and what is done with it: refreshes replace it, proxies join its classes. Nothing is computed while its lock is held.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
@@ -41,12 +41,20 @@ struct State {
     engine: Engine,
     /// `Some` during a refresh: members that joined since it began.
     joined: Option<Vec<Weak<Member>>>,
+    /// Classes that the last sweep found unused.
+    unused: HashSet<LayerIds>,
+    /// Classes built since the last sweep.
+    built: usize,
     /// Effects are being applied. Stays set if a panic interrupts that.
     committing: bool,
 }
 
 /// A refresh places so many members that joined meanwhile under the lock; more of them are placed before it is taken again.
 const FEW: usize = 16;
+
+/// So many classes more than there are in use may be built before unused ones are dropped at once: streams that end leave their class for
+/// some seconds to proxies that reconnect, and a client can open a stream of a new class as often as it likes.
+const MAX_UNUSED_CLASSES: usize = 32;
 
 /// After so many attempts to join, each overtaken by a refresh, a proxy waits for the refresh instead.
 const MAX_ATTEMPTS: usize = 3;
@@ -224,6 +232,12 @@ impl Views {
         self.state().engine.classes.len()
     }
 
+    /// Drops the classes that were unused at the previous sweep, too. To be called every few seconds.
+    pub fn sweep_classes(&self) {
+        let _building = lock(&self.building);
+        self.state().sweep(|unused, ids| unused.contains(ids));
+    }
+
     fn join_with(&self, proxy: Proxy, secrets: Option<Secrets>) -> Result<Membership, NodeError> {
         let (proxy, mut secrets) = (Arc::new(proxy), secrets);
         let mut attempt = 0;
@@ -268,6 +282,10 @@ impl Views {
             return None;
         }
         state.engine.adopt_class(built, ids);
+        state.built += 1;
+        if state.built > MAX_UNUSED_CLASSES && state.built > state.engine.classes.len() / 2 {
+            state.sweep(|_, unused| *unused != ids);
+        }
         state.join(ids, round, proxy, secrets)
     }
 
@@ -299,6 +317,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl State {
+    /// Drops unused classes that are `due`, given those that were unused before. A refresh that is in progress does so when it ends.
+    fn sweep(&mut self, due: impl Fn(&HashSet<LayerIds>, &LayerIds) -> bool) {
+        if self.joined.is_some() {
+            return;
+        }
+        let (dropped, unused): (Vec<LayerIds>, Vec<LayerIds>) =
+            self.engine.unused_classes().partition(|ids| due(&self.unused, ids));
+        self.engine.drop_classes(&dropped);
+        (self.unused, self.built) = (unused.into_iter().collect(), 0);
+    }
+
     /// Adds a stream to a class. `None`: a refresh came between.
     fn join(
         &mut self,

@@ -8,6 +8,7 @@ use config::kind::Kind;
 use config::object::parse_documents;
 use config::store::{Snapshot, Store, StoreOptions, Update};
 use model::Environment;
+use prost::Message;
 use views::{PendingNotifications, Views};
 use wire::envoy::config::core::v3::Node;
 use xds::{Membership, Provider, Seq, TypeUrl};
@@ -105,6 +106,41 @@ fn a_scope_change_notifies_the_streams_that_move() {
     stored.set(&sidecar("shop").replace("./*", "*/*"));
     assert!(sequences(&[&shop]) > before);
     assert_eq!(sequences(&[&bank]), before);
+}
+
+/// A class for each value: it is part of the listeners.
+fn join_with_idle_timeout(stored: &StoredViews, seconds: usize) -> Membership {
+    let value = wire::google::protobuf::Value {
+        kind: Some(wire::google::protobuf::value::Kind::StringValue(format!("{seconds}s"))),
+    };
+    let metadata = wire::google::protobuf::Struct { fields: [("IDLE_TIMEOUT".to_owned(), value)].into() };
+    let id = "sidecar~10.10.0.1~p.shop~shop.svc.cluster.local".to_owned();
+    stored
+        .views
+        .join(&Node { id, metadata: Some(metadata.encode_to_vec().into()), ..Node::default() })
+        .expect("a well-formed node")
+}
+
+#[test]
+fn classes_of_streams_that_ended_are_dropped_at_the_second_sweep() {
+    let stored = StoredViews::new();
+    let (_open, ended) = (join_with_idle_timeout(&stored, 1), join_with_idle_timeout(&stored, 2));
+    assert_eq!(stored.views.class_count(), 2);
+    drop(ended);
+    stored.views.sweep_classes();
+    assert_eq!(stored.views.class_count(), 2, "it may reconnect");
+    stored.views.sweep_classes();
+    assert_eq!(stored.views.class_count(), 1);
+}
+
+#[test]
+fn streams_of_ever_new_classes_leave_few_behind() {
+    let stored = StoredViews::new();
+    let _open = join_with_idle_timeout(&stored, 1);
+    for seconds in 2..500 {
+        drop(join_with_idle_timeout(&stored, seconds));
+    }
+    assert!(stored.views.class_count() < 100, "{}", stored.views.class_count());
 }
 
 #[test]

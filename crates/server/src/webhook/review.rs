@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_response_does_not_grow_with_its_object() {
-        let route = json!({ "timeout": "soon", "route": [{ "destination": { "host": "a" } }] });
+        let route = json!({ "route": [{ "destination": { "host": "" } }] });
         let many = json!({ "hosts": ["a"], "http": vec![route; 5000] });
         let response = answer(&review("VirtualService", "CREATE", &many)).to_string();
         assert!(

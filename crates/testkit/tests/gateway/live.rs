@@ -47,7 +47,7 @@ impl Live {
         serve.arg(format!("--monitoringAddr={monitoring}"));
         serve.arg("--config").arg(live.path("objects")).arg("--stateDir").arg(live.path("state"));
         live.spawn("server.log", &mut serve)?;
-        live.wait("the secure port", || TcpStream::connect(secure).is_ok())?;
+        live.wait("readiness", || live.log("server").lines().any(|line| line.starts_with("ready ")))?;
         Ok(live)
     }
 
