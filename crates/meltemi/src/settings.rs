@@ -41,15 +41,22 @@ impl Settings {
         let (streams, ports, log) = (streams(&serve, env, &mut ignored)?, ports(&serve)?, log(&serve, &mut ignored)?);
         let Serve { config, kubeconfig, revision, api_rate, mesh_config, domain, cluster_id, .. } = serve;
         let Serve { derive_endpoints, state_dir, jwks, tls_cert, tls_key, .. } = serve;
+        let revision = revision.or_else(|| env.revision.clone());
         let source = match config {
             Some(folder) => SourceSettings::Folder(folder),
-            None => {
-                SourceSettings::Cluster(Box::new(cluster::settings(kubeconfig, revision, api_rate, env, &mut ignored)?))
-            }
+            None => SourceSettings::Cluster(Box::new(cluster::settings(
+                kubeconfig,
+                revision.clone(),
+                api_rate,
+                env,
+                &mut ignored,
+            )?)),
         };
         let flags = IdentityFlags { state_dir, jwks, tls_cert, tls_key };
         let identity = identity::settings(flags, &env.identity, &mut ignored)?;
         let mesh = mesh_settings(MeshArgs { mesh_config, domain, cluster_id, derive_endpoints }, env);
+        let mesh = MeshSettings { revision: revision.unwrap_or_default(), ..mesh };
+        let injection = injection(&mesh, env, &mut ignored);
         check_mesh_variables(env, &mut ignored)?;
         let admin = admin::settings(&env.admin, &mesh.pod_namespace, &mut ignored);
         let server = ServerSettings {
@@ -60,6 +67,7 @@ impl Settings {
             streams: xds::Options { strict_nodes: identity.strict, ..streams },
             identity,
             jwks: jwks_settings(env, &mut ignored)?,
+            injection,
         };
         let workers = ignored.number("MELTEMI_WORKERS", &env.workers, half_of_the_cpus()).min(MOST_WORKERS);
         Ok((Settings { server, workers, admin, log }, ignored.0))
@@ -147,6 +155,19 @@ fn jwks_settings(env: &Env, ignored: &mut IgnoredValues) -> Result<JwksSettings>
     })
 }
 
+/// `None`: INJECT_ENABLED is false.
+fn injection(mesh: &MeshSettings, env: &Env, ignored: &mut IgnoredValues) -> Option<inject::ControlPlane> {
+    let enabled = ignored.read("INJECT_ENABLED", &env.inject_enabled, true, |text| boolean(text).ok());
+    enabled.then(|| inject::ControlPlane {
+        // As istiod's chart sets it.
+        revision: if mesh.revision.is_empty() { "default".to_owned() } else { mesh.revision.clone() },
+        native_sidecars: inject::NativeSidecars::parse(env.native_sidecars.as_deref().unwrap_or("auto")),
+        openshift: env.platform.as_deref() == Some("openshift"),
+        compliance_policy: env.compliance_policy.clone().unwrap_or_default(),
+        cluster_id: mesh.cluster_id.clone(),
+    })
+}
+
 /// `mesh_settings` takes the default for what cannot be read; here it is reported.
 fn check_mesh_variables(env: &Env, ignored: &mut IgnoredValues) -> Result<()> {
     ignored.read("PILOT_TRACE_SAMPLING", &env.trace_sampling, TRACE_SAMPLING, percent);
@@ -163,6 +184,7 @@ pub(crate) fn mesh_settings(args: MeshArgs, env: &Env) -> MeshSettings {
         domain,
         cluster_id: cluster_id.unwrap_or_else(|| "Kubernetes".to_owned()),
         pod_namespace: env.pod_namespace.clone().unwrap_or_else(|| "istio-system".to_owned()),
+        revision: env.revision.clone().unwrap_or_default(),
         derive_endpoints,
         trace_sampling: model::Percentage(env.trace_sampling.as_deref().and_then(percent).unwrap_or(TRACE_SAMPLING)),
         variables: env.variables.clone(),

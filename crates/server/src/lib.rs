@@ -1,5 +1,5 @@
 //! The server behind `meltemi serve`: from changes of objects to pushes, and what goes with it: authentication, certificates, root rotation,
-//! leader tasks, the validation webhook. Pages and metrics endpoints are in the crate `admin`, flags in the program.
+//! leader tasks, the webhooks. Pages and metrics endpoints are in the crate `admin`, flags in the program.
 
 mod admission_policies;
 mod authentication;
@@ -10,6 +10,7 @@ mod debounce;
 mod folder;
 mod gateway_credentials;
 mod grpc_ports;
+mod injection;
 mod jwks;
 mod leader_tasks;
 mod loaded;
@@ -36,6 +37,7 @@ mod workload_secrets;
 pub use admission_policies::admission_policies;
 pub use core_dumps::disable as disable_core_dumps;
 pub use folder::{LoadedFolder, load as load_folder};
+pub use injection::{InjectionService, InjectorReport};
 pub use loaded::Loaded;
 pub use metrics::{CurrentObjects, Metrics, RefreshKind};
 pub use process_memory::memory_limit;

@@ -2,6 +2,7 @@
 //! in the crate `admin`.
 
 mod events;
+mod injection;
 mod objects;
 mod validation;
 
@@ -15,6 +16,7 @@ use xds::Register;
 
 pub(crate) use events::EventCounter;
 use events::{event_type, trigger};
+pub(crate) use injection::InjectionMetrics;
 pub use objects::CurrentObjects;
 pub(crate) use validation::ValidationMetrics;
 
@@ -39,6 +41,7 @@ pub struct Metrics {
     pub(crate) keys_failed: IntCounter,
     pub(crate) credentials_withheld: IntCounter,
     pub(crate) validation: ValidationMetrics,
+    pub(crate) injection: InjectionMetrics,
 }
 
 impl Metrics {
@@ -96,6 +99,7 @@ impl Metrics {
                 "secrets that a gateway subscribed to and was not sent: missing, invalid, or not authorized",
             )?,
             validation: ValidationMetrics::register(&on)?,
+            injection: InjectionMetrics::register(&on)?,
             register: on,
         };
         metrics.start_at_zero();

@@ -79,7 +79,7 @@ impl Pipeline {
         refresh(&views, &metrics, &Cause::start(), &snapshot, began).notify_all();
         let found = Found::new(&loaded, &snapshot);
         let pipeline = Pipeline {
-            revision_mesh_config: None,
+            revision_mesh_config: Some(RevisionMeshConfig::of(mesh)),
             objects: watch::Sender::new(snapshot.clone()),
             published_objects: watch::Sender::new(snapshot.clone()),
             wanted_keys: watch::Sender::new(jwks::wanted(&snapshot.request_authentications)),

@@ -23,6 +23,8 @@ pub struct ServerSettings {
     pub streams: xds::Options,
     pub identity: IdentitySettings,
     pub jwks: JwksSettings,
+    /// `None`: pods are not injected (INJECT_ENABLED).
+    pub injection: Option<inject::ControlPlane>,
 }
 
 /// Where the objects are read from.
@@ -40,6 +42,8 @@ pub struct MeshSettings {
     pub domain: String,
     pub cluster_id: String,
     pub pod_namespace: String,
+    /// --revision, REVISION. Empty: none.
+    pub revision: String,
     pub derive_endpoints: bool,
     pub trace_sampling: model::Percentage,
     pub variables: model::Variables,

@@ -1,7 +1,10 @@
-//! The validation webhook: AdmissionReviews of Istio objects, answered with the diagnostics of `meltemi check`. Connections are in
-//! `connection`.
+//! The webhooks. Validation is here: AdmissionReviews of Istio objects, answered with the diagnostics of `meltemi check`. Injection is in
+//! `injection`, connections are in `connection`.
 
 mod connection;
+mod injection;
+
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -19,17 +22,25 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tracing::info;
 
+use crate::injection::InjectionService;
 use crate::metrics::ValidationMetrics;
 use connection::Limits;
+pub(crate) use injection::routes as injection_routes;
 
 /// An object of 3 MB, twice, as JSON inside JSON.
 const MAX_BODY: usize = 16 << 20;
 
-/// Serves until the task is dropped. `tls`: of the secure port; this port has the same certificate.
-pub(crate) async fn serve(listener: TcpListener, tls: TlsAcceptor, counts: ValidationMetrics) {
+/// Serves until the task is dropped. `tls`: of the secure port; this port has the same certificate. `injection`: `None` if it is off.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    tls: TlsAcceptor,
+    counts: ValidationMetrics,
+    injection: Option<Arc<InjectionService>>,
+) {
+    let injection = injection.map(injection_routes).unwrap_or_default();
     match connection::acceptor(&tls) {
-        Ok(tls) => connection::serve(listener, tls, router(counts), Limits::default()).await,
-        Err(error) => tracing::error!(%error, "the validation webhook cannot serve TLS"),
+        Ok(tls) => connection::serve(listener, tls, router(counts).merge(injection), Limits::default()).await,
+        Err(error) => tracing::error!(%error, "the webhooks cannot serve TLS"),
     }
 }
 
