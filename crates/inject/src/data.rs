@@ -5,14 +5,14 @@ use std::rc::Rc;
 
 use serde_json::{Map, Value as Json};
 
-use crate::owner::Workload;
+use crate::owner::OwnerWorkload;
 use crate::pod::Pod;
 use crate::schema::{Dialect, Schema, SchemaRecord};
 use crate::template::{IntegerType, Record, Value};
 
 /// Everything but the pod.
 pub(crate) struct Data<'a> {
-    pub(crate) workload: Workload,
+    pub(crate) workload: OwnerWorkload,
     pub(crate) namespace: &'a str,
     pub(crate) proxy_config: &'a Map<String, Json>,
     pub(crate) mesh: &'a Json,
@@ -27,7 +27,7 @@ pub(crate) struct Data<'a> {
 impl Data<'_> {
     /// `pod`: as the user wrote it, without an earlier injection.
     pub(crate) fn value(&self, pod: &Pod) -> Value {
-        let Workload { name, kind, api_version } = &self.workload;
+        let OwnerWorkload { name, kind, api_version } = &self.workload;
         let kubernetes = |name: &str, json: &Json| {
             let json = if json.is_null() { Json::Object(Map::new()) } else { json.clone() };
             SchemaRecord::value(Schema::named(name, Dialect::Kubernetes), json)

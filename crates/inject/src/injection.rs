@@ -15,7 +15,7 @@ use crate::json_patch::json_patch;
 use crate::native::NativeSidecars;
 use crate::openshift::{self, DEFAULT_ID};
 use crate::overlay::{Overlaid, overlay};
-use crate::owner::Workload;
+use crate::owner::OwnerWorkload;
 use crate::path::{self, CLUSTER, NETWORK};
 use crate::pod::{ContainerList, Pod, env_mut, name_of};
 use crate::values::Values;
@@ -55,11 +55,13 @@ pub struct ControlPlane {
 
 /// What became of a pod.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub enum InjectionOutcome {
     Skipped(Reason),
-    /// The operations of a JSON patch.
     Injected {
+        /// The operations of a JSON patch.
         patch: Vec<Json>,
+        /// The pod with the patch applied.
+        pod: Json,
         reason: Reason,
     },
 }
@@ -69,7 +71,7 @@ pub enum Outcome {
 pub struct Injection {
     /// `namespace/name`; empty if the object is no pod.
     pub pod: String,
-    pub outcome: Result<Outcome, String>,
+    pub outcome: Result<InjectionOutcome, String>,
     /// For the log: settings that were passed over, and results that an API server will refuse.
     pub warnings: Vec<String>,
 }
@@ -82,13 +84,19 @@ pub struct Request<'a> {
     pub namespace: &'a str,
     /// Of the URL.
     pub path: &'a str,
+    /// `None`: what the pod's controller implies.
+    pub workload: Option<OwnerWorkload>,
 }
 
 impl Injector {
     pub fn inject(&self, request: Request<'_>, plane: &ControlPlane, objects: &Snapshot) -> Injection {
+        let rejected = |error| Injection { pod: String::new(), outcome: Err(error), warnings: Vec::new() };
+        if request.pod.is_null() {
+            return rejected("unexpected end of JSON input".to_owned());
+        }
         let mut pod = match Pod::typed(request.pod) {
             Ok(pod) => pod,
-            Err(error) => return Injection { pod: String::new(), outcome: Err(error), warnings: Vec::new() },
+            Err(error) => return rejected(error),
         };
         pod.drop_managed_fields();
         if pod.meta("namespace").is_empty() && !request.namespace.is_empty() {
@@ -100,13 +108,15 @@ impl Injector {
         }
         let (wanted, reason) = decide(&pod, &self.config);
         injection.outcome = if wanted {
-            let run = Run::new(self, plane, objects, &pod, request.path);
-            run.result(pod).map(|(patch, warnings)| {
-                injection.warnings.extend(warnings);
-                Outcome::Injected { patch, reason }
+            let workload = request.workload.unwrap_or_else(|| OwnerWorkload::of(&pod));
+            let variables = variables(&self.values, &pod, request.path);
+            let run = Run::new(self, plane, objects, &pod, (workload, variables));
+            run.result(pod).map(|(patch, result)| {
+                injection.warnings.extend(faults(&result));
+                InjectionOutcome::Injected { patch, pod: result.into_json(), reason }
             })
         } else {
-            Ok(Outcome::Skipped(reason))
+            Ok(InjectionOutcome::Skipped(reason))
         };
         injection
     }
@@ -119,14 +129,20 @@ struct Run<'a> {
     objects: &'a Snapshot,
     proxy_config: Map<String, Json>,
     native: bool,
+    workload: OwnerWorkload,
     /// Environment variables of the proxy by cluster, network and URL.
     variables: BTreeMap<String, String>,
     own_cluster: bool,
 }
 
 impl<'a> Run<'a> {
-    fn new(injector: &'a Injector, plane: &'a ControlPlane, objects: &'a Snapshot, pod: &Pod, path: &str) -> Run<'a> {
-        let variables = variables(&injector.values, pod, path);
+    fn new(
+        injector: &'a Injector,
+        plane: &'a ControlPlane,
+        objects: &'a Snapshot,
+        pod: &Pod,
+        (workload, variables): (OwnerWorkload, BTreeMap<String, String>),
+    ) -> Run<'a> {
         let cluster = variables.get(CLUSTER).map_or("Kubernetes", String::as_str);
         let own_cluster = cluster == plane.cluster_id;
         Run {
@@ -135,6 +151,7 @@ impl<'a> Run<'a> {
             injector,
             plane,
             objects,
+            workload,
             variables,
             own_cluster,
         }
@@ -144,8 +161,8 @@ impl<'a> Run<'a> {
         i64::from(self.objects.mesh.default_config.status_port.unwrap_or_default())
     }
 
-    /// The patch, and what the log should say of the result.
-    fn result(&self, mut pod: Pod) -> Result<(Vec<Json>, Vec<String>), String> {
+    /// The patch and the pod with it applied.
+    fn result(&self, mut pod: Pod) -> Result<(Vec<Json>, Pod), String> {
         let original = pod.json().clone();
         if self.plane.openshift {
             openshift::reset_assigned_user(&mut pod);
@@ -160,8 +177,7 @@ impl<'a> Run<'a> {
         let tproxy = self.is_tproxy(&result);
         overrides::adjust_user(&mut result, &pod, tproxy);
         self.finish(&mut result, &pod, &template);
-        let warnings = faults(&result);
-        Ok((json_patch(&original, result.json()), warnings))
+        Ok((json_patch(&original, result.json()), result))
     }
 
     /// The data of templates: of the pod as it was before an earlier injection.
@@ -181,7 +197,7 @@ impl<'a> Run<'a> {
         }
         overrides::reinsert(&mut written)?;
         let data = Data {
-            workload: Workload::of(pod),
+            workload: self.workload.clone(),
             namespace: pod.meta("namespace"),
             proxy_config: &self.proxy_config,
             mesh: &to_json(&*self.objects.mesh),

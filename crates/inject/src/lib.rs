@@ -27,11 +27,15 @@ mod schema;
 mod status;
 mod template;
 mod values;
+mod workloads;
 mod yaml;
 
 pub use decision::Reason;
-pub use injection::{ControlPlane, Injection, Injector, Outcome, Request};
+pub use injection::{ControlPlane, Injection, InjectionOutcome, Injector, Request};
 pub use injector_config::{ConfigError, InjectorConfig};
 pub use native::NativeSidecars;
+pub use owner::OwnerWorkload;
 pub use review::{Review, refused};
+pub use template::ParseError;
 pub use values::Values;
+pub use workloads::InjectedObject;

@@ -5,28 +5,28 @@ use serde_json::Value as Json;
 use crate::pod::Pod;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Workload {
+pub struct OwnerWorkload {
     /// Empty: neither the pod nor its controller has a name.
-    pub(crate) name: String,
-    pub(crate) kind: String,
-    pub(crate) api_version: String,
+    pub name: String,
+    pub kind: String,
+    pub api_version: String,
 }
 
-impl Workload {
-    pub(crate) fn of(pod: &Pod) -> Workload {
+impl OwnerWorkload {
+    pub(crate) fn of(pod: &Pod) -> OwnerWorkload {
         let controller = pod.metadata()["ownerReferences"].as_array().into_iter().flatten();
         let mut controller = controller.filter(|owner| owner["controller"] == true);
         let owner = controller.next().filter(|_| !pod.meta("generateName").is_empty());
-        let found = owner.map(|owner| Workload::behind(owner, pod));
-        let found = found.unwrap_or_else(|| Workload::new(pod.meta("name"), "Pod", "v1"));
-        if found.name.is_empty() { Workload { name: pod.meta("name").to_owned(), ..found } } else { found }
+        let found = owner.map(|owner| OwnerWorkload::behind(owner, pod));
+        let found = found.unwrap_or_else(|| OwnerWorkload::new(pod.meta("name"), "Pod", "v1"));
+        if found.name.is_empty() { OwnerWorkload { name: pod.meta("name").to_owned(), ..found } } else { found }
     }
 
-    fn new(name: &str, kind: &str, api_version: &str) -> Workload {
-        Workload { name: name.to_owned(), kind: kind.to_owned(), api_version: api_version.to_owned() }
+    fn new(name: &str, kind: &str, api_version: &str) -> OwnerWorkload {
+        OwnerWorkload { name: name.to_owned(), kind: kind.to_owned(), api_version: api_version.to_owned() }
     }
 
-    fn behind(owner: &Json, pod: &Pod) -> Workload {
+    fn behind(owner: &Json, pod: &Pod) -> OwnerWorkload {
         let text = |field: &str| owner[field].as_str().unwrap_or_default();
         let (name, kind, api_version) = (text("name"), text("kind"), text("apiVersion"));
         let hashed = |label: &str| {
@@ -35,19 +35,19 @@ impl Workload {
         };
         match kind {
             "ReplicaSet" => match (hashed("pod-template-hash"), hashed("rollouts-pod-template-hash")) {
-                (Some(name), _) => Workload::new(name, "Deployment", api_version),
-                (None, Some(name)) => Workload::new(name, "Rollout", "v1alpha1"),
-                (None, None) => Workload::new(name, kind, api_version),
+                (Some(name), _) => OwnerWorkload::new(name, "Deployment", api_version),
+                (None, Some(name)) => OwnerWorkload::new(name, "Rollout", "v1alpha1"),
+                (None, None) => OwnerWorkload::new(name, kind, api_version),
             },
             "ReplicationController" => match pod.label("deploymentconfig").filter(|name| !name.is_empty()) {
-                Some(name) => Workload::new(name, "DeploymentConfig", api_version),
-                None => Workload::new(name, kind, api_version),
+                Some(name) => OwnerWorkload::new(name, "DeploymentConfig", api_version),
+                None => OwnerWorkload::new(name, kind, api_version),
             },
             "Job" => match cron_job(name) {
-                Some(name) => Workload::new(name, "CronJob", "batch/v1"),
-                None => Workload::new(name, kind, api_version),
+                Some(name) => OwnerWorkload::new(name, "CronJob", "batch/v1"),
+                None => OwnerWorkload::new(name, kind, api_version),
             },
-            _ => Workload::new(name, kind, api_version),
+            _ => OwnerWorkload::new(name, kind, api_version),
         }
     }
 }
@@ -70,7 +70,7 @@ mod tests {
         let owner = json!({ "apiVersion": api_version, "kind": kind, "name": name, "uid": "u", "controller": true });
         let pod = json!({ "metadata": { "generateName": "x-", "labels": labels, "ownerReferences": [owner] } });
         let (name, kind, api_version) = expected;
-        assert_eq!(Workload::of(&Pod::typed(pod).unwrap()), Workload::new(name, kind, api_version));
+        assert_eq!(OwnerWorkload::of(&Pod::typed(pod).unwrap()), OwnerWorkload::new(name, kind, api_version));
     }
 
     #[test]

@@ -45,8 +45,18 @@ pub(crate) fn rewrite(pod: &mut Pod, default: bool, mesh_port: i64) {
     }
 }
 
-fn agent_path(container: &str, end: &str) -> String {
-    format!("/app-health/{container}/{end}")
+/// The agent tells hooks from probes by the start of the path.
+fn agent_path(container: &str, pointer: &str, end: &str) -> String {
+    let start = if is_hook(pointer) { "app-lifecycle" } else { "app-health" };
+    format!("/{start}/{container}/{end}")
+}
+
+fn is_hook(pointer: &str) -> bool {
+    pointer.starts_with("/lifecycle")
+}
+
+fn kinds(pointer: &str) -> &'static [&'static str] {
+    if is_hook(pointer) { &["httpGet", "tcpSocket"] } else { &["httpGet", "tcpSocket", "grpc"] }
 }
 
 /// The handlers as the agent runs them, by their path at the agent.
@@ -58,7 +68,7 @@ fn originals(pod: &Pod, mesh_port: i64) -> BTreeMap<String, Json> {
             let handler =
                 container.pointer(pointer).and_then(|handler| original(handler, pointer, container, mesh_port));
             if let Some(handler) = handler {
-                found.insert(agent_path(name_of(container), end), handler);
+                found.insert(agent_path(name_of(container), pointer, end), handler);
             }
         }
     }
@@ -67,9 +77,7 @@ fn originals(pod: &Pod, mesh_port: i64) -> BTreeMap<String, Json> {
 
 /// `None`: the agent cannot run it, or runs it already.
 fn original(handler: &Json, pointer: &str, container: &Json, mesh_port: i64) -> Option<Json> {
-    let hook = pointer.starts_with("/lifecycle");
-    let kinds: &[&str] = if hook { &["httpGet", "tcpSocket"] } else { &["httpGet", "tcpSocket", "grpc"] };
-    let (kind, action) = kinds.iter().find_map(|kind| Some((*kind, handler.get(*kind)?)))?;
+    let (kind, action) = kinds(pointer).iter().find_map(|kind| Some((*kind, handler.get(*kind)?)))?;
     let mut action = action.clone();
     if kind != "grpc" {
         match &action["port"] {
@@ -79,7 +87,7 @@ fn original(handler: &Json, pointer: &str, container: &Json, mesh_port: i64) -> 
         }
     }
     let mut prober = json!({ kind: action });
-    if let Some(timeout) = handler.get("timeoutSeconds").filter(|_| !hook) {
+    if let Some(timeout) = handler.get("timeoutSeconds").filter(|_| !is_hook(pointer)) {
         prober["timeoutSeconds"] = timeout.clone();
     }
     Some(prober)
@@ -116,15 +124,13 @@ fn redirect(container: &mut Json, port: i64) {
     let name = name_of(container).to_owned();
     for (pointer, end) in HANDLERS {
         let Some(handler) = container.pointer_mut(pointer).and_then(Json::as_object_mut) else { continue };
-        let hook = pointer.starts_with("/lifecycle");
-        let kinds: &[&str] = if hook { &["httpGet", "tcpSocket"] } else { &["httpGet", "tcpSocket", "grpc"] };
-        let Some(kind) = kinds.iter().find(|kind| handler.contains_key(**kind)) else { continue };
+        let Some(kind) = kinds(pointer).iter().find(|kind| handler.contains_key(**kind)) else { continue };
         let mut action = match handler.remove(*kind) {
             Some(Json::Object(action)) if *kind == "httpGet" => action,
             _ => Map::new(),
         };
         action.insert("port".into(), port.into());
-        action.insert("path".into(), agent_path(&name, end).into());
+        action.insert("path".into(), agent_path(&name, pointer, end).into());
         if action.get("scheme") == Some(&"HTTPS".into()) {
             action.insert("scheme".into(), "HTTP".into());
         }

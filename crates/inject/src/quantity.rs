@@ -10,8 +10,6 @@ pub(crate) struct Quantity;
 pub(crate) enum QuantityError {
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
     Format,
-    #[error("unable to parse numeric part of quantity")]
-    Number,
     #[error("unable to parse quantity's suffix")]
     Suffix,
 }
@@ -23,7 +21,7 @@ impl FromStr for Quantity {
         let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
         let length = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
         let (number, suffix) = unsigned.split_at(length);
-        if number.is_empty() {
+        if number.is_empty() || number.matches('.').count() > 1 || number == "." {
             return Err(QuantityError::Format);
         }
         let letters = suffix.trim_start_matches(|c: char| "eEinumkKMGTP".contains(c));
@@ -33,9 +31,6 @@ impl FromStr for Quantity {
         }
         if !is_suffix(suffix) {
             return Err(QuantityError::Suffix);
-        }
-        if number.matches('.').count() > 1 || number == "." {
-            return Err(QuantityError::Number);
         }
         Ok(Quantity)
     }
@@ -66,7 +61,7 @@ mod tests {
             ("1 Gi", QuantityError::Format),
             ("1KiB", QuantityError::Format),
             ("1mm", QuantityError::Suffix),
-            ("1.2.3", QuantityError::Number),
+            ("1.2.3", QuantityError::Format),
         ] {
             assert_eq!(bad.parse::<Quantity>(), Err(error), "{bad}");
         }

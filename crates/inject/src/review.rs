@@ -3,7 +3,7 @@
 use data_encoding::BASE64;
 use serde_json::{Value as Json, json};
 
-use crate::injection::{Injection, Outcome};
+use crate::injection::{Injection, InjectionOutcome};
 
 const GROUP: &str = "admission.k8s.io/";
 
@@ -39,12 +39,12 @@ impl Review {
     /// The response to this review.
     pub fn response(&self, injection: &Injection) -> Json {
         let response = match &injection.outcome {
-            Ok(Outcome::Skipped(_)) => json!({ "uid": self.uid, "allowed": true }),
-            Ok(Outcome::Injected { patch, .. }) => {
+            Ok(InjectionOutcome::Skipped(_)) => json!({ "uid": self.uid, "allowed": true }),
+            Ok(InjectionOutcome::Injected { patch, .. }) => {
                 let patch = Json::Array(patch.clone()).to_string();
                 json!({ "uid": self.uid, "allowed": true, "patchType": "JSONPatch", "patch": BASE64.encode(patch.as_bytes()) })
             }
-            Err(message) => refusal(&self.uid, message),
+            Err(message) => rejection(&self.uid, message),
         };
         json!({ "apiVersion": self.api_version, "kind": "AdmissionReview", "response": response })
     }
@@ -52,10 +52,10 @@ impl Review {
 
 /// The response to what is no review: without a version.
 pub fn refused(message: &str) -> Json {
-    json!({ "response": refusal("", message) })
+    json!({ "response": rejection("", message) })
 }
 
-fn refusal(uid: &str, message: &str) -> Json {
+fn rejection(uid: &str, message: &str) -> Json {
     json!({ "uid": uid, "allowed": false, "status": { "metadata": {}, "message": message } })
 }
 

@@ -68,8 +68,8 @@ mod tests {
 
     #[test]
     fn a_tag_may_be_a_number_and_other_types_are_errors() {
-        let values = Values::parse("global: {tag: 1.31, network: n}").unwrap();
-        assert_eq!((values.tag.as_str(), values.network.as_str()), ("1.31", "n"));
+        let values = Values::parse("global: {tag: 1.31, network: net}").unwrap();
+        assert_eq!((values.tag.as_str(), values.network.as_str()), ("1.31", "net"));
         let error = Values::parse("global: {network: 5}").unwrap_err();
         assert_eq!(error.to_string(), "values: global.network: expected a string, found 5");
     }

@@ -158,14 +158,18 @@ fn jwks_settings(env: &Env, ignored: &mut IgnoredValues) -> Result<JwksSettings>
 /// `None`: INJECT_ENABLED is false.
 fn injection(mesh: &MeshSettings, env: &Env, ignored: &mut IgnoredValues) -> Option<inject::ControlPlane> {
     let enabled = ignored.read("INJECT_ENABLED", &env.inject_enabled, true, |text| boolean(text).ok());
-    enabled.then(|| inject::ControlPlane {
+    enabled.then(|| control_plane(mesh, env))
+}
+
+pub(crate) fn control_plane(mesh: &MeshSettings, env: &Env) -> inject::ControlPlane {
+    inject::ControlPlane {
         // As istiod's chart sets it.
         revision: if mesh.revision.is_empty() { "default".to_owned() } else { mesh.revision.clone() },
         native_sidecars: inject::NativeSidecars::parse(env.native_sidecars.as_deref().unwrap_or("auto")),
         openshift: env.platform.as_deref() == Some("openshift"),
         compliance_policy: env.compliance_policy.clone().unwrap_or_default(),
         cluster_id: mesh.cluster_id.clone(),
-    })
+    }
 }
 
 /// `mesh_settings` takes the default for what cannot be read; here it is reported.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use config::kinds::config_map::ConfigMap;
 use config::meta::Object;
 use config::store::{Name, Snapshot};
-use inject::{ControlPlane, Injection, Injector, Outcome, Request, Review};
+use inject::{ControlPlane, Injection, InjectionOutcome, Injector, Request, Review};
 use serde_json::Value;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
@@ -50,7 +50,7 @@ impl InjectionService {
         objects: Arc<CurrentObjects>,
         metrics: InjectionMetrics,
     ) -> InjectionService {
-        let config_map = Name::new(namespace, &config_map(&plane.revision));
+        let config_map = Name::new(namespace, &injector_config_map(&plane.revision));
         InjectionService { plane, config_map, objects, metrics, state: Mutex::default() }
     }
 
@@ -69,7 +69,7 @@ impl InjectionService {
     pub(crate) fn answer(&self, mut review: Review, path: &str) -> Option<Value> {
         let objects = self.objects.snapshot()?;
         let injector = self.refresh(&objects)?;
-        let request = Request { pod: review.object.take(), namespace: &review.namespace, path };
+        let request = Request { pod: review.object.take(), namespace: &review.namespace, path, workload: None };
         let injection = injector.inject(request, &self.plane, &objects);
         self.count(&injection);
         log(&injection, path);
@@ -129,15 +129,15 @@ impl InjectionService {
 
     fn count(&self, injection: &Injection) {
         match &injection.outcome {
-            Ok(Outcome::Skipped(_)) => self.metrics.skipped.inc(),
-            Ok(Outcome::Injected { .. }) => {}
+            Ok(InjectionOutcome::Skipped(_)) => self.metrics.skipped.inc(),
+            Ok(InjectionOutcome::Injected { .. }) => {}
             Err(_) => self.metrics.failure.inc(),
         }
     }
 }
 
-/// istiod's name for a revision.
-fn config_map(revision: &str) -> String {
+/// The name of the injector's ConfigMap for a revision: istiod's.
+pub fn injector_config_map(revision: &str) -> String {
     match revision {
         "" | "default" => CONFIG_MAP.to_owned(),
         revision => format!("{CONFIG_MAP}-{revision}"),
@@ -147,8 +147,10 @@ fn config_map(revision: &str) -> String {
 fn log(injection: &Injection, path: &str) {
     let Injection { pod, outcome, warnings } = injection;
     match outcome {
-        Ok(Outcome::Skipped(reason)) => info!(pod, path, decision = "skipped", %reason, "sidecar injection"),
-        Ok(Outcome::Injected { reason, .. }) => info!(pod, path, decision = "injected", %reason, "sidecar injection"),
+        Ok(InjectionOutcome::Skipped(reason)) => info!(pod, path, decision = "skipped", %reason, "sidecar injection"),
+        Ok(InjectionOutcome::Injected { reason, .. }) => {
+            info!(pod, path, decision = "injected", %reason, "sidecar injection")
+        }
         Err(reason) => warn!(pod, path, decision = "refused", reason, "sidecar injection"),
     }
     for warning in warnings {

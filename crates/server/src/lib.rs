@@ -37,7 +37,7 @@ mod workload_secrets;
 pub use admission_policies::admission_policies;
 pub use core_dumps::disable as disable_core_dumps;
 pub use folder::{LoadedFolder, load as load_folder};
-pub use injection::{InjectionService, InjectorReport};
+pub use injection::{InjectionService, InjectorReport, injector_config_map};
 pub use loaded::Loaded;
 pub use metrics::{CurrentObjects, Metrics, RefreshKind};
 pub use process_memory::memory_limit;

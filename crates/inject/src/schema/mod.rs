@@ -64,7 +64,7 @@ pub(crate) enum FieldKind {
     /// `1.5s`.
     Duration,
     /// A message around one value: BoolValue.
-    Wrapper(Box<FieldKind>),
+    Wrapper,
     Enum(&'static str),
     Struct(&'static str),
     Pointer(Box<FieldKind>),

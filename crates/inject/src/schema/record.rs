@@ -123,7 +123,7 @@ fn field_value(kind: &FieldKind, found: Option<&Json>, dialect: Dialect) -> Valu
         FieldKind::Any => found.map_or(Value::Missing, Value::from_json),
         FieldKind::IntOrString => Value::Record(Rc::new(IntOrString(found.cloned().unwrap_or_else(|| 0.into())))),
         FieldKind::Duration => Value::Record(Rc::new(Scalar { name: "*durationpb.Duration", json: found.cloned() })),
-        FieldKind::Wrapper(_) => Value::Record(Rc::new(Scalar { name: "*wrapperspb.Value", json: found.cloned() })),
+        FieldKind::Wrapper => Value::Record(Rc::new(Scalar { name: "*wrapperspb.Value", json: found.cloned() })),
         FieldKind::Enum(name) => {
             let values = enum_values(name);
             let named = found.and_then(Json::as_str).and_then(|text| values.iter().find(|(name, _)| *name == text));

@@ -61,12 +61,8 @@ fn parse_kind(text: &'static str, enums: &HashMap<&'static str, super::EnumValue
         return match target {
             "Duration" => FieldKind::Duration,
             "Struct" | "Value" | "Any" => FieldKind::Any,
-            "BoolValue" => FieldKind::Wrapper(Box::new(FieldKind::Bool)),
-            "StringValue" => FieldKind::Wrapper(Box::new(FieldKind::Text)),
-            "Int32Value" | "Int64Value" | "UInt32Value" => {
-                FieldKind::Wrapper(Box::new(FieldKind::Integer(IntegerType::Int32)))
-            }
-            "DoubleValue" | "FloatValue" => FieldKind::Wrapper(Box::new(FieldKind::Float)),
+            "BoolValue" | "StringValue" | "Int32Value" | "Int64Value" | "UInt32Value" | "DoubleValue"
+            | "FloatValue" => FieldKind::Wrapper,
             target => FieldKind::Pointer(inner(target)),
         };
     }

@@ -8,11 +8,14 @@ use crate::quantity::Quantity;
 
 /// The object as Go would encode it again. `Err`: a field has a value of another type.
 pub(crate) fn typed(object: Json, schema: &Schema) -> Result<Json, String> {
-    check_struct(object, schema, schema.name)
+    let Json::Object(entries) = object else {
+        return Err(format!("json: cannot unmarshal {} into Go value of type v1.{}", json_type(&object), schema.name));
+    };
+    check_struct(entries, schema, "")
 }
 
-fn check_struct(object: Json, schema: &Schema, path: &str) -> Result<Json, String> {
-    let Json::Object(entries) = object else { return Err(mismatch(&object, path, schema.name)) };
+/// `path`: of the struct in the object, with a dot behind it.
+fn check_struct(entries: Map<String, Json>, schema: &Schema, path: &str) -> Result<Json, String> {
     let mut kept = Map::new();
     for (key, value) in entries {
         if value.is_null() {
@@ -22,7 +25,8 @@ fn check_struct(object: Json, schema: &Schema, path: &str) -> Result<Json, Strin
             kept.insert(key, value);
             continue;
         };
-        let value = check(value, &field.kind, &format!("{path}.{key}"))?;
+        let place = Place { schema: schema.name, path: &format!("{path}{key}"), kind: &field.kind };
+        let value = check(value, &field.kind, &place)?;
         if !(field.omit_empty && is_zero(&value, field)) {
             kept.insert(key, value);
         }
@@ -30,62 +34,90 @@ fn check_struct(object: Json, schema: &Schema, path: &str) -> Result<Json, Strin
     Ok(Json::Object(kept))
 }
 
-fn check(value: Json, kind: &FieldKind, path: &str) -> Result<Json, String> {
-    match kind {
-        FieldKind::Pointer(inner) => check(value, inner, path),
-        FieldKind::Struct(name) => check_struct(value, Schema::named(name, Dialect::Kubernetes), path),
-        FieldKind::List(item) => {
-            let Json::Array(items) = value else { return Err(mismatch(&value, path, "list")) };
-            items.into_iter().map(|value| check(value, item, path)).collect::<Result<_, _>>().map(Json::Array)
-        }
-        FieldKind::Map(item) => {
-            let Json::Object(entries) = value else { return Err(mismatch(&value, path, "map")) };
-            let entries = entries.into_iter().map(|(key, value)| match check(value, item, path) {
-                Ok(value) => Ok((key, value)),
-                Err(error) => Err(error),
-            });
-            entries.collect::<Result<_, _>>().map(Json::Object)
-        }
-        FieldKind::Quantity => quantity(value, path),
-        scalar => check_scalar(value, scalar, path),
+/// Where a value is, for messages as Go writes them.
+struct Place<'a> {
+    schema: &'a str,
+    path: &'a str,
+    kind: &'a FieldKind,
+}
+
+impl Place<'_> {
+    fn mismatch(&self, value: &Json, kind: &FieldKind) -> String {
+        let Place { schema, path, .. } = self;
+        let found = json_type(value);
+        format!("json: cannot unmarshal {found} into Go struct field {schema}.{path} of type {}", go_type(kind))
     }
 }
 
-fn check_scalar(value: Json, kind: &FieldKind, path: &str) -> Result<Json, String> {
-    let (fits, wanted) = match kind {
-        FieldKind::Text => (value.is_string(), "string"),
-        FieldKind::Time => (value.is_string() || value.is_null(), "time"),
-        FieldKind::Bool => (value.is_boolean(), "bool"),
-        FieldKind::Integer(_) => (value.is_i64() || value.is_u64(), "integer"),
-        FieldKind::IntOrString => (value.is_string() || value.is_i64(), "integer or string"),
-        FieldKind::Float => (value.is_number(), "number"),
-        _ => (true, ""),
-    };
-    if fits { Ok(value) } else { Err(mismatch(&value, path, wanted)) }
+fn check(value: Json, kind: &FieldKind, place: &Place<'_>) -> Result<Json, String> {
+    match (kind, value) {
+        (FieldKind::Pointer(inner), value) => check(value, inner, place),
+        (FieldKind::Struct(name), Json::Object(entries)) => {
+            check_struct(entries, Schema::named(name, Dialect::Kubernetes), &format!("{}.", place.path))
+        }
+        (FieldKind::List(item), Json::Array(items)) => {
+            items.into_iter().map(|value| check(value, item, place)).collect::<Result<_, _>>().map(Json::Array)
+        }
+        (FieldKind::Map(item), Json::Object(entries)) => {
+            let entries = entries.into_iter().map(|(key, value)| Ok((key, check(value, item, place)?)));
+            entries.collect::<Result<_, String>>().map(Json::Object)
+        }
+        (FieldKind::Quantity, value) => quantity(value, place),
+        (scalar, value) if scalar_fits(&value, scalar) => Ok(value),
+        (kind, value) => Err(place.mismatch(&value, kind)),
+    }
 }
 
-fn quantity(value: Json, path: &str) -> Result<Json, String> {
+fn scalar_fits(value: &Json, kind: &FieldKind) -> bool {
+    match kind {
+        FieldKind::Text => value.is_string(),
+        FieldKind::Time => value.is_string() || value.is_null(),
+        FieldKind::Bool => value.is_boolean(),
+        FieldKind::Integer(_) => value.is_i64() || value.is_u64(),
+        FieldKind::IntOrString => value.is_string() || value.is_i64(),
+        FieldKind::Float => value.is_number(),
+        FieldKind::Any => true,
+        _ => false,
+    }
+}
+
+fn quantity(value: Json, place: &Place<'_>) -> Result<Json, String> {
     let text = match &value {
         Json::String(text) => text.clone(),
         Json::Number(number) => number.to_string(),
-        other => return Err(mismatch(other, path, "quantity")),
+        other => return Err(place.mismatch(other, place.kind)),
     };
     match text.parse::<Quantity>() {
         Ok(_) => Ok(Json::String(text)),
-        Err(error) => Err(format!("{path}: {text:?}: {error}")),
+        Err(error) => Err(format!("{}.{}: {text:?}: {error}", place.schema, place.path)),
     }
 }
 
-fn mismatch(value: &Json, path: &str, wanted: &str) -> String {
-    let found = match value {
+fn json_type(value: &Json) -> &'static str {
+    match value {
         Json::Null => "null",
         Json::Bool(_) => "bool",
         Json::Number(_) => "number",
         Json::String(_) => "string",
         Json::Array(_) => "array",
         Json::Object(_) => "object",
-    };
-    format!("json: cannot unmarshal {found} into Go struct field {path} of type {wanted}")
+    }
+}
+
+fn go_type(kind: &FieldKind) -> String {
+    match kind {
+        FieldKind::Bool => "bool".into(),
+        FieldKind::Integer(integer) => integer.name().into(),
+        FieldKind::Float => "float64".into(),
+        FieldKind::Time => "v1.Time".into(),
+        FieldKind::Quantity => "resource.Quantity".into(),
+        FieldKind::IntOrString => "intstr.IntOrString".into(),
+        FieldKind::Struct(name) => format!("v1.{name}"),
+        FieldKind::Pointer(inner) => go_type(inner),
+        FieldKind::List(item) => format!("[]{}", go_type(item)),
+        FieldKind::Map(item) => format!("map[string]{}", go_type(item)),
+        _ => "string".into(),
+    }
 }
 
 /// What `omitempty` leaves out; a pointer to a zero is no zero, and a struct never is.
@@ -147,12 +179,12 @@ mod tests {
     #[test]
     fn a_value_of_another_type_is_named_with_its_path() {
         for (pod, path) in [
-            (json!({ "spec": { "containers": {} } }), "Pod.spec.containers"),
-            (json!({ "metadata": { "annotations": { "a": true } } }), "Pod.metadata.annotations"),
-            (json!({ "spec": { "containers": [{ "name": 1 }] } }), "Pod.spec.containers.name"),
+            (json!({ "spec": { "containers": {} } }), "PodSpec.spec.containers of type []v1.Container"),
+            (json!({ "metadata": { "annotations": { "a": true } } }), "ObjectMeta.metadata.annotations of type string"),
+            (json!({ "spec": { "containers": [{ "name": 1 }] } }), "Container.spec.containers.name of type string"),
             (
                 json!({ "spec": { "containers": [{ "resources": { "limits": { "cpu": "lots" } } }] } }),
-                "Pod.spec.containers.resources.limits",
+                "ResourceRequirements.spec.containers.resources.limits",
             ),
         ] {
             let error = typed(pod, Schema::pod()).unwrap_err();

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::budget::Budget;
-use super::format::{Writer, sprint, write_value};
+use super::format::{Writer, write_value};
 use super::function::{Body, Function, Parameter};
 use super::printf::sprintf;
 use super::value::{IntegerType, Value};
@@ -151,11 +151,9 @@ fn printf(budget: &Budget, values: &[Value]) -> Returned {
 }
 
 fn escaped(budget: &Budget, values: &[Value], escape: fn(char) -> Option<String>) -> Returned {
-    let text = match values {
-        [Value::Text(text)] => text.to_string(),
-        [value] => sprint(budget, value)?,
-        values => print(budget, values)?,
-    };
+    let shown = |value: &Value| if value.is_nothing() { Value::text("<no value>") } else { value.clone() };
+    let values: Vec<Value> = values.iter().map(shown).collect();
+    let text = print(budget, &values)?;
     let mut writer = Writer::new(budget);
     for c in text.chars() {
         match escape(c) {

@@ -27,7 +27,7 @@ impl std::error::Error for ParseError {}
 
 /// A template that fails for this data. Written as Go writes it, since users search for these texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RenderError {
+pub(crate) struct RenderError {
     /// The name of the whole template, and of the definition that was executed.
     pub template: String,
     pub definition: String,

@@ -170,16 +170,14 @@ impl Scope {
         let failure = |what: String| Failure::new(argument.at, argument, what);
         let mismatch = || Err(failure(format!("expected {}; found {argument}", constant_name(parameter))));
         match (&argument.kind, parameter) {
-            (
-                OperandKind::Nil,
-                Parameter::Text | Parameter::Bool | Parameter::Int | Parameter::Int64 | Parameter::Float,
-            ) => Err(failure(format!("cannot assign nil to {}", parameter.type_name()))),
+            (OperandKind::Nil, Parameter::Text | Parameter::Bool | Parameter::Int | Parameter::Float) => {
+                Err(failure(format!("cannot assign nil to {}", parameter.type_name())))
+            }
             (OperandKind::Bool(_), Parameter::Any | Parameter::Bool)
             | (OperandKind::Text { .. }, Parameter::Any | Parameter::Text)
             | (OperandKind::Number(_), Parameter::Any) => self.operand(dot, argument),
-            (OperandKind::Number(number), Parameter::Int | Parameter::Int64) => match number.integer {
-                Some(integer) if parameter == Parameter::Int => Ok(Value::int(integer)),
-                Some(integer) => Ok(Value::Integer(integer, super::value::IntegerType::Int64)),
+            (OperandKind::Number(number), Parameter::Int) => match number.integer {
+                Some(integer) => Ok(Value::int(integer)),
                 None => mismatch(),
             },
             (OperandKind::Number(number), Parameter::Float) => Ok(Value::Float(number.float)),
@@ -191,7 +189,7 @@ impl Scope {
 
 fn constant_name(parameter: Parameter) -> &'static str {
     match parameter {
-        Parameter::Int | Parameter::Int64 => "integer",
+        Parameter::Int => "integer",
         Parameter::Float => "float",
         other => other.type_name(),
     }

@@ -1,32 +1,33 @@
 //! Values as text, as Go's package fmt writes them: `%v`, and the verbs of `printf` in `printf`.
 
-use super::budget::Budget;
+use super::budget::{Budget, limit_text};
 use super::value::Value;
 
 /// A text that grows within the budget.
-pub struct Writer<'a> {
+pub(crate) struct Writer<'a> {
     budget: &'a Budget,
     text: String,
 }
 
 impl<'a> Writer<'a> {
-    pub fn new(budget: &'a Budget) -> Writer<'a> {
+    pub(crate) fn new(budget: &'a Budget) -> Writer<'a> {
         Writer { budget, text: String::new() }
     }
 
-    pub fn push(&mut self, text: &str) -> Result<(), String> {
-        self.budget.spend_text(self.text.len() + text.len()).and_then(|()| self.budget.spend(text.len() / 8))?;
+    pub(crate) fn push(&mut self, text: &str) -> Result<(), String> {
+        limit_text(self.text.len() + text.len())?;
+        self.budget.spend(text.len() / 8 + 1)?;
         self.text.push_str(text);
         Ok(())
     }
 
-    pub fn finish(self) -> String {
+    pub(crate) fn finish(self) -> String {
         self.text
     }
 }
 
 /// As an action writes a value.
-pub fn display(budget: &Budget, value: &Value) -> Result<String, String> {
+pub(crate) fn display(budget: &Budget, value: &Value) -> Result<String, String> {
     match value {
         // The common cases, without a writer.
         Value::Text(text) => budget.spend_text(text.len()).map(|()| text.to_string()),
@@ -40,7 +41,7 @@ pub fn display(budget: &Budget, value: &Value) -> Result<String, String> {
 }
 
 /// As `fmt.Sprint` writes a value: nothing is `<nil>`.
-pub fn sprint(budget: &Budget, value: &Value) -> Result<String, String> {
+pub(crate) fn sprint(budget: &Budget, value: &Value) -> Result<String, String> {
     match value {
         Value::Missing | Value::Null => Ok("<nil>".into()),
         _ => display(budget, value),
@@ -115,7 +116,7 @@ pub(super) fn with_exponent(digits: &str, exponent: i32) -> String {
 }
 
 /// Go's `%q`: like Rust's, but for the escapes of control characters and what is not printed.
-pub fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
     for c in text.chars() {

@@ -3,12 +3,12 @@
 use super::budget::Budget;
 use super::value::{IntegerType, Value};
 
-pub struct Function {
-    pub name: &'static str,
-    pub parameters: &'static [Parameter],
+pub(crate) struct Function {
+    pub(crate) name: &'static str,
+    pub(crate) parameters: &'static [Parameter],
     /// The type of any further arguments. `None`: there are none.
-    pub rest: Option<Parameter>,
-    pub body: Body,
+    pub(crate) rest: Option<Parameter>,
+    pub(crate) body: Body,
 }
 
 impl std::fmt::Debug for Function {
@@ -18,7 +18,7 @@ impl std::fmt::Debug for Function {
 }
 
 #[derive(Clone, Copy)]
-pub enum Body {
+pub(crate) enum Body {
     Call(fn(&Budget, &[Value]) -> Result<Value, String>),
     /// Stops at the first argument that is false.
     And,
@@ -27,12 +27,11 @@ pub enum Body {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Parameter {
+pub(crate) enum Parameter {
     Any,
     Text,
     Bool,
     Int,
-    Int64,
     Float,
     /// `[]interface{}` or any list.
     List,
@@ -44,13 +43,12 @@ pub enum Parameter {
 }
 
 impl Parameter {
-    pub fn type_name(self) -> &'static str {
+    pub(crate) fn type_name(self) -> &'static str {
         match self {
             Parameter::Any => "interface {}",
             Parameter::Text => "string",
             Parameter::Bool => "bool",
             Parameter::Int => "int",
-            Parameter::Int64 => "int64",
             Parameter::Float => "float64",
             Parameter::List => "[]interface {}",
             Parameter::Map => "map[string]interface {}",
@@ -71,7 +69,6 @@ impl Parameter {
             | (Parameter::Text, Value::Text(_))
             | (Parameter::Bool, Value::Bool(_))
             | (Parameter::Int, Value::Integer(_, IntegerType::Int))
-            | (Parameter::Int64, Value::Integer(_, IntegerType::Int64))
             | (Parameter::Float, Value::Float(_))
             | (Parameter::List, Value::List(_))
             | (Parameter::Map, Value::Map(_))

@@ -15,18 +15,19 @@ mod render;
 mod token;
 mod value;
 
-pub use budget::Budget;
-pub use error::{ParseError, RenderError};
-pub use format::{Writer, quoted, sprint};
-pub use function::{Body, Function, Parameter};
-pub use value::{IntegerType, Record, Value};
+pub(crate) use budget::Budget;
+pub use error::ParseError;
+pub(crate) use error::RenderError;
+pub(crate) use format::{Writer, quoted, sprint};
+pub(crate) use function::{Body, Function, Parameter};
+pub(crate) use value::{IntegerType, Record, Value};
 
 use error::position;
 use parser::Definitions;
 
 /// A parsed template with its definitions.
 #[derive(Debug, Clone)]
-pub struct Template {
+pub(crate) struct Template {
     name: String,
     text: String,
     definitions: Definitions,
@@ -34,7 +35,7 @@ pub struct Template {
 
 impl Template {
     /// `functions`: besides the built-in ones, which they may replace.
-    pub fn parse(
+    pub(crate) fn parse(
         name: &str,
         text: &str,
         functions: fn(&str) -> Option<&'static Function>,
@@ -43,11 +44,11 @@ impl Template {
         Ok(Template { name: name.to_owned(), text: text.to_owned(), definitions })
     }
 
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    pub fn render(&self, data: &Value) -> Result<String, RenderError> {
+    pub(crate) fn render(&self, data: &Value) -> Result<String, RenderError> {
         render::render(&self.definitions, &self.name, data).map_err(|failed| {
             let (line, column) = position(&self.text, failed.failure.at);
             RenderError {
@@ -64,7 +65,7 @@ impl Template {
 }
 
 /// The built-in function of that name.
-pub fn builtin(name: &str) -> Option<&'static Function> {
+pub(crate) fn builtin(name: &str) -> Option<&'static Function> {
     builtins::BUILTINS.iter().find(|function| function.name == name)
 }
 

@@ -1,13 +1,13 @@
 //! The verbs of Go's `printf`.
 
-use super::budget::{Budget, MAX_TEXT};
+use super::budget::Budget;
 use super::format::{Writer, float, quoted, sprint, with_exponent};
 use super::value::Value;
 
 /// Go's own limit of widths and precisions.
 const MAX_WIDTH: usize = 1_000_000;
 
-pub fn sprintf(budget: &Budget, format: &str, arguments: &[Value]) -> Result<String, String> {
+pub(crate) fn sprintf(budget: &Budget, format: &str, arguments: &[Value]) -> Result<String, String> {
     let mut writer = Writer::new(budget);
     let mut arguments = arguments.iter();
     let mut rest = format;
@@ -35,6 +35,12 @@ pub fn sprintf(budget: &Budget, format: &str, arguments: &[Value]) -> Result<Str
 
 fn described(value: &Value, text: &str) -> String {
     if value.is_nothing() { "<nil>".into() } else { format!("{}={text}", value.type_name()) }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    Top,
+    Inner,
 }
 
 /// Flags, width and precision of one verb.
@@ -81,24 +87,61 @@ impl Directive {
         if self.width.is_some_and(|width| width > MAX_WIDTH) || self.precision.is_some_and(|width| width > MAX_WIDTH) {
             return Err(format!("a width or precision above {MAX_WIDTH}"));
         }
-        let text = match (verb, value) {
-            ('T', _) => value.type_name(),
-            ('v', Value::Text(text)) if self.sharp => quoted(text),
-            ('v' | 's' | 'q' | 'd' | 'x' | 'X' | 't' | 'f' | 'g' | 'e', Value::List(items)) => {
-                let items = items.iter().map(|item| self.scalar(budget, verb, item));
-                format!("[{}]", items.collect::<Result<Vec<_>, String>>()?.join(" "))
-            }
-            _ => self.scalar(budget, verb, value)?,
+        let mut writer = Writer::new(budget);
+        match (verb, value) {
+            ('T', _) => writer.push(&self.padded(&value.type_name(), value))?,
+            ('v', Value::Text(text)) if self.sharp => writer.push(&self.padded(&quoted(text), value))?,
+            _ => self.compose(&mut writer, budget, (verb, value), Depth::Top)?,
+        }
+        Ok(writer.finish())
+    }
+
+    /// Lists and maps apply the verb to their parts.
+    fn compose(
+        &self,
+        writer: &mut Writer<'_>,
+        budget: &Budget,
+        (verb, value): (char, &Value),
+        depth: Depth,
+    ) -> Result<(), String> {
+        let pair = |writer: &mut Writer<'_>, at: usize, key: &Value, item: &Value| {
+            writer.push(if at > 0 { " " } else { "" })?;
+            self.compose(writer, budget, (verb, key), Depth::Inner)?;
+            writer.push(":")?;
+            self.compose(writer, budget, (verb, item), Depth::Inner)
         };
-        budget.spend_text(text.len().max(self.width.unwrap_or(0)).min(MAX_TEXT + 1))?;
-        Ok(self.padded(&text, value))
+        match value {
+            Value::List(items) => {
+                writer.push("[")?;
+                for (at, item) in items.iter().enumerate() {
+                    writer.push(if at > 0 { " " } else { "" })?;
+                    self.compose(writer, budget, (verb, item), Depth::Inner)?;
+                }
+                writer.push("]")
+            }
+            Value::Map(entries) => {
+                writer.push("map[")?;
+                for (at, (key, item)) in entries.borrow().iter().enumerate() {
+                    pair(writer, at, &Value::Text(key.clone()), item)?;
+                }
+                writer.push("]")
+            }
+            Value::TextMap(entries) => {
+                writer.push("map[")?;
+                for (at, (key, item)) in entries.iter().enumerate() {
+                    pair(writer, at, &Value::Text(key.clone()), &Value::Text(item.clone()))?;
+                }
+                writer.push("]")
+            }
+            Value::Missing | Value::Null if depth == Depth::Inner => writer.push("<nil>"),
+            scalar => writer.push(&self.padded(&self.scalar(budget, verb, scalar)?, scalar)),
+        }
     }
 
     fn scalar(&self, budget: &Budget, verb: char, value: &Value) -> Result<String, String> {
         let text = match (verb, value) {
             ('v', _) => Some(self.cut(&sprint(budget, value)?)),
             ('s', Value::Text(_) | Value::Enum(..) | Value::Record(_)) => Some(self.cut(&sprint(budget, value)?)),
-            ('s', Value::Map(_) | Value::TextMap(_)) => Some(sprint(budget, value)?),
             ('q', Value::Text(text) | Value::Enum(text, _)) => Some(quoted(&self.cut(text))),
             ('x', Value::Text(text)) => Some(text.bytes().map(|byte| format!("{byte:02x}")).collect()),
             ('X', Value::Text(text)) => Some(text.bytes().map(|byte| format!("{byte:02X}")).collect()),
@@ -129,7 +172,7 @@ impl Directive {
             'x' => format!("{}{magnitude:x}", prefix("0x")),
             'X' => format!("{}{magnitude:X}", prefix("0X")),
             'c' => u32::try_from(number).ok().and_then(char::from_u32).unwrap_or('\u{fffd}').to_string(),
-            'q' => format!("'{}'", u32::try_from(number).ok().and_then(char::from_u32).unwrap_or('\u{fffd}')),
+            'q' => return Some(quoted_char(number)),
             'U' => return Some(format!("U+{magnitude:04X}")),
             _ => return None,
         };
@@ -182,6 +225,19 @@ impl Directive {
             return format!("{}{}{}", &text[..sign], "0".repeat(missing), &text[sign..]);
         }
         format!("{}{text}", " ".repeat(missing))
+    }
+}
+
+/// A character in single quotes, escaped as in a string.
+fn quoted_char(number: i64) -> String {
+    let c = u32::try_from(number).ok().and_then(char::from_u32).unwrap_or('\u{fffd}');
+    match c {
+        '\'' => "'\\''".to_owned(),
+        '"' => "'\"'".to_owned(),
+        c => {
+            let quoted = quoted(c.encode_utf8(&mut [0; 4]));
+            format!("'{}'", &quoted[1..quoted.len() - 1])
+        }
     }
 }
 

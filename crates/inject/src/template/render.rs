@@ -107,6 +107,10 @@ impl Renderer<'_> {
         let variables = self.scope.variables.len();
         let value = self.scope.value(dot, &branch.pipeline)?;
         let failure = |what: String| Failure::new(branch.at, &branch.pipeline, what);
+        if matches!(value, Value::Integer(..) | Value::Enum(..)) && branch.pipeline.variables.len() > 1 {
+            let shown = display(&self.scope.budget, &value).map_err(failure)?;
+            return Err(failure(format!("can't use {shown} to iterate over more than one variable")));
+        }
         let items = items(&value, &self.scope.budget).map_err(failure)?;
         let mut flow = Flow::Next;
         if items.is_empty() {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 #[derive(Debug, Clone)]
-pub enum Value {
+pub(crate) enum Value {
     /// A key that a map does not have, or an untyped nil. Its fields are missing as well.
     Missing,
     /// A null inside a map or list. Its fields are errors.
@@ -30,7 +30,7 @@ pub enum Value {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IntegerType {
+pub(crate) enum IntegerType {
     Int,
     Int32,
     Int64,
@@ -38,8 +38,20 @@ pub enum IntegerType {
     Uint32,
 }
 
+impl IntegerType {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            IntegerType::Int => "int",
+            IntegerType::Int32 => "int32",
+            IntegerType::Int64 => "int64",
+            IntegerType::Uint8 => "uint8",
+            IntegerType::Uint32 => "uint32",
+        }
+    }
+}
+
 /// A value with fixed fields: a Go struct or a pointer to one.
-pub trait Record: fmt::Debug {
+pub(crate) trait Record: fmt::Debug {
     fn type_name(&self) -> String;
     /// A nil pointer.
     fn is_nil(&self) -> bool;
@@ -51,24 +63,24 @@ pub trait Record: fmt::Debug {
 }
 
 impl Value {
-    pub fn text(text: &str) -> Value {
+    pub(crate) fn text(text: &str) -> Value {
         Value::Text(text.into())
     }
 
-    pub fn int(number: i64) -> Value {
+    pub(crate) fn int(number: i64) -> Value {
         Value::Integer(number, IntegerType::Int)
     }
 
-    pub fn list(items: Vec<Value>) -> Value {
+    pub(crate) fn list(items: Vec<Value>) -> Value {
         Value::List(Rc::new(items))
     }
 
-    pub fn map(entries: BTreeMap<Arc<str>, Value>) -> Value {
+    pub(crate) fn map(entries: BTreeMap<Arc<str>, Value>) -> Value {
         Value::Map(Rc::new(RefCell::new(entries)))
     }
 
     /// JSON as Go decodes it without a type: every number is a float.
-    pub fn from_json(json: &Json) -> Value {
+    pub(crate) fn from_json(json: &Json) -> Value {
         match json {
             Json::Null => Value::Null,
             Json::Bool(value) => Value::Bool(*value),
@@ -82,18 +94,11 @@ impl Value {
     }
 
     /// Go's `%T`.
-    pub fn type_name(&self) -> String {
+    pub(crate) fn type_name(&self) -> String {
         match self {
             Value::Missing | Value::Null => "<nil>".into(),
             Value::Bool(_) => "bool".into(),
-            Value::Integer(_, integer) => match integer {
-                IntegerType::Int => "int",
-                IntegerType::Int32 => "int32",
-                IntegerType::Int64 => "int64",
-                IntegerType::Uint8 => "uint8",
-                IntegerType::Uint32 => "uint32",
-            }
-            .into(),
+            Value::Integer(_, integer) => integer.name().into(),
             Value::Float(_) => "float64".into(),
             Value::Text(_) => "string".into(),
             Value::List(_) => "[]interface {}".into(),
@@ -105,7 +110,7 @@ impl Value {
     }
 
     /// Go's reflect kind.
-    pub fn kind_name(&self) -> String {
+    pub(crate) fn kind_name(&self) -> String {
         match self {
             Value::Missing | Value::Null => "invalid".into(),
             Value::List(_) => "slice".into(),
@@ -116,12 +121,12 @@ impl Value {
         }
     }
 
-    pub fn is_nothing(&self) -> bool {
+    pub(crate) fn is_nothing(&self) -> bool {
         matches!(self, Value::Missing | Value::Null)
     }
 
     /// What `if` and `and` ask.
-    pub fn truth(&self) -> bool {
+    pub(crate) fn truth(&self) -> bool {
         match self {
             Value::Missing | Value::Null => false,
             Value::Bool(value) => *value,

@@ -99,12 +99,13 @@ fn differ(want: &Json, got: &Json, at: &str, key: &str, lines: &mut Vec<String>)
 
 fn differ_lists(want: &[Json], got: &[Json], at: &str, key: &str, lines: &mut Vec<String>) {
     let names = |items: &[Json]| -> Vec<String> { items.iter().map(|item| item["name"].to_string()).collect() };
-    if key == "env" {
+    let named = |field: &str| want.iter().chain(got).all(|item| item.get(field).is_some());
+    if key == "env" && named("name") {
         differ(&by_field(want, "name"), &by_field(got, "name"), at, "", lines);
         return;
     }
     match UNORDERED.iter().find(|(name, _)| *name == key) {
-        Some((_, "")) => {
+        Some((_, field)) if field.is_empty() || !named(field) => {
             let sorted = |items: &[Json]| {
                 let mut texts: Vec<String> = items.iter().map(Json::to_string).collect();
                 texts.sort();
@@ -115,7 +116,7 @@ fn differ_lists(want: &[Json], got: &[Json], at: &str, key: &str, lines: &mut Ve
             }
         }
         Some((_, field)) => differ(&by_field(want, field), &by_field(got, field), at, "", lines),
-        None if ["containers", "initContainers"].contains(&key) => {
+        None if ["containers", "initContainers"].contains(&key) && named("name") => {
             if names(want) != names(got) {
                 lines.push(format!("{at}: expected in this order {:?}, got {:?}", names(want), names(got)));
             }

@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use inject::{Injection, Injector, Outcome, Request};
+use inject::{Injection, InjectionOutcome, Injector, Request};
 use serde_json::{Value as Json, json};
 
 use crate::corpus::{Setup, complete};
 
 fn injected(pod: Json) -> Injection {
     let setup = Setup::load("default");
-    let request = Request { pod: complete(&pod), namespace: "shop", path: "/inject" };
+    let request = Request { pod: complete(&pod), namespace: "shop", path: "/inject", workload: None };
     setup.injector.inject(request, &setup.plane, &setup.objects)
 }
 
 fn patch(injection: &Injection) -> String {
     match &injection.outcome {
-        Ok(Outcome::Injected { patch, .. }) => json!(patch).to_string(),
+        Ok(InjectionOutcome::Injected { patch, .. }) => json!(patch).to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -35,7 +35,7 @@ fn template_syntax_and_yaml_in_annotations_are_text() {
         let text = patch(&injection);
         assert!(
             !text.contains("\"privileged\":true")
-                && !text.contains("hostPath")
+                && !text.contains("\"hostPath\":")
                 && !text.contains("\"command\":[\"sh\"]"),
             "{text}"
         );
@@ -86,7 +86,7 @@ fn what_is_no_pod_is_refused() {
         json!({ "metadata": { "labels": { "a": 1 } } }),
     ] {
         let setup = Setup::load("default");
-        let request = Request { pod, namespace: "shop", path: "/inject" };
+        let request = Request { pod, namespace: "shop", path: "/inject", workload: None };
         let injection = setup.injector.inject(request, &setup.plane, &setup.objects);
         assert!(injection.outcome.is_err(), "{injection:?}");
     }
@@ -111,7 +111,9 @@ fn templates_that_never_end_are_refused_and_harm_nobody_else() {
         let pod = complete(
             &json!({ "metadata": { "annotations": { "inject.istio.io/templates": template } }, "spec": { "containers": [] } }),
         );
-        injector.inject(Request { pod, namespace: "shop", path: "/inject" }, &setup.plane, &setup.objects).outcome
+        injector
+            .inject(Request { pod, namespace: "shop", path: "/inject", workload: None }, &setup.plane, &setup.objects)
+            .outcome
     };
     assert!(ask("sidecar").unwrap_err().contains("too much"));
     assert!(ask("other").is_ok());

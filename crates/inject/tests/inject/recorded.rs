@@ -72,8 +72,11 @@ fn ask(case: &Json, setup: &Setup, expected: &Json, pod: &Json) -> (Vec<String>,
     let path = case["path"].as_str().unwrap_or("/inject");
     let object = review.object.take();
     let namespace = review.namespace.clone();
-    let injection =
-        setup.injector.inject(Request { pod: object, namespace: &namespace, path }, &setup.plane, &setup.objects);
+    let injection = setup.injector.inject(
+        Request { pod: object, namespace: &namespace, path, workload: None },
+        &setup.plane,
+        &setup.objects,
+    );
     let answer = review.response(&injection);
     let response = &answer["response"];
     let mut lines = Vec::new();

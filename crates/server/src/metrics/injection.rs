@@ -20,7 +20,7 @@ impl InjectionMetrics {
             requests: on.counter("sidecar_injection_requests_total", "requests to the injection webhook")?,
             success: on.counter(
                 "sidecar_injection_success_total",
-                "reviews of pods that were answered, refusals and skipped pods included, as istiod counts",
+                "reviews of pods that were answered, rejected and skipped pods included, as istiod counts",
             )?,
             failure: on.counter(
                 "sidecar_injection_failure_total",

@@ -120,3 +120,90 @@ fn decoded(path: &str) -> String {
     }
     String::from_utf8(bytes).unwrap_or_else(|_| path.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Bytes;
+    use config::object::parse_documents;
+    use config::store::{Store, StoreOptions, Update};
+    use http_body_util::BodyExt;
+    use hyper::service::Service;
+    use hyper_util::service::TowerToHyperService;
+    use inject::{ControlPlane, NativeSidecars};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::metrics::{CurrentObjects, InjectionMetrics};
+
+    const CONFIG: &str = "{apiVersion: v1, kind: ConfigMap, metadata: {name: istio-sidecar-injector, namespace: istio-system}, data: {values: '{}', \
+        config: '{policy: enabled, templates: {sidecar: \"metadata: {labels: {a: b}}\"}}'}}";
+
+    fn service(objects: &str) -> Arc<InjectionService> {
+        let plane = ControlPlane {
+            revision: "default".into(),
+            native_sidecars: NativeSidecars::Off,
+            openshift: false,
+            compliance_policy: String::new(),
+            cluster_id: "Kubernetes".into(),
+        };
+        let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
+        let current = Arc::new(CurrentObjects::default());
+        current.set(store.apply(parse_documents("f", objects).objects.into_iter().map(Update::Put).collect()));
+        let metrics = InjectionMetrics::register(&xds::Register::new(prometheus::Registry::new())).unwrap();
+        Arc::new(InjectionService::new(plane, "istio-system", current, metrics))
+    }
+
+    async fn post(service: &Arc<InjectionService>, path: &str, kind: &str, body: impl Into<Bytes>) -> (u16, String) {
+        let request = Request::post(path).header(header::CONTENT_TYPE, kind).body(Body::from(body.into())).unwrap();
+        let response = TowerToHyperService::new(routes(service.clone())).call(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    fn review(labels: Value) -> String {
+        let pod = json!({ "metadata": { "name": "p", "labels": labels }, "spec": { "containers": [] } });
+        let request = json!({ "uid": "u", "namespace": "shop", "object": pod });
+        json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request }).to_string()
+    }
+
+    #[tokio::test]
+    async fn status_codes_and_texts_are_istiods() {
+        let service = service(CONFIG);
+        let json = "application/json";
+        assert_eq!(post(&service, "/inject", json, "").await, (400, "no body found\n".into()));
+        let large = vec![b' '; MAX_BODY + 1];
+        assert_eq!(
+            post(&service, "/inject", json, large).await,
+            (400, "Request entity too large: limit is 6291456\n".into())
+        );
+        let charset = post(&service, "/inject", "application/json; charset=utf-8", review(json!({}))).await;
+        assert_eq!(charset, (415, "invalid Content-Type, want `application/json`\n".into()));
+        let (status, answer) = post(&service, "/inject", json, "this is no review").await;
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!((status, &answer["response"]["allowed"], answer.get("kind")), (200, &json!(false), None));
+    }
+
+    #[tokio::test]
+    async fn every_form_of_the_path_is_answered_and_counted() {
+        let service = service(CONFIG);
+        for path in ["/inject", "/inject/", "/inject/cluster/a%20b/net/n", "/inject/:ENV:cluster=c"] {
+            let (status, answer) = post(&service, path, "application/json", review(json!({}))).await;
+            let answer: Value = serde_json::from_str(&answer).unwrap();
+            assert_eq!((status, &answer["response"]["patchType"]), (200, &json!("JSONPatch")), "{path}");
+        }
+        post(&service, "/inject", "application/json", review(json!({ "sidecar.istio.io/inject": "false" }))).await;
+        post(&service, "/inject", "application/json", "{}").await;
+        let counts =
+            [&service.metrics.requests, &service.metrics.success, &service.metrics.failure, &service.metrics.skipped];
+        assert_eq!(counts.map(|counter| counter.get()), [6, 6, 1, 1]);
+        assert_eq!(service.metrics.time.get_sample_count(), 6);
+    }
+
+    #[tokio::test]
+    async fn without_a_config_map_there_is_a_404_that_names_it() {
+        let (status, why) = post(&service(""), "/inject", "application/json", review(json!({}))).await;
+        assert_eq!(status, 404);
+        assert!(why.contains("istio-system/istio-sidecar-injector"), "{why}");
+    }
+}
