@@ -97,9 +97,9 @@ mod tests {
 
     use super::*;
 
-    fn check(config: &str, pod: Json, expected: (bool, Reason)) {
+    fn check(config: &str, pod: Json, expected: &(bool, Reason)) {
         let pod = Pod::typed(pod).unwrap();
-        assert_eq!(decide(&pod, &InjectorConfig::parse(config).unwrap()), expected, "{config}");
+        assert_eq!(decide(&pod, &InjectorConfig::parse(config).unwrap()), *expected, "{config}");
     }
 
     fn labelled(name: &str, value: &str) -> Json {
@@ -109,18 +109,18 @@ mod tests {
     #[test]
     fn an_invalid_policy_injects_nothing_even_when_asked() {
         let reason = Reason::InvalidPolicy("off".into());
-        check("policy: 'off'", labelled(INJECT, "true"), (false, reason));
+        check("policy: 'off'", labelled(INJECT, "true"), &(false, reason));
     }
 
     #[test]
     fn an_empty_selector_and_an_invalid_one_match_nothing() {
         let config = "{policy: disabled, alwaysInjectSelector: [{}, {matchExpressions: [{key: a, operator: Is}]}]}";
-        check(config, labelled("a", "b"), (false, Reason::Policy));
+        check(config, labelled("a", "b"), &(false, Reason::Policy));
     }
 
     #[test]
     fn never_goes_before_always() {
         let config = "{policy: enabled, alwaysInjectSelector: [{matchLabels: {a: b}}], neverInjectSelector: [{matchLabels: {a: b}}]}";
-        check(config, labelled("a", "b"), (false, Reason::NeverSelector));
+        check(config, labelled("a", "b"), &(false, Reason::NeverSelector));
     }
 }

@@ -94,9 +94,9 @@ fn original(handler: &Json, pointer: &str, container: &Json, mesh_port: i64) -> 
 }
 
 fn named_port(container: &Json, name: &str) -> Option<Json> {
-    let ports = container["ports"].as_array().into_iter().flatten();
+    let mut ports = container["ports"].as_array().into_iter().flatten();
     // The last one counts, as in a map.
-    ports.filter(|port| port["name"] == name).last().map(|port| port["containerPort"].clone())
+    ports.rfind(|port| port["name"] == name).map(|port| port["containerPort"].clone())
 }
 
 /// Hands the originals to the agent. Those of an earlier injection stay: the pod has them no longer.

@@ -127,32 +127,36 @@ mod tests {
 {apiVersion: networking.istio.io/v1beta1, kind: ProxyConfig, metadata: {name: one, namespace: shop}, spec: {selector: {matchLabels: {app: cart}}, concurrency: 0}}
 ";
 
-    fn check(metadata: Json, name: &str, expected: Json) {
+    fn check(metadata: &Json, name: &str, expected: &Json) {
         let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
         let objects = store.apply(parse_documents("f", OBJECTS).objects.into_iter().map(Update::Put).collect());
         let pod = Pod::typed(json!({ "metadata": metadata })).unwrap();
-        assert_eq!(effective(&pod, &objects).get(name), Some(&expected), "{name}");
+        assert_eq!(effective(&pod, &objects).get(name), Some(expected), "{name}");
     }
 
     #[test]
     fn later_levels_go_over_earlier_ones_and_the_oldest_object_counts() {
-        check(json!({ "namespace": "bank" }), "concurrency", json!(1));
-        check(json!({ "namespace": "shop" }), "concurrency", json!(2));
-        check(json!({ "namespace": "shop", "annotations": { ANNOTATION: "concurrency: 7" } }), "concurrency", json!(7));
+        check(&json!({ "namespace": "bank" }), "concurrency", &json!(1));
+        check(&json!({ "namespace": "shop" }), "concurrency", &json!(2));
         check(
-            json!({ "namespace": "shop", "labels": { "app": "cart" }, "annotations": { ANNOTATION: "concurrency: 7" } }),
+            &json!({ "namespace": "shop", "annotations": { ANNOTATION: "concurrency: 7" } }),
             "concurrency",
-            json!(0),
+            &json!(7),
         );
         check(
-            json!({ "namespace": "shop", "annotations": { ANNOTATION: "proxyMetadata: {C: x}" } }),
+            &json!({ "namespace": "shop", "labels": { "app": "cart" }, "annotations": { ANNOTATION: "concurrency: 7" } }),
+            "concurrency",
+            &json!(0),
+        );
+        check(
+            &json!({ "namespace": "shop", "annotations": { ANNOTATION: "proxyMetadata: {C: x}" } }),
             "proxyMetadata",
-            json!({ "A": "mesh", "B": "space", "C": "x" }),
+            &json!({ "A": "mesh", "B": "space", "C": "x" }),
         );
         check(
-            json!({ "namespace": "shop", "annotations": { ANNOTATION: "statusPort: 0" } }),
+            &json!({ "namespace": "shop", "annotations": { ANNOTATION: "statusPort: 0" } }),
             "statusPort",
-            json!(15020),
+            &json!(15020),
         );
     }
 

@@ -40,7 +40,7 @@ impl Injector {
             return Err(format!("{described}: it has no pod template"));
         };
         let had_namespace = place["metadata"]["namespace"].is_string();
-        let workload = (kind != "Pod").then(|| OwnerWorkload { name, kind, api_version });
+        let workload = (kind != "Pod").then_some(OwnerWorkload { name, kind, api_version });
         let request = Request { pod: place.clone(), namespace: &namespace, path: "/inject", workload };
         match self.inject(request, plane, objects).outcome.map_err(|error| format!("{described}: {error}"))? {
             InjectionOutcome::Skipped(reason) => {

@@ -149,7 +149,7 @@ fn log(injection: &Injection, path: &str) {
     match outcome {
         Ok(InjectionOutcome::Skipped(reason)) => info!(pod, path, decision = "skipped", %reason, "sidecar injection"),
         Ok(InjectionOutcome::Injected { reason, .. }) => {
-            info!(pod, path, decision = "injected", %reason, "sidecar injection")
+            info!(pod, path, decision = "injected", %reason, "sidecar injection");
         }
         Err(reason) => warn!(pod, path, decision = "refused", reason, "sidecar injection"),
     }

@@ -62,7 +62,7 @@ fn check(value: Json, kind: &FieldKind, place: &Place<'_>) -> Result<Json, Strin
             let entries = entries.into_iter().map(|(key, value)| Ok((key, check(value, item, place)?)));
             entries.collect::<Result<_, String>>().map(Json::Object)
         }
-        (FieldKind::Quantity, value) => quantity(value, place),
+        (FieldKind::Quantity, value) => quantity(&value, place),
         (scalar, value) if scalar_fits(&value, scalar) => Ok(value),
         (kind, value) => Err(place.mismatch(&value, kind)),
     }
@@ -81,8 +81,8 @@ fn scalar_fits(value: &Json, kind: &FieldKind) -> bool {
     }
 }
 
-fn quantity(value: Json, place: &Place<'_>) -> Result<Json, String> {
-    let text = match &value {
+fn quantity(value: &Json, place: &Place<'_>) -> Result<Json, String> {
+    let text = match value {
         Json::String(text) => text.clone(),
         Json::Number(number) => number.to_string(),
         other => return Err(place.mismatch(other, place.kind)),

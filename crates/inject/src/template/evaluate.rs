@@ -16,7 +16,7 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    pub(super) fn new(at: usize, node: impl ToString, what: impl Into<String>) -> Failure {
+    pub(super) fn new(at: usize, node: &(impl ToString + ?Sized), what: impl Into<String>) -> Failure {
         Failure { at, node: node.to_string(), what: what.into() }
     }
 }

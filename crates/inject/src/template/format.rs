@@ -102,11 +102,7 @@ pub(super) fn float(number: f64) -> String {
     let scientific = format!("{number:e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
-    if number != 0.0 && (exponent < -4 || exponent >= 6) {
-        with_exponent(digits, exponent)
-    } else {
-        format!("{number}")
-    }
+    if number != 0.0 && !(-4..6).contains(&exponent) { with_exponent(digits, exponent) } else { format!("{number}") }
 }
 
 /// Go writes a sign and at least two digits of the exponent.

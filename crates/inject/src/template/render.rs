@@ -145,7 +145,7 @@ impl Renderer<'_> {
     }
 
     fn invoke(&mut self, dot: &Value, at: usize, name: &Arc<str>, argument: Option<&Pipeline>) -> Result<(), Failure> {
-        let failure = |what: String| Failure::new(at, format!("{{{{template {name:?}}}}}"), what);
+        let failure = |what: String| Failure::new(at, &format!("{{{{template {name:?}}}}}"), what);
         let Some(nodes) = self.definitions.get(name) else {
             return Err(failure(format!("template {name:?} not defined")));
         };

@@ -7,9 +7,9 @@ use serde_json::{Value as Json, json};
 
 use crate::corpus::{Setup, complete};
 
-fn injected(pod: Json) -> Injection {
+fn injected(pod: &Json) -> Injection {
     let setup = Setup::load("default");
-    let request = Request { pod: complete(&pod), namespace: "shop", path: "/inject", workload: None };
+    let request = Request { pod: complete(pod), namespace: "shop", path: "/inject", workload: None };
     setup.injector.inject(request, &setup.plane, &setup.objects)
 }
 
@@ -30,7 +30,7 @@ fn template_syntax_and_yaml_in_annotations_are_text() {
         ("sidecar.istio.io/componentLogLevel", "'\"{}[]:#&*!|>%@`"),
     ] {
         let injection = injected(
-            json!({ "metadata": { "annotations": { name: value } }, "spec": { "containers": [{ "name": "a" }] } }),
+            &json!({ "metadata": { "annotations": { name: value } }, "spec": { "containers": [{ "name": "a" }] } }),
         );
         let text = patch(&injection);
         assert!(
@@ -50,7 +50,7 @@ fn a_pod_of_three_mebibytes_is_injected() {
         (0..3000).map(|at| json!({ "name": format!("V{at}"), "value": "x".repeat(1000) })).collect();
     let pod = json!({ "metadata": { "annotations": { "big": "y".repeat(200_000) } }, "spec": { "containers": [{ "name": "a", "env": variables }] } });
     let began = std::time::Instant::now();
-    let text = patch(&injected(pod));
+    let text = patch(&injected(&pod));
     // The patch names what changed, not the whole pod. Generous: debug builds on a busy machine.
     assert!(text.len() < 100_000 && began.elapsed() < Duration::from_secs(60), "{} bytes", text.len());
 }
@@ -68,7 +68,7 @@ fn annotations_of_an_earlier_injection_that_cannot_be_read_do_no_harm() {
         ("inject.istio.io/templates", ",,"),
     ] {
         let injection = injected(
-            json!({ "metadata": { "annotations": { name: value } }, "spec": { "containers": [{ "name": "a" }] } }),
+            &json!({ "metadata": { "annotations": { name: value } }, "spec": { "containers": [{ "name": "a" }] } }),
         );
         if let Err(message) = &injection.outcome {
             assert!(message.starts_with("failed to"), "{value}: {message}");
@@ -96,7 +96,7 @@ fn what_is_no_pod_is_refused() {
 fn unknown_fields_of_a_newer_api_server_survive() {
     let container = json!({ "name": "a", "futureField": { "x": 1 }, "readinessProbe": { "httpGet": { "path": "/", "port": 80, "future": true } } });
     let pod = complete(&json!({ "spec": { "futureSpec": [1], "containers": [container] } }));
-    let text = patch(&injected(pod));
+    let text = patch(&injected(&pod));
     assert!(!text.contains("\"op\":\"remove\"") && !text.contains("futureSpec"), "{text}");
 }
 

@@ -68,7 +68,7 @@ fn ask(case: &Json, setup: &Setup, expected: &Json, pod: &Json) -> (Vec<String>,
     let request = if case["request"].is_object() { overlay(&request, &case["request"]) } else { request };
     let review = json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request });
     let review = if case["review"].is_object() { overlay(&review, &case["review"]) } else { review };
-    let mut review = Review::parse(review.to_string().as_bytes()).unwrap();
+    let mut review = Review::parse(review.to_string().as_bytes()).expect("a review");
     let path = case["path"].as_str().unwrap_or("/inject");
     let object = review.object.take();
     let namespace = review.namespace.clone();
@@ -96,7 +96,8 @@ fn ask(case: &Json, setup: &Setup, expected: &Json, pod: &Json) -> (Vec<String>,
         lines.push(format!("message: expected {want:?}, got {got:?}"));
     }
     let after = response["patch"].as_str().map(|patch| {
-        let operations: Vec<Json> = serde_json::from_slice(&BASE64.decode(patch.as_bytes()).unwrap()).unwrap();
+        let operations: Vec<Json> =
+            serde_json::from_slice(&BASE64.decode(patch.as_bytes()).expect("base64")).expect("JSON");
         patched(pod, &operations)
     });
     match (expected.get("pod"), &after) {
@@ -120,18 +121,18 @@ fn settled(message: &str) -> String {
 fn patched(document: &Json, operations: &[Json]) -> Json {
     let mut document = document.clone();
     for operation in operations {
-        let path = operation["path"].as_str().unwrap();
-        let (parent, last) = path.rsplit_once('/').unwrap();
+        let path = operation["path"].as_str().expect("a path");
+        let (parent, last) = path.rsplit_once('/').expect("a pointer");
         let last = last.replace("~1", "/").replace("~0", "~");
         let value = operation["value"].clone();
         let target = document.pointer_mut(parent).unwrap_or_else(|| panic!("no {parent}"));
-        match (target, operation["op"].as_str().unwrap()) {
+        match (target, operation["op"].as_str().expect("an operation")) {
             (Json::Object(entries), "add") => drop(entries.insert(last, value)),
             (Json::Object(entries), "replace") => drop(entries.insert(last, value).expect("what is replaced is there")),
             (Json::Object(entries), _) => drop(entries.remove(&last).expect("what is removed is there")),
-            (Json::Array(items), "add") => items.insert(last.parse().unwrap(), value),
-            (Json::Array(items), "replace") => items[last.parse::<usize>().unwrap()] = value,
-            (Json::Array(items), _) => drop(items.remove(last.parse().unwrap())),
+            (Json::Array(items), "add") => items.insert(last.parse().expect("an index"), value),
+            (Json::Array(items), "replace") => items[last.parse::<usize>().expect("an index")] = value,
+            (Json::Array(items), _) => drop(items.remove(last.parse().expect("an index"))),
             (other, _) => panic!("{path}: {other}"),
         }
     }

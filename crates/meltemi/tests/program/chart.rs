@@ -57,7 +57,7 @@ fn kinds(objects: &[Value]) -> BTreeSet<&str> {
 #[test]
 fn names_ports_labels_and_arguments_are_istiods() {
     let Some(objects) = rendered(&[], &[]) else { return };
-    let expected = "ClusterRole ClusterRoleBinding ConfigMap Deployment HorizontalPodAutoscaler PodDisruptionBudget Role RoleBinding \
+    let expected = "ClusterRole ClusterRoleBinding ConfigMap Deployment HorizontalPodAutoscaler MutatingWebhookConfiguration PodDisruptionBudget Role RoleBinding \
                     Service ServiceAccount ValidatingWebhookConfiguration";
     assert_eq!(kinds(&objects), expected.split_whitespace().collect());
     let deployment = find(&objects, "Deployment", "istiod");

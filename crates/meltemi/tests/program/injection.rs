@@ -74,7 +74,7 @@ fn workloads_of_a_file_are_injected_and_other_objects_pass_through() {
     let (dir, files) = (folder(&[("config.yaml", CONFIG)]), folder(&[("cart.yaml", DEPLOYMENT)]));
     let ran = run(&["inject", path(&dir), "-f", as_text(&files.path().join("cart.yaml"))]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(ran.stdout.contains("image: h/proxyv2:t") && ran.stdout.contains("kind: deployment"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("h/proxyv2:t") && ran.stdout.contains("kind: deployment"), "{}", ran.stdout);
     assert!(ran.stdout.contains("kind: Service") && ran.stderr.contains("1 pods injected"), "{ran:?}");
     let without = run(&["inject", path(&files), "-f", as_text(&files.path().join("cart.yaml"))]);
     assert_eq!(without.code, Some(2), "{without:?}");

@@ -161,7 +161,7 @@ mod tests {
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
-    fn review(labels: Value) -> String {
+    fn review(labels: &Value) -> String {
         let pod = json!({ "metadata": { "name": "p", "labels": labels }, "spec": { "containers": [] } });
         let request = json!({ "uid": "u", "namespace": "shop", "object": pod });
         json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request }).to_string()
@@ -177,7 +177,7 @@ mod tests {
             post(&service, "/inject", json, large).await,
             (400, "Request entity too large: limit is 6291456\n".into())
         );
-        let charset = post(&service, "/inject", "application/json; charset=utf-8", review(json!({}))).await;
+        let charset = post(&service, "/inject", "application/json; charset=utf-8", review(&json!({}))).await;
         assert_eq!(charset, (415, "invalid Content-Type, want `application/json`\n".into()));
         let (status, answer) = post(&service, "/inject", json, "this is no review").await;
         let answer: Value = serde_json::from_str(&answer).unwrap();
@@ -188,21 +188,21 @@ mod tests {
     async fn every_form_of_the_path_is_answered_and_counted() {
         let service = service(CONFIG);
         for path in ["/inject", "/inject/", "/inject/cluster/a%20b/net/n", "/inject/:ENV:cluster=c"] {
-            let (status, answer) = post(&service, path, "application/json", review(json!({}))).await;
+            let (status, answer) = post(&service, path, "application/json", review(&json!({}))).await;
             let answer: Value = serde_json::from_str(&answer).unwrap();
             assert_eq!((status, &answer["response"]["patchType"]), (200, &json!("JSONPatch")), "{path}");
         }
-        post(&service, "/inject", "application/json", review(json!({ "sidecar.istio.io/inject": "false" }))).await;
+        post(&service, "/inject", "application/json", review(&json!({ "sidecar.istio.io/inject": "false" }))).await;
         post(&service, "/inject", "application/json", "{}").await;
         let counts =
             [&service.metrics.requests, &service.metrics.success, &service.metrics.failure, &service.metrics.skipped];
-        assert_eq!(counts.map(|counter| counter.get()), [6, 6, 1, 1]);
+        assert_eq!(counts.map(prometheus::IntCounter::get), [6, 6, 1, 1]);
         assert_eq!(service.metrics.time.get_sample_count(), 6);
     }
 
     #[tokio::test]
     async fn without_a_config_map_there_is_a_404_that_names_it() {
-        let (status, why) = post(&service(""), "/inject", "application/json", review(json!({}))).await;
+        let (status, why) = post(&service(""), "/inject", "application/json", review(&json!({}))).await;
         assert_eq!(status, 404);
         assert!(why.contains("istio-system/istio-sidecar-injector"), "{why}");
     }
