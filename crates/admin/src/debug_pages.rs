@@ -43,7 +43,7 @@ pub(crate) const PAGES: [(&str, &str); 36] = [
     ("envoyfilters", "what each patch of an EnvoyFilter matched: resources, and classes of connected proxies"),
     ("facts", "facts about the mesh for `meltemi doctor`; ?use=NAMESPACE/HOST,.. are observed calls"),
     ("force_disconnect", "closes the stream of one proxy, if UNSAFE_ENABLE_ADMIN_ENDPOINTS is set; POST, ?proxyID="),
-    ("inject", "injection templates, which this version does not have"),
+    ("inject", "injection templates in use, and what is wrong with the injector's ConfigMap"),
     ("instancesz", "services that select each connected proxy"),
     ("krtz", "number of objects of each kind"),
     ("list", "names of the pages"),
@@ -111,6 +111,7 @@ fn read(state: &AdminState, request: &PageRequest<'_>) -> Page {
         "connections" => json(connections::connections(&state.server.connections.snapshot())),
         "syncz" => syncz(state, request, pretty),
         "proxies" => Page::json(pretty, &connections::proxies(&state.server.connections.snapshot())),
+        "inject" => json(injection(state)),
         "memory" | "cachez" => {
             let document = memory::document(&state.exporter.memory(), state.server.connections.len());
             json(if request.name == "memory" {
@@ -156,6 +157,15 @@ fn read(state: &AdminState, request: &PageRequest<'_>) -> Page {
         name => registry::page(&state.mesh_state(), &state.server.connections, name)
             .map_or_else(|| Page::text(StatusCode::NOT_FOUND, "404 page not found\n"), json),
     }
+}
+
+/// Null: pods are not injected.
+fn injection(state: &AdminState) -> Value {
+    let Some(service) = &state.server.injection else { return Value::Null };
+    let report = service.report();
+    let templates: serde_json::Map<String, Value> =
+        report.templates.into_iter().map(|(name, text)| (name, text.into())).collect();
+    json!({"configMap": report.config_map, "problem": report.problem, "templates": templates})
 }
 
 fn facts(state: &AdminState, request: &PageRequest<'_>, pretty: bool) -> Page {

@@ -34,7 +34,7 @@ pub use log_scopes::{LogScopes, router as log_scope_routes};
 pub use metrics::Exporter;
 pub use proxy_status::{ProxyStatus, SyncState, TypeStatus};
 pub use pushes::PushStatus;
-pub use routes::{monitoring, readiness};
+pub use routes::{for_loopback, monitoring, readiness};
 pub use settings::{AdminAccount, AdminSettings};
 pub use state::AdminState;
 

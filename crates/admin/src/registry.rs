@@ -38,7 +38,6 @@ pub(crate) fn page(state: &MeshState, connections: &Connections, name: &str) -> 
         "push_status" => of_objects(|objects| json!({"ProxyStatus": ObjectStats::of(objects).by_metric()})),
         "ambientz" => json!({"workloads": [], "services": [], "policies": []}),
         "mcsz" => json!([]),
-        "inject" => json!({}),
         _ => return None,
     })
 }

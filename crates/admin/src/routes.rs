@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Extension, Router};
@@ -34,6 +35,18 @@ pub fn monitoring(state: Arc<AdminState>) -> Router {
         .route("/version", get(|| async { version::dashed() }))
         .merge(debug_pages())
         .with_state(state)
+}
+
+/// Routes for callers on this host alone.
+pub fn for_loopback(routes: Router) -> Router {
+    routes.layer(from_fn(|Extension(peer): Extension<Peer>, request: Request, next: Next| async move {
+        if peer.is_loopback() {
+            next.run(request).await
+        } else {
+            (StatusCode::FORBIDDEN, "the injection webhook is served to loopback only without --httpsAddr\n")
+                .into_response()
+        }
+    }))
 }
 
 fn debug_pages() -> Router<Arc<AdminState>> {

@@ -30,6 +30,8 @@ enum Part {
     PodSpec,
     Container,
     PodStatus,
+    NodeStatus,
+    NodeInfo,
     /// Data of a Secret or ConfigMap.
     Material,
     Whole,
@@ -39,8 +41,8 @@ enum Part {
 const POD_SPEC: [&str; 5] = ["nodeName", "serviceAccountName", "serviceAccount", "hostname", "subdomain"];
 const POD_STATUS: [&str; 4] = ["phase", "podIP", "podIPs", "conditions"];
 
-/// Keys of gateway and image registry credentials, of the mesh config, and of the root certificate that we write.
-const MATERIAL: [&str; 13] = [
+/// Keys of gateway and image registry credentials, of the mesh config and the injector's, and of the root certificate that we write.
+const MATERIAL: [&str; 15] = [
     "cert",
     "key",
     "cacert",
@@ -53,6 +55,8 @@ const MATERIAL: [&str; 13] = [
     ".dockerconfigjson",
     "mesh",
     "meshNetworks",
+    "config",
+    "values",
     "root-cert.pem",
 ];
 
@@ -67,6 +71,7 @@ impl Part {
             (Part::Object(kind), "metadata") => Some(Part::Metadata(kind)),
             (Part::Object(Kind::Pod), "spec") => Some(Part::PodSpec),
             (Part::Object(Kind::Pod), "status") => Some(Part::PodStatus),
+            (Part::Object(Kind::Node), "status") => Some(Part::NodeStatus),
             (Part::Object(Kind::Node | Kind::Namespace), "spec" | "status") => None,
             (Part::Object(Kind::Secret | Kind::ConfigMap), "data") => Some(Part::Material),
             (Part::Object(Kind::ConfigMap), "binaryData") => None,
@@ -78,6 +83,8 @@ impl Part {
             (Part::PodSpec, _) => whole_if(POD_SPEC.contains(&key)),
             (Part::PodStatus, _) => whole_if(POD_STATUS.contains(&key)),
             (Part::Container, _) => whole_if(matches!(key, "ports" | "restartPolicy")),
+            (Part::NodeStatus, _) => (key == "nodeInfo").then_some(Part::NodeInfo),
+            (Part::NodeInfo, _) => whole_if(key == "kubeletVersion"),
             (Part::Material, _) => whole_if(MATERIAL.contains(&key)),
             (Part::Object(_) | Part::Metadata(_) | Part::Whole, _) => Some(Part::Whole),
         }

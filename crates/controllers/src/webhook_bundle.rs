@@ -1,4 +1,4 @@
-//! The `caBundle` of every ValidatingWebhookConfiguration with our revision's label, by which the API server trusts our webhook.
+//! The `caBundle` of every webhook configuration with our revision's label, by which the API server trusts our webhooks.
 
 use std::time::Duration;
 
@@ -10,7 +10,10 @@ use tracing::{debug, info, warn};
 use crate::leadership::Leadership;
 use crate::object;
 
-const PATH: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+/// How the names of injection webhooks end. Configurations with our label may hold webhooks of others.
+const INJECTOR: &str = "sidecar-injector.istio.io";
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 pub struct WebhookBundle {
@@ -18,6 +21,8 @@ pub struct WebhookBundle {
     /// Empty: `default`.
     pub revision: String,
     pub leads: Leadership,
+    /// This control plane injects sidecars.
+    pub injects: bool,
 }
 
 impl WebhookBundle {
@@ -41,15 +46,24 @@ impl WebhookBundle {
         if !self.leads.is_held() {
             return Ok(());
         }
-        let revision = if self.revision.is_empty() { "default" } else { &self.revision };
-        let listed = object::get(&self.client, &format!("{PATH}?labelSelector=istio.io%2Frev%3D{revision}")).await?;
         let bundle = data_encoding::BASE64.encode(roots.as_bytes());
+        self.reconcile_kind(VALIDATING, "", &bundle).await?;
+        if self.injects {
+            self.reconcile_kind(MUTATING, INJECTOR, &bundle).await?;
+        }
+        Ok(())
+    }
+
+    /// `ending`: of the names of our webhooks.
+    async fn reconcile_kind(&self, kind: &str, ending: &str, bundle: &str) -> Result<(), RequestError> {
+        let revision = if self.revision.is_empty() { "default" } else { &self.revision };
+        let listed = object::get(&self.client, &format!("{kind}?labelSelector=istio.io%2Frev%3D{revision}")).await?;
         for mut found in listed.as_ref().and_then(|list| list["items"].as_array()).cloned().unwrap_or_default() {
-            if !set_bundle(&mut found, &bundle) {
+            if !set_bundle(&mut found, ending, bundle) {
                 continue;
             }
             let name = found["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            let path = format!("{PATH}/{name}");
+            let path = format!("{kind}/{name}");
             let Some(written) = self.leads.write(object::replace(&self.client, &path, &found)).await else {
                 return Ok(());
             };
@@ -66,10 +80,13 @@ impl WebhookBundle {
     }
 }
 
-/// Sets the bundle; returns whether that changed anything.
-fn set_bundle(configuration: &mut Value, bundle: &str) -> bool {
+/// Sets the bundle of webhooks whose names end so; returns whether that changed anything.
+fn set_bundle(configuration: &mut Value, ending: &str, bundle: &str) -> bool {
     let mut changed = false;
     for webhook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
+        if !webhook["name"].as_str().unwrap_or_default().ends_with(ending) {
+            continue;
+        }
         let current = &mut webhook["clientConfig"]["caBundle"];
         if current != bundle {
             *current = bundle.into();
@@ -88,8 +105,19 @@ mod tests {
     fn only_a_bundle_that_differs_is_written() {
         let mut found =
             json!({ "webhooks": [{ "clientConfig": { "url": "u" } }, { "clientConfig": { "caBundle": "b" } }] });
-        assert!(set_bundle(&mut found, "b"));
-        assert!(!set_bundle(&mut found, "b"), "{found}");
-        assert!(!set_bundle(&mut json!({}), "b"));
+        assert!(set_bundle(&mut found, "", "b"));
+        assert!(!set_bundle(&mut found, "", "b"), "{found}");
+        assert!(!set_bundle(&mut json!({}), "", "b"));
+    }
+
+    #[test]
+    fn webhooks_of_others_keep_their_bundle() {
+        let webhook = |name: &str| json!({ "name": name, "clientConfig": { "caBundle": "a" } });
+        let mut found =
+            json!({ "webhooks": [webhook("rev.namespace.sidecar-injector.istio.io"), webhook("other.example.com")] });
+        assert!(set_bundle(&mut found, INJECTOR, "b"));
+        let bundles: Vec<_> =
+            found["webhooks"].as_array().unwrap().iter().map(|it| &it["clientConfig"]["caBundle"]).collect();
+        assert_eq!(bundles, ["b", "a"]);
     }
 }

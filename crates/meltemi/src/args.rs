@@ -3,6 +3,7 @@
 mod ask;
 mod env;
 mod folder;
+mod inject;
 mod proxy;
 mod serve;
 mod token;
@@ -13,8 +14,9 @@ use std::ffi::OsString;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub(crate) use ask::{CaCommand, CaRotate, Doctor, FailOn, Proxies, Pushes, Target};
-pub(crate) use env::{AdminEnv, ClusterEnv, DebounceEnv, Env, IdentityEnv, JwksEnv, MeshEnv, StreamEnv};
+pub(crate) use env::{AdminEnv, ClusterEnv, DebounceEnv, Env, IdentityEnv, InjectionEnv, JwksEnv, MeshEnv, StreamEnv};
 pub(crate) use folder::{Check, MeshArgs, Render};
+pub(crate) use inject::Inject;
 pub(crate) use proxy::{Agent, Bootstrap, BootstrapCommand, SdsFrom};
 pub(crate) use serve::Serve;
 pub(crate) use token::{Token, TokenCreate};
@@ -60,6 +62,9 @@ pub(crate) enum Command {
     /// Print the configuration of a proxy, computed from a folder without a server
     #[command(after_help = EXIT_CODES)]
     Render(Render),
+    /// Inject sidecars into the workloads of a file, by the configuration in a folder
+    #[command(after_help = EXIT_CODES)]
+    Inject(Inject),
     /// Print a bootstrap that connects an Envoy to a server
     #[command(after_help = EXIT_CODES)]
     Bootstrap(Box<BootstrapCommand>),

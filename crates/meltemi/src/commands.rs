@@ -7,6 +7,7 @@ pub(crate) mod check;
 mod client;
 pub(crate) mod doctor;
 pub(crate) mod folder;
+pub(crate) mod inject;
 mod patches;
 pub(crate) mod proxies;
 pub(crate) mod pushes;

@@ -61,6 +61,7 @@ fn run(args: Args) -> Result<Outcome> {
         Command::Pushes(args) => commands::pushes::run(&args),
         Command::Token(Token::Create(args)) => commands::token::create(&args, &env),
         Command::AdmissionPolicy => Ok(commands::admission::run()),
+        Command::Inject(args) => commands::inject::run(args, &env),
         Command::Values(args) => commands::values::run(&args),
         Command::Version(args) => Ok(commands::show_version(&args)),
     }

@@ -94,7 +94,11 @@ fn serve_pages(
         serve_log_scopes(port, scopes, admin.clone());
     }
     if let Some(listener) = starting.take_http_listener() {
-        tokio::spawn(admin::serve(listener, admin::readiness(admin.clone(), settings.debug_on_http)));
+        let mut router = admin::readiness(admin.clone(), settings.debug_on_http);
+        if let Some(injection) = starting.injection_routes() {
+            router = router.merge(admin::for_loopback(injection));
+        }
+        tokio::spawn(admin::serve(listener, router));
     }
     if let Some(listener) = starting.take_monitoring_listener() {
         tokio::spawn(admin::serve(listener, admin::monitoring(admin.clone())));

@@ -15,7 +15,7 @@ use server::settings::{
 };
 use sources::jwks::{AddressFilter, Schedule};
 
-use crate::args::{DebounceEnv, Env, JwksEnv, MeshArgs, MeshEnv, Serve, StreamEnv, boolean};
+use crate::args::{DebounceEnv, Env, InjectionEnv, JwksEnv, MeshArgs, MeshEnv, Serve, StreamEnv, boolean};
 use identity::IdentityFlags;
 pub(crate) use identity::state_folder;
 
@@ -74,26 +74,22 @@ impl Settings {
             debounce,
             streams,
             jwks: jwks_env,
+            injection,
             identity,
             admin,
         } = env;
         let mut ignored = IgnoredValues::default();
         let flags = StreamFlags { shutdown_duration, max_connection_age, keepalive_interval, keepalive_timeout };
         let streams = stream_options(&flags, streams, &mut ignored)?;
-        let ports = PortSettings {
-            grpc: PortSetting::parse("--grpcAddr", &grpc_addr)?,
-            secure_grpc: PortSetting::parse("--secureGRPCAddr", &secure_grpc_addr)?,
-            http: PortSetting::parse("--httpAddr", &http_addr)?,
-            monitoring: PortSetting::parse("--monitoringAddr", &monitoring_addr)?,
-            https: PortSetting::parse("--httpsAddr", &https_addr)?,
-        };
+        let ports = port_settings(&grpc_addr, &secure_grpc_addr, &http_addr, &monitoring_addr, &https_addr)?;
         let levels = LogLevels::parse(&log_output_level, &mut ignored.0)?;
         let log = LogSettings { levels, json: log_as_json, control: Some(ctrlz_port).filter(|port| *port != 0) };
+        let revision = revision.or_else(|| mesh_env.revision.clone());
         let source = match config {
             Some(folder) => SourceSettings::Folder(folder),
             None => SourceSettings::Cluster(Box::new(cluster::settings(
                 kubeconfig,
-                revision,
+                revision.clone(),
                 api_rate,
                 cluster,
                 &mut ignored,
@@ -102,8 +98,10 @@ impl Settings {
         let flags = IdentityFlags { state_dir, jwks, tls_cert, tls_key };
         let identity = identity::settings(flags, identity, &mut ignored)?;
         let mesh = mesh_settings(MeshArgs { mesh_config, domain, cluster_id, derive_endpoints }, mesh_env);
+        let mesh = MeshSettings { revision: revision.unwrap_or_default(), ..mesh };
         check_mesh_variables(mesh_env, &mut ignored)?;
         let admin = admin::settings(admin, &mesh.pod_namespace, &mut ignored);
+        let injection = injection_settings(&mesh, injection, &mut ignored);
         let server = ServerSettings {
             source,
             mesh,
@@ -114,10 +112,21 @@ impl Settings {
             jwks: jwks_settings(jwks_env, &mut ignored)?,
             webhook: WebhookSettings { client_ca: webhook_client_ca.clone().map(PathBuf::from) },
             memory_limit: ignored.read("MELTEMI_MEMORY_LIMIT", memory_limit, None, positive),
+            injection,
         };
         let workers = ignored.number("MELTEMI_WORKERS", workers, half_of_the_cpus()).min(MOST_WORKERS);
         Ok((Settings { server, workers, admin, log }, ignored.0))
     }
+}
+
+fn port_settings(grpc: &str, secure_grpc: &str, http: &str, monitoring: &str, https: &str) -> Result<PortSettings> {
+    Ok(PortSettings {
+        grpc: PortSetting::parse("--grpcAddr", grpc)?,
+        secure_grpc: PortSetting::parse("--secureGRPCAddr", secure_grpc)?,
+        http: PortSetting::parse("--httpAddr", http)?,
+        monitoring: PortSetting::parse("--monitoringAddr", monitoring)?,
+        https: PortSetting::parse("--httpsAddr", https)?,
+    })
 }
 
 /// The flags of streams.
@@ -211,6 +220,27 @@ fn jwks_settings(env: &JwksEnv, ignored: &mut IgnoredValues) -> Result<JwksSetti
     })
 }
 
+/// `None`: INJECT_ENABLED is false.
+fn injection_settings(
+    mesh: &MeshSettings,
+    env: &InjectionEnv,
+    ignored: &mut IgnoredValues,
+) -> Option<inject::ControlPlane> {
+    let enabled = ignored.read("INJECT_ENABLED", &env.enabled, true, |text| boolean(text).ok());
+    enabled.then(|| control_plane(mesh, env))
+}
+
+pub(crate) fn control_plane(mesh: &MeshSettings, env: &InjectionEnv) -> inject::ControlPlane {
+    inject::ControlPlane {
+        // As istiod's chart sets it.
+        revision: if mesh.revision.is_empty() { "default".to_owned() } else { mesh.revision.clone() },
+        native_sidecars: inject::NativeSidecars::parse(env.native_sidecars.as_deref().unwrap_or("auto")),
+        openshift: env.platform.as_deref() == Some("openshift"),
+        compliance_policy: env.compliance_policy.clone().unwrap_or_default(),
+        cluster_id: mesh.cluster_id.clone(),
+    }
+}
+
 /// `mesh_settings` takes the default for what cannot be read; here it is reported.
 fn check_mesh_variables(env: &MeshEnv, ignored: &mut IgnoredValues) -> Result<()> {
     ignored.read("PILOT_TRACE_SAMPLING", &env.trace_sampling, TRACE_SAMPLING, percent);
@@ -224,6 +254,7 @@ pub(crate) fn mesh_settings(args: MeshArgs, env: &MeshEnv) -> MeshSettings {
     let MeshEnv {
         cluster_id: env_cluster_id,
         pod_namespace,
+        revision,
         trace_sampling,
         variables,
         ingress_namespace,
@@ -240,6 +271,7 @@ pub(crate) fn mesh_settings(args: MeshArgs, env: &MeshEnv) -> MeshSettings {
         domain,
         cluster_id: cluster_id.unwrap_or_else(|| "Kubernetes".to_owned()),
         pod_namespace: pod_namespace.clone().unwrap_or_else(|| "istio-system".to_owned()),
+        revision: revision.clone().unwrap_or_default(),
         derive_endpoints,
         trace_sampling: model::Percentage(trace_sampling.as_deref().and_then(percent).unwrap_or(TRACE_SAMPLING)),
         variables: variables.clone(),

@@ -156,6 +156,7 @@ mod tests {
             domain: "cluster.local".into(),
             cluster_id: "Kubernetes".into(),
             pod_namespace: "istio-system".into(),
+            revision: String::new(),
             derive_endpoints: false,
             trace_sampling: model::Percentage(1.0),
             variables: model::Variables::default(),

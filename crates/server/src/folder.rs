@@ -8,6 +8,7 @@ use config::kind::Kind;
 use config::store::{MeshText, Name, Snapshot, Store, StoreOptions, Update};
 use sources::files::Folder;
 
+use crate::pipeline::RevisionMeshConfig;
 use crate::settings::{MESH_CONFIG_MAP, MeshSettings};
 
 /// A folder, and the store with its objects.
@@ -59,7 +60,8 @@ pub(crate) fn load_observed(dir: &Path, mesh: &MeshSettings, observe: impl FnOnc
     observe(&scan.updates);
     let objects = object_counts(&scan.updates);
     let map = Name::new(&mesh.pod_namespace, MESH_CONFIG_MAP);
-    let mesh_config = MeshConfigSource::new(given, map, &store.apply(scan.updates));
+    let updates = RevisionMeshConfig::of(mesh).apply(scan.updates);
+    let mesh_config = MeshConfigSource::new(given, map, &store.apply(updates));
     Ok(LoadedFolder { folder, store, objects, files: scan.files, mesh_config })
 }
 

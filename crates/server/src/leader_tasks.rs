@@ -53,6 +53,8 @@ pub(crate) struct LeaderTasks {
     revision: String,
     status: bool,
     pub(crate) balances: bool,
+    /// This control plane injects sidecars.
+    pub(crate) injects: bool,
     /// `None`: addresses are not written.
     addresses: Option<AddressRanges>,
     /// WATCHED_NAMESPACES. Empty: all.
@@ -86,6 +88,7 @@ impl LeaderTasks {
             revision: revision.to_string(),
             status: *status,
             balances: *balance,
+            injects: false,
             addresses: addresses.then_some(mesh.addresses),
             watched,
         }
@@ -182,7 +185,8 @@ impl LeaderTasks {
         if let Some(folder) = folder {
             tokio::spawn(root_secret::follow(self.client.clone(), self.namespace, folder));
         }
-        let bundle = WebhookBundle { client: self.client.clone(), revision: self.revision, leads: leads.clone() };
+        let (client, injects) = (self.client.clone(), self.injects);
+        let bundle = WebhookBundle { client, revision: self.revision, leads: leads.clone(), injects };
         let writer = RootCert { client: self.client, objects, leads, watched: self.watched };
         handles.writers.extend([tokio::spawn(writer.follow(roots.clone())), tokio::spawn(bundle.follow(roots))]);
     }

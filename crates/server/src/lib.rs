@@ -1,5 +1,5 @@
 //! The server behind `meltemi serve`: from changes of objects to pushes, and what goes with it: authentication, certificates, root rotation,
-//! leader tasks, the validation webhook. Pages and metrics endpoints are in the crate `admin`, flags in the program.
+//! leader tasks, the webhooks. Pages and metrics endpoints are in the crate `admin`, flags in the program.
 
 mod admission_policies;
 mod authentication;
@@ -12,6 +12,7 @@ mod folder;
 mod gateway_credentials;
 mod grpc_ports;
 pub mod http_port;
+mod injection;
 mod jwks;
 mod leader_tasks;
 mod loaded;
@@ -41,6 +42,7 @@ mod workload_secrets;
 pub use admission_policies::admission_policies;
 pub use core_dumps::disable as disable_core_dumps;
 pub use folder::{LoadedFolder, load as load_folder};
+pub use injection::{InjectionService, InjectorReport, injector_config_map};
 pub use loaded::Loaded;
 pub use metrics::{CurrentObjects, Metrics, RefreshKind};
 pub use panics::count_panics;

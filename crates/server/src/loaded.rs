@@ -62,7 +62,10 @@ pub struct Loaded {
 
 impl Loaded {
     pub(crate) fn new(opening: Opening, first: FirstLoad, keys: JwksFetcher) -> Loaded {
-        let FirstLoad { folder, leader_tasks, origin, found, pipeline } = first;
+        let FirstLoad { folder, mut leader_tasks, origin, found, pipeline } = first;
+        if let Some(tasks) = &mut leader_tasks {
+            tasks.injects = opening.state.injection.is_some();
+        }
         let revision = leader_tasks.as_ref().map_or("", |tasks| tasks.revision()).to_owned();
         Loaded {
             opening,

@@ -2,6 +2,7 @@
 //! in the crate `admin`.
 
 mod events;
+mod injection;
 mod objects;
 mod validation;
 
@@ -15,6 +16,7 @@ use xds::Register;
 
 pub(crate) use events::EventCounter;
 use events::{event_type, trigger};
+pub(crate) use injection::InjectionMetrics;
 pub use objects::CurrentObjects;
 pub(crate) use validation::ValidationMetrics;
 
@@ -40,6 +42,7 @@ pub struct Metrics {
     pub(crate) credentials_withheld: IntCounter,
     pub(crate) panics: IntCounter,
     pub(crate) validation: ValidationMetrics,
+    pub(crate) injection: InjectionMetrics,
 }
 
 impl Metrics {
@@ -101,6 +104,7 @@ impl Metrics {
                 "internal errors: panics, each of which was caught or ended one task; the log has the place of each",
             )?,
             validation: ValidationMetrics::register(&on)?,
+            injection: InjectionMetrics::register(&on)?,
             register: on,
         };
         metrics.start_at_zero();

@@ -80,7 +80,7 @@ impl Pipeline {
         let snapshot = loaded.store.snapshot();
         let found = Found::new(&loaded, &snapshot);
         let mut pipeline = Pipeline {
-            revision_mesh_config: None,
+            revision_mesh_config: Some(RevisionMeshConfig::of(mesh)),
             objects: watch::Sender::new(snapshot.clone()),
             published_objects: watch::Sender::new(snapshot.clone()),
             wanted_keys: watch::Sender::new(jwks::wanted(&snapshot.request_authentications)),

@@ -45,7 +45,7 @@ impl Listeners {
     /// `cluster`: there is an API server that calls the webhook.
     pub(crate) async fn bind_webhook(&mut self, ports: &PortSettings, cluster: bool) -> Result<()> {
         if cluster && self.secure.is_some() {
-            self.https = self.bind_one(&ports.https, "validation webhook").await?;
+            self.https = self.bind_one(&ports.https, "webhooks").await?;
         } else {
             let why = if ports.https.address.is_none() {
                 EMPTY

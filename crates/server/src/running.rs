@@ -48,6 +48,9 @@ impl Loaded {
         let Listeners { open, off, .. } = listeners;
         eprint!("{}", Banner { origin: &origin, mesh: &mesh, found, open, off, took: started.elapsed() });
         pipeline.log_diagnostics();
+        if let Some(injection) = &state.injection {
+            tokio::spawn(injection.clone().follow(pipeline.objects()));
+        }
         let stages = pipeline.stages();
         tokio::spawn(keys.follow(sender.clone()));
         let pipeline = tokio::spawn(pipeline.follow(receiver, debounce));

@@ -124,7 +124,9 @@ impl Loaded {
     fn serve_webhook(&mut self, tls: &tokio_rustls::TlsAcceptor) -> Result<()> {
         if let Some(listener) = self.opening.listeners.https.take() {
             let tls = webhook::acceptor(tls, self.opening.webhook.client_ca.as_deref())?;
-            tokio::spawn(webhook::serve(listener, tls, self.opening.state.metrics.validation.clone()));
+            let state = &self.opening.state;
+            let (validation, injection) = (state.metrics.validation.clone(), state.injection.clone());
+            tokio::spawn(webhook::serve(listener, tls, validation, injection));
         }
         Ok(())
     }

@@ -24,6 +24,8 @@ pub struct ServerSettings {
     pub identity: IdentitySettings,
     pub jwks: JwksSettings,
     pub webhook: WebhookSettings,
+    /// `None`: pods are not injected (INJECT_ENABLED).
+    pub injection: Option<inject::ControlPlane>,
     /// MELTEMI_MEMORY_LIMIT, in bytes. `None`: the limit of the container, or the memory of the machine, which are never exceeded.
     pub memory_limit: Option<i64>,
 }
@@ -49,6 +51,8 @@ pub struct MeshSettings {
     pub domain: String,
     pub cluster_id: String,
     pub pod_namespace: String,
+    /// --revision, REVISION. Empty: none.
+    pub revision: String,
     pub derive_endpoints: bool,
     pub trace_sampling: model::Percentage,
     pub variables: model::Variables,

@@ -13,6 +13,7 @@ use views::Views;
 
 use crate::gateway_credentials::{GatewayCredentials, Roles};
 use crate::grpc_ports::GrpcPorts;
+use crate::injection::InjectionService;
 use crate::leader_tasks::LeaderTasks;
 use crate::loaded::{Loaded, Opening};
 use crate::metrics::Metrics;
@@ -38,7 +39,8 @@ impl Starting {
     /// the answer is to wait.
     pub async fn open(settings: ServerSettings, metrics: Arc<Metrics>) -> Result<Starting> {
         let started = Instant::now();
-        let ServerSettings { source, mesh, ports, debounce, streams, identity, jwks, webhook, memory_limit } = settings;
+        let ServerSettings { source, mesh, ports, debounce, streams, identity, jwks, webhook, injection, memory_limit } =
+            settings;
         let streams = xds::Options { max_connections: open_files::max_connections(), ..streams };
         let mesh = MeshSettings { mesh_config: mesh.mesh_config.or_else(mounted_mesh_config), ..mesh };
         let roles = match &source {
@@ -52,7 +54,11 @@ impl Starting {
         let (sender, receiver) = mpsc::channel::<Vec<Update>>(QUEUED_UPDATES);
         let source = ObjectSource::open(source, &mesh, &views, &metrics, sender.clone()).await?;
         let listeners = Listeners::bind(&ports).await?;
-        let state = SharedState::new(&views, metrics.clone(), source.watches());
+        let injection = injection.map(|plane| {
+            let (objects, metrics) = (metrics.objects.clone(), metrics.injection.clone());
+            Arc::new(InjectionService::new(plane, &mesh.pod_namespace, objects, metrics))
+        });
+        let state = SharedState::new(&views, metrics.clone(), source.watches(), injection);
         let server = xds::Server::new(views.clone(), streams, metrics.streams.clone(), state.connections.clone());
         tokio::spawn(memory_pressure::follow(server.clone(), memory_limit));
         tokio::spawn(class_sweep::follow(views.clone()));
@@ -79,6 +85,13 @@ impl Starting {
     /// The listener of --httpAddr. `None`: the port is off.
     pub fn take_http_listener(&mut self) -> Option<TcpListener> {
         self.opening.listeners.http.take()
+    }
+
+    /// The injection webhook for the port of --httpAddr. `None`: it has a port of its own, --httpsAddr, or is off.
+    pub fn injection_routes(&self) -> Option<axum::Router> {
+        let Opening { ports, state, .. } = &self.opening;
+        let service = state.injection.clone().filter(|_| ports.https.address.is_none())?;
+        Some(crate::webhook::injection_routes(service))
     }
 
     /// The listener of --monitoringAddr. `None`: the port is off.

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use sources::kube::WatchesHealth;
 use views::Views;
 
+use crate::injection::InjectionService;
 use crate::metrics::Metrics;
 use crate::replicas::ReplicaBalancer;
 use crate::root_rotation::RootRotation;
@@ -22,6 +23,8 @@ pub struct SharedState {
     pub rotation: OnceLock<Arc<RootRotation>>,
     /// Not set: there is no cluster, and so there are no other replicas.
     pub replicas: OnceLock<Arc<ReplicaBalancer>>,
+    /// `None`: pods are not injected.
+    pub injection: Option<Arc<InjectionService>>,
     /// Set once, when the process shuts down.
     pub draining: AtomicBool,
     /// Every port is open, and the signer is known.
@@ -29,7 +32,12 @@ pub struct SharedState {
 }
 
 impl SharedState {
-    pub(crate) fn new(views: &Arc<Views>, metrics: Arc<Metrics>, watches: Option<WatchesHealth>) -> Arc<SharedState> {
+    pub(crate) fn new(
+        views: &Arc<Views>,
+        metrics: Arc<Metrics>,
+        watches: Option<WatchesHealth>,
+        injection: Option<Arc<InjectionService>>,
+    ) -> Arc<SharedState> {
         Arc::new(SharedState {
             provider: views.clone(),
             views: Some(views.clone()),
@@ -38,6 +46,7 @@ impl SharedState {
             watches,
             rotation: OnceLock::new(),
             replicas: OnceLock::new(),
+            injection,
             draining: AtomicBool::new(false),
             ports_open: AtomicBool::new(false),
         })

@@ -1,6 +1,8 @@
-//! The validation webhook: AdmissionReviews of Istio objects. Connections are in `connection`, what a review says of an object in `review`.
+//! The webhooks. Validation is here: AdmissionReviews of Istio objects. What a review says of an object is in `review`, injection in
+//! `injection`, connections are in `connection`.
 
 mod connection;
+mod injection;
 mod review;
 
 use std::path::Path;
@@ -21,7 +23,9 @@ use tokio_rustls::TlsAcceptor;
 use tracing::error;
 
 use crate::http_port::{HttpConnection, ReceivedBytes};
+use crate::injection::InjectionService;
 use crate::metrics::ValidationMetrics;
+pub(crate) use injection::routes as injection_routes;
 use review::Reviewer;
 
 /// The limit of an API server for the requests that it gets itself; of an object and its predecessor together.
@@ -49,9 +53,15 @@ fn client_roots(file: &Path) -> Result<Vec<ca::Certificate>> {
     ca::bundle(&text).with_context(what)
 }
 
-/// Serves until the task is dropped.
-pub(crate) async fn serve(listener: TcpListener, tls: TlsAcceptor, counts: ValidationMetrics) {
-    connection::serve(listener, tls, router(counts), connection::LIMITS).await;
+/// Serves until the task is dropped. `injection`: `None` if it is off.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    tls: TlsAcceptor,
+    counts: ValidationMetrics,
+    injection: Option<Arc<InjectionService>>,
+) {
+    let injection = injection.map(injection_routes).unwrap_or_default();
+    connection::serve(listener, tls, router(counts).merge(injection), connection::LIMITS).await;
 }
 
 fn router(counts: ValidationMetrics) -> Router {

@@ -36,7 +36,6 @@ What istiod has and what has no meaning here:
 | `xds_cache_reads`, `xds_cache_evictions`, `xds_cache_size`, `xds_cache_dependent_config_size` | there is no cache beside the configuration itself: what is shared is counted in `meltemi_memory_bytes{part=\"serialization\"}` |
 | `pilot_worker_queue_depth`, `pilot_worker_queue_latency`, `pilot_worker_queue_duration` | there are no such queues |
 | `galley_validation_config_updates`, `galley_validation_config_update_error`, `galley_validation_config_load_error`, `webhook_patch_attempts_total`, `webhook_patch_retries_total`, `webhook_patch_failures_total` | whom the API server trusts is compared every five seconds, and written if it differs; the log tells of both, and of failures |
-| `sidecar_injection_requests_total`, `sidecar_injection_success_total`, `sidecar_injection_failure_total`, `sidecar_injection_skip_total`, `sidecar_injection_time_seconds` | pods are not changed by this version |
 | `auto_registration_success_total`, `auto_registration_updates_total`, `auto_registration_unregister_total`, `auto_registration_deletes_total`, `auto_registration_errors_total` | virtual machines are not registered by this version: WorkloadEntries are written by others |
 | `istiod_remote_cluster_sync_status`, `remote_cluster_sync_timeouts_total`, `remote_cluster_secret_events_total` | objects are read from one cluster |
 | `go_memstats_alloc_bytes_total`, `go_memstats_mallocs_total`, `go_gc_*` | nothing is collected, and counting every allocation would cost more than it tells |

@@ -5,7 +5,8 @@ const IMAGE: &str = "it names an image of istiod; the chart has its own, and hub
 const CNI: &str = "the CNI plugin has a chart of its own, istio/cni, and stays as it is";
 const ZTUNNEL: &str = "ztunnel has a chart of its own, istio/ztunnel; this version does not serve it";
 const GATEWAYS: &str = "gateways have a chart of their own, istio/gateway, and stay as they are";
-const INJECTION: &str = "it configures injected pods, and this version does not inject; the injector needs it";
+const INJECTION: &str =
+    "it configures injected pods; write it to the values of the injector's ConfigMap (docs/injection.md)";
 const REMOTE: &str = "a control plane in another cluster is not supported";
 
 /// By prefix of the path; the first match counts.

@@ -55,6 +55,7 @@ fn idle(ready: bool) -> AdminState {
             watches: None,
             rotation: OnceLock::new(),
             replicas: OnceLock::new(),
+            injection: None,
             draining: AtomicBool::new(false),
             ports_open: AtomicBool::new(true),
         }),

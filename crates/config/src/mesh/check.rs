@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use super::dns_name::{trust_domain_fault, wildcard_name_fault};
 use super::label_selector::LabelSelector;
-use super::{MeshConfig, TlsConfig};
-use crate::diagnostic::Diagnostic;
+use super::{MeshConfig, ProxyConfig, TlsConfig};
+use crate::diagnostic::{Diagnostic, Severity};
 use crate::duration::Duration;
 use crate::validate::locality_notes;
 
@@ -67,6 +67,12 @@ impl MeshConfig {
         });
         discovery.chain(scopes).chain(policies)
     }
+}
+
+/// The errors of proxy settings: field and reason.
+pub(super) fn check_proxy(config: &ProxyConfig) -> Vec<String> {
+    let errors = proxy::check(config).into_iter().filter(|found| found.severity == Severity::Error);
+    errors.map(|found| format!("{}: {}", found.field.trim_start_matches("defaultConfig."), found.what)).collect()
 }
 
 pub(super) fn port_fault(port: u32) -> Option<String> {

@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
+use super::check::check_proxy;
 use super::connection_settings::ConnectionSettings;
 use super::private_key_provider::PrivateKeyProvider;
 use super::proxy_headers::ProxyHeaders;
 use super::tracing::ProxyTracing;
 use crate::de::read_text;
+use crate::diagnostic::Diagnostic;
 use crate::duration::Duration;
 use crate::kinds::client_tls::ClientTlsSettings;
 use crate::kinds::destination_rule::TcpKeepalive;
-use crate::kinds::one_of::one_of;
+use crate::kinds::one_of::{Conflict, one_of};
 use crate::kinds::proxy_config_object::ProxyImage;
 use crate::kinds::workload_group::ReadinessProbe;
 use crate::yaml::Scalars;
@@ -108,13 +110,31 @@ impl ProxyConfig {
         }
     }
 
+    /// The annotation `proxy.istio.io/config` of a pod, as it is written. Unknown fields are skipped. `Err`: what is wrong, and where.
+    pub fn of_annotation(text: &str) -> Result<ProxyConfig, String> {
+        let written = read_text::<ProxyConfig>("proxy.istio.io/config", text, Scalars::MeshConfig);
+        let problem = |found: Vec<Diagnostic>| found.first().map(ToString::to_string).unwrap_or_default();
+        written.map(|(config, _)| config).map_err(problem)
+    }
+
+    /// For which istiod rejects these settings, laid over the defaults.
+    pub fn faults(&self) -> Vec<String> {
+        match self.clone().filled() {
+            Ok(filled) => check_proxy(&filled),
+            Err(conflict) => vec![conflict.to_string()],
+        }
+    }
+
     pub(super) fn over_defaults<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ProxyConfig, D::Error> {
-        let written = ProxyConfig::deserialize(deserializer)?;
+        ProxyConfig::deserialize(deserializer)?.filled().map_err(de::Error::custom)
+    }
+
+    fn filled(self) -> Result<ProxyConfig, Conflict> {
+        let written = self;
         let named = one_of([
             ("serviceCluster", written.service_cluster.as_ref().map(|_| ())),
             ("tracingServiceName", written.tracing_service_name.map(|_| ())),
-        ])
-        .map_err(de::Error::custom)?;
+        ])?;
         let default = ProxyConfig::mesh_default();
         Ok(ProxyConfig {
             config_path: written.config_path.or(default.config_path),

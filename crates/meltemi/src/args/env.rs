@@ -13,6 +13,7 @@ pub(crate) struct Env {
     pub(crate) debounce: DebounceEnv,
     pub(crate) streams: StreamEnv,
     pub(crate) jwks: JwksEnv,
+    pub(crate) injection: InjectionEnv,
     pub(crate) identity: IdentityEnv,
     pub(crate) admin: AdminEnv,
 }
@@ -22,6 +23,7 @@ pub(crate) struct Env {
 pub(crate) struct MeshEnv {
     pub(crate) cluster_id: Option<String>,
     pub(crate) pod_namespace: Option<String>,
+    pub(crate) revision: Option<String>,
     pub(crate) trace_sampling: Option<String>,
     /// All of the environment: headers to extension providers may be taken from any.
     pub(crate) variables: model::Variables,
@@ -37,7 +39,6 @@ pub(crate) struct MeshEnv {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ClusterEnv {
     pub(crate) pod_name: Option<String>,
-    pub(crate) revision: Option<String>,
     pub(crate) leader_election: Option<String>,
     pub(crate) status: Option<String>,
     pub(crate) balance: Option<String>,
@@ -80,6 +81,15 @@ pub(crate) struct JwksEnv {
     pub(crate) refresh: Option<String>,
     pub(crate) blocked: Option<String>,
     pub(crate) allowed: Option<String>,
+}
+
+/// The variables of sidecar injection.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct InjectionEnv {
+    pub(crate) enabled: Option<String>,
+    pub(crate) native_sidecars: Option<String>,
+    pub(crate) platform: Option<String>,
+    pub(crate) compliance_policy: Option<String>,
 }
 
 /// The variables of metrics and debug pages.
@@ -146,6 +156,7 @@ impl Env {
             debounce: DebounceEnv::from_lookup(set),
             streams: StreamEnv::from_lookup(set),
             jwks: JwksEnv::from_lookup(set),
+            injection: InjectionEnv::from_lookup(set),
             identity: IdentityEnv::from_lookup(set),
             admin: AdminEnv::from_lookup(set),
         }
@@ -157,6 +168,7 @@ impl MeshEnv {
         MeshEnv {
             cluster_id: set("CLUSTER_ID"),
             pod_namespace: set("POD_NAMESPACE"),
+            revision: set("REVISION"),
             trace_sampling: set("PILOT_TRACE_SAMPLING"),
             variables: model::Variables::default(),
             ingress_namespace: set("K8S_INGRESS_NS"),
@@ -173,7 +185,6 @@ impl ClusterEnv {
     fn from_lookup(set: impl Fn(&str) -> Option<String>) -> ClusterEnv {
         ClusterEnv {
             pod_name: set("POD_NAME"),
-            revision: set("REVISION"),
             leader_election: set("ENABLE_LEADER_ELECTION"),
             status: set("PILOT_ENABLE_STATUS"),
             balance: set("MELTEMI_BALANCE_STREAMS"),
@@ -223,6 +234,17 @@ impl JwksEnv {
             refresh: set("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL"),
             blocked: set("BLOCKED_CIDRS_IN_JWKS_URIS"),
             allowed: set("MELTEMI_ALLOWED_CIDRS_IN_JWKS_URIS"),
+        }
+    }
+}
+
+impl InjectionEnv {
+    fn from_lookup(set: impl Fn(&str) -> Option<String>) -> InjectionEnv {
+        InjectionEnv {
+            enabled: set("INJECT_ENABLED"),
+            native_sidecars: set("ENABLE_NATIVE_SIDECARS"),
+            platform: set("PLATFORM"),
+            compliance_policy: set("COMPLIANCE_POLICY"),
         }
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct Serve {
     /// Metrics, version and debug pages
     #[arg(long = "monitoringAddr", value_name = "ADDR", default_value = ":15014")]
     pub(crate) monitoring_addr: String,
-    /// Validation webhook, for an API server that is watched
+    /// Webhooks (validation, injection), for an API server that is watched; if empty, injection is served on --httpAddr to loopback
     #[arg(long = "httpsAddr", value_name = "ADDR", default_value = ":15017")]
     pub(crate) https_addr: String,
     /// File with the mesh configuration [default: ./etc/istio/config/mesh if there, else the ConfigMap `istio`]

@@ -20,7 +20,6 @@ pub(super) fn settings(
 ) -> Result<ClusterSettings> {
     let ClusterEnv {
         pod_name,
-        revision: env_revision,
         leader_election,
         status,
         balance,
@@ -46,7 +45,7 @@ pub(super) fn settings(
         access: ApiAccess { kubeconfig: kubeconfig.filter(|path| !path.as_os_str().is_empty()), rate: rate as u32 },
         namespaces: namespaces.map(Arc::from).collect(),
         endpoints: if slices { EndpointKind::EndpointSlice } else { EndpointKind::Endpoints },
-        revision: revision.or_else(|| env_revision.clone()).unwrap_or_default().into(),
+        revision: revision.unwrap_or_default().into(),
         pod_name: pod_name.clone(),
         access_cache_ttl: cache_ttl.max(SHORTEST_AUDIT),
         leader_election: ignored.read("ENABLE_LEADER_ELECTION", leader_election, true, |text| boolean(text).ok()),
@@ -87,8 +86,6 @@ mod tests {
 
     #[test]
     fn a_revision_has_a_mesh_config_of_its_own() {
-        let env = ClusterEnv { revision: Some("canary".into()), ..ClusterEnv::default() };
-        assert_eq!(&*settings(&env).0.revision, "canary");
         let names = ["", "default", "canary"].map(server::settings::mesh_config_map);
         assert_eq!(names.each_ref().map(|name| &**name), ["istio", "istio", "istio-canary"]);
     }

@@ -56,7 +56,7 @@ fn kinds(objects: &[Value]) -> BTreeSet<&str> {
 #[test]
 fn names_ports_labels_and_arguments_are_istiods() {
     let Some(objects) = rendered(&[], &[]) else { return };
-    let expected = "ClusterRole ClusterRoleBinding ConfigMap Deployment HorizontalPodAutoscaler PodDisruptionBudget Role RoleBinding \
+    let expected = "ClusterRole ClusterRoleBinding ConfigMap Deployment HorizontalPodAutoscaler MutatingWebhookConfiguration PodDisruptionBudget Role RoleBinding \
                     Service ServiceAccount ValidatingWebhookConfiguration";
     assert_eq!(kinds(&objects), expected.split_whitespace().collect());
     let deployment = find(&objects, "Deployment", "istiod");
@@ -112,6 +112,14 @@ fn a_revision_and_its_tags_are_in_all_names() {
     assert_eq!(find(&objects, "Service", "istiod-revision-tag-next")["metadata"]["labels"]["istio.io/tag"], "next");
     let mesh = find(&objects, "ConfigMap", "istio-canary")["data"]["mesh"].as_str().expect("a text");
     assert!(mesh.contains("discoveryAddress: istiod-canary.istio-system.svc:15012"), "{mesh}");
+    for (name, revision) in [("istio-sidecar-injector-canary", "canary"), ("istio-revision-tag-stable", "stable")] {
+        let webhooks = array(&find(&objects, "MutatingWebhookConfiguration", name)["webhooks"]);
+        let names: Vec<_> = webhooks.iter().map(|it| it["name"].as_str().unwrap_or_default()).collect();
+        assert_eq!(names, ["rev.namespace.sidecar-injector.istio.io", "rev.object.sidecar-injector.istio.io"]);
+        assert_eq!(webhooks[0]["clientConfig"]["service"]["name"], "istiod-canary");
+        let ours = json!({ "key": "istio.io/rev", "operator": "In", "values": [revision] });
+        assert_eq!(webhooks[0]["namespaceSelector"]["matchExpressions"][0], ours);
+    }
     let default = |objects: &[Value]| objects.iter().filter(|it| it["metadata"]["name"] == "istiod").count();
     assert_eq!(default(&objects), 0);
     let Some(written) = rendered(&[], &["--set", "revision=default"]) else { return };
@@ -142,7 +150,8 @@ fn the_pod_has_no_unneeded_privileges() {
 #[test]
 fn optional_objects_follow_their_values() {
     let set = "serviceMonitor.enabled=true,global.networkPolicy.enabled=true,autoscaleEnabled=false,replicaCount=1,\
-               global.configValidation=false,configMap=false,global.priorityClassName=system-cluster-critical";
+               global.configValidation=false,configMap=false,global.omitSidecarInjectorConfigMap=true,\
+               global.operatorManageWebhooks=true,global.priorityClassName=system-cluster-critical";
     let Some(objects) = rendered(&[], &["--set", set]) else { return };
     let expected = "ClusterRole ClusterRoleBinding Deployment NetworkPolicy Role RoleBinding Service ServiceAccount ServiceMonitor";
     assert_eq!(kinds(&objects), expected.split_whitespace().collect(), "no budget for a single replica");

@@ -8,6 +8,7 @@ mod chart;
 mod check;
 mod delivery;
 mod identity;
+mod injection;
 mod keys;
 mod render;
 mod rights;

@@ -8,12 +8,17 @@ use config::meta::{Meta, Object};
 use config::object::AnyObject;
 use config::store::{Name, Update};
 
-use crate::settings::MESH_CONFIG_MAP;
+use crate::settings::{MESH_CONFIG_MAP, MeshSettings, mesh_config_map};
 
 /// The ConfigMap that is read as the mesh config.
 pub(crate) struct RevisionMeshConfig(pub(crate) Name);
 
 impl RevisionMeshConfig {
+    pub(crate) fn of(mesh: &MeshSettings) -> RevisionMeshConfig {
+        let namespace = mesh.pod_namespace.as_str().into();
+        RevisionMeshConfig(Name { namespace, name: mesh_config_map(&mesh.revision) })
+    }
+
     pub(crate) fn apply(&self, updates: Vec<Update>) -> Vec<Update> {
         if &*self.0.name == MESH_CONFIG_MAP {
             return updates;

@@ -12,6 +12,11 @@ istiod{{ include "meltemi.suffix" . }}
 {{- with include "meltemi.given" . }}-{{ . }}{{ end }}
 {{- end }}
 
+{{/* istiod names objects without a namespace so outside its usual one. */}}
+{{- define "meltemi.namespaceSuffix" -}}
+{{- if ne .Release.Namespace "istio-system" }}-{{ .Release.Namespace }}{{ end }}
+{{- end }}
+
 {{- define "meltemi.revision" -}}
 {{ .Values.revision | default "default" }}
 {{- end }}
@@ -125,11 +130,10 @@ trafficDistribution: {{ . }}
 
 {{/* Values of istiod's chart that mean nothing here, by name. */}}
 {{- define "meltemi.ignored" -}}
-{{- $known := list "revision" "revisionTags" "ownerName" "image" "hub" "tag" "replicaCount" "autoscaleEnabled" "autoscaleMin" "autoscaleMax" "autoscaleBehavior" "cpu" "memory" "rollingMaxSurge" "rollingMaxUnavailable" "pdb" "resources" "memoryLimit" "env" "envVarFrom" "extraContainerArgs" "traceSampling" "keepaliveMaxServerConnectionAge" "watchedNamespaces" "nodeSelector" "affinity" "tolerations" "topologySpreadConstraints" "deploymentLabels" "deploymentAnnotations" "podLabels" "podAnnotations" "serviceAnnotations" "serviceAccountAnnotations" "ipFamilyPolicy" "ipFamilies" "trafficDistribution" "volumes" "volumeMounts" "seccompProfile" "configMap" "meshConfig" "base" "admissionPolicy" "serviceMonitor" "plaintextXds" "networkPolicy" "global" -}}
-{{- $global := list "hub" "tag" "imagePullPolicy" "imagePullSecrets" "priorityClassName" "logAsJson" "logging" "proxy" "multiCluster" "meshID" "meshNetworks" "sds" "configValidation" "defaultPodDisruptionBudget" "networkPolicy" "istioNamespace" -}}
+{{- $known := list "revision" "revisionTags" "ownerName" "image" "hub" "tag" "replicaCount" "autoscaleEnabled" "autoscaleMin" "autoscaleMax" "autoscaleBehavior" "cpu" "memory" "rollingMaxSurge" "rollingMaxUnavailable" "pdb" "resources" "memoryLimit" "env" "envVarFrom" "extraContainerArgs" "traceSampling" "keepaliveMaxServerConnectionAge" "watchedNamespaces" "nodeSelector" "affinity" "tolerations" "topologySpreadConstraints" "deploymentLabels" "deploymentAnnotations" "podLabels" "podAnnotations" "serviceAnnotations" "serviceAccountAnnotations" "ipFamilyPolicy" "ipFamilies" "trafficDistribution" "volumes" "volumeMounts" "seccompProfile" "configMap" "meshConfig" "base" "admissionPolicy" "serviceMonitor" "plaintextXds" "networkPolicy" "sidecarInjectorWebhook" "cni" "gateways" "global" -}}
+{{- $global := list "hub" "tag" "variant" "caAddress" "caName" "mountMtlsCerts" "nativeNftables" "network" "pilotCertProvider" "sts" "proxy_init" "trustBundleName" "trustDomain" "omitSidecarInjectorConfigMap" "operatorManageWebhooks" "imagePullPolicy" "imagePullSecrets" "priorityClassName" "logAsJson" "logging" "proxy" "multiCluster" "meshID" "meshNetworks" "sds" "configValidation" "defaultPodDisruptionBudget" "networkPolicy" "istioNamespace" -}}
 {{- $ignored := list -}}
 {{- range $key, $_ := .Values }}{{ if not (has $key $known) }}{{ $ignored = append $ignored $key }}{{ end }}{{ end -}}
 {{- range $key, $_ := .Values.global }}{{ if not (has $key $global) }}{{ $ignored = append $ignored (printf "global.%s" $key) }}{{ end }}{{ end -}}
-{{- range $key, $_ := .Values.global.proxy }}{{ if ne $key "clusterDomain" }}{{ $ignored = append $ignored (printf "global.proxy.%s" $key) }}{{ end }}{{ end -}}
 {{- join ", " (sortAlpha $ignored) -}}
 {{- end }}

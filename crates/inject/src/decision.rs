@@ -1,0 +1,126 @@
+//! Whether a pod is injected, and why: istiod's rules in istiod's order.
+
+use std::fmt;
+
+use config::labels::Labels;
+use config::mesh::LabelSelector;
+
+use crate::injector_config::{InjectorConfig, Policy};
+use crate::pod::Pod;
+
+const INJECT: &str = "sidecar.istio.io/inject";
+/// Pods of the system are never injected.
+const IGNORED_NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "local-path-storage"];
+
+/// What decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    HostNetwork,
+    IgnoredNamespace,
+    /// The label or annotation `sidecar.istio.io/inject`.
+    Asked,
+    NeverSelector,
+    AlwaysSelector,
+    Policy,
+    InvalidPolicy(String),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::HostNetwork => f.write_str("the pod is on the network of its host"),
+            Reason::IgnoredNamespace => f.write_str("pods of this namespace are never injected"),
+            Reason::Asked => write!(f, "the pod says so with {INJECT}"),
+            Reason::NeverSelector => f.write_str("neverInjectSelector matches"),
+            Reason::AlwaysSelector => f.write_str("alwaysInjectSelector matches"),
+            Reason::Policy => f.write_str("policy"),
+            Reason::InvalidPolicy(policy) => {
+                write!(f, "the policy {policy:?} of the injector's ConfigMap is neither enabled nor disabled")
+            }
+        }
+    }
+}
+
+/// Whether the pod is injected, and what decided.
+pub(crate) fn decide(pod: &Pod, config: &InjectorConfig) -> (bool, Reason) {
+    if pod.spec()["hostNetwork"] == true {
+        return (false, Reason::HostNetwork);
+    }
+    if IGNORED_NAMESPACES.contains(&pod.meta("namespace")) {
+        return (false, Reason::IgnoredNamespace);
+    }
+    let chosen = chosen(pod, config);
+    match (&config.policy, chosen) {
+        // Even a pod that asks is not injected under an invalid policy.
+        (Policy::Invalid(policy), _) => (false, Reason::InvalidPolicy(policy.clone())),
+        (_, Some(chosen)) => chosen,
+        (policy, None) => (*policy == Policy::Enabled, Reason::Policy),
+    }
+}
+
+/// A value of the label other than `true` and `false` that was passed over.
+pub(crate) fn invalid_value(pod: &Pod) -> Option<&str> {
+    asked(pod).filter(|value| !matches!(*value, "" | "true" | "false"))
+}
+
+fn asked(pod: &Pod) -> Option<&str> {
+    pod.label(INJECT).or_else(|| pod.annotation(INJECT))
+}
+
+/// `None`: neither the pod nor a selector says anything.
+fn chosen(pod: &Pod, config: &InjectorConfig) -> Option<(bool, Reason)> {
+    match asked(pod) {
+        Some("true") => return Some((true, Reason::Asked)),
+        Some("false") => return Some((false, Reason::Asked)),
+        _ => {}
+    }
+    let labels: Labels = pod.labels().collect();
+    let any = |selectors: &[LabelSelector]| selectors.iter().any(|selector| selects(selector, &labels));
+    if any(&config.never) {
+        Some((false, Reason::NeverSelector))
+    } else if any(&config.always) {
+        Some((true, Reason::AlwaysSelector))
+    } else {
+        None
+    }
+}
+
+/// Here an empty selector selects nothing.
+fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
+    let empty = selector.match_labels.is_empty() && selector.match_expressions.is_empty();
+    !empty && selector.matches(labels)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value as Json, json};
+
+    use super::*;
+
+    fn check(config: &str, pod: Json, expected: &(bool, Reason)) {
+        let pod = Pod::typed(pod).unwrap();
+        assert_eq!(decide(&pod, &InjectorConfig::parse(config).unwrap()), *expected, "{config}");
+    }
+
+    fn labelled(name: &str, value: &str) -> Json {
+        json!({ "metadata": { "labels": { name: value } }, "spec": { "containers": [] } })
+    }
+
+    #[test]
+    fn an_invalid_policy_injects_nothing_even_when_asked() {
+        let reason = Reason::InvalidPolicy("off".into());
+        check("policy: 'off'", labelled(INJECT, "true"), &(false, reason));
+    }
+
+    #[test]
+    fn an_empty_selector_and_an_invalid_one_match_nothing() {
+        let config = "{policy: disabled, alwaysInjectSelector: [{}, {matchExpressions: [{key: a, operator: Is}]}]}";
+        check(config, labelled("a", "b"), &(false, Reason::Policy));
+    }
+
+    #[test]
+    fn never_goes_before_always() {
+        let config = "{policy: enabled, alwaysInjectSelector: [{matchLabels: {a: b}}], neverInjectSelector: [{matchLabels: {a: b}}]}";
+        check(config, labelled("a", "b"), &(false, Reason::NeverSelector));
+    }
+}

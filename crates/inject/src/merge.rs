@@ -1,0 +1,297 @@
+//! Strategic merge of a patch into a pod: maps field by field, lists by the key of their schema, with Kubernetes' directives.
+
+use serde_json::{Map, Value as Json};
+
+use crate::schema::{Field, FieldKind, ListMerge, Schema};
+
+type Object = Map<String, Json>;
+
+const PATCH: &str = "$patch";
+const RETAIN: &str = "$retainKeys";
+const ORDER: &str = "$setElementOrder/";
+const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
+
+/// The original with the patch laid over it. Neither is typed: the caller checks the result.
+pub(crate) fn strategic_merge(original: Json, patch: Json, schema: &'static Schema) -> Result<Json, String> {
+    match (original, patch) {
+        (Json::Object(original), Json::Object(patch)) => merge_objects(original, patch, Some(schema)).map(Json::Object),
+        (original, Json::Null) => Ok(original),
+        _ => Err("invalid JSON document".to_owned()),
+    }
+}
+
+/// `schema`: `None` for maps without one, such as labels.
+fn merge_objects(mut original: Object, mut patch: Object, schema: Option<&'static Schema>) -> Result<Object, String> {
+    match patch.remove(PATCH).as_ref().map(|directive| directive.as_str().unwrap_or_default()) {
+        None => {}
+        Some("replace") => return Ok(patch),
+        Some("delete") => return Ok(Object::new()),
+        Some(other) => return Err(format!("unknown patch type {other:?} in {}", Json::Object(patch))),
+    }
+    retain_keys(&mut original, &mut patch)?;
+    order_lists(&mut original, &mut patch, schema)?;
+    for (key, value) in patch {
+        if let Some(list) = key.strip_prefix(DELETE_FROM) {
+            delete_items(&mut original, list, &value);
+            continue;
+        }
+        if value.is_null() {
+            original.remove(&key);
+            continue;
+        }
+        let field = schema.and_then(|schema| schema.json_field(&key));
+        let merged = match (original.remove(&key), value) {
+            (Some(Json::Object(before)), Json::Object(over)) => {
+                let inner = field.and_then(|field| inner_schema(field, schema));
+                Some(Json::Object(merge_objects(before, over, inner)?))
+            }
+            (Some(Json::Array(before)), Json::Array(over)) => {
+                Some(Json::Array(merge_lists(before, over, field, schema)?))
+            }
+            (_, value) => without_directives(without_nulls(value)),
+        };
+        if let Some(merged) = merged {
+            original.insert(key, merged);
+        }
+    }
+    Ok(original)
+}
+
+/// The schema of a field's struct; a map of strings has none.
+fn inner_schema(field: &Field, around: Option<&'static Schema>) -> Option<&'static Schema> {
+    match &field.kind {
+        FieldKind::Map(_) => None,
+        kind => kind.schema(around?.dialect),
+    }
+}
+
+/// `$retainKeys` names the keys that stay.
+fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), String> {
+    let Some(retained) = patch.remove(RETAIN) else { return Ok(()) };
+    let Json::Array(retained) = retained else { return Err("invalid patch format of retainKeys".into()) };
+    let is_retained = |key: &String| retained.iter().any(|known| known == key.as_str());
+    if patch.iter().any(|(key, value)| !value.is_null() && !key.starts_with('$') && !is_retained(key)) {
+        return Err("invalid patch format of retainKeys".into());
+    }
+    original.retain(|key, _| is_retained(key));
+    Ok(())
+}
+
+/// `$setElementOrder/LIST` gives the order of a list, which is merged here and taken out of the patch.
+fn order_lists(original: &mut Object, patch: &mut Object, schema: Option<&'static Schema>) -> Result<(), String> {
+    let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(ORDER)).cloned().collect();
+    for directive in directives {
+        let Some(Json::Array(order)) = patch.remove(&directive) else {
+            return Err("invalid patch format of setElementOrder list".into());
+        };
+        let list = &directive[ORDER.len()..];
+        let field = schema.and_then(|schema| schema.json_field(list));
+        let before = match original.get(list) {
+            Some(Json::Array(items)) => items.clone(),
+            _ => Vec::new(),
+        };
+        let merged = match patch.remove(list) {
+            Some(Json::Array(over)) => merge_lists(before.clone(), over, field, schema)?,
+            _ => before.clone(),
+        };
+        let key = match field.and_then(|field| field.merge) {
+            Some(ListMerge::Key(key)) => Some(key),
+            _ => None,
+        };
+        original.insert(list.to_owned(), Json::Array(ordered(merged, &order, &before, key)));
+    }
+    Ok(())
+}
+
+fn delete_items(original: &mut Object, list: &str, deleted: &Json) {
+    if let (Some(Json::Array(items)), Json::Array(deleted)) = (original.get_mut(list), deleted) {
+        items.retain(|item| !deleted.contains(item));
+    }
+}
+
+fn merge_lists(
+    before: Vec<Json>,
+    over: Vec<Json>,
+    field: Option<&Field>,
+    around: Option<&'static Schema>,
+) -> Result<Vec<Json>, String> {
+    match field.and_then(|field| Some((field, field.merge?))) {
+        None => Ok(over),
+        Some((_, ListMerge::Set)) => {
+            let mut merged: Vec<Json> = Vec::new();
+            for item in before.iter().chain(&over) {
+                if !merged.contains(item) {
+                    merged.push(item.clone());
+                }
+            }
+            Ok(ordered(merged, &over, &before, None))
+        }
+        Some((field, ListMerge::Key(key))) => merge_by_key(before, over, key, inner_schema(field, around)),
+    }
+}
+
+fn merge_by_key(
+    before: Vec<Json>,
+    over: Vec<Json>,
+    key: &'static str,
+    schema: Option<&'static Schema>,
+) -> Result<Vec<Json>, String> {
+    let (before, over) = without_special_items(before, over, key)?;
+    let mut merged = before.clone();
+    for item in &over {
+        let Some(wanted) = item.get(key) else { return Err(no_key(item, key)) };
+        match merged.iter_mut().find(|known| known.get(key) == Some(wanted)) {
+            Some(known) => {
+                if let (Json::Object(known_fields), Json::Object(fields)) = (known.take(), item.clone()) {
+                    *known = Json::Object(merge_objects(known_fields, fields, schema)?);
+                }
+            }
+            None => merged.push(item.clone()),
+        }
+    }
+    if let Some(nameless) = merged.iter().find(|item| item.get(key).is_none()) {
+        return Err(no_key(nameless, key));
+    }
+    Ok(ordered(merged, &over, &before, Some(key)))
+}
+
+fn no_key(item: &Json, key: &str) -> String {
+    format!("map: {item} does not contain declared merge key: {key}")
+}
+
+/// Items with a directive act on the list and leave the patch.
+fn without_special_items(mut before: Vec<Json>, over: Vec<Json>, key: &str) -> Result<(Vec<Json>, Vec<Json>), String> {
+    let mut replaces = false;
+    let mut plain = Vec::new();
+    for item in over {
+        match item.get(PATCH).map(|directive| directive.as_str().unwrap_or_default()) {
+            None => plain.push(item),
+            Some("delete") => {
+                let Some(wanted) = item.get(key) else { return Err(no_key(&item, key)) };
+                before.retain(|known| known.get(key) != Some(wanted));
+            }
+            Some("replace") => replaces = true,
+            Some(other) => return Err(format!("unknown patch type {other:?} in a list")),
+        }
+    }
+    Ok(if replaces { (plain, Vec::new()) } else { (before, plain) })
+}
+
+/// Items of the patch in its order, and the others in theirs: another item goes first only if the next item of the patch was in the list
+/// too, after it.
+fn ordered(merged: Vec<Json>, patch: &[Json], before: &[Json], key: Option<&str>) -> Vec<Json> {
+    let place = |list: &[Json], item: &Json| {
+        list.iter().position(|known| match key {
+            Some(key) => known.get(key) == item.get(key),
+            None => known == item,
+        })
+    };
+    let (mut from_patch, mut others): (Vec<Json>, Vec<Json>) =
+        merged.into_iter().partition(|item| place(patch, item).is_some());
+    from_patch.sort_by_key(|item| place(patch, item));
+    others.sort_by_key(|item| place(before, item));
+    let mut result = Vec::with_capacity(from_patch.len() + others.len());
+    let (mut from_patch, mut others) = (from_patch.into_iter().peekable(), others.into_iter().peekable());
+    loop {
+        let other_first = match (others.peek(), from_patch.peek()) {
+            (None, None) => return result,
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            (Some(other), Some(next)) => match (place(before, other), place(before, next)) {
+                (Some(other), Some(next)) => other < next,
+                _ => false,
+            },
+        };
+        result.extend(if other_first { others.next() } else { from_patch.next() });
+    }
+}
+
+/// Nulls of a part that the original does not have delete nothing.
+fn without_nulls(value: Json) -> Json {
+    match value {
+        Json::Object(entries) => {
+            let kept = entries.into_iter().filter(|(_, value)| !value.is_null());
+            Json::Object(kept.map(|(key, value)| (key, without_nulls(value))).collect())
+        }
+        Json::Array(items) => Json::Array(items.into_iter().map(without_nulls).collect()),
+        other => other,
+    }
+}
+
+/// `None`: the whole value is a directive.
+fn without_directives(value: Json) -> Option<Json> {
+    match value {
+        Json::Object(entries) if entries.contains_key(PATCH) => None,
+        Json::Object(entries) => Some(Json::Object(
+            entries.into_iter().filter_map(|(key, value)| Some((key, without_directives(value)?))).collect(),
+        )),
+        Json::Array(items) => Some(Json::Array(items.into_iter().filter_map(without_directives).collect())),
+        other => Some(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(original: Json, patch: Json, expected: Json) {
+        let spec = |value: Json| json!({ "spec": value });
+        assert_eq!(strategic_merge(spec(original), spec(patch), Schema::pod()), Ok(spec(expected)));
+    }
+
+    #[test]
+    fn new_items_stand_before_those_of_the_pod() {
+        check(
+            json!({ "containers": [{ "name": "app" }] }),
+            json!({ "containers": [{ "name": "istio-proxy" }] }),
+            json!({ "containers": [{ "name": "istio-proxy" }, { "name": "app" }] }),
+        );
+    }
+
+    #[test]
+    fn an_item_of_the_pod_goes_first_before_a_later_item_that_both_have() {
+        check(
+            json!({ "containers": [{ "name": "p", "env": [{ "name": "EXTRA" }, { "name": "POD_NAME", "value": "x" }] }] }),
+            json!({ "containers": [{ "name": "p", "env": [{ "name": "CA" }, { "name": "POD_NAME" }, { "name": "Z" }] }] }),
+            json!({ "containers": [{ "name": "p", "env": [{ "name": "CA" }, { "name": "EXTRA" }, { "name": "POD_NAME", "value": "x" }, { "name": "Z" }] }] }),
+        );
+    }
+
+    #[test]
+    fn lists_without_a_key_are_replaced_and_null_deletes() {
+        check(
+            json!({ "tolerations": [{ "key": "a" }], "nodeName": "n", "containers": [{ "name": "a", "args": ["x"] }] }),
+            json!({ "tolerations": [{ "key": "b" }], "nodeName": null, "containers": [{ "name": "a", "args": ["y"] }] }),
+            json!({ "tolerations": [{ "key": "b" }], "containers": [{ "name": "a", "args": ["y"] }] }),
+        );
+    }
+
+    #[test]
+    fn directives_delete_replace_and_order() {
+        check(
+            json!({ "containers": [{ "name": "a" }, { "name": "b" }], "nodeSelector": { "disk": "ssd" } }),
+            json!({ "containers": [{ "name": "b", "$patch": "delete" }], "nodeSelector": { "$patch": "replace", "zone": "a" } }),
+            json!({ "containers": [{ "name": "a" }], "nodeSelector": { "zone": "a" } }),
+        );
+        check(
+            json!({ "containers": [{ "name": "a" }, { "name": "b" }] }),
+            json!({ "$setElementOrder/containers": [{ "name": "b" }, { "name": "a" }] }),
+            json!({ "containers": [{ "name": "b" }, { "name": "a" }] }),
+        );
+        check(
+            json!({ "volumes": [{ "name": "v", "hostPath": { "path": "/x" } }] }),
+            json!({ "volumes": [{ "name": "v", "emptyDir": {}, "$retainKeys": ["name", "emptyDir"] }] }),
+            json!({ "volumes": [{ "name": "v", "emptyDir": {} }] }),
+        );
+    }
+
+    #[test]
+    fn an_item_without_its_key_is_an_error() {
+        let patch = json!({ "spec": { "containers": [{ "image": "x" }] } });
+        let original = json!({ "spec": { "containers": [{ "name": "a" }] } });
+        let error = strategic_merge(original, patch, Schema::pod()).unwrap_err();
+        assert!(error.contains("merge key: name"), "{error}");
+    }
+}
