@@ -124,7 +124,7 @@ spec: {{hosts: [moving], http: [{{timeout: {round}.5s, route: [{{destination: {{
 }
 
 /// The queries of Istio's own control-plane dashboard. Left out: those of the kubelet's and of Envoy's metrics, and counters of a garbage
-/// collector's allocations, of injection and of admission, which this server does not do.
+/// collector's allocations, and of injection and admission, of which nothing happens in this test.
 const STOCK: [&str; 15] = [
     "sum by (tag) (istio_build{component=\"pilot\"})",
     "sum by (pod) (go_memstats_stack_inuse_bytes{app=\"istiod\"})",
