@@ -207,7 +207,8 @@ fn the_plaintext_port_can_be_turned_off() {
     let Some(objects) = rendered(&[], &["--set", set]) else { return };
     let container = &find(&objects, "Deployment", "istiod")["spec"]["template"]["spec"]["containers"][0];
     assert!(array(&container["args"]).contains(&json!("--grpcAddr=")));
-    for object in &objects {
+    // The injector's template for gRPC without a proxy names the port, as Istio's does; it has to be replaced by who uses it.
+    for object in objects.iter().filter(|object| object["kind"] != "ConfigMap") {
         assert!(!object.to_string().contains("15010"), "{object}");
     }
 }
