@@ -15,6 +15,7 @@ use tokio::task::spawn_blocking;
 use tokio_stream::StreamExt;
 use tracing::warn;
 
+use crate::http_port::{HttpConnection, ReceivedBytes};
 use crate::injection::InjectionService;
 
 /// istiod's limit of a request.
@@ -61,7 +62,9 @@ type Rejection = (StatusCode, String);
 
 async fn respond(endpoint: &Arc<Endpoint>, request: Request) -> Result<Response, Rejection> {
     let (parts, body) = request.into_parts();
-    let body = read(body).await?;
+    // On the port of the webhooks; the port of --httpAddr takes loopback callers only.
+    let mut held = parts.extensions.get::<Arc<HttpConnection>>().map(HttpConnection::hold_body);
+    let body = read(body, held.as_mut()).await?;
     if body.is_empty() {
         return Err((StatusCode::BAD_REQUEST, "no body found".to_owned()));
     }
@@ -72,28 +75,36 @@ async fn respond(endpoint: &Arc<Endpoint>, request: Request) -> Result<Response,
     let closed = |_| (StatusCode::SERVICE_UNAVAILABLE, "shutting down".to_owned());
     let _permit = endpoint.permits.acquire().await.map_err(closed)?;
     let (service, path) = (endpoint.service.clone(), decoded(parts.uri.path()));
-    let answered = spawn_blocking(move || match Review::parse(&body) {
-        Ok(review) => service.answer(review, &path).ok_or_else(|| {
-            let why = format!("no valid injection configuration: ConfigMap {}", service.described());
-            (StatusCode::NOT_FOUND, why)
-        }),
-        Err(why) => {
-            service.metrics.failure.inc();
-            warn!(why, path, "injection review rejected");
-            Ok(refused(&why))
+    let answered = spawn_blocking(move || {
+        let review = Review::parse(&body);
+        drop((body, held));
+        match review {
+            Ok(review) => service.answer(review, &path).ok_or_else(|| {
+                let why = format!("no valid injection configuration: ConfigMap {}", service.described());
+                (StatusCode::NOT_FOUND, why)
+            }),
+            Err(why) => {
+                service.metrics.failure.inc();
+                warn!(why, path, "injection review rejected");
+                Ok(refused(&why))
+            }
         }
     });
     let failed = |_| (StatusCode::INTERNAL_SERVER_ERROR, "the review could not be answered".to_owned());
     answered.await.map_err(failed)?.map(|answer| axum::Json(answer).into_response())
 }
 
-async fn read(body: Body) -> Result<Vec<u8>, Rejection> {
+async fn read(body: Body, mut held: Option<&mut ReceivedBytes>) -> Result<Vec<u8>, Rejection> {
     let (mut kept, mut dropped) = (Vec::new(), 0_usize);
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(|error| (StatusCode::BAD_REQUEST, format!("cannot read the request: {error}")))?;
         if dropped == 0 && kept.len() + chunk.len() <= MAX_BODY {
+            let before = kept.capacity();
             kept.extend_from_slice(&chunk);
+            if let Some(held) = &mut held {
+                held.grow(kept.capacity() - before);
+            }
         } else {
             dropped += chunk.len();
         }
