@@ -14,8 +14,11 @@ pub use http2_requests::{hpack, http2};
 pub use objects::{objects, webhook};
 pub use proto_struct::proto_struct;
 
+/// Checks one input: panics if something is wrong.
+pub type Target = fn(&[u8]);
+
 /// By the name of their folder in the corpus.
-pub const TARGETS: [(&str, fn(&[u8])); 7] = [
+pub const TARGETS: [(&str, Target); 7] = [
     ("authenticators", authenticators),
     ("csr", csr),
     ("hpack", hpack),

@@ -235,7 +235,7 @@ impl Views {
     /// Drops the classes that were unused at the previous sweep, too. To be called every few seconds.
     pub fn sweep_classes(&self) {
         let _building = lock(&self.building);
-        self.state().sweep(|unused, ids| unused.contains(ids));
+        self.state().sweep(HashSet::contains);
     }
 
     fn join_with(&self, proxy: Proxy, secrets: Option<Secrets>) -> Result<Membership, NodeError> {
