@@ -15,10 +15,10 @@ pub use objects::{objects, webhook};
 pub use proto_struct::proto_struct;
 
 /// Checks one input: panics if something is wrong.
-pub type Target = fn(&[u8]);
+pub type FuzzTarget = fn(&[u8]);
 
 /// By the name of their folder in the corpus.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, FuzzTarget); 7] = [
     ("authenticators", authenticators),
     ("csr", csr),
     ("hpack", hpack),
