@@ -191,7 +191,8 @@ pub(crate) mod tests {
         assert!(budget.open(address("10.0.0.3")).is_none(), "three in total");
         drop(first);
         assert!(budget.open(address("10.0.0.1")).is_some());
-        assert_eq!((budget.addresses().connections, budget.addresses().by_network.len()), (2, 2));
+        let addresses = budget.addresses();
+        assert_eq!((addresses.connections, addresses.by_network.len()), (2, 2));
     }
 
     #[test]
