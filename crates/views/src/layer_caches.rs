@@ -277,6 +277,7 @@ impl LayerCaches {
     pub(crate) fn retain(&mut self, in_use: &[LayerIds]) {
         let first: HashSet<_> = in_use.iter().map(|[first, ..]| *first).collect();
         self.outbound_states.retain(|id, _| first.contains(id));
+        self.resources.retain_clients(&self.outbound_states.values().map(|state| state.client).collect());
         self.outbound.retain(&first);
         self.listeners.retain(&in_use.iter().map(|[_, second, _]| *second).collect());
         self.inbound.retain(&in_use.iter().map(|[.., third]| *third).collect());

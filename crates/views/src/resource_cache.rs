@@ -1,6 +1,7 @@
 //! Clusters and load assignments, translated once per service, DestinationRule and client kind, whichever scopes import them. Patches are
 //! applied to what a layer takes from here.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use config::host::Host;
@@ -14,6 +15,7 @@ use crate::layer_kinds;
 #[derive(Clone, Default)]
 pub(crate) struct ResourceCache {
     clients: HashMap<OutboundKey, usize>,
+    next_client: usize,
     /// By namespace and host.
     entries: HashMap<(Arc<str>, Host), Arc<Vec<CacheEntry>>>,
     /// Entries added since the last sweep, and entries left by it.
@@ -35,8 +37,40 @@ struct CacheEntry {
 
 impl ResourceCache {
     pub(crate) fn client_id(&mut self, key: &OutboundKey) -> usize {
-        let next = self.clients.len();
-        *self.clients.entry(key.client()).or_insert(next)
+        let client = key.client();
+        if let Some(id) = self.clients.get(&client) {
+            return *id;
+        }
+        self.next_client += 1;
+        self.clients.insert(client, self.next_client);
+        self.next_client
+    }
+
+    /// Drops what was translated for kinds of clients that no layer is for any more.
+    pub(crate) fn retain_clients(&mut self, in_use: &HashSet<usize>) {
+        let before = self.clients.len();
+        self.clients.retain(|_, id| in_use.contains(id));
+        if self.clients.len() < before {
+            self.retain_entries(|entry, _| in_use.contains(&entry.client));
+        }
+    }
+
+    fn retain_entries(&mut self, keep: impl Fn(&CacheEntry, &[CacheEntry]) -> bool) {
+        let unneeded = |of_host: &[CacheEntry]| !of_host.iter().all(|entry| keep(entry, of_host));
+        let swept = self.entries.iter().filter(|(_, of_host)| unneeded(of_host));
+        let swept: Vec<_> = swept
+            .map(|(key, of_host)| {
+                let needed: Vec<CacheEntry> = of_host.iter().filter(|entry| keep(entry, of_host)).cloned().collect();
+                (key.clone(), Arc::new(needed))
+            })
+            .collect();
+        for (key, needed) in swept {
+            if needed.is_empty() {
+                self.entries.remove(&key)
+            } else {
+                self.entries.insert(key, needed)
+            };
+        }
     }
 
     /// The clusters of a service, and their load assignments.
@@ -72,22 +106,7 @@ impl ResourceCache {
         }
         // Amortised: a change costs what it affects, so the sweep comes after the number of entries doubled.
         if self.added > self.left.max(MIN_ADDED) {
-            let unneeded = |of_host: &Vec<CacheEntry>| !of_host.iter().all(|entry| entry.is_needed(of_host));
-            let swept = self.entries.iter().filter(|(_, of_host)| unneeded(of_host));
-            let swept: Vec<_> = swept
-                .map(|(key, of_host)| {
-                    let needed: Vec<CacheEntry> =
-                        of_host.iter().filter(|entry| entry.is_needed(of_host)).cloned().collect();
-                    (key.clone(), Arc::new(needed))
-                })
-                .collect();
-            for (key, needed) in swept {
-                if needed.is_empty() {
-                    self.entries.remove(&key)
-                } else {
-                    self.entries.insert(key, needed)
-                };
-            }
+            self.retain_entries(|entry, of_host| entry.is_needed(of_host));
             (self.added, self.left) = (0, self.entries.values().map(|of_host| of_host.len()).sum());
         }
     }
