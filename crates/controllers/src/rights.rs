@@ -18,7 +18,7 @@ pub struct Right {
     pub resource: String,
     pub verbs: &'static [&'static str],
     /// The only object that it is needed for; `None`: any.
-    pub name: Option<&'static str>,
+    pub name: Option<String>,
     /// Where it is needed; `None`: in the whole cluster, or in the namespace of the control plane.
     pub namespace: Option<String>,
 }
@@ -78,7 +78,7 @@ impl Right {
             return None;
         }
         let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
-        let name = self.name.map(|name| format!(" {name}")).unwrap_or_default();
+        let name = self.name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
         let place = self.namespace.as_ref().map(|namespace| format!(" in {namespace}")).unwrap_or_default();
         Some(MissingRight(format!("{} {}{group}{name}{place}", verbs.join(","), self.resource)))
     }
@@ -89,7 +89,7 @@ impl GrantedRule {
         let has = |list: &[String], wanted: &str| list.iter().any(|it| it == "*" || it == wanted);
         let any_parent = right.resource.split_once('/').map(|(_, sub)| format!("*/{sub}"));
         let named = self.resource_names.is_empty()
-            || right.name.is_some_and(|name| self.resource_names.iter().any(|it| it == name));
+            || right.name.as_ref().is_some_and(|name| self.resource_names.contains(name));
         has(&self.api_groups, right.group)
             && has(&self.verbs, verb)
             && (has(&self.resources, &right.resource) || any_parent.is_some_and(|any| self.resources.contains(&any)))
@@ -103,7 +103,13 @@ mod tests {
 
     fn right(resource: &str, name: Option<&'static str>) -> Right {
         let group = "networking.istio.io";
-        Right { group, resource: resource.to_owned(), verbs: &["list", "patch"], name, namespace: None }
+        Right {
+            group,
+            resource: resource.to_owned(),
+            verbs: &["list", "patch"],
+            name: name.map(str::to_owned),
+            namespace: None,
+        }
     }
 
     fn missing(rule: serde_json::Value, right: &Right) -> Option<String> {

@@ -126,7 +126,8 @@ impl LeaderTasks {
         identity: bool,
     ) -> impl Future<Output = ()> + use<> {
         let writes = EnabledWrites { leader_election: self.leader_election, status: self.status, identity };
-        needed_rights::report_missing(self.client.clone(), self.namespace.clone(), reads, writes)
+        let lease = of_revision(LEADER_LEASE, &self.revision);
+        needed_rights::report_missing(self.client.clone(), self.namespace.clone(), reads, writes, lease)
     }
 
     pub(crate) fn token_reviews(&self, audiences: &[String]) -> TokenReviewer {

@@ -20,8 +20,9 @@ pub(crate) async fn report_missing(
     namespace: String,
     reads: Vec<ApiResource>,
     writes: EnabledWrites,
+    leader_lease: String,
 ) {
-    match missing_rights(&client, &namespace, &needed(&reads, writes)).await {
+    match missing_rights(&client, &namespace, &needed(&reads, writes, &leader_lease)).await {
         Ok(missing) if missing.is_empty() => debug!("the role has every right that is needed"),
         Ok(missing) => {
             let rights = missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
@@ -31,7 +32,8 @@ pub(crate) async fn report_missing(
     }
 }
 
-fn needed(reads: &[ApiResource], writes: EnabledWrites) -> Vec<Right> {
+/// `leader_lease`: its name.
+fn needed(reads: &[ApiResource], writes: EnabledWrites, leader_lease: &str) -> Vec<Right> {
     let read = |resource: &ApiResource| Right {
         namespace: resource.namespace.as_deref().map(str::to_owned),
         ..right(resource.kind.group(), &plural(resource.kind), &["list", "watch"])
@@ -42,13 +44,15 @@ fn needed(reads: &[ApiResource], writes: EnabledWrites) -> Vec<Right> {
         all.extend(istio.map(|kind| right(kind.group(), &format!("{}/status", plural(kind)), &["patch"])));
     }
     if writes.leader_election {
-        all.push(right("coordination.k8s.io", "leases", &["get", "create", "update"]));
+        let leases = right("coordination.k8s.io", "leases", &["get", "update"]);
+        all.push(Right { verbs: &["create"], ..leases.clone() });
+        all.push(Right { name: Some(leader_lease.to_owned()), ..leases });
     }
-    all.push(Right { name: Some("meltemi-replicas"), ..right("coordination.k8s.io", "leases", &["patch"]) });
+    all.push(Right { name: Some("meltemi-replicas".to_owned()), ..right("coordination.k8s.io", "leases", &["patch"]) });
     if writes.identity {
         all.push(right("authentication.k8s.io", "tokenreviews", &["create"]));
         all.push(right("authorization.k8s.io", "subjectaccessreviews", &["create"]));
-        all.push(Right { name: Some(ROOT_CERT), ..right("", "configmaps", &["create", "patch"]) });
+        all.push(Right { name: Some(ROOT_CERT.to_owned()), ..right("", "configmaps", &["create", "patch"]) });
     }
     all
 }
@@ -65,10 +69,10 @@ mod tests {
     fn a_server_that_writes_nothing_needs_little_more_than_to_read() {
         let reads = [ApiResource { kind: Kind::Pod, namespace: Some("shop".into()) }];
         let least = EnabledWrites { leader_election: false, status: false, identity: false };
-        let few = needed(&reads, least);
+        let few = needed(&reads, least, "l");
         assert_eq!(few[0], Right { namespace: Some("shop".into()), ..right("", "pods", &["list", "watch"]) });
         assert_eq!(few.len(), 2);
-        let all = needed(&reads, EnabledWrites { leader_election: true, status: true, identity: true });
+        let all = needed(&reads, EnabledWrites { leader_election: true, status: true, identity: true }, "l");
         assert!(all.iter().any(|it| it.resource == "virtualservices/status" && it.verbs == ["patch"]));
         assert!(all.iter().any(|it| it.resource == "tokenreviews"));
     }

@@ -169,6 +169,7 @@ fn all_missing_rights_are_named_in_one_line_at_the_start() {
     in_turn(async |cluster| {
         let Some(objects) = rendered(None)? else { return Ok(()) };
         let api = cluster.api().await?;
+        api.apply(&namespace("istio-system", &json!({}))).await?;
         let kubeconfig = chart::account(cluster, &api, &objects).await?;
         let roles = Roles::new(&api, &objects, &["ClusterRole"]);
         let gone = [("pods", "list"), ("gateways", "watch"), ("gateways/status", "patch"), ("tokenreviews", "create")];
