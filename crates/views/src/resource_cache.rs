@@ -106,7 +106,7 @@ impl ResourceCache {
         }
         // Amortised: a change costs what it affects, so the sweep comes after the number of entries doubled.
         if self.added > self.left.max(MIN_ADDED) {
-            self.retain_entries(|entry, of_host| entry.is_needed(of_host));
+            self.retain_entries(CacheEntry::is_needed);
             (self.added, self.left) = (0, self.entries.values().map(|of_host| of_host.len()).sum());
         }
     }

@@ -49,8 +49,8 @@ struct State {
     committing: bool,
 }
 
-/// A refresh places so many members that joined meanwhile under the lock; more of them are placed before it is taken again.
-const FEW: usize = 16;
+/// Members that joined during a refresh and are placed while the lock is held; more of them are placed before it is taken.
+const MAX_PLACED_UNDER_LOCK: usize = 16;
 
 /// So many classes more than there are in use may be built before unused ones are dropped at once: streams that end leave their class for
 /// some seconds to proxies that reconnect, and a client can open a stream of a new class as often as it likes.
@@ -143,7 +143,7 @@ impl Views {
                 (state.engine.mesh, state.engine.round) = (step.engine.mesh, step.engine.round);
                 return AffectedStreams::default();
             }
-            if joined.len() > FEW {
+            if joined.len() > MAX_PLACED_UNDER_LOCK {
                 state.joined = Some(Vec::new());
                 drop(state);
                 step.relocate_joined(&joined);

@@ -1,7 +1,7 @@
 //! Conversions between kinds of numbers, with sprig's leniency: what is no number is 0.
 
 use super::arguments::{ANY, TEXT, function, text};
-use crate::template::{Function, IntegerType, Value};
+use crate::template::{Function, IntegerType, Value, radix};
 
 pub(super) static FUNCTIONS: &[Function] = &[
     function("atoi", &[TEXT], |_, values| Ok(Value::int(text(&values[0]).parse().unwrap_or(0)))),
@@ -48,12 +48,6 @@ fn integer_of(text: &str) -> i64 {
     let (sign, digits) =
         text.strip_prefix('-').map_or(("", text.strip_prefix('+').unwrap_or(text)), |rest| ("-", rest));
     let lower = digits.to_ascii_lowercase();
-    let (digits, radix) = match lower.as_bytes() {
-        [b'0', b'x', ..] => (&lower[2..], 16),
-        [b'0', b'o', ..] => (&lower[2..], 8),
-        [b'0', b'b', ..] => (&lower[2..], 2),
-        [b'0', _, ..] => (&lower[1..], 8),
-        _ => (&lower[..], 10),
-    };
+    let (digits, radix) = radix(&lower);
     i64::from_str_radix(&format!("{sign}{digits}"), radix).unwrap_or(0)
 }

@@ -73,19 +73,24 @@ pub(super) fn number(source: &str) -> Option<Number> {
     Some(made(whole.then_some(value as i64), value))
 }
 
+/// The digits without Go's prefix of their base, and the base. `lower`: without sign, in lower case.
+pub(crate) fn radix(lower: &str) -> (&str, u32) {
+    match lower.as_bytes() {
+        [b'0', b'x', ..] => (&lower[2..], 16),
+        [b'0', b'o', ..] => (&lower[2..], 8),
+        [b'0', b'b', ..] => (&lower[2..], 2),
+        [b'0', _, ..] => (&lower[1..], 8),
+        _ => (lower, 10),
+    }
+}
+
 fn integer(source: &str) -> Option<i64> {
     let (sign, digits) = match source.strip_prefix('-') {
         Some(digits) => ("-", digits),
         None => ("", source.strip_prefix('+').unwrap_or(source)),
     };
     let lower = digits.to_ascii_lowercase().replace('_', "");
-    let (digits, radix) = match lower.as_bytes() {
-        [b'0', b'x', ..] => (&lower[2..], 16),
-        [b'0', b'o', ..] => (&lower[2..], 8),
-        [b'0', b'b', ..] => (&lower[2..], 2),
-        [b'0', _, ..] => (&lower[1..], 8),
-        _ => (&lower[..], 10),
-    };
+    let (digits, radix) = radix(&lower);
     if digits.starts_with(['+', '-']) {
         return None;
     }

@@ -16,6 +16,7 @@ mod token;
 mod value;
 
 pub(crate) use budget::Budget;
+pub(crate) use constant::radix;
 pub use error::ParseError;
 pub(crate) use error::RenderError;
 pub(crate) use format::{Writer, quoted, sprint};
