@@ -10,7 +10,7 @@ pub(crate) struct PendingReply {
     pub(crate) everything: bool,
     /// The subscribed names from this one on, in their order: a response left them for the next one.
     pub(crate) from: Option<Arc<str>>,
-    /// Sorted and unique. Not a set: a request may name a hundred thousand, and they are added and removed many at a time.
+    /// Sorted and unique. Not a set: a request may name tens of thousands, and they are added and removed many at a time.
     pub(crate) names: Vec<Arc<str>>,
     /// Equal versions are not sent, and what no longer exists is removed. Empty: it is unknown which versions the proxy holds.
     pub(crate) initial_versions: InitialVersions,

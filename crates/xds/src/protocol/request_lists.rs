@@ -1,4 +1,4 @@
-//! The names and initial versions that a request lists, read in place: there may be a hundred thousand, and a string for each would cost more
+//! The names and initial versions that a request lists, read in place: there may be tens of thousands, and a string for each would cost more
 //! than all that is done with them. The other fields, some hundred bytes, are left to prost.
 
 use std::ops::Range;

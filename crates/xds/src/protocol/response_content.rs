@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Resources that one response has computed for it, such as load assignments of clusters that do not exist. The rest follows in the next
-/// response, so that a request for a hundred thousand of them does not block other streams.
+/// response, so that a request for tens of thousands of them does not block other streams.
 const MAX_COMPUTED: usize = 1_000;
 
 pub(crate) struct ResponseContent {
@@ -124,7 +124,7 @@ impl Collector {
         if !initial_versions.is_empty() {
             let exist: HashSet<&str> = all.changed.iter().map(|resource| &*resource.name).collect();
             let is_known = |name: &str| exist.contains(name) || subscription.names().contains(name);
-            // As sent: to sort a hundred thousand names would cost more than all the rest.
+            // As sent: to sort tens of thousands of names would cost more than all the rest.
             self.removed.extend(initial_versions.index_known(is_known));
         }
         self.resources.extend(all.changed.iter().filter(|resource| !is_held(initial_versions, resource)).cloned());

@@ -27,7 +27,7 @@ pub struct Options {
     pub max_buffered_per_address: usize,
     /// Open connections of all addresses, with and without streams. An address may have twice as many as streams.
     pub max_connections: usize,
-    /// Names that one stream may subscribe to.
+    /// Names that one stream may subscribe to, and that one request may list. Names of 60 bytes fill a message of 4 MiB before that.
     pub max_names: usize,
     /// Streams that are written to at the same time: istiod's PILOT_PUSH_THROTTLE. 0: 15 and 5 for each processor, at most 100.
     pub push_throttle: usize,
@@ -87,7 +87,7 @@ impl Default for Options {
             message_timeout: Duration::from_secs(10),
             max_buffered_per_address: 32 << 20,
             max_connections: usize::MAX,
-            max_names: 100_000,
+            max_names: 1 << 16,
             push_throttle: 100,
             max_streams_per_address: 50_000,
             max_streams_per_identity: 20_000,

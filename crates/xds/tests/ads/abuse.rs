@@ -242,15 +242,15 @@ async fn too_many_names_end_the_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_than_a_hundred_thousand_names_end_the_stream() {
+async fn more_than_65536_names_end_the_stream() {
     for variant in BOTH {
         let harness = Harness::new("EDS n0=1");
         let mut proxy = harness.proxy(variant).await;
-        let names: Vec<String> = (0..100_001).map(|n| format!("n{n}")).collect();
+        let names: Vec<String> = (0..65_537).map(|n| format!("n{n}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         proxy.subscribe(TypeUrl::Endpoints, &names).await;
         let (code, text) = proxy.status().await;
-        assert_eq!((code, text.as_str()), (8, "100001 names on one stream; the limit is 100000"));
+        assert_eq!((code, text.as_str()), (8, "65537 names on one stream; the limit is 65536"));
         assert!(harness.connections.is_empty());
     }
 }

@@ -92,7 +92,7 @@ fn node() -> Option<Node> {
 
 /// Of the length that fills a message.
 fn many_names(count: usize) -> Vec<String> {
-    (0..count).map(|n| format!("outbound|8080||s{n:06}.shop.svc.x")).collect()
+    (0..count).map(|n| format!("outbound|8080||s{n:06}.namespace-of-a-shop.svc.cluster.local")).collect()
 }
 
 fn sotw(request: &DiscoveryRequest) -> Vec<u8> {
@@ -112,7 +112,7 @@ fn with_node(node: Node) -> Vec<u8> {
 
 /// First requests that fill a message.
 fn first_requests() -> Vec<(&'static str, Variant, Vec<u8>)> {
-    let names = many_names(100_000);
+    let names = many_names(65_536);
     let versions = names.iter().map(|name| (name[13..].to_owned(), "v".to_owned())).collect();
     let text = |text: &str| Value { kind: Some(Kind::StringValue(text.into())) };
     let wide = |count: usize| Struct { fields: (0..count).rev().map(|n| (format!("{n:x}"), text(""))).collect() };
@@ -139,7 +139,7 @@ fn first_requests() -> Vec<(&'static str, Variant, Vec<u8>)> {
             "equal names",
             Variant::Sotw,
             sotw(&DiscoveryRequest {
-                resource_names: vec![names[0].clone(); 100_000],
+                resource_names: vec![names[0].clone(); 65_536],
                 ..proxy::sotw(TypeUrl::Endpoints)
             }),
         ),
@@ -204,8 +204,8 @@ async fn a_first_request_has_a_bounded_cost() {
 
 /// Later requests of a stream that subscribes to everything and to many names.
 fn later_requests() -> Vec<(&'static str, DeltaDiscoveryRequest)> {
-    let (names, others) = (many_names(99_000), many_names(100_000));
-    let one_and = |list: &[String]| list.iter().take(50_000).cloned().collect::<Vec<_>>();
+    let (names, others) = (many_names(65_000), many_names(65_536));
+    let one_and = |list: &[String]| list.iter().take(32_768).cloned().collect::<Vec<_>>();
     let clusters = || proxy::delta(TypeUrl::Cluster);
     vec![
         ("a name added", DeltaDiscoveryRequest { resource_names_subscribe: vec!["new".into()], ..clusters() }),
@@ -214,8 +214,8 @@ fn later_requests() -> Vec<(&'static str, DeltaDiscoveryRequest)> {
         (
             "equal names on both lists",
             DeltaDiscoveryRequest {
-                resource_names_subscribe: vec![names[0].clone(); 50_000],
-                resource_names_unsubscribe: vec![names[1].clone(); 50_000],
+                resource_names_subscribe: vec![names[0].clone(); 32_768],
+                resource_names_unsubscribe: vec![names[1].clone(); 32_768],
                 ..clusters()
             },
         ),
@@ -230,8 +230,8 @@ fn later_requests() -> Vec<(&'static str, DeltaDiscoveryRequest)> {
         (
             "a name asked for and others dropped",
             DeltaDiscoveryRequest {
-                resource_names_subscribe: vec!["x".into(); 50_000],
-                resource_names_unsubscribe: vec!["y".into(); 50_000],
+                resource_names_subscribe: vec!["x".into(); 32_768],
+                resource_names_unsubscribe: vec!["y".into(); 32_768],
                 ..clusters()
             },
         ),
@@ -243,7 +243,7 @@ fn later_requests() -> Vec<(&'static str, DeltaDiscoveryRequest)> {
 async fn a_later_request_has_a_bounded_cost() {
     let served = Served::new("CDS a=1, LDS l=1");
     for (what, request) in later_requests() {
-        let mut all = many_names(99_000);
+        let mut all = many_names(65_000);
         all.push("*".to_owned());
         let first = DeltaDiscoveryRequest { resource_names_subscribe: all, ..proxy::delta(TypeUrl::Cluster) };
         let proxy = subscribed(&served, first).await;
