@@ -55,7 +55,7 @@ fn registered(mesh: &Mesh, service: &Service) -> Value {
             "Name": service.name,
             "Namespace": service.namespace,
             "Labels": labels(&service.labels),
-            "LabelSelectors": labels(&service.selector),
+            "LabelSelectors": labels(&service.selector_labels()),
         },
         "ports": ports,
         "hostname": service.host.to_string(),

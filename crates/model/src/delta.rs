@@ -190,10 +190,10 @@ impl Delta {
                 .services_in(&name.namespace)
                 .filter(|service| [old, new].into_iter().flatten().any(|pod| reads_pod(next, service, pod)));
             stale.extend(concerned.map(|service| key(service)));
-            let selecting = next.entry_services.in_namespace(&name.namespace).filter(|service| {
-                let selected = |pod: &Arc<Object<Pod>>| pod.meta.labels.contains_all(&service.selector);
-                !service.selector.is_empty() && [old, new].into_iter().flatten().any(selected)
-            });
+            let selecting = next
+                .entry_services
+                .in_namespace(&name.namespace)
+                .filter(|service| [old, new].into_iter().flatten().any(|pod| service.selects(&pod.meta.labels)));
             stale.extend(selecting.map(|service| key(service)));
         }
     }
@@ -269,7 +269,7 @@ fn gateways_changed(old: &Snapshot, new: &Snapshot, env: &Environment) -> bool {
 
 /// The endpoints of this service may depend on the pod.
 fn reads_pod(mesh: &Mesh, service: &Service, pod: &Object<Pod>) -> bool {
-    let selected = || mesh.env.derive_endpoints && pod.meta.labels.contains_all(&service.selector);
+    let selected = || mesh.env.derive_endpoints && service.selects(&pod.meta.labels);
     mesh.slices.refers_to(service, pod)
         || selected()
         || mesh.objects.endpoints.contains_key(&Name::new(&service.namespace, &service.name))

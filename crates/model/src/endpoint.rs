@@ -23,6 +23,8 @@ use crate::workload::{TlsMode, Workload, WorkloadIdentity, Workloads};
 pub struct Endpoint {
     pub address: EndpointAddress,
     pub port: u16,
+    /// The number of the ServiceEntry's port that declares it. `None`: a Service does.
+    pub entry_port: Option<u16>,
     pub health: Health,
     pub origin: Origin,
     /// Its load balancing weight within the port; 1 by default.
@@ -74,7 +76,8 @@ impl Endpoint {
     fn of_kubernetes(address: IpAddr, port: u16, health: Health, workload: &Arc<Workload>, mesh: &Mesh) -> Self {
         let network = mesh.networks.of(Some(address), &workload.labels);
         let address = EndpointAddress::Ip(address);
-        Self { address, port, health, origin: Origin::Kubernetes, weight: 1, network, workload: workload.clone() }
+        let (origin, workload) = (Origin::Kubernetes, workload.clone());
+        Self { address, port, entry_port: None, health, origin, weight: 1, network, workload }
     }
 
     /// Labels of its workload with those of its locality, network, node and cluster.
@@ -151,7 +154,8 @@ impl ServiceEndpoints {
 
     /// A LOGICAL_DNS cluster holds one endpoint.
     pub(crate) fn has_room(&self, service: &Service, port: &Port) -> bool {
-        service.resolution != Resolution::DnsRoundRobin || self.port(&port.name).is_empty()
+        service.resolution != Resolution::DnsRoundRobin
+            || self.port(&port.name).iter().all(|endpoint| endpoint.entry_port != Some(port.number))
     }
 
     /// Releases spare capacity.
@@ -257,7 +261,7 @@ fn add_slice(found: &mut ServiceEndpoints, service: &Service, slice: &Object<kub
     for endpoint in &slice.spec.endpoints {
         let Some(workload) = workload_behind(endpoint, slice, &mesh.workloads) else { continue };
         let health = health(endpoint, service, &workload);
-        let selected = !service.selector.is_empty() && workload.labels.contains_all(&service.selector);
+        let selected = service.selects(&workload.labels);
         for &address in &endpoint.addresses {
             for port in &slice.spec.ports {
                 let Some(number) = port.port else { continue };
@@ -316,17 +320,16 @@ fn add_selected_pods(
     mesh: &Mesh,
     keep: impl Fn(&Object<Pod>) -> bool,
 ) {
-    if service.selector.is_empty() {
-        return;
-    }
     let first = Name { namespace: service.namespace.clone(), name: Arc::from("") };
     let own = mesh.objects.pods.range(first..).take_while(|(key, _)| key.namespace == service.namespace);
-    for (key, pod) in own.filter(|(_, pod)| pod.meta.labels.contains_all(&service.selector) && keep(pod)) {
+    for (key, pod) in own.filter(|(_, pod)| service.selects(&pod.meta.labels) && keep(pod)) {
         let Some(workload) = mesh.workloads.named(&key.namespace, &key.name) else { continue };
         for port in &service.ports {
             let Some(number) = target_port(port, &pod.spec).filter(|_| found.has_room(service, port)) else { continue };
             for &address in pod.spec.ips.first().iter().copied() {
-                found.add(&port.name, Endpoint::of_kubernetes(address, number, pod_health(pod), &workload, mesh));
+                let endpoint = Endpoint::of_kubernetes(address, number, pod_health(pod), &workload, mesh);
+                let entry_port = (!service.is_kubernetes()).then_some(port.number);
+                found.add(&port.name, Endpoint { entry_port, ..endpoint });
             }
         }
     }

@@ -277,7 +277,7 @@ impl Mesh {
     }
 
     /// Endpoints by port number, for clusters and listeners that are built per endpoint. Objects that declare one host may name the port
-    /// differently: the youngest with endpoints there counts, and ServiceEntries of one host share their endpoints.
+    /// differently, or other ports alike: the youngest with endpoints there counts, and ServiceEntries of one host share the endpoints of equal numbers.
     pub fn endpoints_at(&self, service: &Service, number: u16) -> Vec<&Endpoint> {
         let endpoints = self.endpoints(service);
         let declared = self.declaring_services(service);
@@ -289,7 +289,8 @@ impl Mesh {
         let of_entries: BTreeSet<_> = declared.iter().filter(|it| !it.is_kubernetes()).flat_map(named).collect();
         for own in declared.iter().rev().map(named).filter(|own| !own.is_empty()) {
             let names = own.union(&of_entries);
-            let found: Vec<_> = names.flat_map(|name| endpoints.port(name)).collect();
+            let alike = |endpoint: &&Endpoint| endpoint.entry_port.is_none_or(|declared| declared == number);
+            let found: Vec<_> = names.flat_map(|name| endpoints.port(name)).filter(alike).collect();
             if !found.is_empty() {
                 return found;
             }
@@ -349,7 +350,7 @@ impl Mesh {
         let instance = self.workload_entry_of(proxy);
         let selected = instance.filter(|instance| {
             let mut entries = self.entry_services.in_namespace(&proxy.namespace);
-            entries.any(|entry| !entry.selector.is_empty() && instance.labels.contains_all(&entry.selector))
+            entries.any(|entry| entry.selects(&instance.labels))
         });
         let listed = || proxy.ips.iter().find_map(|&ip| self.listed_instance(proxy, ip));
         selected.or_else(listed).or(instance.filter(|_| proxy.assurance == Assurance::Strict))
@@ -411,7 +412,7 @@ impl Mesh {
             return selecting_targets(balanced, &instance.labels, number);
         }
         let Some(pod) = self.pod_of(proxy) else { return Vec::new() };
-        if !services().any(|service| selects(service, &pod.meta.labels)) {
+        if !services().any(|service| service.selects(&pod.meta.labels)) {
             return self.addressed_targets(proxy);
         }
         let mut targets =
@@ -466,11 +467,6 @@ impl Mesh {
     }
 }
 
-/// A service without a selector selects nothing.
-fn selects(service: &Service, labels: &Labels) -> bool {
-    !service.selector.is_empty() && labels.contains_all(&service.selector)
-}
-
 /// Target ports of those services whose selector matches these labels.
 fn selecting_targets<'a>(
     services: impl Iterator<Item = &'a Arc<Service>>,
@@ -478,7 +474,7 @@ fn selecting_targets<'a>(
     number: impl Fn(&Port) -> Option<u16>,
 ) -> Vec<InboundTarget> {
     let mut targets = Vec::new();
-    for service in services.filter(|it| selects(it, labels)) {
+    for service in services.filter(|service| service.selects(labels)) {
         for port in &service.ports {
             let Some(number) = number(port) else { continue };
             targets.push(InboundTarget { service: service.clone(), port: port.clone(), number });

@@ -359,7 +359,7 @@ fn shares_ports(one: &Service, other: &Service) -> bool {
     one.namespace == other.namespace
         && one.resolution == other.resolution
         && one.labels == other.labels
-        && one.selector == other.selector
+        && one.selector_labels() == other.selector_labels()
         && one.export_to == other.export_to
 }
 

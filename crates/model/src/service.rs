@@ -40,7 +40,8 @@ pub struct Service {
     pub hides_slices: bool,
     /// `exportTo` as a ServiceEntry writes it.
     pub export_to: BTreeSet<String>,
-    pub selector: Labels,
+    /// `None`: it selects no workloads. Empty, which only a ServiceEntry can be: it selects all of its namespace.
+    pub selector: Option<Labels>,
     pub labels: Labels,
     /// Only endpoints on the client's own node (`internalTrafficPolicy: Local`).
     pub node_local: bool,
@@ -183,6 +184,15 @@ const KUBE_ACCOUNTS: &str = "alpha.istio.io/kubernetes-serviceaccounts";
 const CANONICAL_ACCOUNTS: &str = "alpha.istio.io/canonical-serviceaccounts";
 
 impl Service {
+    pub(crate) fn selects(&self, labels: &Labels) -> bool {
+        self.selector.as_ref().is_some_and(|selector| labels.contains_all(selector))
+    }
+
+    /// Without the distinction between an empty selector and none, which istiod makes only where it looks for workloads.
+    pub fn selector_labels(&self) -> Labels {
+        self.selector.clone().unwrap_or_default()
+    }
+
     pub fn of_kubernetes(
         object: &Object<kube::ServiceSpec>,
         env: &Environment,
@@ -215,7 +225,7 @@ impl Service {
             visibility,
             hides_slices: annotated.is_some_and(|listed| listed.split(',').any(|entry| entry.trim() == "~")),
             export_to: BTreeSet::new(),
-            selector: spec.selector.clone(),
+            selector: Some(spec.selector.clone()).filter(|selector| !selector.is_empty()),
             labels: meta.labels.clone(),
             node_local: spec.internal_traffic_local,
             distribution: Distribution::of_kubernetes(object),

@@ -127,7 +127,7 @@ fn service(
         visibility,
         hides_slices: false,
         export_to: spec.export_to.iter().cloned().collect(),
-        selector: spec.workload_selector.as_ref().map(|selector| selector.labels.clone()).unwrap_or_default(),
+        selector: spec.workload_selector.as_ref().map(|selector| selector.labels.clone()),
         labels: meta.labels.clone(),
         node_local: false,
         distribution,

@@ -56,10 +56,10 @@ impl WorkloadEntries {
         found
     }
 
-    fn selected<'a>(&'a self, namespace: &'a str, selector: &'a Labels) -> impl Iterator<Item = &'a WorkloadInstance> {
-        let here = self.by_name.range(Name::new(namespace, "")..);
-        let here = here.take_while(move |(name, _)| *name.namespace == *namespace);
-        here.map(|(_, instance)| instance).filter(move |instance| instance.labels.contains_all(selector))
+    fn selected_by<'a>(&'a self, service: &'a Service) -> impl Iterator<Item = &'a WorkloadInstance> {
+        let here = self.by_name.range(Name::new(&service.namespace, "")..);
+        let here = here.take_while(move |(name, _)| name.namespace == service.namespace);
+        here.map(|(_, instance)| instance).filter(move |instance| service.selects(&instance.labels))
     }
 
     pub(crate) fn named(&self, name: &Name) -> Option<&WorkloadInstance> {
@@ -125,6 +125,7 @@ impl WorkloadInstance {
 
     fn endpoint(&self, number: u16) -> Endpoint {
         Endpoint {
+            entry_port: None,
             // A Unix domain socket has no port.
             port: if matches!(self.address, EndpointAddress::Pipe(_)) { 0 } else { number },
             address: self.address.clone(),
@@ -147,12 +148,10 @@ fn is_healthy(entry: &Object<WorkloadEntry>) -> bool {
 
 /// A Kubernetes Service with an address selects WorkloadEntries as it selects pods; only those with an IP address.
 pub(crate) fn add_workload_entries(found: &mut ServiceEndpoints, service: &Service, mesh: &Mesh) {
-    if service.selector.is_empty() || service.is_headless() {
+    if service.is_headless() {
         return;
     }
-    for instance in
-        mesh.workload_entries.selected(&service.namespace, &service.selector).filter(|instance| instance.has_ip())
-    {
+    for instance in mesh.workload_entries.selected_by(service).filter(|instance| instance.has_ip()) {
         for port in &service.ports {
             if let Some(number) = instance.service_port(port) {
                 found.add(&port.name, instance.endpoint(number));
@@ -180,7 +179,7 @@ fn add_selected(found: &mut ServiceEndpoints, service: &Service, mesh: &Mesh) {
     endpoint::add_pods_of_entry(found, service, mesh);
     // Only DNS clusters take workloads without an IP address.
     let takes = |instance: &&WorkloadInstance| service.is_resolved_by_name() || instance.has_ip();
-    for instance in mesh.workload_entries.selected(&service.namespace, &service.selector).filter(takes) {
+    for instance in mesh.workload_entries.selected_by(service).filter(takes) {
         add_instance(found, service, instance);
     }
 }
@@ -240,7 +239,7 @@ fn add_instance(found: &mut ServiceEndpoints, service: &Service, instance: &Work
     }
     for port in &service.ports {
         if let Some(number) = instance.entry_port(port).filter(|_| found.has_room(service, port)) {
-            found.add(&port.name, instance.endpoint(number));
+            found.add(&port.name, Endpoint { entry_port: Some(port.number), ..instance.endpoint(number) });
         }
     }
 }

@@ -203,6 +203,7 @@ mod tests {
         Endpoint {
             address: EndpointAddress::Ip([10, 0, 0, 1].into()),
             port: 80,
+            entry_port: None,
             health: Health::Ready,
             origin: Origin::Kubernetes,
             weight: 1,

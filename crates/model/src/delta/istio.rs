@@ -67,7 +67,7 @@ impl Delta {
         for name in names.filter(|name| mesh.workload_entries.named(name) != next.workload_entries.named(name)) {
             self.namespaces.insert(name.namespace.clone());
             let declared = next.services_in(&name.namespace).chain(next.entry_services.in_namespace(&name.namespace));
-            stale.extend(declared.filter(|service| !service.selector.is_empty()).map(|service| key(service)));
+            stale.extend(declared.filter(|service| service.selector.is_some()).map(|service| key(service)));
         }
     }
 

@@ -224,7 +224,8 @@ impl ListenerTable<'_> {
         }
         let endpoints = self.mesh.endpoints_at(service, port.number);
         // An entry without endpoints and selector never has endpoints.
-        let open = service.registry == Registry::External && endpoints.is_empty() && service.selector.is_empty();
+        let open =
+            service.registry == Registry::External && endpoints.is_empty() && service.selector_labels().is_empty();
         if open {
             return self.add(egress, service, port, bind, bound);
         }
