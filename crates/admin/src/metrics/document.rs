@@ -15,35 +15,39 @@ use server::Metrics;
 const HEAD: &str = "\
 # Metrics
 
-Every metric, on `/metrics` of `--monitoringAddr` (15014). Names, labels and buckets are istiod's, unless the last column says
-otherwise; what begins with `meltemi_` is not in istiod. Times are in seconds. Histograms of seconds have istiod's buckets and .005, .01,
-.05, 60, 120 and 300 besides: istiod's last one is 30, so that an alert on more than 30 s cannot fire there. This page is generated from the
-program (`MELTEMI_BLESS=1 cargo test -p admin the_document`), and a test compares them.
+Every metric that `/metrics` on `--monitoringAddr` (15014) has. Names, labels and buckets are istiod's, unless the last column says otherwise. Metrics
+that begin with `meltemi_` are not in istiod. Times are in seconds.
+
+Histograms of seconds have istiod's buckets and in addition .005, .01, .05, 60, 120 and 300. The last bucket of istiod is 30, so an alert on more
+than 30 s cannot fire there.
+
+Which metrics to look at for a symptom is in [troubleshooting.md](troubleshooting.md), for an alert in [operating.md](operating.md). This page is
+generated from the program (`MELTEMI_BLESS=1 cargo test -p admin the_document`), and a test compares them.
 ";
 
 pub(super) const LEFT_OUT: &str = "\
 ## Left out
 
-What istiod has and what has no meaning here:
+Metrics of istiod that Meltemi does not have:
 
 | metric | why |
 |---|---|
-| `pilot_duplicate_envoy_clusters`, `pilot_conflict_inbound_listener`, `pilot_conflict_outbound_listener_tcp_over_current_tcp` | which of two wins is decided before anything is made, and `meltemi check` names both |
+| `pilot_duplicate_envoy_clusters`, `pilot_conflict_inbound_listener`, `pilot_conflict_outbound_listener_tcp_over_current_tcp` | conflicts are resolved before resources are generated, and `meltemi check` names both objects |
 | `pilot_total_rejected_configs`, `provider_lookup_cluster_failures` | what is left out of an object, and why, is a diagnostic: `meltemi check` and the log have it, with the field |
-| `pilot_k8s_proxies_with_no_service_targets` | a workload that nobody calls is in order; `/debug/instancesz` shows what selects each proxy |
+| `pilot_k8s_proxies_with_no_service_targets` | a workload without a Service is valid; `/debug/instancesz` shows what selects each proxy |
 | `pilot_k8s_endpoints_with_no_pods` | `endpoint_no_pod` says how many there are now |
-| `controller_sync_errors_total` | `meltemi_watch_state` and `meltemi_watch_age_seconds` say which kind is behind, and for how long |
-| `xds_cache_reads`, `xds_cache_evictions`, `xds_cache_size`, `xds_cache_dependent_config_size` | there is no cache beside the configuration itself: what is shared is counted in `meltemi_memory_bytes{part=\"serialization\"}` |
+| `controller_sync_errors_total` | `meltemi_watch_state` and `meltemi_watch_age_seconds` show which kind is behind, and for how long |
+| `xds_cache_reads`, `xds_cache_evictions`, `xds_cache_size`, `xds_cache_dependent_config_size` | there is no separate cache; shared bytes are counted in `meltemi_memory_bytes{part=\"serialization\"}` |
 | `pilot_worker_queue_depth`, `pilot_worker_queue_latency`, `pilot_worker_queue_duration` | there are no such queues |
-| `galley_validation_config_updates`, `galley_validation_config_update_error`, `galley_validation_config_load_error`, `webhook_patch_attempts_total`, `webhook_patch_retries_total`, `webhook_patch_failures_total` | whom the API server trusts is compared every five seconds, and written if it differs; the log tells of both, and of failures |
-| `auto_registration_success_total`, `auto_registration_updates_total`, `auto_registration_unregister_total`, `auto_registration_deletes_total`, `auto_registration_errors_total` | virtual machines are not registered by this version: WorkloadEntries are written by others |
+| `galley_validation_config_updates`, `galley_validation_config_update_error`, `galley_validation_config_load_error`, `webhook_patch_attempts_total`, `webhook_patch_retries_total`, `webhook_patch_failures_total` | the `caBundle` is compared every five seconds and written if it differs; writes and failures are logged |
+| `auto_registration_success_total`, `auto_registration_updates_total`, `auto_registration_unregister_total`, `auto_registration_deletes_total`, `auto_registration_errors_total` | there is no auto-registration of virtual machines |
 | `istiod_remote_cluster_sync_status`, `remote_cluster_sync_timeouts_total`, `remote_cluster_secret_events_total` | objects are read from one cluster |
-| `go_memstats_alloc_bytes_total`, `go_memstats_mallocs_total`, `go_gc_*` | nothing is collected, and counting every allocation would cost more than it tells |
+| `go_memstats_alloc_bytes_total`, `go_memstats_mallocs_total`, `go_gc_*` | there is no garbage collector, and counting every allocation is too expensive |
 ";
 
 /// Heading, a sentence before the table, and how the names in it begin. The first section that fits has the metric.
 const SECTIONS: [(&str, &str, &[&str]); 5] = [
-    ("The CA", "Only where the secure port is on.\n\n", &["citadel_", "meltemi_identity_", "meltemi_forwarded_"]),
+    ("The CA", "Only if the secure port is on.\n\n", &["citadel_", "meltemi_identity_", "meltemi_forwarded_"]),
     (
         "Cost by stage",
         "The stages are those of a push: `informer_cache` (objects: read, checked, stored), `debounce`, `push_context` (the configuration \
@@ -54,7 +58,7 @@ const SECTIONS: [(&str, &str, &[&str]); 5] = [
     ),
     (
         "Process",
-        "Linux only: elsewhere what comes from `/proc` stays 0.\n\n",
+        "On Linux. On other systems, metrics that are read from `/proc` are 0.\n\n",
         &[
             "process_",
             "go_",
