@@ -78,7 +78,7 @@ fn generate(set: FileDescriptorSet) {
         // Deterministic encoding: hash maps would encode in random order.
         .btree_map(["."])
         .bytes([".google.protobuf.Any", NODE_METADATA])
-        .type_attribute(".", "#[derive(::backward::Backward)]")
+        .type_attribute(".", "#[derive(::protobuf_derive::Encode)]")
         .enable_type_names()
         .type_name_domain(["."], "type.googleapis.com")
         .include_file("messages.rs")
@@ -127,37 +127,15 @@ fn decode(set: &[u8]) -> FileDescriptorSet {
 fn without_source_info(set: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(set.len() / 4);
     for file in fields(set) {
-        let body: Vec<u8> = fields(file.body).filter(|f| f.number != 9).flat_map(|f| f.whole.to_vec()).collect();
-        out.push(0x0a);
-        prost::encoding::encode_varint(body.len() as u64, &mut out);
+        let parts = fields(file.content.expect("a set holds files")).filter(|field| field.number != 9);
+        let body: Vec<u8> = parts.flat_map(|field| field.whole.to_vec()).collect();
+        protobuf::put_header(1, body.len(), &mut out);
         out.extend(body);
     }
     out
 }
 
-struct Field<'a> {
-    number: u64,
-    whole: &'a [u8],
-    body: &'a [u8],
-}
-
-/// The fields of a message with only length-delimited and varint fields, as descriptors are.
-fn fields(mut rest: &[u8]) -> impl Iterator<Item = Field<'_>> {
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let mut cursor = rest;
-        let key = prost::encoding::decode_varint(&mut cursor).expect("a field key");
-        let value = prost::encoding::decode_varint(&mut cursor).expect("a varint or a length");
-        let head = rest.len() - cursor.len();
-        let size = match key & 7 {
-            0 => head,
-            2 => head + usize::try_from(value).expect("a length fits"),
-            other => panic!("wire type {other} in a descriptor"),
-        };
-        let (whole, after) = rest.split_at(size);
-        rest = after;
-        Some(Field { number: key >> 3, whole, body: &whole[head..] })
-    })
+fn fields(message: &[u8]) -> impl Iterator<Item = protobuf::Field<'_>> {
+    let mut rest = protobuf::Fields::new(message);
+    std::iter::from_fn(move || rest.next_field().expect("a descriptor set is a message"))
 }

@@ -92,7 +92,7 @@ impl Part {
 }
 
 /// Frequent kinds carry annotations of many tools.
-fn annotation_matters(kind: Kind, key: &str) -> bool {
+pub(crate) fn annotation_matters(kind: Kind, key: &str) -> bool {
     match kind {
         Kind::Pod | Kind::EndpointSlice | Kind::Endpoints | Kind::Node | Kind::Secret | Kind::ConfigMap => {
             key.contains("istio.io/")

@@ -2,6 +2,7 @@
 //! Knows neither Envoy nor the Kubernetes client, and is not async.
 
 mod address;
+pub mod api_object;
 mod catalogue;
 pub mod de;
 pub mod diagnostic;

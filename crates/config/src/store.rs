@@ -111,6 +111,13 @@ macro_rules! define_snapshot {
                 })*
             }
 
+            /// It has this object, with this content and location.
+            pub fn holds(&self, object: &AnyObject) -> bool {
+                match object {
+                    $(AnyObject::$variant(object) => holds(&self.$table, object),)*
+                }
+            }
+
             fn put(&mut self, object: AnyObject) -> Change {
                 match object {
                     $(AnyObject::$variant(object) => put(&mut self.$table, object),)*
@@ -156,8 +163,16 @@ fn filtered<S: PartialEq>(
     remaining
 }
 
+fn holds<S: PartialEq>(table: &Table<S>, object: &Object<S>) -> bool {
+    table.get(&name(object)).is_some_and(|known| known.meta.at == object.meta.at && **known == *object)
+}
+
+fn name<S>(object: &Object<S>) -> Name {
+    Name { namespace: object.meta.namespace.clone(), name: object.meta.name.clone() }
+}
+
 fn put<S: Clone + PartialEq>(table: &mut Table<S>, object: Arc<Object<S>>) -> Change {
-    let name = Name { namespace: object.meta.namespace.clone(), name: object.meta.name.clone() };
+    let name = name(&object);
     let change = match table.get(&name) {
         Some(old) if **old != *object => Change::Content,
         Some(old) if old.meta.at != object.meta.at => Change::Telling,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use config::diagnostic::ObjectId;
 use config::kinds::service_entry::AllocatedAddress;
 use config::store::Snapshot;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use sources::kube::{KubeClient, RequestError, object_path};
 use tokio::sync::watch;
@@ -68,7 +69,7 @@ impl AddressWriter {
             });
             let path = object_path(id.kind, &status.api_version, &id.namespace, &id.name);
             let path = format!("{path}/status");
-            let write = object::apply_as(&self.client, &path, FIELD_MANAGER, &object);
+            let write = object::apply_as::<IgnoredAny>(&self.client, &path, FIELD_MANAGER, &object);
             let Some(written) = self.leads.write(write).await else { return Ok(()) };
             match written {
                 Ok(_) => info!(%id, addresses = addresses.len(), "allocated addresses written"),

@@ -1,6 +1,7 @@
 //! Requests for one object of an API server as JSON: get, create, replace, apply. Its content is not interpreted here.
 
 use http::{Method, StatusCode};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sources::kube::{JSON, KubeClient, RequestError, error_response};
 
@@ -30,13 +31,13 @@ pub(crate) async fn apply(client: &KubeClient, path: &str, object: &Value) -> Re
     apply_as(client, path, FIELD_MANAGER, object).await
 }
 
-/// As another field manager, which leaves the fields of the first alone.
-pub(crate) async fn apply_as(
+/// As another field manager, which leaves the fields of the first alone. `T`: what is read of the object as it is then.
+pub(crate) async fn apply_as<T: DeserializeOwned>(
     client: &KubeClient,
     path: &str,
     owner: &str,
     object: &Value,
-) -> Result<Value, RequestError> {
+) -> Result<T, RequestError> {
     const APPLY: &str = "application/apply-patch+yaml";
     let path = format!("{path}?fieldManager={owner}&force=true");
     response_json(client.send(Method::PATCH, &path, APPLY, object.to_string().into()).await?)
@@ -64,7 +65,7 @@ fn with_field_manager(path: &str) -> String {
     format!("{path}?fieldManager={FIELD_MANAGER}")
 }
 
-fn response_json((code, text): (StatusCode, impl AsRef<[u8]>)) -> Result<Value, RequestError> {
+fn response_json<T: DeserializeOwned>((code, text): (StatusCode, impl AsRef<[u8]>)) -> Result<T, RequestError> {
     if code.is_success() {
         parse_json(text.as_ref())
     } else {
@@ -72,6 +73,6 @@ fn response_json((code, text): (StatusCode, impl AsRef<[u8]>)) -> Result<Value, 
     }
 }
 
-fn parse_json(text: &[u8]) -> Result<Value, RequestError> {
+fn parse_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, RequestError> {
     serde_json::from_slice(text).map_err(|error| RequestError::Unreadable(error.to_string()))
 }

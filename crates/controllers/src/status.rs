@@ -10,7 +10,8 @@ use std::time::Duration;
 use config::diagnostic::ObjectId;
 use config::kind::Kind;
 use config::store::{ObjectStatus, Snapshot};
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::json;
 use sources::kube::{KubeClient, RequestError, object_path};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
@@ -69,6 +70,8 @@ struct WriteState {
     written: Option<(u64, Instant, Conditions)>,
     /// Consecutive writes of the same content.
     repeats: u32,
+    /// The resourceVersion that was found to have these conditions: to compare them again costs more than all else of a pass.
+    settled: Option<(u64, Conditions)>,
 }
 
 impl StatusWriter {
@@ -169,8 +172,9 @@ impl StatusWriter {
             "status": { "conditions": wanted.merged_into(&status.conditions, jiff::Timestamp::now()) },
         });
         let path = object_path(id.kind, &status.api_version, &id.namespace, &id.name);
-        let version = match object::apply_as(&self.client, &format!("{path}/status"), FIELD_MANAGER, &object).await {
-            Ok(written) => resource_version(&written).unwrap_or(status.version),
+        let path = format!("{path}/status");
+        let version = match object::apply_as::<Written>(&self.client, &path, FIELD_MANAGER, &object).await {
+            Ok(written) => written.metadata.resource_version.parse().unwrap_or(status.version),
             // The next snapshot holds the other write.
             Err(failure) if object::is_conflict(&failure) => status.version,
             Err(RequestError::Status { code: 404, .. }) => {
@@ -218,7 +222,7 @@ impl ForbiddenKinds {
 
 impl WriteState {
     fn new(generation: i64) -> WriteState {
-        WriteState { generation, since: Instant::now(), written: None, repeats: 0 }
+        WriteState { generation, since: Instant::now(), written: None, repeats: 0, settled: None }
     }
 
     fn record_write(&mut self, version: u64, wanted: Conditions) {
@@ -231,7 +235,11 @@ impl WriteState {
         if self.generation != status.generation {
             *self = WriteState { written: self.written.take(), ..WriteState::new(status.generation) };
         }
+        if self.settled.as_ref().is_some_and(|(version, settled)| *version == status.version && settled == wanted) {
+            return false;
+        }
         let change = wanted.change(&status.conditions);
+        self.settled = (change == Change::None).then(|| (status.version, wanted.clone()));
         let last = self.written.as_ref().map(|(_, at, _)| at.elapsed());
         let gone = self.written.as_ref().is_some_and(|(_, _, written)| written == wanted);
         // Our write is not in the snapshot yet, or the one that we conflicted with. Or it is, and ACKs are pending or no longer so: that changes
@@ -256,8 +264,16 @@ impl WriteState {
     }
 }
 
-fn resource_version(object: &Value) -> Option<u64> {
-    object["metadata"]["resourceVersion"].as_str()?.parse().ok()
+/// What is read of an object after a write: the rest is most of it.
+#[derive(Deserialize)]
+struct Written {
+    metadata: WrittenMetadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenMetadata {
+    resource_version: String,
 }
 
 #[cfg(test)]

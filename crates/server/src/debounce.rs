@@ -3,7 +3,7 @@
 
 mod urgency;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +13,16 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, sleep_until};
 
 use crate::settings::DebounceSettings;
-use urgency::{Urgency, urgency};
+use urgency::{Urgency, changes_nothing, urgency};
 
 /// Backoff of the fast path: how long a lane pauses after a flush, longer each time while changes continue, so that a rollout is a
 /// handful of pushes. It starts again after the lane was quiet for the longest of these.
 const BACKOFF: [Duration; 4] =
     [Duration::from_millis(20), Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(1)];
+
+/// How long updates wait that change nothing of what proxies are sent: the status of an object, or a new version of it with the same content. They
+/// neither make batches of their own, several in a second, nor postpone the changes of others.
+const UNCHANGED_WAIT: Duration = Duration::from_secs(1);
 
 /// Batches of the source that are drained before a flush; it cannot have more ready.
 const MAX_DRAINED: usize = 64;
@@ -27,6 +31,8 @@ pub(crate) struct Debouncer {
     limits: DebounceSettings,
     debounced: Pending,
     lanes: HashMap<LaneKey, Lane>,
+    /// Nothing of an object is here while a change of it is pending elsewhere.
+    unchanged: Pending,
     spent: Duration,
 }
 
@@ -60,6 +66,7 @@ struct Lane {
 #[derive(Default)]
 struct Pending {
     objects: BTreeMap<ObjectId, Update>,
+    statuses: BTreeMap<ObjectId, Update>,
     /// Updates that are no objects, in order.
     others: Vec<Update>,
     /// When the oldest and the newest of them arrived. `None`: there are none.
@@ -68,7 +75,13 @@ struct Pending {
 
 impl Debouncer {
     pub(crate) fn new(limits: DebounceSettings) -> Debouncer {
-        Debouncer { limits, debounced: Pending::default(), lanes: HashMap::new(), spent: Duration::ZERO }
+        Debouncer {
+            limits,
+            debounced: Pending::default(),
+            lanes: HashMap::new(),
+            unchanged: Pending::default(),
+            spent: Duration::ZERO,
+        }
     }
 
     /// The next batch that is due. `objects`: what is applied so far; `observe` gets every update that arrives. `None`: the source is closed
@@ -108,7 +121,7 @@ impl Debouncer {
     /// The number of pending changes.
     pub(crate) fn len(&self) -> usize {
         let lanes = self.lanes.values().map(|lane| &lane.pending);
-        lanes.chain([&self.debounced]).map(|pending| pending.objects.len() + pending.others.len()).sum()
+        lanes.chain([&self.debounced, &self.unchanged]).map(Pending::len).sum()
     }
 
     fn add(&mut self, updates: Vec<Update>, objects: &Snapshot) {
@@ -116,29 +129,47 @@ impl Debouncer {
         if updates.is_empty() {
             self.debounced.postpone(now);
         }
+        let changed = changed_with_status(&updates, objects);
         for update in updates {
-            let (key, wait) = match urgency(&update, objects, self.limits) {
-                Urgency::Debounced => {
-                    self.debounced.add(update, now);
-                    continue;
-                }
-                Urgency::Endpoint { namespace, wait } => (LaneKey::Endpoints(namespace), wait),
-                Urgency::Secret { namespace } => (LaneKey::Secrets(namespace), Duration::ZERO),
+            let lane = match urgency(&update, objects, self.limits) {
+                Urgency::Debounced => None,
+                Urgency::Endpoint { namespace, wait } => Some((LaneKey::Endpoints(namespace), wait)),
+                Urgency::Secret { namespace } => Some((LaneKey::Secrets(namespace), Duration::ZERO)),
             };
-            let lane = self.lanes.entry(key).or_default();
-            lane.pending.add(update, now);
-            lane.ready = Some(lane.ready.map_or(now + wait, |ready| ready.min(now + wait)));
+            let pending = match &lane {
+                None => Some(&self.debounced),
+                Some((key, _)) => self.lanes.get(key).map(|lane| &lane.pending),
+            };
+            let joins = pending.is_some_and(|pending| pending.has_same_object(&update))
+                || matches!(&update, Update::ObjectStatus { id, .. } if changed.contains(id));
+            if changes_nothing(&update, objects) && !joins {
+                self.unchanged.add(update, now);
+                continue;
+            }
+            self.unchanged.remove(&update);
+            match lane {
+                None => self.debounced.add(update, now),
+                Some((key, wait)) => self.lanes.entry(key).or_default().add(update, now, wait),
+            }
         }
         self.spent += began.elapsed();
     }
 
     fn due(&self) -> Option<Instant> {
-        self.lanes.values().filter_map(|lane| lane.due(self.limits)).chain(self.debounced.due(self.limits)).min()
+        let lanes = self.lanes.values().filter_map(|lane| lane.due(self.limits));
+        lanes.chain(self.debounced.due(self.limits)).chain(self.unchanged_due()).min()
+    }
+
+    fn unchanged_due(&self) -> Option<Instant> {
+        self.unchanged.arrived.map(|(first, _)| first + UNCHANGED_WAIT)
     }
 
     fn flush(&mut self, is_due: impl Fn(Instant) -> bool) -> Option<Batch> {
         let now = Instant::now();
         let mut batch = Pending::default();
+        if self.unchanged_due().is_some_and(&is_due) {
+            batch.append(std::mem::take(&mut self.unchanged));
+        }
         if self.debounced.due(self.limits).is_some_and(&is_due) {
             batch.append(std::mem::take(&mut self.debounced));
         }
@@ -159,6 +190,11 @@ impl Debouncer {
 const LONGEST_BACKOFF: Duration = BACKOFF[BACKOFF.len() - 1];
 
 impl Lane {
+    fn add(&mut self, update: Update, now: Instant, wait: Duration) {
+        self.pending.add(update, now);
+        self.ready = Some(self.ready.map_or(now + wait, |ready| ready.min(now + wait)));
+    }
+
     /// During the backoff a lane is due when the backoff ends, or when the source was quiet for PILOT_DEBOUNCE_AFTER.
     fn due(&self, limits: DebounceSettings) -> Option<Instant> {
         let (_, last) = self.pending.arrived?;
@@ -178,20 +214,39 @@ impl Lane {
 }
 
 impl Pending {
+    fn len(&self) -> usize {
+        self.objects.len() + self.statuses.len() + self.others.len()
+    }
+
     fn add(&mut self, update: Update, now: Instant) {
-        let id = match &update {
-            Update::Put(object) => Some(object.id()),
-            Update::Delete(id) => Some(id.clone()),
-            Update::Diagnostics { .. } | Update::Keys { .. } | Update::MeshConfig(_) | Update::ObjectStatus { .. } => {
-                None
-            }
-        };
-        match id {
-            Some(id) => drop(self.objects.insert(id, update)),
+        match subject(&update) {
+            Some(Subject::Object(id)) => drop(self.objects.insert(id, update)),
+            Some(Subject::Status(id)) => drop(self.statuses.insert(id, update)),
             None => self.others.push(update),
         }
         let (first, _) = self.arrived.unwrap_or((now, now));
         self.arrived = Some((first, now));
+    }
+
+    /// An update of the same object, or of the same status, is pending.
+    fn has_same_object(&self, update: &Update) -> bool {
+        match subject(update) {
+            Some(Subject::Object(id)) => self.objects.contains_key(&id),
+            Some(Subject::Status(id)) => self.statuses.contains_key(&id),
+            None => false,
+        }
+    }
+
+    /// Drops an update of the same object, or of the same status.
+    fn remove(&mut self, update: &Update) {
+        match subject(update) {
+            Some(Subject::Object(id)) => drop(self.objects.remove(&id)),
+            Some(Subject::Status(id)) => drop(self.statuses.remove(&id)),
+            None => {}
+        }
+        if self.len() == 0 {
+            self.arrived = None;
+        }
     }
 
     /// The source announced more updates, which may belong to the pending ones.
@@ -208,6 +263,7 @@ impl Pending {
 
     fn append(&mut self, other: Pending) {
         self.objects.extend(other.objects);
+        self.statuses.extend(other.statuses);
         self.others.extend(other.others);
         self.arrived = match (self.arrived, other.arrived) {
             (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
@@ -216,7 +272,32 @@ impl Pending {
     }
 
     fn updates(self) -> Vec<Update> {
-        self.objects.into_values().chain(self.others).collect()
+        self.objects.into_values().chain(self.statuses.into_values()).chain(self.others).collect()
+    }
+}
+
+/// Objects of kinds with a status that change: their status comes with them.
+fn changed_with_status(updates: &[Update], objects: &Snapshot) -> HashSet<ObjectId> {
+    let ids = updates.iter().filter_map(|update| match update {
+        Update::Put(object) if object.kind().is_istio() && !objects.holds(object) => Some(object.id()),
+        _ => None,
+    });
+    ids.collect()
+}
+
+/// What the next update of the same replaces.
+enum Subject {
+    Object(ObjectId),
+    Status(ObjectId),
+}
+
+/// `None`: updates are kept in their order.
+fn subject(update: &Update) -> Option<Subject> {
+    match update {
+        Update::Put(object) => Some(Subject::Object(object.id())),
+        Update::Delete(id) => Some(Subject::Object(id.clone())),
+        Update::ObjectStatus { id, .. } => Some(Subject::Status(id.clone())),
+        Update::Diagnostics { .. } | Update::Keys { .. } | Update::MeshConfig(_) => None,
     }
 }
 

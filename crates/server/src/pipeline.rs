@@ -201,7 +201,11 @@ impl Pipeline {
                     Err(error) => return error!(%error, "changes can no longer be applied"),
                 }
             }
-            self.log_diagnostics();
+            // Of a change of statuses alone, nothing is worth a look at the whole mesh.
+            let after = self.store.snapshot();
+            if after.seq != objects.seq || after.diagnostics != objects.diagnostics {
+                self.log_diagnostics();
+            }
         }
     }
 

@@ -1,18 +1,18 @@
 //! Packing of messages into `Any`.
 
 use prost::{Message, Name};
+use protobuf::Encode;
 
-use crate::backward::{self, Backward};
 use crate::google::protobuf::Any;
 
 /// Messages that can be packed.
-pub trait Packable: Message + Name + Backward {}
+pub trait Packable: Message + Name + Encode {}
 
-impl<M: Message + Name + Backward> Packable for M {}
+impl<M: Message + Name + Encode> Packable for M {}
 
 /// Not for secrets: a copy stays in the scratch buffer until the next message is packed.
 pub fn pack<M: Packable>(message: &M) -> Any {
-    let value = backward::encode(message);
+    let value = protobuf::encode(message);
     debug_assert_eq!(value, message.encode_to_vec(), "reverse encoding equals prost's");
     Any { type_url: M::type_url(), value }
 }

@@ -2,7 +2,6 @@
 //! protocol.
 
 pub mod any;
-pub mod backward;
 pub mod json;
 mod pool;
 pub mod proto_struct;

@@ -50,7 +50,11 @@ fn recorded_files() -> Vec<PathBuf> {
 
 fn as_generated(made: &Any) -> bool {
     fn equal<M: Packable + Default>(made: &Any) -> Option<bool> {
-        any::unpack::<M>(made).map(|message| any::pack(&message) == *made)
+        let message = any::unpack::<M>(made)?;
+        let bytes = message.encode_to_vec();
+        assert_eq!(protobuf::encode(&message), bytes, "the writer and prost differ");
+        assert_eq!(read_whole(&bytes), bytes, "the reader leaves something out");
+        Some(any::pack(&message) == *made)
     }
     equal::<Cluster>(made)
         .or_else(|| equal::<ClusterLoadAssignment>(made))
@@ -59,6 +63,16 @@ fn as_generated(made: &Any) -> bool {
         .or_else(|| equal::<TypedExtensionConfig>(made))
         .or_else(|| equal::<NameTable>(made))
         .unwrap_or(false)
+}
+
+/// The message, field by field.
+fn read_whole(message: &[u8]) -> Vec<u8> {
+    let mut fields = protobuf::Fields::new(message);
+    let mut read = Vec::new();
+    while let Some(field) = fields.next_field().expect("a message") {
+        read.extend_from_slice(field.whole);
+    }
+    read
 }
 
 /// Equal except for the recorder's own forms: 64-bit integers without quotes, 1.0 for 1, and Istio's messages as bytes.

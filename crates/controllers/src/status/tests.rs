@@ -1,5 +1,7 @@
 //! When a status is written, and when not.
 
+use serde_json::Value;
+
 use super::*;
 
 fn status(version: u64, generation: i64, conditions: &Value) -> ObjectStatus {
@@ -193,4 +195,15 @@ async fn a_number_alone_waits_for_minutes() {
     assert!(!state.is_due(&before, &now));
     sleep(COUNT_INTERVAL).await;
     assert!(state.is_due(&before, &now));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_there_is_not_compared_again_until_it_changes() {
+    let (mut state, done) = (WriteState::new(1), conditions(&verdict(1, 1), 1));
+    let there = status(7, 1, &current(&verdict(1, 1), 1));
+    assert!(!state.is_due(&there, &done) && !state.is_due(&there, &done));
+    // Another version, from which somebody removed them.
+    assert!(state.is_due(&status(8, 1, &Value::Null), &done));
+    assert!(!state.is_due(&there, &done));
+    assert!(state.is_due(&there, &conditions(&Verdict { errors: vec!["no".into()], ..verdict(1, 1) }, 1)));
 }

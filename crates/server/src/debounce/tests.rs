@@ -5,7 +5,7 @@ use std::sync::Arc;
 use config::kind::Kind;
 use config::kinds::endpoint_slice::EndpointSlice;
 use config::object::{AnyObject, parse_documents};
-use config::store::{Store, StoreOptions};
+use config::store::{ObjectStatus, Store, StoreOptions};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -28,6 +28,29 @@ fn objects(text: &str) -> Vec<AnyObject> {
 fn service(name: &str) -> Update {
     let text = format!("{{apiVersion: v1, kind: Service, metadata: {{name: {name}, namespace: shop}}, spec: {{}}}}");
     Update::Put(objects(&text).remove(0))
+}
+
+/// Another version of it.
+fn changed_service(name: &str, port: u64) -> Update {
+    let ports = format!("[{{port: {}}}]", port + 1);
+    let text = format!(
+        "{{apiVersion: v1, kind: Service, metadata: {{name: {name}, namespace: shop}}, spec: {{ports: {ports}}}}}"
+    );
+    Update::Put(objects(&text).remove(0))
+}
+
+/// Of a VirtualService.
+fn status(version: u64, generation: i64) -> Update {
+    let id = ObjectId { kind: Kind::VirtualService, namespace: "shop".into(), name: "v".into() };
+    let status = ObjectStatus {
+        version,
+        generation,
+        api_version: "networking.istio.io/v1".into(),
+        revision: None,
+        rejected: false,
+        conditions: "".into(),
+    };
+    Update::ObjectStatus { id, status: Some(Arc::new(status)) }
 }
 
 fn secret(name: &str) -> Update {
@@ -80,6 +103,7 @@ async fn batches(
         let names = batch.updates.iter().map(|update| match update {
             Update::Put(object) => format!("{} {}", object.kind(), object.meta().namespace),
             Update::Delete(id) => format!("{} {} gone", id.kind, id.namespace),
+            Update::ObjectStatus { status: Some(status), .. } => format!("status {}", status.version),
             _ => String::new(),
         });
         let names = names.collect::<Vec<_>>().join(", ");
@@ -108,7 +132,7 @@ async fn close_changes_are_one_batch() {
 
 #[tokio::test(start_paused = true)]
 async fn a_source_that_never_pauses_is_flushed_at_the_maximum() {
-    let changes = (0..40).map(|n| (n * 60, vec![service("a")])).collect();
+    let changes = (0..40).map(|n| (n * 60, vec![changed_service("a", n)])).collect();
     let seen = batches(LIMITS, vec![], changes).await;
     assert_eq!(seen[0].0, 1000);
     assert_eq!(seen.len(), 3, "{seen:?}");
@@ -216,7 +240,7 @@ async fn after_a_pause_the_first_change_is_flushed_at_once_again() {
 /// How many batches the same changes make, one every 50 milliseconds for five seconds.
 async fn storm(after: u64, max: u64) -> usize {
     let limits = DebounceSettings { after: Duration::from_millis(after), max: Duration::from_millis(max), ..LIMITS };
-    batches(limits, vec![], (0..100).map(|n| (n * 50, vec![service("a")])).collect()).await.len()
+    batches(limits, vec![], (0..100).map(|n| (n * 50, vec![changed_service("a", n)])).collect()).await.len()
 }
 
 #[tokio::test(start_paused = true)]
@@ -238,4 +262,38 @@ async fn endless_churn_is_a_batch_a_second() {
     let seen = batches(LIMITS, vec![], changes).await;
     assert!(seen.len() <= 25, "{seen:?}");
     assert!(seen.iter().any(|(at, names)| *at == 10_095 && names.contains("Service")), "{seen:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_alone_waits_for_others_and_holds_up_no_change() {
+    let echoes = (0..10).map(|n| (n * 90, vec![status(10 + n, 1)]));
+    let changes = echoes.chain([(905, vec![service("a")])]).collect();
+    let want = [(1000, "status 19"), (1005, "Service shop")];
+    check(LIMITS, vec![status(1, 1)], changes, &want).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_of_a_new_generation_comes_with_the_change() {
+    let changes = vec![(0, vec![status(2, 1)]), (10, vec![status(3, 2)]), (20, vec![status(4, 2)])];
+    check(LIMITS, vec![status(1, 1)], changes, &[(120, "status 4")]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_of_an_object_that_changes_comes_with_it() {
+    let text = "{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {name: v, namespace: shop}, spec: {hosts: [a], http: [{redirect: {uri: /b}}]}}";
+    let object = Update::Put(objects(text).remove(0));
+    let changes = vec![(0, vec![status(2, 1), object])];
+    check(LIMITS, vec![status(1, 1)], changes, &[(100, "VirtualService shop, status 2")]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_with_the_same_content_is_no_batch_of_its_own() {
+    let changes = (0..5).map(|n| (n * 150, vec![service("a"), pod("p")])).collect();
+    check(LIMITS, vec![service("a"), pod("p")], changes, &[(1000, "Pod shop, Service shop")]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_is_taken_back_is_taken_back() {
+    let changes = vec![(0, vec![service("a")]), (10, vec![changed_service("a", 1)]), (20, vec![service("a")])];
+    check(LIMITS, vec![service("a")], changes, &[(120, "Service shop")]).await;
 }

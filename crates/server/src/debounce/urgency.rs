@@ -49,6 +49,19 @@ pub(super) fn urgency(update: &Update, objects: &Snapshot, limits: DebounceSetti
     }
 }
 
+/// What proxies are sent stays as it is: another status of the same version, or a version with the content of the one before. The status that we write
+/// comes back like this, and so do the heartbeats of pods and nodes.
+pub(super) fn changes_nothing(update: &Update, objects: &Snapshot) -> bool {
+    match update {
+        Update::Put(object) => objects.holds(object),
+        Update::ObjectStatus { id, status: Some(new) } => objects
+            .object_statuses
+            .get(id)
+            .is_some_and(|old| (old.generation, old.rejected) == (new.generation, new.rejected)),
+        _ => false,
+    }
+}
+
 fn removes_endpoint(object: &AnyObject, objects: &Snapshot) -> bool {
     let name = Name { namespace: object.meta().namespace.clone(), name: object.meta().name.clone() };
     match object {

@@ -35,8 +35,9 @@ impl Catalog {
         &self.files
     }
 
-    pub(super) fn holds_below(&self, folder: &RelativePath) -> bool {
-        self.files.range(folder.clone()..).next().is_some_and(|(path, _)| path.is_below(folder))
+    /// The files below a folder.
+    pub(super) fn below<'a>(&'a self, folder: &'a RelativePath) -> impl Iterator<Item = &'a RelativePath> {
+        self.files.range(folder.clone()..).map(|(path, _)| path).take_while(|path| path.is_below(folder))
     }
 
     pub(super) fn put(&mut self, path: &RelativePath, reading: Reading, change: &mut Change) {

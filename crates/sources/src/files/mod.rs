@@ -2,6 +2,7 @@
 //! change. Invariant: a file that is broken or unreadable removes nothing; only a deleted one does.
 
 mod catalog;
+mod changed_paths;
 mod file_state;
 mod name;
 mod reading;
@@ -13,7 +14,7 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use config::diagnostic::Diagnostic;
@@ -33,7 +34,9 @@ pub struct Folder {
     /// The diagnostics that the store has, by source: a file, a folder, or `.` for the whole.
     reported: BTreeMap<String, Vec<Diagnostic>>,
     places: WatchedDirs,
-    /// The real path of the folder. `None`: it is unreadable, or has symbolic links, so that one change may affect several files.
+    /// Since the watches were last brought in line with `places`.
+    places_changed: bool,
+    /// The real path of the folder. `None`: one change may affect several paths, because there are symbolic links, or parts that cannot be read.
     plain: Option<PathBuf>,
 }
 
@@ -82,6 +85,7 @@ impl Folder {
             catalog: Catalog::default(),
             reported: BTreeMap::new(),
             places: WatchedDirs::new(),
+            places_changed: false,
             plain: None,
         }
     }
@@ -102,26 +106,13 @@ impl Folder {
                 (0, false)
             }
         };
-        tree::add_anchors(&self.root, &mut self.places);
+        let anchors = tree::anchors(&self.root);
+        self.plain = self.plain.take().filter(|real| !anchors.iter().any(|(parent, _)| parent.starts_with(real)));
+        for (parent, name) in &anchors {
+            tree::watch_name(&mut self.places, parent, name);
+        }
+        self.places_changed = true;
         self.finish_scan(change, diagnostics, read, readable)
-    }
-
-    /// The changes in these files, at a cost proportional to them. `None`: a full scan is needed, because a file is new or
-    /// deleted, or there are symbolic links.
-    fn scan_files(&mut self, paths: &BTreeSet<PathBuf>) -> Option<Scan> {
-        let root = self.plain.as_ref()?;
-        let mut readings = Vec::new();
-        for path in paths {
-            let relative = RelativePath::of_file(path.strip_prefix(root).ok()?);
-            self.catalog.files().get(&relative)?;
-            let reading = self.reading(&relative, &Entry::plain(path)?);
-            readings.extend(reading.map(|reading| (relative, reading)));
-        }
-        let (mut change, read) = (Change::default(), readings.len());
-        for (path, reading) in readings {
-            self.catalog.put(&path, reading, &mut change);
-        }
-        Some(self.finish_scan(change, BTreeMap::new(), read, true))
     }
 
     fn finish_scan(
@@ -190,12 +181,12 @@ impl Folder {
             diagnostics.insert(folder.shown().to_string(), self.unlisted_note(folder, unlisted).into_iter().collect());
         }
         self.places = tree.places;
-        self.plain = Some(tree.root).filter(|_| !tree.linked);
+        self.plain = Some(tree.root).filter(|_| !tree.linked && tree.unlisted.is_empty());
         diagnostics
     }
 
     fn unlisted_note(&self, folder: &RelativePath, unlisted: &Unlisted) -> Option<Diagnostic> {
-        let holds = self.catalog.holds_below(folder);
+        let holds = self.catalog.below(folder).next().is_some();
         let problem = match unlisted {
             Unlisted::Folder(error) => format!("cannot be read: {error}"),
             Unlisted::Link(error) if holds => format!("cannot be read: {error}"),

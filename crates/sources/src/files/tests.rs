@@ -88,11 +88,10 @@ impl Fixture {
         described
     }
 
-    /// `None`: a full scan is needed.
-    pub(super) fn scan_files(&mut self, paths: &[&str]) -> Option<Vec<String>> {
+    /// As after events about these paths. `None`: a full scan is needed.
+    pub(super) fn scan_paths(&mut self, paths: &[&str]) -> Option<Vec<String>> {
         let root = fs::canonicalize(self.root()).expect("the root");
-        let Scan { updates, read, .. } = self.folder.scan_files(&paths.iter().map(|path| root.join(path)).collect())?;
-        assert!(read <= paths.len(), "{read} files were read");
+        let Scan { updates, .. } = self.folder.scan_paths(&paths.iter().map(|path| root.join(path)).collect())?;
         let described = updates.iter().map(describe_update).collect();
         self.stored.apply(updates);
         Some(described)
@@ -116,7 +115,9 @@ impl Fixture {
     /// The state equals that of a first scan.
     pub(super) fn check_fresh(&self) {
         let mut fresh = StoreState::default();
-        fresh.apply(Folder::open(&self.root()).scan().updates);
+        let mut folder = Folder::open(&self.root());
+        fresh.apply(folder.scan().updates);
+        assert_eq!(self.folder.places, folder.places, "the directories to watch");
         assert_eq!(self.stored.places(), fresh.places());
         assert!(self.stored.objects == fresh.objects, "the same names hold other objects");
         assert_eq!(self.diagnostics(), fresh.diagnostics());

@@ -32,14 +32,6 @@ pub(super) struct Entry {
     pub(super) found: Found,
 }
 
-impl Entry {
-    /// A file that is not reached by a link. `None`: there is none.
-    pub(super) fn plain(path: &Path) -> Option<Entry> {
-        let metadata = fs::symlink_metadata(path).ok().filter(Metadata::is_file)?;
-        Some(Entry { path: path.to_owned(), found: Found::File(Stamp::new(&metadata)) })
-    }
-}
-
 pub(super) enum Found {
     File(Stamp),
     /// Listed, then gone: the next walk decides.
@@ -160,18 +152,21 @@ impl Stamp {
     }
 }
 
-/// Adds the names whose change makes the root another folder: itself, links on the path to it, and missing parts of the path.
-pub(super) fn add_anchors(root: &Path, places: &mut WatchedDirs) {
-    let Ok(root) = std::path::absolute(root) else { return };
+/// The names whose change makes the root another folder, each in its directory: the root itself, links on the path to it, and missing parts of
+/// the path.
+pub(super) fn anchors(root: &Path) -> Vec<(PathBuf, OsString)> {
+    let Ok(root) = std::path::absolute(root) else { return Vec::new() };
+    let mut anchors = Vec::new();
     for step in root.ancestors() {
         let turnable = fs::symlink_metadata(step).map_or(true, |metadata| metadata.is_symlink());
         if let (Some(parent), Some(name)) = (step.parent(), step.file_name())
             && (turnable || step == root)
             && let Ok(parent) = fs::canonicalize(parent)
         {
-            watch_name(places, &parent, name);
+            anchors.push((parent, name.to_owned()));
         }
     }
+    anchors
 }
 
 impl Found {

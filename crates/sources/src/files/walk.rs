@@ -34,14 +34,7 @@ const KERNEL: [FsType; 12] = [
 pub(super) fn walk(root: &Path, limits: &Limits) -> Result<Tree, WalkError> {
     // The real path, so that a walk stays within one tree even if a link to the root is replaced meanwhile.
     let root = fs::canonicalize(root)?;
-    let mut walk = Walk {
-        limits,
-        tree: Tree::default(),
-        budget: Budget::Folder { entries: 0 },
-        links: BTreeMap::new(),
-        seen: HashSet::new(),
-        devices: HashMap::new(),
-    };
+    let mut walk = Walk::new(limits);
     walk.seen.insert(identity(&fs::metadata(&root)?));
     let names = listing(&root, limits.entries)?;
     walk.subtree(&RelativePath::top(), &root, names)?;
@@ -50,6 +43,23 @@ pub(super) fn walk(root: &Path, limits: &Limits) -> Result<Tree, WalkError> {
         walk.linked_folder(relative, &path, &mut spent);
     }
     walk.tree.root = root;
+    Ok(walk.tree)
+}
+
+/// A folder within the root, and all below it. Links are noticed but not followed. Its entries count against the limits by themselves: a full scan
+/// counts all of them together.
+pub(super) fn subtree(root: &Path, path: &Path, top: &RelativePath, limits: &Limits) -> Result<Tree, WalkError> {
+    let mut walk = Walk::new(limits);
+    walk.tree.listed.insert(RelativePath::top(), Some(root.to_owned()));
+    let mut real = root.to_owned();
+    for folder in top.folders() {
+        real.push(folder.split().1);
+        walk.tree.listed.insert(folder, Some(real.clone()));
+    }
+    if walk.is_of_kernel(&fs::metadata(path)?, path) {
+        return Err(WalkError::Kernel);
+    }
+    walk.subtree(top, path, listing(path, limits.entries)?)?;
     Ok(walk.tree)
 }
 
@@ -83,7 +93,18 @@ enum Budget {
     },
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn new(limits: &'a Limits) -> Walk<'a> {
+        Walk {
+            limits,
+            tree: Tree::default(),
+            budget: Budget::Folder { entries: 0 },
+            links: BTreeMap::new(),
+            seen: HashSet::new(),
+            devices: HashMap::new(),
+        }
+    }
+
     /// `spent`: entries below the links before this one, left out or not.
     fn linked_folder(&mut self, relative: RelativePath, path: &Path, spent: &mut usize) {
         let limit = self.limits.link_entries.min(self.limits.all_link_entries.saturating_sub(*spent));

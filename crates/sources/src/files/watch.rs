@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use config::store::Update;
-use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
+use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind, RenameMode};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -113,9 +113,9 @@ struct ScanPass {
 impl ScanPass {
     fn new(mut folder: Folder, mut watches: Watches, all: bool) -> ScanPass {
         let began = std::time::Instant::now();
-        let touched = std::mem::take(&mut locked(&watches.view).touched);
+        let touched = locked(&watches.view).take_touched();
         let part = match touched {
-            ChangedPaths::Paths(paths) if !all => folder.scan_files(&paths),
+            ChangedPaths::Paths(paths) if !all => folder.scan_paths(&paths),
             _ => None,
         };
         let whole = part.is_none();
@@ -133,7 +133,8 @@ impl ScanPass {
                 "folder changed"
             );
         }
-        let new_places = watches.update(&folder.places);
+        let changed = std::mem::take(&mut folder.places_changed);
+        let new_places = watches.update(&folder.places, changed);
         ScanPass { folder, watches, scan, took, new_places, whole }
     }
 }
@@ -153,8 +154,12 @@ struct WatchState {
     wanted: WatchedDirs,
     /// Directories with a watch. A renamed or deleted directory loses its watch, and those below it theirs.
     live: BTreeMap<PathBuf, Identity>,
+    /// A watch was lost that may still be wanted.
+    lost: bool,
     /// Since the last scan.
     touched: ChangedPaths,
+    /// The last event was the first half of a rename: of the second, the new path, nothing is known yet.
+    renaming: bool,
 }
 
 /// The paths of events.
@@ -169,8 +174,8 @@ enum ChangedPaths {
 
 impl ChangedPaths {
     fn add(&mut self, path: &Path) {
-        /// With more, a full scan costs about as much.
-        const MOST: usize = 100;
+        /// A bound of memory: with more, a full scan costs about as much.
+        const MOST: usize = 1000;
         match self {
             ChangedPaths::Nothing => *self = ChangedPaths::Paths(BTreeSet::from([path.to_owned()])),
             ChangedPaths::Paths(paths) if paths.len() < MOST => drop(paths.insert(path.to_owned())),
@@ -206,9 +211,12 @@ impl Watches {
         !self.incomplete
     }
 
-    /// True if there are directories that were not watched before.
-    fn update(&mut self, places: &WatchedDirs) -> bool {
+    /// True if there are directories that were not watched before. `changed`: the places may be others than at the last call.
+    fn update(&mut self, places: &WatchedDirs, changed: bool) -> bool {
         let Some(watcher) = &mut self.watcher else { return false };
+        if !changed && !locked(&self.view).lost {
+            return false;
+        }
         let (stale, fresh) = locked(&self.view).want(places);
         for path in stale.iter().chain(&fresh) {
             // Usually there is none; but a directory that was moved away may have left one under this path.
@@ -218,7 +226,11 @@ impl Watches {
         let mut new = false;
         for path in fresh {
             match watcher.watch(&path, RecursiveMode::NonRecursive) {
-                Ok(()) => new = true,
+                Ok(()) => {
+                    // What came into it before its watch existed had no event.
+                    locked(&self.view).touched.add(&path);
+                    new = true;
+                }
                 Err(error) => {
                     locked(&self.view).live.remove(&path);
                     if !is_gone(&error) {
@@ -245,7 +257,10 @@ impl WatchState {
     /// The watches to end and those to begin. The latter count as live at once: if the directory is renamed
     /// before its watch exists, the event must find it here.
     fn want(&mut self, places: &WatchedDirs) -> (Vec<PathBuf>, Vec<PathBuf>) {
-        self.wanted = places.clone();
+        self.lost = false;
+        if self.wanted != *places {
+            self.wanted = places.clone();
+        }
         let is_stale = |path: &PathBuf, identity: &Identity| places.get(path).is_none_or(|p| p.identity != *identity);
         let stale: Vec<PathBuf> = self.live.iter().filter(|(p, i)| is_stale(p, i)).map(|(p, _)| p.clone()).collect();
         for path in &stale {
@@ -260,12 +275,19 @@ impl WatchState {
         (stale, fresh)
     }
 
+    /// A file whose new path is not known yet must not seem deleted.
+    fn take_touched(&mut self) -> ChangedPaths {
+        let touched = std::mem::take(&mut self.touched);
+        if self.renaming { ChangedPaths::Anything } else { touched }
+    }
+
     fn concerns(&mut self, event: &notify::Result<notify::Event>) -> bool {
         let event = match event {
             Ok(event) if !event.need_rescan() => event,
             // Events were lost, perhaps those of directories that lost their watches.
             _ => {
                 self.live.clear();
+                self.lost = true;
                 self.touched = ChangedPaths::Anything;
                 return true;
             }
@@ -279,6 +301,9 @@ impl WatchState {
             }
             _ => {}
         }
+        // Without a tracker it is the event of a moved directory itself, which follows both halves.
+        self.renaming =
+            event.kind == EventKind::Modify(ModifyKind::Name(RenameMode::From)) && event.tracker().is_some();
         let concerned: Vec<&PathBuf> = event.paths.iter().filter(|path| self.concerns_path(path)).collect();
         concerned.iter().for_each(|path| self.touched.add(path));
         !concerned.is_empty()
@@ -299,6 +324,7 @@ impl WatchState {
     fn remove_watch(&mut self, path: &Path) {
         if self.live.contains_key(path) {
             self.live.retain(|live, _| !live.starts_with(path));
+            self.lost = true;
         }
     }
 }

@@ -13,6 +13,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde::Deserialize;
 use tokio::time::{Instant, timeout};
 
+use super::encoded_page::{is_encoded, read_status};
 use super::rate::RateLimiter;
 
 /// The address of the API server, and the credentials for it.
@@ -192,7 +193,8 @@ pub const JSON: &str = "application/json";
 
 /// The error of a response with an error status.
 pub fn error_response(code: StatusCode, headers: &HeaderMap, text: &[u8]) -> RequestError {
-    let status: Status = serde_json::from_slice(text).unwrap_or_default();
+    let status = if is_encoded(text) { read_status(text).ok() } else { serde_json::from_slice(text).ok() };
+    let status: Status = status.unwrap_or_default();
     let seconds = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
     let message = if status.message.is_empty() {
         code.canonical_reason().unwrap_or("no reason given").to_owned()
@@ -247,6 +249,7 @@ fn limiter(access: &ApiAccess) -> Arc<RateLimiter> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube::encoded_page::tests::enveloped;
 
     #[test]
     fn an_error_response_quotes_the_servers_status() {
@@ -262,5 +265,8 @@ mod tests {
             error_response(StatusCode::BAD_GATEWAY, &HeaderMap::new(), b"<html>").to_string(),
             "502: Bad Gateway"
         );
+        let encoded = enveloped(|out| out.text(3, "pods is forbidden"));
+        let failure = error_response(StatusCode::FORBIDDEN, &HeaderMap::new(), &encoded);
+        assert_eq!(failure.to_string(), "403: pods is forbidden");
     }
 }

@@ -2,6 +2,7 @@
 //! Invariant: an unreachable server or an unreadable response removes nothing.
 
 mod client;
+mod encoded_page;
 mod health;
 mod known_objects;
 mod names;

@@ -1,9 +1,9 @@
 //! Names and versions of listed objects, for audits. Requests the Kubernetes protobuf encoding and decodes only these fields;
 //! a proxy in front of the server may respond in JSON. `page` reads whole objects.
 
-use bytes::Bytes;
-use prost::Message;
+use protobuf::{Error, Fields};
 
+use super::encoded_page::{is_encoded, read_list, texts};
 use super::known_objects::REVISION;
 use super::page::{self, PageEnd};
 
@@ -11,8 +11,9 @@ use super::page::{self, PageEnd};
 pub(super) const NAMES: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
                                 application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-/// The magic prefix of the Kubernetes protobuf encoding.
-const MAGIC: &[u8] = b"k8s\0";
+/// Field numbers.
+const METADATA: u32 = 1;
+const LABELS: u32 = 11;
 
 /// One object of a list.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,12 +27,8 @@ pub(super) struct ListedName<'a> {
 }
 
 /// `labelled`: decode labels, which are most of the metadata.
-pub(super) fn read_names(text: &Bytes, labelled: bool, each: impl FnMut(ListedName<'_>)) -> Result<PageEnd, String> {
-    if text.starts_with(MAGIC) {
-        read_encoded(text.slice(MAGIC.len()..), labelled, each)
-    } else {
-        read_json(text, labelled, each)
-    }
+pub(super) fn read_names(text: &[u8], labelled: bool, each: impl FnMut(ListedName<'_>)) -> Result<PageEnd, String> {
+    if is_encoded(text) { read_encoded(text, labelled, each) } else { read_json(text, labelled, each) }
 }
 
 fn read_json(text: &[u8], labelled: bool, mut each: impl FnMut(ListedName<'_>)) -> Result<PageEnd, String> {
@@ -46,96 +43,64 @@ fn read_json(text: &[u8], labelled: bool, mut each: impl FnMut(ListedName<'_>)) 
     end.map_err(|error| error.to_string())
 }
 
-fn read_encoded(message: Bytes, labelled: bool, mut each: impl FnMut(ListedName<'_>)) -> Result<PageEnd, String> {
-    let whole: Envelope = decoded(message)?;
-    let List { metadata, items } = decoded(whole.raw)?;
-    // An empty message is well-formed, but no list.
-    if metadata.resource_version.is_empty() {
-        return Err("a list without a version".to_owned());
+fn read_encoded(text: &[u8], labelled: bool, mut each: impl FnMut(ListedName<'_>)) -> Result<PageEnd, String> {
+    let end = read_list(text, |item| {
+        let mut fields = Fields::new(item);
+        while let Some(field) = fields.next_field()? {
+            if let (METADATA, Some(metadata)) = (field.number, field.content) {
+                let [name, namespace, version] = texts(metadata, [1, 3, 6])?;
+                let revision = if labelled { revision(metadata)? } else { None };
+                each(ListedName { namespace, name, version: version.parse().ok(), revision });
+            }
+        }
+        Ok(())
+    });
+    end.map_err(|error| error.to_string())
+}
+
+/// The label with the revision.
+fn revision(metadata: &[u8]) -> Result<Option<&str>, Error> {
+    let mut fields = Fields::new(metadata);
+    while let Some(field) = fields.next_field()? {
+        if let (LABELS, Some(label)) = (field.number, field.content)
+            && let [REVISION, value] = texts(label, [1, 2])?
+        {
+            return Ok(Some(value));
+        }
     }
-    for item in items {
-        let Metadata { name, namespace, resource_version, labels } = decoded::<Item>(item)?.metadata;
-        let labels: Vec<Label> = labels.into_iter().filter(|_| labelled).map(decoded).collect::<Result<_, _>>()?;
-        let revision = labels.iter().find(|label| label.key == REVISION).map(|label| text(&label.value)).transpose()?;
-        let version = text(&resource_version)?.parse().ok();
-        each(ListedName { namespace: text(&namespace)?, name: text(&name)?, version, revision });
-    }
-    Ok(PageEnd { resource_version: metadata.resource_version, r#continue: metadata.r#continue })
-}
-
-fn decoded<M: Message + Default>(message: Bytes) -> Result<M, String> {
-    M::decode(message).map_err(|error| error.to_string())
-}
-
-fn text(bytes: &Bytes) -> Result<&str, String> {
-    str::from_utf8(bytes).map_err(|error| error.to_string())
-}
-
-/// `runtime.Unknown` of Kubernetes, which wraps every response. These messages declare only the used fields; bytes are slices of the response.
-#[derive(Message)]
-struct Envelope {
-    #[prost(bytes = "bytes", tag = "2")]
-    raw: Bytes,
-}
-
-#[derive(Message)]
-struct List {
-    #[prost(message, required, tag = "1")]
-    metadata: ListMetadata,
-    #[prost(bytes = "bytes", repeated, tag = "2")]
-    items: Vec<Bytes>,
-}
-
-#[derive(Message)]
-struct ListMetadata {
-    #[prost(string, tag = "2")]
-    resource_version: String,
-    #[prost(string, tag = "3")]
-    r#continue: String,
-}
-
-#[derive(Message)]
-struct Item {
-    #[prost(message, required, tag = "1")]
-    metadata: Metadata,
-}
-
-#[derive(Message)]
-struct Metadata {
-    #[prost(bytes = "bytes", tag = "1")]
-    name: Bytes,
-    #[prost(bytes = "bytes", tag = "3")]
-    namespace: Bytes,
-    #[prost(bytes = "bytes", tag = "6")]
-    resource_version: Bytes,
-    #[prost(bytes = "bytes", repeated, tag = "11")]
-    labels: Vec<Bytes>,
-}
-
-#[derive(Message)]
-struct Label {
-    #[prost(bytes = "bytes", tag = "1")]
-    key: Bytes,
-    #[prost(bytes = "bytes", tag = "2")]
-    value: Bytes,
+    Ok(None)
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use protobuf::Writer;
+
     use super::*;
+    use crate::kube::encoded_page::tests::enveloped;
 
     fn encoded() -> Bytes {
-        let label = |key: &'static str, value: &'static str| {
-            Label { key: key.into(), value: value.into() }.encode_to_vec().into()
+        let label = |out: &mut Writer, key: &str, value: &str| {
+            out.nested(LABELS, |out| {
+                out.text(2, value);
+                out.text(1, key);
+            });
         };
-        let labels = vec![label("app", "b"), label(REVISION, "canary")];
-        let metadata = Metadata { name: "a".into(), namespace: "n".into(), resource_version: "7".into(), labels };
-        let list = List {
-            metadata: ListMetadata { resource_version: "12".to_owned(), r#continue: "next".to_owned() },
-            items: vec![Item { metadata }.encode_to_vec().into()],
-        };
-        let whole = Envelope { raw: list.encode_to_vec().into() };
-        [MAGIC, &whole.encode_to_vec()].concat().into()
+        enveloped(|out| {
+            out.nested(2, |out| {
+                out.nested(METADATA, |out| {
+                    label(out, REVISION, "canary");
+                    label(out, "app", "b");
+                    out.text(6, "7");
+                    out.text(3, "n");
+                    out.text(1, "a");
+                });
+            });
+            out.nested(1, |out| {
+                out.text(3, "next");
+                out.text(2, "12");
+            });
+        })
     }
 
     fn read(text: &Bytes, labelled: bool) -> Result<(Vec<String>, PageEnd), String> {

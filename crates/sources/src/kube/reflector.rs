@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use config::kind::Kind;
 use config::store::{Name, Update};
+use config::tree::Node;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
@@ -17,11 +18,12 @@ use tracing::{info, warn};
 pub(super) use self::audit::Audits;
 use self::audit::Suspects;
 use super::client::{JSON, KubeClient, RequestError};
+use super::encoded_page::{self, accepted_types, is_encoded};
 use super::health::{Reporter, State};
 use super::known_objects::{KnownObjects, ObservedObject};
 use super::outage::OutageLine;
 use super::pacing::{Backoff, Pacing, with_jitter};
-use super::page::{PageEnd, read_objects};
+use super::page::{self, PageEnd};
 use super::resource::{ApiResource, plural};
 use super::scope::NamespaceScope;
 
@@ -167,7 +169,7 @@ impl Reflector {
         listed.clear();
         let mut token = String::new();
         loop {
-            let text = match self.client.get(&self.list_path(&of, limit, &token), JSON).await {
+            let text = match self.client.get(&self.list_path(&of, limit, &token), accepted_types(of.kind)).await {
                 Err(RequestError::Status { code: 404, .. }) => return Err(WatchEnd::Absent),
                 other => other?,
             };
@@ -191,15 +193,20 @@ impl Reflector {
     ) -> Result<PageEnd, RequestError> {
         let Reflector { known, progress, always, resource, revision, .. } = self;
         let kind = resource.kind;
-        let end = read_objects(kind, text, |node| {
+        let take = |node: Node| {
             let Some(seen) = ObservedObject::new(&node) else { return };
             let chosen = progress.scope.holds(&seen.name.namespace) || seen.name == *always;
             if chosen && is_ours(kind, seen.revision.as_deref(), revision) {
                 listed.insert(seen.name.clone());
                 known.put(seen, &node, updates);
             }
-        });
-        end.map_err(|error| RequestError::Unreadable(error.to_string()))
+        };
+        let end = if is_encoded(text) {
+            encoded_page::read_objects(kind, text, take).map_err(|error| error.to_string())
+        } else {
+            page::read_objects(kind, text, take).map_err(|error| error.to_string())
+        };
+        end.map_err(RequestError::Unreadable)
     }
 
     fn list_path(&self, of: &ApiResource, limit: usize, token: &str) -> String {

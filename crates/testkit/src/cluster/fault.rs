@@ -15,7 +15,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use sources::kube::{KubeClient, RequestError};
+use sources::kube::{JSON, KubeClient, RequestError};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -47,6 +47,8 @@ pub enum ApiFault {
     Hold(&'static str),
     /// Requests with any other token get 401.
     Token(String),
+    /// Every answer is JSON, whatever else was asked for.
+    JsonOnly,
 }
 
 /// A request that the proxy received.
@@ -54,6 +56,8 @@ pub enum ApiFault {
 pub struct SeenRequest {
     pub path: String,
     pub watch: bool,
+    /// The types that it may be answered in.
+    pub accept: String,
 }
 
 /// The proxy; gone when dropped.
@@ -132,7 +136,8 @@ impl Upstream {
     async fn answer(self, request: Request<Incoming>) -> Response<Outgoing> {
         let path = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
         let watch = path.contains("watch=1");
-        locked(&self.seen).push(SeenRequest { path: path.clone(), watch });
+        let accept = request.headers().get(header::ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or("*/*").to_owned();
+        locked(&self.seen).push(SeenRequest { path: path.clone(), watch, accept: accept.clone() });
         let fault = self.fault.borrow().clone();
         let token = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         match &fault {
@@ -146,9 +151,9 @@ impl Upstream {
             _ => {}
         }
         let (parts, body) = request.into_parts();
-        let accept = parts.headers.get(header::ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or("*/*").to_owned();
+        let accept = if fault == ApiFault::JsonOnly { JSON } else { &accept };
         if parts.method == http::Method::GET {
-            return match self.client.open(&path, &accept).await {
+            return match self.client.open(&path, accept).await {
                 Ok((headers, body)) => self.passed(&headers, watch, body),
                 Err(failure) => failed(&failure),
             };
@@ -167,41 +172,69 @@ impl Upstream {
         B::Error: std::error::Error + Send + Sync + 'static,
     {
         let (out, frames) = mpsc::channel(16);
+        let kind = headers.get(header::CONTENT_TYPE).cloned();
+        let is_json = kind.as_ref().is_some_and(|kind| kind.as_bytes().starts_with(JSON.as_bytes()));
         tokio::spawn(async move {
+            let split = if is_json { whole_lines } else { whole_frames };
             let mut text = Vec::new();
             while let Some(Ok(frame)) = body.frame().await {
                 let Ok(data) = frame.into_data() else { continue };
-                let data = if watch { self.harmed(&mut text, &data) } else { data };
+                let data = if watch { self.harmed(split, &mut text, &data) } else { data };
                 if !data.is_empty() && out.send(Ok(Frame::data(data))).await.is_err() {
                     return;
                 }
             }
         });
         let mut response = Response::new(StreamBody::new(ReceiverStream::new(frames)).boxed_unsync());
-        if let Some(kind) = headers.get(header::CONTENT_TYPE) {
-            response.headers_mut().insert(header::CONTENT_TYPE, kind.clone());
+        if let Some(kind) = kind {
+            response.headers_mut().insert(header::CONTENT_TYPE, kind);
         }
         response
     }
 
-    /// Whole lines, as far as they are let through.
-    fn harmed(&self, text: &mut Vec<u8>, data: &[u8]) -> Bytes {
-        text.extend_from_slice(data);
-        let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        let whole: Vec<u8> = text.drain(..end).collect();
-        let mut lines: Vec<&[u8]> = whole.split_inclusive(|byte| *byte == b'\n').collect();
+    /// Whole events, as far as they are let through.
+    fn harmed(&self, split: fn(&[u8]) -> Vec<&[u8]>, arrived: &mut Vec<u8>, data: &[u8]) -> Bytes {
+        arrived.extend_from_slice(data);
+        let mut events = split(arrived);
+        let whole: usize = events.iter().map(|event| event.len()).sum();
         match &*self.fault.borrow() {
             ApiFault::Stall | ApiFault::Drop => {
-                let events = lines.iter().filter(|line| !line.starts_with(br#"{"type":"BOOKMARK""#));
-                self.swallowed.fetch_add(events.count(), Ordering::Relaxed);
-                lines.clear();
+                let is_bookmark =
+                    |event: &[u8]| event.get(..32.min(event.len())).is_some_and(|head| contains(head, b"BOOKMARK"));
+                let changes = events.iter().filter(|event| !is_bookmark(event));
+                self.swallowed.fetch_add(changes.count(), Ordering::Relaxed);
+                events.clear();
             }
-            ApiFault::Double => lines = lines.iter().flat_map(|line| [*line, *line]).collect(),
-            ApiFault::Reorder => lines.reverse(),
+            ApiFault::Double => events = events.iter().flat_map(|event| [*event, *event]).collect(),
+            ApiFault::Reorder => events.reverse(),
             _ => {}
         }
-        lines.concat().into()
+        let passed = events.concat().into();
+        arrived.drain(..whole);
+        passed
     }
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
+/// Of a watch in JSON.
+fn whole_lines(arrived: &[u8]) -> Vec<&[u8]> {
+    let end = arrived.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    arrived[..end].split_inclusive(|byte| *byte == b'\n').collect()
+}
+
+/// Of a watch in protobuf: each event has its length before it, in big endian.
+fn whole_frames(mut arrived: &[u8]) -> Vec<&[u8]> {
+    let mut frames = Vec::new();
+    while let Some((head, _)) = arrived.split_first_chunk()
+        && let Some((frame, rest)) = arrived.split_at_checked(head.len() + u32::from_be_bytes(*head) as usize)
+    {
+        frames.push(frame);
+        arrived = rest;
+    }
+    frames
 }
 
 fn failed(failure: &RequestError) -> Response<Outgoing> {

@@ -8,6 +8,7 @@ mod balance;
 mod chart;
 mod corpus;
 mod csr_api;
+mod encodings;
 mod faults;
 mod fencing;
 mod instance;

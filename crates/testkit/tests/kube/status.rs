@@ -13,7 +13,7 @@ use testkit::parity::CaseProxy;
 use testkit::wait::{DEADLINE, eventually, observe};
 
 use super::instance::Instance;
-use super::{in_turn, namespace, read, service, virtual_service};
+use super::{in_turn, namespace, read, requests, service, virtual_service};
 
 const OBJECT: &str = "/apis/networking.istio.io/v1/namespaces/reported/virtualservices/web";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/istio-system/leases/meltemi-status";
@@ -122,6 +122,54 @@ fn an_object_says_whether_it_was_accepted_and_who_holds_it() {
         ensure!(version().await == before, "the new leader wrote what was there\n{}", logs());
         api.apply(&object("(")).await?;
         wait_for_condition(&api, "Accepted", "Invalid", 4).await
+    });
+}
+
+/// No proxy is connected: each generation has one status, which is final.
+#[test]
+fn a_burst_of_changes_is_one_write_for_each_object() {
+    const OBJECTS: usize = 5;
+    const EDITS: i64 = 6;
+    in_turn(async |cluster| {
+        let api = cluster.api().await?;
+        for space in ["istio-system", "reported"] {
+            api.apply(&namespace(space, &json!({}))).await?;
+        }
+        let first = Instance::named(cluster, "first", &[], &[]).await?;
+        let objects = |edit: i64| -> Vec<Value> {
+            (0..OBJECTS).map(|n| virtual_service("reported", &format!("web{n}"), &format!("/{edit}"))).collect()
+        };
+        let path = |n: usize| format!("/apis/networking.istio.io/v1/namespaces/reported/virtualservices/web{n}");
+        let reported = async |generation: i64| {
+            for n in 0..OBJECTS {
+                let found = condition_of(&api, &path(n), "Accepted").await;
+                if found["observedGeneration"] != generation {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        };
+        let writes = async || {
+            requests(&api, &["resource=\"virtualservices\"", "subresource=\"status\"", "verb=\"APPLY\""]).await
+        };
+        api.apply_all(&objects(1)).await?;
+        eventually("all are reported", async || reported(1).await).await.with_context(|| first.log())?;
+        let before = writes().await?;
+        for edit in 2..=EDITS {
+            api.apply_all(&objects(edit)).await?;
+        }
+        eventually("all are reported again", async || reported(EDITS).await).await.with_context(|| first.log())?;
+        observe(Duration::from_secs(3)).await;
+        let count = writes().await? - before;
+        // A burst that takes longer than the debounce, on a busy machine, may be seen in two parts.
+        let most = 2 * OBJECTS;
+        ensure!(
+            (OBJECTS as f64..=most as f64).contains(&count),
+            "{count} writes after {EDITS} edits of {OBJECTS} objects"
+        );
+        observe(Duration::from_secs(4)).await;
+        ensure!(writes().await? - before == count, "an unchanged status was written again");
+        Ok(())
     });
 }
 

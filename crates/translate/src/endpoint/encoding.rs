@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::Bytes;
 use model::{Endpoint, EndpointAddress, Health, NetworkGateway, Origin, Workload};
-use wire::backward::{self, Backward, Writer};
+use protobuf::{Encode, Writer};
 use wire::envoy::config::core::v3::HealthStatus;
 
 use super::EndpointSelection;
@@ -20,11 +20,11 @@ pub(super) struct AssignmentMessage<'a> {
 
 impl AssignmentMessage<'_> {
     pub(super) fn bytes(&self) -> Bytes {
-        backward::encode(self)
+        protobuf::encode(self)
     }
 }
 
-impl Backward for AssignmentMessage<'_> {
+impl Encode for AssignmentMessage<'_> {
     fn write(&self, out: &mut Writer) {
         for group in self.groups.iter().rev() {
             out.nested(2, |out| locality(self.selection, group, out));

@@ -4,15 +4,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use prost::encoding::{encoded_len_varint, key_len};
 use prost::{Message, Name};
-use wire::backward;
+use protobuf::{Field, Fields, field_len};
 use wire::envoy::config::listener::v3::Listener;
 use wire::envoy::config::route::v3::RouteConfiguration;
 use wire::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use wire::google::protobuf::Any;
 
-use super::template_instance::{FieldDiff, InstanceWriter, TemplateInstance, next_field};
+use super::template_instance::{FieldDiff, InstanceWriter, TemplateInstance};
 use crate::telemetry::encoded_tracing::{EncodedTracing, REQUEST_ID, TRACING};
 
 /// Field numbers from a listener to its connection managers: filter chains and the default one, filters, typed config, value.
@@ -60,7 +59,7 @@ impl ListenerTemplate {
     /// `routes`: names of the inline routes that become slots.
     pub(super) fn new(listener: &Listener, routes: &[String]) -> Self {
         let mut parser = TemplateParser { routes, template: Vec::new() };
-        let segments = parser.segments(&backward::encode(listener), PATH_TO_MANAGERS);
+        let segments = parser.segments(&protobuf::encode(listener), PATH_TO_MANAGERS);
         Self { template: parser.template.into(), segments }
     }
 
@@ -81,7 +80,7 @@ impl ListenerTemplate {
 impl<'a> TemplateValues<'a> {
     /// `routes`: in the order of the names that the template was made with.
     pub(super) fn new(tracing: &'a EncodedTracing, routes: impl Iterator<Item = RouteConfiguration>) -> Self {
-        Self { tracing, routes: routes.map(|routes| backward::field(ROUTES, &routes)).collect() }
+        Self { tracing, routes: routes.map(|routes| protobuf::field(ROUTES, &routes)).collect() }
     }
 
     fn of(&self, slot: Slot) -> &[u8] {
@@ -102,7 +101,7 @@ fn measure(segments: &[Segment], values: &TemplateValues<'_>, lens: &mut Vec<usi
             let at = lens.len();
             lens.push(0);
             lens[at] = measure(segments, values, lens);
-            key_len(*field) + encoded_len_varint(lens[at] as u64) + lens[at]
+            field_len(*field, lens[at])
         }
     };
     segments.iter().map(of).sum()
@@ -136,36 +135,35 @@ impl TemplateParser<'_> {
     /// `path`: the remaining path to the connection managers.
     fn segments(&mut self, message: &[u8], path: &[&[u32]]) -> Vec<Segment> {
         let Some((fields, rest_of_path)) = path.split_first() else { return self.manager_segments(message) };
-        let (mut out, mut rest) = (Vec::new(), message);
-        while !rest.is_empty() {
-            let (field, bytes, payload) = next_field(&mut rest).expect(OWN_ENCODING);
+        let (mut out, mut rest) = (Vec::new(), Fields::new(message));
+        while let Some(Field { number: field, whole, content }) = rest.next_field().expect(OWN_ENCODING) {
+            let payload = content.unwrap_or_default();
             let leads = fields.contains(&field) && (*fields != CONFIGURATION || is_connection_manager(payload));
             if leads {
                 out.push(Segment::Message { field, segments: self.segments(payload, rest_of_path) });
             } else {
-                self.push_literal(&mut out, bytes);
+                self.push_literal(&mut out, whole);
             }
         }
         out
     }
 
     fn manager_segments(&mut self, manager: &[u8]) -> Vec<Segment> {
-        let (mut out, mut rest) = (Vec::new(), manager);
+        let (mut out, mut rest) = (Vec::new(), Fields::new(manager));
         let mut slots = TRACING_SLOTS.into_iter().peekable();
-        while !rest.is_empty() {
-            let (field, bytes, payload) = next_field(&mut rest).expect(OWN_ENCODING);
+        while let Some(Field { number: field, whole, content }) = rest.next_field().expect(OWN_ENCODING) {
             // prost encodes fields in the order of their numbers.
             while let Some((_, slot)) = slots.next_if(|(tracing, _)| *tracing < field) {
                 out.push(Segment::Slot(slot, 0));
             }
             let tracing = slots.next_if(|(tracing, _)| *tracing == field).map(|(_, slot)| slot);
-            let route = if field == ROUTES { route_index(payload, self.routes) } else { None };
+            let route = if field == ROUTES { route_index(content.unwrap_or_default(), self.routes) } else { None };
             match tracing.or(route.map(Slot::Routes)) {
                 Some(slot) => {
-                    self.template.extend_from_slice(bytes);
-                    out.push(Segment::Slot(slot, bytes.len()));
+                    self.template.extend_from_slice(whole);
+                    out.push(Segment::Slot(slot, whole.len()));
                 }
-                None => self.push_literal(&mut out, bytes),
+                None => self.push_literal(&mut out, whole),
             }
         }
         out.extend(slots.map(|(_, slot)| Segment::Slot(slot, 0)));

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use prost::encoding::{WireType, decode_varint};
+use protobuf::{Fields, put_header};
 
 #[derive(Debug)]
 pub struct TemplateInstance {
@@ -80,8 +80,7 @@ impl<'a, 'k> InstanceWriter<'a, 'k> {
 
     /// Writes the tag and length of a message.
     pub(super) fn write_header(&mut self, field: u32, len: usize) {
-        put_varint(u64::from(field << 3 | WireType::LengthDelimited as u32), &mut self.literals);
-        put_varint(len as u64, &mut self.literals);
+        put_header(field, len, &mut self.literals);
     }
 
     /// Writes these fields in place of the next fields of the template.
@@ -114,74 +113,37 @@ impl<'a, 'k> InstanceWriter<'a, 'k> {
     }
 }
 
-fn diff_fields<'a>(mut template: &'a [u8], mut target: &'a [u8], levels: usize, out: &mut Vec<DiffOp<'a>>) {
-    while let Some((field, bytes, payload)) = next_field(&mut target) {
+fn diff_fields<'a>(template: &'a [u8], target: &'a [u8], levels: usize, out: &mut Vec<DiffOp<'a>>) {
+    let (mut template, mut target) = (Fields::new(template), Fields::new(target));
+    while let Ok(Some(field)) = target.next_field() {
         let mut rest = template;
-        let Some((_, base_bytes, base_payload)) = next_field(&mut rest).filter(|(base, ..)| *base == field) else {
-            out.push(DiffOp::Literal(bytes));
+        let Some(base) = rest.next_field().ok().flatten().filter(|base| base.number == field.number) else {
+            out.push(DiffOp::Literal(field.whole));
             continue;
         };
-        if bytes == base_bytes {
-            out.push(DiffOp::Copy(bytes.len()));
-        } else if levels > 0 && are_messages([payload, base_payload]) {
-            out.push(DiffOp::MessageHeader { field, len: payload.len() });
-            out.push(DiffOp::Skip(base_bytes.len() - base_payload.len()));
-            diff_fields(base_payload, payload, levels - 1, out);
-        } else {
-            out.extend([DiffOp::Literal(bytes), DiffOp::Skip(base_bytes.len())]);
+        match (field.content, base.content) {
+            _ if field.whole == base.whole => out.push(DiffOp::Copy(field.whole.len())),
+            (Some(content), Some(base_content)) if levels > 0 && is_message(content) && is_message(base_content) => {
+                out.push(DiffOp::MessageHeader { field: field.number, len: content.len() });
+                out.push(DiffOp::Skip(base.whole.len() - base_content.len()));
+                diff_fields(base_content, content, levels - 1, out);
+            }
+            _ => out.extend([DiffOp::Literal(field.whole), DiffOp::Skip(base.whole.len())]),
         }
         template = rest;
     }
-    out.push(DiffOp::Skip(template.len()));
+    out.push(DiffOp::Skip(template.left()));
 }
 
-/// Whether both parse as messages. Other bytes may parse too, which is harmless: only the structure is used.
-fn are_messages(both: [&[u8]; 2]) -> bool {
-    both.iter().all(|payload| {
-        let mut rest = *payload;
-        while next_field(&mut rest).is_some() {}
-        !payload.is_empty() && rest.is_empty()
-    })
-}
-
-/// Takes the first field off: its number, all its bytes, and its payload. Only length-delimited fields have a payload. `None`: truncated or
-/// malformed.
-pub(super) fn next_field<'a>(rest: &mut &'a [u8]) -> Option<(u32, &'a [u8], &'a [u8])> {
-    let (whole, mut after) = (*rest, *rest);
-    let key = varint(&mut after)?;
-    let field = u32::try_from(key >> 3).ok().filter(|field| *field > 0)?;
-    let mut payload: &[u8] = &[];
-    match key & 7 {
-        0 => drop(varint(&mut after)?),
-        1 => after = after.get(8..)?,
-        2 => {
-            let len = usize::try_from(varint(&mut after)?).ok()?;
-            (payload, after) = after.split_at_checked(len)?;
+/// Whether it parses as a message. Other bytes may parse too, which is harmless: only the structure is used.
+fn is_message(content: &[u8]) -> bool {
+    let mut fields = Fields::new(content);
+    loop {
+        match fields.next_field() {
+            Ok(Some(_)) => {}
+            end => return end.is_ok() && !content.is_empty(),
         }
-        5 => after = after.get(4..)?,
-        _ => return None,
     }
-    *rest = after;
-    Some((field, &whole[..whole.len() - after.len()], payload))
-}
-
-/// prost reserves capacity for each byte, which was 2% of the instructions of a first connect.
-fn put_varint(mut value: u64, out: &mut Vec<u8>) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-/// prost builds an error for malformed input, which is common here: strings are probed as messages.
-fn varint(rest: &mut &[u8]) -> Option<u64> {
-    let (&first, after) = rest.split_first()?;
-    if first < 0x80 {
-        *rest = after;
-        return Some(first.into());
-    }
-    decode_varint(rest).ok()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use model::{Mesh, Placement};
-use wire::backward::field;
+use protobuf::field;
 
 use super::tracing::{ConnectionTracing, connection_tracing};
 use crate::filter::Direction;

@@ -1,8 +1,9 @@
 //! Limits the number of values in a Struct, at all levels, before it is decoded: a decoded value takes fifty times its encoded size.
 
-use super::Error;
-use super::fields::{FIELD_1, FIELD_2, Fields};
+use protobuf::Fields;
+
 use super::read::{LIST, STRUCT};
+use super::{Error, FIELD_1, FIELD_2};
 
 /// Istio's agents send a few hundred: labels, annotations, proxy config.
 pub(super) const MAX_VALUES: usize = 10_000;

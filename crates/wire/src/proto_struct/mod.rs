@@ -3,7 +3,6 @@
 //! Duplicates are handled like prost does: of duplicate names the last one counts, duplicate messages are merged.
 
 mod count;
-mod fields;
 mod json;
 mod order;
 mod read;
@@ -11,13 +10,17 @@ mod tree;
 mod view;
 
 use bytes::Bytes;
+use protobuf::Fields;
 use serde_json::Value;
 
 use count::MAX_VALUES;
-use fields::{FIELD_1, Fields};
 use read::ValueBuilder as _;
 use tree::Tree;
 pub use view::{StructView, ValueView};
+
+/// The tags of fields 1 and 2, length-delimited.
+const FIELD_1: u32 = Fields::delimited_tag(1);
+const FIELD_2: u32 = Fields::delimited_tag(2);
 
 /// The maximum depth of nested messages: prost decodes 100, and the metadata is within a request and its node.
 const MAX_DEPTH: u8 = 98;
@@ -32,6 +35,15 @@ pub enum Error {
     TooDeep,
     #[error("it holds more than {MAX_VALUES} values")]
     TooMany,
+}
+
+impl From<protobuf::Error> for Error {
+    fn from(error: protobuf::Error) -> Error {
+        match error {
+            protobuf::Error::Malformed => Error::Malformed,
+            protobuf::Error::NotText => Error::NotText,
+        }
+    }
 }
 
 /// As JSON; numbers that JSON does not have are null.

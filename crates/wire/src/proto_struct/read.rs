@@ -1,7 +1,8 @@
 //! Decodes the messages of a Struct into a builder.
 
-use super::Error;
-use super::fields::{FIELD_1, FIELD_2, Fields};
+use protobuf::Fields;
+
+use super::{Error, FIELD_1, FIELD_2};
 
 pub(super) const NULL: u32 = 1 << 3;
 pub(super) const NUMBER: u32 = 2 << 3 | 1;

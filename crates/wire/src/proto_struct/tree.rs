@@ -1,9 +1,9 @@
 //! A Value with borrowed strings, to be encoded with sorted names.
 
 use bytes::Bytes;
+use protobuf::Writer;
 
 use super::read::ValueBuilder;
-use crate::backward::{self, Writer};
 
 const VARINT: u8 = 0;
 const FIXED64: u8 = 1;
@@ -67,7 +67,7 @@ impl<'a> ValueBuilder<'a> for Tree<'a> {
 
 /// Encodes the fields as prost does, sorted by name.
 pub(super) fn encode(fields: &mut [(&str, Tree<'_>)]) -> Bytes {
-    backward::encode_with(|out| write_struct(out, fields))
+    protobuf::encode_with(|out| write_struct(out, fields))
 }
 
 fn write_struct(out: &mut Writer, fields: &mut [(&str, Tree<'_>)]) {

@@ -1,11 +1,11 @@
 //! A Struct with sorted names, as `sort_names` returns it, decoded on demand: most node metadata is never read.
 
 use bytes::Bytes;
+use protobuf::Fields;
 use serde_json::Value;
 
-use super::fields::{FIELD_1, FIELD_2, Fields};
 use super::read::{BOOL, NULL, NUMBER, STRING, STRUCT};
-use super::{MAX_DEPTH, read, sort_names};
+use super::{FIELD_1, FIELD_2, MAX_DEPTH, read, sort_names};
 
 /// A view of the fields.
 pub struct StructView(Bytes);

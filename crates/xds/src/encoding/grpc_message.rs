@@ -3,11 +3,9 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use bytes::{BufMut, Bytes, BytesMut};
-use prost::{
-    Message,
-    encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len},
-};
+use bytes::Bytes;
+use prost::Message;
+use protobuf::{field_len, put_header};
 use wire::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
 
 use crate::{
@@ -117,18 +115,17 @@ impl ResponseHead<'_> {
 
 /// `removed`: names of a delta response, encoded without copies. `resources`: the length of what follows the head.
 fn with_prefix(head: &impl Message, removed: &[Arc<str>], resources: usize) -> Result<(Bytes, usize), MessageTooLarge> {
-    let field_len = |name: &Arc<str>| key_len(REMOVED_RESOURCES) + encoded_len_varint(name.len() as u64) + name.len();
-    let head_len = head.encoded_len() + removed.iter().map(field_len).sum::<usize>();
+    let removed_len = |name: &Arc<str>| field_len(REMOVED_RESOURCES, name.len());
+    let head_len = head.encoded_len() + removed.iter().map(removed_len).sum::<usize>();
     let len = head_len + resources;
     let wire_len = u32::try_from(len).map_err(|_| MessageTooLarge(len))?;
-    let mut first = BytesMut::with_capacity(GRPC_PREFIX + head_len);
-    first.put_u8(0);
-    first.put_u32(wire_len);
-    head.encode(&mut first).expect("a BytesMut grows as needed");
+    let mut first = Vec::with_capacity(GRPC_PREFIX + head_len);
+    first.push(0);
+    first.extend(wire_len.to_be_bytes());
+    head.encode(&mut first).expect("a Vec grows as needed");
     for name in removed {
-        encode_key(REMOVED_RESOURCES, WireType::LengthDelimited, &mut first);
-        encode_varint(name.len() as u64, &mut first);
-        first.put_slice(name.as_bytes());
+        put_header(REMOVED_RESOURCES, name.len(), &mut first);
+        first.extend_from_slice(name.as_bytes());
     }
-    Ok((first.freeze(), len))
+    Ok((first.into(), len))
 }

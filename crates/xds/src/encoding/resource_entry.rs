@@ -1,60 +1,45 @@
 //! The `resources` entry of a response around the content of a resource, for both variants.
 
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
+use bytes::Bytes;
+use protobuf::{encode_with, field_len};
 
-/// Field 2, length-delimited: the `resources` of both response messages.
-const RESOURCES_TAG: u8 = 0x12;
+/// Field numbers of both response messages, of a Resource and of an Any: the content of each is field 2.
+const RESOURCES: u32 = 2;
+const RESOURCE: u32 = 2;
+const VALUE: u32 = 2;
+const NAME: u32 = 3;
 
 /// The entry of a DeltaDiscoveryResponse, with its tag and length, without the content.
 pub(crate) struct ResourceEntry {
-    pub(crate) before: Vec<u8>,
-    pub(crate) after: Vec<u8>,
+    pub(crate) before: Bytes,
+    pub(crate) after: Bytes,
     /// With the content.
     pub(crate) len: usize,
-    /// The range in it that is the entry of a DiscoveryResponse: `Resource.resource` is field 2 too.
+    /// The range in it that is the entry of a DiscoveryResponse: `Resource.resource` has the number of `resources`.
     pub(crate) sotw: (u32, u32),
 }
 
 impl ResourceEntry {
     pub(crate) fn new(name: &str, version: &str, type_url: &str, content: usize) -> ResourceEntry {
-        let any = field_len(type_url.len()) + field_len(content);
-        let inner = field_len(version.len()) + delimited_len(any) + field_len(name.len());
-        let mut before = Vec::with_capacity(160);
-        before.push(RESOURCES_TAG);
-        encode_varint(inner as u64, &mut before);
-        put(1, version, &mut before);
-        open(2, any, &mut before);
-        put(1, type_url, &mut before);
-        if content > 0 {
-            open(2, content, &mut before);
-        }
-        let mut after = Vec::with_capacity(64);
-        put(3, name, &mut after);
+        let after = encode_with(|out| out.text(NAME, name));
+        let mut any = 0;
+        let before = encode_with(|out| {
+            if content > 0 {
+                out.header(VALUE, content);
+            }
+            out.text(1, type_url);
+            out.header(RESOURCE, out.written() + content);
+            any = out.written() + content;
+            out.text(1, version);
+            out.header(RESOURCES, out.written() + content + after.len());
+        });
         let end = before.len() + content;
         let place = |at: usize| u32::try_from(at).expect("protobuf messages are shorter than 2 GiB");
-        ResourceEntry { len: end + after.len(), sotw: (place(end - delimited_len(any)), place(end)), before, after }
+        ResourceEntry { len: end + after.len(), sotw: (place(end - any), place(end)), before, after }
     }
 }
 
-fn open(field: u32, len: usize, out: &mut Vec<u8>) {
-    encode_key(field, WireType::LengthDelimited, out);
-    encode_varint(len as u64, out);
-}
-
-/// Nothing, if it is empty.
-fn put(field: u32, text: &str, out: &mut Vec<u8>) {
-    if !text.is_empty() {
-        open(field, text.len(), out);
-        out.extend_from_slice(text.as_bytes());
-    }
-}
-
-/// The length of a field of text or bytes, which is left out if it is empty.
-pub(crate) fn field_len(len: usize) -> usize {
-    if len == 0 { 0 } else { delimited_len(len) }
-}
-
-/// The length of a field with a number below 16.
-fn delimited_len(len: usize) -> usize {
-    1 + encoded_len_varint(len as u64) + len
+/// The length of the field that `after` holds.
+pub(crate) fn name_len(name: &str) -> usize {
+    if name.is_empty() { 0 } else { field_len(NAME, name.len()) }
 }

@@ -33,7 +33,7 @@ pub(crate) fn detached_node(node: &Node) -> Node {
 
 /// Whether two nodes are equal, whatever the order of their metadata.
 pub(crate) fn is_same_node(one: &Node, two: &Node) -> Result<bool, RequestError> {
-    let sorted = |node: &Node| Ok(Node { metadata: sorted_metadata(node)?, ..node.clone() });
+    let sorted = |node: &Node| sorted_metadata(node).map(|metadata| Node { metadata, ..node.clone() });
     Ok(one == two || sorted(one)? == sorted(two)?)
 }
 

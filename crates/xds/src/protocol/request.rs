@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use prost::{DecodeError, Message};
+use prost::Message;
 use wire::{
     envoy::config::core::v3::Node,
     envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest},
@@ -32,10 +32,6 @@ enum Head {
 impl Request {
     pub(crate) fn decode(variant: Variant, message: &Bytes, max_names: usize) -> Result<Request, RequestError> {
         request_limits::check(variant, message, max_names)?;
-        Request::split(variant, message).map_err(|error| RequestError::Malformed(error.to_string()))
-    }
-
-    fn split(variant: Variant, message: &Bytes) -> Result<Request, DecodeError> {
         let (others, lists) = RequestLists::extract(variant, message)?;
         let head = match variant {
             Variant::Sotw => Head::Sotw(Box::new(DiscoveryRequest::decode(&others[..])?)),

@@ -20,3 +20,15 @@ pub(crate) enum RequestError {
     #[error("{0} is not served over xDS here; use the debug pages of the monitoring port")]
     UnexpectedType(String),
 }
+
+impl From<protobuf::Error> for RequestError {
+    fn from(error: protobuf::Error) -> RequestError {
+        RequestError::Malformed(error.to_string())
+    }
+}
+
+impl From<prost::DecodeError> for RequestError {
+    fn from(error: prost::DecodeError) -> RequestError {
+        RequestError::Malformed(error.to_string())
+    }
+}

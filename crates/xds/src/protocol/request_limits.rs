@@ -1,12 +1,11 @@
 //! Limits on the encoded form of a request, checked before it is decoded: many small fields take up to a hundred times their bytes
 //! in memory, and time for each. What the fields mean is in `request`.
 
+use protobuf::{Field, Fields};
+
 use crate::{
     Variant,
-    protocol::{
-        request_error::RequestError,
-        request_fields::{Field, next_field},
-    },
+    protocol::{request_error::RequestError, request_fields::RequestField},
 };
 
 /// Of one resource name, in bytes.
@@ -19,25 +18,24 @@ const MAX_FIELDS: usize = 10_000;
 /// `max_names`: names that a request may subscribe to and unsubscribe from, together, as sent; and initial versions that it may hold.
 pub(crate) fn check(variant: Variant, message: &[u8], max_names: usize) -> Result<(), RequestError> {
     let (mut names, mut versions, mut fields, mut node) = (0, 0, 0, 0);
-    let mut rest = message;
-    while !rest.is_empty() {
-        let (number, bytes) = next_field(&mut rest).map_err(|error| RequestError::Malformed(error.to_string()))?;
-        let inside = bytes.unwrap_or_default();
-        match Field::of(variant, number) {
+    let mut rest = Fields::new(message);
+    while let Some(Field { number, content, .. }) = rest.next_field()? {
+        let inside = content.unwrap_or_default();
+        match RequestField::of(variant, number) {
             // As sent, duplicates too.
-            Field::Subscribe | Field::Unsubscribe => names += 1,
-            Field::InitialVersion => versions += 1,
+            RequestField::Subscribe | RequestField::Unsubscribe => names += 1,
+            RequestField::InitialVersion => versions += 1,
             // Each parameter counts as a name.
-            Field::Locator => names += 1 + count(inside, max_names),
-            Field::Node => {
+            RequestField::Locator => names += 1 + count(inside, max_names),
+            RequestField::Node => {
                 node += inside.len();
                 if node > MAX_NODE {
                     return Err(RequestError::NodeTooLarge { len: node, limit: MAX_NODE });
                 }
                 fields += 1 + count(inside, MAX_FIELDS);
             }
-            Field::Error => fields += 1 + count(inside, MAX_FIELDS),
-            Field::Other => fields += 1,
+            RequestField::Error => fields += 1 + count(inside, MAX_FIELDS),
+            RequestField::Other => fields += 1,
         }
         // The rest need not be counted.
         if fields > MAX_FIELDS {
@@ -55,9 +53,9 @@ pub(crate) fn check_name_length(len: usize) -> Result<(), RequestError> {
 }
 
 /// Fields of a message, no more than one beyond `limit`. Decoding says what is wrong with a malformed one.
-fn count(mut message: &[u8], limit: usize) -> usize {
-    let mut count = 0;
-    while !message.is_empty() && count <= limit && next_field(&mut message).is_ok() {
+fn count(message: &[u8], limit: usize) -> usize {
+    let (mut count, mut fields) = (0, Fields::new(message));
+    while count <= limit && matches!(fields.next_field(), Ok(Some(_))) {
         count += 1;
     }
     count

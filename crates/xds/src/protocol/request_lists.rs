@@ -4,13 +4,13 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use prost::DecodeError;
+use protobuf::{Error, Field, Fields};
 
 use crate::{
     Variant,
     protocol::{
         initial_versions::{InitialVersion, InitialVersions},
-        request_fields::{Field, malformed, next_field},
+        request_fields::RequestField,
     },
 };
 
@@ -24,18 +24,16 @@ pub(crate) struct RequestLists {
 
 impl RequestLists {
     /// Takes the lists out of an encoded request. Also returns the other fields, still encoded.
-    pub(crate) fn extract(variant: Variant, message: &Bytes) -> Result<(Vec<u8>, RequestLists), DecodeError> {
+    pub(crate) fn extract(variant: Variant, message: &Bytes) -> Result<(Vec<u8>, RequestLists), Error> {
         let (mut subscribe, mut unsubscribe, mut versions) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut others, mut rest) = (Vec::new(), &message[..]);
-        while !rest.is_empty() {
-            let start = message.len() - rest.len();
-            let (number, bytes) = next_field(&mut rest)?;
-            let end = message.len() - rest.len();
-            match (Field::of(variant, number), bytes) {
-                (Field::Subscribe, Some(name)) => subscribe.push(text(name, end)?),
-                (Field::Unsubscribe, Some(name)) => unsubscribe.push(text(name, end)?),
-                (Field::InitialVersion, Some(entry)) => versions.push(initial_version(entry, end)?),
-                _ => others.extend_from_slice(&message[start..end]),
+        let (mut others, mut rest) = (Vec::new(), Fields::new(message));
+        while let Some(Field { number, whole, content }) = rest.next_field()? {
+            let end = message.len() - rest.left();
+            match (RequestField::of(variant, number), content) {
+                (RequestField::Subscribe, Some(name)) => subscribe.push(text(name, end)?),
+                (RequestField::Unsubscribe, Some(name)) => unsubscribe.push(text(name, end)?),
+                (RequestField::InitialVersion, Some(entry)) => versions.push(initial_version(entry, end)?),
+                _ => others.extend_from_slice(whole),
             }
         }
         let initial_versions = InitialVersions::new(message, versions);
@@ -72,24 +70,25 @@ impl RequestLists {
 }
 
 /// Where a text stands that ends at `end`.
-fn text(bytes: &[u8], end: usize) -> Result<Range<u32>, DecodeError> {
+fn text(bytes: &[u8], end: usize) -> Result<Range<u32>, Error> {
     // The check for ASCII is faster and mostly enough.
-    let is_text = bytes.is_ascii() || str::from_utf8(bytes).is_ok();
+    if !bytes.is_ascii() && str::from_utf8(bytes).is_err() {
+        return Err(Error::NotText);
+    }
     let range = u32::try_from(end - bytes.len()).ok().zip(u32::try_from(end).ok());
-    range.filter(|_| is_text).map(|(start, end)| start..end).ok_or_else(malformed)
+    range.map(|(start, end)| start..end).ok_or(Error::Malformed)
 }
 
 /// An entry of the map, which ends at `end`: an optional name, an optional version, and unknown fields.
-fn initial_version(entry: &[u8], end: usize) -> Result<InitialVersion, DecodeError> {
+fn initial_version(entry: &[u8], end: usize) -> Result<InitialVersion, Error> {
     let (mut name, mut version) = (0..0, 0..0);
-    let mut rest = entry;
-    while !rest.is_empty() {
-        let (number, bytes) = next_field(&mut rest)?;
-        let end = end - rest.len();
-        match (number, bytes) {
+    let mut rest = Fields::new(entry);
+    while let Some(Field { number, content, .. }) = rest.next_field()? {
+        let end = end - rest.left();
+        match (number, content) {
             (1, Some(bytes)) => name = text(bytes, end)?,
             (2, Some(bytes)) => version = text(bytes, end)?,
-            (1 | 2, None) => return Err(malformed()),
+            (1 | 2, None) => return Err(Error::Malformed),
             _ => {}
         }
     }
@@ -200,8 +199,8 @@ mod tests {
         for bytes in cuts.chain(odd.map(<[u8]>::to_vec)) {
             let theirs = DeltaDiscoveryRequest::decode(&bytes[..]).is_err();
             let ours = RequestLists::extract(Variant::Delta, &bytes.clone().into())
-                .and_then(|(others, _)| DeltaDiscoveryRequest::decode(&others[..]));
-            assert_eq!(ours.is_err(), theirs, "{bytes:?}");
+                .is_ok_and(|(others, _)| DeltaDiscoveryRequest::decode(&others[..]).is_ok());
+            assert_eq!(!ours, theirs, "{bytes:?}");
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     encoding::{
         delta_compression::DeltaCompressed,
         encoded_bytes::EncodedBytes,
-        resource_entry::{ResourceEntry, field_len},
+        resource_entry::{ResourceEntry, name_len},
     },
 };
 
@@ -112,7 +112,7 @@ impl Resource {
     pub(crate) fn len(&self, variant: Variant) -> usize {
         let (start, end) = self.sotw;
         match variant {
-            Variant::Delta => end as usize + field_len(self.name.len()),
+            Variant::Delta => end as usize + name_len(&self.name),
             Variant::Sotw => (end - start) as usize,
         }
     }

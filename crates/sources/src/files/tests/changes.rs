@@ -176,29 +176,88 @@ fn names_in_notes_are_relative_to_the_folder() {
 }
 
 #[test]
-fn a_change_of_a_known_file_is_seen_without_looking_at_the_others() {
+fn changed_paths_are_scanned_without_looking_at_the_others() {
     let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80)), ("deep/b.yaml", &service("b", 80))]);
-    fixture.write("deep/b.yaml", service("b", 81));
     fixture.write("a.yaml", service("a", 82));
-    assert_eq!(fixture.scan_files(&["deep/b.yaml"]), Some(vec!["put Service shop/b".to_owned()]));
-    assert_eq!((fixture.stored.port("a"), fixture.stored.port("b")), (Some(80), Some(81)));
-    fixture.scan();
+    fixture.write("deep/b.yaml", service("b", 81));
+    assert_eq!(fixture.scan_paths(&["deep/b.yaml"]), Some(vec!["put Service shop/b".to_owned()]));
+    fixture.write("deep/c.yaml", service("c", 80));
+    assert_eq!(fixture.scan_paths(&["deep/c.yaml"]), Some(vec!["put Service shop/c".to_owned()]));
+    fixture.remove("deep/b.yaml");
+    assert_eq!(fixture.scan_paths(&["deep/b.yaml"]), Some(vec!["delete Service shop/b".to_owned()]));
+    assert_eq!(fixture.stored.port("a"), Some(80), "nobody named it");
+    assert_eq!(fixture.scan_paths(&["a.yaml"]), Some(vec!["put Service shop/a".to_owned()]));
     fixture.check_fresh();
 }
 
 #[test]
-fn new_deleted_and_linked_files_need_a_full_scan() {
-    let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80)), ("b.yaml", &service("b", 80))]);
-    fixture.write("c.yaml", service("c", 80));
-    fixture.remove("b.yaml");
+fn a_new_moved_or_deleted_folder_is_scanned_with_all_below_it() {
+    let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80))]);
+    fixture.write("x/deep/b.yaml", service("b", 80));
+    fixture.write("x/c.yaml", service("c", 80));
+    assert_eq!(fixture.scan_paths(&["x"]).expect("no full scan"), ["put Service shop/b", "put Service shop/c"]);
+    fixture.check_fresh();
+    fs::rename(fixture.path("x"), fixture.path("y")).expect("a rename");
+    assert_eq!(fixture.scan_paths(&["x", "y"]).expect("no full scan"), ["put Service shop/b", "put Service shop/c"]);
+    fixture.check_fresh();
+    fs::remove_dir_all(fixture.path("y")).expect("a folder to remove");
+    assert_eq!(fixture.scan_paths(&["y"]).expect("no full scan"), ["delete Service shop/b", "delete Service shop/c"]);
+    fixture.check_fresh();
+}
+
+#[test]
+fn a_file_and_a_folder_may_change_places() {
+    let mut fixture = Fixture::loaded(&[("x.yaml", &service("a", 80)), ("y.yaml/b.yaml", &service("b", 80))]);
+    fixture.remove("x.yaml");
+    fixture.write("x.yaml/a.yaml", service("a", 81));
+    fs::remove_dir_all(fixture.path("y.yaml")).expect("a folder to remove");
+    fixture.write("y.yaml", service("b", 81));
+    let updates = fixture.scan_paths(&["x.yaml", "y.yaml", "y.yaml/b.yaml"]);
+    assert_eq!(updates.expect("no full scan"), ["put Service shop/a", "put Service shop/b"]);
+    fixture.check_fresh();
+}
+
+#[test]
+fn hidden_and_temporary_files_need_no_scan() {
+    let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80))]);
+    fixture.write(".a.yaml.rsync", service("a", 81));
+    fixture.link("a.yaml", ".#a.yaml");
+    assert_eq!(fixture.scan_paths(&[".a.yaml.rsync", ".#a.yaml", "a.yaml~"]), Some(Vec::new()));
+}
+
+#[test]
+fn links_unreadable_parts_and_the_top_need_a_full_scan() {
+    let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80))]);
+    fixture.link("a.yaml", "d.yaml");
     assert_eq!(
-        [fixture.scan_files(&["c.yaml"]), fixture.scan_files(&["b.yaml"]), fixture.scan_files(&[".."])],
+        [fixture.scan_paths(&["d.yaml"]), fixture.scan_paths(&[".."]), fixture.scan_paths(&[""])],
         [None, None, None]
     );
-    fixture.scan();
-    fixture.check_fresh();
-    fixture.link("a.yaml", "d.yaml");
+    fixture.write("sub/b.yaml", service("b", 80));
+    fixture.link("../a.yaml", "sub/e.yaml");
+    assert_eq!(fixture.scan_paths(&["sub"]), None, "a link below");
     fixture.scan();
     fixture.write("a.yaml", service("a", 81));
-    assert_eq!(fixture.scan_files(&["a.yaml"]), None, "the link gives it too");
+    assert_eq!(fixture.scan_paths(&["a.yaml"]), None, "the link gives it too");
+}
+
+#[test]
+fn a_folder_that_was_moved_away_loses_no_object() {
+    let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80))]);
+    let root = fs::canonicalize(fixture.root()).expect("the root");
+    fs::rename(fixture.root(), fixture.aside("gone")).expect("a rename");
+    assert!(fixture.folder.scan_paths(&[root.join("a.yaml")].into()).is_none());
+    fs::create_dir(fixture.root()).expect("another folder");
+    assert!(fixture.folder.scan_paths(&[root.join("a.yaml")].into()).is_none(), "another directory of that name");
+}
+
+#[test]
+fn more_files_than_the_limit_need_a_full_scan() {
+    let mut fixture = Fixture::loaded(&[("a.yaml", &service("a", 80))]);
+    fixture.folder.limits.files = 1;
+    fixture.write("b.yaml", service("b", 80));
+    assert_eq!(fixture.scan_paths(&["b.yaml"]), None);
+    fixture.scan();
+    assert!(fixture.diagnostic().contains("more than 1 files"), "{}", fixture.diagnostic());
+    assert_eq!(fixture.objects(), ["Service shop/a"]);
 }

@@ -1,4 +1,6 @@
-//! After any sequence of changes the state equals that of a first scan.
+//! After any sequence of changes, scanned path by path, the state equals that of a first scan.
+
+use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
@@ -29,14 +31,18 @@ enum Step {
         file: usize,
     },
     RemoveFolder,
-    Scan,
-    /// As an event about it would request.
+    MoveFolder,
+    /// Of the paths that changed since the last scan.
+    ScanPaths,
+    /// As when an event came early, or was about something else.
     ScanFile {
         file: usize,
     },
+    Scan,
 }
 
-const FILES: [&str; 6] = ["a.yaml", "b.yml", "sub/a.yaml", "sub/c.yaml", "sub/deep/a.yaml", "sub.yaml"];
+const FILES: [&str; 8] =
+    ["a.yaml", "b.yml", "sub/a.yaml", "sub/c.yaml", "sub/deep/a.yaml", "sub.yaml", "moved/a.yaml", "moved/deep/a.yaml"];
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 fn step() -> impl Strategy<Value = Step> {
@@ -49,9 +55,11 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (file.clone(), objects).prop_map(|(file, objects)| Step::Replace { file, objects }),
         2 => (file.clone(), file.clone()).prop_map(|(from, to)| Step::Move { from, to }),
         2 => file.clone().prop_map(|file| Step::Remove { file }),
-        4 => file.prop_map(|file| Step::ScanFile { file }),
+        2 => file.prop_map(|file| Step::ScanFile { file }),
         1 => Just(Step::RemoveFolder),
-        4 => Just(Step::Scan),
+        1 => Just(Step::MoveFolder),
+        5 => Just(Step::ScanPaths),
+        1 => Just(Step::Scan),
     ]
 }
 
@@ -60,34 +68,70 @@ fn text(objects: &[usize], port: i32) -> String {
     format!("# objects\n{}", services(&names, port))
 }
 
-/// Steps that do not apply (a file that does not exist) have no effect.
-fn apply(fixture: &mut Fixture, step: &Step) {
-    match step {
-        Step::Write { file, objects, port } => fixture.write(FILES[*file], text(objects, *port)),
-        Step::Break { file } => fixture.write(FILES[*file], "kind: [Service\n"),
-        Step::Empty { file } => fixture.write(FILES[*file], ""),
-        Step::Replace { file, objects } => {
-            fixture.write(FILES[*file], "");
-            fixture.write("new.tmp", text(objects, 90));
-            fs::rename(fixture.path("new.tmp"), fixture.path(FILES[*file])).expect("a rename");
+/// The folder, and the paths that changed since the last scan.
+struct Edited {
+    fixture: Fixture,
+    changed: BTreeSet<&'static str>,
+}
+
+impl Edited {
+    /// A file, and a folder that may be new.
+    fn touch(&mut self, file: &'static str) {
+        let folders =
+            ["sub", "sub/deep", "moved", "moved/deep"].into_iter().filter(|folder| Path::new(file).starts_with(folder));
+        self.changed.extend(folders.chain([file]));
+    }
+
+    fn write(&mut self, file: usize, text: impl AsRef<[u8]>) {
+        self.fixture.write(FILES[file], text);
+        self.touch(FILES[file]);
+    }
+
+    fn rename(&mut self, from: &'static str, to: &'static str) {
+        let target = self.fixture.path(to);
+        let _ = fs::create_dir_all(target.parent().expect("a parent"));
+        let _ = fs::rename(self.fixture.path(from), target);
+        self.touch(from);
+        self.touch(to);
+    }
+
+    /// Steps that do not apply (a file that does not exist) have no effect.
+    fn apply(&mut self, step: &Step) {
+        match step {
+            Step::Write { file, objects, port } => self.write(*file, text(objects, *port)),
+            Step::Break { file } => self.write(*file, "kind: [Service\n"),
+            Step::Empty { file } => self.write(*file, ""),
+            Step::Replace { file, objects } => {
+                self.fixture.write("new.tmp", text(objects, 90));
+                self.rename("new.tmp", FILES[*file]);
+            }
+            Step::Move { from, to } => self.rename(FILES[*from], FILES[*to]),
+            Step::Remove { file } => {
+                let _ = fs::remove_file(self.fixture.path(FILES[*file]));
+                self.touch(FILES[*file]);
+            }
+            Step::RemoveFolder => {
+                let _ = fs::remove_dir_all(self.fixture.path("sub"));
+                self.touch("sub");
+            }
+            Step::MoveFolder => {
+                let _ = fs::remove_dir_all(self.fixture.path("moved"));
+                self.rename("sub", "moved");
+            }
+            Step::Scan => {
+                self.changed.clear();
+                self.fixture.scan();
+            }
+            Step::ScanPaths => self.scan_paths(),
+            Step::ScanFile { file } => {
+                self.fixture.scan_paths(&[FILES[*file]]);
+            }
         }
-        Step::Move { from, to } => {
-            let to = fixture.path(FILES[*to]);
-            let _ = fs::create_dir_all(to.parent().expect("a parent"));
-            let _ = fs::rename(fixture.path(FILES[*from]), to);
-        }
-        Step::Remove { file } => {
-            let _ = fs::remove_file(fixture.path(FILES[*file]));
-        }
-        Step::RemoveFolder => {
-            let _ = fs::remove_dir_all(fixture.path("sub"));
-        }
-        Step::Scan => {
-            fixture.scan();
-        }
-        Step::ScanFile { file } => {
-            fixture.scan_files(&[FILES[*file]]);
-        }
+    }
+
+    fn scan_paths(&mut self) {
+        let paths: Vec<&str> = std::mem::take(&mut self.changed).into_iter().collect();
+        assert!(self.fixture.scan_paths(&paths).is_some(), "a full scan was needed for {paths:?}");
     }
 }
 
@@ -96,19 +140,19 @@ proptest! {
 
     #[test]
     fn any_sequence_of_steps_ends_as_a_fresh_scan(steps in prop::collection::vec(step(), 1..30), last in prop::collection::vec(0..NAMES.len(), 0..4)) {
-        let mut fixture = Fixture::new(&[]);
+        let mut edited = Edited { fixture: Fixture::loaded(&[]), changed: BTreeSet::new() };
         for step in &steps {
-            apply(&mut fixture, step);
+            edited.apply(step);
         }
-        fixture.scan();
+        edited.scan_paths();
         // Broken and empty files keep objects that a fresh scan does not see: repair them first.
-        for file in FILES {
-            if fs::read_to_string(fixture.path(file)).is_ok_and(|text| !text.starts_with('#')) {
-                fixture.write(file, text(&last, 99));
+        for (number, file) in FILES.into_iter().enumerate() {
+            if fs::read_to_string(edited.fixture.path(file)).is_ok_and(|text| !text.starts_with('#')) {
+                edited.write(number, text(&last, 99));
             }
         }
-        fixture.scan();
-        fixture.check_fresh();
+        edited.scan_paths();
+        edited.fixture.check_fresh();
     }
 
     #[test]

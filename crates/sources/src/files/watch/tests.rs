@@ -265,3 +265,17 @@ fn ignores_events_of_reads_temporary_files_and_siblings() {
     assert!(one.concerns(&created("/srv/conf")));
     assert!(!one.concerns(&created("/srv/other")));
 }
+
+#[test]
+fn half_a_rename_does_not_delete_a_file() {
+    let renamed = |mode, path: &str| {
+        Ok(Event::new(EventKind::Modify(ModifyKind::Name(mode))).set_tracker(7).add_path(path.into()))
+    };
+    let mut view = view("/conf", Interest::All);
+    assert!(view.concerns(&renamed(RenameMode::From, "/conf/a.yaml")));
+    assert_eq!(view.take_touched(), ChangedPaths::Anything);
+    assert!(view.concerns(&renamed(RenameMode::From, "/conf/a.yaml")));
+    assert!(view.concerns(&renamed(RenameMode::To, "/conf/b.yaml")));
+    let both = ["/conf/a.yaml", "/conf/b.yaml"].map(PathBuf::from);
+    assert_eq!(view.take_touched(), ChangedPaths::Paths(both.into()));
+}

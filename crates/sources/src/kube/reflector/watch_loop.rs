@@ -3,31 +3,35 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
+use config::kind::Kind;
 use config::store::Update;
 use http_body_util::BodyExt;
 use kube::client::Body;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info};
 
-use super::super::client::{JSON, RequestError, Status, chain};
+use super::super::client::{RequestError, Status, chain};
+use super::super::encoded_page::{self, accepted_types, is_encoded_watch, next_frame};
 use super::super::known_objects::{ObservedObject, version};
 use super::super::pacing::with_jitter;
-use super::super::page::{Event, read_event};
+use super::super::page::{self, Event};
 use super::super::resource::ApiResource;
 use super::{Reflector, WatchEnd, escaped, is_ours};
 
 /// Of one event, in bytes.
-const LONGEST_LINE: usize = 64 << 20;
+const LONGEST_EVENT: usize = 64 << 20;
 /// A watch that ends sooner without an event counts as failed.
 const SHORTEST: Duration = Duration::from_secs(1);
 
 impl Reflector {
     pub(super) async fn watch(&mut self, from: u64) -> Result<(), WatchEnd> {
-        let (_, mut body) = match self.client.open(&self.watch_path(from), JSON).await {
+        let types = accepted_types(self.resource.kind);
+        let (headers, mut body) = match self.client.open(&self.watch_path(from), types).await {
             Err(RequestError::Status { code: 404, .. }) => return Err(WatchEnd::Absent),
             other => other?,
         };
+        let framing = if is_encoded_watch(&headers) { Framing::Encoded } else { Framing::Lines };
         if let Some(lasted) = self.health.live() {
             info!(?lasted, "watches are live again");
         }
@@ -42,7 +46,7 @@ impl Reflector {
                     last_event = Instant::now();
                     text.extend_from_slice(&piece);
                     brought = true;
-                    self.take_lines(&mut text).await?;
+                    self.take_events(framing, &mut text).await?;
                 }
                 () = sleep_until(last_event + self.pacing.idle) => {
                     // If the server is dead, the next watch will fail.
@@ -78,31 +82,31 @@ impl Reflector {
         format!("{path}?{watch}&timeoutSeconds={lasts}&{selector}")
     }
 
-    async fn take_lines(&mut self, text: &mut BytesMut) -> Result<(), WatchEnd> {
+    async fn take_events(&mut self, framing: Framing, arrived: &mut BytesMut) -> Result<(), WatchEnd> {
         let mut updates = Vec::new();
-        let mut outcome = Ok(());
-        while outcome.is_ok()
-            && let Some(end) = text.iter().position(|byte| *byte == b'\n')
-        {
-            let line = text.split_to(end);
-            text.advance(1);
-            outcome = self.take(&line, &mut updates);
-        }
-        if text.len() > LONGEST_LINE {
-            outcome = Err(RequestError::Unreadable(format!("an event is longer than {LONGEST_LINE} bytes")).into());
-        }
+        let outcome = loop {
+            match framing.next(arrived) {
+                Ok(Some(event)) => {
+                    if let Err(end) = self.take(framing, &event, &mut updates) {
+                        break Err(end);
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(failure) => break Err(failure.into()),
+            }
+        };
         // Updates before an error count.
         self.send(updates).await?;
         self.health.record_event(&self.known, self.progress.at.unwrap_or_default());
         outcome
     }
 
-    fn take(&mut self, line: &[u8], updates: &mut Vec<Update>) -> Result<(), WatchEnd> {
-        if line.is_empty() {
+    fn take(&mut self, framing: Framing, event: &[u8], updates: &mut Vec<Update>) -> Result<(), WatchEnd> {
+        if event.is_empty() {
             return Ok(());
         }
         let unreadable = |what: &str| WatchEnd::from(RequestError::Unreadable(what.to_owned()));
-        match read_event(self.resource.kind, line).map_err(|error| unreadable(&error.to_string()))? {
+        match framing.read(self.resource.kind, event).map_err(|error| unreadable(&error))? {
             Event::Error(Status { code, reason, message }) => {
                 return Err(RequestError::Status { code, reason, message, retry_after: None }.into());
             }
@@ -169,8 +173,43 @@ impl Reflector {
     }
 }
 
+/// How the events of a watch follow each other.
+#[derive(Clone, Copy)]
+enum Framing {
+    /// JSON, one on each line.
+    Lines,
+    /// Protobuf, each with its length.
+    Encoded,
+}
+
+impl Framing {
+    /// Takes the next event off what has arrived. `None`: it is not whole yet.
+    fn next(self, arrived: &mut BytesMut) -> Result<Option<Bytes>, RequestError> {
+        let too_long = || RequestError::Unreadable(format!("an event is longer than {LONGEST_EVENT} bytes"));
+        match self {
+            Framing::Encoded => next_frame(arrived, LONGEST_EVENT).map_err(|_| too_long()),
+            Framing::Lines => match arrived.iter().position(|byte| *byte == b'\n') {
+                Some(end) => {
+                    let line = arrived.split_to(end).freeze();
+                    arrived.advance(1);
+                    Ok(Some(line))
+                }
+                None if arrived.len() > LONGEST_EVENT => Err(too_long()),
+                None => Ok(None),
+            },
+        }
+    }
+
+    fn read(self, kind: Kind, event: &[u8]) -> Result<Event, String> {
+        match self {
+            Framing::Encoded => encoded_page::read_event(kind, event),
+            Framing::Lines => page::read_event(kind, event).map_err(|error| error.to_string()),
+        }
+    }
+}
+
 /// `None`: the connection ended normally.
-async fn next(body: &mut Body) -> Result<Option<bytes::Bytes>, RequestError> {
+async fn next(body: &mut Body) -> Result<Option<Bytes>, RequestError> {
     loop {
         match body.frame().await {
             None => return Ok(None),

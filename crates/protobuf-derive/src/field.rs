@@ -71,7 +71,7 @@ impl Field {
         let write_one = self.write_one(&value);
         match (&self.kind, &self.label) {
             (Kind::Oneof, _) => {
-                quote!(if let Some(value) = &#location { crate::backward::Backward::write(value, out); })
+                quote!(if let Some(value) = &#location { ::protobuf::Encode::write(value, out); })
             }
             (Kind::Map { key, value }, _) => self.entries(location, key, value),
             (Kind::Number(kind), Label::Repeated) => self.numbers(location, kind),

@@ -2,16 +2,16 @@
 
 use proptest::prelude::*;
 use prost::Message;
-use wire::backward::{self, Backward};
+use protobuf::Encode;
 use wire::envoy::config::route::v3::{RetryPolicy, retry_policy::RetryBackOff};
 use wire::envoy::r#type::v3::Percent;
 use wire::google::protobuf::{Duration, FileDescriptorSet, ListValue, Struct, Value, value::Kind};
 
-fn check_against_prost(message: &(impl Message + Backward + std::fmt::Debug)) {
-    assert_eq!(backward::encode(message), message.encode_to_vec(), "{message:?}");
+fn check_against_prost(message: &(impl Message + Encode + std::fmt::Debug)) {
+    assert_eq!(protobuf::encode(message), message.encode_to_vec(), "{message:?}");
     let mut field = Vec::new();
     prost::encoding::message::encode(17, message, &mut field);
-    assert_eq!(backward::field(17, message), field, "{message:?}");
+    assert_eq!(protobuf::field(17, message), field, "{message:?}");
 }
 
 #[test]

@@ -1,18 +1,18 @@
-//! Reverse encoding of messages, from the last byte to the first. A length precedes what it measures: a forward encoder must compute
+//! The writer of messages, from the last byte to the first. A length precedes what it measures: a forward encoder must compute
 //! lengths first, and prost computes the length of a nested message once for each message around it. In reverse the length is known when it
 //! is written.
 
 use std::cell::Cell;
 
 use bytes::Bytes;
-use prost::encoding::encoded_len_varint;
+use prost::encoding::{encoded_len_varint, key_len};
 
 /// Derived for every message and oneof. Fields are written from the last to the first; the bytes equal prost's.
-pub trait Backward {
+pub trait Encode {
     fn write(&self, out: &mut Writer);
 }
 
-impl<M: Backward> Backward for Box<M> {
+impl<M: Encode> Encode for Box<M> {
     fn write(&self, out: &mut Writer) {
         (**self).write(out);
     }
@@ -29,16 +29,17 @@ thread_local! {
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-pub fn encode(message: &impl Backward) -> Bytes {
+pub fn encode(message: &impl Encode) -> Bytes {
     encode_with(|out| message.write(out))
 }
 
 /// A message as a field of another, with its tag.
-pub fn field(number: u32, message: &impl Backward) -> Bytes {
+pub fn field(number: u32, message: &impl Encode) -> Bytes {
     encode_with(|out| out.message(number, message))
 }
 
-pub(crate) fn encode_with(write: impl FnOnce(&mut Writer)) -> Bytes {
+/// What the closure writes, from the last field to the first.
+pub fn encode_with(write: impl FnOnce(&mut Writer)) -> Bytes {
     let bytes = SCRATCH.take();
     let mut writer = Writer { start: bytes.len(), bytes };
     write(&mut writer);
@@ -49,6 +50,23 @@ pub(crate) fn encode_with(write: impl FnOnce(&mut Writer)) -> Bytes {
     written
 }
 
+/// Appends the tag and length of a field to bytes that are written forward. prost reserves capacity for each byte, which was 2% of the instructions
+/// of a first connect.
+pub fn put_header(number: u32, len: usize, out: &mut Vec<u8>) {
+    for mut value in [u64::from(number << 3 | LENGTH), len as u64] {
+        while value >= 0x80 {
+            out.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        out.push(value as u8);
+    }
+}
+
+/// The length of a length-delimited field, with its tag.
+pub fn field_len(number: u32, content: usize) -> usize {
+    key_len(number) + encoded_len_varint(content as u64) + content
+}
+
 /// The encoded bytes are at the end of `bytes`, from `start` on.
 pub struct Writer {
     bytes: Vec<u8>,
@@ -56,12 +74,12 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub fn message(&mut self, number: u32, message: &impl Backward) {
+    pub fn message(&mut self, number: u32, message: &impl Encode) {
         self.nested(number, |out| message.write(out));
     }
 
     /// Leaves out an empty message.
-    pub fn some_message(&mut self, number: u32, message: &impl Backward) {
+    pub fn some_message(&mut self, number: u32, message: &impl Encode) {
         let end = self.written();
         message.write(self);
         if self.written() > end {
@@ -83,14 +101,18 @@ impl Writer {
 
     /// Completes a length-delimited field with what was written since `end`.
     pub fn close(&mut self, number: u32, end: usize) {
-        self.varint((self.written() - end) as u64);
+        self.header(number, self.written() - end);
+    }
+
+    /// The tag and length of a field whose content is elsewhere.
+    pub fn header(&mut self, number: u32, len: usize) {
+        self.varint(len as u64);
         self.varint((number << 3 | LENGTH).into());
     }
 
     pub fn bytes(&mut self, number: u32, bytes: &[u8]) {
         self.put(bytes);
-        self.varint(bytes.len() as u64);
-        self.varint((number << 3 | LENGTH).into());
+        self.header(number, bytes.len());
     }
 
     /// Leaves out an empty text.
