@@ -106,6 +106,11 @@ impl Folder {
         self.finish_scan(change, diagnostics, read, readable)
     }
 
+    /// The configuration files of the last scan, unreadable ones included.
+    pub fn paths(&self) -> impl Iterator<Item = PathBuf> {
+        self.catalog.files().keys().map(|path| self.root.join(path.as_path()))
+    }
+
     /// The changes in these files, at a cost proportional to them. `None`: a full scan is needed, because a file is new or
     /// deleted, or there are symbolic links.
     fn scan_files(&mut self, paths: &BTreeSet<PathBuf>) -> Option<Scan> {
