@@ -10,6 +10,7 @@ mod corpus;
 mod csr_api;
 mod faults;
 mod fencing;
+mod injection;
 mod instance;
 mod leader_tasks;
 mod leadership;
