@@ -196,7 +196,8 @@ fn pod(space: &str, number: usize) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": { "name": format!("cart-{number}"), "namespace": space, "labels": { "app": "cart", "version": "v1" } },
-        "spec": { "containers": [container] },
+        // Here no admission plugin sets it, and the volume of the token needs one.
+        "spec": { "serviceAccountName": "default", "containers": [container] },
     })
 }
 

@@ -89,7 +89,8 @@ async fn bundles(api: &ApiWriter, revision: &str) -> Result<Vec<String>> {
 fn pod(name: &str, labels: &Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "labels": labels },
-        "spec": { "containers": [{ "name": "app", "image": "app" }] },
+        // Here no admission plugin sets it, and the volume of the token needs one.
+        "spec": { "serviceAccountName": "default", "containers": [{ "name": "app", "image": "app" }] },
     })
 }
 

@@ -105,7 +105,8 @@ fn their_rows(istioctl: &Path, kubeconfig: &Path, space: &str, labels: &[(String
     let rows = text.lines().skip(1).filter_map(|line| {
         let mut words = line.split_whitespace();
         let (name, revision, injected) = (words.next()?, words.next()?, words.next()?);
-        matches!(injected, "✔" | "✘").then(|| (name.to_owned(), revision.to_owned(), injected == "✔"))
+        // In colour, wherever it is written to.
+        injected.contains(['✔', '✘']).then(|| (name.to_owned(), revision.to_owned(), injected.contains('✔')))
     });
     Ok(rows.collect())
 }
