@@ -17,12 +17,30 @@ const IGNORED_NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-
 pub enum Reason {
     HostNetwork,
     IgnoredNamespace,
-    /// The label or annotation `sidecar.istio.io/inject`.
-    Asked,
+    /// The label `sidecar.istio.io/inject`.
+    Label,
+    /// The annotation of that name.
+    Annotation,
     NeverSelector,
     AlwaysSelector,
     Policy,
     InvalidPolicy(String),
+}
+
+impl Reason {
+    /// For output that is read by programs.
+    pub fn id(&self) -> &'static str {
+        match self {
+            Reason::HostNetwork => "host-network",
+            Reason::IgnoredNamespace => "ignored-namespace",
+            Reason::Label => "pod-label",
+            Reason::Annotation => "pod-annotation",
+            Reason::NeverSelector => "never-inject-selector",
+            Reason::AlwaysSelector => "always-inject-selector",
+            Reason::Policy => "policy",
+            Reason::InvalidPolicy(_) => "invalid-policy",
+        }
+    }
 }
 
 impl fmt::Display for Reason {
@@ -30,10 +48,11 @@ impl fmt::Display for Reason {
         match self {
             Reason::HostNetwork => f.write_str("the pod is on the network of its host"),
             Reason::IgnoredNamespace => f.write_str("pods of this namespace are never injected"),
-            Reason::Asked => write!(f, "the pod says so with {INJECT}"),
+            Reason::Label => write!(f, "the pod's label {INJECT} says so"),
+            Reason::Annotation => write!(f, "the pod's annotation {INJECT} says so"),
             Reason::NeverSelector => f.write_str("neverInjectSelector matches"),
             Reason::AlwaysSelector => f.write_str("alwaysInjectSelector matches"),
-            Reason::Policy => f.write_str("policy"),
+            Reason::Policy => f.write_str("neither the pod nor a selector says anything, and so the policy holds"),
             Reason::InvalidPolicy(policy) => {
                 write!(f, "the policy {policy:?} of the injector's ConfigMap is neither enabled nor disabled")
             }
@@ -60,18 +79,19 @@ pub(crate) fn decide(pod: &Pod, config: &InjectorConfig) -> (bool, Reason) {
 
 /// A value of the label other than `true` and `false` that was passed over.
 pub(crate) fn invalid_value(pod: &Pod) -> Option<&str> {
-    asked(pod).filter(|value| !matches!(*value, "" | "true" | "false"))
+    asked(pod).map(|(value, _)| value).filter(|value| !matches!(*value, "" | "true" | "false"))
 }
 
-fn asked(pod: &Pod) -> Option<&str> {
-    pod.label(INJECT).or_else(|| pod.annotation(INJECT))
+fn asked(pod: &Pod) -> Option<(&str, Reason)> {
+    let label = pod.label(INJECT).map(|value| (value, Reason::Label));
+    label.or_else(|| Some((pod.annotation(INJECT)?, Reason::Annotation)))
 }
 
 /// `None`: neither the pod nor a selector says anything.
 fn chosen(pod: &Pod, config: &InjectorConfig) -> Option<(bool, Reason)> {
     match asked(pod) {
-        Some("true") => return Some((true, Reason::Asked)),
-        Some("false") => return Some((false, Reason::Asked)),
+        Some(("true", by)) => return Some((true, by)),
+        Some(("false", by)) => return Some((false, by)),
         _ => {}
     }
     let labels: Labels = pod.labels().collect();
@@ -116,6 +136,14 @@ mod tests {
     fn an_empty_selector_and_an_invalid_one_match_nothing() {
         let config = "{policy: disabled, alwaysInjectSelector: [{}, {matchExpressions: [{key: a, operator: Is}]}]}";
         check(config, labelled("a", "b"), &(false, Reason::Policy));
+    }
+
+    #[test]
+    fn the_label_of_a_pod_goes_before_its_annotation() {
+        let mut pod = json!({ "metadata": { "annotations": { INJECT: "false" } }, "spec": { "containers": [] } });
+        check("policy: enabled", pod.clone(), &(false, Reason::Annotation));
+        pod["metadata"]["labels"] = json!({ INJECT: "true" });
+        check("policy: disabled", pod, &(true, Reason::Label));
     }
 
     #[test]

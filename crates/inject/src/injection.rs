@@ -9,6 +9,7 @@ use serde_json::{Map, Value as Json};
 use crate::annotation::check_annotations;
 use crate::data::Data;
 use crate::decision::{Reason, decide, invalid_value};
+use crate::fault::{Fault, faults};
 use crate::image::proxy_image;
 use crate::injector_config::{ConfigError, InjectorConfig};
 use crate::json_patch::json_patch;
@@ -72,8 +73,15 @@ pub struct Injection {
     /// `namespace/name`; empty if the object is no pod.
     pub pod: String,
     pub outcome: Result<InjectionOutcome, String>,
-    /// For the log: settings that were passed over, and results that an API server will refuse.
+    /// Settings that were passed over.
     pub warnings: Vec<String>,
+    pub faults: Vec<Fault>,
+}
+
+impl Injection {
+    fn rejected(pod: String, error: String) -> Injection {
+        Injection { pod, outcome: Err(error), warnings: Vec::new(), faults: Vec::new() }
+    }
 }
 
 /// A pod as the webhook gets it.
@@ -90,19 +98,18 @@ pub struct Request<'a> {
 
 impl Injector {
     pub fn inject(&self, request: Request<'_>, plane: &ControlPlane, objects: &Snapshot) -> Injection {
-        let rejected = |error| Injection { pod: String::new(), outcome: Err(error), warnings: Vec::new() };
         if request.pod.is_null() {
-            return rejected("unexpected end of JSON input".to_owned());
+            return Injection::rejected(String::new(), "unexpected end of JSON input".to_owned());
         }
         let mut pod = match Pod::typed(request.pod) {
             Ok(pod) => pod,
-            Err(error) => return rejected(error),
+            Err(error) => return Injection::rejected(String::new(), error),
         };
         pod.drop_managed_fields();
         if pod.meta("namespace").is_empty() && !request.namespace.is_empty() {
             pod.set_namespace(request.namespace);
         }
-        let mut injection = Injection { pod: pod.display_name(), outcome: Err(String::new()), warnings: Vec::new() };
+        let mut injection = Injection::rejected(pod.display_name(), String::new());
         if let Some(value) = invalid_value(&pod) {
             injection.warnings.push(format!("sidecar.istio.io/inject is {value:?}, which is neither true nor false"));
         }
@@ -112,7 +119,7 @@ impl Injector {
             let variables = variables(&self.values, &pod, request.path);
             let run = Run::new(self, plane, objects, &pod, (workload, variables));
             run.result(pod).map(|(patch, result)| {
-                injection.warnings.extend(faults(&result));
+                injection.faults = faults(&result);
                 InjectionOutcome::Injected { patch, pod: result.into_json(), reason }
             })
         } else {
@@ -270,29 +277,4 @@ fn variables(values: &Values, pod: &Pod, path: &str) -> BTreeMap<String, String>
         variables.insert(NETWORK.to_owned(), network.to_owned());
     }
     variables
-}
-
-/// Results that equal istiod's and that an API server refuses.
-fn faults(pod: &Pod) -> Vec<String> {
-    let mut faults = Vec::new();
-    let both = |list: ContainerList| pod.container(list, crate::pod::PROXY).is_some();
-    if both(ContainerList::Containers) && both(ContainerList::InitContainers) {
-        faults.push(
-            "a template patches istio-proxy under containers, but it is a native sidecar: there are two now".into(),
-        );
-    }
-    for volume in pod.spec()["volumes"].as_array().into_iter().flatten() {
-        if volume.as_object().is_some_and(|volume| volume.len() > 2) {
-            faults.push(format!(
-                "the volume {:?} of the pod and the injected one are of different kinds",
-                name_of(volume)
-            ));
-        }
-    }
-    let variables = pod.sidecar().map_or(&Json::Null, |sidecar| &sidecar["env"]).as_array().into_iter().flatten();
-    for variable in variables.filter(|variable| variable.get("value").is_some() && variable.get("valueFrom").is_some())
-    {
-        faults.push(format!("the variable {:?} of istio-proxy has both a value and a source", name_of(variable)));
-    }
-    faults
 }

@@ -4,6 +4,7 @@
 mod annotation;
 mod data;
 mod decision;
+mod fault;
 mod functions;
 mod image;
 mod injection;
@@ -27,10 +28,12 @@ mod schema;
 mod status;
 mod template;
 mod values;
+mod webhook_configuration;
 mod workloads;
 mod yaml;
 
 pub use decision::Reason;
+pub use fault::Fault;
 pub use injection::{ControlPlane, Injection, InjectionOutcome, Injector, Request};
 pub use injector_config::{ConfigError, InjectorConfig};
 pub use native::NativeSidecars;
@@ -38,4 +41,5 @@ pub use owner::OwnerWorkload;
 pub use review::{Review, refused};
 pub use template::ParseError;
 pub use values::Values;
-pub use workloads::InjectedObject;
+pub use webhook_configuration::{Selection, WebhookConfiguration};
+pub use workloads::{InjectedObject, PodTemplate};

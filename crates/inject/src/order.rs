@@ -27,7 +27,9 @@ pub(crate) fn reorder(pod: &mut Pod, hold: bool) {
     } else {
         &[(validation, End::First), (init, End::Last), (core_dump, End::Last)]
     };
-    moves.iter().for_each(|(name, end)| moved(containers, name, *end));
+    // Of our own template: the sidecar runs the program that this one puts in place.
+    let agent = [("meltemi-agent", End::First)];
+    moves.iter().chain(&agent).for_each(|(name, end)| moved(containers, name, *end));
 }
 
 /// Of several containers of that name the last one stays.

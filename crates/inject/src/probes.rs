@@ -45,6 +45,14 @@ pub(crate) fn rewrite(pod: &mut Pod, default: bool, mesh_port: i64) {
     }
 }
 
+/// A handler of the container is sent to port 0 of the agent.
+pub(crate) fn redirected_to_nowhere(container: &Json) -> bool {
+    HANDLERS.iter().any(|(pointer, end)| {
+        let action = container.pointer(&format!("{pointer}/httpGet"));
+        action.is_some_and(|it| it["port"] == 0 && it["path"] == agent_path(name_of(container), pointer, end))
+    })
+}
+
 /// The agent tells hooks from probes by the start of the path.
 fn agent_path(container: &str, pointer: &str, end: &str) -> String {
     let start = if is_hook(pointer) { "app-lifecycle" } else { "app-health" };

@@ -16,8 +16,8 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 pub(crate) use ask::{CaCommand, CaRotate, Doctor, FailOn, Proxies, Pushes, Target};
 pub(crate) use env::{AdminEnv, ClusterEnv, DebounceEnv, Env, IdentityEnv, InjectionEnv, JwksEnv, MeshEnv, StreamEnv};
 pub(crate) use folder::{Check, MeshArgs, Render};
-pub(crate) use inject::Inject;
-pub(crate) use proxy::{Agent, Bootstrap, BootstrapCommand, SdsFrom};
+pub(crate) use inject::{CheckInject, Inject};
+pub(crate) use proxy::{Agent, Bootstrap, BootstrapCommand, InstallAgent, SdsFrom};
 pub(crate) use serve::Serve;
 pub(crate) use token::{Token, TokenCreate};
 pub(crate) use values::Values;
@@ -26,7 +26,8 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0  done
   1  ran, and found something wrong (`check`, `values`: an error, or with --strict a warning; `doctor`: as --fail-on says;
-     `replicas`: one that differs or is silent)
+     `replicas`: one that differs or is silent; `inject`: a pod that is refused; `check-inject`: a pod that is not injected, or
+     whose injection is at fault)
   2  could not run: wrong arguments, unreadable folder, port in use, server not reached
 
 Data goes to stdout, everything else to stderr.";
@@ -65,12 +66,18 @@ pub(crate) enum Command {
     /// Inject sidecars into the workloads of a file, by the configuration in a folder
     #[command(after_help = EXIT_CODES)]
     Inject(Inject),
+    /// Find out whether a workload's pods are injected, by which webhook, and which rule decides
+    #[command(after_help = EXIT_CODES)]
+    CheckInject(CheckInject),
     /// Print a bootstrap that connects an Envoy to a server
     #[command(after_help = EXIT_CODES)]
     Bootstrap(Box<BootstrapCommand>),
     /// Run beside one Envoy: certificates, SDS, bootstrap, drain
     #[command(after_help = EXIT_CODES)]
     Agent(Box<Agent>),
+    /// Copy this program to a file, where the Envoy container of a pod runs it as its agent
+    #[command(after_help = EXIT_CODES)]
+    InstallAgent(InstallAgent),
     /// List the connected proxies and the sync state of each type
     #[command(after_help = EXIT_CODES)]
     Proxies(Proxies),

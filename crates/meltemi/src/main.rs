@@ -54,6 +54,7 @@ fn run(args: Args) -> Result<Outcome> {
         Command::Render(args) => commands::render::run(args, &env),
         Command::Bootstrap(args) => commands::bootstrap::run(*args, &env),
         Command::Agent(args) => commands::agent::run(*args, &env),
+        Command::InstallAgent(args) => commands::install_agent::run(&args),
         Command::Ca(command) => commands::root_rotation::run(&command),
         Command::Proxies(args) => commands::proxies::run(&args),
         Command::Replicas(args) => commands::replicas::run(&args),
@@ -62,6 +63,7 @@ fn run(args: Args) -> Result<Outcome> {
         Command::Token(Token::Create(args)) => commands::token::create(&args, &env),
         Command::AdmissionPolicy => Ok(commands::admission::run()),
         Command::Inject(args) => commands::inject::run(args, &env),
+        Command::CheckInject(args) => commands::check_inject::run(&args, &env),
         Command::Values(args) => commands::values::run(&args),
         Command::Version(args) => Ok(commands::show_version(&args)),
     }

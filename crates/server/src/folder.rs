@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use config::kind::Kind;
+use config::object::parse_documents;
 use config::store::{MeshText, Name, Snapshot, Store, StoreOptions, Update};
 use sources::files::Folder;
 
@@ -63,6 +65,13 @@ pub(crate) fn load_observed(dir: &Path, mesh: &MeshSettings, observe: impl FnOnc
     let updates = RevisionMeshConfig::of(mesh).apply(scan.updates);
     let mesh_config = MeshConfigSource::new(given, map, &store.apply(updates));
     Ok(LoadedFolder { folder, store, objects, files: scan.files, mesh_config })
+}
+
+/// Objects that were read elsewhere, as a folder of them would be loaded. `text`: YAML or JSON documents.
+pub fn load_text(text: &str, mesh: &MeshSettings) -> Result<Arc<Snapshot>> {
+    let (mut store, _) = store(mesh)?;
+    let updates = parse_documents("objects", text).objects.into_iter().map(Update::Put).collect();
+    Ok(store.apply(RevisionMeshConfig::of(mesh).apply(updates)))
 }
 
 /// An empty store, and the text of the mesh config file, which takes precedence over the ConfigMap.

@@ -133,6 +133,9 @@ impl InjectionService {
             Ok(InjectionOutcome::Injected { .. }) => {}
             Err(_) => self.metrics.failure.inc(),
         }
+        for fault in &injection.faults {
+            self.metrics.faults.with_label_values(&[fault.id()]).inc();
+        }
     }
 }
 
@@ -145,7 +148,7 @@ pub fn injector_config_map(revision: &str) -> String {
 }
 
 fn log(injection: &Injection, path: &str) {
-    let Injection { pod, outcome, warnings } = injection;
+    let Injection { pod, outcome, warnings, faults } = injection;
     match outcome {
         Ok(InjectionOutcome::Skipped(reason)) => info!(pod, path, decision = "skipped", %reason, "sidecar injection"),
         Ok(InjectionOutcome::Injected { reason, .. }) => {
@@ -154,7 +157,10 @@ fn log(injection: &Injection, path: &str) {
         Err(reason) => warn!(pod, path, decision = "refused", reason, "sidecar injection"),
     }
     for warning in warnings {
-        warn!(pod, warning, "sidecar injection: the result needs attention");
+        warn!(pod, warning, "sidecar injection: a setting was passed over");
+    }
+    for fault in faults {
+        warn!(pod, fault = fault.id(), what = %fault, "sidecar injection: the API server will refuse the result");
     }
 }
 
@@ -198,10 +204,14 @@ mod tests {
         }
 
         fn patched(&self) -> Option<bool> {
-            let object = json!({ "metadata": { "name": "p" }, "spec": { "containers": [] } });
+            self.answer(json!({ "containers": [] })).map(|answer| answer["response"]["patch"].is_string())
+        }
+
+        fn answer(&self, spec: Value) -> Option<Value> {
+            let object = json!({ "metadata": { "name": "p" }, "spec": spec });
             let review =
                 Review { api_version: "admission.k8s.io/v1".into(), uid: "u".into(), namespace: "shop".into(), object };
-            self.service.answer(review, "/inject").map(|answer| answer["response"]["patch"].is_string())
+            self.service.answer(review, "/inject")
         }
     }
 
@@ -218,6 +228,19 @@ mod tests {
         rig.put("istio-sidecar-injector", "policy: disabled");
         assert_eq!(rig.patched(), Some(false));
         assert_eq!((rig.service.report().problem, rig.service.metrics.invalid_config.get()), (None, 0));
+    }
+
+    #[test]
+    fn faults_of_the_result_are_counted_by_kind() {
+        let mut rig = Rig::new("");
+        rig.put(
+            "istio-sidecar-injector",
+            "{policy: enabled, templates: {sidecar: 'spec: {volumes: [{name: data, emptyDir: {}}]}'}}",
+        );
+        let volumes = json!([{ "name": "data", "secret": { "secretName": "s" } }]);
+        let answer = rig.answer(json!({ "containers": [], "volumes": volumes })).unwrap();
+        assert_eq!(answer["response"]["allowed"], true, "the answer stays istiod's: {answer}");
+        assert_eq!(rig.service.metrics.faults.with_label_values(&["volume-kinds"]).get(), 1);
     }
 
     #[test]

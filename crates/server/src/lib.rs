@@ -41,7 +41,7 @@ mod workload_secrets;
 
 pub use admission_policies::admission_policies;
 pub use core_dumps::disable as disable_core_dumps;
-pub use folder::{LoadedFolder, load as load_folder};
+pub use folder::{LoadedFolder, load as load_folder, load_text};
 pub use injection::{InjectionService, InjectorReport, injector_config_map};
 pub use loaded::Loaded;
 pub use metrics::{CurrentObjects, Metrics, RefreshKind};

@@ -8,6 +8,7 @@ pub mod envoy;
 pub mod fixture;
 pub mod grpc;
 pub mod http_client;
+pub mod injection;
 pub mod netns;
 pub mod parity;
 pub mod pod;

@@ -75,17 +75,49 @@ impl Api {
         self.send(&documents.map(call).collect::<Vec<_>>())
     }
 
+    /// Creates objects, so many requests at once.
+    pub(super) fn create_all(&self, objects: &[Value], at_once: usize) -> Result<()> {
+        let call = |object: &Value| {
+            let own = path(object);
+            let path = own.rsplit_once('/').map_or(own.as_str(), |(list, _)| list).to_owned();
+            Call { method: "POST", path, content: "application/json", body: object.to_string() }
+        };
+        let calls: Vec<Call> = objects.iter().map(call).collect();
+        self.curl(&calls, &["--parallel", "--parallel-max", &at_once.to_string()])
+    }
+
+    /// Creates an object; what the API server made of it, or its error.
+    pub(super) fn create(&self, path: &str, object: &Value) -> Result<Value> {
+        let text = self.asked(path, &["-H", "Content-Type: application/json", "-d", &object.to_string()])?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    /// A page.
+    pub(super) fn text(&self, path: &str) -> Result<String> {
+        self.asked(path, &[])
+    }
+
+    /// All objects of a list.
+    pub(super) fn delete_all(&self, list: &str) -> Result<()> {
+        self.asked(&format!("{list}?gracePeriodSeconds=0"), &["-X", "DELETE"]).map(drop)
+    }
+
+    fn asked(&self, path: &str, flags: &[&str]) -> Result<String> {
+        let mut curl = Command::new("curl");
+        curl.args(["-sSk", "--max-time", "60", "-H", &format!("Authorization: Bearer {}", self.token)]).args(flags);
+        let out = curl.arg(format!("{}{path}", self.url)).output().context("run curl")?;
+        ensure!(out.status.success(), "{path}: {}", String::from_utf8_lossy(&out.stderr));
+        Ok(String::from_utf8(out.stdout)?)
+    }
+
     /// A token of a service account, which is made with its namespace.
     pub(super) fn account_token(&self, namespace: &str, account: &str, audience: &str) -> Result<String> {
         self.apply(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }))?;
         let own = json!({ "name": account, "namespace": namespace });
         self.apply(&json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": own }))?;
-        let body = json!({ "spec": { "audiences": [audience], "expirationSeconds": 3600 } }).to_string();
-        let mut curl = Command::new("curl");
-        curl.args(["-sk", "--max-time", "10", "-H", &format!("Authorization: Bearer {}", self.token)]);
-        curl.args(["-H", "Content-Type: application/json", "-d", &body]);
-        curl.arg(format!("{}/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", self.url));
-        let response: Value = serde_json::from_slice(&curl.output().context("run curl")?.stdout)?;
+        let body = json!({ "spec": { "audiences": [audience], "expirationSeconds": 3600 } });
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
+        let response = self.create(&path, &body)?;
         let token = response["status"]["token"].as_str().with_context(|| format!("no token: {response}"))?;
         Ok(token.to_owned())
     }

@@ -130,7 +130,7 @@ fn istiod(tools: &Tools, files: &Files, args: &Args) -> Result<Figure> {
     let reference = tools.reference.as_ref().context("istiod was asked for")?;
     let cluster = Cluster::start(reference, &files.dir)?;
     let token = cluster.api().account_token("shop", "cart", "istio-ca")?;
-    let plane = Plane::istiod(reference, &cluster.kubeconfig, &files.dir, &[files.authority.setting()?])?;
+    let plane = Plane::istiod(reference, &cluster.kubeconfig, &files.dir, &[files.authority.setting()?], None)?;
     measured(tools, files, args, &plane, token.as_bytes())
 }
 

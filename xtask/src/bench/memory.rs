@@ -71,10 +71,10 @@ pub(super) fn run(tools: &Tools, rounds: usize, with_istiod: bool, raw: &mut Fil
     let (mut meltemi, mut istiod) = (Vec::new(), Vec::new());
     for round in 1..=rounds.max(1) {
         list = Some(listed(&cluster)?);
-        let ours = || Plane::meltemi_on_cluster(&tools.meltemi, &cluster.kubeconfig, work.path(), &[]);
+        let ours = || Plane::meltemi_on_cluster(&tools.meltemi, &cluster.kubeconfig, work.path(), &[], None);
         meltemi.push(record(raw, System::Meltemi, round, started(ours)?)?);
         if with_istiod {
-            let theirs = || Plane::istiod(reference, &cluster.kubeconfig, work.path(), &[]);
+            let theirs = || Plane::istiod(reference, &cluster.kubeconfig, work.path(), &[], None);
             istiod.push(record(raw, System::Istiod(Istiod::Default), round, started(theirs)?)?);
         }
     }

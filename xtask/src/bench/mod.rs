@@ -8,6 +8,7 @@ mod cluster;
 pub(crate) mod csrs;
 mod figure;
 mod grow;
+mod injection;
 mod memory;
 mod meter;
 mod objects;
@@ -22,6 +23,7 @@ mod swarm;
 mod system;
 mod trial;
 mod usage;
+mod webhook_latency;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -62,6 +64,9 @@ pub(crate) struct Args {
     /// What a start costs instead, without proxies: 10,000 pods, 1,000 services, 3,000 EndpointSlices, 2,000 unrelated Secrets on an API server
     #[arg(long, conflicts_with_all = ["grow", "scenarios"])]
     memory: bool,
+    /// What injection costs instead: 1,000 pods created at once on an API server
+    #[arg(long, conflicts_with_all = ["grow", "scenarios", "memory"])]
+    injection: bool,
     /// How cost grows instead: scoped meshes with 100, 1,000, 10,000 proxies, and with as many services
     #[arg(long)]
     grow: bool,
@@ -90,7 +95,7 @@ struct Tools {
 pub(crate) fn run(args: &Args) -> Result<()> {
     args.size.check()?;
     let source = args.source.unwrap_or(if args.reference { Source::ApiServer } else { Source::Folder });
-    let tools = Tools::find(args.reference || args.memory || source == Source::ApiServer, args.keep)?;
+    let tools = Tools::find(args.reference || args.memory || args.injection || source == Source::ApiServer, args.keep)?;
     let dir = args.output.clone().unwrap_or_else(|| project::target().join("bench"));
     fs::create_dir_all(&dir).with_context(|| format!("make the folder {}", dir.display()))?;
     let raw_file = dir.join("raw.jsonl");
@@ -99,6 +104,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.memory {
         let starts = memory::run(&tools, args.rounds, args.reference, &mut raw)?;
         show(&dir, "memory", args.json, &starts.text(), &starts)?;
+    } else if args.injection {
+        let injections = injection::run(&tools, args.rounds, args.reference, &mut raw)?;
+        show(&dir, "injection", args.json, &injections.text(), &injections)?;
     } else if args.grow {
         let growth = grow::run(&tools, &args.size, args.rounds, (istiod, source), &mut raw)?;
         growth.plot(&dir)?;

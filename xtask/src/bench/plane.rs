@@ -66,19 +66,20 @@ impl Plane {
         Ok(Plane { process, xds: secure, monitoring, secure: Some(secure) })
     }
 
-    /// With all its ports but the webhook's, as istiod has them here.
+    /// With all its ports, as istiod has them here. `webhook`: `None` if that one is off.
     pub(super) fn meltemi_on_cluster(
         program: &Path,
         kubeconfig: &Path,
         logs: &Path,
         environment: Environment,
+        webhook: Option<SocketAddr>,
     ) -> Result<Plane> {
         let [http, xds, secure, monitoring] = [port::reserve()?, port::reserve()?, port::reserve()?, port::reserve()?];
         let mut command = Command::new(program);
         command.arg("serve").arg("--kubeconfig").arg(kubeconfig).arg("--log_output_level=all:warn");
         command.arg(format!("--httpAddr={http}")).arg(format!("--grpcAddr={xds}"));
         command.arg(format!("--secureGRPCAddr={secure}")).arg(format!("--monitoringAddr={monitoring}"));
-        command.args(["--httpsAddr=", "--ctrlz_port=0", "--stateDir"]).arg(logs.join("state"));
+        command.arg(https(webhook)).args(["--ctrlz_port=0", "--stateDir"]).arg(logs.join("state"));
         // istiod writes no status by default; in a new cluster of a thousand objects that is two minutes of writes.
         command.envs([("ENABLE_LEADER_ELECTION", "false"), ("PILOT_ENABLE_STATUS", "false")]);
         command.envs(environment.iter().copied());
@@ -87,11 +88,13 @@ impl Plane {
         Ok(Plane { process, xds, monitoring, secure: Some(secure) })
     }
 
+    /// `webhook`: `None` if that port is off.
     pub(super) fn istiod(
         reference: &Reference,
         kubeconfig: &Path,
         logs: &Path,
         environment: Environment,
+        webhook: Option<SocketAddr>,
     ) -> Result<Plane> {
         let [http, xds, secure, monitoring, introspection] =
             [port::reserve()?, port::reserve()?, port::reserve()?, port::reserve()?, port::reserve()?];
@@ -99,7 +102,7 @@ impl Plane {
         command.arg("discovery").arg("--kubeconfig").arg(kubeconfig).current_dir(logs);
         command.arg(format!("--httpAddr={http}")).arg(format!("--grpcAddr={xds}"));
         command.arg(format!("--secureGRPCAddr={secure}")).arg(format!("--monitoringAddr={monitoring}"));
-        command.args(["--httpsAddr=", "--log_output_level=all:warn"]);
+        command.arg(https(webhook)).arg("--log_output_level=all:warn");
         command.arg(format!("--ctrlz_port={}", introspection.port()));
         let fixed = [
             ("POD_NAMESPACE", "istio-system"),
@@ -122,6 +125,10 @@ impl Plane {
         let Some(authority) = authority else { return Ok(ProxyTransport::Plain(self.xds)) };
         Ok(ProxyTransport::Secure(self.secure.context("the plane has a secure port")?, authority))
     }
+}
+
+fn https(webhook: Option<SocketAddr>) -> String {
+    format!("--httpsAddr={}", webhook.map(|it| it.to_string()).unwrap_or_default())
 }
 
 fn until_ready(what: &str, process: &mut Process, http: SocketAddr) -> Result<()> {

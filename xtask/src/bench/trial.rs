@@ -134,7 +134,7 @@ impl<'a> Trial<'a> {
         let environment = self.settings(environment)?;
         match (config_source, &self.authority) {
             (ConfigSource::Cluster(cluster), _) => {
-                Plane::meltemi_on_cluster(program, &cluster.kubeconfig, &logs, &environment)
+                Plane::meltemi_on_cluster(program, &cluster.kubeconfig, &logs, &environment, None)
             }
             (ConfigSource::Folder(live), None) => Plane::meltemi(program, live, &logs, &environment),
             (ConfigSource::Folder(live), Some(_)) => Plane::meltemi_secure(program, live, &state, &logs, &environment),
@@ -150,7 +150,7 @@ impl<'a> Trial<'a> {
     fn istiod(&mut self, round: usize, settings: Istiod, cluster: &Cluster, objects: &mut Objects) -> Result<()> {
         let reference = self.tools.reference.as_ref().context("looked for before the first trial")?;
         let environment = self.settings(settings.environment())?;
-        let plane = Plane::istiod(reference, &cluster.kubeconfig, &self.folder("logs")?, &environment)?;
+        let plane = Plane::istiod(reference, &cluster.kubeconfig, &self.folder("logs")?, &environment, None)?;
         let mut stage = self.stage(System::Istiod(settings), round, plane, objects)?;
         stage.companions.extend(cluster.processes());
         self.scenarios(stage)

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use inject::{Injection, InjectionOutcome, Injector, Request};
 use serde_json::{Value as Json, json};
+use testkit::injection::complete;
 
-use crate::corpus::{Setup, complete};
+use crate::corpus::Setup;
 
 fn injected(pod: &Json) -> Injection {
     let setup = Setup::load("default");
@@ -117,4 +118,60 @@ fn templates_that_never_end_are_refused_and_harm_nobody_else() {
     };
     assert!(ask("sidecar").unwrap_err().contains("too much"));
     assert!(ask("other").is_ok());
+}
+
+#[test]
+fn broken_config_maps_are_errors() {
+    let deep = "[".repeat(100_000);
+    let aliases: String = (1..30).map(|at| format!("a{at}: &a{at} [*a{0}, *a{0}]\n", at - 1)).collect();
+    let aliases = format!("a0: &a0 [x, x]\n{aliases}policy: enabled\n");
+    let template = |text: &str| json!({ "policy": "enabled", "templates": { "sidecar": text } }).to_string();
+    let parentheses = template(&format!("{{{{ {}1{} }}}}", "(".repeat(50_000), ")".repeat(50_000)));
+    let blocks = template(&"{{ if true }}".repeat(50_000));
+    let (unclosed, valid) = (template("{{ .Values"), template("a: b"));
+    for (config, values, part) in [
+        ("{", "{}", "config: "),
+        (deep.as_str(), "{}", "config: "),
+        (aliases.as_str(), "{}", "config: "),
+        ("templates: [a]", "{}", "config: "),
+        (unclosed.as_str(), "{}", "config: template \"sidecar\": 1:"),
+        (parentheses.as_str(), "{}", "nested deeper"),
+        (blocks.as_str(), "{}", "nested deeper"),
+        (valid.as_str(), "not json", "values: "),
+        (valid.as_str(), deep.as_str(), "values: "),
+    ] {
+        let data = [("config", config), ("values", values)].map(|(key, text)| (key.to_owned(), text.to_owned()));
+        let error = Injector::parse(&data.into()).unwrap_err().to_string();
+        assert!(error.contains(part), "{part:?} is not in {error:.200}");
+    }
+    let missing = Injector::parse(&[("config".to_owned(), valid)].into()).unwrap_err();
+    assert_eq!(missing.to_string(), "the ConfigMap has no key \"values\"");
+}
+
+/// What a template writes is checked as a pod before it is merged.
+#[test]
+fn templates_that_write_no_pod_refuse_this_pod_alone() {
+    let text = |name: &str, text: &str| (name.to_owned(), Json::from(text));
+    let templates: serde_json::Map<String, Json> = [
+        text("list", "[1, 2]"),
+        text("text", "just words"),
+        text("types", "spec: {containers: {name: a}}"),
+        text("broken", "spec: {containers: [{name: 'a]}"),
+        text("fails", "{{ fail \"no\" }}"),
+        text("sidecar", "metadata: {labels: {a: b}}"),
+    ]
+    .into_iter()
+    .collect();
+    let config = json!({ "policy": "enabled", "templates": templates });
+    let data = [("config".to_owned(), config.to_string()), ("values".to_owned(), "{}".to_owned())].into();
+    let (injector, setup) = (Injector::parse(&data).unwrap(), Setup::load("default"));
+    for (name, works) in
+        [("list", false), ("text", false), ("types", false), ("broken", false), ("fails", false), ("sidecar", true)]
+    {
+        let annotations = json!({ "inject.istio.io/templates": name });
+        let pod = complete(&json!({ "metadata": { "annotations": annotations }, "spec": { "containers": [] } }));
+        let request = Request { pod, namespace: "shop", path: "/inject", workload: None };
+        let injection = injector.inject(request, &setup.plane, &setup.objects);
+        assert_eq!(injection.outcome.is_ok(), works, "{name}: {injection:?}");
+    }
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use data_encoding::BASE64;
 use inject::{Request, Review};
 use serde_json::{Value as Json, json};
+use testkit::injection::{complete, differences, folder, overlay, read, yaml};
 
-use crate::compare::differences;
-use crate::corpus::{Setup, complete, folder, overlay, read, yaml};
+use crate::corpus::Setup;
 
 /// What our own templates say in other words, and what the corpus accepts beside istiod's answer.
 const ALLOWED: [(&str, &str); 1] = [("template-two", "pod.spec.initContainers[\"grpc-bootstrap-init\"]")];
@@ -37,6 +37,37 @@ fn every_recorded_answer_is_equalled() {
     }
     assert!(count > 80, "only {count} cases were found");
     assert!(failed.is_empty(), "{} of {count} cases differ:\n{}", failed.len(), failed.join("\n"));
+}
+
+/// What istiod makes of these pods, an API server refuses.
+#[test]
+fn faults_are_named_for_the_cases_that_an_api_server_refuses() {
+    let mut found = BTreeMap::new();
+    for file in std::fs::read_dir(folder().join("cases")).unwrap() {
+        let path = file.unwrap().path();
+        let case = yaml(&read(&path));
+        if case.get("pod").is_none() {
+            continue;
+        }
+        let setup = Setup::load(case["setup"].as_str().unwrap_or("default"));
+        let pod = complete(&case["pod"]);
+        let request = Request { pod, namespace: "shop", path: "/inject", workload: None };
+        let faults = setup.injector.inject(request, &setup.plane, &setup.objects).faults;
+        let ids: Vec<&str> = faults.iter().map(inject::Fault::id).collect();
+        if !ids.is_empty() {
+            found.insert(path.file_stem().unwrap().to_string_lossy().into_owned(), ids);
+        }
+    }
+    for (case, fault) in [
+        ("status-port-zero", "status-port-zero"),
+        ("existing-volumes", "volume-kinds"),
+        ("override-container", "variable-sources"),
+        ("template-patches-proxy-native", "two-proxies"),
+    ] {
+        let named = found.remove(case).unwrap_or_default();
+        assert!(!named.is_empty() && named.iter().all(|it| *it == fault), "{case}: {named:?}");
+    }
+    assert!(found.is_empty(), "an API server accepts these: {found:?}");
 }
 
 fn check(case: &Json, setup: &Setup, expected: &Json) -> Vec<String> {

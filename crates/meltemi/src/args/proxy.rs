@@ -1,4 +1,4 @@
-//! The flags of commands for one proxy: `bootstrap`, `agent`.
+//! The flags of commands for one proxy: `bootstrap`, `agent`, `install-agent`.
 
 use std::path::PathBuf;
 
@@ -130,9 +130,90 @@ pub(crate) struct Agent {
     pub(crate) envoy_args: Vec<String>,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct InstallAgent {
+    /// Where to; a file that is there is replaced
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+}
+
 fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("write it as KEY=VALUE".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use config::store::Snapshot;
+    use inject::{ControlPlane, InjectionOutcome, Injector, NativeSidecars, Request};
+    use serde_json::{Value, json};
+    use testkit::injection::{Installation, complete, read};
+
+    use crate::args::{self, Command};
+
+    /// The pod of a Deployment, injected by the chart's templates `sidecar` and `meltemi-agent`.
+    fn injected(native_sidecars: NativeSidecars) -> Value {
+        let mut installation = Installation::load("default");
+        let chart = testkit::environment::repository().join("deploy/helm/meltemi/files/injection");
+        let text = read(&chart.join("shared.tpl")) + &read(&chart.join("meltemi-agent.tpl"));
+        installation.config["templates"]["meltemi-agent"] = text.into();
+        installation.config["defaultTemplates"] = json!(["sidecar", "meltemi-agent"]);
+        installation.values["sidecarInjectorWebhook"]["agent"] = json!({ "image": "m", "envoyImage": "e" });
+        let data = [("config", &installation.config), ("values", &installation.values)];
+        let data = data.into_iter().map(|(key, value)| (key.to_owned(), value.to_string())).collect();
+        let plane = ControlPlane {
+            revision: "default".into(),
+            native_sidecars,
+            openshift: false,
+            compliance_policy: String::new(),
+            cluster_id: "Kubernetes".into(),
+        };
+        let probe = json!({ "httpGet": { "port": 80 } });
+        let container = json!({ "name": "app", "image": "a", "readinessProbe": probe });
+        let pod = json!({ "metadata": { "name": "cart-1", "labels": { "app": "cart" } }, "spec": { "containers": [container] } });
+        let request = Request { pod: complete(&pod), namespace: "shop", path: "/inject", workload: None };
+        match Injector::parse(&data).unwrap().inject(request, &plane, &Snapshot::empty()).outcome.unwrap() {
+            InjectionOutcome::Injected { pod, .. } => pod,
+            InjectionOutcome::Skipped(reason) => panic!("{reason}"),
+        }
+    }
+
+    fn arguments(container: &Value) -> Command {
+        let words = container["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap());
+        let given = words.map(|word| {
+            let word = word.replace("$(POD_NAME)", "cart-1").replace("$(POD_NAMESPACE)", "shop");
+            word.replace("$(INSTANCE_IP)", "10.0.0.7").replace("$(SERVICE_ACCOUNT)", "cart")
+        });
+        let (args, ignored) = args::parse(["meltemi".to_owned()].into_iter().chain(given).map(Into::into)).unwrap();
+        assert!(ignored.is_empty(), "{ignored:?}");
+        args.command
+    }
+
+    #[test]
+    fn what_the_chart_injects_is_understood_by_the_agent() {
+        for (native, list) in [(NativeSidecars::On, "initContainers"), (NativeSidecars::Off, "containers")] {
+            let pod = injected(native);
+            let install = &pod["spec"]["initContainers"][0];
+            assert_eq!((&install["name"], &install["image"]), (&json!("meltemi-agent"), &json!("m")), "{pod:#}");
+            let Command::InstallAgent(install) = arguments(install) else { panic!("{install}") };
+            let named = |it: &&Value| it["name"] == "istio-proxy";
+            let sidecar = pod["spec"][list].as_array().unwrap().iter().find(named).unwrap();
+            assert_eq!(sidecar["image"], "e");
+            assert_eq!(sidecar["command"], json!([install.file]));
+            assert!(!sidecar.to_string().contains("pilot-agent"), "{sidecar:#}");
+            assert_eq!(sidecar["readinessProbe"]["tcpSocket"], json!({ "port": 15006 }));
+            assert!(sidecar["readinessProbe"].get("httpGet").is_none(), "{sidecar:#}");
+            let Command::Agent(agent) = arguments(sidecar) else { panic!("{sidecar:#}") };
+            assert_eq!(agent.bootstrap.proxy, "cart-1.shop");
+            assert_eq!(agent.bootstrap.server.as_deref(), Some("istiod.istio-system.svc:15012"));
+            assert_eq!(agent.bootstrap.labels, [("app".to_owned(), "cart".to_owned())]);
+            assert!(agent.bootstrap.metadata.contains(&("INTERCEPTION_MODE".to_owned(), "REDIRECT".to_owned())));
+            assert_eq!(agent.envoy_args, ["-l", "warning", "--component-log-level", "misc:error"]);
+            let app = pod["spec"]["containers"].as_array().unwrap().iter().find(|it| it["name"] == "app").unwrap();
+            assert_eq!(app["readinessProbe"]["httpGet"]["port"], 80, "this agent answers no probes");
+            assert!(!pod["metadata"]["annotations"].to_string().contains("prometheus.io/port"), "{pod:#}");
+        }
     }
 }

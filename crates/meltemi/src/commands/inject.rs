@@ -5,7 +5,6 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use config::store::Name;
-use config::tree::{Node, Value as Tree};
 use config::yaml::{Scalars, documents};
 use inject::Injector;
 use serde_json::Value;
@@ -37,6 +36,7 @@ pub(crate) fn run(args: Inject, env: &Env) -> Result<Outcome> {
             Ok(result) => {
                 injected += result.injected;
                 result.skipped.iter().for_each(|line| eprintln!("not injected: {line}"));
+                result.warnings.iter().for_each(|line| eprintln!("warning: {line}"));
                 found.push(yaml::document(&result.object));
             }
             Err(error) => {
@@ -62,21 +62,14 @@ fn read(file: &Path) -> Result<Vec<Value>> {
     } else {
         std::fs::read_to_string(file).with_context(|| format!("cannot read {shown}"))?
     };
-    let parsed = documents(&text, Scalars::Objects).map(|document| match document {
-        Ok(node) => Ok(plain(&node)),
+    parsed(&text, &shown)
+}
+
+/// `shown`: the file, for errors.
+pub(super) fn parsed(text: &str, shown: &str) -> Result<Vec<Value>> {
+    let parsed = documents(text, Scalars::Objects).map(|document| match document {
+        Ok(node) => Ok(node.to_json()),
         Err(error) => bail!("{shown}:{}:{}: {}", error.at.line, error.at.column, error.what),
     });
     parsed.collect()
-}
-
-fn plain(node: &Node) -> Value {
-    match &node.value {
-        Tree::Null => Value::Null,
-        Tree::Bool(value) => Value::Bool(*value),
-        Tree::Integer(number) => (*number).into(),
-        Tree::Float(number) => (*number).into(),
-        Tree::Text(text) => text.to_string().into(),
-        Tree::List(items) => items.iter().map(plain).collect(),
-        Tree::Mapping(entries) => entries.iter().map(|entry| (entry.key.to_string(), plain(&entry.value))).collect(),
-    }
 }

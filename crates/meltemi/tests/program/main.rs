@@ -6,6 +6,7 @@ mod attacks;
 mod bootstrap;
 mod chart;
 mod check;
+mod check_inject;
 mod delivery;
 mod identity;
 mod injection;

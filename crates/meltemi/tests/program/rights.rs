@@ -57,14 +57,7 @@ fn needed(read: &'static str, endpoints: Kind) -> BTreeSet<Right> {
             "istiod-default-validator",
             "update",
         ),
-        ("cluster", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "", "list"),
-        (
-            "cluster",
-            "admissionregistration.k8s.io",
-            "mutatingwebhookconfigurations",
-            "istio-sidecar-injector",
-            "update",
-        ),
+        ("cluster", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "", "list update"),
     ] {
         needed.extend(verbs.split(' ').map(|verb| right(place, group, resource, name, verb)));
     }

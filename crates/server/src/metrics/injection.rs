@@ -1,6 +1,6 @@
 //! Metrics of the injection webhook: istiod's names, and whether its ConfigMap is valid.
 
-use prometheus::{Histogram, IntCounter, IntGauge};
+use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge};
 use xds::Register;
 
 /// Cheap to clone.
@@ -12,6 +12,7 @@ pub(crate) struct InjectionMetrics {
     pub(crate) skipped: IntCounter,
     pub(crate) time: Histogram,
     pub(crate) invalid_config: IntGauge,
+    pub(crate) faults: IntCounterVec,
 }
 
 impl InjectionMetrics {
@@ -35,6 +36,11 @@ impl InjectionMetrics {
             invalid_config: on.gauge(
                 "meltemi_injection_config_invalid",
                 "1 while the injector's ConfigMap is invalid and the last valid one is in use. Not in istiod",
+            )?,
+            faults: on.counters(
+                "meltemi_injection_faults_total",
+                "injected pods that an API server refuses, by what is wrong with them. Not in istiod",
+                &["fault"],
             )?,
         })
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use inject::{Review, refused};
@@ -40,6 +40,9 @@ pub(crate) fn routes(service: Arc<InjectionService>) -> Router {
 }
 
 async fn inject(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Response {
+    if let Some(cleaned) = cleaned(request.uri()) {
+        return (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, cleaned)]).into_response();
+    }
     let began = Instant::now();
     let metrics = &endpoint.service.metrics;
     metrics.requests.inc();
@@ -117,6 +120,23 @@ async fn read(body: Body, mut held: Option<&mut ReceivedBytes>) -> Result<Vec<u8
         return Err((StatusCode::BAD_REQUEST, why));
     }
     Ok(kept)
+}
+
+/// Where Go's servers redirect a path with empty segments, `.` or `..`. `None`: it has none.
+fn cleaned(uri: &Uri) -> Option<String> {
+    let path = uri.path();
+    let mut kept = Vec::new();
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => drop(kept.pop()),
+            segment => kept.push(segment),
+        }
+    }
+    let end = if path.ends_with('/') && !kept.is_empty() { "/" } else { "" };
+    let cleaned = format!("/{}{end}", kept.join("/"));
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    (cleaned != path).then(|| cleaned + &query)
 }
 
 /// Percent signs of the path decoded; what is no UTF-8 then stays as it is.
@@ -209,6 +229,51 @@ mod tests {
             [&service.metrics.requests, &service.metrics.success, &service.metrics.failure, &service.metrics.skipped];
         assert_eq!(counts.map(prometheus::IntCounter::get), [6, 6, 1, 1]);
         assert_eq!(service.metrics.time.get_sample_count(), 6);
+    }
+
+    #[test]
+    fn a_path_that_go_would_clean_is_redirected() {
+        for (path, expected) in [
+            ("/inject//", Some("/inject/")),
+            ("/inject//cluster/c?timeout=10s", Some("/inject/cluster/c?timeout=10s")),
+            ("/inject/./net/n/../m", Some("/inject/net/m")),
+            ("/inject/../..", Some("/")),
+            ("/inject/", None),
+            ("/inject/cluster/a%20b", None),
+        ] {
+            assert_eq!(cleaned(&path.parse().unwrap()).as_deref(), expected, "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn malformed_reviews_are_answered_and_harm_nobody_else() {
+        let service = service(CONFIG);
+        let pod = |object: &str| {
+            format!(
+                r#"{{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {{"uid": "u", "object": {object}}}}}"#
+            )
+        };
+        let deep = "[".repeat(100_000);
+        for body in [
+            deep.clone(),
+            pod(&deep),
+            pod("null"),
+            pod("5"),
+            pod(r#"{"spec": {"containers": {"name": "a"}}}"#),
+            pod(r#"{"metadata": {"annotations": {"a": ["b"]}}}"#),
+            pod(r#"{"metadata": {}, "spec": {}}"#).replace("\"u\"", "{}"),
+            "{\"apiVersion\": 5}".to_owned(),
+            "\u{0}".to_owned(),
+        ] {
+            let (status, answer) = post(&service, "/inject", "application/json", body).await;
+            let answer: Value = serde_json::from_str(&answer).unwrap();
+            assert_eq!(status, 200, "{answer}");
+            assert!(answer["response"]["allowed"].is_boolean(), "{answer}");
+            let message = answer["response"]["status"]["message"].as_str();
+            assert!(answer["response"]["allowed"] == true || message.is_some_and(|text| !text.is_empty()), "{answer}");
+        }
+        let (_, answer) = post(&service, "/inject", "application/json", review(&json!({}))).await;
+        assert!(answer.contains("JSONPatch"), "{answer}");
     }
 
     #[tokio::test]

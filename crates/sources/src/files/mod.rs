@@ -115,6 +115,11 @@ impl Folder {
         self.finish_scan(change, diagnostics, read, readable)
     }
 
+    /// The configuration files of the last scan, unreadable ones included.
+    pub fn paths(&self) -> impl Iterator<Item = PathBuf> {
+        self.catalog.files().keys().map(|path| self.root.join(path.as_path()))
+    }
+
     fn finish_scan(
         &mut self,
         mut change: Change,

@@ -19,6 +19,10 @@ impl RelativePath {
         RelativePath(path.as_os_str().as_bytes().into())
     }
 
+    pub(super) fn as_path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.0))
+    }
+
     pub(super) fn file(&self, name: &OsStr) -> RelativePath {
         RelativePath([&self.0, name.as_bytes()].concat().into())
     }

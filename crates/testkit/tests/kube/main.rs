@@ -11,6 +11,7 @@ mod csr_api;
 mod encodings;
 mod faults;
 mod fencing;
+mod injection;
 mod instance;
 mod leader_tasks;
 mod leadership;

@@ -16,7 +16,7 @@ use super::instance::Instance;
 use super::{chart, in_turn, namespace, read};
 
 /// `meltemi ca`: what it prints, or its error. `token`: the file.
-async fn ca(instance: &Instance, words: &'static [&str], token: &Path) -> Result<String> {
+pub(crate) async fn ca(instance: &Instance, words: &'static [&str], token: &Path) -> Result<String> {
     let (url, token) = (instance.url(), token.to_owned());
     let run = move || {
         let mut command = Command::new(server::program()?);
@@ -35,7 +35,7 @@ async fn advanced(instance: &Instance, from: &str, token: &str) -> Result<bool> 
 }
 
 /// A replica that follows another one needs some seconds before it can go on from there.
-async fn forced(instance: &Instance, token: &Path, stage: &str) -> Result<()> {
+pub(crate) async fn forced(instance: &Instance, token: &Path, stage: &str) -> Result<()> {
     let mut output = String::new();
     let advanced = eventually(stage, async || {
         output = ca(instance, &["rotate", "--force"], token).await.unwrap_or_else(|error| error.to_string());

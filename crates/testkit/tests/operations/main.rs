@@ -3,6 +3,7 @@
 mod doctor;
 mod figures;
 mod istioctl;
+mod kube_inject;
 mod limits;
 mod load;
 mod observed;

@@ -32,7 +32,7 @@ const UNSET: [&str; 12] = [
 ];
 
 /// Lines `path: expected .. got ..`.
-pub(crate) fn differences(want: &Json, got: &Json) -> Vec<String> {
+pub fn differences(want: &Json, got: &Json) -> Vec<String> {
     let mut lines = Vec::new();
     differ(&plain(want, ""), &plain(got, ""), "pod", "", &mut lines);
     lines
