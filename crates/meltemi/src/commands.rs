@@ -8,6 +8,7 @@ mod client;
 pub(crate) mod doctor;
 pub(crate) mod folder;
 pub(crate) mod inject;
+mod input;
 mod patches;
 pub(crate) mod proxies;
 pub(crate) mod pushes;
