@@ -5,7 +5,6 @@
 mod access;
 mod number;
 mod path;
-mod similar;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -20,8 +19,7 @@ use crate::tree::{Node, Position, Value, quoted};
 use crate::yaml::{Scalars, documents};
 
 pub(crate) use self::access::unknown_field;
-pub(crate) use self::path::{Found, Path};
-pub(crate) use self::similar::most_similar;
+pub(crate) use self::path::{Found, Path, place};
 
 /// The JSON rules of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,19 +41,44 @@ pub struct FieldError {
 }
 
 pub struct Outcome<T> {
-    pub value: Result<T, FieldError>,
+    /// If there are errors: the value without the parts that cannot be read, for further checks only. `None`: nothing is left.
+    pub value: Option<T>,
+    pub errors: Vec<FieldError>,
     pub warnings: Vec<FieldError>,
 }
 
-/// Reads a tree whose root is called `root` in messages.
+impl<T> Outcome<T> {
+    pub(crate) fn map<U>(self, convert: impl FnOnce(T) -> U) -> Outcome<U> {
+        Outcome { value: self.value.map(convert), errors: self.errors, warnings: self.warnings }
+    }
+
+    /// The value if all of it could be read.
+    pub fn complete(self) -> Result<T, Vec<FieldError>> {
+        self.value.filter(|_| self.errors.is_empty()).ok_or(self.errors)
+    }
+}
+
+/// Errors of one value. Each costs another pass over it.
+const MOST_ERRORS: usize = 20;
+
+/// Reads a tree whose root is called `root` in messages. serde ends at the first error, so that the tree is read again without the part in
+/// error until the rest is readable.
 pub fn read<T: DeserializeOwned>(node: &Node, root: &str, rules: Rules) -> Outcome<T> {
-    let context = Context { rules, warnings: RefCell::default() };
-    let value = T::deserialize(Reader { node, path: &Path::root(root), context: &context });
-    let value = value.map_err(|error| {
-        let (field, at) = error.place.unwrap_or_else(|| (root.to_owned(), node.at));
-        FieldError { field, at, what: error.what }
-    });
-    Outcome { value, warnings: context.warnings.into_inner() }
+    let mut context = Context { rules, warnings: RefCell::default(), unreadable: Vec::new() };
+    let mut errors = Vec::new();
+    loop {
+        let error = match T::deserialize(Reader { node, path: &Path::root(root), context: &context }) {
+            Ok(value) => return Outcome { value: Some(value), errors, warnings: context.warnings.into_inner() },
+            Err(error) => error,
+        };
+        let place = error.place.unwrap_or_else(|| ErrorPlace { field: root.to_owned(), at: node.at, node });
+        errors.push(FieldError { field: place.field, at: place.at, what: error.what });
+        if std::ptr::eq(place.node, node) || errors.len() == MOST_ERRORS {
+            return Outcome { value: None, errors, warnings: context.warnings.into_inner() };
+        }
+        context.unreadable.push(place.node);
+        context.warnings.borrow_mut().clear();
+    }
 }
 
 /// Reads a text that is one message and no object, such as a mesh config. An empty text is an empty message.
@@ -75,12 +98,11 @@ pub fn read_text<T: DeserializeOwned>(
         Some(Ok(second)) => return Err(fail(second.at, "", "a second document; only one is read here")),
         Some(Err(fault)) => return Err(fail(fault.at, "", &fault.what)),
     }
-    let Outcome { value, warnings } = read(&node, "", Rules::Protobuf);
-    let value = value.map_err(|p| fail(p.at, &p.field, &p.what))?;
-    Ok((
-        value,
-        warnings.into_iter().map(|p| Diagnostic::warning(p.what).field(p.field).at(p.at.in_file(file))).collect(),
-    ))
+    let mut outcome = read(&node, "", Rules::Protobuf);
+    let warnings = std::mem::take(&mut outcome.warnings).into_iter();
+    let warnings = warnings.map(|p| Diagnostic::warning(p.what).field(p.field).at(p.at.in_file(file))).collect();
+    let errors = |list: Vec<FieldError>| list.iter().flat_map(|p| fail(p.at, &p.field, &p.what)).collect::<Vec<_>>();
+    Ok((outcome.complete().map_err(errors)?, warnings))
 }
 
 impl Position {
@@ -92,6 +114,15 @@ impl Position {
 struct Context {
     rules: Rules,
     warnings: RefCell<Vec<FieldError>>,
+    /// Nodes of the tree, which are read as if they were not there. Only their addresses are used.
+    unreadable: Vec<*const Node>,
+}
+
+impl Context {
+    /// `false`: as good as absent.
+    fn reads(&self, node: &Node) -> bool {
+        self.unreadable.is_empty() || !self.unreadable.iter().any(|other| std::ptr::eq(*other, node))
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -105,13 +136,20 @@ struct Reader<'a> {
 #[derive(Debug)]
 struct Error {
     what: String,
-    place: Option<(String, Position)>,
+    place: Option<ErrorPlace>,
+}
+
+#[derive(Debug)]
+struct ErrorPlace {
+    field: String,
+    at: Position,
+    /// What to leave out to get past the error. Only its address is used.
+    node: *const Node,
 }
 
 impl Reader<'_> {
     fn placed(self, error: Error) -> Error {
-        let place = error.place.unwrap_or_else(|| (self.path.to_string(), self.node.at));
-        Error { place: Some(place), ..error }
+        self.child_error(error, self.path, self.node)
     }
 
     fn error(self, what: impl Into<String>) -> Error {

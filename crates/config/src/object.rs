@@ -4,6 +4,7 @@ mod header;
 mod metadata;
 mod name;
 mod recognition;
+mod unread;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -16,10 +17,12 @@ use crate::kinds::endpoints::Endpoints;
 use crate::meta::{Meta, Object};
 use crate::tree::{Entry, Node, Position, Value};
 use crate::validate::{Finding, Grade, findings};
-use crate::yaml::{Extent, Scalars, documents};
+use crate::yaml::{Extent, Scalars, TextLimits, documents_within};
 
 use self::header::{Header, header};
 use self::recognition::{Recognition, recognition};
+
+pub use self::unread::UnreadObjects;
 
 macro_rules! define_any_object {
     ($($variant:ident $table:ident $spec:ty;)*) => {
@@ -44,9 +47,7 @@ macro_rules! define_any_object {
             fn read(kind: Kind, meta: Meta, node: &Node, root: &str, rules: Rules) -> Outcome<AnyObject> {
                 match kind {
                     $(Kind::$variant => {
-                        let Outcome { value, warnings } = read::<$spec>(node, root, rules);
-                        let value = value.map(|spec| AnyObject::$variant(Arc::new(Object { meta, spec })));
-                        Outcome { value, warnings }
+                        read::<$spec>(node, root, rules).map(|spec| AnyObject::$variant(Arc::new(Object { meta, spec })))
                     })*
                 }
             }
@@ -74,8 +75,12 @@ pub struct Parsed {
 
 /// The objects of a YAML or JSON text. `file` is for diagnostics only.
 pub fn parse_documents(file: &str, text: &str) -> Parsed {
+    parse_documents_within(file, text, TextLimits::of_text(text))
+}
+
+pub fn parse_documents_within(file: &str, text: &str, limits: TextLimits) -> Parsed {
     let mut reading = Reading::new(Some(file.into()));
-    for document in documents(text, Scalars::Objects) {
+    for document in documents_within(text, Scalars::Objects, limits) {
         match document {
             Ok(mut node) => {
                 reading.document(&node, None);
@@ -89,6 +94,7 @@ pub fn parse_documents(file: &str, text: &str) -> Parsed {
             }
         }
     }
+    reading.report_unread();
     reading.parsed
 }
 
@@ -108,11 +114,15 @@ struct Reading {
     /// `None`: not a file, so that there are no locations.
     file: Option<Arc<str>>,
     parsed: Parsed,
+    /// Objects of kinds that istiod reads and we do not, and where the first one is.
+    unread: UnreadObjects,
+    first_unread: Option<Position>,
 }
 
 impl Reading {
     fn new(file: Option<Arc<str>>) -> Reading {
-        Reading { file, parsed: Parsed { complete: true, ..Parsed::default() } }
+        let parsed = Parsed { complete: true, ..Parsed::default() };
+        Reading { file, parsed, unread: UnreadObjects::default(), first_unread: None }
     }
 
     fn place(&self, at: Position) -> Option<Location> {
@@ -146,11 +156,24 @@ impl Reading {
         match recognition(&header) {
             Recognition::Known(kind) => self.object(kind, node),
             Recognition::Quiet => {}
-            Recognition::Warned(problem) => self.warning(None, problem),
+            Recognition::Unread => {
+                self.unread.add(header.kind, node);
+                self.first_unread.get_or_insert(header.kind_at);
+            }
+            Recognition::Foreign(problem) => self.warning(None, problem),
+            Recognition::Mistaken(problem) => self.error(None, problem),
             Recognition::OtherVersion(kind, problem) => match metadata::identity(kind, node) {
-                Ok(id) => self.reject(&id, problem),
+                Ok(id) => self.reject(&id, [problem]),
                 Err(_) => self.error(None, problem),
             },
+        }
+    }
+
+    /// One line for all of them.
+    fn report_unread(&mut self) {
+        if let Some(at) = self.first_unread {
+            let what = self.unread.to_string();
+            self.diagnostic(None, at, Diagnostic::warning(what));
         }
     }
 
@@ -176,14 +199,17 @@ impl Reading {
                 self.warning(Some(&id), FieldError { field, at: entry.key_at, what });
             }
         }
-        let Outcome { value, warnings } = metadata::meta(&id, node);
+        let Outcome { value, errors, warnings } = metadata::meta(&id, node);
         warnings.into_iter().for_each(|problem| self.warning(Some(&id), problem));
-        match value {
-            Ok(mut meta) => {
-                meta.at = self.place(node.at);
-                self.isolated_content(&id, meta, node);
-            }
-            Err(problem) => self.reject(&id, problem),
+        let (objects, is_valid) = (self.parsed.objects.len(), errors.is_empty());
+        errors.into_iter().for_each(|problem| self.error(Some(&id), problem));
+        if let Some(mut meta) = value {
+            meta.at = self.place(node.at);
+            self.isolated_content(&id, meta, node);
+        }
+        if !is_valid {
+            self.parsed.objects.truncate(objects);
+            self.reject(&id, []);
         }
     }
 
@@ -199,7 +225,7 @@ impl Reading {
             self.parsed.objects.truncate(objects);
             let what =
                 "cannot be read because of an internal error; change it, and report the error with the log".to_owned();
-            self.reject(id, FieldError { field: String::new(), at: node.at, what });
+            self.reject(id, [FieldError { field: String::new(), at: node.at, what }]);
         }
     }
 
@@ -210,39 +236,35 @@ impl Reading {
             Kind::Secret => AnyObject::read(Kind::Secret, meta, node, "", Rules::Secret),
             kind => AnyObject::read(kind, meta, node, "", Rules::Kubernetes),
         };
-        outcome.warnings.into_iter().for_each(|problem| self.warning(Some(id), problem));
-        match outcome.value {
-            Ok(object) => self.push_validated(id, object, node),
-            Err(problem) => self.reject(id, problem),
+        let Outcome { value, errors, warnings } = outcome;
+        warnings.into_iter().for_each(|problem| self.warning(Some(id), problem));
+        let found = value.as_ref().map(|object| findings(object, node)).unwrap_or_default();
+        let found = found.into_iter().filter(|finding| !errors.iter().any(|error| error.may_cause(finding)));
+        let is_usable = self.report_findings(id, found.collect());
+        match value {
+            Some(object) if errors.is_empty() && is_usable => self.parsed.objects.push(object),
+            _ => self.reject(id, errors),
         }
     }
 
     /// What istiod's webhook would reject is used nevertheless, as istiod does with objects that bypassed its webhook; only what
-    /// proxies would NACK is left out.
-    fn push_validated(&mut self, id: &ObjectId, object: AnyObject, node: &Node) {
-        let mut unfit = false;
-        for Finding { grade, field, at, mut what } in findings(&object, node) {
+    /// proxies would NACK is left out: `false`.
+    fn report_findings(&mut self, id: &ObjectId, found: Vec<Finding>) -> bool {
+        let is_usable = found.iter().all(|finding| finding.grade != Grade::Unfit);
+        for Finding { grade, field, at, mut what } in found {
             if grade == Grade::Unfit {
-                unfit = true;
                 what.push_str("; the object is left out");
             }
-            self.diagnostic(
-                Some(id),
-                at,
-                Diagnostic { severity: grade.severity(), ..Diagnostic::error(what).field(field) },
-            );
+            let diagnostic = Diagnostic { severity: grade.severity(), ..Diagnostic::error(what).field(field) };
+            self.diagnostic(Some(id), at, diagnostic);
         }
-        if unfit {
-            self.parsed.rejected.push(id.clone());
-        } else {
-            self.parsed.objects.push(object);
-        }
+        is_usable
     }
 
     /// Each subset becomes a slice; those after the first are called `name/1`, `name/2`, which no other object can be.
     fn endpoints(&mut self, id: &ObjectId, meta: &Meta, node: &Node) {
-        match read::<Endpoints>(node, "", Rules::Kubernetes).value {
-            Err(problem) => self.reject(id, problem),
+        match read::<Endpoints>(node, "", Rules::Kubernetes).complete() {
+            Err(problems) => self.reject(id, problems),
             Ok(endpoints) => {
                 for (index, spec) in endpoints.slices(&id.name).into_iter().enumerate() {
                     let name = if index == 0 { id.name.clone() } else { format!("{}/{index}", id.name).into() };
@@ -253,9 +275,27 @@ impl Reading {
         }
     }
 
-    fn reject(&mut self, id: &ObjectId, problem: FieldError) {
-        self.error(Some(id), problem);
-        self.parsed.rejected.push(id.clone());
+    fn reject(&mut self, id: &ObjectId, problems: impl IntoIterator<Item = FieldError>) {
+        problems.into_iter().for_each(|problem| self.error(Some(id), problem));
+        if self.parsed.rejected.last() != Some(id) {
+            self.parsed.rejected.push(id.clone());
+        }
+    }
+}
+
+impl FieldError {
+    /// Whether a finding on what is left without this field may be about its absence: it is on the field, on a list that lost an item, or on
+    /// something around it and speaks of it.
+    fn may_cause(&self, finding: &Finding) -> bool {
+        let is_within = |inner: &str, outer: &str| {
+            inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        let whole =
+            self.field.rfind('[').filter(|_| self.field.ends_with(']')).map_or(&*self.field, |at| &self.field[..at]);
+        let name = whole.rsplit(['.', ']']).next().unwrap_or(whole);
+        is_within(&finding.field, whole)
+            || is_within(whole, &finding.field)
+                && finding.what.to_ascii_lowercase().contains(&name.to_ascii_lowercase())
     }
 }
 
@@ -288,13 +328,12 @@ fn istio_object(kind: Kind, meta: Meta, node: &Node) -> Outcome<AnyObject> {
     let status = Entry { key: STATUS.into(), key_at: status.at, value: status.clone() };
     let entries = entries.iter().filter(|entry| &*entry.key != STATUS).cloned().chain([status]);
     let both = Node { at: spec.at, value: Value::Mapping(entries.collect()) };
-    let Outcome { value, mut warnings } = AnyObject::read(kind, meta, &both, "spec", Rules::Protobuf);
-    warnings.retain(|problem| !in_status(&problem.field));
-    let value = value.map_err(|problem| match problem.field.strip_prefix("spec.") {
-        Some(field) if in_status(&problem.field) => FieldError { field: field.to_owned(), ..problem },
-        _ => problem,
-    });
-    Outcome { value, warnings }
+    let mut outcome = AnyObject::read(kind, meta, &both, "spec", Rules::Protobuf);
+    outcome.warnings.retain(|problem| !in_status(&problem.field));
+    for problem in outcome.errors.iter_mut().filter(|problem| in_status(&problem.field)) {
+        problem.field.drain(.."spec.".len());
+    }
+    outcome
 }
 
 const STATUS: &str = "status";

@@ -1,6 +1,7 @@
 //! YAML and JSON text into trees, one per document. Bounded in size, depth and alias expansion.
 
 mod builder;
+mod limits;
 mod scalar;
 
 use saphyr_parser::{Event, Marker, Parser, ScanError, StrInput};
@@ -8,16 +9,11 @@ use saphyr_parser::{Event, Marker, Parser, ScanError, StrInput};
 use self::builder::{Builder, Size};
 use crate::tree::{Node, Position, Value};
 
+pub use limits::{LIST_HEAD, MAX_BYTES, MAX_LIST_BYTES, MAX_VALUES, TextLimits, is_list};
 pub use scalar::Scalars;
 
-/// Bytes of one text.
-pub const MAX_BYTES: usize = 16 << 20;
 /// Nesting depth of collections.
 pub const MAX_DEPTH: usize = 100;
-/// Values of one text, with aliases expanded.
-pub const MAX_VALUES: u64 = 1_000_000;
-/// Bytes of all strings of one text, with aliases expanded.
-pub const MAX_EXPANDED_BYTES: u64 = 2 * MAX_BYTES as u64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct YamlError {
@@ -46,18 +42,23 @@ impl YamlError {
 
 /// The documents of a text; ends after an error that affects the rest. Empty documents are left out.
 pub fn documents(text: &str, scalars: Scalars) -> Documents<'_> {
+    documents_within(text, scalars, TextLimits::of_bytes(MAX_BYTES))
+}
+
+pub fn documents_within(text: &str, scalars: Scalars, limits: TextLimits) -> Documents<'_> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let next = match whole_text_fault(text) {
+    let next = match whole_text_fault(text, limits) {
         Some(fault) => Next::Rejected(fault),
         None => Next::Document,
     };
-    Documents { text, parser: Parser::new_from_str(text), scalars, used: Size::default(), next }
+    Documents { text, parser: Parser::new_from_str(text), scalars, limits, used: Size::default(), next }
 }
 
 pub struct Documents<'a> {
     text: &'a str,
     parser: Parser<'a, StrInput<'a>>,
     scalars: Scalars,
+    limits: TextLimits,
     /// Used by the documents so far: the limits apply to the whole text.
     used: Size,
     next: Next,
@@ -94,7 +95,7 @@ impl Iterator for Documents<'_> {
 impl Documents<'_> {
     /// The next document, or its error. `None`: there are no more. `Err`: nothing further can be parsed.
     fn document(&mut self) -> Result<Option<Result<Node, YamlError>>, YamlError> {
-        let mut builder = Builder::new(self.scalars, self.used);
+        let mut builder = Builder::new(self.scalars, self.limits, self.used);
         while let Some(event) = self.parser.next_event() {
             let (event, span) = event.map_err(|error| scan_fault(&error, self.text))?;
             let at = position(span.start);
@@ -116,9 +117,9 @@ impl Documents<'_> {
     }
 }
 
-fn whole_text_fault(text: &str) -> Option<YamlError> {
-    if text.len() > MAX_BYTES {
-        let what = format!("the text has {} bytes; at most {} MiB are read", text.len(), MAX_BYTES >> 20);
+fn whole_text_fault(text: &str, limits: TextLimits) -> Option<YamlError> {
+    if text.len() > limits.bytes {
+        let what = format!("the text has {} bytes; at most {} MiB are read", text.len(), limits.bytes >> 20);
         return Some(YamlError::rest(Position::START, what));
     }
     let at = end_of(&text[..text.find('\0')?]);
@@ -156,7 +157,7 @@ fn position(marker: Marker) -> Position {
     Position { line: narrowed(marker.line()), column: narrowed(marker.col() + 1) }
 }
 
-/// Lines and columns are bounded by `MAX_BYTES`.
+/// Lines and columns are bounded by the size of the text.
 fn narrowed(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

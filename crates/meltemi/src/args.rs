@@ -15,7 +15,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub(crate) use ask::{CaCommand, CaRotate, Doctor, FailOn, Proxies, Pushes, Target};
 pub(crate) use env::{AdminEnv, ClusterEnv, DebounceEnv, Env, IdentityEnv, InjectionEnv, JwksEnv, MeshEnv, StreamEnv};
-pub(crate) use folder::{Check, MeshArgs, Render};
+pub(crate) use folder::{Check, InputArgs, MeshArgs, Render};
 pub(crate) use inject::{CheckInject, Inject};
 pub(crate) use proxy::{Agent, Bootstrap, BootstrapCommand, InstallAgent, SdsFrom};
 pub(crate) use serve::Serve;
@@ -38,6 +38,8 @@ Examples:
   meltemi serve --kubeconfig ~/.kube/config
                                            serve the objects of an API server
   meltemi check ./mesh                     check these objects
+  meltemi check new.yaml --kubeconfig ~/.kube/config
+                                           check this file with the objects of a cluster
   meltemi render ./mesh --proxy cart-1.shop --type cds,eds
                                            the configuration of this proxy
   meltemi proxies                          connected proxies and their sync state
@@ -57,10 +59,10 @@ pub(crate) enum Command {
     /// Serve configuration to proxies (also as `discovery`, with istiod's flags; unknown flags only warn)
     #[command(visible_alias = "discovery", after_help = EXIT_CODES, args_override_self = true)]
     Serve(Box<Serve>),
-    /// Check the objects of a folder and print diagnostics
+    /// Check the objects of a folder, a file or a cluster and print diagnostics
     #[command(after_help = EXIT_CODES)]
     Check(Check),
-    /// Print the configuration of a proxy, computed from a folder without a server
+    /// Print the configuration of a proxy, computed from a folder, a file or a cluster without a server
     #[command(after_help = EXIT_CODES)]
     Render(Render),
     /// Inject sidecars into the workloads of a file, by the configuration in a folder

@@ -9,6 +9,7 @@ mod client;
 pub(crate) mod doctor;
 pub(crate) mod folder;
 pub(crate) mod inject;
+mod input;
 pub(crate) mod install_agent;
 mod patches;
 pub(crate) mod proxies;

@@ -1,12 +1,17 @@
 //! Cross-object analysis: diagnostics on objects that are valid alone but refer to something missing, such as destinations that nothing
 //! declares, gateways that do not exist and selectors without a match. All are warnings for operators; translation does not read them.
 
+mod annotation;
 mod credential;
 mod destination;
 mod entry;
+mod gateway;
 mod provider;
 mod route;
 mod selection;
+mod service;
+mod source_namespace;
+mod suggestion;
 #[cfg(test)]
 mod tests;
 
@@ -16,8 +21,9 @@ use std::sync::Arc;
 use config::diagnostic::{Diagnostic, ObjectId};
 use config::host::Host;
 use config::kind::Kind;
+use config::kinds::service::ServiceSpec;
 use config::labels::Labels;
-use config::meta::Meta;
+use config::meta::{Meta, Object};
 
 use crate::mesh::Mesh;
 use crate::service::Service;
@@ -33,6 +39,10 @@ impl Mesh {
         selection::check(self, &references, &mut diagnostics);
         provider::check(self, &mut diagnostics);
         credential::check(self, &references, &mut diagnostics);
+        gateway::check(self, &references, &mut diagnostics);
+        service::check(self, &references, &mut diagnostics);
+        source_namespace::check(self, &mut diagnostics);
+        annotation::check(self, &mut diagnostics);
         diagnostics.0.sort();
         diagnostics.0
     }
@@ -58,6 +68,8 @@ struct ReferenceIndex<'a> {
     services: BTreeMap<&'a Host, Vec<&'a Arc<Service>>>,
     /// Only hosts that have subsets.
     subsets: BTreeMap<Host, BTreeSet<&'a str>>,
+    /// Service objects with a selector, by namespace.
+    selecting: BTreeMap<&'a str, Vec<&'a Object<ServiceSpec>>>,
     /// Labels of pods and other workloads, by namespace.
     workloads: BTreeMap<&'a str, Vec<Labels>>,
 }
@@ -74,7 +86,23 @@ impl<'a> ReferenceIndex<'a> {
             let host = Host::resolve_short(&rule.spec.host, &rule.meta.namespace, domain);
             subsets.entry(host).or_default().extend(rule.spec.subsets.iter().map(|subset| subset.name.as_str()));
         }
-        ReferenceIndex { domain, services, subsets, workloads: workloads(mesh) }
+        let mut selecting: BTreeMap<&str, Vec<&Object<ServiceSpec>>> = BTreeMap::new();
+        for object in mesh.objects.services.values().filter(|object| !object.spec.selector.is_empty()) {
+            selecting.entry(&object.meta.namespace).or_default().push(object);
+        }
+        ReferenceIndex { domain, services, subsets, selecting, workloads: workloads(mesh) }
+    }
+
+    /// The Service objects that select a workload.
+    fn selecting(&self, namespace: &str, labels: &Labels) -> Vec<&'a Object<ServiceSpec>> {
+        let all = self.selecting.get(namespace).into_iter().flatten();
+        all.filter(|object| labels.contains_all(&object.spec.selector)).copied().collect()
+    }
+
+    /// The service that was made from a Service object.
+    fn service_of(&self, meta: &Meta) -> Option<&'a Arc<Service>> {
+        let host = Host::new(&format!("{}.{}.svc.{}", meta.name, meta.namespace, self.domain));
+        self.services.get(&host)?.iter().find(|service| service.made_from.kind == Kind::Service).copied()
     }
 
     /// Services that match a host, wildcards included.
@@ -86,6 +114,10 @@ impl<'a> ReferenceIndex<'a> {
         wider.flat_map(|(_, services)| services.iter().copied()).collect()
     }
 
+    fn subsets_of(&self, host: &Host) -> impl Iterator<Item = &'a str> {
+        self.subsets.get(host).into_iter().flatten().copied()
+    }
+
     fn has_subset(&self, host: &Host, subset: &str) -> bool {
         let exact = self.subsets.get(host).is_some_and(|names| names.contains(subset));
         let wider = |(rule, names): (&Host, &BTreeSet<&str>)| {
@@ -93,6 +125,10 @@ impl<'a> ReferenceIndex<'a> {
         };
         exact || self.subsets.iter().any(wider)
     }
+}
+
+fn display(labels: &Labels) -> String {
+    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ")
 }
 
 fn workloads(mesh: &Mesh) -> BTreeMap<&str, Vec<Labels>> {

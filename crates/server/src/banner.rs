@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use config::diagnostic::Severity;
 use config::kind::Kind;
+use config::object::UnreadObjects;
 use config::store::{MeshText, Name, Snapshot};
 
 use crate::folder::{LoadedFolder, MeshConfigSource};
@@ -38,6 +39,7 @@ pub(crate) struct Found {
     errors: usize,
     warnings: usize,
     mesh_config: MeshConfigSource,
+    unread: UnreadObjects,
 }
 
 /// A port that is served.
@@ -56,13 +58,15 @@ pub(crate) struct ClosedPort {
 
 impl Found {
     pub(crate) fn new(loaded: &LoadedFolder, snapshot: &Snapshot) -> Found {
-        let found = Found::in_cluster(&loaded.objects, loaded.mesh_config.clone(), snapshot);
+        let unread = UnreadObjects::extract(&mut snapshot.diagnostics.clone());
+        let found = Found::in_cluster(&loaded.objects, loaded.mesh_config.clone(), unread, snapshot);
         Found { files: Some(loaded.files), ..found }
     }
 
     pub(crate) fn in_cluster(
         objects: &BTreeMap<Kind, usize>,
         mesh_config: MeshConfigSource,
+        unread: UnreadObjects,
         snapshot: &Snapshot,
     ) -> Found {
         let count = |severity| snapshot.diagnostics.iter().filter(|diagnostic| diagnostic.severity == severity).count();
@@ -76,6 +80,7 @@ impl Found {
             errors: count(Severity::Error),
             warnings: count(Severity::Warning),
             mesh_config,
+            unread,
         }
     }
 
@@ -104,6 +109,9 @@ impl fmt::Display for Banner<'_> {
         }
         writeln!(f)?;
         writeln!(f, "notes  {} errors, {} warnings{}", found.errors, found.warnings, self.hint())?;
+        if !found.unread.is_empty() {
+            writeln!(f, "unread {} of the Gateway API, which is not supported", found.unread.counts())?;
+        }
         for OpenPort { address, flag, what } in open {
             writeln!(f, "port   {address} {what} ({flag})")?;
         }
@@ -166,6 +174,8 @@ mod tests {
             multiple_authorizers: false,
             addresses: model::AddressRanges::default(),
         };
+        let mut unread = UnreadObjects::default();
+        unread.insert("HTTPRoute", "shop/web".to_owned());
         let banner = Banner {
             origin: &Origin::Folder("mesh".into()),
             mesh: &mesh,
@@ -175,6 +185,7 @@ mod tests {
                 errors: 1,
                 warnings: 0,
                 mesh_config: MeshConfigSource::Defaults(Name::new("istio-system", "istio-canary")),
+                unread,
             },
             open: (1..4)
                 .map(|port| OpenPort { address: ([127, 0, 0, 1], port).into(), flag: "--x", what: "x" })
@@ -186,6 +197,7 @@ mod tests {
         assert!(text.lines().count() <= 15, "{text}");
         assert!(text.contains("found  5 objects in 4 files: 3 Pod, 2 Service\n"), "{text}");
         assert!(text.contains("notes  1 errors, 0 warnings; `meltemi check mesh` lists them\n"), "{text}");
+        assert!(text.contains("unread 1 HTTPRoute of the Gateway API, which is not supported\n"), "{text}");
         assert!(text.contains("off    y (--y): z\n"), "{text}");
         assert!(text.contains("mesh   defaults (no ConfigMap istio-system/istio-canary, no --meshConfig)\n"), "{text}");
     }

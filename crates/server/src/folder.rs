@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use config::kind::Kind;
 use config::object::parse_documents;
 use config::store::{MeshText, Name, Snapshot, Store, StoreOptions, Update};
-use sources::files::Folder;
+use sources::files::{Folder, Scan};
 
 use crate::pipeline::RevisionMeshConfig;
 use crate::settings::{MESH_CONFIG_MAP, MeshSettings};
@@ -49,16 +49,21 @@ pub fn load(dir: &Path, mesh: &MeshSettings) -> Result<LoadedFolder> {
     load_observed(dir, mesh, |_| ())
 }
 
-/// `observe` gets the updates of the first scan.
-pub(crate) fn load_observed(dir: &Path, mesh: &MeshSettings, observe: impl FnOnce(&[Update])) -> Result<LoadedFolder> {
+/// The first scan. An unreadable folder is not an empty mesh: serving it would remove the configuration of every proxy.
+pub(crate) fn first_scan(folder: &mut Folder, dir: &Path) -> Result<Scan> {
     std::fs::read_dir(dir).with_context(|| format!("cannot read the folder {}", dir.display()))?;
-    let (mut store, given) = store(mesh)?;
-    let mut folder = Folder::open(dir);
     let scan = folder.scan();
     if !scan.readable {
-        // An unreadable folder is not an empty mesh: serving it would remove the configuration of every proxy.
         bail!("{}", first_error(&scan.updates));
     }
+    Ok(scan)
+}
+
+/// `observe` gets the updates of the first scan.
+pub(crate) fn load_observed(dir: &Path, mesh: &MeshSettings, observe: impl FnOnce(&[Update])) -> Result<LoadedFolder> {
+    let mut folder = Folder::open(dir);
+    let scan = first_scan(&mut folder, dir)?;
+    let (mut store, given) = store(mesh)?;
     observe(&scan.updates);
     let objects = object_counts(&scan.updates);
     let map = Name::new(&mesh.pod_namespace, MESH_CONFIG_MAP);

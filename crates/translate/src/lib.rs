@@ -35,7 +35,9 @@ pub use listener::{
 };
 pub use name_table::name_table;
 pub use names::ClusterName;
-pub use patch::{ClusterPatches, LISTENER_PATCH_KINDS, ROUTE_PATCH_KINDS, patches_route, read_patches};
+pub use patch::{
+    ClusterPatches, LISTENER_PATCH_KINDS, ROUTE_PATCH_KINDS, patches_route, read_patches, unknown_patch_names,
+};
 pub use route::{DEFAULT_HTTP_PORT, affects_routes, changed_routes, empty_route, route, serves_all_ports};
 pub use secret::secret;
 pub use telemetry::encoded_tracing::EncodedTracing;

@@ -5,13 +5,19 @@ use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeSeed, EnumAccess, IntoDeserializer, MapAccess, SeqAccess, VariantAccess, Visitor};
 
 use super::path::Path;
-use super::{Error, FieldError, Reader, most_similar};
+use super::{Error, ErrorPlace, FieldError, Reader};
+use crate::similar::most_similar;
 use crate::tree::{Entry, Node, Value};
 
 impl Reader<'_> {
-    fn child_error(self, error: Error, path: &Path<'_>, node: &Node) -> Error {
-        let place = error.place.unwrap_or_else(|| (path.to_string(), node.at));
+    pub(super) fn child_error(self, error: Error, path: &Path<'_>, node: &Node) -> Error {
+        let place = error.place.unwrap_or_else(|| ErrorPlace { field: path.to_string(), at: node.at, node });
         Error { place: Some(place), ..error }
+    }
+
+    /// Whether the entry is written, and readable.
+    fn has(self, entry: &Entry) -> bool {
+        entry.value.value != Value::Null && self.context.reads(&entry.value)
     }
 
     fn seeded<'de, T: DeserializeSeed<'de>>(self, seed: T, path: &Path<'_>, node: &Node) -> Result<T::Value, Error> {
@@ -35,7 +41,8 @@ impl<'de> SeqAccess<'de> for Items<'_> {
     type Error = Error;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
-        let Some((index, node)) = self.items.next() else { return Ok(None) };
+        let context = self.reader.context;
+        let Some((index, node)) = self.items.find(|(_, node)| context.reads(node)) else { return Ok(None) };
         self.reader.seeded(seed, &self.reader.path.item(index), node).map(Some)
     }
 
@@ -66,12 +73,16 @@ impl<'de> MapAccess<'de> for Pairs<'_> {
     type Error = Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
-        let skip_nulls = self.skip_nulls;
-        self.current = self.entries.find(|entry| !(skip_nulls && entry.value.value == Value::Null));
+        let (skip_nulls, context) = (self.skip_nulls, self.reader.context);
+        self.current =
+            self.entries.find(|entry| !(skip_nulls && entry.value.value == Value::Null) && context.reads(&entry.value));
         let Some(entry) = self.current else { return Ok(None) };
         // The key is read as a node, so that numbers work as keys of maps as they do as values.
         let key = Node { at: entry.key_at, value: Value::Text(entry.key.clone()) };
-        self.reader.seeded(seed, &self.reader.path.field(&entry.key), &key).map(Some)
+        let read = self.reader.seeded(seed, &self.reader.path.field(&entry.key), &key);
+        // The node of the key is gone by then; its value stands for the entry.
+        let blame = |place: ErrorPlace| ErrorPlace { node: &raw const entry.value, ..place };
+        read.map(Some).map_err(|error| Error { place: error.place.map(blame), ..error })
     }
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Error> {
@@ -98,7 +109,7 @@ impl<'de> MapAccess<'de> for Fields<'_> {
     type Error = Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
-        for entry in self.entries.by_ref().filter(|entry| entry.value.value != Value::Null) {
+        for entry in self.entries.by_ref().filter(|entry| self.reader.has(entry)) {
             if let Some(name) = known_name(self.reader, &entry.key, self.known) {
                 self.current = Some(entry);
                 return seed.deserialize(StrDeserializer::<Error>::new(name)).map(Some);
@@ -171,7 +182,7 @@ impl<'a> OneOf<'a> {
 
     fn keyed(reader: Reader<'a>, entries: &'a [Entry], variants: &'static [&'static str]) -> Result<OneOf<'a>, Error> {
         let mut chosen: Option<OneOf<'a>> = None;
-        for entry in entries.iter().filter(|entry| entry.value.value != Value::Null) {
+        for entry in entries.iter().filter(|entry| reader.has(entry)) {
             let Some(variant) = known_name(reader, &entry.key, variants) else {
                 warn_unknown(reader, entry, variants);
                 continue;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::access::camel_case;
-use crate::tree::{Node, Value};
+use crate::tree::{Node, Position, Value};
 
 /// Linked towards the root, so that a child path costs no allocation.
 pub(crate) struct Path<'a> {
@@ -77,4 +77,36 @@ impl fmt::Display for Path<'_> {
 /// A name with other characters could not be distinguished from a path.
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-' || b == b'@')
+}
+
+/// The position of the value at a path as it is displayed, or of the innermost part of the path that is written.
+pub(crate) fn place(node: &Node, path: &str) -> Position {
+    let path = path.strip_prefix('.').unwrap_or(path);
+    match &node.value {
+        Value::List(items) => {
+            let Some((index, rest)) = path.strip_prefix('[').and_then(|path| path.split_once(']')) else {
+                return node.at;
+            };
+            let item = index.parse::<usize>().ok().and_then(|index| items.get(index));
+            item.map_or(node.at, |item| place(item, rest))
+        }
+        Value::Mapping(entries) => {
+            let written = entries.iter().find_map(|entry| Some((entry, after_key(path, &entry.key)?)));
+            written.map_or(node.at, |(entry, rest)| place(&entry.value, rest))
+        }
+        _ => node.at,
+    }
+}
+
+/// The rest of a path after the key, which may be spelled in `snake_case`, or quoted.
+fn after_key<'a>(path: &'a str, key: &str) -> Option<&'a str> {
+    let ends = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
+    if let Some(rest) = path.strip_prefix(key).filter(|rest| ends(rest)) {
+        return Some(rest);
+    }
+    if path.starts_with("[\"") {
+        return path.strip_prefix(&*format!("[{key:?}]"));
+    }
+    let (name, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
+    name.eq_ignore_ascii_case(&key.replace('_', "")).then_some(rest)
 }

@@ -50,8 +50,8 @@ fn outcome(yaml: &str, rules: Rules) -> Outcome<Route> {
 
 /// The only difference to the default, without warnings.
 fn check(yaml: &str, rules: Rules, expected: Route) {
-    let Outcome { value, warnings } = outcome(yaml, rules);
-    assert_eq!((value, warnings), (Ok(expected), vec![]), "{yaml}");
+    let Outcome { value, errors, warnings } = outcome(yaml, rules);
+    assert_eq!((value, errors, warnings), (Some(expected), vec![], vec![]), "{yaml}");
 }
 
 fn display(problem: &FieldError) -> String {
@@ -59,12 +59,13 @@ fn display(problem: &FieldError) -> String {
 }
 
 fn check_rejected(yaml: &str, rules: Rules, expected: &str) {
-    assert_eq!(outcome(yaml, rules).value.as_ref().map_err(display), Err(expected.to_owned()), "{yaml}");
+    let errors = outcome(yaml, rules).complete().map(|_| ()).expect_err(yaml);
+    assert_eq!(errors.iter().map(display).collect::<Vec<_>>(), [expected], "{yaml}");
 }
 
 fn check_warned(yaml: &str, expected: &[&str]) {
-    let Outcome { value, warnings } = outcome(yaml, Rules::Protobuf);
-    assert!(value.is_ok(), "{value:?}");
+    let Outcome { errors, warnings, .. } = outcome(yaml, Rules::Protobuf);
+    assert_eq!(errors, [], "{yaml}");
     assert_eq!(warnings.iter().map(display).collect::<Vec<_>>(), expected, "{yaml}");
 }
 
@@ -169,6 +170,26 @@ fn the_path_leads_to_the_innermost_value() {
     let expected =
         "5:14 spec.children[1].children[0].labels[\"a.b/c\"]: expected a string, found the number 1; put it in quotes";
     check_rejected(yaml, Rules::Protobuf, expected);
+}
+
+#[test]
+fn every_error_of_a_value_is_reported_and_the_rest_is_read() {
+    let yaml = "{timeout: soon, name: a, children: [{port: x, name: b}, 7, {name: c}], labels: {a: 1}, ports: {x: a, 80: b}, wieght: 1}";
+    let Outcome { value, errors, warnings } = outcome(yaml, Rules::Protobuf);
+    let fields: Vec<_> = errors.iter().map(|error| error.field.as_str()).collect();
+    assert_eq!(fields, ["spec.timeout", "spec.children[0].port", "spec.children[1]", "spec.labels.a", "spec.ports.x"]);
+    let rest = value.unwrap();
+    assert_eq!((rest.name.as_str(), rest.timeout), ("a", None));
+    assert_eq!(rest.children.iter().map(|child| child.name.as_str()).collect::<Vec<_>>(), ["b", "c"]);
+    assert_eq!(rest.ports.into_values().collect::<Vec<_>>(), ["b"]);
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+}
+
+#[test]
+fn a_value_made_of_errors_is_given_up_after_twenty() {
+    let yaml = format!("children: [{}]", "{port: x}, ".repeat(1000));
+    let Outcome { value, errors, .. } = outcome(&yaml, Rules::Protobuf);
+    assert_eq!((value, errors.len()), (None, 20));
 }
 
 #[test]

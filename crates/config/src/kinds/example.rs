@@ -12,14 +12,15 @@ fn outcome<T: DeserializeOwned>(yaml: &str) -> Outcome<T> {
 
 /// The object of a valid example.
 pub(crate) fn example<T: DeserializeOwned>(yaml: &str) -> T {
-    let Outcome { value, warnings } = outcome(yaml);
-    assert_eq!(warnings, [], "{yaml}");
-    value.unwrap_or_else(|FieldError { field, what, .. }| panic!("{field}: {what}\n{yaml}"))
+    let outcome = outcome(yaml);
+    assert_eq!(outcome.warnings, [], "{yaml}");
+    outcome.complete().unwrap_or_else(|errors| panic!("{errors:?}\n{yaml}"))
 }
 
 /// `field: what` of a rejected example.
 pub(crate) fn parse_error<T: DeserializeOwned>(yaml: &str) -> String {
-    let FieldError { field, what, .. } = outcome::<T>(yaml).value.map(|_| ()).expect_err(yaml);
+    let errors = outcome::<T>(yaml).complete().map(|_| ()).expect_err(yaml);
+    let FieldError { field, what, .. } = &errors[0];
     format!("{field}: {what}")
 }
 

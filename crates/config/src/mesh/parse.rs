@@ -1,9 +1,8 @@
 //! Parsing of the mesh config and the mesh networks, as istiod does: YAML 1.1 scalars, unknown fields skipped.
 
 use super::{ExtensionProvider, MeshConfig, MeshNetworks};
-use crate::de::read_text;
+use crate::de::{place, read_text};
 use crate::diagnostic::{Diagnostic, Severity};
-use crate::tree::{Node, Position, Value};
 use crate::yaml::{Scalars, documents};
 
 impl MeshConfig {
@@ -48,33 +47,4 @@ fn placed(diagnostics: Vec<Diagnostic>, text: &str, file: &str) -> Vec<Diagnosti
         .into_iter()
         .map(|diagnostic| Diagnostic { at: Some(place(&root, &diagnostic.field).in_file(file)), ..diagnostic })
         .collect()
-}
-
-/// The location of the field, or of the innermost part of its path that is written.
-fn place(node: &Node, path: &str) -> Position {
-    let path = path.strip_prefix('.').unwrap_or(path);
-    match &node.value {
-        Value::List(items) => {
-            let Some((index, rest)) = path.strip_prefix('[').and_then(|path| path.split_once(']')) else {
-                return node.at;
-            };
-            let item = index.parse::<usize>().ok().and_then(|index| items.get(index));
-            item.map_or(node.at, |item| place(item, rest))
-        }
-        Value::Mapping(entries) => {
-            let written = entries.iter().find_map(|entry| Some((entry, after_key(path, &entry.key)?)));
-            written.map_or(node.at, |(entry, rest)| place(&entry.value, rest))
-        }
-        _ => node.at,
-    }
-}
-
-/// The rest of a path after the key, which may be spelled in `snake_case`.
-fn after_key<'a>(path: &'a str, key: &str) -> Option<&'a str> {
-    let ends = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
-    if let Some(rest) = path.strip_prefix(key).filter(|rest| ends(rest)) {
-        return Some(rest);
-    }
-    let (name, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
-    name.eq_ignore_ascii_case(&key.replace('_', "")).then_some(rest)
 }

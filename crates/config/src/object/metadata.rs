@@ -73,7 +73,7 @@ fn problem(field: &str, node: &Node, what: String) -> FieldError {
 /// Everything but the location.
 pub(super) fn meta(id: &ObjectId, node: &Node) -> Outcome<Meta> {
     let Some(metadata) = node.get("metadata") else {
-        return Outcome { value: Ok(Meta::default()), warnings: Vec::new() };
+        return Outcome { value: Some(Meta::default()), errors: Vec::new(), warnings: Vec::new() };
     };
     let unknown = metadata.entries().unwrap_or_default().iter().filter(|entry| !FIELDS.contains(&&*entry.key));
     let warnings = unknown.map(|entry| FieldError {
@@ -81,8 +81,8 @@ pub(super) fn meta(id: &ObjectId, node: &Node) -> Outcome<Meta> {
         at: entry.key_at,
         what: unknown_field(&entry.key, FIELDS),
     });
-    let value = read::<Raw>(metadata, "metadata", Rules::Kubernetes).value;
-    Outcome { warnings: warnings.collect(), value: value.map(|raw| raw.into_meta(id)) }
+    let read = read::<Raw>(metadata, "metadata", Rules::Kubernetes).map(|raw| raw.into_meta(id));
+    Outcome { warnings: warnings.collect(), ..read }
 }
 
 #[derive(Default, Deserialize)]

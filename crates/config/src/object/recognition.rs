@@ -1,8 +1,9 @@
 //! The kind of a document, and the handling of other kinds.
 
 use super::header::Header;
-use crate::de::{FieldError, most_similar};
+use crate::de::FieldError;
 use crate::kind::{Kind, group_and_version};
+use crate::similar::most_similar;
 
 pub(super) enum Recognition {
     Known(Kind),
@@ -10,8 +11,12 @@ pub(super) enum Recognition {
     OtherVersion(Kind, FieldError),
     /// It cannot affect a mesh.
     Quiet,
-    /// It may have been meant to affect the mesh.
-    Warned(FieldError),
+    /// istiod reads it and we do not.
+    Unread,
+    /// A kind of somebody else.
+    Foreign(FieldError),
+    /// No such kind exists: the name of the kind or of its group is misspelt.
+    Mistaken(FieldError),
 }
 
 /// Core kinds that do not affect a mesh.
@@ -48,9 +53,15 @@ const QUIET_GROUPS: &[&str] = &[
     "storage.k8s.io",
 ];
 
-/// Groups that istiod reads and we do not.
+/// Groups of the Gateway API, which istiod reads and we do not.
 const UNREAD_GROUPS: &[&str] =
-    &["gateway.networking.k8s.io", "gateway.networking.x-k8s.io", "networking.k8s.io", "inference.networking.k8s.io"];
+    &["gateway.networking.k8s.io", "gateway.networking.x-k8s.io", "inference.networking.k8s.io"];
+
+/// Kinds of Kubernetes in groups that we read, which do not affect a mesh.
+const QUIET_NEIGHBOURS: &[&str] = &["NetworkPolicy", "IPAddress", "ServiceCIDR"];
+
+/// Not a group of configuration: its kind says how the control plane is installed.
+const INSTALLATION: &str = "install.istio.io";
 
 pub(super) fn recognition(header: &Header<'_>) -> Recognition {
     let (group, version) = group_and_version(header.api_version);
@@ -59,7 +70,9 @@ pub(super) fn recognition(header: &Header<'_>) -> Recognition {
         Some(kind) => Recognition::OtherVersion(kind, other_version(kind, header)),
         None if QUIET_GROUPS.contains(&group) => Recognition::Quiet,
         None if group.is_empty() && QUIET_KINDS.contains(&header.kind) => Recognition::Quiet,
-        None => Recognition::Warned(unknown_kind(group, header)),
+        None if group == "networking.k8s.io" && QUIET_NEIGHBOURS.contains(&header.kind) => Recognition::Quiet,
+        None if UNREAD_GROUPS.contains(&group) => Recognition::Unread,
+        None => unknown_kind(group, header),
     }
 }
 
@@ -68,18 +81,32 @@ fn other_version(kind: Kind, header: &Header<'_>) -> FieldError {
     FieldError { field: "apiVersion".to_owned(), at: header.api_version_at, what }
 }
 
-fn unknown_kind(group: &str, header: &Header<'_>) -> FieldError {
+fn unknown_kind(group: &str, header: &Header<'_>) -> Recognition {
     let Header { kind, api_version, .. } = header;
-    let what = if UNREAD_GROUPS.contains(&group) {
-        format!("{kind} of {api_version} is not supported; the object is left out")
-    } else if let Some(elsewhere) = Kind::ALL.into_iter().find(|known| known.name() == *kind) {
-        format!("{kind} of {api_version} is unknown, left out; did you mean {}?", api_versions(elsewhere))
-    } else {
-        let known = Kind::ALL.map(Kind::name);
-        let hint = most_similar(kind, &known).map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
-        format!("{kind} of {api_version} is unknown, left out{hint}")
+    let problem = |hint: String| {
+        let what = format!("{kind} of {api_version} is unknown, left out{hint}");
+        FieldError { field: "kind".to_owned(), at: header.kind_at, what }
     };
-    FieldError { field: "kind".to_owned(), at: header.kind_at, what }
+    if group == INSTALLATION {
+        return Recognition::Foreign(problem("; `meltemi values` turns it into values of the chart".to_owned()));
+    }
+    // Other groups have a Service or a Gateway of their own.
+    let is_ours = Kind::ALL.into_iter().any(|known| known.group() == group) || misspelt_group(group).is_some();
+    let (hint, is_mistaken) = match Kind::ALL.into_iter().find(|known| known.name() == *kind) {
+        Some(elsewhere) => (format!("; did you mean {}?", api_versions(elsewhere)), is_ours),
+        None => match most_similar(kind, &Kind::ALL.map(Kind::name)) {
+            Some(meant) => (format!("; did you mean {meant}?"), is_ours),
+            None => (String::new(), false),
+        },
+    };
+    let is_mistaken = is_mistaken || group.ends_with(".istio.io");
+    if is_mistaken { Recognition::Mistaken(problem(hint)) } else { Recognition::Foreign(problem(hint)) }
+}
+
+/// The group of Istio that was meant.
+fn misspelt_group(group: &str) -> Option<&'static str> {
+    let groups = Kind::ALL.into_iter().filter(|kind| kind.is_istio()).map(Kind::group);
+    most_similar(group, &groups.collect::<Vec<_>>())
 }
 
 /// `networking.istio.io/v1, networking.istio.io/v1beta1 or networking.istio.io/v1alpha3`

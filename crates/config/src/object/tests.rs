@@ -88,21 +88,90 @@ fn wrong_kinds_are_left_out_with_a_hint() {
         let (api_version, kind) = kind.split_once(' ').unwrap();
         check(&format!("apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: x}}"), expected);
     };
-    check("v1 Servce", "warning: f.yaml:7:7: kind: Servce of v1 is unknown, left out; did you mean Service?");
+    check("v1 Servce", "error: f.yaml:7:7: kind: Servce of v1 is unknown, left out; did you mean Service?");
+    check(
+        "networking.istio.io/v1 VirtualServce",
+        "error: f.yaml:7:7: kind: VirtualServce of networking.istio.io/v1 is unknown, left out; did you mean VirtualService?",
+    );
+    check(
+        "security.istio.io/v1 Frobnicator",
+        "error: f.yaml:7:7: kind: Frobnicator of security.istio.io/v1 is unknown, left out",
+    );
+    check(
+        "networking.istio.oi/v1 VirtualService",
+        "error: f.yaml:7:7: kind: VirtualService of networking.istio.oi/v1 is unknown, left out; did you mean networking.istio.io/v1, networking.istio.io/v1beta1 or networking.istio.io/v1alpha3?",
+    );
+    check(
+        "serving.knative.dev/v1 Service",
+        "warning: f.yaml:7:7: kind: Service of serving.knative.dev/v1 is unknown, left out; did you mean v1?",
+    );
+    check(
+        "install.istio.io/v1alpha1 IstioOperator",
+        "warning: f.yaml:7:7: kind: IstioOperator of install.istio.io/v1alpha1 is unknown, left out; `meltemi values` turns it into values of the chart",
+    );
     check("example.com/v1 Thing", "warning: f.yaml:7:7: kind: Thing of example.com/v1 is unknown, left out");
     check(
         "v1 WasmPlugin",
-        "warning: f.yaml:7:7: kind: WasmPlugin of v1 is unknown, left out; did you mean extensions.istio.io/v1alpha1?",
+        "error: f.yaml:7:7: kind: WasmPlugin of v1 is unknown, left out; did you mean extensions.istio.io/v1alpha1?",
     );
     check(
         "gateway.networking.k8s.io/v1 HTTPRoute",
-        "warning: f.yaml:7:7: kind: HTTPRoute of gateway.networking.k8s.io/v1 is not supported; the object is left out",
+        "warning: f.yaml:7:7: the Gateway API is not supported; left out: HTTPRoute default/x",
     );
     check(
         "networking.istio.io/v2 Gateway",
         "error: f.yaml:6:13: Gateway default/x: apiVersion: \"networking.istio.io/v2\" is not a version of Gateway; \
          write networking.istio.io/v1, networking.istio.io/v1beta1 or networking.istio.io/v1alpha3",
     );
+}
+
+#[test]
+fn every_error_of_an_object_is_reported_at_once() {
+    let parsed = parse_documents(
+        "f",
+        "apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: x, namespace: shop, labels: {a: 1}}
+spec:
+  hosts: [cart]
+  http:
+  - timeout: soon
+    retries: {attempts: many, perTryTimeout: -1s}
+    match: [{uri: {regex: '('}}]
+    route: [{destination: {host: cart}, weight: all}]
+",
+    );
+    let fields: Vec<_> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.field.as_str()).collect();
+    let expected = [
+        "metadata.labels.a",
+        "spec.http[0].match[0].uri.regex",
+        "spec.http[0].retries.perTryTimeout",
+        "spec.http[0].timeout",
+        "spec.http[0].retries.attempts",
+        "spec.http[0].route[0].weight",
+    ];
+    assert_eq!(fields.iter().collect::<std::collections::BTreeSet<_>>(), expected.iter().collect(), "{fields:?}");
+    assert_eq!((parsed.objects.len(), parsed.rejected.len()), (0, 1));
+}
+
+#[test]
+fn what_an_unreadable_field_leaves_behind_is_not_an_error_of_its_own() {
+    for (spec, field) in [
+        ("{hosts: 7, http: [{route: [{destination: {host: a}}]}]}", "spec.hosts"),
+        ("{hosts: [a], http: 7}", "spec.http"),
+        ("{hosts: [a], http: [{route: 7}]}", "spec.http[0].route"),
+        ("{hosts: [a, 7], http: [{route: [{destination: {host: a}}]}]}", "spec.hosts[1]"),
+        (
+            "{hosts: [a], http: [{route: [{destination: {host: a}, weight: x}, {destination: {host: b}, weight: 0}]}]}",
+            "spec.http[0].route[0].weight",
+        ),
+    ] {
+        let text =
+            format!("apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: x}}\nspec: {spec}\n");
+        let parsed = parse_documents("f", &text);
+        let fields: Vec<_> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.field.as_str()).collect();
+        assert_eq!(fields, [field], "{:?}", diagnostics(&parsed));
+    }
 }
 
 #[test]

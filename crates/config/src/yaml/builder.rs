@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use saphyr_parser::{ScalarStyle, Tag};
 
-use super::{MAX_DEPTH, MAX_EXPANDED_BYTES, MAX_VALUES, Scalars, YamlError, scalar, too_deep};
+use super::{MAX_DEPTH, Scalars, TextLimits, YamlError, scalar, too_deep};
 use crate::tree::{Entry, Node, Position, Value, quoted};
 
 /// The size of a value with all of its aliases expanded.
@@ -17,6 +17,7 @@ pub(super) struct Size {
 
 pub(super) struct Builder {
     scalars: Scalars,
+    limits: TextLimits,
     used: Size,
     open: Vec<Open>,
     anchors: HashMap<usize, Anchored>,
@@ -53,8 +54,8 @@ struct Anchored {
 }
 
 impl Builder {
-    pub(super) fn new(scalars: Scalars, used: Size) -> Builder {
-        Builder { scalars, used, open: Vec::new(), anchors: HashMap::new(), root: None, fault: None }
+    pub(super) fn new(scalars: Scalars, limits: TextLimits, used: Size) -> Builder {
+        Builder { scalars, limits, used, open: Vec::new(), anchors: HashMap::new(), root: None, fault: None }
     }
 
     pub(super) fn used(&self) -> Size {
@@ -209,14 +210,12 @@ impl Builder {
     fn spend(&mut self, at: Position, size: Size) -> Result<(), YamlError> {
         self.used.values = self.used.values.saturating_add(size.values);
         self.used.bytes = self.used.bytes.saturating_add(size.bytes);
-        if self.used.values > MAX_VALUES {
-            return Err(YamlError::rest(
-                at,
-                format!("more than {MAX_VALUES} values, aliases included; split the file"),
-            ));
+        let TextLimits { values, expanded_bytes, .. } = self.limits;
+        if self.used.values > values {
+            return Err(YamlError::rest(at, format!("more than {values} values, aliases included; split the file")));
         }
-        if self.used.bytes > MAX_EXPANDED_BYTES {
-            let limit = MAX_EXPANDED_BYTES >> 20;
+        if self.used.bytes > expanded_bytes {
+            let limit = expanded_bytes >> 20;
             return Err(YamlError::rest(at, format!("the aliases write out to more than {limit} MiB; use fewer")));
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The flags of commands that read a folder and need no server: `check`, `render`.
+//! The flags of commands that read objects and need no server: `check`, `render`.
 
 use std::path::PathBuf;
 
@@ -6,9 +6,8 @@ use super::{Format, Listing, ProxyType};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Check {
-    /// Folder of YAML and JSON files
-    #[arg(value_name = "DIR")]
-    pub(crate) dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
     /// Count warnings as errors
     #[arg(long)]
     pub(crate) strict: bool,
@@ -17,6 +16,20 @@ pub(crate) struct Check {
     pub(crate) output: Listing,
     #[command(flatten)]
     pub(crate) mesh: MeshArgs,
+}
+
+/// Where objects are read from when there is no server.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InputArgs {
+    /// Folder of YAML and JSON files, a file, or `-` for stdin
+    #[arg(value_name = "PATH", required_unless_present = "kubeconfig")]
+    pub(crate) path: Option<PathBuf>,
+    /// Read the objects of the API server that this kubeconfig names; those of PATH, if given, replace them
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Read files of up to so many MiB [default: 16, and 128 for a file that is one List]
+    #[arg(long = "max-file-size", value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) max_file_size: Option<u32>,
 }
 
 /// How the objects of a folder are read when there is no server.
@@ -38,9 +51,8 @@ pub(crate) struct MeshArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Render {
-    /// Folder of YAML and JSON files
-    #[arg(value_name = "DIR")]
-    pub(crate) dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
     /// The proxy of a Pod in the folder
     #[arg(long, value_name = "POD.NAMESPACE", required_unless_present = "node", conflicts_with = "node")]
     pub(crate) proxy: Option<String>,

@@ -1,41 +1,75 @@
-//! `meltemi check`: the diagnostics of the objects of a folder, each by itself and in the mesh.
+//! `meltemi check`: the diagnostics of objects, each by itself and in the mesh.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::Result;
 use config::diagnostic::{Diagnostic, Severity};
+use config::locator::Locator;
+use config::object::UnreadObjects;
+use config::store::Snapshot;
+use config::tree::Position;
 use serde_json::{Value, json};
+use server::LoadedObjects;
+use server::settings::MeshSettings;
 
-use super::{Outcome, patches, print, print_document};
+use super::{Outcome, input, patches, print, print_document};
 use crate::args::{Check, Env, Format, Listing};
 use crate::settings::mesh_settings;
 
 pub(crate) fn run(args: Check, env: &Env) -> Result<Outcome> {
     let settings = mesh_settings(args.mesh, &env.mesh);
-    let loaded = server::load_folder(&args.dir, &settings)?;
-    let snapshot = loaded.store.snapshot();
-    let mesh = model::Mesh::new(&snapshot, &Arc::new(settings.environment()));
-    let mut diagnostics = mesh.analysis();
-    diagnostics.extend(mesh.policy_diagnostics());
-    diagnostics.extend(patches::diagnostics(&mesh, &snapshot));
-    diagnostics.extend(snapshot.diagnostics.iter().cloned());
-    diagnostics.sort();
+    let loaded = input::read(args.input, &settings)?;
+    let snapshot = loaded.snapshot();
+    let diagnostics = diagnostics(&loaded, &snapshot, &settings);
     let count = |severity| diagnostics.iter().filter(|diagnostic| diagnostic.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-    let (objects, files) = (loaded.objects.values().sum::<usize>(), loaded.files);
+    let objects = snapshot.metas().len();
     match args.output {
         Listing::Text => {
             print(&diagnostics.iter().map(|diagnostic| format!("{diagnostic}\n")).collect::<String>());
-            eprintln!("{objects} objects in {files} files: {errors} errors, {warnings} warnings");
+            eprintln!("{objects} objects in {}: {errors} errors, {warnings} warnings", loaded.origin);
         }
         Listing::Json => {
-            let diagnostics: Vec<Value> = diagnostics.iter().map(document).collect();
-            let result = json!({"files": files, "objects": objects, "errors": errors, "warnings": warnings, "notes": diagnostics});
+            let notes: Vec<Value> = diagnostics.iter().map(document).collect();
+            let result = json!({"files": loaded.files, "objects": objects, "errors": errors, "warnings": warnings, "notes": notes});
             print_document(&result, Format::Json);
         }
     }
     let has_problems = errors > 0 || args.strict && warnings > 0;
     Ok(if has_problems { Outcome::Found } else { Outcome::Done })
+}
+
+/// Sorted.
+fn diagnostics(loaded: &LoadedObjects, snapshot: &Snapshot, settings: &MeshSettings) -> Vec<Diagnostic> {
+    let mesh = model::Mesh::new(snapshot, &Arc::new(settings.environment()));
+    let mut of_mesh = mesh.analysis();
+    of_mesh.extend(mesh.policy_diagnostics());
+    of_mesh.extend(patches::diagnostics(&mesh, snapshot));
+    let mut diagnostics = at_fields(of_mesh, loaded);
+    diagnostics.extend(snapshot.diagnostics.iter().cloned());
+    let mut unread = UnreadObjects::extract(&mut diagnostics);
+    unread.extend(&loaded.unread);
+    diagnostics.sort();
+    if !unread.is_empty() {
+        diagnostics.push(Diagnostic::warning(unread.to_string()));
+    }
+    diagnostics
+}
+
+/// Diagnostics that were made from objects know where their object begins. Here each gets the place of its field.
+fn at_fields(mut diagnostics: Vec<Diagnostic>, loaded: &LoadedObjects) -> Vec<Diagnostic> {
+    let mut locators: HashMap<Arc<str>, Option<Locator>> = HashMap::new();
+    for diagnostic in &mut diagnostics {
+        let Some(at) = diagnostic.at.as_mut().filter(|_| !diagnostic.field.is_empty()) else { continue };
+        let locator =
+            locators.entry(at.file.clone()).or_insert_with(|| loaded.text(&at.file).map(|text| Locator::new(&text)));
+        let object = Position { line: at.line, column: at.column };
+        if let Some(found) = locator.as_ref().and_then(|locator| locator.field(object, &diagnostic.field)) {
+            (at.line, at.column) = (found.line, found.column);
+        }
+    }
+    diagnostics
 }
 
 fn document(diagnostic: &Diagnostic) -> Value {

@@ -42,7 +42,7 @@ pub(crate) fn pod<'a>(snapshot: &'a Snapshot, PodName(name): &PodName) -> Result
         (shown, all) if shown < all => format!("there are {} and {} others", known.join(", "), all - shown),
         _ => format!("there are {}", known.join(", ")),
     };
-    bail!("the folder has no Pod {} in namespace {}; {known}", name.name, name.namespace)
+    bail!("there is no Pod {} in namespace {}; {known}", name.name, name.namespace)
 }
 
 /// Pods that are injected with the template `gateway` run a gateway.

@@ -1,12 +1,14 @@
-//! Diagnostics of EnvoyFilter patches in a folder: unreadable ones, and those that match no resource of the proxies of its Pods.
+//! Diagnostics of EnvoyFilter patches: unreadable ones, unknown fields in them, and those that match no resource of the proxies of the Pods.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use config::diagnostic::Diagnostic;
 use config::kind::Kind;
+use config::similar::most_similar;
 use config::store::{Name, Snapshot};
 use model::{ClassKeys, Mesh, PatchId, Placement, Proxy};
+use wire::json::UnknownName;
 
 use super::folder;
 
@@ -18,6 +20,11 @@ pub(crate) fn diagnostics(mesh: &Mesh, snapshot: &Snapshot) -> Vec<Diagnostic> {
     let of_filters =
         |diagnostic: &Diagnostic| diagnostic.object.as_ref().is_some_and(|id| id.kind == Kind::EnvoyFilter);
     let mut diagnostics: Vec<_> = mesh.diagnostics().into_iter().filter(of_filters).collect();
+    let place = |id: &PatchId, diagnostic: Diagnostic| {
+        let name = Name { namespace: id.object.namespace.clone(), name: id.object.name.clone() };
+        let at = snapshot.envoy_filters.get(&name).and_then(|object| object.meta.at.clone());
+        Diagnostic { at, ..diagnostic.on(id.object.clone()) }
+    };
     let idle = idle(mesh, snapshot);
     let reported: BTreeSet<_> =
         diagnostics.iter().map(|diagnostic| (diagnostic.object.clone(), index(&diagnostic.field).to_owned())).collect();
@@ -27,14 +34,20 @@ pub(crate) fn diagnostics(mesh: &Mesh, snapshot: &Snapshot) -> Vec<Diagnostic> {
             return None;
         }
         let what = format!("it changes nothing of what its {proxies} proxies here get; look at match and operation");
-        let diagnostic = Diagnostic::warning(what).on(id.object.clone()).field(field);
-        let object = snapshot.envoy_filters.get(&Name { namespace: id.object.namespace, name: id.object.name });
-        Some(match object.and_then(|object| object.meta.at.clone()) {
-            Some(at) => diagnostic.at(at),
-            None => diagnostic,
-        })
+        Some(place(&id, Diagnostic::warning(what).field(field)))
+    }));
+    diagnostics.extend(translate::unknown_patch_names(mesh).into_iter().map(|(id, unknown)| {
+        let field = format!("spec.configPatches[{}].patch.value.{}", id.index, unknown.path);
+        place(&id, Diagnostic::warning(unknown_name(&unknown)).field(field))
     }));
     diagnostics
+}
+
+fn unknown_name(unknown: &UnknownName) -> String {
+    let UnknownName { name, owner, known, .. } = unknown;
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let hint = most_similar(name, &known).map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+    format!("{owner} has no {name:?}, as far as is known here; it is left out{hint}")
 }
 
 /// Patches that select a proxy but change no resource of any, with the number of selected proxies.

@@ -1,4 +1,4 @@
-//! `meltemi render`: the configuration of a proxy, computed from a folder without a server.
+//! `meltemi render`: the configuration of a proxy, computed from objects without a server.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use serde_json::{Map, Value};
 use wire::envoy::config::core::v3::Node;
 use xds::TypeUrl;
 
-use super::folder;
 use super::{Outcome, print_document};
+use super::{folder, input};
 use crate::args::{Env, Render};
 use crate::settings::mesh_settings;
-use server::LoadedFolder;
+use server::LoadedObjects;
 
 pub(crate) fn run(args: Render, env: &Env) -> Result<Outcome> {
     let types = args.types.iter().map(|text| kind(text)).collect::<Result<Vec<_>>>()?;
     let settings = mesh_settings(args.mesh, &env.mesh);
-    let loaded = server::load_folder(&args.dir, &settings)?;
+    let loaded = input::read(args.input, &settings)?;
     let environment = Arc::new(settings.environment());
     let node = match (&args.node, &args.proxy) {
         (Some(file), _) => node_of_file(file)?,
@@ -52,7 +52,7 @@ fn document(rendered: &[views::RenderedResource], types: &[TypeUrl]) -> Value {
     Value::Object(document)
 }
 
-fn print_diagnostic_count(loaded: &LoadedFolder) {
+fn print_diagnostic_count(loaded: &LoadedObjects) {
     let diagnostics = loaded.store.snapshot().diagnostics.len();
     if diagnostics > 0 {
         eprintln!("note: {diagnostics} things are wrong with these objects; `meltemi check` lists them");

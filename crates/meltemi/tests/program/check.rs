@@ -1,8 +1,11 @@
 //! `meltemi check`: messages and exit codes.
 
+use std::io::Write;
+use std::process::{Command, Stdio};
+
 use serde_json::Value;
 
-use crate::run::{SHOP, folder, path, run};
+use crate::run::{PROGRAM, SHOP, as_text, folder, path, run};
 
 const WRONG_PORT: &str = "
 apiVersion: v1
@@ -55,7 +58,7 @@ fn a_route_without_a_service_is_a_warning_and_an_invalid_regex_an_error() {
         (ran.code, ran.stdout.as_str()),
         (
             Some(0),
-            "warning: routes.yaml:2:1: VirtualService shop/odd: spec.http[0].route[0].destination.host: no Service or ServiceEntry is called cart.shop.svc.cluster.local; requests that are sent there fail with 503\n"
+            "warning: routes.yaml:5:60: VirtualService shop/odd: spec.http[0].route[0].destination.host: no Service or ServiceEntry is called cart.shop.svc.cluster.local; requests that are sent there fail with 503\n"
         )
     );
     let dir = folder(&[
@@ -130,14 +133,171 @@ fn a_patch_that_matches_nothing_is_a_warning() {
     let ran = run(&["check", path(&dir)]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let lines: Vec<_> = ran.stdout.lines().collect();
-    let start = "warning: patches.yaml:2:1: EnvoyFilter shop/odd: spec.configPatches";
+    let start = |place: &str| format!("warning: patches.yaml:{place}: EnvoyFilter shop/odd: spec.configPatches");
     assert_eq!(
         lines,
         [
-            format!("{start}[1]: it changes nothing of what its 1 proxies here get; look at match and operation"),
             format!(
-                "{start}[2].patch.value: connect_timeout: expected a duration such as \"1.5s\", found \"soon\"; the patch is left out"
+                "{}[1]: it changes nothing of what its 1 proxies here get; look at match and operation",
+                start("8:5")
+            ),
+            format!(
+                "{}[2].patch.value: connect_timeout: expected a duration such as \"1.5s\", found \"soon\"; the patch is left out",
+                start("9:55")
             ),
         ]
+    );
+}
+
+const SEVERAL: &str = "
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: many, namespace: shop}
+spec:
+  hosts: [cart]
+  http:
+  - timeout: soon
+    retries: {attempts: many}
+    match: [{uri: {regex: '('}}]
+    route: [{destination: {host: cart}, weight: heavy}]
+";
+
+#[test]
+fn a_bad_duration_hides_no_other_error_of_its_object() {
+    let dir = folder(&[("many.yaml", SEVERAL), ("shop.yaml", SHOP)]);
+    let ran = run(&["check", path(&dir)]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    for field in [
+        "8:14: VirtualService shop/many: spec.http[0].timeout",
+        "9:25: VirtualService shop/many: spec.http[0].retries.attempts",
+        "10:27: VirtualService shop/many: spec.http[0].match[0].uri.regex",
+        "11:49: VirtualService shop/many: spec.http[0].route[0].weight",
+    ] {
+        assert!(ran.stdout.contains(&format!("error: many.yaml:{field}: ")), "{field} is not in {}", ran.stdout);
+    }
+    assert!(ran.stderr.ends_with("4 errors, 0 warnings\n"), "{}", ran.stderr);
+}
+
+/// Runs the program with a text on stdin.
+fn run_with(words: &[&str], text: &str) -> (Option<i32>, String, String) {
+    let mut child = Command::new(PROGRAM)
+        .args(words)
+        .env_clear()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn a_file_and_stdin_are_read_as_a_folder_is() {
+    let dir = folder(&[("odd.yaml", &format!("{UNKNOWN_FIELD}---{SHOP}"))]);
+    let file = dir.path().join("odd.yaml");
+    let file = as_text(&file);
+    let ran = run(&["check", file]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let expected = "VirtualService shop/odd: spec.colour: unknown field, left out\n";
+    assert_eq!(ran.stdout, format!("warning: {file}:5:23: {expected}"));
+    assert_eq!(ran.stderr, "3 objects in 1 files: 0 errors, 1 warnings\n");
+    let text = std::fs::read_to_string(file).expect("it is there");
+    let (code, stdout, stderr) = run_with(&["check", "-"], &text);
+    assert_eq!((code, stdout), (Some(0), format!("warning: stdin:5:23: {expected}")), "{stderr}");
+    let (code, stdout, _) = run_with(&["render", "-", "--proxy", "cart-1.shop", "--type", "cds"], &text);
+    assert_eq!(code, Some(0));
+    assert!(stdout.contains("outbound|80||cart.shop.svc.cluster.local"), "{stdout}");
+    let ran = run(&["render", file, "--proxy", "cart-1.shop", "--type", "cds"]);
+    assert_eq!((ran.code, ran.stdout), (Some(0), stdout));
+    let ran = run(&["check", "/nowhere.yaml"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.stderr.starts_with("error: cannot read /nowhere.yaml"), "{}", ran.stderr);
+}
+
+#[test]
+fn notes_on_how_objects_fit_together_stand_at_their_fields() {
+    let routes = "kind: List
+apiVersion: v1
+items:
+- apiVersion: networking.istio.io/v1
+  kind: VirtualService
+  metadata: {name: a, namespace: shop}
+  spec:
+    hosts: [cart]
+    http:
+    - route:
+      - destination:
+          host: crat
+";
+    let dir = folder(&[("routes.yaml", routes), ("shop.yaml", SHOP)]);
+    let ran = run(&["check", path(&dir)]);
+    assert!(
+        ran.stdout
+            .starts_with("warning: routes.yaml:12:17: VirtualService shop/a: spec.http[0].route[0].destination.host: "),
+        "{}",
+        ran.stdout
+    );
+    assert!(ran.stdout.ends_with("; did you mean cart.shop.svc.cluster.local?\n"), "{}", ran.stdout);
+}
+
+#[test]
+fn a_large_file_is_read_if_it_is_a_list_or_a_flag_allows_it() {
+    let padding = format!("# {}\n", "x".repeat(1000)).repeat(17 << 10);
+    let item = "{apiVersion: v1, kind: Service, metadata: {name: a, namespace: shop}, spec: {ports: [{name: http, port: 80}]}}";
+    let dir = folder(&[("list.yaml", &format!("apiVersion: v1\nitems:\n- {item}\n{padding}"))]);
+    let ran = run(&["check", path(&dir)]);
+    assert_eq!(
+        (ran.code, ran.stderr.as_str()),
+        (Some(0), "1 objects in 1 files: 0 errors, 0 warnings\n"),
+        "{}",
+        ran.stdout
+    );
+    let dir = folder(&[("one.yaml", &format!("{SHOP}{padding}"))]);
+    let ran = run(&["check", path(&dir)]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stdout.contains("the limit is 16777216"), "{}", ran.stdout);
+    let ran = run(&["check", path(&dir), "--max-file-size", "32"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn unknown_fields_inside_typed_config_are_named() {
+    let patches = "
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {name: lua, namespace: shop}
+spec:
+  configPatches:
+  - applyTo: HTTP_FILTER
+    match: {context: SIDECAR_INBOUND, listener: {filterChain: {filter: {name: envoy.filters.network.http_connection_manager}}}}
+    patch:
+      operation: INSERT_BEFORE
+      value:
+        name: lua
+        typed_config:
+          '@type': type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua
+          inline_cod: ''
+";
+    let dir = folder(&[("lua.yaml", patches), ("shop.yaml", SHOP)]);
+    let ran = run(&["check", path(&dir)]);
+    let expected = "warning: lua.yaml:15:23: EnvoyFilter shop/lua: spec.configPatches[0].patch.value.typed_config.inline_cod: envoy.extensions.filters.http.lua.v3.Lua has no \"inline_cod\", as far as is known here; it is left out; did you mean inline_code?";
+    assert!(ran.stdout.lines().any(|line| line == expected), "{}", ran.stdout);
+}
+
+#[test]
+fn objects_of_the_gateway_api_are_named_in_one_line() {
+    let route = |name: &str| {
+        format!(
+            "{{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {{name: {name}, namespace: shop}}}}\n"
+        )
+    };
+    let dir = folder(&[("a.yaml", &route("a")), ("b.yaml", &route("b")), ("shop.yaml", SHOP)]);
+    let ran = run(&["check", path(&dir)]);
+    assert_eq!(
+        (ran.code, ran.stdout.as_str()),
+        (Some(0), "warning: the Gateway API is not supported; left out: HTTPRoute shop/a, shop/b\n")
     );
 }

@@ -11,8 +11,9 @@ use config::meta::Object;
 use config::store::Name;
 use config::validate::is_claim;
 
-use super::{Diagnostics, ReferenceIndex};
+use super::{Diagnostics, ReferenceIndex, suggestion};
 use crate::mesh::Mesh;
+use crate::service::Service;
 use crate::virtual_service::MESH;
 use crate::visibility::Visibility;
 
@@ -43,7 +44,7 @@ fn warn(
 }
 
 /// Destinations with the paths of their fields.
-fn destinations(spec: &VirtualService) -> Vec<(String, &Destination)> {
+pub(super) fn destinations(spec: &VirtualService) -> Vec<(String, &Destination)> {
     let mut found = Vec::new();
     for (index, route) in spec.http.iter().enumerate() {
         let to = route.route.iter().map(|to| to.destination.as_ref());
@@ -84,7 +85,10 @@ fn check_destinations(object: &VirtualServiceObject, references: &ReferenceIndex
                 diagnostics,
                 object,
                 format!("{path}.host"),
-                format!("no Service or ServiceEntry is called {host}; requests that are sent there fail with 503"),
+                format!(
+                    "no Service or ServiceEntry is called {host}; requests that are sent there fail with 503{}",
+                    suggestion::of_hosts(&host, references)
+                ),
             );
             continue;
         }
@@ -94,8 +98,9 @@ fn check_destinations(object: &VirtualServiceObject, references: &ReferenceIndex
                 object,
                 format!("{path}.subset"),
                 format!(
-                    "no DestinationRule has a subset {:?} of {host}; requests that are sent there fail with 503",
-                    destination.subset
+                    "no DestinationRule has a subset {:?} of {host}; requests that are sent there fail with 503{}",
+                    destination.subset,
+                    suggestion::of_names(&destination.subset, references.subsets_of(&host))
                 ),
             );
         }
@@ -106,9 +111,22 @@ fn check_destinations(object: &VirtualServiceObject, references: &ReferenceIndex
                 diagnostics,
                 object,
                 format!("{path}.port"),
-                format!("{host} has no port {number}; requests that are sent there fail with 503"),
+                format!(
+                    "{host} has no port {number}; requests that are sent there fail with 503; it has {}",
+                    ports(&services)
+                ),
             );
         }
+    }
+}
+
+/// `80, 443`
+fn ports(services: &[&Arc<Service>]) -> String {
+    let numbers: BTreeSet<u16> = services.iter().flat_map(|service| &service.ports).map(|port| port.number).collect();
+    if numbers.is_empty() {
+        "none".to_owned()
+    } else {
+        numbers.iter().map(u16::to_string).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -149,7 +167,9 @@ fn check_gateways(mesh: &Mesh, object: &VirtualServiceObject, diagnostics: &mut 
         let (namespace, gateway) = name.split_once('/').unwrap_or((&object.meta.namespace, name));
         let is_host_name = !name.contains('/') && name.contains('.');
         if !is_host_name && !mesh.objects.gateways.contains_key(&Name::new(namespace, gateway)) {
-            let what = format!("there is no Gateway {namespace}/{gateway}, so that no requests are routed through it");
+            let hint = suggestion::of_objects(namespace, gateway, &mesh.objects.gateways);
+            let what =
+                format!("there is no Gateway {namespace}/{gateway}, so that no requests are routed through it{hint}");
             warn(diagnostics, object, format!("spec.gateways[{index}]"), what);
         }
     }
@@ -163,7 +183,10 @@ fn check_delegates(mesh: &Mesh, object: &VirtualServiceObject, diagnostics: &mut
         let name = format!("{namespace}/{}", delegate.name);
         let found = mesh.objects.virtual_services.get(&Name::new(namespace, &delegate.name));
         let what = match found {
-            None => format!("there is no VirtualService {name}; the route is left out"),
+            None => {
+                let hint = suggestion::of_objects(namespace, &delegate.name, &mesh.objects.virtual_services);
+                format!("there is no VirtualService {name}; the route is left out{hint}")
+            }
             Some(found) if !found.spec.hosts.is_empty() => {
                 format!("{name} has hosts, so that nobody can delegate to it; remove its hosts. The route is left out")
             }

@@ -1,4 +1,4 @@
-//! Selectors that match no workload, and Sidecars that select the same workloads as an older one.
+//! Selectors that match no workload, and Sidecars and Telemetries that select the same workloads as an older one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,11 +6,12 @@ use std::sync::Arc;
 use config::host::Host;
 use config::kind::Kind;
 use config::kinds::sidecar::Sidecar;
+use config::kinds::telemetry::Telemetry;
 use config::labels::{Labels, Selector};
 use config::meta::{Meta, Object};
 use config::store::Table;
 
-use super::{Diagnostics, ReferenceIndex};
+use super::{Diagnostics, ReferenceIndex, display, suggestion};
 use crate::mesh::Mesh;
 
 pub(super) fn check(mesh: &Mesh, references: &ReferenceIndex<'_>, diagnostics: &mut Diagnostics) {
@@ -37,7 +38,21 @@ pub(super) fn check(mesh: &Mesh, references: &ReferenceIndex<'_>, diagnostics: &
         check.labels(Kind::ServiceEntry, &object.meta, "spec.workloadSelector", labels);
     }
     check_gateways(mesh, references, diagnostics);
-    check_sidecars(&objects.sidecars, diagnostics);
+    let sidecars = OverlapCheck { kind: Kind::Sidecar, field: "spec.workloadSelector", references };
+    sidecars.check(
+        &objects.sidecars,
+        |spec| spec.workload_selector.as_ref().map(|selector| &selector.labels),
+        diagnostics,
+    );
+    let telemetries = OverlapCheck { kind: Kind::Telemetry, field: "spec.selector", references };
+    let targeted = |spec: &Telemetry| !spec.target_refs.is_empty() || spec.target_ref.is_some();
+    let untargeted: Table<Telemetry> = objects
+        .telemetries
+        .iter()
+        .filter(|(_, it)| !targeted(&it.spec))
+        .map(|(name, it)| (name.clone(), it.clone()))
+        .collect();
+    telemetries.check(&untargeted, |spec| spec.selector.as_ref().map(|selector| &selector.match_labels), diagnostics);
     check_egress(&objects.sidecars, references, diagnostics);
 }
 
@@ -83,10 +98,6 @@ impl SelectorCheck<'_> {
     }
 }
 
-fn display(labels: &Labels) -> String {
-    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ")
-}
-
 fn check_gateways(mesh: &Mesh, references: &ReferenceIndex<'_>, diagnostics: &mut Diagnostics) {
     for gateway in mesh.objects.gateways.values().filter(|gateway| !gateway.spec.selector.is_empty()) {
         let mut workloads = references.workloads.values().flatten().peekable();
@@ -98,20 +109,39 @@ fn check_gateways(mesh: &Mesh, references: &ReferenceIndex<'_>, diagnostics: &mu
     }
 }
 
-/// Only one Sidecar without a selector applies to a namespace.
-fn check_sidecars(sidecars: &Table<Sidecar>, diagnostics: &mut Diagnostics) {
-    let mut objects: Vec<&Arc<Object<Sidecar>>> = sidecars.values().collect();
-    objects.sort_by(|a, b| a.meta.age_order(&b.meta));
-    let mut first = HashMap::new();
-    for object in objects {
-        let labels =
-            object.spec.workload_selector.as_ref().map(|selector| &selector.labels).filter(|labels| !labels.is_empty());
-        let Some(older) = first.insert((&object.meta.namespace, labels), &object.meta.name) else { continue };
-        first.insert((&object.meta.namespace, labels), older);
-        let what = format!(
-            "Sidecar {older} of the same namespace selects the same workloads and is older, so that this one has no effect"
-        );
-        diagnostics.warn(Kind::Sidecar, &object.meta, "spec.workloadSelector", what);
+/// Objects of which one applies to a workload: of those of a namespace without a selector the oldest, and of those that select it too.
+struct OverlapCheck<'a> {
+    kind: Kind,
+    field: &'static str,
+    references: &'a ReferenceIndex<'a>,
+}
+
+impl OverlapCheck<'_> {
+    fn check<S: Clone>(&self, table: &Table<S>, labels: fn(&S) -> Option<&Labels>, diagnostics: &mut Diagnostics) {
+        let mut objects: Vec<&Arc<Object<S>>> = table.values().collect();
+        objects.sort_by(|a, b| a.meta.age_order(&b.meta));
+        let mut older: HashMap<&str, Vec<(&str, Option<&Labels>)>> = HashMap::new();
+        for object in objects {
+            let own = labels(&object.spec).filter(|labels| !labels.is_empty());
+            let others = older.entry(&object.meta.namespace).or_default();
+            if let Some((name, _)) = others.iter().find(|(_, other)| self.overlap(&object.meta.namespace, own, *other))
+            {
+                let (kind, same) = (self.kind, others.iter().any(|(_, other)| *other == own));
+                let effect = if same { "this one has no effect" } else { "this one has none on them" };
+                let what = format!(
+                    "{kind} {name} of the same namespace selects the same workloads and is older, so that {effect}"
+                );
+                diagnostics.warn(kind, &object.meta, self.field, what);
+            }
+            others.push((&object.meta.name, own));
+        }
+    }
+
+    /// They are equal, or some workload has the labels of both. One for the whole namespace yields to one with a selector.
+    fn overlap(&self, namespace: &str, a: Option<&Labels>, b: Option<&Labels>) -> bool {
+        let (Some(a), Some(b)) = (a, b) else { return a == b };
+        let workloads = self.references.workloads.get(namespace);
+        a == b || workloads.into_iter().flatten().any(|labels| labels.contains_all(a) && labels.contains_all(b))
     }
 }
 
@@ -131,7 +161,8 @@ fn check_egress(sidecars: &Table<Sidecar>, references: &ReferenceIndex<'_>, diag
                         && services.iter().any(|service| namespace == "*" || *service.namespace == *namespace)
                 };
                 if !references.services.iter().any(is_imported) {
-                    let what = format!("no service is called {name} in {namespace}, so that nothing is imported");
+                    let hint = suggestion::of_hosts(&host, references);
+                    let what = format!("no service is called {name} in {namespace}, so that nothing is imported{hint}");
                     diagnostics.warn(
                         Kind::Sidecar,
                         &object.meta,

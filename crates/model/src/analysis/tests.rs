@@ -1,5 +1,8 @@
 //! Inconsistent objects with their expected diagnostics, and a consistent mesh without any.
 
+mod gateways;
+mod kubernetes;
+
 use std::sync::Arc;
 
 use config::object::parse_documents;
@@ -60,7 +63,10 @@ fn a_claim_that_is_matched_without_a_value_blocks_the_routes_of_its_port() {
     check(
         "VirtualService",
         "{hosts: [cart], gateways: [public], http: [{match: [{headers: {'@request.auth.claims.a': {}, x-b: {}}, withoutHeaders: {'@request.auth.claims.c': {exact: d}}}], route: [{destination: {host: cart}}]}]}",
-        &[&format!("spec.http[0].match[0].headers[\"@request.auth.claims.a\"]: {what}")],
+        &[
+            &format!("spec.http[0].match[0].headers[\"@request.auth.claims.a\"]: {what}"),
+            "spec.http[0].match[0].headers[\"@request.auth.claims.a\"]: no RequestAuthentication applies to the pods of Gateway shop/public (shop/cart-1), so that no claim is known there and this never matches",
+        ],
     );
 }
 
@@ -86,8 +92,8 @@ fn undeclared_destinations() {
         "{hosts: [cart], http: [{route: [{destination: {host: crat}}], mirror: {host: cart, subset: v2}}, {match: [{uri: {exact: /}}], route: [{destination: {host: cart, port: {number: 81}}}]}], tcp: [{route: [{destination: {host: gone.example.com}}]}]}",
         &[
             "spec.http[0].mirror.subset: no DestinationRule has a subset \"v2\" of cart.shop.svc.cluster.local; requests that are sent there fail with 503",
-            "spec.http[0].route[0].destination.host: no Service or ServiceEntry is called crat.shop.svc.cluster.local; requests that are sent there fail with 503",
-            "spec.http[1].route[0].destination.port: cart.shop.svc.cluster.local has no port 81; requests that are sent there fail with 503",
+            "spec.http[0].route[0].destination.host: no Service or ServiceEntry is called crat.shop.svc.cluster.local; requests that are sent there fail with 503; did you mean cart.shop.svc.cluster.local?",
+            "spec.http[1].route[0].destination.port: cart.shop.svc.cluster.local has no port 81; requests that are sent there fail with 503; it has 80",
             "spec.tcp[0].route[0].destination.host: no Service or ServiceEntry is called gone.example.com; requests that are sent there fail with 503",
         ],
     );
@@ -109,7 +115,7 @@ fn gateways_and_ports_that_do_not_exist() {
         "{hosts: [cart], gateways: [mesh, privat, bank/public], http: [{match: [{port: 8080}], route: [{destination: {host: cart}}]}]}",
         &[
             "spec.gateways[1]: there is no Gateway shop/privat, so that no requests are routed through it",
-            "spec.gateways[2]: there is no Gateway bank/public, so that no requests are routed through it",
+            "spec.gateways[2]: there is no Gateway bank/public, so that no requests are routed through it; did you mean shop/public?",
             "spec.http[0].match[0].port: none of the hosts has port 8080, so that no listener takes such requests",
         ],
     );
@@ -160,7 +166,7 @@ fn destination_rules_for_unknown_hosts() {
         "DestinationRule",
         "{host: crat}",
         &[
-            "spec.host: no Service or ServiceEntry is called crat.shop.svc.cluster.local, so that the rule has no effect",
+            "spec.host: no Service or ServiceEntry is called crat.shop.svc.cluster.local, so that the rule has no effect; did you mean cart.shop.svc.cluster.local?",
         ],
     );
     check(
@@ -236,7 +242,7 @@ fn providers_that_the_mesh_config_lacks() {
         "Telemetry",
         "{tracing: [{providers: [{name: jaeger}]}]}",
         &[
-            "spec.tracing.providers: the mesh config has no extension provider \"jaeger\"; add it to extensionProviders there",
+            "spec.tracing[0].providers[0].name: the mesh config has no extension provider \"jaeger\"; add it to extensionProviders there",
         ],
     );
 }

@@ -90,6 +90,13 @@ impl Folder {
         }
     }
 
+    /// Files of up to so many bytes are read.
+    #[must_use]
+    pub fn with_max_file_size(mut self, bytes: u64) -> Folder {
+        self.limits.bytes_per_file = bytes;
+        self
+    }
+
     /// The changes since the last scan. Reads only files that are new or changed.
     pub fn scan(&mut self) -> Scan {
         let mut change = Change::default();
@@ -222,6 +229,18 @@ impl Folder {
         }
         updates
     }
+}
+
+/// The objects of one text as if it were the only file of a folder. `name` is for diagnostics. Never fails: a text that cannot be read is a
+/// diagnostic.
+pub fn read_text(name: &str, text: Vec<u8>, max_bytes: u64) -> Scan {
+    let (mut catalog, mut change) = (Catalog::default(), Change::default());
+    let path = RelativePath::of_file(Path::new(name));
+    catalog.put(&path, Reading::of_text(&path.shown(), text, max_bytes), &mut change);
+    let diagnostics = catalog.diagnostics(&path);
+    let mut updates = catalog.updates(change);
+    updates.push(Update::Diagnostics { source: name.to_owned(), diagnostics });
+    Scan { updates, files: 1, read: 1, readable: true }
 }
 
 struct Walked {

@@ -1,14 +1,15 @@
 //! Reading and parsing of one file. The state of the file is in `file_state`.
 
-use std::fs::OpenOptions;
-use std::io::{self, Read};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use config::diagnostic::{Diagnostic, Location};
-use config::object::{Parsed, parse_documents};
+use config::object::{Parsed, parse_documents_within};
+use config::yaml::{LIST_HEAD, MAX_LIST_BYTES, TextLimits, is_list};
 use nix::fcntl::OFlag;
 use xxhash_rust::xxh3::xxh3_128;
 use zeroize::{Zeroize, Zeroizing};
@@ -45,13 +46,22 @@ impl Reading {
                     bytes.zeroize();
                     Content::Same
                 } else {
-                    Content::new(shown, bytes)
+                    Content::new(shown, bytes, limit)
                 };
                 Some(Reading { stamp, digest, content })
             }
             Err(Problem::Read(error)) if error.kind() == io::ErrorKind::NotFound => None,
             Err(problem) => Some(Reading::unusable(shown, &problem.to_string())),
         }
+    }
+
+    /// A text that is no file.
+    pub(super) fn of_text(shown: &Arc<str>, text: Vec<u8>, limit: u64) -> Reading {
+        let (size, limit) = (text.len() as u64, if is_list(&text) { limit.max(LIST_LIMIT) } else { limit });
+        if size > limit {
+            return Reading::unusable(shown, &Problem::TooLarge { size, limit }.to_string());
+        }
+        Reading { stamp: None, digest: None, content: Content::new(shown, text, limit) }
     }
 
     pub(super) fn unusable(shown: &Arc<str>, why: &str) -> Reading {
@@ -61,13 +71,14 @@ impl Reading {
 }
 
 impl Content {
-    fn new(shown: &Arc<str>, bytes: Vec<u8>) -> Content {
+    fn new(shown: &Arc<str>, bytes: Vec<u8>, limit: u64) -> Content {
         match String::from_utf8(bytes) {
             Ok(text) if text.trim().is_empty() => Content::Blank,
             Ok(text) => {
                 // It may hold private keys.
                 let text = Zeroizing::new(text);
-                Content::Parsed(parse_documents(shown, &text))
+                let allowed = TextLimits::of_bytes(usize::try_from(limit).unwrap_or(usize::MAX));
+                Content::Parsed(parse_documents_within(shown, &text, TextLimits::of_text(&text).max(allowed)))
             }
             Err(error) => Content::Unusable(not_text(shown, &error)),
         }
@@ -94,10 +105,27 @@ enum Problem {
     Read(#[from] io::Error),
     #[error("is not a regular file")]
     NotAFile,
-    #[error("has {size} bytes, the limit is {limit}; split it")]
+    #[error(
+        "has {size} bytes, the limit is {limit}; split it, or put its objects into a List ({} bytes)",
+        MAX_LIST_BYTES
+    )]
     TooLarge { size: u64, limit: u64 },
     #[error("changes constantly; replace it atomically by renaming a finished file")]
     Unstable,
+}
+
+/// In bytes, of a file that is one list of objects.
+const LIST_LIMIT: u64 = MAX_LIST_BYTES as u64;
+
+/// The limit of this file, of which nothing has been read.
+fn limit_of(file: &mut File, size: u64, limit: u64) -> io::Result<u64> {
+    if size <= limit || size > LIST_LIMIT {
+        return Ok(limit);
+    }
+    let mut head = Vec::new();
+    Read::by_ref(file).take(LIST_HEAD as u64).read_to_end(&mut head)?;
+    file.rewind()?;
+    Ok(if is_list(&head) { LIST_LIMIT } else { limit })
 }
 
 /// The content with its stamp: a file that was written meanwhile is read again.
@@ -110,6 +138,7 @@ fn read_stable(path: &Path, limit: u64) -> Result<(Stamp, Vec<u8>), Problem> {
         if !before.is_file() {
             return Err(Problem::NotAFile);
         }
+        let limit = limit_of(&mut file, before.len(), limit)?;
         if before.len() > limit {
             return Err(Problem::TooLarge { size: before.len(), limit });
         }

@@ -3,6 +3,7 @@
 
 mod client;
 mod encoded_page;
+mod gateway_api;
 mod health;
 mod known_objects;
 mod names;
@@ -25,6 +26,7 @@ use tokio::time::{Instant, interval_at};
 use tracing::info;
 
 pub use self::client::{AccessError, ApiAccess, JSON, KubeClient, RequestError, error_response};
+pub use self::gateway_api::unread_objects;
 pub use self::health::{State, WatchHealth, WatchesHealth};
 use self::known_objects::KnownObjects;
 pub use self::pacing::Pacing;

@@ -6,6 +6,7 @@ mod addresses;
 mod admission;
 mod balance;
 mod chart;
+mod check;
 mod corpus;
 mod csr_api;
 mod encodings;

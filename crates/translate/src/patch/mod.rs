@@ -22,7 +22,7 @@ use model::{Patch, PatchId};
 
 pub use cluster::ClusterPatches;
 pub use route::patches_route;
-pub use value::read_patches;
+pub use value::{read_patches, unknown_patch_names};
 
 pub(crate) use cluster::new_clusters;
 pub(crate) use extension::new_extensions;

@@ -1,8 +1,10 @@
 //! Patch values as messages: decoded and validated once, on first use. A value that cannot be decoded is a diagnostic of its EnvoyFilter,
 //! and the patch is left out.
 
+use std::sync::Arc;
+
 use config::kinds::envoy_filter::{ApplyTo, Operation};
-use model::{Mesh, Patch};
+use model::{Mesh, Patch, PatchId};
 use prost::{Message, Name};
 use serde_json::{Map, Value};
 use wire::envoy::config::bootstrap::v3::Bootstrap;
@@ -11,7 +13,7 @@ use wire::envoy::config::core::v3::TypedExtensionConfig;
 use wire::envoy::config::listener::v3::{Filter, FilterChain, Listener, ListenerFilter};
 use wire::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
 use wire::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
-use wire::json;
+use wire::json::{self, UnknownName};
 
 /// In bytes. A patch is copied into every chain that it matches; real scripts are far smaller.
 const MAX_SIZE: usize = 256 << 10;
@@ -20,6 +22,32 @@ const MAX_SIZE: usize = 256 << 10;
 pub fn read_patches(mesh: &Mesh) {
     for patch in mesh.patches() {
         let _ = bytes(patch);
+    }
+}
+
+/// Fields and enum values in patches that Envoy's messages do not have, as far as our descriptors know them: they are left out, as in istiod.
+pub fn unknown_patch_names(mesh: &Mesh) -> Vec<(PatchId, UnknownName)> {
+    let named = |patch: &Arc<Patch>| {
+        let names = patch.value().map(|value| unknown_names(patch.apply_to, &value.0)).unwrap_or_default();
+        names.into_iter().map(|name| (patch.id.clone(), name)).collect::<Vec<_>>()
+    };
+    mesh.patches().flat_map(named).collect()
+}
+
+fn unknown_names(apply_to: ApplyTo, value: &Map<String, Value>) -> Vec<UnknownName> {
+    match apply_to {
+        ApplyTo::Invalid => Vec::new(),
+        ApplyTo::Listener => json::unknown_names::<Listener>(value),
+        ApplyTo::FilterChain => json::unknown_names::<FilterChain>(value),
+        ApplyTo::NetworkFilter => json::unknown_names::<Filter>(value),
+        ApplyTo::HttpFilter => json::unknown_names::<HttpFilter>(value),
+        ApplyTo::RouteConfiguration => json::unknown_names::<RouteConfiguration>(value),
+        ApplyTo::VirtualHost => json::unknown_names::<VirtualHost>(value),
+        ApplyTo::HttpRoute => json::unknown_names::<Route>(value),
+        ApplyTo::Cluster => json::unknown_names::<Cluster>(value),
+        ApplyTo::ExtensionConfig => json::unknown_names::<TypedExtensionConfig>(value),
+        ApplyTo::Bootstrap => json::unknown_names::<Bootstrap>(value),
+        ApplyTo::ListenerFilter => json::unknown_names::<ListenerFilter>(value),
     }
 }
 

@@ -202,7 +202,7 @@ fn add_map(
     Ok(())
 }
 
-fn has_special_json(name: &str) -> bool {
+pub(super) fn has_special_json(name: &str) -> bool {
     matches!(
         name.strip_prefix("google.protobuf.").unwrap_or(""),
         "Any"

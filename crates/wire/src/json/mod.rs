@@ -8,12 +8,14 @@ mod from;
 mod scalar;
 mod text;
 mod to;
+mod unknown;
 
 use prost::{Message, Name};
 use serde_json::{Map, Value};
 
 use crate::google::protobuf::Any;
 pub use error::{Error, PatchMode, Problem};
+pub use unknown::UnknownName;
 
 pub fn to_value(any: &Any) -> Value {
     to::any(&any.type_url, &any.value, 0)
@@ -32,6 +34,11 @@ pub fn from_value(value: &Value) -> Result<Any, Error> {
 /// Encodes a message written by a user, for proxies that may be newer than our descriptors: unknown fields and enum values are ignored.
 pub fn encode_patch<M: Name>(fields: &Map<String, Value>, patch: PatchMode) -> Result<Vec<u8>, Error> {
     from::encode_patch(&M::full_name(), fields, patch)
+}
+
+/// What `encode_patch` ignores.
+pub fn unknown_names<M: Name>(fields: &Map<String, Value>) -> Vec<UnknownName> {
+    unknown::names(&M::full_name(), fields)
 }
 
 #[cfg(test)]

@@ -321,6 +321,31 @@ fn a_patch_ignores_unknown_fields_and_enum_values() {
 }
 
 #[test]
+fn names_that_a_patch_ignores_are_listed_with_what_was_possible() {
+    use crate::envoy::config::listener::v3::Filter;
+    let fields = serde_json::json!({"name": "a", "typed_config": {
+        "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefx": "a", "codecType": "HTTP9", "statPrefix": "b",
+        "http_filters": [{"name": "x", "oops": {"deep": 1}}],
+        "route_config": {"virtual_hosts": [{"typed_per_filter_config": {"k": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "nme": "a"}}}]},
+        "local_reply_config": {"body_format": {"json_format": {"anything": {"goes": 1}}}},
+    }});
+    let found = unknown_names::<Filter>(fields.as_object().expect("an object"));
+    let names: Vec<_> =
+        found.iter().map(|it| (it.path.as_str(), it.owner.rsplit('.').next().unwrap_or_default())).collect();
+    assert_eq!(
+        names,
+        [
+            ("typed_config.codecType", "CodecType"),
+            ("typed_config.http_filters[0].oops", "HttpFilter"),
+            ("typed_config.route_config.virtual_hosts[0].typed_per_filter_config[\"k\"].nme", "Cluster"),
+            ("typed_config.stat_prefx", "HttpConnectionManager"),
+        ]
+    );
+    assert!(found[3].known.contains(&"stat_prefix".to_owned()));
+}
+
+#[test]
 fn a_merged_duration_replaces_the_original() {
     use crate::envoy::config::cluster::v3::Cluster;
     use crate::google::protobuf::Duration;

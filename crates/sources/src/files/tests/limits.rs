@@ -12,8 +12,22 @@ fn rejects_a_file_of_100_mb_with_the_limit() {
     assert_eq!(fixture.scan(), ["diagnostics a.yaml"]);
     assert_eq!(
         fixture.diagnostic(),
-        "error: a.yaml:1:1: has 100000000 bytes, the limit is 16777216; split it; the last good version of this file stays in force (1 object)"
+        "error: a.yaml:1:1: has 100000000 bytes, the limit is 16777216; split it, or put its objects into a List (134217728 bytes); the last good version of this file stays in force (1 object)"
     );
+}
+
+#[test]
+fn reads_a_list_above_the_limit_of_a_file() {
+    let padding = format!("# {}\n", "x".repeat(1000)).repeat(17 << 10);
+    let list = |body: &str| format!("apiVersion: v1\n{body}\n{padding}");
+    let object = "{apiVersion: v1, kind: Service, metadata: {name: a, namespace: shop}, spec: {ports: [{port: 80}]}}";
+    let fixture = Fixture::loaded(&[("list.yaml", &list(&format!("items:\n- {object}")))]);
+    assert_eq!(fixture.objects(), ["Service shop/a"]);
+    let text = list("kind: Service\nmetadata: {name: a, namespace: shop}\nspec: {ports: [{port: 80}]}");
+    let mut fixture = Fixture::loaded(&[("one.yaml", &text)]);
+    assert!(fixture.objects().is_empty() && fixture.diagnostic().contains("the limit is 16777216"));
+    fixture.folder = Folder::open(&fixture.root()).with_max_file_size(32 << 20);
+    assert_eq!(fixture.scan(), ["put Service shop/a"]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Finds the name that a misspelt one was probably meant to be.
 
 /// The most similar name, if it is similar enough.
-pub(crate) fn most_similar<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+pub fn most_similar<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     // Longer names are not compared: the cost grows with the square of the length.
     if name.len() > 64 {
         return None;
@@ -16,19 +16,23 @@ fn plain(name: &str) -> Vec<char> {
     name.chars().filter(|c| *c != '_').map(|c| c.to_ascii_lowercase()).collect()
 }
 
-/// The Levenshtein distance.
+/// Insertions, deletions, replacements and exchanges of neighbours.
 fn distance(a: &[char], b: &[char]) -> usize {
-    let mut row = (0..=b.len()).collect::<Vec<_>>();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+    let mut rows = vec![(0..=b.len()).collect::<Vec<_>>()];
+    for i in 1..=a.len() {
+        let above = &rows[i - 1];
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let replaced = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = replaced.min(above[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(least);
         }
+        rows.push(row);
     }
-    row[b.len()]
+    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]
@@ -47,6 +51,7 @@ mod tests {
         check("retrys", Some("retries"));
         check("cors_polcy", Some("corsPolicy"));
         check("matches", Some("match"));
+        check("mathc", Some("match"));
         check("hosts", None);
         check("", None);
     }
