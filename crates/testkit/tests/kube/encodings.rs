@@ -10,11 +10,11 @@ use testkit::cluster::{ApiFault, FaultProxy, TestCluster, WatchedStore, options}
 
 use super::{in_turn, namespace};
 
-/// Every field that is read, and many that are not.
+/// Every field that is read, and many that are not. `port`: another one makes new versions of them.
 fn objects(space: &str, port: u16) -> Vec<Value> {
     let meta = |name: &str| {
         json!({
-            "name": name, "namespace": space, "labels": { "app": "a", "kubernetes.io/service-name": "full" },
+            "name": name, "namespace": space, "labels": { "app": "a", "kubernetes.io/service-name": "full", "version": port.to_string() },
             "annotations": { "sidecar.istio.io/inject": "true", "networking.istio.io/exportTo": ".", "other": "x", "empty": "" },
             "ownerReferences": [
                 { "apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "1" },
@@ -39,7 +39,7 @@ fn objects(space: &str, port: u16) -> Vec<Value> {
                 "nodeName": format!("{space}-node"), "hostname": "h", "subdomain": "s", "terminationGracePeriodSeconds": 7,
                 "containers": [
                     { "name": "a", "image": "i", "env": [{ "name": "E", "value": "v" }],
-                      "ports": [{ "name": "http", "containerPort": port }, { "containerPort": 53, "protocol": "UDP" }] },
+                      "ports": [{ "name": "http", "containerPort": 8080 }, { "containerPort": 53, "protocol": "UDP" }] },
                     { "name": "b", "image": "i" },
                 ],
                 "initContainers": [
