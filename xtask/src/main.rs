@@ -63,6 +63,8 @@ enum Command {
     Csrs(bench::csrs::Args),
     /// Soak test: churn of objects and proxies; fails if memory, tasks or open files grow
     Soak(bench::soak::Args),
+    /// Attack a server with connected proxies: what each attack costs the others, as a table; fails if one costs too much
+    Abuse(bench::abuse::Args),
 }
 
 fn main() -> ExitCode {
@@ -81,6 +83,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Csrs(args) => bench::csrs::run(&args),
         Command::Soak(args) => bench::soak::run(&args),
+        Command::Abuse(args) => bench::abuse::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,6 +2,7 @@
 //! rejected here, and so are long expressions and those that are large when compiled. Matching takes linear time.
 
 mod dialect;
+mod size;
 
 use regex::{Regex, RegexBuilder};
 
@@ -39,6 +40,14 @@ pub fn compile(pattern: &str) -> Result<Regex, BadPattern> {
         regex::Error::CompiledTooBig(_) => BadPattern::Large,
         other => BadPattern::Syntax(reason(&other.to_string())),
     })
+}
+
+/// About as many states as it has when it is compiled, in far less time. An expression that is rejected for its syntax or length has none.
+pub(crate) fn states(pattern: &str) -> usize {
+    if pattern.len() > LONGEST {
+        return 0;
+    }
+    rewritten(pattern).map_or(0, |rust| size::states(&rust, DEEPEST))
 }
 
 /// The reason is the last line of the multi-line error.

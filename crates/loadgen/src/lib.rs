@@ -1,6 +1,8 @@
-//! Load generator: a swarm of delta ADS clients that behave like Envoys, synthetic meshes to serve to them, and certificate signing requests.
+//! Load generator: a swarm of delta ADS clients that behave like Envoys, synthetic meshes to serve to them, certificate signing
+//! requests, and attacks.
 //! Decodes as little as it can: the control plane is what is measured.
 
+pub mod attack;
 mod certificate;
 pub mod csr;
 pub mod mesh;

@@ -1,4 +1,4 @@
-//! The load generator: `mesh` writes a synthetic mesh, `csr` requests certificates, `swarm` runs simulated proxies by commands on stdin.
+//! The load generator: `mesh` writes a synthetic mesh, `csr` requests certificates, `attack` attacks a server, `swarm` runs simulated proxies by commands on stdin.
 #![allow(clippy::print_stdout, reason = "its results are lines on stdout")]
 
 use std::net::SocketAddr;
@@ -11,6 +11,9 @@ use loadgen::{Swarm, SwarmOptions};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::Value;
 use tokio::sync::mpsc;
+
+/// That all attacks hold in a minute.
+const ATTACK_SOCKETS: usize = 20_000;
 
 /// A swarm of simulated proxies, and meshes to serve to them.
 #[derive(Parser)]
@@ -32,6 +35,8 @@ enum Command {
     },
     /// Send certificate signing requests without a pause; prints how many certificates were issued, as one JSON line
     Csr(loadgen::csr::CsrLoad),
+    /// Attack a server on this machine, each attack at its fixed rate; prints what came of it, one JSON line for each
+    Attack(loadgen::attack::AttackPlan),
     /// Connect simulated proxies to an ADS server. Commands on stdin, results (JSON lines) on stdout:
     /// mark NAME AUDIENCE | connect | reconnect | replace SHARE | behaviour STALLED SILENT | settle WAIT_MS QUIET_MS LIMIT_MS
     Swarm {
@@ -64,6 +69,12 @@ fn main() -> Result<()> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             println!("{}", runtime.block_on(plan.run())?);
             Ok(())
+        }
+        Command::Attack(plan) => {
+            raise_file_limit(ATTACK_SOCKETS)?;
+            // One thread: all attacks together take at most one core.
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(plan.run(|line| println!("{line}")))
         }
         Command::Swarm { server, nodes, authority, proxies, stalled, silent } => {
             if !server.ip().is_loopback() {

@@ -160,7 +160,7 @@ impl Proxy {
 }
 
 /// HTTP/2 on a connection, and the task that drives it.
-async fn handshake<T>(builder: &Builder, io: T) -> Result<(SendRequest<Bytes>, Task), String>
+pub(crate) async fn handshake<T>(builder: &Builder, io: T) -> Result<(SendRequest<Bytes>, Task), String>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -169,7 +169,7 @@ where
 }
 
 /// Ends the connection's task with the stream.
-struct Task(AbortHandle);
+pub(crate) struct Task(AbortHandle);
 
 impl Drop for Task {
     fn drop(&mut self) {
@@ -200,7 +200,7 @@ fn address(index: usize) -> Ipv4Addr {
     Ipv4Addr::new(127, 1 + part(index / 62_500), part(index / 250), 1 + part(index))
 }
 
-fn request() -> Request<()> {
+pub(crate) fn request() -> Request<()> {
     let request = Request::post(format!("http://control-plane{METHOD}"));
     request.header("content-type", "application/grpc").header("te", "trailers").body(()).expect("a constant request")
 }
@@ -210,7 +210,7 @@ fn send(requests: &mut SendStream<Bytes>, node: &[u8], request: &DeltaDiscoveryR
 }
 
 /// A gRPC frame with the request, and the encoded node (field 1) before its other fields.
-fn frame(node: &[u8], request: &DeltaDiscoveryRequest) -> Bytes {
+pub(crate) fn frame(node: &[u8], request: &DeltaDiscoveryRequest) -> Bytes {
     let mut body = BytesMut::with_capacity(5 + node.len() + 16 + request.encoded_len());
     body.put_bytes(0, 5);
     if !node.is_empty() {

@@ -14,7 +14,9 @@ use std::ffi::OsString;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub(crate) use ask::{CaCommand, CaRotate, Doctor, FailOn, Proxies, Pushes, Target};
-pub(crate) use env::{AdminEnv, ClusterEnv, DebounceEnv, Env, IdentityEnv, InjectionEnv, JwksEnv, MeshEnv, StreamEnv};
+pub(crate) use env::{
+    AdminEnv, ClassEnv, ClusterEnv, DebounceEnv, Env, IdentityEnv, InjectionEnv, JwksEnv, MeshEnv, StreamEnv,
+};
 pub(crate) use folder::{Check, InputArgs, MeshArgs, Render};
 pub(crate) use inject::{CheckInject, Inject};
 pub(crate) use proxy::{Agent, Bootstrap, BootstrapCommand, InstallAgent, SdsFrom};

@@ -15,7 +15,7 @@ use server::settings::{
 };
 use sources::jwks::{AddressFilter, Schedule};
 
-use crate::args::{DebounceEnv, Env, InjectionEnv, JwksEnv, MeshArgs, MeshEnv, Serve, StreamEnv, boolean};
+use crate::args::{ClassEnv, DebounceEnv, Env, InjectionEnv, JwksEnv, MeshArgs, MeshEnv, Serve, StreamEnv, boolean};
 use identity::IdentityFlags;
 pub(crate) use identity::state_folder;
 
@@ -73,6 +73,7 @@ impl Settings {
             cluster,
             debounce,
             streams,
+            classes,
             jwks: jwks_env,
             injection,
             identity,
@@ -81,6 +82,7 @@ impl Settings {
         let mut ignored = IgnoredValues::default();
         let flags = StreamFlags { shutdown_duration, max_connection_age, keepalive_interval, keepalive_timeout };
         let streams = stream_options(&flags, streams, &mut ignored)?;
+        let classes = class_limits(classes, &mut ignored);
         let ports = port_settings(&grpc_addr, &secure_grpc_addr, &http_addr, &monitoring_addr, &https_addr)?;
         let levels = LogLevels::parse(&log_output_level, &mut ignored.0)?;
         let log = LogSettings { levels, json: log_as_json, control: Some(ctrlz_port).filter(|port| *port != 0) };
@@ -108,6 +110,7 @@ impl Settings {
             ports,
             debounce: debounce_settings(debounce, &mut ignored),
             streams: xds::Options { strict_nodes: identity.strict, ..streams },
+            classes,
             identity,
             jwks: jwks_settings(jwks_env, &mut ignored)?,
             webhook: WebhookSettings { client_ca: webhook_client_ca.clone().map(PathBuf::from) },
@@ -151,6 +154,7 @@ fn stream_options(flags: &StreamFlags, env: &StreamEnv, ignored: &mut IgnoredVal
         max_streams,
         max_receive_size,
         max_buffered_per_address,
+        max_kept_per_address,
     } = env;
     let defaults = xds::Options::default();
     let interval = ignored.duration("GRPC_KEEPALIVE_INTERVAL", interval, defaults.keepalive_interval);
@@ -192,10 +196,24 @@ fn stream_options(flags: &StreamFlags, env: &StreamEnv, ignored: &mut IgnoredVal
             max_buffered_per_address,
             defaults.max_buffered_per_address,
         ),
+        max_kept_per_address: ignored.number(
+            "MELTEMI_MAX_KEPT_BYTES_PER_ADDRESS",
+            max_kept_per_address,
+            defaults.max_kept_per_address,
+        ),
         removal_grace: ignored.duration("MELTEMI_REMOVAL_PATIENCE", removal_grace, defaults.removal_grace),
         drain: flag_duration("--shutdownDuration", shutdown_duration)?,
         ..defaults
     })
+}
+
+fn class_limits(env: &ClassEnv, ignored: &mut IgnoredValues) -> views::ClassLimits {
+    let ClassEnv { per_client, total } = env;
+    let defaults = views::ClassLimits::default();
+    views::ClassLimits {
+        per_client: ignored.number("MELTEMI_MAX_CLASSES_PER_IDENTITY", per_client, defaults.per_client),
+        total: ignored.number("MELTEMI_MAX_CLASSES", total, defaults.total),
+    }
 }
 
 fn debounce_settings(env: &DebounceEnv, ignored: &mut IgnoredValues) -> DebounceSettings {

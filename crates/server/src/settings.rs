@@ -21,6 +21,7 @@ pub struct ServerSettings {
     pub ports: PortSettings,
     pub debounce: DebounceSettings,
     pub streams: xds::Options,
+    pub classes: views::ClassLimits,
     pub identity: IdentitySettings,
     pub jwks: JwksSettings,
     pub webhook: WebhookSettings,

@@ -39,8 +39,19 @@ impl Starting {
     /// the answer is to wait.
     pub async fn open(settings: ServerSettings, metrics: Arc<Metrics>) -> Result<Starting> {
         let started = Instant::now();
-        let ServerSettings { source, mesh, ports, debounce, streams, identity, jwks, webhook, injection, memory_limit } =
-            settings;
+        let ServerSettings {
+            source,
+            mesh,
+            ports,
+            debounce,
+            streams,
+            classes,
+            identity,
+            jwks,
+            webhook,
+            injection,
+            memory_limit,
+        } = settings;
         let streams = xds::Options { max_connections: open_files::max_connections(), ..streams };
         let mesh = MeshSettings { mesh_config: mesh.mesh_config.or_else(mounted_mesh_config), ..mesh };
         let roles = match &source {
@@ -50,7 +61,7 @@ impl Starting {
             }
         };
         let credentials = Arc::new(GatewayCredentials { metrics: metrics.clone(), roles });
-        let views = Views::with_secrets(mesh.environment(), credentials.clone());
+        let views = Views::with_secrets(mesh.environment(), classes, credentials.clone());
         let (sender, receiver) = mpsc::channel::<Vec<Update>>(QUEUED_UPDATES);
         let source = ObjectSource::open(source, &mesh, &views, &metrics, sender.clone()).await?;
         let listeners = Listeners::bind(&ports).await?;

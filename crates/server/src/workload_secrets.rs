@@ -39,7 +39,7 @@ impl Provider for WorkloadSecrets {
         Err(NodeError::Invalid("keys are generated for authenticated callers only".to_owned()))
     }
 
-    fn join_as(&self, caller: Option<&Caller>, node: &Node) -> Result<Membership, NodeError> {
+    fn join_as(&self, caller: Option<&Caller>, _: IpAddr, node: &Node) -> Result<Membership, NodeError> {
         let [name] = caller.map_or(&[][..], |caller| &caller.identities) else { return self.join(node) };
         let identity: Identity = name.parse().map_err(|_| NodeError::Invalid(format!("{name} is not a workload")))?;
         // A node that is no proxy claims nothing, and the key belongs to the caller whatever the node says.
@@ -249,6 +249,7 @@ mod tests {
 
     use super::*;
 
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
     const CART: &str = "spiffe://cluster.local/ns/shop/sa/cart";
 
     fn secrets(lifetime: Duration) -> (WorkloadSecrets, watch::Sender<()>) {
@@ -291,7 +292,7 @@ mod tests {
         let (secrets, _changes) = secrets(Duration::from_secs(60));
         let join = |namespace: &str| {
             let id = format!("sidecar~10.0.0.1~cart-1.{namespace}~{namespace}.svc.cluster.local");
-            secrets.join_as(Some(&caller(&[CART])), &Node { id, ..Node::default() }).map(|joined| joined.proxy.id)
+            secrets.join_as(Some(&caller(&[CART])), HERE, &Node { id, ..Node::default() }).map(|joined| joined.proxy.id)
         };
         assert!(join("shop").is_ok());
         assert!(matches!(join("bank"), Err(NodeError::Denied(_))));
@@ -301,16 +302,16 @@ mod tests {
     async fn callers_without_exactly_one_identity_get_no_key() {
         let (secrets, _changes) = secrets(Duration::from_secs(60));
         let node = Node::default();
-        assert!(secrets.join_as(None, &node).is_err());
-        assert!(secrets.join_as(Some(&caller(&[])), &node).is_err());
-        assert!(secrets.join_as(Some(&caller(&[CART, "spiffe://cluster.local/ns/a/sa/b"])), &node).is_err());
-        assert!(secrets.join_as(Some(&caller(&[CART])), &node).is_ok());
+        assert!(secrets.join_as(None, HERE, &node).is_err());
+        assert!(secrets.join_as(Some(&caller(&[])), HERE, &node).is_err());
+        assert!(secrets.join_as(Some(&caller(&[CART, "spiffe://cluster.local/ns/a/sa/b"])), HERE, &node).is_err());
+        assert!(secrets.join_as(Some(&caller(&[CART])), HERE, &node).is_ok());
     }
 
     #[tokio::test]
     async fn each_stream_has_a_key_of_its_own_and_other_names_do_not_exist() {
         let (secrets, _changes) = secrets(Duration::from_secs(60));
-        let join = || secrets.join_as(Some(&caller(&[CART])), &Node::default()).unwrap();
+        let join = || secrets.join_as(Some(&caller(&[CART])), HERE, &Node::default()).unwrap();
         let (one, two) = (join(), join());
         assert_eq!(one.class.since(TypeUrl::Secret, 0).changed.len(), 1, "no key before it is asked for");
         let version = |joined: &Membership| joined.class.named(TypeUrl::Secret, "default").unwrap().version.clone();
@@ -324,7 +325,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_clock_that_jumps_renews_nothing() {
         let (secrets, changes) = secrets(Duration::from_secs(3600));
-        let joined = secrets.join_as(Some(&caller(&[CART])), &Node::default()).unwrap();
+        let joined = secrets.join_as(Some(&caller(&[CART])), HERE, &Node::default()).unwrap();
         let first = joined.class.named(TypeUrl::Secret, "default").unwrap();
         // Time as the runtime sees it stands for the monotonic clock; the wall clock does not move with it.
         tokio::time::advance(Duration::from_secs(2800)).await;
@@ -338,7 +339,7 @@ mod tests {
     #[tokio::test]
     async fn certificates_are_renewed_in_time_and_keys_dropped_with_the_stream() {
         let (secrets, changes) = secrets(Duration::from_secs(2));
-        let joined = secrets.join_as(Some(&caller(&[CART])), &Node::default()).unwrap();
+        let joined = secrets.join_as(Some(&caller(&[CART])), HERE, &Node::default()).unwrap();
         let first = joined.class.named(TypeUrl::Secret, "default").unwrap();
         let seq = joined.class.since(TypeUrl::Secret, 0).seq;
         let changed = || joined.class.since(TypeUrl::Secret, seq).changed.clone();

@@ -2,6 +2,7 @@
 //! xDS requests, nonces or ACKs.
 
 mod admission;
+mod class_limits;
 mod cluster_patches;
 mod effects;
 mod engine;
@@ -29,6 +30,7 @@ mod version;
 mod view;
 mod views;
 
+pub use class_limits::ClassLimits;
 pub use member::served_proxy;
 pub use node::node_info;
 pub use notifications::PendingNotifications;

@@ -1,6 +1,7 @@
 //! The engine in force, and what is done with it: refreshes replace it, proxies join its classes. Nothing is computed while its lock is held.
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
@@ -11,6 +12,7 @@ use wire::envoy::config::core::v3::Node;
 use xds::{Caller, Journal, Kinds, Membership, NodeError, Notifier, Provider, ProxyInfo, Push, Seq, TypeUrl};
 
 use crate::admission;
+use crate::class_limits::{ClassClient, ClassCounts, ClassLimits};
 use crate::effects::AffectedStreams;
 use crate::engine::{self, ClassEntry, Engine, Step};
 use crate::layer_caches::LayerIds;
@@ -33,6 +35,7 @@ pub struct Views {
     journal: Arc<Journal>,
     /// `None`: secrets are not served.
     secret_cache: Option<Arc<SecretCache>>,
+    class_limits: ClassLimits,
 }
 
 #[derive(Default)]
@@ -45,6 +48,7 @@ struct State {
     unused: HashSet<LayerIds>,
     /// Classes built since the last sweep.
     built: usize,
+    class_counts: ClassCounts,
     /// Effects are being applied. Stays set if a panic interrupts that.
     committing: bool,
 }
@@ -62,16 +66,26 @@ const MAX_ATTEMPTS: usize = 3;
 impl Views {
     /// Without secrets.
     pub fn new(env: Environment) -> Arc<Self> {
-        Self::with_cache(env, None)
+        Self::limited(env, ClassLimits::default())
+    }
+
+    /// Without secrets.
+    pub fn limited(env: Environment, class_limits: ClassLimits) -> Arc<Self> {
+        Self::with_cache(env, class_limits, None)
     }
 
     /// With secrets for authenticated proxies.
-    pub fn with_secrets(env: Environment, authorizer: Arc<dyn SecretAuthorizer>) -> Arc<Self> {
-        Self::with_cache(env, Some(Arc::new(SecretCache::new(authorizer))))
+    pub fn with_secrets(
+        env: Environment,
+        class_limits: ClassLimits,
+        authorizer: Arc<dyn SecretAuthorizer>,
+    ) -> Arc<Self> {
+        Self::with_cache(env, class_limits, Some(Arc::new(SecretCache::new(authorizer))))
     }
 
-    fn with_cache(env: Environment, secret_cache: Option<Arc<SecretCache>>) -> Arc<Self> {
+    fn with_cache(env: Environment, class_limits: ClassLimits, secret_cache: Option<Arc<SecretCache>>) -> Arc<Self> {
         Arc::new(Self {
+            class_limits,
             env: Arc::new(env),
             state: Mutex::default(),
             refreshing: Mutex::default(),
@@ -238,7 +252,7 @@ impl Views {
         self.state().sweep(HashSet::contains);
     }
 
-    fn join_with(&self, proxy: Proxy, secrets: Option<Secrets>) -> Result<Membership, NodeError> {
+    fn join_with(&self, proxy: Proxy, client: &ClassClient, secrets: Option<Secrets>) -> Result<Membership, NodeError> {
         let (proxy, mut secrets) = (Arc::new(proxy), secrets);
         let mut attempt = 0;
         loop {
@@ -255,7 +269,8 @@ impl Views {
                 }
                 None => {
                     drop(engine);
-                    self.build_and_join(keys, placement, round, &proxy, &mut secrets)
+                    let wanted = WantedClass { keys, placement, round, client };
+                    self.build_and_join(wanted, &proxy, &mut secrets)?
                 }
             };
             if let Some(membership) = joined {
@@ -267,26 +282,26 @@ impl Views {
     /// `None`: a refresh came between.
     fn build_and_join(
         &self,
-        keys: ClassKeys,
-        placement: Placement,
-        round: u64,
+        wanted: WantedClass<'_>,
         proxy: &Arc<Proxy>,
         secrets: &mut Option<Secrets>,
-    ) -> Option<Membership> {
+    ) -> Result<Option<Membership>, NodeError> {
+        let WantedClass { keys, placement, round, client } = wanted;
         let _building = lock(&self.building);
-        let mut built = self.state().engine.clone();
-        let mesh = built.mesh.clone().filter(|_| built.round == round)?;
+        let mut built = self.state().engine_with_room(client, self.class_limits)?;
+        let Some(mesh) = built.mesh.clone().filter(|_| built.round == round) else { return Ok(None) };
         let ids = built.build_class(&mesh, keys, placement);
         let mut state = self.state();
         if state.engine.round != round {
-            return None;
+            return Ok(None);
         }
         state.engine.adopt_class(built, ids);
+        state.class_counts.add(ids, client);
         state.built += 1;
         if state.built > MAX_UNUSED_CLASSES && state.built > state.engine.classes.len() / 2 {
             state.sweep(|_, unused| *unused != ids);
         }
-        state.join(ids, round, proxy, secrets)
+        Ok(state.join(ids, round, proxy, secrets))
     }
 
     /// Reads a node message once. Admission compares this proxy with the caller, and the same value is placed and served.
@@ -316,7 +331,29 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A class to be built.
+struct WantedClass<'a> {
+    keys: ClassKeys,
+    placement: Placement,
+    /// Of the engine that it is not in.
+    round: u64,
+    client: &'a ClassClient,
+}
+
 impl State {
+    /// The engine, if the client may have another class. Classes that nobody uses any more make room.
+    fn engine_with_room(&mut self, client: &ClassClient, limits: ClassLimits) -> Result<Engine, NodeError> {
+        let checked = self.class_counts.check(client, self.engine.classes.len(), limits);
+        // Once for the classes built since the last sweep: a client that tries again and again costs no sweep each time.
+        if checked.is_err() && self.built > 0 {
+            self.sweep(|_, _| true);
+            self.class_counts.check(client, self.engine.classes.len(), limits)?;
+        } else {
+            checked?;
+        }
+        Ok(self.engine.clone())
+    }
+
     /// Drops unused classes that are `due`, given those that were unused before. A refresh that is in progress does so when it ends.
     fn sweep(&mut self, due: impl Fn(&HashSet<LayerIds>, &LayerIds) -> bool) {
         if self.joined.is_some() {
@@ -325,6 +362,8 @@ impl State {
         let (dropped, unused): (Vec<LayerIds>, Vec<LayerIds>) =
             self.engine.unused_classes().partition(|ids| due(&self.unused, ids));
         self.engine.drop_classes(&dropped);
+        let classes = &self.engine.classes;
+        self.class_counts.retain(|ids| classes.contains_key(ids));
         (self.unused, self.built) = (unused.into_iter().collect(), 0);
     }
 
@@ -355,15 +394,15 @@ impl Provider for Views {
     }
 
     fn join(&self, node: &Node) -> Result<Membership, NodeError> {
-        self.join_with(self.admit(None, node)?, None)
+        self.join_with(self.admit(None, node)?, &ClassClient::Nobody, None)
     }
 
-    fn join_as(&self, caller: Option<&Caller>, node: &Node) -> Result<Membership, NodeError> {
+    fn join_as(&self, caller: Option<&Caller>, address: IpAddr, node: &Node) -> Result<Membership, NodeError> {
         let proxy = self.admit(caller, node)?;
         let reader = caller.and_then(|caller| secret_reader(caller, &proxy, &self.env));
         let secrets =
             reader.zip(self.secret_cache.clone()).map(|(reader, cache)| Secrets::new(cache, reader, proxy.id.clone()));
-        self.join_with(proxy, secrets)
+        self.join_with(proxy, &ClassClient::new(caller, address), secrets)
     }
 
     fn memory_bytes(&self) -> usize {

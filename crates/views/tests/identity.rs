@@ -1,6 +1,7 @@
 //! Admission: a proxy is served as its caller, whatever its node says. Covers the identity that it is bound to, the workload that
 //! represents it, and what selects it.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,6 +15,8 @@ use views::{Views, served_proxy};
 use wire::envoy::config::core::v3::Node;
 use wire::google::protobuf::{Struct, Value as Field, value::Kind};
 use xds::{Caller, IdentityCheck, Membership, NodeError, Provider, TypeUrl};
+
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Two namespaces with service accounts of the same names. `bank` has the gateway with valuable routes.
 const MESH: &str = "
@@ -72,7 +75,7 @@ impl StoredViews {
     }
 
     fn join(&self, caller: &Caller, id: &str, metadata: &Value) -> Result<Membership, NodeError> {
-        self.views.join_as(Some(caller), &node(id, metadata))
+        self.views.join_as(Some(caller), HERE, &node(id, metadata))
     }
 
     /// Namespace and service account that a node is served as.
@@ -114,7 +117,7 @@ fn listeners(joined: &Membership) -> Vec<String> {
 fn denied<T>(result: Result<T, NodeError>) -> String {
     match result {
         Err(NodeError::Denied(why)) => why,
-        Err(NodeError::Invalid(why)) => panic!("rejected, but not denied: {why}"),
+        Err(other) => panic!("rejected, but not denied: {other}"),
         Ok(_) => panic!("it is served"),
     }
 }
@@ -200,7 +203,7 @@ fn of_duplicate_metadata_fields_the_last_one_is_checked_and_served() {
         // As streams pass it.
         let metadata = wire::proto_struct::sort_names(&[claim(one), claim(two)].concat().into()).expect("well-formed");
         let twice = Node { metadata: Some(metadata), ..node(ID, &json!({})) };
-        stored.views.join_as(Some(&caller(Compatible, "shop", "cart")), &twice)
+        stored.views.join_as(Some(&caller(Compatible, "shop", "cart")), HERE, &twice)
     };
     assert_eq!(join("bank", "shop").expect("the last one counts").proxy.namespace, "shop");
     denied(join("shop", "bank"));

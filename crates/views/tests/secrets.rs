@@ -1,6 +1,7 @@
 //! Which stream is sent which secret, and when. Credential names are tested in `model`, certificates in `ca`.
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -11,7 +12,7 @@ use config::store::{Store, StoreOptions, Update};
 use model::{Credential, CredentialReader, Environment};
 use proptest::prelude::*;
 use prost::Message;
-use views::{SecretAuthorizer, Views};
+use views::{ClassLimits, SecretAuthorizer, Views};
 use wire::envoy::config::core::v3::Node;
 use wire::google::protobuf::{Struct, Value, value::Kind as Form};
 use xds::{Caller, IdentityCheck, Membership, Provider, Resource, TypeUrl, Variant};
@@ -58,7 +59,7 @@ impl GatewayViews {
         let store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
         let authorizer = Arc::new(Fake::default());
         authorizer.readers.lock().expect("not poisoned").insert("in".into());
-        let views = Views::with_secrets(Environment::default(), authorizer.clone());
+        let views = Views::with_secrets(Environment::default(), ClassLimits::default(), authorizer.clone());
         let mut gateway = GatewayViews { store, views, authorizer };
         gateway.set(&[GATEWAY.to_owned(), secret("edge", "site", "1"), secret("shop", "site", "1")].join("\n---\n"));
         gateway
@@ -91,7 +92,7 @@ impl GatewayViews {
 
     fn join_checked(&self, node: &Node, identity: &str, check: IdentityCheck) -> Membership {
         let caller = Caller { identities: vec![identity.to_owned()], check, ..Caller::default() };
-        self.views.join_as(Some(&caller), node).expect("a well-formed node")
+        self.views.join_as(Some(&caller), Ipv4Addr::LOCALHOST.into(), node).expect("a well-formed node")
     }
 }
 

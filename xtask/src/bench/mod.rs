@@ -1,6 +1,7 @@
 //! `cargo xtask bench` and `cargo xtask soak`: what changes cost the control plane, with a swarm of simulated proxies; with `--reference`
 //! istiod beside it. Load on loopback only. Not part of `cargo xtask test`.
 
+pub(crate) mod abuse;
 mod api;
 mod authority;
 mod claim;

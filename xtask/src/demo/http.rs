@@ -1,4 +1,4 @@
-//! As much HTTP/1.1 as the demo needs: one request at a time, bodies with a length or in chunks.
+//! As much HTTP/1.1 as demo and probes need: one request at a time, bodies with a length or in chunks.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// The body of a successful answer; an error for any other.
-pub(super) fn get(to: SocketAddr, host: &str, path: &str) -> Result<String> {
+pub(crate) fn get(to: SocketAddr, host: &str, path: &str) -> Result<String> {
     let stream = connected(to)?;
     (&stream).write_all(request(host, path).as_bytes())?;
     let mut reader = BufReader::new(&stream);

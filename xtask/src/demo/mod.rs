@@ -1,6 +1,6 @@
 //! `cargo xtask demo`: a shop of three services on this machine, each with a real Envoy, no root and no cluster.
 
-mod http;
+pub(crate) mod http;
 mod mesh;
 pub(crate) mod process;
 mod shop;

@@ -6,7 +6,6 @@ use super::label::check_workload_selector;
 use crate::kinds::envoy_filter::{
     ApplyTo, ConfigPatch, EnvoyFilter, FilterMatch, MatchedObject, ObjectMatch, Operation, PatchContext,
 };
-use crate::pattern::compile;
 
 pub(super) fn check(at: &FieldContext<'_>, filter: &EnvoyFilter) {
     check_workload_selector(at, filter.workload_selector.as_ref());
@@ -43,8 +42,9 @@ fn check_match(at: &FieldContext<'_>, apply_to: ApplyTo, wanted: &ObjectMatch) {
     if let Some(proxy) = &wanted.proxy
         && !proxy.proxy_version.is_empty()
     {
-        let fault = compile(&proxy.proxy_version).err().map(|fault| fault.to_string());
-        at.field("proxy").reject("proxyVersion", fault);
+        let at = at.field("proxy");
+        let fault = at.pattern_fault("proxyVersion", &proxy.proxy_version);
+        at.reject("proxyVersion", fault);
     }
     let Some(object) = &wanted.object else { return };
     let fits = match apply_to {

@@ -7,7 +7,7 @@ use super::quantity::duration_fault;
 use crate::de::{Found, Path};
 use crate::diagnostic::Severity;
 use crate::duration::Duration;
-use crate::pattern::compile;
+use crate::pattern::{compile, states};
 use crate::tree::{Node, Position};
 
 /// A finding on one field.
@@ -41,16 +41,33 @@ impl Grade {
 pub(super) struct Findings {
     list: RefCell<Vec<Finding>>,
     patterns: Cell<usize>,
+    pattern_states: Cell<usize>,
 }
 
 /// The maximal number of findings on one object.
 const MOST_FINDINGS: usize = 100;
-/// Regular expressions of one object. Each may take a millisecond.
+/// Regular expressions of one object.
 const MOST_PATTERNS: usize = 2000;
+/// Of all of them, compiled, which takes half a second at most. A usual expression has less than a hundred.
+const MOST_STATES: usize = 2_000_000;
 
 impl Findings {
     pub(super) fn new() -> Findings {
-        Findings { list: RefCell::default(), patterns: Cell::new(MOST_PATTERNS) }
+        let (patterns, pattern_states) = (Cell::new(MOST_PATTERNS), Cell::new(MOST_STATES));
+        Findings { list: RefCell::default(), patterns, pattern_states }
+    }
+
+    /// The error is what to do about too many.
+    fn count_pattern(&self, pattern: &str) -> Result<(), String> {
+        let left = self.patterns.get().checked_sub(1);
+        let left =
+            left.ok_or_else(|| format!("{MOST_PATTERNS} regular expressions are enough for one object; split it"))?;
+        self.patterns.set(left);
+        let left = self.pattern_states.get().checked_sub(states(pattern)).ok_or(
+            "the regular expressions of this object need too much memory together; repeat less, or split the object",
+        )?;
+        self.pattern_states.set(left);
+        Ok(())
     }
 
     pub(super) fn into_list(self) -> Vec<Finding> {
@@ -153,13 +170,17 @@ impl<'a> FieldContext<'a> {
 
     /// An error on the field, unless it is a valid regular expression.
     pub(super) fn check_pattern(&self, field: &str, pattern: &str) {
-        let Some(left) = self.found.patterns.get().checked_sub(1) else {
-            return self
-                .field(field)
-                .unfit(format!("{MOST_PATTERNS} regular expressions are enough for one object; split it"));
-        };
-        self.found.patterns.set(left);
-        self.unfit_field(field, compile(pattern).err().map(|fault| fault.to_string()));
+        let fault = self.pattern_fault(field, pattern);
+        self.unfit_field(field, fault);
+    }
+
+    /// What is wrong with a regular expression. An expression too many is an error on the field and is not looked at.
+    pub(super) fn pattern_fault(&self, field: &str, pattern: &str) -> Option<String> {
+        if let Err(why) = self.found.count_pattern(pattern) {
+            self.field(field).unfit(why);
+            return None;
+        }
+        compile(pattern).err().map(|fault| fault.to_string())
     }
 
     pub(super) fn reject_if(&self, field: &str, bad: bool, what: &str) {
@@ -207,6 +228,26 @@ mod tests {
         assert_eq!((parsed.diagnostics.len(), parsed.rejected.len()), (101, 1));
         assert!(parsed.diagnostics[100].what.ends_with("the object is left out"), "{}", parsed.diagnostics[100]);
         assert!(parsed.diagnostics.iter().all(|diagnostic| diagnostic.severity == Severity::Error));
+    }
+
+    #[test]
+    fn an_object_of_large_expressions_is_left_out_before_they_are_compiled() {
+        let large = (0..300).map(|n| format!("{{uri: {{regex: '/{n}/.{{900}}'}}}}")).collect::<Vec<_>>().join(", ");
+        let patch = |n| {
+            format!(
+                "{{applyTo: CLUSTER, match: {{proxy: {{proxyVersion: '{n}.{{900}}'}}}}, patch: {{operation: REMOVE}}}}"
+            )
+        };
+        let patches = (0..300).map(patch).collect::<Vec<_>>().join(", ");
+        let filter = format!(
+            "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {{name: a}}\nspec: {{configPatches: [{patches}]}}\n"
+        );
+        for text in [routes(&large), filter] {
+            let parsed = parse_documents("f", &text);
+            assert_eq!(parsed.rejected.len(), 1, "{:?}", parsed.diagnostics.first());
+            let why = "the regular expressions of this object need too much memory together";
+            assert!(parsed.diagnostics.iter().all(|it| it.what.starts_with(why)), "{:?}", parsed.diagnostics.first());
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub(crate) struct Env {
     pub(crate) cluster: ClusterEnv,
     pub(crate) debounce: DebounceEnv,
     pub(crate) streams: StreamEnv,
+    pub(crate) classes: ClassEnv,
     pub(crate) jwks: JwksEnv,
     pub(crate) injection: InjectionEnv,
     pub(crate) identity: IdentityEnv,
@@ -73,6 +74,14 @@ pub(crate) struct StreamEnv {
     pub(crate) max_streams: Option<String>,
     pub(crate) max_receive_size: Option<String>,
     pub(crate) max_buffered_per_address: Option<String>,
+    pub(crate) max_kept_per_address: Option<String>,
+}
+
+/// The variables of classes of proxies.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ClassEnv {
+    pub(crate) per_client: Option<String>,
+    pub(crate) total: Option<String>,
 }
 
 /// The variables of JSON Web Key Sets.
@@ -155,6 +164,7 @@ impl Env {
             cluster: ClusterEnv::from_lookup(set),
             debounce: DebounceEnv::from_lookup(set),
             streams: StreamEnv::from_lookup(set),
+            classes: ClassEnv::from_lookup(set),
             jwks: JwksEnv::from_lookup(set),
             injection: InjectionEnv::from_lookup(set),
             identity: IdentityEnv::from_lookup(set),
@@ -209,6 +219,12 @@ impl DebounceEnv {
     }
 }
 
+impl ClassEnv {
+    fn from_lookup(set: impl Fn(&str) -> Option<String>) -> ClassEnv {
+        ClassEnv { per_client: set("MELTEMI_MAX_CLASSES_PER_IDENTITY"), total: set("MELTEMI_MAX_CLASSES") }
+    }
+}
+
 impl StreamEnv {
     fn from_lookup(set: impl Fn(&str) -> Option<String>) -> StreamEnv {
         StreamEnv {
@@ -224,6 +240,7 @@ impl StreamEnv {
             max_streams: set("ISTIO_GPRC_MAXSTREAMS"),
             max_receive_size: set("ISTIO_GPRC_MAXRECVMSGSIZE"),
             max_buffered_per_address: set("MELTEMI_MAX_BUFFERED_BYTES_PER_ADDRESS"),
+            max_kept_per_address: set("MELTEMI_MAX_KEPT_BYTES_PER_ADDRESS"),
         }
     }
 }

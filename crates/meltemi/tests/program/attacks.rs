@@ -1,9 +1,16 @@
 //! Bounded attacks on the ports of a running server: while they last, probes are answered and others are served. What one client may make the
 //! server keep is tested in `xds::ads::buffers`.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
+
+use prost::Message;
+use testkit::ads::AdsClient;
+use testkit::wait::{DEADLINE, eventually};
+use wire::envoy::config::core::v3::Node;
+use wire::google::protobuf::{Struct, Value, value::Kind};
 
 use crate::run::{SHOP, folder};
 use crate::serve::Server;
@@ -85,4 +92,52 @@ fn idle_sockets_of_the_plaintext_port_do_not_block_proxies_and_probes() {
     stream.set_read_timeout(Some(AT_ONCE)).expect("a socket");
     stream.read_exact(&mut preface).expect("SETTINGS");
     assert_eq!(preface[3], 4);
+}
+
+const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
+/// A proxy with a value in its node that no other has, and so a configuration that no other has.
+async fn distinct_proxy(server: &Server, seconds: usize) -> anyhow::Result<AdsClient> {
+    let value = Value { kind: Some(Kind::StringValue(format!("{seconds}s"))) };
+    let metadata = Struct { fields: [("IDLE_TIMEOUT".to_owned(), value)].into() };
+    let node = Node {
+        id: "sidecar~10.0.0.7~cart-1.shop~shop.svc.cluster.local".into(),
+        metadata: Some(metadata.encode_to_vec().into()),
+        ..Node::default()
+    };
+    let mut proxy = AdsClient::new(server.port("--grpcAddr").parse()?, node);
+    let names = BTreeSet::from(["outbound|80||cart.shop.svc.cluster.local".to_owned()]);
+    proxy.ask(CLUSTER, &names, DEADLINE).await?;
+    Ok(proxy)
+}
+
+#[tokio::test]
+async fn streams_of_ever_new_classes_leave_no_memory_behind() {
+    let dir = folder(&[("shop.yaml", SHOP)]);
+    let server = Server::start(&dir, &[]);
+    let allocated =
+        || -> anyhow::Result<f64> { Ok(server.metric("go_memstats_heap_alloc_bytes ").unwrap_or_default().parse()?) };
+    for seconds in 1..50 {
+        distinct_proxy(&server, seconds).await.expect("served");
+    }
+    let before = allocated().expect("a metric");
+    for seconds in 50..350 {
+        distinct_proxy(&server, seconds).await.expect("served");
+    }
+    assert_eq!(status(&server, "--httpAddr", "/ready"), "HTTP/1.1 200");
+    let is_free = async || Ok(allocated()? < before * 2.0);
+    eventually("what the streams needed to be freed", is_free).await.expect("no more than twice as much as before");
+}
+
+#[tokio::test]
+async fn one_address_has_a_limited_number_of_configurations() {
+    let dir = folder(&[("shop.yaml", SHOP)]);
+    let server = Server::start_with(&dir, &[], &[("MELTEMI_MAX_CLASSES_PER_IDENTITY", "3")]);
+    let mut open = Vec::new();
+    for seconds in 1..=3 {
+        open.push(distinct_proxy(&server, seconds).await.expect("served"));
+    }
+    let error = distinct_proxy(&server, 4).await.err().expect("it has three");
+    assert!(format!("{error:#}").contains("127.0.0.1 has 3 proxies of different configuration"), "{error:#}");
+    open.push(distinct_proxy(&server, 3).await.expect("a replica"));
 }

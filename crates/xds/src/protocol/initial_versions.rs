@@ -5,7 +5,10 @@ use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
-use crate::protocol::digest::{Digest, NameHash, NameHashState};
+use crate::protocol::{
+    digest::{Digest, NameHash, NameHashState},
+    names::Charge,
+};
 
 /// Of one resource: where its name and its version stand in the request.
 #[derive(Clone, Debug)]
@@ -31,6 +34,8 @@ struct List {
     index: Option<Arc<Index>>,
     /// Some versions were forgotten.
     forgotten: bool,
+    /// What the bytes of the message count for, which are kept until the reply. `None`: nothing yet.
+    charge: Option<Arc<Charge>>,
 }
 
 impl InitialVersions {
@@ -41,7 +46,23 @@ impl InitialVersions {
         }
         let longest_name = versions.iter().map(|version| version.name.len()).max().unwrap_or_default();
         let (message, versions) = (message.clone(), Arc::new(versions));
-        InitialVersions(Some(Box::new(List { message, versions, longest_name, index: None, forgotten: false })))
+        InitialVersions(Some(Box::new(List {
+            message,
+            versions,
+            longest_name,
+            index: None,
+            forgotten: false,
+            charge: None,
+        })))
+    }
+
+    /// Counts the bytes that are kept until the reply.
+    pub(crate) fn charge<E>(&mut self, count: impl FnOnce(usize) -> Result<Charge, E>) -> Result<(), E> {
+        if let Some(list) = &mut self.0 {
+            let bytes = list.message.len() + list.versions.len() * size_of::<InitialVersion>();
+            list.charge = Some(Arc::new(count(bytes)?));
+        }
+        Ok(())
     }
 
     pub(crate) fn is_empty(&self) -> bool {

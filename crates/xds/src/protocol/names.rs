@@ -1,9 +1,10 @@
 //! Interned sets of subscribed names: equal sets share memory, because the proxies of a namespace subscribe to the same thousand names.
 
 use std::{
+    any::Any,
     collections::HashMap,
     fmt,
-    sync::{Arc, LazyLock, Mutex, PoisonError, Weak},
+    sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak},
 };
 
 use crate::protocol::digest::Digest;
@@ -16,7 +17,15 @@ struct Set {
     /// Sorted and unique.
     sorted: Vec<Arc<str>>,
     digest: Digest,
+    /// What its bytes count for, as long as it lives.
+    charge: OnceLock<Charge>,
 }
+
+/// Bytes that are counted until this is dropped.
+pub(crate) type Charge = Box<dyn Any + Send + Sync>;
+
+/// What a name takes besides its text: a pointer with a length, and two counts.
+const PER_NAME: usize = 32;
 
 /// Every set that is in use.
 static POOL: LazyLock<Mutex<Pool>> = LazyLock::new(Mutex::default);
@@ -50,7 +59,7 @@ impl Names {
         let pool = || POOL.lock().unwrap_or_else(PoisonError::into_inner);
         let pooled = pool().get(digest);
         Names(pooled.unwrap_or_else(|| {
-            let set = Arc::new(Set { sorted: sorted(), digest });
+            let set = Arc::new(Set { sorted: sorted(), digest, charge: OnceLock::new() });
             pool().add(set)
         }))
     }
@@ -133,6 +142,17 @@ impl Names {
 
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<str>> {
         self.0.sorted.binary_search_by(|member| (**member).cmp(name)).ok().map(|index| &self.0.sorted[index])
+    }
+
+    /// Counts the bytes of the set, once: sets that are shared cost nothing more.
+    pub(crate) fn charge<E>(&self, count: impl FnOnce(usize) -> Result<Charge, E>) -> Result<(), E> {
+        if self.is_empty() || self.0.charge.get().is_some() {
+            return Ok(());
+        }
+        let charge = count(self.0.sorted.iter().map(|name| name.len() + PER_NAME).sum())?;
+        // If another stream was faster, this one's is dropped and counts no more.
+        let _ = self.0.charge.set(charge);
+        Ok(())
     }
 
     pub(crate) fn digest(&self) -> Digest {
@@ -239,7 +259,7 @@ mod tests {
         for number in 0..10_000_u32 {
             let name = number.to_string();
             let digest = Digest::of([name.as_str()]);
-            pool.add(Arc::new(Set { sorted: vec![name.into()], digest }));
+            pool.add(Arc::new(Set { sorted: vec![name.into()], digest, charge: OnceLock::new() }));
         }
         assert!(pool.sets.len() <= 64);
     }

@@ -1,5 +1,6 @@
-//! Connections, and the bytes that are buffered for them: parts of requests, and responses that are not read. Limited for each connection,
-//! for each address and in total. Bytes that streams share are not counted.
+//! Connections, and the bytes that are kept for them: buffers (parts of requests, responses that are not read), limited for each connection, for
+//! each address and in total, and what streams keep (names that they subscribe to, long nodes), limited for each address and in total. Bytes that streams
+//! share are counted once, or not at all.
 
 use std::{
     collections::HashMap,
@@ -10,12 +11,13 @@ use std::{
     },
 };
 
-use crate::server::stream_error::StreamError;
+use crate::{protocol::names::Charge, server::stream_error::StreamError};
 
 /// Of all ports of a server.
 pub(crate) struct ByteBudget {
     limits: BudgetLimits,
     bytes: AtomicUsize,
+    kept_bytes: AtomicUsize,
     addresses: Mutex<Addresses>,
 }
 
@@ -26,6 +28,8 @@ pub(crate) struct BudgetLimits {
     pub(crate) bytes_per_connection: usize,
     pub(crate) bytes_per_address: usize,
     pub(crate) bytes: usize,
+    pub(crate) kept_bytes_per_address: usize,
+    pub(crate) kept_bytes: usize,
 }
 
 #[derive(Default)]
@@ -34,9 +38,16 @@ struct Addresses {
     by_network: HashMap<IpAddr, Address>,
 }
 
+#[derive(Default)]
 struct Address {
     connections: usize,
-    bytes: Arc<AtomicUsize>,
+    bytes: Arc<AddressBytes>,
+}
+
+#[derive(Default)]
+struct AddressBytes {
+    buffered: AtomicUsize,
+    kept: AtomicUsize,
 }
 
 /// The account of one connection, which counts until this is dropped.
@@ -44,7 +55,16 @@ pub(crate) struct ConnectionBytes {
     budget: Arc<ByteBudget>,
     network: IpAddr,
     bytes: AtomicUsize,
-    of_address: Arc<AtomicUsize>,
+    of_address: Arc<AddressBytes>,
+}
+
+/// Bytes that streams keep, counted until this is dropped. Names may outlive the connection that they were first sent on.
+struct KeptBytes {
+    budget: Arc<ByteBudget>,
+    of_address: Arc<AddressBytes>,
+    bytes: usize,
+    /// They count for all addresses too.
+    in_total: bool,
 }
 
 /// Bytes of one buffer, counted until this is dropped.
@@ -55,7 +75,8 @@ pub(crate) struct HeldBytes {
 
 impl ByteBudget {
     pub(crate) fn new(limits: BudgetLimits) -> Arc<ByteBudget> {
-        Arc::new(ByteBudget { limits, bytes: AtomicUsize::new(0), addresses: Mutex::default() })
+        let [bytes, kept_bytes] = [const { AtomicUsize::new(0) }; 2];
+        Arc::new(ByteBudget { limits, bytes, kept_bytes, addresses: Mutex::default() })
     }
 
     /// `None`: there are as many connections as the limits allow.
@@ -65,8 +86,7 @@ impl ByteBudget {
         if addresses.connections >= self.limits.connections {
             return None;
         }
-        let entry =
-            addresses.by_network.entry(network).or_insert_with(|| Address { connections: 0, bytes: Arc::default() });
+        let entry = addresses.by_network.entry(network).or_default();
         if entry.connections >= self.limits.connections_per_address {
             return None;
         }
@@ -92,6 +112,29 @@ impl ConnectionBytes {
         HeldBytes { connection: self.clone(), bytes: 0 }
     }
 
+    /// Counts what a stream keeps, and no other stream has.
+    pub(crate) fn keep(&self, bytes: usize) -> Result<Charge, StreamError> {
+        self.counted(bytes, true)
+    }
+
+    /// Counts what a stream keeps for its next reply, for its address only: when thousands of proxies reconnect at once, each has something.
+    pub(crate) fn keep_until_reply(&self, bytes: usize) -> Result<Charge, StreamError> {
+        self.counted(bytes, false)
+    }
+
+    fn counted(&self, bytes: usize, in_total: bool) -> Result<Charge, StreamError> {
+        let (budget, of_address) = (self.budget.clone(), self.of_address.clone());
+        let kept = KeptBytes { budget, of_address, bytes, in_total };
+        let mut exceeded = None;
+        for (counter, limit) in kept.counters() {
+            if counter.fetch_add(bytes, Ordering::Relaxed) + bytes > limit {
+                exceeded.get_or_insert(limit);
+            }
+        }
+        // What was added is given back with `kept`.
+        exceeded.map_or(Ok(Box::new(kept) as Charge), |limit| Err(StreamError::TooManyKeptBytes { limit }))
+    }
+
     /// The first buffer of each account is admitted whatever its size, so that no limit makes a long response impossible.
     fn take(&self, bytes: usize) -> Result<(), StreamError> {
         let counters = self.counters();
@@ -115,9 +158,25 @@ impl ConnectionBytes {
         let limits = &self.budget.limits;
         [
             (&self.bytes, limits.bytes_per_connection),
-            (&*self.of_address, limits.bytes_per_address),
+            (&self.of_address.buffered, limits.bytes_per_address),
             (&self.budget.bytes, limits.bytes),
         ]
+    }
+}
+
+impl KeptBytes {
+    fn counters(&self) -> impl Iterator<Item = (&AtomicUsize, usize)> {
+        let ByteBudget { limits, kept_bytes, .. } = &*self.budget;
+        let of_all = self.in_total.then_some((kept_bytes, limits.kept_bytes));
+        [(&self.of_address.kept, limits.kept_bytes_per_address)].into_iter().chain(of_all)
+    }
+}
+
+impl Drop for KeptBytes {
+    fn drop(&mut self) {
+        for (counter, _) in self.counters() {
+            counter.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
     }
 }
 
@@ -175,6 +234,8 @@ pub(crate) mod tests {
         bytes_per_connection: usize::MAX,
         bytes_per_address: usize::MAX,
         bytes: usize::MAX,
+        kept_bytes_per_address: usize::MAX,
+        kept_bytes: usize::MAX,
     };
 
     fn address(text: &str) -> IpAddr {
@@ -214,5 +275,22 @@ pub(crate) mod tests {
         drop((held, of_two, of_stranger));
         assert_eq!(budget.bytes.load(Ordering::Relaxed), 0, "rejected bytes are not counted");
         assert!(one.hold(100).is_ok(), "the first buffer may be of any size");
+    }
+
+    #[test]
+    fn kept_bytes_are_limited_per_address_and_in_total() {
+        let budget = ByteBudget::new(BudgetLimits { kept_bytes_per_address: 10, kept_bytes: 15, ..UNLIMITED });
+        let [one, two] = [(); 2].map(|()| budget.open(address("10.0.0.1")).expect("room"));
+        let first = one.keep(10).expect("the limit of an address");
+        assert_eq!(two.keep(1).err(), Some(StreamError::TooManyKeptBytes { limit: 10 }));
+        let other = budget.open(address("10.0.0.2")).expect("room");
+        let second = other.keep(5).expect("the limit of all");
+        assert_eq!(other.keep(1).err(), Some(StreamError::TooManyKeptBytes { limit: 15 }));
+        assert_eq!(other.keep_until_reply(6).err(), Some(StreamError::TooManyKeptBytes { limit: 10 }));
+        assert!(other.keep_until_reply(5).is_ok(), "only its address has a limit for that");
+        drop(first);
+        assert!(two.keep(10).is_ok(), "rejected bytes are not counted");
+        drop(second);
+        assert_eq!(budget.kept_bytes.load(Ordering::Relaxed), 0);
     }
 }

@@ -156,9 +156,15 @@ impl Metrics {
 
     /// Counts a proxy as connected until the guard is dropped.
     pub(crate) fn connect(self: &Arc<Self>, version: &str) -> ConnectedGuard {
-        let version = safe_version(version);
+        let version = self.version_label(safe_version(version));
         self.count_version(&version, 1);
         ConnectedGuard { metrics: self.clone(), version }
+    }
+
+    /// A mesh has a handful of versions; a client can send any number.
+    fn version_label(&self, version: String) -> String {
+        let table = self.by_version.lock().unwrap_or_else(PoisonError::into_inner);
+        if table.len() < MAX_VERSIONS || table.contains_key(&version) { version } else { "other".to_owned() }
     }
 
     fn count_version(&self, version: &str, by: i64) {
@@ -231,6 +237,7 @@ impl Metrics {
     /// Shows that a proxy rejects a type until the guard is dropped. `None`: the type has no such gauge.
     pub(crate) fn start_reject(&self, kind: TypeUrl, proxy: &str, error: &str) -> Option<RejectGuard> {
         let gauge = self.reject_gauges.get(&kind)?;
+        let proxy = &proxy[..proxy.floor_char_boundary(MAX_PROXY_NAME)];
         let labels = [proxy.to_owned(), error.to_owned()];
         gauge.count(&labels, 1);
         Some(RejectGuard { gauge: gauge.clone(), labels })
@@ -337,6 +344,11 @@ impl Drop for RejectGuard {
     }
 }
 
+/// Versions of proxies with a label of their own.
+const MAX_VERSIONS: usize = 50;
+/// Of a label: the name of a pod, a dot, and a namespace, as long as Kubernetes allows.
+const MAX_PROXY_NAME: usize = 253 + 1 + 63;
+
 /// A proxy may send any version; only what looks like one becomes a label.
 fn safe_version(version: &str) -> String {
     let legal = |c: char| c.is_ascii_alphanumeric() || ".-_+".contains(c);
@@ -390,6 +402,19 @@ mod tests {
         assert!(!text(&registry).contains("version=\"unknown\""));
         drop(two);
         assert!(!text(&registry).contains("pilot_xds{"));
+    }
+
+    #[test]
+    fn clients_create_a_limited_number_of_labels_of_limited_length() {
+        let registry = Registry::new();
+        let metrics = Metrics::new(&registry).expect("registers");
+        let connected: Vec<_> = (0..1000).map(|patch| metrics.connect(&format!("1.30.{patch}"))).collect();
+        let labels = text(&registry).lines().filter(|line| line.starts_with("pilot_xds{")).count();
+        assert_eq!(labels, MAX_VERSIONS + 1, "and one for the others");
+        drop(connected);
+        assert!(!text(&registry).contains("pilot_xds{"));
+        let _rejecting = metrics.start_reject(TypeUrl::Cluster, &"é".repeat(100_000), "Internal");
+        assert!(text(&registry).lines().all(|line| line.len() < 1000));
     }
 
     #[test]

@@ -25,6 +25,9 @@ pub struct Options {
     /// Bytes of incomplete requests and unread responses of one address, over all its connections. A connection may have two messages of
     /// the largest size, all addresses together four times as much.
     pub max_buffered_per_address: usize,
+    /// Bytes of names that streams of one address subscribe to, where equal sets count once, of initial versions until they are answered, and
+    /// of what its nodes have beyond 16 KiB. All addresses together may have eight times as much, without initial versions.
+    pub max_kept_per_address: usize,
     /// Open connections of all addresses, with and without streams. An address may have twice as many as streams.
     pub max_connections: usize,
     /// Names that one stream may subscribe to, and that one request may list. Names of 60 bytes fill a message of 4 MiB before that.
@@ -69,6 +72,8 @@ impl Options {
             bytes_per_connection,
             bytes_per_address,
             bytes: bytes_per_address.saturating_mul(4),
+            kept_bytes_per_address: self.max_kept_per_address,
+            kept_bytes: self.max_kept_per_address.saturating_mul(8),
         }
     }
 
@@ -86,6 +91,7 @@ impl Default for Options {
             max_message: 4 << 20,
             message_timeout: Duration::from_secs(10),
             max_buffered_per_address: 32 << 20,
+            max_kept_per_address: 32 << 20,
             max_connections: usize::MAX,
             max_names: 1 << 16,
             push_throttle: 100,

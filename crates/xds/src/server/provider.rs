@@ -1,5 +1,6 @@
 //! The interface to whatever computes configuration: it assigns proxies to classes and notifies streams. No protocol.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use wire::envoy::config::core::v3::Node;
@@ -15,8 +16,8 @@ pub trait Provider: Send + Sync + 'static {
     fn join(&self, node: &Node) -> Result<Membership, NodeError>;
 
     /// The same where answers depend on the caller: the provider, which reads the node, compares it with the caller's identities.
-    /// `caller`: `None` on a port without authentication.
-    fn join_as(&self, _caller: Option<&Caller>, node: &Node) -> Result<Membership, NodeError> {
+    /// `caller`: `None` on a port without authentication. `address`: of the client, or its network.
+    fn join_as(&self, _caller: Option<&Caller>, _address: IpAddr, node: &Node) -> Result<Membership, NodeError> {
         self.join(node)
     }
 
@@ -52,4 +53,7 @@ pub enum NodeError {
     /// The caller may not act for this node: PERMISSION_DENIED.
     #[error("{0}")]
     Denied(String),
+    /// Its client has as many classes as it may have: RESOURCE_EXHAUSTED.
+    #[error("{0}")]
+    TooManyClasses(String),
 }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use http2::clock;
+use prost::Message;
 use tokio::time::Instant;
 use wire::{envoy::config::core::v3::Node, google::rpc};
 
@@ -16,6 +17,7 @@ use crate::{
     encoding::grpc_message::{GrpcMessage, MessageTooLarge, ResponseHead},
     protocol::{
         ack::{AckOutcome, Content, SentResponse},
+        names::Charge,
         node::{detached_node, first_node, is_same_node, sort_metadata},
         request::{Request, Target, nack_reason},
         request_error::RequestError,
@@ -26,6 +28,7 @@ use crate::{
     server::{
         Shared,
         authenticator::AuthenticatedCaller,
+        byte_budget::{ConnectionBytes, network},
         connections::Registration,
         metrics::{ConnectedGuard, RejectGuard},
         nack::Nack,
@@ -36,6 +39,8 @@ use crate::{
     },
 };
 
+/// A node that is no longer than this costs no more than its stream.
+const USUAL_NODE: usize = 16 << 10;
 /// To encode a longer response takes so long that the cached clock is read again.
 const LONG: usize = 64 << 10;
 
@@ -49,6 +54,8 @@ pub(crate) struct Session {
     /// The first node, if later ones must be equal.
     node: Option<Box<Node>>,
     rejects: BTreeMap<TypeUrl, Option<RejectGuard>>,
+    /// For what its node has beyond the usual length.
+    _node_bytes: Option<Charge>,
     _connected: ConnectedGuard,
 }
 
@@ -67,14 +74,20 @@ impl Session {
         authenticated: Option<&AuthenticatedCaller>,
         variant: Variant,
         node: Option<&mut Node>,
+        account: &ConnectionBytes,
     ) -> Result<Session, StreamError> {
         let node = first_node(node)?;
+        let long = node.encoded_len().saturating_sub(USUAL_NODE);
+        let node_bytes = (long > 0).then(|| account.keep(long)).transpose()?;
         sort_metadata(node)?;
         let node = &*node;
         let first_node = shared.options.strict_nodes.then(|| Box::new(detached_node(node)));
         let caller = authenticated.map(|authenticated| &authenticated.caller);
         // The first proxy of a class waits until the class is computed.
-        let membership = shared.metrics.stages().run_long(Stage::PushContext, || shared.provider.join_as(caller, node));
+        let membership = shared
+            .metrics
+            .stages()
+            .run_long(Stage::PushContext, || shared.provider.join_as(caller, network(address.ip()), node));
         let membership = membership.map_err(|error| node_error(error, authenticated, node))?;
         let Membership { class, proxy, notifier } = membership;
         let proxy = Arc::new(proxy);
@@ -100,6 +113,7 @@ impl Session {
             notifier,
             registration,
             node: first_node,
+            _node_bytes: node_bytes,
         })
     }
 
@@ -137,35 +151,47 @@ impl Session {
     }
 
     /// `Some`: the request is rate-limited. The number of names that were read for it.
-    pub(crate) fn on_request(&mut self, request: Request) -> Result<Option<usize>, StreamError> {
+    pub(crate) fn on_request(
+        &mut self,
+        request: Request,
+        account: &ConnectionBytes,
+    ) -> Result<Option<usize>, StreamError> {
         let timed = Timed::begin();
-        let names = self.handle(request);
+        let names = self.handle(request, account);
         timed.end(Stage::Ack, self.shared.metrics.stages());
-        Ok(names?)
+        names
     }
 
-    fn handle(&mut self, mut request: Request) -> Result<Option<usize>, RequestError> {
+    fn handle(&mut self, mut request: Request, account: &ConnectionBytes) -> Result<Option<usize>, StreamError> {
         if let (Some(first), Some(node)) = (&self.node, request.node())
             && !is_same_node(first, node)?
         {
             let why = "the node of a stream may not change; open another stream";
-            return Err(RequestError::InvalidNode(why.to_owned()));
+            return Err(RequestError::InvalidNode(why.to_owned()).into());
         }
         let kind = match Target::of(request.type_url()) {
             Target::Kind(kind) => kind,
-            Target::Debug => return Err(RequestError::UnexpectedType(request.type_url().chars().take(64).collect())),
+            Target::Debug => {
+                return Err(RequestError::UnexpectedType(request.type_url().chars().take(64).collect()).into());
+            }
             Target::Health | Target::Unknown => {
                 tracing::debug!(connection = self.registration.id(), "request of a type that is not served");
                 return Ok(None);
             }
         };
         let (now, max_names) = (clock::now().into_std(), self.shared.options.max_names);
+        request.lists.initial_versions.charge(|bytes| account.keep_until_reply(bytes))?;
         let entry = self.registration.entry();
         let mut watches = entry.watches();
         let handled = self.protocol.on_request(&mut watches, kind, &mut request, max_names, now)?;
+        let changed = handled.names.as_ref().is_ok_and(Option::is_some);
+        let names = watches.get(kind).filter(|_| changed).map(|watch| watch.subscription.names().clone());
         drop(watches);
         self.record_ack(kind, &handled.outcome, request.nonce(), request.error());
-        handled.names
+        if let Some(names) = names {
+            names.charge(|bytes| account.keep(bytes))?;
+        }
+        Ok(handled.names?)
     }
 
     /// When an outstanding response is overdue. `None`: none is outstanding, or all were counted.
@@ -306,5 +332,6 @@ fn node_error(error: NodeError, authenticated: Option<&AuthenticatedCaller>, nod
             }
             StreamError::Denied(why)
         }
+        NodeError::TooManyClasses(why) => StreamError::TooManyClasses(why),
     }
 }

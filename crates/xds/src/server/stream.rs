@@ -212,10 +212,11 @@ impl Call {
             return Ok(Phase::Debug(Box::new(DebugStream::new(self, responder, request))));
         }
         let (shared, variant) = (&self.requests.shared, self.requests.variant);
-        let mut session = Session::open(shared, self.address, authenticated.as_ref(), variant, request.node_mut())?;
+        let (authenticated, account) = (authenticated.as_ref(), self.requests.inbound.account());
+        let mut session = Session::open(shared, self.address, authenticated, variant, request.node_mut(), account)?;
         self.out.set_permit(session.push_permit());
         let admitted = first.admitted.take().expect("a call is opened once");
-        match session.on_request(request) {
+        match session.on_request(request, account) {
             Ok(_) => Ok(Phase::Proxy(session, admitted)),
             Err(error) => {
                 self.release(session, admitted);
@@ -313,7 +314,7 @@ impl Call {
                 return Ok(());
             }
             let Poll::Ready(request) = self.requests.poll_next(cx) else { return Ok(()) };
-            let names = session.on_request(request?)?;
+            let names = session.on_request(request?, self.requests.inbound.account())?;
             self.pause = names.and_then(|names| self.rate_limit(names));
             // Mostly it is the ACK of the only response of a push.
             self.may_send |= session.has_more();

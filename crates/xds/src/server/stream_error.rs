@@ -87,6 +87,13 @@ pub(crate) enum StreamError {
          MELTEMI_MAX_BUFFERED_BYTES_PER_ADDRESS where many proxies share an address"
     )]
     TooManyBytes { limit: usize },
+    #[error(
+        "more than {limit} bytes of names and nodes are kept; subscribe to fewer names, or raise \
+         MELTEMI_MAX_KEPT_BYTES_PER_ADDRESS where many proxies share an address"
+    )]
+    TooManyKeptBytes { limit: usize },
+    #[error("{0}")]
+    TooManyClasses(String),
     #[error("a message was not complete within {0} seconds; send it without a pause")]
     SlowMessage(u64),
     #[error("compressed messages are not supported; send them with grpc-encoding identity")]
@@ -123,6 +130,8 @@ impl StreamError {
             StreamError::NoRequest(_) | StreamError::SlowMessage(_) | StreamError::TooSlow(_) => Code::DeadlineExceeded,
             StreamError::MessageTooLarge { .. }
             | StreamError::TooManyBytes { .. }
+            | StreamError::TooManyKeptBytes { .. }
+            | StreamError::TooManyClasses(_)
             | StreamError::TooManyStreams { .. }
             | StreamError::TooManyOfCaller { .. }
             | StreamError::TooManyRequests => Code::ResourceExhausted,

@@ -130,6 +130,76 @@ async fn requests_that_wait_are_limited_over_the_connections_of_an_address() {
     assert!((1..=4).contains(&left), "{left} of 20 connections have 256 KiB that wait");
 }
 
+/// Each stream has names that no other has, as long as a name may be.
+#[tokio::test(start_paused = true)]
+async fn names_that_streams_subscribe_to_are_limited_in_bytes() {
+    for variant in BOTH {
+        let harness = Harness::with("CDS a=1", Options { max_kept_per_address: MIB, ..Options::default() });
+        let names = |stream: usize| -> Vec<String> {
+            (0..300).map(|n| format!("{variant:?}-{stream}-{n}-{}", "x".repeat(950))).collect()
+        };
+        let mut open = Vec::new();
+        for stream in [0, 1, 2, 0, 1, 2] {
+            let mut proxy = subscribed(&harness, variant).await;
+            let names = names(stream);
+            proxy.subscribe(TypeUrl::Endpoints, &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+            assert_eq!(proxy.next_kind().await, Some(TypeUrl::Endpoints), "equal names are counted once");
+            open.push(proxy);
+        }
+        let mut one_more = subscribed(&harness, variant).await;
+        let more = names(3);
+        one_more.subscribe(TypeUrl::Endpoints, &more.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        let (code, text) = one_more.status().await;
+        assert!(code == 8 && text.starts_with("more than 1048576 bytes of names and nodes are kept"), "{code} {text}");
+        drop(open);
+        sleep(Duration::from_secs(1)).await;
+        let mut next = subscribed(&harness, variant).await;
+        next.subscribe(TypeUrl::Endpoints, &more.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        assert_eq!(next.next_kind().await, Some(TypeUrl::Endpoints), "what ended streams had is not counted");
+        unharmed(&harness).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_nodes_are_limited_in_bytes() {
+    let harness = Harness::with("CDS a=1", Options { max_kept_per_address: MIB, ..Options::default() });
+    let id = |number: usize, length: usize| format!("sidecar~10.0.0.1~{number}{}.b~c", "x".repeat(length));
+    let mut open = Vec::new();
+    let mut codes = Vec::new();
+    for number in 0..6 {
+        let node = Some(Node { id: id(number, 300 << 10), ..Node::default() });
+        let mut proxy = harness.proxy(Variant::Delta).await.with_node(node);
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
+        codes.push(if proxy.next_kind().await.is_some() { 0 } else { proxy.status_seen().0 });
+        open.push(proxy);
+    }
+    assert_eq!(codes, [0, 0, 0, 8, 8, 8]);
+    for number in 0..200 {
+        let node = Some(Node { id: id(number, 10 << 10), ..Node::default() });
+        let mut proxy = harness.proxy(Variant::Delta).await.with_node(node);
+        proxy.subscribe(TypeUrl::Cluster, &[]).await;
+        assert_eq!(proxy.next_kind().await, Some(TypeUrl::Cluster), "nodes of usual length do not count");
+        open.push(proxy);
+    }
+}
+
+/// Versions stay in the encoded request until the reply, which a stream that reads nothing never gets.
+#[tokio::test(start_paused = true)]
+async fn initial_versions_that_wait_for_a_reply_are_limited_in_bytes() {
+    for (limit, left) in [(2 * MIB, 0), (32 * MIB, 1)] {
+        let options = Options { max_kept_per_address: limit, ..Options::default() };
+        let harness = Harness::with(&format!("CDS a={}", "x".repeat(300_000)), options);
+        let mut slow = Proxy::open(harness.io_of(1024), Variant::Delta).await;
+        slow.subscribe(TypeUrl::Cluster, &[]).await;
+        for kind in [TypeUrl::Listener, TypeUrl::Endpoints, TypeUrl::Route, TypeUrl::Extension] {
+            let versions = (0..1000).map(|n| (format!("{n}-{}", "x".repeat(900)), "v".to_owned())).collect();
+            slow.delta(DeltaDiscoveryRequest { initial_resource_versions: versions, ..proxy::delta(kind) }).await;
+        }
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(harness.connections.len(), left, "4 requests of 900 kB with a limit of {limit}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_caller_is_admitted_before_its_request_is_read() {
     let harness = Harness::new("CDS a=1");

@@ -3,22 +3,27 @@
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use prost::Message;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream},
     time::timeout,
 };
+use wire::envoy::{config::core::v3::Node, service::discovery::v3::DeltaDiscoveryRequest};
 use xds::TypeUrl;
 
 use crate::{
     harness::{BOTH, Harness},
-    proxy::Proxy,
+    proxy::{self, NODE_ID, Proxy, with_grpc_prefix},
 };
 
+const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
+const PRIORITY: u8 = 2;
 pub(crate) const RST_STREAM: u8 = 3;
 pub(crate) const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 pub(crate) const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 pub(crate) const END_HEADERS: u8 = 4;
 const ENHANCE_YOUR_CALM: u32 = 11;
@@ -137,6 +142,69 @@ async fn floods_of_pings_and_settings_are_not_queued() {
         assert!(taken < 1000, "a million frames were taken and none of the answers");
         unharmed(&harness).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn empty_data_frames_end_the_connection() {
+    let harness = Harness::new("CDS a=1");
+    let mut io = raw(&harness).await;
+    io.write_all(&frame(HEADERS, END_HEADERS, 1, &ads_call())).await.expect("written");
+    for _ in 0..5000 {
+        if io.write_all(&frame(DATA, 0, 1, &[])).await.is_err() {
+            break;
+        }
+    }
+    assert_eq!(received(&mut io).await.1, Some(ENHANCE_YOUR_CALM));
+    unharmed(&harness).await;
+}
+
+/// A message may come in frames of one byte; it has as much time as any other, and is served.
+#[tokio::test(start_paused = true)]
+async fn a_message_in_frames_of_one_byte_is_one_message() {
+    let harness = Harness::new("CDS a=1");
+    let mut io = raw(&harness).await;
+    io.write_all(&frame(HEADERS, END_HEADERS, 1, &ads_call())).await.expect("written");
+    let node = Node { id: NODE_ID.into(), cluster: "c".repeat(20_000), ..Node::default() };
+    let request = DeltaDiscoveryRequest { node: Some(node), ..proxy::delta(TypeUrl::Cluster) };
+    for byte in with_grpc_prefix(&request.encode_to_vec()) {
+        io.write_all(&frame(DATA, 0, 1, &[byte])).await.expect("written");
+    }
+    let (kinds, code) = received(&mut io).await;
+    assert!(kinds.contains(&DATA) && code.is_none(), "{kinds:?} {code:?}");
+    drop(io);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    unharmed(&harness).await;
+}
+
+/// Sixteen thousand references to one entry of the dynamic table: 16 kB that stand for 2 MB.
+#[tokio::test(start_paused = true)]
+async fn header_bombs_are_rejected() {
+    let harness = Harness::new("CDS a=1");
+    let mut io = raw(&harness).await;
+    let stored = [&ads_call()[..], b"\x40\x01x\x78", &[b'v'; 120]].concat();
+    io.write_all(&frame(HEADERS, END_HEADERS, 1, &stored)).await.expect("written");
+    for stream in (3..50).step_by(2) {
+        let bomb = [ads_call(), vec![0xbe; 16_000]].concat();
+        io.write_all(&frame(HEADERS, END_HEADERS, stream, &bomb)).await.expect("written");
+    }
+    let (kinds, _) = received(&mut io).await;
+    let answers = kinds.iter().filter(|kind| matches!(**kind, HEADERS | RST_STREAM | GOAWAY)).count();
+    assert!(answers > 0 && harness.connections.is_empty(), "{kinds:?}");
+    unharmed(&harness).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn floods_of_window_updates_and_priorities_keep_nothing() {
+    let harness = Harness::new("CDS a=1");
+    let mut io = raw(&harness).await;
+    for stream in (1..20_000).step_by(2) {
+        let window = frame(WINDOW_UPDATE, 0, 0, &1_u32.to_be_bytes());
+        let priority = frame(PRIORITY, 0, stream, &[0, 0, 0, 0, 1]);
+        if io.write_all(&[window, priority].concat()).await.is_err() {
+            break;
+        }
+    }
+    unharmed(&harness).await;
 }
 
 #[tokio::test(start_paused = true)]

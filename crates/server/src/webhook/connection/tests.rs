@@ -153,6 +153,20 @@ async fn a_body_over_3_mib_is_rejected() {
     assert_eq!(answer.status(), StatusCode::PAYLOAD_TOO_LARGE);
 }
 
+/// What it stands for once it is inflated does not matter.
+#[tokio::test]
+async fn a_compressed_body_is_not_inflated() {
+    let port = Port::open(LIMITS).await;
+    let io = TokioIo::new(port.connect(&[HTTP1]).await.unwrap());
+    let (mut client, driver) = http1::handshake(io).await.unwrap();
+    tokio::spawn(driver);
+    let gzip = [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3][..], &[0; 1 << 16]].concat();
+    let mut request = request_with(gzip.into());
+    request.headers_mut().insert("content-encoding", "gzip".parse().unwrap());
+    let answer = client.send_request(request).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
+}
+
 /// One request on a connection of its own, within the time that an API server has.
 async fn is_served(port: &Port) -> bool {
     let io = TokioIo::new(port.connect(&[HTTP1]).await.unwrap());

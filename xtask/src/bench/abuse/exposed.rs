@@ -1,0 +1,45 @@
+//! The server under attack: Meltemi on a folder, with all its ports open.
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::bench::plane::{Plane, until};
+use crate::demo::http;
+use crate::demo::process::Process;
+use crate::port;
+
+pub(super) struct ExposedServer {
+    pub(super) plane: Plane,
+    /// Probes and debug pages.
+    pub(super) http: SocketAddr,
+    pub(super) webhook: SocketAddr,
+}
+
+impl ExposedServer {
+    pub(super) fn start(program: &Path, folder: &Path, work: &Path) -> Result<ExposedServer> {
+        let [xds, secure, http, monitoring, webhook] =
+            [port::reserve()?, port::reserve()?, port::reserve()?, port::reserve()?, port::reserve()?];
+        let mut command = Command::new(program);
+        command.arg("serve").arg("--config").arg(folder).arg("--stateDir").arg(work.join("state"));
+        command.arg(format!("--grpcAddr={xds}")).arg(format!("--secureGRPCAddr={secure}"));
+        command.arg(format!("--httpAddr={http}")).arg(format!("--monitoringAddr={monitoring}"));
+        command.arg(format!("--httpsAddr={webhook}")).arg("--log_output_level=all:error");
+        // The silent key servers of tenants are on this machine.
+        command.env("MELTEMI_ALLOWED_CIDRS_IN_JWKS_URIS", "127.0.0.0/8");
+        let mut process = Process::start("meltemi", work, &mut command)?;
+        until("meltemi to listen", &mut process, || TcpStream::connect(xds).is_ok())?;
+        Ok(ExposedServer { plane: Plane { process, xds, monitoring, secure: Some(secure) }, http, webhook })
+    }
+
+    /// Megabytes, as its allocator counts them.
+    pub(super) fn allocated(&self) -> Result<f64> {
+        let page = http::get(self.plane.monitoring, "localhost", "/metrics")?;
+        let value = page.lines().find_map(|line| line.strip_prefix("go_memstats_heap_alloc_bytes "));
+        let bytes: f64 =
+            value.and_then(|value| value.trim().parse().ok()).context("/metrics has no heap_alloc_bytes")?;
+        Ok(bytes / 1e6)
+    }
+}
