@@ -40,6 +40,18 @@ pub struct FieldError {
     pub what: String,
 }
 
+impl FieldError {
+    /// The field is that one, or a part of it.
+    pub(crate) fn is_within(&self, outer: &str) -> bool {
+        is_within(&self.field, outer)
+    }
+}
+
+/// Of paths as they are displayed.
+pub(crate) fn is_within(inner: &str, outer: &str) -> bool {
+    inner.strip_prefix(outer).is_some_and(|rest| outer.is_empty() || rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
 pub struct Outcome<T> {
     /// If there are errors: the value without the parts that cannot be read, for further checks only. `None`: nothing is left.
     pub value: Option<T>,
@@ -58,7 +70,7 @@ impl<T> Outcome<T> {
     }
 }
 
-/// Errors of one value. Each costs another pass over it.
+/// Parts of one value that are left out. Each costs another pass over it.
 const MOST_ERRORS: usize = 20;
 
 /// Reads a tree whose root is called `root` in messages. serde ends at the first error, so that the tree is read again without the part in
@@ -72,11 +84,15 @@ pub fn read<T: DeserializeOwned>(node: &Node, root: &str, rules: Rules) -> Outco
             Err(error) => error,
         };
         let place = error.place.unwrap_or_else(|| ErrorPlace { field: root.to_owned(), at: node.at, node });
-        errors.push(FieldError { field: place.field, at: place.at, what: error.what });
-        if std::ptr::eq(place.node, node) || errors.len() == MOST_ERRORS {
-            return Outcome { value: None, errors, warnings: context.warnings.into_inner() };
+        // What lacks a part that could not be read is no error of its own.
+        let is_consequence = errors.iter().any(|known: &FieldError| known.is_within(&place.field));
+        if !is_consequence {
+            errors.push(FieldError { field: place.field, at: place.at, what: error.what });
         }
         context.unreadable.push(place.node);
+        if std::ptr::eq(place.node, node) || context.unreadable.len() == MOST_ERRORS {
+            return Outcome { value: None, errors, warnings: context.warnings.into_inner() };
+        }
         context.warnings.borrow_mut().clear();
     }
 }

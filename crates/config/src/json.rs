@@ -238,8 +238,7 @@ mod tests {
 
     #[test]
     fn a_note_on_an_object_without_a_text_names_no_place() {
-        let text =
-            r#"{"metadata": {"name": "a", "namespace": "n"}, "spec": {"hosts": ["b"], "http": [{"timeout": "soon"}]}}"#;
+        let text = r#"{"metadata": {"name": "a", "namespace": "n"}, "spec": {"hosts": ["b"], "http": [{"timeout": "soon", "route": [{"destination": {"host": "b"}}]}]}}"#;
         let parsed = parse_tree(Kind::VirtualService, &tree(Kind::VirtualService, text));
         let diagnostics: Vec<String> = parsed.diagnostics.iter().map(ToString::to_string).collect();
         assert_eq!(parsed.rejected.len(), 1, "{diagnostics:?}");

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::catalogue::for_each_kind;
-use crate::de::{FieldError, Outcome, Rules, read, unknown_field};
+use crate::de::{FieldError, Outcome, Rules, is_within, read, unknown_field};
 use crate::diagnostic::{Diagnostic, Location, ObjectId};
 use crate::kind::Kind;
 use crate::kinds::endpoints::Endpoints;
@@ -287,9 +287,6 @@ impl FieldError {
     /// Whether a finding on what is left without this field may be about its absence: it is on the field, on a list that lost an item, or on
     /// something around it and speaks of it.
     fn may_cause(&self, finding: &Finding) -> bool {
-        let is_within = |inner: &str, outer: &str| {
-            inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-        };
         let whole =
             self.field.rfind('[').filter(|_| self.field.ends_with(']')).map_or(&*self.field, |at| &self.field[..at]);
         let name = whole.rsplit(['.', ']']).next().unwrap_or(whole);

@@ -186,6 +186,12 @@ fn every_error_of_a_value_is_reported_and_the_rest_is_read() {
 }
 
 #[test]
+fn what_lacks_an_unreadable_part_is_no_error_of_its_own() {
+    let expected = "1:26 spec.match.byRange.start: expected a whole number from 0 to 255, found the text \"x\"";
+    check_rejected("match: {byRange: {start: x, end: 2}}", Rules::Protobuf, expected);
+}
+
+#[test]
 fn a_value_made_of_errors_is_given_up_after_twenty() {
     let yaml = format!("children: [{}]", "{port: x}, ".repeat(1000));
     let Outcome { value, errors, .. } = outcome(&yaml, Rules::Protobuf);

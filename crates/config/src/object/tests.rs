@@ -288,8 +288,8 @@ fn unknown_fields_of_istio_kinds_are_warned_of() {
         "warning: f.yaml:4:20: VirtualService default/x: spec.htttp: unknown field, left out; did you mean http?",
     );
     check(
-        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: x}\nspec: {http: [{timeout: 5}]}",
-        "error: f.yaml:9:25: VirtualService default/x: spec.http[0].timeout: expected a duration such as 1.5s, found the number 5",
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: x}\nspec: {hosts: [a], http: [{timeout: 5, route: [{destination: {host: a}}]}]}",
+        "error: f.yaml:9:37: VirtualService default/x: spec.http[0].timeout: expected a duration such as 1.5s, found the number 5",
     );
     only("apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: x}");
 }

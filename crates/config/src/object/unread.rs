@@ -84,7 +84,7 @@ mod tests {
     fn all_objects_of_all_texts_are_named_in_one_line() {
         let first = parse_documents("a.yaml", &(text("HTTPRoute", &["b", "a"]) + &text("Gateway", &["web"])));
         let lines: Vec<String> = first.diagnostics.iter().map(ToString::to_string).collect();
-        let expected = "warning: a.yaml:1:52: the Gateway API is not supported; left out: Gateway shop/web; HTTPRoute shop/a, shop/b";
+        let expected = "warning: a.yaml:1:50: the Gateway API is not supported; left out: Gateway shop/web; HTTPRoute shop/a, shop/b";
         assert_eq!(lines, [expected]);
         let second = parse_documents("b.yaml", &text("HTTPRoute", &["c"]));
         let mut diagnostics = [first.diagnostics, second.diagnostics, vec![Diagnostic::warning("other")]].concat();

@@ -21,7 +21,7 @@ fn reads_a_list_above_the_limit_of_a_file() {
     let padding = format!("# {}\n", "x".repeat(1000)).repeat(17 << 10);
     let list = |body: &str| format!("apiVersion: v1\n{body}\n{padding}");
     let object = "{apiVersion: v1, kind: Service, metadata: {name: a, namespace: shop}, spec: {ports: [{port: 80}]}}";
-    let fixture = Fixture::loaded(&[("list.yaml", &list(&format!("items:\n- {object}")))]);
+    let fixture = Fixture::loaded(&[("list.yaml", &list(&format!("items:\n- {object}\nkind: List")))]);
     assert_eq!(fixture.objects(), ["Service shop/a"]);
     let text = list("kind: Service\nmetadata: {name: a, namespace: shop}\nspec: {ports: [{port: 80}]}");
     let mut fixture = Fixture::loaded(&[("one.yaml", &text)]);
