@@ -92,23 +92,26 @@ mod tests {
 
     use super::*;
 
-    fn ids(spec: Json) -> Vec<&'static str> {
+    fn ids(spec: &Json) -> Vec<&'static str> {
         faults(&Pod::typed(json!({ "spec": spec })).unwrap()).iter().map(Fault::id).collect()
     }
 
     #[test]
     fn what_an_api_server_refuses_is_named() {
         let proxy = json!({ "name": "istio-proxy" });
-        assert_eq!(ids(json!({ "containers": [proxy], "initContainers": [proxy] })), ["two-proxies"]);
+        assert_eq!(ids(&json!({ "containers": [proxy], "initContainers": [proxy] })), ["two-proxies"]);
         let volume = json!({ "name": "istio-data", "emptyDir": {}, "secret": { "secretName": "s" } });
         assert_eq!(
-            ids(json!({ "containers": [], "volumes": [volume, { "name": "a", "emptyDir": {} }] })),
+            ids(&json!({ "containers": [], "volumes": [volume, { "name": "a", "emptyDir": {} }] })),
             ["volume-kinds"]
         );
         let variable = json!({ "name": "A", "value": "a", "valueFrom": { "fieldRef": { "fieldPath": "f" } } });
-        assert_eq!(ids(json!({ "containers": [{ "name": "app", "env": [variable] }] })), ["variable-sources"]);
+        assert_eq!(ids(&json!({ "containers": [{ "name": "app", "env": [variable] }] })), ["variable-sources"]);
         let probe = |port: i64| json!({ "httpGet": { "path": "/app-health/app/readyz", "port": port } });
-        assert_eq!(ids(json!({ "containers": [{ "name": "app", "readinessProbe": probe(0) }] })), ["status-port-zero"]);
-        assert!(ids(json!({ "containers": [{ "name": "app", "readinessProbe": probe(15020) }] })).is_empty());
+        assert_eq!(
+            ids(&json!({ "containers": [{ "name": "app", "readinessProbe": probe(0) }] })),
+            ["status-port-zero"]
+        );
+        assert!(ids(&json!({ "containers": [{ "name": "app", "readinessProbe": probe(15020) }] })).is_empty());
     }
 }

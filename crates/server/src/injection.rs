@@ -204,10 +204,10 @@ mod tests {
         }
 
         fn patched(&self) -> Option<bool> {
-            self.answer(json!({ "containers": [] })).map(|answer| answer["response"]["patch"].is_string())
+            self.answer(&json!({ "containers": [] })).map(|answer| answer["response"]["patch"].is_string())
         }
 
-        fn answer(&self, spec: Value) -> Option<Value> {
+        fn answer(&self, spec: &Value) -> Option<Value> {
             let object = json!({ "metadata": { "name": "p" }, "spec": spec });
             let review =
                 Review { api_version: "admission.k8s.io/v1".into(), uid: "u".into(), namespace: "shop".into(), object };
@@ -238,7 +238,7 @@ mod tests {
             "{policy: enabled, templates: {sidecar: 'spec: {volumes: [{name: data, emptyDir: {}}]}'}}",
         );
         let volumes = json!([{ "name": "data", "secret": { "secretName": "s" } }]);
-        let answer = rig.answer(json!({ "containers": [], "volumes": volumes })).unwrap();
+        let answer = rig.answer(&json!({ "containers": [], "volumes": volumes })).unwrap();
         assert_eq!(answer["response"]["allowed"], true, "the answer stays istiod's: {answer}");
         assert_eq!(rig.service.metrics.faults.with_label_values(&["volume-kinds"]).get(), 1);
     }

@@ -132,7 +132,7 @@ impl InjectionTrial {
         Ok(median(&rounds))
     }
 
-    /// The leader has written the caBundle, and the API server has heard of it.
+    /// The leader has written the caBundle, and the API server knows of it.
     fn wait_injected(&self, space: &str) -> Result<()> {
         let begun = Instant::now();
         for number in 0.. {

@@ -114,13 +114,13 @@ fn injected_by(pod: &Value) -> Option<String> {
     sidecar.then(|| status["revision"].as_str().unwrap_or_default().to_owned())
 }
 
-async fn check(api: &ApiWriter, space: &str, labels: Value, expected: Option<&str>) -> Result<()> {
+async fn check(api: &ApiWriter, space: &str, labels: &Value, expected: Option<&str>) -> Result<()> {
     let name = format!("p-{}", labels.as_object().map_or(0, serde_json::Map::len));
     let mut answer = Ok(Value::Null);
     // The API server hears of a webhook or a label a moment after it was stored.
     let what = format!("a pod of {space} with {labels} to be injected by {expected:?}");
     let done = eventually(&what, async || {
-        answer = created(api, space, &pod(&name, &labels)).await;
+        answer = created(api, space, &pod(&name, labels)).await;
         let made = pod_object(space, &name);
         api.delete(&made).await?;
         Ok(answer.as_ref().is_ok_and(|pod| injected_by(pod).as_deref() == expected))
@@ -156,16 +156,16 @@ fn labels_revisions_and_tags_choose_who_injects() {
         let Some(_default) = install(cluster, &api, &json!({}), &[]).await? else { return Ok(()) };
         let values = json!({ "revision": "canary", "revisionTags": ["prod"] });
         let Some(canary) = install(cluster, &api, &values, &[]).await? else { return Ok(()) };
-        check(&api, "injected", json!({}), Some("default")).await?;
-        check(&api, "revised", json!({}), Some("canary")).await?;
-        check(&api, "tagged", json!({}), Some("canary")).await?;
-        check(&api, "plain", json!({}), None).await?;
-        check(&api, "disabled", json!({}), None).await?;
+        check(&api, "injected", &json!({}), Some("default")).await?;
+        check(&api, "revised", &json!({}), Some("canary")).await?;
+        check(&api, "tagged", &json!({}), Some("canary")).await?;
+        check(&api, "plain", &json!({}), None).await?;
+        check(&api, "disabled", &json!({}), None).await?;
         let (inject, revision) = ("sidecar.istio.io/inject", "istio.io/rev");
-        check(&api, "injected", json!({ inject: "false" }), None).await?;
-        check(&api, "plain", json!({ inject: "true" }), Some("default")).await?;
-        check(&api, "plain", json!({ revision: "prod" }), Some("canary")).await?;
-        check(&api, "disabled", json!({ inject: "true" }), None).await?;
+        check(&api, "injected", &json!({ inject: "false" }), None).await?;
+        check(&api, "plain", &json!({ inject: "true" }), Some("default")).await?;
+        check(&api, "plain", &json!({ revision: "prod" }), Some("canary")).await?;
+        check(&api, "disabled", &json!({ inject: "true" }), None).await?;
         let Some(istioctl) = environment::istioctl() else { return Ok(()) };
         tag_of_istioctl(cluster, &api, &istioctl, &canary).await
     });
@@ -187,7 +187,7 @@ async fn tag_of_istioctl(cluster: &TestCluster, api: &ApiWriter, istioctl: &Path
     let (code, text) = api.client.send(Method::PUT, &path, JSON, webhooks.to_string().into()).await?;
     ensure!(code.is_success(), "{}", String::from_utf8_lossy(&text));
     trusted(api, "canary", canary).await?;
-    check(api, "staged", json!({}), Some("canary")).await
+    check(api, "staged", &json!({}), Some("canary")).await
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn with_the_webhook_down_the_failure_policy_holds() {
         let api = cluster.api().await?;
         make_spaces(&api).await?;
         let Some(mut instance) = install(cluster, &api, &json!({}), &[]).await? else { return Ok(()) };
-        check(&api, "injected", json!({}), Some("default")).await?;
+        check(&api, "injected", &json!({}), Some("default")).await?;
         instance.signal(Signal::SIGKILL)?;
         instance.ended().await?;
         let refused = created(&api, "injected", &pod("lost", &json!({}))).await;
@@ -211,7 +211,7 @@ fn with_the_webhook_down_the_failure_policy_holds() {
             webhook["failurePolicy"] = "Ignore".into();
         }
         api.client.send(Method::PUT, &path, JSON, webhooks.to_string().into()).await?;
-        check(&api, "injected", json!({}), None).await
+        check(&api, "injected", &json!({}), None).await
     });
 }
 
@@ -222,7 +222,7 @@ fn no_pod_is_lost_while_the_root_changes() {
         make_spaces(&api).await?;
         let settings = [("UNSAFE_ENABLE_ADMIN_ENDPOINTS", "true")];
         let Some(instance) = install(cluster, &api, &json!({}), &settings).await? else { return Ok(()) };
-        check(&api, "injected", json!({}), Some("default")).await?;
+        check(&api, "injected", &json!({}), Some("default")).await?;
         let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "meltemi-admin", "namespace": "istio-system" } });
         api.apply(&account).await?;
         let folder = tempfile::tempdir()?;
@@ -260,6 +260,6 @@ fn no_pod_is_lost_while_the_root_changes() {
             lost = creating => lost?,
             rotated = rotated => rotated.with_context(|| instance.log())?,
         }
-        check(&api, "injected", json!({}), Some("default")).await
+        check(&api, "injected", &json!({}), Some("default")).await
     });
 }
