@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::progress::{self, elapsed};
 use crate::reference::Reference;
-use crate::{check, demo, project, setup};
+use crate::{check, cluster_tests, demo, project, setup};
 
 pub(crate) fn run() -> Result<()> {
     let start = Instant::now();
@@ -35,6 +35,8 @@ pub(crate) fn run() -> Result<()> {
     let complete = stage("completeness", notices.complete());
     let modelled = stage("loom", loom());
     let shown = stage("demo", demo::check(project::tested_meltemi()));
+    let mut left_out = None;
+    let on_pods = stage("cluster", cluster_tests::subset().map(|reason| left_out = reason));
 
     println!("\nsummary");
     let line = |what: &str, text: &dyn Display| println!("  {what:<12} {text}");
@@ -46,6 +48,10 @@ pub(crate) fn run() -> Result<()> {
     }
     line("loom", &modelled);
     line("demo", &shown);
+    match left_out {
+        None => line("cluster", &on_pods),
+        Some(reason) => line("cluster", &format!("NOT RUN, run `cargo xtask test --cluster`: {reason}")),
+    }
     line("skipped", &format!("{complete}: {}", notices.skipped.len()));
     notices.skipped.iter().for_each(|reason| line("", reason));
     line("time", &elapsed(start));
