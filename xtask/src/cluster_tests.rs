@@ -28,8 +28,12 @@ pub(crate) fn run(kubeconfig: Option<&Path>) -> Result<()> {
     }
 }
 
-/// What `cargo xtask test` runs where a node is set up already. Elsewhere the reason why not: building Kubernetes takes longer than the rest.
+/// What `cargo xtask test` runs where a node is set up already, and on CI. Elsewhere the reason why not: nobody has packages installed and
+/// Kubernetes built who did not ask for it.
 pub(crate) fn subset() -> Result<Option<String>> {
+    if project::is_ci() {
+        cluster::setup()?;
+    }
     match cluster::unready() {
         Some(reason) => Ok(Some(reason)),
         None => on_own_node(&SUBSET).map(|()| None),
@@ -49,8 +53,12 @@ fn on_own_node(names: &[&str]) -> Result<()> {
     let other = Which::Meltemi.image("meltemi:other", &program)?;
     let images = [Which::Meltemi.image("meltemi:local", &program)?, other, Which::Proxy.image("", &program)?];
     cluster::give(node, &images)?;
-    cluster::give(node, &[Which::App.image("", &program)?])?;
-    on_cluster(&running.node.kubeconfig()?, Some(node), names)
+    cluster::give(node, &[Which::App.image("", &program)?, Which::AgentProxy.image("", &program)?])?;
+    let outcome = on_cluster(&node.kubeconfig()?, Some(node), names);
+    drop(running);
+    let traces = cluster::traces(node)?;
+    ensure!(traces.is_empty(), "the node left behind: {}", traces.join(", "));
+    outcome
 }
 
 fn on_cluster(kubeconfig: &Path, node: Option<Node>, names: &[&str]) -> Result<()> {

@@ -109,18 +109,27 @@ fn copy_template(reference: &Reference) -> Result<()> {
         return Ok(());
     }
     fs::create_dir_all(reference.dir.join("share"))?;
-    fs::copy(reference.istio()?.join("tools/packaging/common/envoy_bootstrap.json"), &template)
-        .with_context(|| format!("copy to {}", template.display()))?;
+    let original = istio_source(reference)?.join("tools/packaging/common/envoy_bootstrap.json");
+    fs::copy(original, &template).with_context(|| format!("copy to {}", template.display()))?;
     Ok(())
 }
 
-/// Istio's agent and the template of its bootstrap, for images of sidecars: built if they are missing.
+/// Istio's module, as it was published.
+fn istio_source(reference: &Reference) -> Result<PathBuf> {
+    let dir = module(reference, "kinds", "")?;
+    let source = download(&dir, &format!("istio.io/istio@{ISTIO}"))?;
+    Ok(PathBuf::from(source["Dir"].as_str().context("go mod download named no folder")?))
+}
+
+/// Istio's agent and the template of its bootstrap, for images of sidecars: built if they are missing, with the flags of istioctl, with which
+/// it shares most packages.
 pub(crate) fn agent() -> Result<(PathBuf, PathBuf)> {
     if let Ok(dir) = Reference::with_agent() {
         return Ok((dir.join("bin").join(AGENT), dir.join(TEMPLATE)));
     }
+    let main = "istio.io/istio/pilot/cmd/pilot-agent";
+    go_program(AGENT, main, &[&format!("{main}@{ISTIO}")])?;
     let reference = Reference { dir: project::cache()?.join("reference") };
-    build(&[(AGENT, |reference| istio_program(reference, AGENT))])?;
     copy_template(&reference)?;
     Ok((reference.program(AGENT), reference.dir.join(TEMPLATE)))
 }
@@ -153,11 +162,8 @@ fn build(programs: &[Build]) -> Result<()> {
 }
 
 fn copy_kinds(reference: &Reference) -> Result<()> {
-    let dir = module(reference, "kinds", "")?;
-    let source = download(&dir, &format!("istio.io/istio@{ISTIO}"))?;
-    let module = source["Dir"].as_str().context("go mod download named no folder")?;
     let half = reference.dir.join("kinds.half");
-    let kinds = Path::new(module).join("manifests/charts/base/files").join(KINDS);
+    let kinds = istio_source(reference)?.join("manifests/charts/base/files").join(KINDS);
     fs::write(&half, fs::read(&kinds).with_context(|| format!("read {}", kinds.display()))?)?;
     fs::rename(&half, reference.dir.join(KINDS)).context("move Istio's kinds into place")
 }
@@ -235,8 +241,15 @@ pub(crate) fn h2spec() -> Result<()> {
 
 /// `variable`: names another one, as for the tests.
 fn go_tool(name: &str, variable: &str, main: &str, modules: &[&str]) -> Result<()> {
+    match std::env::var_os(variable) {
+        Some(_) => Ok(()),
+        None => go_program(name, main, modules),
+    }
+}
+
+fn go_program(name: &str, main: &str, modules: &[&str]) -> Result<()> {
     let reference = Reference { dir: project::cache()?.join("reference") };
-    if std::env::var_os(variable).is_some() || reference.program(name).exists() {
+    if reference.program(name).exists() {
         return Ok(());
     }
     fs::create_dir_all(reference.dir.join("bin"))?;

@@ -141,12 +141,29 @@ fn remove_rest(node: Node) -> Result<()> {
     Ok(())
 }
 
-/// Of version 1 there is one for each controller, of version 2 one for all.
+/// What is left of a node: control groups, its link, mounts, its folder. Looks wider than `down` does.
+pub(super) fn traces(node: Node) -> Result<Vec<String>> {
+    let (name, folder) = (node.name(), node.folder()?);
+    let below = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let top: Vec<_> = below(CGROUPS.into()).filter(|path| path.is_dir()).collect();
+    let groups = top.iter().flat_map(|dir| below(dir.clone())).chain(top.iter().cloned());
+    let named = groups.filter(|path| path.file_name().is_some_and(|file| *file == *name));
+    let others = [Path::new("/sys/class/net").join(&name), folder.clone()].into_iter().filter(|path| path.exists());
+    let mounts = fs::read_to_string("/proc/self/mounts")?;
+    let mounts = mounts.lines().filter(|line| line.contains(&folder.display().to_string())).map(str::to_owned);
+    Ok(named.chain(others).map(|path| path.display().to_string()).chain(mounts).collect())
+}
+
+/// Of version 1 there is one for each controller, of version 2 one for all, which stands beside the others where both are in use.
 fn hierarchies() -> impl Iterator<Item = PathBuf> {
     let root = PathBuf::from(CGROUPS);
     let controllers: Vec<_> = fs::read_dir(&root).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-    let first = controllers.into_iter().filter(|path| path.join("tasks").exists());
-    first.chain(Some(root).filter(|root| root.join("cgroup.controllers").exists()))
+    let below = controllers.into_iter().filter(move |path| !is_group(&root) && is_group(path));
+    below.chain(Some(PathBuf::from(CGROUPS)).filter(|root| is_group(root)))
+}
+
+fn is_group(folder: &Path) -> bool {
+    folder.join("cgroup.procs").exists()
 }
 
 fn make_group(hierarchy: &Path, group: &Path) -> Result<()> {

@@ -133,7 +133,7 @@ pub(crate) fn setup() -> Result<()> {
 
 /// A node that goes with its guard. One that runs already under this number is left alone.
 pub(crate) struct RunningNode {
-    pub(crate) node: Node,
+    node: Node,
 }
 
 impl RunningNode {
@@ -149,6 +149,11 @@ impl Drop for RunningNode {
             eprintln!("node {}: {error:#}", self.node);
         }
     }
+}
+
+/// What a node that is down left behind; nothing, if all is well.
+pub(crate) fn traces(node: Node) -> Result<Vec<String>> {
+    lifetime::traces(node)
 }
 
 /// kubectl for scripts of ours.

@@ -49,7 +49,10 @@ pub(super) fn build() -> Result<()> {
         eprintln!("cluster: another setup is running; waiting for it");
         lock.lock().context("wait for another setup")?;
     }
-    eprintln!("cluster: Kubernetes {KUBERNETES}, built with Go into {} (ten minutes on two cores)", folder.display());
+    eprintln!(
+        "cluster: Kubernetes {KUBERNETES}, built with Go into {} (five minutes of processor time; more where nothing of it was built before)",
+        folder.display()
+    );
     reference::api_server()?;
     for name in missing()? {
         // One build may have made the next ones, too.

@@ -2,9 +2,12 @@
 
 use std::io::{BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use anyhow::{Context, Result};
+use signal_hook::consts::SIGTERM;
 
 use super::http;
 
@@ -31,6 +34,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Next { host, to }
     });
     let app = App { name: args.name.clone(), version: args.version.clone(), next };
+    // As process 1 of a container it would not end by itself.
+    let ends = Arc::new(AtomicBool::new(true));
+    signal_hook::flag::register_conditional_shutdown(SIGTERM, 0, ends).context("listen for SIGTERM")?;
     let at = SocketAddr::from((Ipv4Addr::UNSPECIFIED, args.port));
     app.serve(&TcpListener::bind(at).with_context(|| format!("listen on {at}"))?);
     Ok(())

@@ -77,10 +77,11 @@ fn commands_run_inside_the_pod() {
 #[ignore = "needs a real cluster: cargo xtask test --cluster"]
 fn the_webhook_refuses_an_object_that_istiod_would_refuse() {
     in_turn(|mesh| {
+        // With the revision's label: those without one are the default validator's, which is in Istio's chart `base`.
         let object = "
 apiVersion: networking.istio.io/v1
 kind: VirtualService
-metadata: {name: wrong, namespace: default}
+metadata: {name: wrong, namespace: default, labels: {istio.io/rev: default}}
 spec: {hosts: [wrong.example.com], http: [{route: [{destination: {host: a}, weight: -1}]}]}";
         mesh.until("the webhook to be asked", |mesh| match mesh.apply(object) {
             Ok(_) => mesh.kubectl(&["-n", "default", "delete", "virtualservice", "wrong"]).map(|_| false),
@@ -90,6 +91,41 @@ spec: {hosts: [wrong.example.com], http: [{route: [{destination: {host: a}, weig
                 Ok(true)
             }
         })
+    });
+}
+
+/// What somebody has in the values of istiod's chart.
+const ISTIODS_VALUES: &str = "
+revision: third
+autoscaleEnabled: false
+replicaCount: 1
+traceSampling: 5
+env: {PILOT_DEBOUNCE_AFTER: 50ms}
+meshConfig: {accessLogFile: /dev/stdout, trustDomain: third.example}
+resources: {requests: {cpu: 10m, memory: 64Mi}}
+global:
+  hub: docker.io/library
+  tag: local
+  meshID: third
+  multiCluster: {clusterName: west}
+  proxy: {logLevel: info}
+";
+
+#[test]
+#[ignore = "needs a real cluster: cargo xtask test --cluster"]
+fn istiods_values_install_it_as_they_installed_istiod() {
+    in_turn(|mesh| {
+        let file = tempfile::NamedTempFile::new()?;
+        std::fs::write(file.path(), ISTIODS_VALUES)?;
+        let values = file.path().to_str().context("a path in UTF-8")?;
+        mesh.helm_install("third", "third-system", &["-f", values])?;
+        let deployment = mesh.get(&["deployment", "istiod-third", "-n", "third-system"])?;
+        ensure!(deployment["status"]["readyReplicas"] == 1, "{}", deployment["status"]);
+        let log = mesh.kubectl(&["-n", "third-system", "logs", "deployment/istiod-third"])?;
+        ensure!(log.contains("cluster west"), "{log}");
+        mesh.helm(&["uninstall", "third", "-n", "third-system", "--wait"])?;
+        mesh.kubectl(&["delete", "namespace", "third-system", "--wait=false"]).context("remove the namespace")?;
+        Ok(())
     });
 }
 
@@ -109,24 +145,22 @@ fn uninstalling_leaves_only_what_other_control_planes_need() {
             let left = mesh.kubectl(&["get", kind, "-o", "name"])?;
             ensure!(!left.contains("second"), "{left}");
         }
-        let left = mesh.kubectl(&[
-            "get",
-            "all,configmap,secret,serviceaccount,role,rolebinding,networkpolicy,poddisruptionbudget",
-            "-n",
-            "second-system",
-            "-o",
-            "name",
-        ])?;
-        // The root outlives the release, so that a new one is trusted; its certificate is in every namespace. The others are Kubernetes' own.
-        let expected = [
-            "configmap/istio-ca-root-cert",
-            "configmap/kube-root-ca.crt",
-            "secret/istio-ca-secret",
-            "serviceaccount/default",
-        ];
-        let unexpected: Vec<&str> = left.lines().filter(|name| !expected.contains(name)).collect();
-        ensure!(unexpected.is_empty(), "{unexpected:?}");
+        mesh.until("the release to be gone", |mesh| Ok(unexpected(mesh)?.is_empty()))
+            .with_context(|| format!("{:?} stays", unexpected(mesh)))?;
         mesh.kubectl(&["delete", "namespace", "second-system", "--wait=false"]).context("remove the namespace")?;
         Ok(())
     });
+}
+
+/// The root outlives the release, so that a new one is trusted; its certificate is in every namespace. The others are Kubernetes' own.
+fn unexpected(mesh: &Mesh) -> Result<Vec<String>> {
+    let kinds = "all,configmap,secret,serviceaccount,role,rolebinding,networkpolicy,poddisruptionbudget";
+    let expected = [
+        "configmap/istio-ca-root-cert",
+        "configmap/kube-root-ca.crt",
+        "secret/istio-ca-secret",
+        "serviceaccount/default",
+    ];
+    let left = mesh.kubectl(&["get", kinds, "-n", "second-system", "-o", "name"])?;
+    Ok(left.lines().filter(|name| !expected.contains(name)).map(str::to_owned).collect())
 }

@@ -13,6 +13,9 @@ use testkit::wait::eventually_blocking;
 /// Where images come from: what `cargo xtask test --cluster` gave to the node.
 pub(crate) const IMAGES: &str = "global.hub=docker.io/library,global.tag=local";
 
+/// The Envoy that `meltemi agent` runs.
+const AGENT_IMAGE: &str = "sidecarInjectorWebhook.agent.envoyImage=docker.io/library/meltemi-proxy:local";
+
 pub(crate) struct Mesh {
     cluster: RealCluster,
     helm: PathBuf,
@@ -37,7 +40,7 @@ impl Mesh {
         let cluster = environment::real_cluster().context("run these tests with cargo xtask test --cluster")?;
         let helm = environment::helm().context("cargo xtask setup fetches helm")?;
         let mesh = Mesh { cluster, helm, turn: Mutex::default() };
-        mesh.helm_install("istiod", "istio-system", &["--set", IMAGES])?;
+        mesh.helm_install("istiod", "istio-system", &["--set", IMAGES, "--set", AGENT_IMAGE])?;
         Ok(mesh)
     }
 

@@ -110,3 +110,43 @@ fn a_namespace_without_label_is_left_alone() {
         Ok(())
     });
 }
+
+/// Our own agent answers no probes, so that the app has none here.
+#[test]
+#[ignore = "needs a real cluster: cargo xtask test --cluster"]
+fn our_own_agent_runs_the_envoy_of_a_pod_that_asks_for_it() {
+    in_turn(|mesh| {
+        let config =
+            mesh.kubectl(&["-n", "istio-system", "get", "configmap", "istio-sidecar-injector", "-o", "yaml"])?;
+        if !config.contains("meltemi-agent") {
+            testkit::skip("meltemi agent in injected pods: this chart has no template of it");
+            return Ok(());
+        }
+        let shop = Shop::open(mesh)?;
+        mesh.apply(
+            "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: cart-agent, namespace: shop}
+spec:
+  selector: {matchLabels: {app: cart, version: agent}}
+  template:
+    metadata:
+      labels: {app: cart, version: agent}
+      annotations: {inject.istio.io/templates: 'sidecar,meltemi-agent'}
+    spec:
+      serviceAccountName: cart
+      containers:
+      - {name: app, image: 'app:local', args: [cart, agent, --next, 'stock:80']}",
+        )?;
+        mesh.rolled_out("shop", "cart-agent")?;
+        let name = |account: &str| format!("spiffe://cluster.local/ns/shop/sa/{account}");
+        let chain = format!("cart agent (called by {}) -> stock v1 (called by {})", name("front"), name("cart"));
+        let answered = mesh.until("an answer of cart with our agent", |_| {
+            Ok(shop.ask("/callers").is_ok_and(|answer| answer.contains(&chain)))
+        });
+        mesh.kubectl(&["-n", "shop", "delete", "deployment", "cart-agent"])?;
+        answered?;
+        mesh.until("its pod to go", |mesh| Ok(mesh.pods("shop", "version=agent")?.is_empty()))
+    });
+}
