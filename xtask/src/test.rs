@@ -46,6 +46,7 @@ pub(crate) fn run() -> Result<()> {
     }
     line("loom", &modelled);
     line("demo", &shown);
+    line("real node", &"not part of this command: cargo xtask test --cluster");
     line("skipped", &format!("{complete}: {}", notices.skipped.len()));
     notices.skipped.iter().for_each(|reason| line("", reason));
     line("time", &elapsed(start));

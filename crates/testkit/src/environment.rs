@@ -118,6 +118,22 @@ pub fn promtool() -> Option<PathBuf> {
     prometheus().and_then(beside).or_else(|| on_path("promtool"))
 }
 
+/// A cluster with real pods, and the images of the tests in it.
+pub struct RealCluster {
+    pub kubeconfig: PathBuf,
+    pub kubectl: PathBuf,
+    /// The program and the number that lead to the node of `cargo xtask cluster`. `None`: it is another cluster.
+    pub node: Option<(PathBuf, String)>,
+}
+
+/// Set by `cargo xtask test --cluster`.
+pub fn real_cluster() -> Option<RealCluster> {
+    let kubeconfig = PathBuf::from(env::var_os("MELTEMI_CLUSTER")?);
+    let kubectl = env::var_os("MELTEMI_KUBECTL").map(PathBuf::from).or_else(|| on_path("kubectl"))?;
+    let node = env::var_os("MELTEMI_XTASK").map(PathBuf::from).zip(env::var("MELTEMI_CLUSTER_NUMBER").ok());
+    Some(RealCluster { kubeconfig, kubectl, node })
+}
+
 fn on_path(program: &str) -> Option<PathBuf> {
     let folders = env::var_os("PATH")?;
     env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())

@@ -1,6 +1,10 @@
-//! `cargo xtask demo`: a shop of three services on this machine, each with a real Envoy, no root and no cluster.
+//! `cargo xtask demo`: a shop of three services on this machine, each with a real Envoy, no root and no cluster; with `--kubernetes` on a real
+//! cluster.
 
+pub(crate) mod app;
+mod cluster_tries;
 pub(crate) mod http;
+mod kubernetes;
 mod mesh;
 pub(crate) mod process;
 mod shop;
@@ -11,7 +15,9 @@ use std::time::Instant;
 
 use anyhow::Result;
 
+use crate::cluster::Node;
 use crate::progress::elapsed;
+use kubernetes::{Place, ShopCluster};
 use mesh::Mesh;
 
 #[derive(clap::Args)]
@@ -22,12 +28,24 @@ pub(crate) struct Args {
     /// Keep the work folder with its logs
     #[arg(long)]
     keep: bool,
-    /// The program, where it is built already
-    #[arg(skip)]
+    /// The shop on a real Kubernetes cluster: a node that is started for it (root on Linux)
+    #[arg(long)]
+    kubernetes: bool,
+    /// With --kubernetes: a cluster that is there, and has the images (cargo xtask image) as docker.io/library/{meltemi,proxyv2,app}:local
+    #[arg(long, value_name = "FILE", requires = "kubernetes")]
+    kubeconfig: Option<PathBuf>,
+    /// With --kubernetes: the number of the node, 0 to 9
+    #[arg(long, default_value = "0")]
+    number: Node,
+    /// The program, if it is not to be built
+    #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.kubernetes {
+        return on_cluster(args);
+    }
     let start = Instant::now();
     let mut mesh = Mesh::start(args.program.clone(), args.keep)?;
     if args.check {
@@ -42,7 +60,24 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+fn on_cluster(args: &Args) -> Result<()> {
+    let start = Instant::now();
+    let place = args.kubeconfig.clone().map_or(Place::Node(args.number), Place::Kubeconfig);
+    let shop = ShopCluster::start(place, args.program.clone())?;
+    if args.check {
+        cluster_tries::run(&shop)?;
+        drop(shop);
+        eprintln!("demo: everything worked, {}", elapsed(start));
+        return Ok(());
+    }
+    cluster_tries::print(&shop);
+    shop.wait_for_stop();
+    eprintln!("\ndemo: stopping");
+    Ok(())
+}
+
 /// What `cargo xtask test` runs.
 pub(crate) fn check(program: PathBuf) -> Result<()> {
-    run(&Args { check: true, keep: false, program: Some(program) })
+    let mut mesh = Mesh::start(Some(program), false)?;
+    tries::run(&mut mesh)
 }

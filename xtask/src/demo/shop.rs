@@ -1,13 +1,12 @@
-//! The shop: which pods there are, what they call, and the small program that each of them runs. The objects that say the
-//! same to the control plane are in examples/shop.
+//! The shop on this machine: which pods there are and what they call. The objects that say the same to the control plane are in
+//! examples/shop.
 
-use std::io::{BufReader, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::thread;
 
 use anyhow::{Context, Result};
 
-use super::http;
+use super::app::{App, Next};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pod {
@@ -28,9 +27,6 @@ pub(super) const PODS: [Pod; 4] = [FRONT, CART_V1, STOCK, CART_V2];
 
 /// An app without a proxy: the mesh knows it by a ServiceEntry.
 pub(super) const SUPPLIER: Pod = pod("supplier", "outside", 9, None);
-
-/// The path whose answer names the callers too.
-pub(super) const CALLERS: &str = "/callers";
 
 /// Where the proxy takes requests for the app.
 const INGRESS: u16 = 7080;
@@ -67,53 +63,15 @@ impl Pod {
     /// Starts the app on a thread of its own, for as long as the process lives.
     pub(super) fn start_app(self) -> Result<()> {
         let listener = listener(self.app_address())?;
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                thread::spawn(move || self.serve(&stream).ok());
-            }
-        });
+        let next = self.next.map(|(host, port)| Next { host: host.to_owned(), to: self.at(port).to_string() });
+        let app = App { name: self.app.to_owned(), version: self.version.to_owned(), next };
+        thread::spawn(move || app.serve(&listener));
         Ok(())
-    }
-
-    fn serve(&self, stream: &TcpStream) -> Result<()> {
-        let mut reader = BufReader::new(stream);
-        while let Some(head) = http::head(&mut reader)? {
-            let (status, body) = match self.answer(&head) {
-                Ok(body) => ("200 OK", body),
-                Err(error) => ("502 Bad Gateway", format!("{} {}: {error:#}\n", self.app, self.version)),
-            };
-            let close = http::field(&head, "connection").is_some_and(|v| v.eq_ignore_ascii_case("close"));
-            let ending = if close { "Connection: close\r\n" } else { "" };
-            let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n{ending}\r\n", body.len());
-            (&*stream).write_all((head + &body).as_bytes())?;
-            if close {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Its own name, who called it if that was the question, and behind it the answer of the next service.
-    fn answer(&self, head: &str) -> Result<String> {
-        let path = head.split(' ').nth(1).unwrap_or("/");
-        let mut own = format!("{} {}", self.app, self.version);
-        if path == CALLERS {
-            own = format!("{own} (called by {})", caller(head));
-        }
-        let Some((host, port)) = self.next else { return Ok(own + "\n") };
-        Ok(format!("{own} -> {}", http::get(self.at(port), host, path)?))
     }
 
     fn at(&self, port: u16) -> SocketAddr {
         SocketAddr::new(IpAddr::V4(self.address), port)
     }
-}
-
-/// The name in the certificate that the proxy before the app was shown.
-fn caller(head: &str) -> &str {
-    let certificate = http::field(head, "x-forwarded-client-cert");
-    let name = certificate.and_then(|it| it.split(';').find_map(|part| part.strip_prefix("URI=")));
-    name.unwrap_or("plaintext")
 }
 
 /// Binds, or says who is in the way.
@@ -131,13 +89,6 @@ pub(super) fn listener(at: SocketAddr) -> Result<TcpListener> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_caller_is_the_name_in_its_certificate() {
-        let head = "GET /callers HTTP/1.1\r\nX-Forwarded-Client-Cert: By=spiffe://a/b;Hash=12;URI=spiffe://a/c\r\n\r\n";
-        assert_eq!(caller(head), "spiffe://a/c");
-        assert_eq!(caller("GET /callers HTTP/1.1\r\nHost: cart\r\n\r\n"), "plaintext");
-    }
 
     #[test]
     fn the_example_has_this_supplier() {

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::app::CALLERS;
 use super::http;
 use super::mesh::{Mesh, output};
-use super::shop::{CALLERS, CART_V1, CART_V2, FRONT, PODS, Pod, STOCK};
+use super::shop::{CART_V1, CART_V2, FRONT, PODS, Pod, STOCK};
 use crate::progress;
 
 /// Requests that show a canary's share: with 20 % of them asked for, less than 10 % or more than 30 % is no accident.
