@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 /// That all attacks hold in a minute.
-const ATTACK_SOCKETS: usize = 20_000;
+const ATTACK_SOCKETS: usize = 15_000;
 
 /// A swarm of simulated proxies, and meshes to serve to them.
 #[derive(Parser)]

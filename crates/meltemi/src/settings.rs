@@ -82,8 +82,6 @@ impl Settings {
         let mut ignored = IgnoredValues::default();
         let flags = StreamFlags { shutdown_duration, max_connection_age, keepalive_interval, keepalive_timeout };
         let streams = stream_options(&flags, streams, &mut ignored)?;
-        let classes = class_limits(classes, &mut ignored);
-        let ports = port_settings(&grpc_addr, &secure_grpc_addr, &http_addr, &monitoring_addr, &https_addr)?;
         let levels = LogLevels::parse(&log_output_level, &mut ignored.0)?;
         let log = LogSettings { levels, json: log_as_json, control: Some(ctrlz_port).filter(|port| *port != 0) };
         let revision = revision.or_else(|| mesh_env.revision.clone());
@@ -107,10 +105,10 @@ impl Settings {
         let server = ServerSettings {
             source,
             mesh,
-            ports,
+            ports: port_settings(&grpc_addr, &secure_grpc_addr, &http_addr, &monitoring_addr, &https_addr)?,
             debounce: debounce_settings(debounce, &mut ignored),
             streams: xds::Options { strict_nodes: identity.strict, ..streams },
-            classes,
+            classes: class_limits(classes, &mut ignored),
             identity,
             jwks: jwks_settings(jwks_env, &mut ignored)?,
             webhook: WebhookSettings { client_ca: webhook_client_ca.clone().map(PathBuf::from) },

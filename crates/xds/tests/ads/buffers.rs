@@ -156,6 +156,8 @@ async fn names_that_streams_subscribe_to_are_limited_in_bytes() {
         let mut next = subscribed(&harness, variant).await;
         next.subscribe(TypeUrl::Endpoints, &more.iter().map(String::as_str).collect::<Vec<_>>()).await;
         assert_eq!(next.next_kind().await, Some(TypeUrl::Endpoints), "what ended streams had is not counted");
+        drop(next);
+        sleep(Duration::from_secs(1)).await;
         unharmed(&harness).await;
     }
 }
