@@ -117,11 +117,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// `None`: a node can be started at once. Otherwise why not.
-pub(crate) fn unready() -> Option<String> {
-    machine::check().err().map(|error| format!("{error:#}"))
-}
-
 /// Says nothing and takes no time when all is there.
 pub(crate) fn setup() -> Result<()> {
     if let Some(reason) = unfit() {
