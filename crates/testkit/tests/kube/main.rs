@@ -4,6 +4,7 @@
 mod access;
 mod addresses;
 mod admission;
+mod all_replicas;
 mod balance;
 mod chart;
 mod corpus;
@@ -13,6 +14,7 @@ mod fencing;
 mod instance;
 mod leader_tasks;
 mod leadership;
+mod lease_owner;
 mod left;
 mod life;
 mod program;
