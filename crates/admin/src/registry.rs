@@ -35,7 +35,7 @@ pub(crate) fn page(state: &MeshState, connections: &Connections, name: &str) -> 
         "networkz" => of_mesh(networks),
         "clusterz" => of_mesh(|mesh| json!([{"id": mesh.env.cluster_id, "secretName": "", "syncStatus": "synced"}])),
         "krtz" | "pushcontext" => of_objects(counts),
-        "push_status" => of_objects(|objects| json!({"ProxyStatus": ObjectStats::of(objects).by_metric()})),
+        "push_status" => of_objects(|objects| json!({"ProxyStatus": ObjectStats::of(objects, "").by_metric()})),
         "ambientz" => json!({"workloads": [], "services": [], "policies": []}),
         "mcsz" => json!([]),
         _ => return None,

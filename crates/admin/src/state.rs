@@ -48,7 +48,7 @@ impl AdminState {
         effective: EffectiveSettings,
     ) -> Result<Arc<AdminState>> {
         if let Some(health) = &server.watches {
-            exporter.register_watches(health)?;
+            exporter.register_cluster(health, &server)?;
         }
         Ok(Arc::new(AdminState {
             server,

@@ -1,7 +1,8 @@
-//! The agent beside one proxy: its key, its certificate and their renewal, and SDS for Envoy. No mesh.
+//! The agent beside one proxy: its key, its certificate and their renewal, and SDS for Envoy. And the clients of the secure port. No mesh.
 
 mod ca_client;
 mod certificate;
+mod debug_client;
 mod key_provider;
 mod renewal;
 mod secrets;
@@ -9,6 +10,7 @@ mod socket;
 
 pub use ca_client::{CaClient, CaClientError, CaEndpoint};
 pub use certificate::{CertificateCell, WorkloadCertificate};
+pub use debug_client::{DebugClientError, DebugEndpoint};
 pub use key_provider::{KeyProvider, KeyProviderError};
 pub use renewal::{Renewal, next_backoff, run_renewal};
 pub use secrets::{Secrets, certificate_secret, roots_secret};

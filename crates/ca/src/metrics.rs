@@ -39,6 +39,10 @@ impl CaMetrics {
             &["error"],
         )?;
         registry.register(Box::new(unsigned.clone()))?;
+        // Alerts must tell "none yet" from "not measured".
+        for error in ["CSR_ERROR", "TTL_ERROR", "CA_UNAUTHORIZED", "CA_NOT_READY", "CERT_GEN_ERROR"] {
+            unsigned.with_label_values(&[error]);
+        }
         let mismatches = IntCounter::new(
             "meltemi_identity_mismatches_total",
             "xDS streams rejected because the node claims another identity than its caller's.",
@@ -47,11 +51,14 @@ impl CaMetrics {
         let forwarded = IntCounterVec::new(
             Opts::new(
                 "meltemi_forwarded_csrs_total",
-                "Certificate signing requests forwarded to an external CA, by result.",
+                "Certificate signing requests forwarded to an external CA, by result: `answered` or `failed`.",
             ),
             &["result"],
         )?;
         registry.register(Box::new(forwarded.clone()))?;
+        for result in ["answered", "failed"] {
+            forwarded.with_label_values(&[result]);
+        }
         Ok(Arc::new(CaMetrics {
             csrs: counter("csr_count", "Certificate signing requests.")?,
             unreadable: counter(

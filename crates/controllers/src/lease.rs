@@ -2,6 +2,8 @@
 //! renewed for its whole duration by our own clock. A leader stops at a deadline, counted from the time at which its last
 //! successful renewal was sent, so that it stops well before another can begin, even if its next renewal is stuck.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,6 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use crate::leadership::TermGrant;
+use crate::lease_owner::LeaseOwner;
 use crate::object;
 
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +44,9 @@ pub struct Lease {
     /// Our holder identity.
     identity: String,
     timing: LeaseTiming,
+    owner: Option<Arc<LeaseOwner>>,
+    /// Whether we hold it, for metrics.
+    held: Arc<AtomicBool>,
     /// The version of another's lease, and when it was first seen.
     seen: Option<(String, Instant)>,
     /// The lease as we last wrote it. `None`: it must be read first.
@@ -67,9 +73,24 @@ impl Lease {
             name: name.to_owned(),
             identity: identity.to_owned(),
             timing,
+            owner: None,
+            held: Arc::default(),
             seen: None,
             own: None,
         }
+    }
+
+    /// A lease that we create is deleted with its owner. One that exists keeps the owner that it has: some clusters let only those change it
+    /// who may delete the lease.
+    #[must_use]
+    pub fn owned_by(self, owner: Arc<LeaseOwner>) -> Lease {
+        Lease { owner: Some(owner), ..self }
+    }
+
+    /// `held`: set while we hold it, as of the last attempt to renew.
+    #[must_use]
+    pub fn observed_by(self, held: Arc<AtomicBool>) -> Lease {
+        Lease { held, ..self }
     }
 
     /// Renews the lease and updates the term until all writers are gone; then releases the lease.
@@ -112,6 +133,7 @@ impl Lease {
 
     fn report(&self, led: &mut bool, leads: bool) {
         let (identity, lease) = (&self.identity, &self.name);
+        self.held.store(leads, Ordering::Relaxed);
         match (std::mem::replace(led, leads), leads) {
             (false, true) => info!(identity, lease, "became leader"),
             (true, false) => warn!(identity, lease, "lost leadership"),
@@ -142,7 +164,12 @@ impl Lease {
 
     /// Acquires or renews it, unless it changed since it was read.
     async fn write(&mut self, found: Option<&Value>) -> Result<Renewal, RequestError> {
-        let object = self.with_us_as_holder(found.unwrap_or(&Value::Null));
+        let mut object = self.with_us_as_holder(found.unwrap_or(&Value::Null));
+        if let (None, Some(owner)) = (found, &self.owner)
+            && let Some(reference) = self.with_timeout(async { Ok(owner.reference().await) }).await?
+        {
+            object["metadata"]["ownerReferences"] = json!([reference]);
+        }
         // Before the request: others count from the time at which they see its effect, which is later.
         let sent = Instant::now();
         let written = match found {
@@ -179,8 +206,10 @@ impl Lease {
         let acquired = if ours { spec["acquireTime"].clone() } else { now.clone().into() };
         let moves = spec["leaseTransitions"].as_i64().unwrap_or(0) + i64::from(!ours);
         let mut metadata = json!({ "name": self.name });
-        if let Some(version) = found["metadata"].get("resourceVersion") {
-            metadata["resourceVersion"] = version.clone();
+        for kept in ["resourceVersion", "ownerReferences"] {
+            if let Some(value) = found["metadata"].get(kept) {
+                metadata[kept] = value.clone();
+            }
         }
         json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,

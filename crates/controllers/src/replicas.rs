@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use sources::kube::{KubeClient, RequestError};
+use sources::kube::RequestError;
 use tokio::sync::watch;
 
 use crate::reports::{PublishedReport, Reports};
@@ -22,6 +22,10 @@ pub struct ReplicaReport {
     pub draining: bool,
     /// A hash of all its objects, by kind.
     pub inputs: BTreeMap<String, String>,
+    /// `ADDRESS:PORT` of its secure port. Empty: unknown, or off.
+    pub secure: String,
+    /// `ADDRESS:PORT` of its monitoring port. Empty: unknown, or off.
+    pub monitoring: String,
     /// RFC 3339, by its own clock, for display.
     pub at: String,
 }
@@ -43,8 +47,7 @@ pub struct Replicas {
 const SILENT_AFTER: Duration = Duration::from_secs(20);
 
 impl Replicas {
-    pub fn new(client: KubeClient, namespace: &str, lease: &str, name: &str, revision: &str) -> Replicas {
-        let reports = Reports::new(client, namespace, lease, name);
+    pub fn new(reports: Reports<ReplicaReport>, revision: &str) -> Replicas {
         Replicas { reports, revision: revision.to_owned(), others: watch::Sender::default() }
     }
 

@@ -1,7 +1,7 @@
 //! Reports of replicas as annotations of one Lease, written and read by all of them. The caller defines their content.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -11,6 +11,7 @@ use sources::kube::{KubeClient, RequestError};
 use tokio::time::Instant;
 use tracing::debug;
 
+use crate::lease_owner::LeaseOwner;
 use crate::object;
 
 /// A replica, possibly this one.
@@ -28,6 +29,7 @@ pub struct Reports<R> {
     all: String,
     lease: String,
     name: String,
+    owner: Arc<LeaseOwner>,
     /// Our annotations as last written. Locked during a write: a repeated write must not undo a later one.
     published: tokio::sync::Mutex<Value>,
     seen: Mutex<ReportTable<R>>,
@@ -43,16 +45,18 @@ const MAX_NAME: usize = 63;
 /// A replica that is silent for this long has gone without removing its report, which is removed then.
 pub(crate) const REMOVED_AFTER: Duration = Duration::from_secs(600);
 
-impl<R: Serialize + DeserializeOwned + Default + Clone + PartialEq> Reports<R> {
-    pub fn new(client: KubeClient, namespace: &str, lease: &str, name: &str) -> Reports<R> {
+impl<R> Reports<R> {
+    pub fn new(client: KubeClient, owner: Arc<LeaseOwner>, namespace: &str, lease: &str, name: &str) -> Reports<R> {
         let all = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
         // The end of a pod's name is what distinguishes it.
         let start = name.len().saturating_sub(MAX_NAME);
         let name = name.get(start..).unwrap_or(name).trim_start_matches(['-', '.']).to_owned();
         let (lease, published) = (lease.to_owned(), tokio::sync::Mutex::new(json!({})));
-        Reports { client, all, lease, name, published, seen: Mutex::default() }
+        Reports { client, all, lease, name, owner, published, seen: Mutex::default() }
     }
+}
 
+impl<R: Serialize + DeserializeOwned + Default + Clone + PartialEq> Reports<R> {
     /// Our name in the reports.
     pub fn name(&self) -> &str {
         &self.name
@@ -66,6 +70,7 @@ impl<R: Serialize + DeserializeOwned + Default + Clone + PartialEq> Reports<R> {
             *published = json!({ format!("{PREFIX}{}", self.name): text });
             self.apply(&published).await?
         };
+        self.own(&found).await;
         let forgotten = self.table().update(&found, &self.name);
         for name in forgotten {
             debug!(name, "replica vanished: removing its report");
@@ -103,6 +108,18 @@ impl<R: Serialize + DeserializeOwned + Default + Clone + PartialEq> Reports<R> {
         });
         let (path, owner) = (format!("{}/{}", self.all, self.lease), format!("meltemi-{}", self.name));
         object::apply_as(&self.client, &path, &owner, &object).await
+    }
+
+    /// Whoever finds the Lease without an owner becomes it. An apply of each replica would leave the name of every pod in the Lease for good.
+    async fn own(&self, found: &Value) {
+        if found["metadata"]["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty()) {
+            return;
+        }
+        let Some(reference) = self.owner.reference().await else { return };
+        let owned = json!({ "metadata": { "ownerReferences": [reference] } });
+        if let Err(failure) = object::merge(&self.client, &format!("{}/{}", self.all, self.lease), &owned).await {
+            debug!(%failure, lease = self.lease, "cannot become the owner of the Lease");
+        }
     }
 
     // Reports are replaced whole.

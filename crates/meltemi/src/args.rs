@@ -13,7 +13,7 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
-pub(crate) use ask::{CaCommand, CaRotate, Doctor, FailOn, Proxies, Pushes, Target};
+pub(crate) use ask::{CaCommand, CaRotate, Doctor, FailOn, Proxies, Pushes, Request, RequestMethod, Target};
 pub(crate) use env::{
     AdminEnv, ClassEnv, ClusterEnv, DebounceEnv, Env, IdentityEnv, InjectionEnv, JwksEnv, MeshEnv, StreamEnv,
 };
@@ -91,6 +91,9 @@ pub(crate) enum Command {
     /// List the last pushes: cause, proxies, ACKs, NACKs and times
     #[command(after_help = EXIT_CODES)]
     Pushes(Pushes),
+    /// Print a page of a running server, as curl would: the image has no curl
+    #[command(after_help = EXIT_CODES)]
+    Request(Request),
     /// Show and advance the rotation of the root certificate
     #[command(subcommand)]
     Ca(CaCommand),

@@ -15,7 +15,9 @@ mod patches;
 pub(crate) mod proxies;
 pub(crate) mod pushes;
 pub(crate) mod render;
+mod replica_pages;
 pub(crate) mod replicas;
+pub(crate) mod request;
 pub(crate) mod root_rotation;
 
 pub(crate) mod token;

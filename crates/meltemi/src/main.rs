@@ -58,6 +58,7 @@ fn run(args: Args) -> Result<Outcome> {
         Command::Ca(command) => commands::root_rotation::run(&command),
         Command::Proxies(args) => commands::proxies::run(&args),
         Command::Replicas(args) => commands::replicas::run(&args),
+        Command::Request(args) => commands::request::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Pushes(args) => commands::pushes::run(&args),
         Command::Token(Token::Create(args)) => commands::token::create(&args, &env),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admin::doctor::facts::EffectiveSettings;
-use admin::{AdminSettings, AdminState, DebugStreamHandler, Exporter, LogScopes};
+use admin::{AdminSettings, AdminState, DebugStreamHandler, Exporter, ExporterSettings, LogScopes};
 use anyhow::{Context, Result};
 use server::settings::ServerSettings;
 use server::{Loaded, Metrics, Starting, StopSignals};
@@ -49,7 +49,9 @@ async fn serve(settings: Settings, scopes: Arc<LogScopes>) -> Result<()> {
     let mut stop = StopSignals::new()?;
     let metrics = Arc::new(Metrics::new(prometheus::Registry::new()).context("cannot register metrics")?);
     server::count_panics(&metrics);
-    let exporter = Exporter::new(metrics.clone(), admin_settings.cpu_request)?;
+    let (cpu_request, memory_limit) = (admin_settings.cpu_request, server.memory_limit);
+    let revision = server.mesh.revision.clone();
+    let exporter = Exporter::new(metrics.clone(), ExporterSettings { cpu_request, memory_limit, revision })?;
     let effective = effective_settings(&server);
 
     let Some(starting) = stop.unless_requested(Starting::open(server, metrics)).await else { return Ok(()) };
@@ -126,9 +128,10 @@ fn open_pages(loaded: &mut Loaded, admin: &AdminState, settings: &AdminSettings)
 
 /// The settings that `meltemi doctor` looks at.
 fn effective_settings(server: &ServerSettings) -> EffectiveSettings {
-    let ServerSettings { ports, debounce, streams, identity, .. } = server;
+    let ServerSettings { mesh, ports, debounce, streams, identity, .. } = server;
     let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     EffectiveSettings {
+        revision: mesh.revision.clone(),
         debounce_after_ms: milliseconds(debounce.after),
         debounce_max_ms: milliseconds(debounce.max),
         push_throttle: streams.push_throttle,

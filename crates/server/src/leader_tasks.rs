@@ -2,16 +2,18 @@
 //! of objects. Sharing the root among replicas is in `root_secret`.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ca::RootOptions;
-use config::store::Snapshot;
+use config::store::{Name, Snapshot};
 use controllers::{
-    AddressWriter, CaSecret, Leadership, Lease, LeaseTiming, Replicas, Reports, RootCert, StatusWriter, TokenReviewer,
-    Verdicts, WebhookBundle, leadership,
+    AddressWriter, CaSecret, Leadership, Lease, LeaseOwner, LeaseTiming, Replicas, Reports, RootCert, StatusWriter,
+    TokenReviewer, Verdicts, WebhookBundle, leadership,
 };
 use model::AddressRanges;
 use sources::kube::{ApiResource, KubeClient};
@@ -48,7 +50,10 @@ fn of_revision(lease: &str, revision: &str) -> String {
 pub(crate) struct LeaderTasks {
     pub(crate) client: KubeClient,
     namespace: String,
+    /// Of all Leases.
+    owner: Arc<LeaseOwner>,
     replica: String,
+    pod_ip: Option<IpAddr>,
     leader_election: bool,
     revision: String,
     status: bool,
@@ -63,6 +68,8 @@ pub(crate) struct LeaderTasks {
 
 /// Running tasks, in the order in which they end: writers, then leases.
 pub(crate) struct TaskHandles {
+    /// By the name of the Lease: whether it is held.
+    pub(crate) held: Vec<(String, Arc<AtomicBool>)>,
     leases: Vec<JoinHandle<()>>,
     writers: Vec<JoinHandle<()>>,
 }
@@ -72,18 +79,22 @@ pub(crate) type Assess = Arc<dyn Fn(&Snapshot) -> Verdicts + Send + Sync>;
 
 impl LeaderTasks {
     pub(crate) fn new(client: &KubeClient, mesh: &MeshSettings, settings: &ClusterSettings) -> LeaderTasks {
-        let ClusterSettings { revision, pod_name, leader_election, status, addresses, balance, namespaces, .. } =
-            settings;
+        let ClusterSettings {
+            revision, pod_name, pod_ip, leader_election, status, addresses, balance, namespaces, ..
+        } = settings;
         let unnamed = || format!("meltemi-{}-{}", std::process::id(), jiff::Timestamp::now().as_millisecond());
         let mut watched = namespaces.clone();
         if !watched.is_empty() {
             watched.insert(mesh.pod_namespace.as_str().into());
         }
+        // A rate limit of its own: writes do not wait for the lists of watches, nor these for writes.
+        let client = client.with_own_rate_limit();
         LeaderTasks {
-            // A rate limit of its own: writes do not wait for the lists of watches, nor these for writes.
-            client: client.with_own_rate_limit(),
+            owner: Arc::new(LeaseOwner::new(client.clone(), &mesh.pod_namespace)),
+            client,
             namespace: mesh.pod_namespace.clone(),
             replica: pod_name.clone().unwrap_or_else(unnamed),
+            pod_ip: *pod_ip,
             leader_election: *leader_election,
             revision: revision.to_string(),
             status: *status,
@@ -96,7 +107,11 @@ impl LeaderTasks {
 
     /// The reports of replicas.
     pub(crate) fn replicas(&self) -> Replicas {
-        Replicas::new(self.client.clone(), &self.namespace, REPLICAS_LEASE, &self.replica, self.named_revision())
+        Replicas::new(self.reports(REPLICAS_LEASE), self.named_revision())
+    }
+
+    fn reports<R>(&self, lease: &str) -> Reports<R> {
+        Reports::new(self.client.clone(), self.owner.clone(), &self.namespace, lease, &self.replica)
     }
 
     fn named_revision(&self) -> &str {
@@ -106,8 +121,13 @@ impl LeaderTasks {
     /// The rotation of the root that replicas share.
     pub(crate) fn shared_rotation(&self, revision: Option<Arc<ReplicaBalancer>>) -> SharedRotation {
         let secret = CaSecret::new(self.client.clone(), &self.namespace);
-        let replicas = Reports::new(self.client.clone(), &self.namespace, ROTATION_LEASE, &self.replica);
-        SharedRotation::new(secret, replicas, revision)
+        SharedRotation::new(secret, self.reports(ROTATION_LEASE), revision)
+    }
+
+    /// POD_IP, else that of our pod, which istiod's Deployment does not pass on.
+    pub(crate) fn address(&self, objects: Option<&Snapshot>) -> Option<IpAddr> {
+        let pod = || objects?.pods.get(&Name::new(&self.namespace, &self.replica))?.spec.ips.first().copied();
+        self.pod_ip.or_else(pod)
     }
 
     pub(crate) fn revision(&self) -> &str {
@@ -141,7 +161,7 @@ impl LeaderTasks {
         assess: Assess,
         replicas: Arc<Replicas>,
     ) -> (TaskHandles, Leadership) {
-        let mut handles = TaskHandles { leases: Vec::new(), writers: Vec::new() };
+        let mut handles = TaskHandles { held: Vec::new(), leases: Vec::new(), writers: Vec::new() };
         let leads = self.lease(&of_revision(LEADER_LEASE, &self.revision), &mut handles);
         if !self.status && self.addresses.is_none() {
             return (handles, leads);
@@ -164,9 +184,11 @@ impl LeaderTasks {
 
     fn lease(&self, name: &str, handles: &mut TaskHandles) -> Leadership {
         let (elected, leads) = leadership();
+        let held = Arc::new(AtomicBool::new(!self.leader_election));
+        handles.held.push((name.to_owned(), held.clone()));
         handles.leases.push(if self.leader_election {
             let lease = Lease::new(&self.client, &self.namespace, name, &self.replica, LeaseTiming::default());
-            tokio::spawn(lease.follow(elected))
+            tokio::spawn(lease.owned_by(self.owner.clone()).observed_by(held).follow(elected))
         } else {
             elected.without_election();
             tokio::spawn(async move { elected.closed().await })

@@ -53,5 +53,5 @@ pub use replicas::{ReplicaBalancer, ReplicaState, ReplicaStatus};
 pub use root_rotation::{AdvanceRequest, ReplicaCoverage, RootRotation, RootStatus, RotationStatus};
 pub use running::Running;
 pub use starting::Starting;
-pub use state::SharedState;
+pub use state::{ReplicaAccess, SharedState};
 pub use stop::StopSignals;

@@ -1,6 +1,7 @@
 //! The phases after the first load: ports that need the mesh, tasks of replicas and of the leader, the authenticator. The secure port itself
 //! is opened in `secure_port`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use crate::leader_tasks::{self, Assess, LeaderTasks};
 use crate::object_source::FirstLoad;
 use crate::pipeline::{self, Pipeline};
 use crate::ports::Listeners;
-use crate::replicas::ReplicaBalancer;
+use crate::replicas::{ReplicaAddresses, ReplicaBalancer};
 use crate::running::BackgroundTasks;
 use crate::settings::{DebounceSettings, IdentitySettings, MeshSettings, PortSettings, WebhookSettings};
 use crate::state::SharedState;
@@ -129,6 +130,7 @@ impl Loaded {
                 connections: state.connections.clone(),
                 balances: leader_tasks.balances,
                 differences: Mutex::default(),
+                addresses: self.replica_addresses(leader_tasks),
             });
             // Set nowhere else.
             let _ = state.replicas.set(balancer.clone());
@@ -138,7 +140,21 @@ impl Loaded {
         let assess: Assess = Arc::new(move |objects| {
             object_status::statuses(objects, pipeline::diagnostics(objects, &views), &connections)
         });
-        self.tasks.leader = Some(leader_tasks.start(self.pipeline.published_objects(), assess, replicas));
+        let (handles, leads) = leader_tasks.start(self.pipeline.published_objects(), assess, replicas);
+        // Set nowhere else.
+        let _ = state.leases.set(handles.held.clone());
+        self.tasks.leader = Some((handles, leads));
+    }
+
+    /// The address of the pod: a port may listen on every one.
+    fn replica_addresses(&self, leader_tasks: &LeaderTasks) -> ReplicaAddresses {
+        let ip = leader_tasks.address(self.opening.state.metrics.objects.snapshot().as_deref());
+        let of = |flag: &str| {
+            let found = self.opening.listeners.open.iter().find(|open| open.flag == flag);
+            let address = ip.zip(found).map(|(ip, open)| SocketAddr::new(ip, open.address.port()));
+            address.map(|address| address.to_string()).unwrap_or_default()
+        };
+        ReplicaAddresses { secure: of("--secureGRPCAddr"), monitoring: of("--monitoringAddr") }
     }
 
     /// Makes the authenticator of the secure port. `None`: the port is off.

@@ -43,7 +43,7 @@ fn interval(used: i64, limit: i64) -> Duration {
 
 /// Checks for as long as the process lives. Returns where there is no limit. `configured`: a limit of the settings.
 pub(crate) async fn follow(server: xds::Server, configured: Option<i64>) {
-    let Some(limit) = smaller(configured, memory_limit()) else { return };
+    let Some(limit) = memory_limit(configured) else { return };
     let (mut level, mut wait) = (Level::Normal, FREQUENT_CHECKS);
     loop {
         sleep(wait).await;
@@ -75,22 +75,9 @@ pub(crate) async fn follow(server: xds::Server, configured: Option<i64>) {
     }
 }
 
-fn smaller(configured: Option<i64>, found: Option<i64>) -> Option<i64> {
-    configured.into_iter().chain(found).min()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_smaller_limit_counts() {
-        assert_eq!(
-            [(None, Some(2)), (Some(1), Some(2)), (Some(3), Some(2)), (Some(1), None)].map(|(a, b)| smaller(a, b)),
-            [Some(2), Some(1), Some(2), Some(1)]
-        );
-        assert_eq!(smaller(None, None), None);
-    }
 
     #[test]
     fn new_streams_are_accepted_again_only_when_the_pressure_has_ended() {

@@ -15,19 +15,28 @@ pub(crate) fn anonymous_memory() -> Option<i64> {
     Some((resident - of_files) * sysconf(SysconfVar::PAGE_SIZE).ok()??)
 }
 
-/// The memory limit of the container (cgroup v2 or v1), or the memory of the machine if that is less.
-pub fn memory_limit() -> Option<i64> {
+/// The least of: the limit of the settings, that of the container (cgroup v2 or v1), the memory of the machine.
+pub fn memory_limit(configured: Option<i64>) -> Option<i64> {
     let number = |file: &str| fs::read_to_string(file).ok()?.trim().parse::<i64>().ok();
     let container =
         number("/sys/fs/cgroup/memory.max").or_else(|| number("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
     let machine = total_memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
-    match (container, machine) {
-        (Some(container), Some(machine)) => Some(container.min(machine)),
-        (container, machine) => container.or(machine),
-    }
+    configured.into_iter().chain(container).chain(machine).min()
 }
 
 fn total_memory(meminfo: &str) -> Option<i64> {
     let kilobytes = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?.split_whitespace().next()?;
     Some(kilobytes.parse::<i64>().ok()? * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_limit_counts() {
+        assert_eq!(memory_limit(Some(1)), Some(1));
+        assert!(memory_limit(None).is_some());
+        assert_eq!(memory_limit(Some(i64::MAX)), memory_limit(None));
+    }
 }

@@ -34,6 +34,14 @@ pub struct ReplicaBalancer {
     /// MELTEMI_BALANCE_STREAMS.
     pub(crate) balances: bool,
     pub(crate) differences: Mutex<Differences>,
+    pub(crate) addresses: ReplicaAddresses,
+}
+
+/// Where the others, and those who read pages of all replicas, reach this one. Empty: unknown, or off.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ReplicaAddresses {
+    pub(crate) secure: String,
+    pub(crate) monitoring: String,
 }
 
 /// By replica and kind: a digest that differs from ours, and since when it is unchanged.
@@ -85,6 +93,12 @@ pub struct ReplicaStatus {
     /// Kinds of which it holds other objects than the replica that serves the page.
     pub differs_in: Vec<String>,
     pub silent_seconds: u64,
+    /// `ADDRESS:PORT` of its secure port. Empty: unknown, or off.
+    #[serde(default)]
+    pub secure: String,
+    /// `ADDRESS:PORT` of its monitoring port. Empty: unknown, or off.
+    #[serde(default)]
+    pub monitoring: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,6 +116,15 @@ pub enum ReplicaState {
 }
 
 impl ReplicaState {
+    pub const ALL: [ReplicaState; 6] = [
+        ReplicaState::InStep,
+        ReplicaState::Settling,
+        ReplicaState::Differs,
+        ReplicaState::Silent,
+        ReplicaState::CutOff,
+        ReplicaState::Unknown,
+    ];
+
     pub fn name(self) -> &'static str {
         match self {
             ReplicaState::InStep => "in step",
@@ -156,7 +179,16 @@ impl ReplicaBalancer {
         let inputs = digests.into_iter().map(|(kind, (count, digest))| (kind, format!("{count}-{:08x}", digest >> 32)));
         let now = jiff::Timestamp::try_from(SystemTime::now()).map(|now| format!("{now:.0}")).unwrap_or_default();
         let (version, streams) = (crate::version::dashed(), self.connections.len());
-        ReplicaReport { version, streams, inputs: inputs.collect(), at: now, ..ReplicaReport::default() }
+        let ReplicaAddresses { secure, monitoring } = self.addresses.clone();
+        ReplicaReport {
+            version,
+            streams,
+            secure,
+            monitoring,
+            inputs: inputs.collect(),
+            at: now,
+            ..ReplicaReport::default()
+        }
     }
 
     /// Replicas of this revision that are not silent, including this one.
@@ -215,6 +247,8 @@ fn statuses(seen: Vec<PublishedReport<ReplicaReport>>, own: &str, differences: &
             inputs: combined_digest(&line.inputs),
             differs_in,
             silent_seconds: silent.as_secs(),
+            secure: line.secure,
+            monitoring: line.monitoring,
             name,
         }
     };

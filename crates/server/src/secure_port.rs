@@ -14,6 +14,7 @@ use crate::authentication::CallerAuthenticator;
 use crate::certificates::KubernetesSigner;
 use crate::loaded::Loaded;
 use crate::settings::ExternalCaSettings;
+use crate::state::ReplicaAccess;
 use crate::webhook;
 pub(crate) use external::ExternalCa;
 use external::ExternalCaPort;
@@ -67,6 +68,12 @@ impl Loaded {
         Ok(())
     }
 
+    fn allow_replica_access(&self, roots: impl Fn() -> String + Send + Sync + 'static) {
+        let Some(server_name) = self.hosts().into_iter().next() else { return };
+        // Set nowhere else.
+        let _ = self.opening.state.replica_access.set(ReplicaAccess { server_name, roots: Box::new(roots) });
+    }
+
     async fn open_kubernetes(
         &mut self,
         secure: SecureListener,
@@ -77,6 +84,7 @@ impl Loaded {
         let (identity, hosts) = (self.opening.identity.clone(), self.hosts());
         let port = KubernetesCaPort::open(identity, signer.clone(), name, hosts, authenticator).await?;
         let roots = move || signer.roots(None).iter().map(ca::Certificate::pem).collect::<String>();
+        self.allow_replica_access(roots.clone());
         if let (Some(tasks), Some((handles, leadership))) = (self.leader_tasks.take(), &mut self.tasks.leader) {
             tasks.publish_roots(handles, leadership.clone(), self.pipeline.objects(), roots, None);
         }
@@ -97,6 +105,7 @@ impl Loaded {
         }
         let namespace = &self.opening.mesh.pod_namespace;
         let port = LocalCaPort::open(identity, authenticator, namespace, &self.revision, signer)?;
+        self.allow_replica_access(port.roots());
         let state = self.opening.state.clone();
         let shared = self.leader_tasks.as_ref().map(|tasks| tasks.shared_rotation(state.replicas.get().cloned()));
         if let (Some(tasks), Some((handles, leadership))) = (self.leader_tasks.take(), &mut self.tasks.leader) {

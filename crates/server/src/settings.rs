@@ -1,6 +1,7 @@
 //! The settings of the server, as checked values. Flags and environment variables become these in the program `meltemi`.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -163,6 +164,8 @@ pub struct ClusterSettings {
     pub revision: Arc<str>,
     /// POD_NAME: the name of this replica. `None`: not set; the process generates one.
     pub pod_name: Option<String>,
+    /// POD_IP: where other replicas reach this one. `None`: not set.
+    pub pod_ip: Option<IpAddr>,
     /// MELTEMI_ACCESS_INTERVAL: how long the answer of a SubjectAccessReview is cached.
     pub access_cache_ttl: Duration,
     /// ENABLE_LEADER_ELECTION. Off: this replica always writes.
@@ -238,8 +241,9 @@ pub struct ExternalCaSettings {
     pub address: String,
     /// MELTEMI_CA_SERVER_NAME: the name that its certificate must have. `None`: the host of the address.
     pub name: Option<String>,
-    /// CA_ROOT_CA: the roots that verify the CA and the workloads.
-    pub roots: PathBuf,
+    /// CA_ROOT_CA: the roots that verify the CA and the workloads. `None`: those of istio-csr, else the cluster's; and those of the system
+    /// verify the CA too.
+    pub roots: Option<PathBuf>,
     /// --tlsCertFile and --tlsKeyFile: the serving certificate of the secure port, since nothing is signed here.
     pub certificate: PathBuf,
     pub key: PathBuf,

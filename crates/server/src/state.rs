@@ -11,6 +11,14 @@ use crate::metrics::Metrics;
 use crate::replicas::ReplicaBalancer;
 use crate::root_rotation::RootRotation;
 
+/// What a client needs to trust the secure ports of all replicas.
+pub struct ReplicaAccess {
+    /// A name in all their certificates.
+    pub server_name: String,
+    /// The roots of the mesh as PEM, at the time of the call.
+    pub roots: Box<dyn Fn() -> String + Send + Sync>,
+}
+
 pub struct SharedState {
     pub provider: Arc<dyn xds::Provider>,
     /// `None`: there is no mesh, as in tests of pages.
@@ -23,6 +31,10 @@ pub struct SharedState {
     pub rotation: OnceLock<Arc<RootRotation>>,
     /// Not set: there is no cluster, and so there are no other replicas.
     pub replicas: OnceLock<Arc<ReplicaBalancer>>,
+    /// Not set: the secure port is off, or its CA is external.
+    pub replica_access: OnceLock<ReplicaAccess>,
+    /// The Leases that this replica competes for, by name, and whether it holds them. Not set: there is no cluster.
+    pub leases: OnceLock<Vec<(String, Arc<AtomicBool>)>>,
     /// `None`: pods are not injected.
     pub injection: Option<Arc<InjectionService>>,
     /// Set once, when the process shuts down.
@@ -46,6 +58,8 @@ impl SharedState {
             watches,
             rotation: OnceLock::new(),
             replicas: OnceLock::new(),
+            replica_access: OnceLock::new(),
+            leases: OnceLock::new(),
             injection,
             draining: AtomicBool::new(false),
             ports_open: AtomicBool::new(false),

@@ -82,6 +82,13 @@ pub fn reference() -> Option<PathBuf> {
     tool("MELTEMI_REFERENCE", "reference").filter(|dir| needed.iter().all(|file| dir.join(file).exists()))
 }
 
+/// istiod's Helm chart: in the folder MELTEMI_REFERENCE, else where setup put it.
+pub fn istiod_chart() -> Option<PathBuf> {
+    let given = env::var_os("MELTEMI_REFERENCE").map(PathBuf::from);
+    let folder = given.or_else(|| Some(cache()?.join("reference")))?;
+    Some(folder.join("istiod-chart")).filter(|path| path.exists())
+}
+
 /// Helm: MELTEMI_HELM, else the one that setup built.
 pub fn helm() -> Option<PathBuf> {
     tool("MELTEMI_HELM", "bin/helm")

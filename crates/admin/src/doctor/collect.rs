@@ -33,7 +33,7 @@ pub(crate) fn facts(
         settings: effective.clone(),
         services: mesh.all_services().count(),
         proxies: connections.len(),
-        expected: ObjectStats::of(objects).expected_proxies,
+        expected: ObjectStats::of(objects, &effective.revision).expected_proxies,
         state_of_the_world: names(connections.iter().filter(|it| it.variant == Variant::Sotw)),
         zombies: zombies(objects, mesh, connections),
         rejections: rejections(connections),

@@ -28,6 +28,8 @@ pub struct Facts {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EffectiveSettings {
+    /// Empty: the default.
+    pub revision: String,
     pub debounce_after_ms: u64,
     pub debounce_max_ms: u64,
     pub push_throttle: usize,

@@ -8,7 +8,8 @@ use prometheus::proto::MetricType;
 use sources::kube::WatchesHealth;
 use xds::MetricInfo;
 
-use super::Exporter;
+use super::replicas::ReplicaCollector;
+use super::{Exporter, ExporterSettings};
 use crate::watches;
 use server::Metrics;
 
@@ -46,7 +47,8 @@ Metrics of istiod that Meltemi does not have:
 ";
 
 /// Heading, a sentence before the table, and how the names in it begin. The first section that fits has the metric.
-const SECTIONS: [(&str, &str, &[&str]); 5] = [
+const SECTIONS: [(&str, &str, &[&str]); 6] = [
+    ("Replicas", "Only where objects are read from an API server.\n\n", &["meltemi_leader", "meltemi_replicas"]),
     ("The CA", "Only if the secure port is on.\n\n", &["citadel_", "meltemi_identity_", "meltemi_forwarded_"]),
     (
         "Cost by stage",
@@ -93,7 +95,7 @@ fn document() -> String {
     let section =
         |row: &MetricInfo| SECTIONS.iter().position(|(_, _, fits)| fits.iter().any(|it| row.name.starts_with(it)));
     let mut text = HEAD.to_owned();
-    for at in [4, 3, 0, 1, 2] {
+    for at in [5, 4, 0, 1, 2, 3] {
         let (heading, before, _) = SECTIONS[at];
         write!(text, "\n## {heading}\n\n{before}| metric | kind | labels | meaning |\n|---|---|---|---|\n").unwrap();
         for row in rows.iter().filter(|row| section(row) == Some(at)) {
@@ -113,7 +115,7 @@ fn buckets(row: &MetricInfo) -> String {
 /// What the server and the metrics page register.
 fn registered() -> Vec<MetricInfo> {
     let metrics = std::sync::Arc::new(Metrics::new(Registry::new()).unwrap());
-    let _exporter = Exporter::new(metrics.clone(), None).unwrap();
+    let _exporter = Exporter::new(metrics.clone(), ExporterSettings::default()).unwrap();
     metrics.register().metrics()
 }
 
@@ -131,27 +133,27 @@ fn row(name: &str, kind: &'static str, labels: &[String], help: &str) -> MetricI
     MetricInfo { name: name.to_owned(), kind, labels: labels.to_vec(), help, buckets: Vec::new() }
 }
 
-/// Registered by the crate `ca`. Metrics with labels are not gathered before they have values.
+/// Registered by the crate `ca`.
 fn ca_metrics() -> Vec<MetricInfo> {
     let registry = Registry::new();
     let _metrics = ca::CaMetrics::new(&registry).unwrap();
     let families = registry.gather();
-    let plain = families.iter().map(|family| {
+    let all = families.iter().map(|family| {
         let kind = if family.get_field_type() == MetricType::COUNTER { "counter" } else { "gauge" };
-        row(family.name(), kind, &[], family.help())
+        let labels = family.get_metric().first().into_iter().flat_map(|metric| metric.get_label());
+        let labels: Vec<String> = labels.map(|label| label.name().to_owned()).collect();
+        row(family.name(), kind, &labels, family.help())
     });
-    let labelled = [
-        ("citadel_server_csr_sign_err_count", "error", "Certificate signing requests that failed, by error"),
-        ("meltemi_forwarded_csrs_total", "result", "Signing requests that were forwarded to an external CA"),
-    ];
-    let labelled = labelled.map(|(name, label, help)| row(name, "counter", &[label.to_owned()], help));
-    plain.chain(labelled).collect()
+    all.collect()
 }
 
 /// Registered only where an API server is watched.
 fn watches() -> Vec<MetricInfo> {
-    let collector = watches::WatchCollector::new(WatchesHealth::default());
-    let described = collector.desc().into_iter().map(|desc| {
+    let collectors: [Box<dyn Collector>; 2] = [
+        Box::new(watches::WatchCollector::new(WatchesHealth::default())),
+        Box::new(ReplicaCollector::new(std::sync::Weak::new())),
+    ];
+    let described = collectors.iter().flat_map(|collector| collector.desc()).map(|desc| {
         let kind = if desc.fq_name.ends_with("_total") { "counter" } else { "gauge" };
         row(&desc.fq_name, kind, &desc.variable_labels, &desc.help)
     });

@@ -23,10 +23,9 @@ pub(crate) struct ObjectStats {
 }
 
 impl ObjectStats {
-    pub(crate) fn of(objects: &Snapshot) -> ObjectStats {
-        let pods = objects.pods.values().filter(|pod| has_sidecar(pod));
-        let (expected_proxies, pods_without_address) =
-            pods.fold((0, 0), |(all, without), pod| (all + 1, without + usize::from(pod.spec.ips.is_empty())));
+    /// `revision`: that of this control plane.
+    pub(crate) fn of(objects: &Snapshot, revision: &str) -> ObjectStats {
+        let pods = || objects.pods.values();
         let endpoints = || objects.endpoint_slices.values().flat_map(|slice| &slice.spec.endpoints);
         let gone = |target: &config::kinds::endpoint_slice::Target| {
             target.is_pod && !objects.pods.contains_key(&Name::new(&target.namespace, &target.name))
@@ -36,10 +35,10 @@ impl ObjectStats {
             endpoints_not_ready: endpoints().filter(|it| !it.ready).count(),
             services_without_endpoints: without_endpoints(objects),
             names_without_endpoints: unresolvable(objects),
-            pods_without_address,
+            pods_without_address: pods().filter(|pod| has_sidecar(pod) && pod.spec.ips.is_empty()).count(),
             duplicate_hosts: duplicate_hosts(objects),
             duplicate_subsets: duplicate_subsets(objects),
-            expected_proxies,
+            expected_proxies: pods().filter(|pod| is_expected(pod, revision)).count(),
         }
     }
 }
@@ -64,6 +63,21 @@ pub(crate) fn has_sidecar(pod: &Object<Pod>) -> bool {
     pod.spec.outcome.is_none()
         && !pod.meta.deleting
         && pod.meta.labels.get("security.istio.io/tlsMode") == Some("istio")
+}
+
+/// Its proxy, a sidecar or a gateway, should be connected to this revision: the injector notes its revision in an annotation. One with a sidecar
+/// and without the annotation was injected by other means, and is expected by everybody.
+fn is_expected(pod: &Object<Pod>, revision: &str) -> bool {
+    let runs = pod.spec.outcome.is_none() && !pod.meta.deleting;
+    match pod.meta.annotations.get("istio.io/rev") {
+        Some(injected) => runs && named(injected) == named(revision),
+        None => has_sidecar(pod),
+    }
+}
+
+/// The default revision has two spellings.
+fn named(revision: &str) -> &str {
+    if revision.is_empty() { "default" } else { revision }
 }
 
 fn without_endpoints(objects: &Snapshot) -> usize {
@@ -106,13 +120,16 @@ fn duplicate_subsets(objects: &Snapshot) -> usize {
 }
 
 /// The figures as gauges.
-pub(crate) struct ObjectGauges(Vec<(IntGauge, Read)>);
+pub(crate) struct ObjectGauges {
+    gauges: Vec<(IntGauge, Read)>,
+    expected: IntGauge,
+}
 
 /// The figure of a gauge.
 type Read = fn(&ObjectStats) -> usize;
 
 impl ObjectGauges {
-    pub(crate) fn register(on: &Register) -> Result<ObjectGauges> {
+    pub(crate) fn register(on: &Register, revision: &str) -> Result<ObjectGauges> {
         let gauge = |name: &str, help: &str, of: Read| Ok((on.gauge(name, help)?, of));
         let gauges: Result<Vec<_>> = [
             gauge("endpoint_no_pod", "endpoints whose targetRef names a pod that does not exist", |it| it.endpoints_without_pod),
@@ -139,21 +156,22 @@ impl ObjectGauges {
                 "subsets of a host that DestinationRules of a namespace declare twice",
                 |it| it.duplicate_subsets,
             ),
-            gauge(
-                "meltemi_expected_proxies",
-                "live pods with the label `security.istio.io/tlsMode=istio`: as many sidecars should be connected, to all instances together",
-                |it| it.expected_proxies,
-            ),
         ]
         .into_iter()
         .collect();
-        gauges.map(ObjectGauges)
+        let expected = on.gauges(
+            "meltemi_expected_proxies",
+            "live pods whose annotation `istio.io/rev` names this revision, or that have the label `security.istio.io/tlsMode=istio` and no such annotation: as many \
+             proxies should be connected, to all instances of this revision together",
+            &["revision"],
+        )?;
+        Ok(ObjectGauges { gauges: gauges?, expected: expected.with_label_values(&[named(revision)]) })
     }
 
     pub(crate) fn set(&self, stats: &ObjectStats) {
-        for (gauge, of) in &self.0 {
-            gauge.set(i64::try_from(of(stats)).unwrap_or(i64::MAX));
-        }
+        let set = |gauge: &IntGauge, count| gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        self.gauges.iter().for_each(|(gauge, of)| set(gauge, of(stats)));
+        set(&self.expected, stats.expected_proxies);
     }
 }
 
@@ -164,10 +182,37 @@ mod tests {
     use sources::files::Folder;
 
     fn stats(text: &str) -> ObjectStats {
+        stats_of(text, "")
+    }
+
+    fn stats_of(text: &str, revision: &str) -> ObjectStats {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("mesh.yaml"), text).unwrap();
         let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
-        ObjectStats::of(&store.apply(Folder::open(dir.path()).scan().updates))
+        ObjectStats::of(&store.apply(Folder::open(dir.path()).scan().updates), revision)
+    }
+
+    /// A regression test: beside istiod its pods were expected too, and gateways were not.
+    #[test]
+    fn proxies_of_other_revisions_are_not_expected_and_gateways_are() {
+        let pod = |name: &str, metadata: &str| {
+            format!(
+                "---\n{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, {metadata}}}, status: {{phase: Running, podIP: 10.0.0.7}}}}\n"
+            )
+        };
+        let sidecar = "labels: {security.istio.io/tlsMode: istio}";
+        let mesh = [
+            pod("by-hand", sidecar),
+            pod("istiods", &format!("{sidecar}, annotations: {{istio.io/rev: default}}")),
+            pod("ours", &format!("{sidecar}, annotations: {{istio.io/rev: canary}}")),
+            pod("gateway", "annotations: {istio.io/rev: canary}"),
+            pod("job", "annotations: {istio.io/rev: canary}").replace("Running", "Succeeded"),
+            pod("plain", "labels: {app: plain}"),
+        ]
+        .concat();
+        assert_eq!(stats_of(&mesh, "canary").expected_proxies, 3);
+        assert_eq!(stats_of(&mesh, "").expected_proxies, 2);
+        assert_eq!(stats_of(&mesh, "default").expected_proxies, 2);
     }
 
     #[test]

@@ -7,6 +7,8 @@ use server::memory_limit;
 use tikv_jemalloc_ctl::{epoch, stats};
 use xds::Register;
 
+use super::ExporterSettings;
+
 pub(crate) struct ProcessMetrics {
     cpu_seconds: Counter,
     resident: IntGauge,
@@ -19,15 +21,15 @@ pub(crate) struct ProcessMetrics {
     heap: IntGauge,
     heap_held: IntGauge,
     stacks: IntGauge,
-    request: Gauge,
 }
 
 const CPU_REQUEST: &str =
     "CPU request of the container in cores: `MELTEMI_CPU_REQUEST`, else the CPUs that this process may use";
-const MEMORY_LIMIT: &str = "memory limit of the container, else the memory of the machine";
+const MEMORY_LIMIT: &str =
+    "memory limit: the least of `MELTEMI_MEMORY_LIMIT`, that of the container and the memory of the machine";
 
 impl ProcessMetrics {
-    pub(crate) fn register(on: &Register) -> prometheus::Result<ProcessMetrics> {
+    pub(crate) fn register(on: &Register, settings: &ExporterSettings) -> prometheus::Result<ProcessMetrics> {
         let started = on.add(
             "gauge",
             Gauge::new("process_start_time_seconds", "start time of the process, in seconds since 1970")?,
@@ -36,9 +38,9 @@ impl ProcessMetrics {
         started.set(now.as_secs_f64());
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let request = on.add("gauge", Gauge::new("meltemi_cpu_request_cores", CPU_REQUEST)?)?;
-        request.set(cpus as f64);
+        request.set(settings.cpu_request.unwrap_or(cpus as f64));
         let memory = on.gauge("meltemi_memory_limit_bytes", MEMORY_LIMIT)?;
-        set(&memory, memory_limit());
+        set(&memory, memory_limit(settings.memory_limit));
         let cpu = Counter::new("process_cpu_seconds_total", "user and system CPU time of the process")?;
         Ok(ProcessMetrics {
             cpu_seconds: on.add("counter", cpu)?,
@@ -55,14 +57,8 @@ impl ProcessMetrics {
             heap: on.gauge("go_memstats_heap_alloc_bytes", "allocated memory, as the allocator counts it")?,
             heap_held: on
                 .gauge("go_memstats_heap_inuse_bytes", "pages with allocated memory, as the allocator counts them")?,
-            request,
             stacks: on.gauge("go_memstats_stack_inuse_bytes", "stack of the main thread")?,
         })
-    }
-
-    /// The CPU request of the container, in cores.
-    pub(crate) fn set_cpu_request(&self, cores: f64) {
-        self.request.set(cores);
     }
 
     pub(crate) fn resident(&self) -> i64 {
@@ -122,6 +118,11 @@ const TICKS_PER_SECOND: f64 = 100.0;
 mod tests {
     use super::*;
 
+    fn registered() -> ProcessMetrics {
+        let on = Register::new(prometheus::Registry::new());
+        ProcessMetrics::register(&on, &ExporterSettings::default()).unwrap()
+    }
+
     #[test]
     fn cpu_time_is_found_behind_a_hostile_name() {
         let stat = "7 (a ) b) S 1 7 7 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 3 0 99 1000 200";
@@ -131,18 +132,18 @@ mod tests {
 
     #[test]
     fn this_process_uses_memory_and_files() {
-        let process = ProcessMetrics::register(&Register::new(prometheus::Registry::new())).unwrap();
+        let process = registered();
         process.observe();
         assert!(process.resident.get() > 0 && process.virtual_memory.get() >= process.resident.get());
         assert!(process.open_files.get() > 0 && process.max_files.get() >= process.open_files.get());
         assert!(process.threads.get() > 0);
         assert!(process.heap.get() > 0 && process.heap_held.get() >= process.heap.get());
-        assert!(process.stacks.get() > 0 && memory_limit().is_some_and(|limit| limit > process.resident.get()));
+        assert!(process.stacks.get() > 0 && memory_limit(None).is_some_and(|limit| limit > process.resident.get()));
     }
 
     #[tokio::test]
     async fn tasks_are_counted_while_they_live() {
-        let process = ProcessMetrics::register(&Register::new(prometheus::Registry::new())).unwrap();
+        let process = registered();
         let task = tokio::spawn(std::future::pending::<()>());
         process.observe();
         let with = process.tasks.get();

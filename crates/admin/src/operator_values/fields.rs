@@ -100,6 +100,10 @@ pub(super) const FIELDS: &[FieldMapping] = fields! {
     "values.meshConfig" => "meshConfig", Mapping;
     "values.base.validationFailurePolicy" => "base.validationFailurePolicy", Text;
 
+    "values.telemetry.enabled" => "telemetry.enabled", Switch;
+    "values.telemetry.v2.enabled" => "telemetry.v2.enabled", Switch;
+    "values.telemetry.v2.prometheus.enabled" => "telemetry.v2.prometheus.enabled", Switch;
+
     "values.pilot.autoscaleEnabled" => "autoscaleEnabled", Switch;
     "values.pilot.autoscaleMin" => "autoscaleMin", Count;
     "values.pilot.autoscaleMax" => "autoscaleMax", Count;
@@ -114,6 +118,7 @@ pub(super) const FIELDS: &[FieldMapping] = fields! {
     "values.pilot.env" => "env", Scalars;
     "values.pilot.envVarFrom" => "envVarFrom", List;
     "values.pilot.extraContainerArgs" => "extraContainerArgs", Texts;
+    "values.pilot.initContainers" => "initContainers", List;
     "values.pilot.traceSampling" => "traceSampling", Number;
     "values.pilot.keepaliveMaxServerConnectionAge" => "keepaliveMaxServerConnectionAge", Text;
     "values.pilot.nodeSelector" => "nodeSelector", Scalars;
@@ -134,8 +139,10 @@ pub(super) const FIELDS: &[FieldMapping] = fields! {
     "values.pilot.seccompProfile" => "seccompProfile", Mapping;
     "values.pilot.configMap" => "configMap", Switch;
 
+    "values.global.certSigners" => "global.certSigners", Texts;
     "values.global.configValidation" => "global.configValidation", Switch;
     "values.global.defaultPodDisruptionBudget.enabled" => "global.defaultPodDisruptionBudget.enabled", Switch;
+    "values.global.defaultResources" => "global.defaultResources", Mapping;
     "values.global.imagePullPolicy" => "global.imagePullPolicy", Text;
     "values.global.imagePullSecrets" => "global.imagePullSecrets", Texts;
     "values.global.logAsJson" => "global.logAsJson", Switch;
@@ -146,6 +153,8 @@ pub(super) const FIELDS: &[FieldMapping] = fields! {
     "values.global.networkPolicy.enabled" => "global.networkPolicy.enabled", Switch;
     "values.global.priorityClassName" => "global.priorityClassName", Text;
     "values.global.proxy.clusterDomain" => "global.proxy.clusterDomain", Text;
+    "values.global.proxy.tracer" => "global.proxy.tracer", Text;
+    "values.global.tracer" => "global.tracer", Mapping;
     "values.global.sds.token.aud" => "global.sds.token.aud", Text;
 
     "components.pilot.k8s.affinity" => "affinity", Mapping;

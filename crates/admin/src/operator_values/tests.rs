@@ -89,12 +89,12 @@ fn a_field_that_is_left_out_is_reported_once_with_position_and_reason() {
              components:\n\
             \x20 cni: {enabled: true, k8s: {x: 1}}\n\
             \x20 egressGateways: [{name: e, enabled: false}]\n\
-             values: {global: {proxy: {logLevel: debug, clusterDomain: d}}, telemetry: {v2: {enabled: true}}}"
+             values: {global: {proxy: {logLevel: debug, clusterDomain: d}}, telemetry: {v2: {stackdriver: {}}}}"
         ),
         "warning: op.yaml:4:3: spec.hub: left out: it names an image of istiod; the chart has its own, and hub and tag for a copy of it\n\
          warning: op.yaml:6:5: spec.components.cni: left out: the CNI plugin has a chart of its own, istio/cni, and stays as it is\n\
          warning: op.yaml:8:29: spec.values.global.proxy.logLevel: left out: it configures injected pods; write it to the values of the injector's ConfigMap (docs/injection.md)\n\
-         warning: op.yaml:8:66: spec.values.telemetry: left out: the chart has no such value\n"
+         warning: op.yaml:8:83: spec.values.telemetry.v2.stackdriver: left out: the chart has no such value\n"
     );
 }
 

@@ -17,7 +17,7 @@ use crate::debug_pages::PAGES;
 use crate::debug_stream::DebugStreamHandler;
 use crate::doctor::facts::EffectiveSettings;
 use crate::hosts::OwnHosts;
-use crate::metrics::Exporter;
+use crate::metrics::{Exporter, ExporterSettings};
 use crate::state::PAGES_AT_A_TIME;
 use server::{Metrics, SharedState};
 use std::sync::atomic::AtomicBool;
@@ -46,7 +46,7 @@ impl xds::Provider for Idle {
 fn idle(ready: bool) -> AdminState {
     let metrics = Arc::new(Metrics::new(prometheus::Registry::new()).unwrap());
     AdminState {
-        exporter: Exporter::new(metrics.clone(), None).unwrap(),
+        exporter: Exporter::new(metrics.clone(), ExporterSettings::default()).unwrap(),
         server: Arc::new(SharedState {
             provider: Arc::new(Idle { ready }),
             views: None,
@@ -55,6 +55,8 @@ fn idle(ready: bool) -> AdminState {
             watches: None,
             rotation: OnceLock::new(),
             replicas: OnceLock::new(),
+            replica_access: OnceLock::new(),
+            leases: OnceLock::new(),
             injection: None,
             draining: AtomicBool::new(false),
             ports_open: AtomicBool::new(true),

@@ -1,4 +1,4 @@
-//! The flags of commands that read a running server: `proxies`, `pushes`, `doctor`, `ca`.
+//! The flags of commands that read a running server: `proxies`, `pushes`, `doctor`, `ca`, `request`.
 
 use std::path::PathBuf;
 
@@ -58,6 +58,23 @@ pub(crate) struct Proxies {
     /// Output
     #[arg(short, long, value_enum, default_value = "text")]
     pub(crate) output: Listing,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Request {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// GET, or POST for what changes the server
+    #[arg(value_name = "METHOD", ignore_case = true)]
+    pub(crate) method: RequestMethod,
+    /// The page with its query, such as /metrics or /debug/syncz
+    pub(crate) path: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RequestMethod {
+    Get,
+    Post,
 }
 
 #[derive(Debug, clap::Args)]

@@ -40,6 +40,7 @@ pub(crate) struct MeshEnv {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ClusterEnv {
     pub(crate) pod_name: Option<String>,
+    pub(crate) pod_ip: Option<String>,
     pub(crate) leader_election: Option<String>,
     pub(crate) status: Option<String>,
     pub(crate) balance: Option<String>,
@@ -195,6 +196,7 @@ impl ClusterEnv {
     fn from_lookup(set: impl Fn(&str) -> Option<String>) -> ClusterEnv {
         ClusterEnv {
             pod_name: set("POD_NAME"),
+            pod_ip: set("POD_IP"),
             leader_election: set("ENABLE_LEADER_ELECTION"),
             status: set("PILOT_ENABLE_STATUS"),
             balance: set("MELTEMI_BALANCE_STREAMS"),

@@ -64,8 +64,8 @@ impl<'a> PageClient<'a> {
     }
 
     /// A page that is not JSON.
-    pub(crate) async fn text(&self, path: &str) -> Result<String> {
-        Ok(String::from_utf8_lossy(&self.body(Method::GET, path).await?).into_owned())
+    pub(crate) async fn text(&self, method: Method, path: &str) -> Result<String> {
+        Ok(String::from_utf8_lossy(&self.body(method, path).await?).into_owned())
     }
 
     async fn body(&self, method: Method, path: &str) -> Result<Bytes> {
@@ -109,7 +109,7 @@ impl<'a> PageClient<'a> {
 }
 
 /// `-`: from stdin.
-fn token(file: &Path) -> Result<Zeroizing<String>> {
+pub(super) fn token(file: &Path) -> Result<Zeroizing<String>> {
     let mut text = Zeroizing::new(String::new());
     let read = if file == Path::new("-") {
         std::io::stdin().lock().take(TOKEN_BYTES).read_to_string(&mut text)

@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::client::{self, PageClient};
+use super::replica_pages::{OfReplica, ReplicaPages};
 use super::{Outcome, print};
 use crate::args::{Doctor, FailOn, Listing};
 use crate::settings::go_duration;
@@ -18,12 +19,13 @@ use crate::settings::go_duration;
 pub(crate) fn run(args: &Doctor) -> Result<Outcome> {
     let length = go_duration(&args.during)
         .with_context(|| format!("--for {:?} is not a duration; write it like 5s or 1m", args.during))?;
-    let checks = client::run(run_checks(args, length))?;
+    let replicas = client::run(run_checks(args, length))?;
     match args.output {
-        Listing::Json => print(&format!("{:#}\n", json!({"server": args.target.server, "checks": checks}))),
-        Listing::Text => print(&report::text(&checks)),
+        Listing::Json => print(&format!("{:#}\n", document(args, &replicas))),
+        Listing::Text => print(&text(&replicas)),
     }
-    let worst = checks.iter().map(|check| check.outcome).max().unwrap_or(CheckOutcome::Ok);
+    let checks = replicas.iter().flat_map(|it| &it.value);
+    let worst = checks.map(|check| check.outcome).max().unwrap_or(CheckOutcome::Ok);
     let failed = match args.fail_on {
         FailOn::Never => false,
         FailOn::Warning => worst >= CheckOutcome::Warning,
@@ -32,26 +34,55 @@ pub(crate) fn run(args: &Doctor) -> Result<Outcome> {
     Ok(if failed { Outcome::Found } else { Outcome::Done })
 }
 
-async fn run_checks(args: &Doctor, length: Duration) -> Result<Vec<DoctorCheck>> {
-    let server = PageClient::new(&args.target)?;
-    let before = server.text("/metrics").await?;
-    let began = Instant::now();
-    tokio::time::sleep(length).await;
-    let mut facts = facts(&server, "").await?;
-    let after = server.text("/metrics").await?;
-    let length = began.elapsed();
-    if let Some(prometheus) = &args.prometheus
-        && !facts.unscoped.is_empty()
-    {
-        let calls = observed_calls(prometheus).await?;
-        facts = self::facts(&server, &observed::parameter(&facts, &calls)).await?;
+/// The checks of the server that was asked; those of other replicas below their names.
+fn document(args: &Doctor, replicas: &[OfReplica<Vec<DoctorCheck>>]) -> Value {
+    let mut document = json!({ "server": args.target.server });
+    for OfReplica { replica, value } in replicas {
+        match document.get("checks") {
+            None => document["checks"] = json!(value),
+            Some(_) => document["replicas"][replica] = json!(value),
+        }
     }
-    let (before, after) = (MetricsSample::read(&before), MetricsSample::read(&after));
-    Ok(checks::all(&facts, &SampleWindow { before: &before, after: &after, length }))
+    document
 }
 
-async fn facts(server: &PageClient<'_>, observed: &str) -> Result<Facts> {
-    server.page(&format!("/debug/facts?use={observed}"), "facts about a mesh").await
+fn text(replicas: &[OfReplica<Vec<DoctorCheck>>]) -> String {
+    let several = replicas.len() > 1;
+    let part = |it: &OfReplica<Vec<DoctorCheck>>| {
+        let heading = if several { format!("replica {}\n", it.replica) } else { String::new() };
+        format!("{heading}{}", report::text(&it.value))
+    };
+    replicas.iter().map(part).collect::<Vec<_>>().join("\n")
+}
+
+/// Of each replica that tells its metrics before and after, and its facts.
+async fn run_checks(args: &Doctor, length: Duration) -> Result<Vec<OfReplica<Vec<DoctorCheck>>>> {
+    let pages = ReplicaPages::find(&args.target).await?;
+    let before = pages.metrics().await?;
+    let began = Instant::now();
+    tokio::time::sleep(length).await;
+    let mut all_facts = facts(&pages, "").await?;
+    let after = pages.metrics().await?;
+    let length = began.elapsed();
+    if let Some(prometheus) = &args.prometheus
+        && let Some(own) = all_facts.first().filter(|own| !own.value.unscoped.is_empty())
+    {
+        let calls = observed_calls(prometheus).await?;
+        all_facts = facts(&pages, &observed::parameter(&own.value, &calls)).await?;
+    }
+    let of = |samples: &[OfReplica<String>], replica: &str| {
+        samples.iter().find(|it| it.replica == replica).map(|it| MetricsSample::read(&it.value))
+    };
+    let checked = |OfReplica { replica, value: facts }: OfReplica<Facts>| {
+        let (before, after) = of(&before, &replica).zip(of(&after, &replica))?;
+        let value = checks::all(&facts, &SampleWindow { before: &before, after: &after, length });
+        Some(OfReplica { replica, value })
+    };
+    Ok(all_facts.into_iter().filter_map(checked).collect())
+}
+
+async fn facts(pages: &ReplicaPages<'_>, observed: &str) -> Result<Vec<OfReplica<Facts>>> {
+    pages.read(&format!("/debug/facts?use={observed}"), "facts about a mesh").await
 }
 
 /// The calls of the last day.

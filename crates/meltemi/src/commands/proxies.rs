@@ -4,37 +4,62 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 use comfy_table::{Table, presets};
+use serde_json::Value;
 
-use super::client::{self, PageClient};
+use super::client;
+use super::replica_pages::{OfReplica, ReplicaPages};
 use super::{Outcome, print};
 use crate::args::{Listing, Proxies};
 use admin::{ProxyStatus, SyncState};
 
 pub(crate) fn run(args: &Proxies) -> Result<Outcome> {
-    let server = PageClient::new(&args.target)?;
-    let proxies: Vec<ProxyStatus> = client::run(server.page("/debug/proxies", "a list of proxies"))?;
+    let proxies = client::run(async {
+        let pages = ReplicaPages::find(&args.target).await?;
+        pages.read::<Vec<ProxyStatus>>("/debug/proxies", "a list of proxies").await
+    })?;
     match args.output {
-        Listing::Json => print(&format!("{}\n", serde_json::to_string_pretty(&proxies)?)),
+        Listing::Json => print(&format!("{}\n", serde_json::to_string_pretty(&document(&proxies)?)?)),
         Listing::Text => print(&table(&proxies)),
     }
     Ok(Outcome::Done)
 }
 
+/// One list; where there are several replicas each proxy names its own.
+fn document(replicas: &[OfReplica<Vec<ProxyStatus>>]) -> Result<Vec<Value>> {
+    let mut all = Vec::new();
+    for OfReplica { replica, value } in replicas {
+        for proxy in value {
+            let mut shown = serde_json::to_value(proxy)?;
+            if !replica.is_empty() {
+                shown["replica"] = replica.as_str().into();
+            }
+            all.push(shown);
+        }
+    }
+    Ok(all)
+}
+
 const TYPES: [&str; 4] = ["CDS", "LDS", "EDS", "RDS"];
 
-fn table(proxies: &[ProxyStatus]) -> String {
+/// With the column REPLICA where there are several.
+fn table(replicas: &[OfReplica<Vec<ProxyStatus>>]) -> String {
+    let streams: Vec<(&str, &ProxyStatus)> =
+        replicas.iter().flat_map(|it| it.value.iter().map(|proxy| (&*it.replica, proxy))).collect();
+    let several = replicas.len() > 1;
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["PROXY", "NAMESPACE", "TYPE", "VERSION"].into_iter().chain(TYPES));
-    for proxy in rows(proxies) {
+    table.set_header(
+        ["PROXY", "NAMESPACE", "TYPE", "VERSION"].into_iter().chain(TYPES).chain(several.then_some("REPLICA")),
+    );
+    for (replica, proxy) in rows(&streams) {
         let state =
             |kind: &str| proxy.types.get(kind).map_or(SyncState::NotSent, |status| status.state).name().to_owned();
         let version = if proxy.version.is_empty() { "-" } else { &proxy.version };
         let named = [&proxy.proxy, &proxy.namespace, &proxy.proxy_type, version].map(str::to_owned);
-        table.add_row(named.into_iter().chain(TYPES.into_iter().map(state)));
+        table.add_row(named.into_iter().chain(TYPES.into_iter().map(state)).chain(several.then(|| replica.to_owned())));
     }
     let mut text: String = table.lines().map(|line| format!("{}\n", line.trim())).collect();
-    let errors: Vec<String> = proxies.iter().flat_map(rejections).collect();
+    let errors: Vec<String> = streams.iter().flat_map(|(_, proxy)| rejections(proxy)).collect();
     if !errors.is_empty() {
         text.push('\n');
         text.extend(errors);
@@ -43,11 +68,14 @@ fn table(proxies: &[ProxyStatus]) -> String {
 }
 
 /// An Envoy that gets its certificates from the server has streams for them beside that of its configuration: they have no row of their own.
-fn rows(streams: &[ProxyStatus]) -> impl Iterator<Item = &ProxyStatus> {
+fn rows<'a>(streams: &[(&'a str, &'a ProxyStatus)]) -> impl Iterator<Item = (&'a str, &'a ProxyStatus)> {
     let configures = |stream: &ProxyStatus| TYPES.iter().any(|kind| stream.types.contains_key(*kind));
-    let configured: BTreeSet<_> = streams.iter().filter(|it| configures(it)).map(|it| &it.proxy).collect();
+    let configured: BTreeSet<_> = streams.iter().filter(|(_, it)| configures(it)).map(|(_, it)| &it.proxy).collect();
     let mut others = BTreeSet::new();
-    streams.iter().filter(move |it| configures(it) || (!configured.contains(&it.proxy) && others.insert(&it.proxy)))
+    let is_shown = move |(_, it): &(&'a str, &'a ProxyStatus)| {
+        configures(it) || (!configured.contains(&it.proxy) && others.insert(&it.proxy))
+    };
+    streams.to_vec().into_iter().filter(is_shown)
 }
 
 fn rejections(proxy: &ProxyStatus) -> impl Iterator<Item = String> {
@@ -85,11 +113,17 @@ mod tests {
             connected_at: String::new(),
             types: types.map(|(kind, status)| (kind.to_owned(), status)).into(),
         };
-        let shown = table(&[proxy]);
+        let of = |replica: &str| OfReplica { replica: replica.to_owned(), value: vec![proxy.clone()] };
+        let shown = table(&[of("")]);
         let words: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(words[0], ["PROXY", "NAMESPACE", "TYPE", "VERSION", "CDS", "LDS", "EDS", "RDS"]);
         assert_eq!(words[1], ["cart-1.shop", "shop", "sidecar", "1.32.0", "SYNCED", "ERROR", "STALE", "NOT", "SENT"]);
         assert_eq!(shown.lines().last(), Some("cart-1.shop rejected LDS: bad listener"));
+        let shown = table(&[of("istiod-1"), of("istiod-2")]);
+        let last: Vec<_> = shown.lines().take(3).filter_map(|line| line.split_whitespace().last()).collect();
+        assert_eq!(last, ["REPLICA", "istiod-1", "istiod-2"]);
+        assert_eq!(document(&[of("istiod-1")]).unwrap()[0]["replica"], "istiod-1");
+        assert!(document(&[of("")]).unwrap()[0]["replica"].is_null());
     }
 
     #[test]
@@ -113,7 +147,8 @@ mod tests {
             stream("c.shop", "6", &["CDS"]),
             stream("c.shop", "7", &["CDS"]),
         ];
-        let shown: Vec<_> = rows(&all).map(|it| it.connection_id.as_str()).collect();
+        let streams: Vec<_> = all.iter().map(|it| ("", it)).collect();
+        let shown: Vec<_> = rows(&streams).map(|(_, it)| it.connection_id.as_str()).collect();
         assert_eq!(shown, ["2", "4", "6", "7"], "two configurations of one name are two proxies");
     }
 

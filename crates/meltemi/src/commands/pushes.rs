@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
+use serde_json::Value;
 
-use super::client::{self, PageClient};
+use super::client;
+use super::replica_pages::{OfReplica, ReplicaPages};
 use super::{Outcome, print};
 use crate::args::{Listing, Pushes};
 use admin::PushStatus;
@@ -17,25 +19,48 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) fn run(args: &Pushes) -> Result<Outcome> {
     let output = if args.json { Listing::Json } else { args.output };
     client::run(async {
-        let server = PageClient::new(&args.target)?;
-        let pushes = pushes(&server).await?;
+        let pages = ReplicaPages::find(&args.target).await?;
+        let pushes = pushes(&pages).await?;
         if args.follow {
-            return follow(&server, pushes, output).await;
+            return follow(&pages, pushes, output).await;
         }
         match output {
-            Listing::Json => print(&format!("{}\n", serde_json::to_string_pretty(&pushes)?)),
+            Listing::Json => {
+                let shown: Vec<Value> = pushes.iter().map(document).collect::<Result<_>>()?;
+                print(&format!("{}\n", serde_json::to_string_pretty(&shown)?));
+            }
             Listing::Text => print(&table(&pushes)),
         }
         Ok(Outcome::Done)
     })
 }
 
-async fn pushes(server: &PageClient<'_>) -> Result<Vec<PushStatus>> {
-    server.page("/debug/pushes", "a list of pushes").await
+/// Of all replicas, in the order of time.
+async fn pushes(pages: &ReplicaPages<'_>) -> Result<Vec<OfReplica<PushStatus>>> {
+    let replicas = pages.read::<Vec<PushStatus>>("/debug/pushes", "a list of pushes").await?;
+    let several = replicas.len() > 1;
+    let mut all = Vec::new();
+    for OfReplica { replica, value } in replicas {
+        all.extend(value.into_iter().map(|value| OfReplica { replica: replica.clone(), value }));
+    }
+    // Those of one replica have their order already.
+    if several {
+        all.sort_by(|a, b| a.value.at.cmp(&b.value.at));
+    }
+    Ok(all)
+}
+
+/// Where there are several replicas a push names its own: its id is a number of that one.
+fn document(push: &OfReplica<PushStatus>) -> Result<Value> {
+    let mut shown = serde_json::to_value(&push.value)?;
+    if !push.replica.is_empty() {
+        shown["replica"] = push.replica.as_str().into();
+    }
+    Ok(shown)
 }
 
 /// A line for each push, and again whenever it progressed, until the command is interrupted or the server is gone.
-async fn follow(server: &PageClient<'_>, mut now: Vec<PushStatus>, output: Listing) -> Result<Outcome> {
+async fn follow(pages: &ReplicaPages<'_>, mut now: Vec<OfReplica<PushStatus>>, output: Listing) -> Result<Outcome> {
     let mut known = BTreeMap::new();
     if output == Listing::Text {
         print(&format!("{}\n", HEADERS.join("  ")));
@@ -43,21 +68,25 @@ async fn follow(server: &PageClient<'_>, mut now: Vec<PushStatus>, output: Listi
     loop {
         for push in changed(&mut known, now) {
             match output {
-                Listing::Json => print(&format!("{}\n", serde_json::to_string(&push)?)),
+                Listing::Json => print(&format!("{}\n", document(&push)?)),
                 Listing::Text => print(&format!("{}\n", row(&push).join("  "))),
             }
         }
         tokio::time::sleep(POLL_INTERVAL).await;
-        now = pushes(server).await?;
+        now = pushes(pages).await?;
     }
 }
 
 /// Pushes that are new or progressed since the last poll. `known` keeps only what the server still lists.
-fn changed(known: &mut BTreeMap<u64, PushStatus>, now: Vec<PushStatus>) -> Vec<PushStatus> {
-    let changed = now.iter().filter(|push| known.get(&push.id) != Some(push)).cloned().collect();
-    *known = now.into_iter().map(|push| (push.id, push)).collect();
+fn changed(known: &mut KnownPushes, now: Vec<OfReplica<PushStatus>>) -> Vec<OfReplica<PushStatus>> {
+    let key = |push: &OfReplica<PushStatus>| (push.replica.clone(), push.value.id);
+    let changed = now.iter().filter(|push| known.get(&key(push)) != Some(&push.value)).cloned().collect();
+    *known = now.into_iter().map(|push| (key(&push), push.value)).collect();
     changed
 }
+
+/// By replica and id.
+type KnownPushes = BTreeMap<(String, u64), PushStatus>;
 
 const HEADERS: [&str; 12] =
     ["PUSH", "AT", "CLASSES", "PROXIES", "DONE", "AFTER", "DEBOUNCE", "REFRESH", "SENT", "ACKED", "REJECTED", "CAUSE"];
@@ -65,7 +94,7 @@ const HEADERS: [&str; 12] =
 /// The columns of numbers.
 const NUMBERS: [usize; 10] = [0, 2, 3, 4, 5, 6, 7, 8, 9, 10];
 
-fn table(pushes: &[PushStatus]) -> String {
+fn table(pushes: &[OfReplica<PushStatus>]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(HEADERS);
@@ -79,7 +108,8 @@ fn table(pushes: &[PushStatus]) -> String {
     table.lines().map(|line| format!("{}\n", line.trim_end().get(1..).unwrap_or_default())).collect()
 }
 
-fn row(push: &PushStatus) -> [String; 12] {
+fn row(OfReplica { replica, value: push }: &OfReplica<PushStatus>) -> [String; 12] {
+    let place = if replica.is_empty() { String::new() } else { format!(" ({replica})") };
     let time = |milliseconds: f64| format!("{milliseconds:.1}ms");
     [
         push.id.to_string(),
@@ -93,7 +123,7 @@ fn row(push: &PushStatus) -> [String; 12] {
         push.sent.to_string(),
         push.acked.to_string(),
         push.rejected.to_string(),
-        if push.cause.is_empty() { "-".to_owned() } else { push.cause.clone() },
+        format!("{}{place}", if push.cause.is_empty() { "-" } else { &push.cause }),
     ]
 }
 
@@ -101,9 +131,29 @@ fn row(push: &PushStatus) -> [String; 12] {
 mod tests {
     use super::*;
 
-    fn push(id: u64, acked: u64) -> PushStatus {
+    fn push(id: u64, acked: u64) -> OfReplica<PushStatus> {
         let cause = "Service shop/cart".to_owned();
-        PushStatus { id, acked, sent: 2, proxies: 2, done: 1, last_done_ms: Some(1.25), cause, ..PushStatus::default() }
+        let value = PushStatus {
+            id,
+            acked,
+            sent: 2,
+            proxies: 2,
+            done: 1,
+            last_done_ms: Some(1.25),
+            cause,
+            ..PushStatus::default()
+        };
+        OfReplica { replica: String::new(), value }
+    }
+
+    #[test]
+    fn pushes_of_several_replicas_are_told_apart() {
+        let of = |replica: &str| OfReplica { replica: replica.to_owned(), ..push(1, 0) };
+        let shown = table(&[of("a"), of("b")]);
+        let ends: Vec<_> = shown.lines().skip(1).filter_map(|line| line.split_whitespace().last()).collect();
+        assert_eq!(ends, ["(a)", "(b)"]);
+        assert_eq!(changed(&mut BTreeMap::new(), vec![of("a"), of("b")]).len(), 2);
+        assert_eq!(document(&of("b")).unwrap()["replica"], "b");
     }
 
     #[test]

@@ -54,6 +54,8 @@ mod tests {
             state,
             differs_in: differs_in.iter().map(ToString::to_string).collect(),
             silent_seconds: 40,
+            secure: String::new(),
+            monitoring: String::new(),
         };
         let shown = table(&[
             replica("a", ReplicaState::InStep, &[]),

@@ -20,6 +20,7 @@ pub(super) fn settings(
 ) -> Result<ClusterSettings> {
     let ClusterEnv {
         pod_name,
+        pod_ip,
         leader_election,
         status,
         balance,
@@ -47,6 +48,7 @@ pub(super) fn settings(
         endpoints: if slices { EndpointKind::EndpointSlice } else { EndpointKind::Endpoints },
         revision: revision.unwrap_or_default().into(),
         pod_name: pod_name.clone(),
+        pod_ip: ignored.read("POD_IP", pod_ip, None, |text| text.parse().ok().map(Some)),
         access_cache_ttl: cache_ttl.max(SHORTEST_AUDIT),
         leader_election: ignored.read("ENABLE_LEADER_ELECTION", leader_election, true, |text| boolean(text).ok()),
         addresses: ignored.read("PILOT_ENABLE_IP_AUTOALLOCATE", addresses, true, |text| boolean(text).ok()),

@@ -90,9 +90,7 @@ fn external_settings(env: &IdentityEnv, certificate: PathBuf, key: PathBuf) -> R
     let Some(address) = env.ca_address.clone() else {
         bail!("EXTERNAL_CA=true needs CA_ADDR, the address of the CA as HOST:PORT");
     };
-    let Some(roots) = env.ca_root.clone().map(PathBuf::from) else {
-        bail!("EXTERNAL_CA=true needs CA_ROOT_CA, a file with the roots of {address} in PEM");
-    };
+    let roots = env.ca_root.clone().map(PathBuf::from);
     if address.rsplit_once(':').is_none_or(|(host, port)| host.is_empty() || port.parse::<u16>().is_err()) {
         bail!("CA_ADDR={address:?} is not an address; write it like ca.example:443");
     }
@@ -173,7 +171,7 @@ mod tests {
         let error =
             |env: &IdentityEnv| super::settings(flags(), env, &mut IgnoredValues::default()).unwrap_err().to_string();
         assert!(error(&IdentityEnv { ca_address: None, ..whole.clone() }).contains("CA_ADDR"));
-        assert!(error(&IdentityEnv { ca_root: None, ..whole.clone() }).contains("CA_ROOT_CA"));
+        assert_eq!(identity(&IdentityEnv { ca_root: None, ..whole.clone() }).0.external.unwrap().roots, None);
         assert!(error(&IdentityEnv { ca_address: Some("ca".into()), ..whole.clone() }).contains("ca.example:443"));
         assert_eq!(identity(&IdentityEnv { external_ca: None, ..whole }).0.external, None);
     }

@@ -11,7 +11,7 @@ use testkit::environment;
 use crate::run::{as_text, folder, run};
 
 /// `None`: there is no helm; the skip is reported.
-fn helm(words: &[&str], values: &[&Path]) -> Option<Output> {
+pub(crate) fn helm(words: &[&str], values: &[&Path]) -> Option<Output> {
     let Some(program) = environment::helm() else {
         testkit::skip("the chart: there is no helm; cargo xtask setup builds it where Go is");
         return None;
@@ -26,7 +26,7 @@ fn helm(words: &[&str], values: &[&Path]) -> Option<Output> {
     Some(command.output().expect("helm starts"))
 }
 
-fn chart() -> PathBuf {
+pub(crate) fn chart() -> PathBuf {
     environment::repository().join("deploy/helm/meltemi")
 }
 
@@ -224,25 +224,6 @@ fn admission_policies_are_rendered() {
     assert_eq!(find(&objects, &format!("{kind}Binding"), name)["spec"]["policyName"], name);
 }
 
-/// Helm prints notes only where it installs: they are rendered as an object here.
-#[test]
-fn notes_name_only_values_that_mean_nothing() {
-    let copy = tempfile::tempdir().expect("a folder");
-    let chart = copy.path().join("meltemi");
-    let copied = Command::new("cp").arg("-r").arg(self::chart()).arg(&chart).status().expect("cp starts");
-    assert!(copied.success());
-    let shown = chart.join("templates/shown.yaml");
-    std::fs::write(shown, "ignored: {{ include \"meltemi.ignored\" . | quote }}\n").expect("a template");
-    let ignored = |more: &[&str]| {
-        let template = ["template", "istiod", as_text(&chart), "-n", "istio-system", "-s", "templates/shown.yaml"];
-        let out = helm(&[&template, more].concat(), &[])?;
-        Some(String::from_utf8_lossy(&out.stdout).lines().last().unwrap_or_default().to_owned())
-    };
-    let Some(none) = ignored(&[]) else { return };
-    assert_eq!(none, "ignored: \"\"");
-    assert_eq!(ignored(&["--set", "istio_cni.enabled=true"]).as_deref(), Some("ignored: \"istio_cni\""));
-}
-
 #[test]
 fn env_values_override_the_chart() {
     let Some(objects) = rendered(&[], &["--set-string", "env.CLUSTER_ID=east,env.PILOT_DEBOUNCE_MAX=5s"]) else {
@@ -255,6 +236,22 @@ fn env_values_override_the_chart() {
         found[0]["value"].clone()
     };
     assert_eq!((value("CLUSTER_ID"), value("PILOT_DEBOUNCE_MAX")), (json!("east"), json!("5s")));
+}
+
+#[test]
+fn an_external_authority_is_named_by_a_value() {
+    let address = "cert-manager-istio-csr.cert-manager.svc:443";
+    let set = format!("externalCa.address={address},externalCa.tlsSecret=made");
+    let Some(objects) = rendered(&[], &["--set", &set]) else { return };
+    let pod = &find(&objects, "Deployment", "istiod")["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    for (name, value) in [("EXTERNAL_CA", "true"), ("CA_ADDR", address)] {
+        assert!(array(&container["env"]).contains(&json!({ "name": name, "value": value })), "{name}");
+    }
+    let mount = json!({ "name": "istio-csr-dns-cert", "mountPath": "/var/run/secrets/istiod/tls", "readOnly": true });
+    assert!(array(&container["volumeMounts"]).contains(&mount));
+    let secret = json!({ "name": "istio-csr-dns-cert", "secret": { "secretName": "made", "optional": true } });
+    assert!(array(&pod["volumes"]).contains(&secret));
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod agent;
 mod attacks;
 mod bootstrap;
 mod chart;
+mod chart_values;
 mod check;
 mod check_inject;
 mod delivery;

@@ -236,3 +236,18 @@ fn a_missing_folder_exits_with_2() {
     assert!(ran.stderr.contains("cannot read the folder /nowhere"), "{}", ran.stderr);
     assert_eq!(run(&["serve"]).code, Some(2));
 }
+
+#[test]
+fn request_prints_a_page_as_it_is() {
+    let dir = folder(&[("shop.yaml", SHOP)]);
+    let server = Server::start(&dir, &[]);
+    let url = format!("http://{}", server.port("--monitoringAddr"));
+    let metrics = run(&["request", "GET", "/metrics", "--server", &url]);
+    assert_eq!(metrics.code, Some(0), "{metrics:?}");
+    assert!(metrics.stdout.lines().any(|line| line == "pilot_xds_clients 0"), "{}", metrics.stdout);
+    let list = run(&["request", "get", "debug/syncz?pretty", "--server", &url]);
+    assert_eq!((list.code, list.stdout.trim()), (Some(0), "[]"), "{list:?}");
+    let missing = run(&["request", "GET", "/nowhere", "--server", &url]);
+    assert_eq!(missing.code, Some(2));
+    assert!(missing.stderr.contains("answered 404"), "{}", missing.stderr);
+}

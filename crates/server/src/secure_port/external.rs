@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use ca::{Certificate, ClientVerifier, Csr, Lifetimes, PrivateKey, ServingCertificate};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 use wire::istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse};
 use xds::CallError;
 
@@ -18,9 +18,16 @@ use crate::settings::{ExternalCaSettings, IdentitySettings};
 /// How often the files are checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Roots of the mesh where CA_ROOT_CA names none, the first that is there: where the chart mounts what istio-csr publishes, and the cluster's CA.
+const DEFAULT_ROOTS: [&str; 2] = ["./var/run/secrets/istiod/ca/root-cert.pem", CLUSTER_ROOTS];
+const CLUSTER_ROOTS: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
+const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
+
 pub(crate) struct ExternalCaPort {
     settings: IdentitySettings,
     external: ExternalCaSettings,
+    /// The file with the roots of the mesh.
+    roots: PathBuf,
     authenticator: Arc<CallerAuthenticator>,
     files: Files,
     serving: Arc<ServingCertificate>,
@@ -46,10 +53,11 @@ impl ExternalCaPort {
                 "MELTEMI_WORKLOAD_SECRETS needs a CA of our own: an external one (EXTERNAL_CA) signs only for the caller of a token"
             );
         }
-        let files = Files::read(&external)?;
-        let (chain, key, roots) = files.parse(&external)?;
-        let (serving, clients) = (ServingCertificate::new(chain, &key)?, ClientVerifier::new(&roots)?);
-        Ok(ExternalCaPort { settings, external, authenticator, files, serving, clients })
+        let roots = external.roots.clone().map_or_else(|| default_roots(&DEFAULT_ROOTS), Ok)?;
+        let files = Files::read(&external, &roots)?;
+        let (chain, key, trusted) = files.parse(&external, &roots)?;
+        let (serving, clients) = (ServingCertificate::new(chain, &key)?, ClientVerifier::new(&trusted)?);
+        Ok(ExternalCaPort { settings, external, roots, authenticator, files, serving, clients })
     }
 
     pub(crate) fn port(
@@ -57,8 +65,9 @@ impl ExternalCaPort {
         stages: xds::Stages,
         debug_handler: Arc<dyn xds::DebugHandler>,
     ) -> Result<xds::ServerPort> {
-        let ExternalCaSettings { address, name, roots, .. } = self.external.clone();
-        let client = agent::CaEndpoint { address, name, roots, learned: Vec::new() };
+        let ExternalCaSettings { address, name, roots: given, .. } = self.external.clone();
+        let learned = if given.is_some() { Vec::new() } else { system_roots(&[CLUSTER_ROOTS, SYSTEM_ROOTS]) };
+        let client = agent::CaEndpoint { address, name, roots: self.roots.clone(), learned };
         let signer = Signer::External(ExternalCa { client, lifetimes: self.settings.lifetimes });
         let tls = ca::server_config(self.serving.clone(), self.clients.clone())?;
         Ok(xds::ServerPort {
@@ -87,11 +96,11 @@ impl ExternalCaPort {
     }
 
     fn reload(&mut self) -> Result<()> {
-        let files = Files::read(&self.external)?;
+        let files = Files::read(&self.external, &self.roots)?;
         if files == self.files {
             return Ok(());
         }
-        let (chain, key, roots) = files.parse(&self.external)?;
+        let (chain, key, roots) = files.parse(&self.external, &self.roots)?;
         self.clients.replace(&roots)?;
         self.serving.replace(chain, &key)?;
         self.files = files;
@@ -154,25 +163,49 @@ impl ExternalCa {
 }
 
 impl Files {
-    fn read(external: &ExternalCaSettings) -> Result<Files> {
+    fn read(external: &ExternalCaSettings, roots: &Path) -> Result<Files> {
         let hint = "an external CA signs nothing for the secure port; name its certificate and key with --tlsCertFile and --tlsKeyFile";
         Ok(Files {
             certificate: read(&external.certificate).context(hint)?,
             key: zeroize::Zeroizing::new(read(&external.key).context(hint)?),
-            roots: read(&external.roots).context("CA_ROOT_CA")?,
+            roots: read(roots).context("CA_ROOT_CA")?,
         })
     }
 
-    fn parse(&self, external: &ExternalCaSettings) -> Result<(Vec<Certificate>, PrivateKey, Vec<Certificate>)> {
-        let of = |path: &PathBuf| path.display().to_string();
+    fn parse(
+        &self,
+        external: &ExternalCaSettings,
+        roots: &Path,
+    ) -> Result<(Vec<Certificate>, PrivateKey, Vec<Certificate>)> {
+        let of = |path: &Path| path.display().to_string();
         let chain = ca::bundle(&self.certificate).with_context(|| of(&external.certificate))?;
-        let roots = ca::bundle(&self.roots).with_context(|| of(&external.roots))?;
+        let roots = ca::bundle(&self.roots).with_context(|| of(roots))?;
         let key = PrivateKey::from_pem(&self.key).with_context(|| of(&external.key))?;
         if !chain.first().is_some_and(|leaf| leaf.has_key(&key)) {
             bail!("{} is not the key of {}", external.key.display(), external.certificate.display());
         }
         Ok((chain, key, roots))
     }
+}
+
+fn default_roots(candidates: &[&str]) -> Result<PathBuf> {
+    let found = candidates.iter().map(Path::new).find(|path| path.exists());
+    let named = candidates.join(" nor ");
+    found.map(Path::to_owned).with_context(|| {
+        format!("EXTERNAL_CA=true without CA_ROOT_CA: neither {named} is there; name a file with the roots of the mesh")
+    })
+}
+
+/// Roots that verify the CA itself, of those files that are there.
+fn system_roots(files: &[&str]) -> Vec<Certificate> {
+    let texts = files.iter().filter_map(|file| Some((file, read(Path::new(file)).ok()?)));
+    let bundles = texts.map(|(file, text)| {
+        ca::bundle(&text).unwrap_or_else(|problem| {
+            warn!(file, %problem, "roots of the system are left out");
+            Vec::new()
+        })
+    });
+    bundles.flatten().collect()
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -201,6 +234,24 @@ mod tests {
         let identities = [identity];
         let answer = authority.sign(&csr, &identities, HOUR, SystemTime::now()).unwrap();
         (csr.for_signer(&identities).unwrap(), answer)
+    }
+
+    #[test]
+    fn without_roots_of_its_own_those_of_the_cluster_and_the_system_hold() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        let (mesh, cluster, system) = (path("root-cert.pem"), path("ca.crt"), path("system.pem"));
+        let candidates = [mesh.as_str(), cluster.as_str()];
+        let error = default_roots(&candidates).unwrap_err().to_string();
+        assert!(error.contains("CA_ROOT_CA") && error.contains(&cluster), "{error}");
+        std::fs::write(&cluster, authority().roots_pem()).unwrap();
+        assert_eq!(default_roots(&candidates).unwrap(), Path::new(&cluster));
+        std::fs::write(&mesh, authority().roots_pem()).unwrap();
+        assert_eq!(default_roots(&candidates).unwrap(), Path::new(&mesh));
+        std::fs::write(&system, authority().roots_pem() + &authority().roots_pem()).unwrap();
+        assert_eq!(system_roots(&[&cluster, &system, "/nowhere"]).len(), 3);
+        std::fs::write(&system, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").unwrap();
+        assert_eq!(system_roots(&[&cluster, &system]).len(), 1);
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl LocalCaPort {
     }
 
     /// The roots that the mesh trusts, as PEM, at the time of the call.
-    pub(crate) fn roots(&self) -> impl Fn() -> String + Clone + Send + 'static {
+    pub(crate) fn roots(&self) -> impl Fn() -> String + Clone + Send + Sync + 'static {
         let (certificates, signer) = (self.certificates.clone(), self.signer.clone());
         move || trusted(&certificates.authority(), signer.as_deref()).iter().map(Certificate::pem).collect()
     }

@@ -4,6 +4,7 @@
 mod access;
 mod addresses;
 mod admission;
+mod all_replicas;
 mod balance;
 mod chart;
 mod check;
@@ -16,6 +17,7 @@ mod injection;
 mod instance;
 mod leader_tasks;
 mod leadership;
+mod lease_owner;
 mod left;
 mod life;
 mod program;

@@ -145,6 +145,7 @@ impl GrpcService {
     fn reject_stream(&self, variant: Variant, error: &StreamError) -> GrpcResponse {
         self.shared.metrics.call_started(variant);
         self.shared.metrics.call_ended(variant, error.code());
+        self.shared.metrics.count_rejected_stream(error);
         self.reject(error)
     }
 

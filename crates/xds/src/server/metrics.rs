@@ -15,7 +15,10 @@ use prometheus::{
 
 use crate::{
     Connections, Memory, Register, Stages, TypeUrl, Variant,
-    server::{grpc_metrics::GrpcMetrics, stream_error::Code},
+    server::{
+        grpc_metrics::GrpcMetrics,
+        stream_error::{Code, StreamError, StreamRejection},
+    },
 };
 
 const PUSH_SECONDS: [f64; 9] = [0.01, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0];
@@ -47,6 +50,7 @@ pub struct Metrics {
     slots_in_use: IntGauge,
     oldest: OldestUnacked,
     zombies: IntCounter,
+    rejected_streams: IntCounterVec,
     destroy_time: Histogram,
     grpc: GrpcMetrics,
     cached: CachedSeries,
@@ -133,6 +137,12 @@ impl Metrics {
                 "meltemi_xds_zombies_total",
                 "streams that were closed because a keepalive ping was not answered, or because the pod of the proxy had been deleted for a minute",
             )?,
+            rejected_streams: on.counters(
+                "meltemi_xds_streams_rejected_total",
+                "new streams that were rejected: `memory` (from 88 % of the limit on), `not_ready`, `too_many_streams` (of one address or identity), `unauthenticated`, \
+                 `token_review` (the API server did not answer)",
+                &["reason"],
+            )?,
             destroy_time: on.seconds(
                 "pilot_destroy_time_seconds",
                 "time from the end of a stream until its state is dropped. Not in istiod",
@@ -143,6 +153,9 @@ impl Metrics {
         };
         let counters = [&metrics.pushes, &metrics.rejects, &metrics.push_errors, &metrics.expired_nonce];
         counters.into_iter().for_each(init_at_zero);
+        for reason in StreamRejection::ALL {
+            metrics.rejected_streams.with_label_values(&[reason.label()]);
+        }
         Ok(Arc::new(metrics))
     }
 
@@ -210,6 +223,12 @@ impl Metrics {
 
     pub(crate) fn zombies(&self, streams: usize) {
         self.zombies.inc_by(streams as u64);
+    }
+
+    pub(crate) fn count_rejected_stream(&self, error: &StreamError) {
+        if let Some(reason) = error.rejection() {
+            self.rejected_streams.with_label_values(&[reason.label()]).inc();
+        }
     }
 
     pub(crate) fn write_timed_out(&self) {

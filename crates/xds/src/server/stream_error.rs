@@ -114,7 +114,51 @@ pub(crate) enum StreamError {
     Broken,
 }
 
+/// Why a new stream was rejected, for a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StreamRejection {
+    Memory,
+    NotReady,
+    TooManyStreams,
+    Unauthenticated,
+    TokenReview,
+}
+
+impl StreamRejection {
+    pub(crate) const ALL: [StreamRejection; 5] = [
+        StreamRejection::Memory,
+        StreamRejection::NotReady,
+        StreamRejection::TooManyStreams,
+        StreamRejection::Unauthenticated,
+        StreamRejection::TokenReview,
+    ];
+
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            StreamRejection::Memory => "memory",
+            StreamRejection::NotReady => "not_ready",
+            StreamRejection::TooManyStreams => "too_many_streams",
+            StreamRejection::Unauthenticated => "unauthenticated",
+            StreamRejection::TokenReview => "token_review",
+        }
+    }
+}
+
 impl StreamError {
+    /// `None`: not a reason to reject a stream before it began.
+    pub(crate) fn rejection(&self) -> Option<StreamRejection> {
+        match self {
+            StreamError::LowMemory => Some(StreamRejection::Memory),
+            StreamError::NotReady => Some(StreamRejection::NotReady),
+            StreamError::TooManyStreams { .. } | StreamError::TooManyOfCaller { .. } => {
+                Some(StreamRejection::TooManyStreams)
+            }
+            StreamError::Unauthenticated => Some(StreamRejection::Unauthenticated),
+            StreamError::TokenReviewUnavailable => Some(StreamRejection::TokenReview),
+            _ => None,
+        }
+    }
+
     pub(crate) fn code(&self) -> Code {
         match self {
             StreamError::Done => Code::Ok,

@@ -215,6 +215,7 @@ async fn a_server_low_on_memory_keeps_its_streams_and_rejects_new_ones() {
             (code, text.as_str()),
             (14, "this instance has hardly any memory left; try another, or this one later")
         );
+        assert_eq!(harness.metric("meltemi_xds_streams_rejected_total{reason=\"memory\"}"), Some(1.0));
         harness.mesh.set("CDS a=2");
         assert_eq!(proxy.ack_next().await, "CDS a=2");
         harness.server.reject_new_streams(false);

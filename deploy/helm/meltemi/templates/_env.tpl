@@ -5,6 +5,9 @@
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
 - name: POD_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+# Where commands that ask all replicas find this one.
+- name: POD_IP
+  valueFrom: {fieldRef: {fieldPath: status.podIP}}
 - name: SERVICE_ACCOUNT
   valueFrom: {fieldRef: {fieldPath: spec.serviceAccountName}}
 {{- if and (include "meltemi.memoryLimit" .) (not (hasKey $given "MELTEMI_MEMORY_LIMIT")) }}
@@ -21,6 +24,8 @@
   "ROOT_CA_DIR" "/etc/cacerts"
   "XDG_STATE_HOME" "/var/run/secrets/istio-dns" -}}
 {{- with .Values.watchedNamespaces }}{{ $_ := set $own "WATCHED_NAMESPACES" (join "," .) }}{{ end }}
+{{- with .Values.externalCa.address }}{{ $_ := set $own "EXTERNAL_CA" "true" }}{{ $_ := set $own "CA_ADDR" . }}{{ end }}
+{{- with .Values.externalCa.serverName }}{{ $_ := set $own "MELTEMI_CA_SERVER_NAME" . }}{{ end }}
 {{- range $name, $value := merge (dict) $given $own }}
 - name: {{ $name }}
   value: {{ toString $value | quote }}

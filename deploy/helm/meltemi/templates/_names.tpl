@@ -79,7 +79,7 @@ operator.istio.io/component: Pilot
 
 {{/* The memory limit of the container; empty: none. */}}
 {{- define "meltemi.memoryLimit" -}}
-{{- $resources := .Values.resources | default dict -}}
+{{- $resources := .Values.resources | default .Values.global.defaultResources -}}
 {{- $given := dig "limits" "memory" "" $resources -}}
 {{- if $given -}}
 {{ $given }}
@@ -128,12 +128,49 @@ trafficDistribution: {{ . }}
 {{- end }}
 {{- end }}
 
+{{/* A mapping of texts, such as labels: numbers and booleans become texts. */}}
+{{- define "meltemi.texts" -}}
+{{- range $key, $value := . }}
+{{ $key }}: {{ toString $value | quote }}
+{{- end }}
+{{- end }}
+
+{{/* What the container requests and is limited to. Istiod's chart leaves out what is null, and takes global.defaultResources where nothing is said. */}}
+{{- define "meltemi.resources" -}}
+{{- $resources := dict -}}
+{{- range $kind, $amounts := .Values.resources | default .Values.global.defaultResources -}}
+{{- range $name, $amount := $amounts }}{{ if $amount }}{{ $_ := set $resources $kind (set (get $resources $kind | default dict) $name $amount) }}{{ end }}{{ end -}}
+{{- end -}}
+{{- with include "meltemi.memoryLimit" . }}{{ $resources = merge $resources (dict "limits" (dict "memory" .)) }}{{ end -}}
+{{- toYaml $resources -}}
+{{- end }}
+
+{{/*
+The number of replicas to ask for; empty: none is named. An autoscaler begins with one replica, and only later with its least: proxies
+that come first would all sit on that one. After the first install the number is the autoscaler's, so that it is read from the cluster.
+Without a cluster (helm template, GitOps) none is named: a number that is written again and again would undo what the autoscaler does.
+*/}}
+{{- define "meltemi.replicas" -}}
+{{- if not .Values.autoscaleEnabled -}}
+{{ .Values.replicaCount }}
+{{- else -}}
+{{- $name := include "meltemi.name" . -}}
+{{- $found := lookup "apps/v1" "Deployment" .Release.Namespace "" -}}
+{{- if $found -}}
+{{- $replicas := .Values.autoscaleMin -}}
+{{- range $found.items }}{{ if eq .metadata.name $name }}{{ $replicas = .spec.replicas }}{{ end }}{{ end -}}
+{{ $replicas }}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{/* Values of istiod's chart that mean nothing here, by name. */}}
 {{- define "meltemi.ignored" -}}
-{{- $known := list "revision" "revisionTags" "ownerName" "image" "hub" "tag" "replicaCount" "autoscaleEnabled" "autoscaleMin" "autoscaleMax" "autoscaleBehavior" "cpu" "memory" "rollingMaxSurge" "rollingMaxUnavailable" "pdb" "resources" "memoryLimit" "env" "envVarFrom" "extraContainerArgs" "traceSampling" "keepaliveMaxServerConnectionAge" "watchedNamespaces" "nodeSelector" "affinity" "tolerations" "topologySpreadConstraints" "deploymentLabels" "deploymentAnnotations" "podLabels" "podAnnotations" "serviceAnnotations" "serviceAccountAnnotations" "ipFamilyPolicy" "ipFamilies" "trafficDistribution" "volumes" "volumeMounts" "seccompProfile" "configMap" "meshConfig" "base" "admissionPolicy" "serviceMonitor" "plaintextXds" "networkPolicy" "sidecarInjectorWebhook" "cni" "gateways" "global" -}}
-{{- $global := list "hub" "tag" "variant" "caAddress" "caName" "mountMtlsCerts" "nativeNftables" "network" "pilotCertProvider" "sts" "proxy_init" "trustBundleName" "trustDomain" "omitSidecarInjectorConfigMap" "operatorManageWebhooks" "imagePullPolicy" "imagePullSecrets" "priorityClassName" "logAsJson" "logging" "proxy" "multiCluster" "meshID" "meshNetworks" "sds" "configValidation" "defaultPodDisruptionBudget" "networkPolicy" "istioNamespace" -}}
+{{- $known := splitList " " "revision revisionTags ownerName image hub tag replicaCount autoscaleEnabled autoscaleMin autoscaleMax autoscaleBehavior cpu memory rollingMaxSurge rollingMaxUnavailable pdb resources memoryLimit env envVarFrom extraContainerArgs initContainers traceSampling keepaliveMaxServerConnectionAge watchedNamespaces externalCa nodeSelector affinity tolerations topologySpreadConstraints deploymentLabels deploymentAnnotations podLabels podAnnotations serviceAnnotations serviceAccountAnnotations ipFamilyPolicy ipFamilies trafficDistribution volumes volumeMounts seccompProfile configMap meshConfig telemetry base admissionPolicy serviceMonitor plaintextXds networkPolicy sidecarInjectorWebhook cni gateways global pilot defaults _internal_defaults_do_not_set" -}}
+{{- $global := splitList " " "hub tag variant caAddress caName certSigners defaultResources mountMtlsCerts nativeNftables network pilotCertProvider sts proxy_init tracer trustBundleName trustDomain omitSidecarInjectorConfigMap operatorManageWebhooks imagePullPolicy imagePullSecrets priorityClassName logAsJson logging proxy multiCluster meshID meshNetworks sds configValidation defaultPodDisruptionBudget networkPolicy istioNamespace" -}}
+{{- $pilot := .Values.pilot | default dict -}}
 {{- $ignored := list -}}
-{{- range $key, $_ := .Values }}{{ if not (has $key $known) }}{{ $ignored = append $ignored $key }}{{ end }}{{ end -}}
+{{- range $key, $_ := .Values }}{{ if not (has $key $known) }}{{ $ignored = append $ignored (hasKey $pilot $key | ternary (printf "pilot.%s" $key) $key) }}{{ end }}{{ end -}}
 {{- range $key, $_ := .Values.global }}{{ if not (has $key $global) }}{{ $ignored = append $ignored (printf "global.%s" $key) }}{{ end }}{{ end -}}
 {{- join ", " (sortAlpha $ignored) -}}
 {{- end }}
