@@ -3,6 +3,7 @@
 
 mod admission;
 mod cluster_patches;
+mod dependencies;
 mod effects;
 mod engine;
 mod gateway;
@@ -17,11 +18,11 @@ mod node;
 mod notifications;
 mod outbound_layer;
 mod patch_reach;
-mod placement_diff;
 mod provenance;
 mod render;
 mod resource_cache;
 mod routes;
+mod scope_change;
 mod secrets;
 mod sorted_list;
 mod table;

@@ -126,7 +126,7 @@ impl ResolvedVirtualService {
 
     /// Destination hosts of routes for clients of the namespace, with their ports; `None`: all ports.
     /// `namespace` `None`: for all clients.
-    pub(crate) fn destinations(&self, namespace: Option<&str>) -> Vec<(Host, Option<u16>)> {
+    pub fn destinations(&self, namespace: Option<&str>) -> Vec<(Host, Option<u16>)> {
         let from = |route: &&HttpRoute| namespace.is_none_or(|namespace| allows_source_namespace(route, namespace));
         let http = self.http.iter().filter(from).flat_map(|route| {
             let routes = route.route.iter().filter_map(|to| to.destination.as_ref());
