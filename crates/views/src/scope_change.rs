@@ -37,10 +37,7 @@ impl<'a> VirtualServiceChange<'a> {
 
     /// The services that routes lead to are imported: others may be now.
     fn may_change_imports(&self) -> bool {
-        let same = |(old, new): (&Arc<ResolvedVirtualService>, &Arc<ResolvedVirtualService>)| {
-            old.is_interchangeable_with(new) && old.destinations(None) == new.destinations(None)
-        };
-        !self.old.zip(self.new).is_some_and(same)
+        !self.old.zip(self.new).is_some_and(|(old, new)| old.imports_like(new))
     }
 }
 
