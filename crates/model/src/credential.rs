@@ -139,10 +139,10 @@ impl CredentialName {
         self.store == CredentialStore::Kubernetes && self.namespace(reader) != &*reader.namespace
     }
 
-    /// One of the changed objects may hold this credential. CA certificates may be in the Secret of the key or in one of their own.
-    pub fn reads(&self, changed: &BTreeSet<Name>, reader: &CredentialReader) -> bool {
-        let named = |name: &str| changed.contains(&Name::new(self.namespace(reader), name));
-        named(&self.name) || self.base_name().is_some_and(named)
+    /// Objects that may hold this credential. CA certificates may be in the Secret of the key or in one of their own.
+    pub fn objects(&self, reader: &CredentialReader) -> impl Iterator<Item = Name> {
+        let names = std::iter::once(&*self.name).chain(self.base_name());
+        names.map(move |name| Name::new(self.namespace(reader), name))
     }
 
     /// Gateways decide who may read it.

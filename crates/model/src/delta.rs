@@ -1,4 +1,4 @@
-//! The step from one mesh to the next: which services, endpoints, workloads and scopes a change of objects affects. Equal results end the propagation here.
+//! The step from one mesh to the next, and the inputs that a change of objects touches. Equal results end the propagation here.
 
 mod istio;
 mod policy;
@@ -6,7 +6,6 @@ mod policy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use config::host::Host;
 use config::kinds::pod::Pod;
 use config::kinds::service::{self as kube, ServiceType};
 use config::meta::Object;
@@ -15,89 +14,62 @@ use imbl::ordmap::DiffItem;
 
 use crate::discovery_selectors;
 use crate::environment::Environment;
+use crate::input::Input;
 use crate::mesh::{Mesh, key};
 use crate::network;
-use crate::placement::Placement;
-use crate::proxy::{Proxy, ProxyKind};
 use crate::service::Service;
 
+/// What a change of objects touches.
 #[derive(Debug, Default)]
-pub struct Delta {
-    /// A setting that anything may read changed: mesh config, policies of the root namespace, nodes, namespaces.
-    pub everything: bool,
-    pub services: BTreeMap<Name, ServiceChange>,
-    /// Services whose endpoints changed; `true`: their identities or mutual TLS too, which clusters hold.
-    pub endpoints: BTreeMap<Name, bool>,
-    /// Pods whose own proxy may need other configuration.
-    pub workloads: BTreeSet<Name>,
-    /// Namespaces whose proxies may be in another class: Sidecars, policies, WorkloadEntries or ServiceEntries changed there.
-    pub namespaces: BTreeSet<Arc<str>>,
-    /// Gateways were added, removed or changed: gateway proxies may listen on other ports.
-    pub gateways: bool,
-    /// `namespace/name` of Gateways with added, removed or changed VirtualServices.
-    pub gateway_routes: BTreeSet<String>,
-    /// Secrets and ConfigMaps that were added, removed or changed: no configuration is made from them, but credentials are.
-    pub credentials: BTreeSet<Name>,
-    /// Some scope reads VirtualServices, DestinationRules or Sidecars that changed.
-    pub scopes: bool,
-    /// Mesh-wide inputs of the class keys changed: the class of any proxy may be another.
-    pub class_keys: bool,
-}
+pub struct Delta(BTreeSet<Input>);
 
 /// The services of one namespace and host: a Kubernetes Service, and ServiceEntries that declare the same host.
 #[derive(Debug, Clone, Default)]
-pub struct ServiceChange {
-    pub old: Vec<Arc<Service>>,
-    pub new: Vec<Arc<Service>>,
+pub(crate) struct ServiceChange {
+    old: Vec<Arc<Service>>,
+    new: Vec<Arc<Service>>,
 }
 
 impl ServiceChange {
-    pub fn sides(&self) -> impl Iterator<Item = &Arc<Service>> {
+    pub(crate) fn sides(&self) -> impl Iterator<Item = &Arc<Service>> {
         self.old.iter().chain(&self.new)
     }
 }
 
+/// What changes of services and workloads lead to, before endpoints and scopes are computed again.
+#[derive(Default)]
+struct ChangedServices {
+    services: BTreeMap<Name, ServiceChange>,
+    /// Services, by namespace and host, whose endpoints must be computed again.
+    stale: BTreeSet<Name>,
+}
+
 impl Delta {
-    /// The class of this proxy may have changed: its own pod did, or a service that may select it.
-    pub fn may_change_class(&self, proxy: &Proxy) -> bool {
-        let pod = || proxy.pod().is_some_and(|pod| self.workloads.contains(&pod));
-        self.everything
-            || self.class_keys
-            || (self.gateways && proxy.kind == ProxyKind::Gateway)
-            || self.namespaces.contains(&proxy.namespace)
-            || self.services.keys().any(|name| name.namespace == proxy.namespace)
-            || (!self.workloads.is_empty() && pod())
+    /// Of the first mesh, or of a change that anything may read.
+    pub fn of_everything() -> Self {
+        Self(BTreeSet::from([Input::Everything]))
     }
 
-    /// The class of some proxy may have changed.
-    pub fn may_change_any_class(&self) -> bool {
-        self.everything
-            || self.class_keys
-            || self.gateways
-            || !(self.namespaces.is_empty() && self.services.is_empty() && self.workloads.is_empty())
+    pub fn inputs(&self) -> impl Iterator<Item = &Input> {
+        self.0.iter()
     }
 
-    /// The outbound configuration of a proxy with this placement may have changed.
-    pub fn concerns(&self, mesh: &Mesh, placement: &Placement) -> bool {
-        let imported = |name: &Name| {
-            let service = placement.scope.service(&Host::new(&name.name));
-            service.is_some_and(|service| service.namespace == name.namespace)
-        };
-        let routed = placement.is_gateway() && (self.gateways || !self.gateway_routes.is_empty());
-        self.everything || routed || !mesh.scope_is_current(placement) || self.endpoints.keys().any(imported)
+    pub fn touches(&self, input: &Input) -> bool {
+        self.0.contains(input)
     }
 
-    /// No configuration changed; credentials may have.
     pub fn is_empty(&self) -> bool {
-        !self.everything
-            && !self.scopes
-            && !self.class_keys
-            && !self.gateways
-            && self.gateway_routes.is_empty()
-            && self.services.is_empty()
-            && self.endpoints.is_empty()
-            && self.workloads.is_empty()
-            && self.namespaces.is_empty()
+        self.0.is_empty()
+    }
+
+    fn touch(&mut self, input: Input) {
+        self.0.insert(input);
+    }
+
+    fn touch_if(&mut self, condition: bool, input: Input) {
+        if condition {
+            self.touch(input);
+        }
     }
 
     pub(crate) fn apply(mesh: &Mesh, whole: &Snapshot) -> (Mesh, Self) {
@@ -115,39 +87,46 @@ impl Delta {
             || ingress_ports_changed(mesh, snapshot);
         if wide {
             let next = Mesh { telemetry_pool: mesh.telemetry_pool.clone(), ..Mesh::new(whole, &mesh.env) };
-            return (next, Self { everything: true, ..Self::default() });
+            return (next, Self::of_everything());
         }
         let mut next = Mesh { objects: snapshot.clone(), all_objects: whole.clone(), ..mesh.clone() };
         let credentials =
             [changed_names(&old.secrets, &snapshot.secrets), changed_names(&old.config_maps, &snapshot.config_maps)];
-        let mut delta = Self { credentials: credentials.into_iter().flatten().collect(), ..Self::default() };
-        let mut stale = BTreeSet::new();
-        delta.apply_services(mesh, &mut next, &mut stale);
-        delta.apply_service_entries(mesh, &mut next, &mut stale);
-        delta.apply_workload_entries(mesh, &mut next, &mut stale);
-        delta.apply_pods(mesh, &mut next, &mut stale);
-        apply_slices(mesh, &mut next, &mut stale);
+        let mut delta = Self(credentials.into_iter().flatten().map(Input::Credential).collect());
+        let ChangedServices { services, stale } = delta.apply_workloads(mesh, &mut next);
+        delta.0.extend(services.keys().cloned().map(Input::Service));
         delta.apply_endpoints(mesh, &mut next, stale);
         delta.apply_peer_authentications(mesh, &mut next);
         delta.apply_telemetries(mesh, &mut next);
-        delta.apply_request_policies(mesh, &mut next);
+        delta.apply_request_policies(mesh, &mut next, &services);
         delta.apply_envoy_filters(mesh, &mut next);
         delta.apply_plugins(mesh, &next);
-        delta.apply_scopes(mesh, &mut next);
-        if !delta.services.is_empty() {
+        delta.apply_scopes(mesh, &mut next, &services);
+        if !services.is_empty() {
             next.provider_hosts = Arc::new(next.build_provider_hosts());
             // Any proxy may send its access logs and spans to that service.
-            delta.everything |= next.provider_hosts != mesh.provider_hosts;
+            delta.touch_if(next.provider_hosts != mesh.provider_hosts, Input::Everything);
         }
         delta.apply_gateways(mesh, &mut next);
         if delta.touches_headless(mesh, &next) {
             next.headless = Arc::new(next.headless_addresses());
         }
-        delta.class_keys |= next.headless != mesh.headless
+        let class_keys = next.headless != mesh.headless
             || next.entry_services.dynamic_namespaces() != mesh.entry_services.dynamic_namespaces()
             || next.client_facts != mesh.client_facts
             || next.scopes.node_local != mesh.scopes.node_local;
+        delta.touch_if(class_keys, Input::ClassKeys);
         (next, delta)
+    }
+
+    fn apply_workloads(&mut self, mesh: &Mesh, next: &mut Mesh) -> ChangedServices {
+        let mut changed = ChangedServices::default();
+        apply_services(mesh, next, &mut changed);
+        self.apply_service_entries(mesh, next, &mut changed);
+        self.apply_workload_entries(mesh, next, &mut changed);
+        self.apply_pods(mesh, next, &mut changed.stale);
+        apply_slices(mesh, next, &mut changed.stale);
+        changed
     }
 
     fn touches_headless(&self, old: &Mesh, new: &Mesh) -> bool {
@@ -155,28 +134,11 @@ impl Delta {
             let entries = mesh.entry_services.of(name);
             mesh.services.get(name).into_iter().chain(entries).any(|service| service.is_headless())
         };
-        self.services.keys().chain(self.endpoints.keys()).any(|name| headless(old, name) || headless(new, name))
-    }
-
-    fn apply_services(&mut self, mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
-        for item in mesh.objects.services.diff(&next.objects.services.clone()) {
-            let (old, new) = sides(&item);
-            let old = old.map(|object| key(&mesh.service_of(object)));
-            let new = new.map(|object| next.service_of(object));
-            let Some(name) = old.or_else(|| new.as_ref().map(key)) else { continue };
-            let previous = mesh.services.get(&name).cloned();
-            let new = new.map(Arc::new);
-            if previous == new {
-                continue;
-            }
-            match &new {
-                Some(service) => drop(next.services.insert(name.clone(), service.clone())),
-                None => drop(next.services.remove(&name)),
-            }
-            stale.insert(name.clone());
-            self.services
-                .insert(name, ServiceChange { old: previous.into_iter().collect(), new: new.into_iter().collect() });
-        }
+        let concerns = |input: &Input| match input {
+            Input::Service(name) | Input::Endpoints(name) => headless(old, name) || headless(new, name),
+            _ => false,
+        };
+        self.inputs().any(concerns)
     }
 
     fn apply_pods(&mut self, mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
@@ -185,7 +147,7 @@ impl Delta {
             let (old, new) = sides(&item);
             let name = name_of(old.or(new).expect("a difference has a side"));
             next.workloads.put(&name, new, &objects);
-            self.workloads.insert(name.clone());
+            self.touch(Input::Pod(name.clone()));
             let concerned = next
                 .services_in(&name.namespace)
                 .filter(|service| [old, new].into_iter().flatten().any(|pod| reads_pod(next, service, pod)));
@@ -209,15 +171,37 @@ impl Delta {
             if previous.is_some_and(|previous| **previous == *made) {
                 continue;
             }
-            let deep = previous
+            let mutual_tls = previous
                 .is_none_or(|previous| previous.identities != made.identities || previous.mtls() != made.mtls());
+            self.touch_if(mutual_tls, Input::MutualTls(name.clone()));
             // Proxies that no selector chooses are found by address.
             if previous.map_or(&[][..], |previous| &previous.addressed) != made.addressed {
-                self.namespaces.insert(name.namespace.clone());
+                self.touch(Input::Workloads(name.namespace.clone()));
             }
             next.endpoints.insert(name.clone(), made);
-            self.endpoints.insert(name, deep);
+            self.touch(Input::Endpoints(name));
         }
+    }
+}
+
+fn apply_services(mesh: &Mesh, next: &mut Mesh, changed: &mut ChangedServices) {
+    for item in mesh.objects.services.diff(&next.objects.services.clone()) {
+        let (old, new) = sides(&item);
+        let old = old.map(|object| key(&mesh.service_of(object)));
+        let new = new.map(|object| next.service_of(object));
+        let Some(name) = old.or_else(|| new.as_ref().map(key)) else { continue };
+        let previous = mesh.services.get(&name).cloned();
+        let new = new.map(Arc::new);
+        if previous == new {
+            continue;
+        }
+        match &new {
+            Some(service) => drop(next.services.insert(name.clone(), service.clone())),
+            None => drop(next.services.remove(&name)),
+        }
+        changed.stale.insert(name.clone());
+        let change = ServiceChange { old: previous.into_iter().collect(), new: new.into_iter().collect() };
+        changed.services.insert(name, change);
     }
 }
 

@@ -16,7 +16,6 @@ use config::kinds::destination_rule::{
 use config::labels::Labels;
 use config::mesh::MeshConfig;
 use imbl::OrdMap;
-use imbl::ordmap::DiffItem;
 
 use crate::service::{Distribution, Service};
 
@@ -69,7 +68,7 @@ impl ScopeDestinations {
     /// Looks up the rules of a service again. Returns whether they changed.
     pub(crate) fn refresh(&mut self, rules: &DestinationRules, namespace: &str, service: &Service) -> bool {
         let now = rules.of(namespace, service);
-        if self.0.get(&service.host).map(Vec::as_slice).unwrap_or_default() == now {
+        if self.of_host(&service.host) == now {
             return false;
         }
         match now.is_empty() {
@@ -79,11 +78,8 @@ impl ScopeDestinations {
         true
     }
 
-    /// Hosts whose rules differ between the two.
-    pub(crate) fn differing<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a Host> {
-        self.0.diff(&other.0).map(|item| match item {
-            DiffItem::Add(host, _) | DiffItem::Remove(host, _) | DiffItem::Update { new: (host, _), .. } => host,
-        })
+    pub(crate) fn of_host(&self, host: &Host) -> &[Arc<MergedDestinationRule>] {
+        self.0.get(host).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// The rule for a client with these labels.

@@ -15,6 +15,7 @@ mod environment;
 mod gateway;
 mod identity;
 mod ingress;
+mod input;
 mod mesh;
 mod metadata;
 mod metadata_value;
@@ -48,12 +49,13 @@ pub use credential::{
     Credential, CredentialDenied, CredentialMissing, CredentialName, CredentialReader, InvalidCredentialName,
     ResolvedCredential,
 };
-pub use delta::{Delta, ServiceChange};
+pub use delta::Delta;
 pub use destination::{LocalityPreference, MergedDestinationRule, is_passthrough, outlier_detection};
 pub use endpoint::{Endpoint, EndpointAddress, Health, Origin, ServiceEndpoints};
 pub use environment::{AddressRanges, Environment, Variables};
 pub use gateway::{GatewayKey, GatewayPort, GatewayServer, MergedGateway, ServerHost, ServerMode};
 pub use identity::{Assurance, UnauthorizedIdentity, WorkloadMismatch};
+pub use input::Input;
 pub use mesh::Mesh;
 pub use metadata::{CertificateFiles, Interception, Metadata, ProxyConfigCache};
 pub use metadata_value::MetadataValue;

@@ -371,7 +371,7 @@ impl Mesh {
     }
 
     /// The placement still holds the scope that this mesh has for it.
-    pub(crate) fn scope_is_current(&self, placement: &Placement) -> bool {
+    pub fn scope_is_current(&self, placement: &Placement) -> bool {
         Arc::ptr_eq(&self.scope_at(&placement.facts), &placement.scope)
     }
 

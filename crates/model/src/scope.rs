@@ -13,7 +13,7 @@ use config::mesh::{self, MeshConfig};
 use config::meta::Object;
 use config::store::Name;
 
-use crate::destination::ScopeDestinations;
+use crate::destination::{MergedDestinationRule, ScopeDestinations};
 use crate::protocol::Protocol;
 use crate::ranking::Ranking;
 use crate::service::{Resolution, Service};
@@ -200,9 +200,9 @@ impl Scope {
         }
     }
 
-    /// Hosts whose DestinationRules differ from those of another scope.
-    pub fn hosts_with_other_rules<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a Host> {
-        self.destinations.differing(&other.destinations)
+    /// The DestinationRules for an imported host, for whichever clients of the scope.
+    pub fn destination_rules(&self, host: &Host) -> &[Arc<MergedDestinationRule>] {
+        self.destinations.of_host(host)
     }
 
     /// Connection limits of an inbound port: of its own listener, else of the Sidecar.

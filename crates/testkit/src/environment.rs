@@ -35,6 +35,11 @@ pub fn fuzz() -> (u64, Duration) {
     (number("MELTEMI_FUZZ_SEED").unwrap_or(1), Duration::from_secs(number("MELTEMI_FUZZ_SECONDS").unwrap_or(2)))
 }
 
+/// Fields that the test of dependencies changes in each object of the corpus: MELTEMI_FIELD_EDITS, else few enough for every day.
+pub fn field_edits() -> usize {
+    env::var("MELTEMI_FIELD_EDITS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
 /// Streams in tests of whole fleets: MELTEMI_TEST_STREAMS, else few enough for every day.
 pub fn streams() -> usize {
     env::var("MELTEMI_TEST_STREAMS").ok().and_then(|text| text.parse().ok()).unwrap_or(200)

@@ -9,6 +9,7 @@ use imbl::{OrdMap, Vector};
 use model::{ClassKeys, Delta, Environment, Mesh, Placement, Proxy, ProxyFacts};
 use xds::{Kinds, Seq};
 
+use crate::dependencies::{self, MovableProxies};
 use crate::effects::Effects;
 use crate::layer::{Layer, Refresh, RefreshStamp};
 use crate::layer_caches::{LayerCaches, LayerIds, RefreshEffect};
@@ -69,12 +70,12 @@ impl Engine {
     pub(crate) fn step(&self, snapshot: &Snapshot, env: &Arc<Environment>, began: Instant) -> Step {
         let (mesh, delta) = match &self.mesh {
             Some(mesh) => mesh.next(snapshot),
-            None => (Mesh::new(snapshot, env), Delta { everything: true, ..Delta::default() }),
+            None => (Mesh::new(snapshot, env), Delta::of_everything()),
         };
         translate::read_patches(&mesh);
         let mesh = Arc::new(mesh);
         let first = self.mesh.is_none();
-        let changed = first || !delta.is_empty() || !delta.credentials.is_empty();
+        let changed = first || !delta.is_empty();
         let round = if changed { self.round + 1 } else { self.round };
         let mut step = Step {
             engine: Engine { mesh: Some(mesh.clone()), round, ..self.clone() },
@@ -82,7 +83,7 @@ impl Engine {
             effects: Effects::default(),
             before: self.mesh.clone().unwrap_or_else(|| mesh.clone()),
             mesh,
-            refreshed: first || !delta.is_empty(),
+            refreshed: first || dependencies::concerns_configuration(&delta),
             delta: Arc::new(delta),
             first,
         };
@@ -151,9 +152,10 @@ impl Step {
     fn refresh_classes(&mut self) -> Vec<RelocationCandidate> {
         let Self { engine: Engine { caches, classes, .. }, delta, stamp, effects, mesh, before, .. } = self;
         let refresh = Refresh { before, mesh, delta, stamp: *stamp };
+        let movable = MovableProxies::new(delta, mesh);
         let (mut candidates, mut updated) = (Vec::new(), Vec::new());
         for (&ids, entry) in classes.iter() {
-            let (members, leaving) = stay_and_leave(&entry.members, delta);
+            let (members, leaving) = stay_and_leave(&entry.members, &movable);
             for member in leaving {
                 let [listeners, inbound] = entry.view.own_layers().clone();
                 let from = Some((ids, [caches.published_layer(ids), listeners, inbound]));
@@ -245,15 +247,18 @@ impl Step {
 
 /// The members that stay in their class whatever the change, `None` if all of them do, and those that may have to leave. Streams that ended
 /// are in neither.
-fn stay_and_leave(members: &Vector<Weak<Member>>, delta: &Delta) -> (Option<Vector<Weak<Member>>>, Vec<Arc<Member>>) {
-    let all_stay = !delta.may_change_any_class();
+fn stay_and_leave(
+    members: &Vector<Weak<Member>>,
+    movable: &MovableProxies,
+) -> (Option<Vector<Weak<Member>>>, Vec<Arc<Member>>) {
+    let all_stay = movable.is_empty();
     let mut leaving = Vec::new();
     let stays = |member: &&Weak<Member>| {
         if all_stay {
             return member.strong_count() > 0;
         }
         let Some(member) = member.upgrade() else { return false };
-        let stays = !delta.may_change_class(&member.proxy);
+        let stays = !movable.contains(&member.proxy);
         if !stays {
             leaving.push(member);
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use imbl::HashMap;
 use model::{ClassKeys, Delta, InboundKey, ListenerKey, Mesh, OutboundKey, Placement, ProxyFacts};
 
+use crate::dependencies;
 use crate::inbound_templates::InboundTemplates;
 use crate::isolation::TranslationFailures;
 use crate::layer::{BuildContext, Layer, Refresh, RefreshStamp};
@@ -127,7 +128,7 @@ impl LayerCaches {
         let state = self.outbound_states.get_mut(&first).expect(HAS_STATE);
         let Some(update) = &mut state.update else { return RefreshEffect::Unaffected };
         let (mut changed, mut kinds) = (update.changes_layer(), update.kinds);
-        if update.affects(facts) {
+        if update.own_layers.contains(facts) {
             let Self { resources, listeners, inbound, failures, .. } = self;
             let (scope, http) = (update.next.scope.clone(), update.next.layer.http.clone());
             let mut context = BuildContext {
@@ -162,7 +163,7 @@ impl LayerCaches {
         (state.checked_round, state.update) = (refresh.stamp.round, None);
         let (published, facts) = (state.published.clone(), self.outbound.entry(id).facts.clone());
         let previous = Placement { scope: published.scope.clone(), facts };
-        if refresh.delta.concerns(refresh.mesh, &previous) {
+        if dependencies::concerns_outbound(refresh.delta, refresh.mesh, &previous) {
             let now = Placement { scope: refresh.mesh.scope_at(&previous), ..previous };
             self.update_outbound(id, &now, refresh);
         }

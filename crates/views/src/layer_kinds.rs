@@ -1,13 +1,12 @@
-//! The three layer kinds: outbound, outbound HTTP listeners (which name the workload in traces), and inbound. Each knows what it reads, so
-//! that a change rebuilds only the affected resources.
+//! The three layer kinds: outbound, outbound HTTP listeners (which name the workload in traces), and inbound. After a
+//! change each rebuilds what `dependencies` says.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use config::host::Host;
-use config::kinds::envoy_filter::ApplyTo;
-use model::{MergedDestinationRule, Mesh, Placement, Service};
-use translate::{ClusterName, ClusterPatches, EncodedTracing, LISTENER_PATCH_KINDS, OutboundListeners, Translated};
+use model::{Mesh, Placement, Service};
+use translate::{ClusterName, ClusterPatches, EncodedTracing, OutboundListeners, Translated};
 use wire::envoy::config::cluster::v3::{
     Cluster,
     cluster::{ClusterDiscoveryType, DiscoveryType},
@@ -18,9 +17,9 @@ use xds::TypeUrl;
 use crate::cluster_patches::apply_cluster_patches;
 use crate::isolation;
 use crate::layer::{BuildContext, EncodedResource, Layer, LayerKind, PlacementChange, ResourceUpdate};
-use crate::placement_diff::{PlacementDiff, sidecar_spec};
 use crate::render::{self, RenderedResource};
-use crate::{gateway, routes};
+use crate::scope_change::ScopeChange;
+use crate::{dependencies, gateway, routes};
 
 /// Clusters, load assignments, routes, the name table, and the outbound listeners that do not name the workload.
 pub(crate) struct Outbound;
@@ -80,38 +79,25 @@ impl LayerKind for Outbound {
 
     fn rebuild(context: &mut BuildContext<'_>, change: &PlacementChange<'_>, previous: &Layer) -> Vec<ResourceUpdate> {
         context.http = previous.http.clone();
-        let (delta, placement) = (change.delta, change.now);
-        let diff = if delta.everything { None } else { PlacementDiff::new(placement, change.before) };
-        let Some(diff) = diff else {
+        let placement = change.now;
+        if dependencies::touches_whole_layer(change) {
             return vec![ResourceUpdate::Full { made: Self::build(context, placement), types: Self::TYPES }];
-        };
-        let hosts = diff.hosts(delta);
-        let mut updates: Vec<_> =
-            hosts.iter().map(|(host, with_clusters)| rebuild_service(context, &diff, host, *with_clusters)).collect();
-        let (set, before) = (&placement.patches.outbound, &change.before.patches.outbound);
-        let patched = set.has(&[ApplyTo::Cluster]) && hosts.iter().any(|(_, with_clusters)| *with_clusters);
-        // A patch may rename clusters, and adds clusters whose name is free.
-        if patched || !set.agrees(before, &[ApplyTo::Cluster]) {
-            let mut made = service_resources(context, placement);
-            made.retain(|encoded| encoded.kind == TypeUrl::Cluster);
-            updates.push(ResourceUpdate::Full { made, types: &[TypeUrl::Cluster] });
         }
+        let scope = ScopeChange::new(change.delta, change.before, placement);
+        let mut updates = rebuild_services(context, &scope);
         if placement.is_gateway() {
-            updates.extend(gateway::rebuild_gateway(context, change, &diff, previous));
+            updates.extend(gateway::rebuild_gateway(context, &scope, previous));
             return updates;
         }
-        let names = !diff.services.is_empty() || diff.affects_headless(delta);
-        if names || diff.affects_tcp() || !set.agrees(before, LISTENER_PATCH_KINDS) {
-            updates.push(ResourceUpdate::Full {
-                made: build_outbound_listeners(context, placement, previous),
-                types: &[TypeUrl::Listener],
-            });
+        if scope.outbound_listeners() {
+            let made = build_outbound_listeners(context, placement, previous);
+            updates.push(ResourceUpdate::Full { made, types: &[TypeUrl::Listener] });
         }
-        if names {
+        if scope.name_table() {
             let made = build_name_table(context, placement);
             updates.push(ResourceUpdate::Full { made, types: &[TypeUrl::NameTable] });
         }
-        updates.extend(routes::rebuild_routes(context, &diff, previous));
+        updates.extend(routes::rebuild_routes(context, &scope, previous));
         updates
     }
 }
@@ -127,10 +113,7 @@ impl LayerKind for Listeners {
     }
 
     fn rebuild(context: &mut BuildContext<'_>, change: &PlacementChange<'_>, previous: &Layer) -> Vec<ResourceUpdate> {
-        // A gateway's listeners enforce its policies; a sidecar's outbound listeners do not.
-        let guarded = change.now.is_gateway() && change.now.policies != change.before.policies;
-        let patched = !change.now.patches.outbound.agrees(&change.before.patches.outbound, LISTENER_PATCH_KINDS);
-        if !change.delta.everything && !guarded && !patched && Arc::ptr_eq(&context.http, &previous.http) {
+        if !dependencies::touches_http_listeners(change) && Arc::ptr_eq(&context.http, &previous.http) {
             return Vec::new();
         }
         vec![ResourceUpdate::Full { made: Self::build(context, change.now), types: Self::TYPES }]
@@ -149,43 +132,23 @@ impl LayerKind for Inbound {
 
     fn rebuild(context: &mut BuildContext<'_>, change: &PlacementChange<'_>, previous: &Layer) -> Vec<ResourceUpdate> {
         context.http = previous.http.clone();
-        let PlacementChange { delta, before, now } = change;
-        // Targets hold the services that send to this workload: equal targets with equal rules have equal filter chains.
-        // Here only the configuration of plugins can differ: a different set of plugins is a different layer key.
-        let mut updates = Vec::new();
-        if !now.plugins.is_same(&before.plugins) {
-            let what = || format!("extensions of {}", now.proxy.id);
-            let made = context.isolated(
-                now,
-                what,
-                || isolation::workload_suspects(now),
-                |_| render_extensions(now).map(EncodedResource::new).collect(),
-            );
-            let made = made.unwrap_or_else(|| context.previous_resources(&[TypeUrl::Extension]));
-            updates.push(ResourceUpdate::Full { made, types: &[TypeUrl::Extension] });
+        let now = change.now;
+        if dependencies::touches_inbound(change) {
+            return vec![ResourceUpdate::Full { made: Self::build(context, now), types: Self::TYPES }];
         }
-        let same = now.targets == before.targets
-            && now.policies == before.policies
-            && now.patches.is_same_inbound(&before.patches)
-            && now.patches.extensions == before.patches.extensions
-            && (inbound_rule_addresses(now).eq(inbound_rule_addresses(before))
-                || inbound_rules(now).eq(inbound_rules(before)))
-            && sidecar_spec(&now.scope) == sidecar_spec(&before.scope);
-        if !delta.everything && same {
-            return updates;
+        if !dependencies::touches_extensions(change) {
+            return Vec::new();
         }
-        vec![ResourceUpdate::Full { made: Self::build(context, now), types: Self::TYPES }]
+        let what = || format!("extensions of {}", now.proxy.id);
+        let made = context.isolated(
+            now,
+            what,
+            || isolation::workload_suspects(now),
+            |_| render_extensions(now).map(EncodedResource::new).collect(),
+        );
+        let made = made.unwrap_or_else(|| context.previous_resources(&[TypeUrl::Extension]));
+        vec![ResourceUpdate::Full { made, types: &[TypeUrl::Extension] }]
     }
-}
-
-/// The DestinationRules of the workload's own services: some of their settings apply on the inbound side too.
-fn inbound_rules(placement: &Placement) -> impl Iterator<Item = Option<&Arc<MergedDestinationRule>>> {
-    placement.targets.iter().map(|target| placement.inbound_destination_rule(&target.service.host))
-}
-
-/// Compared first, since comparing rules by value is expensive.
-fn inbound_rule_addresses(placement: &Placement) -> impl Iterator<Item = Option<*const MergedDestinationRule>> {
-    inbound_rules(placement).map(|rule| rule.map(Arc::as_ptr))
 }
 
 /// Listeners that do not name the workload. Drafts of the others are kept if they are equivalent.
@@ -244,22 +207,30 @@ fn build_name_table(context: &mut BuildContext<'_>, placement: &Placement) -> Ve
     made.unwrap_or_else(|| context.previous_resources(&[TypeUrl::NameTable]))
 }
 
-/// `with_clusters`: rebuild the clusters too, not only their load assignments.
-fn rebuild_service(
-    context: &mut BuildContext<'_>,
-    diff: &PlacementDiff<'_>,
-    host: &Host,
-    with_clusters: bool,
-) -> ResourceUpdate {
-    let [service, before] = [diff.now, diff.before].map(|placement| placement.scope.service(host));
-    let mut made = service.map(|service| resources_of_service(context, diff.now, service)).unwrap_or_default();
-    // A service that stays keeps its cluster names.
-    if !with_clusters && service.is_some() && before.is_some() {
-        made.retain(|encoded| encoded.kind == TypeUrl::Endpoints);
-        return ResourceUpdate::Partial { made, covered: BTreeSet::new() };
+/// Clusters and load assignments that the change touches.
+fn rebuild_services(context: &mut BuildContext<'_>, scope: &ScopeChange<'_>) -> Vec<ResourceUpdate> {
+    let clusters = scope.clusters();
+    let mut updates: Vec<_> = clusters.iter().map(|host| rebuild_service(context, scope, host)).collect();
+    for host in scope.load_assignments(&clusters) {
+        // A service that stays keeps its cluster names.
+        let service = scope.now.scope.service(&host);
+        let made = service.map(|service| load_assignments_of_service(context, scope.now, service)).unwrap_or_default();
+        updates.push(ResourceUpdate::Partial { made, covered: BTreeSet::new() });
     }
+    if scope.patched_clusters(&clusters) {
+        let mut made = service_resources(context, scope.now);
+        made.retain(|encoded| encoded.kind == TypeUrl::Cluster);
+        updates.push(ResourceUpdate::Full { made, types: &[TypeUrl::Cluster] });
+    }
+    updates
+}
+
+/// The clusters and load assignments of a host.
+fn rebuild_service(context: &mut BuildContext<'_>, scope: &ScopeChange<'_>, host: &Host) -> ResourceUpdate {
+    let [service, before] = [scope.now, scope.before].map(|placement| placement.scope.service(host));
+    let made = service.map(|service| resources_of_service(context, scope.now, service)).unwrap_or_default();
     let mut covered = BTreeSet::new();
-    for (placement, service) in [(diff.now, service), (diff.before, before)] {
+    for (placement, service) in [(scope.now, service), (scope.before, before)] {
         for name in service.into_iter().flat_map(|service| cluster_names(service, placement)) {
             covered.insert((TypeUrl::Endpoints, name.clone()));
             covered.insert((TypeUrl::Cluster, name));
@@ -300,16 +271,37 @@ fn resources_of_service(
     placement: &Placement,
     service: &Arc<Service>,
 ) -> Vec<EncodedResource> {
-    let what = || format!("clusters and load assignments of {}", service.host);
-    let suspects = || isolation::service_suspects(placement, service);
-    let made = context.isolated(placement, what, suspects, |context| {
+    isolated_service(context, placement, service, &[TypeUrl::Cluster, TypeUrl::Endpoints], |context| {
         let translated = context.resources.service_resources(context.mesh, context.client, placement, service);
         apply_cluster_patches(placement, translated)
-    });
+    })
+}
+
+fn load_assignments_of_service(
+    context: &mut BuildContext<'_>,
+    placement: &Placement,
+    service: &Arc<Service>,
+) -> Vec<EncodedResource> {
+    isolated_service(context, placement, service, &[TypeUrl::Endpoints], |context| {
+        context.resources.load_assignments(context.mesh, context.client, placement, service)
+    })
+}
+
+/// Resources of these types of a service; if they cannot be translated, those before.
+fn isolated_service(
+    context: &mut BuildContext<'_>,
+    placement: &Placement,
+    service: &Arc<Service>,
+    types: &[TypeUrl],
+    translate: impl FnOnce(&mut BuildContext<'_>) -> Vec<EncodedResource>,
+) -> Vec<EncodedResource> {
+    let what = || format!("clusters and load assignments of {}", service.host);
+    let suspects = || isolation::service_suspects(placement, service);
+    let made = context.isolated(placement, what, suspects, translate);
     made.unwrap_or_else(|| {
         let names = cluster_names(service, placement);
-        let kinds = names.iter().flat_map(|name| [TypeUrl::Cluster, TypeUrl::Endpoints].map(|kind| (kind, name)));
-        kinds.filter_map(|(kind, name)| context.previous_resource(kind, name)).collect()
+        let known = names.iter().flat_map(|name| types.iter().map(move |kind| (*kind, name)));
+        known.filter_map(|(kind, name)| context.previous_resource(kind, name)).collect()
     })
 }
 

@@ -4,12 +4,11 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use config::host::Host;
-use model::{Delta, Mesh, ProxyFacts, Scope};
+use model::{Delta, Mesh, Scope};
 use xds::{Kinds, Seq};
 
+use crate::dependencies::OwnLayersReach;
 use crate::layer::Layer;
-use crate::placement_diff::sidecar_spec;
 
 /// The shared pointer to the published outbound layer. It is swapped only if nothing else of its views changes: a stream must not observe
 /// half of a change.
@@ -45,10 +44,7 @@ pub(crate) struct OutboundState {
 pub(crate) struct OutboundUpdate {
     pub(crate) before: Arc<OutboundLayer>,
     pub(crate) next: Arc<OutboundLayer>,
-    /// The other layers of every class may have changed.
-    pub(crate) affects_all: bool,
-    /// Hosts whose DestinationRules changed: the inbound layer of their workloads may have changed.
-    pub(crate) changed_rule_hosts: Vec<Host>,
+    pub(crate) own_layers: OwnLayersReach,
     /// Other layers changed too, so the classes need new views.
     pub(crate) needs_new_views: bool,
     /// The types that changed in the outbound layer.
@@ -76,32 +72,11 @@ impl OutboundState {
 impl OutboundUpdate {
     pub(crate) fn new(before: Arc<OutboundLayer>, next: Arc<OutboundLayer>, delta: &Delta) -> Self {
         let kinds = if Arc::ptr_eq(&before.layer, &next.layer) { Kinds::NONE } else { next.layer.changed_at(next.seq) };
-        let mut update = Self {
-            affects_all: delta.everything,
-            changed_rule_hosts: Vec::new(),
-            needs_new_views: false,
-            kinds,
-            before,
-            next,
-        };
-        let Self { before, next, .. } = &update;
-        let affects_all = !Arc::ptr_eq(&before.layer.http, &next.layer.http)
-            || sidecar_spec(&before.scope) != sidecar_spec(&next.scope);
-        if !Arc::ptr_eq(&before.scope, &next.scope) {
-            update.changed_rule_hosts = next.scope.hosts_with_other_rules(&before.scope).cloned().collect();
-        }
-        update.affects_all |= affects_all;
-        update
+        let own_layers = OwnLayersReach::new(delta, &before, &next);
+        Self { own_layers, needs_new_views: false, kinds, before, next }
     }
 
     pub(crate) fn changes_layer(&self) -> bool {
         !Arc::ptr_eq(&self.before.layer, &self.next.layer)
-    }
-
-    /// Whether the listener or inbound layer of such a class may have changed.
-    pub(crate) fn affects(&self, facts: &ProxyFacts) -> bool {
-        self.affects_all
-            || !self.changed_rule_hosts.is_empty()
-                && facts.targets.iter().any(|target| self.changed_rule_hosts.contains(&target.service.host))
     }
 }

@@ -8,16 +8,15 @@ use bytes::{Buf, Bytes};
 use config::diagnostic::ObjectId;
 use model::Placement;
 use prost::Message;
-use translate::ROUTE_PATCH_KINDS;
 use wire::envoy::config::route::v3::{Route, VirtualHost};
 use wire::google::protobuf::Any;
 use xds::{Resource, TypeUrl};
 
 use crate::isolation;
 use crate::layer::{BuildContext, EncodedResource, Layer, ResourceUpdate, packed_message};
-use crate::placement_diff::PlacementDiff;
 use crate::provenance;
 use crate::render;
+use crate::scope_change::ScopeChange;
 use crate::version::version;
 
 /// The tag (field number and wire type) of a RouteConfiguration's `virtual_hosts`.
@@ -28,10 +27,10 @@ const VARINT: u8 = 0;
 /// `None`: no route configuration is affected.
 pub(crate) fn rebuild_routes(
     context: &mut BuildContext<'_>,
-    diff: &PlacementDiff<'_>,
+    scope: &ScopeChange<'_>,
     previous: &Layer,
 ) -> Option<ResourceUpdate> {
-    let affected = AffectedRoutes::new(diff);
+    let affected = scope.routes();
     let table = previous.table(TypeUrl::Route);
     let known = |name: &str| table.and_then(|table| table.get(name));
     let gone = previous.http.routes.difference(&context.http.routes);
@@ -39,19 +38,19 @@ pub(crate) fn rebuild_routes(
     let mut made = Vec::new();
     for name in &context.http.clone().routes {
         let before = known(name);
-        if before.is_some() && !affected.covers(diff, name) && !has_other_patches(diff, name) {
+        if before.is_some() && !affected.contains(scope.now, name) && !scope.patches_route(name) {
             continue;
         }
         let resource = isolated_route(
             context,
-            diff.now,
+            scope.now,
             name,
-            || changed_suspects(diff),
+            || changed_suspects(scope),
             |context| {
-                let spliced = before.and_then(|before| splice_resource(context, diff, name, before));
+                let spliced = before.and_then(|before| splice_resource(context, scope, name, before));
                 match spliced {
                     Some(resource) => EncodedResource { kind: TypeUrl::Route, resource: Arc::new(resource) },
-                    None => EncodedResource::new(render::render_route(context.mesh, diff.now, name)),
+                    None => EncodedResource::new(render::render_route(context.mesh, scope.now, name)),
                 }
             },
         );
@@ -75,71 +74,31 @@ pub(crate) fn isolated_route(
 }
 
 /// Changed VirtualServices; all of them, if something else changed.
-fn changed_suspects(diff: &PlacementDiff<'_>) -> Vec<ObjectId> {
-    let changed = diff.virtual_services.iter().filter_map(|change| change.new);
+fn changed_suspects(scope: &ScopeChange<'_>) -> Vec<ObjectId> {
+    let changed = scope.virtual_services.iter().filter_map(|change| change.new);
     let suspects: Vec<_> = changed.flat_map(|object| object.made_from.iter().cloned()).collect();
-    if suspects.is_empty() { isolation::route_suspects(diff.now) } else { suspects }
-}
-
-/// Whether the patches for the route configuration of this name changed.
-pub(crate) fn has_other_patches(diff: &PlacementDiff<'_>, name: &str) -> bool {
-    let (now, before) = (&diff.now.patches.outbound, &diff.before.patches.outbound);
-    let patched = || [diff.now, diff.before].into_iter().any(|placement| translate::patches_route(placement, name));
-    !now.agrees(before, ROUTE_PATCH_KINDS) && patched()
-}
-
-enum AffectedRoutes {
-    All,
-    Names(BTreeSet<String>),
-}
-
-impl AffectedRoutes {
-    /// Route configurations for the ports of a changed service, before and after, and of the services that a changed VirtualService may
-    /// route.
-    fn new(diff: &PlacementDiff<'_>) -> Self {
-        if diff.rules.iter().flat_map(|host| diff.rules_of(host)).any(|rule| translate::affects_routes(rule)) {
-            return Self::All;
-        }
-        let routes: Vec<_> =
-            diff.virtual_services.iter().flat_map(|change| change.old.into_iter().chain(change.new)).collect();
-        let all = [diff.now, diff.before].into_iter().flat_map(|placement| &placement.scope.services);
-        let routed = all
-            .filter(|service| routes.iter().flat_map(|object| &object.hosts).any(|host| host.matches(&service.host)));
-        let ports = diff.services.iter().copied().chain(routed).flat_map(|service| {
-            service.ports.iter().flat_map(|port| [port.number.to_string(), format!("{}:{}", service.host, port.number)])
-        });
-        let plain = (!routes.is_empty()).then(|| translate::DEFAULT_HTTP_PORT.to_string());
-        Self::Names(ports.chain(plain).collect())
-    }
-
-    fn covers(&self, diff: &PlacementDiff<'_>, name: &str) -> bool {
-        match self {
-            Self::All => true,
-            Self::Names(names) if names.is_empty() => false,
-            Self::Names(names) => names.contains(name) || translate::serves_all_ports(diff.now, name),
-        }
-    }
+    if suspects.is_empty() { isolation::route_suspects(scope.now) } else { suspects }
 }
 
 /// `None`: the whole route configuration must be translated.
 fn splice_resource(
     context: &BuildContext<'_>,
-    diff: &PlacementDiff<'_>,
+    scope: &ScopeChange<'_>,
     name: &str,
     before: &Resource,
 ) -> Option<Resource> {
-    let patched = [diff.now, diff.before].into_iter().any(|placement| translate::patches_route(placement, name));
-    if patched || !diff.services.is_empty() || !diff.rules.is_empty() {
+    let patched = [scope.now, scope.before].into_iter().any(|placement| translate::patches_route(placement, name));
+    if patched || !scope.services.is_empty() || !scope.rules.is_empty() {
         return None;
     }
     let any = packed_message(before)?;
     let (mut bytes, mut made_from) = (any.value, before.provenance.clone());
-    for change in &diff.virtual_services {
+    for change in &scope.virtual_services {
         let (old, new) = (change.old?, change.new?);
         if !old.is_interchangeable_with(new) {
             return None;
         }
-        let (hosts, routes) = translate::changed_routes(context.mesh, diff.now, name, old, new)?;
+        let (hosts, routes) = translate::changed_routes(context.mesh, scope.now, name, old, new)?;
         bytes = splice_routes(&bytes, &hosts.iter().map(String::as_str).collect(), &routes)?;
         let gone = provenance::interned_texts(&old.made_from);
         made_from.retain(|id| !gone.contains(id));

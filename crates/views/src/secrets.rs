@@ -11,6 +11,7 @@ use xds::{Changes, Resource, Seq};
 
 pub(crate) use cache::SecretCache;
 
+use crate::dependencies;
 use cache::Withheld;
 
 /// Decides on access to credentials. Called from streams, so it must answer from memory.
@@ -137,11 +138,7 @@ impl Recheck<'_> {
     fn concerns(self, credential: &CredentialName, reader: &CredentialReader) -> bool {
         match self {
             Self::Everything => true,
-            Self::Changed(delta) => {
-                delta.everything
-                    || delta.gateways && credential.is_gateway_scheme()
-                    || credential.reads(&delta.credentials, reader)
-            }
+            Self::Changed(delta) => dependencies::touches_secret(delta, credential, reader),
         }
     }
 }

@@ -13,6 +13,7 @@ use xds::{Caller, Journal, Kinds, Membership, NodeError, Notifier, Provider, Pro
 
 use crate::admission;
 use crate::class_limits::{ClassClient, ClassCounts, ClassLimits};
+use crate::dependencies;
 use crate::effects::AffectedStreams;
 use crate::engine::{self, ClassEntry, Engine, Step};
 use crate::layer_caches::LayerIds;
@@ -112,8 +113,7 @@ impl Views {
         let step = base.step(snapshot, &self.env, began);
         drop(base);
         let (first, stamp) = (step.first, step.stamp);
-        let concerns_secrets =
-            first || step.delta.everything || step.delta.gateways || !step.delta.credentials.is_empty();
+        let concerns_secrets = first || dependencies::concerns_secrets(&step.delta);
         let delta = concerns_secrets.then(|| step.delta.clone());
         if let (Some(secret_cache), Some(mesh)) = (&self.secret_cache, &step.engine.mesh) {
             secret_cache.set_mesh(mesh, concerns_secrets.then_some(stamp.seq));

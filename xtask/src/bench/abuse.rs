@@ -245,7 +245,7 @@ impl<'a> Scene<'a> {
             effect.end_of_beat(&mut self.swarm)?;
             self.server.plane.process.check().with_context(|| format!("during {name}"))?;
         }
-        effect.probes(probe.stop());
+        effect.probes(&probe.stop());
         Ok(effect)
     }
 

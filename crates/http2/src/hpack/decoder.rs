@@ -40,7 +40,7 @@ impl Decoder {
         max_size: usize,
         field: impl FnMut(&[u8], &[u8]),
     ) -> Result<DecodeOutcome, DecodeError> {
-        let mut input = Input { rest: block };
+        let mut input = UnreadBlock { rest: block };
         while let Some(0x20..=0x3f) = input.peek() {
             self.table.resize(input.integer(5)?)?;
         }
@@ -94,7 +94,7 @@ struct Scratch {
 }
 
 fn decode_literal<'a, 'block: 'a>(
-    input: &mut Input<'block>,
+    input: &mut UnreadBlock<'block>,
     prefix: u32,
     table: &'a Table,
     scratch: &'a mut Scratch,
@@ -106,11 +106,11 @@ fn decode_literal<'a, 'block: 'a>(
     Ok((name, input.string(&mut scratch.value)?))
 }
 
-pub(super) struct Input<'block> {
+pub(super) struct UnreadBlock<'block> {
     pub(super) rest: &'block [u8],
 }
 
-impl<'block> Input<'block> {
+impl<'block> UnreadBlock<'block> {
     fn peek(&self) -> Option<u8> {
         self.rest.first().copied()
     }

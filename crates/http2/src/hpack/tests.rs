@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 
-use super::decoder::Input;
+use super::decoder::UnreadBlock;
 use super::table::Table;
 use super::{DecodeOutcome, Decoder, decoder::DecodeError, encode_literal, encode_status};
 
@@ -51,7 +51,7 @@ fn check_rejected(hex: &str, error: DecodeError) {
 fn integers_of_appendix_c_1() {
     for (hex, prefix, value) in [("0a", 5, 10), ("1f9a0a", 5, 1337), ("2a", 8, 42), ("ea", 5, 10)] {
         let block = bytes(hex);
-        let mut input = Input { rest: &block };
+        let mut input = UnreadBlock { rest: &block };
         assert_eq!(input.integer(prefix), Ok(value));
         assert_eq!(input.rest, b"");
     }
@@ -211,7 +211,7 @@ fn integer_of_six_more_bytes_is_rejected() {
 
 #[test]
 fn integer_with_a_zero_at_the_end_is_accepted() {
-    let mut input = Input { rest: &[0x7f, 0x81, 0x80, 0x80, 0x80, 0x00] };
+    let mut input = UnreadBlock { rest: &[0x7f, 0x81, 0x80, 0x80, 0x80, 0x00] };
     assert_eq!(input.integer(7), Ok(128));
 }
 

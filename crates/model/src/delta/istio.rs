@@ -1,15 +1,16 @@
 //! What changes of Istio's kinds affect: services and workloads that they declare, policies of a namespace, and the inputs of scopes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use config::host::Host;
 use config::meta::Object;
 use config::store::{Name, Snapshot, Table};
 
-use super::{Delta, ServiceChange, changed, name_of, sides};
+use super::{ChangedServices, Delta, ServiceChange, changed, name_of, sides};
 use crate::authn::PeerAuthentications;
 use crate::gateway::Gateways;
+use crate::input::Input;
 use crate::mesh::{Mesh, declared_entries, key, telemetries};
 use crate::scopes::ScopeChanges;
 use crate::service_entry::EntryServices;
@@ -23,7 +24,7 @@ pub(super) fn root_policy_changed(old: &Snapshot, new: &Snapshot) -> bool {
 }
 
 impl Delta {
-    pub(super) fn apply_service_entries(&mut self, mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
+    pub(super) fn apply_service_entries(&mut self, mesh: &Mesh, next: &mut Mesh, touched: &mut ChangedServices) {
         let (old, new) = (&mesh.objects.service_entries, &next.objects.service_entries);
         if !changed(old, new) {
             return;
@@ -33,27 +34,27 @@ impl Delta {
             let (old, new) = sides(&item);
             for object in old.into_iter().chain(new) {
                 let host = |name: &String| Name::new(&object.meta.namespace, Host::new(name).as_str());
-                stale.extend(object.spec.hosts.iter().map(host));
+                touched.stale.extend(object.spec.hosts.iter().map(host));
             }
             if old.map(|object| &object.spec) != new.map(|object| &object.spec) {
-                self.namespaces.extend(old.or(new).map(|object| object.meta.namespace.clone()));
+                self.0.extend(old.or(new).map(|object| Input::Workloads(object.meta.namespace.clone())));
             }
         }
         for name in mesh.entry_services.keys().chain(entries.keys()).collect::<BTreeSet<_>>() {
             let of = |entries: &EntryServices| entries.of(name).cloned().collect::<Vec<_>>();
             let (old, new) = (of(&mesh.entry_services), of(&entries));
             if old != new {
-                let ServiceChange { old: was, new: is } = self.services.entry(name.clone()).or_default();
+                let ServiceChange { old: was, new: is } = touched.services.entry(name.clone()).or_default();
                 was.extend(old);
                 is.extend(new);
-                stale.insert(name.clone());
+                touched.stale.insert(name.clone());
             }
         }
         next.listed_workloads = Arc::new(ListedWorkloads::new(&entries, &next.objects));
         next.entry_services = Arc::new(entries);
     }
 
-    pub(super) fn apply_workload_entries(&mut self, mesh: &Mesh, next: &mut Mesh, stale: &mut BTreeSet<Name>) {
+    pub(super) fn apply_workload_entries(&mut self, mesh: &Mesh, next: &mut Mesh, touched: &mut ChangedServices) {
         let objects = next.objects.clone();
         let (old, new) = (&mesh.objects.workload_entries, &objects.workload_entries);
         if !changed(old, new) {
@@ -65,9 +66,9 @@ impl Delta {
             old.or(new).map(|object| name_of(object))
         });
         for name in names.filter(|name| mesh.workload_entries.named(name) != next.workload_entries.named(name)) {
-            self.namespaces.insert(name.namespace.clone());
+            self.touch(Input::Workloads(name.namespace.clone()));
             let declared = next.services_in(&name.namespace).chain(next.entry_services.in_namespace(&name.namespace));
-            stale.extend(declared.filter(|service| service.selector.is_some()).map(|service| key(service)));
+            touched.stale.extend(declared.filter(|service| service.selector.is_some()).map(|service| key(service)));
         }
     }
 
@@ -80,8 +81,8 @@ impl Delta {
         next.peer_authentications = Arc::new(PeerAuthentications::new(new, &next.config.root_namespace));
         for namespace in changed_specs(old, new).into_iter().map(|name| name.namespace) {
             let declared = next.services_in(&namespace).chain(next.entry_services.in_namespace(&namespace));
-            self.endpoints.extend(declared.map(|service| (key(service), true)));
-            self.namespaces.insert(namespace);
+            self.0.extend(declared.map(|service| Input::MutualTls(key(service))));
+            self.touch(Input::PeerAuthentication(namespace));
         }
     }
 
@@ -92,68 +93,61 @@ impl Delta {
             return;
         }
         next.telemetries = Arc::new(telemetries(&next.objects));
-        for name in differing {
-            self.class_keys |= *name.namespace == *mesh.config.root_namespace;
-            self.namespaces.insert(name.namespace);
-        }
+        self.0.extend(differing.into_iter().map(|name| Input::Telemetry(name.namespace)));
     }
 
     /// Class keys hold the ids of patches; their content is compared where they are applied.
     pub(super) fn apply_envoy_filters(&mut self, mesh: &Mesh, next: &mut Mesh) {
         for name in changed_specs(&mesh.objects.envoy_filters, &next.objects.envoy_filters) {
             next.envoy_filters.put(&name, next.objects.envoy_filters.get(&name));
-            self.class_keys |= *name.namespace == *mesh.config.root_namespace;
-            self.namespaces.insert(name.namespace);
+            self.touch(Input::EnvoyFilters(name.namespace));
         }
     }
 
     pub(super) fn apply_plugins(&mut self, mesh: &Mesh, next: &Mesh) {
         let plugins = changed_specs(&mesh.objects.wasm_plugins, &next.objects.wasm_plugins);
         let extensions = changed_specs(&mesh.objects.traffic_extensions, &next.objects.traffic_extensions);
-        for name in plugins.into_iter().chain(extensions) {
-            self.class_keys |= *name.namespace == *mesh.config.root_namespace;
-            self.namespaces.insert(name.namespace);
-        }
+        self.0.extend(plugins.into_iter().chain(extensions).map(|name| Input::Plugins(name.namespace)));
     }
 
     /// Runs after services, which are inputs of scopes.
-    pub(super) fn apply_scopes(&mut self, mesh: &Mesh, next: &mut Mesh) {
+    pub(super) fn apply_scopes(&mut self, mesh: &Mesh, next: &mut Mesh, services: &BTreeMap<Name, ServiceChange>) {
         let domain = &mesh.env.domain;
         let (mut routes, mut rules) = (Vec::new(), BTreeSet::new());
         if changed(&mesh.objects.virtual_services, &next.objects.virtual_services) {
             let (index, changes) = mesh.virtual_services.next(&mesh.objects.virtual_services, &next.objects, domain);
             (next.virtual_services, routes) = (Arc::new(index), changes);
-            let sides = routes.iter().flat_map(RouteChange::sides);
-            self.gateway_routes = sides.flat_map(|object| object.bound_to().cloned()).collect();
+            for object in routes.iter().flat_map(RouteChange::sides) {
+                self.touch(Input::VirtualService(Name::new(&object.namespace, &object.name)));
+                self.0.extend(object.bound_to().cloned().map(Input::GatewayRoutes));
+            }
         }
         let (old, new) = (&mesh.objects.destination_rules, &next.objects.destination_rules);
         if changed(old, new) {
             let (all, changes) = mesh.destination_rules.next(old, new, &mesh.config, domain);
             (next.destination_rules, rules) = (Arc::new(all), changes);
+            self.0.extend(rules.iter().cloned().map(Input::DestinationRule));
         }
         let sidecars = changed_specs(&mesh.objects.sidecars, &next.objects.sidecars);
-        for name in &sidecars {
-            self.class_keys |= *name.namespace == *mesh.config.root_namespace;
-            self.namespaces.insert(name.namespace.clone());
-        }
-        let changes = ScopeChanges { services: &self.services, routes: &routes, rules: &rules, sidecars: &sidecars };
+        self.0.extend(sidecars.iter().cloned().map(Input::Sidecar));
+        let changes = ScopeChanges { services, routes: &routes, rules: &rules, sidecars: &sidecars };
         if changes.is_empty() {
             return;
         }
-        self.scopes = !(routes.is_empty() && rules.is_empty() && sidecars.is_empty());
         next.scopes = mesh.scopes.next(next, &changes);
         next.client_facts = Arc::new(next.build_client_facts());
     }
 
     /// Runs after VirtualServices, which decide the clusters that gateways need.
     pub(super) fn apply_gateways(&mut self, mesh: &Mesh, next: &mut Mesh) {
-        self.gateways = !changed_specs(&mesh.objects.gateways, &next.objects.gateways).is_empty();
-        if self.gateways {
+        if !changed_specs(&mesh.objects.gateways, &next.objects.gateways).is_empty() {
             next.gateways = Arc::new(Gateways::new(&next.objects, &next.ingress.gateways));
-            self.class_keys |= next.gateways.label_keys != mesh.gateways.label_keys;
+            self.touch(Input::Gateways);
+            self.touch_if(next.gateways.label_keys != mesh.gateways.label_keys, Input::ClassKeys);
         }
         // The clusters of a gateway depend on both.
-        self.everything |= mesh.env.filter_gateway_clusters && (self.gateways || !self.gateway_routes.is_empty());
+        let rerouted = self.inputs().any(|input| matches!(input, Input::Gateways | Input::GatewayRoutes(_)));
+        self.touch_if(mesh.env.filter_gateway_clusters && rerouted, Input::Everything);
     }
 }
 

@@ -1,18 +1,24 @@
 //! What changes of request policies affect: the workloads of their namespace, or of all namespaces for the root namespace.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use config::store::Table;
+use config::store::{Name, Table};
 use imbl::ordmap::DiffItem;
 
-use super::{Delta, sides};
+use super::{Delta, ServiceChange, sides};
+use crate::input::Input;
 use crate::mesh::Mesh;
 use crate::policy::Authorizers;
 
 impl Delta {
     /// Runs after services, to which authorization providers belong.
-    pub(super) fn apply_request_policies(&mut self, mesh: &Mesh, next: &mut Mesh) {
+    pub(super) fn apply_request_policies(
+        &mut self,
+        mesh: &Mesh,
+        next: &mut Mesh,
+        services: &BTreeMap<Name, ServiceChange>,
+    ) {
         let (old, new) = (&mesh.objects, next.objects.clone());
         let mut touched = changed_namespaces(&old.authorization_policies, &new.authorization_policies);
         for namespace in &touched {
@@ -29,15 +35,15 @@ impl Delta {
                 item;
             touched.extend(next.request_authentications.readers(source).cloned());
         }
-        if self.services.keys().any(|name| mesh.authorizers.asks(name)) {
+        if services.keys().any(|name| mesh.authorizers.asks(name)) {
             next.authorizers = Arc::new(Authorizers::new(next));
         }
         // Outbound listeners of any proxy may hold such policies.
         let guards = !next.entry_services.dynamic_namespaces().is_empty();
-        self.everything |= guards && (authorizes || next.authorizers != mesh.authorizers);
-        self.class_keys |= touched.iter().any(|namespace| **namespace == *next.config.root_namespace)
-            || next.authorizers != mesh.authorizers;
-        self.namespaces.extend(touched);
+        let other_authorizers = next.authorizers != mesh.authorizers;
+        self.touch_if(guards && (authorizes || other_authorizers), Input::Everything);
+        self.touch_if(other_authorizers, Input::ClassKeys);
+        self.0.extend(touched.into_iter().map(Input::RequestPolicies));
     }
 }
 

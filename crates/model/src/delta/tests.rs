@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use config::host::Host;
 use config::object::parse_documents;
-use config::store::{Store, StoreOptions, Update};
+use config::store::{Name, Store, StoreOptions, Update};
 
 use super::Delta;
-use crate::{Environment, Mesh, NodeInfo, Placement, Proxy};
+use crate::{Environment, Input, Mesh, NodeInfo, Placement, Proxy};
 
 const BASE: &str = "
 {apiVersion: v1, kind: Service, metadata: {name: cart, namespace: shop}, spec: {clusterIP: 10.96.0.1, selector: {app: cart}, ports: [{name: http, port: 80}]}}
@@ -83,11 +84,11 @@ fn a_changed_annotation_gives_an_empty_delta() {
 fn none_of_these_kinds_touches_everything() {
     for (kind, spec) in KINDS {
         let mut edited = EditedMesh::new();
-        let (shop, bank) = (edited.place("shop"), edited.place("bank"));
+        let bank = edited.place("bank");
         let delta = edited.set(&object(kind, spec, "a"));
-        assert!(!delta.everything && !delta.class_keys, "{kind}");
-        assert!(!delta.concerns(&edited.mesh, &bank), "{kind} of another namespace that is not imported");
-        assert!(delta.may_change_class(&shop.proxy) || delta.concerns(&edited.mesh, &shop), "{kind} of its own");
+        assert!(!delta.touches(&Input::Everything) && !delta.touches(&Input::ClassKeys), "{kind}");
+        assert!(edited.mesh.scope_is_current(&bank), "{kind} of another namespace that is not imported");
+        assert!(delta.inputs().count() > 0, "{kind} of its own");
     }
 }
 
@@ -99,7 +100,7 @@ fn a_changed_timeout_keeps_the_imports_of_a_scope() {
     let before = edited.place("shop").scope;
     let delta = edited.set(&object(kind, &spec.replace("1s", "2s"), "a"));
     let after = edited.place("shop").scope;
-    assert!(delta.scopes && delta.services.is_empty());
+    assert_eq!(delta.inputs().collect::<Vec<_>>(), [&Input::VirtualService(Name::new("shop", "x"))]);
     assert!(!Arc::ptr_eq(&before, &after));
     assert!(before.services.iter().zip(&after.services).all(|(one, two)| Arc::ptr_eq(one, two)));
     let timeout = |scope: &crate::Scope| scope.egress[0].virtual_services.iter().next().expect("one").http[0].timeout;
@@ -112,8 +113,8 @@ fn a_destination_rule_changes_only_its_host() {
     let (kind, spec) = KINDS[1];
     edited.set(&object(kind, spec, "a"));
     let before = edited.place("shop").scope;
-    edited.set(&object(kind, &spec.replace('3', "4"), "a"));
-    let after = edited.place("shop").scope;
-    let hosts: Vec<_> = after.hosts_with_other_rules(&before).map(ToString::to_string).collect();
-    assert_eq!(hosts, ["cart.shop.svc.cluster.local"]);
+    let delta = edited.set(&object(kind, &spec.replace('3', "4"), "a"));
+    let (after, host) = (edited.place("shop").scope, Host::new("cart.shop.svc.cluster.local"));
+    assert_eq!(delta.inputs().collect::<Vec<_>>(), [&Input::DestinationRule(host.clone())]);
+    assert_ne!(before.destination_rules(&host), after.destination_rules(&host));
 }

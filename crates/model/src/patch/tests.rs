@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::environment::Environment;
+use crate::input::Input;
 use crate::mesh::Mesh;
 use crate::proxy::NodeInfo;
 
@@ -122,7 +123,5 @@ fn an_edit_keeps_the_patches_of_other_objects() {
     let (old, new) = (first.place(&cart()).patches.outbound.clone(), second.place(&cart()).patches.outbound.clone());
     let same = |index: usize| Arc::ptr_eq(&old.of(ApplyTo::Cluster)[index], &new.of(ApplyTo::Cluster)[index]);
     assert!(same(0) && !same(1) && old != new);
-    assert!(delta.may_change_class(&cart()) && !delta.everything && !delta.class_keys);
-    let elsewhere = NodeInfo { id: "sidecar~10.0.0.2~a.bank~bank.svc.cluster.local".into(), ..NodeInfo::default() };
-    assert!(!delta.may_change_class(&Proxy::new(&elsewhere).expect("well-formed")), "another namespace");
+    assert_eq!(delta.inputs().collect::<Vec<_>>(), [&Input::EnvoyFilters("shop".into())]);
 }

@@ -10,7 +10,7 @@ use config::object::parse_documents;
 use config::store::{Store, StoreOptions, Update};
 
 use super::Policies;
-use crate::{Delta, Environment, Mesh};
+use crate::{Delta, Environment, Input, Mesh};
 
 fn store(text: &str) -> Store {
     let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
@@ -55,7 +55,8 @@ fn service(namespace: &str) -> String {
 }
 
 fn touches(delta: &Delta, namespace: &str) -> bool {
-    delta.class_keys || delta.namespaces.contains(namespace)
+    let of = |namespace: &str| delta.touches(&Input::RequestPolicies(namespace.into()));
+    of(namespace) || of("istio-system") || delta.touches(&Input::ClassKeys)
 }
 
 #[test]
@@ -164,7 +165,7 @@ fn a_change_of_a_policy_touches_its_namespace_and_of_the_root_all() {
     let first = mesh(&store);
     store.apply(puts(&policy("shop", "b", "{action: DENY}")));
     let (second, delta) = first.next(&store.snapshot());
-    assert!(touches(&delta, "shop") && !touches(&delta, "bank") && !delta.everything);
+    assert!(touches(&delta, "shop") && !touches(&delta, "bank") && !delta.touches(&Input::Everything));
     assert_eq!(policies(&second, "shop").authorization.deny.len(), 1);
     store.apply(vec![Update::Delete(ObjectId {
         kind: Kind::AuthorizationPolicy,

@@ -124,9 +124,18 @@ impl ResolvedVirtualService {
         if self.gateways.is_empty() { gateway == MESH } else { self.gateways.iter().any(|name| name == gateway) }
     }
 
+    /// Clients of every namespace import the same services for both.
+    pub fn imports_like(&self, other: &Self) -> bool {
+        let matches = self.http.iter().chain(&other.http).flat_map(|route| &route.matches);
+        // The empty name stands for the namespaces that no route names.
+        let namespaces: BTreeSet<&str> = matches.map(|one| one.source_namespace.as_str()).chain([""]).collect();
+        let same = |namespace: &&str| self.destinations(Some(namespace)) == other.destinations(Some(namespace));
+        self.is_interchangeable_with(other) && namespaces.iter().all(same)
+    }
+
     /// Destination hosts of routes for clients of the namespace, with their ports; `None`: all ports.
     /// `namespace` `None`: for all clients.
-    pub(crate) fn destinations(&self, namespace: Option<&str>) -> Vec<(Host, Option<u16>)> {
+    pub fn destinations(&self, namespace: Option<&str>) -> Vec<(Host, Option<u16>)> {
         let from = |route: &&HttpRoute| namespace.is_none_or(|namespace| allows_source_namespace(route, namespace));
         let http = self.http.iter().filter(from).flat_map(|route| {
             let routes = route.route.iter().filter_map(|to| to.destination.as_ref());

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use config::host::Host;
+use config::store::Name;
 
 use super::ResolvedVirtualService;
 
@@ -43,6 +44,10 @@ impl VirtualServices {
         if let Some(current) = self.all.iter_mut().find(|current| Arc::ptr_eq(current, old)) {
             *current = new.clone();
         }
+    }
+
+    pub fn named(&self, name: &Name) -> Option<&Arc<ResolvedVirtualService>> {
+        self.all.iter().find(|object| object.name == name.name && object.namespace == name.namespace)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<ResolvedVirtualService>> {

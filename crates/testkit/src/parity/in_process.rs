@@ -44,7 +44,11 @@ impl InProcess {
     }
 
     pub fn proxy(&self, proxy: &CaseProxy) -> Result<impl ResourceSource> {
-        Ok(Member(self.views.join(&proxy.node())?))
+        Ok(Member(self.join(proxy)?))
+    }
+
+    pub fn join(&self, proxy: &CaseProxy) -> Result<Membership> {
+        Ok(self.views.join(&proxy.node())?)
     }
 }
 

@@ -159,6 +159,16 @@ pub(crate) enum Edit {
     Mesh {
         mode: u8,
     },
+    /// One of the kinds that are seldom edited.
+    Rare {
+        ns: u8,
+        kind: u8,
+        shape: u8,
+    },
+    NoRare {
+        ns: u8,
+        kind: u8,
+    },
     Filter(extending::ObjectVariant),
     NoFilter(extending::ObjectVariant),
     Plugin(extending::ObjectVariant),
@@ -168,6 +178,10 @@ pub(crate) enum Edit {
         pod: u8,
     },
 }
+
+/// Each namespace has one object of each.
+pub(crate) const RARE: [Kind; 5] =
+    [Kind::Namespace, Kind::Node, Kind::Endpoints, Kind::TrafficExtension, Kind::PeerAuthentication];
 
 pub(crate) const NAMESPACES: [&str; 3] = ["shop", "bank", "istio-system"];
 
@@ -204,6 +218,8 @@ pub(crate) fn edit() -> impl Strategy<Value = Edit> {
         1 => (ns.clone(), n.clone()).prop_map(|(ns, name)| Edit::NoTokens { ns, name }),
         2 => (0..2u8, 0..3u8).prop_map(|(source, keys)| Edit::Keys { source, keys }),
         2 => (0..6u8).prop_map(|mode| Edit::Mesh { mode }),
+        4 => (ns.clone(), 0..5u8, 0..2u8).prop_map(|(ns, kind, shape)| Edit::Rare { ns, kind, shape }),
+        2 => (ns.clone(), 0..5u8).prop_map(|(ns, kind)| Edit::NoRare { ns, kind }),
         6 => extending::variant().prop_map(Edit::Filter),
         2 => extending::variant().prop_map(Edit::NoFilter),
         3 => extending::variant().prop_map(Edit::Plugin),
@@ -231,6 +247,11 @@ pub(crate) fn updates(edit: &Edit) -> Vec<Update> {
         Edit::NoTelemetry { ns, name } => gone(Kind::Telemetry, ns, format!("t{name}")),
         Edit::NoAuthorization { ns, name } => gone(Kind::AuthorizationPolicy, ns, format!("a{name}")),
         Edit::NoTokens { ns, name } => gone(Kind::RequestAuthentication, ns, format!("t{name}")),
+        Edit::NoRare { ns, kind } => {
+            let kind = RARE[usize::from(kind)];
+            let (namespace, name) = yaml::rare_name(ns, kind);
+            vec![Update::Delete(ObjectId { kind, namespace: namespace.into(), name: name.into() })]
+        }
         Edit::NoFilter(extending::ObjectVariant { ns, name, .. }) => gone(Kind::EnvoyFilter, ns, format!("f{name}")),
         Edit::NoPlugin(extending::ObjectVariant { ns, name, .. }) => gone(Kind::WasmPlugin, ns, format!("w{name}")),
         Edit::Keys { source, keys } => {

@@ -1,6 +1,8 @@
 //! The YAML of random edits.
 
-use super::{Edit, NAMESPACES};
+use config::kind::Kind;
+
+use super::{Edit, NAMESPACES, RARE};
 use crate::extending;
 
 pub(super) fn yaml(edit: &Edit) -> String {
@@ -21,6 +23,7 @@ pub(super) fn yaml(edit: &Edit) -> String {
         Edit::Authorization { ns: n, name, shape } => authorization_policy(n, name, shape),
         Edit::Tokens { ns: n, name, shape } => request_authentication(n, name, shape),
         Edit::Mesh { mode } => mesh_config(mode),
+        Edit::Rare { ns, kind, shape } => rare(ns, RARE[usize::from(kind)], shape),
         Edit::Filter(variant) => extending::filter(variant, ns(variant.ns)),
         Edit::Plugin(variant) => extending::plugin(variant, ns(variant.ns)),
         _ => unreachable!("deletions and joins have no text"),
@@ -274,6 +277,46 @@ fn request_authentication(n: u8, name: u8, shape: u8) -> String {
         "{{apiVersion: security.istio.io/v1, kind: RequestAuthentication, metadata: {{name: t{name}, namespace: {}}}, spec: {spec}}}",
         ns(n)
     )
+}
+
+/// Namespace and name.
+pub(super) fn rare_name(n: u8, kind: Kind) -> (&'static str, &'static str) {
+    match kind {
+        Kind::Namespace => ("", ns(n)),
+        Kind::Node => ("", ["n0", "n1", "n2"][usize::from(n)]),
+        Kind::Endpoints => (ns(n), "s0"),
+        _ => (ns(n), "rare"),
+    }
+}
+
+fn rare(n: u8, kind: Kind, shape: u8) -> String {
+    let (namespace, name) = rare_name(n, kind);
+    let [one, other] = match kind {
+        Kind::Namespace => [
+            "apiVersion: v1, kind: Namespace, metadata: {NAME}",
+            "apiVersion: v1, kind: Namespace, metadata: {NAME, annotations: {networking.istio.io/traffic-distribution: PreferClose}}",
+        ],
+        Kind::Node => [
+            "apiVersion: v1, kind: Node, metadata: {NAME}",
+            "apiVersion: v1, kind: Node, metadata: {NAME, labels: {topology.kubernetes.io/region: r}}",
+        ],
+        Kind::Endpoints => [
+            "apiVersion: v1, kind: Endpoints, metadata: {NAME}, subsets: [{addresses: [{ip: 10.20.0.1}], ports: [{name: http, port: 8080}]}]",
+            "apiVersion: v1, kind: Endpoints, metadata: {NAME}, subsets: [{addresses: [{ip: 10.10.0.0}, {ip: 10.20.0.2}], ports: [{name: tcp, port: 8080}]}]",
+        ],
+        Kind::TrafficExtension => [
+            "apiVersion: extensions.istio.io/v1alpha1, kind: TrafficExtension, metadata: {NAME}, spec: {lua: {inlineCode: 'x'}}",
+            "apiVersion: extensions.istio.io/v1alpha1, kind: TrafficExtension, metadata: {NAME}, spec: {lua: {inlineCode: 'y'}}",
+        ],
+        _ => [
+            "apiVersion: security.istio.io/v1, kind: PeerAuthentication, metadata: {NAME}, spec: {selector: {matchLabels: {app: a1}}, mtls: {mode: STRICT}}",
+            "apiVersion: security.istio.io/v1, kind: PeerAuthentication, metadata: {NAME}, spec: {selector: {matchLabels: {app: a1}}, portLevelMtls: {8080: {mode: DISABLE}}}",
+        ],
+    };
+    let text = if shape == 0 { one } else { other };
+    let named =
+        if namespace.is_empty() { format!("name: {name}") } else { format!("name: {name}, namespace: {namespace}") };
+    format!("{{{}}}", text.replace("NAME", &named))
 }
 
 fn mesh_config(mode: u8) -> String {

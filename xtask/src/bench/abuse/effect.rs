@@ -64,7 +64,7 @@ impl Effect {
         Ok(())
     }
 
-    pub(super) fn probes(&mut self, waits: Vec<Option<Duration>>) {
+    pub(super) fn probes(&mut self, waits: &[Option<Duration>]) {
         let longest = waits.iter().flatten().max().copied().unwrap_or_default();
         self.ready_ms = longest.as_secs_f64() * 1000.0;
         self.unready = waits.iter().filter(|wait| wait.is_none()).count();
