@@ -140,7 +140,7 @@ fn ca_metrics() -> Vec<MetricInfo> {
     let families = registry.gather();
     let all = families.iter().map(|family| {
         let kind = if family.get_field_type() == MetricType::COUNTER { "counter" } else { "gauge" };
-        let labels = family.get_metric().first().into_iter().flat_map(|metric| metric.get_label());
+        let labels = family.get_metric().first().into_iter().flat_map(prometheus::proto::Metric::get_label);
         let labels: Vec<String> = labels.map(|label| label.name().to_owned()).collect();
         row(family.name(), kind, &labels, family.help())
     });

@@ -75,7 +75,7 @@ fn rows<'a>(streams: &[(&'a str, &'a ProxyStatus)]) -> impl Iterator<Item = (&'a
     let is_shown = move |(_, it): &(&'a str, &'a ProxyStatus)| {
         configures(it) || (!configured.contains(&it.proxy) && others.insert(&it.proxy))
     };
-    streams.to_vec().into_iter().filter(is_shown)
+    streams.iter().copied().filter(is_shown)
 }
 
 fn rejections(proxy: &ProxyStatus) -> impl Iterator<Item = String> {

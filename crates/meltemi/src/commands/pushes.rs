@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn pushes_of_several_replicas_are_told_apart() {
+    fn pushes_of_several_replicas_have_their_names() {
         let of = |replica: &str| OfReplica { replica: replica.to_owned(), ..push(1, 0) };
         let shown = table(&[of("a"), of("b")]);
         let ends: Vec<_> = shown.lines().skip(1).filter_map(|line| line.split_whitespace().last()).collect();

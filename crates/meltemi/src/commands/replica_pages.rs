@@ -68,7 +68,7 @@ impl<'a> ReplicaPages<'a> {
         for other in others {
             match endpoint(&other, access.as_ref(), &pages.token) {
                 Ok(secure) => {
-                    pages.others.push(OtherReplica { name: other.name, secure, monitoring: other.monitoring })
+                    pages.others.push(OtherReplica { name: other.name, secure, monitoring: other.monitoring });
                 }
                 Err(why) => not_asked(&other.name, why),
             }
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn why_a_replica_cannot_be_asked_is_said() {
+    fn a_replica_that_cannot_be_asked_has_a_reason() {
         let other = |state, secure: &str| ReplicaStatus {
             name: "b".into(),
             own: false,
@@ -170,7 +170,7 @@ mod tests {
             (&fine, Some(&access), "", "--token"),
             (&fine, None, "t", "external"),
         ] {
-            assert!(endpoint(other, access, token).is_err_and(|said| said.contains(why)), "{why}");
+            assert!(endpoint(other, access, token).is_err_and(|reason| reason.contains(why)), "{why}");
         }
     }
 }

@@ -137,12 +137,7 @@ impl Metrics {
                 "meltemi_xds_zombies_total",
                 "streams that were closed because a keepalive ping was not answered, or because the pod of the proxy had been deleted for a minute",
             )?,
-            rejected_streams: on.counters(
-                "meltemi_xds_streams_rejected_total",
-                "new streams that were rejected: `memory` (from 88 % of the limit on), `not_ready`, `too_many_streams` (of one address or identity), `unauthenticated`, \
-                 `token_review` (the API server did not answer)",
-                &["reason"],
-            )?,
+            rejected_streams: rejected_streams(on)?,
             destroy_time: on.seconds(
                 "pilot_destroy_time_seconds",
                 "time from the end of a stream until its state is dropped. Not in istiod",
@@ -151,11 +146,9 @@ impl Metrics {
             grpc: GrpcMetrics::new(on)?,
             cached: CachedSeries::default(),
         };
-        let counters = [&metrics.pushes, &metrics.rejects, &metrics.push_errors, &metrics.expired_nonce];
-        counters.into_iter().for_each(init_at_zero);
-        for reason in StreamRejection::ALL {
-            metrics.rejected_streams.with_label_values(&[reason.label()]);
-        }
+        [&metrics.pushes, &metrics.rejects, &metrics.push_errors, &metrics.expired_nonce]
+            .into_iter()
+            .for_each(init_at_zero);
         Ok(Arc::new(metrics))
     }
 
@@ -387,6 +380,19 @@ fn reject_gauges(register: &Register) -> Result<BTreeMap<TypeUrl, RejectGauge>, 
         Ok((kind, RejectGauge { gauge, streams: Arc::default() }))
     };
     istiods.into_iter().chain(others).map(gauge).collect()
+}
+
+fn rejected_streams(on: &Register) -> Result<IntCounterVec, prometheus::Error> {
+    let counters = on.counters(
+        "meltemi_xds_streams_rejected_total",
+        "new streams that were rejected: `memory` (from 88 % of the limit on), `not_ready`, `too_many_streams` (of one address or identity), `unauthenticated`, \
+         `token_review` (the API server did not answer)",
+        &["reason"],
+    )?;
+    for reason in StreamRejection::ALL {
+        counters.with_label_values(&[reason.label()]);
+    }
+    Ok(counters)
 }
 
 /// Creates the series at zero: graphs and alerts treat a missing series differently.
