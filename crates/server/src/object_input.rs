@@ -46,7 +46,7 @@ pub struct LoadedObjects {
 
 const STDIN: &str = "stdin";
 /// An API server may fail for so long before it is given up.
-const PATIENCE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl LoadedObjects {
@@ -132,7 +132,7 @@ async fn failure(health: WatchesHealth) -> String {
         let watches = health.snapshot().into_iter().filter(|(_, health)| !health.synced);
         let failed: Vec<String> = watches
             .filter(|(_, health)| {
-                health.state == State::Forbidden || health.state == State::Stalled && began.elapsed() > PATIENCE
+                health.state == State::Forbidden || health.state == State::Stalled && began.elapsed() > DEADLINE
             })
             .map(|(resource, health)| format!("{resource}: {}", health.trouble))
             .collect();

@@ -93,7 +93,7 @@ fn document(text: &str) -> Value {
 fn collect(leaves: &mut Leaves, path: String, value: Value) {
     match value {
         Value::Object(entries) => {
-            entries.into_iter().for_each(|(key, it)| collect(leaves, format!("{path}/{key}"), it))
+            entries.into_iter().for_each(|(key, it)| collect(leaves, format!("{path}/{key}"), it));
         }
         Value::Array(items) if !items.is_empty() && items.iter().all(|item| item["name"].is_string()) => {
             for item in items {

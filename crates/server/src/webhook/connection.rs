@@ -19,11 +19,11 @@ use crate::http_port::{self, HttpConnection, HttpLimits, TrackedStream};
 const H2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
 
-/// An API server keeps up to 25 idle connections of HTTP/1.1, closes them after 90 s, and waits 30 s at most for a response: none is closed
-/// under a request.
+/// An API server has a connection of HTTP/1.1 for each request in flight, all from one address: by default it admits 600 at once, 200 of them
+/// changes. It keeps up to 25 idle ones, closes them after 90 s, and waits 30 s at most for a response: none is closed under a request.
 pub(super) const LIMITS: HttpLimits = HttpLimits {
-    connections: 256,
-    connections_per_address: 64,
+    connections: 2048,
+    connections_per_address: 1024,
     held_bytes: 32 << 20,
     head: Duration::from_secs(10),
     request: Duration::from_secs(30),

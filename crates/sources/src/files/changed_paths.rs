@@ -1,5 +1,5 @@
 //! The scan of the paths that a watch named: files and folders that are new, changed, renamed or deleted, at a cost proportional to them. A
-//! folder with symbolic links or unreadable parts is left to a full scan, and so is whatever else cannot be told from one path.
+//! folder with symbolic links or unreadable parts is left to a full scan, and so is whatever else one path does not show.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -194,7 +194,7 @@ pub(super) mod tests {
             });
         });
         let mut names = Vec::new();
-        let end = read_objects(Kind::Pod, &text, |node| names.push(name(&node).to_owned())).unwrap();
+        let end = read_objects(Kind::Pod, &text, |node| names.push(name(&node).to_owned())).expect("a whole list");
         assert_eq!((end.resource_version.as_str(), end.r#continue.as_str()), ("12", "next"));
         assert_eq!(names, ["a", "b"]);
         for len in 0..text.len() {

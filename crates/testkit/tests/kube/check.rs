@@ -72,7 +72,7 @@ async fn render(api: &ApiWriter, kubeconfig: &str) -> Result<()> {
     Ok(())
 }
 
-/// Who may not read is told so at once, and so is who asks where nobody listens.
+/// A caller without rights gets an error at once, and so does one of a server that does not listen.
 async fn refused(cluster: &TestCluster) -> Result<()> {
     let nobody = cluster.kubeconfig_for(&format!("https://{}", cluster.address), "nobody")?;
     let nowhere = cluster.kubeconfig_for(&format!("https://127.0.0.1:{}", testkit::port::reserve()?), "any")?;
@@ -87,7 +87,7 @@ async fn refused(cluster: &TestCluster) -> Result<()> {
     Ok(())
 }
 
-/// A row of the table: a message of analyze, and what is said of it.
+/// A row of the table: a message of analyze, and what the table has for it.
 struct AnalyzeRow {
     code: String,
     /// What `check` says for the same mistake. `None`: nothing, and a reason is given instead.

@@ -65,7 +65,7 @@ fn single(kind: &Kind, value: &Json, path: &str, depth: usize, found: &mut Vec<U
     match (kind, value) {
         (Kind::Message(message), Json::Object(fields)) if message.full_name() == "google.protobuf.Any" => {
             let url = fields.get("@type").and_then(Json::as_str).unwrap_or_default();
-            // A type that is not known makes the patch unreadable, which is said elsewhere.
+            // A type that is not known makes the patch unreadable, which has its own diagnostic.
             let inner = pool().get_message_by_name(url.rsplit('/').next().unwrap_or(url));
             if let Some(inner) = inner.filter(|inner| !has_special_json(inner.full_name())) {
                 object(&inner, fields, path, depth, found);

@@ -74,11 +74,7 @@ impl Metrics {
             stages: Stages::new(on)?,
             memory: Memory::new(on)?,
             clients: on.gauge("pilot_xds_clients", "connected proxies. Not in istiod")?,
-            connected: on.gauges(
-                "pilot_xds",
-                "connected proxies by their version; `unknown` if they send none",
-                &["version"],
-            )?,
+            connected: connected(on)?,
             by_version: Mutex::default(),
             pushes: on.counters(
                 "pilot_xds_pushes",
@@ -380,6 +376,10 @@ fn reject_gauges(register: &Register) -> Result<BTreeMap<TypeUrl, RejectGauge>, 
         Ok((kind, RejectGauge { gauge, streams: Arc::default() }))
     };
     istiods.into_iter().chain(others).map(gauge).collect()
+}
+
+fn connected(on: &Register) -> Result<IntGaugeVec, prometheus::Error> {
+    on.gauges("pilot_xds", "connected proxies by their version; `unknown` if they send none", &["version"])
 }
 
 fn rejected_streams(on: &Register) -> Result<IntCounterVec, prometheus::Error> {

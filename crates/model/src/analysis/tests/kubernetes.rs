@@ -1,4 +1,4 @@
-//! Services, pods and namespaces, and what is said of them.
+//! Notes on Services, pods and namespaces.
 
 use super::{check, diagnostics};
 

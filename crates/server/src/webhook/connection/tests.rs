@@ -86,6 +86,24 @@ async fn is_rejected(response: Response<hyper::body::Incoming>) -> bool {
     serde_json::from_slice::<Value>(&body).unwrap()["response"]["allowed"] == false
 }
 
+/// With fewer connections than requests the oldest lost their places, and creations of pods failed.
+#[tokio::test]
+async fn an_api_server_may_have_200_requests_in_flight() {
+    let port = Arc::new(Port::open(LIMITS).await);
+    let mut clients = Vec::new();
+    for _ in 0..200 {
+        let (client, driver) = http1::handshake(TokioIo::new(port.connect(&[HTTP1]).await.unwrap())).await.unwrap();
+        tokio::spawn(driver);
+        clients.push(client);
+    }
+    let reviews = clients
+        .into_iter()
+        .map(|mut client| tokio::spawn(async move { is_rejected(client.send_request(review()).await.unwrap()).await }));
+    for answered in reviews.collect::<Vec<_>>() {
+        assert!(answered.await.unwrap());
+    }
+}
+
 #[tokio::test]
 async fn an_api_server_may_offer_either_protocol_both_or_none() {
     let port = Port::open(LIMITS).await;
