@@ -6,6 +6,7 @@ mod credential;
 mod destination;
 mod entry;
 mod gateway;
+mod gateway_conflict;
 mod provider;
 mod route;
 mod selection;
@@ -40,6 +41,7 @@ impl Mesh {
         provider::check(self, &mut diagnostics);
         credential::check(self, &references, &mut diagnostics);
         gateway::check(self, &references, &mut diagnostics);
+        gateway_conflict::check(self, &references, &mut diagnostics);
         service::check(self, &references, &mut diagnostics);
         source_namespace::check(self, &mut diagnostics);
         annotation::check(self, &mut diagnostics);

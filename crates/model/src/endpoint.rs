@@ -152,10 +152,12 @@ impl ServiceEndpoints {
         self.by_port.binary_search_by(|(name, _)| (**name).cmp(port))
     }
 
-    /// A LOGICAL_DNS cluster holds one endpoint.
+    /// A LOGICAL_DNS cluster holds one endpoint. As in istiod, ports of several ServiceEntries are one port by their number, whatever
+    /// their names: pinned by parity case entries-dns-one-host.
     pub(crate) fn has_room(&self, service: &Service, port: &Port) -> bool {
+        let mut all = self.by_port.iter().flat_map(|(_, endpoints)| endpoints);
         service.resolution != Resolution::DnsRoundRobin
-            || self.port(&port.name).iter().all(|endpoint| endpoint.entry_port != Some(port.number))
+            || all.all(|endpoint| endpoint.entry_port != Some(port.number))
     }
 
     /// Releases spare capacity.
@@ -190,13 +192,23 @@ fn add_kubernetes(found: &mut ServiceEndpoints, service: &Service, mesh: &Mesh) 
     } else if let Some(object) = mesh.objects.endpoints.get(&name) {
         add_slice(found, service, object, mesh);
     } else if mesh.env.derive_endpoints && !service.hides_slices {
-        add_selected_pods(found, service, mesh, |_| true);
+        add_selected_pods(found, service, mesh);
     }
 }
 
 /// Pods that a ServiceEntry selects; pods that are not ready are left out.
 pub(crate) fn add_pods_of_entry(found: &mut ServiceEndpoints, service: &Service, mesh: &Mesh) {
-    add_selected_pods(found, service, mesh, |pod| pod_health(pod) == Health::Ready);
+    for pod in selected_pods(service, mesh).filter(|pod| pod_health(pod) == Health::Ready) {
+        let Some(workload) = mesh.workloads.named(&pod.meta.namespace, &pod.meta.name) else { continue };
+        let workload = service_entry_endpoint::workload_of_entry(&workload, &pod.meta.name);
+        for port in &service.ports {
+            let Some(number) = entry_port(port, &pod.spec).filter(|_| found.has_room(service, port)) else { continue };
+            for &address in pod.spec.ips.first().iter().copied() {
+                let endpoint = Endpoint::of_kubernetes(address, number, Health::Ready, &workload, mesh);
+                found.add(&port.name, Endpoint { entry_port: Some(port.number), ..endpoint });
+            }
+        }
+    }
 }
 
 type Slice = Arc<Object<kube::EndpointSlice>>;
@@ -314,25 +326,23 @@ fn health(endpoint: &kube::SliceEndpoint, service: &Service, workload: &Workload
     }
 }
 
-fn add_selected_pods(
-    found: &mut ServiceEndpoints,
-    service: &Service,
-    mesh: &Mesh,
-    keep: impl Fn(&Object<Pod>) -> bool,
-) {
-    let first = Name { namespace: service.namespace.clone(), name: Arc::from("") };
-    let own = mesh.objects.pods.range(first..).take_while(|(key, _)| key.namespace == service.namespace);
-    for (key, pod) in own.filter(|(_, pod)| service.selects(&pod.meta.labels) && keep(pod)) {
-        let Some(workload) = mesh.workloads.named(&key.namespace, &key.name) else { continue };
+/// The endpoints that the labels of the pods imply.
+fn add_selected_pods(found: &mut ServiceEndpoints, service: &Service, mesh: &Mesh) {
+    for pod in selected_pods(service, mesh) {
+        let Some(workload) = mesh.workloads.named(&pod.meta.namespace, &pod.meta.name) else { continue };
         for port in &service.ports {
-            let Some(number) = target_port(port, &pod.spec).filter(|_| found.has_room(service, port)) else { continue };
+            let Some(number) = target_port(port, &pod.spec) else { continue };
             for &address in pod.spec.ips.first().iter().copied() {
-                let endpoint = Endpoint::of_kubernetes(address, number, pod_health(pod), &workload, mesh);
-                let entry_port = (!service.is_kubernetes()).then_some(port.number);
-                found.add(&port.name, Endpoint { entry_port, ..endpoint });
+                found.add(&port.name, Endpoint::of_kubernetes(address, number, pod_health(pod), &workload, mesh));
             }
         }
     }
+}
+
+fn selected_pods<'a>(service: &'a Service, mesh: &'a Mesh) -> impl Iterator<Item = &'a Arc<Object<Pod>>> {
+    let first = Name { namespace: service.namespace.clone(), name: Arc::from("") };
+    let own = mesh.objects.pods.range(first..).take_while(|(key, _)| key.namespace == service.namespace);
+    own.map(|(_, pod)| pod).filter(|pod| service.selects(&pod.meta.labels))
 }
 
 fn pod_health(pod: &Object<Pod>) -> Health {
@@ -343,6 +353,13 @@ fn pod_health(pod: &Object<Pod>) -> Health {
     } else {
         Health::NotReady
     }
+}
+
+/// The number of a ServiceEntry's port in this pod: a TCP port of the pod with its name wins over its number and target port. As in istiod:
+/// pinned by parity case entries-pod-port-names.
+pub(crate) fn entry_port(port: &Port, pod: &Pod) -> Option<u16> {
+    let mut named = pod.ports.iter().filter(|own| own.protocol == Transport::Tcp && !own.name.is_empty());
+    named.find(|own| *own.name == *port.name).map_or_else(|| target_port(port, pod), |own| Some(own.port))
 }
 
 /// The number of a service port in this pod; `None`: the pod has no port of that name and transport.

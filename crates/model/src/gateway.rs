@@ -63,16 +63,37 @@ impl Gateways {
         let asked = self.label_keys.iter().filter_map(|key| Some((key.clone(), labels.get(key)?.to_owned())));
         let key = GatewayKey { labels: asked.collect(), ports: target_ports(targets) };
         let within = env.scope_gateways_to_namespace.then(|| namespace.clone());
-        let near = |object: &Object<_>| within.as_ref().is_none_or(|namespace| object.meta.namespace == *namespace);
-        let place = (within.clone(), key.clone());
+        let place = (within, key.clone());
         let made = self.lock().get(&place).cloned();
         let merged = made.unwrap_or_else(|| {
-            let chosen = self.all.iter().filter(|object| near(object) && labels.contains_all(&object.spec.selector));
-            let merged = Arc::new(merged(chosen, &key.ports));
+            let merged = Arc::new(merged(self.selecting(env, namespace, labels), &key.ports));
             self.lock().insert(place, merged.clone());
             merged
         });
         (key, merged)
+    }
+
+    /// The Gateways that select a proxy, oldest first.
+    pub(crate) fn selecting<'a>(
+        &'a self,
+        env: &Environment,
+        namespace: &'a Arc<str>,
+        labels: &'a Labels,
+    ) -> impl Iterator<Item = &'a Arc<Object<kube::Gateway>>> {
+        let scoped = env.scope_gateways_to_namespace;
+        let near = move |object: &Object<_>| !scoped || object.meta.namespace == *namespace;
+        self.all.iter().filter(move |object| near(object) && labels.contains_all(&object.spec.selector))
+    }
+
+    /// Servers that are left out for a proxy with these labels, and ports as in its [`GatewayKey`].
+    pub(crate) fn left_out(
+        &self,
+        env: &Environment,
+        namespace: &Arc<str>,
+        labels: &Labels,
+        ports: &BTreeMap<u16, u16>,
+    ) -> Vec<Diagnostic> {
+        merged(self.selecting(env, namespace, labels), ports).diagnostics
     }
 
     /// Servers that were left out for the gateways merged so far.
@@ -87,7 +108,7 @@ impl Gateways {
 }
 
 /// Of several Services with the same port the oldest decides.
-fn target_ports(targets: &[InboundTarget]) -> BTreeMap<u16, u16> {
+pub(crate) fn target_ports(targets: &[InboundTarget]) -> BTreeMap<u16, u16> {
     let mut ports = BTreeMap::new();
     for target in targets.iter().filter(|target| target.service.labels.get(NO_TRANSLATION).is_none()) {
         ports.entry(target.port.number).or_insert(target.number);

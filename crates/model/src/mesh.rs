@@ -389,7 +389,7 @@ impl Mesh {
         let mut targets = self.service_targets(proxy);
         let entries = || self.entry_services.in_namespace(&proxy.namespace);
         if let Some(pod) = self.pod_of(proxy) {
-            let number = |port: &Port| endpoint::target_port(port, &pod.spec);
+            let number = |port: &Port| endpoint::entry_port(port, &pod.spec);
             targets.extend(selecting_targets(entries(), &pod.meta.labels, number));
         }
         for instance in proxy.ips.iter().flat_map(|&ip| self.workload_entries_at(proxy, ip)) {

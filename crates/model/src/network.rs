@@ -14,6 +14,7 @@ use config::store::{Name, Snapshot};
 use ipnet::IpNet;
 
 use crate::environment::Environment;
+use crate::proxy::ProxyKind;
 use crate::service::kubernetes_host;
 use crate::workload::{self, NETWORK};
 
@@ -30,7 +31,7 @@ pub struct NetworkGateway {
     /// Empty: from MeshNetworks, which does not tell the cluster.
     pub cluster: Arc<str>,
     pub address: GatewayAddress,
-    /// `None`: not for sidecars; it still counts when weights are split.
+    /// `None`: only for HBONE; it still counts when weights are split.
     pub port: Option<u16>,
 }
 
@@ -197,12 +198,14 @@ impl NetworkGateways {
         self.by_network.values().flatten()
     }
 
-    /// The gateways to endpoints of a network in a cluster: those of the same cluster, else all of the network.
-    pub fn for_network(&self, network: &str, cluster: &str) -> Vec<&NetworkGateway> {
+    /// The gateways to endpoints of a network in a cluster: those of the same cluster, else all of the network. Only sidecars leave out those
+    /// without a port for them. As in istiod: pinned by parity case networks-tunnel-only.
+    pub fn for_network(&self, network: &str, cluster: &str, client: ProxyKind) -> Vec<&NetworkGateway> {
         let all = self.by_network.get(network).map(Vec::as_slice).unwrap_or_default();
         let near: Vec<_> = all.iter().filter(|gateway| *gateway.cluster == *cluster).collect();
         let chosen = if near.is_empty() { all.iter().collect() } else { near };
-        chosen.into_iter().filter(|gateway| gateway.port.is_some()).collect()
+        let takes = |gateway: &&NetworkGateway| client == ProxyKind::Gateway || gateway.port.is_some();
+        chosen.into_iter().filter(takes).collect()
     }
 }
 

@@ -26,6 +26,8 @@ const GROUP: &str = "istio.io/autoRegistrationGroup";
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct WorkloadInstance {
     pub(crate) workload: Arc<Workload>,
+    /// Of the object, whatever its labels name the workload.
+    name: Arc<str>,
     pub(crate) labels: Labels,
     address: EndpointAddress,
     ports: BTreeMap<String, u32>,
@@ -81,6 +83,7 @@ impl WorkloadInstance {
         Some(Self {
             network: Arc::from(entry.network.as_str()),
             workload: Arc::new(Workload::of_entry(name, namespace, entry, labels)),
+            name: Arc::from(name),
             labels: labels.clone(),
             address,
             ports: entry.ports.clone(),
@@ -93,7 +96,8 @@ impl WorkloadInstance {
         let labels = object.spec.labels.extended(object.meta.labels.iter());
         let group = object.meta.annotations.get(GROUP);
         let name = group.or_else(|| object.meta.labels.get(WORKLOAD_NAME)).unwrap_or(&object.meta.name);
-        Self::new(name, &object.meta.namespace, &object.spec, &labels)
+        let instance = Self::new(name, &object.meta.namespace, &object.spec, &labels)?;
+        Some(Self { name: object.meta.name.clone(), ..instance })
     }
 
     /// The number of a port of a ServiceEntry.
@@ -141,7 +145,7 @@ impl WorkloadInstance {
 /// Entries without health checks count as healthy; with them, only after the first successful one.
 fn is_healthy(entry: &Object<WorkloadEntry>) -> bool {
     let checked = entry.meta.annotations.get(HEALTH_CHECKED);
-    let checked = checked.is_some_and(|value| value.eq_ignore_ascii_case("true") || matches!(value, "1" | "t" | "T"));
+    let checked = checked.is_some_and(|value| matches!(value, "1" | "t" | "T" | "true" | "True" | "TRUE"));
     let condition = entry.spec.status.conditions.iter().find(|condition| condition.r#type == "Healthy");
     !checked || condition.is_some_and(|condition| condition.status == "True")
 }
@@ -239,9 +243,19 @@ fn add_instance(found: &mut ServiceEndpoints, service: &Service, instance: &Work
     }
     for port in &service.ports {
         if let Some(number) = instance.entry_port(port).filter(|_| found.has_room(service, port)) {
-            found.add(&port.name, Endpoint { entry_port: Some(port.number), ..instance.endpoint(number) });
+            let workload = workload_of_entry(&instance.workload, &instance.name);
+            found.add(&port.name, Endpoint { entry_port: Some(port.number), workload, ..instance.endpoint(number) });
         }
     }
+}
+
+/// A workload whose label gives it an empty name has the name of its object as an endpoint of a ServiceEntry; as an endpoint of a Service it has
+/// none. As in istiod: pinned by parity case entries-workload-name.
+pub(crate) fn workload_of_entry(workload: &Arc<Workload>, object: &Arc<str>) -> Arc<Workload> {
+    if !workload.name.is_empty() {
+        return workload.clone();
+    }
+    Arc::new(Workload { name: object.clone(), ..Workload::clone(workload) })
 }
 
 fn add_host(found: &mut ServiceEndpoints, service: &Service, object: &Object<ServiceEntry>) {

@@ -9,7 +9,7 @@ use config::object::UnreadObjects;
 use config::store::{Snapshot, Store};
 use sources::files::{Folder, Scan, read_text};
 use sources::kube::{
-    ApiAccess, EndpointKind, JSON, KubeClient, KubeOptions, KubeSource, Pacing, State, WatchesHealth, unread_objects,
+    ApiAccess, EndpointKind, JSON, KubeClient, KubeOptions, KubeSource, Pacing, State, WatchesHealth,
 };
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
@@ -59,8 +59,7 @@ impl LoadedObjects {
         if let Some(access) = cluster {
             let client = KubeClient::new(&access).await?;
             origins.push(client.url().to_owned());
-            read_cluster(&client, mesh, &mut store).await?;
-            unread = unread_objects(&client).await;
+            unread = read_cluster(&client, mesh, &mut store).await?;
         }
         if let Some(Scan { updates, files, .. }) = scan {
             origins.push(format!("{files} files"));
@@ -102,8 +101,8 @@ impl FileInput {
     }
 }
 
-/// Reads every kind once. The watches end with their runtime.
-async fn read_cluster(client: &KubeClient, mesh: &MeshSettings, store: &mut Store) -> Result<()> {
+/// Reads every kind once. The watches end with their runtime. Returns what is there and not read.
+async fn read_cluster(client: &KubeClient, mesh: &MeshSettings, store: &mut Store) -> Result<UnreadObjects> {
     // A server that is not there is an error here; the watches would wait for it.
     client.get("/version", JSON).await.with_context(|| format!("cannot ask the API server {}", client.url()))?;
     let (out, mut updates) = mpsc::channel(64);
@@ -119,9 +118,10 @@ async fn read_cluster(client: &KubeClient, mesh: &MeshSettings, store: &mut Stor
     let map = RevisionMeshConfig::of(mesh);
     let reading = source.first(&mut updates, |updates| store.apply(map.apply(updates)));
     tokio::select! {
-        () = reading => Ok(()),
+        () = reading => {}
         why = failure(source.health()) => bail!("cannot read the API server {}: {why}", client.url()),
     }
+    Ok(source.unread_objects(&store.snapshot()).await)
 }
 
 /// Returns when a kind can certainly not be read.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use config::kind::Kind;
 use config::store::{MeshText, Name, Update};
 use sources::files::Folder;
-use sources::kube::{KubeClient, KubeOptions, KubeSource, WatchesHealth, unread_objects};
+use sources::kube::{KubeClient, KubeOptions, KubeSource, WatchesHealth};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tracing::info;
@@ -112,7 +112,7 @@ impl ObjectSource {
                 let (snapshot, pipeline) = published.await.context("the first refresh failed")?;
                 let snapshot = snapshot?;
                 let mesh_config = MeshConfigSource::new(mesh_config, map, &snapshot);
-                let unread = unread_objects(&leader_tasks.client).await;
+                let unread = cluster.unread_objects(&snapshot).await;
                 let found = Found::in_cluster(&object_counts(&cluster.health()), mesh_config, unread, &snapshot);
                 let (leader_tasks, origin) = (Some(leader_tasks), Origin::ApiServer(url));
                 Ok(FirstLoad { folder: None, leader_tasks, origin, found, pipeline })

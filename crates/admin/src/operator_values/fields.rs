@@ -100,6 +100,12 @@ pub(super) const FIELDS: &[FieldMapping] = fields! {
     "values.meshConfig" => "meshConfig", Mapping;
     "values.base.validationFailurePolicy" => "base.validationFailurePolicy", Text;
 
+    "values.sidecarInjectorWebhook" => "sidecarInjectorWebhook", Mapping;
+    "values.gateways.seccompProfile" => "gateways.seccompProfile", Mapping;
+    "values.gateways.securityContext" => "gateways.securityContext", Mapping;
+    "values.pilot.cni.enabled" => "cni.enabled", Switch;
+    "values.pilot.cni.provider" => "cni.provider", Text;
+
     "values.telemetry.enabled" => "telemetry.enabled", Switch;
     "values.telemetry.v2.enabled" => "telemetry.v2.enabled", Switch;
     "values.telemetry.v2.prometheus.enabled" => "telemetry.v2.prometheus.enabled", Switch;
@@ -152,11 +158,12 @@ pub(super) const FIELDS: &[FieldMapping] = fields! {
     "values.global.multiCluster.clusterName" => "global.multiCluster.clusterName", Text;
     "values.global.networkPolicy.enabled" => "global.networkPolicy.enabled", Switch;
     "values.global.priorityClassName" => "global.priorityClassName", Text;
-    "values.global.proxy.clusterDomain" => "global.proxy.clusterDomain", Text;
-    "values.global.proxy.tracer" => "global.proxy.tracer", Text;
+    "values.global.proxy" => "global.proxy", Mapping;
+    "values.global.proxy_init" => "global.proxy_init", Mapping;
     "values.global.tracer" => "global.tracer", Mapping;
     "values.global.sds.token.aud" => "global.sds.token.aud", Text;
 
+    "components.cni.enabled" => "cni.enabled", Switch;
     "components.pilot.k8s.affinity" => "affinity", Mapping;
     "components.pilot.k8s.env" => ENV, List;
     "components.pilot.k8s.hpaSpec.behavior" => "autoscaleBehavior", Mapping;

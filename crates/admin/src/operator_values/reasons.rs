@@ -5,8 +5,6 @@ const IMAGE: &str = "it names an image of istiod; the chart has its own, and hub
 const CNI: &str = "the CNI plugin has a chart of its own, istio/cni, and stays as it is";
 const ZTUNNEL: &str = "ztunnel has a chart of its own, istio/ztunnel; this version does not serve it";
 const GATEWAYS: &str = "gateways have a chart of their own, istio/gateway, and stay as they are";
-const INJECTION: &str =
-    "it configures injected pods; write it to the values of the injector's ConfigMap (docs/injection.md)";
 const REMOTE: &str = "a control plane in another cluster is not supported";
 
 /// By prefix of the path; the first match counts.
@@ -53,9 +51,6 @@ const REASONS: &[(&str, &str)] = &[
     ("values.compatibilityVersion", "there is no older behaviour to choose"),
     ("installPackagePath", "Istio's own charts are not used"),
     ("values.defaultRevision", "the default revision is set in the chart istio/base, or with a tag"),
-    ("values.sidecarInjectorWebhook", INJECTION),
-    ("values.global.proxy", INJECTION),
-    ("values.global.proxy_init", INJECTION),
     ("values.global.network", "label the release's namespace with topology.istio.io/network instead"),
 ];
 

@@ -37,6 +37,30 @@ fn revision_mesh_config_and_values_have_their_places() {
 }
 
 #[test]
+fn values_of_injection_have_their_places() {
+    check(
+        "values:\n\
+        \x20 sidecarInjectorWebhook: {rewriteAppHTTPProbe: false, injectedAnnotations: {a: b}, templates: {mine: 'spec: {}'}}\n\
+        \x20 gateways: {securityContext: {runAsUser: 1}}\n\
+        \x20 pilot: {cni: {enabled: true, provider: multus}}\n\
+        \x20 global:\n\
+        \x20   proxy: {logLevel: debug, resources: {requests: {cpu: 50m}}, clusterDomain: d, tracer: zipkin}\n\
+        \x20   proxy_init: {forceApplyIptables: true}",
+        &json!({
+            "sidecarInjectorWebhook": {
+                "rewriteAppHTTPProbe": false, "injectedAnnotations": { "a": "b" }, "templates": { "mine": "spec: {}" },
+            },
+            "gateways": { "securityContext": { "runAsUser": 1 } },
+            "cni": { "enabled": true, "provider": "multus" },
+            "global": {
+                "proxy": { "logLevel": "debug", "resources": { "requests": { "cpu": "50m" } }, "clusterDomain": "d", "tracer": "zipkin" },
+                "proxy_init": { "forceApplyIptables": true },
+            },
+        }),
+    );
+}
+
+#[test]
 fn the_order_is_istioctls_not_that_of_the_file() {
     check(
         "components: {pilot: {k8s: {replicaCount: 4}}}\n\
@@ -89,12 +113,12 @@ fn a_field_that_is_left_out_is_reported_once_with_position_and_reason() {
              components:\n\
             \x20 cni: {enabled: true, k8s: {x: 1}}\n\
             \x20 egressGateways: [{name: e, enabled: false}]\n\
-             values: {global: {proxy: {logLevel: debug, clusterDomain: d}}, telemetry: {v2: {stackdriver: {}}}}"
+             values: {pilot: {taint: {enabled: true}}, telemetry: {v2: {stackdriver: {}}}}"
         ),
         "warning: op.yaml:4:3: spec.hub: left out: it names an image of istiod; the chart has its own, and hub and tag for a copy of it\n\
-         warning: op.yaml:6:5: spec.components.cni: left out: the CNI plugin has a chart of its own, istio/cni, and stays as it is\n\
-         warning: op.yaml:8:29: spec.values.global.proxy.logLevel: left out: it configures injected pods; write it to the values of the injector's ConfigMap (docs/injection.md)\n\
-         warning: op.yaml:8:83: spec.values.telemetry.v2.stackdriver: left out: the chart has no such value\n"
+         warning: op.yaml:6:26: spec.components.cni.k8s: left out: the CNI plugin has a chart of its own, istio/cni, and stays as it is\n\
+         warning: op.yaml:8:20: spec.values.pilot.taint: left out: the chart has no such value\n\
+         warning: op.yaml:8:62: spec.values.telemetry.v2.stackdriver: left out: the chart has no such value\n"
     );
 }
 

@@ -289,7 +289,8 @@ spec:
         strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
     ingressGateways: [{name: in, enabled: true}]
   values:
-    global: {logAsJson: true, meshNetworks: {n: {endpoints: [{fromRegistry: r}]}}, imagePullSecrets: [pull]}
+    global: {logAsJson: true, meshNetworks: {n: {endpoints: [{fromRegistry: r}]}}, imagePullSecrets: [pull], proxy: {logLevel: trace}}
+    sidecarInjectorWebhook: {rewriteAppHTTPProbe: false, enableNamespacesByDefault: true}
     pilot: {autoscaleEnabled: true, traceSampling: 5, nodeSelector: {pool: mesh}}
 ";
     let dir = folder(&[("op.yaml", operator)]);
@@ -311,6 +312,10 @@ spec:
     assert_eq!(find(&objects, "PodDisruptionBudget", "istiod-canary")["spec"]["maxUnavailable"], 1);
     let mesh = find(&objects, "ConfigMap", "istio-canary")["data"]["mesh"].as_str().expect("a text");
     assert!(mesh.contains("accessLogFile: /dev/stderr") && mesh.contains("discoverySelectors:"), "{mesh}");
+    let injected = find(&objects, "ConfigMap", "istio-sidecar-injector-canary")["data"]["values"].as_str().expect("a text");
+    let injected: serde_json::Value = serde_json::from_str(injected).expect("JSON");
+    assert_eq!(injected["global"]["proxy"]["logLevel"], "trace");
+    assert_eq!(injected["sidecarInjectorWebhook"]["rewriteAppHTTPProbe"], json!(false));
 }
 
 #[test]

@@ -31,6 +31,9 @@ fn needed(read: &'static str, endpoints: Kind) -> BTreeSet<Right> {
             needed.insert(right(place, kind.group(), &format!("{}/status", plural(kind)), "", "patch"));
         }
     }
+    for resource in ["gateways", "grpcroutes", "httproutes", "tcproutes", "tlsroutes"] {
+        needed.insert(right(read, "gateway.networking.k8s.io", resource, "", "list"));
+    }
     for (place, group, resource, name, verbs) in [
         (read, "", "configmaps", "istio-ca-root-cert", "create patch"),
         ("own", "", "secrets", "istio-ca-secret", "get update"),

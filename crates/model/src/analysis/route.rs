@@ -137,12 +137,23 @@ fn check_claims(object: &VirtualServiceObject, diagnostics: &mut Diagnostics) {
             let lists = [("headers", &wanted.headers), ("withoutHeaders", &wanted.without_headers)];
             let claims =
                 lists.into_iter().flat_map(|(field, list)| list.iter().map(move |(name, text)| (field, name, text)));
-            for (field, name, _) in claims.filter(|(_, name, text)| is_claim(name) && **text == StringMatch::Any) {
+            for (field, name, text) in claims.filter(|(_, name, _)| is_claim(name)) {
+                let Some(fault) = claim_fault(text) else { continue };
                 let path = format!("spec.http[{index}].match[{at}].{field}[{name:?}]");
-                let what = "a claim is matched without a value, and proxies reject all routes of the port; match any text with the regex \".*\"";
+                let what =
+                    format!("{fault}, and proxies reject all routes of the port; match any text with the regex \".*\"");
                 warn(diagnostics, object, path, what);
             }
         }
+    }
+}
+
+/// Of a header both mean that it is there. For claims there is no such matcher.
+fn claim_fault(text: &StringMatch) -> Option<&'static str> {
+    match text {
+        StringMatch::Any => Some("a claim is matched without a value"),
+        StringMatch::Regex(pattern) if pattern == "*" => Some("a claim is matched with the pattern \"*\""),
+        _ => None,
     }
 }
 

@@ -71,6 +71,19 @@ fn a_claim_that_is_matched_without_a_value_blocks_the_routes_of_its_port() {
 }
 
 #[test]
+fn a_claim_that_is_matched_with_a_star_blocks_the_routes_of_its_port() {
+    let what = "a claim is matched with the pattern \"*\", and proxies reject all routes of the port; match any text with the regex \".*\"";
+    check(
+        "VirtualService",
+        "{hosts: [cart], gateways: [public], http: [{match: [{withoutHeaders: {'@request.auth.claims.a': {regex: '*'}, x-b: {regex: '*'}}}], route: [{destination: {host: cart}}]}]}",
+        &[
+            &format!("spec.http[0].match[0].withoutHeaders[\"@request.auth.claims.a\"]: {what}"),
+            "spec.http[0].match[0].withoutHeaders[\"@request.auth.claims.a\"]: no RequestAuthentication applies to the pods of Gateway shop/public (shop/cart-1), so that no claim is known there and this never matches",
+        ],
+    );
+}
+
+#[test]
 fn a_consistent_mesh_has_no_diagnostics() {
     check(
         "VirtualService",

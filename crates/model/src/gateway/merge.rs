@@ -60,8 +60,8 @@ pub(super) struct GatewayMerge {
     /// The plaintext server that decided the protocol of a port.
     plain: BTreeMap<u16, Slot>,
     at: BTreeMap<Slot, usize>,
-    /// Hosts of servers with `tls`, with their bind address.
-    secured: BTreeMap<(u16, String), Option<String>>,
+    /// Hosts of servers with `tls`, with the server that has them.
+    secured: BTreeMap<(u16, String), Arc<GatewayServer>>,
 }
 
 impl GatewayMerge {
@@ -106,13 +106,14 @@ impl GatewayMerge {
     }
 
     /// Envoy rejects two filter chains with the same SNI match.
-    fn claim_hosts(&mut self, server: &GatewayServer, listen: u16) -> Result<(), String> {
+    fn claim_hosts(&mut self, server: &Arc<GatewayServer>, listen: u16) -> Result<(), String> {
         let key = |host: &dyn ToString| (listen, host.to_string());
-        let existing = server.hosts.iter().find(|host| self.secured.get(&key(host)) == Some(&server.bind));
-        if let Some(host) = existing {
-            return Err(format!("host {host} is already served on port {listen}"));
+        let owner = |host| self.secured.get(&key(host)).filter(|owner| owner.bind == server.bind);
+        let existing = server.hosts.iter().find_map(|host| Some((host, owner(host)?)));
+        if let Some((host, owner)) = existing {
+            return Err(format!("host {host} is already served on port {listen} by Gateway {}", owner.gateway));
         }
-        self.secured.extend(server.hosts.iter().map(|host| (key(host), server.bind.clone())));
+        self.secured.extend(server.hosts.iter().map(|host| (key(host), server.clone())));
         Ok(())
     }
 
@@ -125,7 +126,8 @@ impl GatewayMerge {
             return Ok(());
         }
         if !(slot.protocol.is_http() && existing.protocol.is_http()) {
-            return Err(format!("port {} is already served as another protocol", slot.number));
+            let owner = &self.merged.ports[self.at[existing]].servers[0].gateway;
+            return Err(format!("port {} is already served as another protocol by Gateway {owner}", slot.number));
         }
         let index = self.at[existing];
         self.join(server, index, slot.number);

@@ -63,7 +63,7 @@ fn listens_on_the_target_port_of_the_service() {
 fn the_first_protocol_of_a_port_stays() {
     let found = merged(&[server(80, "HTTP", "a", ""), server(80, "TCP", "a", ""), server(80, "GRPC", "b", "")]);
     assert_eq!(ports(&found), [(8080, 2)]);
-    let want = "warning: Gateway edge/web: spec.servers[1]: port 8080 is already served as another protocol; the server is left out";
+    let want = "warning: Gateway edge/web: spec.servers[1]: port 8080 is already served as another protocol by Gateway edge/web; the server is left out";
     assert_eq!(diagnostics(&found), [want]);
 }
 
@@ -76,7 +76,7 @@ fn sni_distinguishes_tls_servers() {
     ]);
     assert_eq!(ports(&found), [(8443, 1), (8443, 1)]);
     let want =
-        "warning: Gateway edge/web: spec.servers[2]: host b.com is already served on port 8443; the server is left out";
+        "warning: Gateway edge/web: spec.servers[2]: host b.com is already served on port 8443 by Gateway edge/web; the server is left out";
     assert_eq!(diagnostics(&found), [want]);
 }
 

@@ -20,13 +20,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::kind::Kind;
+use config::object::UnreadObjects;
 use config::store::{Name, Snapshot, Update};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, interval_at};
 use tracing::info;
 
 pub use self::client::{AccessError, ApiAccess, JSON, KubeClient, RequestError, error_response};
-pub use self::gateway_api::unread_objects;
 pub use self::health::{State, WatchHealth, WatchesHealth};
 use self::known_objects::KnownObjects;
 pub use self::pacing::Pacing;
@@ -89,6 +89,11 @@ impl KubeSource {
             namespaces.map(move |namespace| ApiResource { kind, namespace })
         };
         kinds.flat_map(watched).collect()
+    }
+
+    /// The Gateway API's objects in the namespaces that are watched.
+    pub async fn unread_objects(&self, snapshot: &Snapshot) -> UnreadObjects {
+        gateway_api::unread_objects(&self.client, &self.watched_namespaces(Kind::Gateway, Some(snapshot))).await
     }
 
     /// To be updated with the namespaces in scope.

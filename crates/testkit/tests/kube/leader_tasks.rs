@@ -72,6 +72,25 @@ fn one_of_two_replicas_keeps_the_root_in_every_namespace() {
 }
 
 #[test]
+fn the_log_names_each_lease_that_a_replica_gains_and_releases() {
+    in_turn(async |cluster| {
+        let api = cluster.api().await?;
+        api.apply(&namespace("istio-system", &json!({}))).await?;
+        let mut instance = Instance::named(cluster, "logged", &[], &[]).await?;
+        let leases = ["lease=\"meltemi-leader\"", "lease=\"meltemi-status\""];
+        let says = |log: &str, what: &str| {
+            leases.iter().all(|lease| log.lines().any(|line| line.contains(what) && line.contains(lease)))
+        };
+        let gained = async || Ok(says(&instance.log(), "became leader"));
+        eventually("the log names both leases", gained).await.with_context(|| instance.log())?;
+        instance.signal(Signal::SIGTERM)?;
+        ensure!(instance.ended().await?, "{}", instance.log());
+        ensure!(says(&instance.log(), "lease released"), "{}", instance.log());
+        Ok(())
+    });
+}
+
+#[test]
 fn a_workload_shows_the_token_of_its_account() {
     let Some(envoy) = environment::envoy() else {
         return skip("a token of the API server: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");

@@ -196,6 +196,39 @@ fn all_missing_rights_are_named_in_one_line_at_the_start() {
     });
 }
 
+/// A kind of the Gateway API, as far as names need it.
+const ROUTES: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: httproutes.gateway.networking.k8s.io, annotations: {api-approved.kubernetes.io: unapproved}}
+spec:
+  group: gateway.networking.k8s.io
+  names: {kind: HTTPRoute, plural: httproutes, singular: httproute, listKind: HTTPRouteList}
+  scope: Namespaced
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+";
+
+#[test]
+fn with_the_rights_of_the_chart_objects_of_the_gateway_api_are_counted_at_the_start() {
+    in_turn(async |cluster| {
+        let Some(objects) = rendered(None)? else { return Ok(()) };
+        let api = cluster.api().await?;
+        api.apply(&namespace("istio-system", &json!({}))).await?;
+        api.define(ROUTES).await?;
+        let route = json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": { "name": "web", "namespace": "istio-system" } });
+        api.apply(&route).await?;
+        let kubeconfig = chart::account(cluster, &api, &objects).await?;
+        let instance = Instance::start(&kubeconfig, &[], &[("POD_NAME", "routes")]).await?.ready().await?;
+        let counted = "unread 1 HTTPRoute of the Gateway API, which is not supported";
+        let line = eventually("the start counts the route", async || Ok(instance.log().contains(counted))).await;
+        line.with_context(|| instance.log())?;
+        drop(instance);
+        let name = json!({ "name": "httproutes.gateway.networking.k8s.io" });
+        let kind = json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": name });
+        api.delete(&kind).await
+    });
+}
+
 /// The program with the account of the chart.
 struct Scene<'a> {
     api: &'a ApiWriter,

@@ -53,6 +53,10 @@
 - apiGroups: [extensions.istio.io]
   resources: [trafficextensions, wasmplugins]
   verbs: [list, watch]
+# Objects of the Gateway API are not read; a line at the start says how many there are.
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [gateways, grpcroutes, httproutes, tcproutes, tlsroutes]
+  verbs: [list]
 {{- if ne (toString .Values.env.PILOT_ENABLE_IP_AUTOALLOCATE) "false" }}
 # Addresses for hosts of ServiceEntries that have none.
 - apiGroups: [networking.istio.io]
