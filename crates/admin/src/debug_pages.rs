@@ -11,6 +11,7 @@ use crate::access::Access;
 use crate::actions::Action;
 use crate::config_dump::{self, Endpoints};
 use crate::doctor::collect;
+use crate::doctor::facts::Facts;
 use crate::page::Page;
 use crate::state::AdminState;
 use crate::{connections, envoy_filters, memory, pushes, registry, watches};
@@ -23,7 +24,7 @@ pub(crate) struct PageRequest<'a> {
 }
 
 /// The name and content of each page.
-pub(crate) const PAGES: [(&str, &str); 37] = [
+pub(crate) const PAGES: [(&str, &str); 38] = [
     ("adsz", "connected proxies and what each watches"),
     ("ambientz", "workloads, services and policies of ambient mode, which this version does not have"),
     ("authorizationz", "authorization policies by namespace"),
@@ -41,7 +42,10 @@ pub(crate) const PAGES: [(&str, &str); 37] = [
     ("endpointShardz", "endpoints by host and namespace"),
     ("endpointz", "endpoints by host and namespace"),
     ("envoyfilters", "what each patch of an EnvoyFilter matched: resources, and classes of connected proxies"),
-    ("facts", "facts about the mesh for `meltemi doctor`; ?use=NAMESPACE/HOST,.. are observed calls"),
+    (
+        "facts",
+        "facts about the mesh for `meltemi doctor`; ?use=NAMESPACE/HOST,.. are observed calls, ?namespace= limits them",
+    ),
     ("force_disconnect", "closes the stream of one proxy, if UNSAFE_ENABLE_ADMIN_ENDPOINTS is set; POST, ?proxyID="),
     ("inject", "injection templates in use, and what is wrong with the injector's ConfigMap"),
     ("instancesz", "services that select each connected proxy"),
@@ -63,6 +67,7 @@ pub(crate) const PAGES: [(&str, &str); 37] = [
         "replicas of this revision, their proxies, and whether they hold the same objects, for `meltemi replicas`",
     ),
     ("resourcesz", "kinds of objects that are read"),
+    ("samples", "metrics of the last 15 minutes for `meltemi doctor`"),
     ("sidecarz", "what one proxy's Sidecar imports; ?proxyID="),
     ("syncz", "nonces sent to and acknowledged by each proxy; ?namespace="),
     ("telemetryz", "Telemetry objects by namespace"),
@@ -155,6 +160,7 @@ fn read(state: &AdminState, request: &PageRequest<'_>) -> Page {
             let health = state.server.watches.as_ref().map(|health| watches::page(health, SystemTime::now()));
             Page::json(pretty, &health.unwrap_or_default())
         }
+        "samples" => Page::json(pretty, &state.samples.page(Instant::now())),
         "sidecarz" => seen_proxy(state, request, |connection| json(registry::sidecar(&state.mesh_state(), connection))),
         name => registry::page(&state.mesh_state(), &state.server.connections, name)
             .map_or_else(|| Page::text(StatusCode::NOT_FOUND, "404 page not found\n"), json),
@@ -188,10 +194,11 @@ fn facts(state: &AdminState, request: &PageRequest<'_>, pretty: bool) -> Page {
         // `NAMESPACE/`: observed, without calls to others.
         hosts.extend((!host.is_empty()).then(|| host.to_owned()));
     }
-    Page::json(
-        pretty,
-        &collect::facts(&state.effective, objects, mesh, &state.server.connections.snapshot(), &observed),
-    )
+    let namespace = request.parameters.get("namespace").map(String::as_str);
+    let connections = state.server.connections.snapshot();
+    let facts = collect::facts(&state.effective, (objects, mesh), &connections, &observed, namespace);
+    let signing_key = state.server.signing_key.get().map(|key| key()).unwrap_or_default();
+    Page::json(pretty, &Facts { signing_key, ..facts })
 }
 
 fn index() -> Page {

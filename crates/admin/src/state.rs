@@ -8,6 +8,7 @@ use anyhow::Result;
 use axum::http::{Method, StatusCode};
 use server::SharedState;
 use tokio::sync::Semaphore;
+use tokio::time::MissedTickBehavior;
 use tracing::error;
 use xds::Authenticator;
 
@@ -15,6 +16,7 @@ use crate::access::{Access, AccessControl};
 use crate::authorization::{AdminAuthorizer, AdminRequest};
 use crate::debug_pages::{self, PageRequest};
 use crate::doctor::facts::EffectiveSettings;
+use crate::doctor::history::{self, SampleHistory};
 use crate::hosts::OwnHosts;
 use crate::metrics::Exporter;
 use crate::page::Page;
@@ -29,6 +31,8 @@ pub struct AdminState {
     pub(crate) access_control: OnceLock<AccessControl>,
     /// For `meltemi doctor`.
     pub(crate) effective: EffectiveSettings,
+    /// The metrics of the last minutes, for the same.
+    pub(crate) samples: SampleHistory,
     /// Pages that are computed at a time: they share the CPUs with pushes.
     pub(crate) page_permits: Semaphore,
     /// Likewise for metrics, which anybody may ask for: they wait for no page, and no page for them.
@@ -56,6 +60,7 @@ impl AdminState {
             metrics_on_loopback_only: settings.metrics_on_loopback_only,
             access_control: OnceLock::new(),
             effective,
+            samples: SampleHistory::default(),
             page_permits: Semaphore::new(PAGES_AT_A_TIME),
             metrics_permits: Semaphore::new(PAGES_AT_A_TIME),
             syncz: Mutex::default(),
@@ -112,6 +117,18 @@ impl AdminState {
             Err(error) => {
                 error!(%error, "cannot compute the metrics");
                 None
+            }
+        }
+    }
+
+    /// Keeps the metrics of the last minutes, as long as the server runs.
+    pub async fn keep_samples(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(history::INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if let Some(page) = self.clone().metrics_page().await {
+                self.samples.add(&page, Instant::now());
             }
         }
     }

@@ -95,6 +95,11 @@ impl Authority {
         ends.min().unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
+    /// The type of the key that signs, spelled as istiod's CITADEL_SELF_SIGNED_CA_KEY_TYPE.
+    pub fn key_type(&self) -> String {
+        self.issuer.key().type_name()
+    }
+
     /// The public key comes from the CSR, the name from the authenticated caller. Returns PEM: the leaf, intermediates, and the roots
     /// last.
     pub fn sign(
@@ -219,6 +224,7 @@ mod tests {
         let now = SystemTime::now();
         for kind in [KeyType::P256, KeyType::P384, KeyType::Rsa2048] {
             let authority = authority(kind, 24 * HOUR, now);
+            assert_eq!(authority.key_type(), kind.to_string());
             for key in [KeyType::P256, KeyType::Rsa2048] {
                 let csr = Csr::parse(&request(key)).unwrap();
                 assert!(leaf(&authority, &csr, HOUR, now).is_signed_by(&authority.roots()[0]), "{kind} {key}");

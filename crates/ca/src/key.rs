@@ -76,7 +76,26 @@ impl SigningKey for PrivateKey {
     }
 }
 
+/// What DER adds to the modulus of an RSA public key, and the least step between two usual sizes of it, in bytes.
+const RSA_OVERHEAD: usize = 14;
+const RSA_STEP: usize = 64;
+
 impl PrivateKey {
+    /// A plugged-in key may have a type that we do not generate.
+    pub(crate) fn type_name(&self) -> String {
+        let algorithm = PublicKeyData::algorithm(&self.0);
+        if algorithm == &PKCS_ECDSA_P256_SHA256 {
+            KeyType::P256.to_string()
+        } else if algorithm == &PKCS_ECDSA_P384_SHA384 {
+            KeyType::P384.to_string()
+        } else if algorithm == &PKCS_RSA_SHA256 {
+            let bytes = self.0.der_bytes().len().saturating_sub(RSA_OVERHEAD).next_multiple_of(RSA_STEP);
+            format!("RSA-{}", bytes * 8)
+        } else {
+            format!("{algorithm:?}")
+        }
+    }
+
     /// RSA is slow: 4096 bits take up to seconds.
     pub fn generate(kind: KeyType) -> Result<PrivateKey, rcgen::Error> {
         let key = match kind {

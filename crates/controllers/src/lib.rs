@@ -2,6 +2,7 @@
 //! namespace, the CA Secret, the webhook's caBundle, status of objects, addresses of ServiceEntries, CertificateSigningRequests, TokenReviews and SubjectAccessReviews. Knows no mesh.
 
 mod access;
+mod acknowledgements;
 mod addresses;
 mod leadership;
 mod lease;
@@ -18,11 +19,12 @@ mod status;
 mod webhook_bundle;
 
 pub use access::SecretAccess;
+pub use acknowledgements::{AckReport, Acknowledgements};
 pub use addresses::AddressWriter;
 pub use leadership::{Leadership, TermGrant, leadership};
 pub use lease::{Lease, LeaseTiming};
 pub use lease_owner::LeaseOwner;
-pub use replicas::{OtherReplicas, ReplicaReport, Replicas};
+pub use replicas::{OtherReplicas, ReplicaReport, Replicas, ServingReplica};
 pub use reports::{PublishedReport, Reports};
 pub use review::{Account, TokenError, TokenReviewer};
 pub use rights::{MissingRight, Right, missing_rights};

@@ -37,6 +37,16 @@ pub struct OtherReplicas {
     pub of_all: usize,
 }
 
+/// Another replica that may serve proxies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServingReplica {
+    pub name: String,
+    /// The Istio revision that it serves.
+    pub revision: String,
+    /// It has not reported for long, and may be cut off from the API server.
+    pub silent: bool,
+}
+
 pub struct Replicas {
     reports: Reports<ReplicaReport>,
     revision: String,
@@ -87,6 +97,17 @@ impl Replicas {
         self.others.subscribe()
     }
 
+    /// The others that may serve proxies, of all revisions, as of the last reports.
+    pub fn serving_others(&self) -> Vec<ServingReplica> {
+        let seen = self.reports.seen();
+        let serving = |seen: &PublishedReport<ReplicaReport>| ServingReplica {
+            name: seen.name.clone(),
+            revision: seen.line.revision.clone(),
+            silent: seen.silent > SILENT_AFTER,
+        };
+        seen.iter().filter(|seen| seen.name != self.name() && may_serve(seen)).map(serving).collect()
+    }
+
     fn count(&self) {
         let others = others(&self.reports.seen(), self.name(), &self.revision);
         self.others.send_if_modified(|known| std::mem::replace(known, others) != others);
@@ -94,11 +115,12 @@ impl Replicas {
 }
 
 /// A silent replica with proxies may be cut off from the API server but not from them, so that it counts until its report is removed.
+fn may_serve(seen: &PublishedReport<ReplicaReport>) -> bool {
+    seen.silent <= SILENT_AFTER || seen.line.streams > 0
+}
+
 fn others(seen: &[PublishedReport<ReplicaReport>], own: &str, revision: &str) -> OtherReplicas {
-    let serves = |seen: &&PublishedReport<ReplicaReport>| {
-        seen.name != own && (seen.silent <= SILENT_AFTER || seen.line.streams > 0)
-    };
-    let serving: Vec<_> = seen.iter().filter(serves).collect();
+    let serving: Vec<_> = seen.iter().filter(|seen| seen.name != own && may_serve(seen)).collect();
     let of_revision = serving.iter().filter(|seen| seen.line.revision == revision).count();
     OtherReplicas { of_revision, of_all: serving.len() }
 }

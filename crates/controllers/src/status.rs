@@ -18,27 +18,37 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
-use self::condition::{Change, Conditions, Coverage};
+use self::condition::{Change, Conditions};
+use crate::acknowledgements::{Acknowledgements, OtherReports};
 use crate::leadership::Leadership;
 use crate::object;
-use crate::replicas::Replicas;
 
+pub(crate) use self::condition::Coverage;
 pub use self::condition::Verdict;
 
 /// The field manager of our writes.
 const FIELD_MANAGER: &str = "meltemi-status";
-/// The debounce after a change, and the longest interval without one.
+/// The debounce after a change of objects, and after an ACK, a NACK, a connect or a disconnect.
 const DEBOUNCE: Duration = Duration::from_secs(1);
+const ACK_DEBOUNCE: Duration = Duration::from_millis(500);
+/// How often a change of ACKs is looked for, which costs a read of a number.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// How often the leader reads what other replicas report.
+const READ_INTERVAL: Duration = Duration::from_millis(1500);
+/// Verdicts are computed again after this long without a change.
 const MAX_INTERVAL: Duration = Duration::from_secs(60);
 /// Computing verdicts takes at most this share of one core.
 const CPU_SHARE: u32 = 20;
 /// Between two writes.
 const WRITE_INTERVAL: Duration = Duration::from_millis(100);
-/// How long proxies may take to ACK before the status reports them as pending: most changes need one write.
-const ACK_GRACE: Duration = Duration::from_secs(3);
-/// How often a change of the count of proxies alone is written: while ACKs are pending, and later.
-const PENDING_COUNT_INTERVAL: Duration = Duration::from_secs(5);
+/// How long proxies, and reports of other replicas, may take before the status says that they are waited for: most changes need one write.
+const ACK_GRACE: Duration = Duration::from_secs(2);
+/// Between two writes of an object while ACKs come and go.
+const PENDING_INTERVAL: Duration = Duration::from_secs(2);
+/// How often a change of the count of proxies alone is written: with few objects, and with many.
+const FEW_COUNT_INTERVAL: Duration = Duration::from_secs(3);
 const COUNT_INTERVAL: Duration = Duration::from_secs(300);
+const FEW_OBJECTS: usize = 50;
 /// The initial backoff for writes that somebody reverts; doubled each time.
 const MIN_BACKOFF: Duration = Duration::from_secs(5);
 const MAX_BACKOFF: Duration = Duration::from_secs(600);
@@ -58,14 +68,28 @@ pub struct StatusWriter {
     /// Leadership for objects of our revision, and for those without a revision, which several revisions share.
     pub leads: Leadership,
     pub leads_all: Leadership,
-    /// Verdicts count the proxies that are connected here; other replicas have proxies of their own.
-    pub replicas: Arc<Replicas>,
+    /// Verdicts count the proxies that are connected here; other replicas report theirs.
+    pub acknowledgements: Acknowledgements,
+    /// A number that changes with every ACK, NACK, connect and disconnect of a proxy.
+    pub proxy_changes: Arc<dyn Fn() -> u64 + Send + Sync>,
+}
+
+/// What was computed from objects and proxies, and when.
+struct Judged {
+    snapshot: Arc<Snapshot>,
+    verdicts: Verdicts,
+    at: Instant,
+    proxy_changes: u64,
 }
 
 /// The state of an object.
 struct WriteState {
     generation: i64,
+    /// The resourceVersion at which the generation was first seen.
+    first_version: u64,
     since: Instant,
+    /// Since when ACKs are pending without a break.
+    pending_since: Option<Instant>,
     /// The resourceVersion after our last write, its time and content. `None`: nothing was written yet.
     written: Option<(u64, Instant, Conditions)>,
     /// Consecutive writes of the same content.
@@ -74,11 +98,25 @@ struct WriteState {
     settled: Option<(u64, Conditions)>,
 }
 
+/// What a pass of the writer remembers for the next.
+struct PassState {
+    objects: HashMap<ObjectId, WriteState>,
+    forbidden: ForbiddenKinds,
+    /// Whether the reports of other replicas may be read.
+    knows_replicas: bool,
+    read_at: Instant,
+}
+
 impl StatusWriter {
     /// Runs until the sender of snapshots is dropped. `judge` may be slow; an object without a verdict is accepted, and no proxy holds anything of it.
     pub async fn follow(mut self, judge: Arc<dyn Fn(&Snapshot) -> Verdicts + Send + Sync>) {
-        let (mut states, mut wait, mut forbidden) = (HashMap::new(), DEBOUNCE, ForbiddenKinds::default());
-        let mut others = self.replicas.others();
+        let mut state = PassState {
+            objects: HashMap::new(),
+            forbidden: ForbiddenKinds::default(),
+            knows_replicas: true,
+            read_at: Instant::now(),
+        };
+        let (mut judged, mut others): (Option<Judged>, _) = (None, self.acknowledgements.replicas.others());
         loop {
             let changed = async {
                 tokio::select! {
@@ -86,74 +124,111 @@ impl StatusWriter {
                     changed = others.changed() => changed,
                 }
             };
-            match timeout(wait, changed).await {
-                Ok(Ok(())) => wait = DEBOUNCE,
+            match timeout(POLL_INTERVAL, changed).await {
+                Ok(Ok(())) => {
+                    judged = None;
+                    sleep(DEBOUNCE).await;
+                }
                 Ok(Err(_)) => return,
-                Err(_) => wait = (wait * 2).min(MAX_INTERVAL),
+                Err(_) => {}
             }
-            sleep(DEBOUNCE).await;
-            if !self.leads.is_held() && !self.leads_all.is_held() {
-                states.clear();
+            let (leads, beside) = (self.leads.is_held() || self.leads_all.is_held(), others.borrow().of_all > 0);
+            if !leads {
+                state.objects.clear();
+            }
+            if !leads && !beside {
+                judged = None;
                 continue;
             }
-            let snapshot = self.objects.borrow_and_update().clone();
-            if snapshot.object_statuses.keys().all(|id| forbidden.has(id.kind)) {
-                continue;
-            }
-            let (began, judge, judged) = (Instant::now(), judge.clone(), snapshot.clone());
-            let Ok(verdicts) = spawn_blocking(move || judge(&judged)).await else { continue };
-            sleep(began.elapsed() * CPU_SHARE).await;
-            let written = self.write_all(&snapshot, &verdicts, &mut states, &mut forbidden).await;
-            if let Some((kinds, message)) = forbidden.report() {
+            let passed = self.pass(&judge, &mut judged, &mut state, (leads, beside)).await;
+            if let Some((kinds, message)) = state.forbidden.report() {
                 warn!(kinds, message, "not allowed to write the status of these kinds: theirs is left out");
             }
-            if let Err(failure) = written {
+            if let Err(failure) = passed {
                 warn!(%failure, "cannot write the status of objects; retrying");
                 sleep(ERROR_PAUSE).await;
             }
         }
     }
 
-    /// Whether the replicas are known. Read after proxies were counted: a new replica may have some of them.
-    async fn knows_replicas(&self) -> Result<bool, RequestError> {
-        match self.replicas.refresh().await {
-            Ok(()) => Ok(true),
-            Err(RequestError::Status { code: 403, .. }) => Ok(false),
-            Err(failure) => Err(failure),
+    /// One look at objects, proxies and other replicas. `beside`: there are others.
+    async fn pass(
+        &mut self,
+        judge: &Arc<dyn Fn(&Snapshot) -> Verdicts + Send + Sync>,
+        judged: &mut Option<Judged>,
+        state: &mut PassState,
+        (leads, beside): (bool, bool),
+    ) -> Result<(), RequestError> {
+        let proxy_changes = (self.proxy_changes)();
+        let is_new =
+            judged.as_ref().is_none_or(|it| it.proxy_changes != proxy_changes || it.at.elapsed() > MAX_INTERVAL);
+        if is_new {
+            if judged.is_some() {
+                sleep(ACK_DEBOUNCE).await;
+            }
+            let snapshot = self.objects.borrow_and_update().clone();
+            let (began, judge, of) = (Instant::now(), judge.clone(), snapshot.clone());
+            // Read before proxies are: an ACK in between is looked at again.
+            let proxy_changes = (self.proxy_changes)();
+            let Ok(verdicts) = spawn_blocking(move || judge(&of)).await else { return Ok(()) };
+            sleep(began.elapsed() * CPU_SHARE).await;
+            *judged = Some(Judged { snapshot, verdicts, at: Instant::now(), proxy_changes });
         }
+        let Some(judged) = judged else { return Ok(()) };
+        if beside && (is_new || leads && state.read_at.elapsed() >= READ_INTERVAL) {
+            let exchanged = if is_new {
+                self.acknowledgements.publish(&judged.snapshot, &judged.verdicts).await
+            } else {
+                self.acknowledgements.refresh().await
+            };
+            state.knows_replicas = is_allowed(exchanged)?;
+            state.read_at = Instant::now();
+        }
+        if leads { self.write_all(judged, state).await } else { Ok(()) }
     }
 
     async fn write_all(
         &self,
-        snapshot: &Snapshot,
-        verdicts: &Verdicts,
-        states: &mut HashMap<ObjectId, WriteState>,
-        forbidden: &mut ForbiddenKinds,
+        Judged { snapshot, verdicts, .. }: &Judged,
+        state: &mut PassState,
     ) -> Result<(), RequestError> {
-        states.retain(|id, _| snapshot.object_statuses.contains_key(id));
-        let (none, known, others) = (Verdict::default(), self.knows_replicas().await?, self.replicas.others());
+        state.objects.retain(|id, _| snapshot.object_statuses.contains_key(id));
+        let count_interval =
+            if snapshot.object_statuses.len() <= FEW_OBJECTS { FEW_COUNT_INTERVAL } else { COUNT_INTERVAL };
+        let (none, mut others, mut is_fresh) = (Verdict::default(), self.acknowledgements.others(), false);
         for (id, status) in &snapshot.object_statuses {
-            // Checked before each write: there may be more replicas by now.
-            let others = *others.borrow();
-            let (leads, others) = match status.revision.as_deref() {
-                None => (&self.leads_all, others.of_all),
-                Some(named) if named == self.revision => (&self.leads, others.of_revision),
+            let leads = match status.revision.as_deref() {
+                None => &self.leads_all,
+                Some(named) if named == self.revision => &self.leads,
                 Some(_) => continue,
             };
-            // Another may lead by now.
-            if !leads.is_held() || forbidden.has(id.kind) {
+            // Checked before each write: another may lead by now.
+            if !leads.is_held() || state.forbidden.has(id.kind) {
                 continue;
             }
-            let state = states.entry(id.clone()).or_insert_with(|| WriteState::new(status.generation));
-            let wanted = Conditions::of(verdicts.get(id).unwrap_or(&none), status, Coverage::new(known, others));
-            if state.is_due(status, &wanted) {
-                let Some(written) = leads.write(self.write(id, status, &wanted, state)).await else { continue };
-                match written {
-                    Err(RequestError::Status { code: 403, message, .. }) => forbidden.add(id.kind, message),
-                    done => done?,
-                }
-                sleep(WRITE_INTERVAL).await;
+            let entry = state.objects.entry(id.clone()).or_insert_with(|| WriteState::new(status));
+            let own = verdicts.get(id).unwrap_or(&none);
+            let mut wanted = entry.wanted(own, (id, status), &others, state.knows_replicas);
+            if !entry.is_due(status, &wanted, count_interval) {
+                continue;
             }
+            if !is_fresh {
+                // Replicas are read after proxies were counted: a new one may have some of them.
+                state.knows_replicas =
+                    is_allowed(self.acknowledgements.replicas.refresh().await)? && state.knows_replicas;
+                (others, is_fresh) = (self.acknowledgements.others(), true);
+                wanted = entry.wanted(own, (id, status), &others, state.knows_replicas);
+                if !entry.is_due(status, &wanted, count_interval) {
+                    continue;
+                }
+            }
+            let Some(written) = leads.write(self.write(id, status, &wanted, entry)).await else { continue };
+            match written {
+                Err(RequestError::Status { code: 403, message, .. }) => state.forbidden.add(id.kind, message),
+                done => done?,
+            }
+            sleep(WRITE_INTERVAL).await;
+            others = self.acknowledgements.others();
         }
         Ok(())
     }
@@ -192,6 +267,15 @@ impl StatusWriter {
     }
 }
 
+/// `false`: the role does not allow it.
+fn is_allowed(answer: Result<(), RequestError>) -> Result<bool, RequestError> {
+    match answer {
+        Ok(()) => Ok(true),
+        Err(RequestError::Status { code: 403, .. }) => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}
+
 /// The kinds whose status the role does not allow to write: tried again now and then, and reported once.
 #[derive(Default)]
 struct ForbiddenKinds {
@@ -221,8 +305,31 @@ impl ForbiddenKinds {
 }
 
 impl WriteState {
-    fn new(generation: i64) -> WriteState {
-        WriteState { generation, since: Instant::now(), written: None, repeats: 0, settled: None }
+    fn new(status: &ObjectStatus) -> WriteState {
+        WriteState {
+            generation: status.generation,
+            first_version: status.version,
+            since: Instant::now(),
+            pending_since: None,
+            written: None,
+            repeats: 0,
+            settled: None,
+        }
+    }
+
+    /// With the proxies of all replicas. `own`: with those of this one.
+    fn wanted(
+        &mut self,
+        own: &Verdict,
+        (id, status): (&ObjectId, &ObjectStatus),
+        others: &OtherReports,
+        knows_replicas: bool,
+    ) -> Conditions {
+        if self.generation != status.generation {
+            *self = WriteState { written: self.written.take(), ..WriteState::new(status) };
+        }
+        let (verdict, coverage) = others.combine(own, id, status.revision.as_deref(), self.first_version);
+        Conditions::of(&verdict, status, if knows_replicas { coverage } else { Coverage::Unknown })
     }
 
     fn record_write(&mut self, version: u64, wanted: Conditions) {
@@ -231,33 +338,34 @@ impl WriteState {
         self.written = Some((version, Instant::now(), wanted));
     }
 
-    fn is_due(&mut self, status: &ObjectStatus, wanted: &Conditions) -> bool {
-        if self.generation != status.generation {
-            *self = WriteState { written: self.written.take(), ..WriteState::new(status.generation) };
-        }
+    fn is_due(&mut self, status: &ObjectStatus, wanted: &Conditions, count_interval: Duration) -> bool {
+        let pending = wanted.is_pending().then(|| *self.pending_since.get_or_insert_with(Instant::now));
+        self.pending_since = pending;
         if self.settled.as_ref().is_some_and(|(version, settled)| *version == status.version && settled == wanted) {
             return false;
         }
         let change = wanted.change(&status.conditions);
         self.settled = (change == Change::None).then(|| (status.version, wanted.clone()));
         let last = self.written.as_ref().map(|(_, at, _)| at.elapsed());
-        let gone = self.written.as_ref().is_some_and(|(_, _, written)| written == wanted);
-        // Our write is not in the snapshot yet, or the one that we conflicted with. Or it is, and ACKs are pending or no longer so: that changes
-        // with every push, and is not worth as many writes. Any other difference is written at once.
-        let unseen = self.written.as_ref().is_some_and(|(version, _, written)| {
-            let wavers = gone || wanted.is_pending() || written.is_pending();
-            status.version < *version || (status.version == *version && wavers)
-        });
+        let repeats = self.written.as_ref().is_some_and(|(_, _, written)| written == wanted);
+        let wavers = pending.is_some() || self.written.as_ref().is_some_and(|(_, _, written)| written.is_pending());
+        // Our write is not in the snapshot yet, or the one that we conflicted with.
+        let unseen = self
+            .written
+            .as_ref()
+            .is_some_and(|(version, _, _)| status.version < *version || (status.version == *version && repeats));
         if change == Change::None || (unseen && last.is_some_and(|last| last < MAX_INTERVAL)) {
             return false;
         }
-        if wanted.is_pending() && self.since.elapsed() < ACK_GRACE {
+        if pending.is_some_and(|since| since.elapsed() < ACK_GRACE) {
             return false;
         }
         let delay = match change {
-            Change::Count if wanted.is_pending() => PENDING_COUNT_INTERVAL,
-            Change::Count => COUNT_INTERVAL,
-            _ if gone => (MIN_BACKOFF * 2u32.saturating_pow(self.repeats.min(10))).min(MAX_BACKOFF),
+            Change::Count if wavers => PENDING_INTERVAL,
+            Change::Count => count_interval,
+            _ if repeats => (MIN_BACKOFF * 2u32.saturating_pow(self.repeats.min(10))).min(MAX_BACKOFF),
+            // ACKs come and go with every push: that is not worth as many writes. Any other difference is written at once.
+            _ if wavers => PENDING_INTERVAL,
             _ => Duration::ZERO,
         };
         last.unwrap_or_else(|| self.since.elapsed()) >= delay

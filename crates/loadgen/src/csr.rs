@@ -43,6 +43,12 @@ pub struct CsrLoad {
 }
 
 impl CsrLoad {
+    /// `files`: token, key and signing request.
+    pub fn new(server: SocketAddr, files: [PathBuf; 3], connections: usize, seconds: u64) -> CsrLoad {
+        let [token, key, csr] = files;
+        CsrLoad { server, token, key, csr, connections, seconds }
+    }
+
     /// How many certificates came, and in how many seconds.
     pub async fn run(&self) -> Result<Value> {
         if !self.server.ip().is_loopback() {

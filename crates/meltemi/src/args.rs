@@ -17,7 +17,7 @@ pub(crate) use ask::{CaCommand, CaRotate, Doctor, FailOn, Proxies, Pushes, Reque
 pub(crate) use env::{
     AdminEnv, ClassEnv, ClusterEnv, DebounceEnv, Env, IdentityEnv, InjectionEnv, JwksEnv, MeshEnv, StreamEnv,
 };
-pub(crate) use folder::{Check, InputArgs, MeshArgs, Render};
+pub(crate) use folder::{Check, InputArgs, MeshArgs, Render, ServiceEntries};
 pub(crate) use inject::{CheckInject, Inject};
 pub(crate) use proxy::{Agent, Bootstrap, BootstrapCommand, InstallAgent, SdsFrom};
 pub(crate) use serve::Serve;
@@ -106,6 +106,9 @@ pub(crate) enum Command {
     /// Print a ValidatingAdmissionPolicy for each kind whose checks an API server can evaluate by itself
     #[command(after_help = EXIT_CODES)]
     AdmissionPolicy,
+    /// Print ServiceEntries for the services of namespaces that another control plane (a shard) does not read
+    #[command(after_help = EXIT_CODES)]
+    ServiceEntries(ServiceEntries),
     /// Convert an IstioOperator to values of the Helm chart, and report the fields that have none
     #[command(after_help = EXIT_CODES)]
     Values(Values),

@@ -12,6 +12,7 @@ pub(crate) mod inject;
 mod input;
 pub(crate) mod install_agent;
 mod patches;
+mod prometheus;
 pub(crate) mod proxies;
 pub(crate) mod pushes;
 pub(crate) mod render;
@@ -20,6 +21,7 @@ pub(crate) mod replicas;
 pub(crate) mod request;
 pub(crate) mod root_rotation;
 
+pub(crate) mod service_entries;
 pub(crate) mod token;
 pub(crate) mod values;
 

@@ -65,6 +65,7 @@ fn run(args: Args) -> Result<Outcome> {
         Command::AdmissionPolicy => Ok(commands::admission::run()),
         Command::Inject(args) => commands::inject::run(args, &env),
         Command::CheckInject(args) => commands::check_inject::run(&args, &env),
+        Command::ServiceEntries(args) => commands::service_entries::run(args, &env),
         Command::Values(args) => commands::values::run(&args),
         Command::Version(args) => Ok(commands::show_version(&args)),
     }

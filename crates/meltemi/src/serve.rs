@@ -65,6 +65,7 @@ async fn serve(settings: Settings, scopes: Arc<LogScopes>) -> Result<()> {
     loaded.fetch_jwks().await;
     loaded.bind_secure_ports().await?;
     loaded.start_cluster_tasks();
+    tokio::spawn(admin.clone().keep_samples());
     open_pages(&mut loaded, &admin, &admin_settings)?;
 
     let debug_handler = Arc::new(DebugStreamHandler::new(admin));
@@ -128,14 +129,13 @@ fn open_pages(loaded: &mut Loaded, admin: &AdminState, settings: &AdminSettings)
 
 /// The settings that `meltemi doctor` looks at.
 fn effective_settings(server: &ServerSettings) -> EffectiveSettings {
-    let ServerSettings { mesh, ports, debounce, streams, identity, .. } = server;
+    let ServerSettings { mesh, debounce, streams, identity, .. } = server;
     let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     EffectiveSettings {
         revision: mesh.revision.clone(),
         debounce_after_ms: milliseconds(debounce.after),
         debounce_max_ms: milliseconds(debounce.max),
         push_throttle: streams.push_throttle,
-        key: if ports.secure_grpc.address.is_some() { identity.key.to_string() } else { String::new() },
         lifetime_seconds: identity.lifetimes.fixed.unwrap_or(identity.lifetimes.default).as_secs(),
     }
 }

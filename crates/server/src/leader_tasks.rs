@@ -12,8 +12,8 @@ use anyhow::{Context, Result};
 use ca::RootOptions;
 use config::store::{Name, Snapshot};
 use controllers::{
-    AddressWriter, CaSecret, Leadership, Lease, LeaseOwner, LeaseTiming, Replicas, Reports, RootCert, StatusWriter,
-    TokenReviewer, Verdicts, WebhookBundle, leadership,
+    AckReport, Acknowledgements, AddressWriter, CaSecret, Leadership, Lease, LeaseOwner, LeaseTiming, Replicas,
+    Reports, RootCert, StatusWriter, TokenReviewer, Verdicts, WebhookBundle, leadership,
 };
 use model::AddressRanges;
 use sources::kube::{ApiResource, KubeClient};
@@ -36,6 +36,8 @@ const STATUS_LEASE: &str = "meltemi-status";
 const DEFAULT_REVISION: &str = "default";
 /// The Lease with the reports of replicas of all revisions: the status of an object without a revision counts the proxies of all of them.
 const REPLICAS_LEASE: &str = "meltemi-replicas";
+/// The Lease with what the proxies of each replica have ACKed, of all revisions for the same reason.
+pub(crate) const ACKNOWLEDGEMENTS_LEASE: &str = "meltemi-acknowledgements";
 /// The Lease with the coverage reports of replicas of all revisions, which share a root.
 const ROTATION_LEASE: &str = "meltemi-ca-rotation";
 
@@ -158,7 +160,7 @@ impl LeaderTasks {
     pub(crate) fn start(
         &self,
         published: watch::Receiver<Arc<Snapshot>>,
-        assess: Assess,
+        (assess, proxy_changes): (Assess, Arc<dyn Fn() -> u64 + Send + Sync>),
         replicas: Arc<Replicas>,
     ) -> (TaskHandles, Leadership) {
         let mut handles = TaskHandles { held: Vec::new(), leases: Vec::new(), writers: Vec::new() };
@@ -175,8 +177,18 @@ impl LeaderTasks {
         }
         if self.status {
             let revision = self.named_revision().to_owned();
-            let writer =
-                StatusWriter { client, objects: published, revision, leads: leads.clone(), leads_all, replicas };
+            let reports: Reports<AckReport> = self.reports(ACKNOWLEDGEMENTS_LEASE);
+            let acknowledgements = Acknowledgements { reports, replicas, namespaces: self.watched.clone() };
+            let leads = leads.clone();
+            let writer = StatusWriter {
+                client,
+                objects: published,
+                revision,
+                leads,
+                leads_all,
+                acknowledgements,
+                proxy_changes,
+            };
             handles.writers.push(tokio::spawn(writer.follow(assess)));
         }
         (handles, leads)

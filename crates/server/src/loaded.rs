@@ -137,9 +137,11 @@ impl Loaded {
             self.tasks.replicas = Some((tokio::spawn(balancer.clone().follow()), balancer));
         }
         let (views, connections) = (self.opening.views.clone(), state.connections.clone());
+        let changed = connections.clone();
         let assess: Assess = Arc::new(move |objects| {
             object_status::statuses(objects, pipeline::diagnostics(objects, &views), &connections)
         });
+        let assess = (assess, Arc::new(move || changed.changes()) as Arc<_>);
         let (handles, leads) = leader_tasks.start(self.pipeline.published_objects(), assess, replicas);
         // Set nowhere else.
         let _ = state.leases.set(handles.held.clone());

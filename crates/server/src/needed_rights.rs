@@ -5,6 +5,8 @@ use controllers::{ROOT_CERT, Right, missing_rights};
 use sources::kube::{ApiResource, KubeClient, plural};
 use tracing::{debug, warn};
 
+use crate::leader_tasks::ACKNOWLEDGEMENTS_LEASE;
+
 /// What the server does besides reading objects.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EnabledWrites {
@@ -42,6 +44,8 @@ fn needed(reads: &[ApiResource], writes: EnabledWrites, leader_lease: &str) -> V
     if writes.status {
         let istio = Kind::ALL.into_iter().filter(|kind| kind.is_istio());
         all.extend(istio.map(|kind| right(kind.group(), &format!("{}/status", plural(kind)), &["patch"])));
+        let reports = right("coordination.k8s.io", "leases", &["patch"]);
+        all.push(Right { name: Some(ACKNOWLEDGEMENTS_LEASE.to_owned()), ..reports });
     }
     if writes.leader_election {
         let leases = right("coordination.k8s.io", "leases", &["get", "update"]);

@@ -107,6 +107,10 @@ impl Loaded {
         let port = LocalCaPort::open(identity, authenticator, namespace, &self.revision, signer)?;
         self.allow_replica_access(port.roots());
         let state = self.opening.state.clone();
+        if let Some(key) = port.signing_key() {
+            // Set nowhere else.
+            let _ = state.signing_key.set(Box::new(key));
+        }
         let shared = self.leader_tasks.as_ref().map(|tasks| tasks.shared_rotation(state.replicas.get().cloned()));
         if let (Some(tasks), Some((handles, leadership))) = (self.leader_tasks.take(), &mut self.tasks.leader) {
             tasks.publish_roots(handles, leadership.clone(), self.pipeline.objects(), port.roots(), root);

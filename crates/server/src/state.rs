@@ -33,6 +33,8 @@ pub struct SharedState {
     pub replicas: OnceLock<Arc<ReplicaBalancer>>,
     /// Not set: the secure port is off, or its CA is external.
     pub replica_access: OnceLock<ReplicaAccess>,
+    /// The type of the key that signs workload certificates, at the time of the call. Not set: this server signs none.
+    pub signing_key: OnceLock<Box<dyn Fn() -> String + Send + Sync>>,
     /// The Leases that this replica competes for, by name, and whether it holds them. Not set: there is no cluster.
     pub leases: OnceLock<Vec<(String, Arc<AtomicBool>)>>,
     /// `None`: pods are not injected.
@@ -59,6 +61,7 @@ impl SharedState {
             rotation: OnceLock::new(),
             replicas: OnceLock::new(),
             replica_access: OnceLock::new(),
+            signing_key: OnceLock::new(),
             leases: OnceLock::new(),
             injection,
             draining: AtomicBool::new(false),

@@ -22,18 +22,28 @@ const MANY_POLICIES: usize = 5;
 /// The number of policies that are compared, at quadratic cost.
 const COMPARED: usize = 2000;
 
+/// `namespace`: the one that is asked about, with its objects and proxies alone; `None`: all.
 pub(crate) fn facts(
     effective: &EffectiveSettings,
-    objects: &Snapshot,
-    mesh: &Arc<Mesh>,
+    (objects, mesh): (&Snapshot, &Arc<Mesh>),
     connections: &[Connection],
     observed: &ObservedCalls,
+    namespace: Option<&str>,
 ) -> Facts {
-    Facts {
+    let is_asked = |name: &str| namespace.is_none_or(|asked| asked == name);
+    let own: Vec<Connection> = connections.iter().filter(|it| is_asked(&it.proxy.namespace)).cloned().collect();
+    let connections = own.as_slice();
+    let facts = Facts {
         settings: effective.clone(),
+        signing_key: String::new(),
         services: mesh.all_services().count(),
         proxies: connections.len(),
-        expected: ObjectStats::of(objects, &effective.revision).expected_proxies,
+        expected: match namespace {
+            None => ObjectStats::of(objects, &effective.revision).expected_proxies,
+            Some(asked) => {
+                objects.pods.values().filter(|pod| &*pod.meta.namespace == asked && has_sidecar(pod)).count()
+            }
+        },
         state_of_the_world: names(connections.iter().filter(|it| it.variant == Variant::Sotw)),
         zombies: zombies(objects, mesh, connections),
         rejections: rejections(connections),
@@ -44,7 +54,21 @@ pub(crate) fn facts(
         doubled_entries: doubled_entries(objects, mesh),
         repeated_policies: repeated_policies(objects),
         idle_namespaces: idle_namespaces(objects, connections),
+    };
+    namespace.map_or(facts.clone(), |asked| of_namespace(facts, asked))
+}
+
+/// Without the objects of other namespaces.
+fn of_namespace(mut facts: Facts, asked: &str) -> Facts {
+    let is_own = |name: &str| name.split_once('/').is_some_and(|(namespace, _)| namespace == asked);
+    for names in [&mut facts.broad_filters, &mut facts.wildcard_entries] {
+        names.retain(|name| is_own(name));
     }
+    facts.long_entries.retain(|it| is_own(&it.entry));
+    facts.doubled_entries.retain(|it| is_own(&it.entry));
+    facts.repeated_policies.retain(|it| it.namespace == asked);
+    facts.idle_namespaces.retain(|it| it.namespace == asked);
+    facts
 }
 
 fn names<'a>(connections: impl Iterator<Item = &'a Connection>) -> Vec<String> {
@@ -64,15 +88,22 @@ fn zombies(objects: &Snapshot, mesh: &Arc<Mesh>, connections: &[Connection]) -> 
 }
 
 fn rejections(connections: &[Connection]) -> Vec<Rejection> {
-    let mut causes: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
+    let mut causes: BTreeMap<(&str, String), (BTreeSet<String>, Vec<String>)> = BTreeMap::new();
     for connection in connections {
         for watched in &connection.watched {
             let Some(error) = &watched.last_error else { continue };
             let reason = error.split_whitespace().collect::<Vec<_>>().join(" ");
-            causes.entry((watched.kind.short(), reason)).or_default().push(connection.proxy.id.clone());
+            let (objects, proxies) = causes.entry((watched.kind.short(), reason)).or_default();
+            proxies.push(connection.proxy.id.clone());
+            let behind = connection.class.since(watched.kind, watched.position);
+            let named = behind.changed.iter().filter(|it| xds::mentions_name(error, &it.name));
+            objects.extend(named.flat_map(|it| &it.provenance).map(ToString::to_string));
         }
     }
-    causes.into_iter().map(|((kind, reason), proxies)| Rejection { kind: kind.to_owned(), reason, proxies }).collect()
+    let rejection = |((kind, reason), (objects, proxies)): ((&str, String), (BTreeSet<String>, Vec<String>))| {
+        Rejection { kind: kind.to_owned(), reason, objects: objects.into_iter().collect(), proxies }
+    };
+    causes.into_iter().map(rejection).collect()
 }
 
 /// In the root namespace and without a selector: they are merged into every proxy's configuration.

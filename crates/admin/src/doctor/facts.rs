@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase", default)]
 pub struct Facts {
     pub settings: EffectiveSettings,
+    /// The type of the key that signs workload certificates, as of its certificate in force. Empty: this server signs none.
+    pub signing_key: String,
     pub services: usize,
     pub proxies: usize,
     /// Live pods with a sidecar.
@@ -24,6 +26,33 @@ pub struct Facts {
     pub idle_namespaces: Vec<IdleNamespace>,
 }
 
+impl Facts {
+    /// Of a mesh whose proxies are connected to several replicas. Objects are those of the first.
+    pub fn merged(replicas: &[Facts]) -> Facts {
+        let mut all = replicas.first().cloned().unwrap_or_default();
+        for other in replicas.iter().skip(1) {
+            all.proxies += other.proxies;
+            all.state_of_the_world.extend(other.state_of_the_world.iter().cloned());
+            all.zombies.extend(other.zombies.iter().cloned());
+            for rejection in &other.rejections {
+                match all.rejections.iter_mut().find(|it| it.kind == rejection.kind && it.reason == rejection.reason) {
+                    Some(known) => known.proxies.extend(rejection.proxies.iter().cloned()),
+                    None => all.rejections.push(rejection.clone()),
+                }
+            }
+            for unscoped in &other.unscoped {
+                match all.unscoped.iter_mut().find(|it| it.namespace == unscoped.namespace) {
+                    Some(known) => known.proxies += unscoped.proxies,
+                    None => all.unscoped.push(unscoped.clone()),
+                }
+            }
+            // A namespace whose proxies are all connected elsewhere is not idle.
+            all.idle_namespaces.retain(|idle| other.idle_namespaces.contains(idle));
+        }
+        all
+    }
+}
+
 /// The settings of the server that the checks look at.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -33,8 +62,6 @@ pub struct EffectiveSettings {
     pub debounce_after_ms: u64,
     pub debounce_max_ms: u64,
     pub push_throttle: usize,
-    /// The key type of the CA; empty: there is none.
-    pub key: String,
     /// The lifetime of workload certificates.
     pub lifetime_seconds: u64,
 }
@@ -45,6 +72,8 @@ pub struct Rejection {
     /// `CDS`, ...
     pub kind: String,
     pub reason: String,
+    /// What the rejected resources were made from. Empty: the reason names no resource.
+    pub objects: Vec<String>,
     pub proxies: Vec<String>,
 }
 
@@ -100,4 +129,28 @@ pub struct RepeatedPolicies {
 pub struct IdleNamespace {
     pub namespace: String,
     pub services: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proxies_of_several_replicas_are_one_mesh() {
+        let replica = |proxy: &str, idle: &[&str]| Facts {
+            proxies: 1,
+            expected: 2,
+            rejections: vec![Rejection { kind: "CDS".into(), proxies: vec![proxy.into()], ..Rejection::default() }],
+            unscoped: vec![UnscopedNamespace { namespace: "shop".into(), proxies: 1, ..UnscopedNamespace::default() }],
+            idle_namespaces: idle
+                .iter()
+                .map(|namespace| IdleNamespace { namespace: (*namespace).into(), services: 1 })
+                .collect(),
+            ..Facts::default()
+        };
+        let all = Facts::merged(&[replica("a.shop", &["bank", "old"]), replica("b.shop", &["old"])]);
+        assert_eq!((all.proxies, all.expected, all.unscoped[0].proxies), (2, 2, 2));
+        assert_eq!(all.rejections[0].proxies, ["a.shop", "b.shop"]);
+        assert_eq!(all.idle_namespaces.iter().map(|it| it.namespace.as_str()).collect::<Vec<_>>(), ["old"]);
+    }
 }

@@ -1,4 +1,4 @@
-//! A page of metrics in Prometheus' text format, and rates and quantiles between two of them.
+//! A page of metrics in Prometheus' text format, rates and quantiles between two of them, and what lasts over many.
 
 use std::time::Duration;
 
@@ -95,6 +95,72 @@ impl SampleWindow<'_> {
     }
 }
 
+/// Pages in the order of time.
+#[derive(Debug, Clone, Default)]
+pub struct Observation {
+    /// Each with its time, since any point.
+    pages: Vec<(Duration, MetricsSample)>,
+    /// Intervals outside of which nothing is judged, as indices of their first page. `None`: all.
+    chosen: Option<Vec<usize>>,
+}
+
+/// A condition is sustained if it holds in this share of the intervals in which it can be judged.
+const SUSTAINED: f64 = 0.75;
+/// Pods that come, change or go in a second while a rollout is under way.
+const ROLLOUT: f64 = 1.0;
+
+impl Observation {
+    /// `pages`: at least one, each with its time, in order.
+    pub fn new(pages: Vec<(Duration, MetricsSample)>) -> Observation {
+        Observation { pages, chosen: None }
+    }
+
+    /// How long it lasted.
+    pub fn length(&self) -> Duration {
+        let whole = self.pages.first().zip(self.pages.last());
+        whole.map_or(Duration::ZERO, |((first, _), (last, _))| last.saturating_sub(*first))
+    }
+
+    pub fn intervals(&self) -> usize {
+        self.pages.len().saturating_sub(1)
+    }
+
+    /// The last page.
+    pub(crate) fn last(&self) -> &MetricsSample {
+        static EMPTY: MetricsSample = MetricsSample { lines: Vec::new() };
+        self.pages.last().map_or(&EMPTY, |(_, page)| page)
+    }
+
+    /// From the first page to the last.
+    pub(crate) fn whole(&self) -> SampleWindow<'_> {
+        let first = self.pages.first().map_or(self.last(), |(_, page)| page);
+        SampleWindow { before: first, after: self.last(), length: self.length() }
+    }
+
+    /// Whether `holds` is true most of the time. `None`: an interval says nothing about it.
+    pub(crate) fn sustained(&self, holds: impl Fn(&SampleWindow<'_>) -> Option<bool>) -> bool {
+        let windows = (0..self.intervals()).filter(|at| self.chosen.as_ref().is_none_or(|chosen| chosen.contains(at)));
+        let judged: Vec<bool> = windows.filter_map(|at| holds(&self.window(at))).collect();
+        let held = judged.iter().filter(|held| **held).count();
+        held > 0 && held as f64 >= judged.len() as f64 * SUSTAINED
+    }
+
+    /// Without the intervals in which pods come and go.
+    pub(crate) fn outside_rollouts(&self) -> Observation {
+        let is_rollout = |at: &usize| {
+            let events = self.window(*at).rates_by("pilot_k8s_reg_events", "type");
+            events.iter().any(|(kind, rate)| kind == "Pods" && *rate > ROLLOUT)
+        };
+        let chosen = (0..self.intervals()).filter(|at| !is_rollout(at)).collect();
+        Observation { pages: self.pages.clone(), chosen: Some(chosen) }
+    }
+
+    fn window(&self, at: usize) -> SampleWindow<'_> {
+        let ((from, before), (to, after)) = (&self.pages[at], &self.pages[at + 1]);
+        SampleWindow { before, after, length: to.saturating_sub(*from) }
+    }
+}
+
 /// As in Prometheus: linear interpolation within a bucket, and the largest bound beyond it.
 fn quantile(share: f64, buckets: &[(f64, f64)]) -> Option<f64> {
     let total = buckets.last()?.1;
@@ -148,6 +214,34 @@ mod tests {
         assert_eq!((sample.sum("a"), sample.sum("b"), sample.sum("c")), (2.0, 7.0, 0.0));
         assert_eq!(sample.by("b", "k"), [("z".to_owned(), 4.0), ("x, y".to_owned(), 3.0)]);
         assert_eq!(sample.by("b", "l"), [("q\\\"}".to_owned(), 3.0)]);
+    }
+
+    /// CPU seconds at the end of each minute, and pod events.
+    fn minutes(used: &[f64], pods: &[f64]) -> Observation {
+        let page = |at: usize| {
+            let (cpu, events) = (used[..at].iter().sum::<f64>(), pods[..at].iter().sum::<f64>());
+            let text = format!("c {cpu}\npilot_k8s_reg_events{{type=\"Pods\"}} {events}\n");
+            (Duration::from_secs(60 * at as u64), MetricsSample::read(&text))
+        };
+        Observation::new((0..=used.len()).map(page).collect())
+    }
+
+    #[test]
+    fn a_peak_is_not_sustained_and_a_dip_does_not_end_what_is() {
+        let high = |used: &[f64]| minutes(used, &[0.0; 8]).sustained(|it| Some(it.rate("c") > 0.8));
+        assert!(high(&[60.0; 8]));
+        assert!(!high(&[60.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]));
+        assert!(high(&[60.0, 60.0, 60.0, 0.0, 60.0, 60.0, 60.0, 60.0]));
+        assert!(!minutes(&[], &[]).sustained(|_| Some(true)), "one page has no interval");
+        assert!(!minutes(&[60.0; 8], &[0.0; 8]).sustained(|_| None), "nothing was measured");
+    }
+
+    #[test]
+    fn minutes_with_a_rollout_are_left_out() {
+        let busy = minutes(&[60.0, 60.0, 0.0, 0.0], &[300.0, 300.0, 0.0, 0.0]);
+        assert!(!busy.outside_rollouts().sustained(|it| Some(it.rate("c") > 0.8)));
+        let always = minutes(&[0.0, 0.0, 60.0, 60.0], &[300.0, 300.0, 0.0, 0.0]);
+        assert!(always.outside_rollouts().sustained(|it| Some(it.rate("c") > 0.8)));
     }
 
     #[test]

@@ -13,28 +13,20 @@ pub struct Verdict {
     /// Connected proxies that hold something made from it, and those of them that have ACKed all of that.
     pub holders: usize,
     pub acknowledged: usize,
+    /// There are proxies of other replicas beside these, which have ACKed it and were not counted.
+    pub uncounted: bool,
     /// The proxy that NACKed it, and its error.
     pub rejection: Option<String>,
 }
 
 /// Which of the connected proxies a verdict counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Coverage {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Coverage {
     All,
-    /// Those of one replica of this many: the ACKs of the others are unknown.
-    OneOf(usize),
-    /// The number of replicas could not be read.
+    /// Not those of this replica, or not as of this version of the object.
+    Unreported(String),
+    /// The replicas could not be read.
     Unknown,
-}
-
-impl Coverage {
-    pub(super) fn new(known: bool, others: usize) -> Coverage {
-        match others {
-            _ if !known => Coverage::Unknown,
-            0 => Coverage::All,
-            others => Coverage::OneOf(others + 1),
-        }
-    }
 }
 
 /// `Accepted` and `Reconciled`.
@@ -101,9 +93,9 @@ impl Conditions {
         Conditions { generation: *generation, accepted: accepted(verdict), reconciled }
     }
 
-    /// ACKs are pending.
+    /// ACKs, or reports on them, are pending.
     pub(super) fn is_pending(&self) -> bool {
-        self.reconciled.reason == WAITING
+        [WAITING, OTHER_REPLICAS].contains(&self.reconciled.reason)
     }
 
     /// `current`: the conditions of the object, as JSON.
@@ -153,15 +145,15 @@ impl Condition {
         self.status.name()
     }
 
-    /// One replica cannot tell that no proxy is pending or has NACKed it. One NACK suffices for False.
+    /// Without all replicas nobody can tell that no proxy is pending or has NACKed it. One NACK suffices for False.
     fn within(self, coverage: Coverage) -> Condition {
         let (reason, replicas) = match coverage {
             _ if self.status != Status::True => return self,
             Coverage::All => return self,
-            Coverage::OneOf(all) => {
-                (OTHER_REPLICAS, format!("this replica is one of {all} and knows its own proxies only"))
+            Coverage::Unreported(name) => {
+                (OTHER_REPLICAS, format!("replica {name} has not reported what its proxies have acknowledged"))
             }
-            Coverage::Unknown => (REPLICAS_UNKNOWN, "this replica may not read how many there are".to_owned()),
+            Coverage::Unknown => (REPLICAS_UNKNOWN, "this replica may not read the reports of others".to_owned()),
         };
         Condition { status: Status::Unknown, reason, message: format!("{replicas}: {}", self.message), ..self }
     }
@@ -188,11 +180,16 @@ fn not_accepted() -> Condition {
     Condition { kind: RECONCILED, status: Status::False, reason: "NotAccepted", message }
 }
 
-fn reconciled(Verdict { holders, acknowledged, rejection, .. }: &Verdict) -> Condition {
-    let counted = || format!("{acknowledged} of {holders} proxies have acknowledged it");
+fn reconciled(Verdict { holders, acknowledged, uncounted, rejection, .. }: &Verdict) -> Condition {
+    let counted = || {
+        let others = if *uncounted { ", and of other replicas none is waited for" } else { "" };
+        format!("{acknowledged} of {holders} proxies have acknowledged it{others}")
+    };
     let (holds, reason, message) = match rejection {
         Some(rejection) => (false, "Refused", joined(std::slice::from_ref(rejection))),
-        None if *holders == 0 => (true, NOT_USED, "no connected proxy holds anything that was made from it".to_owned()),
+        None if *holders == 0 && !uncounted => {
+            (true, NOT_USED, "no connected proxy holds anything that was made from it".to_owned())
+        }
         None if acknowledged < holders => (false, WAITING, counted()),
         None => (true, "Acknowledged", counted()),
     };

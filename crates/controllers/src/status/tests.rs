@@ -59,42 +59,47 @@ fn only_differences_are_written() {
 fn an_object_that_proxies_use_now_is_no_longer_not_used_at_once() {
     let unused = current(&verdict(0, 0), 2);
     assert_eq!(change(&verdict(3, 3), &unused), Change::More);
-    let mut state = WriteState::new(2);
-    assert!(state.is_due(&status(3, 2, &unused), &conditions(&verdict(3, 3), 2)));
+    let mut state = WriteState::new(&status(1, 2, &Value::Null));
+    assert!(state.is_due(&status(3, 2, &unused), &conditions(&verdict(3, 3), 2), COUNT_INTERVAL));
+}
+
+fn unreported() -> Coverage {
+    Coverage::Unreported("b".into())
 }
 
 #[test]
-fn one_of_several_replicas_does_not_claim_that_all_proxies_have_it() {
-    let others = Coverage::new(true, 1);
-    let own = "this replica is one of 2 and knows its own proxies only";
+fn nobody_claims_that_all_proxies_have_it_before_every_replica_has_reported() {
+    let why = "replica b has not reported what its proxies have acknowledged";
     let nobody = "no connected proxy holds anything that was made from it";
-    assert_eq!(reconciled(&verdict(0, 0), others), ["Unknown", "OtherReplicas", &format!("{own}: {nobody}")]);
+    assert_eq!(reconciled(&verdict(0, 0), unreported()), ["Unknown", "OtherReplicas", &format!("{why}: {nobody}")]);
     let counted = "3 of 3 proxies have acknowledged it";
-    assert_eq!(reconciled(&verdict(3, 3), others), ["Unknown", "OtherReplicas", &format!("{own}: {counted}")]);
-    assert_eq!(reconciled(&verdict(3, 3), Coverage::new(true, 0)), ["True", "Acknowledged", counted]);
-    assert_eq!(reconciled(&verdict(0, 0), Coverage::new(true, 0)), ["True", "NotUsed", nobody]);
-    assert_eq!(reconciled(&verdict(3, 3), Coverage::new(false, 0))[..2], ["Unknown", "ReplicasUnknown"]);
-    assert_eq!(reconciled(&verdict(0, 0), Coverage::new(false, 3))[..2], ["Unknown", "ReplicasUnknown"]);
+    assert_eq!(reconciled(&verdict(3, 3), unreported()), ["Unknown", "OtherReplicas", &format!("{why}: {counted}")]);
+    assert_eq!(reconciled(&verdict(3, 3), Coverage::All), ["True", "Acknowledged", counted]);
+    assert_eq!(reconciled(&verdict(0, 0), Coverage::All), ["True", "NotUsed", nobody]);
+    assert_eq!(reconciled(&verdict(3, 3), Coverage::Unknown)[..2], ["Unknown", "ReplicasUnknown"]);
+    assert_eq!(reconciled(&verdict(0, 0), Coverage::Unknown)[..2], ["Unknown", "ReplicasUnknown"]);
+    let uncounted = Verdict { uncounted: true, ..verdict(0, 0) };
+    assert_eq!(reconciled(&uncounted, Coverage::All)[..2], ["True", "Acknowledged"], "others may hold it");
 }
 
 #[test]
 fn what_one_proxy_says_is_enough_for_false() {
     let rejected = Verdict { rejection: Some("a.b: no".into()), ..verdict(1, 2) };
-    for coverage in [Coverage::All, Coverage::OneOf(3), Coverage::Unknown] {
-        assert_eq!(reconciled(&rejected, coverage), ["False", "Refused", "a.b: no"]);
+    for coverage in [Coverage::All, unreported(), Coverage::Unknown] {
+        assert_eq!(reconciled(&rejected, coverage.clone()), ["False", "Refused", "a.b: no"]);
         assert_eq!(reconciled(&verdict(1, 2), coverage)[..2], ["False", "Waiting"]);
     }
 }
 
 #[test]
 fn a_replica_that_comes_or_goes_is_more_than_a_count() {
-    let (alone, beside) =
-        (current(&verdict(1, 1), 2), |others| conditions_of(&verdict(1, 1), 2, Coverage::new(true, others)));
-    let unknown = |others| beside(others).merged_into("", jiff::Timestamp::UNIX_EPOCH).to_string();
-    assert_eq!(beside(1).change(&alone.to_string()), Change::More);
-    assert_eq!(beside(0).change(&unknown(1)), Change::More);
-    assert_eq!(beside(2).change(&unknown(1)), Change::Count);
-    assert_eq!(beside(1).change(&unknown(1)), Change::None);
+    let alone = current(&verdict(1, 1), 2);
+    let beside = conditions_of(&verdict(1, 1), 2, unreported());
+    let unknown = beside.merged_into("", jiff::Timestamp::UNIX_EPOCH).to_string();
+    assert_eq!(beside.change(&alone.to_string()), Change::More);
+    assert_eq!(conditions(&verdict(1, 1), 2).change(&unknown), Change::More);
+    assert_eq!(conditions_of(&verdict(2, 2), 2, unreported()).change(&unknown), Change::Count);
+    assert_eq!(beside.change(&unknown), Change::None);
 }
 
 #[test]
@@ -118,19 +123,32 @@ fn a_bad_object_says_why_in_bounds() {
     assert_eq!(bad[0]["message"].as_str().map(|it| it.chars().count()), Some(1003));
     assert_eq!(bad[1]["reason"], "Acknowledged", "it is in force all the same");
     let rejected = ObjectStatus { rejected: true, ..status(1, 1, &Value::Null) };
-    let bad =
-        Conditions::of(&verdict(1, 1), &rejected, Coverage::OneOf(2)).merged_into("", jiff::Timestamp::UNIX_EPOCH);
+    let bad = Conditions::of(&verdict(1, 1), &rejected, unreported()).merged_into("", jiff::Timestamp::UNIX_EPOCH);
     assert_eq!((bad[1]["status"].as_str(), bad[1]["reason"].as_str()), (Some("False"), Some("NotAccepted")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn proxies_have_a_moment_before_status_reports_that_they_are_waited_for() {
-    let mut state = WriteState::new(1);
+    let mut state = WriteState::new(&status(1, 1, &Value::Null));
     let waiting = conditions(&verdict(0, 1), 1);
-    assert!(!state.is_due(&status(1, 1, &Value::Null), &waiting));
-    assert!(state.is_due(&status(1, 1, &Value::Null), &conditions(&verdict(1, 1), 1)));
+    assert!(!state.is_due(&status(1, 1, &Value::Null), &waiting, COUNT_INTERVAL));
     sleep(ACK_GRACE).await;
-    assert!(state.is_due(&status(1, 1, &Value::Null), &waiting));
+    assert!(state.is_due(&status(1, 1, &Value::Null), &waiting, COUNT_INTERVAL));
+    assert!(state.is_due(&status(1, 1, &Value::Null), &conditions(&verdict(1, 1), 1), COUNT_INTERVAL));
+    assert!(!state.is_due(&status(1, 1, &Value::Null), &waiting, COUNT_INTERVAL), "they have another moment");
+}
+
+/// Within 5 s of an ACK, with the time that a report of another replica takes.
+#[tokio::test(start_paused = true)]
+async fn an_ack_after_the_status_said_that_it_is_waited_for_is_written_in_two_seconds() {
+    let mut state = WriteState::new(&status(1, 1, &Value::Null));
+    let (waiting, done) = (conditions(&verdict(0, 1), 1), conditions(&verdict(1, 1), 1));
+    sleep(ACK_GRACE).await;
+    state.record_write(7, waiting);
+    let back = status(7, 1, &current(&verdict(0, 1), 1));
+    assert!(!state.is_due(&back, &done, COUNT_INTERVAL));
+    sleep(PENDING_INTERVAL).await;
+    assert!(state.is_due(&back, &done, COUNT_INTERVAL));
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,37 +167,37 @@ async fn kinds_that_may_not_be_written_are_named_in_one_line_and_left_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_written_is_not_written_again_before_it_came_back() {
-    let (mut state, done) = (WriteState::new(1), conditions(&verdict(1, 1), 1));
+    let (mut state, done) = (WriteState::new(&status(1, 1, &Value::Null)), conditions(&verdict(1, 1), 1));
     state.record_write(7, done.clone());
-    assert!(!state.is_due(&status(1, 1, &Value::Null), &done), "the watch is behind");
-    assert!(!state.is_due(&status(7, 1, &current(&verdict(1, 1), 1)), &done));
+    assert!(!state.is_due(&status(1, 1, &Value::Null), &done, COUNT_INTERVAL), "the watch is behind");
+    assert!(!state.is_due(&status(7, 1, &current(&verdict(1, 1), 1)), &done, COUNT_INTERVAL));
 }
 
-/// Within the minute in which pending and ACKed may alternate.
 #[tokio::test(start_paused = true)]
 async fn outdated_conditions_are_replaced_at_once() {
     let done = verdict(1, 1);
     let rejected = Verdict { rejection: Some("a.b: no".into()), ..verdict(0, 1) };
-    let mut state = WriteState::new(1);
+    let mut state = WriteState::new(&status(1, 1, &Value::Null));
     state.record_write(7, conditions(&done, 1));
-    sleep(ACK_GRACE).await;
     let back = status(7, 1, &current(&done, 1));
-    assert!(!state.is_due(&status(6, 1, &Value::Null), &conditions(&rejected, 1)), "the watch is behind");
-    assert!(state.is_due(&back, &conditions(&rejected, 1)));
-    assert!(state.is_due(&back, &conditions_of(&done, 1, Coverage::OneOf(2))));
-    assert!(!state.is_due(&back, &conditions(&verdict(0, 1), 1)), "proxies are behind after every push");
-    sleep(MAX_INTERVAL).await;
-    assert!(state.is_due(&back, &conditions(&verdict(0, 1), 1)));
+    let behind = status(6, 1, &Value::Null);
+    assert!(!state.is_due(&behind, &conditions(&rejected, 1), COUNT_INTERVAL), "the watch is behind");
+    assert!(state.is_due(&back, &conditions(&rejected, 1), COUNT_INTERVAL));
+    assert!(state.is_due(&back, &conditions_of(&done, 1, Coverage::Unknown), COUNT_INTERVAL));
+    let waiting = conditions(&verdict(0, 1), 1);
+    assert!(!state.is_due(&back, &waiting, COUNT_INTERVAL), "proxies are behind after every push");
+    sleep(ACK_GRACE).await;
+    assert!(state.is_due(&back, &waiting, COUNT_INTERVAL));
 }
 
 #[tokio::test(start_paused = true)]
 async fn reverted_writes_back_off() {
-    let (mut state, done) = (WriteState::new(1), conditions(&verdict(1, 1), 1));
+    let (mut state, done) = (WriteState::new(&status(1, 1, &Value::Null)), conditions(&verdict(1, 1), 1));
     let (start, mut writes) = (Instant::now(), 0);
     let mut version = 1;
     while start.elapsed() < Duration::from_secs(3600) {
         version += 2;
-        if state.is_due(&status(version, 1, &Value::Null), &done) {
+        if state.is_due(&status(version, 1, &Value::Null), &done, COUNT_INTERVAL) {
             state.record_write(version + 1, done.clone());
             writes += 1;
         }
@@ -190,20 +208,24 @@ async fn reverted_writes_back_off() {
 
 #[tokio::test(start_paused = true)]
 async fn a_number_alone_waits_for_minutes() {
-    let (mut state, now) = (WriteState::new(1), conditions(&verdict(2, 2), 1));
+    let (mut state, now) = (WriteState::new(&status(1, 1, &Value::Null)), conditions(&verdict(2, 2), 1));
     let before = status(3, 1, &current(&verdict(1, 1), 1));
-    assert!(!state.is_due(&before, &now));
+    assert!(!state.is_due(&before, &now, COUNT_INTERVAL));
     sleep(COUNT_INTERVAL).await;
-    assert!(state.is_due(&before, &now));
+    assert!(state.is_due(&before, &now, COUNT_INTERVAL));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_there_is_not_compared_again_until_it_changes() {
-    let (mut state, done) = (WriteState::new(1), conditions(&verdict(1, 1), 1));
+    let (mut state, done) = (WriteState::new(&status(1, 1, &Value::Null)), conditions(&verdict(1, 1), 1));
     let there = status(7, 1, &current(&verdict(1, 1), 1));
-    assert!(!state.is_due(&there, &done) && !state.is_due(&there, &done));
+    assert!(!state.is_due(&there, &done, COUNT_INTERVAL) && !state.is_due(&there, &done, COUNT_INTERVAL));
     // Another version, from which somebody removed them.
-    assert!(state.is_due(&status(8, 1, &Value::Null), &done));
-    assert!(!state.is_due(&there, &done));
-    assert!(state.is_due(&there, &conditions(&Verdict { errors: vec!["no".into()], ..verdict(1, 1) }, 1)));
+    assert!(state.is_due(&status(8, 1, &Value::Null), &done, COUNT_INTERVAL));
+    assert!(!state.is_due(&there, &done, COUNT_INTERVAL));
+    assert!(state.is_due(
+        &there,
+        &conditions(&Verdict { errors: vec!["no".into()], ..verdict(1, 1) }, 1),
+        COUNT_INTERVAL
+    ));
 }

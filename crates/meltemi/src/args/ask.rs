@@ -96,12 +96,18 @@ pub(crate) struct Pushes {
 pub(crate) struct Doctor {
     #[command(flatten)]
     pub(crate) target: Target,
-    /// How long to observe the metrics
-    #[arg(long = "for", value_name = "DURATION", default_value = "5s")]
-    pub(crate) during: String,
-    /// A Prometheus that has istio_requests_total: Sidecars are generated from the calls of the last day [default: from the objects]
+    /// Only what concerns the proxies and objects of this namespace
+    #[arg(short, long)]
+    pub(crate) namespace: Option<String>,
+    /// Observe the metrics from now for this long [default: the last 15 minutes, as the server keeps them]
+    #[arg(long = "for", value_name = "DURATION")]
+    pub(crate) during: Option<String>,
+    /// A Prometheus: Sidecars are generated from the calls of the last day (istio_requests_total) [default: from the objects]
     #[arg(long, value_name = "URL")]
     pub(crate) prometheus: Option<String>,
+    /// Judge by the metrics of this time, as Prometheus has them
+    #[arg(long, value_name = "DURATION", requires = "prometheus", conflicts_with = "during")]
+    pub(crate) since: Option<String>,
     /// The findings that end with code 1
     #[arg(long, value_enum, default_value = "error")]
     pub(crate) fail_on: FailOn,

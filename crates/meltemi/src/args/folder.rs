@@ -71,3 +71,17 @@ pub(crate) struct Render {
     #[command(flatten)]
     pub(crate) mesh: MeshArgs,
 }
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServiceEntries {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// Namespaces whose services are written
+    #[arg(long, value_name = "NAMESPACE", value_delimiter = ',', required = true)]
+    pub(crate) namespaces: Vec<String>,
+    /// The namespace of the ServiceEntries, which the shard reads, and whose workloads alone see them
+    #[arg(long, value_name = "NAMESPACE")]
+    pub(crate) into: String,
+    #[command(flatten)]
+    pub(crate) mesh: MeshArgs,
+}

@@ -16,3 +16,4 @@ mod render;
 mod rights;
 mod run;
 mod serve;
+mod service_entries;

@@ -41,6 +41,7 @@ fn needed(read: &'static str, endpoints: Kind) -> BTreeSet<Right> {
         ("own", "coordination.k8s.io", "leases", "meltemi-leader", "get update"),
         ("own", "coordination.k8s.io", "leases", "meltemi-status", "get update"),
         ("own", "coordination.k8s.io", "leases", "meltemi-replicas", "patch"),
+        ("own", "coordination.k8s.io", "leases", "meltemi-acknowledgements", "patch"),
         ("own", "coordination.k8s.io", "leases", "meltemi-ca-rotation", "patch"),
         ("own", "coordination.k8s.io", "leases", "", "create"),
         ("cluster", "authentication.k8s.io", "tokenreviews", "", "create"),

@@ -135,6 +135,12 @@ impl LocalCaPort {
         move || trusted(&certificates.authority(), signer.as_deref()).iter().map(Certificate::pem).collect()
     }
 
+    /// The type of the key that signs for workloads, at the time of the call. `None`: another signer does.
+    pub(crate) fn signing_key(&self) -> Option<impl Fn() -> String + Send + Sync + 'static> {
+        let certificates = self.certificates.clone();
+        self.signer.is_none().then_some(move || certificates.authority().key_type())
+    }
+
     /// `None`: the CA is plugged in, and its owner rotates it. `shared`: with other replicas of a cluster.
     pub(crate) fn rotation(
         &self,

@@ -73,9 +73,11 @@ fn one_command_shows_the_proxies_pushes_and_findings_of_all_replicas() {
             })
             .await?;
         }
-        let found = asked(&first, &["doctor", "--for", "100ms", "--fail-on", "never"], Some(&file)).await?;
+        let doctor = ["doctor", "--for", "100ms", "--fail-on", "never"];
+        let found = asked(&first, &doctor, Some(&file)).await?;
         let text = String::from_utf8_lossy(&found.stdout).into_owned();
-        ensure!(text.contains("replica first\n") && text.contains("replica second\n"), "{text}");
+        ensure!(text.contains("2 proxies, ") && text.ends_with("of 2 replicas\n"), "one view over both: {text}");
+        ensure!(text.matches(" convergence ").count() == 1, "one list of checks: {text}");
         // Without a token the other one is named, and the own proxies are shown.
         let alone = asked(&first, &["proxies", "-o", "json"], None).await?;
         ensure!(texts(&alone, "proxy")? == BTreeSet::from(["a.shared".to_owned()]));

@@ -1,7 +1,7 @@
 //! Shards as the recipes make them, two of each at one API server: what goes on in one costs the other nothing.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use testkit::ads::AdsClient;
 use testkit::cluster::{ApiWriter, TestCluster};
 use testkit::environment;
 use testkit::parity::CaseProxy;
-use testkit::wait::{DEADLINE, eventually};
+use testkit::wait::{DEADLINE, eventually, observe};
 
 use super::chart::{self, of_kinds, rendered};
 use super::instance::Instance;
@@ -18,6 +18,8 @@ use super::{in_turn, namespace, service};
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 /// Long enough for a change to be debounced and sent.
 const QUIET: Duration = Duration::from_secs(1);
+/// What other work on this machine may add to the slowest of several changes.
+const SLACK: Duration = Duration::from_secs(2);
 /// Settings of the pod that have no meaning outside of one.
 const OF_THE_POD: [&str; 3] = ["KUBECONFIG", "ROOT_CA_DIR", "XDG_STATE_HOME"];
 
@@ -50,7 +52,8 @@ impl Shard {
         let settings: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (&**name, &**value)).collect();
         let instance = Instance::start(&kubeconfig, &[], &settings).await?.ready().await?;
         let (kind, space) = recipe.proxy;
-        let entry = json!({ "name": "p", "namespace": space, "type": kind, "ip": "10.7.7.7" });
+        let labels = json!({ "istio": "ingress" });
+        let entry = json!({ "name": "p", "namespace": space, "type": kind, "ip": "10.7.7.7", "labels": labels });
         let mut proxy = AdsClient::new(instance.plain, CaseProxy::new(&entry)?.node());
         proxy.ask(CDS, &BTreeSet::new(), DEADLINE).await?;
         Ok(Some(Shard { name: recipe.file, instance, proxy, space: recipe.space }))
@@ -160,13 +163,96 @@ fn gateways_and_sidecars_do_not_hear_of_each_other() {
         let gateways = json!({ "istio.io/rev": "gateways", "meltemi.exposed": "true" });
         let sidecars = json!({ "istio.io/rev": "sidecars" });
         spaces(cluster, &[("istio-ingress", gateways), ("batch", sidecars)]).await?;
-        // Services of its own namespace are what a gateway without rules hears of.
+        // A gateway hears of the services that its routes name.
+        let api = cluster.api().await?;
+        let meta = |name: &str| json!({ "name": name, "namespace": "istio-ingress", "labels": { "istio.io/rev": "gateways" } });
+        let server = json!({ "port": { "number": 80, "name": "http", "protocol": "HTTP" }, "hosts": ["*"] });
+        let route = json!({ "route": [{ "destination": { "host": "churn.istio-ingress.svc.cluster.local" } }] });
+        let version = "networking.istio.io/v1";
+        api.apply(&json!({
+            "apiVersion": version, "kind": "Gateway", "metadata": meta("edge"),
+            "spec": { "selector": { "istio": "ingress" }, "servers": [server] },
+        }))
+        .await?;
+        api.apply(&json!({
+            "apiVersion": version, "kind": "VirtualService", "metadata": meta("edge"),
+            "spec": { "hosts": ["*"], "gateways": ["edge"], "http": [route] },
+        }))
+        .await?;
         let gateways =
-            Recipe { file: "workload/gateways.yaml", proxy: ("sidecar", "istio-ingress"), space: "istio-ingress" };
+            Recipe { file: "workload/gateways.yaml", proxy: ("router", "istio-ingress"), space: "istio-ingress" };
         check(
             cluster,
             [gateways, Recipe { file: "workload/sidecars.yaml", proxy: ("sidecar", "batch"), space: "batch" }],
         )
+        .await
+    });
+}
+
+/// How many changes are timed with and without churn of jobs.
+const TIMED: usize = 20;
+
+/// The longest time from a change of a service to the proxy of its shard.
+async fn slowest_change(api: &ApiWriter, shard: &mut Shard) -> Result<Duration> {
+    let (mut object, mut slowest) = (service(shard.space, "web"), Duration::ZERO);
+    for port in 0..TIMED {
+        object["spec"]["ports"] = json!([{ "name": "http", "port": 8000 + port }]);
+        let began = Instant::now();
+        api.apply(&object).await?;
+        let cluster = format!("outbound|{}||web.{}.svc.cluster.local", 8000 + port, shard.space);
+        let there = async || {
+            shard.proxy.count_responses(Duration::from_millis(20)).await?;
+            Ok(shard.proxy.resources(CDS).contains_key(&cluster))
+        };
+        eventually(&format!("{cluster} at its proxy"), there).await?;
+        slowest = slowest.max(began.elapsed());
+    }
+    Ok(slowest)
+}
+
+/// Services of jobs that come and go, until this is dropped.
+fn churn_of_jobs(api: ApiWriter, space: &'static str) -> tokio::task::JoinHandle<Result<()>> {
+    tokio::spawn(async move {
+        for job in 0.. {
+            let object = service(space, &format!("job-{}", job % 10));
+            api.apply(&object).await?;
+            api.delete(&object).await?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn jobs_that_churn_do_not_delay_the_shard_of_services() {
+    in_turn(async |cluster| {
+        let jobs = json!({ "istio.io/rev": "jobs", "meltemi.workload": "jobs" });
+        spaces(cluster, &[("shop", json!({ "istio.io/rev": "services" })), ("reports", jobs)]).await?;
+        let api = cluster.api().await?;
+        let recipe = |file, space| Recipe { file, proxy: ("sidecar", space), space };
+        let Some(mut services) = Shard::start(cluster, &api, &recipe("workload/services.yaml", "shop")).await? else {
+            return Ok(());
+        };
+        let Some(mut jobs) = Shard::start(cluster, &api, &recipe("workload/jobs.yaml", "reports")).await? else {
+            return Ok(());
+        };
+        let quiet = slowest_change(&api, &mut services).await?;
+        let churn = churn_of_jobs(cluster.api().await?, "reports");
+        eventually("the shard of jobs hears of them", async || Ok(jobs.proxy.count_responses(QUIET).await? > 0))
+            .await?;
+        // Nothing of the churn reaches the other shard: it has no work at all until one of its own services changes.
+        let before = services.settled().await?;
+        observe(QUIET * 3).await;
+        ensure!(services.work()? == before, "the shard of services works: {before:?}, {:?}", services.work()?);
+        let busy = slowest_change(&api, &mut services).await?;
+        churn.abort();
+        println!("the slowest of {TIMED} changes took {quiet:?}, and {busy:?} beside churn of jobs");
+        ensure!(busy < quiet + SLACK, "{quiet:?} became {busy:?}");
+        // What jobs call they do hear of.
+        let cluster = "outbound|8019||web.shop.svc.cluster.local".to_owned();
+        eventually("the services are known to jobs", async || {
+            jobs.proxy.count_responses(QUIET).await?;
+            Ok(jobs.proxy.resources(CDS).contains_key(&cluster))
+        })
         .await
     });
 }

@@ -3,7 +3,10 @@
 use std::{
     collections::{BTreeMap, HashSet},
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -18,6 +21,7 @@ use crate::{
 #[derive(Default)]
 pub struct Connections {
     table: Mutex<Table>,
+    changes: AtomicU64,
 }
 
 #[derive(Default)]
@@ -58,6 +62,16 @@ impl Connections {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// A number that changes with every request of a proxy, thus every ACK and NACK, and with every connect and disconnect.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Called when what a snapshot shows has changed.
+    pub(crate) fn count_change(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
     }
 
     /// In the order in which they connected.
@@ -134,6 +148,7 @@ impl Connections {
         connection.id = format!("{}-{key}", connection.proxy.id);
         let entry = Arc::new(StreamEntry { connection, metadata, watches: Mutex::default(), notifier });
         table.live.insert(key, entry.clone());
+        self.count_change();
         Registration { connections: self.clone(), key, entry }
     }
 
@@ -191,5 +206,6 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.connections.table().live.remove(&self.key);
+        self.connections.count_change();
     }
 }

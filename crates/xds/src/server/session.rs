@@ -187,6 +187,7 @@ impl Session {
         let changed = handled.names.as_ref().is_ok_and(Option::is_some);
         let names = watches.get(kind).filter(|_| changed).map(|watch| watch.subscription.names().clone());
         drop(watches);
+        self.shared.connections.count_change();
         self.record_ack(kind, &handled.outcome, request.nonce(), request.error());
         if let Some(names) = names {
             names.charge(|bytes| account.keep(bytes))?;

@@ -15,6 +15,14 @@
 - name: MELTEMI_MEMORY_LIMIT
   valueFrom: {resourceFieldRef: {containerName: discovery, resource: limits.memory}}
 {{- end }}
+{{- $resources := include "meltemi.resources" . | fromYaml }}
+{{- if and (dig "requests" "cpu" "" $resources) (not (hasKey $given "MELTEMI_CPU_REQUEST")) }}
+# The request that `meltemi doctor` and the dashboard compare the CPU with.
+- name: CPU_REQUEST_MILLICORES
+  valueFrom: {resourceFieldRef: {containerName: discovery, resource: requests.cpu, divisor: 1m}}
+- name: MELTEMI_CPU_REQUEST
+  value: $(CPU_REQUEST_MILLICORES)m
+{{- end }}
 {{- $own := dict
   "REVISION" (include "meltemi.revision" .)
   "KUBECONFIG" "/var/run/secrets/remote/config"
