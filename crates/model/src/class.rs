@@ -146,11 +146,18 @@ impl OutboundKey {
 }
 
 impl InboundKey {
-    /// Without names that only this workload has: its own, and those of its services and their ports.
+    /// Without names that only this workload has, or its namespace: its own, and those of its services and their ports. A scope is its namespace
+    /// and its Sidecar, which inbound listeners read only if it has ingress listeners.
     pub fn without_names(&self) -> Self {
-        let tags =
-            Tags { canonical_name: None, canonical_revision: None, trace_service_name: None, ..self.tags.clone() };
-        Self { tags, targets: Vec::new(), ..self.clone() }
+        let tags = Tags {
+            canonical_name: None,
+            canonical_revision: None,
+            namespace: None,
+            trace_service_name: None,
+            ..self.tags.clone()
+        };
+        let scope = ScopeKey { namespace: Arc::from(""), sidecar: None, gateway: false };
+        Self { scope, tags, targets: Vec::new(), ..self.clone() }
     }
 }
 

@@ -258,16 +258,25 @@ pub(crate) fn touches_http_listeners(change: &PlacementChange<'_>) -> bool {
         || !now.patches.outbound.agrees(&before.patches.outbound, LISTENER_PATCH_KINDS)
 }
 
-/// Listeners and clusters of a workload's own ports: the services that select it, RequestPolicies, EnvoyFilters, the DestinationRules of its
-/// services, its Sidecar. Equal targets with equal rules have equal filter chains.
-pub(crate) fn touches_inbound(change: &PlacementChange<'_>) -> bool {
+/// Clusters of a workload's own ports: the services that select it, the DestinationRules of its services, its Sidecar, EnvoyFilters.
+pub(crate) fn touches_inbound_clusters(change: &PlacementChange<'_>) -> bool {
     let PlacementChange { before, now, .. } = change;
     touches_whole_layer(change)
         || now.targets != before.targets
-        || now.policies != before.policies
-        || !now.patches.is_same_inbound(&before.patches)
-        || now.patches.extensions != before.patches.extensions
         || has_other_inbound_rules(before, now)
+        || !now.patches.agrees_on_inbound_clusters(&before.patches)
+}
+
+/// Listeners of a workload's own ports, with their routes: the services that select it, its Sidecar, RequestPolicies, EnvoyFilters. Equal targets
+/// have equal filter chains.
+pub(crate) fn touches_inbound_listeners(change: &PlacementChange<'_>) -> bool {
+    let PlacementChange { before, now, .. } = change;
+    let patched = |kinds: &[ApplyTo]| !now.patches.inbound.agrees(&before.patches.inbound, kinds);
+    touches_whole_layer(change)
+        || now.targets != before.targets
+        || now.policies != before.policies
+        || patched(LISTENER_PATCH_KINDS)
+        || patched(ROUTE_PATCH_KINDS)
 }
 
 /// DestinationRules of the workload's own services: some of their settings apply on the inbound side too.
@@ -281,9 +290,12 @@ fn inbound_rules(placement: &Placement) -> impl Iterator<Item = Option<&Arc<Merg
     placement.targets.iter().map(|target| placement.inbound_destination_rule(&target.service.host))
 }
 
-/// Extension configurations: Plugins. Here only their configuration can differ: a different set of plugins is a different class.
+/// Extension configurations: Plugins, EnvoyFilters. Here only the configuration of plugins can differ: a different set of them is a different class.
 pub(crate) fn touches_extensions(change: &PlacementChange<'_>) -> bool {
-    !change.now.plugins.is_same(&change.before.plugins)
+    let PlacementChange { before, now, .. } = change;
+    touches_whole_layer(change)
+        || !now.plugins.is_same(&before.plugins)
+        || now.patches.extensions != before.patches.extensions
 }
 
 /// Something besides secrets may read the change.

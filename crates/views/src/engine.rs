@@ -103,7 +103,7 @@ impl Engine {
     /// Builds the class of a proxy.
     pub(crate) fn build_class(&mut self, mesh: &Arc<Mesh>, keys: ClassKeys, placement: Placement) -> LayerIds {
         let stamp = RefreshStamp { seq: self.seq, began: None, round: self.round };
-        let ids = self.caches.get_or_build(keys, mesh, &placement, stamp);
+        let ids = self.caches.get_or_build(&keys, mesh, &placement, stamp);
         if !self.classes.contains_key(&ids) {
             let entry = ClassEntry::new(&self.caches, placement, ids, stamp);
             self.classes.insert(ids, entry);
@@ -199,7 +199,7 @@ impl Step {
         let fresh = caches.find(&class).filter(|ids| classes.get(ids).is_some_and(|entry| entry.round == stamp.round));
         let ids = fresh.unwrap_or_else(|| {
             let refresh = Refresh { before, mesh, delta, stamp: *stamp };
-            let ids = caches.refresh_or_build(class, &placement, refresh);
+            let ids = caches.refresh_or_build(&class, &placement, refresh);
             let facts = placement.facts.clone();
             // A proxy that returns to a class which all members left finds its history.
             let known = classes.get(&ids).cloned();

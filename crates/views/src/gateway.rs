@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use xds::TypeUrl;
+use xds::{Kinds, TypeUrl};
 
 use crate::isolation;
 use crate::layer::{BuildContext, EncodedResource, Layer, ResourceUpdate};
@@ -18,7 +18,7 @@ pub(crate) fn rebuild_gateway(
     let mut updates = Vec::new();
     if scope.gateway_listeners() {
         let made = layer_kinds::build_outbound_listeners(context, scope.now, previous);
-        updates.push(ResourceUpdate::Full { made, types: &[TypeUrl::Listener] });
+        updates.push(ResourceUpdate::Full { made, kinds: Kinds::of(&[TypeUrl::Listener]) });
     }
     let gone = previous.http.routes.difference(&context.http.routes);
     let mut covered: BTreeSet<_> = gone.map(|name| (TypeUrl::Route, Arc::from(name.as_str()))).collect();

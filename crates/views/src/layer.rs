@@ -80,7 +80,7 @@ pub(crate) struct BuildContext<'a> {
     pub(crate) client: usize,
     /// Written while the outbound layer is built, read by the listener layer.
     pub(crate) http: Arc<HttpListeners>,
-    /// Only for proxies that join. A refresh builds each layer without templates.
+    /// For proxies that join, or that a change may move. Where only the scope changed, each layer is built without templates.
     pub(crate) inbound_templates: Option<(&'a mut InboundTemplates, &'a InboundKey)>,
     /// Written while the listener layer is built, read by the inbound layer.
     pub(crate) tracing: Option<EncodedTracing>,
@@ -91,8 +91,8 @@ pub(crate) struct BuildContext<'a> {
 
 impl BuildContext<'_> {
     /// The resources of these types in the layer before.
-    pub(crate) fn previous_resources(&self, types: &[TypeUrl]) -> Vec<EncodedResource> {
-        let tables = self.previous.tables().filter(|(kind, _)| types.contains(kind));
+    pub(crate) fn previous_resources(&self, kinds: Kinds) -> Vec<EncodedResource> {
+        let tables = self.previous.tables().filter(|(kind, _)| kinds.contains(*kind));
         let resources = tables.flat_map(|(kind, table)| table.resources().map(move |resource| (kind, resource)));
         resources.map(|(kind, resource)| EncodedResource { kind, resource: resource.clone() }).collect()
     }
@@ -128,7 +128,7 @@ pub(crate) enum ResourceUpdate {
     /// Some resources. A name in `covered` without a resource in `made` is removed.
     Partial { made: Vec<EncodedResource>, covered: BTreeSet<(TypeUrl, Arc<str>)> },
     /// All resources of these types: any other name of the types is removed.
-    Full { made: Vec<EncodedResource>, types: &'static [TypeUrl] },
+    Full { made: Vec<EncodedResource>, kinds: Kinds },
 }
 
 /// What changed for the proxy that represents all proxies of a layer.
@@ -145,7 +145,7 @@ pub(crate) trait LayerKind {
     fn build(context: &mut BuildContext<'_>, placement: &Placement) -> Vec<EncodedResource>;
     /// Rebuilds what the change affects.
     fn rebuild(context: &mut BuildContext<'_>, change: &PlacementChange<'_>, previous: &Layer) -> Vec<ResourceUpdate>;
-    const TYPES: &'static [TypeUrl];
+    const KINDS: Kinds;
 }
 
 impl Layer {
@@ -157,7 +157,7 @@ impl Layer {
         context.previous = Self::default();
         let made = P::build(context, placement);
         let tables =
-            Self::default().apply(ResourceUpdate::Full { made, types: P::TYPES }, stamp).unwrap_or_default().tables;
+            Self::default().apply(ResourceUpdate::Full { made, kinds: P::KINDS }, stamp).unwrap_or_default().tables;
         Self { tables, http: context.http.clone() }
     }
 
@@ -197,11 +197,11 @@ impl Layer {
     }
 
     fn apply(&self, update: ResourceUpdate, stamp: RefreshStamp) -> Option<Self> {
-        let (made, mut covered, types) = match update {
-            ResourceUpdate::Partial { made, covered } => (made, covered, [].as_slice()),
-            ResourceUpdate::Full { made, types } => (made, BTreeSet::new(), types),
+        let (made, mut covered, whole) = match update {
+            ResourceUpdate::Partial { made, covered } => (made, covered, Kinds::NONE),
+            ResourceUpdate::Full { made, kinds } => (made, BTreeSet::new(), kinds),
         };
-        let mut by_kind: BTreeMap<TypeUrl, Vec<Arc<Resource>>> = types.iter().map(|&kind| (kind, Vec::new())).collect();
+        let mut by_kind: BTreeMap<TypeUrl, Vec<Arc<Resource>>> = whole.iter().map(|kind| (kind, Vec::new())).collect();
         for EncodedResource { kind, resource } in made {
             covered.remove(&(kind, resource.name.clone()));
             by_kind.entry(kind).or_default().push(resource);
@@ -211,14 +211,14 @@ impl Layer {
             gone.entry(kind).or_default().push(name);
             by_kind.entry(kind).or_default();
         }
-        self.apply_tables(by_kind, &gone, types, stamp)
+        self.apply_tables(by_kind, &gone, whole, stamp)
     }
 
     fn apply_tables(
         &self,
         by_kind: BTreeMap<TypeUrl, Vec<Arc<Resource>>>,
         gone: &BTreeMap<TypeUrl, Vec<Arc<str>>>,
-        whole: &[TypeUrl],
+        whole: Kinds,
         RefreshStamp { seq, began, .. }: RefreshStamp,
     ) -> Option<Self> {
         let empty = Table::default();
@@ -226,7 +226,7 @@ impl Layer {
         let mut changed = false;
         for (kind, made) in by_kind {
             let old = tables.get(&kind).map_or(&empty, |table| &**table);
-            let next = if whole.contains(&kind) {
+            let next = if whole.contains(kind) {
                 old.replace(seq, began, made)
             } else {
                 old.update(seq, began, made, gone.get(&kind).into_iter().flatten().cloned())

@@ -63,7 +63,7 @@ impl LayerCaches {
 
     pub(crate) fn get_or_build(
         &mut self,
-        class: ClassKeys,
+        class: &ClassKeys,
         mesh: &Arc<Mesh>,
         placement: &Placement,
         stamp: RefreshStamp,
@@ -82,7 +82,8 @@ impl LayerCaches {
             previous: Layer::default(),
             failures,
         };
-        let second = listeners.get_or_build::<Listeners>(&(first, class.listeners), &mut context, placement, stamp);
+        let own = (first, class.listeners.clone());
+        let second = listeners.get_or_build::<Listeners>(&own, &mut context, placement, stamp);
         let third = inbound.get_or_build::<Inbound>(&class.inbound, &mut context, placement, stamp);
         [first, second, third]
     }
@@ -194,7 +195,7 @@ impl LayerCaches {
     /// The layers of a class that a proxy moves into during a refresh and that was not refreshed in this round yet.
     pub(crate) fn refresh_or_build(
         &mut self,
-        class: ClassKeys,
+        class: &ClassKeys,
         placement: &Placement,
         refresh: Refresh<'_>,
     ) -> LayerIds {
@@ -205,14 +206,14 @@ impl LayerCaches {
         }
         let ids = self.get_or_build(class, mesh, placement, stamp);
         let [first, second, third] = ids;
-        let Self { resources, outbound, outbound_states, listeners, inbound, failures, .. } = self;
+        let Self { resources, inbound_templates, outbound, outbound_states, listeners, inbound, failures } = self;
         let http = outbound.entry(first).layer.http.clone();
         let mut context = BuildContext {
             mesh,
             resources,
             client: outbound_states[&first].client,
             http,
-            inbound_templates: None,
+            inbound_templates: Some((&mut *lock(inbound_templates), &class.inbound)),
             tracing: None,
             previous: Layer::default(),
             failures,

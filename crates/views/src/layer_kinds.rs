@@ -12,7 +12,7 @@ use wire::envoy::config::cluster::v3::{
     cluster::{ClusterDiscoveryType, DiscoveryType},
 };
 use wire::envoy::config::listener::v3::Listener;
-use xds::TypeUrl;
+use xds::{Kinds, TypeUrl};
 
 use crate::cluster_patches::apply_cluster_patches;
 use crate::isolation;
@@ -55,8 +55,8 @@ pub(crate) fn render_inbound(mesh: &Mesh, placement: &Placement) -> Vec<Rendered
 }
 
 impl LayerKind for Outbound {
-    const TYPES: &'static [TypeUrl] =
-        &[TypeUrl::Cluster, TypeUrl::Endpoints, TypeUrl::Listener, TypeUrl::Route, TypeUrl::NameTable];
+    const KINDS: Kinds =
+        Kinds::of(&[TypeUrl::Cluster, TypeUrl::Endpoints, TypeUrl::Listener, TypeUrl::Route, TypeUrl::NameTable]);
 
     fn build(context: &mut BuildContext<'_>, placement: &Placement) -> Vec<EncodedResource> {
         let mesh = context.mesh;
@@ -81,7 +81,7 @@ impl LayerKind for Outbound {
         context.http = previous.http.clone();
         let placement = change.now;
         if dependencies::touches_whole_layer(change) {
-            return vec![ResourceUpdate::Full { made: Self::build(context, placement), types: Self::TYPES }];
+            return vec![ResourceUpdate::Full { made: Self::build(context, placement), kinds: Self::KINDS }];
         }
         let scope = ScopeChange::new(change.delta, change.before, placement);
         let mut updates = rebuild_services(context, &scope);
@@ -91,11 +91,11 @@ impl LayerKind for Outbound {
         }
         if scope.outbound_listeners() {
             let made = build_outbound_listeners(context, placement, previous);
-            updates.push(ResourceUpdate::Full { made, types: &[TypeUrl::Listener] });
+            updates.push(ResourceUpdate::Full { made, kinds: Kinds::of(&[TypeUrl::Listener]) });
         }
         if scope.name_table() {
             let made = build_name_table(context, placement);
-            updates.push(ResourceUpdate::Full { made, types: &[TypeUrl::NameTable] });
+            updates.push(ResourceUpdate::Full { made, kinds: Kinds::of(&[TypeUrl::NameTable]) });
         }
         updates.extend(routes::rebuild_routes(context, &scope, previous));
         updates
@@ -103,51 +103,42 @@ impl LayerKind for Outbound {
 }
 
 impl LayerKind for Listeners {
-    const TYPES: &'static [TypeUrl] = &[TypeUrl::Listener];
+    const KINDS: Kinds = Kinds::of(&[TypeUrl::Listener]);
 
     fn build(context: &mut BuildContext<'_>, placement: &Placement) -> Vec<EncodedResource> {
         let what = || "outbound HTTP listeners".to_owned();
         let suspects = || isolation::workload_suspects(placement);
         let made = context.isolated(placement, what, suspects, |context| build_http_listeners(context, placement));
-        made.unwrap_or_else(|| context.previous_resources(Self::TYPES))
+        made.unwrap_or_else(|| context.previous_resources(Self::KINDS))
     }
 
     fn rebuild(context: &mut BuildContext<'_>, change: &PlacementChange<'_>, previous: &Layer) -> Vec<ResourceUpdate> {
         if !dependencies::touches_http_listeners(change) && Arc::ptr_eq(&context.http, &previous.http) {
             return Vec::new();
         }
-        vec![ResourceUpdate::Full { made: Self::build(context, change.now), types: Self::TYPES }]
+        vec![ResourceUpdate::Full { made: Self::build(context, change.now), kinds: Self::KINDS }]
     }
 }
 
 impl LayerKind for Inbound {
-    const TYPES: &'static [TypeUrl] = &[TypeUrl::Cluster, TypeUrl::Listener, TypeUrl::Extension];
+    const KINDS: Kinds = Kinds::of(&[TypeUrl::Cluster, TypeUrl::Listener, TypeUrl::Extension]);
 
     fn build(context: &mut BuildContext<'_>, placement: &Placement) -> Vec<EncodedResource> {
-        let what = || format!("inbound resources of {}", placement.proxy.id);
-        let suspects = || isolation::workload_suspects(placement);
-        let made = context.isolated(placement, what, suspects, |context| build_inbound(context, placement));
-        made.unwrap_or_else(|| context.previous_resources(Self::TYPES))
+        isolated_inbound(context, placement, Self::KINDS)
     }
 
     fn rebuild(context: &mut BuildContext<'_>, change: &PlacementChange<'_>, previous: &Layer) -> Vec<ResourceUpdate> {
         context.http = previous.http.clone();
-        let now = change.now;
-        if dependencies::touches_inbound(change) {
-            return vec![ResourceUpdate::Full { made: Self::build(context, now), types: Self::TYPES }];
-        }
-        if !dependencies::touches_extensions(change) {
+        let read = [
+            (TypeUrl::Cluster, dependencies::touches_inbound_clusters(change)),
+            (TypeUrl::Listener, dependencies::touches_inbound_listeners(change)),
+            (TypeUrl::Extension, dependencies::touches_extensions(change)),
+        ];
+        let kinds: Kinds = read.into_iter().filter(|(_, touched)| *touched).map(|(kind, _)| kind).collect();
+        if kinds.is_empty() {
             return Vec::new();
         }
-        let what = || format!("extensions of {}", now.proxy.id);
-        let made = context.isolated(
-            now,
-            what,
-            || isolation::workload_suspects(now),
-            |_| render_extensions(now).map(EncodedResource::new).collect(),
-        );
-        let made = made.unwrap_or_else(|| context.previous_resources(&[TypeUrl::Extension]));
-        vec![ResourceUpdate::Full { made, types: &[TypeUrl::Extension] }]
+        vec![ResourceUpdate::Full { made: isolated_inbound(context, change.now, kinds), kinds }]
     }
 }
 
@@ -166,7 +157,7 @@ pub(crate) fn build_outbound_listeners(
     });
     let Some((http, rest)) = made else {
         context.http = context.previous.http.clone();
-        return context.previous_resources(&[TypeUrl::Listener]);
+        return context.previous_resources(Kinds::of(&[TypeUrl::Listener]));
     };
     if !http.is_equivalent(&context.http) {
         context.http = Arc::new(http);
@@ -185,14 +176,40 @@ fn build_http_listeners(context: &mut BuildContext<'_>, placement: &Placement) -
     made
 }
 
-fn build_inbound(context: &mut BuildContext<'_>, placement: &Placement) -> Vec<EncodedResource> {
-    let mesh = context.mesh;
-    let tracing = context.tracing.take();
-    let from_template = context
-        .inbound_templates
-        .as_mut()
-        .and_then(|(templates, key)| templates.inbound(mesh, placement, key, tracing));
-    from_template.unwrap_or_else(|| render_inbound(mesh, placement).into_iter().map(EncodedResource::new).collect())
+/// Inbound resources of these types; if they cannot be translated, those before.
+fn isolated_inbound(context: &mut BuildContext<'_>, placement: &Placement, kinds: Kinds) -> Vec<EncodedResource> {
+    let what = || format!("inbound resources of {}", placement.proxy.id);
+    let suspects = || isolation::workload_suspects(placement);
+    let made = context.isolated(placement, what, suspects, |context| build_inbound(context, placement, kinds));
+    made.unwrap_or_else(|| context.previous_resources(kinds))
+}
+
+fn build_inbound(context: &mut BuildContext<'_>, placement: &Placement, kinds: Kinds) -> Vec<EncodedResource> {
+    let (mesh, tracing) = (context.mesh, context.tracing.take());
+    let templates = context.inbound_templates.as_mut();
+    let shared = templates.and_then(|(templates, key)| templates.shared(mesh, placement, key));
+    let mut out = Vec::new();
+    if kinds.contains(TypeUrl::Cluster) {
+        out.extend(translate::own_clusters(mesh, placement).into_iter().map(render_cluster).map(EncodedResource::new));
+        let passthrough = || translate::inbound_passthrough(mesh, placement).map(render_cluster);
+        out.extend(match &shared {
+            Some((shared, _)) => shared.passthrough.clone(),
+            None => passthrough().map(EncodedResource::new),
+        });
+    }
+    if kinds.contains(TypeUrl::Extension) {
+        out.extend(render_extensions(placement).map(EncodedResource::new));
+    }
+    if kinds.contains(TypeUrl::Listener) {
+        match shared {
+            Some((shared, ports)) => out.extend(shared.listener(mesh, placement, ports, tracing)),
+            None => {
+                let whole = translate::inbound_listeners(mesh, placement).into_iter().map(render_listener);
+                out.extend(whole.map(EncodedResource::new));
+            }
+        }
+    }
+    out
 }
 
 fn build_name_table(context: &mut BuildContext<'_>, placement: &Placement) -> Vec<EncodedResource> {
@@ -204,7 +221,7 @@ fn build_name_table(context: &mut BuildContext<'_>, placement: &Placement) -> Ve
         || isolation::listener_suspects(placement),
         |_| name_table(mesh, placement).map(EncodedResource::new).into_iter().collect(),
     );
-    made.unwrap_or_else(|| context.previous_resources(&[TypeUrl::NameTable]))
+    made.unwrap_or_else(|| context.previous_resources(Kinds::of(&[TypeUrl::NameTable])))
 }
 
 /// Clusters and load assignments that the change touches.
@@ -220,7 +237,7 @@ fn rebuild_services(context: &mut BuildContext<'_>, scope: &ScopeChange<'_>) -> 
     if scope.patched_clusters(&clusters) {
         let mut made = service_resources(context, scope.now);
         made.retain(|encoded| encoded.kind == TypeUrl::Cluster);
-        updates.push(ResourceUpdate::Full { made, types: &[TypeUrl::Cluster] });
+        updates.push(ResourceUpdate::Full { made, kinds: Kinds::of(&[TypeUrl::Cluster]) });
     }
     updates
 }

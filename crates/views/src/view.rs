@@ -118,7 +118,7 @@ impl ViewSnapshot<'_> {
     /// Skips the listener and inbound layers for types that they never hold: they are apart in memory for each class, and most changes are
     /// in the shared outbound layer. This saves cache misses.
     fn tables_of(&self, kind: TypeUrl) -> impl Iterator<Item = &Arc<Table>> {
-        let own = Listeners::TYPES.contains(&kind) || Inbound::TYPES.contains(&kind);
+        let own = Listeners::KINDS.contains(kind) || Inbound::KINDS.contains(kind);
         let own_layers = if own { &self.view.own_layers[..] } else { &[] };
         std::iter::once(&self.outbound.layer).chain(own_layers).filter_map(move |layer| layer.table(kind))
     }

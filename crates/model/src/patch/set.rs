@@ -37,9 +37,10 @@ impl Patches {
         made
     }
 
-    /// Inbound resources are patched in the same way.
-    pub fn is_same_inbound(&self, other: &Self) -> bool {
-        self.inbound == other.inbound && (!self.inbound.has(NAMED) || self.outbound.agrees(&other.outbound, NAMED))
+    /// Inbound clusters are patched in the same way.
+    pub fn agrees_on_inbound_clusters(&self, other: &Self) -> bool {
+        self.inbound.agrees(&other.inbound, NAMED)
+            && (!self.inbound.has(NAMED) || self.outbound.agrees(&other.outbound, NAMED))
     }
 
     /// For class keys: everything that inbound patching depends on.

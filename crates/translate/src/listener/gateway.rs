@@ -32,7 +32,7 @@ pub(super) fn listeners(mesh: &Mesh, placement: &Placement) -> OutboundListeners
     let (http, rest): (Vec<_>, Vec<_>) = entries.partition(|entry| entry.routes().next().is_some());
     let routes = http.iter().flat_map(|entry| entry.routes().map(str::to_owned)).collect();
     let rest = rest.iter().map(|entry| entry.listener(mesh, placement)).collect();
-    OutboundListeners { http: HttpListeners::of_gateway(http, routes), rest }
+    OutboundListeners { http: HttpListeners::of_gateway(http, routes, placement.patches.outbound.clone()), rest }
 }
 
 struct ListenerTable<'a> {

@@ -47,6 +47,11 @@ impl DeclaredPort {
         route::configuration(&self.cluster(), &self.named, self.protocol)
     }
 
+    /// The port of the service, which network filters read.
+    pub(super) fn service_port(&self) -> u16 {
+        self.named.port
+    }
+
     fn cluster(&self) -> String {
         ClusterName::Inbound { port: self.number }.text()
     }

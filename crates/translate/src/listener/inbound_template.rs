@@ -1,54 +1,73 @@
 //! Templates of the virtualInbound listener, for workloads that differ only in names: their own and those of their services.
 
-use model::{Mesh, Placement, Protocol};
+use std::collections::BTreeSet;
+
+use model::{Mesh, PatchId, Placement, Protocol};
 
 use super::inbound::{self, DeclaredPort};
 use super::template::{ListenerTemplate, TemplateValues};
 use super::template_instance::TemplateInstance;
 use super::virtual_inbound;
+use crate::patch;
 use crate::telemetry::encoded_tracing::EncodedTracing;
 use crate::translated::Translated;
 
 /// For workloads with equal ports whose keys are equal except for names.
 #[derive(Debug)]
-pub struct InboundListenerTemplate(ListenerTemplate);
+pub struct InboundListenerTemplate {
+    name: String,
+    listener: ListenerTemplate,
+    patched: BTreeSet<PatchId>,
+}
 
 /// The ports of a workload whose listener can be a template instance.
 pub struct InboundPorts(Vec<DeclaredPort>);
 
 impl InboundPorts {
-    /// `None`: names occur in other fields too: in the statistics prefixes of TCP chains, or anywhere with patches.
+    /// `None`: names occur in other fields too: in the statistics prefixes of TCP chains, or where patches put them.
     pub fn of(mesh: &Mesh, placement: &Placement) -> Option<Self> {
+        let patches = &placement.patches.inbound;
         let plain = !placement.is_gateway()
             && !placement.binds_ports()
             && placement.scope.ingress.is_empty()
-            && placement.patches.inbound.is_empty();
+            && patch::keep_routes(patches)
+            && patch::keep_connection_managers(patches);
         let ports: Vec<_> = plain.then(|| inbound::declared_ports(mesh, placement).collect())?;
-        ports.iter().all(|port: &DeclaredPort| port.protocol.is_http()).then_some(Self(ports))
+        let unnamed = |port: &DeclaredPort| port.protocol.is_http() || mesh.config.inbound_cluster_stat_name.is_empty();
+        ports.iter().all(unnamed).then_some(Self(ports))
     }
 
-    /// What filter chains read of the ports except names.
-    pub fn protocols(&self) -> Vec<(u16, Protocol)> {
-        self.0.iter().map(|port| (port.number, port.protocol)).collect()
+    /// What filter chains read of the ports except names: the port of the workload, the protocol, and for TCP the port of the service.
+    pub fn shapes(&self) -> Vec<(u16, Protocol, Option<u16>)> {
+        let service_port = |port: &DeclaredPort| (!port.protocol.is_http()).then(|| port.service_port());
+        self.0.iter().map(|port| (port.number, port.protocol, service_port(port))).collect()
     }
 }
 
 impl InboundListenerTemplate {
-    pub fn new(mesh: &Mesh, placement: &Placement, InboundPorts(ports): &InboundPorts) -> Self {
+    /// `None`: patches remove the listener.
+    pub fn new(mesh: &Mesh, placement: &Placement, InboundPorts(ports): &InboundPorts) -> Option<Self> {
         let routes: Vec<_> = ports.iter().map(|port| port.routes().name).collect();
-        Self(ListenerTemplate::new(&virtual_inbound::listener(mesh, placement).value, &routes))
+        let listener = virtual_inbound::listener(mesh, placement);
+        let Translated { value, patched, .. } = patch::patch_listener(&placement.patches.inbound, listener)?;
+        let listener = ListenerTemplate::new(&value, &routes);
+        Some(Self { name: value.name, listener, patched })
     }
 
-    /// Returns the listener's name too.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     pub fn instantiate(
         &self,
         placement: &Placement,
         InboundPorts(ports): InboundPorts,
         tracing: &EncodedTracing,
-    ) -> (&'static str, Translated<TemplateInstance>) {
+    ) -> Translated<TemplateInstance> {
         let values = TemplateValues::new(tracing, ports.iter().map(DeclaredPort::routes));
-        let instance = self.0.instantiate(&values, &mut Vec::new());
-        (virtual_inbound::NAME, Translated::new(instance, virtual_inbound::made_from(placement, ports)))
+        let instance = self.listener.instantiate(&values, &mut Vec::new());
+        let made = Translated::new(instance, virtual_inbound::made_from(placement, ports));
+        Translated { patched: self.patched.clone(), ..made }
     }
 }
 
@@ -64,17 +83,25 @@ mod tests {
 
     use super::*;
 
-    /// Each with the service port that targets 8080; `tcp` has another, TCP port.
-    const APPS: [(&str, u16); 4] = [("a", 80), ("bb", 8000), ("c", 80), ("tcp", 80)];
+    /// A workload with its namespace and the port of its service that targets 8080. Those that begin with `tcp` have a TCP port besides.
+    const APPS: [(&str, &str, u16); 5] =
+        [("a", "shop", 80), ("bb", "bank", 8000), ("c", "shop", 80), ("tcp", "shop", 80), ("tcp-too", "bank", 81)];
+
+    const SCRIPT: &str = "
+{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {name: f, namespace: istio-system}, spec: {configPatches: [{applyTo: HTTP_FILTER, \
+ match: {listener: {filterChain: {filter: {name: envoy.filters.network.http_connection_manager, subFilter: {name: envoy.filters.http.router}}}}}, patch: {operation: INSERT_BEFORE, value: {name: lua}}}]}}
+---
+{apiVersion: security.istio.io/v1, kind: AuthorizationPolicy, metadata: {name: p, namespace: istio-system}, spec: {rules: [{from: [{source: {principals: [a]}}]}]}}
+";
 
     fn objects() -> String {
-        let each = APPS.iter().enumerate().map(|(at, (app, port))| {
-            let more = if *app == "tcp" { ", {name: tcp, port: 90}" } else { "" };
+        let each = APPS.iter().enumerate().map(|(at, (app, namespace, port))| {
+            let more = if app.starts_with("tcp") { ", {name: tcp, port: 90}" } else { "" };
             format!(
-                "{{apiVersion: v1, kind: Service, metadata: {{name: {app}, namespace: shop}}, spec: {{clusterIP: 10.1.0.{at}, \
-                 selector: {{app: {app}}}, ports: [{{name: http, port: {port}, targetPort: 8080}}, {{name: grpc, port: 81}}{more}]}}}}
+                "{{apiVersion: v1, kind: Service, metadata: {{name: {app}, namespace: {namespace}}}, spec: {{clusterIP: 10.1.0.{at}, \
+                 selector: {{app: {app}}}, ports: [{{name: http, port: {port}, targetPort: 8080}}, {{name: grpc, port: 82}}{more}]}}}}
 ---
-{{apiVersion: v1, kind: Pod, metadata: {{name: {app}, namespace: shop, labels: {{app: {app}}}}}, spec: {{nodeName: n}}, \
+{{apiVersion: v1, kind: Pod, metadata: {{name: {app}, namespace: {namespace}, labels: {{app: {app}}}}}, spec: {{nodeName: n}}, \
                  status: {{phase: Running, podIP: 10.0.0.{at}, podIPs: [{{ip: 10.0.0.{at}}}]}}}}
 ---
 "
@@ -83,8 +110,8 @@ mod tests {
         each.collect()
     }
 
-    fn mesh() -> Mesh {
-        let parsed = parse_documents("objects.yaml", &objects());
+    fn mesh(objects: &str) -> Mesh {
+        let parsed = parse_documents("objects.yaml", objects);
         assert!(parsed.rejected.is_empty(), "{:?}", parsed.diagnostics);
         let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
         store.apply(parsed.objects.into_iter().map(Update::Put).collect());
@@ -92,42 +119,66 @@ mod tests {
     }
 
     fn placed(mesh: &Mesh, app: &str) -> Placement {
-        let at = APPS.iter().position(|(known, _)| *known == app).expect("known");
-        let id = format!("sidecar~10.0.0.{at}~{app}.shop~shop.svc.cluster.local");
-        let metadata = json!({"LABELS": {"app": app, "service.istio.io/canonical-name": app}});
+        let at = APPS.iter().position(|(known, ..)| *known == app).expect("known");
+        let namespace = APPS[at].1;
+        let id = format!("sidecar~10.0.0.{at}~{app}.{namespace}~{namespace}.svc.cluster.local");
+        let metadata = json!({"LABELS": {"app": app, "service.istio.io/canonical-name": app}, "NAMESPACE": namespace});
         mesh.place(&Arc::new(Proxy::new(&NodeInfo { id, metadata, ..NodeInfo::default() }).expect("well-formed")))
+    }
+
+    /// Returns the encoded listeners.
+    fn check(mesh: &Mesh, apps: &[&str]) -> Vec<Vec<u8>> {
+        let ports = |placement: &Placement| InboundPorts::of(mesh, placement).expect("no pattern has names");
+        let placements: Vec<_> = apps.iter().map(|app| placed(mesh, app)).collect();
+        let mut seen = Vec::new();
+        for first in &placements {
+            let template = InboundListenerTemplate::new(mesh, first, &ports(first)).expect("nothing removes it");
+            for placement in &placements {
+                let keys = [first, placement].map(|it| ClassKeys::of(mesh, it).inbound.without_names());
+                assert_eq!(keys[0], keys[1]);
+                assert_eq!(ports(first).shapes(), ports(placement).shapes());
+                let made = template.instantiate(placement, ports(placement), &EncodedTracing::inbound(mesh, placement));
+                let bytes: Vec<u8> = made.value.pieces().flatten().copied().collect();
+                let whole = &super::super::inbound_listeners(mesh, placement)[0];
+                assert_eq!(template.name(), whole.value.name);
+                assert_eq!((&made.made_from, &made.patched), (&whole.made_from, &whole.patched));
+                assert_eq!(bytes, whole.value.encode_to_vec());
+                let literals = made.value.literals.len();
+                assert!(literals * 10 < bytes.len(), "{literals} of {}", bytes.len());
+                seen.push(bytes);
+            }
+        }
+        seen
     }
 
     #[test]
     fn a_template_fits_workloads_whose_keys_differ_only_in_names() {
-        let mesh = mesh();
-        let ports = |placement: &Placement| InboundPorts::of(&mesh, placement).expect("only HTTP");
-        let placements = ["a", "bb", "c"].map(|app| placed(&mesh, app));
-        let mut seen = Vec::new();
-        for first in &placements {
-            let template = InboundListenerTemplate::new(&mesh, first, &ports(first));
-            for placement in &placements {
-                let keys = [first, placement].map(|it| ClassKeys::of(&mesh, it).inbound.without_names());
-                assert_eq!(keys[0], keys[1]);
-                assert_eq!(placement.targets.len(), 2);
-                assert_eq!(ports(first).protocols(), ports(placement).protocols());
-                let (name, made) =
-                    template.instantiate(placement, ports(placement), &EncodedTracing::inbound(&mesh, placement));
-                let bytes: Vec<u8> = made.value.pieces().flatten().copied().collect();
-                let whole = virtual_inbound::listener(&mesh, placement);
-                assert_eq!(name, whole.value.name);
-                assert_eq!(made.made_from, whole.made_from);
-                assert_eq!(bytes, whole.value.encode_to_vec());
-                assert!(
-                    made.value.literals.len() * 10 < bytes.len(),
-                    "{} of {}",
-                    made.value.literals.len(),
-                    bytes.len()
-                );
-                seen.push(bytes);
-            }
-        }
+        let seen = check(&mesh(&objects()), &["a", "bb", "c"]);
         assert!(seen[0] != seen[1] && seen[1] != seen[2]);
-        assert!(InboundPorts::of(&mesh, &placed(&mesh, "tcp")).is_none());
+        check(&mesh(&objects()), &["tcp", "tcp-too"]);
+    }
+
+    #[test]
+    fn a_template_fits_workloads_with_the_same_policies_and_patches() {
+        let plain = check(&mesh(&objects()), &["a", "bb"]);
+        let (lua, rbac) = (b"lua", b"ns[istio-system]-policy[p]");
+        for bytes in check(&mesh(&format!("{}{SCRIPT}", objects())), &["a", "bb"]) {
+            assert!(bytes.windows(lua.len()).any(|part| part == lua) && bytes.windows(rbac.len()).any(|part| part == rbac));
+            assert!(!plain.contains(&bytes));
+        }
+    }
+
+    #[test]
+    fn names_in_other_fields_need_a_listener_of_their_own() {
+        let pattern = "{apiVersion: v1, kind: ConfigMap, metadata: {name: istio, namespace: istio-system}, data: {mesh: 'inboundClusterStatName: \"%SERVICE%\"'}}";
+        let merge = |config: &str| {
+            format!("{{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {{name: f, namespace: istio-system}}, spec: {{configPatches: [{config}]}}}}")
+        };
+        let tracing = merge("{applyTo: NETWORK_FILTER, patch: {operation: MERGE, value: {typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, tracing: {}}}}}");
+        let routes = merge("{applyTo: HTTP_ROUTE, patch: {operation: MERGE, value: {name: r}}}");
+        for (more, app, want) in [("", "tcp", true), (pattern, "tcp", false), (pattern, "a", true), (&tracing, "a", false), (&routes, "a", false)] {
+            let mesh = mesh(&format!("{}{more}", objects()));
+            assert_eq!(InboundPorts::of(&mesh, &placed(&mesh, app)).is_some(), want, "{app} {more}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use config::diagnostic::ObjectId;
-use model::{Capture, EgressListener, Mesh, Placement, Port, Protocol, Registry, Service};
+use model::{Capture, EgressListener, Mesh, PatchId, PatchSet, Placement, Port, Protocol, Registry, Service};
 use wire::envoy::config::core::v3::TrafficDirection;
 use wire::envoy::config::listener::v3::{AdditionalAddress, Filter, FilterChain, FilterChainMatch, Listener};
 
@@ -35,7 +35,8 @@ pub(super) fn listeners(mesh: &Mesh, placement: &Placement) -> OutboundListeners
     let (http, rest): (Vec<_>, Vec<_>) = entries.partition(|entry| entry.routes().next().is_some());
     let routes = http.iter().flat_map(|entry| entry.routes().map(str::to_owned)).collect();
     let rest = rest.iter().map(|entry| entry.listener(mesh, placement)).collect();
-    OutboundListeners { http: HttpListeners { entries: http, routes, ..HttpListeners::default() }, rest }
+    let patches = placement.patches.outbound.clone();
+    OutboundListeners { http: HttpListeners { entries: http, routes, patches, ..HttpListeners::default() }, rest }
 }
 
 /// Drafts of outbound HTTP listeners, which the workloads of a namespace share. The workload's name is added per workload.
@@ -46,42 +47,66 @@ pub struct HttpListeners {
     of_gateways: Vec<gateway::ListenerDraft>,
     /// The route configurations that they refer to.
     pub routes: BTreeSet<String>,
-    /// One per draft, built from the listeners of the first workload.
-    templates: OnceLock<Vec<ListenerTemplate>>,
+    patches: PatchSet,
+    /// Built from the listeners of the first workload, one per draft that patches do not remove.
+    templates: OnceLock<Vec<DraftTemplate>>,
+}
+
+#[derive(Debug)]
+struct DraftTemplate {
+    /// The position of the draft.
+    draft: usize,
+    name: String,
+    listener: ListenerTemplate,
+    patched: BTreeSet<PatchId>,
 }
 
 impl HttpListeners {
-    pub(super) fn of_gateway(of_gateways: Vec<gateway::ListenerDraft>, routes: BTreeSet<String>) -> Self {
-        Self { of_gateways, routes, ..Self::default() }
+    pub(super) fn of_gateway(
+        of_gateways: Vec<gateway::ListenerDraft>,
+        routes: BTreeSet<String>,
+        patches: PatchSet,
+    ) -> Self {
+        Self { of_gateways, routes, patches, ..Self::default() }
     }
 
     /// The listeners of one workload.
     pub fn listeners(&self, mesh: &Mesh, placement: &Placement) -> Vec<Translated<Listener>> {
         let of_gateways = self.of_gateways.iter().map(|entry| entry.listener(mesh, placement));
         let all = self.entries.iter().map(|entry| entry.listener(mesh, placement)).chain(of_gateways);
-        all.filter_map(|made| patch::patch_listener(&placement.patches.outbound, made)).collect()
+        all.filter_map(|made| patch::patch_listener(&self.patches, made)).collect()
     }
 
     /// The encoded listeners of one workload, by name, from templates. `None`: templates do not apply; a gateway's listeners contain its
-    /// policies, and patches may change any field.
+    /// policies, and patches may change the fields that name the workload.
     pub fn instantiate(
         &self,
         mesh: &Mesh,
         placement: &Placement,
         tracing: &EncodedTracing,
     ) -> Option<Vec<(String, Translated<TemplateInstance>)>> {
-        if !self.of_gateways.is_empty() || placement.patches.outbound.has(patch::LISTENER_PATCH_KINDS) {
+        if !self.of_gateways.is_empty() || !patch::keep_connection_managers(&self.patches) {
             return None;
         }
-        let made = |entry: &ListenerDraft| ListenerTemplate::new(&entry.listener(mesh, placement).value, &[]);
-        let templates = self.templates.get_or_init(|| self.entries.iter().map(made).collect());
+        let templates = self.templates.get_or_init(|| self.make_templates(mesh, placement));
         let values = TemplateValues::new(tracing, std::iter::empty());
         let mut diffs = Vec::new();
-        let each = self.entries.iter().zip(templates).map(|(entry, template)| {
-            let instance = template.instantiate(&values, &mut diffs);
-            (listener_name(&entry.bind, entry.port), Translated::new(instance, entry.made_from(placement)))
+        let each = templates.iter().map(|template| {
+            let instance = template.listener.instantiate(&values, &mut diffs);
+            let made = Translated::new(instance, self.entries[template.draft].made_from(placement));
+            (template.name.clone(), Translated { patched: template.patched.clone(), ..made })
         });
         Some(each.collect())
+    }
+
+    fn make_templates(&self, mesh: &Mesh, placement: &Placement) -> Vec<DraftTemplate> {
+        let made = |(draft, entry): (usize, &ListenerDraft)| {
+            let Translated { value, patched, .. } =
+                patch::patch_listener(&self.patches, entry.listener(mesh, placement))?;
+            let listener = ListenerTemplate::new(&value, &[]);
+            Some(DraftTemplate { draft, name: value.name, listener, patched })
+        };
+        self.entries.iter().enumerate().filter_map(made).collect()
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = String> {
@@ -92,7 +117,8 @@ impl HttpListeners {
     /// Both produce the same listeners; provenance may differ.
     pub fn is_equivalent(&self, other: &Self) -> bool {
         let same = |(one, two): (&gateway::ListenerDraft, &gateway::ListenerDraft)| one.is_equivalent(two);
-        self.of_gateways.len() == other.of_gateways.len()
+        self.patches.agrees(&other.patches, patch::LISTENER_PATCH_KINDS)
+            && self.of_gateways.len() == other.of_gateways.len()
             && self.of_gateways.iter().zip(&other.of_gateways).all(same)
             && self.entries.len() == other.entries.len()
             && self.entries.iter().zip(&other.entries).all(|(one, two)| one.is_equivalent(two))

@@ -11,6 +11,7 @@ mod listener;
 mod network;
 mod route;
 mod value;
+mod workload_fields;
 
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ pub(crate) use cluster::new_clusters;
 pub(crate) use extension::new_extensions;
 pub(crate) use listener::{inbound_routes, new_listeners, patch as patch_listener};
 pub(crate) use route::patch_configuration;
+pub(crate) use workload_fields::{keep_connection_managers, keep_routes};
 
 /// The kinds of patches that change listeners.
 pub const LISTENER_PATCH_KINDS: &[ApplyTo] =

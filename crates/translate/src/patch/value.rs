@@ -61,7 +61,7 @@ pub(super) fn merge<M: Message>(message: &mut M, patch: &Patch) -> bool {
     bytes(patch).is_some_and(|bytes| message.merge(bytes).is_ok())
 }
 
-fn bytes(patch: &Patch) -> Option<&[u8]> {
+pub(super) fn bytes(patch: &Patch) -> Option<&[u8]> {
     patch.encoded(encode)
 }
 

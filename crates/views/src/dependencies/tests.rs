@@ -81,14 +81,15 @@ fn touched(delta: &Delta, mesh: &Mesh, before: &Placement, now: &Placement) -> V
             [flag("listeners", scope.outbound_listeners()), flag("name table", scope.name_table()), routes].concat()
         }
     };
-    let parts: [Vec<String>; 8] = [
+    let parts: [Vec<String>; 9] = [
         flag("class", MovableProxies::new(delta, mesh).contains(&now.proxy)),
         named("clusters", &clusters),
         named("load assignments", &scope.load_assignments(&clusters)),
         flag("patched clusters", scope.patched_clusters(&clusters)),
         own,
         flag("http listeners", touches_http_listeners(&change)),
-        flag("inbound", touches_inbound(&change)),
+        flag("inbound clusters", touches_inbound_clusters(&change)),
+        flag("inbound listeners", touches_inbound_listeners(&change)),
         flag("extensions", touches_extensions(&change)),
     ];
     parts.concat()
@@ -151,10 +152,10 @@ fn destination_rules_touch_clusters_of_their_host() {
     check(
         "sidecar",
         &[
-            (rule("cart", pool), &["clusters cart", "inbound"]),
+            (rule("cart", pool), &["clusters cart", "inbound clusters"]),
             (
                 rule("cart", "loadBalancer: {consistentHash: {useSourceIp: true}}"),
-                &["clusters cart", "all routes", "inbound"],
+                &["clusters cart", "all routes", "inbound clusters"],
             ),
         ],
     );
@@ -170,8 +171,8 @@ fn a_service_of_another_namespace_touches_what_is_outbound() {
 #[test]
 fn policies_touch_the_workloads_of_their_namespace() {
     let policy = istio("security", "AuthorizationPolicy", "a", "");
-    check("sidecar", &[(policy.clone(), &["class", "inbound"])]);
-    check("router", &[(policy.clone(), &["class", "gateway listeners", "http listeners", "inbound"])]);
+    check("sidecar", &[(policy.clone(), &["class", "inbound listeners"])]);
+    check("router", &[(policy.clone(), &["class", "gateway listeners", "http listeners", "inbound listeners"])]);
     check("sidecar", &[(policy.replace("shop", "bank"), &[])]);
 }
 

@@ -75,7 +75,7 @@ fn pod(name: u8, n: u8, app: u8, mtls: bool, account: u8) -> String {
     let tls = if mtls { ", security.istio.io/tlsMode: istio" } else { "" };
     let edge = if n == 2 { ", istio: ingressgateway" } else { "" };
     format!(
-        "{{apiVersion: v1, kind: Pod, metadata: {{name: p{name}, namespace: {}, labels: {{app: a{app}{tls}{edge}}}}}, spec: {{serviceAccountName: x{account}, containers: []}}, status: {{phase: Running, podIP: 10.10.{n}.{name}}}}}",
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: p{name}, namespace: {}, labels: {{app: a{app}, service.istio.io/canonical-name: p{name}{tls}{edge}}}}}, spec: {{serviceAccountName: x{account}, containers: []}}, status: {{phase: Running, podIP: 10.10.{n}.{name}}}}}",
         ns(n)
     )
 }

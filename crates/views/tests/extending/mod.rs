@@ -19,7 +19,7 @@ impl ObjectVariant {
 }
 
 pub(crate) fn variant() -> impl Strategy<Value = ObjectVariant> {
-    (0..3u8, 0..3u8, 0..6u8, 0..15u8).prop_map(|(ns, name, app, shape)| ObjectVariant { ns, name, app, shape })
+    (0..3u8, 0..3u8, 0..6u8, 0..19u8).prop_map(|(ns, name, app, shape)| ObjectVariant { ns, name, app, shape })
 }
 
 pub(crate) fn filter(ObjectVariant { name, app, shape, .. }: ObjectVariant, ns: &str) -> String {
@@ -65,9 +65,17 @@ pub(crate) fn filter(ObjectVariant { name, app, shape, .. }: ObjectVariant, ns: 
         13 => format!(
             "applyTo: CLUSTER, match: {{context: SIDECAR_INBOUND}}, patch: {{operation: MERGE, value: {{name: renamed{app}}}}}"
         ),
-        _ => format!(
+        14 => format!(
             "applyTo: CLUSTER, match: {{cluster: {{service: s{name}.bank.svc.cluster.local}}}}, patch: {{operation: MERGE, value: {{name: renamed{app}}}}}"
         ),
+        15 => format!(
+            "applyTo: NETWORK_FILTER, match: {{listener: {{filterChain: {{filter: {{name: envoy.filters.network.http_connection_manager}}}}}}}}, patch: {{operation: MERGE, value: {{typed_config: {{'@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, stream_idle_timeout: {app}s, tracing: {{max_path_tag_length: {app}}}}}}}}}"
+        ),
+        16 => format!(
+            "applyTo: NETWORK_FILTER, patch: {{operation: INSERT_FIRST, value: {{name: sni{app}, typed_config: {{'@type': type.googleapis.com/envoy.extensions.filters.network.sni_cluster.v3.SniCluster}}}}}}"
+        ),
+        17 => format!("applyTo: LISTENER, match: {{listener: {{name: virtualInbound}}}}, patch: {{operation: MERGE, value: {{stat_prefix: x{app}}}}}"),
+        _ => "applyTo: LISTENER, match: {listener: {portNumber: 80}}, patch: {operation: REMOVE}".to_owned(),
     };
     format!(
         "{{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {{name: f{name}, namespace: {ns}}}, spec: {{{selector}configPatches: [{{{patch}}}]}}}}"

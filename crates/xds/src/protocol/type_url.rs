@@ -99,6 +99,16 @@ impl Kinds {
     pub const NONE: Kinds = Kinds(0);
     pub const ALL: Kinds = Kinds((1 << TypeUrl::ALL.len()) - 1);
 
+    pub const fn of(kinds: &[TypeUrl]) -> Kinds {
+        let (mut all, mut at) = (0, 0);
+        // A constant can have no `for`.
+        while at < kinds.len() {
+            all |= 1 << kinds[at] as u16;
+            at += 1;
+        }
+        Kinds(all)
+    }
+
     pub fn is_empty(self) -> bool {
         self == Kinds::NONE
     }
@@ -145,6 +155,7 @@ mod tests {
     #[test]
     fn kinds_behave_as_a_set() {
         let mut some: Kinds = [TypeUrl::ProxyConfig, TypeUrl::Endpoints].into_iter().collect();
+        assert_eq!(some, Kinds::of(&[TypeUrl::Endpoints, TypeUrl::ProxyConfig]));
         assert_eq!(some.iter().collect::<Vec<_>>(), [TypeUrl::Endpoints, TypeUrl::ProxyConfig]);
         some.set(TypeUrl::Cluster, true);
         some.set(TypeUrl::Endpoints, false);
