@@ -1,6 +1,8 @@
 //! The process that holds a node's namespaces: how it is started, found again, and ended. With it the kernel ends all processes of the node.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -23,16 +25,13 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    /// `None`: the node does not run.
+    /// `None`: the node does not run. It is found by its command line: a number in a file could be another process's by now, or be missing after
+    /// a start that was killed.
     pub(super) fn find(node: Node) -> Result<Option<Holder>> {
-        let Ok(text) = fs::read_to_string(node.folder()?.join("holder.pid")) else { return Ok(None) };
-        let holder: i32 = text.trim().parse().context("read the number of the node's process")?;
-        // Its number may be somebody else's by now.
-        let command = fs::read(format!("/proc/{holder}/cmdline")).unwrap_or_default();
-        let command = String::from_utf8_lossy(&command).replace('\0', " ");
-        if !command.starts_with("unshare ") || !command.ends_with(&format!("cluster --number {node} init ")) {
-            return Ok(None);
-        }
+        let line: Vec<u8> = command_line(node)?.iter().flat_map(|word| [word.as_bytes(), b"\0"].concat()).collect();
+        let numbers = fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let is_holder = |pid: &i32| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|found| found == line);
+        let Some(holder) = numbers.into_iter().find(is_holder) else { return Ok(None) };
         let children = fs::read_to_string(format!("/proc/{holder}/task/{holder}/children")).unwrap_or_default();
         Ok(children.trim().parse().ok().map(|init| Holder { holder, init }))
     }
@@ -44,23 +43,11 @@ impl Holder {
     pub(super) fn start(node: Node) -> Result<Holder> {
         let folder = node.folder()?;
         let log = fs::File::create(folder.join("logs/init.log"))?;
-        let mut unshare = Command::new("unshare");
-        unshare.args([
-            "--mount",
-            "--propagation",
-            "private",
-            "--net",
-            "--uts",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "--mount-proc",
-        ]);
-        unshare.arg(folder.join(lifetime::PROGRAM));
-        unshare.args(["cluster", "--number", &node.to_string(), "init"]);
+        let line = command_line(node)?;
+        let mut unshare = Command::new(&line[0]);
+        unshare.args(&line[1..]);
         // In a group of its own: Ctrl-C in the terminal does not reach it.
         let mut child = unshare.process_group(0).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
-        fs::write(folder.join("holder.pid"), child.id().to_string())?;
         let began = Instant::now();
         loop {
             if let Some(holder) = Holder::find(node)? {
@@ -75,16 +62,24 @@ impl Holder {
         }
     }
 
+    pub(super) fn processes(self) -> [i32; 2] {
+        [self.holder, self.init]
+    }
+
     /// A command on the node: its mounts, network and processes.
-    pub(super) fn command(self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub(super) fn command(self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--target", &self.init.to_string(), "--mount", "--pid", "--net", "--uts", "--"]).arg(program);
         command
     }
 
+    pub(super) fn kill(self) -> Result<()> {
+        kill(Pid::from_raw(self.holder), Signal::SIGKILL).context("end the node")
+    }
+
     /// Returns when no process of the node is left.
     pub(super) fn end(self) -> Result<()> {
-        kill(Pid::from_raw(self.holder), Signal::SIGKILL).context("end the node")?;
+        self.kill()?;
         let began = Instant::now();
         while Path::new(&format!("/proc/{}", self.init)).exists() {
             // One that we started ourselves stays in the list until we take its exit.
@@ -96,6 +91,25 @@ impl Holder {
         }
         Ok(())
     }
+}
+
+fn command_line(node: Node) -> Result<Vec<OsString>> {
+    let namespaces = [
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        "--net",
+        "--uts",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+    ];
+    let program = node.folder()?.join(lifetime::PROGRAM).into_os_string();
+    let number = node.to_string();
+    let init = ["cluster", "--number", &number, "init"];
+    Ok(namespaces.iter().map(OsString::from).chain([program]).chain(init.iter().map(OsString::from)).collect())
 }
 
 pub(super) fn log_tail(node: Node) -> Result<String> {

@@ -69,10 +69,11 @@ fn files(node: Node) -> Result<()> {
 }
 
 fn start(node: Node) -> Result<()> {
-    for group in hierarchies() {
-        make_group(&group, &group.join(node.name()))?;
+    for hierarchy in hierarchies() {
+        make_group(&hierarchy, &hierarchy.join(node.name()))?;
     }
     let holder = Holder::start(node)?;
+    weigh(node, holder)?;
     let ip = |words: &str| run_command(Command::new("ip").args(words.split(' ')));
     let link = node.name();
     ip(&format!("link add {link} type veth peer name eth0 netns {}", holder.init))?;
@@ -141,7 +142,7 @@ fn remove_rest(node: Node) -> Result<()> {
     Ok(())
 }
 
-/// What is left of a node: control groups, its link, mounts, its folder. Looks wider than `down` does.
+/// What is left of a node: processes, control groups, its link, mounts, its folder. Looks wider than `down` does.
 pub(super) fn traces(node: Node) -> Result<Vec<String>> {
     let (name, folder) = (node.name(), node.folder()?);
     let below = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -151,7 +152,14 @@ pub(super) fn traces(node: Node) -> Result<Vec<String>> {
     let others = [Path::new("/sys/class/net").join(&name), folder.clone()].into_iter().filter(|path| path.exists());
     let mounts = fs::read_to_string("/proc/self/mounts")?;
     let mounts = mounts.lines().filter(|line| line.contains(&folder.display().to_string())).map(str::to_owned);
-    Ok(named.chain(others).map(|path| path.display().to_string()).chain(mounts).collect())
+    let inside = |process: &PathBuf| {
+        let grouped =
+            fs::read_to_string(process.join("cgroup")).is_ok_and(|groups| groups.contains(&format!("/{name}/")));
+        let started = fs::read_link(process.join("exe")).is_ok_and(|program| program.starts_with(&folder));
+        grouped || started
+    };
+    let processes = below("/proc".into()).filter(inside);
+    Ok(named.chain(others).chain(processes).map(|path| path.display().to_string()).chain(mounts).collect())
 }
 
 /// Of version 1 there is one for each controller, of version 2 one for all, which stands beside the others where both are in use.
@@ -172,6 +180,25 @@ fn make_group(hierarchy: &Path, group: &Path) -> Result<()> {
     for setting in ["cpuset.cpus", "cpuset.mems"] {
         if let Ok(all) = fs::read(hierarchy.join(setting)) {
             fs::write(group.join(setting), all).with_context(|| format!("set {setting} of {}", group.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// A group weighs as much as one thread that is in none: beside a build all pods together would get next to nothing, and names would be looked up
+/// too late. So the node weighs as much as all processors, and its own parts are a group beside its pods, as on a machine of its own.
+fn weigh(node: Node, holder: Holder) -> Result<()> {
+    const OF_A_PROCESSOR: usize = 1024;
+    let processors = std::thread::available_parallelism().context("count the processors")?.get();
+    for hierarchy in hierarchies().filter(|hierarchy| hierarchy.join("cpu.shares").exists()) {
+        let group = hierarchy.join(node.name());
+        fs::write(group.join("cpu.shares"), (OF_A_PROCESSOR * processors).to_string())
+            .with_context(|| format!("set the weight of {}", group.display()))?;
+        let parts = group.join("parts");
+        make_group(&group, &parts)?;
+        for process in holder.processes() {
+            fs::write(parts.join("cgroup.procs"), process.to_string())
+                .with_context(|| format!("move process {process} into {}", parts.display()))?;
         }
     }
     Ok(())

@@ -136,6 +136,11 @@ impl RunningNode {
         lifetime::up(node)?;
         Ok(RunningNode { node })
     }
+
+    /// As somebody would who has only `kill -9`; what is left goes with the guard.
+    pub(crate) fn kill(&self) -> Result<()> {
+        Holder::running(self.node)?.kill()
+    }
 }
 
 impl Drop for RunningNode {
@@ -144,6 +149,11 @@ impl Drop for RunningNode {
             eprintln!("node {}: {error:#}", self.node);
         }
     }
+}
+
+/// Why no node can be started at once; `None`: one can.
+pub(crate) fn unready() -> Option<String> {
+    machine::check().err().map(|error| format!("{error:#}"))
 }
 
 /// What a node that is down left behind; nothing, if all is well.

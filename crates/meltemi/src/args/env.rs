@@ -143,6 +143,7 @@ pub(crate) struct IdentityEnv {
     pub(crate) signer: Option<String>,
     pub(crate) signer_domain: Option<String>,
     pub(crate) proxy_config: Option<String>,
+    pub(crate) probes: Option<String>,
 }
 
 impl Env {
@@ -311,6 +312,7 @@ impl IdentityEnv {
             signer: set("K8S_SIGNER"),
             signer_domain: set("CERT_SIGNER_DOMAIN"),
             proxy_config: set("PROXY_CONFIG"),
+            probes: set("ISTIO_KUBE_APP_PROBERS"),
         }
     }
 }

@@ -122,6 +122,9 @@ pub(crate) struct Agent {
     /// The Envoy to start
     #[arg(long, value_name = "FILE", default_value = "envoy")]
     pub(crate) envoy: PathBuf,
+    /// Ports for the kubelet, such as 15020,15021: whether Envoy is ready, and the probes of $ISTIO_KUBE_APP_PROBERS [default: none]
+    #[arg(long = "status-port", value_name = "PORT", value_delimiter = ',', requires = "ip")]
+    pub(crate) status_ports: Vec<u16>,
     /// Drain time of connections after SIGTERM
     #[arg(long, value_name = "DURATION", default_value = "5s")]
     pub(crate) drain: String,
@@ -151,15 +154,14 @@ mod tests {
     use serde_json::{Value, json};
     use testkit::injection::{Installation, complete, read};
 
-    use crate::args::{self, Command};
+    use crate::args::{self, Command, ProxyType};
 
-    /// The pod of a Deployment, injected by the chart's templates `sidecar` and `meltemi-agent`.
-    fn injected(native_sidecars: NativeSidecars) -> Value {
+    /// The pod of a Deployment, injected by these of the chart's templates, which its annotation names.
+    fn injected(native_sidecars: NativeSidecars, templates: &str) -> Value {
         let mut installation = Installation::load("default");
         let chart = testkit::environment::repository().join("deploy/helm/meltemi/files/injection");
         let text = read(&chart.join("shared.tpl")) + &read(&chart.join("meltemi-agent.tpl"));
         installation.config["templates"]["meltemi-agent"] = text.into();
-        installation.config["defaultTemplates"] = json!(["sidecar", "meltemi-agent"]);
         installation.values["sidecarInjectorWebhook"]["agent"] = json!({ "image": "m", "envoyImage": "e" });
         let data = [("config", &installation.config), ("values", &installation.values)];
         let data = data.into_iter().map(|(key, value)| (key.to_owned(), value.to_string())).collect();
@@ -172,7 +174,11 @@ mod tests {
         };
         let probe = json!({ "httpGet": { "port": 80 } });
         let container = json!({ "name": "app", "image": "a", "readinessProbe": probe });
-        let pod = json!({ "metadata": { "name": "cart-1", "labels": { "app": "cart" } }, "spec": { "containers": [container] } });
+        let gateway = json!({ "name": "istio-proxy", "image": "auto" });
+        let containers = if templates.contains("gateway") { [gateway] } else { [container] };
+        let annotations = json!({ "inject.istio.io/templates": templates });
+        let metadata = json!({ "name": "cart-1", "labels": { "app": "cart" }, "annotations": annotations });
+        let pod = json!({ "metadata": metadata, "spec": { "containers": containers } });
         let request = Request { pod: complete(&pod), namespace: "shop", path: "/inject", workload: None };
         match Injector::parse(&data).unwrap().inject(request, &plane, &Snapshot::empty()).outcome.unwrap() {
             InjectionOutcome::Injected { pod, .. } => pod,
@@ -194,7 +200,7 @@ mod tests {
     #[test]
     fn what_the_chart_injects_is_understood_by_the_agent() {
         for (native, list) in [(NativeSidecars::On, "initContainers"), (NativeSidecars::Off, "containers")] {
-            let pod = injected(native);
+            let pod = injected(native, "sidecar,meltemi-agent");
             let install = &pod["spec"]["initContainers"][0];
             assert_eq!((&install["name"], &install["image"]), (&json!("meltemi-agent"), &json!("m")), "{pod:#}");
             let Command::InstallAgent(install) = arguments(install) else { panic!("{install}") };
@@ -203,8 +209,7 @@ mod tests {
             assert_eq!(sidecar["image"], "e");
             assert_eq!(sidecar["command"], json!([install.file]));
             assert!(!sidecar.to_string().contains("pilot-agent"), "{sidecar:#}");
-            assert_eq!(sidecar["readinessProbe"]["tcpSocket"], json!({ "port": 15006 }));
-            assert!(sidecar["readinessProbe"].get("httpGet").is_none(), "{sidecar:#}");
+            assert_eq!(sidecar["readinessProbe"]["httpGet"], json!({ "path": "/healthz/ready", "port": 15021 }));
             let Command::Agent(agent) = arguments(sidecar) else { panic!("{sidecar:#}") };
             assert_eq!(agent.bootstrap.proxy, "cart-1.shop");
             assert_eq!(agent.bootstrap.server.as_deref(), Some("istiod.istio-system.svc:15012"));
@@ -212,8 +217,25 @@ mod tests {
             assert!(agent.bootstrap.metadata.contains(&("INTERCEPTION_MODE".to_owned(), "REDIRECT".to_owned())));
             assert_eq!(agent.envoy_args, ["-l", "warning", "--component-log-level", "misc:error"]);
             let app = pod["spec"]["containers"].as_array().unwrap().iter().find(|it| it["name"] == "app").unwrap();
-            assert_eq!(app["readinessProbe"]["httpGet"]["port"], 80, "this agent answers no probes");
+            assert_eq!(app["readinessProbe"]["httpGet"]["port"], 15020, "{app:#}");
+            assert_eq!(
+                (agent.status_ports, agent.bootstrap.proxy_type),
+                (vec![15020, 15021], Some(ProxyType::Sidecar))
+            );
+            let probes = sidecar["env"].as_array().unwrap().iter().find(|it| it["name"] == "ISTIO_KUBE_APP_PROBERS");
+            agent::Probes::parse(probes.unwrap()["value"].as_str().unwrap()).unwrap();
             assert!(!pod["metadata"]["annotations"].to_string().contains("prometheus.io/port"), "{pod:#}");
         }
+    }
+
+    #[test]
+    fn a_gateway_of_the_agent_is_one_container_and_a_router() {
+        let pod = injected(NativeSidecars::On, "gateway,meltemi-agent");
+        let containers = pod["spec"]["containers"].as_array().unwrap();
+        assert_eq!((containers.len(), &containers[0]["image"]), (1, &json!("e")), "{pod:#}");
+        assert_eq!(pod["spec"]["initContainers"].as_array().unwrap().len(), 1, "{pod:#}");
+        assert_eq!(containers[0]["readinessProbe"]["httpGet"]["port"], 15021);
+        let Command::Agent(agent) = arguments(&containers[0]) else { panic!("{pod:#}") };
+        assert_eq!((agent.bootstrap.proxy_type, agent.status_ports), (Some(ProxyType::Router), vec![15020, 15021]));
     }
 }

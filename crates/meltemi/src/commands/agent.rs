@@ -2,9 +2,10 @@
 
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
-use agent::{CaClient, CaEndpoint, CertificateCell, KeyProvider, Renewal, Secrets};
+use agent::{CaClient, CaEndpoint, CertificateCell, KeyProvider, Probes, Renewal, Secrets, Status};
 use anyhow::{Context, Result, bail};
 use ca::KeyType;
 use nix::sys::signal::{Signal, kill};
@@ -12,7 +13,7 @@ use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::{Outcome, bootstrap, folder::PodName};
 use crate::args::{Agent, Bootstrap, Env};
@@ -41,6 +42,7 @@ async fn run_beside_envoy(args: Agent, env: &Env) -> Result<Outcome> {
         .with_context(|| format!("--drain {:?} is not a duration; write it like 5s", args.drain))?;
     let (renewal, authority) = (renewal(&args, env)?, authority(&args));
 
+    serve_status(&args, env)?;
     let provider = key_provider(&args, env)?;
     let holder = CertificateCell::default();
     let mut certificates = holder.changes();
@@ -70,6 +72,27 @@ async fn run_beside_envoy(args: Agent, env: &Env) -> Result<Outcome> {
     };
     info!(%ended, "Envoy ended");
     Ok(if ended.success() { Outcome::Done } else { Outcome::Found })
+}
+
+/// The kubelet asks from the start: a sidecar that waits for its certificate says so.
+fn serve_status(args: &Agent, env: &Env) -> Result<()> {
+    let Some(pod) = args.bootstrap.ip.filter(|_| !args.status_ports.is_empty()) else { return Ok(()) };
+    let admin = args.bootstrap.admin.clone();
+    if admin.is_empty() {
+        bail!("--status-port tells whether Envoy is ready, and asks its --admin address, which is empty");
+    }
+    let probes = env.identity.probes.as_deref().map_or_else(|| Ok(Probes::default()), Probes::parse);
+    let status = Arc::new(Status { admin, pod, probes: probes.context("ISTIO_KUBE_APP_PROBERS")? });
+    for port in args.status_ports.iter().copied() {
+        let serving = Arc::clone(&status).serve(port);
+        tokio::spawn(async move {
+            if let Err(problem) = serving.await {
+                // Without it the kubelet ends the pod, and the reason is here.
+                error!(port, %problem, "the status port cannot be served");
+            }
+        });
+    }
+    Ok(())
 }
 
 fn renewal(args: &Agent, env: &Env) -> Result<Renewal> {

@@ -1,5 +1,8 @@
 //! What breaks, moves and grows; under traffic without a failed request where the machine can do that.
 
+use std::collections::BTreeSet;
+use std::time::Instant;
+
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
@@ -14,13 +17,27 @@ fn rolled_to(mesh: &Mesh, image: &str) -> Result<()> {
     mesh.rolled_out("istio-system", "istiod")
 }
 
+/// Digests of the images of the control plane's replicas, as the kubelet has them.
+fn running_images(mesh: &Mesh) -> Result<BTreeSet<String>> {
+    let mut found = BTreeSet::new();
+    // Replicas that are on their way out run the image of before.
+    mesh.until("the replicas of before to go", |mesh| {
+        let pods = mesh.pods("istio-system", "app=istiod")?;
+        found = pods.iter().map(|pod| pod["status"]["containerStatuses"][0]["imageID"].to_string()).collect();
+        Ok(found.len() == 1)
+    })?;
+    Ok(found)
+}
+
 #[test]
 #[ignore = "needs a real cluster: cargo xtask test --cluster"]
 fn another_build_of_the_control_plane_and_back() {
     in_turn(|mesh| {
         let traffic = Shop::open(mesh)?.traffic();
         traffic.more(mesh, SOME)?;
+        let before = running_images(mesh)?;
         rolled_to(mesh, "docker.io/library/meltemi:other")?;
+        ensure!(running_images(mesh)?.is_disjoint(&before), "{before:?} still run");
         traffic.more(mesh, SOME)?;
         rolled_to(mesh, "docker.io/library/meltemi:local")?;
         traffic.more(mesh, SOME)?;
@@ -105,6 +122,7 @@ fn the_api_server_is_restarted() {
 #[ignore = "needs a real cluster: cargo xtask test --cluster"]
 fn fifty_pods_come_and_go() {
     in_turn(|mesh| {
+        let traffic = Shop::open(mesh)?.traffic();
         let namespace = Namespace::new(mesh, "crowd", "istio-injection: enabled")?;
         mesh.apply(
             "
@@ -124,12 +142,15 @@ spec:
       - {name: app, image: 'app:local', args: [crowd, v1]}",
         )?;
         mesh.kubectl(&["-n", namespace.name, "scale", "deployment/crowd", "--replicas=50"])?;
+        let began = Instant::now();
         mesh.kubectl(&["-n", namespace.name, "rollout", "status", "deployment/crowd", "--timeout=10m"])?;
+        testkit::say(&format!("50 pods were ready after {} s", began.elapsed().as_secs()));
         mesh.kubectl(&["-n", namespace.name, "scale", "deployment/crowd", "--replicas=0"])?;
         mesh.until("the pods to go", |mesh| Ok(mesh.pods("crowd", "app=crowd")?.is_empty()))?;
         mesh.until("no stream of them", |mesh| {
             let proxies = ["-n", "istio-system", "exec", "deployment/istiod", "--", "meltemi", "proxies"];
             Ok(!mesh.kubectl(&proxies)?.contains(".crowd"))
-        })
+        })?;
+        traffic.end("50 pods came and went")
     });
 }

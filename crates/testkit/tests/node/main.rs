@@ -3,6 +3,7 @@
 
 mod disruption;
 mod gateway;
+mod injection;
 mod install;
 mod mesh;
 mod prometheus;

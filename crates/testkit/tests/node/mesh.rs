@@ -67,12 +67,17 @@ impl Mesh {
 
     /// What the API server says to objects in YAML.
     pub(crate) fn apply(&self, objects: &str) -> Result<String> {
+        self.kubectl_with(&["apply", "-f", "-"], objects)
+    }
+
+    /// kubectl with this on stdin.
+    pub(crate) fn kubectl_with(&self, words: &[&str], input: &str) -> Result<String> {
         let mut command = Command::new(&self.cluster.kubectl);
-        command.env("KUBECONFIG", &self.cluster.kubeconfig).args(["apply", "-f", "-"]);
+        command.env("KUBECONFIG", &self.cluster.kubeconfig).args(words);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        child.stdin.take().context("piped above")?.write_all(objects.as_bytes())?;
+        child.stdin.take().context("piped above")?.write_all(input.as_bytes())?;
         let out = child.wait_with_output()?;
-        ensure!(out.status.success(), "kubectl apply: {}", String::from_utf8_lossy(&out.stderr));
+        ensure!(out.status.success(), "kubectl {}: {}", words.join(" "), String::from_utf8_lossy(&out.stderr));
         Ok(String::from_utf8(out.stdout)?)
     }
 
@@ -91,7 +96,7 @@ impl Mesh {
         eventually_blocking(what, || holds(self))
     }
 
-    /// Names of the pods with these labels.
+    /// The pods with these labels.
     pub(crate) fn pods(&self, namespace: &str, labels: &str) -> Result<Vec<Value>> {
         let list = self.get(&["pods", "-n", namespace, "-l", labels])?;
         Ok(list["items"].as_array().cloned().unwrap_or_default())

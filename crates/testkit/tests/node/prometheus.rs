@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use config::yaml::{Scalars, documents};
+use serde_json::{Value, json};
 use testkit::http_client::{HttpRequest, send_one};
 use testkit::process::Process;
 use testkit::{environment, port, skip};
@@ -13,21 +14,26 @@ use tokio::runtime::Runtime;
 
 use crate::mesh::{Mesh, in_turn};
 
-/// Expressions of the dashboard and the alerts with a metric of the kubelet, without what kube-state-metrics would tell.
+/// What the dashboard and the alerts ask of the kubelet's metrics.
 fn expressions() -> Result<Vec<String>> {
-    let text = fs::read_to_string(environment::repository().join("deploy/observability/dashboard.json"))?;
-    let dashboard: Value = serde_json::from_str(&text)?;
-    let panels = dashboard["panels"].as_array().context("panels")?;
-    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
-    let all = targets.filter_map(|target| target["expr"].as_str());
-    let ours = all.filter(|expression| expression.contains("container_"));
-    // Each has a fall-back behind `or`; what is in front of it must have data by itself.
-    let kubelets = ours.map(|expression| expression.split(" or ").next().unwrap_or_default());
-    let plain = kubelets.map(|expression| expression.split(" / ").next().unwrap_or_default());
-    let mut found: Vec<String> = plain.map(|expression| expression.replace("$__rate_interval", "30s")).collect();
-    found.push("sum by (pod) (rate(container_cpu_usage_seconds_total{container=\"discovery\"}[30s]))".to_owned());
-    ensure!(found.len() >= 3, "{found:?}");
-    Ok(found)
+    let read = |name: &str| fs::read_to_string(environment::repository().join("deploy/observability").join(name));
+    let dashboard: Value = serde_json::from_str(&read("dashboard.json")?)?;
+    let alerts = documents(&read("alerts.yaml")?, Scalars::Objects).next().context("alerts")??.to_json();
+    let mut all = Vec::new();
+    for list in [&dashboard["panels"], &alerts["groups"]].into_iter().filter_map(Value::as_array).flatten() {
+        let entries = ["targets", "rules"].into_iter().filter_map(|name| list[name].as_array()).flatten();
+        all.extend(entries.filter_map(|entry| entry["expr"].as_str()).map(kubelets_part));
+    }
+    let ours: Vec<String> = all.into_iter().filter(|expression| expression.contains("container_")).collect();
+    ensure!(ours.len() >= 3, "{ours:?}");
+    Ok(ours)
+}
+
+/// Each has a fall-back behind `or`; what is in front of it must have data by itself, and that of an alert also while nothing is wrong.
+fn kubelets_part(expression: &str) -> String {
+    let first = expression.split(" or ").next().unwrap_or_default();
+    let value = first.split(" > ").next().unwrap_or_default();
+    value.replace("$__rate_interval", "30s")
 }
 
 #[test]
@@ -41,6 +47,7 @@ fn panels_of_containers_have_data() {
         let folder = tempfile::tempdir()?;
         let at = port::reserve_address()?;
         fs::write(folder.path().join("prometheus.yml"), scraping(mesh)?)?;
+        fs::write(folder.path().join("requests.yml"), requests(mesh)?)?;
         let log = fs::File::create(folder.path().join("log"))?;
         let mut command = Command::new(prometheus);
         command.arg(format!("--config.file={}", folder.path().join("prometheus.yml").display()));
@@ -68,10 +75,25 @@ fn scraping(mesh: &Mesh) -> Result<String> {
     mesh.apply(SCRAPER)?;
     let token = mesh.kubectl(&["-n", "default", "create", "token", "default"])?;
     Ok(format!(
-        "global: {{scrape_interval: 2s}}\nscrape_configs:\n- job_name: kubelet\n  scheme: https\n  metrics_path: /metrics/cadvisor\n  \
+        "global: {{scrape_interval: 2s, evaluation_interval: 2s}}\nrule_files: [requests.yml]\nscrape_configs:\n- job_name: kubelet\n  scheme: https\n  metrics_path: /metrics/cadvisor\n  \
          tls_config: {{insecure_skip_verify: true}}\n  authorization: {{credentials: {}}}\n  static_configs: [{{targets: ['{address}:10250']}}]\n",
         token.trim()
     ))
+}
+
+/// What kube-state-metrics, which is not on the node, tells of the replicas: the CPU that they request.
+fn requests(mesh: &Mesh) -> Result<String> {
+    let mut rules = Vec::new();
+    for pod in mesh.pods("istio-system", "app=istiod")? {
+        let asked = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"].as_str().context("a request")?;
+        let thousandths: u32 = asked.strip_suffix('m').context("a request below one processor")?.parse()?;
+        rules.push(json!({
+            "record": "kube_pod_container_resource_requests", "expr": format!("vector({thousandths} / 1000)"),
+            "labels": { "pod": pod["metadata"]["name"], "container": "discovery", "resource": "cpu" },
+        }));
+    }
+    ensure!(!rules.is_empty(), "there is no replica");
+    Ok(json!({ "groups": [{ "name": "requests", "rules": rules }] }).to_string())
 }
 
 fn has_data(at: SocketAddr, expression: &str) -> Result<bool> {

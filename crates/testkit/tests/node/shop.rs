@@ -31,9 +31,17 @@ impl Shop {
         for deployment in ["front-v1", "cart-v1", "stock-v1", "ingress"] {
             mesh.rolled_out("shop", deployment)?;
         }
-        let service = mesh.get(&["service", "ingress", "-n", "shop"])?;
-        let given =
-            service["status"]["loadBalancer"]["ingress"][0]["ip"].as_str().context("the gateway has no address")?;
+        Shop::behind(mesh, "ingress")
+    }
+
+    /// By the address of this Service; the shop is open, and answers there.
+    pub(crate) fn behind(mesh: &Mesh, service: &str) -> Result<Shop> {
+        let mut given = String::new();
+        mesh.until("the gateway to have an address", |mesh| {
+            let path = "jsonpath={.status.loadBalancer.ingress[0].ip}";
+            given = mesh.kubectl(&["-n", "shop", "get", "service", service, "-o", path])?;
+            Ok(!given.is_empty())
+        })?;
         let shop = Shop { address: SocketAddr::new(given.parse::<IpAddr>()?, 80) };
         mesh.until("the shop to answer", |_| Ok(shop.ask("/").is_ok_and(|answer| answer == CHAIN)))?;
         Ok(shop)
@@ -59,12 +67,13 @@ fn path_text(path: &Path) -> Result<&str> {
     path.to_str().context("a path in UTF-8")
 }
 
-/// Requests one after the other, each on a connection of its own, to see that nothing breaks one.
+/// Requests one after the other, each on a connection of its own, to see that nothing breaks one. They end with their guard.
 pub(crate) struct Traffic {
     sent: Arc<AtomicUsize>,
     ended: Arc<AtomicBool>,
     began: Instant,
-    sender: JoinHandle<Vec<String>>,
+    /// `None`: it was waited for.
+    sender: Option<JoinHandle<Vec<String>>>,
 }
 
 impl Traffic {
@@ -83,7 +92,7 @@ impl Traffic {
             }
             failures
         });
-        Traffic { sent, ended, began: Instant::now(), sender }
+        Traffic { sent, ended, began: Instant::now(), sender: Some(sender) }
     }
 
     /// Waits until that many more were answered.
@@ -93,13 +102,20 @@ impl Traffic {
     }
 
     /// Fails if one request failed; otherwise says how many there were.
-    pub(crate) fn end(self, during: &str) -> Result<()> {
+    pub(crate) fn end(mut self, during: &str) -> Result<()> {
         self.ended.store(true, Ordering::Relaxed);
-        let failures = self.sender.join().map_err(|_| anyhow::anyhow!("the sender panicked"))?;
+        let sender = self.sender.take().context("nobody else ends it")?;
+        let failures = sender.join().map_err(|_| anyhow::anyhow!("the sender panicked"))?;
         let sent = self.sent.load(Ordering::Relaxed);
         let took = Duration::from_secs(self.began.elapsed().as_secs());
         ensure!(failures.is_empty(), "{during}: {} of {sent} requests failed: {:?}", failures.len(), failures.first());
         testkit::say(&format!("{during}: {sent} requests in {took:?}, none failed"));
         Ok(())
+    }
+}
+
+impl Drop for Traffic {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
     }
 }

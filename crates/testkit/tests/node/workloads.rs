@@ -75,25 +75,32 @@ fn probes_are_rewritten_and_answered() {
 fn a_job_ends_although_its_pod_has_a_sidecar() {
     in_turn(|mesh| {
         Shop::open(mesh)?;
-        let job = "
+        job_ends(mesh, "")
+    });
+}
+
+/// A Job whose pod has these annotations, and asks the shop through its sidecar.
+fn job_ends(mesh: &Mesh, annotations: &str) -> Result<()> {
+    let job = format!(
+        "
 apiVersion: batch/v1
 kind: Job
-metadata: {name: buyer, namespace: shop}
+metadata: {{name: buyer, namespace: shop}}
 spec:
   backoffLimit: 0
   template:
-    metadata: {labels: {app: buyer}}
+    metadata: {{labels: {{app: buyer}}, annotations: {{{annotations}}}}}
     spec:
       restartPolicy: Never
       containers:
-      - {name: buyer, image: 'app:local', command: [wget, -q, -O, '-', 'http://front/callers']}";
-        mesh.kubectl(&["-n", "shop", "delete", "job", "buyer", "--ignore-not-found"])?;
-        mesh.apply(job)?;
-        mesh.kubectl(&["-n", "shop", "wait", "--for=condition=Complete", "job/buyer", "--timeout=150s"])?;
-        let log = mesh.kubectl(&["-n", "shop", "logs", "job/buyer", "-c", "buyer"])?;
-        ensure!(log.contains("front v1 (called by spiffe://cluster.local/ns/shop/sa/default)"), "{log}");
-        Ok(())
-    });
+      - {{name: buyer, image: 'app:local', command: [wget, -q, -O, '-', 'http://front/callers']}}"
+    );
+    mesh.kubectl(&["-n", "shop", "delete", "job", "buyer", "--ignore-not-found"])?;
+    mesh.apply(&job)?;
+    mesh.kubectl(&["-n", "shop", "wait", "--for=condition=Complete", "job/buyer", "--timeout=150s"])?;
+    let log = mesh.kubectl(&["-n", "shop", "logs", "job/buyer", "-c", "buyer"])?;
+    ensure!(log.contains("front v1 (called by spiffe://cluster.local/ns/shop/sa/default)"), "{log}");
+    Ok(())
 }
 
 #[test]
@@ -111,17 +118,10 @@ fn a_namespace_without_label_is_left_alone() {
     });
 }
 
-/// Our own agent answers no probes, so that the app has none here.
 #[test]
 #[ignore = "needs a real cluster: cargo xtask test --cluster"]
 fn our_own_agent_runs_the_envoy_of_a_pod_that_asks_for_it() {
     in_turn(|mesh| {
-        let config =
-            mesh.kubectl(&["-n", "istio-system", "get", "configmap", "istio-sidecar-injector", "-o", "yaml"])?;
-        if !config.contains("meltemi-agent") {
-            testkit::skip("meltemi agent in injected pods: this chart has no template of it");
-            return Ok(());
-        }
         let shop = Shop::open(mesh)?;
         mesh.apply(
             "
@@ -137,9 +137,17 @@ spec:
     spec:
       serviceAccountName: cart
       containers:
-      - {name: app, image: 'app:local', args: [cart, agent, --next, 'stock:80']}",
+      - name: app
+        image: app:local
+        args: [cart, agent, --next, 'stock:80']
+        readinessProbe: {httpGet: {path: /health, port: 8080}, periodSeconds: 1}
+        livenessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}",
         )?;
         mesh.rolled_out("shop", "cart-agent")?;
+        let pod = mesh.pods("shop", "version=agent")?.into_iter().next().context("its pod")?;
+        let app = named(&pod["spec"]["containers"], "app").context("the app")?;
+        ensure!(app["readinessProbe"]["httpGet"]["path"] == "/app-health/app/readyz", "{}", app["readinessProbe"]);
+        ensure!(app["livenessProbe"]["httpGet"]["path"] == "/app-health/app/livez", "{}", app["livenessProbe"]);
         let name = |account: &str| format!("spiffe://cluster.local/ns/shop/sa/{account}");
         let chain = format!("cart agent (called by {}) -> stock v1 (called by {})", name("front"), name("cart"));
         let answered = mesh.until("an answer of cart with our agent", |_| {
@@ -147,6 +155,7 @@ spec:
         });
         mesh.kubectl(&["-n", "shop", "delete", "deployment", "cart-agent"])?;
         answered?;
+        job_ends(mesh, "inject.istio.io/templates: 'sidecar,meltemi-agent'")?;
         mesh.until("its pod to go", |mesh| Ok(mesh.pods("shop", "version=agent")?.is_empty()))
     });
 }

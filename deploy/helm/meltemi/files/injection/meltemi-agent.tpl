@@ -1,6 +1,8 @@
-{{- /* After `sidecar`: a stock Envoy that `meltemi agent` runs, in place of Istio's image and agent. Annotations turn off what only that one does. */ -}}
+{{- /* After `sidecar` or `gateway`: a stock Envoy that `meltemi agent` runs, in place of Istio's image and agent. Annotations turn off what only that one does. */ -}}
 {{- $agent := .Values.sidecarInjectorWebhook.agent }}
 {{- $native := ne (index .ObjectMeta.Annotations "sidecar.istio.io/nativeSidecar" | default (printf "%t" .NativeSidecars)) "false" }}
+{{- $gateway := contains "gateway" (index .ObjectMeta.Annotations "inject.istio.io/templates" | default "") }}
+{{- $statusPort := annotation .ObjectMeta "status.sidecar.istio.io/port" .Values.global.proxy.statusPort }}
 {{- $domain := valueOrDefault .MeshConfig.TrustDomain .Values.global.trustDomain }}
 {{- $metadata := dict "INTERCEPTION_MODE" (annotation .ObjectMeta "sidecar.istio.io/interceptionMode" .ProxyConfig.InterceptionMode) "NODE_NAME" "$(ISTIO_META_NODE_NAME)" }}
 {{- with index .ObjectMeta.Labels "service.istio.io/workload-name" | default .DeploymentMeta.Name }}{{ $_ := set $metadata "WORKLOAD_NAME" . }}{{ end }}
@@ -11,7 +13,6 @@
 {{- end }}
 metadata:
   annotations:
-    sidecar.istio.io/rewriteAppHTTPProbers: "false"
     prometheus.istio.io/merge-metrics: "false"
 spec:
   initContainers:
@@ -34,7 +35,7 @@ spec:
       {{- end }}
     volumeMounts:
     - {name: meltemi-agent, mountPath: /opt/meltemi}
-  {{- if not $native }}
+  {{- if or $gateway (not $native) }}
   containers:
   {{- end }}
   - name: istio-proxy
@@ -44,6 +45,10 @@ spec:
     - agent
     - --proxy=$(POD_NAME).$(POD_NAMESPACE)
     - --ip=$(INSTANCE_IP)
+    - --proxy-type={{ ternary "router" "sidecar" $gateway }}
+    {{- if ne $statusPort "0" }}
+    - {{ printf "--status-port=%s,15021" $statusPort | quote }}
+    {{- end }}
     - --service-account=$(SERVICE_ACCOUNT)
     - {{ printf "--server=%s" .ProxyConfig.DiscoveryAddress | quote }}
     {{- with .Values.global.caAddress }}
@@ -70,14 +75,6 @@ spec:
     - --component-log-level
     - {{ annotation .ObjectMeta "sidecar.istio.io/componentLogLevel" .Values.global.proxy.componentLogLevel | quote }}
     lifecycle: null
-    {{- /* The port of inbound traffic is open as soon as Envoy has its configuration. */}}
-    {{- $open := .MeshConfig.ProxyInboundListenPort | default 15006 }}
-    startupProbe:
-      httpGet: null
-      tcpSocket: {port: {{ $open }}}
-    readinessProbe:
-      httpGet: null
-      tcpSocket: {port: {{ $open }}}
     volumeMounts:
     - {name: meltemi-agent, mountPath: /opt/meltemi, readOnly: true}
   volumes:
