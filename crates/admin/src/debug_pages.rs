@@ -56,6 +56,7 @@ pub(crate) const PAGES: [(&str, &str); 38] = [
     ("mesh", "mesh configuration in effect"),
     ("ndsz", "name table of one proxy; ?proxyID="),
     ("networkz", "gateways between networks"),
+    ("plan", "what objects would change; POST them as YAML, ?delete, ?full, for `meltemi plan`"),
     ("proxies", "connected proxies and the sync state of each type, for `meltemi proxies`"),
     ("push_status", "anomalies of the objects, by the names of their metrics"),
     ("pushcontext", "number of objects of each kind"),
@@ -75,7 +76,7 @@ pub(crate) const PAGES: [(&str, &str); 38] = [
 ];
 
 /// Pages that a tenant may read about its own proxies.
-const FOR_TENANTS: [&str; 3] = ["config_dump", "edsz", "ndsz"];
+const FOR_TENANTS: [&str; 4] = ["config_dump", "edsz", "ndsz", "plan"];
 
 /// From this many streams on, `syncz` is cached for `SYNCZ_CACHE`: tools poll it.
 const CACHED_FROM: usize = 1000;
@@ -125,6 +126,9 @@ fn read(state: &AdminState, request: &PageRequest<'_>) -> Page {
             } else {
                 json!({"encodedBytes": document["parts"]["serialization"]})
             })
+        }
+        "plan" => {
+            Page::text(StatusCode::METHOD_NOT_ALLOWED, "POST objects as YAML or JSON to see what they would change\n")
         }
         "pushes" => {
             let after = request.parameters.get("after").and_then(|id| id.parse().ok()).unwrap_or(0);

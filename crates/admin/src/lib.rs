@@ -18,6 +18,7 @@ mod memory;
 mod metrics;
 pub mod operator_values;
 mod page;
+mod plan;
 mod proxy_status;
 mod pushes;
 mod registry;
@@ -32,6 +33,10 @@ pub use http::serve;
 pub use log_levels::LogLevels;
 pub use log_scopes::{LogScopes, router as log_scope_routes};
 pub use metrics::{Exporter, ExporterSettings};
+pub use plan::{
+    ChangeKind, FieldChange, GroupReport, Note, PlanDetail, PlanReport, PlannedObject, PlannedWorkload, RequestChange,
+    RequestEffect, ResourceChange,
+};
 pub use proxy_status::{ProxyStatus, SyncState, TypeStatus};
 pub use pushes::PushStatus;
 pub use routes::{for_loopback, monitoring, readiness};

@@ -4,19 +4,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use axum::body::Body;
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get};
+use axum::routing::{any, get, post};
 use axum::{Extension, Router};
+use server::http_port::HttpConnection;
 use server::version;
 
-use crate::access::Access;
 use crate::actions::{self, Action};
 use crate::authorization::AdminRequest;
 use crate::http::{Local, Peer};
 use crate::page::Page;
+use crate::plan;
 use crate::state::AdminState;
 
 type Shared = State<Arc<AdminState>>;
@@ -53,6 +55,7 @@ fn debug_pages() -> Router<Arc<AdminState>> {
     Router::new()
         .route("/debug", any(debug_index))
         .route("/debug/", any(debug_index))
+        .route("/debug/plan", post(plan_page).fallback(plan_usage))
         .route("/debug/{*name}", any(debug_page))
 }
 
@@ -65,6 +68,33 @@ async fn debug_index(
     parameters: Parameters,
 ) -> Page {
     debug_page(state, peer, method, headers, (local, uri), Path(String::new()), parameters).await
+}
+
+async fn plan_usage(
+    state: Shared,
+    peer: Extension<Peer>,
+    method: Method,
+    headers: HeaderMap,
+    (local, uri): (Extension<Local>, Uri),
+    parameters: Parameters,
+) -> Page {
+    debug_page(state, peer, method, headers, (local, uri), Path("plan".to_owned()), parameters).await
+}
+
+/// A plan puts nothing in force: whoever may read debug pages may ask for one.
+async fn plan_page(
+    State(state): Shared,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    uri: Uri,
+    Query(parameters): Parameters,
+    connection: Extension<Arc<HttpConnection>>,
+    body: Body,
+) -> Page {
+    match state.access(peer, &uri, &headers).await {
+        Ok(access) => plan::page::answer(state.server.planner.clone(), access, parameters, connection, body).await,
+        Err(rejection) => rejection,
+    }
 }
 
 async fn debug_page(
@@ -84,12 +114,7 @@ async fn debug_page(
             Err(rejection) => rejection,
         };
     }
-    let access = match state.access_control.get() {
-        Some(control) => control.http(peer, &uri, &headers).await,
-        None if peer.is_loopback() => Ok(Access::All),
-        None => Err(Page::text(StatusCode::SERVICE_UNAVAILABLE, "the first load is not complete\n")),
-    };
-    match access {
+    match state.access(peer, &uri, &headers).await {
         Ok(access) => state.page(name, method, parameters, access).await,
         Err(rejection) => rejection,
     }

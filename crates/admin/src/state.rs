@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use anyhow::Result;
-use axum::http::{Method, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use server::SharedState;
 use tokio::sync::Semaphore;
 use tokio::time::MissedTickBehavior;
@@ -18,6 +18,7 @@ use crate::debug_pages::{self, PageRequest};
 use crate::doctor::facts::EffectiveSettings;
 use crate::doctor::history::{self, SampleHistory};
 use crate::hosts::OwnHosts;
+use crate::http::Peer;
 use crate::metrics::Exporter;
 use crate::page::Page;
 use crate::registry::MeshState;
@@ -90,6 +91,15 @@ impl AdminState {
 
     pub(crate) fn patch_reach(&self) -> Vec<views::PatchReach> {
         self.server.views.as_ref().map(|views| views.patch_reach()).unwrap_or_default()
+    }
+
+    /// What the caller of a page may see, or the response that rejects it.
+    pub(crate) async fn access(&self, peer: Peer, uri: &Uri, headers: &HeaderMap) -> Result<Access, Page> {
+        match self.access_control.get() {
+            Some(control) => control.http(peer, uri, headers).await,
+            None if peer.is_loopback() => Ok(Access::All),
+            None => Err(Page::text(StatusCode::SERVICE_UNAVAILABLE, "the first load is not complete\n")),
+        }
     }
 
     /// The service account that may change something, or the response that rejects the request.

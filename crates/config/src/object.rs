@@ -44,6 +44,13 @@ macro_rules! define_any_object {
                 }
             }
 
+            /// Copies the object if it is shared.
+            pub fn meta_mut(&mut self) -> &mut Meta {
+                match self {
+                    $(AnyObject::$variant(object) => &mut Arc::make_mut(object).meta,)*
+                }
+            }
+
             fn read(kind: Kind, meta: Meta, node: &Node, root: &str, rules: Rules) -> Outcome<AnyObject> {
                 match kind {
                     $(Kind::$variant => {

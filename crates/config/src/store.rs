@@ -118,6 +118,13 @@ macro_rules! define_snapshot {
                 }
             }
 
+            pub fn find(&self, id: &ObjectId) -> Option<AnyObject> {
+                let name = Name { namespace: id.namespace.clone(), name: id.name.clone() };
+                match id.kind {
+                    $(Kind::$variant => self.$table.get(&name).cloned().map(AnyObject::$variant),)*
+                }
+            }
+
             fn put(&mut self, object: AnyObject) -> Change {
                 match object {
                     $(AnyObject::$variant(object) => put(&mut self.$table, object),)*
@@ -233,6 +240,12 @@ impl Store {
         first.diagnostics = store.sorted_notes();
         store.snapshot = Arc::new(first);
         store
+    }
+
+    /// A store that goes on from these objects, for a computation beside the store that they are of.
+    pub fn from_snapshot(options: StoreOptions, objects: &Snapshot) -> Store {
+        let snapshot = Snapshot { diagnostics: Vec::new(), ..objects.clone() };
+        Store { snapshot: Arc::new(snapshot), ..Store::new(options) }
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {

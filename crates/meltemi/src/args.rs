@@ -4,6 +4,7 @@ mod ask;
 mod env;
 mod folder;
 mod inject;
+mod plan;
 mod proxy;
 mod serve;
 mod token;
@@ -19,6 +20,7 @@ pub(crate) use env::{
 };
 pub(crate) use folder::{Check, InputArgs, MeshArgs, Render, ServiceEntries};
 pub(crate) use inject::{CheckInject, Inject};
+pub(crate) use plan::Plan;
 pub(crate) use proxy::{Agent, Bootstrap, BootstrapCommand, InstallAgent, SdsFrom};
 pub(crate) use serve::Serve;
 pub(crate) use token::{Token, TokenCreate};
@@ -29,7 +31,7 @@ Exit codes:
   0  done
   1  ran, and found something wrong (`check`, `values`: an error, or with --strict a warning; `doctor`: as --fail-on says;
      `replicas`: one that differs or is silent; `inject`: a pod that is refused; `check-inject`: a pod that is not injected, or
-     whose injection is at fault)
+     whose injection is at fault; `plan`: an object that is invalid, or with --check any change)
   2  could not run: wrong arguments, unreadable folder, port in use, server not reached
 
 Data goes to stdout, everything else to stderr.";
@@ -44,6 +46,7 @@ Examples:
                                            check this file with the objects of a cluster
   meltemi render ./mesh --proxy cart-1.shop --type cds,eds
                                            the configuration of this proxy
+  meltemi plan -f new.yaml                 what this file would change, and for whom
   meltemi proxies                          connected proxies and their sync state
   meltemi pushes --follow                  pushes as they happen: cause and progress
   meltemi doctor                           what slows this mesh down, and what helps";
@@ -67,6 +70,9 @@ pub(crate) enum Command {
     /// Print the configuration of a proxy, computed from a folder, a file or a cluster without a server
     #[command(after_help = EXIT_CODES)]
     Render(Render),
+    /// Show what objects would change if they were applied: for which proxies, in which resources, for which requests
+    #[command(after_help = EXIT_CODES)]
+    Plan(Box<Plan>),
     /// Inject sidecars into the workloads of a file, by the configuration in a folder
     #[command(after_help = EXIT_CODES)]
     Inject(Inject),

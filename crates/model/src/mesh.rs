@@ -139,6 +139,11 @@ impl Mesh {
         Delta::apply(self, snapshot)
     }
 
+    /// The objects that it was computed from, those of undiscovered namespaces included.
+    pub fn all_objects(&self) -> &Snapshot {
+        &self.all_objects
+    }
+
     pub fn place(&self, proxy: &Arc<Proxy>) -> Placement {
         Placement::new(self, proxy)
     }

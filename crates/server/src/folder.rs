@@ -81,9 +81,14 @@ pub fn load_text(text: &str, mesh: &MeshSettings) -> Result<Arc<Snapshot>> {
 
 /// An empty store, and the text of the mesh config file, which takes precedence over the ConfigMap.
 pub(crate) fn store(mesh: &MeshSettings) -> Result<(Store, Option<MeshText>)> {
-    let given = mesh.mesh_config.as_deref().map(mesh_text).transpose()?;
+    let given = given_mesh_config(mesh)?;
     let options = StoreOptions { pod_namespace: mesh.pod_namespace.clone(), mesh_config: given.clone() };
     Ok((Store::new(options), given))
+}
+
+/// The text of the mesh config file. `None`: the mesh config is in a ConfigMap.
+pub(crate) fn given_mesh_config(mesh: &MeshSettings) -> Result<Option<MeshText>> {
+    mesh.mesh_config.as_deref().map(mesh_text).transpose()
 }
 
 fn mesh_text(file: &Path) -> Result<MeshText> {

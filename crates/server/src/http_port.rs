@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::HttpBody;
+use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::response::IntoResponse;
+use bytes::BytesMut;
+use http_body_util::BodyExt;
 use tokio::net::TcpListener;
 use tokio::time::{Instant, interval, sleep, timeout};
 use tracing::warn;
@@ -142,6 +144,21 @@ impl Drop for HttpConnection {
 }
 
 impl ReceivedBytes {
+    /// Reads a body of at most so many bytes, or returns the status that rejects it.
+    pub async fn read(&mut self, mut body: Body, most: usize) -> Result<BytesMut, StatusCode> {
+        let mut bytes = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(|_| StatusCode::BAD_REQUEST)?.into_data() else { continue };
+            if bytes.len() + data.len() > most {
+                return Err(StatusCode::PAYLOAD_TOO_LARGE);
+            }
+            let before = bytes.capacity();
+            bytes.extend_from_slice(&data);
+            self.grow(bytes.capacity() - before);
+        }
+        Ok(bytes)
+    }
+
     /// Beyond the limit of the port another connection loses its place: the oldest of the address that holds most.
     pub fn grow(&mut self, bytes: usize) {
         self.bytes += bytes;

@@ -69,7 +69,7 @@ impl Starting {
             let (objects, metrics) = (metrics.objects.clone(), metrics.injection.clone());
             Arc::new(InjectionService::new(plane, &mesh.pod_namespace, objects, metrics))
         });
-        let state = SharedState::new(&views, metrics.clone(), source.watches(), injection);
+        let state = SharedState::new(&views, &mesh, metrics.clone(), source.watches(), injection);
         let server = xds::Server::new(views.clone(), streams, metrics.streams.clone(), state.connections.clone());
         tokio::spawn(memory_pressure::follow(server.clone(), memory_limit));
         tokio::spawn(class_sweep::follow(views.clone()));

@@ -8,8 +8,10 @@ use views::Views;
 
 use crate::injection::InjectionService;
 use crate::metrics::Metrics;
+use crate::planner::Planner;
 use crate::replicas::ReplicaBalancer;
 use crate::root_rotation::RootRotation;
+use crate::settings::MeshSettings;
 
 /// What a client needs to trust the secure ports of all replicas.
 pub struct ReplicaAccess {
@@ -23,6 +25,8 @@ pub struct SharedState {
     pub provider: Arc<dyn xds::Provider>,
     /// `None`: there is no mesh, as in tests of pages.
     pub views: Option<Arc<Views>>,
+    /// `None`: there is no mesh, as in tests of pages.
+    pub planner: Option<Arc<Planner>>,
     pub connections: Arc<xds::Connections>,
     pub metrics: Arc<Metrics>,
     /// `None`: no API server is watched.
@@ -48,6 +52,7 @@ pub struct SharedState {
 impl SharedState {
     pub(crate) fn new(
         views: &Arc<Views>,
+        mesh: &MeshSettings,
         metrics: Arc<Metrics>,
         watches: Option<WatchesHealth>,
         injection: Option<Arc<InjectionService>>,
@@ -55,6 +60,7 @@ impl SharedState {
         Arc::new(SharedState {
             provider: views.clone(),
             views: Some(views.clone()),
+            planner: Some(Arc::new(Planner::new(views.clone(), mesh.clone()))),
             connections: xds::Connections::new(),
             metrics,
             watches,

@@ -15,14 +15,12 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Router};
-use bytes::BytesMut;
-use http_body_util::BodyExt;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tracing::error;
 
-use crate::http_port::{HttpConnection, ReceivedBytes};
+use crate::http_port::HttpConnection;
 use crate::injection::InjectionService;
 use crate::metrics::ValidationMetrics;
 pub(crate) use injection::routes as injection_routes;
@@ -77,7 +75,7 @@ async fn validate(
     body: Body,
 ) -> Response {
     let mut held = connection.hold_body();
-    let body = match received(body, &mut held).await {
+    let body = match held.read(body, MAX_BODY).await {
         Ok(body) => body,
         Err(status) => return reviewer.unreadable(status),
     };
@@ -97,19 +95,4 @@ async fn validate(
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
-}
-
-/// The body, or the status that rejects it.
-async fn received(mut body: Body, held: &mut ReceivedBytes) -> Result<BytesMut, StatusCode> {
-    let mut bytes = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(|_| StatusCode::BAD_REQUEST)?.into_data() else { continue };
-        if bytes.len() + data.len() > MAX_BODY {
-            return Err(StatusCode::PAYLOAD_TOO_LARGE);
-        }
-        let before = bytes.capacity();
-        bytes.extend_from_slice(&data);
-        held.grow(bytes.capacity() - before);
-    }
-    Ok(bytes)
 }

@@ -223,6 +223,10 @@ impl Step {
         }
     }
 
+    pub(crate) fn mesh(&self) -> Arc<Mesh> {
+        self.mesh.clone()
+    }
+
     /// Ends the step: classes without members are dropped, and the effects include the publication of all that changed.
     pub(crate) fn finish(mut self) -> (Engine, Effects) {
         let Self { engine: Engine { caches, classes, .. }, stamp, effects, .. } = &mut self;

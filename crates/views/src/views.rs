@@ -21,6 +21,7 @@ use crate::member::Member;
 use crate::node;
 use crate::notifications::PendingNotifications;
 use crate::patch_reach::{self, PatchReach};
+use crate::plan::Plan;
 use crate::secrets::{Recheck, SecretAuthorizer, SecretCache, Secrets};
 use crate::view::View;
 
@@ -141,6 +142,15 @@ impl Views {
         PendingNotifications::new(stamp.seq, affected.members)
     }
 
+    /// What would change for the proxies that are connected now if `change` turned the objects in force into others. Nothing is put in force,
+    /// and a refresh may run meanwhile. `None`: nothing is loaded yet.
+    pub fn plan(&self, change: impl FnOnce(&Snapshot) -> Arc<Snapshot>) -> Option<Plan> {
+        let engine = self.state().engine.clone();
+        let mesh = engine.mesh.clone()?;
+        let step = engine.step(&change(mesh.all_objects()), &self.env, Instant::now());
+        Some(Plan::new(&engine, mesh, step))
+    }
+
     /// The engine in force. Members that join from now on are placed again when the refresh ends.
     fn begin_refresh(&self) -> Engine {
         let mut state = self.state();
@@ -250,6 +260,11 @@ impl Views {
     pub fn sweep_classes(&self) {
         let _building = lock(&self.building);
         self.state().sweep(HashSet::contains);
+    }
+
+    /// A proxy without a stream, such as that of a Pod in a folder. It leaves when the membership is dropped.
+    pub fn join_proxy(&self, proxy: Proxy) -> Result<Membership, NodeError> {
+        self.join_with(proxy, &ClassClient::Nobody, None)
     }
 
     fn join_with(&self, proxy: Proxy, client: &ClassClient, secrets: Option<Secrets>) -> Result<Membership, NodeError> {

@@ -50,6 +50,7 @@ fn idle(ready: bool) -> AdminState {
         server: Arc::new(SharedState {
             provider: Arc::new(Idle { ready }),
             views: None,
+            planner: None,
             connections: xds::Connections::new(),
             metrics,
             watches: None,
@@ -176,7 +177,7 @@ impl xds::Authenticator for TokenIsNamespace {
     fn on_denied(&self, _: &xds::Caller, _: &Node, _: &str) {}
 }
 
-/// Row A-09: a tenant sees three pages, the namespace of the control plane all, an unauthenticated caller none.
+/// Row A-09: a tenant sees four pages, the namespace of the control plane all, an unauthenticated caller none.
 #[tokio::test]
 async fn remote_pages_depend_on_the_caller() {
     let control = control(Some(Arc::new(TokenIsNamespace)), AdminAuthorizer::off());
@@ -191,8 +192,12 @@ async fn remote_pages_depend_on_the_caller() {
     for (name, _) in PAGES {
         assert_eq!(ask(None, name).await, 401, "{name}");
         let tenant = ask(Some("shop"), name).await;
-        let may = ["config_dump", "edsz", "ndsz"].contains(&name);
-        assert_eq!(tenant, if may { 404 } else { 403 }, "{name}");
+        let expected = match name {
+            "config_dump" | "edsz" | "ndsz" => 404,
+            "plan" => 405,
+            _ => 403,
+        };
+        assert_eq!(tenant, expected, "{name}");
         assert!(![401, 403].contains(&ask(Some("istio-system"), name).await) || name == "force_disconnect", "{name}");
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use http::{HeaderValue, header};
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Empty, Full, Limited};
 use hyper::{Method, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
@@ -20,6 +20,9 @@ use crate::args::Target;
 
 /// A busy server answers in well under a second; beyond this it hangs.
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Of a request with objects, which takes as long as a push of them.
+const COMPUTATION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Ten thousand proxies need about 10 MB.
 const ANSWER_BYTES: usize = 256 << 20;
@@ -49,31 +52,37 @@ impl<'a> PageClient<'a> {
 
     /// The content of a page. `what`: its content, for errors.
     pub(crate) async fn page<T: DeserializeOwned>(&self, path: &str, what: &str) -> Result<T> {
-        self.request(Method::GET, path, what).await
+        self.request(Method::GET, path, Bytes::new(), what).await
     }
 
     /// Posts to a page, and returns its content.
     pub(crate) async fn post_page<T: DeserializeOwned>(&self, path: &str, what: &str) -> Result<T> {
-        self.request(Method::POST, path, what).await
+        self.request(Method::POST, path, Bytes::new(), what).await
     }
 
-    async fn request<T: DeserializeOwned>(&self, method: Method, path: &str, what: &str) -> Result<T> {
-        let (url, body) = (self.url, self.body(method, path).await?);
+    /// Posts objects as YAML to a page that computes something of them.
+    pub(crate) async fn post_objects<T: DeserializeOwned>(&self, path: &str, objects: &str, what: &str) -> Result<T> {
+        self.request(Method::POST, path, Bytes::copy_from_slice(objects.as_bytes()), what).await
+    }
+
+    async fn request<T: DeserializeOwned>(&self, method: Method, path: &str, sent: Bytes, what: &str) -> Result<T> {
+        let (url, body) = (self.url, self.body(method, path, sent).await?);
         serde_json::from_slice(&body)
             .with_context(|| format!("{url} answered something else than {what}; is it a meltemi?"))
     }
 
     /// A page that is not JSON.
     pub(crate) async fn text(&self, method: Method, path: &str) -> Result<String> {
-        Ok(String::from_utf8_lossy(&self.body(method, path).await?).into_owned())
+        Ok(String::from_utf8_lossy(&self.body(method, path, Bytes::new()).await?).into_owned())
     }
 
-    async fn body(&self, method: Method, path: &str) -> Result<Bytes> {
-        let answer = tokio::time::timeout(TIMEOUT, self.answer(method, path)).await;
-        answer.unwrap_or_else(|_| bail!("{} did not answer within {TIMEOUT:?}", self.url))
+    async fn body(&self, method: Method, path: &str, sent: Bytes) -> Result<Bytes> {
+        let limit = if sent.is_empty() { TIMEOUT } else { COMPUTATION_TIMEOUT };
+        let answer = tokio::time::timeout(limit, self.answer(method, path, sent)).await;
+        answer.unwrap_or_else(|_| bail!("{} did not answer within {limit:?}", self.url))
     }
 
-    async fn answer(&self, method: Method, path: &str) -> Result<Bytes> {
+    async fn answer(&self, method: Method, path: &str, sent: Bytes) -> Result<Bytes> {
         let server = self.url;
         let url: Uri = format!("{}{path}", server.trim_end_matches('/'))
             .parse()
@@ -81,7 +90,7 @@ impl<'a> PageClient<'a> {
         if url.scheme_str() != Some("http") {
             bail!("--server {server:?} is not a plain HTTP URL; write it like http://127.0.0.1:15014");
         }
-        let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+        let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
         let mut request = hyper::Request::builder().uri(url);
         if method != Method::GET {
             request = request.header(admin::HEADER, admin::CONFIRMED);
@@ -92,7 +101,7 @@ impl<'a> PageClient<'a> {
             value.set_sensitive(true);
             request = request.header(header::AUTHORIZATION, value);
         }
-        let response = client.request(request.method(method).body(Empty::new())?).await.with_context(|| {
+        let response = client.request(request.method(method).body(Full::new(sent))?).await.with_context(|| {
             format!("cannot reach {server}; is `meltemi serve` running, and is this its --monitoringAddr?")
         })?;
         let status = response.status();

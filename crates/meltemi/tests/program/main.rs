@@ -12,6 +12,7 @@ mod delivery;
 mod identity;
 mod injection;
 mod keys;
+mod plan;
 mod render;
 mod rights;
 mod run;

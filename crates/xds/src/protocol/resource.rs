@@ -109,7 +109,8 @@ impl Resource {
         }
     }
 
-    pub(crate) fn len(&self, variant: Variant) -> usize {
+    /// Of its entry in a response of this variant, in bytes.
+    pub fn len(&self, variant: Variant) -> usize {
         let (start, end) = self.sotw;
         match variant {
             Variant::Delta => end as usize + name_len(&self.name),

@@ -1,0 +1,31 @@
+//! The flags of `meltemi plan`.
+
+use std::path::PathBuf;
+
+use super::{Listing, MeshArgs, Target};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Plan {
+    /// Folder of YAML and JSON files, or a file: the plan is for the proxies of its Pods [default: ask a server about its proxies]
+    #[arg(value_name = "PATH")]
+    pub(crate) path: Option<PathBuf>,
+    /// Objects to apply: a file, a folder, or `-` for stdin
+    #[arg(short = 'f', long = "filename", value_name = "PATH")]
+    pub(crate) filename: PathBuf,
+    /// Delete the objects instead
+    #[arg(long)]
+    pub(crate) delete: bool,
+    /// End with code 1 if any proxy would change
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Show every resource and every field
+    #[arg(long)]
+    pub(crate) diff: bool,
+    /// Output
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub(crate) output: Listing,
+    #[command(flatten)]
+    pub(crate) target: Target,
+    #[command(flatten)]
+    pub(crate) mesh: MeshArgs,
+}
