@@ -139,6 +139,11 @@ impl Mesh {
         Delta::apply(self, snapshot)
     }
 
+    /// All objects that it was made from.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.all_objects
+    }
+
     pub fn place(&self, proxy: &Arc<Proxy>) -> Placement {
         Placement::new(self, proxy)
     }
