@@ -4,6 +4,7 @@ mod header;
 mod metadata;
 mod name;
 mod recognition;
+mod spec;
 mod unread;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

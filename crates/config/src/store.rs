@@ -5,6 +5,7 @@ mod listing;
 mod mesh_text;
 mod object_status;
 mod size;
+mod variation;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

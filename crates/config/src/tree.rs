@@ -85,6 +85,32 @@ impl Node {
         }
     }
 
+    /// The reverse of `to_json`; every position is the start.
+    pub fn from_json(json: &serde_json::Value) -> Node {
+        use serde_json::Value as Json;
+        let value = match json {
+            Json::Null => Value::Null,
+            Json::Bool(value) => Value::Bool(*value),
+            Json::Number(number) => match number.as_i64() {
+                Some(integer) => Value::Integer(integer),
+                None => Value::Float(number.as_f64().unwrap_or_default()),
+            },
+            Json::String(text) => Value::Text(text.as_str().into()),
+            Json::Array(items) => Value::List(items.iter().map(Node::from_json).collect()),
+            Json::Object(fields) => Value::Mapping(
+                fields
+                    .iter()
+                    .map(|(key, value)| Entry {
+                        key: key.as_str().into(),
+                        key_at: Position::START,
+                        value: Node::from_json(value),
+                    })
+                    .collect(),
+            ),
+        };
+        Node { at: Position::START, value }
+    }
+
     pub fn text(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),

@@ -66,9 +66,19 @@ impl PeerAuthentications {
         PortModes { rest, ports: ports.collect() }
     }
 
+    /// The policies that are looked at for a workload, the narrowest first: the first that declares a mode decides.
+    pub(crate) fn levels(&self, namespace: &str, labels: &Labels) -> Vec<&Policy> {
+        let wide = (*namespace != *self.root).then(|| self.wide(namespace)).flatten();
+        self.selected(namespace, labels).into_iter().chain(wide).chain(self.wide(&self.root)).collect()
+    }
+
     fn unselected(&self, namespace: &str) -> Option<MtlsMode> {
-        let policy = self.by_namespace.get(namespace)?.iter().find(|policy| !has_selector(policy))?;
-        declared(policy.spec.mtls.as_ref().map(|mtls| mtls.mode))
+        declared(self.wide(namespace)?.spec.mtls.as_ref().map(|mtls| mtls.mode))
+    }
+
+    /// The policy for a whole namespace.
+    fn wide(&self, namespace: &str) -> Option<&Policy> {
+        self.by_namespace.get(namespace)?.iter().find(|policy| !has_selector(policy))
     }
 
     fn selected(&self, namespace: &str, labels: &Labels) -> Option<&Policy> {

@@ -25,6 +25,7 @@ mod percent;
 mod placement;
 mod plugin;
 mod policy;
+mod precedence;
 mod protocol;
 mod provider;
 mod proxy;
@@ -68,6 +69,7 @@ pub use policy::{
     Authorization, AuthorizationRule, Authorizer, CustomAuthorization, OperationAttribute, Policies, SourceAttribute,
     Term, TokenRule, WorkloadPolicy,
 };
+pub use precedence::Precedence;
 pub use protocol::Protocol;
 pub use proxy::{Extension, NodeInfo, Proxy, ProxyError, ProxyKind};
 pub use proxy_settings::{ProxySettings, TracingSettings};

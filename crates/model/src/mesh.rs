@@ -144,6 +144,11 @@ impl Mesh {
         &self.all_objects
     }
 
+    /// All objects that it was made from.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.all_objects
+    }
+
     pub fn place(&self, proxy: &Arc<Proxy>) -> Placement {
         Placement::new(self, proxy)
     }

@@ -54,6 +54,36 @@ pub(crate) fn render_inbound(mesh: &Mesh, placement: &Placement) -> Vec<Rendered
     out
 }
 
+/// The clusters, with their load assignments, of the service that a cluster name names; else all that belong to no service.
+pub(crate) fn render_cluster_candidates(mesh: &Mesh, placement: &Placement, name: &str) -> Vec<RenderedResource> {
+    let named = match name.parse() {
+        Ok(ClusterName::Outbound { host, .. } | ClusterName::Sni { host, .. }) => placement.scope.service(&host),
+        _ => None,
+    };
+    let mut out = Vec::new();
+    if let Some(service) = named {
+        let patches = ClusterPatches::outbound(&placement.patches.outbound);
+        let (clusters, endpoints) = translate_service(mesh, placement, service);
+        out.extend(clusters.into_iter().filter_map(|made| patches.patch(made)).map(render_cluster));
+        out.extend(endpoints);
+    }
+    out.extend(translate::built_in_clusters(mesh, placement).into_iter().map(render_cluster));
+    out.extend(translate::inbound_clusters(mesh, placement).into_iter().map(render_cluster));
+    out
+}
+
+pub(crate) fn render_listeners(mesh: &Mesh, placement: &Placement) -> Vec<RenderedResource> {
+    let OutboundListeners { http, rest } = translate::outbound_listeners(mesh, placement);
+    let outbound = rest.into_iter().chain(http.listeners(mesh, placement));
+    outbound.chain(translate::inbound_listeners(mesh, placement)).map(render_listener).collect()
+}
+
+/// `None`: no listener refers to it.
+pub(crate) fn render_listed_route(mesh: &Mesh, placement: &Placement, name: &str) -> Option<RenderedResource> {
+    let listed = translate::outbound_listeners(mesh, placement).http.routes.contains(name);
+    listed.then(|| render::render_route(mesh, placement, name))
+}
+
 impl LayerKind for Outbound {
     const KINDS: Kinds =
         Kinds::of(&[TypeUrl::Cluster, TypeUrl::Endpoints, TypeUrl::Listener, TypeUrl::Route, TypeUrl::NameTable]);
@@ -341,7 +371,7 @@ pub(crate) fn translate_service(
 }
 
 /// For proxies that capture DNS.
-fn name_table(mesh: &Mesh, placement: &Placement) -> Option<RenderedResource> {
+pub(crate) fn name_table(mesh: &Mesh, placement: &Placement) -> Option<RenderedResource> {
     let answers = placement.proxy.metadata.dns_capture;
     answers.then(|| RenderedResource::new(TypeUrl::NameTable, "", translate::name_table(mesh, placement)))
 }

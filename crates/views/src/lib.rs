@@ -38,6 +38,6 @@ pub use node::node_info;
 pub use notifications::PendingNotifications;
 pub use patch_reach::PatchReach;
 pub use plan::{Plan, PlannedChange, PlannedGroup};
-pub use render::{RenderedResource, render};
+pub use render::{RenderedResource, render, render_resource};
 pub use secrets::SecretAuthorizer;
 pub use views::Views;

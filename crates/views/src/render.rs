@@ -42,6 +42,20 @@ pub fn render(mesh: &Mesh, placement: &Placement) -> Vec<RenderedResource> {
     out
 }
 
+/// One resource as in `render`, without the others where that is cheaper. `None`: the proxy does not have it.
+pub fn render_resource(mesh: &Mesh, placement: &Placement, kind: TypeUrl, name: &str) -> Option<RenderedResource> {
+    let mut candidates = match kind {
+        TypeUrl::Cluster | TypeUrl::Endpoints => layer_kinds::render_cluster_candidates(mesh, placement, name),
+        TypeUrl::Route => layer_kinds::render_listed_route(mesh, placement, name).into_iter().collect(),
+        TypeUrl::Listener => layer_kinds::render_listeners(mesh, placement),
+        TypeUrl::Extension => layer_kinds::render_extensions(placement).collect(),
+        TypeUrl::NameTable => layer_kinds::name_table(mesh, placement).into_iter().collect(),
+        _ => Vec::new(),
+    };
+    candidates.retain(|made| made.kind == kind && *made.name == *name);
+    candidates.pop()
+}
+
 /// Also for an unknown name: a proxy that requests it waits for an answer.
 pub(crate) fn render_endpoints(mesh: &Mesh, placement: &Placement, name: &str) -> RenderedResource {
     let found = name.parse::<ClusterName>().ok().and_then(|cluster| translate::assignment(mesh, placement, &cluster));

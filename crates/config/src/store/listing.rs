@@ -1,4 +1,4 @@
-//! Objects of a snapshot, all of them or by their id.
+//! Objects of a snapshot, all of them or by their id; and the specs of Istio's kinds as JSON.
 
 use serde_json::Value;
 
@@ -46,6 +46,16 @@ macro_rules! define_specs {
                 let mut all = Vec::new();
                 $(all.extend(self.$table.values().map(|object| (Kind::$variant, &object.meta, to_json(&object.spec))));)*
                 all
+            }
+        }
+
+        impl AnyObject {
+            /// The spec of an object of Istio's kinds, as protobuf's JSON. `None`: of another kind.
+            pub fn istio_spec(&self) -> Option<Value> {
+                match self {
+                    $(AnyObject::$variant(object) => Some(to_json(&object.spec)),)*
+                    _ => None,
+                }
             }
         }
     };

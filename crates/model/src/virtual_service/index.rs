@@ -9,7 +9,7 @@ use config::store::{Name, Snapshot, Table};
 use imbl::OrdMap;
 
 use super::delegate::Delegates;
-use super::{Audience, MESH, PathPrefix, ResolvedVirtualService};
+use super::{MESH, PathPrefix, ResolvedVirtualService};
 use crate::ingress::IngressRoutes;
 
 /// All VirtualServices of the mesh, oldest first.
@@ -174,13 +174,7 @@ fn by_precedence<'a>(
     objects: impl Iterator<Item = &'a Arc<ResolvedVirtualService>>,
     namespace: &str,
 ) -> Vec<Arc<ResolvedVirtualService>> {
-    let rank = |object: &ResolvedVirtualService| match &object.audience {
-        Audience::Everybody => Some(2),
-        Audience::Namespaces(named) if !named.contains(namespace) => None,
-        Audience::Namespaces(_) if *object.namespace == *namespace => Some(0),
-        Audience::Namespaces(_) => Some(1),
-    };
-    let mut found: Vec<_> = objects.filter_map(|object| Some((rank(object)?, object.clone()))).collect();
+    let mut found: Vec<_> = objects.filter_map(|object| Some((object.rank(namespace)?, object.clone()))).collect();
     found.sort_by_key(|(rank, _)| *rank);
     found.into_iter().map(|(_, object)| object).collect()
 }

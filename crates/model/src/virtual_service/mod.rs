@@ -93,6 +93,20 @@ impl ResolvedVirtualService {
         (self.created, &self.name, &self.namespace).cmp(&(other.created, &other.name, &other.namespace))
     }
 
+    pub(crate) fn is_older_than(&self, other: &Self) -> bool {
+        self.created < other.created
+    }
+
+    /// Private ones come first, then those exported to the namespace by name, then public ones. `None`: not visible there.
+    pub(crate) fn rank(&self, namespace: &str) -> Option<u8> {
+        match &self.audience {
+            Audience::Everybody => Some(2),
+            Audience::Namespaces(named) if !named.contains(namespace) => None,
+            Audience::Namespaces(_) if *self.namespace == *namespace => Some(0),
+            Audience::Namespaces(_) => Some(1),
+        }
+    }
+
     /// The other can replace it: the same hosts for the same clients, in the same order.
     pub fn is_interchangeable_with(&self, other: &Self) -> bool {
         self.age_order(other) == Ordering::Equal
