@@ -2,6 +2,7 @@
 
 mod ask;
 mod env;
+mod explain;
 mod folder;
 mod inject;
 mod proxy;
@@ -17,6 +18,7 @@ pub(crate) use ask::{CaCommand, CaRotate, Doctor, FailOn, Proxies, Pushes, Reque
 pub(crate) use env::{
     AdminEnv, ClassEnv, ClusterEnv, DebounceEnv, Env, IdentityEnv, InjectionEnv, JwksEnv, MeshEnv, StreamEnv,
 };
+pub(crate) use explain::{Explain, ExplainObject, ExplainProxy, ExplainSource, Nacks};
 pub(crate) use folder::{Check, InputArgs, MeshArgs, Render};
 pub(crate) use inject::{CheckInject, Inject};
 pub(crate) use proxy::{Agent, Bootstrap, BootstrapCommand, InstallAgent, SdsFrom};
@@ -85,6 +87,12 @@ pub(crate) enum Command {
     /// List the connected proxies and the sync state of each type
     #[command(after_help = EXIT_CODES)]
     Proxies(Proxies),
+    /// List what proxies reject at the moment, with the objects and fields to blame
+    #[command(after_help = EXIT_CODES)]
+    Nacks(Nacks),
+    /// Explain what a proxy has, or what became of an object
+    #[command(subcommand)]
+    Explain(Box<Explain>),
     /// List the replicas of a control plane in Kubernetes: their proxies, and whether they hold the same objects
     #[command(after_help = EXIT_CODES)]
     Replicas(Proxies),

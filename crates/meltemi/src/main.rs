@@ -57,6 +57,8 @@ fn run(args: Args) -> Result<Outcome> {
         Command::InstallAgent(args) => commands::install_agent::run(&args),
         Command::Ca(command) => commands::root_rotation::run(&command),
         Command::Proxies(args) => commands::proxies::run(&args),
+        Command::Explain(command) => commands::explain::run(*command, &env),
+        Command::Nacks(args) => commands::nacks::run(&args),
         Command::Replicas(args) => commands::replicas::run(&args),
         Command::Request(args) => commands::request::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
