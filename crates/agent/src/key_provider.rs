@@ -96,7 +96,10 @@ mod tests {
     fn proxy_config_asks() {
         let asked =
             of(&json!({"privateKeyProvider": {"cryptomb": {"pollDelay": "20ms", "fallback": true}}})).unwrap().unwrap();
-        assert_eq!(asked, KeyProvider { kind: PrivateKeyMethod::CryptoMb, poll_delay: Duration::from_millis(20), fallback: true });
+        assert_eq!(
+            asked,
+            KeyProvider { kind: PrivateKeyMethod::CryptoMb, poll_delay: Duration::from_millis(20), fallback: true }
+        );
         let bare = of(&json!({"privateKeyProvider": {"qat": {}}})).unwrap().unwrap();
         assert_eq!((bare.kind, bare.poll_delay, bare.fallback), (PrivateKeyMethod::Qat, POLL_DELAY, false));
         assert_eq!(of(&json!({"concurrency": 2})), Ok(None));

@@ -332,7 +332,10 @@ fn keys_are_wrapped_for_the_hardware_that_the_mesh_config_names() {
     assert!(!plain.contains("qat"));
     gateway.set("{apiVersion: v1, kind: ConfigMap, metadata: {name: istio, namespace: istio-system}, data: {mesh: '{defaultConfig: {privateKeyProvider: {qat: {pollDelay: 2ms}}}}'}}");
     let wrapped = requested(&gateway.join("edge", "in"), "kubernetes://site").expect("a secret");
-    assert!(wrapped.contains("qat.v3alpha.QatPrivateKeyMethodConfig") && wrapped.contains("key of edge 1"), "{wrapped}");
+    assert!(
+        wrapped.contains("qat.v3alpha.QatPrivateKeyMethodConfig") && wrapped.contains("key of edge 1"),
+        "{wrapped}"
+    );
     let extension = Extension { name: "envoy.filters.http.router".into(), ..Extension::default() };
     let stock = Node { extensions: vec![extension], ..node("edge", "") };
     let stock = gateway.join_as(&stock, "spiffe://cluster.local/ns/edge/sa/in");
