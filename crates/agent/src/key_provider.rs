@@ -10,6 +10,7 @@ use wire::{
         extensions::transport_sockets::tls::v3::{PrivateKeyProvider, private_key_provider::ConfigType},
     },
     google::protobuf::Any,
+    private_key::{PrivateKeyMethod, PrivateKeyMethodConfig},
 };
 
 /// Envoy rejects zero; this is the value of Intel's guide for CryptoMB.
@@ -17,16 +18,10 @@ const POLL_DELAY: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyProvider {
-    kind: Kind,
+    kind: PrivateKeyMethod,
     poll_delay: Duration,
     /// Without the hardware the key is used as usual.
     fallback: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    CryptoMb,
-    Qat,
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,37 +32,9 @@ pub enum KeyProviderError {
     Delay(String),
 }
 
-impl Kind {
-    const ALL: [(&str, Kind); 2] = [("cryptomb", Kind::CryptoMb), ("qat", Kind::Qat)];
-
-    /// As Envoy registers it.
-    fn name(self) -> &'static str {
-        match self {
-            Kind::CryptoMb => "cryptomb",
-            Kind::Qat => "qat",
-        }
-    }
-
-    fn type_url(self) -> &'static str {
-        match self {
-            Kind::CryptoMb => {
-                "type.googleapis.com/envoy.extensions.private_key_providers.cryptomb.v3alpha.CryptoMbPrivateKeyMethodConfig"
-            }
-            Kind::Qat => {
-                "type.googleapis.com/envoy.extensions.private_key_providers.qat.v3alpha.QatPrivateKeyMethodConfig"
-            }
-        }
-    }
-}
-
-/// The configuration of both: their messages are in Envoy's contrib folder and have the same fields.
-#[derive(Clone, PartialEq, Message)]
-struct MethodConfig {
-    #[prost(message, optional, tag = "1")]
-    private_key: Option<DataSource>,
-    #[prost(message, optional, tag = "2")]
-    poll_delay: Option<wire::google::protobuf::Duration>,
-}
+/// By their names in ProxyConfig.
+const METHODS: [(&str, PrivateKeyMethod); 2] =
+    [("cryptomb", PrivateKeyMethod::CryptoMb), ("qat", PrivateKeyMethod::Qat)];
 
 impl KeyProvider {
     /// From a ProxyConfig. `delay`: parses a duration as it is written there.
@@ -76,7 +43,7 @@ impl KeyProvider {
         delay: impl Fn(&str) -> Option<Duration>,
     ) -> Result<Option<KeyProvider>, KeyProviderError> {
         let Some(asked) = config.get("privateKeyProvider").filter(|asked| !asked.is_null()) else { return Ok(None) };
-        let named = Kind::ALL.iter().find_map(|(name, kind)| Some((*kind, asked.get(*name)?)));
+        let named = METHODS.iter().find_map(|(name, kind)| Some((*kind, asked.get(*name)?)));
         let (kind, settings) = named.ok_or(KeyProviderError::Kind)?;
         let written = settings.get("pollDelay").and_then(Value::as_str);
         let poll_delay = match written {
@@ -104,7 +71,7 @@ impl KeyProvider {
             seconds: i64::try_from(self.poll_delay.as_secs()).unwrap_or(i64::MAX),
             nanos: i32::try_from(self.poll_delay.subsec_nanos()).unwrap_or(0),
         };
-        let config = MethodConfig { private_key: Some(key), poll_delay: Some(poll_delay) };
+        let config = PrivateKeyMethodConfig { private_key: Some(key), poll_delay: Some(poll_delay) };
         let any = Any { type_url: self.kind.type_url().to_owned(), value: config.encode_to_vec().into() };
         PrivateKeyProvider {
             provider_name: self.kind.name().to_owned(),
@@ -129,9 +96,12 @@ mod tests {
     fn proxy_config_asks() {
         let asked =
             of(&json!({"privateKeyProvider": {"cryptomb": {"pollDelay": "20ms", "fallback": true}}})).unwrap().unwrap();
-        assert_eq!(asked, KeyProvider { kind: Kind::CryptoMb, poll_delay: Duration::from_millis(20), fallback: true });
+        assert_eq!(
+            asked,
+            KeyProvider { kind: PrivateKeyMethod::CryptoMb, poll_delay: Duration::from_millis(20), fallback: true }
+        );
         let bare = of(&json!({"privateKeyProvider": {"qat": {}}})).unwrap().unwrap();
-        assert_eq!((bare.kind, bare.poll_delay, bare.fallback), (Kind::Qat, POLL_DELAY, false));
+        assert_eq!((bare.kind, bare.poll_delay, bare.fallback), (PrivateKeyMethod::Qat, POLL_DELAY, false));
         assert_eq!(of(&json!({"concurrency": 2})), Ok(None));
         assert_eq!(of(&json!({"privateKeyProvider": {"other": {}}})), Err(KeyProviderError::Kind));
         assert!(matches!(
@@ -155,7 +125,7 @@ mod tests {
         let wrapped = asked.wrap(key.clone());
         let Some(ConfigType::TypedConfig(any)) = wrapped.config_type else { panic!("no configuration") };
         assert!(any.type_url.ends_with("CryptoMbPrivateKeyMethodConfig"));
-        let config = MethodConfig::decode(&*any.value).unwrap();
+        let config = PrivateKeyMethodConfig::decode(&*any.value).unwrap();
         assert_eq!((config.private_key, config.poll_delay.unwrap().nanos), (Some(key), 10_000_000));
     }
 }

@@ -156,8 +156,7 @@ impl ServiceEndpoints {
     /// their names: pinned by parity case entries-dns-one-host.
     pub(crate) fn has_room(&self, service: &Service, port: &Port) -> bool {
         let mut all = self.by_port.iter().flat_map(|(_, endpoints)| endpoints);
-        service.resolution != Resolution::DnsRoundRobin
-            || all.all(|endpoint| endpoint.entry_port != Some(port.number))
+        service.resolution != Resolution::DnsRoundRobin || all.all(|endpoint| endpoint.entry_port != Some(port.number))
     }
 
     /// Releases spare capacity.

@@ -72,7 +72,7 @@ pub use policy::{
 pub use precedence::Precedence;
 pub use protocol::Protocol;
 pub use proxy::{Extension, NodeInfo, Proxy, ProxyError, ProxyKind};
-pub use proxy_settings::{ProxySettings, TracingSettings};
+pub use proxy_settings::{KeyAcceleration, KeyHardware, ProxySettings, TracingSettings};
 pub use release::Release;
 pub use scope::{Capture, EgressListener, IngressListener, ListenPort, OutboundPolicy, Scope, ScopeKey};
 pub use service::{ConnectStrategy, Distribution, Port, Range, Registry, Resolution, Service, TargetPort};

@@ -295,8 +295,17 @@ mod tests {
             gateway("b", "y", 3),
         ]);
         assert_eq!(gateways.scale(), 6);
-        assert_eq!(gateways.for_network("b", "y").len(), 1, "those of the endpoint's cluster");
-        assert_eq!(gateways.for_network("b", "z").len(), 3, "else all of the network");
+        let count = |cluster: &str| gateways.for_network("b", cluster, ProxyKind::Sidecar).len();
+        assert_eq!(count("y"), 1, "those of the endpoint's cluster");
+        assert_eq!(count("z"), 3, "else all of the network");
+    }
+
+    #[test]
+    fn sidecars_leave_out_gateways_for_hbone_alone_and_gateways_do_not() {
+        let tunnel = NetworkGateway { port: None, ..gateway("a", "x", 1) };
+        let gateways = NetworkGateways::new(vec![tunnel, gateway("a", "x", 2)]);
+        let count = |client| gateways.for_network("a", "x", client).len();
+        assert_eq!((count(ProxyKind::Sidecar), count(ProxyKind::Gateway)), (1, 2));
     }
 
     #[test]

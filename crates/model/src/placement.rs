@@ -19,7 +19,7 @@ use crate::patch::Patches;
 use crate::plugin::Plugins;
 use crate::policy::Policies;
 use crate::proxy::{Proxy, ProxyKind};
-use crate::proxy_settings::ProxySettings;
+use crate::proxy_settings::{KeyAcceleration, ProxySettings};
 use crate::scope::{Scope, ScopeKey};
 use crate::service::{Port, Service};
 use crate::telemetry::WorkloadTelemetry;
@@ -179,6 +179,11 @@ impl Placement {
     pub fn gateway(&self) -> &MergedGateway {
         static NONE: MergedGateway = MergedGateway::none();
         self.gateway_facts.as_ref().map_or(&NONE, |facts| &facts.gateway)
+    }
+
+    /// `None`: its mesh config asks for none, or it could not use it.
+    pub fn key_acceleration(&self) -> Option<KeyAcceleration> {
+        self.settings.key_acceleration.filter(|asked| !self.proxy.lacks(asked.hardware.extension()))
     }
 
     pub fn is_gateway(&self) -> bool {

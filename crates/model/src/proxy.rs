@@ -46,22 +46,27 @@ pub enum ProxyKind {
     Gateway,
 }
 
-/// Filters that exist only in Istio's build of Envoy.
+/// Extensions that not every build of Envoy has: filters of Istio's, and private key providers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Extension {
     Alpn,
+    CryptoMb,
     MetadataExchange,
     PeerMetadata,
+    Qat,
     Stats,
 }
 
 impl Extension {
-    const ALL: [Self; 4] = [Self::Alpn, Self::MetadataExchange, Self::PeerMetadata, Self::Stats];
+    const ALL: [Self; 6] =
+        [Self::Alpn, Self::CryptoMb, Self::MetadataExchange, Self::PeerMetadata, Self::Qat, Self::Stats];
 
     /// Names and configuration types by which `node.extensions` may list it.
     fn names(self) -> &'static [&'static str] {
         match self {
             Self::Alpn => &["istio.alpn", "istio.envoy.config.filter.http.alpn.v2alpha1.FilterConfig"],
+            Self::CryptoMb => &["cryptomb"],
+            Self::Qat => &["qat"],
             Self::MetadataExchange => &[
                 "istio.metadata_exchange",
                 "envoy.filters.network.metadata_exchange",

@@ -265,3 +265,90 @@ fn add_host(found: &mut ServiceEndpoints, service: &Service, object: &Object<Ser
         add_instance(found, service, &instance);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use config::object::parse_documents;
+    use config::store::{Store, StoreOptions, Update};
+
+    use super::*;
+    use crate::environment::Environment;
+
+    /// The name of the workload and the port of each endpoint of a host and port.
+    fn endpoints(objects: &str, host: &str, port: &str) -> Vec<String> {
+        let parsed = parse_documents("f", objects);
+        assert!(parsed.rejected.is_empty(), "{:?}", parsed.diagnostics);
+        let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
+        let snapshot = store.apply(parsed.objects.into_iter().map(Update::Put).collect());
+        let mesh = Mesh::new(&snapshot, &Arc::new(Environment::default()));
+        let service = mesh.all_services().find(|service| service.host.to_string() == host).expect("declared");
+        let found = mesh.endpoints(service);
+        found.port(port).iter().map(|endpoint| format!("{}:{}", endpoint.workload.name, endpoint.port)).collect()
+    }
+
+    fn entry(name: &str, spec: &str) -> String {
+        format!(
+            "{{apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {{name: {name}, namespace: shop}}, spec: {{{spec}}}}}\n---\n"
+        )
+    }
+
+    fn pod(labels: &str, ports: &str) -> String {
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: pod, namespace: shop, labels: {{{labels}}}}}, spec: {{containers: [{{ports: [{ports}]}}]}}, status: {{phase: Running, podIP: 10.0.0.1}}}}\n---\n"
+        )
+    }
+
+    fn machine(name: &str, meta: &str) -> String {
+        format!(
+            "{{apiVersion: networking.istio.io/v1, kind: WorkloadEntry, metadata: {{name: {name}, namespace: shop, {meta}}}, spec: {{address: 10.0.0.2, labels: {{app: a}}}}}}\n---\n"
+        )
+    }
+
+    const SELECTING: &str = "hosts: [a.example], location: MESH_INTERNAL, resolution: STATIC, ports: [{number: 80, name: http, protocol: HTTP, targetPort: 7000}], workloadSelector: {labels: {app: a}}";
+
+    #[test]
+    fn an_empty_workload_name_is_that_of_the_object_at_a_service_entry_only() {
+        let empty = "service.istio.io/workload-name: ''";
+        let machine = machine("machine", &format!("labels: {{{empty}}}"));
+        let service = "{apiVersion: v1, kind: Service, metadata: {name: s, namespace: shop}, spec: {clusterIP: 10.1.0.1, selector: {app: a}, ports: [{name: http, port: 80}]}}\n---\n";
+        let objects = format!("{}{machine}{service}{}", pod(&format!("app: a, {empty}"), ""), entry("a", SELECTING));
+        assert_eq!(endpoints(&objects, "a.example", "http"), ["pod:7000", "machine:7000"]);
+        assert_eq!(endpoints(&objects, "s.shop.svc.cluster.local", "http"), [":80"]);
+    }
+
+    #[test]
+    fn a_tcp_port_of_a_pod_with_the_name_of_the_port_goes_before_the_target_port() {
+        let of =
+            |ports: &str| endpoints(&format!("{}{}", pod("app: a", ports), entry("a", SELECTING)), "a.example", "http");
+        assert_eq!(of("{name: http, containerPort: 8080}, {name: http, containerPort: 8081}"), ["pod:8080"]);
+        assert_eq!(of("{name: http, containerPort: 8080, protocol: UDP}, {containerPort: 8081}"), ["pod:7000"]);
+    }
+
+    #[test]
+    fn with_dns_round_robin_a_port_number_has_one_endpoint_whatever_the_names_of_the_port() {
+        let of = |name: &str, port: &str| {
+            let spec = "hosts: [a.example], resolution: DNS_ROUND_ROBIN";
+            entry(name, &format!("{spec}, ports: [{port}], endpoints: [{{address: {name}.example.net}}]"))
+        };
+        let objects =
+            [of("a", "{number: 80, name: http}"), of("b", "{number: 80, name: web}, {number: 81, name: more}")]
+                .concat();
+        let names = ["http", "web", "more"].map(|port| endpoints(&objects, "a.example", port).len());
+        assert_eq!(names, [1, 0, 1]);
+    }
+
+    #[test]
+    fn health_checks_are_enabled_by_the_spellings_of_true_that_istiod_reads() {
+        let counts = |value: &str| {
+            let entry_without_status =
+                machine("m", &format!("annotations: {{proxy.istio.io/health-checks-enabled: '{value}'}}"));
+            endpoints(&format!("{entry_without_status}{}", entry("a", SELECTING)), "a.example", "http").len()
+        };
+        for enabled in ["true", "TRUE", "True", "t", "T", "1"] {
+            assert_eq!(counts(enabled), 0, "{enabled}");
+        }
+        for other in ["tRue", "yes", "0", "false", ""] {
+            assert_eq!(counts(other), 1, "{other}");
+        }
+    }
+}

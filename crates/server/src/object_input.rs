@@ -8,9 +8,7 @@ use anyhow::{Context, Result, bail};
 use config::object::UnreadObjects;
 use config::store::{Snapshot, Store};
 use sources::files::{Folder, Scan, read_text};
-use sources::kube::{
-    ApiAccess, EndpointKind, JSON, KubeClient, KubeOptions, KubeSource, Pacing, State, WatchesHealth,
-};
+use sources::kube::{ApiAccess, EndpointKind, JSON, KubeClient, KubeOptions, KubeSource, Pacing, State, WatchesHealth};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 

@@ -13,7 +13,7 @@ use model::{Credential, CredentialReader, Environment};
 use proptest::prelude::*;
 use prost::Message;
 use views::{ClassLimits, SecretAuthorizer, Views};
-use wire::envoy::config::core::v3::Node;
+use wire::envoy::config::core::v3::{Extension, Node};
 use wire::google::protobuf::{Struct, Value, value::Kind as Form};
 use xds::{Caller, IdentityCheck, Membership, Provider, Resource, TypeUrl, Variant};
 
@@ -323,4 +323,21 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn keys_are_wrapped_for_the_hardware_that_the_mesh_config_names() {
+    let mut gateway = GatewayViews::new();
+    let plain = requested(&gateway.join("edge", "in"), "kubernetes://site").expect("a secret");
+    assert!(!plain.contains("qat"));
+    gateway.set("{apiVersion: v1, kind: ConfigMap, metadata: {name: istio, namespace: istio-system}, data: {mesh: '{defaultConfig: {privateKeyProvider: {qat: {pollDelay: 2ms}}}}'}}");
+    let wrapped = requested(&gateway.join("edge", "in"), "kubernetes://site").expect("a secret");
+    assert!(
+        wrapped.contains("qat.v3alpha.QatPrivateKeyMethodConfig") && wrapped.contains("key of edge 1"),
+        "{wrapped}"
+    );
+    let extension = Extension { name: "envoy.filters.http.router".into(), ..Extension::default() };
+    let stock = Node { extensions: vec![extension], ..node("edge", "") };
+    let stock = gateway.join_as(&stock, "spiffe://cluster.local/ns/edge/sa/in");
+    assert_eq!(requested(&stock, "kubernetes://site"), Some(plain), "it would reject what it does not know");
 }

@@ -4,6 +4,7 @@
 pub mod any;
 pub mod json;
 mod pool;
+pub mod private_key;
 pub mod proto_struct;
 
 pub use pool::pool;

@@ -312,7 +312,8 @@ spec:
     assert_eq!(find(&objects, "PodDisruptionBudget", "istiod-canary")["spec"]["maxUnavailable"], 1);
     let mesh = find(&objects, "ConfigMap", "istio-canary")["data"]["mesh"].as_str().expect("a text");
     assert!(mesh.contains("accessLogFile: /dev/stderr") && mesh.contains("discoverySelectors:"), "{mesh}");
-    let injected = find(&objects, "ConfigMap", "istio-sidecar-injector-canary")["data"]["values"].as_str().expect("a text");
+    let injected =
+        find(&objects, "ConfigMap", "istio-sidecar-injector-canary")["data"]["values"].as_str().expect("a text");
     let injected: serde_json::Value = serde_json::from_str(injected).expect("JSON");
     assert_eq!(injected["global"]["proxy"]["logLevel"], "trace");
     assert_eq!(injected["sidecarInjectorWebhook"]["rewriteAppHTTPProbe"], json!(false));

@@ -75,8 +75,7 @@ fn sni_distinguishes_tls_servers() {
         server(443, "TLS", "d.com, b.com", PASS),
     ]);
     assert_eq!(ports(&found), [(8443, 1), (8443, 1)]);
-    let want =
-        "warning: Gateway edge/web: spec.servers[2]: host b.com is already served on port 8443 by Gateway edge/web; the server is left out";
+    let want = "warning: Gateway edge/web: spec.servers[2]: host b.com is already served on port 8443 by Gateway edge/web; the server is left out";
     assert_eq!(diagnostics(&found), [want]);
 }
 

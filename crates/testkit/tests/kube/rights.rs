@@ -224,7 +224,8 @@ fn with_the_rights_of_the_chart_objects_of_the_gateway_api_are_counted_at_the_st
         line.with_context(|| instance.log())?;
         drop(instance);
         let name = json!({ "name": "httproutes.gateway.networking.k8s.io" });
-        let kind = json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": name });
+        let kind =
+            json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": name });
         api.delete(&kind).await
     });
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
-use model::{Credential, CredentialName, CredentialReader, Mesh, Placement, ResolvedCredential};
+use model::{Credential, CredentialName, CredentialReader, KeyAcceleration, Mesh, Placement, ResolvedCredential};
 use wire::google::protobuf::Any;
 use xds::{Resource, Seq};
 use xxhash_rust::xxh3::Xxh3;
@@ -27,8 +27,8 @@ pub(super) enum Withheld {
     Denied(String),
 }
 
-/// Name and namespace: the same name on the wire means another secret in another namespace.
-type SecretKey = (Arc<str>, Arc<str>);
+/// Name and namespace: the same name on the wire means another secret in another namespace. And what works with its key.
+type SecretKey = (Arc<str>, Arc<str>, Option<KeyAcceleration>);
 
 #[derive(Default)]
 struct Current {
@@ -79,16 +79,17 @@ impl SecretCache {
         let current = self.current.load();
         let mesh = current.mesh.as_ref().ok_or("nothing is loaded yet")?;
         let found = mesh.credential(credential, reader).map_err(|missing| missing.to_string())?;
-        Ok(self.get_or_encode(name, &reader.namespace, &found)?)
+        Ok(self.get_or_encode(name, &reader.namespace, placement.key_acceleration(), &found)?)
     }
 
     fn get_or_encode(
         &self,
         name: &str,
         namespace: &Arc<str>,
+        acceleration: Option<KeyAcceleration>,
         found: &ResolvedCredential<'_>,
     ) -> Result<Arc<Resource>, String> {
-        let key = (Arc::from(name), namespace.clone());
+        let key = (Arc::from(name), namespace.clone(), acceleration);
         let digest = digest(&found.credential);
         let cached = {
             // Entries are inserted whole, so a panic elsewhere leaves no half of one.
@@ -100,7 +101,8 @@ impl SecretCache {
         }
         self.authorizer.validate(&found.credential).map_err(|why| format!("{}: {why}", found.object))?;
         let object = Arc::from(found.object.to_string());
-        let resource = Arc::new(encode(name, &translate::secret(name, &found.credential), vec![object]));
+        let secret = translate::secret(name, &found.credential, acceleration);
+        let resource = Arc::new(encode(name, &secret, vec![object]));
         let mut encoded = self.encoded.lock().unwrap_or_else(PoisonError::into_inner);
         if encoded.len() == encoded.capacity() {
             encoded.retain(|_, (_, resource)| resource.strong_count() > 0);

@@ -134,12 +134,19 @@ fn gateway(name: &str, selector: &str, server: &str) -> String {
 #[test]
 fn gateways_of_the_same_pods_that_conflict() {
     let tls = |name: &str, hosts: &str| {
-        format!("{{hosts: [{hosts}], port: {{number: 443, name: {name}, protocol: HTTPS}}, tls: {{mode: PASSTHROUGH}}}}")
+        format!(
+            "{{hosts: [{hosts}], port: {{number: 443, name: {name}, protocol: HTTPS}}, tls: {{mode: PASSTHROUGH}}}}"
+        )
     };
     let pair = |second: &str, selector: &str| {
-        let (first, second) = (gateway("web-a", "istio: edge", &tls("a", "x.example.com")), gateway("web-b", selector, second));
+        let (first, second) =
+            (gateway("web-a", "istio: edge", &tls("a", "x.example.com")), gateway("web-b", selector, second));
         let mut found = diagnostics(&format!("{EDGE}{first}{second}"));
-        found.retain(|line| !line.contains("no Service of the pods") && !line.contains("chooses no workload") && !line.contains("no workload of"));
+        found.retain(|line| {
+            !line.contains("no Service of the pods")
+                && !line.contains("chooses no workload")
+                && !line.contains("no workload of")
+        });
         found
     };
     let none: [&str; 0] = [];
@@ -150,14 +157,17 @@ fn gateways_of_the_same_pods_that_conflict() {
     let tcp = "{hosts: ['*'], port: {number: 80, name: tcp, protocol: TCP}}";
     assert_eq!(
         pair(tcp, "istio: edge"),
-        ["Gateway infra/web-b: spec.servers[0]: port 8080 is already served as another protocol by Gateway infra/web; the server is left out"]
+        [
+            "Gateway infra/web-b: spec.servers[0]: port 8080 is already served as another protocol by Gateway infra/web; the server is left out"
+        ]
     );
 }
 
 #[test]
 fn gateways_of_a_selector_without_pods_conflict_too() {
     let server = "{hosts: ['*'], port: {number: 443, name: tls, protocol: TLS}, tls: {mode: PASSTHROUGH}}";
-    let mut found = diagnostics(&format!("{EDGE}{}{}", gateway("a", "istio: away", server), gateway("b", "istio: away", server)));
+    let mut found =
+        diagnostics(&format!("{EDGE}{}{}", gateway("a", "istio: away", server), gateway("b", "istio: away", server)));
     found.retain(|line| line.contains("already"));
     let taken = "Gateway infra/b: spec.servers[0]: host * is already served on port 443 by Gateway infra/a; the server is left out";
     assert_eq!(found, [taken]);
