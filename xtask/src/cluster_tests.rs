@@ -12,7 +12,7 @@ use tempfile::NamedTempFile;
 
 use crate::cluster::{self, Node, RunningNode};
 use crate::image::Which;
-use crate::reference::Reference;
+use crate::reference::{self, Reference};
 use crate::{helm, progress, project, setup};
 
 /// Not the one that a developer uses by default.
@@ -26,13 +26,22 @@ pub(crate) fn run(kubeconfig: Option<&Path>) -> Result<()> {
         Some(file) => on_cluster(file, None, &[]),
         None => {
             cluster::setup()?;
+            // What the tests run. A plain build of it would ask for other features of its dependencies, and compile most of them again.
+            let words = ["test", "--workspace", "--test", "node", "--test", "program", "--no-run"];
+            progress::step("build meltemi and the tests", &mut project::cargo(words))?;
             on_own_node(&[])?;
             killed_starts()
         }
     }
 }
 
-/// The part that runs every time.
+/// Why that part cannot run at once; `None`: it can.
+pub(crate) fn unready() -> Result<Option<String>> {
+    let agent = reference::built_agent()?.is_none().then(|| "Istio's agent is not built".to_owned());
+    Ok(cluster::unready().or(agent))
+}
+
+/// The part that runs every time, with the program that the other tests have built.
 pub(crate) fn part() -> Result<()> {
     on_own_node(&EVERY_TIME)
 }
@@ -42,8 +51,6 @@ fn on_own_node(filters: &[&str]) -> Result<()> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false))).context("listen for Ctrl-C")?;
     }
-    // With the features of the other tests, so that nothing is compiled twice.
-    progress::step("build meltemi", &mut project::cargo(["build", "--workspace", "--bin", "meltemi"]))?;
     let program = project::tested_meltemi();
     let other = another_build(&program)?;
     let node: Node = NUMBER.parse()?;

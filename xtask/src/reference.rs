@@ -123,11 +123,19 @@ fn istio_source(reference: &Reference) -> Result<PathBuf> {
     Ok(PathBuf::from(source["Dir"].as_str().context("go mod download named no folder")?))
 }
 
+/// `None`: it must be built first, which takes minutes.
+pub(crate) fn built_agent() -> Result<Option<(PathBuf, PathBuf)>> {
+    let given = std::env::var_os("MELTEMI_REFERENCE").map(PathBuf::from);
+    let dir = given.map_or_else(|| Ok(project::cache()?.join("reference")), Ok::<_, anyhow::Error>)?;
+    let found = (dir.join("bin").join(AGENT), dir.join(TEMPLATE));
+    Ok(Some(found).filter(|(agent, template)| agent.exists() && template.exists()))
+}
+
 /// Istio's agent and the template of its bootstrap, for images of sidecars: built if they are missing, with the flags of istioctl, with which
 /// it shares most packages.
 pub(crate) fn agent() -> Result<(PathBuf, PathBuf)> {
-    if let Ok(dir) = Reference::with_agent() {
-        return Ok((dir.join("bin").join(AGENT), dir.join(TEMPLATE)));
+    if let Some(built) = built_agent()? {
+        return Ok(built);
     }
     let main = "istio.io/istio/pilot/cmd/pilot-agent";
     go_program(AGENT, main, &[&format!("{main}@{ISTIO}")])?;

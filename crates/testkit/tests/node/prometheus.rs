@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use config::yaml::{Scalars, documents};
 use serde_json::{Value, json};
 use testkit::http_client::{HttpRequest, send_one};
@@ -18,7 +18,9 @@ use crate::mesh::{Mesh, in_turn};
 fn expressions() -> Result<Vec<String>> {
     let read = |name: &str| fs::read_to_string(environment::repository().join("deploy/observability").join(name));
     let dashboard: Value = serde_json::from_str(&read("dashboard.json")?)?;
-    let alerts = documents(&read("alerts.yaml")?, Scalars::Objects).next().context("alerts")??.to_json();
+    let text = read("alerts.yaml")?;
+    let Some(Ok(alerts)) = documents(&text, Scalars::Objects).next() else { bail!("alerts.yaml is no YAML") };
+    let alerts = alerts.to_json();
     let mut all = Vec::new();
     for list in [&dashboard["panels"], &alerts["groups"]].into_iter().filter_map(Value::as_array).flatten() {
         let entries = ["targets", "rules"].into_iter().filter_map(|name| list[name].as_array()).flatten();
