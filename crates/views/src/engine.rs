@@ -11,6 +11,7 @@ use xds::{Kinds, Seq};
 
 use crate::dependencies::{self, MovableProxies};
 use crate::effects::Effects;
+use crate::key_fingerprint::FingerprintedKeys;
 use crate::layer::{Layer, Refresh, RefreshStamp};
 use crate::layer_caches::{LayerCaches, LayerIds, RefreshEffect};
 use crate::member::{ClassHandle, Member};
@@ -95,15 +96,21 @@ impl Engine {
         step
     }
 
+    /// Where a proxy is in a mesh, which is that of the engine, and the keys of its class.
+    pub(crate) fn place(&self, mesh: &Mesh, proxy: &Arc<Proxy>) -> (FingerprintedKeys, Placement) {
+        let placement = mesh.place(proxy);
+        (self.caches.fingerprints(ClassKeys::of(mesh, &placement)), placement)
+    }
+
     /// The class of a proxy, if it exists.
-    pub(crate) fn find_class(&self, keys: &ClassKeys) -> Option<LayerIds> {
+    pub(crate) fn find_class(&self, keys: &FingerprintedKeys) -> Option<LayerIds> {
         self.caches.find(keys).filter(|ids| self.classes.contains_key(ids))
     }
 
     /// Builds the class of a proxy.
-    pub(crate) fn build_class(&mut self, mesh: &Arc<Mesh>, keys: ClassKeys, placement: Placement) -> LayerIds {
+    pub(crate) fn build_class(&mut self, mesh: &Arc<Mesh>, keys: &FingerprintedKeys, placement: Placement) -> LayerIds {
         let stamp = RefreshStamp { seq: self.seq, began: None, round: self.round };
-        let ids = self.caches.get_or_build(&keys, mesh, &placement, stamp);
+        let ids = self.caches.get_or_build(keys, mesh, &placement, stamp);
         if !self.classes.contains_key(&ids) {
             let entry = ClassEntry::new(&self.caches, placement, ids, stamp);
             self.classes.insert(ids, entry);
@@ -195,7 +202,7 @@ impl Step {
         let Self { engine: Engine { caches, classes, .. }, delta, stamp, effects, mesh, before, .. } = self;
         effects.compare_workload(&member, before, mesh);
         let placement = mesh.place(&member.proxy);
-        let class = ClassKeys::of(mesh, &placement);
+        let class = caches.fingerprints(ClassKeys::of(mesh, &placement));
         let fresh = caches.find(&class).filter(|ids| classes.get(ids).is_some_and(|entry| entry.round == stamp.round));
         let ids = fresh.unwrap_or_else(|| {
             let refresh = Refresh { before, mesh, delta, stamp: *stamp };
@@ -271,10 +278,4 @@ fn stay_and_leave(
     let staying: Vec<&Weak<Member>> = members.iter().filter(stays).collect();
     let changed = (staying.len() < members.len()).then(|| staying.into_iter().cloned().collect());
     (changed, leaving)
-}
-
-/// Where a proxy is in a mesh, and the key of its class.
-pub(crate) fn place(mesh: &Arc<Mesh>, proxy: &Arc<Proxy>) -> (ClassKeys, Placement) {
-    let placement = mesh.place(proxy);
-    (ClassKeys::of(mesh, &placement), placement)
 }

@@ -2,8 +2,7 @@
 //! are large.
 
 use std::collections::HashSet;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
-use std::marker::PhantomData;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use imbl::HashMap;
@@ -16,28 +15,10 @@ pub(crate) type LayerId = u64;
 
 #[derive(Clone)]
 pub(crate) struct LayerCache<K> {
-    ids: HashMap<KeyFingerprint, LayerId>,
-    seeds: [RandomState; 2],
+    ids: HashMap<K, LayerId>,
     layers: HashMap<LayerId, LayerEntry>,
     /// The id of the next layer.
     next: LayerId,
-    _keys: PhantomData<fn(K)>,
-}
-
-/// Replaces the key, which is large. The hashes are seeded per process, so that a client cannot craft two keys with the same fingerprint.
-type KeyFingerprint = [u64; 2];
-
-/// Collects the bytes of a key: hashing them at once costs a third of hashing the many small fields one by one.
-struct KeyBytes(Vec<u8>);
-
-impl Hasher for KeyBytes {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
-    }
-
-    fn finish(&self) -> u64 {
-        unreachable!("collects bytes, which are hashed elsewhere")
-    }
 }
 
 #[derive(Clone)]
@@ -51,21 +32,19 @@ pub(crate) struct LayerEntry {
 
 impl<K> Default for LayerCache<K> {
     fn default() -> Self {
-        let seeds = [RandomState::new(), RandomState::new()];
-        Self { ids: HashMap::new(), seeds, layers: HashMap::new(), next: 0, _keys: PhantomData }
+        Self { ids: HashMap::new(), layers: HashMap::new(), next: 0 }
     }
 }
 
-impl<K: Hash> LayerCache<K> {
+impl<K: Hash + Eq + Clone> LayerCache<K> {
     pub(crate) fn get_or_build<P: LayerKind>(
         &mut self,
-        key: &K,
+        key: K,
         context: &mut BuildContext<'_>,
         placement: &Placement,
         stamp: RefreshStamp,
     ) -> LayerId {
-        let fingerprint = self.fingerprint(key);
-        if let Some(id) = self.ids.get(&fingerprint) {
+        if let Some(id) = self.ids.get(&key) {
             return *id;
         }
         let id = self.next;
@@ -73,7 +52,7 @@ impl<K: Hash> LayerCache<K> {
         let layer = Arc::new(Layer::new::<P>(context, placement, stamp));
         let entry = LayerEntry { layer, facts: placement.facts.clone(), refreshed_round: stamp.round };
         self.layers.insert(id, entry);
-        self.ids.insert(fingerprint, id);
+        self.ids.insert(key, id);
         id
     }
 
@@ -99,18 +78,7 @@ impl<K: Hash> LayerCache<K> {
     }
 
     pub(crate) fn find(&self, key: &K) -> Option<LayerId> {
-        self.ids.get(&self.fingerprint(key)).copied()
-    }
-
-    fn fingerprint(&self, key: &K) -> KeyFingerprint {
-        let mut key_bytes = KeyBytes(Vec::with_capacity(2048));
-        key.hash(&mut key_bytes);
-        let KeyBytes(bytes) = key_bytes;
-        self.seeds.each_ref().map(|seed| {
-            let mut hash = seed.build_hasher();
-            hash.write(&bytes);
-            hash.finish()
-        })
+        self.ids.get(key).copied()
     }
 
     pub(crate) fn entry(&self, id: LayerId) -> &LayerEntry {

@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use imbl::HashMap;
-use model::{ClassKeys, Delta, InboundKey, ListenerKey, Mesh, OutboundKey, Placement, ProxyFacts};
+use model::{ClassKeys, Delta, Mesh, OutboundKey, Placement, ProxyFacts};
 
 use crate::dependencies;
 use crate::inbound_templates::InboundTemplates;
 use crate::isolation::TranslationFailures;
+use crate::key_fingerprint::{FingerprintedKeys, KeyFingerprint, KeyHasher};
 use crate::layer::{BuildContext, Layer, Refresh, RefreshStamp};
 use crate::layer_cache::{LayerCache, LayerId};
 use crate::layer_kinds::{Inbound, Listeners, Outbound};
@@ -19,15 +20,16 @@ use xds::Kinds;
 /// Cheap to clone: the clone shares what it does not change.
 #[derive(Clone, Default)]
 pub(crate) struct LayerCaches {
+    hasher: KeyHasher,
     resources: ResourceCache,
     /// Of this round. Copies within a round share it.
     inbound_templates: Arc<Mutex<InboundTemplates>>,
-    outbound: LayerCache<OutboundKey>,
+    outbound: LayerCache<KeyFingerprint>,
     /// The published state of each outbound layer.
     outbound_states: HashMap<LayerId, OutboundState>,
     /// Keyed by the outbound layer that they were built on, too.
-    listeners: LayerCache<(LayerId, ListenerKey)>,
-    inbound: LayerCache<InboundKey>,
+    listeners: LayerCache<(LayerId, KeyFingerprint)>,
+    inbound: LayerCache<KeyFingerprint>,
     pub(crate) failures: TranslationFailures,
 }
 
@@ -54,22 +56,26 @@ impl LayerCaches {
         lock(&self.inbound_templates).clear();
     }
 
+    pub(crate) fn fingerprints(&self, keys: ClassKeys) -> FingerprintedKeys {
+        self.hasher.fingerprints(keys)
+    }
+
     /// `None`: at least one of the layers does not exist.
-    pub(crate) fn find(&self, class: &ClassKeys) -> Option<LayerIds> {
+    pub(crate) fn find(&self, class: &FingerprintedKeys) -> Option<LayerIds> {
         let first = self.outbound.find(&class.outbound)?;
-        let second = self.listeners.find(&(first, class.listeners.clone()))?;
+        let second = self.listeners.find(&(first, class.listeners))?;
         Some([first, second, self.inbound.find(&class.inbound)?])
     }
 
     pub(crate) fn get_or_build(
         &mut self,
-        class: &ClassKeys,
+        class: &FingerprintedKeys,
         mesh: &Arc<Mesh>,
         placement: &Placement,
         stamp: RefreshStamp,
     ) -> LayerIds {
         let known = self.outbound.find(&class.outbound).map(|id| (id, self.outbound_states[&id].client));
-        let (first, client) = known.unwrap_or_else(|| self.build_outbound(&class.outbound, mesh, placement, stamp));
+        let (first, client) = known.unwrap_or_else(|| self.build_outbound(class, mesh, placement, stamp));
         let Self { resources, inbound_templates, outbound, listeners, inbound, failures, .. } = self;
         let http = outbound.entry(first).layer.http.clone();
         let mut context = BuildContext {
@@ -77,27 +83,26 @@ impl LayerCaches {
             resources,
             client,
             http,
-            inbound_templates: Some((&mut *lock(inbound_templates), &class.inbound)),
+            inbound_templates: Some((&mut *lock(inbound_templates), &class.keys.inbound)),
             tracing: None,
             previous: Layer::default(),
             failures,
         };
-        let own = (first, class.listeners.clone());
-        let second = listeners.get_or_build::<Listeners>(&own, &mut context, placement, stamp);
-        let third = inbound.get_or_build::<Inbound>(&class.inbound, &mut context, placement, stamp);
+        let second = listeners.get_or_build::<Listeners>((first, class.listeners), &mut context, placement, stamp);
+        let third = inbound.get_or_build::<Inbound>(class.inbound, &mut context, placement, stamp);
         [first, second, third]
     }
 
     /// Returns the layer and its client id.
     fn build_outbound(
         &mut self,
-        key: &OutboundKey,
+        class: &FingerprintedKeys,
         mesh: &Arc<Mesh>,
         placement: &Placement,
         stamp: RefreshStamp,
     ) -> (LayerId, usize) {
         let Self { resources, outbound, outbound_states, failures, .. } = self;
-        let client = resources.client_id(key);
+        let client = resources.client_id(&class.keys.outbound);
         let mut context = BuildContext {
             mesh,
             resources,
@@ -108,7 +113,7 @@ impl LayerCaches {
             previous: Layer::default(),
             failures,
         };
-        let id = outbound.get_or_build::<Outbound>(key, &mut context, placement, stamp);
+        let id = outbound.get_or_build::<Outbound>(class.outbound, &mut context, placement, stamp);
         let (scope, layer) = (placement.scope.clone(), outbound.entry(id).layer.clone());
         let published = OutboundLayer { mesh: mesh.clone(), scope, layer, seq: stamp.seq, round: stamp.round };
         outbound_states.insert(id, OutboundState::new(published, client));
@@ -195,25 +200,24 @@ impl LayerCaches {
     /// The layers of a class that a proxy moves into during a refresh and that was not refreshed in this round yet.
     pub(crate) fn refresh_or_build(
         &mut self,
-        class: &ClassKeys,
+        class: &FingerprintedKeys,
         placement: &Placement,
         refresh: Refresh<'_>,
     ) -> LayerIds {
         let Refresh { before, mesh, stamp, .. } = refresh;
         if let Some(first) = self.outbound.find(&class.outbound) {
-            self.outbound_states.get_mut(&first).expect(HAS_STATE).client = self.resources.client_id(&class.outbound);
-            self.refresh_outbound_for_move(first, placement, refresh);
+            self.refresh_outbound_for_move(first, &class.keys.outbound, placement, refresh);
         }
         let ids = self.get_or_build(class, mesh, placement, stamp);
         let [first, second, third] = ids;
-        let Self { resources, inbound_templates, outbound, outbound_states, listeners, inbound, failures } = self;
+        let Self { resources, inbound_templates, outbound, outbound_states, listeners, inbound, failures, .. } = self;
         let http = outbound.entry(first).layer.http.clone();
         let mut context = BuildContext {
             mesh,
             resources,
             client: outbound_states[&first].client,
             http,
-            inbound_templates: Some((&mut *lock(inbound_templates), &class.inbound)),
+            inbound_templates: Some((&mut *lock(inbound_templates), &class.keys.inbound)),
             tracing: None,
             previous: Layer::default(),
             failures,
@@ -225,12 +229,20 @@ impl LayerCaches {
     }
 
     /// Brings the outbound layer to the current round. The other layers of the class may change too, so its views are replaced.
-    fn refresh_outbound_for_move(&mut self, id: LayerId, placement: &Placement, refresh: Refresh<'_>) {
+    fn refresh_outbound_for_move(
+        &mut self,
+        id: LayerId,
+        key: &OutboundKey,
+        placement: &Placement,
+        refresh: Refresh<'_>,
+    ) {
         let state = &self.outbound_states[&id];
         if state.published.round == refresh.stamp.round {
             return;
         }
         if state.checked_round != refresh.stamp.round || state.update.is_none() {
+            // A change of everything empties the resource cache, with its clients.
+            self.outbound_states.get_mut(&id).expect(HAS_STATE).client = self.resources.client_id(key);
             self.update_outbound(id, placement, refresh);
         }
         let state = self.outbound_states.get_mut(&id).expect(HAS_STATE);

@@ -10,6 +10,7 @@ mod engine;
 mod gateway;
 mod inbound_templates;
 mod isolation;
+mod key_fingerprint;
 mod layer;
 mod layer_cache;
 mod layer_caches;

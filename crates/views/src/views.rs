@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use config::diagnostic::Diagnostic;
 use config::store::Snapshot;
-use model::{Assurance, ClassKeys, CredentialReader, Environment, Mesh, Placement, Proxy, ProxyConfigCache};
+use model::{Assurance, CredentialReader, Environment, Mesh, Placement, Proxy, ProxyConfigCache};
 use wire::envoy::config::core::v3::Node;
 use xds::{Caller, Journal, Kinds, Membership, NodeError, Notifier, Provider, ProxyInfo, Push, Seq, TypeUrl};
 
@@ -15,7 +15,8 @@ use crate::admission;
 use crate::class_limits::{ClassClient, ClassCounts, ClassLimits};
 use crate::dependencies;
 use crate::effects::AffectedStreams;
-use crate::engine::{self, ClassEntry, Engine, Step};
+use crate::engine::{ClassEntry, Engine, Step};
+use crate::key_fingerprint::FingerprintedKeys;
 use crate::layer_caches::LayerIds;
 use crate::member::Member;
 use crate::node;
@@ -275,7 +276,7 @@ impl Views {
             let _refreshing = (attempt > MAX_ATTEMPTS).then(|| lock(&self.refreshing));
             let engine = self.state().engine.clone();
             let mesh = engine.mesh.as_ref().ok_or_else(not_loaded)?;
-            let (keys, placement) = engine::place(mesh, &proxy);
+            let (keys, placement) = engine.place(mesh, &proxy);
             let (round, known) = (engine.round, engine.find_class(&keys));
             let joined = match known {
                 Some(ids) => {
@@ -305,7 +306,7 @@ impl Views {
         let _building = lock(&self.building);
         let mut built = self.state().engine_with_room(client, self.class_limits)?;
         let Some(mesh) = built.mesh.clone().filter(|_| built.round == round) else { return Ok(None) };
-        let ids = built.build_class(&mesh, keys, placement);
+        let ids = built.build_class(&mesh, &keys, placement);
         let mut state = self.state();
         if state.engine.round != round {
             return Ok(None);
@@ -348,7 +349,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A class to be built.
 struct WantedClass<'a> {
-    keys: ClassKeys,
+    keys: FingerprintedKeys,
     placement: Placement,
     /// Of the engine that it is not in.
     round: u64,

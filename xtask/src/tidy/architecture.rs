@@ -45,7 +45,11 @@ fn long_lists(text: &str) -> Vec<Finding> {
             found.push(report(index + 1, format!("more than {MAX_FILES} files in a list"), "shorten the path"));
         }
         if step > MAX_STEPS {
-            found.push(report(index + 1, format!("more than {MAX_STEPS} steps"), "shorten the path, or its description"));
+            found.push(report(
+                index + 1,
+                format!("more than {MAX_STEPS} steps"),
+                "shorten the path, or its description",
+            ));
         }
     }
     found
@@ -90,7 +94,9 @@ mod tests {
 
     #[test]
     fn a_path_has_at_most_twenty_five_files() {
-        let steps = |count: usize| -> String { (0..count).map(|at| format!("{}. `a/{at}.rs`, `a/0.rs`\n", at / 5 + 1)).collect() };
+        let steps = |count: usize| -> String {
+            (0..count).map(|at| format!("{}. `a/{at}.rs`, `a/0.rs`\n", at / 5 + 1)).collect()
+        };
         assert_eq!((long_lists(&steps(25)).len(), long_lists(&steps(26)).len()), (0, 1));
         assert!(long_lists(&steps(15).repeat(2)).is_empty(), "each list counts by itself");
     }

@@ -163,7 +163,9 @@ mod tests {
         let plain = check(&mesh(&objects()), &["a", "bb"]);
         let (lua, rbac) = (b"lua", b"ns[istio-system]-policy[p]");
         for bytes in check(&mesh(&format!("{}{SCRIPT}", objects())), &["a", "bb"]) {
-            assert!(bytes.windows(lua.len()).any(|part| part == lua) && bytes.windows(rbac.len()).any(|part| part == rbac));
+            assert!(
+                bytes.windows(lua.len()).any(|part| part == lua) && bytes.windows(rbac.len()).any(|part| part == rbac)
+            );
             assert!(!plain.contains(&bytes));
         }
     }
@@ -172,11 +174,21 @@ mod tests {
     fn names_in_other_fields_need_a_listener_of_their_own() {
         let pattern = "{apiVersion: v1, kind: ConfigMap, metadata: {name: istio, namespace: istio-system}, data: {mesh: 'inboundClusterStatName: \"%SERVICE%\"'}}";
         let merge = |config: &str| {
-            format!("{{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {{name: f, namespace: istio-system}}, spec: {{configPatches: [{config}]}}}}")
+            format!(
+                "{{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {{name: f, namespace: istio-system}}, spec: {{configPatches: [{config}]}}}}"
+            )
         };
-        let tracing = merge("{applyTo: NETWORK_FILTER, patch: {operation: MERGE, value: {typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, tracing: {}}}}}");
+        let tracing = merge(
+            "{applyTo: NETWORK_FILTER, patch: {operation: MERGE, value: {typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, tracing: {}}}}}",
+        );
         let routes = merge("{applyTo: HTTP_ROUTE, patch: {operation: MERGE, value: {name: r}}}");
-        for (more, app, want) in [("", "tcp", true), (pattern, "tcp", false), (pattern, "a", true), (&tracing, "a", false), (&routes, "a", false)] {
+        for (more, app, want) in [
+            ("", "tcp", true),
+            (pattern, "tcp", false),
+            (pattern, "a", true),
+            (&tracing, "a", false),
+            (&routes, "a", false),
+        ] {
             let mesh = mesh(&format!("{}{more}", objects()));
             assert_eq!(InboundPorts::of(&mesh, &placed(&mesh, app)).is_some(), want, "{app} {more}");
         }

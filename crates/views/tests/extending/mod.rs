@@ -74,7 +74,9 @@ pub(crate) fn filter(ObjectVariant { name, app, shape, .. }: ObjectVariant, ns: 
         16 => format!(
             "applyTo: NETWORK_FILTER, patch: {{operation: INSERT_FIRST, value: {{name: sni{app}, typed_config: {{'@type': type.googleapis.com/envoy.extensions.filters.network.sni_cluster.v3.SniCluster}}}}}}"
         ),
-        17 => format!("applyTo: LISTENER, match: {{listener: {{name: virtualInbound}}}}, patch: {{operation: MERGE, value: {{stat_prefix: x{app}}}}}"),
+        17 => format!(
+            "applyTo: LISTENER, match: {{listener: {{name: virtualInbound}}}}, patch: {{operation: MERGE, value: {{stat_prefix: x{app}}}}}"
+        ),
         _ => "applyTo: LISTENER, match: {listener: {portNumber: 80}}, patch: {operation: REMOVE}".to_owned(),
     };
     format!(
