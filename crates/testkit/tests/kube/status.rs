@@ -260,7 +260,7 @@ fn proxies_of_another_replica_are_waited_for_counted_and_reported() {
     });
 }
 
-/// An older version, or a role that may not write its report: what its proxies hold is unknown, and said to be.
+/// An older version, or a role that may not write its report: what its proxies hold is unknown, and the status reports that.
 #[test]
 fn a_replica_that_does_not_report_makes_the_status_unknown() {
     in_turn(async |cluster| {
