@@ -245,7 +245,7 @@ fn many_signatures_with_an_rsa_key() {
         let mesh = ServedMesh::new(&plan(12, 12), env)?;
         let _swarm = mesh.swarm().await?;
         let (token, key, csr) = (mesh.path("token"), mesh.path("workload.key"), mesh.path("workload.csr"));
-        std::fs::write(&token, mesh.token("ns-0/default")?)?;
+        std::fs::write(&token, mesh.token("ns-0/s-0")?)?;
         let (pair, request) = signing_request()?;
         std::fs::write(&key, pair)?;
         std::fs::write(&csr, request)?;
