@@ -50,6 +50,7 @@ pub struct Acknowledgements {
 }
 
 /// The reports of the others, as of the last request.
+#[derive(Clone, PartialEq)]
 pub(crate) struct OtherReports(Vec<(ServingReplica, Option<AckReport>)>);
 
 /// An object of Kubernetes has at most 256 KiB of annotations: what the reports of all replicas may take, and that of one.

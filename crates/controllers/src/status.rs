@@ -96,6 +96,8 @@ struct WriteState {
     repeats: u32,
     /// The resourceVersion that was found to have these conditions: to compare them again costs more than all else of a pass.
     settled: Option<(u64, Conditions)>,
+    /// It is due in a moment.
+    waits: bool,
 }
 
 /// What a pass of the writer remembers for the next.
@@ -105,6 +107,10 @@ struct PassState {
     /// Whether the reports of other replicas may be read.
     knows_replicas: bool,
     read_at: Instant,
+    /// What the last pass counted with. `None`: there was none as the leader.
+    others: Option<OtherReports>,
+    /// The status of an object is written in a moment, unless it changes.
+    waiting: bool,
 }
 
 impl StatusWriter {
@@ -115,6 +121,8 @@ impl StatusWriter {
             forbidden: ForbiddenKinds::default(),
             knows_replicas: true,
             read_at: Instant::now(),
+            others: None,
+            waiting: true,
         };
         let (mut judged, mut others): (Option<Judged>, _) = (None, self.acknowledgements.replicas.others());
         loop {
@@ -135,6 +143,7 @@ impl StatusWriter {
             let (leads, beside) = (self.leads.is_held() || self.leads_all.is_held(), others.borrow().of_all > 0);
             if !leads {
                 state.objects.clear();
+                state.others = None;
             }
             if !leads && !beside {
                 judged = None;
@@ -172,6 +181,8 @@ impl StatusWriter {
             let proxy_changes = (self.proxy_changes)();
             let Ok(verdicts) = spawn_blocking(move || judge(&of)).await else { return Ok(()) };
             sleep(began.elapsed() * CPU_SHARE).await;
+            // Asked again before the next write: the role may be another by now.
+            state.knows_replicas = true;
             *judged = Some(Judged { snapshot, verdicts, at: Instant::now(), proxy_changes });
         }
         let Some(judged) = judged else { return Ok(()) };
@@ -184,18 +195,30 @@ impl StatusWriter {
             state.knows_replicas = is_allowed(exchanged)?;
             state.read_at = Instant::now();
         }
-        if leads { self.write_all(judged, state).await } else { Ok(()) }
+        let others = self.acknowledgements.others();
+        let is_settled = !is_new && !state.waiting && state.others.as_ref() == Some(&others);
+        if !leads || is_settled {
+            return Ok(());
+        }
+        // Also after an error.
+        state.waiting = true;
+        state.waiting = self.write_all(judged, others.clone(), state).await?;
+        state.others = Some(others);
+        Ok(())
     }
+
+    /// Returns whether the status of an object is to be written in a moment.
 
     async fn write_all(
         &self,
         Judged { snapshot, verdicts, .. }: &Judged,
+        mut others: OtherReports,
         state: &mut PassState,
-    ) -> Result<(), RequestError> {
+    ) -> Result<bool, RequestError> {
         state.objects.retain(|id, _| snapshot.object_statuses.contains_key(id));
         let count_interval =
             if snapshot.object_statuses.len() <= FEW_OBJECTS { FEW_COUNT_INTERVAL } else { COUNT_INTERVAL };
-        let (none, mut others, mut is_fresh) = (Verdict::default(), self.acknowledgements.others(), false);
+        let (none, mut is_fresh, mut waiting) = (Verdict::default(), false, false);
         for (id, status) in &snapshot.object_statuses {
             let leads = match status.revision.as_deref() {
                 None => &self.leads_all,
@@ -209,18 +232,18 @@ impl StatusWriter {
             let entry = state.objects.entry(id.clone()).or_insert_with(|| WriteState::new(status));
             let own = verdicts.get(id).unwrap_or(&none);
             let mut wanted = entry.wanted(own, (id, status), &others, state.knows_replicas);
-            if !entry.is_due(status, &wanted, count_interval) {
-                continue;
-            }
-            if !is_fresh {
+            let mut is_due = entry.is_due(status, &wanted, count_interval);
+            if is_due && !is_fresh {
                 // Replicas are read after proxies were counted: a new one may have some of them.
-                state.knows_replicas =
-                    is_allowed(self.acknowledgements.replicas.refresh().await)? && state.knows_replicas;
+                let known = is_allowed(self.acknowledgements.replicas.refresh().await)?;
+                state.knows_replicas &= known;
                 (others, is_fresh) = (self.acknowledgements.others(), true);
                 wanted = entry.wanted(own, (id, status), &others, state.knows_replicas);
-                if !entry.is_due(status, &wanted, count_interval) {
-                    continue;
-                }
+                is_due = entry.is_due(status, &wanted, count_interval);
+            }
+            waiting |= entry.waits;
+            if !is_due {
+                continue;
             }
             let Some(written) = leads.write(self.write(id, status, &wanted, entry)).await else { continue };
             match written {
@@ -230,7 +253,7 @@ impl StatusWriter {
             sleep(WRITE_INTERVAL).await;
             others = self.acknowledgements.others();
         }
-        Ok(())
+        Ok(waiting)
     }
 
     async fn write(
@@ -314,6 +337,7 @@ impl WriteState {
             written: None,
             repeats: 0,
             settled: None,
+            waits: false,
         }
     }
 
@@ -340,7 +364,7 @@ impl WriteState {
 
     fn is_due(&mut self, status: &ObjectStatus, wanted: &Conditions, count_interval: Duration) -> bool {
         let pending = wanted.is_pending().then(|| *self.pending_since.get_or_insert_with(Instant::now));
-        self.pending_since = pending;
+        (self.pending_since, self.waits) = (pending, false);
         if self.settled.as_ref().is_some_and(|(version, settled)| *version == status.version && settled == wanted) {
             return false;
         }
@@ -358,6 +382,7 @@ impl WriteState {
             return false;
         }
         if pending.is_some_and(|since| since.elapsed() < ACK_GRACE) {
+            self.waits = true;
             return false;
         }
         let delay = match change {
@@ -368,7 +393,9 @@ impl WriteState {
             _ if wavers => PENDING_INTERVAL,
             _ => Duration::ZERO,
         };
-        last.unwrap_or_else(|| self.since.elapsed()) >= delay
+        let is_due = last.unwrap_or_else(|| self.since.elapsed()) >= delay;
+        self.waits = !is_due && delay <= FEW_COUNT_INTERVAL;
+        is_due
     }
 }
 

@@ -1,4 +1,4 @@
-//! docs/coverage.md: every row names an issue, and what is built names a test that exists. The head of that file says how
+//! docs/internals/coverage.md: every row names an issue, and what is built names a test that exists. The head of that file says how
 //! a row is written. Tests that other pages name exist, too.
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use super::Finding;
 use super::source::Source;
 
-const FILE: &str = "docs/coverage.md";
+const FILE: &str = "docs/internals/coverage.md";
 /// Pages that name tests in their text.
 const PAGES: [&str; 3] = ["docs/reliability.md", "docs/differences.md", "docs/security.md"];
 const COLUMNS: [&str; 5] = ["what", "kind", "issue", "where", "test"];

@@ -1,4 +1,4 @@
-//! docs/dependencies.md names every dependency and no other, every dependency of the workspace is declared by a crate, and every
+//! docs/internals/dependencies.md names every dependency and no other, every dependency of the workspace is declared by a crate, and every
 //! crate uses what it declares.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use super::rules::{FILE as RULES, Rules};
 use super::source::Source;
 use super::{Finding, contains_word, line_of};
 
-const FILE: &str = "docs/dependencies.md";
+const FILE: &str = "docs/internals/dependencies.md";
 
 pub(super) fn check(root: &Path, manifests: &[Manifest]) -> Result<Vec<Finding>> {
     let text = std::fs::read_to_string(root.join(FILE)).context(FILE)?;
@@ -145,14 +145,14 @@ mod tests {
     #[test]
     fn every_dependency_has_a_row() {
         assert!(found("| `anyhow` | errors |\n| `odd` | x |\n").is_empty());
-        assert_eq!(found("| `odd` | x |\n"), ["Cargo.toml:2 anyhow is not in docs/dependencies.md"]);
-        assert_eq!(found("| `anyhow` | x |\n"), ["crates/ours/Cargo.toml:6 odd is not in docs/dependencies.md"]);
+        assert_eq!(found("| `odd` | x |\n"), ["Cargo.toml:2 anyhow is not in docs/internals/dependencies.md"]);
+        assert_eq!(found("| `anyhow` | x |\n"), ["crates/ours/Cargo.toml:6 odd is not in docs/internals/dependencies.md"]);
     }
 
     #[test]
     fn a_row_without_a_dependency_is_found() {
         let text = "| `anyhow` | errors |\n| `odd` | x |\n| `gone` | x |\n";
-        assert_eq!(found(text), ["docs/dependencies.md:3 gone is not a dependency"]);
+        assert_eq!(found(text), ["docs/internals/dependencies.md:3 gone is not a dependency"]);
     }
 
     #[test]

@@ -140,7 +140,7 @@ async fn proxies_have_a_moment_before_status_reports_that_they_are_waited_for() 
 
 /// Within 5 s of an ACK, with the time that a report of another replica takes.
 #[tokio::test(start_paused = true)]
-async fn an_ack_after_the_status_said_that_it_is_waited_for_is_written_in_two_seconds() {
+async fn an_ack_after_the_status_reports_that_it_is_pending_is_written_in_two_seconds() {
     let mut state = WriteState::new(&status(1, 1, &Value::Null));
     let (waiting, done) = (conditions(&verdict(0, 1), 1), conditions(&verdict(1, 1), 1));
     sleep(ACK_GRACE).await;

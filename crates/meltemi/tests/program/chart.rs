@@ -201,6 +201,25 @@ fn the_memory_limit_is_that_of_the_admission_of_streams() {
     }
 }
 
+/// What doctor compares the CPU with is what the container requests, whoever changes it in the cluster.
+#[test]
+fn the_cpu_request_is_that_of_the_container() {
+    let env = |set: &str| {
+        let objects = rendered(&[], &["--set", set])?;
+        let container = &find(&objects, "Deployment", "istiod")["spec"]["template"]["spec"]["containers"][0];
+        Some(array(&container["env"]).to_vec())
+    };
+    let Some(given) = env("traceSampling=1") else { return };
+    let at = |name: &str| given.iter().position(|it| it["name"] == name).unwrap_or_else(|| panic!("{name} is missing"));
+    let source = json!({ "containerName": "discovery", "resource": "requests.cpu", "divisor": "1m" });
+    assert_eq!(given[at("CPU_REQUEST_MILLICORES")]["valueFrom"]["resourceFieldRef"], source);
+    assert_eq!(given[at("MELTEMI_CPU_REQUEST")]["value"], "$(CPU_REQUEST_MILLICORES)m");
+    assert!(at("CPU_REQUEST_MILLICORES") < at("MELTEMI_CPU_REQUEST"), "a reference needs what it names before it");
+    let own = env("env.MELTEMI_CPU_REQUEST=2").expect("helm is there");
+    let own: Vec<_> = own.iter().filter(|it| it["name"] == "MELTEMI_CPU_REQUEST").collect();
+    assert_eq!((own.len(), &own[0]["value"]), (1, &json!("2")));
+}
+
 #[test]
 fn the_plaintext_port_can_be_turned_off() {
     let set = "plaintextXds.enabled=false,global.networkPolicy.enabled=true,revisionTags={stable}";
@@ -267,7 +286,7 @@ fn every_recipe_renders_with_a_revision_of_its_own() {
             assert_eq!(revisions.insert(name, path.clone()), None, "{path:?} has the revision of another");
         }
     }
-    assert_eq!(revisions.len(), 6, "{revisions:?}");
+    assert_eq!(revisions.len(), 8, "{revisions:?}");
 }
 
 #[test]

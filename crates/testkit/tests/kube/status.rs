@@ -225,6 +225,8 @@ fn proxies_of_another_replica_are_waited_for_counted_and_reported() {
         let other = Instance::named(cluster, "other", &[], &[]).await?;
         let node = CaseProxy::new(&json!({ "name": "p", "namespace": "reported", "ip": "10.9.9.8" }))?.node();
         let mut proxy = AdsClient::new(other.plain, node.clone());
+        // Of another test, if it has left it.
+        api.delete(&envoy_filter()).await.ok();
         proxy.ask(CLUSTERS, &BTreeSet::new(), DEADLINE).await?;
         let logs = || writer.log() + &other.log();
 
@@ -260,7 +262,7 @@ fn proxies_of_another_replica_are_waited_for_counted_and_reported() {
     });
 }
 
-/// An older version, or a role that may not write its report: what its proxies hold is unknown, and said to be.
+/// An older version, or a role that may not write its report: what its proxies hold is unknown, and the status reports that.
 #[test]
 fn a_replica_that_does_not_report_makes_the_status_unknown() {
     in_turn(async |cluster| {
@@ -280,6 +282,7 @@ fn a_replica_that_does_not_report_makes_the_status_unknown() {
             "{found}"
         );
         drop(other);
-        reconciled(&api, "True", "NotUsed").await.with_context(|| writer.log())
+        reconciled(&api, "True", "NotUsed").await.with_context(|| writer.log())?;
+        api.delete(&envoy_filter()).await
     });
 }

@@ -1,5 +1,5 @@
 //! How bytes on the wire and in memory grow, from the server's own metrics: each test compares two meshes, or one mesh at two times, that
-//! differ in one thing. Nothing here asks for time: `cargo xtask bench` measures it, and docs/performance.md has the figures.
+//! differ in one thing. Nothing here asks for time: `cargo xtask bench` measures it, and docs/internals/performance.md has the figures.
 
 use anyhow::{Result, ensure};
 use loadgen::Swarm;

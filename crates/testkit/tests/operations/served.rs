@@ -117,12 +117,7 @@ impl ServedMesh {
 
     /// All proxies of the plan, before any is connected.
     pub(crate) fn idle_swarm(&self) -> Result<Swarm> {
-        self.idle_swarm_with(0)
-    }
-
-    /// Likewise; of a hundred so many will never read.
-    pub(crate) fn idle_swarm_with(&self, stalled: usize) -> Result<Swarm> {
-        Swarm::new(&self.nodes, &SwarmOptions { server: self.xds, authority: None, stalled, silent: 0 })
+        Swarm::new(&self.nodes, &SwarmOptions { server: self.xds, authority: None, stalled: 0, silent: 0 })
     }
 
     pub(crate) fn wait_for(&self, what: &str, is_there: impl FnMut() -> Result<bool>) -> Result<()> {
