@@ -3,6 +3,7 @@
 mod ask;
 mod env;
 mod explain;
+mod explain_request;
 mod folder;
 mod inject;
 mod proxy;
@@ -19,6 +20,7 @@ pub(crate) use env::{
     AdminEnv, ClassEnv, ClusterEnv, DebounceEnv, Env, IdentityEnv, InjectionEnv, JwksEnv, MeshEnv, StreamEnv,
 };
 pub(crate) use explain::{Explain, ExplainObject, ExplainProxy, ExplainSource, Nacks};
+pub(crate) use explain_request::ExplainRequest;
 pub(crate) use folder::{Check, InputArgs, MeshArgs, Render};
 pub(crate) use inject::{CheckInject, Inject};
 pub(crate) use proxy::{Agent, Bootstrap, BootstrapCommand, InstallAgent, SdsFrom};
