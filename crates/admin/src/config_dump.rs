@@ -1,8 +1,10 @@
 //! The configuration that a proxy should have, in the format of Envoy's `config_dump`, for comparison with it.
 
+use axum::body::Bytes;
 use prost::Message;
 use serde_json::{Map, Value, json};
 use wire::envoy::service::discovery::v3::DiscoveryResponse;
+use wire::google::protobuf::Any;
 use xds::{Class, Resource, TypeUrl, Variant};
 
 /// Whether load assignments are included; Envoy excludes them by default too.
@@ -142,12 +144,16 @@ fn version(resource: &Resource) -> &str {
 /// The messages in one encoded entry: one, or none if it does not decode. Secrets are redacted in all of them: an EnvoyFilter can put a key
 /// into a cluster or listener.
 pub(crate) fn decode(resource: &Resource) -> impl Iterator<Item = Value> {
-    let response = DiscoveryResponse::decode(resource.entry(Variant::Sotw)).unwrap_or_default();
-    response.resources.into_iter().map(|any| {
+    messages(resource.entry(Variant::Sotw)).into_iter().map(|any| {
         let mut decoded = wire::json::to_value(&any);
         redact(&mut decoded);
         decoded
     })
+}
+
+/// What an entry of a response holds.
+pub(crate) fn messages(entry: Bytes) -> Vec<Any> {
+    DiscoveryResponse::decode(entry).unwrap_or_default().resources
 }
 
 /// Private keys and the like are redacted at any depth. What is left is a message of the same type.

@@ -14,7 +14,7 @@ use crate::doctor::collect;
 use crate::doctor::facts::Facts;
 use crate::page::Page;
 use crate::state::AdminState;
-use crate::{connections, envoy_filters, memory, pushes, registry, watches};
+use crate::{connections, envoy_filters, explain_request, memory, pushes, registry, watches};
 
 pub(crate) struct PageRequest<'a> {
     pub(crate) name: &'a str,
@@ -42,6 +42,10 @@ pub(crate) const PAGES: [(&str, &str); 38] = [
     ("endpointShardz", "endpoints by host and namespace"),
     ("endpointz", "endpoints by host and namespace"),
     ("envoyfilters", "what each patch of an EnvoyFilter matched: resources, and classes of connected proxies"),
+    (
+        "explain/request",
+        "the way of one request through connected proxies, as `meltemi explain request` has it; ?from=, &to=",
+    ),
     (
         "facts",
         "facts about the mesh for `meltemi doctor`; ?use=NAMESPACE/HOST,.. are observed calls, ?namespace= limits them",
@@ -157,6 +161,7 @@ fn read(state: &AdminState, request: &PageRequest<'_>) -> Page {
             None => Page::text(StatusCode::NOT_FOUND, NO_ROTATION),
         },
         "envoyfilters" => Page::json(pretty, &envoy_filters::document(&state.patch_reach())),
+        "explain/request" => explain_request::page(state, request.parameters, pretty),
         "facts" => facts(state, request, pretty),
         "replicas" => Page::json(pretty, &state.server.replicas.get().map(|it| it.statuses()).unwrap_or_default()),
         "replica_access" => Page::json(pretty, &replica_access(state)),

@@ -10,6 +10,7 @@ mod debug_pages;
 mod debug_stream;
 pub mod doctor;
 mod envoy_filters;
+mod explain_request;
 mod hosts;
 mod http;
 mod log_levels;

@@ -40,7 +40,10 @@ pub(crate) struct Candidate {
 }
 
 pub(crate) enum Targets {
-    Endpoints { candidates: Vec<Candidate>, is_panic: bool },
+    Endpoints {
+        candidates: Vec<Candidate>,
+        is_panic: bool,
+    },
     /// Wherever the connection was going.
     OriginalDestination,
     /// Wherever DNS says at the time of the request.
@@ -56,12 +59,14 @@ pub(crate) fn targets(proxy: &ProxyResources, cluster: &Cluster) -> Targets {
     let assignment = match kind {
         DiscoveryType::OriginalDst => return Targets::OriginalDestination,
         DiscoveryType::Eds => {
-            let service = cluster.eds_cluster_config.as_ref().map(|it| it.service_name.as_str()).filter(|it| !it.is_empty());
+            let service =
+                cluster.eds_cluster_config.as_ref().map(|it| it.service_name.as_str()).filter(|it| !it.is_empty());
             proxy.assignments.get(service.unwrap_or(&cluster.name))
         }
         _ => cluster.load_assignment.as_ref(),
     };
-    let mut candidates: Vec<Candidate> = assignment.into_iter().flat_map(|it| &it.endpoints).flat_map(of_locality).collect();
+    let mut candidates: Vec<Candidate> =
+        assignment.into_iter().flat_map(|it| &it.endpoints).flat_map(of_locality).collect();
     let is_panic = share_out(cluster, assignment, &mut candidates);
     Targets::Endpoints { candidates, is_panic }
 }
@@ -80,7 +85,11 @@ fn candidate(endpoint: &LbEndpoint, locality: &str, priority: u32) -> Option<Can
                 _ => 0,
             };
             let ip: Option<IpAddr> = socket.address.parse().ok();
-            (ip.map_or_else(|| format!("{}:{port}", socket.address), |ip| SocketAddr::new(ip, port).to_string()), ip, port)
+            (
+                ip.map_or_else(|| format!("{}:{port}", socket.address), |ip| SocketAddr::new(ip, port).to_string()),
+                ip,
+                port,
+            )
         }
         Address::Pipe(pipe) => (pipe.path.clone(), None, 0),
         Address::EnvoyInternalAddress(_) => ("an internal listener".to_owned(), None, 0),
@@ -123,7 +132,9 @@ fn health(status: i32) -> &'static str {
 
 /// Sets the share of each, and returns whether unhealthy ones are used because too few are healthy (Envoy's panic mode).
 fn share_out(cluster: &Cluster, assignment: Option<&ClusterLoadAssignment>, candidates: &mut [Candidate]) -> bool {
-    let factor = assignment.and_then(|it| it.policy.as_ref()?.overprovisioning_factor.as_ref()).map_or(OVERPROVISIONING, |it| it.value);
+    let factor = assignment
+        .and_then(|it| it.policy.as_ref()?.overprovisioning_factor.as_ref())
+        .map_or(OVERPROVISIONING, |it| it.value);
     let mut priorities: Vec<u32> = candidates.iter().map(|it| it.priority).collect();
     priorities.sort_unstable();
     priorities.dedup();
@@ -150,8 +161,14 @@ fn share_out(cluster: &Cluster, assignment: Option<&ClusterLoadAssignment>, cand
         }
     }
     let total = 100.0 - left;
-    let threshold = cluster.common_lb_config.as_ref().and_then(|it| it.healthy_panic_threshold.as_ref()).map_or(PANIC_THRESHOLD, |it| it.value);
-    let uses_weights = cluster.common_lb_config.as_ref().is_some_and(|it| matches!(it.locality_config_specifier, Some(LocalityConfigSpecifier::LocalityWeightedLbConfig(_))));
+    let threshold = cluster
+        .common_lb_config
+        .as_ref()
+        .and_then(|it| it.healthy_panic_threshold.as_ref())
+        .map_or(PANIC_THRESHOLD, |it| it.value);
+    let uses_weights = cluster.common_lb_config.as_ref().is_some_and(|it| {
+        matches!(it.locality_config_specifier, Some(LocalityConfigSpecifier::LocalityWeightedLbConfig(_)))
+    });
     let weights = uses_weights.then_some(assignment).flatten();
     if total <= 0.0 {
         if threshold > 0.0 && !candidates.is_empty() {
@@ -172,25 +189,35 @@ fn share_out(cluster: &Cluster, assignment: Option<&ClusterLoadAssignment>, cand
 }
 
 /// Gives `share` to the endpoints that are used, by their weights, and by those of their localities where the cluster says so.
-fn weigh(candidates: &mut [Candidate], localities: Option<&ClusterLoadAssignment>, share: f64, is_used: impl Fn(&Candidate) -> bool) {
+fn weigh(
+    candidates: &mut [Candidate],
+    localities: Option<&ClusterLoadAssignment>,
+    share: f64,
+    is_used: impl Fn(&Candidate) -> bool,
+) {
     if share <= 0.0 {
         return;
     }
     let of_locality = |it: &Candidate| {
         let Some(assignment) = localities else { return 1.0 };
         let own = assignment.endpoints.iter().find(|locality| {
-            locality.priority == it.priority && locality.locality.as_ref().map(locality_name).unwrap_or_default() == it.locality
+            locality.priority == it.priority
+                && locality.locality.as_ref().map(locality_name).unwrap_or_default() == it.locality
         });
         own.and_then(|it| it.load_balancing_weight.as_ref()).map_or(0.0, |it| f64::from(it.value))
     };
     let inside = |candidates: &[Candidate], it: &Candidate| -> f64 {
-        let own = candidates.iter().filter(|other| is_used(other) && (localities.is_none() || other.locality == it.locality));
+        let own =
+            candidates.iter().filter(|other| is_used(other) && (localities.is_none() || other.locality == it.locality));
         own.map(|other| f64::from(other.weight)).sum()
     };
-    let parts: Vec<f64> = candidates
-        .iter()
-        .map(|it| if is_used(it) { of_locality(it) * f64::from(it.weight) / inside(candidates, it).max(1.0) } else { 0.0 })
-        .collect();
+    let parts: Vec<f64> =
+        candidates
+            .iter()
+            .map(|it| {
+                if is_used(it) { of_locality(it) * f64::from(it.weight) / inside(candidates, it).max(1.0) } else { 0.0 }
+            })
+            .collect();
     let total: f64 = parts.iter().sum();
     for (candidate, part) in candidates.iter_mut().zip(parts) {
         if total > 0.0 {

@@ -34,22 +34,38 @@ pub(crate) fn choose<'a>(listener: &'a Listener, connection: &Connection) -> Cho
     let has = |name: &str| listener.listener_filters.iter().any(|filter| filter.name == name);
     let (transport, server_name, applications) = match &connection.security {
         Security::Tls { server_name, alpn, .. } if has(TLS_INSPECTOR) => ("tls", server_name.clone(), alpn.clone()),
-        Security::Plaintext if connection.is_http && has(HTTP_INSPECTOR) => ("raw_buffer", None, vec!["http/1.1".to_owned()]),
+        Security::Plaintext if connection.is_http && has(HTTP_INSPECTOR) => {
+            ("raw_buffer", None, vec!["http/1.1".to_owned()])
+        }
         _ => ("raw_buffer", None, Vec::new()),
     };
-    let detected = Detected { server_name: server_name.map(|it| it.to_lowercase()), transport, applications, connection };
+    let detected =
+        Detected { server_name: server_name.map(|it| it.to_lowercase()), transport, applications, connection };
     let mut depends_on = BTreeSet::new();
-    for (address, what) in [(connection.destination, "the destination address"), (connection.source, "the source address")] {
+    for (address, what) in
+        [(connection.destination, "the destination address"), (connection.source, "the source address")]
+    {
         let asked = |wanted: &FilterChainMatch| match what {
             "the destination address" => !wanted.prefix_ranges.is_empty(),
             _ => !wanted.source_prefix_ranges.is_empty() || !wanted.direct_source_prefix_ranges.is_empty(),
         };
-        if address.is_none() && listener.filter_chains.iter().filter_map(|it| it.filter_chain_match.as_ref()).any(asked) {
+        if address.is_none() && listener.filter_chains.iter().filter_map(|it| it.filter_chain_match.as_ref()).any(asked)
+        {
             depends_on.insert(what.to_owned());
         }
     }
     let mut chains: Vec<&FilterChain> = listener.filter_chains.iter().collect();
-    for rank in [port, destination, server_name_rank, transport_rank, application, direct_source, source_type, source, source_port] {
+    for rank in [
+        port,
+        destination,
+        server_name_rank,
+        transport_rank,
+        application,
+        direct_source,
+        source_type,
+        source,
+        source_port,
+    ] {
         chains = most_specific(chains, |wanted| rank(wanted, &detected));
     }
     match chains.first() {
@@ -59,7 +75,10 @@ pub(crate) fn choose<'a>(listener: &'a Listener, connection: &Connection) -> Cho
 }
 
 /// Those of the highest rank; without a rank a chain does not match.
-fn most_specific<'a>(chains: Vec<&'a FilterChain>, rank: impl Fn(&FilterChainMatch) -> Option<usize>) -> Vec<&'a FilterChain> {
+fn most_specific<'a>(
+    chains: Vec<&'a FilterChain>,
+    rank: impl Fn(&FilterChainMatch) -> Option<usize>,
+) -> Vec<&'a FilterChain> {
     let empty = FilterChainMatch::default();
     let ranked: Vec<(&FilterChain, usize)> = chains
         .into_iter()
@@ -155,7 +174,8 @@ pub(crate) fn describe(chain: &FilterChain) -> String {
     let mut parts = Vec::new();
     parts.extend(wanted.destination_port.as_ref().map(|it| format!("port {}", it.value)));
     if !wanted.prefix_ranges.is_empty() {
-        let ranges: Vec<String> = wanted.prefix_ranges.iter().filter_map(|it| Some(address_match::network(it)?.to_string())).collect();
+        let ranges: Vec<String> =
+            wanted.prefix_ranges.iter().filter_map(|it| Some(address_match::network(it)?.to_string())).collect();
         parts.push(format!("address {}", ranges.join(", ")));
     }
     if !wanted.server_names.is_empty() {

@@ -72,7 +72,8 @@ impl Walk<'_> {
             course.end(forward.fails(*missing, format!("no cluster {name}")));
             return;
         };
-        let mut step = HopStep::new("cluster", name).of(forward.proxy.objects::<Cluster>(name, cluster.metadata.as_ref()));
+        let mut step =
+            HopStep::new("cluster", name).of(forward.proxy.objects::<Cluster>(name, cluster.metadata.as_ref()));
         if *percent < 100.0 {
             step = step.because(format!("weight: {:.2} % of the requests", percent));
         }
@@ -82,7 +83,9 @@ impl Walk<'_> {
         let is_inbound = forward.side == HopSide::Server && !name.starts_with("outbound");
         match cluster::targets(forward.proxy, cluster) {
             _ if is_inbound => course.end(served(forward)),
-            Targets::OriginalDestination if name.starts_with("outbound") && forward.arrival.connection.destination.is_some() => {
+            Targets::OriginalDestination
+                if name.starts_with("outbound") && forward.arrival.connection.destination.is_some() =>
+            {
                 let candidate = original(&forward.arrival.connection);
                 self.balance(course, forward, cluster, (vec![candidate], false), (service, subset));
             }
@@ -93,7 +96,9 @@ impl Walk<'_> {
             }
             Targets::Endpoints { candidates, is_panic } => {
                 if candidates.is_empty() && name == "BlackHoleCluster" {
-                    course.end(RequestOutcome::Blackholed { reason: "the cluster BlackHoleCluster has no endpoint".to_owned() });
+                    course.end(RequestOutcome::Blackholed {
+                        reason: "the cluster BlackHoleCluster has no endpoint".to_owned(),
+                    });
                     return;
                 }
                 self.balance(course, forward, cluster, (candidates, is_panic), (service, subset));
@@ -112,14 +117,24 @@ impl Walk<'_> {
         course.step(describe_endpoints(cluster, &candidates, is_panic));
         let used: Vec<Candidate> = candidates.into_iter().filter(|it| it.percent > 0.0).collect();
         if used.is_empty() {
-            course.end(forward.fails(503, format!("no healthy endpoint of {service}{}", subset.map(|it| format!(" {it}")).unwrap_or_default())));
+            course.end(forward.fails(
+                503,
+                format!("no healthy endpoint of {service}{}", subset.map(|it| format!(" {it}")).unwrap_or_default()),
+            ));
             return;
         }
         let mut groups: BTreeMap<String, Vec<Candidate>> = BTreeMap::new();
         for candidate in used {
             // Replicas have equal labels, and so equal proxies, unless their security differs.
-            let key = format!("{:?} {}", candidate.workload, candidate.socket_match.as_ref().is_some_and(|it| !it.fields.is_empty()));
-            groups.entry(if candidate.workload.is_some() { key } else { candidate.address.clone() }).or_default().push(candidate);
+            let key = format!(
+                "{:?} {}",
+                candidate.workload,
+                candidate.socket_match.as_ref().is_some_and(|it| !it.fields.is_empty())
+            );
+            groups
+                .entry(if candidate.workload.is_some() { key } else { candidate.address.clone() })
+                .or_default()
+                .push(candidate);
         }
         for (at, group) in groups.values().enumerate() {
             let percent = group.iter().map(|it| it.percent).sum();
@@ -156,8 +171,8 @@ impl Walk<'_> {
             });
             return;
         };
-        let rejected = tls::rejects_server(&transport, server.identity.as_deref());
-        let reason = format!("TLS: {} rejects the certificate of {}", forward.proxy.name, server.name);
+        let rejected = tls::rejects_server(&transport, server.proxy.identity.as_deref());
+        let reason = format!("TLS: {} rejects the certificate of {}", forward.proxy.proxy.name, server.proxy.name);
         // Only known identities are compared: what is unknown here is not known to be wrong.
         if rejected == Truth::Yes {
             course.end(forward.fails(503, reason));
@@ -179,7 +194,10 @@ impl Walk<'_> {
 
 fn arrival(forward: &Forward<'_>, transport: &Transport, endpoint: &Candidate, destination: Destination) -> Arrival {
     let mut http = forward.branch.http.clone();
-    if let Some(http) = &mut http && forward.branch.auto_host && !endpoint.hostname.is_empty() {
+    if let Some(http) = &mut http
+        && forward.branch.auto_host
+        && !endpoint.hostname.is_empty()
+    {
         http.authority.clone_from(&endpoint.hostname);
     }
     let security = match &transport.security {
@@ -187,7 +205,7 @@ fn arrival(forward: &Forward<'_>, transport: &Transport, endpoint: &Candidate, d
         own => own.clone(),
     };
     let connection = Connection {
-        source: forward.proxy.address,
+        source: forward.proxy.proxy.address,
         destination: endpoint.ip,
         port: endpoint.port,
         is_http: http.is_some(),
@@ -231,7 +249,7 @@ fn original(connection: &Connection) -> Candidate {
 fn names(proxy: &ProxyResources, cluster: &str) -> (String, Option<String>) {
     let parts: Vec<&str> = cluster.split('|').collect();
     let [_, _, subset, host] = parts.as_slice() else { return (cluster.to_owned(), None) };
-    let service = host.strip_suffix(&format!(".svc.{}", proxy.domain)).unwrap_or(host);
+    let service = host.strip_suffix(&format!(".svc.{}", proxy.proxy.domain)).unwrap_or(host);
     (service.to_owned(), (!subset.is_empty()).then(|| (*subset).to_owned()))
 }
 
@@ -265,7 +283,12 @@ fn describe_endpoints(cluster: &Cluster, candidates: &[Candidate], is_panic: boo
         step = step.because("too few are healthy, so that unhealthy ones are used too (panic)");
     }
     for it in candidates.iter().take(LISTED) {
-        let mut parts = vec![it.address.clone(), it.health.to_owned(), format!("priority {}", it.priority), format!("weight {}", it.weight)];
+        let mut parts = vec![
+            it.address.clone(),
+            it.health.to_owned(),
+            format!("priority {}", it.priority),
+            format!("weight {}", it.weight),
+        ];
         parts.extend((!it.locality.is_empty()).then(|| it.locality.clone()));
         parts.extend(it.workload.clone());
         parts.push(if it.percent > 0.0 { format!("{:.2} %", it.percent) } else { "unused".to_owned() });

@@ -27,7 +27,10 @@ const FAULT: &str = "envoy.filters.http.fault";
 const CORS: &str = "envoy.filters.http.cors";
 
 /// The filters of a connection manager that are on.
-pub(crate) fn filters<'a>(proxy: &'a ProxyResources, manager: &'a HttpConnectionManager) -> Vec<(&'a HttpFilter, &'a Any)> {
+pub(crate) fn filters<'a>(
+    proxy: &'a ProxyResources,
+    manager: &'a HttpConnectionManager,
+) -> Vec<(&'a HttpFilter, &'a Any)> {
     let config = |filter: &'a HttpFilter| match &filter.config_type {
         Some(ConfigType::TypedConfig(config)) => Some(config),
         Some(ConfigType::ConfigDiscovery(_)) => proxy.extensions.get(&filter.name),
@@ -50,7 +53,9 @@ pub(crate) struct RouteFilters<'a> {
 impl RouteFilters<'_> {
     fn get<M: prost::Message + Name + Default>(&self, filter: &str) -> Option<M> {
         let of = |configs: &BTreeMap<String, Any>| configs.get(filter).and_then(any::unpack::<M>);
-        self.route.and_then(|it| of(&it.typed_per_filter_config)).or_else(|| self.host.and_then(|it| of(&it.typed_per_filter_config)))
+        self.route
+            .and_then(|it| of(&it.typed_per_filter_config))
+            .or_else(|| self.host.and_then(|it| of(&it.typed_per_filter_config)))
     }
 }
 
@@ -62,13 +67,16 @@ pub(crate) fn authenticate(
     http: &HttpMessage,
     facts: &Facts<'_>,
 ) -> ControlFlow<(), Claims> {
-    let Some((filter, config)) = filters.iter().find_map(|(filter, config)| Some((filter, any::unpack::<JwtAuthentication>(config)?))) else {
+    let Some((filter, config)) =
+        filters.iter().find_map(|(filter, config)| Some((filter, any::unpack::<JwtAuthentication>(config)?)))
+    else {
         return ControlFlow::Continue(Claims::Absent);
     };
     let decision = jwt::decide(&config, token, http, facts);
     let verb = if decision.denied == Truth::No { "passes" } else { "does not pass" };
     course.step(HopStep::new("authentication", &filter.name).because(format!("{verb}: {}", decision.reason)));
-    course.end_if(decision.denied, RequestOutcome::failed(401, format!("RequestAuthentication: {}", decision.reason)))?;
+    course
+        .end_if(decision.denied, RequestOutcome::failed(401, format!("RequestAuthentication: {}", decision.reason)))?;
     ControlFlow::Continue(decision.claims)
 }
 
@@ -102,7 +110,10 @@ pub(crate) fn pass(
         {
             answer_preflight(course, &policy, http)?;
         } else if ["wasm", "lua", "ext_proc"].iter().any(|kind| config.type_url.contains(&format!(".{kind}."))) {
-            course.step(HopStep::new("extension", &filter.name).because("it may change the request or answer it; it is not evaluated"));
+            course.step(
+                HopStep::new("extension", &filter.name)
+                    .because("it may change the request or answer it; it is not evaluated"),
+            );
         }
     }
     ControlFlow::Continue(())
@@ -114,7 +125,8 @@ fn authorize(course: &mut Course, filter: &HttpFilter, found: &Rbac, facts: &Fac
         let verb = if decision.denied == Truth::No { "would allow" } else { "would deny" };
         format!("dry run {verb}: {}", decision.by)
     };
-    let shadow = found.shadow_rules.as_ref().filter(|_| !found.shadow_rules_stat_prefix.contains("ext_authz")).map(dry_run);
+    let shadow =
+        found.shadow_rules.as_ref().filter(|_| !found.shadow_rules_stat_prefix.contains("ext_authz")).map(dry_run);
     let mut step = HopStep::new("authorization", &filter.name);
     step.reasons.extend(shadow);
     let Some(rules) = &found.rules else {
@@ -143,9 +155,13 @@ fn inject_fault(course: &mut Course, fault: &HttpFault, http: &HttpMessage) -> C
         step = step.because(format!("delays {} % of the requests", fraction::percent(percentage)));
     }
     let abort = fault.abort.as_ref().and_then(|abort| match abort.error_type {
-        Some(fault_abort::ErrorType::HttpStatus(status)) => Some((status, abort.percentage.as_ref().map_or(0.0, fraction::percent))),
+        Some(fault_abort::ErrorType::HttpStatus(status)) => {
+            Some((status, abort.percentage.as_ref().map_or(0.0, fraction::percent)))
+        }
         // A gRPC status is an answer with HTTP status 200.
-        Some(fault_abort::ErrorType::GrpcStatus(_)) => Some((200, abort.percentage.as_ref().map_or(0.0, fraction::percent))),
+        Some(fault_abort::ErrorType::GrpcStatus(_)) => {
+            Some((200, abort.percentage.as_ref().map_or(0.0, fraction::percent)))
+        }
         _ => None,
     });
     if let Some((status, percent)) = abort {
@@ -161,7 +177,8 @@ fn inject_fault(course: &mut Course, fault: &HttpFault, http: &HttpMessage) -> C
 /// Preflight requests of allowed origins are answered by the filter.
 fn answer_preflight(course: &mut Course, policy: &CorsPolicy, http: &HttpMessage) -> ControlFlow<()> {
     let HeaderValue::Known(origin) = http.header("origin") else { return ControlFlow::Continue(()) };
-    let is_preflight = http.method == "OPTIONS" && matches!(http.header("access-control-request-method"), HeaderValue::Known(_));
+    let is_preflight =
+        http.method == "OPTIONS" && matches!(http.header("access-control-request-method"), HeaderValue::Known(_));
     let allowed = Truth::any(policy.allow_origin_string_match.iter().map(|it| text_match::matches(it, &origin)));
     let forwards = policy.forward_not_matching_preflights.as_ref().is_none_or(|it| it.value);
     let answers = is_preflight && (allowed == Truth::Yes || !forwards);

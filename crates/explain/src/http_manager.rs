@@ -5,7 +5,9 @@ use std::ops::ControlFlow;
 
 use wire::envoy::config::route::v3::RouteConfiguration;
 use wire::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
-use wire::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::{RouteSpecifier, StripPortMode};
+use wire::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::{
+    RouteSpecifier, StripPortMode,
+};
 
 use crate::explanation::{Course, HopStep, RequestOutcome};
 use crate::forward::{Branch, Passage};
@@ -68,7 +70,11 @@ pub(crate) fn pass(
     Passage { branches: shares.into_iter().map(branch).collect(), alpn: http_filter::alpn(&filters), is_http: true }
 }
 
-fn routes<'a>(course: &mut Course, proxy: &'a ProxyResources, manager: &'a HttpConnectionManager) -> Option<&'a RouteConfiguration> {
+fn routes<'a>(
+    course: &mut Course,
+    proxy: &'a ProxyResources,
+    manager: &'a HttpConnectionManager,
+) -> Option<&'a RouteConfiguration> {
     let missing = match &manager.route_specifier {
         Some(RouteSpecifier::RouteConfig(routes)) => return Some(routes),
         Some(RouteSpecifier::Rds(rds)) => match proxy.routes.get(&rds.route_config_name) {

@@ -17,7 +17,11 @@ pub(crate) struct JwtDecision {
 
 pub(crate) fn decide(filter: &JwtAuthentication, token: &Token, http: &HttpMessage, facts: &Facts<'_>) -> JwtDecision {
     let Some(requirement) = requirement(filter, http, facts) else {
-        return JwtDecision { denied: Truth::No, reason: "it asks for nothing here".to_owned(), claims: Claims::Absent };
+        return JwtDecision {
+            denied: Truth::No,
+            reason: "it asks for nothing here".to_owned(),
+            claims: Claims::Absent,
+        };
     };
     let denied = satisfied(requirement, filter, token).negated();
     let reason = match token {

@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 pub use explanation::{Explanation, HopSide, HopStep, RequestEnding, RequestHop, RequestOutcome, RequestVerdict};
 pub use request::{Payload, PlannedRequest, Token};
-pub use resources::{ProxyResources, ResourceError};
+pub use resources::{ExplainedProxy, ProxyResources, ResourceError};
 
 use explanation::Course;
 use forward::Destination;
@@ -72,7 +72,7 @@ fn arrival(request: &PlannedRequest, from: &ProxyResources, side: HopSide) -> Ar
         Payload::Tcp => None,
         Payload::Http { method, path, headers } => Some(message(request, method, path, headers)),
     };
-    let source = request.source.or(from.address.filter(|_| side == HopSide::Client));
+    let source = request.source.or(from.proxy.address.filter(|_| side == HopSide::Client));
     let connection = Connection { source, destination, port: request.port, security, is_http: http.is_some() };
     Arrival { connection, http, destination: Destination::default(), at: None }
 }

@@ -24,13 +24,21 @@ pub(crate) fn outbound(proxy: &ProxyResources, to: Option<IpAddr>, port: u16) ->
     let Some(catch_all) = ours().find(|it| it.use_original_dst.as_ref().is_some_and(|it| it.value)) else {
         // Nothing is redirected: the application connects to where the proxy listens.
         let found = ours().find(|it| endpoint(it).is_some_and(|(_, own)| own == port));
-        return found.map(|listener| (listener, format!("it listens on port {port}; nothing is redirected to this proxy")));
+        return found
+            .map(|listener| (listener, format!("it listens on port {port}; nothing is redirected to this proxy")));
     };
     let at = |wanted: Option<IpAddr>| {
-        ours().find(|it| endpoint(it).is_some_and(|(ip, own)| own == port && (ip == wanted || ip.is_some_and(|it| it.is_unspecified()) && wanted.is_none())))
+        ours().find(|it| {
+            endpoint(it).is_some_and(|(ip, own)| {
+                own == port && (ip == wanted || ip.is_some_and(|it| it.is_unspecified()) && wanted.is_none())
+            })
+        })
     };
     if let Some(listener) = to.and_then(|ip| at(Some(ip))) {
-        return Some((listener, format!("it has the address {}:{port}", to.map(|ip| ip.to_string()).unwrap_or_default())));
+        return Some((
+            listener,
+            format!("it has the address {}:{port}", to.map(|ip| ip.to_string()).unwrap_or_default()),
+        ));
     }
     if let Some(listener) = at(None) {
         return Some((listener, format!("it has port {port} of all addresses")));
@@ -40,17 +48,27 @@ pub(crate) fn outbound(proxy: &ProxyResources, to: Option<IpAddr>, port: u16) ->
 
 /// Where connections from other proxies and from outside arrive, with the reason.
 pub(crate) fn inbound(proxy: &ProxyResources, to: Option<IpAddr>, port: u16) -> Option<(&Listener, String)> {
-    let is_bound = |listener: &&Listener| {
-        listener.traffic_direction != TrafficDirection::Outbound as i32 || proxy.is_gateway()
-    };
+    let is_bound =
+        |listener: &&Listener| listener.traffic_direction != TrafficDirection::Outbound as i32 || proxy.is_gateway();
     let bound = || proxy.listeners.iter().filter(is_bound).filter(|it| !takes_original_dst(it));
     let at = |wanted: Option<IpAddr>| {
         bound().find(|it| endpoint(it).is_some_and(|(ip, own)| own == port && (wanted.is_none() || ip == wanted)))
     };
-    if let Some(listener) = to.and_then(|ip| at(Some(ip))).or_else(|| bound().find(|it| endpoint(it).is_some_and(|(ip, own)| own == port && ip.is_some_and(|it| it.is_unspecified())))).or_else(|| to.is_none().then(|| at(None)).flatten()) {
+    if let Some(listener) = to
+        .and_then(|ip| at(Some(ip)))
+        .or_else(|| {
+            bound().find(|it| {
+                endpoint(it).is_some_and(|(ip, own)| own == port && ip.is_some_and(|it| it.is_unspecified()))
+            })
+        })
+        .or_else(|| to.is_none().then(|| at(None)).flatten())
+    {
         return Some((listener, format!("it listens on port {port}")));
     }
-    let redirected = proxy.listeners.iter().find(|it| takes_original_dst(it) && it.traffic_direction == TrafficDirection::Inbound as i32);
+    let redirected = proxy
+        .listeners
+        .iter()
+        .find(|it| takes_original_dst(it) && it.traffic_direction == TrafficDirection::Inbound as i32);
     redirected.map(|listener| (listener, "connections to the workload are redirected to it".to_owned()))
 }
 
@@ -87,9 +105,13 @@ pub(crate) fn address_of(proxy: &ProxyResources, host: &str, port: u16) -> Optio
     let hosts = full_names(proxy, host);
     let listed = hosts.iter().find_map(|host| proxy.names.get(host)?.first()?.parse().ok());
     let of_listener = || {
-        let own = proxy.listeners.iter().filter(|it| endpoint(it).is_some_and(|(ip, own)| own == port && ip.is_some_and(|ip| !ip.is_unspecified())));
-        own.filter(|it| it.filter_chains.iter().chain(&it.default_filter_chain).any(|chain| leads_to(chain, &hosts, port)))
-            .find_map(|it| endpoint(it)?.0)
+        let own = proxy.listeners.iter().filter(|it| {
+            endpoint(it).is_some_and(|(ip, own)| own == port && ip.is_some_and(|ip| !ip.is_unspecified()))
+        });
+        own.filter(|it| {
+            it.filter_chains.iter().chain(&it.default_filter_chain).any(|chain| leads_to(chain, &hosts, port))
+        })
+        .find_map(|it| endpoint(it)?.0)
     };
     let of_domains = || {
         let routes = proxy.routes.get(&port.to_string())?;
@@ -101,8 +123,13 @@ pub(crate) fn address_of(proxy: &ProxyResources, host: &str, port: u16) -> Optio
 
 /// The host, and what a resolver of the workload's namespace makes of it.
 fn full_names(proxy: &ProxyResources, host: &str) -> Vec<String> {
-    let (namespace, domain) = (&proxy.namespace, &proxy.domain);
-    vec![host.to_owned(), format!("{host}.{namespace}.svc.{domain}"), format!("{host}.svc.{domain}"), format!("{host}.{domain}")]
+    let (namespace, domain) = (&proxy.proxy.namespace, &proxy.proxy.domain);
+    vec![
+        host.to_owned(),
+        format!("{host}.{namespace}.svc.{domain}"),
+        format!("{host}.svc.{domain}"),
+        format!("{host}.{domain}"),
+    ]
 }
 
 fn leads_to(chain: &FilterChain, hosts: &[String], port: u16) -> bool {

@@ -22,7 +22,12 @@ pub(crate) enum Terminal {
 }
 
 /// `None`: all connections have ended.
-pub(crate) fn pass(course: &mut Course, proxy: &ProxyResources, chain: &FilterChain, facts: &Facts<'_>) -> Option<Terminal> {
+pub(crate) fn pass(
+    course: &mut Course,
+    proxy: &ProxyResources,
+    chain: &FilterChain,
+    facts: &Facts<'_>,
+) -> Option<Terminal> {
     for filter in &chain.filters {
         let Some(config) = config(proxy, filter) else { continue };
         if let Some(manager) = any::unpack::<HttpConnectionManager>(config) {
@@ -34,7 +39,11 @@ pub(crate) fn pass(course: &mut Course, proxy: &ProxyResources, chain: &FilterCh
         if let Some(Rbac { rules: Some(rules), .. }) = any::unpack::<Rbac>(config) {
             let decision = rbac::decide(&rules, facts);
             let verb = if decision.denied == crate::truth::Truth::No { "allowed" } else { "not allowed" };
-            course.step(HopStep::new("authorization", &filter.name).because(format!("{verb}: {}", decision.by)).of(rbac::objects(&rules)));
+            course.step(
+                HopStep::new("authorization", &filter.name)
+                    .because(format!("{verb}: {}", decision.by))
+                    .of(rbac::objects(&rules)),
+            );
             if course.end_if(decision.denied, RequestOutcome::Closed { reason: decision.by }).is_break() {
                 return None;
             }

@@ -66,7 +66,8 @@ mod tests {
     #[test]
     fn removes_dots_and_keeps_the_query() {
         let manager = HttpConnectionManager { normalize_path: Some(BoolValue { value: true }), ..Default::default() };
-        let check = |path: &str, want: &str| assert_eq!(normalized(&manager, path).ok().as_deref(), Some(want), "{path}");
+        let check =
+            |path: &str, want: &str| assert_eq!(normalized(&manager, path).ok().as_deref(), Some(want), "{path}");
         check("/a/../b?x=/../", "/b?x=/../");
         check("/a/./b/..", "/a/");
         check("/%2E%2e/a", "/a");

@@ -40,11 +40,15 @@ pub(crate) fn decide(rules: &Rbac, facts: &Facts<'_>) -> RbacDecision {
     }
     let none_matches = match (action, rules.policies.len()) {
         (Action::Allow, 0) => "AuthorizationPolicy, which allows nothing".to_owned(),
-        (Action::Allow, count) => format!("AuthorizationPolicy: none of {count} allowing rules matches ({})", names(rules)),
+        (Action::Allow, count) => {
+            format!("AuthorizationPolicy: none of {count} allowing rules matches ({})", names(rules))
+        }
         (_, count) => format!("none of {count} rules"),
     };
     match (unknown.is_empty(), action) {
-        (false, Action::Allow | Action::Deny) => RbacDecision { denied: Truth::Unknown(unknown), by: undecided.join(" or ") },
+        (false, Action::Allow | Action::Deny) => {
+            RbacDecision { denied: Truth::Unknown(unknown), by: undecided.join(" or ") }
+        }
         (true, Action::Allow) => RbacDecision { denied: Truth::Yes, by: none_matches },
         _ => RbacDecision { denied: Truth::No, by: none_matches },
     }
@@ -75,8 +79,12 @@ fn parts(name: &str) -> Option<(&str, &str, &str)> {
 
 /// The objects that the policies come from.
 pub(crate) fn objects(rules: &Rbac) -> Vec<String> {
-    let found: BTreeSet<String> =
-        rules.policies.keys().filter(|name| parts(name).is_some()).map(|name| format!("AuthorizationPolicy {}", object_name(name))).collect();
+    let found: BTreeSet<String> = rules
+        .policies
+        .keys()
+        .filter(|name| parts(name).is_some())
+        .map(|name| format!("AuthorizationPolicy {}", object_name(name)))
+        .collect();
     found.into_iter().collect()
 }
 
@@ -102,9 +110,13 @@ fn permission_matches(permission: &Permission, facts: &Facts<'_>) -> Truth {
         Rule::Any(any) => (*any).into(),
         Rule::Header(matcher) => of_http(facts, |http| header_match::matches(matcher, http)),
         Rule::UrlPath(matcher) => path_matches(matcher, facts),
-        Rule::DestinationIp(range) => address_match::contains(range, facts.connection.destination, "the destination address"),
+        Rule::DestinationIp(range) => {
+            address_match::contains(range, facts.connection.destination, "the destination address")
+        }
         Rule::DestinationPort(port) => (*port == u32::from(facts.connection.port)).into(),
-        Rule::DestinationPortRange(range) => (range.start..range.end).contains(&i32::from(facts.connection.port)).into(),
+        Rule::DestinationPortRange(range) => {
+            (range.start..range.end).contains(&i32::from(facts.connection.port)).into()
+        }
         Rule::Metadata(matcher) => metadata_match::matches(matcher, facts.claims),
         Rule::SourcedMetadata(sourced) => match &sourced.metadata_matcher {
             Some(matcher) => metadata_match::matches(matcher, facts.claims),
@@ -115,7 +127,9 @@ fn permission_matches(permission: &Permission, facts: &Facts<'_>) -> Truth {
         }
         Rule::UriTemplate(extension) => {
             match extension.typed_config.as_ref().and_then(any::unpack::<UriTemplateMatchConfig>) {
-                Some(config) => of_http(facts, |http| uri_template::matches(&config.path_template, http.path_without_query())),
+                Some(config) => {
+                    of_http(facts, |http| uri_template::matches(&config.path_template, http.path_without_query()))
+                }
                 None => Truth::unknown(format!("the matcher {}", extension.name)),
             }
         }
@@ -136,7 +150,9 @@ fn principal_matches(principal: &Principal, facts: &Facts<'_>) -> Truth {
         Identifier::SourceIp(range) | Identifier::DirectRemoteIp(range) => {
             address_match::contains(range, source, "the source address")
         }
-        Identifier::RemoteIp(range) => address_match::contains(range, remote, "the client's address in X-Forwarded-For"),
+        Identifier::RemoteIp(range) => {
+            address_match::contains(range, remote, "the client's address in X-Forwarded-For")
+        }
         Identifier::Header(matcher) => of_http(facts, |http| header_match::matches(matcher, http)),
         Identifier::UrlPath(matcher) => path_matches(matcher, facts),
         Identifier::Metadata(matcher) => metadata_match::matches(matcher, facts.claims),

@@ -24,7 +24,11 @@ pub struct PlannedRequest {
 
 #[derive(Debug, Clone)]
 pub enum Payload {
-    Http { method: String, path: String, headers: Vec<(String, String)> },
+    Http {
+        method: String,
+        path: String,
+        headers: Vec<(String, String)>,
+    },
     /// Bytes that are not HTTP.
     Tcp,
 }
@@ -50,7 +54,8 @@ pub(crate) struct HttpMessage {
 }
 
 /// Headers that proxies and tracers add, whose content nobody can predict.
-const GENERATED: [&str; 5] = ["x-request-id", "x-forwarded-for", "x-forwarded-client-cert", "traceparent", "tracestate"];
+const GENERATED: [&str; 5] =
+    ["x-request-id", "x-forwarded-for", "x-forwarded-client-cert", "traceparent", "tracestate"];
 
 /// A header of a request.
 #[derive(Debug, PartialEq)]
@@ -91,7 +96,9 @@ impl HttpMessage {
             None => HeaderValue::Unknown,
             Some(known) if !known.is_empty() => HeaderValue::Known(known.join(",")),
             Some(_) if name == "x-forwarded-proto" => HeaderValue::Known(self.scheme.to_owned()),
-            Some(_) if GENERATED.contains(&name.as_str()) || name.starts_with("x-b3-") || name.starts_with("x-envoy-") => {
+            Some(_)
+                if GENERATED.contains(&name.as_str()) || name.starts_with("x-b3-") || name.starts_with("x-envoy-") =>
+            {
                 HeaderValue::Unknown
             }
             Some(_) => HeaderValue::Absent,

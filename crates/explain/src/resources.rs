@@ -15,9 +15,9 @@ use wire::google::protobuf::value::Kind;
 use wire::google::protobuf::{Any, Struct};
 use wire::istio::networking::nds::v1::NameTable;
 
-/// What one proxy has, and who it is.
+/// Who a proxy is.
 #[derive(Debug, Default, Clone)]
-pub struct ProxyResources {
+pub struct ExplainedProxy {
     /// POD.NAMESPACE.
     pub name: String,
     pub address: Option<IpAddr>,
@@ -26,6 +26,12 @@ pub struct ProxyResources {
     /// The namespace, and the DNS suffix of the cluster: short names of hosts are completed by them.
     pub namespace: String,
     pub domain: String,
+}
+
+/// What one proxy has.
+#[derive(Debug, Default, Clone)]
+pub struct ProxyResources {
+    pub proxy: ExplainedProxy,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) routes: BTreeMap<String, RouteConfiguration>,
     pub(crate) clusters: BTreeMap<String, Cluster>,
@@ -45,10 +51,14 @@ pub enum ResourceError {
 }
 
 impl ProxyResources {
+    /// Nothing yet.
+    pub fn new(proxy: ExplainedProxy) -> ProxyResources {
+        ProxyResources { proxy, ..ProxyResources::default() }
+    }
+
     /// `origins`: the objects that it was made from, as far as known. Types that decide about no request are ignored.
     pub fn add(&mut self, name: &str, resource: &Any, origins: Vec<String>) -> Result<(), ResourceError> {
-        let undecodable =
-            || ResourceError::Undecodable { name: name.to_owned(), type_url: resource.type_url.clone() };
+        let undecodable = || ResourceError::Undecodable { name: name.to_owned(), type_url: resource.type_url.clone() };
         let url = resource.type_url.as_str();
         if url == Listener::type_url() {
             self.listeners.push(any::unpack(resource).ok_or_else(undecodable)?);

@@ -3,9 +3,13 @@
 use regex::Regex;
 use wire::envoy::config::core::v3::HeaderValueOption;
 use wire::envoy::config::core::v3::header_value_option::HeaderAppendAction;
-use wire::envoy::config::route::v3::redirect_action::{PathRewriteSpecifier, RedirectResponseCode, SchemeRewriteSpecifier};
+use wire::envoy::config::route::v3::redirect_action::{
+    PathRewriteSpecifier, RedirectResponseCode, SchemeRewriteSpecifier,
+};
 use wire::envoy::config::route::v3::route::Action;
-use wire::envoy::config::route::v3::route_action::{ClusterNotFoundResponseCode, ClusterSpecifier, HostRewriteSpecifier};
+use wire::envoy::config::route::v3::route_action::{
+    ClusterNotFoundResponseCode, ClusterSpecifier, HostRewriteSpecifier,
+};
 use wire::envoy::config::route::v3::route_match::PathSpecifier;
 use wire::envoy::config::route::v3::weighted_cluster::cluster_weight;
 use wire::envoy::config::route::v3::{RedirectAction, Route, RouteAction, RouteConfiguration, VirtualHost};
@@ -39,16 +43,29 @@ pub(crate) fn forward(
             let location = redirected(redirect, route, http);
             course.step(HopStep::new("redirect", &location));
             let status = status_of(redirect.response_code);
-            course.end(RequestOutcome::Replied { status, reason: "redirect".to_owned(), location: Some(location), intended: true });
+            course.end(RequestOutcome::Replied {
+                status,
+                reason: "redirect".to_owned(),
+                location: Some(location),
+                intended: true,
+            });
             Vec::new()
         }
         Some(Action::DirectResponse(direct)) => {
             course.step(HopStep::new("direct response", direct.status.to_string()));
             // Istio's catch-all of REGISTRY_ONLY.
             let outcome = if route.name == "block_all" {
-                RequestOutcome::failed(direct.status, "blocked: the host is unknown to the mesh, and outboundTrafficPolicy is REGISTRY_ONLY")
+                RequestOutcome::failed(
+                    direct.status,
+                    "blocked: the host is unknown to the mesh, and outboundTrafficPolicy is REGISTRY_ONLY",
+                )
             } else {
-                RequestOutcome::Replied { status: direct.status, reason: "direct response".to_owned(), location: None, intended: true }
+                RequestOutcome::Replied {
+                    status: direct.status,
+                    reason: "direct response".to_owned(),
+                    location: None,
+                    intended: true,
+                }
             };
             course.end(outcome);
             Vec::new()
@@ -82,16 +99,25 @@ fn clusters(
         change_headers(&mut http, &routes.request_headers_to_add, &routes.request_headers_to_remove);
         http
     };
-    let share = |percent, cluster: &str, http| ClusterShare { percent, cluster: cluster.to_owned(), http: finish(http), auto_host, missing };
+    let share = |percent, cluster: &str, http| ClusterShare {
+        percent,
+        cluster: cluster.to_owned(),
+        http: finish(http),
+        auto_host,
+        missing,
+    };
     match &action.cluster_specifier {
         Some(ClusterSpecifier::Cluster(name)) => vec![share(100.0, name, rewritten)],
         Some(ClusterSpecifier::WeightedClusters(weighted)) => {
-            let weight = |it: &wire::envoy::config::route::v3::weighted_cluster::ClusterWeight| it.weight.as_ref().map_or(0, |it| it.value);
+            let weight = |it: &wire::envoy::config::route::v3::weighted_cluster::ClusterWeight| {
+                it.weight.as_ref().map_or(0, |it| it.value)
+            };
             let total: u32 = weighted.clusters.iter().map(weight).sum();
             let one = |it| {
                 let percent = 100.0 * f64::from(weight(it)) / f64::from(total.max(1));
                 let mut http = rewritten.clone();
-                if let Some(cluster_weight::HostRewriteSpecifier::HostRewriteLiteral(host)) = &it.host_rewrite_specifier {
+                if let Some(cluster_weight::HostRewriteSpecifier::HostRewriteLiteral(host)) = &it.host_rewrite_specifier
+                {
                     http.authority.clone_from(host);
                 }
                 change_headers(&mut http, &it.request_headers_to_add, &it.request_headers_to_remove);
@@ -151,7 +177,9 @@ fn rewritten_path(action: &RouteAction, route: &Route, http: &HttpMessage) -> St
 /// The part that the route has matched is replaced.
 fn prefix_replaced(route: &Route, http: &HttpMessage, by: &str) -> String {
     let matched = match route.r#match.as_ref().and_then(|it| it.path_specifier.as_ref()) {
-        Some(PathSpecifier::Prefix(text) | PathSpecifier::Path(text) | PathSpecifier::PathSeparatedPrefix(text)) => text.len(),
+        Some(PathSpecifier::Prefix(text) | PathSpecifier::Path(text) | PathSpecifier::PathSeparatedPrefix(text)) => {
+            text.len()
+        }
         // A regular expression matches the whole path.
         _ => http.path_without_query().len(),
     };
@@ -195,7 +223,8 @@ fn rewrite_host(action: &RouteAction, http: &mut HttpMessage) -> bool {
         }
         Some(HostRewriteSpecifier::HostRewritePathRegex(rewrite)) => {
             if let Some(pattern) = rewrite.pattern.as_ref().and_then(|it| Regex::new(&it.regex).ok()) {
-                http.authority = pattern.replace_all(http.path_without_query(), substitution(&rewrite.substitution)).into_owned();
+                http.authority =
+                    pattern.replace_all(http.path_without_query(), substitution(&rewrite.substitution)).into_owned();
             }
         }
         _ => {}
@@ -257,6 +286,8 @@ fn redirected(redirect: &RedirectAction, route: &Route, http: &HttpMessage) -> S
     let port = if redirect.port_redirect == 0 { String::new() } else { format!(":{}", redirect.port_redirect) };
     let query = &http.path[http.path_without_query().len()..];
     let path = match &redirect.path_rewrite_specifier {
+        // Istio sends an empty one for a redirect that names only a host; it changes nothing.
+        Some(PathRewriteSpecifier::PathRedirect(path)) if path.is_empty() && !redirect.strip_query => http.path.clone(),
         Some(PathRewriteSpecifier::PathRedirect(path)) if path.contains('?') || redirect.strip_query => path.clone(),
         Some(PathRewriteSpecifier::PathRedirect(path)) => format!("{path}{query}"),
         Some(PathRewriteSpecifier::PrefixRewrite(prefix)) => prefix_replaced(route, http, prefix),

@@ -27,17 +27,20 @@ pub(crate) fn choose<'a>(
     http: &HttpMessage,
     facts: &Facts<'_>,
 ) -> RouteChoice<'a> {
-    let config = HopStep::new("route configuration", &routes.name).of(proxy.objects::<RouteConfiguration>(&routes.name, routes.metadata.as_ref()));
+    let config = HopStep::new("route configuration", &routes.name)
+        .of(proxy.objects::<RouteConfiguration>(&routes.name, routes.metadata.as_ref()));
     course.step(config);
     let Some((host, domain)) = virtual_host::find(routes, &http.authority) else {
         course.step(HopStep::new("virtual host", "none").because(format!("no domain matches {:?}", http.authority)));
         return RouteChoice { otherwise: Some(RequestOutcome::failed(404, "no virtual host")), ..Default::default() };
     };
-    let matched = if *domain == http.authority { "by its exact name".to_owned() } else { format!("by the domain {domain:?}") };
+    let matched =
+        if *domain == http.authority { "by its exact name".to_owned() } else { format!("by the domain {domain:?}") };
     course.step(HopStep::new("virtual host", &host.name).because(format!("it has {:?} {matched}", http.authority)));
     if host.require_tls != TlsRequirementType::None as i32 && http.scheme == "http" {
         let location = Some(format!("https://{}{}", virtual_host::without_port(&http.authority), http.path));
-        let outcome = RequestOutcome::Replied { status: 301, reason: "redirect to HTTPS".to_owned(), location, intended: true };
+        let outcome =
+            RequestOutcome::Replied { status: 301, reason: "redirect to HTTPS".to_owned(), location, intended: true };
         course.step(HopStep::new("redirect", &host.name).because("the virtual host requires TLS"));
         return RouteChoice { host: Some(host), route: None, otherwise: Some(outcome) };
     }
@@ -49,7 +52,12 @@ pub(crate) fn choose<'a>(
         match truth {
             Truth::No => skipped.push(format!("entry {} does not match: {condition}", entry_name(at, route))),
             Truth::Yes | Truth::Unknown(_) => {
-                let mut step = HopStep::new("route", entry_name(at, route)).of(route.metadata.as_ref().and_then(object_of).into_iter().collect());
+                let mut step = HopStep::new("route", entry_name(at, route)).of(route
+                    .metadata
+                    .as_ref()
+                    .and_then(object_of)
+                    .into_iter()
+                    .collect());
                 let hidden = skipped.len().saturating_sub(LISTED);
                 if hidden > 0 {
                     step = step.because(format!("{hidden} earlier entries do not match"));
@@ -59,7 +67,8 @@ pub(crate) fn choose<'a>(
                 if let Truth::Unknown(inputs) = truth {
                     let rest = format!("if {condition}; else a later entry");
                     step = step.because(rest);
-                    let _ = course.end_if(Truth::Unknown(inputs), RequestOutcome::failed(404, "another route, or none"));
+                    let _ =
+                        course.end_if(Truth::Unknown(inputs), RequestOutcome::failed(404, "another route, or none"));
                 }
                 course.step(step);
                 return RouteChoice { host: Some(host), route: Some(route), otherwise: None };

@@ -15,15 +15,21 @@ pub(crate) fn matches(wanted: &RouteMatch, http: &HttpMessage, facts: &Facts<'_>
     let mut conditions = vec![(path_matches(wanted, http), describe_path(wanted))];
     conditions.extend(wanted.headers.iter().map(|it| (header_match::matches(it, http), header_match::describe(it))));
     conditions.extend(
-        wanted.query_parameters.iter().map(|it| (header_match::query_matches(it, http), header_match::describe_query(it))),
+        wanted
+            .query_parameters
+            .iter()
+            .map(|it| (header_match::query_matches(it, http), header_match::describe_query(it))),
     );
     if wanted.grpc.is_some() {
         let is_grpc = matches!(http.header("content-type"), crate::request::HeaderValue::Known(it) if it.starts_with("application/grpc"));
         conditions.push((is_grpc.into(), "gRPC".to_owned()));
     }
-    conditions.extend(wanted.dynamic_metadata.iter().map(|it| {
-        (metadata_match::matches(it, facts.claims), format!("dynamic metadata of {}", it.filter))
-    }));
+    conditions.extend(
+        wanted
+            .dynamic_metadata
+            .iter()
+            .map(|it| (metadata_match::matches(it, facts.claims), format!("dynamic metadata of {}", it.filter))),
+    );
     if let Some(tls) = &wanted.tls_context {
         let has_certificate = match &facts.connection.security {
             Security::Tls { certificate, .. } => match certificate {
@@ -33,18 +39,30 @@ pub(crate) fn matches(wanted: &RouteMatch, http: &HttpMessage, facts: &Facts<'_>
             },
             Security::Plaintext => Truth::No,
         };
-        let parts = [&tls.presented, &tls.validated].into_iter().flatten().map(|it| has_certificate.clone().negated_if(!it.value));
+        let parts = [&tls.presented, &tls.validated]
+            .into_iter()
+            .flatten()
+            .map(|it| has_certificate.clone().negated_if(!it.value));
         conditions.push((Truth::all(parts), "TLS certificate of the client".to_owned()));
     }
     for filter_state in &wanted.filter_state {
-        conditions.push((Truth::unknown(format!("filter state {}", filter_state.key)), format!("filter state {}", filter_state.key)));
+        conditions.push((
+            Truth::unknown(format!("filter state {}", filter_state.key)),
+            format!("filter state {}", filter_state.key),
+        ));
     }
     if !wanted.cookies.is_empty() {
         conditions.push((Truth::unknown("cookies"), "cookies".to_owned()));
     }
     if let Some(fraction) = wanted.runtime_fraction.as_ref().and_then(|it| it.default_value.as_ref()) {
         let percent = crate::fraction::percent(fraction);
-        let truth = if percent >= 100.0 { Truth::Yes } else if percent <= 0.0 { Truth::No } else { Truth::unknown("chance") };
+        let truth = if percent >= 100.0 {
+            Truth::Yes
+        } else if percent <= 0.0 {
+            Truth::No
+        } else {
+            Truth::unknown("chance")
+        };
         conditions.push((truth, format!("{percent} % of the requests")));
     }
     for (truth, condition) in conditions {

@@ -56,7 +56,8 @@ mod tests {
 
     #[test]
     fn case_is_ignored_where_the_matcher_says_so() {
-        let matcher = |ignore_case| StringMatcher { ignore_case, match_pattern: Some(MatchPattern::Prefix("Ab".into())) };
+        let matcher =
+            |ignore_case| StringMatcher { ignore_case, match_pattern: Some(MatchPattern::Prefix("Ab".into())) };
         assert_eq!(matches(&matcher(true), "aBc"), Truth::Yes);
         assert_eq!(matches(&matcher(false), "aBc"), Truth::No);
     }

@@ -30,7 +30,12 @@ pub(crate) struct Transport {
     tls: Option<CommonTlsContext>,
 }
 
-pub(crate) fn upstream(client: &ProxyResources, cluster: &Cluster, endpoint: &Candidate, alpn: Option<&Alpn>) -> Transport {
+pub(crate) fn upstream(
+    client: &ProxyResources,
+    cluster: &Cluster,
+    endpoint: &Candidate,
+    alpn: Option<&Alpn>,
+) -> Transport {
     let (socket, chosen_by) = match matched(cluster, endpoint) {
         Some((socket, name)) => (Some(socket), format!("transport socket match {name}")),
         None => (cluster.transport_socket.as_ref(), "the cluster".to_owned()),
@@ -39,8 +44,9 @@ pub(crate) fn upstream(client: &ProxyResources, cluster: &Cluster, endpoint: &Ca
     let Some(UpstreamTlsContext { common_tls_context: Some(context), sni, .. }) = tls else {
         return Transport { chosen_by, security: Security::Plaintext, tls: None };
     };
-    let has_certificate = !context.tls_certificate_sds_secret_configs.is_empty() || !context.tls_certificates.is_empty();
-    let certificate = match (has_certificate, &client.identity) {
+    let has_certificate =
+        !context.tls_certificate_sds_secret_configs.is_empty() || !context.tls_certificates.is_empty();
+    let certificate = match (has_certificate, &client.proxy.identity) {
         (false, _) => PeerCertificate::None,
         // Files and other secrets than the workload's own have names that nobody knows here.
         (true, Some(uri)) if context.tls_certificate_sds_secret_configs.iter().any(|it| it.name == "default") => {
@@ -60,7 +66,10 @@ pub(crate) fn upstream(client: &ProxyResources, cluster: &Cluster, endpoint: &Ca
 /// The first match all of whose labels the endpoint has.
 fn matched<'a>(cluster: &'a Cluster, endpoint: &Candidate) -> Option<(&'a TransportSocket, &'a str)> {
     let has = |wanted: &wire::google::protobuf::Struct| {
-        wanted.fields.iter().all(|(key, value)| endpoint.socket_match.as_ref().and_then(|it| it.fields.get(key)) == Some(value))
+        wanted
+            .fields
+            .iter()
+            .all(|(key, value)| endpoint.socket_match.as_ref().and_then(|it| it.fields.get(key)) == Some(value))
     };
     let found = cluster.transport_socket_matches.iter().find(|it| it.r#match.as_ref().is_none_or(has))?;
     Some((found.transport_socket.as_ref()?, &found.name))
@@ -122,7 +131,9 @@ pub(crate) fn downstream(socket: Option<&TransportSocket>, security: &Security) 
     match certificate {
         PeerCertificate::None if required => (true, Truth::Yes, "a client certificate is required"),
         PeerCertificate::None => (true, Truth::No, "TLS ends here; no client certificate is required"),
-        PeerCertificate::Uri(uri) => (true, rejects(&context, Some(uri), "the identity of the client"), "mutual TLS ends here"),
+        PeerCertificate::Uri(uri) => {
+            (true, rejects(&context, Some(uri), "the identity of the client"), "mutual TLS ends here")
+        }
         PeerCertificate::Unknown => (true, rejects(&context, None, "the identity of the client"), "TLS ends here"),
     }
 }

@@ -6,7 +6,8 @@ use wire::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 pub(crate) fn find<'a>(routes: &'a RouteConfiguration, authority: &str) -> Option<(&'a VirtualHost, &'a str)> {
     let host = authority.to_ascii_lowercase();
     let host = if routes.ignore_port_in_host_matching { without_port(&host) } else { &host };
-    let domains = || routes.virtual_hosts.iter().flat_map(|it| it.domains.iter().map(move |domain| (it, domain.as_str())));
+    let domains =
+        || routes.virtual_hosts.iter().flat_map(|it| it.domains.iter().map(move |domain| (it, domain.as_str())));
     let exact = domains().find(|(_, domain)| domain.to_ascii_lowercase() == host);
     let longest = |matches: &dyn Fn(&str) -> bool| {
         // `max_by_key` takes the last of equals, Envoy has none: a domain stands once.
@@ -15,15 +16,23 @@ pub(crate) fn find<'a>(routes: &'a RouteConfiguration, authority: &str) -> Optio
             .max_by_key(|(_, domain)| domain.len())
     };
     exact
-        .or_else(|| longest(&|domain| domain.strip_prefix('*').is_some_and(|end| host.len() > end.len() && host.ends_with(end))))
-        .or_else(|| longest(&|domain| domain.strip_suffix('*').is_some_and(|start| host.len() > start.len() && host.starts_with(start))))
+        .or_else(|| {
+            longest(&|domain| domain.strip_prefix('*').is_some_and(|end| host.len() > end.len() && host.ends_with(end)))
+        })
+        .or_else(|| {
+            longest(&|domain| {
+                domain.strip_suffix('*').is_some_and(|start| host.len() > start.len() && host.starts_with(start))
+            })
+        })
         .or_else(|| domains().find(|(_, domain)| *domain == "*"))
 }
 
 /// IPv6 addresses have brackets.
 pub(crate) fn without_port(authority: &str) -> &str {
     match authority.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !(host.contains(':') && !host.ends_with(']')) => {
+        Some((host, port))
+            if port.bytes().all(|byte| byte.is_ascii_digit()) && !(host.contains(':') && !host.ends_with(']')) =>
+        {
             host
         }
         _ => authority,

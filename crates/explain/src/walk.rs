@@ -41,7 +41,7 @@ impl Walk<'_> {
     /// Through this proxy and all after it. The endings are in `course`.
     pub(crate) fn hop(&mut self, course: &mut Course, proxy: &ProxyResources, side: HopSide, arrival: &Arrival) {
         let index = self.hops.len();
-        self.hops.push(RequestHop { proxy: proxy.name.clone(), side, at: arrival.at.clone(), steps: Vec::new() });
+        self.hops.push(RequestHop { proxy: proxy.proxy.name.clone(), side, at: arrival.at.clone(), steps: Vec::new() });
         if index > HOPS {
             course.end(RequestOutcome::Closed { reason: "the way has too many hops".to_owned() });
         } else {
@@ -59,7 +59,11 @@ impl Walk<'_> {
         let Some((listener, reason)) = found else {
             let ports: Vec<String> = listener::ports(proxy).iter().map(ToString::to_string).collect();
             course.end(RequestOutcome::Closed {
-                reason: format!("no listener of {} for port {port}; it listens on {}", proxy.name, ports.join(", ")),
+                reason: format!(
+                    "no listener of {} for port {port}; it listens on {}",
+                    proxy.proxy.name,
+                    ports.join(", ")
+                ),
             });
             return;
         };
@@ -75,18 +79,22 @@ impl Walk<'_> {
                 _ => "no filter chain matches",
             };
             course.step(HopStep::new("filter chain", "none").because(what));
-            course.end(RequestOutcome::Closed { reason: format!("{what} ({})", proxy.name) });
+            course.end(RequestOutcome::Closed { reason: format!("{what} ({})", proxy.proxy.name) });
             return;
         };
         let name = if chain.name.is_empty() { "unnamed" } else { &chain.name };
-        let why = if chosen.is_default { "the default: no other matches".to_owned() } else { filter_chain::describe(chain) };
+        let why =
+            if chosen.is_default { "the default: no other matches".to_owned() } else { filter_chain::describe(chain) };
         course.step(HopStep::new("filter chain", name).because(why));
         let (ends_tls, fails, reason) = tls::downstream(chain.transport_socket.as_ref(), &arrival.connection.security);
         if side != HopSide::Client || ends_tls {
             let subject = if ends_tls { "server TLS" } else { "transport" };
             course.step(HopStep::new(subject, if ends_tls { "on" } else { "off" }).because(reason));
         }
-        if course.end_if(fails, RequestOutcome::Closed { reason: format!("TLS at {}: {reason}", proxy.name) }).is_break() {
+        if course
+            .end_if(fails, RequestOutcome::Closed { reason: format!("TLS at {}: {reason}", proxy.proxy.name) })
+            .is_break()
+        {
             return;
         }
         let mut arrival = arrival.clone();
@@ -94,7 +102,10 @@ impl Walk<'_> {
         if is_opaque {
             arrival.http = None;
         }
-        if ends_tls && let Some(http) = &mut arrival.http && side == HopSide::Gateway {
+        if ends_tls
+            && let Some(http) = &mut arrival.http
+            && side == HopSide::Gateway
+        {
             http.scheme = "https";
         }
         self.filtered(course, proxy, side, &arrival, (chain, is_opaque));
@@ -108,15 +119,28 @@ impl Walk<'_> {
         arrival: &Arrival,
         (chain, is_opaque): (&FilterChain, bool),
     ) {
-        let facts = Facts { connection: &arrival.connection, http: None, claims: &Claims::Absent, remote: arrival.connection.source };
+        let facts = Facts {
+            connection: &arrival.connection,
+            http: None,
+            claims: &Claims::Absent,
+            remote: arrival.connection.source,
+        };
         let Some(terminal) = network_filter::pass(course, proxy, chain, &facts) else { return };
         let passage = match (terminal, &arrival.http) {
             (Terminal::Tcp(clusters), http) => {
                 course.step(HopStep::new("forward", "as TCP").because("the filter chain does not read HTTP"));
-                let branch = |(percent, cluster)| Branch { percent, cluster, http: http.clone(), auto_host: false, missing: 503 };
+                let branch = |(percent, cluster)| Branch {
+                    percent,
+                    cluster,
+                    http: http.clone(),
+                    auto_host: false,
+                    missing: 503,
+                };
                 Passage { branches: clusters.into_iter().map(branch).collect(), alpn: None, is_http: false }
             }
-            (Terminal::Http(manager), Some(http)) => http_manager::pass(course, proxy, &manager, (http, &arrival.connection), self.token),
+            (Terminal::Http(manager), Some(http)) => {
+                http_manager::pass(course, proxy, &manager, (http, &arrival.connection), self.token)
+            }
             (Terminal::Http(_), None) => {
                 let what = if is_opaque { "TLS that does not end here" } else { "bytes that are not HTTP" };
                 course.end(RequestOutcome::Closed { reason: format!("{what} arrive where HTTP is read") });

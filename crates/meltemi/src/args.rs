@@ -3,6 +3,7 @@
 mod ask;
 mod env;
 mod explain;
+mod explain_request;
 mod folder;
 mod inject;
 mod plan;
@@ -20,6 +21,7 @@ pub(crate) use env::{
     AdminEnv, ClassEnv, ClusterEnv, DebounceEnv, Env, IdentityEnv, InjectionEnv, JwksEnv, MeshEnv, StreamEnv,
 };
 pub(crate) use explain::{Explain, ExplainObject, ExplainProxy, ExplainSource, Nacks};
+pub(crate) use explain_request::ExplainRequest;
 pub(crate) use folder::{Check, InputArgs, MeshArgs, Render, ServiceEntries};
 pub(crate) use inject::{CheckInject, Inject};
 pub(crate) use plan::Plan;

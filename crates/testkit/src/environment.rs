@@ -40,6 +40,13 @@ pub fn field_edits() -> usize {
     env::var("MELTEMI_FIELD_EDITS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
+/// Requests that the test of explanations sends, and where their randomness begins: MELTEMI_EXPLAINED_REQUESTS, else few enough for every day.
+pub fn explained_requests() -> (usize, u64) {
+    let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+    let requests = number("MELTEMI_EXPLAINED_REQUESTS").map_or(100, |it| it as usize);
+    (requests, number("MELTEMI_EXPLAINED_SEED").unwrap_or(32).into())
+}
+
 /// Streams in tests of whole fleets: MELTEMI_TEST_STREAMS, else few enough for every day.
 pub fn streams() -> usize {
     env::var("MELTEMI_TEST_STREAMS").ok().and_then(|text| text.parse().ok()).unwrap_or(200)

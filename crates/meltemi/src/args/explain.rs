@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use super::{EXIT_CODES, Listing, MeshArgs, ProxyType, Target};
+use super::{EXIT_CODES, ExplainRequest, Listing, MeshArgs, ProxyType, Target};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Explain {
@@ -14,6 +14,9 @@ pub(crate) enum Explain {
     /// What an object became, which proxies it concerns, who acknowledged it, and what of it has no effect
     #[command(after_help = EXIT_CODES)]
     Object(ExplainObject),
+    /// The way of one request, hop by hop, as Envoy will take it, and how it ends
+    #[command(after_help = EXIT_CODES)]
+    Request(Box<ExplainRequest>),
 }
 
 #[derive(Debug, clap::Args)]

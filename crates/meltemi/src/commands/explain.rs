@@ -2,6 +2,8 @@
 
 mod object;
 mod proxy;
+mod request;
+mod request_mesh;
 
 use anyhow::Result;
 
@@ -12,5 +14,6 @@ pub(crate) fn run(command: Explain, env: &Env) -> Result<Outcome> {
     match command {
         Explain::Proxy(args) => proxy::run(args, env),
         Explain::Object(args) => object::run(args, env),
+        Explain::Request(args) => request::run(*args, env),
     }
 }
