@@ -24,6 +24,7 @@ pub(crate) mod root_rotation;
 
 pub(crate) mod token;
 pub(crate) mod values;
+pub(crate) mod wait;
 
 use std::io::Write;
 
